@@ -1,0 +1,54 @@
+package config
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// Default returns the configuration of a server that nobody configured.
+func Default() Config {
+	return Config{
+		HTTP:     HTTP{Bind: "127.0.0.1:8080", MaxBodyBytes: 8 << 30},
+		DataDir:  defaultDataDir(),
+		Backend:  "uv",
+		Backends: map[string]Backend{"uv": {Options: json.RawMessage("{}")}},
+		Engine:   Engine{MaxConcurrent: max(4, 2*runtime.NumCPU()), MaxQueued: 1000},
+		Limits: LimitRange{
+			Default: Limits{300, 1024, 2048, 1024, 256, 64 << 20, 1},
+			Max:     Limits{86400, 65536, 65536, 262144, 4096, 1 << 30, 60},
+		},
+		Retention: Retention{MaxAgeSeconds: 86400, MaxExecutions: 10000, MaxBytes: 10 << 30},
+	}
+}
+
+func defaultDataDir() string {
+	const name = "python-executor"
+	if os.Geteuid() == 0 {
+		return "/var/lib/" + name
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, name)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return filepath.Join(os.TempDir(), name)
+	}
+	return filepath.Join(home, ".local", "state", name)
+}
+
+// Executor returns l as the contract's Limits.
+func (l Limits) Executor() executor.Limits {
+	return executor.Limits{
+		Timeout:     seconds(l.TimeoutSeconds),
+		MemoryBytes: l.MemoryMB << 20,
+		DiskBytes:   l.DiskMB << 20,
+		CPUShares:   l.CPUShares,
+		PIDs:        l.PIDs,
+		OutputBytes: l.OutputBytes,
+		KillGrace:   seconds(l.KillGraceSeconds),
+	}
+}

@@ -1,0 +1,133 @@
+package executor
+
+import (
+	"archive/tar"
+	"context"
+	"io"
+)
+
+// Backend is what a sandbox technology must do. All methods are safe for concurrent use. The rules are BE-… in
+// docs/contract.md; core/executor/backendtest checks them.
+type Backend interface {
+	// Info describes the backend as it is now: capabilities are promises. Codes: unavailable.
+	Info(ctx context.Context) (Info, error)
+	// Run runs job and blocks until nothing of it is left running. It emits Progress, Started, Output and Display into
+	// sink, hands every Artifact to it, and returns the Result. The end of ctx stops the program (SIGTERM, after
+	// Limits.KillGrace SIGKILL to all it started) and Run returns a Result with StatusKilled and a nil error. An error
+	// from sink does the same, and Run returns that error. A failure of the user's input is a Result with StatusFailed
+	// and a Failure; an error means that WE failed. Codes: invalid and unimplemented (refused before anything started,
+	// Fields names why), unavailable, internal.
+	Run(ctx context.Context, job Job, sink Sink) (Result, error)
+	// Attach follows a job that outlived the process that ran it, from r's offsets. As Run otherwise. Codes: not_found,
+	// unimplemented.
+	Attach(ctx context.Context, job Job, r Resume, sink Sink) (Result, error)
+	// Remove makes sure that nothing is left of an Execution. Idempotent; safe if it never started; while it runs it is
+	// killed first. Codes: unavailable, internal.
+	Remove(ctx context.Context, id string) error
+}
+
+// Job is what a Backend runs.
+type Job struct {
+	ID    string
+	Owner string
+	// Attempt counts from 1.
+	Attempt int
+	// Spec as asked for: Spec.Limits tells what was asked for explicitly.
+	Spec Spec
+	// Limits are resolved: no zero fields.
+	Limits Limits
+	// Workspace may be nil (Code or Command only). Stdin nil means empty and closed; it is opened after Workspace was
+	// read to its end.
+	Workspace *Source
+	Stdin     *Source
+}
+
+// Resume says where to go on with a job.
+type Resume struct {
+	// Handle of its Started event.
+	Handle []byte
+	// Stdout and Stderr are the offsets up to which output is in the log.
+	Stdout int64
+	Stderr int64
+}
+
+// Sink takes what a job emits. Methods are called by one goroutine at a time.
+type Sink interface {
+	// Emit appends Progress, Started, Output or Display to the log. It blocks while the log is full; that is the
+	// back-pressure. nil means: in the log, as durable as the Store promises. An error means: stop the job.
+	Emit(e Event) error
+	// Artifact takes one collected file; r must be read before Artifact returns, and has h.Size bytes.
+	Artifact(h *tar.Header, r io.Reader) error
+}
+
+// Isolation is how far a program is kept from the host.
+type Isolation string
+
+// The isolation levels, weakest first.
+const (
+	// IsolationNone: a process of the host: it sees the host's world-readable files.
+	IsolationNone Isolation = "none"
+	// IsolationNamespaces: own mount, pid and network namespaces on the host's kernel.
+	IsolationNamespaces Isolation = "namespaces"
+	// IsolationContainer: a hardened container.
+	IsolationContainer Isolation = "container"
+	// IsolationVM: its own kernel, or one emulated in user space.
+	IsolationVM Isolation = "vm"
+)
+
+// Capabilities are promises: what is true here is enforced, what is false is refused with Unimplemented when a Spec asks
+// for it. Timeout, OutputBytes, KillGrace and cancel are every backend's duty and have no field here.
+type Capabilities struct {
+	Isolation Isolation `json:"isolation"`
+	// NetworkOff: the program can be kept from every network; NetworkOn: it can be given one.
+	NetworkOff bool `json:"network_off"`
+	NetworkOn  bool `json:"network_on"`
+	// Memory, Disk, CPU and PIDs: that field of Limits is enforced.
+	Memory bool `json:"memory"`
+	Disk   bool `json:"disk"`
+	CPU    bool `json:"cpu"`
+	PIDs   bool `json:"pids"`
+	// Commands: Spec.Command runs.
+	Commands bool `json:"commands"`
+	// Requirements: Spec.Requirements are installed.
+	Requirements bool `json:"requirements"`
+	// Images: any Spec.Image is used as a container image. A backend without it may still map some (see Info.Images).
+	Images      bool `json:"images"`
+	PreCommands bool `json:"pre_commands"`
+	// Artifacts: Spec.Outputs are collected.
+	Artifacts bool `json:"artifacts"`
+	// MemorySamples: Spec.SampleInterval works.
+	MemorySamples bool `json:"memory_samples"`
+	// SystemInterpreter: InterpreterSystem works.
+	SystemInterpreter bool `json:"system_interpreter"`
+	HostDirectories   bool `json:"host_directories"`
+	Scripts           bool `json:"scripts"`
+	Sessions          bool `json:"sessions"`
+	Attach            bool `json:"attach"`
+	// LocalPath: the backend shares our file system, so a Source with a Path crosses as a name.
+	LocalPath bool       `json:"local_path"`
+	Languages []Language `json:"languages"`
+	// PythonVersions are the exact minor versions at hand, newest first; empty with Images.
+	PythonVersions []string `json:"python_versions"`
+}
+
+// Info describes a Backend.
+type Info struct {
+	// Name is the backend's name in the configuration.
+	Name string `json:"name"`
+	// Type is the implementation ("uv", "docker", "fake").
+	Type    string `json:"type"`
+	Version string `json:"version"`
+	// Healthy: Run is expected to work. Message says why not.
+	Healthy bool   `json:"healthy"`
+	Message string `json:"message,omitzero"`
+	// Capacity is how many jobs it can run at once; 0 = no bound of its own.
+	Capacity     int          `json:"capacity"`
+	Capabilities Capabilities `json:"capabilities"`
+	// Warnings name every default that is not enforced here, and what would change that.
+	Warnings []string `json:"warnings,omitempty"`
+	// Details are facts for people: uid range, paths, versions of tools, active mechanisms.
+	Details map[string]string `json:"details,omitempty"`
+	// Metrics are gauges and counters of the backend itself (cache bytes, hits, slots), by snake_case name.
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+}

@@ -1,0 +1,101 @@
+package executor
+
+import (
+	"io"
+	"time"
+)
+
+// Status is where an Execution stands.
+type Status string
+
+// The statuses. Queued and Running are not terminal, all others are.
+const (
+	StatusUnknown Status = ""
+	// StatusQueued: accepted, not started: waiting for a place, or being prepared.
+	StatusQueued Status = "queued"
+	// StatusRunning: the program has started.
+	StatusRunning Status = "running"
+	// StatusSucceeded: exit code 0.
+	StatusSucceeded Status = "succeeded"
+	// StatusFailed: another exit code, a signal of its own, or a failed preparation (Result.Failure says which phase).
+	StatusFailed Status = "failed"
+	// StatusTimedOut: Limits.Timeout ended it.
+	StatusTimedOut Status = "timed_out"
+	// StatusOutOfMemory: Limits.MemoryBytes ended it.
+	StatusOutOfMemory Status = "out_of_memory"
+	// StatusKilled: Cancel, or a caller that went away, ended it.
+	StatusKilled Status = "killed"
+	// StatusLost: we lost it (a backend or the core died). It may have run; retryable.
+	StatusLost Status = "lost"
+)
+
+// Statuses returns every Status but StatusUnknown, in the order of a life.
+func Statuses() []Status {
+	return []Status{StatusQueued, StatusRunning, StatusSucceeded, StatusFailed, StatusTimedOut, StatusOutOfMemory, StatusKilled, StatusLost}
+}
+
+// Terminal reports whether nothing follows s.
+func (s Status) Terminal() bool {
+	return s != StatusUnknown && s != StatusQueued && s != StatusRunning
+}
+
+// Execution is one run of a Spec, as its owner sees it.
+type Execution struct {
+	// ID is "exe_" and 26 lower-case letters and digits; ids sort by creation time.
+	ID    string `json:"id"`
+	Owner string `json:"owner"`
+	// Spec as asked for.
+	Spec   Spec   `json:"spec"`
+	Status Status `json:"status"`
+	// Backend that runs or ran it.
+	Backend string `json:"backend,omitzero"`
+	// Attempts counts how often it was started. More than 1 means that the program may have run more than once.
+	Attempts  int       `json:"attempts"`
+	CreatedAt time.Time `json:"created_at"`
+	// StartedAt is when the program started; zero before.
+	StartedAt time.Time `json:"started_at,omitzero"`
+	// FinishedAt is zero until Status is terminal.
+	FinishedAt time.Time `json:"finished_at,omitzero"`
+	// Started is the last attempt's Started event; nil before.
+	Started *Started `json:"started,omitempty"`
+	// StdoutBytes and StderrBytes are the lengths of the output in the log so far.
+	StdoutBytes int64 `json:"stdout_bytes"`
+	StderrBytes int64 `json:"stderr_bytes"`
+	// LastSeq is the number of its last Event.
+	LastSeq uint64 `json:"last_seq"`
+	// Result is nil until Status is terminal.
+	Result *Result `json:"result,omitempty"`
+}
+
+// Filter selects Executions for List. The zero Filter is "the first page of all of mine".
+type Filter struct {
+	// Owner is set by the Engine from the Principal; a Service ignores what its caller puts here.
+	Owner string
+	// Statuses keeps only these; empty: all.
+	Statuses []Status
+	// After is the id of the last Execution of the page before; empty: start at the newest.
+	After string
+	// Limit is the page size; 0 = 50, at most 500.
+	Limit int
+}
+
+// Source is a byte stream that can be opened: a Workspace's tar, or a program's standard input.
+type Source struct {
+	// Open returns the stream from its beginning. A Source that is not Replayable is opened at most once. The opener closes.
+	Open func() (io.ReadCloser, error)
+	// Digest is "sha256:<hex>" of the content when known.
+	Digest string
+	// SizeBytes is the length when known, else -1.
+	SizeBytes int64
+	// Replayable: Open may be called again.
+	Replayable bool
+	// Path is the name of a local file with the same content; empty if there is none.
+	Path string
+}
+
+// Input is what a Submit brings besides the Spec. Stdin is opened only after Workspace was read to its end, so both may
+// be parts of one stream. nil Stdin means empty and closed.
+type Input struct {
+	Workspace *Source
+	Stdin     *Source
+}

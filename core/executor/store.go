@@ -1,0 +1,97 @@
+package executor
+
+import (
+	"context"
+	"io"
+	"iter"
+	"time"
+)
+
+// Record is an Execution as a Store keeps it: the public part and what only the Engine needs.
+type Record struct {
+	Execution
+	// SpecDigest identifies owner, Spec and input for idempotency.
+	SpecDigest string `json:"spec_digest,omitzero"`
+	// WorkspaceBlob and StdinBlob are the keys of the spooled input; empty if none.
+	WorkspaceBlob string `json:"workspace_blob,omitzero"`
+	StdinBlob     string `json:"stdin_blob,omitzero"`
+	// ArtifactsBlob is the key of the tar of Artifacts; empty if none.
+	ArtifactsBlob string `json:"artifacts_blob,omitzero"`
+	// Cancelled: Cancel was asked for.
+	Cancelled bool `json:"cancelled,omitzero"`
+	// LogBytes is the size of its log as the Store counts it for retention.
+	LogBytes int64 `json:"log_bytes"`
+}
+
+// Store keeps Executions and their logs. All methods are safe for concurrent use. The rules are ST-… in
+// docs/contract.md; core/executor/storetest checks them. A Store knows no owner: the Engine checks.
+type Store interface {
+	// Create adds a Record with LastSeq 0. If r.Spec.IdempotencyKey is not empty and (Owner, key) exists, nothing is
+	// added and the existing Record comes back with created false. If r.Spec.Durable, it is on disk when Create
+	// returns, as far as the Store has one. Codes: conflict (the id exists), unavailable, internal.
+	Create(ctx context.Context, r Record) (existing Record, created bool, err error)
+	// Get returns a copy. Codes: not_found, purged (deleted not long ago).
+	Get(ctx context.Context, id string) (Record, error)
+	// List returns copies, newest id first.
+	List(ctx context.Context, f Filter) ([]Record, error)
+	// Update changes the fields that are not folded from Events (blob keys, Cancelled, Backend, Attempts) atomically.
+	// Codes: not_found, purged.
+	Update(ctx context.Context, id string, change func(*Record)) (Record, error)
+	// Append assigns Seq and Time, folds the Events into the head (Record.Apply) and wakes the followers, atomically.
+	// It blocks while the Store cannot take more. Of a Durable Record, Finished is on disk when Append returns; other
+	// Events may be a moment behind. Codes: not_found, purged, conflict (after Finished), unavailable.
+	Append(ctx context.Context, id string, events ...Event) error
+	// Events replays after Seq after, then follows, and ends after Finished or with ctx's error. A follower wakes by
+	// notification, not by a timer. Codes: not_found, purged.
+	Events(ctx context.Context, id string, after uint64) iter.Seq2[Event, error]
+	// Delete removes a Record and its log; its followers end with purged. Idempotent.
+	Delete(ctx context.Context, id string) error
+	// Close ends the Store; what was appended is on disk. Idempotent.
+	Close() error
+}
+
+// Blobs keeps byte streams by key. Keys are slash-separated names of [a-z0-9_.-] segments, none of them "." or "..".
+type Blobs interface {
+	// Put stores r's content under key, whole or not at all, on disk (fsync) if durable. It replaces. max > 0 bounds the
+	// size (exhausted). Codes: invalid (key), exhausted, internal.
+	Put(ctx context.Context, key string, r io.Reader, max int64, durable bool) (BlobInfo, error)
+	// Open returns a Source of the blob: replayable, with size, and Path where it is a local file. Codes: not_found.
+	Open(ctx context.Context, key string) (*Source, error)
+	// Delete removes it. Idempotent.
+	Delete(ctx context.Context, key string) error
+	// List calls yield for each blob whose key starts with prefix.
+	List(ctx context.Context, prefix string) iter.Seq2[BlobInfo, error]
+}
+
+// BlobInfo describes a blob.
+type BlobInfo struct {
+	Key       string
+	SizeBytes int64
+	// Digest is "sha256:<hex>", only from Put.
+	Digest  string
+	ModTime time.Time
+}
+
+// Apply folds e, whose Seq and Time are set, into r. Every Store uses it, so that all agree on what a log means.
+func (r *Record) Apply(e Event) {
+	r.LastSeq = e.Seq
+	switch b := e.Body.(type) {
+	case Started:
+		r.Status = StatusRunning
+		r.StartedAt = e.Time
+		r.Started = &b
+	case Output:
+		end := b.Offset + int64(len(b.Data))
+		if b.Stream == Stderr {
+			r.StderrBytes = max(r.StderrBytes, end)
+		} else {
+			r.StdoutBytes = max(r.StdoutBytes, end)
+		}
+	case Finished:
+		r.Status = b.Result.Status
+		r.FinishedAt = e.Time
+		res := b.Result
+		r.Result = &res
+	case Queued, Progress, Display, Unknown:
+	}
+}

@@ -1,0 +1,62 @@
+package runner
+
+import (
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// Config is fixed for a runner's life. The host sends it in its Hello.
+type Config struct {
+	// WorkRoot is the folder in which the runner makes one private folder per Execution ("/work" in a container means:
+	// use it itself). It exists and can be passed through by UID.
+	WorkRoot string `json:"work_root"`
+	// UseWorkRoot: WorkRoot itself is the work folder (a container's /work); nothing is made or removed beside it.
+	UseWorkRoot bool `json:"use_work_root"`
+	// UID and GID run the program; 0 = as the runner itself. Otherwise the runner must be root.
+	UID int `json:"uid"`
+	GID int `json:"gid"`
+	// Tmpfs: the work folder is a tmpfs of Limits.DiskBytes (the runner has a mount namespace of its own).
+	Tmpfs bool `json:"tmpfs"`
+	// Cgroups are the slot's own cgroup folders by controller ("memory", "pids", "cpu", "cpuacct" on v1; "unified" for
+	// v2). The runner makes and removes one child per Execution below each. Empty: rlimits only.
+	Cgroups map[string]string `json:"cgroups,omitempty"`
+	// NetworkNamespace: programs with the network off start in an empty network namespace (only loopback, up).
+	NetworkNamespace bool `json:"network_namespace"`
+	// Silence says what to do when the host is gone: 0 = kill and exit at once; > 0 keep running that long.
+	Silence time.Duration `json:"silence"`
+}
+
+// Start asks a runner to run one Execution.
+type Start struct {
+	ExecutionID string `json:"execution_id"`
+	// Command is a complete argv, run as it is; Command[0] without a slash is looked up on Env's PATH.
+	Command []string `json:"command,omitempty"`
+	// Interpreter is an argv prefix; the entrypoint found in the work folder follows it. Not with Command.
+	Interpreter []string `json:"interpreter,omitempty"`
+	// Entrypoint relative to the work folder; empty: main.py, __main__.py, first regular .py in archive order.
+	Entrypoint string `json:"entrypoint,omitempty"`
+	// Code is written to main.py; a Workspace that brings a main.py is then an invalid input.
+	Code string `json:"code,omitempty"`
+	// Args follow in every case.
+	Args []string `json:"args,omitempty"`
+	// Env is added to PATH (given in it), HOME, TMPDIR, LANG, PYTHONUNBUFFERED, and wins over them; an empty
+	// PYTHONUNBUFFERED removes it.
+	Env map[string]string `json:"env,omitempty"`
+	// Path is the program's PATH unless Env has one.
+	Path string `json:"path"`
+	// Directory runs the program in a folder of the host instead of a work folder (HostDirectory).
+	Directory string `json:"directory,omitempty"`
+	// Workspace and Stdin: frames of that kind will follow.
+	Workspace bool `json:"workspace"`
+	Stdin     bool `json:"stdin"`
+	// Network: the host's network is allowed.
+	Network        bool            `json:"network"`
+	Limits         executor.Limits `json:"limits"`
+	Outputs        []string        `json:"outputs,omitempty"`
+	OutputsChanged bool            `json:"outputs_changed,omitempty"`
+	SampleInterval time.Duration   `json:"sample_interval,omitempty"`
+	// PythonVersion and Requirements are repeated in Started.
+	PythonVersion string   `json:"python_version,omitempty"`
+	Requirements  []string `json:"requirements,omitempty"`
+}
