@@ -1,0 +1,48 @@
+# python-executor. `make` prints this help; `make test` is what CI runs and nothing else decides.
+SHELL := /bin/bash
+MODULES := core plugins/backend-uv frontends/http sdk/go cli tests
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GOBUILD := CGO_ENABLED=0 go build -trimpath
+LDFLAGS := -s -w -X main.version=$(VERSION)
+RUNNER := core/runner/binary/runner.bin
+
+.PHONY: help
+help: ## print this help
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: $(RUNNER) ## one static, stripped bin/python-executor with the runner inside
+	@$(GOBUILD) -tags embedrunner -ldflags '$(LDFLAGS)' -o bin/python-executor ./cli
+
+.PHONY: $(RUNNER)
+$(RUNNER):
+	@$(GOBUILD) -ldflags '-s -w' -o $@ ./core/runner/cmd/python-executor-runner
+
+.PHONY: run
+run: build ## run the two examples on the embedded engine
+	bin/python-executor run examples/hello
+	bin/python-executor run examples/report
+
+.PHONY: test
+test: ## lint, generated code, unit tests, conformance, end to end, coverage floors
+	@tools/test.sh
+
+.PHONY: lint
+lint: ## vet, staticcheck, import table, gosec, GOWORK=off, cross-compilation
+	@tools/lint.sh
+
+.PHONY: generate
+generate: ## write generated code (proto, openapi.json)
+	@tools/generate.sh
+
+.PHONY: bench
+bench: build ## interleaved benchmarks; raw numbers go to bench/
+	@tools/bench.sh
+
+.PHONY: soak
+soak: build ## load and kill -9 for minutes
+	@tools/soak.sh
+
+.PHONY: clean
+clean: ## remove what was built here (the shared cache stays)
+	rm -rf bin $(RUNNER)

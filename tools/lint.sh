@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Everything that can be said about the code without running it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+unformatted=$(gofmt -l core plugins frontends sdk cli tests)
+if [ -n "$unformatted" ]; then echo "not gofmt'ed:"; echo "$unformatted"; exit 1; fi
+lint=$(tools/tool.sh golangci-lint)
+for module in core plugins/backend-uv frontends/http sdk/go cli tests; do
+  (cd "$module" && "$lint" run --config "$OLDPWD/.golangci.yml" ./...)
+  # Each module builds alone, as its users will build it.
+  (cd "$module" && GOWORK=off GOFLAGS=-mod=readonly go build ./...)
+done
+for target in darwin/arm64 windows/amd64 linux/arm64; do
+  CGO_ENABLED=0 GOOS=${target%/*} GOARCH=${target#*/} go build -trimpath -o /dev/null ./cli
+done
+buf=$(tools/tool.sh buf)
+(cd core/executor/wire/proto && "$buf" lint && "$buf" breaking --against released.binpb)
+echo "lint: ok"

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The whole of `make test`: each part is timed, the table is printed at the end, the first failure ends the run.
+# PYEXEC_TEST_REQUIRE=index,root,… turns a skip for a missing thing into a failure.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/python-executor"
+mkdir -p "$cache"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+table="$work/table"
+export GOFLAGS="${GOFLAGS:-} -trimpath"
+
+finish() {
+  echo
+  echo "part                      seconds"
+  echo "------------------------- -------"
+  cat "$table" 2>/dev/null
+  exit "$1"
+}
+part() { # part NAME COMMAND…
+  local name=$1 begin=$SECONDS status
+  shift
+  echo "=== $name"
+  "$@"
+  status=$?
+  printf '%-25s %7d%s\n' "$name" $((SECONDS - begin)) "$([ $status = 0 ] || echo '  FAILED')" >>"$table"
+  [ $status = 0 ] || finish 1
+}
+# gotest runs a module's tests under the race detector and keeps the coverage lines for the floors.
+gotest() { # gotest MODULE
+  (cd "$1" && go test -race -cover -timeout 20m ./...) 2>&1 | tee -a "$work/cover" | grep -vE 'no test files|coverage: 0.0% of statements$'
+  return "${PIPESTATUS[0]}"
+}
+
+part "build" make --no-print-directory build
+part "lint" tools/lint.sh
+part "generated code" tools/generate.sh --check
+for module in core plugins/backend-uv frontends/http sdk/go cli; do
+  part "test $module" gotest "$module"
+done
+part "end to end" gotest tests
+part "coverage floors" tools/coverage.sh "$work/cover"
+finish 0
