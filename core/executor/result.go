@@ -23,6 +23,9 @@ type Failure struct {
 	Code    Code   `json:"code"`
 	Phase   Phase  `json:"phase"`
 	Message string `json:"message"`
+	// Field names the part of the request that is at fault, as FieldError.Field does: "tar", "requirements_txt",
+	// "entrypoint", …; empty if none or unknown.
+	Field string `json:"field,omitzero"`
 }
 
 // Phases holds how long each phase took.

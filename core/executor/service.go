@@ -39,6 +39,13 @@ type Executions interface {
 	Artifacts(ctx context.Context, id string) (io.ReadCloser, error)
 }
 
+// Admitter is an optional power of a Service: it says before any input is read whether the Principal in ctx could submit
+// now, so that a frontend can refuse a large body unread. nil promises nothing; Submit decides. Codes: exhausted,
+// unavailable, denied.
+type Admitter interface {
+	Admit(ctx context.Context) error
+}
+
 // Script describes one allow-listed host script.
 type Script struct {
 	Path        string
