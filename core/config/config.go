@@ -1,7 +1,3 @@
-// Package config holds the server's configuration as plain structs with defaults and validation.
-//
-// It reads no file and no environment: the CLI does that (cli/internal/settings) and hands the result over. A plugin's
-// own section stays opaque JSON that only the plugin understands.
 package config
 
 import "encoding/json"

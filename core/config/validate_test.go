@@ -1,0 +1,126 @@
+package config_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestTheDefaultsAreValid(t *testing.T) {
+	t.Parallel()
+	if err := config.Default().Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestValidateNamesTheProblem(t *testing.T) {
+	t.Parallel()
+	hash := strings.Repeat("ab", 32)
+	for _, test := range []struct {
+		name string
+		do   func(*config.Config)
+		want []string
+	}{
+		{"a negative maximum", func(c *config.Config) { c.Limits.Max.MemoryMB = -1 },
+			[]string{"limits.max.memory_mb: must be > 0 (got -1)"}},
+		{"a default above its maximum", func(c *config.Config) { c.Limits.Default.PIDs = 5000 },
+			[]string{"limits.default.pids: must be <= limits.max.pids, 4096 (got 5000)"}},
+		{"a timeout that is not a number", func(c *config.Config) { c.Limits.Default.TimeoutSeconds = math.NaN() },
+			[]string{"limits.default.timeout_seconds: must be > 0 (got NaN)"}},
+		{"a timeout beyond what a duration holds", func(c *config.Config) { c.Limits.Max.TimeoutSeconds = 1e12 },
+			[]string{"limits.max.timeout_seconds: must be <= 1e+09 (got 1e+12)"}},
+		{"cpu shares below the kernel's least", func(c *config.Config) { c.Limits.Default.CPUShares = 1 },
+			[]string{"limits.default.cpu_shares: must be between 2 and 262144 (got 1)"}},
+		{"an address without a port", func(c *config.Config) { c.HTTP.Bind = "localhost" },
+			[]string{`http.bind: must be host:port (got "localhost")`}},
+		{"an open address without tokens", func(c *config.Config) { c.HTTP.Bind = "0.0.0.0:8080" },
+			[]string{"http.bind: 0.0.0.0:8080 is not loopback: set http.tokens, or http.allow_unauthenticated (--allow-unauthenticated) to let everybody in"}},
+		{"an open address that everybody may use", func(c *config.Config) { c.HTTP.Bind, c.HTTP.AllowUnauthenticated = ":8080", true }, nil},
+		{"an open address with a token", func(c *config.Config) {
+			c.HTTP.Bind, c.HTTP.Tokens = "[::]:8080", []config.Token{{Owner: "me", SHA256: hash}}
+		}, nil},
+		{"the loopback of version 6", func(c *config.Config) { c.HTTP.Bind = "[::1]:8080" }, nil},
+		{"tokens that are wrong in every way", func(c *config.Config) {
+			c.HTTP.Tokens = []config.Token{{SHA256: "secret", Scopes: []string{"root"}}, {Owner: "a", SHA256: hash}, {Owner: "b", SHA256: hash}}
+		}, []string{
+			"http.tokens[0].owner: must be set",
+			"http.tokens[0].sha256: must be 64 lower-case hex digits, the SHA-256 of the token",
+			`http.tokens[0].scopes[0]: must be one of exec, read, admin, scripts, trusted (got "root")`,
+			"http.tokens[2].sha256: is the same as http.tokens[1].sha256",
+		}},
+		{"no backend at all", func(c *config.Config) { c.Backends = nil }, []string{"backends: must have at least one entry"}},
+		{"a default backend that is not there", func(c *config.Config) { c.Backend = "docker" },
+			[]string{`backend: must name an entry of backends: uv (got "docker")`}},
+		{"a path without a checksum", func(c *config.Config) { c.Backends["mine"] = config.Backend{Path: "/x"} },
+			[]string{"backends.mine: path and sha256 go together: both or none"}},
+		{"a backend with a bad name", func(c *config.Config) { c.Backends["My backend"] = config.Backend{} },
+			[]string{"backends.My backend: the name must be lower-case letters, digits, - and _ (at most 63)"}},
+		{"every problem at once", func(c *config.Config) {
+			c.DataDir, c.Engine.MaxConcurrent, c.Engine.MaxQueued, c.Retention.MaxBytes = "", 0, -2, -1
+		}, []string{
+			"data_dir: must be set",
+			"engine.max_concurrent: must be >= 1 (got 0)",
+			"engine.max_queued: must be >= 0 (got -2)",
+			"retention.max_bytes: must be >= 0 (got -1)",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := config.Default()
+			test.do(&c)
+			err := c.Validate()
+			var got []string
+			if err != nil {
+				got = strings.Split(err.Error(), "\n")
+			}
+			if !slices.Equal(got, test.want) {
+				t.Fatalf("got  %q\nwant %q", got, test.want)
+			}
+			if err == nil {
+				return
+			}
+			problem, ok := errors.AsType[*executor.Error](err)
+			if !ok || problem.Code != executor.Invalid || len(problem.Fields) != len(test.want) {
+				t.Fatalf("got %#v", err)
+			}
+		})
+	}
+}
+
+func TestABackendKeepsItsOwnKeysAsTheyAre(t *testing.T) {
+	t.Parallel()
+	const section = `{"type":"uv","image_map":{"Python:3.12-Slim":"3.12"}}`
+	var b config.Backend
+	if err := json.Unmarshal([]byte(section), &b); err != nil {
+		t.Fatal(err)
+	}
+	if b.Type != "uv" || string(b.Options) != `{"image_map":{"Python:3.12-Slim":"3.12"}}` {
+		t.Fatalf("got %+v %s", b, b.Options)
+	}
+	again, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"image_map":{"Python:3.12-Slim":"3.12"},"type":"uv"}`; string(again) != want {
+		t.Fatalf("got %s, want %s", again, want)
+	}
+}
+
+func TestLimitsInTheUnitsOfTheContract(t *testing.T) {
+	t.Parallel()
+	got := config.Default().Limits.Default.Executor()
+	if got.Timeout.Seconds() != 300 || got.MemoryBytes != 1<<30 || got.DiskBytes != 2<<30 || got.OutputBytes != 64<<20 ||
+		got.KillGrace.Seconds() != 1 || got.PIDs != 256 || got.CPUShares != 1024 {
+		t.Fatalf("got %+v", got)
+	}
+}
