@@ -95,3 +95,32 @@ func (r *Record) Apply(e Event) {
 	case Queued, Progress, Display, Unknown:
 	}
 }
+
+// KeepFolded puts back what only Create and Append may set, from the Record before an Update. Every Store calls it after
+// Update's change, so that no change can break the fold or the indexes.
+func (r *Record) KeepFolded(before Record) {
+	r.ID, r.Owner, r.CreatedAt = before.ID, before.Owner, before.CreatedAt
+	r.Spec.IdempotencyKey, r.Spec.Durable = before.Spec.IdempotencyKey, before.Spec.Durable
+	r.Status, r.Started, r.Result = before.Status, before.Started, before.Result
+	r.StartedAt, r.FinishedAt = before.StartedAt, before.FinishedAt
+	r.StdoutBytes, r.StderrBytes, r.LastSeq, r.LogBytes = before.StdoutBytes, before.StderrBytes, before.LastSeq, before.LogBytes
+}
+
+// Check says why a Store cannot take e: it has no Body, or a Finished whose Status is not terminal. Code: invalid.
+func (e Event) Check() error {
+	if e.Body == nil {
+		return Errorf(Invalid, "event without a body")
+	}
+	if f, ok := e.Body.(Finished); ok && !f.Result.Status.Terminal() {
+		return Errorf(Invalid, "finished with status %q, which is not terminal", f.Result.Status)
+	}
+	return nil
+}
+
+// PageSize returns f.Limit with its default (50) and its maximum (500) applied.
+func (f Filter) PageSize() int {
+	if f.Limit <= 0 {
+		return 50
+	}
+	return min(f.Limit, 500)
+}

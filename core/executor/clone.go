@@ -1,0 +1,85 @@
+package executor
+
+import (
+	"maps"
+	"slices"
+)
+
+// Clone returns a copy of s that shares nothing with it.
+func (s Spec) Clone() Spec {
+	s.Command = slices.Clone(s.Command)
+	s.Args = slices.Clone(s.Args)
+	s.Env = maps.Clone(s.Env)
+	s.PreCommands = slices.Clone(s.PreCommands)
+	s.Outputs = slices.Clone(s.Outputs)
+	s.Detect = clonePointer(s.Detect)
+	return s
+}
+
+// Clone returns a copy of r that shares nothing with it.
+func (r Result) Clone() Result {
+	r.ExitCode = clonePointer(r.ExitCode)
+	r.Failure = clonePointer(r.Failure)
+	r.Requirements = slices.Clone(r.Requirements)
+	r.MemorySamples = slices.Clone(r.MemorySamples)
+	r.Artifacts = slices.Clone(r.Artifacts)
+	return r
+}
+
+// Clone returns a copy of e that shares nothing with it.
+func (e Execution) Clone() Execution {
+	e.Spec = e.Spec.Clone()
+	if e.Started != nil {
+		started := e.Started.clone()
+		e.Started = &started
+	}
+	if e.Result != nil {
+		result := e.Result.Clone()
+		e.Result = &result
+	}
+	return e
+}
+
+// Clone returns a copy of r that shares nothing with it.
+func (r Record) Clone() Record {
+	r.Execution = r.Execution.Clone()
+	return r
+}
+
+// Clone returns a copy of e that shares nothing with it.
+func (e Event) Clone() Event {
+	switch b := e.Body.(type) {
+	case Started:
+		e.Body = b.clone()
+	case Output:
+		b.Data = slices.Clone(b.Data)
+		e.Body = b
+	case Display:
+		data := maps.Clone(b.Data)
+		for mime, value := range data {
+			data[mime] = slices.Clone(value)
+		}
+		e.Body = Display{Data: data}
+	case Finished:
+		e.Body = Finished{Result: b.Result.Clone()}
+	case Unknown:
+		b.Raw = slices.Clone(b.Raw)
+		e.Body = b
+	case Queued, Progress:
+	}
+	return e
+}
+
+func (s Started) clone() Started {
+	s.Requirements = slices.Clone(s.Requirements)
+	s.Handle = slices.Clone(s.Handle)
+	return s
+}
+
+func clonePointer[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
