@@ -1,0 +1,68 @@
+package uvbackend
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestTheDefaultConfigurationIsValid(t *testing.T) {
+	t.Parallel()
+	if err := Default().Validate(); err != nil {
+		t.Error(err)
+	}
+	if err := (Config{}).Validate(); err != nil {
+		t.Errorf("the zero configuration: %v", err)
+	}
+}
+
+func TestAWrongSettingIsNamedByItsPath(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, section, field, says string }{
+		{"an unknown key", `{"speed": 1}`, "backends.mine.speed", "unknown key"},
+		{"a key of the wrong type", `{"cache_bytes": "20 GiB"}`, "backends.mine.cache_bytes", "whole number"},
+		{"the sandbox that does not exist yet", `{"isolation": "namespaces"}`, "backends.mine.isolation", "not available"},
+		{"an unknown isolation", `{"isolation": "chroot"}`, "backends.mine.isolation", "auto or none"},
+		{"a range with root in it", `{"run_as": "0-10"}`, "backends.mine.run_as", "0 < FIRST"},
+		{"a range that is none", `{"run_as": "many"}`, "backends.mine.run_as", "FIRST-LAST"},
+		{"a reversed range", `{"run_as": "10-5"}`, "backends.mine.run_as", "FIRST <= LAST"},
+		{"a relative folder", `{"work_dir": "work"}`, "backends.mine.work_dir", "absolute"},
+		{"the root folder", `{"cache_dir": "/"}`, "backends.mine.cache_dir", "below /"},
+		{"a negative size", `{"cache_bytes": -1}`, "backends.mine.cache_bytes", "> 0"},
+		{"an index that is a path", `{"index_url": "/srv/simple"}`, "backends.mine.index_url", "http"},
+		{"an image mapped to no version", `{"image_map": {"my/image": "latest"}}`, "backends.mine.image_map.my/image", "minor"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := parseConfig("mine", json.RawMessage(c.section))
+			e, ok := errors.AsType[*executor.Error](err)
+			if !ok || e.Code != executor.Invalid {
+				t.Fatalf("got %v, want an invalid error", err)
+			}
+			if len(e.Fields) != 1 || e.Fields[0].Field != c.field || !strings.Contains(e.Fields[0].Message, c.says) {
+				t.Errorf("fields are %+v, want %s with %q", e.Fields, c.field, c.says)
+			}
+		})
+	}
+}
+
+func TestEveryProblemIsReported(t *testing.T) {
+	t.Parallel()
+	_, err := parseConfig("uv", json.RawMessage(`{"a": 1, "b": 2}`))
+	if e, ok := errors.AsType[*executor.Error](err); !ok || len(e.Fields) != 2 {
+		t.Errorf("got %v, want two fields", err)
+	}
+}
+
+func TestAnEmptySectionTakesTheDefaults(t *testing.T) {
+	t.Parallel()
+	for _, section := range []string{"", "{}", "null"} {
+		c, err := parseConfig("uv", json.RawMessage(section))
+		if err != nil || c.CacheBytes != 20<<30 || c.WorkDir == "" || c.Isolation != IsolationAuto {
+			t.Errorf("section %q became %+v, %v", section, c, err)
+		}
+	}
+}
