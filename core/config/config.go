@@ -136,3 +136,11 @@ type Retention struct {
 	// MaxBytes of logs and blobs. Default 10 GiB.
 	MaxBytes int64 `json:"max_bytes"`
 }
+
+// TypeOr returns the implementation of the entry called name.
+func (b Backend) TypeOr(name string) string {
+	if b.Type != "" {
+		return b.Type
+	}
+	return name
+}
