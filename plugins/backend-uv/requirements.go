@@ -157,7 +157,7 @@ func directURL(rest string, allowBuilds bool) error {
 
 // requirementsError is the refusal of a requirements text: the user's input is wrong, and the program did not run.
 func requirementsError(err error) *executor.Failure {
-	return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Message: "requirements_txt: " + err.Error()}
+	return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "requirements_txt", Message: "requirements_txt: " + err.Error()}
 }
 
 // shorten cuts s to at most n bytes at a rune.
