@@ -1,0 +1,157 @@
+// Command soak submits async executions while it kills the core with SIGKILL, and checks that every accepted id reaches
+// exactly one terminal state and that only what was running at a kill is lost.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/python-executor/python-executor/tests/internal/serve"
+)
+
+func main() {
+	binary := flag.String("binary", "bin/python-executor", "the program under test")
+	count := flag.Int("executions", 10000, "async executions")
+	kills := flag.Int("kills", 3, "kill -9 of the core in between")
+	flag.Parse()
+	if err := run(*binary, *count, *kills); err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+type state struct {
+	ID     string `json:"execution_id"`
+	Status string `json:"status"`
+	Stdout string `json:"stdout"`
+	Seq    string
+}
+
+func run(binary string, count, kills int) error {
+	dir, err := os.MkdirTemp("", "pyexec-soak-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // programs run as other users
+		return err
+	}
+	path, err := filepath.Abs(binary)
+	if err != nil {
+		return err
+	}
+	s := &serve.Server{Binary: path, Dir: dir, Env: []string{fmt.Sprintf("PYEXEC_ENGINE_MAX_QUEUED=%d", count+100), fmt.Sprintf("PYEXEC_RETENTION_MAX_EXECUTIONS=%d", 2*count)}}
+	if err := s.Start(); err != nil {
+		return err
+	}
+	defer func() { s.Stop() }()
+
+	begin := time.Now()
+	var mu sync.RWMutex // held for reading by submitters, for writing by the killer, so that a kill meets no half-sent request
+	var ids sync.Map
+	var accepted, refused atomic.Int64
+	lostAllowed := 0
+	killAt := map[int]bool{}
+	for k := range kills {
+		killAt[(k+1)*count/(kills+1)] = true
+	}
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range work {
+				mu.RLock()
+				var v state
+				err := s.JSON(http.MethodPost, "/api/v1/exec/async", fmt.Sprintf(`{"code":"print(%d)","idempotency_key":"soak-%d"}`, i, i), &v)
+				mu.RUnlock()
+				if err != nil {
+					refused.Add(1)
+					fmt.Fprintln(os.Stderr, "submit:", err)
+					continue
+				}
+				accepted.Add(1)
+				ids.Store(v.ID, i)
+			}
+		})
+	}
+	before := map[string]string{} // what was terminal and seen before a kill must stay as it was
+	for i := range count {
+		if killAt[i] {
+			mu.Lock()
+			var list struct {
+				Executions []state `json:"executions"`
+			}
+			if err := s.JSON(http.MethodGet, "/api/v1/executions?limit=500", "", &list); err != nil {
+				return err
+			}
+			for _, e := range list.Executions {
+				if e.Status != "queued" && e.Status != "running" {
+					before[e.ID] = e.Status
+				}
+			}
+			s.Kill()
+			if err := s.Start(); err != nil {
+				return fmt.Errorf("start after kill -9: %w", err)
+			}
+			lostAllowed += 64 // what can run at once on this machine, generously
+			mu.Unlock()
+			fmt.Printf("killed -9 after %d submits, back after %s\n", i, time.Since(begin).Round(time.Millisecond))
+		}
+		work <- i
+	}
+	close(work)
+	wg.Wait()
+	fmt.Printf("accepted %d, refused %d in %s\n", accepted.Load(), refused.Load(), time.Since(begin).Round(time.Millisecond))
+
+	statuses := map[string]int{}
+	deadline := time.Now().Add(30 * time.Minute)
+	var failure error
+	ids.Range(func(id, i any) bool {
+		for {
+			var v state
+			if err := s.JSON(http.MethodGet, "/api/v1/executions/"+id.(string), "", &v); err != nil {
+				failure = err
+				return false
+			}
+			if v.Status != "queued" && v.Status != "running" {
+				statuses[v.Status]++
+				if v.Status == "succeeded" && v.Stdout != fmt.Sprintf("%d\n", i) {
+					failure = fmt.Errorf("%s printed %q, want %d", id, v.Stdout, i)
+					return false
+				}
+				if was, ok := before[v.ID]; ok && was != v.Status {
+					failure = fmt.Errorf("%s was %s before a kill and is %s", id, was, v.Status)
+					return false
+				}
+				return true
+			}
+			if time.Now().After(deadline) {
+				failure = fmt.Errorf("%s is still %s", id, v.Status)
+				return false
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	if failure != nil {
+		return failure
+	}
+	core, corePeak := serve.RSS(s.PID())
+	plugin, pluginPeak := serve.RSS(s.PluginPID())
+	fmt.Printf("terminal states %v in %s; RSS core %d MiB (peak %d), plugin %d MiB (peak %d)\n", statuses, time.Since(begin).Round(time.Millisecond), core>>20, corePeak>>20, plugin>>20, pluginPeak>>20)
+	if statuses["succeeded"]+statuses["lost"] != int(accepted.Load()) {
+		return fmt.Errorf("some ended neither succeeded nor lost: %v", statuses)
+	}
+	if statuses["lost"] > lostAllowed {
+		return fmt.Errorf("%d lost, at most %d could have been running", statuses["lost"], lostAllowed)
+	}
+	if refused.Load() > 0 {
+		return fmt.Errorf("%d submits were refused", refused.Load())
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+// Package serve starts `python-executor serve` for the benchmark and the soak: a private data folder, a free port, kill -9.
+package serve
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Server is one running server.
+type Server struct {
+	// Binary is the program; Dir holds its data and work folders; Env is added to the environment.
+	Binary string
+	Dir    string
+	Env    []string
+	// URL is set by Start.
+	URL    string
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// Start starts the server and returns when it is ready. It may be called again after Kill or Stop.
+func (s *Server) Start() error {
+	s.cmd = exec.Command(s.Binary, "serve")
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "PYEXEC_") {
+			s.cmd.Env = append(s.cmd.Env, kv)
+		}
+	}
+	s.cmd.Env = append(s.cmd.Env, "PYEXEC_HTTP_BIND=127.0.0.1:0", "PYEXEC_DATA_DIR="+filepath.Join(s.Dir, "data"),
+		"PYEXEC_BACKENDS_UV_WORK_DIR="+filepath.Join(s.Dir, "work"), "PYEXEC_BACKENDS_UV_CACHE_DIR="+filepath.Join(s.Dir, "cache"))
+	s.cmd.Env = append(s.cmd.Env, s.Env...)
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	s.exited = make(chan struct{})
+	address := make(chan string, 1)
+	go func() {
+		defer close(s.exited)
+		lines := bufio.NewReader(stderr)
+		for {
+			line, err := lines.ReadString('\n')
+			if i := strings.Index(line, "http://127.0.0.1:"); i >= 0 {
+				select {
+				case address <- strings.TrimRight(strings.FieldsFunc(line[i:], func(r rune) bool { return strings.ContainsRune(" \t\n\"'", r) })[0], "/"):
+				default:
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		_ = s.cmd.Wait()
+	}()
+	select {
+	case s.URL = <-address:
+	case <-s.exited:
+		return errors.New("serve ended at once")
+	case <-time.After(60 * time.Second):
+		s.Kill()
+		return errors.New("serve printed no address in 60 s")
+	}
+	for range 600 {
+		resp, err := http.Get(s.URL + "/readyz") //nolint:gosec // our own loopback address
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	s.Kill()
+	return errors.New("serve was not ready in 60 s")
+}
+
+// Kill ends the core with SIGKILL and waits for it.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Kill()
+	<-s.exited
+}
+
+// Stop ends the server with SIGTERM; after a minute with SIGKILL.
+func (s *Server) Stop() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.exited:
+	case <-time.After(time.Minute):
+		s.Kill()
+	}
+}
+
+// PID is the core's.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// PluginPID is the backend plugin's, 0 while it is away.
+func (s *Server) PluginPID() int {
+	var v struct {
+		Backends []struct {
+			Details map[string]string `json:"details"`
+		} `json:"backends"`
+	}
+	if err := s.JSON(http.MethodGet, "/api/v1/backends", "", &v); err != nil || len(v.Backends) == 0 {
+		return 0
+	}
+	pid, _ := strconv.Atoi(v.Backends[0].Details["pid"])
+	return pid
+}
+
+// JSON sends a JSON body (or none) and decodes the answer; a status of 400 and more is an error.
+func (s *Server) JSON(method, path, body string, out any) error {
+	var reader io.Reader
+	if body != "" {
+		reader = bytes.NewReader([]byte(body))
+	}
+	req, err := http.NewRequest(method, s.URL+path, reader) //nolint:noctx // bounded by the server's own limits
+	if err != nil {
+		return err
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode >= 400 {
+		return fmt.Errorf("%s %s: %d %.200s", method, path, resp.StatusCode, b)
+	}
+	return json.Unmarshal(b, out)
+}
+
+// RSS returns a process's resident memory and its high-water mark in bytes, 0 if it is gone.
+func RSS(pid int) (now, peak int64) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		kb, _ := strconv.ParseInt(fields[1], 10, 64)
+		switch fields[0] {
+		case "VmRSS:":
+			now = kb << 10
+		case "VmHWM:":
+			peak = kb << 10
+		}
+	}
+	return now, peak
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Interleaved benchmarks; raw numbers are kept below bench/ (docs/benchmarks.md quotes them).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/python-executor"
+venv="$cache/bench-venv"
+if [ ! -x "$venv/bin/uv" ]; then # the peer: uv's real binary, pinned
+  python3 -m venv "$venv" && "$venv/bin/pip" install -q "uv==0.13.9"
+fi
+mkdir -p bench
+go run ./tests/cmd/bench -binary bin/python-executor -uv "$venv/bin/uv" -out "bench/$(date -u +%Y-%m-%d).json" "$@"
