@@ -1,0 +1,373 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// Options for New. The zero value is a healthy backend with DefaultCapabilities.
+type Options struct {
+	// Name in Info. Default "fake".
+	Name string
+	// Version in Info. Default "0".
+	Version string
+	// Capabilities it declares and keeps. Default DefaultCapabilities.
+	Capabilities *executor.Capabilities
+	// Capacity in Info; it is not enforced.
+	Capacity int
+	// PrepareDelay is how long every preparation takes.
+	PrepareDelay time.Duration
+	// Hook stands before every Run. Default: none.
+	Hook Hook
+}
+
+// RunFunc is Backend.Run without its receiver.
+type RunFunc func(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error)
+
+// Hook sees every Run: it may call run, change what goes in and comes out, or do something else altogether.
+type Hook func(ctx context.Context, job executor.Job, sink executor.Sink, run RunFunc) (executor.Result, error)
+
+// Backend is the fake. All methods are safe for concurrent use.
+type Backend struct {
+	options Options
+	caps    executor.Capabilities
+	world   *world
+	// gone ends with Abandon: this Backend's process has died.
+	gone    chan struct{}
+	abandon func()
+
+	mu      sync.Mutex
+	message string // why it is not healthy; empty: it is
+	down    error
+}
+
+// world is what outlives a Backend: the programs and what they left.
+type world struct {
+	pids atomic.Int64
+
+	mu      sync.Mutex
+	running map[string]*run
+	kept    map[string]*run // with Attach: ended, and not removed yet
+	runs    []string
+	removed []string
+	gates   map[string]chan struct{}
+}
+
+var _ executor.Backend = (*Backend)(nil)
+
+// New returns a Backend.
+func New(o Options) *Backend {
+	if o.Name == "" {
+		o.Name = "fake"
+	}
+	if o.Version == "" {
+		o.Version = "0"
+	}
+	return newIn(o, &world{
+		running: map[string]*run{},
+		kept:    map[string]*run{},
+		gates:   map[string]chan struct{}{},
+	})
+}
+
+func newIn(o Options, w *world) *Backend {
+	caps := DefaultCapabilities()
+	if o.Capabilities != nil {
+		caps = *o.Capabilities
+	}
+	gone := make(chan struct{})
+	return &Backend{options: o, caps: caps, world: w, gone: gone, abandon: sync.OnceFunc(func() { close(gone) })}
+}
+
+// Abandon plays the death of the process that holds b: its Runs return unavailable. With Attach the programs go on and
+// the Backend that is returned can follow them; without it they are killed.
+func (b *Backend) Abandon() *Backend {
+	b.abandon()
+	if !b.caps.Attach {
+		for _, r := range b.world.all() {
+			r.kill()
+			<-r.ended
+		}
+	}
+	return newIn(b.options, b.world)
+}
+
+// DefaultCapabilities are all that the fake can play on its own; Attach, HostDirectories, Scripts and Sessions are not
+// among them.
+func DefaultCapabilities() executor.Capabilities {
+	return executor.Capabilities{
+		Isolation:         executor.IsolationContainer,
+		NetworkOff:        true,
+		NetworkOn:         true,
+		Memory:            true,
+		Disk:              true,
+		CPU:               true,
+		PIDs:              true,
+		Commands:          true,
+		Requirements:      true,
+		Images:            true,
+		PreCommands:       true,
+		Artifacts:         true,
+		MemorySamples:     true,
+		SystemInterpreter: true,
+		Languages:         []executor.Language{executor.LanguagePython},
+		PythonVersions:    []string{"3.13", "3.12"},
+	}
+}
+
+// Info implements executor.Backend.
+func (b *Backend) Info(context.Context) (executor.Info, error) {
+	if err := b.isDown(); err != nil {
+		return executor.Info{}, err
+	}
+	b.mu.Lock()
+	message := b.message
+	b.mu.Unlock()
+	w := b.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	caps := b.caps
+	caps.Languages = slices.Clone(caps.Languages)
+	caps.PythonVersions = slices.Clone(caps.PythonVersions)
+	return executor.Info{
+		Name:         b.options.Name,
+		Type:         "fake",
+		Version:      b.options.Version,
+		Healthy:      message == "",
+		Message:      message,
+		Capacity:     b.options.Capacity,
+		Capabilities: caps,
+		Warnings:     warnings(caps),
+		Metrics:      map[string]float64{"runs": float64(len(w.runs)), "running": float64(len(w.running))},
+	}, nil
+}
+
+// warnings name every default that these capabilities leave unenforced.
+func warnings(caps executor.Capabilities) []string {
+	var list []string
+	for _, w := range []struct {
+		enforced bool
+		text     string
+	}{
+		{caps.NetworkOff, "the network is not kept from programs"},
+		{caps.Memory, "config.memory_mb is not enforced"},
+		{caps.Disk, "config.disk_mb is not enforced"},
+		{caps.CPU, "config.cpu_shares is not enforced"},
+		{caps.PIDs, "config.pids is not enforced"},
+		{caps.Isolation != executor.IsolationNone, "host files are visible to programs"},
+	} {
+		if !w.enforced {
+			list = append(list, w.text)
+		}
+	}
+	return list
+}
+
+// Run implements executor.Backend.
+func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+	if b.options.Hook != nil {
+		return b.options.Hook(ctx, job, sink, b.run)
+	}
+	return b.run(ctx, job, sink)
+}
+
+func (b *Backend) run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+	if err := b.isDown(); err != nil {
+		return executor.Result{}, err
+	}
+	if err := refuse(b.caps, job); err != nil {
+		return executor.Result{}, err
+	}
+	r := newRun(b, job)
+	if err := b.world.enter(r); err != nil {
+		return executor.Result{}, err
+	}
+	go r.live()
+	return b.follow(ctx, r, sink)
+}
+
+// Attach implements executor.Backend.
+func (b *Backend) Attach(ctx context.Context, job executor.Job, from executor.Resume, sink executor.Sink) (executor.Result, error) {
+	if err := b.isDown(); err != nil {
+		return executor.Result{}, err
+	}
+	if !b.caps.Attach {
+		return executor.Result{}, executor.Errorf(executor.Unimplemented, "programs do not outlive this backend")
+	}
+	r := b.world.find(job.ID)
+	if r == nil || string(from.Handle) != r.handle() {
+		return executor.Result{}, executor.Errorf(executor.NotFound, "execution %s", job.ID)
+	}
+	r.feed.resume(map[executor.Stream]int64{executor.Stdout: from.Stdout, executor.Stderr: from.Stderr})
+	return b.follow(ctx, r, sink)
+}
+
+// follow hands what r says to sink until r has ended. It is the one goroutine that uses sink.
+func (b *Backend) follow(ctx context.Context, r *run, sink executor.Sink) (executor.Result, error) {
+	defer context.AfterFunc(ctx, func() { r.stop(executor.StatusKilled) })()
+	var broken error
+	for {
+		body, err := r.feed.next(b.gone)
+		if errors.Is(err, errGone) {
+			return executor.Result{}, executor.Errorf(executor.Unavailable, "the backend has gone")
+		}
+		if err != nil {
+			break // the feed's end
+		}
+		if broken == nil {
+			if broken = sink.Emit(executor.Event{Body: body}); broken != nil {
+				r.stop(executor.StatusKilled)
+			}
+		}
+		r.feed.took()
+	}
+	<-r.ended
+	if p, ok := errors.AsType[panicked](r.failed); ok {
+		b.world.leave(r, false)
+		panic(string(p))
+	}
+	if broken == nil {
+		broken = r.failed
+	}
+	result := r.result
+	if broken == nil {
+		result.Artifacts, result.Phases.Collect, broken = r.collect(sink)
+	}
+	b.world.leave(r, b.caps.Attach)
+	if broken != nil {
+		return executor.Result{}, broken
+	}
+	return result, nil
+}
+
+// Remove implements executor.Backend.
+func (b *Backend) Remove(_ context.Context, id string) error {
+	if err := b.isDown(); err != nil {
+		return err
+	}
+	w := b.world
+	w.mu.Lock()
+	w.removed = append(w.removed, id)
+	r := w.running[id]
+	delete(w.kept, id)
+	w.mu.Unlock()
+	if r != nil {
+		r.kill()
+		<-r.ended
+		w.mu.Lock()
+		delete(w.kept, id)
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// SetHealth makes Info say that the backend is not healthy and why; an empty message makes it healthy again.
+func (b *Backend) SetHealth(message string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.message = message
+}
+
+// SetDown makes Info, Run, Attach and Remove return err until it is set to nil. What runs goes on.
+func (b *Backend) SetDown(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.down = err
+}
+
+func (b *Backend) isDown() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.gone:
+		return executor.Errorf(executor.Unavailable, "the backend has gone")
+	default:
+		return b.down
+	}
+}
+
+// Runs returns the ids of all jobs that Run took, in order.
+func (b *Backend) Runs() []string {
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	return slices.Clone(b.world.runs)
+}
+
+// Running returns the sorted ids of the jobs that run now. Empty after all Runs returned: the fake's residue.
+func (b *Backend) Running() []string {
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	return slices.Sorted(maps.Keys(b.world.running))
+}
+
+// Removed returns the ids that Remove was called with, in order.
+func (b *Backend) Removed() []string {
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	return slices.Clone(b.world.removed)
+}
+
+// Release lets every program pass that waits at the named gate, now and later.
+func (b *Backend) Release(name string) {
+	gate := b.world.gate(name)
+	b.world.mu.Lock()
+	defer b.world.mu.Unlock()
+	select {
+	case <-gate:
+	default:
+		close(gate)
+	}
+}
+
+func (w *world) gate(name string) chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gates[name] == nil {
+		w.gates[name] = make(chan struct{})
+	}
+	return w.gates[name]
+}
+
+func (w *world) all() []*run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Values(w.running))
+}
+
+// enter registers r; an id runs once at a time.
+func (w *world) enter(r *run) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running[r.job.ID] != nil {
+		return executor.Errorf(executor.Conflict, "execution %s runs already", r.job.ID)
+	}
+	w.running[r.job.ID] = r
+	w.runs = append(w.runs, r.job.ID)
+	return nil
+}
+
+// leave takes r out; with keep it stays for Attach.
+func (w *world) leave(r *run, keep bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.running, r.job.ID)
+	if keep {
+		w.kept[r.job.ID] = r
+	}
+}
+
+func (w *world) find(id string) *run {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.running[id]; r != nil {
+		return r
+	}
+	return w.kept[id]
+}

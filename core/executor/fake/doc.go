@@ -1,0 +1,33 @@
+// Package fake is a Backend without an operating system: it passes the law (core/executor/backendtest), and it can be
+// told to break it. Engine, frontends and the command line are tested on it.
+//
+// A program for the fake is a list of directives, one a line, interpreted in this process:
+//
+//	print TEXT              a line on stdout; print-err: on stderr
+//	write TEXT              the same without the line's end; write-err
+//	hex STREAM DIGITS       raw bytes on a stream
+//	flood STREAM SIZE       SIZE bytes of numbered lines ("%015d\n"), as backendtest.FloodByte has them
+//	exit N                  ends with that code
+//	raise TEXT              a traceback on stderr, exit 1
+//	signal NAME             ends by that signal: signal KILL
+//	sleep DURATION          also: hang (for ever), busy DURATION (counts as CPU time)
+//	read-stdin              copies stdin to stdout; count-stdin prints its length; read-line prints one line; close-stdin
+//	cat PATH                a file to stdout; exists PATH prints true or false; ls prints every file with its size
+//	write-file PATH TEXT    fill-file PATH SIZE; remove PATH
+//	env                     the environment, sorted, as Go-quoted lines; args, argv0, cwd likewise
+//	tmpdir                  prints true when TMPDIR lies in the work folder and can be written
+//	ignore-term             SIGTERM does nothing; on-term N: SIGTERM makes it exit N
+//	spawn-grandchild TEXT   a descendant that holds the streams, ignores SIGTERM and prints TEXT after an hour
+//	fork N                  N processes at once: prints "forked" or, over the limit, "refused"
+//	alloc SIZE              memory: ends the program when over the limit
+//	connect HOST:PORT       prints connected or unreachable; loopback prints up or down
+//	import NAME             needs that requirement; python prints the version; host-file PATH prints visible or hidden
+//	wait NAME               blocks until Backend.Release(NAME)
+//	backend-error CODE TEXT Run returns that error; backend-panic TEXT; backend-die returns unavailable
+//
+// TEXT is the rest of the line, or a Go-quoted string. SIZE is a number with KB, MB or GB (powers of 1024). Empty lines
+// and lines that begin with # do nothing. An unknown directive is a SyntaxError of the program: a traceback and exit 1.
+//
+// Everything waits on timers, channels and contexts only, so it runs on the fake clock of a testing/synctest bubble;
+// connect and host-file are the two directives that touch the real machine.
+package fake

@@ -1,0 +1,132 @@
+package fake
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// feedWindow is how much output a program may be ahead of its reader, as a pipe's buffer.
+const feedWindow = 1 << 20
+
+var (
+	errFeedEnd = errors.New("end of the feed")
+	errGone    = errors.New("the reader has gone")
+)
+
+// feed is a bounded queue between a program and the one who follows it. What was not taken stays in it, so another
+// follower can go on.
+type feed struct {
+	mu      sync.Mutex
+	items   []executor.Body
+	bytes   int
+	ended   bool
+	changed chan struct{} // closed and replaced at every change
+}
+
+func newFeed() *feed { return &feed{changed: make(chan struct{})} }
+
+// wake must be called with mu held.
+func (f *feed) wake() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// put adds body when there is room; it gives up when done closes.
+func (f *feed) put(done <-chan struct{}, body executor.Body) bool {
+	for {
+		f.mu.Lock()
+		if f.ended {
+			f.mu.Unlock()
+			return false
+		}
+		if f.bytes < feedWindow {
+			f.items = append(f.items, body)
+			f.bytes += sizeOf(body)
+			f.wake()
+			f.mu.Unlock()
+			return true
+		}
+		changed := f.changed
+		f.mu.Unlock()
+		select {
+		case <-changed:
+		case <-done:
+			return false
+		}
+	}
+}
+
+// next returns the oldest item without taking it out.
+func (f *feed) next(gone <-chan struct{}) (executor.Body, error) {
+	for {
+		select {
+		case <-gone:
+			return nil, errGone
+		default:
+		}
+		f.mu.Lock()
+		if len(f.items) > 0 {
+			body := f.items[0]
+			f.mu.Unlock()
+			return body, nil
+		}
+		ended, changed := f.ended, f.changed
+		f.mu.Unlock()
+		if ended {
+			return nil, errFeedEnd
+		}
+		select {
+		case <-changed:
+		case <-gone:
+			return nil, errGone
+		}
+	}
+}
+
+// took removes what next returned.
+func (f *feed) took() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bytes -= sizeOf(f.items[0])
+	f.items = f.items[1:]
+	f.wake()
+}
+
+// end says that nothing follows.
+func (f *feed) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
+	f.wake()
+}
+
+// resume drops the output that lies before the offsets: the follower has it already.
+func (f *feed) resume(from map[executor.Stream]int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var items []executor.Body
+	f.bytes = 0
+	for _, body := range f.items {
+		if out, ok := body.(executor.Output); ok {
+			skip := min(max(from[out.Stream]-out.Offset, 0), int64(len(out.Data)))
+			out.Offset, out.Data = out.Offset+skip, out.Data[skip:]
+			if len(out.Data) == 0 {
+				continue
+			}
+			body = out
+		}
+		items = append(items, body)
+		f.bytes += sizeOf(body)
+	}
+	f.items = items
+	f.wake()
+}
+
+func sizeOf(body executor.Body) int {
+	if out, ok := body.(executor.Output); ok {
+		return len(out.Data)
+	}
+	return 64
+}

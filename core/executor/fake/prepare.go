@@ -1,0 +1,237 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// workFolder is what a program sees as its HOME and current folder.
+const workFolder = "/work"
+
+// prepare installs, unpacks and finds the program. A failure is the user's; r.failed is ours.
+func (r *run) prepare() (*process, *executor.Failure) {
+	spec := r.job.Spec
+	if d := r.backend.options.PrepareDelay; d > 0 && !r.pause(d) {
+		return nil, nil
+	}
+	requirements, fail := r.install()
+	if fail != nil || r.killed.Err() != nil {
+		return nil, fail
+	}
+	r.tree = newTree()
+	if fail := r.unpack(); fail != nil || r.failed != nil || r.killed.Err() != nil {
+		return nil, fail
+	}
+	p := &process{run: r, requirements: requirements}
+	if fail := p.load(); fail != nil {
+		return nil, fail
+	}
+	for _, f := range r.tree.files {
+		f.changed = false
+	}
+	p.python = r.version()
+	p.env = map[string]string{
+		"PATH":             "/usr/bin:/bin",
+		"HOME":             workFolder,
+		"TMPDIR":           workFolder + "/tmp",
+		"LANG":             "C.UTF-8",
+		"PYTHONUNBUFFERED": "1",
+	}
+	maps.Copy(p.env, spec.Env)
+	if p.env["PYTHONUNBUFFERED"] == "" {
+		delete(p.env, "PYTHONUNBUFFERED")
+	}
+	in, err := r.openStdin(r.job.Stdin)
+	if err != nil {
+		r.failed = fmt.Errorf("open stdin: %w", err)
+		return nil, nil
+	}
+	p.stdin = in
+	return p, nil
+}
+
+// pause waits; false means that the job was stopped.
+func (r *run) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-r.killed.Done():
+		return false
+	}
+}
+
+// version is the full version of the interpreter that the Spec selects.
+func (r *run) version() string {
+	minor := r.job.Spec.PythonVersion
+	if image, ok := strings.CutPrefix(r.job.Spec.Image, "python:"); ok && minor == "" {
+		if i := strings.IndexFunc(image, func(c rune) bool { return c != '.' && (c < '0' || c > '9') }); i >= 0 {
+			image = image[:i]
+		}
+		minor = image
+	}
+	if minor == "" && len(r.backend.caps.PythonVersions) > 0 {
+		minor = r.backend.caps.PythonVersions[0]
+	}
+	if minor == "" || len(r.job.Spec.Command) > 0 {
+		return ""
+	}
+	if strings.Count(minor, ".") < 2 {
+		minor += ".0"
+	}
+	return minor
+}
+
+// install resolves Requirements and runs PreCommands ("true" works, "sleep D" takes time, anything else fails).
+// Requirements: "no-such-package…" cannot be resolved; "slow-package" takes an hour.
+func (r *run) install() ([]string, *executor.Failure) {
+	for _, command := range r.job.Spec.PreCommands {
+		r.feed.put(r.killed.Done(), executor.Progress{Phase: executor.PhasePrepare, Message: command})
+		if command != "true" {
+			return nil, failure(executor.PhasePrepare, executor.Invalid, "pre_commands: %q failed", command)
+		}
+	}
+	if strings.HasPrefix(r.job.Spec.Image, "no-such-image") {
+		return nil, failure(executor.PhasePrepare, executor.Invalid, "docker_image: %q does not exist", r.job.Spec.Image)
+	}
+	var resolved []string
+	for line := range strings.Lines(r.job.Spec.Requirements) {
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		name, version, pinned := strings.Cut(line, "==")
+		name = strings.TrimSpace(name)
+		if strings.ContainsAny(name, " =<>!\"'\\") || name == "" || strings.HasPrefix(name, "no-such-package") {
+			return nil, failure(executor.PhasePrepare, executor.Invalid, "requirement %q cannot be resolved", line)
+		}
+		if !pinned {
+			version = "1.0.0"
+		}
+		resolved = append(resolved, name+"=="+strings.TrimSpace(version))
+		r.feed.put(r.killed.Done(), executor.Progress{Phase: executor.PhasePrepare, Message: "install " + name, Done: int64(len(resolved)), Unit: "packages"})
+		if name == "slow-package" && !r.pause(time.Hour) {
+			return nil, nil
+		}
+	}
+	slices.Sort(resolved)
+	return resolved, nil
+}
+
+// unpack reads the Workspace. A reader that does not end is closed when the job is stopped.
+func (r *run) unpack() *executor.Failure {
+	if r.job.Workspace == nil {
+		return nil
+	}
+	reader, err := r.job.Workspace.Open()
+	if err != nil {
+		r.failed = fmt.Errorf("open workspace: %w", err)
+		return nil
+	}
+	closeOnce := sync.OnceFunc(func() { _ = reader.Close() }) // it was only read
+	defer closeOnce()
+	defer context.AfterFunc(r.killed, closeOnce)()
+	source := &watched{Reader: reader}
+	err = r.tree.unpack(source, r.diskLimit())
+	switch {
+	case r.killed.Err() != nil:
+		return nil // the reader was closed under it
+	case source.err != nil:
+		r.failed = fmt.Errorf("read workspace: %w", source.err)
+	case err != nil:
+		return failure(executor.PhasePrepare, executor.Invalid, "%s", err)
+	}
+	return nil
+}
+
+func (r *run) diskLimit() int64 {
+	if r.backend.caps.Disk && r.job.Limits.DiskBytes > 0 {
+		return r.job.Limits.DiskBytes
+	}
+	return -1
+}
+
+// watched remembers its reader's own error, to tell a broken stream from a broken tar.
+type watched struct {
+	io.Reader
+	err error
+}
+
+// Read implements io.Reader.
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.err = err
+	}
+	return n, err
+}
+
+// load finds the program: Command, Code or an entrypoint of the Workspace.
+func (p *process) load() *executor.Failure {
+	spec, tree := p.run.job.Spec, p.run.tree
+	p.args = spec.Args
+	switch {
+	case len(spec.Command) > 0:
+		return p.command(spec.Command)
+	case spec.Code != "":
+		if tree.files["main.py"] != nil {
+			return failure(executor.PhasePrepare, executor.Invalid, "the workspace has a main.py beside code")
+		}
+		if err := tree.put("main.py", &file{data: []byte(spec.Code), mode: 0o644}, p.run.diskLimit()); err != nil {
+			return failure(executor.PhasePrepare, executor.Exhausted, "%s", err)
+		}
+		p.argv0 = "main.py"
+	case spec.Entrypoint != "":
+		name, err := inside(spec.Entrypoint, ".")
+		if err != nil || tree.get(name) == nil {
+			return failure(executor.PhasePrepare, executor.Invalid, "entrypoint %q is not in the workspace", spec.Entrypoint)
+		}
+		p.argv0 = name
+	default:
+		if p.argv0 = tree.entrypoint(); p.argv0 == "" {
+			return failure(executor.PhasePrepare, executor.Invalid, "the workspace has no entrypoint: no main.py, no __main__.py, no .py file")
+		}
+	}
+	p.text = string(tree.get(p.argv0).data)
+	return nil
+}
+
+// command resolves an argv: "fake -c TEXT", "fake FILE", or an executable file of the Workspace that begins with "#!".
+func (p *process) command(argv []string) *executor.Failure {
+	p.argv0, p.args = argv[0], append(slices.Clone(argv[1:]), p.args...)
+	switch {
+	case argv[0] == "fake" && len(p.args) >= 2 && p.args[0] == "-c":
+		p.argv0, p.text, p.args = "-c", p.args[1], p.args[2:]
+	case argv[0] == "fake" && len(p.args) >= 1:
+		f := p.run.tree.get(p.args[0])
+		if f == nil {
+			p.text = fmt.Sprintf("print-err %q\nexit 2", "fake: no file "+p.args[0])
+			return nil
+		}
+		p.argv0, p.text, p.args = p.args[0], string(f.data), p.args[1:]
+	case strings.Contains(argv[0], "/"):
+		name := strings.TrimPrefix(argv[0], workFolder+"/")
+		f := p.run.tree.get(name)
+		if f == nil {
+			return failure(executor.PhaseStart, executor.NotFound, "%q: no such file", argv[0])
+		}
+		if f.mode&0o111 == 0 || !strings.HasPrefix(string(f.data), "#!") {
+			return failure(executor.PhaseStart, executor.Invalid, "%q cannot be executed", argv[0])
+		}
+		p.text = string(f.data)
+	default:
+		return failure(executor.PhaseStart, executor.NotFound, "%q: not found on PATH", argv[0])
+	}
+	return nil
+}

@@ -1,0 +1,361 @@
+package fake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// run is one job: its preparation, its program and all that the program started.
+type run struct {
+	backend *Backend
+	job     executor.Job
+	feed    *feed
+	ended   chan struct{}
+	result  executor.Result // valid after ended
+	tree    *tree
+
+	// killed ends with SIGKILL to everything, term with that or with SIGTERM to the program.
+	killed    context.Context
+	killAll   context.CancelCauseFunc
+	term      context.Context
+	terminate context.CancelCauseFunc
+	children  sync.WaitGroup
+
+	writing sync.Mutex // guards bytes; held while a write blocks
+	bytes   map[executor.Stream]int64
+
+	mu      sync.Mutex
+	started time.Time
+	reason  executor.Status // the first limit that fired
+	grace   *time.Timer
+	memory  int64
+	peak    int64
+	cpu     time.Duration
+	samples []executor.MemorySample
+	failed  error // what a backend-… directive makes Run return
+	oom     bool
+}
+
+var errKilled = errors.New("killed")
+
+func newRun(b *Backend, job executor.Job) *run {
+	killed, killAll := context.WithCancelCause(context.Background())
+	term, terminate := context.WithCancelCause(killed)
+	return &run{
+		backend:   b,
+		job:       job,
+		feed:      newFeed(),
+		ended:     make(chan struct{}),
+		killed:    killed,
+		killAll:   killAll,
+		term:      term,
+		terminate: terminate,
+		bytes:     map[executor.Stream]int64{},
+		memory:    baseMemory,
+		peak:      baseMemory,
+	}
+}
+
+// baseMemory is what a program has before it asks for any.
+const baseMemory = 8 << 20
+
+func (r *run) handle() string { return "fake:" + r.job.ID }
+
+// stop asks the program to end for that reason: SIGTERM, and SIGKILL to everything after the grace. Before the program
+// has started everything ends at once. The first reason stays.
+func (r *run) stop(reason executor.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reason != "" {
+		return
+	}
+	r.reason = reason
+	if r.started.IsZero() {
+		r.killAll(errKilled)
+		return
+	}
+	r.terminate(errKilled)
+	r.grace = time.AfterFunc(r.job.Limits.KillGrace, func() { r.killAll(errKilled) })
+}
+
+// kill ends everything at once, for Remove.
+func (r *run) kill() {
+	r.stop(executor.StatusKilled)
+	r.killAll(errKilled)
+}
+
+// live is the whole life of the job. It owns every goroutine that the job has.
+func (r *run) live() {
+	defer close(r.ended)
+	defer r.feed.end()
+	defer r.killAll(errKilled)
+	begin := time.Now()
+	p, failure := r.prepare()
+	r.result.Phases.Prepare = time.Since(begin)
+	r.result.CPU = 0
+	switch {
+	case r.killed.Err() != nil:
+		r.result.Status = executor.StatusKilled
+		return
+	case failure != nil:
+		r.result.Status, r.result.Failure = executor.StatusFailed, failure
+		return
+	}
+	if !r.begin(p) {
+		r.result.Status = executor.StatusKilled
+		return
+	}
+	timeout := time.AfterFunc(r.job.Limits.Timeout, func() { r.stop(executor.StatusTimedOut) })
+	sampling := r.sample()
+	end := p.main()
+	timeout.Stop()
+	sampling()
+	p.stdin.close()
+	r.finish(end)
+}
+
+// begin marks the start of the program, unless the job was stopped before.
+func (r *run) begin(p *process) bool {
+	w := r.backend.world
+	started := executor.Started{
+		PID:           int(w.pids.Add(1)),
+		PythonVersion: p.python,
+		Requirements:  p.requirements,
+		Start:         executor.StartExec,
+	}
+	if r.backend.caps.Attach {
+		started.Handle = []byte(r.handle())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reason != "" || r.killed.Err() != nil {
+		return false
+	}
+	r.started = time.Now()
+	r.result.PythonVersion, r.result.Requirements = p.python, p.requirements
+	return r.feed.put(r.killed.Done(), started)
+}
+
+// end is how a program ended: by a code or by a signal.
+type end struct {
+	code   int
+	signal string
+}
+
+// finish turns the program's end into the Result and kills all that the program left.
+func (r *run) finish(e end) {
+	r.killAll(errKilled)
+	r.children.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.grace != nil {
+		r.grace.Stop()
+	}
+	res := &r.result
+	res.Wall = time.Since(r.started)
+	res.Phases.Run = res.Wall
+	res.CPU = r.cpu
+	res.PeakMemoryBytes = r.peak
+	if e.signal != "" {
+		res.Signal = e.signal
+	} else {
+		res.ExitCode = &e.code
+	}
+	switch {
+	case r.oom:
+		res.Status = executor.StatusOutOfMemory
+	case r.reason != "":
+		res.Status = r.reason
+	case e.signal == "" && e.code == 0:
+		res.Status = executor.StatusSucceeded
+	default:
+		res.Status = executor.StatusFailed
+	}
+	// A stop that comes now has nothing to stop.
+	r.reason = res.Status
+	limit := r.job.Limits.OutputBytes
+	res.StdoutBytes, res.StdoutTruncated = r.bytes[executor.Stdout], over(r.bytes[executor.Stdout], limit)
+	res.StderrBytes, res.StderrTruncated = r.bytes[executor.Stderr], over(r.bytes[executor.Stderr], limit)
+}
+
+func over(n, limit int64) bool { return limit >= 0 && n > limit }
+
+// write is a program's write(2): it blocks while the reader is behind, and counts what the cap does not let pass. It
+// gives up when done closes.
+func (r *run) write(done <-chan struct{}, stream executor.Stream, data []byte) bool {
+	for len(data) > 0 {
+		piece := data[:min(len(data), executor.MaxOutputData)]
+		data = data[len(piece):]
+		r.writing.Lock()
+		ok := r.writePiece(done, stream, piece)
+		r.writing.Unlock()
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// writePiece must be called with writing held, so that offsets enter the feed in order.
+func (r *run) writePiece(done <-chan struct{}, stream executor.Stream, piece []byte) bool {
+	select {
+	case <-done:
+		return false
+	default:
+	}
+	offset, keep := r.bytes[stream], len(piece)
+	if limit := r.job.Limits.OutputBytes; limit >= 0 {
+		keep = int(min(int64(keep), max(limit-offset, 0)))
+	}
+	if keep > 0 {
+		body := executor.Output{Stream: stream, Offset: offset, Data: bytes.Clone(piece[:keep])}
+		if !r.feed.put(done, body) {
+			return false
+		}
+	}
+	r.bytes[stream] += int64(len(piece))
+	return true
+}
+
+// allocate adds to the program's memory; over the limit, where it is enforced, everything dies.
+func (r *run) allocate(n int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memory += n
+	if limit := r.job.Limits.MemoryBytes; r.backend.caps.Memory && limit > 0 && r.memory > limit {
+		r.oom = true
+		r.peak = limit
+		r.killAll(errKilled)
+		return errKilled
+	}
+	r.peak = max(r.peak, r.memory)
+	return nil
+}
+
+// sample records the memory curve until the returned function is called.
+func (r *run) sample() (stop func()) {
+	interval := r.job.Spec.SampleInterval
+	if interval <= 0 {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			r.mu.Lock()
+			r.samples = append(r.samples, executor.MemorySample{Offset: time.Since(r.started), Bytes: r.memory})
+			r.mu.Unlock()
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		wg.Wait()
+		r.result.MemorySamples = r.samples
+	}
+}
+
+// collect hands the artifacts to sink.
+func (r *run) collect(sink executor.Sink) ([]executor.Artifact, time.Duration, error) {
+	if r.tree == nil || r.started.IsZero() {
+		return nil, 0, nil
+	}
+	begin := time.Now()
+	var list []executor.Artifact
+	for _, path := range r.tree.order {
+		f := r.tree.files[path]
+		if f == nil || f.link != "" || !r.wanted(path, f) {
+			continue
+		}
+		if err := sink.Artifact(f.header(path), bytes.NewReader(f.data)); err != nil {
+			return nil, 0, err
+		}
+		list = append(list, executor.Artifact{Path: path, SizeBytes: int64(len(f.data))})
+	}
+	return list, time.Since(begin), nil
+}
+
+func (r *run) wanted(path string, f *file) bool {
+	if r.job.Spec.OutputsChanged && f.changed {
+		return true
+	}
+	for _, glob := range r.job.Spec.Outputs {
+		if match(glob, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// stdin is a program's standard input: a goroutine reads ahead by one piece.
+type stdin struct {
+	pieces chan []byte
+	close  func()
+	rest   []byte
+}
+
+// openStdin starts to read source; nil is an empty one.
+func (r *run) openStdin(source *executor.Source) (*stdin, error) {
+	s := &stdin{pieces: make(chan []byte), close: func() {}}
+	if source == nil {
+		close(s.pieces)
+		return s, nil
+	}
+	reader, err := source.Open()
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	s.close = sync.OnceFunc(func() {
+		close(done)
+		_ = reader.Close() // it was only read
+	})
+	r.children.Go(func() {
+		defer close(s.pieces)
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := reader.Read(buf)
+			if n > 0 {
+				select {
+				case s.pieces <- bytes.Clone(buf[:n]):
+				case <-done:
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return s, nil
+}
+
+// read returns the next piece, io.EOF at the end.
+func (s *stdin) read(p *process) ([]byte, error) {
+	if len(s.rest) > 0 {
+		piece := s.rest
+		s.rest = nil
+		return piece, nil
+	}
+	select {
+	case piece, ok := <-s.pieces:
+		if !ok {
+			return nil, io.EOF
+		}
+		return piece, nil
+	case <-p.stopped():
+		return nil, p.death()
+	}
+}

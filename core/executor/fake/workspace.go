@@ -1,0 +1,217 @@
+package fake
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// tree is a work folder in memory: regular files and symbolic links by clean relative path.
+type tree struct {
+	files map[string]*file
+	order []string // as they were first made
+	bytes int64
+}
+
+type file struct {
+	data    []byte
+	mode    int64
+	link    string // symbolic link's target; data is then empty
+	changed bool   // by the program
+}
+
+func newTree() *tree { return &tree{files: map[string]*file{}} }
+
+// header of the file as an Artifact.
+func (f *file) header(name string) *tar.Header {
+	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(f.data)), Mode: f.mode}
+}
+
+// put makes or replaces a file; limit ≥ 0 bounds the whole tree.
+func (t *tree) put(name string, f *file, limit int64) error {
+	old := t.files[name]
+	grown := t.bytes + int64(len(f.data))
+	if old != nil {
+		grown -= int64(len(old.data))
+	}
+	if limit >= 0 && grown > limit {
+		return fmt.Errorf("[Errno 28] No space left on device: %q", name)
+	}
+	if old == nil {
+		t.order = append(t.order, name)
+	}
+	t.files[name] = f
+	t.bytes = grown
+	return nil
+}
+
+// get follows links and returns nil when there is no such file.
+func (t *tree) get(name string) *file {
+	name = path.Clean(name)
+	for range 40 {
+		f := t.files[name]
+		if f == nil || f.link == "" {
+			return f
+		}
+		name = path.Join(path.Dir(name), f.link)
+	}
+	return nil
+}
+
+func (t *tree) remove(name string) {
+	if f := t.files[name]; f != nil {
+		t.bytes -= int64(len(f.data))
+		delete(t.files, name)
+	}
+}
+
+// unpack reads a tar into t. Every error is the user's: it names the entry.
+func (t *tree) unpack(r io.Reader, limit int64) error {
+	reader := tar.NewReader(r)
+	for {
+		h, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			// The sender may still be writing the padding of the archive's end.
+			_, err = io.Copy(io.Discard, r)
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("workspace is not an uncompressed tar: %w", err)
+		}
+		if err := t.entry(h, reader, limit); err != nil {
+			return fmt.Errorf("workspace entry %q: %w", h.Name, err)
+		}
+	}
+}
+
+func (t *tree) entry(h *tar.Header, r io.Reader, limit int64) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	name, err := inside(h.Name, ".")
+	if err != nil {
+		return err
+	}
+	if err := t.throughLink(name); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return nil
+	case tar.TypeSymlink:
+		if _, err := inside(h.Linkname, path.Dir(name)); err != nil {
+			return fmt.Errorf("link to %q: %w", h.Linkname, err)
+		}
+		return t.put(name, &file{link: h.Linkname, mode: h.Mode}, limit)
+	case tar.TypeLink:
+		target, err := inside(h.Linkname, ".")
+		if err != nil {
+			return fmt.Errorf("hard link to %q: %w", h.Linkname, err)
+		}
+		f := t.files[target]
+		if f == nil || f.link != "" {
+			return fmt.Errorf("hard link to %q, which is no file of the archive", h.Linkname)
+		}
+		return t.put(name, &file{data: f.data, mode: f.mode}, limit)
+	case tar.TypeReg, tar.TypeGNUSparse:
+		if limit >= 0 && h.Size > limit {
+			return fmt.Errorf("%d bytes are more than the disk limit", h.Size)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			return err
+		}
+		return t.put(name, &file{data: data, mode: h.Mode & 0o777}, limit)
+	default:
+		return fmt.Errorf("type %q is not allowed (only files, folders and links inside)", h.Typeflag)
+	}
+}
+
+// throughLink refuses a name one of whose folders is a link or a file.
+func (t *tree) throughLink(name string) error {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if f := t.files[dir]; f != nil {
+			return fmt.Errorf("%q is not a folder", dir)
+		}
+	}
+	return nil
+}
+
+var errOutside = errors.New("lies outside of the workspace")
+
+// inside cleans name, relative to folder dir of the root, and refuses what leads out of the root.
+func inside(name, dir string) (string, error) {
+	if name == "" || strings.HasPrefix(name, "/") || strings.ContainsRune(name, 0) {
+		return "", errOutside
+	}
+	clean := path.Join(dir, name)
+	if clean == ".." || strings.HasPrefix(clean, "../") {
+		return "", errOutside
+	}
+	// A name that goes out and comes back is not harmless where a folder on the way is a link.
+	depth := 0
+	if dir != "." {
+		depth = strings.Count(dir, "/") + 1
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if depth--; depth < 0 {
+				return "", errOutside
+			}
+		default:
+			depth++
+		}
+	}
+	return clean, nil
+}
+
+// entrypoint finds the program in the PRD's order.
+func (t *tree) entrypoint() string {
+	for _, name := range []string{"main.py", "__main__.py"} {
+		if f := t.files[name]; f != nil {
+			return name
+		}
+	}
+	for _, name := range t.order {
+		if f := t.files[name]; f != nil && f.link == "" && strings.HasSuffix(name, ".py") {
+			return name
+		}
+	}
+	return ""
+}
+
+// match reports whether the slash-separated glob, in which ** stands for any number of folders, matches name.
+func match(glob, name string) bool {
+	return matchParts(strings.Split(path.Clean(glob), "/"), strings.Split(name, "/"))
+}
+
+func matchParts(glob, name []string) bool {
+	if len(glob) == 0 {
+		return len(name) == 0
+	}
+	if glob[0] == "**" {
+		for i := range len(name) + 1 {
+			if matchParts(glob[1:], name[i:]) {
+				return true
+			}
+		}
+		return false
+	}
+	if len(name) == 0 {
+		return false
+	}
+	ok, err := path.Match(glob[0], name[0])
+	return err == nil && ok && matchParts(glob[1:], name[1:])
+}
+
+// failure is one of the user's.
+func failure(phase executor.Phase, code executor.Code, format string, args ...any) *executor.Failure {
+	return &executor.Failure{Code: code, Phase: phase, Message: fmt.Sprintf(format, args...)}
+}
