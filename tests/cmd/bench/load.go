@@ -66,7 +66,7 @@ func bigTar(r *report, opts options, dir, binary string) error {
 	if err := writeTar(path, opts.tarMB); err != nil {
 		return err
 	}
-	own := filepath.Join(dir, "tarserver") // a fresh server, so that the peaks are this upload's
+	own := filepath.Join(dir, "tarserver")          // a fresh server, so that the peaks are this upload's
 	if err := os.MkdirAll(own, 0o755); err != nil { //nolint:gosec // programs run as other users
 		return err
 	}
