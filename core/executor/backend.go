@@ -124,6 +124,9 @@ type Info struct {
 	// Capacity is how many jobs it can run at once; 0 = no bound of its own.
 	Capacity     int          `json:"capacity"`
 	Capabilities Capabilities `json:"capabilities"`
+	// Images are the names of images that are accepted without Capabilities.Images, besides "python:X.Y…" of a version
+	// in PythonVersions (which every backend maps to that interpreter). The Engine refuses all others before Run.
+	Images []string `json:"images,omitempty"`
 	// Warnings name every default that is not enforced here, and what would change that.
 	Warnings []string `json:"warnings,omitempty"`
 	// Details are facts for people: uid range, paths, versions of tools, active mechanisms.

@@ -98,4 +98,8 @@ type Source struct {
 type Input struct {
 	Workspace *Source
 	Stdin     *Source
+	// Accepted, if not nil, is called at most once, before Submit returns and before a streamed input is read: the
+	// Execution exists and its Events can be followed. A caller whose log is a window, and whose program reads a long
+	// Stdin, needs it: Submit returns only when that was consumed. It does not cross a process boundary.
+	Accepted func(Execution)
 }

@@ -1,6 +1,9 @@
 package detect
 
-import "io"
+import (
+	"path"
+	"strings"
+)
 
 // Found is what a Workspace says about itself.
 type Found struct {
@@ -13,28 +16,30 @@ type Found struct {
 	PythonVersion string
 }
 
-// Ask says what is known before a Workspace is read.
-type Ask struct {
-	// Entrypoint is the file that will run; empty: find it.
-	Entrypoint string
-	// NoEntrypoint: no file of the Workspace is the program (Spec.Code or Spec.Command is); only requirements.txt counts.
-	NoEntrypoint bool
-}
-
-// Tar reads a Workspace to its end. An error means that it is not a readable tar.
-func Tar(r io.Reader) (Found, error) { return TarFor(r, Ask{}) }
-
-// TarFor is Tar for a caller who knows more.
-func TarFor(io.Reader, Ask) (Found, error) { return Found{}, nil }
-
 // Entrypoint returns the file that runs when a request names none: main.py, else __main__.py, both at the root, else the
 // first that ends in .py; empty if there is none. names are regular files, relative, with slashes, in archive order.
-func Entrypoint([]string) string { return "" }
+func Entrypoint(names []string) string {
+	first, dunder := "", false
+	for _, name := range names {
+		switch clean := path.Clean(name); {
+		case clean == mainName:
+			return mainName
+		case clean == dunderName:
+			dunder = true
+		case first == "" && isPython(clean):
+			first = clean
+		}
+	}
+	if dunder {
+		return dunderName
+	}
+	return first
+}
 
-// PEP723 reads the script block of a Python source. ok is false where there is none. requires is its dependencies, one a
-// line; pythonVersion its requires-python, as it stands there.
-func PEP723([]byte) (requires, pythonVersion string, ok bool, err error) { return "", "", false, nil }
+const (
+	mainName         = "main.py"
+	dunderName       = "__main__.py"
+	requirementsName = "requirements.txt"
+)
 
-// SelectVersion returns the first of versions ("3.12", best first) that satisfies the version specifier spec, or "" if
-// none does. Without versions it returns the minor version that spec pins ("==3.12.*"), else "".
-func SelectVersion(string, []string) string { return "" }
+func isPython(name string) bool { return strings.HasSuffix(name, ".py") }
