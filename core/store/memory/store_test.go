@@ -1,0 +1,21 @@
+package memorystore_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/storetest"
+	memorystore "github.com/python-executor/python-executor/core/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestStoreKeepsTheLaw(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) executor.Store {
+		t.Helper()
+		return memorystore.New(memorystore.Options{})
+	})
+}
