@@ -23,6 +23,11 @@ type Config struct {
 	Cgroups map[string]string `json:"cgroups,omitempty"`
 	// NetworkNamespace: programs with the network off start in an empty network namespace (only loopback, up).
 	NetworkNamespace bool `json:"network_namespace"`
+	// InNetworkNamespace: the host started the runner inside an empty network namespace of its own (an unprivileged
+	// runner, by clone flags): every program is without a network, and a Start with Network is refused.
+	InNetworkNamespace bool `json:"in_network_namespace,omitempty"`
+	// OwnUID: no other process on the machine runs under UID, so processes may be counted (RLIMIT_NPROC) and killed by it.
+	OwnUID bool `json:"own_uid,omitempty"`
 	// Silence says what to do when the host is gone: 0 = kill and exit at once; > 0 keep running that long.
 	Silence time.Duration `json:"silence"`
 }

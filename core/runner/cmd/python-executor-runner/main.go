@@ -1,0 +1,11 @@
+// Command python-executor-runner is the runner as a small static program of its own: what python-executor embeds, starts
+// from a memfd on the host, and puts into containers.
+package main
+
+import (
+	"os"
+
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+func main() { os.Exit(runner.Main(os.Args[1:])) }

@@ -1,0 +1,412 @@
+package runner
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// cancelMargin is what a runner gets beyond Limits.KillGrace to answer a Cancel; then the connection is cut, and the
+// runner kills everything because of that.
+const cancelMargin = 10 * time.Second
+
+var errStopped = errors.New("the Execution has ended")
+
+// RunInput is what an Execution reads. Run closes a reader that is an io.Closer as soon as nobody needs it any more, and
+// that Close must end a Read that blocks. A reader without Close may keep one goroutine until its Read returns; nothing
+// is sent then.
+type RunInput struct {
+	// Workspace is a tar stream; nil without one. It is read to its end before Stdin.
+	Workspace io.Reader
+	// Stdin of the program; nil: empty and closed.
+	Stdin io.Reader
+}
+
+// Run runs one Execution and blocks until the runner has answered for it, which means that no process of it is left. A
+// second Run waits for the first. Start's Workspace and Stdin are set from in.
+//
+// The end of ctx stops the program as the contract says: SIGTERM, after Limits.KillGrace SIGKILL to all, and a Result
+// with StatusKilled. An error from sink does the same, and Run returns that error, as it does an error from a reader of
+// in. sink is called by Run's own goroutine. Result has no Image and no queue time. Codes: invalid (start is too long),
+// unavailable (the runner went away).
+func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.Sink) (executor.Result, error) {
+	if !c.acquire(ctx) {
+		closeInputs(in)
+		return neverStarted(), nil
+	}
+	defer func() { c.turn <- struct{}{} }()
+	start.Workspace = in.Workspace != nil
+	start.Stdin = in.Stdin != nil
+	f := newFollower(c)
+	if err := c.begin(f); err != nil {
+		closeInputs(in)
+		return executor.Result{}, err
+	}
+	defer c.end()
+	if raw, err := json.Marshal(start); err != nil || len(raw) > maxStart {
+		closeInputs(in)
+		return executor.Result{}, executor.FieldErrorf(executor.Invalid, "code", "more than %d bytes with everything around it", maxStart)
+	}
+	if err := c.out.json(frameStart, start); err != nil {
+		closeInputs(in)
+		return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: start: %w", err)
+	}
+
+	// ctx's end becomes a Cancel on the wire; what follows is the runner's answer to it.
+	var cut *time.Timer
+	var cutMu sync.Mutex
+	cancel := sync.OnceFunc(func() {
+		if !f.framed(frameCancel, make([]byte, frameHeader)) {
+			return // it has ended, or the connection has: that shows in the reader
+		}
+		cutMu.Lock()
+		defer cutMu.Unlock()
+		cut = time.AfterFunc(start.Limits.KillGrace+cancelMargin, func() {
+			c.fail(errors.New("no answer to a cancel"))
+			_ = c.rw.Close()
+		})
+	})
+	stop := context.AfterFunc(ctx, cancel)
+
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		if err := f.send(in); err != nil {
+			f.inputFailed(err)
+			cancel()
+		}
+	}()
+
+	res, err := f.follow(sink, cancel)
+	f.stopSending()
+	if closeInputs(in) {
+		<-copied
+	}
+	if !stop() {
+		cancel() // AfterFunc has begun: wait for its Once, so that the Cancel cannot hit the next Execution
+	}
+	cutMu.Lock()
+	if cut != nil {
+		cut.Stop()
+	}
+	cutMu.Unlock()
+	if f.started {
+		res.PythonVersion, res.Requirements = start.PythonVersion, start.Requirements
+	}
+	if err != nil && ctx.Err() != nil && f.isLost() {
+		// The caller wanted it dead and the broken connection has seen to that.
+		return executor.Result{Status: executor.StatusKilled, CPU: -1}, nil
+	}
+	return res, err
+}
+
+func neverStarted() executor.Result {
+	return executor.Result{Status: executor.StatusKilled}
+}
+
+// closeInputs closes what can be closed and reports whether that was everything.
+func closeInputs(in RunInput) bool {
+	all := true
+	for _, r := range []io.Reader{in.Workspace, in.Stdin} {
+		if r == nil {
+			continue
+		}
+		if closer, ok := r.(io.Closer); ok {
+			_ = closer.Close() // it was read; there is nothing to lose
+		} else {
+			all = false
+		}
+	}
+	return all
+}
+
+// follower is one Execution on the host's side: the queue between the connection's reader and Run.
+type follower struct {
+	conn      *Conn
+	workspace *credit
+	stdin     *credit
+
+	sendMu  sync.Mutex
+	stopped bool
+
+	mu       sync.Mutex
+	cond     *sync.Cond
+	queue    []received
+	held     int
+	lostErr  error
+	inputErr error
+
+	// Of Run's goroutine only.
+	started   bool
+	unacked   int64
+	offsets   [2]int64
+	artifacts []executor.Artifact
+}
+
+// received is a frame on its way to the Sink.
+type received struct {
+	t    frameType
+	data []byte
+}
+
+// maxHeld bounds what a runner that keeps its windows can make a host hold.
+const maxHeld = 2*outputWindow + artifactWindow + 2*maxControl
+
+func newFollower(c *Conn) *follower {
+	f := &follower{conn: c, workspace: newCredit(workspaceWindow), stdin: newCredit(stdinWindow)}
+	f.cond = sync.NewCond(&f.mu)
+	return f
+}
+
+// take handles one frame, on the reader's goroutine.
+func (f *follower) take(frames *frameReader, t frameType, n int) error {
+	if t == frameCredit {
+		p, err := frames.payload(n)
+		if err != nil {
+			return err
+		}
+		ch, add, err := parseCredit(p)
+		if err != nil {
+			return err
+		}
+		switch ch {
+		case channelWorkspace:
+			f.workspace.add(add)
+		case channelStdin:
+			f.stdin.add(add)
+		case channelArtifact:
+			return fmt.Errorf("%w: the runner grants credit for artifacts", errFrame)
+		}
+		return nil
+	}
+	if t < frameProgress {
+		return fmt.Errorf("%w: the runner sent frame type %d", errFrame, t)
+	}
+	data := make([]byte, n)
+	if err := frames.into(data); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held += n
+	if f.held > maxHeld {
+		return fmt.Errorf("%w: the runner overran its windows", errFrame)
+	}
+	f.queue = append(f.queue, received{t, data})
+	f.cond.Signal()
+	return nil
+}
+
+// lost ends the queue after what is in it.
+func (f *follower) lost(err error) {
+	f.mu.Lock()
+	f.lostErr = err
+	f.cond.Broadcast()
+	f.mu.Unlock()
+	f.workspace.stop(err)
+	f.stdin.stop(err)
+}
+
+func (f *follower) isLost() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lostErr != nil
+}
+
+func (f *follower) inputFailed(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inputErr = err
+}
+
+// next waits for the next frame.
+func (f *follower) next() (received, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.queue) == 0 && f.lostErr == nil {
+		f.cond.Wait()
+	}
+	if len(f.queue) == 0 {
+		return received{}, f.lostErr
+	}
+	r := f.queue[0]
+	f.queue[0] = received{}
+	f.queue = f.queue[1:]
+	f.held -= len(r.data)
+	return r, nil
+}
+
+// follow hands what comes to sink until Exited.
+func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, error) {
+	var sinkErr error
+	for {
+		r, err := f.next()
+		if err != nil {
+			return executor.Result{}, err
+		}
+		if r.t == frameExited {
+			return f.exited(r.data, sinkErr)
+		}
+		err = f.deliver(r, sink, sinkErr == nil)
+		if errors.Is(err, errFrame) || f.isLost() && err != nil {
+			return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: %w", err)
+		}
+		if err != nil && sinkErr == nil {
+			sinkErr = err
+			cancel()
+		}
+	}
+}
+
+func (f *follower) exited(raw []byte, sinkErr error) (executor.Result, error) {
+	var res executor.Result
+	if err := json.Unmarshal(raw, &res); err != nil {
+		return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: result: %w", err)
+	}
+	res.Artifacts = f.artifacts
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if sinkErr != nil {
+		return res, sinkErr
+	}
+	if f.inputErr != nil {
+		return res, f.inputErr
+	}
+	return res, nil
+}
+
+// deliver gives one frame to sink, or drops it after a sink's error.
+func (f *follower) deliver(r received, sink executor.Sink, wanted bool) error {
+	switch r.t {
+	case frameOutput:
+		o, err := parseOutput(r.data)
+		if err != nil {
+			return err
+		}
+		if wanted {
+			err = sink.Emit(executor.Event{Body: o})
+		}
+		return errors.Join(err, f.ack(o))
+	case frameStarted:
+		var s executor.Started
+		if err := json.Unmarshal(r.data, &s); err != nil {
+			return fmt.Errorf("%w: started: %w", errFrame, err)
+		}
+		f.started = true
+		if wanted {
+			return sink.Emit(executor.Event{Body: s})
+		}
+		return nil
+	case frameProgress:
+		var p executor.Progress
+		if err := json.Unmarshal(r.data, &p); err != nil {
+			return fmt.Errorf("%w: progress: %w", errFrame, err)
+		}
+		if wanted {
+			return sink.Emit(executor.Event{Body: p})
+		}
+		return nil
+	case frameArtifact:
+		return f.artifact(r.data, sink, wanted)
+	default:
+		return fmt.Errorf("%w: unexpected frame type %d", errFrame, r.t)
+	}
+}
+
+// ack tells the runner how far the output is in the log, now and then: what is not acknowledged it keeps.
+func (f *follower) ack(o executor.Output) error {
+	i := 0
+	if o.Stream == executor.Stderr {
+		i = 1
+	}
+	f.offsets[i] = o.Offset + int64(len(o.Data))
+	f.unacked += int64(len(o.Data))
+	if f.unacked < outputWindow/4 {
+		return nil
+	}
+	f.unacked = 0
+	_ = f.conn.out.frame(frameAck, ackPayload(f.offsets[0], f.offsets[1])...) // a broken connection shows in the reader
+	return nil
+}
+
+func (f *follower) artifact(raw []byte, sink executor.Sink, wanted bool) error {
+	var h artifactHeader
+	if err := json.Unmarshal(raw, &h); err != nil {
+		return fmt.Errorf("%w: artifact: %w", errFrame, err)
+	}
+	body := &artifactReader{follower: f, left: h.Size}
+	var err error
+	if wanted {
+		err = sink.Artifact(&tar.Header{
+			Typeflag: tar.TypeReg, Name: h.Path, Size: h.Size, Mode: h.Mode, ModTime: h.ModTime,
+		}, body)
+	}
+	if _, drainErr := io.Copy(io.Discard, body); drainErr != nil {
+		return errors.Join(drainErr, err)
+	}
+	if wanted && err == nil {
+		f.artifacts = append(f.artifacts, executor.Artifact{Path: h.Path, SizeBytes: h.Size})
+	}
+	return err
+}
+
+// artifactReader reads the data frames of one file.
+type artifactReader struct {
+	follower *follower
+	left     int64
+	data     []byte
+	used     int
+	err      error
+}
+
+// Read implements io.Reader.
+func (a *artifactReader) Read(p []byte) (int, error) {
+	for len(a.data) == 0 {
+		if a.err != nil {
+			return 0, a.err
+		}
+		a.err = a.fill()
+	}
+	n := copy(p, a.data)
+	a.data = a.data[n:]
+	return n, nil
+}
+
+func (a *artifactReader) fill() error {
+	r, err := a.follower.next()
+	if err != nil {
+		return err
+	}
+	switch r.t {
+	case frameArtifactData:
+		if int64(len(r.data)) > a.left {
+			return fmt.Errorf("%w: an artifact longer than announced", errFrame)
+		}
+		a.left -= int64(len(r.data))
+		a.data = r.data
+		a.used += len(r.data)
+		if a.used >= artifactWindow/4 {
+			_ = a.follower.conn.out.frame(frameCredit, creditPayload(channelArtifact, a.used)...)
+			a.used = 0
+		}
+		return nil
+	case frameArtifactEnd:
+		if a.left > 0 {
+			return fmt.Errorf("%w: an artifact shorter than announced", errFrame)
+		}
+		if a.used > 0 {
+			_ = a.follower.conn.out.frame(frameCredit, creditPayload(channelArtifact, a.used)...)
+			a.used = 0
+		}
+		return io.EOF
+	default:
+		return fmt.Errorf("%w: frame type %d within an artifact", errFrame, r.t)
+	}
+}

@@ -1,0 +1,104 @@
+package runner
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+)
+
+// send copies the Workspace, then Stdin. An error is one of the readers', never the connection's: that one shows in the
+// reader of frames.
+func (f *follower) send(in RunInput) error {
+	for _, part := range []struct {
+		name      string
+		r         io.Reader
+		credit    *credit
+		data, end frameType
+	}{
+		{"workspace", in.Workspace, f.workspace, frameWorkspace, frameWorkspaceEnd},
+		{"stdin", in.Stdin, f.stdin, frameStdin, frameStdinEnd},
+	} {
+		if part.r == nil {
+			continue
+		}
+		sent, err := f.copy(part.r, part.credit, part.data)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", part.name, err)
+		}
+		if !sent {
+			return nil
+		}
+		f.framed(part.end, make([]byte, frameHeader))
+	}
+	return nil
+}
+
+// copy sends r in chunks; false: the Execution ended before r did.
+func (f *follower) copy(r io.Reader, c *credit, t frameType) (bool, error) {
+	buf := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	defer chunks.Put(buf)
+	for {
+		room, err := c.take(chunkBytes)
+		if err != nil {
+			return false, nil //nolint:nilerr // the Execution has ended; its Result says how
+		}
+		n, err := r.Read((*buf)[frameHeader : frameHeader+room])
+		c.add(int64(room - n))
+		if n > 0 && !f.framed(t, (*buf)[:frameHeader+n]) {
+			return false, nil
+		}
+		if errors.Is(err, io.EOF) {
+			return true, nil
+		}
+		if err != nil {
+			if f.isStopped() {
+				return false, nil // our own Close ended the Read
+			}
+			return false, err
+		}
+	}
+}
+
+// framed sends a frame unless the Execution has ended: nothing of this one may arrive after the next Start.
+func (f *follower) framed(t frameType, buf []byte) bool {
+	f.sendMu.Lock()
+	defer f.sendMu.Unlock()
+	if f.stopped {
+		return false
+	}
+	return f.conn.out.framed(t, buf) == nil
+}
+
+// stopSending ends send without touching the readers.
+func (f *follower) stopSending() {
+	f.workspace.stop(errStopped)
+	f.stdin.stop(errStopped)
+	f.sendMu.Lock()
+	defer f.sendMu.Unlock()
+	f.stopped = true
+}
+
+func (f *follower) isStopped() bool {
+	f.sendMu.Lock()
+	defer f.sendMu.Unlock()
+	return f.stopped
+}
+
+func readJSON(frames *frameReader, n int, v any) error {
+	raw, err := frames.payload(n)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("%w: %w", errFrame, err)
+	}
+	return nil
+}
+
+// closedTwice reports whether err only says that a reader that ended had closed the connection already.
+func (c *Conn) closedTwice(err error) bool {
+	return errors.Is(err, os.ErrClosed) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
+}

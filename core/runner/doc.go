@@ -1,0 +1,2 @@
+// Package runner is the small agent inside a Sandbox and the host's end of it.
+package runner

@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// hello is the host's first frame, and the first on a connection that takes a runner over.
+type hello struct {
+	Version int `json:"version"`
+	// Epoch is the runner the host expects; 0: any. A runner of another epoch refuses.
+	Epoch  uint64 `json:"epoch,omitempty"`
+	Config Config `json:"config"`
+	// Resume: the host followed this runner before and has its output up to these offsets.
+	Resume bool  `json:"resume,omitempty"`
+	Stdout int64 `json:"stdout,omitempty"`
+	Stderr int64 `json:"stderr,omitempty"`
+}
+
+// helloReply answers hello and ping.
+type helloReply struct {
+	Version int `json:"version"`
+	// Epoch is drawn when a runner starts: another epoch is another runner, which knows nothing of the first one's work.
+	Epoch uint64 `json:"epoch"`
+	PID   int    `json:"pid"`
+	// ExecutionID of the Execution at hand; empty if there is none.
+	ExecutionID string `json:"execution_id,omitempty"`
+	// Error: the runner refuses the Config and ends.
+	Error string `json:"error,omitempty"`
+}
+
+// artifactHeader announces one file.
+type artifactHeader struct {
+	Path    string    `json:"path"`
+	Size    int64     `json:"size"`
+	Mode    int64     `json:"mode"`
+	ModTime time.Time `json:"mod_time"`
+}
+
+// channel names a flow of bytes that has credit.
+type channel uint8
+
+const (
+	channelWorkspace channel = 1
+	channelStdin     channel = 2
+	channelArtifact  channel = 3
+)
+
+func creditPayload(c channel, n int) []byte {
+	return binary.BigEndian.AppendUint32([]byte{byte(c)}, uint32(n)) //nolint:gosec // at most a window
+}
+
+func parseCredit(p []byte) (channel, int64, error) {
+	if len(p) != 5 {
+		return 0, 0, fmt.Errorf("%w: credit of %d bytes", errFrame, len(p))
+	}
+	c := channel(p[0])
+	if c < channelWorkspace || c > channelArtifact {
+		return 0, 0, fmt.Errorf("%w: credit for channel %d", errFrame, c)
+	}
+	return c, int64(binary.BigEndian.Uint32(p[1:])), nil
+}
+
+// streamNumbers are the streams as they stand in an Output frame: the file descriptors.
+func streamNumber(s executor.Stream) byte {
+	if s == executor.Stderr {
+		return 2
+	}
+	return 1
+}
+
+func putOutputHeader(p []byte, s executor.Stream, offset int64) {
+	p[0] = streamNumber(s)
+	binary.BigEndian.PutUint64(p[1:], uint64(offset)) //nolint:gosec // offsets are not negative
+}
+
+func parseOutput(p []byte) (executor.Output, error) {
+	if len(p) <= outputHeader {
+		return executor.Output{}, fmt.Errorf("%w: output of %d bytes", errFrame, len(p))
+	}
+	o := executor.Output{Stream: executor.Stdout, Offset: int64(binary.BigEndian.Uint64(p[1:])), Data: p[outputHeader:]} //nolint:gosec // checked below
+	switch p[0] {
+	case 1:
+	case 2:
+		o.Stream = executor.Stderr
+	default:
+		return executor.Output{}, fmt.Errorf("%w: output on stream %d", errFrame, p[0])
+	}
+	if o.Offset < 0 {
+		return executor.Output{}, fmt.Errorf("%w: negative offset", errFrame)
+	}
+	return o, nil
+}
+
+func ackPayload(stdout, stderr int64) []byte {
+	p := binary.BigEndian.AppendUint64(nil, uint64(stdout)) //nolint:gosec // offsets are not negative
+	return binary.BigEndian.AppendUint64(p, uint64(stderr)) //nolint:gosec // offsets are not negative
+}
+
+func parseAck(p []byte) (stdout, stderr int64, err error) {
+	if len(p) != 16 {
+		return 0, 0, fmt.Errorf("%w: ack of %d bytes", errFrame, len(p))
+	}
+	stdout = int64(binary.BigEndian.Uint64(p))     //nolint:gosec // checked below
+	stderr = int64(binary.BigEndian.Uint64(p[8:])) //nolint:gosec // checked below
+	if stdout < 0 || stderr < 0 {
+		return 0, 0, fmt.Errorf("%w: negative ack", errFrame)
+	}
+	return stdout, stderr, nil
+}
