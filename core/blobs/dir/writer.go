@@ -1,0 +1,145 @@
+package dirblobs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+const copyBuffer = 256 << 10
+
+// writer is one blob on its way into the folder.
+type writer struct {
+	file *os.File
+	hash hash.Hash
+	size int64
+	// published: the file has its name, there is nothing to discard.
+	published bool
+}
+
+func (b *Blobs) newWriter() (*writer, error) {
+	f, err := os.CreateTemp(filepath.Join(b.root, tempDir), "") // 0600
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(f); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return &writer{file: f, hash: sha256.New()}, nil
+}
+
+// fill copies r into the file until its end, ctx's end or more than max bytes.
+func (w *writer) fill(ctx context.Context, key string, r io.Reader, max int64) error {
+	buffer := make([]byte, copyBuffer)
+	for {
+		if err := ctx.Err(); err != nil {
+			return ioError("store blob "+key, err)
+		}
+		n, readErr := r.Read(buffer)
+		if max > 0 && w.size+int64(n) > max {
+			return executor.Errorf(executor.Exhausted, "more than the %d bytes that are allowed", max)
+		}
+		if _, err := w.file.Write(buffer[:n]); err != nil {
+			return ioError("store blob "+key, err)
+		}
+		_, _ = w.hash.Write(buffer[:n]) // a hash never fails
+		w.size += int64(n)
+		if readErr == io.EOF {
+			if err := ctx.Err(); err != nil {
+				return ioError("store blob "+key, err)
+			}
+			return nil
+		}
+		if readErr != nil {
+			return fmt.Errorf("store blob %s: read: %w", key, readErr)
+		}
+	}
+}
+
+// publish gives the file its name. If durable, the file and every folder up to root are on disk afterwards.
+func (w *writer) publish(path, root string, durable bool) (time.Time, error) {
+	info, err := w.file.Stat()
+	if err != nil {
+		return time.Time{}, err
+	}
+	if durable {
+		if err := w.file.Sync(); err != nil {
+			return time.Time{}, err
+		}
+	}
+	if err := rename(w.file.Name(), path); err != nil {
+		return time.Time{}, err
+	}
+	w.published = true
+	if durable {
+		for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+			if err := syncDir(dir); err != nil {
+				return time.Time{}, err
+			}
+			if dir == root {
+				break
+			}
+		}
+	}
+	// Closing is what gives the lock back; the content is safe already.
+	return info.ModTime(), w.file.Close()
+}
+
+// rename makes path's folder and moves the file there. A Delete may remove the folder again because it is empty, between
+// the two or while it is being made: then it is made again.
+func rename(from, path string) error {
+	const attempts = 100
+	var err error
+	for range attempts {
+		err = os.MkdirAll(filepath.Dir(path), dirMode)
+		if err == nil {
+			err = os.Rename(from, path)
+		}
+		if !missing(err) && !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return err
+}
+
+func (w *writer) discard() {
+	if w.published {
+		return
+	}
+	// Nobody waits for these errors: what stays is removed at the next opening.
+	_ = os.Remove(w.file.Name())
+	_ = w.file.Close()
+}
+
+func (w *writer) digest() string { return "sha256:" + hex.EncodeToString(w.hash.Sum(nil)) }
+
+func syncDir(path string) error {
+	dir, err := os.Open(path) //nolint:gosec // a folder of ours
+	if missing(err) {         // emptied and removed by a Delete: nothing to keep
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// missing: there is no such file, also because a part of its path is a file.
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+func diskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
