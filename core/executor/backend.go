@@ -26,6 +26,11 @@ type Backend interface {
 	Remove(ctx context.Context, id string) error
 }
 
+// ErrCallerGone is the cause (context.Cause) of the end of Run's ctx when the caller's process or connection went away,
+// rather than asking to stop. A Backend with Capabilities.Attach then lets the program run on and returns unavailable; any
+// other stops it as always.
+var ErrCallerGone error = &Error{Code: Unavailable, Message: "the caller went away"}
+
 // Job is what a Backend runs.
 type Job struct {
 	ID    string

@@ -1,0 +1,142 @@
+package wire
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
+)
+
+// cancelGrace is how long, beyond the kill grace, a cancelled Run waits for its Result before it cuts the call.
+const cancelGrace = 10 * time.Second
+
+// NewBackend returns the Backend that is served at the other end of conn. It also implements executor.SessionBackend,
+// whose methods answer unimplemented where the other side does not. conn stays the caller's.
+func NewBackend(conn grpc.ClientConnInterface) executor.Backend {
+	return &backendClient{
+		backend:  pb.NewBackendServiceClient(conn),
+		sessions: pb.NewSessionBackendServiceClient(conn),
+	}
+}
+
+type backendClient struct {
+	backend  pb.BackendServiceClient
+	sessions pb.SessionBackendServiceClient
+
+	mu sync.Mutex
+	// localPath is Capabilities.LocalPath; nil until asked.
+	localPath *bool
+}
+
+var (
+	_ executor.Backend        = (*backendClient)(nil)
+	_ executor.SessionBackend = (*backendClient)(nil)
+)
+
+// Info implements executor.Backend.
+func (b *backendClient) Info(ctx context.Context) (executor.Info, error) {
+	resp, err := b.backend.Info(outgoing(ctx), &pb.InfoRequest{})
+	if err != nil {
+		return executor.Info{}, fromStatus(ctx, err)
+	}
+	info := fromInfo(resp.GetInfo())
+	b.mu.Lock()
+	b.localPath = &info.Capabilities.LocalPath
+	b.mu.Unlock()
+	return info, nil
+}
+
+// sharesFiles reports whether the other side can open our files by name. It asks once.
+func (b *backendClient) sharesFiles(ctx context.Context) bool {
+	b.mu.Lock()
+	known := b.localPath
+	b.mu.Unlock()
+	if known != nil {
+		return *known
+	}
+	info, err := b.Info(ctx)
+	return err == nil && info.Capabilities.LocalPath
+}
+
+// Run implements executor.Backend.
+func (b *backendClient) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+	return b.run(ctx, job, nil, sink)
+}
+
+// Attach implements executor.Backend.
+func (b *backendClient) Attach(ctx context.Context, job executor.Job, r executor.Resume, sink executor.Sink) (executor.Result, error) {
+	return b.run(ctx, job, toResume(r), sink)
+}
+
+func (b *backendClient) run(ctx context.Context, job executor.Job, resume *pb.Resume, sink executor.Sink) (executor.Result, error) {
+	// The call outlives ctx: its end is told in band, and the Result still comes back.
+	callCtx, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	start := &pb.RunStart{Job: toJob(job), Resume: resume, Cancelled: ctx.Err() != nil}
+	local := hasPath(job.Workspace) || hasPath(job.Stdin)
+	if local {
+		local = b.sharesFiles(callCtx)
+	}
+	start.Job.Workspace = announce(job.Workspace, local)
+	start.Job.Stdin = announce(job.Stdin, local)
+
+	stream, err := b.backend.Run(outgoing(callCtx))
+	if err != nil {
+		cut(nil)
+		return executor.Result{}, fromStatus(callCtx, err)
+	}
+	c := &runCall{stream: stream, ctx: callCtx, sink: sink, deliveries: make(chan any, 1)}
+	c.feeder = newFeeder(job.Workspace, job.Stdin, func(r *pb.SourceReply) error {
+		return c.send(&pb.RunRequest{Message: &pb.RunRequest_Source{Source: r}})
+	})
+	defer func() {
+		cut(nil)
+		c.wg.Wait()
+		c.feeder.stop()
+	}()
+	if err := c.send(&pb.RunRequest{Message: &pb.RunRequest_Start{Start: start}}); err != nil {
+		// The reason is what the stream says.
+		if _, recvErr := stream.Recv(); recvErr != nil {
+			err = recvErr
+		}
+		return executor.Result{}, fromStatus(callCtx, err)
+	}
+	c.wg.Go(c.receive)
+	c.wg.Go(func() { c.watch(ctx, job.Limits.KillGrace+cancelGrace, cut) })
+	return c.deliver()
+}
+
+func hasPath(s *executor.Source) bool { return s != nil && s.Path != "" }
+
+// Remove implements executor.Backend.
+func (b *backendClient) Remove(ctx context.Context, id string) error {
+	_, err := b.backend.Remove(outgoing(ctx), &pb.RemoveRequest{Id: id})
+	return fromStatus(ctx, err)
+}
+
+// OpenSession implements executor.SessionBackend.
+func (b *backendClient) OpenSession(ctx context.Context, s executor.Session) ([]byte, error) {
+	resp, err := b.sessions.OpenSession(outgoing(ctx), &pb.SessionBackendServiceOpenSessionRequest{Session: toSession(s)})
+	return resp.GetHandle(), fromStatus(ctx, err)
+}
+
+// AdoptSession implements executor.SessionBackend.
+func (b *backendClient) AdoptSession(ctx context.Context, s executor.Session, handle []byte) error {
+	_, err := b.sessions.AdoptSession(outgoing(ctx), &pb.SessionBackendServiceAdoptSessionRequest{Session: toSession(s), Handle: handle})
+	return fromStatus(ctx, err)
+}
+
+// RestartSession implements executor.SessionBackend.
+func (b *backendClient) RestartSession(ctx context.Context, id string) error {
+	_, err := b.sessions.RestartSession(outgoing(ctx), &pb.SessionBackendServiceRestartSessionRequest{Id: id})
+	return fromStatus(ctx, err)
+}
+
+// CloseSession implements executor.SessionBackend.
+func (b *backendClient) CloseSession(ctx context.Context, id string) error {
+	_, err := b.sessions.CloseSession(outgoing(ctx), &pb.SessionBackendServiceCloseSessionRequest{Id: id})
+	return fromStatus(ctx, err)
+}

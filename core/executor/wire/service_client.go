@@ -1,0 +1,203 @@
+package wire
+
+import (
+	"context"
+	"io"
+	"iter"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
+)
+
+// NewService returns the Service that is served at the other end of conn, which stays the caller's. The Principal of each
+// call's ctx goes with it.
+func NewService(conn grpc.ClientConnInterface) executor.Service {
+	return &serviceClient{service: pb.NewExecutorServiceClient(conn)}
+}
+
+type serviceClient struct {
+	service pb.ExecutorServiceClient
+}
+
+var _ executor.Service = (*serviceClient)(nil)
+
+// Submit implements executor.Executions.
+func (s *serviceClient) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+	callCtx, cut := context.WithCancelCause(ctx)
+	stream, err := s.service.Submit(outgoing(callCtx))
+	if err != nil {
+		cut(nil)
+		return executor.Execution{}, fromStatus(ctx, err)
+	}
+	var sending sync.Mutex
+	send := func(m *pb.SubmitRequest) error {
+		sending.Lock()
+		defer sending.Unlock()
+		return stream.Send(m)
+	}
+	feed := newFeeder(in.Workspace, in.Stdin, func(r *pb.SourceReply) error {
+		return send(&pb.SubmitRequest{Message: &pb.SubmitRequest_Source{Source: r}})
+	})
+	defer func() {
+		cut(nil) // first: it ends a Send that waits for the other side
+		feed.stop()
+	}()
+	// What Send fails with is only that the stream has ended; Recv knows why.
+	_ = send(&pb.SubmitRequest{Message: &pb.SubmitRequest_Start{Start: &pb.SubmitStart{
+		Spec: toSpec(spec), Workspace: announce(in.Workspace, false), Stdin: announce(in.Stdin, false),
+	}}})
+	for {
+		m, err := stream.Recv()
+		if err == io.EOF {
+			return executor.Execution{}, executor.Errorf(executor.Internal, "the service's side ended without an answer")
+		}
+		if err != nil {
+			return executor.Execution{}, fromStatus(ctx, err)
+		}
+		switch m := m.GetMessage().(type) {
+		case *pb.SubmitResponse_Source:
+			feed.handle(m.Source)
+		case *pb.SubmitResponse_Execution:
+			return fromExecution(m.Execution), nil
+		}
+	}
+}
+
+// Get implements executor.Executions.
+func (s *serviceClient) Get(ctx context.Context, id string) (executor.Execution, error) {
+	resp, err := s.service.Get(outgoing(ctx), &pb.GetRequest{Id: id})
+	return fromExecution(resp.GetExecution()), fromStatus(ctx, err)
+}
+
+// List implements executor.Executions.
+func (s *serviceClient) List(ctx context.Context, f executor.Filter) ([]executor.Execution, error) {
+	resp, err := s.service.List(outgoing(ctx), &pb.ListRequest{Filter: toFilter(f)})
+	return each(resp.GetExecutions(), fromExecution), fromStatus(ctx, err)
+}
+
+// Cancel implements executor.Executions.
+func (s *serviceClient) Cancel(ctx context.Context, id string) (executor.Execution, error) {
+	resp, err := s.service.Cancel(outgoing(ctx), &pb.CancelRequest{Id: id})
+	return fromExecution(resp.GetExecution()), fromStatus(ctx, err)
+}
+
+// Events implements executor.Executions.
+func (s *serviceClient) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
+	return func(yield func(executor.Event, error) bool) {
+		callCtx, cut := context.WithCancelCause(ctx)
+		defer cut(nil)
+		stream, err := s.service.Events(outgoing(callCtx), &pb.EventsRequest{Id: id, After: after})
+		if err != nil {
+			yield(executor.Event{}, fromStatus(ctx, err))
+			return
+		}
+		for {
+			m, err := stream.Recv()
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				yield(executor.Event{}, fromStatus(ctx, err))
+				return
+			}
+			if !yield(fromEvent(m.GetEvent()), nil) {
+				return
+			}
+		}
+	}
+}
+
+// Artifacts implements executor.Executions.
+func (s *serviceClient) Artifacts(ctx context.Context, id string) (io.ReadCloser, error) {
+	callCtx, cut := context.WithCancelCause(ctx)
+	stream, err := s.service.Artifacts(outgoing(callCtx), &pb.ArtifactsRequest{Id: id})
+	if err == nil {
+		// The first message is empty: it says that there is something to read.
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		cut(nil)
+		return nil, fromStatus(ctx, err)
+	}
+	return &artifactsReader{ctx: ctx, stream: stream, cut: cut}, nil
+}
+
+// artifactsReader reads the tar of Artifacts.
+type artifactsReader struct {
+	ctx    context.Context // of the call, to tell its end from the connection's
+	stream grpc.ServerStreamingClient[pb.ArtifactsResponse]
+	cut    context.CancelCauseFunc
+	rest   []byte
+	err    error
+}
+
+// Read implements io.Reader.
+func (a *artifactsReader) Read(b []byte) (int, error) {
+	for len(a.rest) == 0 && len(b) > 0 {
+		if a.err != nil {
+			return 0, a.err
+		}
+		m, err := a.stream.Recv()
+		switch {
+		case err == io.EOF:
+			a.err = io.EOF
+		case err != nil:
+			a.err = fromStatus(a.ctx, err)
+		}
+		a.rest = m.GetData()
+	}
+	n := copy(b, a.rest)
+	a.rest = a.rest[n:]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (a *artifactsReader) Close() error {
+	a.cut(nil)
+	return nil
+}
+
+// OpenSession implements executor.Sessions.
+func (s *serviceClient) OpenSession(ctx context.Context, session executor.Session) (executor.Session, error) {
+	resp, err := s.service.OpenSession(outgoing(ctx), &pb.OpenSessionRequest{Session: toSession(session)})
+	return fromSession(resp.GetSession()), fromStatus(ctx, err)
+}
+
+// GetSession implements executor.Sessions.
+func (s *serviceClient) GetSession(ctx context.Context, id string) (executor.Session, error) {
+	resp, err := s.service.GetSession(outgoing(ctx), &pb.GetSessionRequest{Id: id})
+	return fromSession(resp.GetSession()), fromStatus(ctx, err)
+}
+
+// ListSessions implements executor.Sessions.
+func (s *serviceClient) ListSessions(ctx context.Context) ([]executor.Session, error) {
+	resp, err := s.service.ListSessions(outgoing(ctx), &pb.ListSessionsRequest{})
+	return each(resp.GetSessions(), fromSession), fromStatus(ctx, err)
+}
+
+// RestartSession implements executor.Sessions.
+func (s *serviceClient) RestartSession(ctx context.Context, id string) (executor.Session, error) {
+	resp, err := s.service.RestartSession(outgoing(ctx), &pb.RestartSessionRequest{Id: id})
+	return fromSession(resp.GetSession()), fromStatus(ctx, err)
+}
+
+// CloseSession implements executor.Sessions.
+func (s *serviceClient) CloseSession(ctx context.Context, id string) (executor.Session, error) {
+	resp, err := s.service.CloseSession(outgoing(ctx), &pb.CloseSessionRequest{Id: id})
+	return fromSession(resp.GetSession()), fromStatus(ctx, err)
+}
+
+// Backends implements executor.Service.
+func (s *serviceClient) Backends(ctx context.Context) ([]executor.Info, error) {
+	resp, err := s.service.Backends(outgoing(ctx), &pb.BackendsRequest{})
+	return each(resp.GetBackends(), fromInfo), fromStatus(ctx, err)
+}
+
+// Scripts implements executor.Service.
+func (s *serviceClient) Scripts(ctx context.Context) ([]executor.Script, error) {
+	resp, err := s.service.Scripts(outgoing(ctx), &pb.ScriptsRequest{})
+	return each(resp.GetScripts(), fromScript), fromStatus(ctx, err)
+}

@@ -1,0 +1,228 @@
+package wire
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
+)
+
+// RegisterService serves svc on s, which was made with ServerOptions.
+func RegisterService(s grpc.ServiceRegistrar, svc executor.Service) {
+	pb.RegisterExecutorServiceServer(s, &serviceServer{service: svc})
+}
+
+type serviceServer struct {
+	pb.UnimplementedExecutorServiceServer
+	service executor.Service
+}
+
+// Submit implements pb.ExecutorServiceServer.
+func (s *serviceServer) Submit(stream grpc.BidiStreamingServer[pb.SubmitRequest, pb.SubmitResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	start := first.GetStart()
+	if start == nil {
+		return executor.Errorf(executor.Invalid, "a submit begins with a start")
+	}
+	call := &submitServer{stream: stream}
+	call.intake = newIntake(call.request)
+	defer call.close()
+	// Not waited for: it ends when the stream does, which is after this handler has returned.
+	go call.receive()
+	execution, err := s.service.Submit(stream.Context(), fromSpec(start.GetSpec()), executor.Input{
+		Workspace: call.intake.source(start.GetWorkspace(), workspaceName),
+		Stdin:     call.intake.source(start.GetStdin(), stdinName),
+	})
+	if err != nil {
+		return err
+	}
+	return call.send(&pb.SubmitResponse{Message: &pb.SubmitResponse_Execution{Execution: toExecution(execution)}})
+}
+
+// submitServer is the service's side of one Submit.
+type submitServer struct {
+	stream grpc.BidiStreamingServer[pb.SubmitRequest, pb.SubmitResponse]
+	intake *intake
+
+	sending sync.Mutex
+	over    bool
+}
+
+func (c *submitServer) send(m *pb.SubmitResponse) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	if c.over {
+		return errRunEnded()
+	}
+	return c.stream.Send(m)
+}
+
+func (c *submitServer) request(m *pb.SourceRequest) error {
+	return c.send(&pb.SubmitResponse{Message: &pb.SubmitResponse_Source{Source: m}})
+}
+
+func (c *submitServer) receive() {
+	for {
+		m, err := c.stream.Recv()
+		if err != nil {
+			c.intake.fail(executor.ErrCallerGone)
+			return
+		}
+		if err := c.intake.deliver(m.GetSource()); err != nil {
+			c.intake.fail(err)
+			return
+		}
+	}
+}
+
+func (c *submitServer) close() {
+	c.intake.fail(executor.Errorf(executor.Internal, "the submit has ended: its sources are closed"))
+	c.sending.Lock()
+	c.over = true
+	c.sending.Unlock()
+}
+
+// Get implements pb.ExecutorServiceServer.
+func (s *serviceServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.GetResponse, error) {
+	e, err := s.service.Get(ctx, r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetResponse{Execution: toExecution(e)}, nil
+}
+
+// List implements pb.ExecutorServiceServer.
+func (s *serviceServer) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
+	list, err := s.service.List(ctx, fromFilter(r.GetFilter()))
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ListResponse{Executions: each(list, toExecution)}, nil
+}
+
+// Cancel implements pb.ExecutorServiceServer.
+func (s *serviceServer) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.CancelResponse, error) {
+	e, err := s.service.Cancel(ctx, r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.CancelResponse{Execution: toExecution(e)}, nil
+}
+
+// Events implements pb.ExecutorServiceServer.
+func (s *serviceServer) Events(r *pb.EventsRequest, stream grpc.ServerStreamingServer[pb.EventsResponse]) error {
+	for e, err := range s.service.Events(stream.Context(), r.GetId(), r.GetAfter()) {
+		if err != nil {
+			return err
+		}
+		m, err := toEvent(e)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&pb.EventsResponse{Event: m}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Artifacts implements pb.ExecutorServiceServer.
+func (s *serviceServer) Artifacts(r *pb.ArtifactsRequest, stream grpc.ServerStreamingServer[pb.ArtifactsResponse]) (err error) {
+	rc, err := s.service.Artifacts(stream.Context(), r.GetId())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := rc.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	if err := stream.Send(&pb.ArtifactsResponse{}); err != nil {
+		return err
+	}
+	buf := make([]byte, chunkBytes)
+	for {
+		n, err := io.ReadFull(rc, buf)
+		if n > 0 {
+			if err := stream.Send(&pb.ArtifactsResponse{Data: buf[:n]}); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// OpenSession implements pb.ExecutorServiceServer.
+func (s *serviceServer) OpenSession(ctx context.Context, r *pb.OpenSessionRequest) (*pb.OpenSessionResponse, error) {
+	session, err := s.service.OpenSession(ctx, fromSession(r.GetSession()))
+	if err != nil {
+		return nil, err
+	}
+	return &pb.OpenSessionResponse{Session: toSession(session)}, nil
+}
+
+// GetSession implements pb.ExecutorServiceServer.
+func (s *serviceServer) GetSession(ctx context.Context, r *pb.GetSessionRequest) (*pb.GetSessionResponse, error) {
+	session, err := s.service.GetSession(ctx, r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetSessionResponse{Session: toSession(session)}, nil
+}
+
+// ListSessions implements pb.ExecutorServiceServer.
+func (s *serviceServer) ListSessions(ctx context.Context, _ *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
+	list, err := s.service.ListSessions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ListSessionsResponse{Sessions: each(list, toSession)}, nil
+}
+
+// RestartSession implements pb.ExecutorServiceServer.
+func (s *serviceServer) RestartSession(ctx context.Context, r *pb.RestartSessionRequest) (*pb.RestartSessionResponse, error) {
+	session, err := s.service.RestartSession(ctx, r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.RestartSessionResponse{Session: toSession(session)}, nil
+}
+
+// CloseSession implements pb.ExecutorServiceServer.
+func (s *serviceServer) CloseSession(ctx context.Context, r *pb.CloseSessionRequest) (*pb.CloseSessionResponse, error) {
+	session, err := s.service.CloseSession(ctx, r.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.CloseSessionResponse{Session: toSession(session)}, nil
+}
+
+// Backends implements pb.ExecutorServiceServer.
+func (s *serviceServer) Backends(ctx context.Context, _ *pb.BackendsRequest) (*pb.BackendsResponse, error) {
+	list, err := s.service.Backends(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.BackendsResponse{Backends: each(list, toInfo)}, nil
+}
+
+// Scripts implements pb.ExecutorServiceServer.
+func (s *serviceServer) Scripts(ctx context.Context, _ *pb.ScriptsRequest) (*pb.ScriptsResponse, error) {
+	list, err := s.service.Scripts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ScriptsResponse{Scripts: each(list, toScript)}, nil
+}

@@ -1,0 +1,256 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
+)
+
+// Configuration is what a plugin process is told at its start.
+type Configuration struct {
+	Name     string
+	Instance string
+	Embedded bool
+	DataDir  string
+	// Options is JSON.
+	Options []byte
+}
+
+// Supervised is the plugin's side of the supervising stream. Its methods are called in the order Configure, then Drain or
+// Gone.
+type Supervised interface {
+	// Configure makes the plugin ready. ctx ends when the host goes away meanwhile.
+	Configure(ctx context.Context, c Configuration) (executor.Info, error)
+	// Drain refuses new work, waits for what runs and closes the backend. ctx ends when the host goes away meanwhile.
+	Drain(ctx context.Context) error
+	// Gone is called once, when the stream has ended; cause is nil after a drain or a refused configuration.
+	Gone(cause error)
+}
+
+// RegisterSupervised serves the supervising stream on s, which was made with ServerOptions.
+func RegisterSupervised(s grpc.ServiceRegistrar, p Supervised) {
+	pb.RegisterPluginServiceServer(s, &superviseServer{plugin: p})
+}
+
+type superviseServer struct {
+	pb.UnimplementedPluginServiceServer
+	plugin Supervised
+
+	mu   sync.Mutex
+	used bool
+}
+
+// Supervise implements pb.PluginServiceServer.
+func (s *superviseServer) Supervise(stream grpc.BidiStreamingServer[pb.SuperviseRequest, pb.SuperviseResponse]) error {
+	s.mu.Lock()
+	used := s.used
+	s.used = true
+	s.mu.Unlock()
+	if used {
+		return executor.Errorf(executor.Conflict, "this plugin has a host already")
+	}
+	cause, err := s.supervise(stream)
+	s.plugin.Gone(cause)
+	return err
+}
+
+// supervise returns why the host is gone (nil: it is not, the stream ended in order) and what the stream ends with.
+func (s *superviseServer) supervise(stream grpc.BidiStreamingServer[pb.SuperviseRequest, pb.SuperviseResponse]) (cause, err error) {
+	first, err := stream.Recv()
+	if err != nil {
+		return executor.ErrCallerGone, err
+	}
+	c := first.GetConfigure()
+	if c == nil {
+		return nil, executor.Errorf(executor.Invalid, "supervision begins with configure")
+	}
+	info, err := s.plugin.Configure(stream.Context(), Configuration{
+		Name: c.GetName(), Instance: c.GetInstance(), Embedded: c.GetEmbedded(), DataDir: c.GetDataDir(), Options: c.GetOptions(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.Send(&pb.SuperviseResponse{Message: &pb.SuperviseResponse_Ready{Ready: &pb.Ready{Info: toInfo(info)}}}); err != nil {
+		return executor.ErrCallerGone, err
+	}
+	for {
+		m, err := stream.Recv()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return executor.ErrCallerGone, err
+		}
+		if ping := m.GetPing(); ping != nil {
+			if err := stream.Send(&pb.SuperviseResponse{Message: &pb.SuperviseResponse_Pong{Pong: &pb.Pong{Number: ping.GetNumber()}}}); err != nil {
+				return executor.ErrCallerGone, err
+			}
+		}
+	}
+	err = s.plugin.Drain(stream.Context())
+	if stream.Context().Err() != nil {
+		return executor.ErrCallerGone, nil
+	}
+	return nil, stream.Send(&pb.SuperviseResponse{Message: &pb.SuperviseResponse_Drained{Drained: &pb.Drained{Error: toError(err)}}})
+}
+
+// Supervision is the host's side of the supervising stream.
+type Supervision struct {
+	info   executor.Info
+	stream grpc.BidiStreamingClient[pb.SuperviseRequest, pb.SuperviseResponse]
+	cut    context.CancelCauseFunc
+	pongs  chan uint64
+	done   chan struct{}
+
+	// sending guards the stream's sending half and ping.
+	sending sync.Mutex
+	ping    uint64
+
+	mu      sync.Mutex
+	drained *pb.Drained
+	err     error
+}
+
+// Supervise configures the plugin at the other end of conn and returns when it is ready. ctx bounds that only.
+// Codes: invalid (the configuration), unavailable.
+func Supervise(ctx context.Context, conn grpc.ClientConnInterface, c Configuration) (*Supervision, error) {
+	streamCtx, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cut(context.Cause(ctx)) })
+	s, err := supervise(streamCtx, cut, conn, c)
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		cut(nil)
+		return nil, fromStatusOrError(ctx, err)
+	}
+	go s.receive()
+	return s, nil
+}
+
+// fromStatusOrError is for errors of which some were made here.
+func fromStatusOrError(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*executor.Error](err); ok || ctx.Err() == err {
+		return err
+	}
+	return fromStatus(ctx, err)
+}
+
+func supervise(ctx context.Context, cut context.CancelCauseFunc, conn grpc.ClientConnInterface, c Configuration) (*Supervision, error) {
+	stream, err := pb.NewPluginServiceClient(conn).Supervise(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// If it cannot be sent, Recv knows why.
+	_ = stream.Send(&pb.SuperviseRequest{Message: &pb.SuperviseRequest_Configure{Configure: &pb.Configure{
+		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, DataDir: c.DataDir, Options: c.Options,
+	}}})
+	m, err := stream.Recv()
+	if err == io.EOF {
+		return nil, executor.Errorf(executor.Unavailable, "the plugin ended the stream before it was ready")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.GetReady() == nil {
+		return nil, executor.Errorf(executor.Internal, "the plugin answered something else than ready")
+	}
+	return &Supervision{
+		info: fromInfo(m.GetReady().GetInfo()), stream: stream, cut: cut,
+		pongs: make(chan uint64, 1), done: make(chan struct{}),
+	}, nil
+}
+
+func (s *Supervision) receive() {
+	defer close(s.done)
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			s.mu.Lock()
+			if err != io.EOF {
+				s.err = fromStatus(context.Background(), err)
+			}
+			s.mu.Unlock()
+			return
+		}
+		switch m := m.GetMessage().(type) {
+		case *pb.SuperviseResponse_Pong:
+			select {
+			case s.pongs <- m.Pong.GetNumber():
+			default: // nobody waits
+			}
+		case *pb.SuperviseResponse_Drained:
+			s.mu.Lock()
+			s.drained = m.Drained
+			s.mu.Unlock()
+		}
+	}
+}
+
+// Info is what the plugin said when it was ready.
+func (s *Supervision) Info() executor.Info { return s.info }
+
+// Done is closed when the stream has ended: the plugin is gone, or drained.
+func (s *Supervision) Done() <-chan struct{} { return s.done }
+
+// Err says why the stream ended, after Done; nil after a drain.
+func (s *Supervision) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Ping returns when the plugin has answered. One Ping at a time. Codes: unavailable.
+func (s *Supervision) Ping(ctx context.Context) error {
+	s.sending.Lock()
+	s.ping++
+	number := s.ping
+	err := s.stream.Send(&pb.SuperviseRequest{Message: &pb.SuperviseRequest_Ping{Ping: &pb.Ping{Number: number}}})
+	s.sending.Unlock()
+	if err != nil {
+		return executor.Errorf(executor.Unavailable, "ping: %w", err)
+	}
+	for {
+		select {
+		case pong := <-s.pongs:
+			if pong == number {
+				return nil
+			}
+		case <-s.done:
+			return executor.Errorf(executor.Unavailable, "ping: the plugin is gone")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Drain has the plugin wait for what runs and close its backend, and returns when the stream has ended. Its error is
+// that of closing the backend, or unavailable when the plugin went away instead.
+func (s *Supervision) Drain(ctx context.Context) error {
+	s.sending.Lock()
+	err := s.stream.CloseSend()
+	s.sending.Unlock()
+	if err != nil {
+		return executor.Errorf(executor.Unavailable, "drain: %w", err)
+	}
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drained == nil {
+		return executor.Errorf(executor.Unavailable, "the plugin went away instead of draining")
+	}
+	return fromError(s.drained.GetError())
+}
+
+// Cut breaks the stream: the plugin stops what it runs and exits.
+func (s *Supervision) Cut() { s.cut(executor.ErrCallerGone) }
