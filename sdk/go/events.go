@@ -1,0 +1,168 @@
+package pyexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// cancelPatience bounds the Cancel of an Execution that nobody waits for any more.
+const cancelPatience = 15 * time.Second
+
+var (
+	errIdle  = errors.New("the event stream was silent for too long")
+	errEarly = errors.New("the event stream ended before the execution")
+)
+
+// Events replays an Execution's log after Seq after, then follows it, and ends after Finished. A broken or silent
+// connection is made again where it left off, with the pauses and bounds of the RetryPolicy; an attempt that brings an
+// Event starts the count anew. No Event comes twice. An error ends the sequence; ctx's end is one.
+func (c *Client) Events(ctx context.Context, id string, after uint64) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		f := &follower{client: c, id: id, last: after, yield: yield}
+		if err := f.run(ctx); err != nil {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// follower is one range over Events.
+type follower struct {
+	client *Client
+	id     string
+	// last is the Seq of the last Event that was yielded.
+	last  uint64
+	yield func(Event, error) bool
+	// done: Finished was yielded, or yield said no.
+	done bool
+}
+
+func (f *follower) run(ctx context.Context) error {
+	failures := 0
+	ended := false
+	for {
+		before := f.last
+		err := f.connect(ctx)
+		if f.done {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return unreachable(ctx, errors.Join(ctx.Err(), err))
+		}
+		if errors.Is(err, errEarly) && f.last == before {
+			// Nothing is after last if the Execution had ended before we asked.
+			if ended {
+				return nil
+			}
+			if e, getErr := f.client.Get(ctx, f.id); getErr == nil && e.Finished() {
+				ended = true
+				continue
+			}
+		}
+		if !retryable(ctx, err) {
+			return err
+		}
+		if f.last != before {
+			failures = 0
+		}
+		failures++
+		if failures >= f.client.retry.Attempts {
+			return err
+		}
+		if err := f.client.pause(ctx, "events", failures, err); err != nil {
+			return err
+		}
+	}
+}
+
+// connect makes one connection and yields what comes over it.
+func (f *follower) connect(ctx context.Context) error {
+	path, err := executionPath(f.id, "/events")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	what := call{operation: "events", method: http.MethodGet, path: path,
+		header: http.Header{"Accept": {"text/event-stream"}, "Cache-Control": {"no-cache"}}}
+	if f.last > 0 {
+		what.header.Set("Last-Event-ID", strconv.FormatUint(f.last, 10))
+	}
+	resp, err := f.client.once(ctx, what)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mediaType != "text/event-stream" {
+		return &Error{Code: CodeInternal, Status: resp.StatusCode, Message: fmt.Sprintf("the server sent %q instead of an event stream", resp.Header.Get("Content-Type"))}
+	}
+	reader := newIdleReader(resp.Body, f.client.idle, cancel)
+	defer reader.stop()
+	for message, err := range messages(reader) {
+		if err != nil {
+			if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
+				err = cause
+			}
+			if errors.Is(err, errTooLong) {
+				return &Error{Code: CodeInternal, Status: resp.StatusCode, Message: err.Error(), Err: err}
+			}
+			return &Error{Code: CodeUnavailable, Message: err.Error(), Err: err}
+		}
+		if err := f.take(message); err != nil || f.done {
+			return err
+		}
+	}
+	return &Error{Code: CodeUnavailable, Message: errEarly.Error(), Err: errEarly}
+}
+
+// take yields one message of the stream.
+func (f *follower) take(m message) error {
+	seq, err := strconv.ParseUint(m.id, 10, 64)
+	if err != nil || m.event == "" { // not an Event of the log
+		return nil
+	}
+	if seq <= f.last {
+		return nil
+	}
+	if seq != f.last+1 {
+		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("the event stream jumped from %d to %d", f.last, seq)}
+	}
+	body, err := decodeBody(m.event, m.data)
+	if err != nil {
+		return &Error{Code: CodeInternal, Message: fmt.Sprintf("event %d cannot be read: %v", seq, err), Err: err}
+	}
+	f.last = seq
+	_, finished := body.(Finished)
+	f.done = finished
+	if !f.yield(Event{Seq: seq, Body: body}, nil) {
+		f.done = true
+	}
+	return nil
+}
+
+// idleReader cancels the request when a Read brings nothing for too long. Time that the consumer takes does not count.
+type idleReader struct {
+	reader io.Reader
+	idle   time.Duration
+	timer  *time.Timer
+}
+
+func newIdleReader(r io.Reader, idle time.Duration, cancel context.CancelCauseFunc) *idleReader {
+	timer := time.AfterFunc(idle, func() { cancel(errIdle) })
+	timer.Stop()
+	return &idleReader{reader: r, idle: idle, timer: timer}
+}
+
+func (r *idleReader) Read(p []byte) (int, error) {
+	r.timer.Reset(r.idle)
+	defer r.timer.Stop()
+	return r.reader.Read(p)
+}
+
+func (r *idleReader) stop() { r.timer.Stop() }

@@ -1,0 +1,178 @@
+package pyexec
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"sync/atomic"
+)
+
+// upload is the body of a submission. It is JSON when there is nothing to stream, else multipart: metadata first, so that
+// the server can stream the tar to where it runs; then tar; then stdin.
+type upload struct {
+	contentType string
+	parts       []part
+	// touched: something was read from a stream of the caller's.
+	touched atomic.Bool
+}
+
+// part is a piece of the body: bytes of ours, or a stream of the caller's.
+type part struct {
+	data   []byte
+	stream io.Reader
+	// start is where a stream that is a Seeker began; size is what it then holds; -1 = unknown.
+	start, size int64
+}
+
+func newUpload(spec Spec, in Input) (*upload, error) {
+	if spec.Stdin != "" && in.Stdin != nil {
+		return nil, &Error{Code: CodeInvalid, Message: "stdin: is in the Spec and in the Input",
+			Fields: []FieldError{{Field: "stdin", Message: "is in the Spec and in the Input"}}}
+	}
+	metadata, err := json.Marshal(spec)
+	if err != nil {
+		return nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("encode the metadata: %v", err), Err: err}
+	}
+	if in.Tar == nil && in.Stdin == nil {
+		return &upload{contentType: "application/json", parts: []part{{data: metadata}}}, nil
+	}
+	u := &upload{}
+	var head bytes.Buffer
+	form := multipart.NewWriter(&head)
+	u.contentType = form.FormDataContentType()
+	w, err := form.CreatePart(partHeader(`form-data; name="metadata"`, "application/json"))
+	if err == nil {
+		_, err = w.Write(metadata)
+	}
+	for _, s := range []struct {
+		stream              io.Reader
+		disposition, mediaType string
+	}{
+		{in.Tar, `form-data; name="tar"; filename="workspace.tar"`, "application/x-tar"},
+		{in.Stdin, `form-data; name="stdin"; filename="stdin"`, "application/octet-stream"},
+	} {
+		if s.stream == nil || err != nil {
+			continue
+		}
+		_, err = form.CreatePart(partHeader(s.disposition, s.mediaType))
+		u.parts = append(u.parts, part{data: bytes.Clone(head.Bytes())}, streamPart(s.stream))
+		head.Reset()
+	}
+	if err = errors.Join(err, form.Close()); err != nil { // writing to memory does not fail
+		return nil, &Error{Code: CodeInternal, Message: err.Error(), Err: err}
+	}
+	u.parts = append(u.parts, part{data: head.Bytes()})
+	return u, nil
+}
+
+func partHeader(disposition, mediaType string) textproto.MIMEHeader {
+	return textproto.MIMEHeader{"Content-Disposition": {disposition}, "Content-Type": {mediaType}}
+}
+
+// streamPart finds out how long r is, where it can tell.
+func streamPart(r io.Reader) part {
+	p := part{stream: r, start: -1, size: -1}
+	if s, ok := r.(io.Seeker); ok {
+		start, err := s.Seek(0, io.SeekCurrent)
+		if err != nil { // a pipe that looks like a file
+			return p
+		}
+		end, err := s.Seek(0, io.SeekEnd)
+		if _, backErr := s.Seek(start, io.SeekStart); err == nil && backErr == nil && end >= start {
+			p.start, p.size = start, end-start
+		}
+		return p
+	}
+	if l, ok := r.(interface{ Len() int }); ok { // bytes.Buffer
+		p.size = int64(l.Len())
+	}
+	return p
+}
+
+// attach makes u the body of req, from its beginning.
+func (u *upload) attach(req *http.Request) {
+	body := &uploadBody{}
+	readers := make([]io.Reader, len(u.parts))
+	length := int64(0)
+	for i, p := range u.parts {
+		switch {
+		case p.stream == nil:
+			readers[i] = bytes.NewReader(p.data)
+			p.size = int64(len(p.data))
+		case p.size >= 0: // a file that grows meanwhile must not make the body longer than announced
+			readers[i] = &touching{u, io.LimitReader(p.stream, p.size)}
+		default:
+			readers[i] = &touching{u, p.stream}
+		}
+		if length >= 0 && p.size >= 0 {
+			length += p.size
+		} else {
+			length = -1
+		}
+	}
+	body.reader = io.MultiReader(readers...)
+	req.Body, req.ContentLength = body, length
+	req.Header.Set("Content-Type", u.contentType)
+	if u.streams() {
+		// A server that is full or wants a token answers before a byte of a large upload is sent.
+		req.Header.Set("Expect", "100-continue")
+	}
+}
+
+func (u *upload) streams() bool { return len(u.parts) > 1 }
+
+// rewind gets the body ready to be sent again; false if that cannot be.
+func (u *upload) rewind() bool {
+	if !u.touched.Load() {
+		return true
+	}
+	for _, p := range u.parts {
+		if p.stream == nil {
+			continue
+		}
+		s, ok := p.stream.(io.Seeker)
+		if !ok || p.start < 0 {
+			return false
+		}
+		if _, err := s.Seek(p.start, io.SeekStart); err != nil {
+			return false
+		}
+	}
+	u.touched.Store(false)
+	return true
+}
+
+// touching notes that a stream of the caller's was read.
+type touching struct {
+	upload *upload
+	reader io.Reader
+}
+
+func (t *touching) Read(p []byte) (int, error) {
+	t.upload.touched.Store(true)
+	return t.reader.Read(p)
+}
+
+// uploadBody is read by the transport, which may go on for a moment after an early answer: a Read that is under way then
+// ends by itself, none follows.
+type uploadBody struct {
+	reader io.Reader
+	closed atomic.Bool
+}
+
+func (b *uploadBody) Read(p []byte) (int, error) {
+	if b.closed.Load() {
+		return 0, io.ErrClosedPipe
+	}
+	return b.reader.Read(p)
+}
+
+func (b *uploadBody) Close() error {
+	b.closed.Store(true)
+	return nil
+}
