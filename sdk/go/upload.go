@@ -50,7 +50,7 @@ func newUpload(spec Spec, in Input) (*upload, error) {
 		_, err = w.Write(metadata)
 	}
 	for _, s := range []struct {
-		stream              io.Reader
+		stream                 io.Reader
 		disposition, mediaType string
 	}{
 		{in.Tar, `form-data; name="tar"; filename="workspace.tar"`, "application/x-tar"},
