@@ -1,0 +1,150 @@
+package backendtest
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func lifeRules() []rule {
+	return []rule{
+		{"BE-80", "Remove is idempotent and safe for what never was", removeTwice},
+		{"BE-81", "Remove of what runs kills it first", removeRunning},
+		{"BE-82", "Attach follows a job that outlived its backend, without gap or repeat, or is unimplemented", attach},
+		{"BE-83", "when the plugin is killed its Runs fail as unavailable and nothing stays behind", pluginKilled},
+		{"BE-84", "a plugin's backend lives in a process of its own", ownProcess},
+	}
+}
+
+func removeTwice(c *Case) {
+	b := c.suite.backend
+	for _, id := range []string{c.bare().ID, c.program(helloProgram).job.ID} {
+		for range 2 {
+			if err := b.Remove(c.ctx, id); err != nil {
+				c.Errorf("Remove: %v", err)
+			}
+		}
+	}
+	// The id can be used again: a retried attempt does.
+	job := c.job(helloProgram)
+	c.run(job).succeeded()
+	if err := b.Remove(c.ctx, job.ID); err != nil {
+		c.Errorf("Remove: %v", err)
+	}
+	job.Attempt = 2
+	c.run(job).succeeded().prints("hello\n")
+}
+
+func removeRunning(c *Case) {
+	job := c.job(deaf)
+	job.Limits.KillGrace = 200 * time.Millisecond
+	job.Spec.Args = []string{c.mark()}
+	r := c.start(job)
+	r.says("up\n")
+	if err := c.suite.backend.Remove(c.ctx, job.ID); err != nil {
+		c.Errorf("Remove: %v", err)
+	}
+	c.noneLeft()
+	r.wait().status(executor.StatusKilled)
+}
+
+func attach(c *Case) {
+	b := c.suite.backend
+	unknown := c.bare()
+	_, err := b.Attach(c.ctx, unknown, executor.Resume{Handle: []byte("unknown")}, newJournal(c.suite, "attach unknown"))
+	want := executor.Unimplemented
+	if c.caps().Attach {
+		want = executor.NotFound
+	}
+	if executor.CodeOf(err) != want {
+		c.Errorf("Attach to an unknown job: %v, want code %s", err, want)
+	}
+	if !c.caps().Attach {
+		return
+	}
+	if c.suite.successor == nil {
+		c.Skipf("the harness cannot let a backend die and start its successor")
+	}
+	job := c.job(Program{
+		Python: "import time\nprint('one')\ntime.sleep(2)\nprint('two')\n",
+		Fake:   "print one\nsleep 2s\nprint two",
+	})
+	first := c.start(job)
+	first.says("one\n")
+	c.suite.backend = c.suite.successor()
+	first.wait()
+	if executor.CodeOf(first.err) != executor.Unavailable {
+		c.Fatalf("the backend died and Run returned %v, %s", first.err, first.verdict())
+	}
+	first.mu.Lock()
+	from := executor.Resume{Handle: first.started[0].Handle, Stdout: first.next[executor.Stdout], Stderr: first.next[executor.Stderr]}
+	first.mu.Unlock()
+	second := c.begin(job, runAttached(c, from), func(r *running) {
+		r.started = first.started
+		r.next[executor.Stdout], r.next[executor.Stderr] = from.Stdout, from.Stderr
+	}).wait().succeeded()
+	if got := first.stdout() + second.stdout(); got != "one\ntwo\n" {
+		c.Errorf("both logs together say %q", got)
+	}
+}
+
+func runAttached(c *Case, from executor.Resume) runFunc {
+	return func(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+		return c.suite.backend.Attach(ctx, job, from, sink)
+	}
+}
+
+func pluginKilled(c *Case) {
+	if c.suite.victim == nil {
+		c.Skipf("there is no process to kill in this lane")
+	}
+	b, kill := c.suite.victim()
+	job := c.job(Program{Python: family + "time.sleep(3600)\n", Fake: fakeFamily + "hang"})
+	job.Spec.Args = []string{c.mark()}
+	r := c.startOn(b, job)
+	r.says("up\n")
+	kill()
+	r.wait()
+	if executor.CodeOf(r.err) != executor.Unavailable {
+		c.Errorf("Run returned %v and %s, want code unavailable", r.err, r.verdict())
+	}
+	if _, err := b.Info(c.ctx); executor.CodeOf(err) != executor.Unavailable {
+		c.Errorf("Info of the dead returns %v, want code unavailable", err)
+	}
+	if err := b.Remove(c.ctx, job.ID); executor.CodeOf(err) != executor.Unavailable {
+		c.Errorf("Remove of the dead returns %v, want code unavailable", err)
+	}
+	// The programs end by themselves; the next start of a plugin takes away their files.
+	next, _ := c.suite.victim()
+	c.programOn(next)
+	deadline := time.Now().Add(c.suite.options.Patience)
+	for len(marked(c.mark()))+len(c.suite.residue()) > 0 && time.Now().Before(deadline) {
+		time.Sleep(20 * time.Millisecond) // other processes end; there is nothing to wait on
+	}
+	c.noneLeft()
+}
+
+// programOn runs hello on another Backend than the suite's.
+func (c *Case) programOn(b executor.Backend) {
+	c.startOn(b, c.job(helloProgram)).wait().succeeded()
+}
+
+func (s *suite) residue() []string {
+	if s.options.Residue == nil {
+		return nil
+	}
+	return s.options.Residue()
+}
+
+func ownProcess(c *Case) {
+	if c.suite.lane != LaneProcess {
+		c.Skipf("only the process lane has a process of its own")
+	}
+	pid := c.suite.info.Details["pid"]
+	if _, err := strconv.Atoi(pid); err != nil || pid == strconv.Itoa(os.Getpid()) {
+		c.Errorf("the plugin's pid is %q, ours %d", pid, os.Getpid())
+	}
+}

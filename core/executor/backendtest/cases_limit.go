@@ -1,0 +1,318 @@
+package backendtest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func limitRules() []rule {
+	return []rule{
+		{"BE-30", "the timeout ends the program: timed_out, not before its time and not long after", timeout},
+		{"BE-31", "the timeout's clock starts at Started: preparation does not eat it", timeoutFromStarted},
+		{"BE-32", "a program that exits within the grace keeps the status of the limit, and its exit code", graceOnTimeout},
+		{"BE-33", "memory beyond the limit ends the program as out_of_memory, or asking for the limit is refused", memoryLimit},
+		{"BE-34", "a work folder beyond the disk limit is an error of the program's write, or asking for the limit is refused", diskLimit},
+		{"BE-35", "a fork bomb is contained by the process limit, or asking for the limit is refused", pidLimit},
+		{"BE-36", "network off means that nothing but the program's own loopback answers, or it is refused", networkOff},
+		{"BE-37", "network on means that the network answers, or it is refused", networkOn},
+		{"BE-38", "with an isolation other than none, host files are invisible; with none they are visible", isolation},
+	}
+}
+
+var hang = Program{
+	Python: "import time\nprint('up')\ntime.sleep(3600)\n",
+	Fake:   "print up\nhang",
+}
+
+func timeout(c *Case) {
+	const limit = 500 * time.Millisecond
+	for name, p := range map[string]Program{
+		"silent":   hang,
+		"flooding": {Python: "while True:\n    print('x' * 10000)\n", Fake: "flood stdout 1000GB"},
+		"busy":     {Python: "while True:\n    pass\n", Fake: "busy 1h"},
+	} {
+		job := c.job(p)
+		job.Limits.Timeout = limit
+		job.Limits.OutputBytes = executor.Unlimited
+		r := c.run(job).status(executor.StatusTimedOut)
+		if r.result.Wall < limit {
+			c.Errorf("%s: timed out after %s, before its time of %s", name, r.result.Wall, limit)
+		}
+		if most := limit + job.Limits.KillGrace + 20*time.Second; r.result.Wall > most {
+			c.Errorf("%s: timed out after %s, its time was %s", name, r.result.Wall, limit)
+		}
+	}
+}
+
+// slowTar is a workspace whose end comes only after a while.
+func (c *Case) slowTar(job *executor.Job, tar []byte, delay time.Duration) {
+	in, out := io.Pipe()
+	job.Workspace = c.source("workspace", nil, func() io.ReadCloser {
+		time.AfterFunc(delay, func() {
+			_, err := out.Write(tar)
+			_ = out.CloseWithError(err) // it returns nil
+		})
+		return in
+	})
+}
+
+func timeoutFromStarted(c *Case) {
+	const limit = time.Second
+	job := c.job(Program{Python: "print('in time')\n", Fake: "print in time"})
+	job.Limits.Timeout = limit
+	c.slowTar(&job, archive(entry{name: "a.txt", text: "a"}), 2*limit)
+	r := c.run(job).succeeded().prints("in time\n")
+	if r.result.Phases.Prepare < limit {
+		c.Errorf("phase prepare took %s, it must have been at least %s", r.result.Phases.Prepare, limit)
+	}
+}
+
+// leavesOnTerm says "up" when it is ready, and exits with 0 at SIGTERM.
+var leavesOnTerm = Program{
+	Python: `
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("up")
+time.sleep(3600)
+`,
+	Fake: "on-term 0\nprint up\nhang",
+}
+
+func graceOnTimeout(c *Case) {
+	job := c.job(leavesOnTerm)
+	job.Limits.Timeout = 3 * time.Second
+	job.Limits.KillGrace = 30 * time.Second
+	r := c.run(job).status(executor.StatusTimedOut).exit(0)
+	if r.result.Wall >= job.Limits.Timeout+job.Limits.KillGrace {
+		c.Errorf("it ended after %s, although it left at SIGTERM", r.result.Wall)
+	}
+}
+
+func memoryLimit(c *Case) {
+	job := c.job(Program{
+		Python: "print('up')\nkeep = []\nwhile True:\n    keep.append(bytearray(b'x' * (4 << 20)))\n",
+		Fake:   "print up\nalloc 1GB",
+	})
+	job.Limits.MemoryBytes = 96 << 20
+	job.Spec.Limits.MemoryBytes = 96 << 20
+	if !c.caps().Memory {
+		c.refused(job, "config.memory_mb")
+		return
+	}
+	r := c.run(job).status(executor.StatusOutOfMemory).prints("up\n")
+	if peak := r.result.PeakMemoryBytes; peak != 0 && (peak < 16<<20 || peak > 192<<20) {
+		c.Errorf("its peak is given as %d MiB, the limit was 96", peak>>20)
+	}
+	// Below the limit nothing happens.
+	fits := c.job(Program{Python: "b = bytearray(b'x' * (24 << 20))\nprint('fits')\n", Fake: "alloc 24MB\nprint fits"})
+	fits.Limits.MemoryBytes, fits.Spec.Limits.MemoryBytes = 128<<20, 128<<20
+	r = c.run(fits).succeeded().prints("fits\n")
+	if peak := r.result.PeakMemoryBytes; peak != 0 && (peak < 24<<20 || peak > 128<<20) {
+		c.Errorf("its peak is given as %d MiB, it used a little more than 24", peak>>20)
+	}
+}
+
+func diskLimit(c *Case) {
+	job := c.job(Program{
+		Python: `
+try:
+    with open("big", "wb") as f:
+        for _ in range(64):
+            f.write(b"x" * (1 << 20))
+            f.flush()
+    print("written")
+except OSError:
+    print("full")
+`,
+		Fake: "fill-file big 64MB\nprint written",
+	})
+	job.Limits.DiskBytes = 16 << 20
+	job.Spec.Limits.DiskBytes = 16 << 20
+	if !c.caps().Disk {
+		c.refused(job, "config.disk_mb")
+		return
+	}
+	r := c.run(job)
+	if r.stdout() == "written\n" {
+		c.Errorf("64 MiB were written into 16 MiB")
+	}
+	fits := c.job(Program{
+		Python: "open('small', 'wb').write(b'x' * (4 << 20))\nprint('written')\n",
+		Fake:   "fill-file small 4MB\nprint written",
+	})
+	fits.Limits.DiskBytes, fits.Spec.Limits.DiskBytes = 16<<20, 16<<20
+	c.run(fits).succeeded().prints("written\n")
+	// The workspace counts too.
+	large := c.job(helloProgram)
+	large.Limits.DiskBytes, large.Spec.Limits.DiskBytes = 1<<20, 1<<20
+	c.workspace(&large, archive(entry{name: "large.bin", text: string(make([]byte, 4<<20))}))
+	r = c.run(large).status(executor.StatusFailed)
+	if r.hasStarted() || r.result.Failure == nil || r.result.Failure.Phase != executor.PhasePrepare {
+		c.Errorf("a workspace of 4 MiB in 1 MiB: %s", r.verdict())
+	}
+}
+
+func pidLimit(c *Case) {
+	job := c.job(Program{
+		Python: `
+import os, sys, time
+made = 0
+try:
+    for _ in range(200):
+        if os.fork() == 0:
+            time.sleep(3600)
+            os._exit(0)
+        made += 1
+    print("forked")
+except OSError:
+    print("refused")
+`,
+		Fake: "fork 200",
+	})
+	job.Limits.PIDs = 24
+	job.Spec.Limits.PIDs = 24
+	job.Spec.Args = []string{c.mark()}
+	if !c.caps().PIDs {
+		c.refused(job, "config.pids")
+		return
+	}
+	c.run(job).prints("refused\n")
+	c.noneLeft()
+	// The next one is not affected by what this one did.
+	c.program(helloProgram).succeeded()
+}
+
+// knock is a program that tries a TCP connection to address.
+func knock(address string) Program {
+	host, port, _ := net.SplitHostPort(address)
+	return Program{
+		Python: fmt.Sprintf(`
+import socket
+try:
+    socket.create_connection((%q, %s), timeout=20).close()
+    print("connected")
+except OSError:
+    print("unreachable")
+`, host, port),
+		Fake: "connect " + address,
+	}
+}
+
+// listen opens a port of the host and returns its address, one that a program with the host's network can reach.
+func (c *Case) listen() string {
+	var lc net.ListenConfig
+	l, err := lc.Listen(c.ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		c.Fatalf("listen: %v", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close() // a knock wants nothing more
+		}
+	}()
+	c.Defer(func() {
+		_ = l.Close() // it ends the loop, whatever it returns
+		<-done
+	})
+	return l.Addr().String()
+}
+
+func networkOff(c *Case) {
+	job := c.job(knock(c.listen()))
+	job.Spec.Network = executor.NetworkOff
+	if !c.caps().NetworkOff {
+		c.refused(job, "config.network_disabled")
+		return
+	}
+	c.run(job).succeeded().prints("unreachable\n")
+	// It is also the default where it can be had.
+	job = c.job(knock(c.listen()))
+	c.run(job).succeeded().prints("unreachable\n")
+	own := c.job(Program{
+		Python: `
+import socket
+l = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(l.getsockname(), timeout=20).close()
+print("up")
+`,
+		Fake: "loopback",
+	})
+	own.Spec.Network = executor.NetworkOff
+	c.run(own).succeeded().prints("up\n")
+}
+
+func networkOn(c *Case) {
+	job := c.job(knock(c.listen()))
+	job.Spec.Network = executor.NetworkOn
+	if !c.caps().NetworkOn {
+		c.refused(job, "config.network_disabled")
+		return
+	}
+	if c.caps().Isolation != executor.IsolationNone && c.caps().Isolation != executor.IsolationNamespaces && c.suite.options.Dialect != DialectFake {
+		c.Skipf("isolation %s: the listener of the suite is not on this backend's network", c.caps().Isolation)
+	}
+	c.run(job).succeeded().prints("connected\n")
+}
+
+func isolation(c *Case) {
+	dir, err := os.MkdirTemp("", "pyexec-law-")
+	if err != nil {
+		c.Fatalf("temporary folder: %v", err)
+	}
+	c.Defer(func() { _ = os.RemoveAll(dir) }) // best effort: it is empty but for one file
+	name := filepath.Join(dir, "canary")
+	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
+		c.Fatalf("write: %v", err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // other users must be able to see it: that is the test
+		c.Fatalf("chmod: %v", err)
+	}
+	r := c.program(Program{
+		Python: fmt.Sprintf("import os\nprint('visible' if os.path.exists(%q) else 'hidden')\n", name),
+		Fake:   fmt.Sprintf("host-file %q", name),
+	}).succeeded()
+	want := "hidden\n"
+	if c.caps().Isolation == executor.IsolationNone {
+		want = "visible\n"
+	}
+	if r.stdout() != want {
+		c.Errorf("isolation is %q and a file of the host is %s", c.caps().Isolation, r.stdout())
+	}
+}
+
+// refused ends the case unless Run refuses job with an error that names field, before anything was emitted.
+func (c *Case) refused(job executor.Job, field string) {
+	r := c.start(job).wait()
+	if why := refusal(r, field); why != "" {
+		c.Errorf("%s", why)
+	}
+}
+
+func refusal(r *running, field string) string {
+	switch executor.CodeOf(r.err) {
+	case "":
+		return fmt.Sprintf("%s is not promised, and it was not refused: %s", field, r.verdict())
+	case executor.Unimplemented, executor.Invalid, executor.Denied:
+	default:
+		return fmt.Sprintf("%s was refused with code %s: %v", field, executor.CodeOf(r.err), r.err)
+	}
+	if !names(r.err, field) {
+		return fmt.Sprintf("%s was refused with an error whose Fields do not name it: %v", field, r.err)
+	}
+	if r.hasStarted() {
+		return fmt.Sprintf("%s was refused after a program had been started", field)
+	}
+	return ""
+}

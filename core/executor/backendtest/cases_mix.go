@@ -1,0 +1,153 @@
+package backendtest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func mixRules() []rule {
+	return []rule{
+		{"BE-60", "Executions that run at once do not mix: 20 in parallel", parallel},
+		{"BE-61", "nothing of an Execution is seen by the next: files, environment, processes", nothingStays},
+		{"BE-62", "no goroutine is left behind by a Run, however it ends", goroutines},
+	}
+}
+
+func parallel(c *Case) {
+	const runs = 20
+	together := runs
+	if n := c.suite.info.Capacity; n > 0 {
+		together = min(together, n)
+	}
+	p := Program{
+		Python: "import sys\nprint('up', sys.argv[1])\nname = sys.stdin.readline()\nopen('mine.txt', 'w').write(name)\nprint(name, end='')\nprint(open('mine.txt').read(), end='', file=sys.stderr)\n",
+		Fake:   "args\nread-line",
+	}
+	for first := 0; first < runs; first += together {
+		var all []*running
+		var pipes []*io.PipeWriter
+		for i := first; i < min(first+together, runs); i++ {
+			in, out := io.Pipe()
+			c.Defer(func() { _ = out.Close() }) // a pipe's Close returns no error
+			job := c.job(p)
+			job.Spec.Args = []string{fmt.Sprintf("number-%d-", i)}
+			job.Stdin = c.source("stdin", nil, func() io.ReadCloser { return in })
+			all, pipes = append(all, c.start(job)), append(pipes, out)
+		}
+		// All run before the first may go on.
+		for i, r := range all {
+			r.says(fmt.Sprintf("number-%d-", first+i))
+		}
+		for i, out := range pipes {
+			if _, err := fmt.Fprintf(out, "name-%d-\n", first+i); err != nil {
+				c.Errorf("write stdin %d: %v", first+i, err)
+			}
+			_ = out.Close() // a pipe's Close returns no error
+		}
+		for i, r := range all {
+			r.wait().succeeded()
+			if want := fmt.Sprintf("name-%d-\n", first+i); !strings.HasSuffix(r.stdout(), want) || strings.Count(r.stdout(), "n") > 4 || len(r.stderr()) > 0 && r.stderr() != want {
+				c.Errorf("number %d says %q and %q", first+i, r.stdout(), r.stderr())
+			}
+		}
+	}
+}
+
+func nothingStays(c *Case) {
+	first := c.job(Program{
+		Python: family + `
+home = os.environ["HOME"]
+for name in ("left.txt", os.path.join(os.environ["TMPDIR"], "left.txt"), os.path.join(home, ".profile")):
+    open(name, "w").write("left")
+os.makedirs(os.path.join(home, ".local", "lib"), exist_ok=True)
+os.chmod("left.txt", 0)
+os.mkdir("locked")
+os.chmod("locked", 0)
+`,
+		Fake: fakeFamily + "write-file left.txt left\nwrite-file tmp/left.txt left\n",
+	})
+	first.Spec.Env = map[string]string{"LEFT": "yes"}
+	first.Spec.Args = []string{c.mark()}
+	c.workspace(&first, archive(entry{name: "left/behind.txt", text: "left"}))
+	c.run(first).succeeded()
+	// Again and again: whatever the backend keeps and reuses comes round.
+	for range 3 {
+		next := c.job(Program{
+			Python: `
+import os
+found = []
+for folder, folders, names in os.walk(os.environ["HOME"]):
+    found += [os.path.join(folder, n) for n in names]
+print(sorted(os.path.basename(f) for f in found), "LEFT" in os.environ)
+`,
+			Fake: "remove main.py\nls\nprint ['main.py'] False\n",
+		})
+		r := c.run(next).succeeded()
+		if got := r.stdout(); got != "['main.py'] False\n" {
+			c.Errorf("it finds %q", got)
+		}
+		if c.suite.options.Dialect == DialectFake {
+			env := c.program(Program{Fake: "env"})
+			if strings.Contains(env.stdout(), "LEFT") {
+				c.Errorf("it sees the environment %q", env.stdout())
+			}
+		}
+	}
+	c.noneLeft()
+}
+
+// goroutines compares the count after a first round, when everything that stays is there, with that after a second.
+func goroutines(c *Case) {
+	round := func() {
+		c.program(helloProgram).succeeded()
+		cancelSilent(c)
+		job := c.job(hang)
+		job.Limits.Timeout = 100 * time.Millisecond
+		c.run(job).status(executor.StatusTimedOut)
+		bad := c.bare()
+		c.workspace(&bad, []byte("garbage"))
+		c.run(bad).status(executor.StatusFailed)
+		broken := c.job(hang)
+		c.start(broken, func(r *running) { r.onEmit = func(executor.Event) error { return errCancelled } }).wait()
+	}
+	round()
+	before := settled(runtime.NumGoroutine())
+	const rounds = 4
+	for range rounds {
+		round()
+	}
+	deadline := time.Now().Add(c.suite.options.Patience / 6)
+	for runtime.NumGoroutine() > before+rounds && time.Now().Before(deadline) {
+		time.Sleep(10 * time.Millisecond) // goroutines that are on their way out
+	}
+	if after := runtime.NumGoroutine(); after > before+rounds {
+		c.Errorf("%d goroutines after one round, %d after %d more:\n%s", before, after, rounds, stacks())
+	}
+}
+
+// settled waits until the count does not fall any more.
+func settled(count int) int {
+	for still := 0; still < 20; still++ {
+		time.Sleep(5 * time.Millisecond) // goroutines that are on their way out
+		if n := runtime.NumGoroutine(); n < count {
+			count, still = n, 0
+		}
+	}
+	return count
+}
+
+func stacks() []byte {
+	buf := make([]byte, 1<<20)
+	buf = buf[:runtime.Stack(buf, true)]
+	blocks := bytes.SplitN(buf, []byte("\n\n"), 12)
+	if len(blocks) > 11 {
+		blocks = blocks[:11]
+	}
+	return bytes.Join(blocks, []byte("\n\n"))
+}

@@ -1,0 +1,216 @@
+package backendtest
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"sync"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// keptOutput is how much of each stream a journal keeps; of the rest it only checks the offsets.
+const keptOutput = 4 << 20
+
+// artifact is one that a run handed over.
+type artifact struct {
+	header *tar.Header
+	data   []byte
+}
+
+// journal is the Sink of every run: it writes down what comes and watches the EV rules.
+type journal struct {
+	suite *suite
+	id    string
+	// onEmit, if set, is called for every event after it was written down; its error is Emit's.
+	onEmit func(executor.Event) error
+	// onArtifact likewise.
+	onArtifact func(*tar.Header) error
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed and replaced at every change
+	busy      bool
+	returned  bool
+	started   []executor.Started
+	progress  []executor.Progress
+	displays  int
+	next      map[executor.Stream]int64
+	kept      map[executor.Stream]*bytes.Buffer
+	artifacts []artifact
+	lateOnes  []string
+}
+
+func newJournal(s *suite, id string) *journal {
+	j := &journal{
+		suite:   s,
+		id:      id,
+		changed: make(chan struct{}),
+		next:    map[executor.Stream]int64{},
+		kept:    map[executor.Stream]*bytes.Buffer{executor.Stdout: {}, executor.Stderr: {}},
+	}
+	s.mu.Lock()
+	s.journals = append(s.journals, j)
+	s.mu.Unlock()
+	return j
+}
+
+// enter notes the start of a Sink call and whether it is allowed now.
+func (j *journal) enter(what string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.busy {
+		j.suite.violate("EV-06", "%s: %s while another call was under way", j.id, what)
+	}
+	j.busy = true
+	if j.returned {
+		j.lateOnes = append(j.lateOnes, what)
+	}
+}
+
+func (j *journal) leave() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.busy = false
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// Emit implements executor.Sink.
+func (j *journal) Emit(e executor.Event) error {
+	j.enter("Emit")
+	defer j.leave()
+	j.mu.Lock()
+	j.note(e)
+	j.mu.Unlock()
+	if j.onEmit != nil {
+		return j.onEmit(e)
+	}
+	return nil
+}
+
+// Artifact implements executor.Sink.
+func (j *journal) Artifact(h *tar.Header, r io.Reader) error {
+	j.enter("Artifact " + h.Name)
+	defer j.leave()
+	if j.onArtifact != nil {
+		if err := j.onArtifact(h); err != nil {
+			return err
+		}
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if int64(len(data)) != h.Size {
+		j.suite.violate("BE-16", "%s: artifact %q has %d bytes, its header says %d", j.id, h.Name, len(data), h.Size)
+	}
+	j.artifacts = append(j.artifacts, artifact{h, data})
+	return nil
+}
+
+// note writes e down and checks what can be checked at once. mu is held.
+func (j *journal) note(e executor.Event) {
+	bad := func(id, format string, args ...any) {
+		j.suite.violate(id, "%s: "+format, append([]any{j.id}, args...)...)
+	}
+	if e.Seq != 0 || !e.Time.IsZero() {
+		bad("EV-01", "an event came with Seq %d and Time %v; those are the Store's", e.Seq, e.Time)
+	}
+	switch b := e.Body.(type) {
+	case executor.Progress:
+		j.progress = append(j.progress, b)
+		if b.Done < 0 || b.Total < 0 || b.Total > 0 && b.Done > b.Total || !knownPhase(b.Phase) {
+			bad("EV-08", "progress %+v", b)
+		}
+	case executor.Started:
+		if j.started = append(j.started, b); len(j.started) > 1 {
+			bad("EV-02", "Started came %d times", len(j.started))
+		}
+		if b.PID < 0 || len(b.Handle) > 4<<10 || b.Start != executor.StartExec && b.Start != executor.StartFork {
+			bad("EV-07", "PID %d, start %q, a handle of %d bytes", b.PID, b.Start, len(b.Handle))
+		}
+		if j.suite.info.Capabilities.Attach && len(b.Handle) == 0 {
+			bad("EV-07", "no handle, and attach is promised")
+		}
+	case executor.Output:
+		j.output(b, bad)
+	case executor.Display:
+		j.displays++
+		if len(j.started) == 0 {
+			bad("EV-02", "Display before Started")
+		}
+	default:
+		bad("EV-01", "an event of type %T", e.Body)
+	}
+}
+
+func (j *journal) output(b executor.Output, bad func(id, format string, args ...any)) {
+	if len(j.started) == 0 {
+		bad("EV-02", "Output before Started")
+	}
+	if len(b.Data) == 0 || len(b.Data) > executor.MaxOutputData {
+		bad("EV-04", "an Output of %d bytes", len(b.Data))
+	}
+	buf := j.kept[b.Stream]
+	if buf == nil {
+		bad("EV-04", "an Output of stream %q", b.Stream)
+		return
+	}
+	if b.Offset != j.next[b.Stream] {
+		bad("EV-03", "%s goes on at offset %d, expected %d", b.Stream, b.Offset, j.next[b.Stream])
+	}
+	j.next[b.Stream] = max(j.next[b.Stream], b.Offset+int64(len(b.Data)))
+	if buf.Len() < keptOutput {
+		buf.Write(b.Data)
+	}
+}
+
+func knownPhase(p executor.Phase) bool {
+	switch p {
+	case executor.PhasePrepare, executor.PhaseStart, executor.PhaseRun, executor.PhaseCollect, executor.PhaseQueue:
+		return true
+	case executor.PhaseNone:
+	}
+	return false
+}
+
+// late reports what came after Run had returned.
+func (j *journal) late() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, what := range j.lateOnes {
+		j.suite.violate("EV-05", "%s: %s after Run had returned", j.id, what)
+	}
+	j.lateOnes = nil
+}
+
+// text is what a stream said, up to keptOutput.
+func (j *journal) text(s executor.Stream) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.kept[s].String()
+}
+
+func (j *journal) stdout() string { return j.text(executor.Stdout) }
+func (j *journal) stderr() string { return j.text(executor.Stderr) }
+
+// has reports whether Started came.
+func (j *journal) hasStarted() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.started) > 0
+}
+
+// file returns a collected artifact.
+func (j *journal) file(path string) ([]byte, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, a := range j.artifacts {
+		if a.header.Name == path {
+			return a.data, true
+		}
+	}
+	return nil, false
+}

@@ -1,0 +1,259 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// Program is one program in each dialect, side by side.
+type Program struct {
+	Python string
+	Fake   string
+}
+
+// in returns p's text in the dialect of the Backend under test.
+func (c *Case) in(p Program) string {
+	if c.suite.options.Dialect == DialectFake {
+		return strings.TrimLeft(p.Fake, "\n")
+	}
+	return strings.TrimLeft(p.Python, "\n")
+}
+
+// job makes a Job that runs p as Code.
+func (c *Case) job(p Program) executor.Job {
+	j := c.bare()
+	j.Spec.Code = c.in(p)
+	return j
+}
+
+// bare makes a Job without a program. Its limits are what an Engine would have resolved.
+func (c *Case) bare() executor.Job {
+	id := fmt.Sprintf("exe_%026d", c.suite.jobs.Add(1))
+	c.Defer(func() { c.remove(id) })
+	return executor.Job{
+		ID: id, Owner: "law", Attempt: 1,
+		Spec: executor.Spec{Image: c.suite.options.Image},
+		Limits: executor.Limits{
+			Timeout:     5 * time.Minute,
+			MemoryBytes: 512 << 20,
+			DiskBytes:   512 << 20,
+			CPUShares:   1024,
+			PIDs:        128,
+			OutputBytes: 64 << 20,
+			KillGrace:   time.Second,
+		},
+	}
+}
+
+func (c *Case) remove(id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.suite.options.Patience)
+	defer cancel()
+	// A backend that was killed for the case cannot remove any more; its own rule looks at what is left.
+	if err := c.suite.backend.Remove(ctx, id); err != nil {
+		c.Errorf("Remove %s: %v", id, err)
+	}
+}
+
+// running is a Run under way.
+type running struct {
+	*journal
+	c      *Case
+	job    executor.Job
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	result executor.Result
+	err    error
+}
+
+var errCancelled = errors.New("the law cancels")
+
+// start begins a Run. tweak may set the journal's hooks.
+func (c *Case) start(job executor.Job, tweak ...func(*running)) *running {
+	return c.startOn(c.suite.backend, job, tweak...)
+}
+
+func (c *Case) startOn(b executor.Backend, job executor.Job, tweak ...func(*running)) *running {
+	return c.begin(job, b.Run, tweak...)
+}
+
+type runFunc func(context.Context, executor.Job, executor.Sink) (executor.Result, error)
+
+func (c *Case) begin(job executor.Job, run runFunc, tweak ...func(*running)) *running {
+	r := &running{journal: newJournal(c.suite, c.rule.ID+" "+job.ID), c: c, job: job, done: make(chan struct{})}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancelCause(c.ctx)
+	for _, f := range tweak {
+		f(r)
+	}
+	go func() {
+		defer close(r.done)
+		defer func() {
+			if v := recover(); v != nil {
+				r.err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+			}
+		}()
+		r.result, r.err = run(ctx, job, r.journal)
+		r.mu.Lock()
+		r.returned = true
+		r.mu.Unlock()
+	}()
+	c.Defer(func() {
+		r.cancel(errCancelled)
+		timer := time.NewTimer(c.suite.options.Patience)
+		defer timer.Stop()
+		select {
+		case <-r.done:
+		case <-timer.C:
+		}
+	})
+	return r
+}
+
+// wait returns when Run has returned, and checks what is true of every Result.
+func (r *running) wait() *running {
+	r.c.soon(r.done, "the end of Run")
+	if r.err == nil {
+		r.agree()
+	}
+	return r
+}
+
+// run runs job to its end; an error of ours ends the case.
+func (c *Case) run(job executor.Job) *running {
+	r := c.start(job).wait()
+	r.noError()
+	return r
+}
+
+// program runs p as Code.
+func (c *Case) program(p Program) *running { return c.run(c.job(p)) }
+
+func (r *running) noError() {
+	if r.err != nil {
+		r.c.Fatalf("Run returned an error: %v", r.err)
+	}
+}
+
+// until waits until the journal satisfies cond, or ends the case when Run has returned or patience is over without that.
+func (r *running) until(what string, cond func(j *journal) bool) {
+	timer := time.NewTimer(r.c.suite.options.Patience)
+	defer timer.Stop()
+	for {
+		r.mu.Lock()
+		ok, changed := cond(r.journal), r.changed
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.done:
+			r.mu.Lock()
+			ok = cond(r.journal)
+			r.mu.Unlock()
+			if !ok {
+				r.c.Fatalf("Run returned before %s: %s, error %v, stderr %q", what, r.verdict(), r.err, r.stderr())
+			}
+			return
+		case <-timer.C:
+			r.c.Fatalf("%s did not happen within %s", what, r.c.suite.options.Patience)
+		}
+	}
+}
+
+// says waits until stdout holds text.
+func (r *running) says(text string) {
+	r.until(fmt.Sprintf("it said %q", text), func(j *journal) bool {
+		return strings.Contains(j.kept[executor.Stdout].String(), text)
+	})
+}
+
+// status ends the case unless the Result has one of these.
+func (r *running) status(want ...executor.Status) *running {
+	r.noError()
+	if !slices.Contains(want, r.result.Status) {
+		r.c.Fatalf("got %s, want %v; stdout %q, stderr %q", r.verdict(), want, clip(r.stdout()), clip(r.stderr()))
+	}
+	return r
+}
+
+func (r *running) succeeded() *running { return r.status(executor.StatusSucceeded) }
+
+// exit ends the case unless the program ended with that code.
+func (r *running) exit(code int) *running {
+	r.noError()
+	if r.result.ExitCode == nil || *r.result.ExitCode != code || r.result.Signal != "" {
+		r.c.Fatalf("got %s, want exit code %d; stderr %q", r.verdict(), code, clip(r.stderr()))
+	}
+	return r
+}
+
+// signal ends the case unless the program ended by that signal.
+func (r *running) signal(name string) *running {
+	r.noError()
+	if r.result.ExitCode != nil || r.result.Signal != name {
+		r.c.Fatalf("got %s, want signal %s", r.verdict(), name)
+	}
+	return r
+}
+
+// failure ends the case unless the user's input failed in that phase with that code and a message that holds each part.
+func (r *running) failure(phase executor.Phase, code executor.Code, parts ...string) *running {
+	r.status(executor.StatusFailed)
+	f := r.result.Failure
+	if f == nil || f.Phase != phase || f.Code != code {
+		r.c.Fatalf("got %s, want a failure with phase %s and code %s", r.verdict(), phase, code)
+	}
+	for _, part := range parts {
+		if !strings.Contains(f.Message, part) {
+			r.c.Errorf("the failure's message does not name %q: %s", part, f.Message)
+		}
+	}
+	if r.hasStarted() {
+		r.c.Errorf("a program was started although %s failed", phase)
+	}
+	return r
+}
+
+// prints ends the case unless stdout is exactly text.
+func (r *running) prints(text string) *running {
+	r.noError()
+	if got := r.stdout(); got != text {
+		r.c.Fatalf("stdout is %q, want %q; %s, stderr %q", clip(got), clip(text), r.verdict(), clip(r.stderr()))
+	}
+	return r
+}
+
+// verdict says how it ended, for messages.
+func (r *running) verdict() string {
+	res := r.result
+	text := "status " + string(res.Status)
+	if res.ExitCode != nil {
+		text += fmt.Sprintf(", exit code %d", *res.ExitCode)
+	}
+	if res.Signal != "" {
+		text += ", signal " + res.Signal
+	}
+	if res.Failure != nil {
+		text += fmt.Sprintf(", failure %s/%s: %s", res.Failure.Phase, res.Failure.Code, res.Failure.Message)
+	}
+	return text
+}
+
+func clip(s string) string {
+	if len(s) > 400 {
+		return s[:400] + "…"
+	}
+	return s
+}
+
+// mark is an argument that the suite's programs bear, so that their descendants can be found by their command line.
+func (c *Case) mark() string { return fmt.Sprintf("pyexec-law-%d-%s", os.Getpid(), c.rule.ID) }

@@ -1,0 +1,199 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// rule is one sentence of docs/contract.md and how it is checked.
+type rule struct {
+	ID   string
+	Name string
+	// Check runs programs; nil for a rule that is watched in every run and reported at the end.
+	Check func(c *Case)
+}
+
+// String is the name of the subtest and of the sentence in docs/contract.md.
+func (r rule) String() string { return r.ID + " " + r.Name }
+
+// Rules returns the ids and names of every rule, in order, as docs/contract.md must have them.
+func Rules() [][2]string {
+	var list [][2]string
+	for _, r := range allRules() {
+		list = append(list, [2]string{r.ID, r.Name})
+	}
+	return list
+}
+
+// allRules: those with a Check first, then the watched ones, whose verdict needs all the others' runs.
+func allRules() []rule {
+	return slices.Concat(programRules(), inputRules(), outputRules(), limitRules(), stopRules(), treeRules(), prepareRules(),
+		hostileRules(), mixRules(), promiseRules(), lifeRules(), watchedRules())
+}
+
+// suite is one Backend in one lane.
+type suite struct {
+	backend   executor.Backend
+	lane      Lane
+	options   Options
+	successor func() executor.Backend
+	victim    func() (b executor.Backend, kill func())
+	info      executor.Info
+	infoErr   error
+	jobs      atomic.Int64
+
+	mu         sync.Mutex
+	violations map[string][]string // of watched rules, by id
+	seen       map[string]bool     // watched rules that had something to watch
+	journals   []*journal
+}
+
+func newSuite(b executor.Backend, lane Lane, o Options, successor func() executor.Backend) *suite {
+	if o.Dialect == "" {
+		o.Dialect = DialectPython
+	}
+	if o.Patience == 0 {
+		o.Patience = time.Minute
+	}
+	s := &suite{
+		backend:    b,
+		lane:       lane,
+		options:    o,
+		successor:  successor,
+		violations: map[string][]string{},
+		seen:       map[string]bool{},
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), o.Patience)
+	defer cancel()
+	s.info, s.infoErr = b.Info(ctx)
+	return s
+}
+
+func (s *suite) rules() []rule {
+	rules := allRules()
+	if len(s.options.Only) > 0 {
+		rules = slices.DeleteFunc(rules, func(r rule) bool { return !slices.Contains(s.options.Only, r.ID) })
+	}
+	return rules
+}
+
+// violate notes that a watched rule was broken.
+func (s *suite) violate(id, format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if list := s.violations[id]; len(list) < 10 {
+		s.violations[id] = append(list, fmt.Sprintf(format, args...))
+	}
+}
+
+// check runs one rule in a goroutine of its own, so that Fatalf can end it.
+func (s *suite) check(ctx context.Context, r rule) RuleResult {
+	if r.Check == nil {
+		for _, j := range s.journals {
+			j.late()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return RuleResult{ID: r.ID, Name: r.Name, Errors: s.violations[r.ID]}
+	}
+	c := &Case{suite: s, rule: r}
+	if s.infoErr != nil {
+		return RuleResult{ID: r.ID, Name: r.Name, Errors: []string{"Info: " + s.infoErr.Error()}}
+	}
+	var cancel context.CancelCauseFunc
+	c.ctx, cancel = context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer c.cleanup()
+		defer func() {
+			if v := recover(); v != nil {
+				c.Errorf("panic: %v\n%s", v, debug.Stack())
+			}
+		}()
+		r.Check(c)
+	}()
+	<-done
+	cancel(errors.New("the case is over"))
+	for _, left := range s.residue() {
+		s.violate("BE-93", "%s: %s", r.ID, left)
+	}
+	return RuleResult{ID: r.ID, Name: r.Name, Errors: c.errors, Skipped: c.skipped, Log: c.logged}
+}
+
+// Case is what a rule's check works with: a testing.T of its own.
+type Case struct {
+	suite    *suite
+	rule     rule
+	ctx      context.Context //nolint:containedctx // the case is the scope of its ctx, as testing.T is
+	mu       sync.Mutex
+	errors   []string
+	logged   []string
+	skipped  string
+	deferred []func()
+}
+
+// Errorf notes an error and goes on.
+func (c *Case) Errorf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.errors = append(c.errors, fmt.Sprintf(format, args...))
+}
+
+// Fatalf notes an error and ends the case.
+func (c *Case) Fatalf(format string, args ...any) {
+	c.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// Skipf ends the case as not applicable.
+func (c *Case) Skipf(format string, args ...any) {
+	c.skipped = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// Logf notes something for the reader.
+func (c *Case) Logf(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.logged = append(c.logged, fmt.Sprintf(format, args...))
+}
+
+// Defer runs f when the case is over, last first.
+func (c *Case) Defer(f func()) { c.deferred = append(c.deferred, f) }
+
+func (c *Case) cleanup() {
+	for _, f := range slices.Backward(c.deferred) {
+		f()
+	}
+}
+
+// caps are the promises of the Backend under test.
+func (c *Case) caps() executor.Capabilities { return c.suite.info.Capabilities }
+
+// need skips the case where the Backend does not promise something and there is no negative to check.
+func (c *Case) need(promised bool, what string) {
+	if !promised {
+		c.Skipf("the backend does not promise %s", what)
+	}
+}
+
+// soon waits for done, or ends the case when patience is over.
+func (c *Case) soon(done <-chan struct{}, what string) {
+	timer := time.NewTimer(c.suite.options.Patience)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		c.Fatalf("%s did not happen within %s", what, c.suite.options.Patience)
+	}
+}
