@@ -1,0 +1,314 @@
+package uvbackend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// markerName is the file that makes a folder an environment; it is written last.
+const markerName = ".python-executor.json"
+
+// marker is what an environment says of itself.
+type marker struct {
+	Key          string    `json:"key"`
+	Python       string    `json:"python"`
+	Requirements []string  `json:"requirements"`
+	Files        int64     `json:"files"`
+	Bytes        int64     `json:"bytes"`
+	Built        time.Time `json:"built"`
+	// Boot is the boot in which the content was last known to be whole: a power cut may leave empty files.
+	Boot string `json:"boot"`
+}
+
+// cache holds environments by key. What lies in it is shared by every process of this user; <key>.lock is held shared by
+// whoever uses an environment and exclusively by whoever builds or removes it.
+type cache struct {
+	dir   string // cache_dir/environments
+	wheel string // cache_dir/uv-cache
+	bytes int64
+	boot  string
+	log   *slog.Logger
+
+	hits, misses, evicted, rebuilt atomic.Int64
+
+	mu     sync.Mutex
+	known  map[string]knownMarker
+	evicts sync.Mutex
+}
+
+// knownMarker saves reading an unchanged marker again.
+type knownMarker struct {
+	stamp time.Time
+	inode uint64
+	marker
+}
+
+// environment is one that is in use until release.
+type environment struct {
+	dir string
+	marker
+	lock *os.File
+}
+
+func (e *environment) bin() string    { return filepath.Join(e.dir, "bin") }
+func (e *environment) python() string { return filepath.Join(e.bin(), "python") }
+func (e *environment) release()       { e.lock.Close() }
+
+func newCache(dir string, bytes int64, log *slog.Logger) *cache {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return &cache{
+		dir: filepath.Join(dir, "environments"), wheel: filepath.Join(dir, "uv-cache"), bytes: bytes,
+		boot: strings.TrimSpace(string(boot)), log: log, known: map[string]knownMarker{},
+	}
+}
+
+func (c *cache) path(key string) string     { return filepath.Join(c.dir, key) }
+func (c *cache) lockPath(key string) string { return filepath.Join(c.dir, key+".lock") }
+
+// open returns the environment of key if it is there and whole, in use until it is released. It starts no process.
+func (c *cache) open(key string) (*environment, bool) {
+	if _, err := os.Lstat(c.path(key)); err != nil {
+		return nil, false
+	}
+	held, err := tryLock(c.lockPath(key), unix.LOCK_SH)
+	if err != nil {
+		return nil, false // being built or removed: the caller joins the build
+	}
+	m, err := c.check(key)
+	if err != nil {
+		held.Close()
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.log.Warn("environment is damaged and will be built again", "key", key, "error", err)
+		}
+		return nil, false
+	}
+	now := time.Now()
+	_ = os.Chtimes(held.Name(), now, now) // last use, for eviction
+	return &environment{dir: c.path(key), marker: m, lock: held}, true
+}
+
+// check reads the marker and looks at what is most likely to be missing; after a reboot it looks at everything, once.
+func (c *cache) check(key string) (marker, error) {
+	dir := c.path(key)
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, markerName), &st); err != nil {
+		return marker{}, err
+	}
+	stamp := time.Unix(st.Mtim.Unix()) // with its nanoseconds
+	c.mu.Lock()
+	k, ok := c.known[key]
+	c.mu.Unlock()
+	if !ok || !k.stamp.Equal(stamp) || k.inode != st.Ino {
+		raw, err := os.ReadFile(filepath.Join(dir, markerName))
+		if err != nil {
+			return marker{}, err
+		}
+		k = knownMarker{stamp: stamp, inode: st.Ino}
+		if err := json.Unmarshal(raw, &k.marker); err != nil || k.Key != key {
+			return marker{}, fmt.Errorf("its marker is not its own")
+		}
+		if k.Boot != c.boot {
+			files, bytes, err := measure(dir)
+			if err != nil || files != k.Files || bytes != k.Bytes {
+				return marker{}, fmt.Errorf("has %d files with %d bytes, not %d with %d (%w)", files, bytes, k.Files, k.Bytes, err)
+			}
+			k.Boot = c.boot
+			_ = writeJSON(filepath.Join(dir, markerName), k.marker)
+		}
+		c.mu.Lock()
+		c.known[key] = k
+		c.mu.Unlock()
+	}
+	info, err := os.Stat(filepath.Join(dir, "bin", "python"))
+	if err != nil || !info.Mode().IsRegular() {
+		return marker{}, fmt.Errorf("its python is gone")
+	}
+	if _, err := sitePackages(dir); err != nil {
+		return marker{}, err
+	}
+	return k.marker, nil
+}
+
+// sitePackages is where an environment's packages are.
+func sitePackages(dir string) (string, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, "lib"))
+	if err != nil {
+		return "", fmt.Errorf("its packages are gone")
+	}
+	for _, e := range entries {
+		packages := filepath.Join(dir, "lib", e.Name(), "site-packages")
+		if info, err := os.Stat(packages); err == nil && info.IsDir() && strings.HasPrefix(e.Name(), "python3.") {
+			return packages, nil
+		}
+	}
+	return "", fmt.Errorf("its packages are gone")
+}
+
+// measure counts an environment's files and their bytes, without the marker.
+func measure(dir string) (files, bytes int64, err error) {
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || e.Name() == markerName {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		files++
+		if info.Mode().IsRegular() {
+			bytes += info.Size()
+		}
+		return nil
+	})
+	return files, bytes, err
+}
+
+// commit makes the folder temp the environment of key. The key is locked exclusively.
+func (c *cache) commit(key, temp string, m marker) error {
+	m.Key, m.Boot, m.Built = key, c.boot, time.Now().UTC()
+	var err error
+	if m.Files, m.Bytes, err = measure(temp); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(temp, markerName), m); err != nil {
+		return err
+	}
+	if err := seal(temp); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(c.path(key)); err == nil {
+		c.rebuilt.Add(1)
+	}
+	return errors.Join(removeAll(c.path(key)), os.Rename(temp, c.path(key)))
+}
+
+// seal makes everything below dir readable by all and, as far as that helps, writable by none: as root the programs run
+// under other uids; else a program could undo it, but does not by accident.
+func seal(dir string) error {
+	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil || info.Mode()&fs.ModeSymlink != 0 {
+			return err
+		}
+		mode := fs.FileMode(0o444)
+		if e.IsDir() || info.Mode()&0o100 != 0 {
+			mode = 0o555
+		}
+		if path == dir || os.Geteuid() == 0 {
+			mode |= 0o200 // a folder that is renamed must be writable for its owner
+		}
+		return os.Chmod(path, mode)
+	})
+}
+
+// entry is one environment, for eviction.
+type entry struct {
+	key   string
+	used  time.Time
+	bytes int64
+}
+
+// entries lists what is there, least recently used first.
+func (c *cache) entries() (list []entry, total int64) {
+	dirs, err := os.ReadDir(c.dir)
+	if err != nil {
+		return nil, 0
+	}
+	for _, d := range dirs {
+		if !d.IsDir() || strings.HasPrefix(d.Name(), ".") {
+			continue
+		}
+		e := entry{key: d.Name()}
+		if raw, err := os.ReadFile(filepath.Join(c.dir, e.key, markerName)); err == nil {
+			var m marker
+			if json.Unmarshal(raw, &m) == nil {
+				e.bytes = m.Bytes
+			}
+		}
+		if info, err := os.Stat(c.lockPath(e.key)); err == nil {
+			e.used = info.ModTime()
+		}
+		list = append(list, e)
+		total += e.bytes
+	}
+	slices.SortFunc(list, func(a, b entry) int { return a.used.Compare(b.used) })
+	return list, total
+}
+
+// evict brings the cache below its bound: first uv's own cache, which only saves downloads, then the environments that
+// were not used for longest. What is in use stays, and so does keep.
+func (c *cache) evict(ctx context.Context, keep string) {
+	c.evicts.Lock()
+	defer c.evicts.Unlock()
+	list, total := c.entries()
+	_, wheels, _ := measure(c.wheel)
+	if total+wheels > c.bytes && wheels > 0 {
+		if held, err := tryLock(c.wheel+".lock", unix.LOCK_EX); err == nil {
+			if err := removeAll(c.wheel); err == nil {
+				wheels = 0
+			}
+			held.Close()
+		}
+	}
+	for _, e := range list {
+		if total+wheels <= c.bytes || ctx.Err() != nil {
+			return
+		}
+		if e.key != keep && c.remove(e.key) {
+			total -= e.bytes
+			c.evicted.Add(1)
+			c.log.Info("environment evicted", "key", e.key, "bytes", e.bytes)
+		}
+	}
+}
+
+// remove removes an environment that nobody uses; false: somebody does.
+func (c *cache) remove(key string) bool {
+	held, err := tryLock(c.lockPath(key), unix.LOCK_EX)
+	if err != nil {
+		return false
+	}
+	defer held.Close()
+	trash, err := os.MkdirTemp(c.dir, ".tmp-"+key+"-")
+	if err != nil {
+		return false
+	}
+	if err := os.Rename(c.path(key), filepath.Join(trash, "env")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	os.Remove(held.Name())
+	return removeAll(trash) == nil
+}
+
+// clean removes what killed builds and removals left: temporary folders whose key nobody holds.
+func (c *cache) clean() {
+	list, _ := filepath.Glob(filepath.Join(c.dir, ".tmp-*"))
+	for _, dir := range list {
+		key, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), ".tmp-"), "-")
+		held, err := tryLock(c.lockPath(key), unix.LOCK_EX)
+		if err != nil {
+			continue
+		}
+		_ = removeAll(dir)
+		if _, err := os.Lstat(c.path(key)); err != nil {
+			os.Remove(held.Name())
+		}
+		held.Close()
+	}
+}

@@ -1,0 +1,150 @@
+package uvbackend
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+// promises are the capabilities that hold here.
+func promises(m mechanisms, groups runner.Cgroups, c Config) executor.Capabilities {
+	return executor.Capabilities{
+		Isolation:  executor.IsolationNone, // of files: the full host sandbox does not exist yet
+		NetworkOff: m.offByDefault(),
+		NetworkOn:  true,
+		Memory:     groups.Enforces("memory"),
+		Disk:       m.Tmpfs,
+		CPU:        groups.Enforces("cpu"),
+		// With a uid of its own a program's processes can also be counted without a control group.
+		PIDs:              groups.Enforces("pids") || m.Setuid,
+		Commands:          true,
+		Requirements:      true,
+		Artifacts:         true,
+		MemorySamples:     true,
+		SystemInterpreter: true,
+		// Another uid has no rights to a user's folder: only where programs run as ourselves the folder is theirs too.
+		HostDirectories: !m.Setuid,
+		LocalPath:       true,
+		Languages:       []executor.Language{executor.LanguagePython},
+	}
+}
+
+// Info implements executor.Backend.
+func (b *Backend) Info(context.Context) (executor.Info, error) {
+	inv := b.inventory.Load()
+	can := b.can
+	can.PythonVersions = inv.minors()
+	info := executor.Info{
+		Name: b.name, Type: "uv", Version: runnerVersion(), Healthy: inv.fallback.Path != "",
+		Capabilities: can, Images: slices.Sorted(maps.Keys(b.config.ImageMap)),
+		Warnings: b.warnings(), Details: b.details(*inv), Metrics: b.metrics(),
+	}
+	if b.how.Setuid {
+		info.Capacity = b.how.uids.count()
+	}
+	if !info.Healthy {
+		info.Message = fmt.Sprintf("no Python from 3.%d on can be used here: see python-executor doctor", oldestMinor)
+	}
+	return info, nil
+}
+
+// runnerVersion is the version that this backend's wire to its runners speaks; the plugin adds its own.
+func runnerVersion() string { return "runner-" + strconv.Itoa(runner.Version) }
+
+// warnings name every default that does not hold here.
+func (b *Backend) warnings() []string {
+	list := []string{"programs see this machine's world-readable files: there is no file sandbox in this version"}
+	add := func(missing bool, text string) {
+		if missing {
+			list = append(list, text)
+		}
+	}
+	why := b.how.Why
+	add(!b.can.NetworkOff, "programs have this machine's network, although it is off by default: "+why["network"])
+	add(!b.how.Setuid && b.config.Isolation != IsolationNone, "programs run as the user of this process and may change its files: "+why["setuid"])
+	add(b.config.Isolation == IsolationNone, "programs run as the user of this process, with all its rights: backends.uv.isolation is none")
+	add(!b.can.Memory, "memory_mb is not enforced, only an address space limit per process: "+b.groupReason())
+	add(!b.can.CPU, "cpu_shares is not enforced: "+b.groupReason())
+	add(!b.can.PIDs, "pids is not enforced: "+b.groupReason())
+	add(!b.can.Disk, "disk_mb is not enforced, only the size of a single file: "+why["tmpfs"])
+	add(b.can.Disk && b.can.Memory, "files in the work folder lie in memory and count towards memory_mb")
+	add(b.config.AllowBuilds, "requirements may be built from source as the user of this process, outside every limit: backends.uv.allow_builds is true")
+	return list
+}
+
+func (b *Backend) groupReason() string {
+	if b.groupErr != nil {
+		return b.groupErr.Error()
+	}
+	return "no such control group is ours to use"
+}
+
+// details are facts for people.
+func (b *Backend) details(inv inventory) map[string]string {
+	d := map[string]string{
+		"cache_dir": b.config.CacheDir, "work_dir": b.config.WorkDir, "isolation": b.config.Isolation,
+		"mechanisms": strings.Join(b.active(), ", "), "default_python": inv.fallback.Version, "index": b.tool.index.shown,
+		"builds": "wheels only",
+	}
+	if b.config.AllowBuilds {
+		d["builds"] = "allowed"
+	}
+	if b.how.Setuid {
+		d["run_as"] = b.how.uids.String()
+	}
+	for minor, i := range inv.byMinor {
+		d["python_"+minor] = i.Path + " (" + i.Version + ")"
+	}
+	for n, u := range inv.unreachable {
+		d["unreachable_"+strconv.Itoa(n+1)] = u.Path + ": " + u.Why
+	}
+	d["uv"] = "not needed so far"
+	select {
+	case b.tool.turn <- struct{}{}:
+		if p := b.tool.found; p.path != "" {
+			d["uv"] = p.path + " (" + p.version + ")"
+		}
+		<-b.tool.turn
+	default:
+		d["uv"] = "being looked for"
+	}
+	return d
+}
+
+// active lists what is in force.
+func (b *Backend) active() []string {
+	var list []string
+	add := func(on bool, name string) {
+		if on {
+			list = append(list, name)
+		}
+	}
+	add(b.how.Setuid, "uid per slot")
+	add(b.how.User, "user namespace")
+	add(b.how.offByDefault(), "network namespace")
+	add(b.how.Tmpfs, "tmpfs")
+	for _, controller := range slices.Sorted(maps.Keys(b.groups)) {
+		add(true, "cgroup "+controller)
+	}
+	add(true, "rlimits")
+	return list
+}
+
+// metrics are gauges and counters.
+func (b *Backend) metrics() map[string]float64 {
+	all, busy := b.slots.counts()
+	list, bytes := b.cache.entries()
+	return map[string]float64{
+		"slots": float64(all), "slots_busy": float64(busy),
+		"slots_started_total": float64(b.slots.started.Load()), "slots_died_total": float64(b.slots.died.Load()),
+		"cache_environments": float64(len(list)), "cache_bytes": float64(bytes), "cache_limit_bytes": float64(b.config.CacheBytes),
+		"cache_hits_total": float64(b.cache.hits.Load()), "cache_builds_total": float64(b.cache.misses.Load()),
+		"cache_evicted_total": float64(b.cache.evicted.Load()), "cache_rebuilt_total": float64(b.cache.rebuilt.Load()),
+	}
+}

@@ -1,0 +1,233 @@
+package uvbackend
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+// plan is how a job will run.
+type plan struct {
+	start       runner.Start
+	network     bool
+	environment *environment // nil without requirements
+}
+
+// Run implements executor.Backend.
+func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+	if err := refuse(job.Spec, b.can); err != nil {
+		return executor.Result{}, err
+	}
+	i, err := b.choose(ctx, job.Spec)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	ctx, r, err := b.enter(ctx, job.ID)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	defer b.leave(job.ID, r)
+	begun := time.Now()
+	p, failure, err := b.plan(ctx, job, i, sink)
+	prepared := time.Since(begun)
+	if p.environment != nil {
+		defer p.environment.release()
+	}
+	switch {
+	case ctx.Err() != nil && !isSinkError(err):
+		return killed(prepared), nil
+	case err != nil:
+		return executor.Result{}, unwrapSink(err)
+	case failure != nil:
+		return executor.Result{Status: executor.StatusFailed, Failure: failure, CPU: -1, Phases: executor.Phases{Prepare: prepared}}, nil
+	}
+	result, err := b.execute(ctx, job, p, sink)
+	result.Phases.Prepare += prepared
+	return result, err
+}
+
+func killed(prepared time.Duration) executor.Result {
+	return executor.Result{Status: executor.StatusKilled, CPU: -1, Phases: executor.Phases{Prepare: prepared}}
+}
+
+// choose picks the interpreter; one that is missing is looked for once more, because it may have been installed meanwhile.
+func (b *Backend) choose(ctx context.Context, spec executor.Spec) (interpreter, error) {
+	i, err := choose(spec, b.config.ImageMap, *b.inventory.Load())
+	if code := executor.CodeOf(err); (code == executor.Unimplemented || code == executor.Unavailable) && b.researched(ctx) {
+		i, err = choose(spec, b.config.ImageMap, *b.inventory.Load())
+	}
+	return i, err
+}
+
+// sinkError marks an error that came from the caller's Sink.
+type sinkError struct{ error }
+
+func isSinkError(err error) bool {
+	_, ok := errors.AsType[sinkError](err)
+	return ok
+}
+
+func unwrapSink(err error) error {
+	if s, ok := errors.AsType[sinkError](err); ok {
+		return s.error
+	}
+	return err
+}
+
+// plan turns a job into what the runner is told. With requirements it prepares their environment; without, nothing in it
+// starts a process or opens a file.
+func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, sink executor.Sink) (plan, *executor.Failure, error) {
+	spec := job.Spec
+	p := plan{network: spec.Network == executor.NetworkOn || (spec.Network == executor.NetworkDefault && !b.how.offByDefault())}
+	alias, err := i.alias(b.aliasDir())
+	if err != nil {
+		return p, nil, executor.Errorf(executor.Internal, "name the interpreter: %w", err)
+	}
+	argv, path, packages := i.Path, programPath(alias), []string(nil)
+	if strings.TrimSpace(spec.Requirements) != "" {
+		lines, err := normalise(spec.Requirements, b.config.AllowBuilds)
+		if err != nil {
+			return p, requirementsError(err), nil
+		}
+		if len(lines) > 0 {
+			emit := func(e executor.Progress) error {
+				if err := sink.Emit(executor.Event{Body: e}); err != nil {
+					return sinkError{err}
+				}
+				return nil
+			}
+			env, failure, err := b.flights.prepare(ctx, want{i, lines}, emit)
+			if failure != nil || err != nil {
+				return p, failure, err
+			}
+			p.environment = env
+			argv, path, packages = env.python(), programPath(env.bin()), env.Requirements
+		}
+	}
+	p.start = runner.Start{
+		ExecutionID: job.ID, Command: spec.Command, Entrypoint: spec.Entrypoint, Code: spec.Code, Args: spec.Args, Env: spec.Env,
+		Path: path, Directory: spec.HostDirectory, Network: p.network, Limits: job.Limits, Outputs: spec.Outputs,
+		OutputsChanged: spec.OutputsChanged, SampleInterval: spec.SampleInterval, PythonVersion: i.Version, Requirements: packages,
+	}
+	if len(spec.Command) == 0 {
+		p.start.Interpreter = []string{argv}
+	}
+	return p, nil, nil
+}
+
+// execute runs a planned job on a slot. A runner that died while nobody used it shows only when it is used: if nothing
+// has happened yet, the job gets another.
+func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink executor.Sink) (executor.Result, error) {
+	for attempt := 0; ; attempt++ {
+		s, err := b.slots.take(ctx, p.network)
+		if ctx.Err() != nil {
+			if err == nil {
+				b.slots.put(s)
+			}
+			return killed(0), nil
+		}
+		if err != nil {
+			return executor.Result{}, err
+		}
+		workspace, stdin := newSource(job.Workspace), newSource(job.Stdin)
+		watched := &watchedSink{Sink: sink}
+		result, err := s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.reader(), Stdin: stdin.reader()}, watched)
+		b.slots.put(s)
+		untouched := !watched.touched && !workspace.opened() && !stdin.opened()
+		if executor.CodeOf(err) == executor.Unavailable && untouched && attempt == 0 && ctx.Err() == nil && !s.alive() {
+			continue
+		}
+		if f := result.Failure; f != nil && f.Phase == executor.PhaseStart && len(job.Spec.Command) == 0 && !isFile(p.start.Interpreter[0]) {
+			return executor.Result{}, executor.Errorf(executor.Unavailable, "the interpreter %s is gone", p.start.Interpreter[0])
+		}
+		return result, err
+	}
+}
+
+// watchedSink remembers whether anything was emitted.
+type watchedSink struct {
+	executor.Sink
+	touched bool
+}
+
+// Emit implements executor.Sink.
+func (w *watchedSink) Emit(e executor.Event) error {
+	w.touched = true
+	return w.Sink.Emit(e)
+}
+
+// source is a Source as a reader that opens it at the first Read: stdin only after the workspace was read to its end.
+// Close ends a Read that blocks, as far as the Source's own Close does.
+type source struct {
+	from *executor.Source
+
+	mu     sync.Mutex
+	r      io.ReadCloser
+	err    error
+	closed bool
+}
+
+func newSource(from *executor.Source) *source { return &source{from: from} }
+
+// reader is nil for a Source that is not there.
+func (s *source) reader() io.Reader {
+	if s.from == nil {
+		return nil
+	}
+	return s
+}
+
+func (s *source) opened() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.r != nil || s.err != nil
+}
+
+// Read implements io.Reader. Only one goroutine reads.
+func (s *source) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	r, err, closed := s.r, s.err, s.closed
+	s.mu.Unlock()
+	if r == nil && err == nil && !closed {
+		r, err = s.open()
+	}
+	if err != nil {
+		return 0, err
+	}
+	if r == nil {
+		return 0, io.ErrClosedPipe
+	}
+	return r.Read(p)
+}
+
+// open opens without holding the lock: a Close that comes meanwhile does not wait, and what was opened is closed again.
+func (s *source) open() (io.ReadCloser, error) {
+	r, err := s.from.Open()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.closed {
+		return nil, errors.Join(io.ErrClosedPipe, r.Close())
+	}
+	s.r, s.err = r, err
+	return r, err
+}
+
+// Close implements io.Closer.
+func (s *source) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if s.r == nil {
+		return nil
+	}
+	return s.r.Close()
+}

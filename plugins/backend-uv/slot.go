@@ -1,0 +1,222 @@
+package uvbackend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+// runnerPatience bounds how long a runner gets to end after its connection was closed.
+const runnerPatience = 15 * time.Second
+
+// slot is one resident runner and everything that belongs to it alone: a uid, a folder, control groups.
+type slot struct {
+	dir     string
+	network bool // programs may have the host's network
+	uid     *uidClaim
+	groups  runner.Cgroups
+	conn    *runner.Conn
+	cmd     *exec.Cmd
+	// exited is closed when the runner process is gone.
+	exited chan struct{}
+	idle   *time.Timer // guarded by slots.mu
+	given  sync.Once
+	log    *slog.Logger
+}
+
+// program is how runner processes are started: the small embedded one, else this very program.
+type program struct {
+	path string
+	args []string
+	file *os.File // keeps the embedded one
+}
+
+// mark stands in a runner's environment, and says whose it is. The programs it starts do not have it.
+const mark = "PYEXEC_RUNNER="
+
+// spawn starts a runner for s by m's mechanisms and returns when it is ready. It must be called on a thread that lives as long as
+// the plugin: the kernel sends the parent-death signal when the thread that forked ends.
+func (s *slot) spawn(p program, m mechanisms, claim string, stderr *noise) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socketpair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "runner")
+	defer theirs.Close()
+	mine := os.NewFile(uintptr(fds[0]), "host")
+	conn, err := net.FileConn(mine) // a net.Conn, so that Close ends a Read
+	mine.Close()
+	if err != nil {
+		return fmt.Errorf("socketpair: %w", err)
+	}
+	s.cmd = &exec.Cmd{
+		Path: p.path, Args: p.args, Dir: "/", Env: []string{mark + claim}, ExtraFiles: []*os.File{theirs},
+		SysProcAttr: m.attributes(s.network), Stderr: stderr, WaitDelay: time.Second,
+	}
+	if err := s.cmd.Start(); err != nil {
+		conn.Close()
+		return fmt.Errorf("start a runner: %w", err)
+	}
+	s.exited = make(chan struct{})
+	go func() {
+		defer close(s.exited)
+		_ = s.cmd.Wait() // how it ended is in its log; that it ended is what counts
+	}()
+	s.conn, err = runner.NewConn(conn, s.config(m))
+	if err != nil {
+		s.stop()
+		return fmt.Errorf("start a runner: %w%s", err, stderr.tail())
+	}
+	return nil
+}
+
+func (s *slot) config(m mechanisms) runner.Config {
+	c := runner.Config{WorkRoot: s.dir, Tmpfs: m.Tmpfs, Cgroups: s.groups, NetworkNamespace: m.Network, InNetworkNamespace: m.User && !s.network}
+	if s.uid != nil {
+		c.UID, c.GID, c.OwnUID = s.uid.uid, s.uid.uid, true
+	}
+	return c
+}
+
+// alive reports whether the runner can be used.
+func (s *slot) alive() bool {
+	select {
+	case <-s.conn.Done():
+		return false
+	case <-s.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// stop ends the runner, and with it its program, and returns when it is gone.
+func (s *slot) stop() {
+	if s.conn != nil {
+		_ = s.conn.Close() // what matters is that the process ends
+	}
+	if s.exited == nil {
+		return
+	}
+	timer := time.NewTimer(runnerPatience)
+	defer timer.Stop()
+	select {
+	case <-s.exited:
+	case <-timer.C:
+		_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+		<-s.exited
+	}
+}
+
+// give stops the runner and gives everything of the slot back: nothing of its programs is left then. Idempotent: whoever
+// comes second waits for the first, and the uid is not touched again, because it may have another user by then.
+func (s *slot) give() { s.given.Do(s.giveOnce) }
+
+func (s *slot) giveOnce() {
+	s.stop()
+	var problems []error
+	problems = append(problems, s.groups.Remove())
+	first, count := 0, 0
+	if s.uid != nil {
+		first, count = s.uid.uid, 1
+	}
+	_, err := runner.KillLeftovers(s.dir, first, count)
+	problems = append(problems, err, removeAll(s.dir))
+	if err := errors.Join(problems...); err != nil {
+		s.log.Warn("a slot was not given back whole", "folder", s.dir, "error", err)
+	}
+	if s.uid != nil {
+		s.uid.release()
+	}
+}
+
+// noise is a runner's standard error: a bounded part of it goes to the log, the end of it into an error. It never
+// reaches the plugin's own standard error.
+type noise struct {
+	log  *slog.Logger
+	left int
+	last []byte
+}
+
+func newNoise(log *slog.Logger) *noise { return &noise{log: log, left: 50} }
+
+// Write implements io.Writer; exec calls it from one goroutine.
+func (n *noise) Write(p []byte) (int, error) {
+	n.last = append(n.last, p...)
+	if len(n.last) > 4096 {
+		n.last = bytes.Clone(n.last[len(n.last)-4096:])
+	}
+	if n.left > 0 {
+		n.left--
+		n.log.Warn("runner says", "text", shorten(string(bytes.TrimSpace(p)), 1000))
+	}
+	return len(p), nil
+}
+
+func (n *noise) tail() string {
+	if text := bytes.TrimSpace(n.last); len(text) > 0 {
+		return ": " + shorten(string(text), 1000)
+	}
+	return ""
+}
+
+var _ io.Writer = (*noise)(nil)
+
+// newSlot makes the folder, the uid and the groups of slot number n and starts its runner.
+func (p *slots) newSlot(ctx context.Context, n int, network bool) (*slot, error) {
+	s := &slot{dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, log: p.log}
+	fail := func(err error) (*slot, error) {
+		s.give()
+		return nil, err
+	}
+	if err := os.Mkdir(s.dir, 0o711); err != nil { //nolint:gosec // the slot's uid passes through
+		return nil, executor.Errorf(executor.Internal, "make a slot: %w", err)
+	}
+	if err := os.Chmod(s.dir, 0o711); err != nil { //nolint:gosec // whatever the umask says
+		return fail(executor.Errorf(executor.Internal, "make a slot: %w", err))
+	}
+	if p.how.Setuid {
+		uid, dirty, err := claimUID(p.uidDir, p.how.uids)
+		if err != nil {
+			return fail(err)
+		}
+		s.uid = uid
+		if dirty {
+			if _, err := runner.KillLeftovers(s.dir, uid.uid, 1); err != nil {
+				return fail(executor.Errorf(executor.Internal, "clear uid %d: %w", uid.uid, err))
+			}
+		}
+	}
+	var err error
+	if s.groups, err = p.parent.Make("slot-" + strconv.Itoa(n)); err != nil {
+		return fail(executor.Errorf(executor.Internal, "make a slot: %w", err))
+	}
+	spawned := make(chan error, 1)
+	select {
+	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.name, newNoise(p.log)) }:
+	case <-p.closed:
+		return fail(errClosed)
+	case <-ctx.Done():
+		return fail(context.Cause(ctx))
+	}
+	if err := <-spawned; err != nil {
+		return fail(executor.Errorf(executor.Unavailable, "%w", err))
+	}
+	return s, nil
+}

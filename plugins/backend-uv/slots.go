@@ -1,0 +1,268 @@
+package uvbackend
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/binary"
+)
+
+// idleTime is how long a slot beyond the kept ones waits for work.
+const idleTime = time.Minute
+
+var errClosed = executor.Errorf(executor.Unavailable, "the backend is closed")
+
+// slots are the resident runners: made when they are needed, kept for a while, never shared.
+type slots struct {
+	claim   *workClaim
+	how     mechanisms
+	uidDir  string
+	parent  runner.Cgroups
+	program program
+	keep    int
+	log     *slog.Logger
+
+	// starts carries forks to the one thread that makes them.
+	starts chan func()
+	closed chan struct{}
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	isClosed bool
+	number   int
+	idle     []*slot // most recently used last
+	all      map[*slot]struct{}
+
+	started, died atomic.Int64
+}
+
+func newSlots(claim *workClaim, how mechanisms, parent runner.Cgroups, uidDir string, keep int, log *slog.Logger) (*slots, error) {
+	p := &slots{
+		claim: claim, how: how, parent: parent, uidDir: uidDir, keep: keep, log: log,
+		starts: make(chan func()), closed: make(chan struct{}), all: map[*slot]struct{}{},
+	}
+	var err error
+	if p.program, err = runnerProgram(); err != nil {
+		return nil, err
+	}
+	p.wg.Go(p.starter)
+	return p, nil
+}
+
+// runnerProgram is the embedded runner, else this program's own command.
+func runnerProgram() (program, error) {
+	f, ok := binary.Open()
+	if !ok {
+		return program{path: "/proc/self/exe", args: []string{os.Args[0], "runner", "--fd", "3"}}, nil
+	}
+	// In the child descriptor 3 becomes the socket before the program is executed, so it must not be that one.
+	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 64)
+	f.Close()
+	if err != nil {
+		return program{}, fmt.Errorf("embedded runner: %w", err)
+	}
+	file := os.NewFile(uintptr(high), "runner")
+	return program{path: fmt.Sprintf("/proc/self/fd/%d", high), args: []string{"python-executor-runner", "--fd", "3"}, file: file}, nil
+}
+
+// starter is the thread that forks every runner. It lives as long as the backend, because a runner dies with it.
+func (p *slots) starter() {
+	runtime.LockOSThread() // and never unlock: the thread ends with this goroutine
+	for {
+		select {
+		case start := <-p.starts:
+			start()
+		case <-p.closed:
+			// Everyone who had a start accepted has been waited for; slots end before this thread does.
+			return
+		}
+	}
+}
+
+// take returns a slot that nobody else has: an idle one, else a new one. Codes: exhausted (no uid is free), unavailable.
+func (p *slots) take(ctx context.Context, network bool) (*slot, error) {
+	for {
+		s, n, err := p.pop(network)
+		if err != nil {
+			return nil, err
+		}
+		if s != nil {
+			if s.alive() {
+				return s, nil
+			}
+			p.drop(s)
+			continue
+		}
+		return p.make(ctx, n, network)
+	}
+}
+
+// pop takes an idle slot, or the number of a new one.
+func (p *slots) pop(network bool) (*slot, int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isClosed {
+		return nil, 0, errClosed
+	}
+	for i := len(p.idle) - 1; i >= 0; i-- {
+		if s := p.idle[i]; s.network == network || !p.how.User {
+			p.idle = slices.Delete(p.idle, i, i+1)
+			if s.idle != nil {
+				s.idle.Stop()
+			}
+			return s, 0, nil
+		}
+	}
+	p.number++
+	p.wg.Add(1) // for make
+	return nil, p.number, nil
+}
+
+// make starts slot number n and watches it.
+func (p *slots) make(ctx context.Context, n int, network bool) (*slot, error) {
+	defer p.wg.Done()
+	s, err := p.newSlot(ctx, n, network)
+	if err != nil {
+		return nil, err
+	}
+	p.started.Add(1)
+	p.mu.Lock()
+	closed := p.isClosed
+	if !closed {
+		p.all[s] = struct{}{}
+		p.wg.Go(func() { p.watch(s) })
+	}
+	p.mu.Unlock()
+	if closed {
+		s.give()
+		return nil, errClosed
+	}
+	return s, nil
+}
+
+// watch gives a slot back when its runner is gone, unless somebody has it: then put does.
+func (p *slots) watch(s *slot) {
+	<-s.exited
+	p.mu.Lock()
+	i := slices.Index(p.idle, s)
+	if i >= 0 {
+		p.idle = slices.Delete(p.idle, i, i+1)
+	}
+	p.mu.Unlock()
+	if i >= 0 {
+		p.died.Add(1)
+		p.log.Warn("an idle runner died", "folder", s.dir)
+		p.drop(s)
+	}
+}
+
+// put gives a slot back for the next job.
+func (p *slots) put(s *slot) {
+	if !s.alive() {
+		p.died.Add(1)
+		p.dropLater(s)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isClosed {
+		return // close has it in all
+	}
+	p.idle = append(p.idle, s)
+	if len(p.idle) > p.keep {
+		oldest := p.idle[0]
+		oldest.idle = time.AfterFunc(idleTime, func() { p.shrink(oldest) })
+	}
+}
+
+// shrink gives a slot back that has been idle for long.
+func (p *slots) shrink(s *slot) {
+	p.mu.Lock()
+	i := slices.Index(p.idle, s)
+	if p.isClosed || i < 0 || len(p.idle) <= p.keep {
+		p.mu.Unlock()
+		return
+	}
+	p.idle = slices.Delete(p.idle, i, i+1)
+	p.wg.Add(1)
+	p.mu.Unlock()
+	defer p.wg.Done()
+	p.drop(s)
+}
+
+// drop gives a slot back for good.
+func (p *slots) drop(s *slot) {
+	s.give()
+	p.mu.Lock()
+	delete(p.all, s)
+	p.mu.Unlock()
+}
+
+// dropLater is drop that nobody waits for but close.
+func (p *slots) dropLater(s *slot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isClosed {
+		return
+	}
+	p.wg.Go(func() { p.drop(s) })
+}
+
+// warm starts n slots in the background.
+func (p *slots) warm(ctx context.Context, n int) {
+	network := !p.how.offByDefault()
+	for range n {
+		p.wg.Go(func() {
+			s, err := p.take(ctx, network)
+			if err != nil {
+				p.log.Warn("no runner could be started ahead", "error", err)
+				return
+			}
+			p.put(s)
+		})
+	}
+}
+
+// counts are the slots that there are, and those that work.
+func (p *slots) counts() (all, busy int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.all), len(p.all) - len(p.idle)
+}
+
+// close ends every runner and gives everything back. Idempotent.
+func (p *slots) close() {
+	p.mu.Lock()
+	if p.isClosed {
+		p.mu.Unlock()
+		return
+	}
+	p.isClosed = true
+	p.idle = nil
+	var wg sync.WaitGroup
+	for s := range p.all {
+		wg.Go(s.give)
+	}
+	p.mu.Unlock()
+	wg.Wait()
+	close(p.closed)
+	p.wg.Wait()
+	if p.program.file != nil {
+		p.program.file.Close()
+	}
+	if err := p.parent.Remove(); err != nil {
+		p.log.Warn("control groups not removed", "error", err)
+	}
+	p.claim.release()
+}
