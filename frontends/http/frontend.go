@@ -2,8 +2,15 @@ package httpfrontend
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
@@ -38,8 +45,107 @@ type LimitRange struct {
 	Max     executor.Limits
 }
 
+// settled fills what is zero with the documented defaults and maxima.
+func (l LimitRange) settled() LimitRange {
+	fill(&l.Default, executor.Limits{Timeout: 300 * time.Second, MemoryBytes: 1 << 30, DiskBytes: 2 << 30, CPUShares: 1024, PIDs: 256, OutputBytes: 64 << 20, KillGrace: time.Second})
+	fill(&l.Max, executor.Limits{Timeout: 86400 * time.Second, MemoryBytes: 64 << 30, DiskBytes: 64 << 30, CPUShares: 262144, PIDs: 4096, OutputBytes: 1 << 30, KillGrace: time.Minute})
+	return l
+}
+
+func fill(l *executor.Limits, from executor.Limits) {
+	orElse(&l.Timeout, from.Timeout)
+	orElse(&l.MemoryBytes, from.MemoryBytes)
+	orElse(&l.DiskBytes, from.DiskBytes)
+	orElse(&l.CPUShares, from.CPUShares)
+	orElse(&l.PIDs, from.PIDs)
+	orElse(&l.OutputBytes, from.OutputBytes)
+	orElse(&l.KillGrace, from.KillGrace)
+}
+
+func orElse[T comparable](v *T, other T) {
+	var zero T
+	if *v == zero {
+		*v = other
+	}
+}
+
+// frontend is the handler that New returns.
+type frontend struct {
+	svc           executor.Service
+	admitter      executor.Admitter
+	authenticator *auth.Authenticator
+	opts          Options
+	log           *slog.Logger
+	loopbackOnly  bool
+	metadata      *metadata
+	mux           *http.ServeMux
+	description   []byte
+	uploadIdle    time.Duration
+	heartbeat     time.Duration
+}
+
+// route is an operation with what serves it.
+type route struct {
+	operation
+	// pattern is the path for the mux where it is not the description's.
+	pattern string
+	handler func(http.ResponseWriter, *http.Request) error
+}
+
 // New returns the HTTP API in front of svc. If svc is also an executor.Admitter, it is asked before a body is read.
-func New(svc executor.Service, o Options) (http.Handler, error) {
-	_, _ = svc, o
-	return nil, executor.Errorf(executor.Unimplemented, "being written")
+func New(svc executor.Service, o Options) (http.Handler, error) { return newFrontend(svc, o) }
+
+func newFrontend(svc executor.Service, o Options) (*frontend, error) {
+	if o.MaxBodyBytes <= 0 {
+		o.MaxBodyBytes = 8 << 30
+	}
+	if o.SpoolDir == "" {
+		o.SpoolDir = os.TempDir()
+	}
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.Limits = o.Limits.settled()
+	f := &frontend{
+		svc: svc, authenticator: o.Auth, opts: o, log: o.Log,
+		loopbackOnly: !o.Auth.Enabled() && (o.Bind == "" || loopbackHost(o.Bind)),
+		metadata:     newMetadata(o.Limits),
+		mux:          http.NewServeMux(),
+		uploadIdle:   uploadIdle,
+		heartbeat:    heartbeat,
+	}
+	f.admitter, _ = svc.(executor.Admitter)
+	adapter := humago.NewAdapter(f.mux, "")
+	api := huma.NewAPI(newConfig(o.Version), adapter)
+	components(api.OpenAPI().Components.Schemas, o.Limits)
+	for _, r := range f.operations() {
+		op := r.huma()
+		api.OpenAPI().AddOperation(op)
+		at := *op
+		if r.pattern != "" {
+			at.Path = r.pattern
+		}
+		adapter.Handle(&at, f.serve(r.handler))
+	}
+	if err := f.mountAssets(); err != nil {
+		return nil, err
+	}
+	var err error
+	if f.description, err = json.Marshal(api.OpenAPI()); err != nil {
+		return nil, fmt.Errorf("encode the API description: %w", err)
+	}
+	return f, nil
+}
+
+// serve makes a huma handler of one of ours: its error is the answer.
+func (f *frontend) serve(h func(http.ResponseWriter, *http.Request) error) func(huma.Context) {
+	return func(ctx huma.Context) {
+		r, w := humago.Unwrap(ctx)
+		if err := h(w, r); err != nil {
+			f.writeProblem(w, r, err)
+		}
+	}
 }

@@ -1,0 +1,88 @@
+package httpfrontend
+
+import (
+	"unicode/utf8"
+)
+
+const hexDigits = "0123456789abcdef"
+
+// textEscaper turns bytes that come in chunks into the inside of a JSON string. What is not UTF-8 becomes U+FFFD, one for
+// each byte; a rune that is split between chunks is put together.
+type textEscaper struct {
+	carry [utf8.UTFMax]byte
+	held  int
+	// broken: something was not UTF-8.
+	broken bool
+}
+
+// append appends the escaped form of p to dst.
+func (e *textEscaper) append(dst, p []byte) []byte {
+	for e.held > 0 && len(p) > 0 {
+		// At most three bytes are held, so this loop is short.
+		e.carry[e.held] = p[0]
+		p = p[1:]
+		e.held++
+		if utf8.FullRune(e.carry[:e.held]) {
+			// A rune that turns out broken gives its first byte up; the others are looked at again.
+			held := e.carry
+			n := e.held
+			e.held = 0
+			dst = e.append(dst, held[:n])
+		}
+	}
+	start := 0
+	for i := 0; i < len(p); {
+		c := p[i]
+		if c < utf8.RuneSelf {
+			if c >= ' ' && c != '"' && c != '\\' {
+				i++
+				continue
+			}
+			dst = append(dst, p[start:i]...)
+			dst = appendEscape(dst, c)
+			i++
+			start = i
+			continue
+		}
+		if !utf8.FullRune(p[i:]) {
+			dst = append(dst, p[start:i]...)
+			e.held = copy(e.carry[:], p[i:])
+			return dst
+		}
+		r, size := utf8.DecodeRune(p[i:])
+		if r == utf8.RuneError && size == 1 {
+			dst = append(dst, p[start:i]...)
+			dst = append(dst, "\uFFFD"...)
+			e.broken = true
+			i++
+			start = i
+			continue
+		}
+		i += size
+	}
+	return append(dst, p[start:]...)
+}
+
+// finish appends what is still held: a rune that never became whole.
+func (e *textEscaper) finish(dst []byte) []byte {
+	for range e.held {
+		dst = append(dst, "\uFFFD"...)
+		e.broken = true
+	}
+	e.held = 0
+	return dst
+}
+
+func appendEscape(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	}
+	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
+}
