@@ -55,8 +55,9 @@ func (s *superviseServer) Supervise(stream grpc.BidiStreamingServer[pb.Supervise
 	if used {
 		return executor.Errorf(executor.Conflict, "this plugin has a host already")
 	}
+	var cause error
+	defer func() { s.plugin.Gone(cause) }() // after a panic in Configure too
 	cause, err := s.supervise(stream)
-	s.plugin.Gone(cause)
 	return err
 }
 

@@ -1,0 +1,34 @@
+package plugin
+
+import (
+	"os"
+	"strings"
+)
+
+// environmentNames are the variables that a plugin inherits: what a process needs to find programs, folders, names and
+// certificates. Everything else is either configuration, which is sent in Configure, or none of its business.
+var environmentNames = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
+	"XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR",
+	"PYENV_ROOT",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "PIP_CERT", "PIP_INDEX_URL", "PIP_CONFIG_FILE",
+	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+	"GOCOVERDIR", "GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GORACE", "GOTRACEBACK",
+}
+
+// environment is the allow-listed part of ours, extra, and last what go-plugin needs; the last of a name wins.
+func environment(extra, handshake []string) []string {
+	var env []string
+	for _, name := range environmentNames {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	env = append(env, extra...)
+	for _, pair := range handshake {
+		if strings.Contains(pair, "=") {
+			env = append(env, pair)
+		}
+	}
+	return env
+}

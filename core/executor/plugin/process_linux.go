@@ -1,0 +1,188 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-plugin/runner"
+	"golang.org/x/sys/unix"
+)
+
+// pipeGrace is how long, after the process's end, its pipes are read: what it wrote is there already, and a descendant
+// that holds the other end must not hold us up.
+const pipeGrace = 200 * time.Millisecond
+
+// process is the child as go-plugin sees it. go-plugin's own runner hands it our standard input, reads its log lines with
+// a parser that panics on some of them (libraries.md §3.1), and has no channel that says that it is gone.
+type process struct {
+	cmd  *exec.Cmd
+	logs *logPump
+
+	stdout *os.File
+	exited chan struct{}
+	// err is what Wait returned; set before exited is closed.
+	err error
+
+	// mu guards cmd.Process until it is set, and dead: the number is not ours any more, or never will be.
+	mu   sync.Mutex
+	dead bool
+}
+
+var _ runner.Runner = (*process)(nil)
+
+// newProcess prepares the child: no standard input, its own process group, and no descriptor of ours but the pipes.
+func newProcess(path string, args []string, logs *logPump) *process {
+	if len(args) == 0 {
+		args = []string{path}
+	}
+	return &process{
+		cmd: &exec.Cmd{
+			Path: path, Args: args,
+			SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		},
+		logs:   logs,
+		exited: make(chan struct{}),
+	}
+}
+
+// Start implements runner.Runner.
+func (p *process) Start(context.Context) error {
+	closeInherited()
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		_ = outR.Close()
+		_ = outW.Close()
+		return err
+	}
+	p.cmd.Stdout, p.cmd.Stderr = outW, errW
+	err = p.spawn()
+	_ = outW.Close()
+	_ = errW.Close()
+	if err != nil {
+		_ = outR.Close()
+		_ = errR.Close()
+		return err
+	}
+	p.stdout = outR
+	go p.logs.pump(errR)
+	go p.reap(outR, errR)
+	return nil
+}
+
+func (p *process) spawn() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead {
+		return errors.New("killed before it was started")
+	}
+	return p.cmd.Start()
+}
+
+// started reports whether there ever was a child.
+func (p *process) started() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd.Process != nil
+}
+
+// closeInherited marks what our own parent left open, so that it ends here: Go marks only what Go opened.
+func closeInherited() {
+	// A kernel before 5.9 lacks it; then the descriptors reach the plugin, as they reached us.
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
+}
+
+// reap waits for the child, and takes what is left of its process group with it.
+func (p *process) reap(pipes ...*os.File) {
+	pid := p.cmd.Process.Pid
+	for {
+		// The number stays the child's until it is waited for, so that the group's cannot be somebody else's.
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	p.mu.Lock()
+	p.dead = true
+	_ = syscall.Kill(-pid, syscall.SIGKILL) // ESRCH: nobody is left
+	p.err = p.cmd.Wait()
+	p.mu.Unlock()
+	for _, f := range pipes {
+		_ = f.SetReadDeadline(time.Now().Add(pipeGrace))
+	}
+	close(p.exited)
+}
+
+// kill ends the child and its group at once.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.cmd.Process == nil:
+		p.dead = true
+	case !p.dead:
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	}
+}
+
+// Wait implements runner.AttachedRunner.
+func (p *process) Wait(ctx context.Context) error {
+	select {
+	case <-p.exited:
+		_ = p.stdout.Close()
+		return p.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Kill implements runner.AttachedRunner.
+func (p *process) Kill(context.Context) error {
+	p.kill()
+	return nil
+}
+
+// Stdout implements runner.Runner.
+func (p *process) Stdout() io.ReadCloser { return p.stdout }
+
+// Stderr implements runner.Runner: go-plugin gets nothing to parse.
+func (p *process) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
+
+// Name implements runner.Runner.
+func (p *process) Name() string { return p.cmd.Path }
+
+// ID implements runner.AttachedRunner.
+func (p *process) ID() string {
+	if !p.started() {
+		return ""
+	}
+	return strconv.Itoa(p.cmd.Process.Pid)
+}
+
+// Diagnose implements runner.Runner.
+func (p *process) Diagnose(context.Context) string {
+	return fmt.Sprintf("%s does not speak the plugin protocol", p.cmd.Path)
+}
+
+// PluginToHost implements runner.AddrTranslator.
+func (p *process) PluginToHost(network, addr string) (string, string, error) {
+	return network, addr, nil
+}
+
+// HostToPlugin implements runner.AddrTranslator.
+func (p *process) HostToPlugin(network, addr string) (string, string, error) {
+	return network, addr, nil
+}

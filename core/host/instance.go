@@ -1,0 +1,211 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+)
+
+const (
+	firstPause = 500 * time.Millisecond
+	maxPause   = 30 * time.Second
+	// steady is the uptime after which a crash counts as the first again.
+	steady = time.Minute
+	// startLimit bounds one launch, its configuration included: a backend may have to fetch a tool.
+	startLimit = 5 * time.Minute
+)
+
+// instance is the supervisor of one entry.
+type instance struct {
+	host    *Host
+	name    string
+	typ     string
+	entry   config.Backend
+	dataDir string
+	log     *slog.Logger
+	restart prometheus.Counter
+	// drainErr is set before supervise returns.
+	drainErr error
+
+	mu         sync.Mutex
+	process    *plugin.Process
+	generation int
+	restarts   int
+	// message says why there is no process.
+	message string
+}
+
+func newInstance(h *Host, name string, entry config.Backend) (*instance, error) {
+	typ := entry.Type
+	if typ == "" {
+		typ = name
+	}
+	field := "backends." + name
+	switch {
+	case name == "":
+		return nil, executor.FieldErrorf(executor.Invalid, "backends", "a backend without a name")
+	case (entry.Path == "") != (entry.SHA256 == ""):
+		return nil, executor.FieldErrorf(executor.Invalid, field+".sha256", "path and sha256 go together")
+	case entry.Path == "" && h.options.Command == nil:
+		return nil, executor.FieldErrorf(executor.Invalid, field+".type", "no bundled plugins here")
+	}
+	return &instance{
+		host: h, name: name, typ: typ, entry: entry,
+		log:     h.log.With("backend", name),
+		restart: h.restarts.WithLabelValues(name),
+		message: "not started yet",
+	}, nil
+}
+
+// supervise keeps one plugin running until the host closes. It tells first how the first launch went, and ends if that
+// failed. startCtx bounds the first launch.
+func (i *instance) supervise(startCtx context.Context, first chan<- error) {
+	pause := firstPause
+	ctx, cancel := context.WithCancelCause(startCtx)
+	stop := context.AfterFunc(i.host.life, func() { cancel(context.Cause(i.host.life)) })
+	process, err := i.launch(ctx)
+	stop()
+	cancel(nil)
+	first <- err
+	if err != nil {
+		i.down(err.Error())
+		return
+	}
+	for {
+		if process != nil {
+			began := time.Now()
+			if closed := i.attend(process); closed {
+				return
+			}
+			if time.Since(began) >= steady {
+				pause = firstPause
+			}
+		}
+		if !i.rest(pause) {
+			i.down("the host is closed")
+			return
+		}
+		pause = min(2*pause, maxPause)
+		i.countRestart()
+		if process, err = i.launch(i.host.life); err != nil {
+			i.down(err.Error())
+			i.log.Error("plugin does not start", "error", err, "pause", pause)
+		}
+	}
+}
+
+// launch starts the next generation and publishes it.
+func (i *instance) launch(ctx context.Context) (*plugin.Process, error) {
+	path, args := i.entry.Path, []string(nil)
+	if path == "" {
+		var err error
+		if path, args, err = i.host.options.Command(i.typ); err != nil {
+			return nil, fmt.Errorf("backend %s: %w", i.name, err)
+		}
+	}
+	i.mu.Lock()
+	i.generation++
+	generation := i.generation
+	i.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	process, err := plugin.Launch(ctx, plugin.LaunchOptions{
+		Path: path, Args: args, SHA256: i.entry.SHA256,
+		RunDir: i.host.dir.path,
+		Configure: plugin.Configure{
+			Name:     i.name,
+			Instance: i.host.options.Instance,
+			Embedded: i.host.options.Embedded,
+			DataDir:  i.dataDir,
+			Options:  i.entry.Options,
+		},
+		Log: i.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", i.name, err)
+	}
+	i.mu.Lock()
+	i.process = process
+	i.message = ""
+	i.mu.Unlock()
+	i.log.Debug("plugin ready", "pid", process.PID(), "generation", generation)
+	return process, nil
+}
+
+// attend waits for the end of process, or for the host's Close, and leaves nothing of it. It reports whether the host
+// has closed.
+func (i *instance) attend(process *plugin.Process) (closed bool) {
+	select {
+	case <-process.Done():
+		i.down("the plugin ended; it is being restarted")
+		i.log.Warn("plugin ended; restarting", "pid", process.PID(), "error", process.Err())
+		process.Kill()
+		return false
+	case <-i.host.life.Done():
+		if err := process.Drain(i.host.drainContext()); err != nil {
+			i.drainErr = fmt.Errorf("drain backend %s: %w", i.name, err)
+		}
+		i.down("the host is closed")
+		process.Kill()
+		return true
+	}
+}
+
+// rest waits a while; false: the host closes.
+func (i *instance) rest(pause time.Duration) bool {
+	// Plugins that died together shall not come back together.
+	jittered := pause/2 + rand.N(pause/2) //nolint:gosec // no secret
+	timer := time.NewTimer(jittered)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-i.host.life.Done():
+		return false
+	}
+}
+
+func (i *instance) countRestart() {
+	i.mu.Lock()
+	i.restarts++
+	i.mu.Unlock()
+	i.restart.Inc()
+}
+
+func (i *instance) down(message string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.process = nil
+	i.message = message
+}
+
+// current is the Backend of the present process. Codes: unavailable.
+func (i *instance) current() (executor.Backend, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.process == nil {
+		return nil, &executor.Error{
+			Code: executor.Unavailable, Message: fmt.Sprintf("backend %s is down: %s", i.name, i.message), RetryAfter: time.Second,
+		}
+	}
+	return i.process.Backend(), nil
+}
+
+func (i *instance) status() PluginStatus {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	s := PluginStatus{Name: i.name, Type: i.typ, Generation: i.generation, Restarts: i.restarts, Message: i.message}
+	if i.process != nil {
+		s.PID, s.Healthy = i.process.PID(), true
+	}
+	return s
+}
