@@ -103,6 +103,8 @@ func (r *run) live() {
 	case r.killed.Err() != nil:
 		r.result.Status = executor.StatusKilled
 		return
+	case r.failed != nil:
+		return
 	case failure != nil:
 		r.result.Status, r.result.Failure = executor.StatusFailed, failure
 		return

@@ -1,0 +1,36 @@
+package backendtest_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/backendtest"
+	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+)
+
+func TestMain(m *testing.M) {
+	plugintest.Main(map[string]plugin.Factory{"fake": fake.Factory})
+	goleak.VerifyTestMain(m)
+}
+
+// fakeOptions are what the suite needs to know of the fake.
+func fakeOptions() backendtest.Options {
+	return backendtest.Options{
+		Dialect: backendtest.DialectFake,
+		Requirement: backendtest.Requirement{
+			Text: "pyexec-probe==1.2.3", Import: "pyexec-probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3",
+		},
+	}
+}
+
+func TestTheFakeKeepsTheLaw(t *testing.T) {
+	backendtest.Run(t, backendtest.Harness{
+		New:     func(*testing.T) executor.Backend { return fake.New(fake.Options{}) },
+		Process: func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "fake", nil) },
+		Options: fakeOptions(),
+	})
+}
