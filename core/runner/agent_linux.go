@@ -1,0 +1,320 @@
+package runner
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// agent is the resident runner: it serves one connection and runs one Execution at a time.
+type agent struct {
+	out   *frameWriter
+	epoch uint64
+	cfg   Config
+	ready bool // a Hello was accepted
+
+	plain *spawner
+	empty *spawner // in an empty network namespace; nil without Config.NetworkNamespace
+
+	mu      sync.Mutex
+	current *execution
+	running bool // current has not been answered
+	// For a host that comes back: what it may have missed of current.
+	startedEvent *executor.Started
+	result       *executor.Result
+	groups       int
+}
+
+// serve speaks with one host until it is gone, and returns when nothing of any program is left.
+func (a *agent) serve(r io.Reader, w io.Writer) error {
+	a.out = &frameWriter{w: w}
+	a.epoch = max(rand.Uint64(), 1) //nolint:gosec // a number to tell runners apart, no secret
+	silence := newSilence(a)
+	err := a.read(newFrameReader(r), silence)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	silence.hostLost()
+	return err
+}
+
+func (a *agent) read(frames *frameReader, silence *silence) error {
+	for {
+		t, n, err := frames.header()
+		if err != nil {
+			return err
+		}
+		silence.heard()
+		if err := a.handle(frames, t, n); err != nil {
+			return err
+		}
+	}
+}
+
+// handle does what one frame asks for. It never blocks on the program or on the disk.
+func (a *agent) handle(frames *frameReader, t frameType, n int) error {
+	switch t {
+	case frameWorkspace, frameStdin:
+		return a.chunk(frames, t, n)
+	default:
+	}
+	p, err := frames.payload(n)
+	if err != nil {
+		return err
+	}
+	if !a.ready && t != frameHello {
+		return fmt.Errorf("%w: frame type %d before a hello", errFrame, t)
+	}
+	x := a.now()
+	switch t {
+	case frameHello:
+		return a.hello(p)
+	case framePing:
+		return a.reply("")
+	case frameStart:
+		return a.begin(p)
+	case frameAck:
+		stdout, stderr, err := parseAck(p)
+		if err == nil && x != nil {
+			x.box.ack(stdout, stderr)
+		}
+		return err
+	case frameCredit:
+		c, add, err := parseCredit(p)
+		if err == nil && c != channelArtifact {
+			err = fmt.Errorf("%w: the host grants credit for channel %d", errFrame, c)
+		}
+		if err == nil && x != nil {
+			x.artifacts.add(add)
+		}
+		return err
+	}
+	if x == nil {
+		return nil // it was about an Execution that has been answered
+	}
+	switch t {
+	case frameWorkspaceEnd:
+		x.workspace.end(io.EOF)
+	case frameStdinEnd:
+		x.stdin.end(io.EOF)
+	case frameCancel:
+		x.cancel()
+	case frameSignal:
+		if len(p) < 1 {
+			return fmt.Errorf("%w: a signal without a number", errFrame)
+		}
+		x.signal(syscall.Signal(p[0]))
+	default:
+		return fmt.Errorf("%w: the host sent frame type %d", errFrame, t)
+	}
+	return nil
+}
+
+// chunk takes a piece of the Workspace or of Stdin.
+func (a *agent) chunk(frames *frameReader, t frameType, n int) error {
+	buf := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	data := (*buf)[:n]
+	if err := frames.into(data); err != nil {
+		return err
+	}
+	x := a.now()
+	if x == nil || n == 0 {
+		chunks.Put(buf)
+		return nil
+	}
+	if t == frameWorkspace {
+		return x.workspace.put(piece{buf, data})
+	}
+	return x.stdin.put(piece{buf, data})
+}
+
+// now returns the Execution that has not been answered yet; nil without one.
+func (a *agent) now() *execution {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.running {
+		return nil
+	}
+	return a.current
+}
+
+func (a *agent) hello(p []byte) error {
+	var h hello
+	if err := json.Unmarshal(p, &h); err != nil {
+		return fmt.Errorf("%w: hello: %w", errFrame, err)
+	}
+	if a.ready {
+		return a.resume(h)
+	}
+	if h.Version != Version {
+		return errors.Join(a.reply(""), fmt.Errorf("%w: the host speaks version %d", errFrame, h.Version))
+	}
+	if err := a.accept(h.Config); err != nil {
+		return errors.Join(a.reply(err.Error()), err)
+	}
+	return a.reply("")
+}
+
+// accept checks a Config and makes what lives as long as the runner.
+func (a *agent) accept(cfg Config) error {
+	if st, err := os.Stat(cfg.WorkRoot); err != nil || !st.IsDir() {
+		return fmt.Errorf("work_root: %q is not a folder", cfg.WorkRoot)
+	}
+	if cfg.UID < 0 || cfg.GID < 0 || cfg.UID != 0 && os.Geteuid() != 0 {
+		return fmt.Errorf("uid: only root can run programs as %d:%d", cfg.UID, cfg.GID)
+	}
+	for controller, dir := range cfg.Cgroups {
+		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+			return fmt.Errorf("cgroups: %s: %q is not a folder", controller, dir)
+		}
+	}
+	if cfg.InNetworkNamespace {
+		if err := loopbackUp(); err != nil {
+			return err
+		}
+	}
+	a.cfg, a.ready = cfg, true
+	a.plain = newSpawner(false)
+	if cfg.NetworkNamespace && !cfg.InNetworkNamespace {
+		a.empty = newSpawner(true) // takes milliseconds; the first Execution waits for it, Hello does not
+	}
+	return nil
+}
+
+func (a *agent) reply(refusal string) error {
+	a.mu.Lock()
+	r := helloReply{Version: Version, Epoch: a.epoch, PID: os.Getpid(), Error: refusal}
+	if a.current != nil {
+		r.ExecutionID = a.current.start.ExecutionID
+	}
+	a.mu.Unlock()
+	return a.out.json(frameHelloReply, r)
+}
+
+// resume tells a host that came back all that it missed.
+func (a *agent) resume(h hello) error {
+	if !h.Resume || h.Epoch != 0 && h.Epoch != a.epoch {
+		return errors.Join(a.reply("this runner serves another host"), fmt.Errorf("%w: a second hello", errFrame))
+	}
+	if err := a.reply(""); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	x, s, res := a.current, a.startedEvent, a.result
+	a.mu.Unlock()
+	if x == nil {
+		return nil
+	}
+	x.box.ack(h.Stdout, h.Stderr)
+	if s != nil {
+		if err := a.out.json(frameStarted, s); err != nil {
+			return err
+		}
+	}
+	x.box.resend()
+	if res != nil {
+		return a.out.json(frameExited, res)
+	}
+	return nil
+}
+
+func (a *agent) begin(p []byte) error {
+	var start Start
+	if err := json.Unmarshal(p, &start); err != nil {
+		return fmt.Errorf("%w: start: %w", errFrame, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.running {
+		return fmt.Errorf("%w: a start while an Execution runs", errFrame)
+	}
+	before := a.current
+	x := newExecution(a, start)
+	a.current, a.running, a.startedEvent, a.result = x, true, nil, nil
+	a.goGuarded(func() { x.run(before) })
+	return nil
+}
+
+func (a *agent) started(_ *execution, s executor.Started) {
+	a.mu.Lock()
+	a.startedEvent = &s
+	a.mu.Unlock()
+	_ = a.out.json(frameStarted, s) // a broken connection shows in the reader
+}
+
+// answer sends the Result. From here on the host may send the next Start.
+func (a *agent) answer(x *execution) {
+	a.mu.Lock()
+	a.running = false
+	a.result = &x.res
+	a.mu.Unlock()
+	_ = a.out.json(frameExited, x.res) // a broken connection shows in the reader
+	if x.stuck {
+		a.die(fmt.Errorf("the program of %s does not die", x.start.ExecutionID))
+	}
+}
+
+func (a *agent) spawner(network bool) *spawner {
+	if !network && a.empty != nil {
+		return a.empty
+	}
+	return a.plain
+}
+
+func (a *agent) groupName() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.groups++
+	return "run-" + strconv.Itoa(a.groups)
+}
+
+func (a *agent) logf(format string, args ...any) {
+	_, _ = fmt.Fprintf(os.Stderr, "runner: "+format+"\n", args...)
+}
+
+// goGuarded runs f in a goroutine of its own.
+func (a *agent) goGuarded(f func()) {
+	go func() {
+		defer a.guard()
+		f()
+	}()
+}
+
+// guard, deferred, keeps a bug of ours from leaving a program behind: the parent-death signal alone would leave its
+// descendants.
+func (a *agent) guard() {
+	if r := recover(); r != nil {
+		a.die(fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
+	}
+}
+
+// die kills what can be killed and ends the process.
+func (a *agent) die(err error) {
+	a.logf("%v", err)
+	a.killEverything()
+	os.Exit(exitBroken)
+}
+
+func (a *agent) killEverything() {
+	a.mu.Lock()
+	x := a.current
+	a.mu.Unlock()
+	for range 5 {
+		if x != nil && x.group != nil {
+			killAll(x.group)
+		} else {
+			killAll(&group{})
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,472 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+var errCancelled = errors.New("cancelled")
+
+// progressEvery is how often a long unpacking tells where it is.
+const progressEvery = 500 * time.Millisecond
+
+// execution is one Execution in the runner, from Start until nothing of it is left.
+type execution struct {
+	agent     *agent
+	start     Start
+	workspace *inbox
+	stdin     *inbox
+	artifacts *credit
+	box       *outbox
+
+	cancelled chan struct{} // closed by Cancel
+	dropped   chan struct{} // closed when the host is gone for good
+	cleaned   chan struct{} // closed when nothing is left
+	cancel    func()
+	drop      func()
+
+	mu  sync.Mutex
+	pid int // while the program runs
+
+	// Of the execution's own goroutine.
+	folder  *folder
+	group   *group
+	firstPy string
+	before  map[string]fileID
+	want    globs
+	res     executor.Result
+	stuck   bool
+}
+
+func newExecution(a *agent, start Start) *execution {
+	grant := func(c channel) func(int) {
+		return func(n int) { _ = a.out.frame(frameCredit, creditPayload(c, n)...) } // a broken connection shows in the reader
+	}
+	x := &execution{
+		agent: a, start: start,
+		workspace: newInbox(workspaceWindow, grant(channelWorkspace)),
+		stdin:     newInbox(stdinWindow, grant(channelStdin)),
+		artifacts: newCredit(artifactWindow),
+		box:       newOutbox(a.out, a.cfg.Silence > 0),
+		cancelled: make(chan struct{}), dropped: make(chan struct{}), cleaned: make(chan struct{}),
+		group: &group{},
+	}
+	x.cancel = sync.OnceFunc(func() {
+		close(x.cancelled)
+		x.workspace.abort(errCancelled)
+	})
+	x.drop = sync.OnceFunc(func() {
+		close(x.dropped)
+		x.workspace.abort(errCancelled)
+		x.artifacts.stop(errCancelled)
+		x.box.close()
+	})
+	return x
+}
+
+// run does all of it. What the host waits for comes first, the cleaning after the answer.
+func (x *execution) run(before *execution) {
+	defer close(x.cleaned)
+	if before != nil {
+		<-before.cleaned
+	}
+	if err := x.execute(); err != nil {
+		x.explain(err)
+	}
+	x.workspace.swallow()
+	x.stdin.swallow()
+	x.agent.answer(x)
+	if err := x.clean(); err != nil {
+		x.agent.logf("clean up: %v", err)
+	}
+}
+
+// execute prepares, runs and collects. An error means that the program did not run.
+func (x *execution) execute() error {
+	began := time.Now()
+	p, err := x.prepare()
+	x.res.Phases.Prepare = time.Since(began)
+	if err != nil {
+		return err
+	}
+	if err := x.runProgram(p); err != nil {
+		return err
+	}
+	began = time.Now()
+	x.collect()
+	x.res.Phases.Collect = time.Since(began)
+	return nil
+}
+
+func (x *execution) isCancelled() bool {
+	select {
+	case <-x.cancelled:
+		return true
+	case <-x.dropped:
+		return true
+	default:
+		return false
+	}
+}
+
+// explain turns an error before the program's start into the Result.
+func (x *execution) explain(err error) {
+	if x.isCancelled() {
+		x.res.Status = executor.StatusKilled
+		return
+	}
+	x.res.Status = executor.StatusFailed
+	var f *failure
+	var bad *inputError
+	switch {
+	case errors.As(err, &f):
+		x.res.Failure = &f.Failure
+	case errors.As(err, &bad):
+		x.res.Failure = &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Message: "workspace: " + bad.Error()}
+	default:
+		x.res.Failure = &executor.Failure{Code: executor.Internal, Phase: executor.PhasePrepare, Message: err.Error()}
+	}
+}
+
+// prepare makes everything that must be there before the program.
+func (x *execution) prepare() (*program, error) {
+	cfg, start := x.agent.cfg, x.start
+	if start.Network && cfg.InNetworkNamespace {
+		return nil, failed(executor.Unimplemented, executor.PhasePrepare, "network: this runner has none")
+	}
+	var err error
+	if x.want, err = parseGlobs(start.Outputs); err != nil {
+		return nil, invalid("%v", err)
+	}
+	if x.folder, err = makeFolder(cfg, start.Limits.DiskBytes); err != nil {
+		return nil, err
+	}
+	if x.group, err = makeGroup(cfg.Cgroups, x.agent.groupName(), start.Limits); err != nil {
+		return nil, err
+	}
+	if start.Workspace {
+		if err := x.unpack(); err != nil {
+			return nil, err
+		}
+	}
+	if err := x.folder.makeTmp(cfg); err != nil {
+		return nil, err
+	}
+	p, err := resolve(start, x.folder, cfg, x.firstPy)
+	if err != nil {
+		return nil, err
+	}
+	if start.OutputsChanged {
+		if x.before, err = snapshot(x.collectRoot()); err != nil {
+			return nil, fmt.Errorf("look at the work folder: %w", err)
+		}
+	}
+	if x.isCancelled() {
+		return nil, errCancelled
+	}
+	return p, nil
+}
+
+func (x *execution) unpack() error {
+	if x.start.Directory != "" {
+		return invalid("host_directory: not together with a workspace")
+	}
+	last := time.Now()
+	e := extractor{
+		root: x.folder.root, uid: x.agent.cfg.UID, gid: x.agent.cfg.GID, own: x.agent.cfg.UID != 0,
+		maxBytes: x.start.Limits.DiskBytes,
+		progress: func(done int64) {
+			if time.Since(last) < progressEvery {
+				return
+			}
+			last = time.Now()
+			_ = x.agent.out.json(frameProgress, executor.Progress{
+				Phase: executor.PhasePrepare, Message: "unpack the workspace", Done: done, Unit: "bytes",
+			}) // a broken connection shows in the reader
+		},
+	}
+	err := e.extract(x.workspace)
+	x.firstPy = e.firstPy
+	return err
+}
+
+func (x *execution) collectRoot() int { return x.folder.fd() }
+
+// pipes are the program's standard streams: ours, and the ends it gets.
+type pipes struct {
+	stdin, stdout, stderr *os.File
+	theirs                []int
+}
+
+func (p *pipes) closeTheirs() {
+	for _, fd := range p.theirs {
+		_ = unix.Close(fd)
+	}
+	p.theirs = nil
+}
+
+func (p *pipes) close() {
+	p.closeTheirs()
+	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// makePipes makes the pipes as the program's own: through /dev/stdout it opens them anew.
+func (x *execution) makePipes() (*pipes, error) {
+	p := &pipes{}
+	pipe := func(oursIsRead bool) (*os.File, error) {
+		var fds [2]int
+		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+			return nil, err
+		}
+		ours, theirs := fds[0], fds[1]
+		if !oursIsRead {
+			ours, theirs = fds[1], fds[0]
+		}
+		p.theirs = append(p.theirs, theirs)
+		err := unix.SetNonblock(ours, true) // so that closing or a deadline ends a read
+		if x.agent.cfg.UID != 0 {
+			err = errors.Join(err, unix.Fchown(theirs, x.agent.cfg.UID, x.agent.cfg.GID))
+		}
+		return os.NewFile(uintptr(ours), "pipe"), err //nolint:gosec // a descriptor
+	}
+	var err error
+	if x.start.Stdin {
+		p.stdin, err = pipe(false)
+	} else {
+		var fd int
+		fd, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		p.theirs = append(p.theirs, fd)
+	}
+	if err == nil {
+		p.stdout, err = pipe(true)
+	}
+	if err == nil {
+		p.stderr, err = pipe(true)
+	}
+	if err != nil {
+		p.close()
+		return nil, fmt.Errorf("pipes: %w", err)
+	}
+	return p, nil
+}
+
+// runProgram starts the program and sees it to its end.
+func (x *execution) runProgram(p *program) error {
+	io, err := x.makePipes()
+	if err != nil {
+		return err
+	}
+	cfg := x.agent.cfg
+	files := make([]uintptr, len(io.theirs))
+	for i, fd := range io.theirs {
+		files[i] = uintptr(fd) //nolint:gosec // a descriptor
+	}
+	got := x.agent.spawner(x.start.Network).start(spawnJob{
+		path: p.path, argv: p.argv, env: p.env, dir: p.dir, files: files,
+		uid: cfg.UID, gid: cfg.GID, ownUID: cfg.OwnUID, group: x.group, limits: x.start.Limits,
+	})
+	io.closeTheirs()
+	if got.err != nil {
+		io.close()
+		if got.ours {
+			return failed(executor.Internal, executor.PhaseStart, "start: %v", got.err)
+		}
+		return startFailure(p, cfg.UID, got.err)
+	}
+	started := time.Now()
+	x.setPID(got.pid)
+	r := newReaper(got.pid, x.agent.guard)
+	x.agent.started(x, executor.Started{PID: got.pid, Start: executor.StartExec})
+
+	outs := []*pump{
+		newPump(executor.Stdout, io.stdout, x.box, x.start.Limits.OutputBytes),
+		newPump(executor.Stderr, io.stderr, x.box, x.start.Limits.OutputBytes),
+	}
+	for _, o := range outs {
+		x.agent.goGuarded(o.run)
+	}
+	fed := make(chan struct{})
+	x.agent.goGuarded(func() {
+		defer close(fed)
+		if io.stdin != nil {
+			feed(x.stdin, io.stdin)
+		}
+	})
+
+	s := newSampler(x.group, got.pid, started, x.start.SampleInterval)
+	end, reason := x.supervise(got.pid, r, s)
+	x.setPID(0)
+	x.res.Wall = time.Since(started)
+	x.finish(r, end)
+	x.stdin.abort(errStopped)
+	if io.stdin != nil {
+		_ = io.stdin.Close() // feed may have closed it
+	}
+	<-fed
+	for _, o := range outs {
+		o.drain()
+	}
+	x.res.Phases.Run = time.Since(started)
+	x.res.StdoutBytes, x.res.StdoutTruncated = outs[0].total, outs[0].truncated
+	x.res.StderrBytes, x.res.StderrTruncated = outs[1].total, outs[1].truncated
+	x.verdict(end, reason)
+	x.account(r, s)
+	return nil
+}
+
+// supervise waits for the program's end and enforces its time. reason is the first limit that fired.
+func (x *execution) supervise(pid int, r *reaper, s *sampler) (ended, executor.Status) {
+	var reason executor.Status
+	var timeout, grace, look <-chan time.Time
+	if x.start.Limits.Timeout > 0 {
+		t := time.NewTimer(x.start.Limits.Timeout)
+		defer t.Stop()
+		timeout = t.C
+	}
+	if wait := s.next(); wait > 0 {
+		look = time.After(wait)
+	}
+	cancelled, dropped := x.cancelled, x.dropped
+	stop := func(why executor.Status) {
+		if reason != executor.StatusUnknown {
+			return
+		}
+		reason = why
+		_ = unix.Kill(-pid, unix.SIGTERM) // its process group; gone is as good
+		grace = time.After(max(x.start.Limits.KillGrace, 0))
+	}
+	for {
+		select {
+		case end := <-r.main:
+			return end, reason
+		case <-timeout:
+			stop(executor.StatusTimedOut)
+		case <-cancelled:
+			cancelled = nil
+			stop(executor.StatusKilled)
+		case <-dropped:
+			dropped = nil
+			if reason == executor.StatusUnknown {
+				reason = executor.StatusKilled
+			}
+			killAll(x.group)
+			grace = time.After(time.Millisecond)
+		case <-grace:
+			killAll(x.group)
+			grace = time.After(5 * time.Millisecond) // again, until it is gone: something may have been forking
+		case <-look:
+			s.take()
+			look = time.After(s.next())
+		}
+	}
+}
+
+// finish makes sure that nothing of the program is alive.
+func (x *execution) finish(r *reaper, end ended) {
+	if end.alone {
+		<-r.empty
+		return
+	}
+	if err := killUntil(x.group, r.empty); err != nil {
+		x.stuck = true
+		x.agent.logf("%v", err)
+	}
+}
+
+// verdict says how it ended.
+func (x *execution) verdict(end ended, reason executor.Status) {
+	ws := end.status
+	switch {
+	case ws.Exited():
+		code := ws.ExitStatus()
+		x.res.ExitCode = &code
+		x.res.Status = executor.StatusFailed
+		if code == 0 {
+			x.res.Status = executor.StatusSucceeded
+		}
+	case ws.Signaled():
+		x.res.Signal = signalName(ws.Signal())
+		x.res.Status = executor.StatusFailed
+		if ws.Signal() == syscall.SIGKILL && x.group.oomKills() > 0 {
+			x.res.Status = executor.StatusOutOfMemory
+		}
+	}
+	if reason != executor.StatusUnknown {
+		x.res.Status = reason
+	}
+}
+
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return "SIG" + strconv.Itoa(int(s))
+}
+
+// account reports what it used. It reads the control groups, so it comes before clean.
+func (x *execution) account(r *reaper, s *sampler) {
+	x.res.CPU = x.group.cpuTime()
+	if x.res.CPU < 0 && !x.stuck {
+		x.res.CPU = r.cpu
+	}
+	x.res.PeakMemoryBytes = s.result()
+	x.res.MemorySamples = s.samples
+}
+
+// collect sends the artifacts, unless nobody wants them any more.
+func (x *execution) collect() {
+	if len(x.want) == 0 && x.before == nil || x.isCancelled() {
+		return
+	}
+	c := collector{
+		out: x.agent.out, credit: x.artifacts, want: x.want, before: x.before, maxBytes: x.start.Limits.DiskBytes,
+	}
+	f, err := c.collect(x.collectRoot())
+	if err != nil && !errors.Is(err, errCancelled) {
+		x.agent.logf("collect: %v", err)
+		f = &executor.Failure{Code: executor.Internal, Phase: executor.PhaseCollect, Message: err.Error()}
+	}
+	if f != nil {
+		x.res.Failure = f
+		if x.res.Status == executor.StatusSucceeded {
+			x.res.Status = executor.StatusFailed // the program did well, but its result is not whole
+		}
+	}
+}
+
+// clean gives everything back. It runs after the answer.
+func (x *execution) clean() error {
+	var err error
+	if x.folder != nil {
+		err = x.folder.remove() // before the groups: a tmpfs counts in them
+	}
+	return errors.Join(err, x.group.remove())
+}
+
+func (x *execution) setPID(pid int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.pid = pid
+}
+
+// signal sends a signal to the program's process group.
+func (x *execution) signal(s syscall.Signal) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.pid > 0 {
+		_ = unix.Kill(-x.pid, s) // gone is as good
+	}
+}

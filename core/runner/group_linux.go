@@ -1,0 +1,212 @@
+package runner
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// group is the control groups of one Execution.
+type group struct {
+	Cgroups
+	home Cgroups
+	// fd of the v2 folder, for CLONE_INTO_CGROUP; nil without one.
+	fd *os.File
+	// memory and pids tell where those limits are: a v1 folder, the v2 folder, or nowhere.
+	memory, pids, cpu string
+	v2                bool // memory is a v2 folder
+}
+
+// makeGroup makes the groups of one Execution below the slot's and sets its limits. Without any it returns a group that
+// does nothing.
+func makeGroup(slot Cgroups, name string, limits executor.Limits) (*group, error) {
+	g := &group{home: slot}
+	if len(slot) == 0 {
+		return g, nil
+	}
+	child, err := slot.Make(name)
+	if err != nil {
+		return g, err
+	}
+	g.Cgroups = child
+	if dir := child[unified]; dir != "" {
+		if g.fd, err = os.OpenFile(dir, unix.O_DIRECTORY|unix.O_PATH, 0); err != nil { //nolint:gosec // the folder comes from the host
+			return g, fmt.Errorf("open control group: %w", err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "memory.max")); err == nil {
+			g.memory, g.v2 = dir, true
+		}
+		if _, err := os.Stat(filepath.Join(dir, "pids.max")); err == nil {
+			g.pids = dir
+		}
+		if _, err := os.Stat(filepath.Join(dir, "cpu.weight")); err == nil {
+			g.cpu = dir
+		}
+	}
+	if dir := child["memory"]; dir != "" {
+		g.memory, g.v2 = dir, false
+	}
+	if dir := child["pids"]; dir != "" {
+		g.pids = dir
+	}
+	return g, g.limit(limits)
+}
+
+func (g *group) limit(l executor.Limits) error {
+	var errs []error
+	set := func(dir, file string, value int64) {
+		if err := writeGroup(dir, file, strconv.FormatInt(value, 10)); err != nil {
+			errs = append(errs, fmt.Errorf("limit by control group: %w", err))
+		}
+	}
+	if g.memory != "" && l.MemoryBytes > 0 {
+		if g.v2 {
+			set(g.memory, "memory.max", l.MemoryBytes)
+			_ = writeGroup(g.memory, "memory.swap.max", "0") // not there without swap accounting
+		} else {
+			set(g.memory, "memory.limit_in_bytes", l.MemoryBytes)
+			_ = writeGroup(g.memory, "memory.memsw.limit_in_bytes", strconv.FormatInt(l.MemoryBytes, 10)) // likewise
+		}
+	}
+	if g.pids != "" && l.PIDs > 0 {
+		// On v1 the thread that forks is a member while it does. entered lowers it again.
+		set(g.pids, "pids.max", l.PIDs+1)
+	}
+	if l.CPUShares > 0 {
+		if dir := g.Cgroups["cpu"]; dir != "" {
+			set(dir, "cpu.shares", l.CPUShares)
+		} else if g.cpu != "" {
+			set(g.cpu, "cpu.weight", min(max(1+(l.CPUShares-2)*9999/262142, 1), 10000))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// v1 lists the v1 folders of c.
+func v1(c Cgroups) []string {
+	only := Cgroups{}
+	for controller, dir := range c {
+		if controller != unified {
+			only[controller] = dir
+		}
+	}
+	return only.folders()
+}
+
+// enter moves the calling thread, and so what it forks, into the v1 groups. Moving oneself takes no lock that others
+// hold long (cgroup_procs_write_start in the kernel), so this costs microseconds.
+func (g *group) enter() error {
+	for _, dir := range v1(g.Cgroups) {
+		if err := writeGroup(dir, "tasks", "0"); err != nil {
+			return fmt.Errorf("enter control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// leave moves the calling thread back to the slot's groups, and then only the program counts.
+func (g *group) leave(l executor.Limits) error {
+	var errs []error
+	for _, dir := range v1(g.home) {
+		errs = append(errs, writeGroup(dir, "tasks", "0"))
+	}
+	if g.pids != "" && l.PIDs > 0 {
+		errs = append(errs, writeGroup(g.pids, "pids.max", strconv.FormatInt(l.PIDs, 10)))
+	}
+	return errors.Join(errs...)
+}
+
+// adopt puts a process that runs already into the v2 group, for kernels without CLONE_INTO_CGROUP.
+func (g *group) adopt(pid int) error {
+	return writeGroup(g.Cgroups[unified], "cgroup.procs", strconv.Itoa(pid))
+}
+
+// oomKills counts the processes that the memory limit has killed.
+func (g *group) oomKills() int64 {
+	if g.memory == "" {
+		return 0
+	}
+	file := "memory.oom_control"
+	if g.v2 {
+		file = "memory.events"
+	}
+	return keyed(g.memory, file, "oom_kill")
+}
+
+// memoryNow and memoryPeak are bytes; 0 = unknown.
+func (g *group) memoryNow() int64 {
+	if g.v2 {
+		return number(g.memory, "memory.current")
+	}
+	return number(g.memory, "memory.usage_in_bytes")
+}
+
+func (g *group) memoryPeak() int64 {
+	if g.v2 {
+		return number(g.memory, "memory.peak")
+	}
+	return number(g.memory, "memory.max_usage_in_bytes")
+}
+
+// cpuTime is what all processes used; negative = unknown.
+func (g *group) cpuTime() time.Duration {
+	if dir := g.Cgroups["cpuacct"]; dir != "" {
+		if n := number(dir, "cpuacct.usage"); n > 0 {
+			return time.Duration(n)
+		}
+	}
+	if dir := g.Cgroups[unified]; dir != "" {
+		if n := keyed(dir, "cpu.stat", "usage_usec"); n > 0 {
+			return time.Duration(n) * time.Microsecond
+		}
+	}
+	return -1
+}
+
+// remove gives the groups back; nothing may be alive in them.
+func (g *group) remove() error {
+	var err error
+	if g.fd != nil {
+		err = g.fd.Close()
+	}
+	return errors.Join(err, g.Remove())
+}
+
+func number(dir, file string) int64 {
+	if dir == "" {
+		return 0
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, file)) //nolint:gosec // the folder comes from the host
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(raw)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// keyed reads one value of a file of "key value" lines.
+func keyed(dir, file, key string) int64 {
+	raw, err := os.ReadFile(filepath.Join(dir, file)) //nolint:gosec // the folder comes from the host
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(raw) {
+		if f := bytes.Fields(line); len(f) == 2 && string(f[0]) == key {
+			if n, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,231 @@
+//go:build linux
+
+package runner
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// TestMain is also the runner that the tests start: the test binary plays both parts, as python-executor does.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "runner" {
+		os.Exit(Main(os.Args[2:]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testUID is the slot's uid where the tests run as root.
+const testUID = 61234
+
+// isRoot: the tests may use uids, mounts and control groups.
+func isRoot() bool { return os.Geteuid() == 0 }
+
+// workRoot makes a folder that other uids can pass through.
+func workRoot(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "runner-test-*")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	//nolint:gosec // other uids pass through it
+	if err := os.Chmod(dir, 0o711); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
+// testConfig is the strongest Config that this process may use.
+func testConfig(tb testing.TB) Config {
+	tb.Helper()
+	cfg := Config{WorkRoot: workRoot(tb)}
+	if isRoot() {
+		cfg.UID, cfg.GID, cfg.OwnUID = testUID, testUID, true
+		cfg.NetworkNamespace = ProbeNetworkNamespace() == nil
+		cfg.Tmpfs = ProbeTmpfs() == nil
+		cfg.Cgroups = testCgroups(tb)
+	}
+	return cfg
+}
+
+// testCgroups makes a slot's control groups; nil where there are none for us.
+func testCgroups(tb testing.TB) Cgroups {
+	tb.Helper()
+	all, err := FindCgroups()
+	if err != nil {
+		tb.Logf("some control groups are not ours: %v", err)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slot, err := all.Make("pyexec-test-" + strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := slot.Remove(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return slot
+}
+
+// testRunner is a runner process and our connection to it.
+type testRunner struct {
+	*Conn
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+}
+
+// startRunner starts a runner; the test's end stops it and fails if it did not end well.
+func startRunner(tb testing.TB, cfg Config) *testRunner {
+	tb.Helper()
+	r, host := startProcess(tb)
+	conn, err := NewConn(host, cfg)
+	if err != nil {
+		tb.Fatalf("hello: %v\n%s", err, r.stderr)
+	}
+	r.Conn = conn
+	tb.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return r
+}
+
+// startProcess starts a runner without speaking to it.
+func startProcess(tb testing.TB) (*testRunner, net.Conn) {
+	tb.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "host"), os.NewFile(uintptr(fds[1]), "runner")
+	host, err := net.FileConn(ours)
+	if err = errors.Join(err, ours.Close()); err != nil {
+		tb.Fatal(err)
+	}
+	r := &testRunner{stderr: &bytes.Buffer{}}
+	r.cmd = exec.Command("/proc/self/exe", "runner", "--fd", "3") //nolint:gosec // ourselves
+	r.cmd.ExtraFiles = []*os.File{theirs}
+	r.cmd.Stderr = r.stderr
+	err = r.cmd.Start()
+	if err = errors.Join(err, theirs.Close()); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { // after conn.Close of startRunner
+		_ = host.Close()
+		if err := r.cmd.Wait(); err != nil && r.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			tb.Errorf("runner: %v\n%s", err, r.stderr)
+		}
+	})
+	return r, host
+}
+
+// limits are generous: a test that wants one sets it.
+func limits() executor.Limits {
+	return executor.Limits{
+		Timeout: time.Minute, MemoryBytes: 512 << 20, DiskBytes: 256 << 20, CPUShares: 1024, PIDs: 64,
+		OutputBytes: 64 << 20, KillGrace: 200 * time.Millisecond,
+	}
+}
+
+func shell(script string) Start {
+	return Start{ExecutionID: "exe_test", Command: []string{"/bin/sh", "-c", script}, Path: "/usr/bin:/bin", Limits: limits()}
+}
+
+func python(code string) Start {
+	return Start{ExecutionID: "exe_test", Interpreter: []string{"/usr/bin/python3", "-I"}, Code: code, Path: "/usr/bin:/bin", Limits: limits()}
+}
+
+// record is a Sink that keeps all.
+type record struct {
+	mu        sync.Mutex
+	out       [2]bytes.Buffer
+	kinds     []executor.Kind
+	started   chan executor.Started
+	files     map[string]string
+	headers   []*tar.Header
+	emit      func(executor.Event) error
+	badOffset bool
+}
+
+func newRecord() *record {
+	return &record{started: make(chan executor.Started, 1), files: map[string]string{}}
+}
+
+func (r *record) Emit(e executor.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kinds = append(r.kinds, e.Body.Kind())
+	switch b := e.Body.(type) {
+	case executor.Started:
+		r.started <- b
+	case executor.Output:
+		buf := &r.out[streamIndex(b.Stream)]
+		if b.Offset != int64(buf.Len()) || len(b.Data) == 0 || len(b.Data) > executor.MaxOutputData {
+			r.badOffset = true
+		}
+		buf.Write(b.Data)
+	}
+	if r.emit != nil {
+		return r.emit(e)
+	}
+	return nil
+}
+
+func (r *record) Artifact(h *tar.Header, body io.Reader) error {
+	data, err := io.ReadAll(body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.headers = append(r.headers, h)
+	r.files[h.Name] = string(data)
+	return err
+}
+
+func (r *record) stdout() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out[0].String()
+}
+
+func (r *record) stderr() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out[1].String()
+}
+
+// run runs start and fails the test if we failed.
+func (r *testRunner) run(tb testing.TB, start Start, in RunInput) (executor.Result, *record) {
+	tb.Helper()
+	rec := newRecord()
+	res, err := r.Run(context.Background(), start, in, rec)
+	if err != nil {
+		tb.Fatalf("run: %v\n%s", err, r.stderr)
+	}
+	if rec.badOffset {
+		tb.Error("output with a wrong offset or size")
+	}
+	return res, rec
+}

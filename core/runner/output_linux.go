@@ -1,0 +1,197 @@
+package runner
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// outbox sends output and holds the program back: of each stream at most outputWindow bytes are on their way without an
+// acknowledgement. With keep they are also kept until then, so that a host that comes back gets them again.
+type outbox struct {
+	out  *frameWriter
+	keep bool
+
+	sending sync.Mutex // held while a frame is sent, so that a stream's frames keep their order
+
+	mu      sync.Mutex
+	cond    *sync.Cond
+	streams [2]outStream
+	closed  bool
+}
+
+type outStream struct {
+	acked, end int64
+	kept       []keptOutput
+}
+
+type keptOutput struct {
+	offset int64
+	data   []byte
+}
+
+func newOutbox(out *frameWriter, keep bool) *outbox {
+	b := &outbox{out: out, keep: keep}
+	b.cond = sync.NewCond(&b.mu)
+	return b
+}
+
+func streamIndex(s executor.Stream) int {
+	return int(streamNumber(s)) - 1
+}
+
+// put sends buf, whose data lies behind the two headers. It blocks while the window is full; false: nobody listens any more.
+func (b *outbox) put(s executor.Stream, buf []byte) bool {
+	n := int64(len(buf) - frameHeader - outputHeader)
+	st := &b.streams[streamIndex(s)]
+	b.mu.Lock()
+	for !b.closed && st.end+n-st.acked > outputWindow {
+		b.cond.Wait()
+	}
+	if b.closed {
+		b.mu.Unlock()
+		return false
+	}
+	offset := st.end
+	st.end += n
+	if b.keep {
+		st.kept = append(st.kept, keptOutput{offset, append([]byte(nil), buf[frameHeader+outputHeader:]...)})
+	}
+	b.mu.Unlock()
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	putOutputHeader(buf[frameHeader:], s, offset)
+	return b.out.framed(frameOutput, buf) == nil || b.keep
+}
+
+// ack forgets what the host has.
+func (b *outbox) ack(stdout, stderr int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, upTo := range []int64{stdout, stderr} {
+		st := &b.streams[i]
+		st.acked = max(st.acked, min(upTo, st.end))
+		for len(st.kept) > 0 && st.kept[0].offset+int64(len(st.kept[0].data)) <= st.acked {
+			st.kept = st.kept[1:]
+		}
+	}
+	b.cond.Broadcast()
+}
+
+// resend sends again what a host that came back does not have.
+func (b *outbox) resend() {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, s := range []executor.Stream{executor.Stdout, executor.Stderr} {
+		for _, k := range b.streams[i].kept {
+			buf := make([]byte, frameHeader+outputHeader, frameHeader+outputHeader+len(k.data))
+			putOutputHeader(buf[frameHeader:], s, k.offset)
+			_ = b.out.framed(frameOutput, append(buf, k.data...)) // it stays kept
+		}
+	}
+}
+
+// close lets put fail: the program's output goes nowhere from now on.
+func (b *outbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.cond.Broadcast()
+}
+
+// pump reads one of the program's pipes to its end.
+type pump struct {
+	stream executor.Stream
+	pipe   *os.File
+	box    *outbox
+	limit  int64 // Unlimited = all
+	done   chan struct{}
+
+	// Read these after done.
+	total     int64
+	truncated bool
+}
+
+// pumpBytes is what a pipe holds by default; more cannot come at once.
+const pumpBytes = 64 << 10
+
+func newPump(s executor.Stream, pipe *os.File, box *outbox, limit int64) *pump {
+	return &pump{stream: s, pipe: pipe, box: box, limit: limit, done: make(chan struct{})}
+}
+
+func (p *pump) run() {
+	defer close(p.done)
+	defer p.pipe.Close() //nolint:errcheck // read only
+	buf := make([]byte, frameHeader+outputHeader+pumpBytes)
+	data := buf[frameHeader+outputHeader:]
+	listening := true
+	for {
+		n, err := p.pipe.Read(data)
+		p.take(buf, n, &listening)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.rest(buf, &listening)
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *pump) take(buf []byte, n int, listening *bool) {
+	keep := int64(n)
+	if p.limit != executor.Unlimited {
+		keep = max(min(keep, p.limit-p.total), 0)
+	}
+	p.total += int64(n)
+	p.truncated = p.truncated || keep < int64(n)
+	if keep > 0 && *listening {
+		*listening = p.box.put(p.stream, buf[:frameHeader+outputHeader+int(keep)])
+	}
+}
+
+// rest takes what lies in the pipe without waiting for more: everything that could end the stream is dead, but someone
+// else holds its other end. A pipe is bounded, so this is.
+func (p *pump) rest(buf []byte, listening *bool) {
+	raw, err := p.pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	data := buf[frameHeader+outputHeader:]
+	const most = 1 << 20 // the largest pipe an unprivileged program can make
+	for got := 0; got < most; {
+		n := 0
+		err := raw.Control(func(fd uintptr) {
+			n, _ = unix.Read(int(fd), data) //nolint:errcheck,gosec // 0 and -1 both mean: that was all
+		})
+		if err != nil || n <= 0 {
+			return
+		}
+		p.take(buf, n, listening)
+		got += n
+	}
+}
+
+// drain waits for the end of the stream once nothing of the program is alive. It comes at once unless a stranger holds
+// the pipe; then what is in it now is all.
+func (p *pump) drain() {
+	_ = p.pipe.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // a pipe always has deadlines
+	<-p.done
+}
+
+// feed copies the host's stdin into the program's. A program that does not read it blocks nobody but this goroutine.
+func feed(in *inbox, pipe *os.File) {
+	_, err := io.Copy(struct{ io.Writer }{pipe}, struct{ io.Reader }{in})
+	_ = pipe.Close() // the program sees EOF
+	if err != nil {
+		in.swallow()
+	}
+}

@@ -1,0 +1,152 @@
+package runner
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ended is how the main process ended.
+type ended struct {
+	status syscall.WaitStatus
+	// alone: nothing else was left at that moment.
+	alone bool
+}
+
+// reaper waits for the main process and, since the runner is a subreaper, for every orphan of it. It ends when no
+// process is left: a descendant that is alive has ancestors alive up to a child of ours, so "no children" means none.
+type reaper struct {
+	main  chan ended
+	empty chan struct{}
+	// cpu is the time of all that was reaped; read it after empty.
+	cpu time.Duration
+}
+
+func newReaper(pid int, fatal func()) *reaper {
+	r := &reaper{main: make(chan ended, 1), empty: make(chan struct{})}
+	go func() {
+		defer fatal()
+		r.loop(pid)
+	}()
+	return r
+}
+
+func (r *reaper) loop(main int) {
+	defer close(r.empty)
+	var first *ended
+	for {
+		options := unix.WALL
+		if first != nil {
+			options |= unix.WNOHANG
+		}
+		var ws syscall.WaitStatus
+		var ru syscall.Rusage
+		pid, err := syscall.Wait4(-1, &ws, options, &ru)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err == nil && pid > 0 {
+			r.cpu += time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
+			if pid == main {
+				first = &ended{status: ws}
+			}
+			continue
+		}
+		if first != nil {
+			first.alone = err != nil
+			r.main <- *first
+			first = nil
+		}
+		if err != nil {
+			return // ECHILD
+		}
+	}
+}
+
+// killAll kills the group, then whatever descends from this process in other ways.
+func killAll(g *group) {
+	if len(g.Cgroups) > 0 {
+		g.killOnce()
+	}
+	for _, pid := range descendants() {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
+	}
+}
+
+// killUntil repeats killAll until empty is closed. It fails when something does not die, which is then stuck in the kernel.
+func killUntil(g *group, empty <-chan struct{}) error {
+	deadline := time.Now().Add(killPatience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		killAll(g)
+		timer := time.NewTimer(pause)
+		select {
+		case <-empty:
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes do not die: %v", descendants())
+		}
+	}
+}
+
+// descendants lists what descends from this process, parents first.
+func descendants() []int {
+	var found []int
+	queue := []int{os.Getpid()}
+	for len(queue) > 0 && len(found) < 1<<16 {
+		next := children(queue[0])
+		queue = append(queue[1:], next...)
+		found = append(found, next...)
+	}
+	return found
+}
+
+// children lists the children of all threads of pid.
+func children(pid int) []int {
+	lists, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, list := range lists {
+		raw, err := os.ReadFile(list) //nolint:gosec // a path of procfs
+		if err != nil {
+			continue
+		}
+		for f := range bytes.FieldsSeq(raw) {
+			if child, err := strconv.Atoi(string(f)); err == nil {
+				found = append(found, child)
+			}
+		}
+	}
+	return found
+}
+
+// statusBytes reads one value of /proc/<pid>/status that is given in kB, as bytes; 0 = unknown.
+func statusBytes(pid int, keys ...string) []int64 {
+	values := make([]int64, len(keys))
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") //nolint:gosec // a path of procfs
+	if err != nil {
+		return values
+	}
+	for line := range bytes.Lines(raw) {
+		f := bytes.Fields(line)
+		for i, key := range keys {
+			if len(f) == 3 && string(f[0]) == key+":" {
+				if n, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil {
+					values[i] = n << 10
+				}
+			}
+		}
+	}
+	return values
+}

@@ -1,0 +1,224 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// spawner is one operating system thread that starts every program, and never ends: the parent-death signal of a program
+// is tied to the thread that forked it, and its namespaces and no_new_privs are that thread's.
+type spawner struct {
+	jobs  chan spawnJob
+	ready chan struct{}
+	err   error // after ready: why it cannot start anything
+}
+
+type spawnJob struct {
+	path   string
+	argv   []string
+	env    []string
+	dir    string
+	files  []uintptr
+	uid    int
+	gid    int
+	ownUID bool
+	group  *group
+	limits executor.Limits
+	reply  chan spawned
+}
+
+type spawned struct {
+	pid int
+	err error
+	// ours: err is about our own machinery, not about the program's file.
+	ours bool
+}
+
+// newSpawner starts the thread. emptyNetwork gives it a network namespace of its own, with loopback up.
+func newSpawner(emptyNetwork bool) *spawner {
+	s := &spawner{jobs: make(chan spawnJob), ready: make(chan struct{})}
+	go s.loop(emptyNetwork)
+	return s
+}
+
+func (s *spawner) loop(emptyNetwork bool) {
+	runtime.LockOSThread() // and never unlock
+	s.err = prepareThread(emptyNetwork)
+	close(s.ready)
+	for job := range s.jobs {
+		pid, ours, err := 0, true, s.err
+		if err == nil {
+			pid, ours, err = spawn(job)
+		}
+		job.reply <- spawned{pid, err, ours}
+		if len(job.group.Cgroups) > 0 {
+			_ = job.group.leave(job.limits) // failing to leave shows when the group is removed
+		}
+	}
+}
+
+// start starts a program and returns its process number.
+func (s *spawner) start(job spawnJob) spawned {
+	job.reply = make(chan spawned, 1)
+	s.jobs <- job
+	return <-job.reply
+}
+
+func prepareThread(emptyNetwork bool) error {
+	if emptyNetwork {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("network namespace: %w", err)
+		}
+		if err := loopbackUp(); err != nil {
+			return err
+		}
+	}
+	if os.Getuid() == 0 && !initialUserNamespace() {
+		dropCapabilities()
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no new privileges: %w", err)
+	}
+	return nil
+}
+
+// dropCapabilities makes what this thread forks start without any, although it is root in a user namespace: such a root
+// could otherwise trace the runner. The thread keeps its own. What the kernel refuses leaves the program no more than it had.
+func dropCapabilities() {
+	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+	}
+	const noRoot, noRootLocked = 1 << 0, 1 << 1
+	_ = unix.Prctl(unix.PR_SET_SECUREBITS, noRoot|noRootLocked, 0, 0, 0)
+}
+
+// initialUserNamespace reports whether we are in the machine's own user namespace.
+func initialUserNamespace() bool {
+	raw, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return true
+	}
+	f := strings.Fields(string(raw))
+	return len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
+}
+
+// loopbackUp brings lo up in the calling thread's network namespace.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	ifr, err := unix.NewIfreq("lo")
+	if err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	return nil
+}
+
+// spawn forks and executes on the calling thread. ours tells whose fault an error is.
+func spawn(job spawnJob) (pid int, ours bool, err error) {
+	if err := job.group.enter(); err != nil {
+		return 0, true, err
+	}
+	attr := &syscall.ProcAttr{Dir: job.dir, Env: job.env, Files: job.files, Sys: &syscall.SysProcAttr{
+		Setsid:    true,
+		Pdeathsig: syscall.SIGKILL,
+	}}
+	if job.uid != 0 {
+		//nolint:gosec // ids come from the host's configuration
+		attr.Sys.Credential = &syscall.Credential{Uid: uint32(job.uid), Gid: uint32(job.gid), Groups: []uint32{}}
+	}
+	if job.group.fd != nil {
+		attr.Sys.UseCgroupFD = true
+		attr.Sys.CgroupFD = int(job.group.fd.Fd())
+	}
+	restore := lendLimits(job)
+	pid, err = syscall.ForkExec(job.path, job.argv, attr)
+	if attr.Sys.UseCgroupFD && (errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)) {
+		attr.Sys.UseCgroupFD = false
+		if pid, err = syscall.ForkExec(job.path, job.argv, attr); err == nil {
+			err, ours = job.group.adopt(pid), true
+		}
+	}
+	restore()
+	if err != nil {
+		if pid > 0 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			_, _ = syscall.Wait4(pid, nil, 0, nil)
+		}
+		return 0, ours, err
+	}
+	hardenLimits(pid, job)
+	return pid, false, nil
+}
+
+// lendLimits sets the resource limits that a program must have from its first instruction on the runner itself, because
+// Go cannot set them between fork and exec. They bind nothing here: the runner writes no file meanwhile, and as root it
+// may exceed RLIMIT_NPROC.
+func lendLimits(job spawnJob) (restore func()) {
+	var undo []func()
+	lend := func(resource int, value int64) {
+		var old unix.Rlimit
+		if unix.Getrlimit(resource, &old) != nil {
+			return
+		}
+		soft := unix.Rlimit{Cur: min(uint64(value), old.Max), Max: old.Max} //nolint:gosec // limits are positive
+		if unix.Prlimit(0, resource, &soft, nil) == nil {
+			undo = append(undo, func() { _ = unix.Prlimit(0, resource, &old, nil) })
+		}
+	}
+	if job.limits.DiskBytes > 0 {
+		lend(unix.RLIMIT_FSIZE, job.limits.DiskBytes)
+	}
+	if job.countsByUID() {
+		lend(unix.RLIMIT_NPROC, job.limits.PIDs)
+	}
+	return func() {
+		for _, u := range undo {
+			u()
+		}
+	}
+}
+
+// countsByUID: processes are limited by RLIMIT_NPROC, because no control group does and nobody else has this uid.
+func (j spawnJob) countsByUID() bool {
+	return j.group.pids == "" && j.ownUID && j.uid != 0 && j.limits.PIDs > 0
+}
+
+// hardenLimits makes the limits of a program that has just been started hard, and adds those that cannot be lent. Errors
+// only mean that it has ended already.
+func hardenLimits(pid int, job spawnJob) {
+	set := func(resource int, value int64) {
+		var old unix.Rlimit
+		if unix.Prlimit(pid, resource, nil, &old) == nil {
+			v := min(uint64(value), old.Max) //nolint:gosec // limits are positive
+			_ = unix.Prlimit(pid, resource, &unix.Rlimit{Cur: v, Max: v}, nil)
+		}
+	}
+	if job.limits.DiskBytes > 0 {
+		set(unix.RLIMIT_FSIZE, job.limits.DiskBytes)
+	}
+	if job.countsByUID() {
+		set(unix.RLIMIT_NPROC, job.limits.PIDs)
+	}
+	if job.group.memory == "" && job.limits.MemoryBytes > 0 {
+		// Address space is not memory, so some slack; but it is all there is without a control group.
+		set(unix.RLIMIT_AS, job.limits.MemoryBytes+addressSpaceSlack)
+	}
+}
+
+// addressSpaceSlack is what an interpreter maps without using it (shared libraries, locale files, thread stacks).
+const addressSpaceSlack = 256 << 20
