@@ -9,41 +9,44 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// metadata is what we use of a script block.
-type metadata struct {
+// Script is what a program's own block of metadata (PEP 723) says.
+type Script struct {
+	// RequiresPython is a version specifier, or empty.
 	RequiresPython string `toml:"requires-python"`
-	// Dependencies is nil where the block does not speak of them.
+	// Dependencies is nil where the block does not speak of them, and empty where it says that there are none.
 	Dependencies []string `toml:"dependencies"`
 }
 
 // PEP723 reads the script block of a Python source. ok is false where there is none. requires is its dependencies, one a
 // line; pythonVersion its requires-python, as it stands there.
 func PEP723(source []byte) (requires, pythonVersion string, ok bool, err error) {
-	block, ok, err := parseBlock(source)
-	return block.requirements(), block.RequiresPython, ok, err
+	script, ok, err := ParseScript(source)
+	return script.Requirements(), script.RequiresPython, ok, err
 }
 
-func (m metadata) requirements() string {
-	if len(m.Dependencies) == 0 {
+// Requirements returns the dependencies in requirements.txt form.
+func (s Script) Requirements() string {
+	if len(s.Dependencies) == 0 {
 		return ""
 	}
-	return strings.Join(m.Dependencies, "\n") + "\n"
+	return strings.Join(s.Dependencies, "\n") + "\n"
 }
 
-func parseBlock(source []byte) (m metadata, ok bool, err error) {
+// ParseScript reads the script block of a Python source. ok is false where there is none.
+func ParseScript(source []byte) (m Script, ok bool, err error) {
 	text, ok, err := scriptBlock(source)
 	if err != nil || !ok {
-		return metadata{}, ok, err
+		return Script{}, ok, err
 	}
 	if err := toml.Unmarshal(text, &m); err != nil {
-		return metadata{}, true, fmt.Errorf("script metadata is not valid TOML: %w", err)
+		return Script{}, true, fmt.Errorf("script metadata is not valid TOML: %w", err)
 	}
 	for i, d := range m.Dependencies {
 		d = strings.TrimSpace(d)
 		// A requirements file has options and continuation lines; a dependency specifier has neither, and must not
 		// become one on its way through that form.
 		if d == "" || strings.ContainsAny(d, "\n\r\\\x00") || d[0] == '-' || d[0] == '#' {
-			return metadata{}, true, fmt.Errorf("script metadata: dependencies[%d]: %q is not a dependency specifier", i, d)
+			return Script{}, true, fmt.Errorf("script metadata: dependencies[%d]: %q is not a dependency specifier", i, d)
 		}
 		m.Dependencies[i] = d
 	}

@@ -125,14 +125,14 @@ func (c *collector) found() (Found, error) {
 		if len(source) > maxFile {
 			source = source[:maxFile]
 		}
-		block, ok, err := parseBlock(source)
+		block, ok, err := ParseScript(source)
 		if err != nil {
 			return f, &Error{File: f.Entrypoint, Err: err}
 		}
 		if ok {
 			f.PythonVersion = block.RequiresPython
 			if block.Dependencies != nil {
-				f.Requirements = block.requirements()
+				f.Requirements = block.Requirements()
 				return f, nil
 			}
 		}

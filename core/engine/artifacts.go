@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// maxArtifacts bounds how many files are kept.
+const maxArtifacts = 100_000
+
+// artifacts writes the collected files of one Execution as a tar into one blob. The blob exists once seal has returned.
+type artifacts struct {
+	engine  *Engine
+	id      string
+	most    int64
+	durable bool
+	ctx     context.Context
+
+	list  []executor.Artifact
+	names map[string]bool
+	tar   *tar.Writer
+	put   <-chan answer[executor.BlobInfo]
+
+	mu     sync.Mutex // guards what abort needs
+	pipe   *io.PipeWriter
+	closed <-chan struct{}
+}
+
+// badArtifact is an artifact that a backend must not hand over.
+type badArtifact struct{ error }
+
+func (a *artifacts) add(h *tar.Header, r io.Reader) error {
+	switch {
+	case h == nil || r == nil:
+		return badArtifact{errors.New("an artifact without header or content")}
+	case !fs.ValidPath(h.Name) || h.Name == ".":
+		return badArtifact{fmt.Errorf("an artifact of the name %q", clip(h.Name, 100))}
+	case h.Size < 0:
+		return badArtifact{fmt.Errorf("an artifact of %d bytes", h.Size)}
+	case len(a.list) >= maxArtifacts:
+		return executor.FieldErrorf(executor.Exhausted, "outputs", "more than %d files", maxArtifacts)
+	case a.names[h.Name]:
+		return badArtifact{fmt.Errorf("the artifact %q twice", clip(h.Name, 100))}
+	}
+	a.open()
+	// Nothing of the sandbox's header but what a reader of the archive needs.
+	err := a.tar.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: h.Name, Size: h.Size, Mode: h.Mode & 0o777, ModTime: h.ModTime, Format: tar.FormatPAX,
+	})
+	if err != nil {
+		return a.explain(err)
+	}
+	n, err := io.Copy(a.tar, io.LimitReader(r, h.Size))
+	if err != nil {
+		return a.explain(err)
+	}
+	if n < h.Size {
+		return badArtifact{fmt.Errorf("the artifact %q is cut off", clip(h.Name, 100))}
+	}
+	a.names[h.Name] = true
+	a.list = append(a.list, executor.Artifact{Path: h.Name, SizeBytes: h.Size})
+	return nil
+}
+
+// open starts the blob at the first file.
+func (a *artifacts) open() {
+	if a.tar != nil {
+		return
+	}
+	r, w := io.Pipe()
+	a.tar, a.names = tar.NewWriter(w), map[string]bool{}
+	put, closed := call(func() (executor.BlobInfo, error) {
+		// Room for headers beside the files.
+		info, err := a.engine.blobs.Put(a.ctx, a.id+blobArtifacts, r, a.most+a.most/8+(16<<20), a.durable)
+		_ = r.CloseWithError(errors.Join(err, io.ErrClosedPipe)) // always nil
+		return info, err
+	})
+	a.put = put
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pipe, a.closed = w, closed
+}
+
+// explain returns the reason why the blob takes no more.
+func (a *artifacts) explain(err error) error {
+	if executor.CodeOf(err) == executor.Exhausted {
+		return executor.FieldErrorf(executor.Exhausted, "outputs", "the files are larger than the %d bytes of config.disk_mb", a.most)
+	}
+	return a.engine.internal("keep artifacts", err)
+}
+
+// seal ends the blob and returns its key and what is in it; no key if there is nothing.
+func (a *artifacts) seal() (key string, list []executor.Artifact, err error) {
+	if a.tar == nil {
+		return "", nil, nil
+	}
+	err = a.tar.Close()
+	_ = a.pipe.CloseWithError(err) // always nil; nil means EOF
+	got := <-a.put
+	if err := errors.Join(got.err, err); err != nil {
+		a.engine.dropBlobs(a.id, blobArtifacts)
+		return "", nil, a.explain(err)
+	}
+	return a.id + blobArtifacts, a.list, nil
+}
+
+// abort gives the blob up, whoever is writing to it.
+func (a *artifacts) abort(cause error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pipe != nil {
+		_ = a.pipe.CloseWithError(cause) // always nil
+		a.engine.stray(a.closed, "the artifacts of "+a.id)
+	}
+}

@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// A Record's SpecDigest has three parts: of the Spec, of the Workspace and of stdin. An input's part is its content's
+// digest, digestNone without one, or digestUnknown for one that was streamed and not read to its end.
+const (
+	digestNone    = "none"
+	digestUnknown = "unknown"
+)
+
+// specDigest identifies what owner asked for, apart from the input's content. It is canonical: a word and its default
+// are the same, and so are sync and async, so that a client may repeat either way under one key.
+func specDigest(owner string, s executor.Spec) (string, error) {
+	s.IdempotencyKey, s.Durable = "", false
+	if s.Language == executor.LanguagePython {
+		s.Language = executor.LanguageDefault
+	}
+	if s.Interpreter == executor.InterpreterEnvironment {
+		s.Interpreter = executor.InterpreterDefault
+	}
+	// encoding/json writes fields in order and maps sorted, and leaves out what is empty.
+	text, err := json.Marshal(struct {
+		Owner string        `json:"owner"`
+		Spec  executor.Spec `json:"spec"`
+	}{owner, s})
+	if err != nil {
+		return "", fmt.Errorf("digest of the spec: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+func joinDigest(spec, workspace, stdin string) string {
+	return strings.Join([]string{spec, workspace, stdin}, " ")
+}
+
+// sourceDigest is the part of a SpecDigest about src.
+func sourceDigest(src *executor.Source) string {
+	switch {
+	case src == nil:
+		return digestNone
+	case src.Digest == "":
+		return digestUnknown
+	}
+	return src.Digest
+}
+
+// sameRequest reports whether two SpecDigests may be of one request: what is known of both is equal.
+func sameRequest(a, b string) bool {
+	as, bs := strings.Split(a, " "), strings.Split(b, " ")
+	if len(as) != 3 || len(bs) != 3 || as[0] != bs[0] {
+		return a == b
+	}
+	for i := 1; i < 3; i++ {
+		known := as[i] != digestUnknown && bs[i] != digestUnknown
+		if known && as[i] != bs[i] || !known && (as[i] == digestNone || bs[i] == digestNone) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,271 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// maxAttempts bounds how often an Execution is started whose backend was away each time.
+const maxAttempts = 6
+
+// verdict is what came of one attempt.
+type verdict struct {
+	result executor.Result
+	err    error
+	// abandoned: the backend did not return; result and err are empty.
+	abandoned bool
+	// refused: the backend broke the law.
+	broken error
+	began  time.Time
+	ended  time.Time
+}
+
+// run makes one attempt at x, which holds a slot, and then ends it or lets it wait for another.
+func (e *Engine) run(x *execution) {
+	result, again, err := e.try(x)
+	switch {
+	case err != nil:
+		e.log.Error("internal error", "execution", x.id, "error", err)
+		e.finish(x, failed(executor.StatusLost, executor.Internal, executor.PhaseNone, "internal error"))
+	case again:
+		e.pause(x)
+	default:
+		e.finish(x, result)
+	}
+}
+
+// try is one attempt. Whatever panics in it is an error.
+func (e *Engine) try(x *execution) (result executor.Result, again bool, err error) {
+	type outcome struct {
+		result executor.Result
+		again  bool
+	}
+	out, err := guard(func() (outcome, error) {
+		result, again := e.attempt(x)
+		return outcome{result, again}, nil
+	})
+	return out.result, out.again, err
+}
+
+func (e *Engine) attempt(x *execution) (result executor.Result, again bool) {
+	x.granted = time.Now()
+	rec, job, err := e.prepareJob(x)
+	if err != nil {
+		if x.ctx.Err() != nil {
+			return x.unstarted(), false
+		}
+		return e.failedJob(err), false
+	}
+	if x.ctx.Err() != nil {
+		return x.unstarted(), false
+	}
+	s := e.newSink(x, rec)
+	b := e.backends[x.backend]
+	v := e.watch(x, s, func() (executor.Result, error) { return b.Run(x.ctx, job, s) })
+	if e.again(x, v) {
+		b.forget()
+		return executor.Result{}, true
+	}
+	return e.conclude(x, s, v), false
+}
+
+// prepareJob counts the attempt and puts together what the backend gets.
+func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error) {
+	ctx, cancel := storeContext(x.ctx)
+	defer cancel()
+	rec, err := x.record(ctx)
+	if err != nil {
+		return rec, executor.Job{}, err
+	}
+	if e.backends[x.backend] == nil {
+		return rec, executor.Job{}, executor.Errorf(executor.Unavailable, "backend %s is not configured any more", x.backend)
+	}
+	if x.adopted && x.attempts > 0 {
+		e.remove(x) // what an earlier life may have left of it
+	}
+	x.attempts++
+	if rec.Attempts != x.attempts {
+		// Before the run, so that an Execution that may have run twice always says so.
+		rec, err = e.store.Update(ctx, x.id, func(r *executor.Record) { r.Attempts = x.attempts })
+		if err != nil {
+			return rec, executor.Job{}, err
+		}
+	}
+	job := executor.Job{
+		ID: x.id, Owner: x.owner, Attempt: x.attempts, Spec: rec.Spec, Limits: x.limits,
+		Workspace: x.workspace, Stdin: x.stdin,
+	}
+	if x.direct != nil {
+		return rec, job, nil
+	}
+	if job.Workspace, err = e.fromBlob(ctx, rec.WorkspaceBlob); err == nil {
+		job.Stdin, err = e.fromBlob(ctx, rec.StdinBlob)
+	}
+	if executor.CodeOf(err) == executor.NotFound {
+		err = executor.Errorf(executor.Unavailable, "its input is gone")
+	}
+	return rec, job, err
+}
+
+func (x *execution) record(ctx context.Context) (executor.Record, error) {
+	if rec := x.fresh; rec != nil {
+		x.fresh = nil
+		return *rec, nil
+	}
+	return x.engine.store.Get(ctx, x.id)
+}
+
+// failedJob is the end of an Execution that could not be handed to its backend.
+func (e *Engine) failedJob(err error) executor.Result {
+	err = e.internal("prepare a job", err)
+	return failed(executor.StatusLost, executor.CodeOf(err), executor.PhaseQueue, err.Error())
+}
+
+// watch makes a call of Run or Attach and sees to it that it ends: it tells the backend to stop when a deadline passes
+// or x is stopped, and gives the call up when the backend does not obey.
+func (e *Engine) watch(x *execution, s *sink, run func() (executor.Result, error)) verdict {
+	e.metrics.began(x.backend)
+	defer e.metrics.ended(x.backend)
+	answers, returned := call(run)
+	allowance := e.deadlines.Prepare
+	var held time.Duration // what the log had held up when the clock was set
+	set := time.Now()
+	clock := time.NewTimer(allowance)
+	defer clock.Stop()
+	cause := errPrepareDeadline
+	began, stopped := s.began, x.ctx.Done()
+	var giveUp <-chan time.Time
+	for {
+		select {
+		case got := <-answers:
+			return verdict{result: got.value, err: got.err, broken: s.brokenLaw(), began: s.begun(), ended: time.Now()}
+		case <-began:
+			began = nil
+			allowance, cause = e.runAllowance(x.limits, x.collects), errRunDeadline
+			set, held = time.Now(), s.waited()
+			clock.Reset(allowance)
+		case <-clock.C:
+			// A reader that is slow to take the output stops the program; that is not the program's time.
+			left := allowance - (time.Since(set) - (s.waited() - held))
+			if left <= 0 {
+				x.cancel(cause)
+			} else {
+				clock.Reset(max(left, time.Second))
+			}
+		case <-stopped:
+			stopped = nil
+			clock.Stop()
+			timer := time.NewTimer(x.limits.KillGrace + e.deadlines.Stop)
+			defer timer.Stop()
+			giveUp = timer.C
+		case <-giveUp:
+			s.abandon(context.Cause(x.ctx))
+			e.stray(returned, "backend "+x.backend+" with "+x.id)
+			e.log.Error("a backend did not stop an execution in time", "execution", x.id, "backend", x.backend)
+			e.spawn(func() { e.remove(x) })
+			return verdict{abandoned: true, broken: s.brokenLaw(), began: s.begun(), ended: time.Now()}
+		}
+	}
+}
+
+// again reports whether another attempt may be made: the backend was away before the program started, and the input is
+// still there. Once a program has started it is never started again for that reason.
+func (e *Engine) again(x *execution, v verdict) bool {
+	if v.err == nil || v.abandoned || v.broken != nil || !v.began.IsZero() || x.ctx.Err() != nil {
+		return false
+	}
+	away := executor.CodeOf(v.err) == executor.Unavailable
+	if exhausted, ok := errors.AsType[*executor.Error](v.err); ok && exhausted.Code == executor.Exhausted {
+		away = exhausted.RetryAfter > 0 // it has no place now; other bounds stay reached
+	}
+	if !away || x.retries+1 >= maxAttempts {
+		return false
+	}
+	return x.direct == nil || !x.direct.wasOpened()
+}
+
+// pause gives x's slot back and lets it wait for its next attempt.
+func (e *Engine) pause(x *execution) {
+	x.retries++
+	wait := backOff(x.retries)
+	e.log.Warn("backend away, execution waits", "execution", x.id, "backend", x.backend, "attempt", x.attempts, "wait", wait)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.phase != serving && !x.durable {
+		x.cancel(errShutdown)
+	}
+	e.queue.pause(x.place)
+	e.waitLocked(x, wait)
+	e.dispatch()
+}
+
+// waitLocked lets x pause before it looks for its backend. The caller holds the lock.
+func (e *Engine) waitLocked(x *execution, wait time.Duration) {
+	if e.phase != serving && x.durable && x.ctx.Err() == nil {
+		// It stays queued for the next life of the server.
+		x.endLocked()
+		return
+	}
+	if x.ctx.Err() != nil {
+		x.finishLocked()
+		return
+	}
+	x.state = stateQueued
+	x.clock = time.AfterFunc(wait, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if x.state != stateQueued || e.phase != serving {
+			return // somebody else ends it
+		}
+		x.state = stateActive
+		if !e.spawnLocked(func() { e.resume(x) }) {
+			x.endLocked()
+		}
+	})
+}
+
+// resume puts x back into the queue once its backend is there again. While it is away no attempt is spent.
+func (e *Engine) resume(x *execution) {
+	_, err := e.info(x.ctx, x.backend)
+	if err == nil || x.ctx.Err() != nil {
+		x.enqueue(true)
+		return
+	}
+	if time.Since(x.created) >= e.deadlines.Queue {
+		x.cancel(errQueueDeadline)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waitLocked(x, backOff(maxAttempts))
+}
+
+// backOff is how long to wait before attempt n+1: ½, 2, 8, then 30 seconds.
+func backOff(n int) time.Duration {
+	wait := 500 * time.Millisecond
+	for ; n > 1 && wait < 30*time.Second; n-- {
+		wait *= 4
+	}
+	return min(wait, 30*time.Second)
+}
+
+// remove asks x's backend to leave nothing of it. Best effort, bounded.
+func (e *Engine) remove(x *execution) {
+	b := e.backends[x.backend]
+	if b == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), e.deadlines.Stop)
+	defer cancel()
+	answers, returned := call(func() (struct{}, error) { return struct{}{}, b.Remove(ctx, x.id) })
+	select {
+	case got := <-answers:
+		if got.err != nil {
+			e.log.Warn("execution not removed from its backend", "execution", x.id, "backend", x.backend, "error", got.err)
+		}
+	case <-ctx.Done():
+		e.stray(returned, "Remove of "+x.id)
+	}
+}

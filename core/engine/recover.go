@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// survey is what a Store holds at Start.
+type survey struct {
+	// unfinished are by age, without their Specs.
+	unfinished []executor.Record
+	finished   []kept
+}
+
+// survey reads all heads of the Store, page by page.
+func (e *Engine) survey(ctx context.Context) (survey, error) {
+	var s survey
+	f := executor.Filter{Limit: maxPage}
+	for {
+		page, err := e.store.List(ctx, f)
+		if err != nil {
+			return survey{}, e.internal("read the store", err)
+		}
+		for _, rec := range page {
+			if rec.Status.Terminal() {
+				s.finished = append(s.finished, keptOf(rec))
+				continue
+			}
+			// What it asks for is read again when its turn comes; a queue of thousands must be small.
+			limits, durable := rec.Spec.Limits, rec.Spec.Durable
+			outputs := rec.Spec.OutputsChanged || len(rec.Spec.Outputs) > 0
+			rec.Spec = executor.Spec{Limits: limits, Durable: durable, OutputsChanged: outputs}
+			s.unfinished = append(s.unfinished, rec)
+		}
+		if len(page) < maxPage {
+			break
+		}
+		f.After = page[len(page)-1].ID
+	}
+	slices.SortFunc(s.unfinished, func(a, b executor.Record) int { return strings.Compare(a.ID, b.ID) })
+	return s, nil
+}
+
+// recover takes over what an earlier life of the server left unfinished, the oldest first:
+//
+//   - queued and durable: it is queued again, in the same order; one that may have been started says so by its Attempts;
+//   - queued otherwise: its caller went with the old process, it is lost;
+//   - running: its backend is asked to Attach where it can; else it is removed there, and lost.
+//
+// What had been cancelled is killed instead.
+func (e *Engine) recover(unfinished []executor.Record) {
+	for _, rec := range unfinished {
+		var nothing problems
+		x := e.newExecution(rec, e.resolveLimits(rec.Spec.Limits, &nothing))
+		x.adopted = true
+		if rec.Cancelled {
+			x.cancel(errCancelled)
+		}
+		e.mu.Lock()
+		x.place = e.queue.adopt(x.owner, x.backend)
+		x.place.execution = x
+		x.state = stateActive
+		e.live[x.id] = x
+		e.mu.Unlock()
+		switch {
+		case rec.Status == executor.StatusRunning:
+			e.spawn(func() { e.reclaim(x, rec) })
+		case rec.Cancelled:
+			e.spawn(func() { e.finish(x, x.unstarted()) })
+		case !rec.Spec.Durable:
+			e.spawn(func() {
+				e.finish(x, failed(executor.StatusLost, executor.Unavailable, executor.PhaseQueue, "the server stopped while it waited"))
+			})
+		case rec.Attempts >= maxAttempts:
+			e.spawn(func() {
+				e.finish(x, failed(executor.StatusLost, executor.Unavailable, executor.PhasePrepare, "the server stopped each time it was started"))
+			})
+		default:
+			e.requeue(x)
+		}
+	}
+}
+
+// requeue lets a recovered Execution wait for its turn.
+func (e *Engine) requeue(x *execution) {
+	if !x.opened {
+		if err := e.open(x, 0); err != nil {
+			_ = e.stillborn(x, err)
+			return
+		}
+	}
+	x.enqueue(false)
+}
+
+// reclaim ends, or follows to its end, an Execution whose program ran when the old process died.
+func (e *Engine) reclaim(x *execution, rec executor.Record) {
+	result := failed(executor.StatusLost, executor.Unavailable, executor.PhaseRun, "the server stopped while it ran")
+	b := e.backends[x.backend]
+	if b == nil {
+		e.finish(x, result)
+		return
+	}
+	info, err := e.awaitBackend(x)
+	if err == nil && info.Capabilities.Attach && rec.Started != nil && len(rec.Started.Handle) > 0 {
+		if r, ok := e.attach(x, rec); ok {
+			e.finish(x, r)
+			return
+		}
+	}
+	e.remove(x)
+	if x.ctx.Err() != nil {
+		result = x.unstarted()
+	}
+	result.StdoutBytes, result.StderrBytes = rec.StdoutBytes, rec.StderrBytes
+	e.finish(x, result)
+}
+
+// awaitBackend gives the backend of a recovered Execution some time to come up.
+func (e *Engine) awaitBackend(x *execution) (executor.Info, error) {
+	deadline := time.Now().Add(e.deadlines.Stop)
+	for {
+		info, err := e.info(e.base, x.backend)
+		if err == nil || time.Now().After(deadline) || e.accepting() != nil {
+			return info, err
+		}
+		e.sleep(time.Second)
+	}
+}
+
+// attach follows a program that outlived its core. ok is false if the backend has it no more.
+func (e *Engine) attach(x *execution, rec executor.Record) (r executor.Result, ok bool) {
+	ctx, cancel := storeContext(x.ctx)
+	full, err := e.store.Get(ctx, x.id)
+	cancel()
+	if err != nil {
+		return e.failedJob(err), true
+	}
+	e.mu.Lock()
+	e.queue.take(x.place)
+	e.mu.Unlock()
+	x.granted = time.Now()
+	s := e.newSink(x, rec)
+	s.resumed(rec.StartedAt)
+	job := executor.Job{ID: x.id, Owner: x.owner, Attempt: max(1, x.attempts), Spec: full.Spec, Limits: x.limits}
+	resume := executor.Resume{Handle: rec.Started.Handle, Stdout: rec.StdoutBytes, Stderr: rec.StderrBytes}
+	b := e.backends[x.backend]
+	v := e.watch(x, s, func() (executor.Result, error) { return b.Attach(x.ctx, job, resume, s) })
+	switch executor.CodeOf(v.err) {
+	case executor.NotFound, executor.Unimplemented:
+		s.abandon(v.err)
+		return executor.Result{}, false
+	}
+	return e.conclude(x, s, v), true
+}

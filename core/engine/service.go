@@ -1,0 +1,206 @@
+package engine
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+const maxPage = 500
+
+// needs refuses a Principal without scope s.
+func needs(p executor.Principal, s executor.Scope) error {
+	if p.Has(s) {
+		return nil
+	}
+	return executor.Errorf(executor.Denied, "this needs the scope %q", s)
+}
+
+// visible is what an owner sees of an Execution: all but the handle of its sandbox.
+func visible(x executor.Execution) executor.Execution {
+	x = x.Clone()
+	if x.Started != nil {
+		x.Started.Handle = nil
+	}
+	return x
+}
+
+func withID(err error, id string) error {
+	if e, ok := errors.AsType[*executor.Error](err); ok && e.ExecutionID == "" {
+		named := *e
+		named.ExecutionID = id
+		return &named
+	}
+	return err
+}
+
+func errNotFound(id string) error {
+	return executor.Errorf(executor.NotFound, "execution %s", clip(id, 64))
+}
+
+// own returns the Record of an Execution that p may see. Another owner's is not found, deleted or not.
+func (e *Engine) own(ctx context.Context, id string, s executor.Scope) (executor.Record, error) {
+	p := executor.PrincipalFrom(ctx)
+	if err := needs(p, s); err != nil {
+		return executor.Record{}, err
+	}
+	if !idForm.MatchString(id) {
+		return executor.Record{}, errNotFound(id)
+	}
+	rec, err := e.store.Get(ctx, id)
+	if err != nil {
+		return executor.Record{}, e.internal("get an execution", err)
+	}
+	if rec.Owner != p.Owner && !p.Has(executor.ScopeAdmin) {
+		return executor.Record{}, errNotFound(id)
+	}
+	return rec, nil
+}
+
+// Get implements executor.Service.
+func (e *Engine) Get(ctx context.Context, id string) (executor.Execution, error) {
+	rec, err := e.own(ctx, id, executor.ScopeRead)
+	if err != nil {
+		return executor.Execution{}, err
+	}
+	return visible(rec.Execution), nil
+}
+
+// List implements executor.Service. With ScopeAdmin it lists everybody's.
+func (e *Engine) List(ctx context.Context, f executor.Filter) ([]executor.Execution, error) {
+	p := executor.PrincipalFrom(ctx)
+	if err := needs(p, executor.ScopeRead); err != nil {
+		return nil, err
+	}
+	var bad problems
+	if f.Limit < 0 || f.Limit > maxPage {
+		bad.add("limit", "must be between 1 and %d (got %d)", maxPage, f.Limit)
+	}
+	if f.After != "" && !idForm.MatchString(f.After) {
+		bad.add("after", "is not the id of an execution (got %q)", clip(f.After, 64))
+	}
+	for _, s := range f.Statuses {
+		if !slices.Contains(executor.Statuses(), s) {
+			bad.add("status", "must be one of %v (got %q)", executor.Statuses(), clip(string(s), 64))
+		}
+	}
+	if err := bad.err(executor.Invalid); err != nil {
+		return nil, err
+	}
+	f.Owner = p.Owner
+	if p.Has(executor.ScopeAdmin) {
+		f.Owner = ""
+	}
+	f.Limit = f.PageSize()
+	recs, err := e.store.List(ctx, f)
+	if err != nil {
+		return nil, e.internal("list executions", err)
+	}
+	list := make([]executor.Execution, len(recs))
+	for i, rec := range recs {
+		list[i] = visible(rec.Execution)
+	}
+	return list, nil
+}
+
+// Cancel implements executor.Service. It returns when the Execution has ended, or when ctx ends (unavailable); the
+// Execution is told to end either way. An Execution does not exist before its input was accepted, and cannot be
+// cancelled before: the end of its Submit's ctx does that.
+func (e *Engine) Cancel(ctx context.Context, id string) (executor.Execution, error) {
+	rec, err := e.own(ctx, id, executor.ScopeExec)
+	if err != nil {
+		return executor.Execution{}, err
+	}
+	if rec.Status.Terminal() {
+		return visible(rec.Execution), nil
+	}
+	e.mu.Lock()
+	x := e.live[id]
+	e.mu.Unlock()
+	if x != nil {
+		if rec.Spec.Durable {
+			// A crash between now and the end must not run it again.
+			keep, cancel := storeContext(ctx)
+			_, err := e.store.Update(keep, id, func(r *executor.Record) { r.Cancelled = true })
+			cancel()
+			if err != nil {
+				return executor.Execution{}, e.internal("cancel an execution", err)
+			}
+		}
+		x.stop(errCancelled)
+		select {
+		case <-x.done:
+		case <-ctx.Done():
+			return executor.Execution{}, withID(executor.Errorf(executor.Unavailable, "it is ending: %w", context.Cause(ctx)), id)
+		}
+	}
+	if rec, err = e.store.Get(ctx, id); err != nil {
+		return executor.Execution{}, e.internal("get an execution", err)
+	}
+	if !rec.Status.Terminal() {
+		return executor.Execution{}, withID(executor.Errorf(executor.Unavailable, "its end could not be written yet"), id)
+	}
+	return visible(rec.Execution), nil
+}
+
+// Events implements executor.Service.
+func (e *Engine) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
+	return func(yield func(executor.Event, error) bool) {
+		if _, err := e.own(ctx, id, executor.ScopeRead); err != nil {
+			yield(executor.Event{}, err)
+			return
+		}
+		for ev, err := range e.store.Events(ctx, id, after) {
+			if err != nil {
+				if ctx.Err() == nil {
+					err = e.internal("follow an execution", err)
+				}
+				yield(executor.Event{}, err)
+				return
+			}
+			if started, ok := ev.Body.(executor.Started); ok {
+				started.Handle = nil
+				ev.Body = started
+			}
+			if !yield(ev, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Artifacts implements executor.Service.
+func (e *Engine) Artifacts(ctx context.Context, id string) (io.ReadCloser, error) {
+	rec, err := e.own(ctx, id, executor.ScopeRead)
+	if err != nil {
+		return nil, err
+	}
+	if !rec.Status.Terminal() {
+		return nil, executor.Errorf(executor.Conflict, "execution %s has not finished", id)
+	}
+	if rec.ArtifactsBlob == "" {
+		var empty bytes.Buffer
+		if err := tar.NewWriter(&empty).Close(); err != nil {
+			return nil, e.internal("make an archive", err)
+		}
+		return io.NopCloser(&empty), nil
+	}
+	src, err := e.blobs.Open(ctx, rec.ArtifactsBlob)
+	if executor.CodeOf(err) == executor.NotFound {
+		return nil, executor.Errorf(executor.Purged, "the artifacts of %s were removed", id)
+	}
+	if err != nil {
+		return nil, e.internal("open artifacts", err)
+	}
+	r, err := src.Open()
+	if err != nil {
+		return nil, e.internal("open artifacts", err)
+	}
+	return r, nil
+}

@@ -1,0 +1,330 @@
+package engine
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+const (
+	// progressInterval is the least time between two Progress events of one phase.
+	progressInterval = 100 * time.Millisecond
+	maxMessage       = 4 << 10
+	maxHandle        = 4 << 10
+	// maxDisplays bounds the bytes of all Display events of an Execution.
+	maxDisplays = 64 << 20
+)
+
+// sink takes a backend's events into the log and keeps the order law: Progress, then one Started, then Output without
+// gaps, Display and Progress. It trusts nothing: what breaks the law stops the run.
+type sink struct {
+	engine *Engine
+	id     string
+	most   int64 // of each stream; executor.Unlimited: no bound
+	// ctx ends when the run is given up; then nothing more gets into the log.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// violated is called once with what the backend did wrong.
+	violated func(error)
+	// began is closed at Started.
+	began chan struct{}
+	// attached: the program started before this sink was made.
+	attached bool
+
+	// calls makes calls follow each other, whatever the backend does. It is held while the log is full.
+	calls     sync.Mutex
+	artifacts artifacts
+	out       map[executor.Stream]*outputStream
+	display   int64
+	last      map[executor.Phase]time.Time
+
+	// mu guards what others read while a call may block.
+	mu        sync.Mutex
+	broken    error
+	lost      error
+	startedAt time.Time
+	// blocked is how long calls have waited for the log in all; since when one does now, zero if none.
+	blocked time.Duration
+	since   time.Time
+}
+
+// outputStream is one output stream.
+type outputStream struct {
+	// next is the offset of the first byte not seen, kept of the first not in the log.
+	next, kept int64
+}
+
+func (e *Engine) newSink(x *execution, rec executor.Record) *sink {
+	s := &sink{
+		engine: e, id: x.id, most: x.limits.OutputBytes,
+		began: make(chan struct{}),
+		out: map[executor.Stream]*outputStream{
+			executor.Stdout: {rec.StdoutBytes, rec.StdoutBytes},
+			executor.Stderr: {rec.StderrBytes, rec.StderrBytes},
+		},
+		last: map[executor.Phase]time.Time{},
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(x.ctx))
+	s.violated = func(error) { x.cancel(errViolation) }
+	s.artifacts = artifacts{engine: e, id: x.id, most: x.limits.DiskBytes, durable: x.durable, ctx: s.ctx}
+	return s
+}
+
+// Emit implements executor.Sink.
+func (s *sink) Emit(ev executor.Event) error {
+	s.calls.Lock()
+	defer s.calls.Unlock()
+	if err := context.Cause(s.ctx); err != nil {
+		return executor.Errorf(executor.Conflict, "the execution has ended: %w", err)
+	}
+	if err := s.brokenLaw(); err != nil {
+		return err
+	}
+	body, err := s.check(ev.Body)
+	if err != nil {
+		return s.fail(err)
+	}
+	if body == nil {
+		return nil
+	}
+	if err := s.append(body); err != nil {
+		return s.notKept(err)
+	}
+	if _, ok := body.(executor.Started); ok {
+		s.mu.Lock()
+		s.startedAt = time.Now()
+		s.mu.Unlock()
+		close(s.began)
+	}
+	return nil
+}
+
+// resumed makes s go on with a log whose Started was written at, by an earlier life of the server.
+func (s *sink) resumed(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.startedAt, s.attached = at, true
+	close(s.began)
+}
+
+func (s *sink) append(body executor.Body) error {
+	s.mu.Lock()
+	s.since = time.Now()
+	s.mu.Unlock()
+	err := s.engine.store.Append(s.ctx, s.id, executor.Event{Body: body})
+	s.mu.Lock()
+	s.blocked += time.Since(s.since)
+	s.since = time.Time{}
+	s.mu.Unlock()
+	return err
+}
+
+// check returns what of body goes into the log, nil for nothing, or how it breaks the law.
+func (s *sink) check(body executor.Body) (executor.Body, error) {
+	switch b := body.(type) {
+	case executor.Progress:
+		return s.progress(b), nil
+	case executor.Started:
+		if s.attached {
+			return nil, nil // it is in the log since its program started
+		}
+		if s.hasBegun() {
+			return nil, fmt.Errorf("a second started event")
+		}
+		if len(b.Handle) > maxHandle {
+			return nil, fmt.Errorf("a handle of %d bytes", len(b.Handle))
+		}
+		return b, nil
+	case executor.Output:
+		return s.output(b)
+	case executor.Display:
+		if !s.hasBegun() {
+			return nil, fmt.Errorf("a display event before started")
+		}
+		for mime, data := range b.Data {
+			s.display += int64(len(mime) + len(data))
+		}
+		if s.display > maxDisplays {
+			return nil, nil
+		}
+		return b, nil
+	case executor.Queued, executor.Finished, executor.Unknown:
+		return nil, fmt.Errorf("an event of kind %q", b.Kind())
+	default:
+		return nil, fmt.Errorf("an event of kind %T", body)
+	}
+}
+
+// progress lets the first of each phase through, the last (Done is Total), and otherwise one an interval.
+func (s *sink) progress(b executor.Progress) executor.Body {
+	now := time.Now()
+	last, seen := s.last[b.Phase]
+	if seen && now.Sub(last) < progressInterval && (b.Total == 0 || b.Done < b.Total) {
+		return nil
+	}
+	switch b.Phase {
+	case executor.PhaseNone, executor.PhaseQueue, executor.PhasePrepare, executor.PhaseStart, executor.PhaseRun, executor.PhaseCollect:
+		s.last[b.Phase] = now
+	default:
+		b.Phase = executor.PhaseNone
+	}
+	b.Message = strings.ToValidUTF8(clip(b.Message, maxMessage), "\uFFFD")
+	b.Unit = strings.ToValidUTF8(clip(b.Unit, 64), "\uFFFD")
+	return b
+}
+
+// output drops what is in the log already, refuses a gap, and counts without keeping beyond the limit.
+func (s *sink) output(b executor.Output) (executor.Body, error) {
+	o := s.out[b.Stream]
+	switch {
+	case o == nil:
+		return nil, fmt.Errorf("output on a stream %q", b.Stream)
+	case !s.hasBegun():
+		return nil, fmt.Errorf("output before started")
+	case len(b.Data) == 0 || len(b.Data) > executor.MaxOutputData:
+		return nil, fmt.Errorf("output of %d bytes", len(b.Data))
+	case b.Offset < 0 || b.Offset > o.next:
+		return nil, fmt.Errorf("output on %s at offset %d, expected %d", b.Stream, b.Offset, o.next)
+	}
+	end := b.Offset + int64(len(b.Data))
+	if end <= o.next {
+		return nil, nil
+	}
+	b.Data = b.Data[o.next-b.Offset:]
+	b.Offset = o.next
+	if s.most != executor.Unlimited {
+		if room := s.most - b.Offset; room <= 0 {
+			b.Data = nil
+		} else if int64(len(b.Data)) > room {
+			b.Data = b.Data[:room]
+		}
+	}
+	s.mu.Lock()
+	o.next = end
+	o.kept += int64(len(b.Data))
+	s.mu.Unlock()
+	if len(b.Data) == 0 {
+		return nil, nil
+	}
+	return b, nil
+}
+
+// Artifact implements executor.Sink.
+func (s *sink) Artifact(h *tar.Header, r io.Reader) error {
+	s.calls.Lock()
+	defer s.calls.Unlock()
+	if err := context.Cause(s.ctx); err != nil {
+		return executor.Errorf(executor.Conflict, "the execution has ended: %w", err)
+	}
+	if err := s.brokenLaw(); err != nil {
+		return err
+	}
+	if !s.hasBegun() {
+		return s.fail(fmt.Errorf("an artifact before started"))
+	}
+	err := s.artifacts.add(h, r)
+	if bad, ok := errors.AsType[badArtifact](err); ok {
+		return s.fail(bad)
+	}
+	if err != nil {
+		return s.notKept(err)
+	}
+	return nil
+}
+
+// notKept remembers the first error of the log or of the blobs, whatever the backend makes of it.
+func (s *sink) notKept(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		s.lost = err
+	}
+	return err
+}
+
+// failure is the first error of the log or of the blobs.
+func (s *sink) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
+// fail notes that the backend broke the law, and stops the run.
+func (s *sink) fail(err error) error {
+	s.mu.Lock()
+	if s.broken == nil {
+		s.broken = err
+	}
+	s.mu.Unlock()
+	s.engine.log.Error("a backend broke the order of events", "execution", s.id, "error", err)
+	s.violated(err)
+	return &executor.Error{Code: executor.Internal, Message: "internal error", Err: err}
+}
+
+func (s *sink) brokenLaw() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken != nil {
+		return &executor.Error{Code: executor.Internal, Message: "internal error", Err: s.broken}
+	}
+	return nil
+}
+
+func (s *sink) hasBegun() bool {
+	select {
+	case <-s.began:
+		return true
+	default:
+		return false
+	}
+}
+
+// begun returns when the program started; zero if it did not.
+func (s *sink) begun() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.startedAt
+}
+
+// waited is how long the backend was held up by the log.
+func (s *sink) waited() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		return s.blocked
+	}
+	return s.blocked + time.Since(s.since)
+}
+
+// seen returns how many bytes of a stream the backend sent, and how many of them are in the log.
+func (s *sink) seen(name executor.Stream) (sent, kept int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.out[name].next, s.out[name].kept
+}
+
+// seal ends the sink of a run that has returned, and keeps its artifacts. It fails if the backend still uses the sink.
+func (s *sink) seal() (key string, list []executor.Artifact, err error) {
+	if !s.calls.TryLock() {
+		s.abandon(errViolation)
+		return "", nil, s.fail(errors.New("Run returned before its last event"))
+	}
+	defer s.calls.Unlock()
+	key, list, err = s.artifacts.seal()
+	s.cancel(errors.New("its run has returned"))
+	return key, list, err
+}
+
+// abandon ends the sink whatever the backend still does: a call that waits for the log is cut short, later ones get an
+// error. One that slips through is refused by the Store, which takes nothing after Finished.
+func (s *sink) abandon(cause error) {
+	s.cancel(cause)
+	s.artifacts.abort(cause)
+}

@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// The blobs of an Execution lie under its id.
+const (
+	blobWorkspace = "/workspace"
+	blobStdin     = "/stdin"
+	blobArtifacts = "/artifacts"
+)
+
+// spooled is an input that lies in Blobs.
+type spooled struct{ workspace, stdin executor.BlobInfo }
+
+// spool reads in to its end into Blobs, first the Workspace, then stdin. It returns when ctx ends, even if the caller's
+// stream is stuck: then the reading ends with the stream, which the caller closes, and removes what it wrote.
+func (e *Engine) spool(ctx context.Context, id string, in executor.Input, durable bool) (spooled, error) {
+	if in.Workspace == nil && in.Stdin == nil {
+		return spooled{}, nil
+	}
+	if in.Workspace != nil && in.Workspace.SizeBytes > e.spoolBytes {
+		return spooled{}, errTooLarge(fieldTar, e.spoolBytes)
+	}
+	answers, returned := call(func() (spooled, error) {
+		s, err := e.spoolAll(ctx, id, in, durable)
+		if err != nil || ctx.Err() != nil {
+			e.dropBlobs(id, blobWorkspace, blobStdin)
+		}
+		return s, err
+	})
+	select {
+	case got := <-answers:
+		if err := context.Cause(ctx); err != nil {
+			return spooled{}, errUpload(err)
+		}
+		return got.value, got.err
+	case <-ctx.Done():
+		e.stray(returned, "the upload of "+id)
+		return spooled{}, errUpload(context.Cause(ctx))
+	}
+}
+
+func (e *Engine) spoolAll(ctx context.Context, id string, in executor.Input, durable bool) (s spooled, err error) {
+	if s.workspace, err = e.spoolOne(ctx, id+blobWorkspace, fieldTar, in.Workspace, durable); err != nil {
+		return s, err
+	}
+	s.stdin, err = e.spoolOne(ctx, id+blobStdin, fieldStdin, in.Stdin, durable)
+	return s, err
+}
+
+func (e *Engine) spoolOne(ctx context.Context, key, field string, src *executor.Source, durable bool) (executor.BlobInfo, error) {
+	if src == nil {
+		return executor.BlobInfo{}, nil
+	}
+	r, err := src.Open()
+	if err != nil {
+		return executor.BlobInfo{}, inputError(field, err)
+	}
+	reader := &spoolReader{ctx: ctx, r: r}
+	info, err := e.blobs.Put(ctx, key, reader, e.spoolBytes, durable)
+	closed := r.Close()
+	switch {
+	case err == nil:
+		// A caller's stream that was read to its end and does not close well is the caller's matter.
+		_ = closed
+		return info, nil
+	case reader.failed() != nil:
+		return executor.BlobInfo{}, inputError(field, reader.failed())
+	case executor.CodeOf(err) == executor.Exhausted:
+		return executor.BlobInfo{}, errTooLarge(field, e.spoolBytes)
+	}
+	return executor.BlobInfo{}, e.internal("spool "+key, err)
+}
+
+// errTooLarge says that an input is too large. It has a field and no RetryAfter, which tells it from a full queue.
+func errTooLarge(field string, most int64) error {
+	return executor.FieldErrorf(executor.Exhausted, field, "is larger than %d bytes", most)
+}
+
+func errUpload(cause error) error {
+	switch {
+	case errors.Is(cause, errUploadDeadline):
+		return executor.Errorf(executor.Exhausted, "the upload took too long")
+	case errors.Is(cause, errShutdown):
+		return executor.Errorf(executor.Unavailable, "the server is stopping")
+	}
+	return executor.Errorf(executor.Unavailable, "the upload ended early: %w", cause)
+}
+
+var errUploadDeadline = errors.New("the upload took too long")
+
+// spoolReader stops at the next Read after ctx's end, and keeps apart the errors of the caller's stream.
+type spoolReader struct {
+	ctx context.Context
+	r   io.Reader
+	err atomic.Pointer[error]
+}
+
+func (s *spoolReader) Read(b []byte) (int, error) {
+	if err := context.Cause(s.ctx); err != nil {
+		return 0, err
+	}
+	n, err := s.r.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err.Store(&err)
+	}
+	return n, err
+}
+
+func (s *spoolReader) failed() error {
+	if err := s.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// dropBlobs deletes blobs of id; what it cannot delete is left to the sweep.
+func (e *Engine) dropBlobs(id string, kinds ...string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.base), storeTimeout)
+	defer cancel()
+	for _, kind := range kinds {
+		if err := e.blobs.Delete(ctx, id+kind); err != nil {
+			e.log.Warn("blob not deleted", "blob", id+kind, "error", err)
+		}
+	}
+}
+
+// fromBlob returns a Source of the blob under key; nil for none.
+func (e *Engine) fromBlob(ctx context.Context, key string) (*executor.Source, error) {
+	if key == "" {
+		return nil, nil
+	}
+	return e.blobs.Open(ctx, key)
+}
