@@ -1,0 +1,33 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// stopTime is how long each part may take to stop.
+const stopTime = 15 * time.Second
+
+var errStop = errors.New("it did not stop in time")
+
+// closers stop what was started: in reverse order, each once, each with a time of its own, the rest also when one fails.
+type closers struct{ list []func(context.Context) error }
+
+func (c *closers) add(f func(context.Context) error) { c.list = append(c.list, f) }
+
+func (c *closers) close(ctx context.Context) error {
+	var failed []error
+	for len(c.list) > 0 {
+		last := c.list[len(c.list)-1]
+		c.list = c.list[:len(c.list)-1]
+		failed = append(failed, bounded(ctx, last))
+	}
+	return errors.Join(failed...)
+}
+
+func bounded(ctx context.Context, stop func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), stopTime, errStop)
+	defer cancel()
+	return stop(ctx)
+}

@@ -1,0 +1,104 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	dirblobs "github.com/python-executor/python-executor/core/blobs/dir"
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/engine"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/host"
+	memorystore "github.com/python-executor/python-executor/core/store/memory"
+)
+
+// windowBytes is how far a program may be ahead of the terminal that drains its output.
+const windowBytes = 4 << 20
+
+// Local is an engine inside this process.
+type Local struct {
+	executor.Service
+	stack closers
+}
+
+// Embedded starts host and engine for one command. Its log is a window where output has no cap, so somebody must follow
+// what it runs. ctx bounds the start only.
+func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
+	l := &Local{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.stack.close(ctx))
+		}
+	}()
+	run, err := newRunDir()
+	if err != nil {
+		return nil, err
+	}
+	l.stack.add(func(context.Context) error { return run.Close() })
+	// Spooled input may be large: it goes where temporary files belong, not beside the sockets.
+	spool, err := newTemporary(os.TempDir())
+	if err != nil {
+		return nil, err
+	}
+	l.stack.add(func(context.Context) error { return spool.Close() })
+	blobs, err := dirblobs.Open(filepath.Join(spool.path, "blobs"))
+	if err != nil {
+		return nil, err
+	}
+	h, err := host.New(host.Options{
+		Entries: o.Config.Backends, Instance: newInstance(), Embedded: true, DataDir: spool.path, RunDir: run.path,
+		Command: o.Bundle.command, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.stack.add(h.Close)
+	if err := h.Start(ctx); err != nil {
+		return nil, err
+	}
+	var window int64
+	if o.Config.Limits.Max.OutputBytes == executor.Unlimited {
+		window = windowBytes
+	}
+	store := memorystore.New(memorystore.Options{LogWindowBytes: window})
+	l.stack.add(func(context.Context) error { return store.Close() })
+	e, err := engine.New(engine.Options{
+		Store: store, Blobs: blobs, Backends: h.Backends(), DefaultBackend: o.Config.Backend,
+		Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 1}, Limits: o.Config.Limits, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Start(ctx); err != nil {
+		return nil, err
+	}
+	l.stack.add(func(ctx context.Context) error {
+		// Whoever closes has seen the end of what it ran, or does not want it: there is nothing to wait for.
+		now, cancel := context.WithCancelCause(ctx)
+		cancel(errors.New("the command has ended"))
+		return ignoreCancelled(e.Close(now))
+	})
+	l.Service = e
+	return l, nil
+}
+
+// Close stops everything in reverse order and removes every temporary folder. It goes on where ctx has ended.
+func (l *Local) Close(ctx context.Context) error { return l.stack.close(ctx) }
+
+func ignoreCancelled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// command is how a bundled type is started: this binary again, under the name it was called by, which tests depend on.
+func (b Bundle) command(typ string) (string, []string, error) {
+	name, _, ok := b.ByType(typ)
+	if !ok {
+		return "", nil, executor.Errorf(executor.Invalid, "no backend type %q is bundled: give path and sha256 of a plugin", typ)
+	}
+	return "/proc/self/exe", []string{os.Args[0], "plugin", name}, nil
+}

@@ -1,0 +1,178 @@
+package app
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// prefix begins the name of every temporary folder of ours.
+const prefix = "pyexec-"
+
+// maxRunDir keeps socket names below it within the 108 bytes that the kernel allows.
+const maxRunDir = 50
+
+// temporary is a folder that a lock marks as alive, so that the next process can remove what a killed one left.
+type temporary struct {
+	path string
+	lock *os.File
+}
+
+// newTemporary makes a folder of mode 0700 in parent, and removes those that dead processes of ours left there.
+func newTemporary(parent string) (*temporary, error) {
+	sweep(parent)
+	path, err := os.MkdirTemp(parent, prefix)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockFile(filepath.Join(path, "lock"))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return &temporary{path, lock}, nil
+}
+
+// Close removes the folder. Idempotent.
+func (t *temporary) Close() error {
+	if t == nil {
+		return nil
+	}
+	err := os.RemoveAll(t.path)
+	t.lock.Close()
+	return err
+}
+
+// sweepAge keeps sweep away from a folder that is just being made, whose lock is not held yet.
+const sweepAge = time.Minute
+
+// sweep removes folders of ours whose lock nobody holds.
+func sweep(parent string) {
+	left, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, path := range left {
+		info, err := os.Lstat(path)
+		if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || !isOurs(info) || time.Since(info.ModTime()) < sweepAge {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			os.RemoveAll(path)
+		}
+		f.Close()
+	}
+}
+
+func isOurs(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
+
+// lockFile takes an exclusive lock that lives as long as the file is open. The error says who is in the way.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s is in use by another process", filepath.Dir(path))
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// newRunDir makes the folder for sockets, where names are short and memory or a local disk is below.
+func newRunDir() (*temporary, error) {
+	var failed []error
+	for _, parent := range []string{runtimeDir(), "/run", "/tmp", os.TempDir()} {
+		if parent == "" || len(parent) > maxRunDir || parent == "/run" && os.Geteuid() != 0 {
+			continue
+		}
+		t, err := newTemporary(parent)
+		if err == nil {
+			return t, nil
+		}
+		failed = append(failed, err)
+	}
+	return nil, fmt.Errorf("no place for sockets: %w", errors.Join(failed...))
+}
+
+// runtimeDir is the user's own, where there is one that is safe to use.
+func runtimeDir() string {
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	info, err := os.Stat(dir)
+	if !filepath.IsAbs(dir) || err != nil || !isOurs(info) {
+		return ""
+	}
+	return dir
+}
+
+// dataDir is a server's lasting folder.
+type dataDir struct {
+	path     string
+	instance string
+	lock     *os.File
+}
+
+// openDataDir makes (0700), locks and identifies the folder.
+func openDataDir(path string) (*dataDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := lockFile(filepath.Join(path, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	instance, err := identify(filepath.Join(path, "instance"))
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return &dataDir{path, instance, lock}, nil
+}
+
+func (d *dataDir) Close() error { return d.lock.Close() }
+
+// identify reads the installation's name, or makes one.
+func identify(file string) (string, error) {
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		if name := strings.TrimSpace(string(raw)); len(name) == 32 && strings.Trim(name, "0123456789abcdef") == "" {
+			return name, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	name := newInstance()
+	temporary := file + ".new"
+	if err := os.WriteFile(temporary, []byte(name+"\n"), 0o600); err != nil {
+		return "", err
+	}
+	return name, os.Rename(temporary, file)
+}
+
+func newInstance() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}

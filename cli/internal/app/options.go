@@ -1,0 +1,45 @@
+package app
+
+import (
+	"encoding/json"
+	"log/slog"
+
+	"github.com/python-executor/python-executor/core/config"
+)
+
+// EmbeddedOptions are for Embedded.
+type EmbeddedOptions struct {
+	// Config is the whole configuration. Limits may be executor.Unlimited in OutputBytes.
+	Config config.Config
+	Bundle Bundle
+	// Log takes what host, plugins and engine have to say.
+	Log *slog.Logger
+}
+
+// ServeOptions are for Serve.
+type ServeOptions struct {
+	Config config.Config
+	Bundle Bundle
+	Log    *slog.Logger
+}
+
+// CheckOptions are for CheckPlugin.
+type CheckOptions struct {
+	// Path of the plugin program.
+	Path string
+	// Section is its configuration, as JSON.
+	Section json.RawMessage
+	// Rules to check; empty: all.
+	Rules []string
+	// Image for a backend that needs one.
+	Image string
+	Log   *slog.Logger
+}
+
+// Rule is how a plugin did on one rule of the contract.
+type Rule struct {
+	ID      string   `json:"id"`
+	Name    string   `json:"name"`
+	Errors  []string `json:"errors"`
+	Skipped string   `json:"skipped,omitempty"`
+}

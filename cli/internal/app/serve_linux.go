@@ -1,0 +1,139 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/python-executor/python-executor/core/auth"
+	dirblobs "github.com/python-executor/python-executor/core/blobs/dir"
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/engine"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/host"
+	boltstore "github.com/python-executor/python-executor/core/store/bolt"
+	httpfrontend "github.com/python-executor/python-executor/frontends/http"
+)
+
+// drainTime is how long a stopping server lets running executions finish.
+const drainTime = 30 * time.Second
+
+// Serve runs a server until ctx ends, and then drains it: no new work, running executions get drainTime, then everything
+// stops in the reverse order of its start.
+func Serve(ctx context.Context, o ServeOptions) (err error) {
+	authenticator, err := authenticator(o.Config.HTTP.Tokens)
+	if err != nil {
+		return err
+	}
+	var stack closers
+	defer func() { err = errors.Join(err, stack.close(ctx)) }()
+	// The port first: most servers that fail to start fail here, and nothing is to be undone yet.
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Config.HTTP.Bind)
+	if err != nil {
+		return err
+	}
+	stack.add(func(context.Context) error { return ignoreClosed(listener.Close()) })
+	data, err := openDataDir(o.Config.DataDir)
+	if err != nil {
+		return fmt.Errorf("data_dir: %w", err)
+	}
+	stack.add(func(context.Context) error { return data.Close() })
+	run, err := newRunDir()
+	if err != nil {
+		return err
+	}
+	stack.add(func(context.Context) error { return run.Close() })
+	spool, err := newTemporary(data.path)
+	if err != nil {
+		return err
+	}
+	stack.add(func(context.Context) error { return spool.Close() })
+	store, err := boltstore.Open(filepath.Join(data.path, "executions.db"), boltstore.Options{Log: o.Log})
+	if err != nil {
+		return err
+	}
+	stack.add(func(context.Context) error { return store.Close() })
+	blobs, err := dirblobs.Open(filepath.Join(data.path, "blobs"))
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	h, err := host.New(host.Options{
+		Entries: o.Config.Backends, Instance: data.instance, DataDir: data.path, RunDir: run.path,
+		Command: o.Bundle.command, Log: o.Log, Registerer: registry,
+	})
+	if err != nil {
+		return err
+	}
+	stack.add(h.Close)
+	if err := h.Start(ctx); err != nil {
+		return err
+	}
+	e, err := engine.New(engine.Options{
+		Store: store, Blobs: blobs, Backends: h.Backends(), DefaultBackend: o.Config.Backend, Engine: o.Config.Engine,
+		Limits: o.Config.Limits, Retention: o.Config.Retention, SpoolBytes: o.Config.HTTP.MaxBodyBytes, Log: o.Log,
+		Registerer: registry,
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.Start(ctx); err != nil {
+		return err
+	}
+	stack.add(func(context.Context) error { return closeEngine(ctx, e) })
+	handler, err := httpfrontend.New(e, httpfrontend.Options{
+		Auth: authenticator, Version: o.Bundle.Version, Bind: listener.Addr().String(),
+		MaxBodyBytes: o.Config.HTTP.MaxBodyBytes, SpoolDir: spool.path,
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Ready: e.Ready,
+		Limits: httpfrontend.LimitRange{Default: o.Config.Limits.Default.Executor(), Max: o.Config.Limits.Max.Executor()},
+		Log:    o.Log,
+	})
+	if err != nil {
+		return err
+	}
+	o.Log.Info("listening", "url", "http://"+listener.Addr().String())
+	err = httpfrontend.Serve(ctx, listener, handler, o.Log)
+	o.Log.Info("stopping")
+	return err
+}
+
+// closeEngine gives running executions the time of the drain, if there was a signal to stop, and none after a failure.
+func closeEngine(ctx context.Context, e *engine.Engine) error {
+	patience := time.Duration(0)
+	if ctx.Err() != nil {
+		patience = drainTime
+	}
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errors.New("the drain is over"))
+	defer cancel()
+	err := e.Close(bounded)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func authenticator(tokens []config.Token) (*auth.Authenticator, error) {
+	list := make([]auth.Token, len(tokens))
+	for i, t := range tokens {
+		list[i] = auth.Token{Owner: t.Owner, SHA256: t.SHA256}
+		for _, scope := range t.Scopes {
+			list[i].Scopes = append(list[i].Scopes, executor.Scope(scope))
+		}
+	}
+	return auth.New(list)
+}

@@ -1,0 +1,119 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// follower turns the log of an Execution into what the user sees.
+type follower struct {
+	// stdout and stderr take the program's output, byte for byte, as it comes.
+	stdout, stderr io.Writer
+	progress       *progress
+	g              *global
+}
+
+// errNoEnd: a log that ends without its end.
+var errNoEnd = executor.Errorf(executor.Unavailable, "the event log ended before the execution did")
+
+// outputError is a failure to write what the program wrote.
+type outputError struct{ error }
+
+// Unwrap returns the cause.
+func (e outputError) Unwrap() error { return e.error }
+
+// follow reads the log to its end. An outputError means that our reader went away.
+func (f *follower) follow(ctx context.Context, svc executor.Executions, id string) (executor.Result, error) {
+	defer f.progress.end()
+	for e, err := range svc.Events(ctx, id, 0) {
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return executor.Result{}, err
+		}
+		switch b := e.Body.(type) {
+		case executor.Queued:
+			if b.Position > 0 {
+				f.progress.draw(fmt.Sprintf("waiting, %d before", b.Position), "")
+			}
+		case executor.Progress:
+			f.progress.show(b)
+		case executor.Started:
+			f.started(b)
+		case executor.Output:
+			if err := f.output(b); err != nil {
+				return executor.Result{}, outputError{err}
+			}
+		case executor.Finished:
+			return b.Result, nil
+		case executor.Display, executor.Unknown:
+			f.g.debug("event %d (%s) has no form on a terminal", e.Seq, string(e.Body.Kind()))
+		}
+	}
+	if ctx.Err() != nil {
+		return executor.Result{}, context.Cause(ctx)
+	}
+	return executor.Result{}, errNoEnd
+}
+
+func (f *follower) started(s executor.Started) {
+	f.progress.end()
+	f.g.debug("started: pid %d, python %s, %s", s.PID, orUnknown(s.PythonVersion), string(s.Start))
+	for _, r := range s.Requirements {
+		f.g.debug("requirement %s", r)
+	}
+}
+
+func (f *follower) output(o executor.Output) error {
+	f.progress.end()
+	w := f.stdout
+	if o.Stream == executor.Stderr {
+		w = f.stderr
+	}
+	_, err := w.Write(o.Data)
+	return err
+}
+
+// report says on stderr what the program's own output does not.
+func (f *follower) report(r executor.Result) {
+	if r.Failure != nil {
+		// An error, not chatter: --quiet does not hide it.
+		fmt.Fprintf(f.g.Err, "python-executor: %s: %s\n", r.Failure.Phase, clean(r.Failure.Message))
+	} else {
+		switch r.Status {
+		case executor.StatusTimedOut:
+			f.g.note("timed out after %.3g s", r.Wall.Seconds())
+		case executor.StatusOutOfMemory:
+			f.g.note("out of memory (raise --memory)")
+		case executor.StatusKilled:
+			f.g.note("killed")
+		case executor.StatusLost:
+			fmt.Fprintln(f.g.Err, "python-executor: lost: it may have run, and can be tried again")
+		}
+	}
+	if r.StdoutTruncated {
+		f.g.note("stdout is cut: the program wrote %s", size(r.StdoutBytes))
+	}
+	if r.StderrTruncated {
+		f.g.note("stderr is cut: the program wrote %s", size(r.StderrBytes))
+	}
+	f.g.debug("%s: wall %.3f s, cpu %.3f s, peak memory %s", string(r.Status), r.Wall.Seconds(), r.CPU.Seconds(), size(r.PeakMemoryBytes))
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// isOutputError reports whether err is about our own output; gone: its reader left.
+func isOutputError(err error) (is, gone bool) {
+	e, ok := errors.AsType[outputError](err)
+	return ok, ok && brokenPipe(e.error)
+}

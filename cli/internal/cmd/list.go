@@ -1,0 +1,115 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+type listOptions struct {
+	g        *global
+	statuses []string
+	limit    int
+	after    string
+}
+
+func newList(g *global, runF func(context.Context, *listOptions) error) *cobra.Command {
+	o := &listOptions{g: g}
+	cmd := &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List executions, newest first",
+		Args:    none,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, s := range o.statuses {
+				if !slices.Contains(executor.Statuses(), executor.Status(s)) {
+					return fmt.Errorf("--status must be one of %s (got %q)", joined(executor.Statuses()), s)
+				}
+			}
+			if o.limit < 0 || o.limit > 500 {
+				return fmt.Errorf("--limit must be between 1 and 500 (got %d)", o.limit)
+			}
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	cmd.Flags().StringSliceVar(&o.statuses, "status", nil, "only these `STATUSES`")
+	cmd.Flags().IntVar(&o.limit, "limit", 0, "at most `N` (default 50)")
+	cmd.Flags().StringVar(&o.after, "after", "", "continue behind this `ID`")
+	return cmd
+}
+
+func joined[T ~string](list []T) string {
+	var words []string
+	for _, s := range list {
+		words = append(words, string(s))
+	}
+	return strings.Join(words, ", ")
+}
+
+func (o *listOptions) run(ctx context.Context) error {
+	svc, err := o.g.openServer("ls")
+	if err != nil {
+		return err
+	}
+	filter := executor.Filter{Limit: o.limit, After: o.after}
+	for _, s := range o.statuses {
+		filter.Statuses = append(filter.Statuses, executor.Status(s))
+	}
+	list, err := svc.List(ctx, filter)
+	if err != nil {
+		return err
+	}
+	if o.g.json {
+		page := struct {
+			Executions []summary `json:"executions"`
+			Next       *string   `json:"next"`
+		}{Executions: []summary{}}
+		for _, e := range list {
+			page.Executions = append(page.Executions, summaryOf(e))
+		}
+		size := o.limit
+		if size == 0 {
+			size = 50
+		}
+		if len(list) == size {
+			page.Next = &list[size-1].ID
+		}
+		return printJSON(o.g.Out, page)
+	}
+	t := tabwriter.NewWriter(o.g.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "ID\tSTATUS\tEXIT\tBACKEND\tCREATED\tSECONDS")
+	for _, e := range list {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Status, ending(e), clean(e.Backend), e.CreatedAt.Local().Format(time.DateTime), wall(e))
+	}
+	return t.Flush()
+}
+
+func ending(e executor.Execution) string {
+	switch {
+	case e.Result == nil:
+		return ""
+	case e.Result.Signal != "":
+		return e.Result.Signal
+	case e.Result.ExitCode != nil:
+		return fmt.Sprint(*e.Result.ExitCode)
+	default:
+		return ""
+	}
+}
+
+func wall(e executor.Execution) string {
+	if e.Result == nil || e.StartedAt.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", e.Result.Wall.Seconds())
+}

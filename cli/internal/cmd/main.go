@@ -1,0 +1,74 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/python-executor/python-executor/cli/internal/app"
+	"github.com/python-executor/python-executor/cli/internal/exit"
+)
+
+// IO is the process's surroundings.
+type IO struct {
+	// In is standard input, nil if there is none; InTerminal: a person types there.
+	In         io.Reader
+	InTerminal bool
+	Out        io.Writer
+	Err        io.Writer
+	// ErrTerminal: progress may be drawn on Err.
+	ErrTerminal bool
+}
+
+// Main is the whole program. It returns the exit status.
+func Main(args []string, bundle app.Bundle) int {
+	app.SealDescriptors()
+	if len(args) > 2 && args[1] == "plugin" {
+		if p, ok := bundle.Plugins[args[2]]; ok {
+			p.Serve(bundle.Version)
+			return exit.OK
+		}
+	}
+	if len(args) > 1 && args[1] == "runner" && bundle.Runner != nil {
+		return bundle.Runner(args[2:])
+	}
+	ctx, stop := withSignals(context.Background())
+	defer stop()
+	streams := IO{
+		In: os.Stdin, InTerminal: term.IsTerminal(int(os.Stdin.Fd())),
+		Out: os.Stdout, Err: os.Stderr, ErrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+	}
+	return Execute(ctx, args[1:], streams, bundle)
+}
+
+// Execute runs one command and returns the exit status.
+func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) int {
+	root := newRoot(streams, bundle)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if s, ok := errors.AsType[interrupted](context.Cause(ctx)); ok && err != nil {
+		if carried, ok := errors.AsType[*exit.Error](err); !ok || carried.Err != nil {
+			return s.status()
+		}
+	}
+	status, message := exit.Of(err)
+	if message != "" {
+		fmt.Fprintln(streams.Err, "python-executor: "+clean(message))
+	}
+	return status
+}
+
+// clean makes a message safe to show on a terminal: control characters, except line ends and tabs, become "?".
+func clean(message string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, message)
+}

@@ -1,0 +1,101 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/python-executor/python-executor/cli/internal/app"
+	"github.com/python-executor/python-executor/cli/internal/remote"
+	"github.com/python-executor/python-executor/cli/internal/settings"
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// door is a Service, wherever it is, and how to leave it.
+type door struct {
+	executor.Service
+	// ctx carries the Principal.
+	ctx      context.Context
+	embedded bool
+	close    func() error
+}
+
+// closeTimeout bounds how long the engine inside may take to give everything back.
+const closeTimeout = 20 * time.Second
+
+// openServer returns the server's Service; what is the command that needs one.
+func (g *global) openServer(what string) (executor.Service, error) {
+	if g.server == "" {
+		return nil, fmt.Errorf("%s needs a server: set --server or PYEXEC_SERVER", what)
+	}
+	return remote.New(g.server, g.token, "python-executor/"+g.bundle.Version)
+}
+
+// open returns the server's Service where one is set, else the engine inside this process, with the named backends
+// (none: the default one; all: every configured one).
+func (g *global) open(ctx context.Context, backend string, all bool) (*door, error) {
+	if g.server != "" {
+		svc, err := g.openServer("")
+		if err != nil {
+			return nil, err
+		}
+		return &door{Service: svc, ctx: ctx, close: func() error { return nil }}, nil
+	}
+	c, err := g.loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	if !all {
+		if c, err = only(c, backend); err != nil {
+			return nil, err
+		}
+	}
+	if !g.json {
+		// What the terminal drains needs no cap; what we collect for --json keeps the default one.
+		c.Limits.Default.OutputBytes, c.Limits.Max.OutputBytes = executor.Unlimited, executor.Unlimited
+	}
+	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: g.bundle, Log: g.embeddedLog()})
+	if err != nil {
+		return nil, err
+	}
+	trusted := executor.WithPrincipal(ctx, executor.Principal{Owner: executor.LocalOwner, Scopes: executor.Scopes()})
+	return &door{Service: local.Service, ctx: trusted, embedded: true, close: func() error {
+		clean, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), closeTimeout, errors.New("the engine did not stop in time"))
+		defer cancel()
+		return local.Close(clean)
+	}}, nil
+}
+
+// only keeps the one backend that will run.
+func only(c config.Config, name string) (config.Config, error) {
+	if name == "" {
+		name = c.Backend
+	}
+	b, ok := c.Backends[name]
+	if !ok {
+		return c, executor.FieldErrorf(executor.Invalid, "backend", "no backend is called %q", name)
+	}
+	c.Backend, c.Backends = name, map[string]config.Backend{name: b}
+	return c, nil
+}
+
+func (g *global) loadConfig() (config.Config, error) {
+	return settings.Load(settings.Options{File: g.config, Sections: g.bundle.Sections()})
+}
+
+// embeddedLog keeps the program's stderr its own: only what nobody should miss comes through.
+func (g *global) embeddedLog() *slog.Logger {
+	level := slog.LevelError
+	if g.verbose {
+		level = slog.LevelDebug
+	}
+	w := g.Err
+	if g.quiet {
+		w = io.Discard
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}

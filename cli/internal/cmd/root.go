@@ -1,0 +1,141 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/python-executor/python-executor/cli/internal/app"
+)
+
+// global holds what every command shares: the surroundings and the global flags.
+type global struct {
+	IO
+	bundle app.Bundle
+
+	server  string
+	token   string
+	config  string
+	timeout float64
+	memory  int64
+	disk    int64
+	cpu     int64
+	network bool
+	image   string
+	async   bool
+	quiet   bool
+	verbose bool
+	json    bool
+
+	flags *pflag.FlagSet
+}
+
+// given reports whether the user set a global flag.
+func (g *global) given(flag string) bool { return g.flags.Changed(flag) }
+
+func newRoot(streams IO, bundle app.Bundle) *cobra.Command {
+	g := &global{IO: streams, bundle: bundle}
+	root := &cobra.Command{
+		Use:   "python-executor",
+		Short: "Run Python, here or on a server, isolated and limited",
+		Long: `Run Python, here or on a server, isolated and limited.
+
+Without --server (or PYEXEC_SERVER) run uses the engine inside this program.
+
+Exit status of run and follow: the program's own; 128+n when signal n ended it; 124 timeout; 125 python-executor failed
+(bad flags, missing files, unreachable server, failed preparation, lost); 126 the command cannot be executed; 127 it is
+not found; 137 out of memory or killed; 130 Ctrl-C, which kills what run started.`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		PersistentPreRunE: func(*cobra.Command, []string) error { return g.settle() },
+		Args:              cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q (see python-executor --help)", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
+	})
+	g.register(root.PersistentFlags())
+	root.AddCommand(
+		newRun(g, nil), newSubmit(g, nil), newFollow(g, nil), newLogs(g, nil), newKill(g, nil), newVersion(g),
+		newList(g, nil), newBackends(g, nil), newServe(g, nil), newDoctor(g, nil), newConfig(g), newPlugin(g), newRunner(),
+		newCompletion(g),
+	)
+	return root
+}
+
+func (g *global) register(f *pflag.FlagSet) {
+	g.flags = f
+	f.StringVar(&g.server, "server", "", "server base `URL` (env: PYEXEC_SERVER)")
+	f.StringVar(&g.token, "token", "", "bearer token for the server (env: PYEXEC_TOKEN, which other users cannot see)")
+	f.StringVar(&g.config, "config", "", "configuration `FILE` of the engine (env: PYEXEC_CONFIG)")
+	f.Float64Var(&g.timeout, "timeout", 0, "timeout in seconds; 0 = the longest that is allowed")
+	f.Int64Var(&g.memory, "memory", 0, "memory limit in MB")
+	f.Int64Var(&g.disk, "disk", 0, "disk limit in MB")
+	f.Int64Var(&g.cpu, "cpu", 0, "CPU shares (1024 = one share)")
+	f.BoolVar(&g.network, "network", false, "allow internet access")
+	f.StringVar(&g.image, "image", "", "custom Docker image `NAME`")
+	f.BoolVar(&g.async, "async", false, "submit and print the id instead of waiting")
+	f.BoolVarP(&g.quiet, "quiet", "q", false, "minimal output")
+	f.BoolVarP(&g.verbose, "verbose", "v", false, "debug output")
+	f.BoolVar(&g.json, "json", false, "print JSON")
+}
+
+// settle takes the client's variables where no flag was given, and refuses what cannot be right anywhere.
+func (g *global) settle() error {
+	for _, v := range []struct {
+		flag, variable string
+		to             *string
+	}{{"server", "PYEXEC_SERVER", &g.server}, {"token", "PYEXEC_TOKEN", &g.token}, {"config", "PYEXEC_CONFIG", &g.config}} {
+		if !g.given(v.flag) {
+			*v.to = os.Getenv(v.variable)
+		}
+	}
+	if g.quiet && g.verbose {
+		return errors.New("--quiet and --verbose contradict each other")
+	}
+	if g.server != "" {
+		u, err := url.Parse(g.server)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return fmt.Errorf("--server must be an http or https URL (got %q)", g.server)
+		}
+		g.server = strings.TrimRight(g.server, "/")
+	}
+	return nil
+}
+
+// note writes chatter, which --quiet turns off.
+func (g *global) note(format string, args ...any) {
+	if !g.quiet {
+		fmt.Fprintf(g.Err, "python-executor: "+format+"\n", cleanAll(args)...)
+	}
+}
+
+// debug writes what only --verbose asks for.
+func (g *global) debug(format string, args ...any) {
+	if g.verbose {
+		g.note(format, args...)
+	}
+}
+
+func cleanAll(args []any) []any {
+	for i, arg := range args {
+		if s, ok := arg.(string); ok {
+			args[i] = clean(s)
+		}
+	}
+	return args
+}

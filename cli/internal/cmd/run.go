@@ -1,0 +1,345 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/python-executor/python-executor/cli/internal/exit"
+	"github.com/python-executor/python-executor/cli/internal/input"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/detect"
+)
+
+// runOptions is what `run` and `submit` were asked.
+type runOptions struct {
+	program
+	g *global
+	// submit: print the id and go.
+	submit bool
+}
+
+const inputHelp = `The program is, in this order of precedence, and only one of them:
+
+  --file PATH (repeated)   the files under their relative paths (absolute ones and those with ../ under their base name)
+  project.tar              an uncompressed tar
+  ./folder/                a folder without what .gitignore names, .git, .hg, .svn and virtual environments
+  script.py                one file
+  a pipe                   code on standard input; only when nothing else is named, and not read otherwise
+
+The entrypoint is --entrypoint, else main.py, else __main__.py, else the first .py file.
+Requirements are --requirements, else the entrypoint's PEP 723 block, else requirements.txt.
+Arguments of the program go behind --.`
+
+func newRun(g *global, runF func(context.Context, *runOptions) error) *cobra.Command {
+	o := &runOptions{g: g}
+	cmd := &cobra.Command{
+		Use:   "run [PATH] [flags] [-- ARGS...]",
+		Short: "Execute synchronously (most common)",
+		Long:  "Execute a program, show its output as it comes, and end with its exit code.\n\n" + inputHelp,
+		Example: `  cat hello.py | python-executor run
+  python-executor run ./project/ --entrypoint train.py --timeout 7200 --memory 16384 --network
+  python-executor run --file main.py --file requirements.txt --file data/config.yaml -- --epochs 3`,
+	}
+	return withProgram(cmd, o, runF)
+}
+
+func newSubmit(g *global, runF func(context.Context, *runOptions) error) *cobra.Command {
+	o := &runOptions{g: g, submit: true}
+	cmd := &cobra.Command{
+		Use:     "submit [PATH] [flags] [-- ARGS...]",
+		Short:   "Submit asynchronously",
+		Long:    "Submit a program to a server and print its execution id.\n\n" + inputHelp,
+		Example: "  id=$(python-executor submit project.tar --memory 32768)\n  python-executor follow --tail $id",
+	}
+	return withProgram(cmd, o, runF)
+}
+
+func withProgram(cmd *cobra.Command, o *runOptions, runF func(context.Context, *runOptions) error) *cobra.Command {
+	o.register(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.take(args, cmd.ArgsLenAtDash())
+		if runF != nil {
+			return runF(cmd.Context(), o)
+		}
+		return o.run(cmd.Context())
+	}
+	return cmd
+}
+
+func (o *runOptions) run(ctx context.Context) error {
+	spec, err := o.spec(o.g)
+	if err != nil {
+		return err
+	}
+	o.submit = o.submit || o.g.async
+	if o.submit {
+		if _, err := o.g.openServer("submit"); err != nil {
+			return err
+		}
+		spec.Durable = true
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.requirements != "" {
+		text, err := os.ReadFile(o.requirements)
+		if err != nil {
+			return err
+		}
+		spec.Requirements = string(text)
+	}
+	request := o.request()
+	if err := request.Check(); err != nil {
+		return err
+	}
+	stdin, err := o.programStdin()
+	if err != nil {
+		return err
+	}
+	// The engine starts while the input is read.
+	type opened struct {
+		*door
+		err error
+	}
+	opening := make(chan opened, 1)
+	go func() {
+		d, err := o.g.open(ctx, o.backend, false)
+		opening <- opened{d, err}
+	}()
+	in, inErr := input.Open(ctx, request)
+	defer in.Close()
+	d := <-opening
+	if d.err != nil {
+		return errors.Join(inErr, d.err)
+	}
+	if inErr != nil {
+		return errors.Join(inErr, d.close())
+	}
+	err = o.execute(ctx, d.door, spec, in, stdin)
+	return joinClose(err, d.close())
+}
+
+// joinClose lets the outcome of the program stand when only the clean-up had a complaint to add.
+func joinClose(err, closed error) error {
+	if closed == nil || err != nil {
+		return err
+	}
+	return fmt.Errorf("clean up: %w", closed)
+}
+
+// check refuses combinations that would lose something.
+func (o *runOptions) check() error {
+	switch {
+	case len(o.artifacts) > 0 && o.output == "" && !o.submit:
+		return errors.New("--artifact needs --output DIR to save in")
+	case o.output != "" && o.submit:
+		return errors.New("--output needs the result: use it with follow, and --artifact here")
+	default:
+		return nil
+	}
+}
+
+func (o *runOptions) request() input.Request {
+	r := input.Request{
+		Files: o.files, Args: o.args, Entrypoint: o.entrypoint, Command: o.command, IncludeAll: o.includeAll,
+		Warn: func(text string) { o.g.note("%s", text) },
+	}
+	if o.g.In != nil && !o.g.InTerminal && o.stdin != "-" {
+		r.Stdin = o.g.In
+	}
+	return r
+}
+
+// programStdin is what the program reads; nil is nothing.
+func (o *runOptions) programStdin() (*executor.Source, error) {
+	switch o.stdin {
+	case "":
+		return nil, nil
+	case "-":
+		if o.g.In == nil {
+			return nil, nil
+		}
+		return &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) { return detached(o.g.In), nil }}, nil
+	}
+	info, err := os.Stat(o.stdin)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, fmt.Errorf("--stdin %s is a folder", o.stdin)
+	}
+	s := &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) { return os.Open(o.stdin) }}
+	if info.Mode().IsRegular() {
+		s.SizeBytes, s.Replayable = info.Size(), true
+	}
+	return s, nil
+}
+
+// detached makes a reader whose Close does not wait for a person to press a key: a read of a terminal cannot be called
+// off. The goroutine ends with its next read, or with the process.
+func detached(r io.Reader) io.ReadCloser {
+	reader, writer := io.Pipe()
+	go func() {
+		_, err := io.Copy(writer, r)
+		_ = writer.CloseWithError(err) // always nil
+	}()
+	return reader
+}
+
+// execute submits and, unless only submitting, follows to the end.
+func (o *runOptions) execute(ctx context.Context, d *door, spec executor.Spec, in *input.Input, stdin *executor.Source) error {
+	spec.Entrypoint = in.Entrypoint
+	if o.requirements == "" {
+		spec.Requirements = in.Found.Requirements
+	}
+	if err := selectPython(d, &spec, in.Found.PythonVersion); err != nil {
+		return err
+	}
+	p := newProgress(o.g)
+	source := executor.Input{Workspace: in.Workspace, Stdin: stdin}
+	if !d.embedded {
+		source.Workspace = p.counted(in.Workspace)
+	}
+	s := startSubmit(d, spec, source)
+	if o.submit {
+		e, err := s.wait()
+		p.end()
+		if err != nil {
+			return err
+		}
+		return o.printID(e.ID)
+	}
+	id, err := s.id()
+	if err != nil {
+		p.end()
+		return err
+	}
+	v := viewer{g: o.g, output: o.output, live: true, kill: true}
+	err = v.view(d, id, p)
+	if _, submitErr := s.wait(); submitErr != nil && executor.CodeOf(err) != "" && ctx.Err() == nil && isOurs(err) {
+		return submitErr
+	}
+	return err
+}
+
+// isOurs reports whether err is a failure to follow, as opposed to the program's exit status.
+func isOurs(err error) bool {
+	_, carried := errors.AsType[*exit.Error](err)
+	return err != nil && !carried
+}
+
+func (o *runOptions) printID(id string) error {
+	_, err := fmt.Fprintln(o.g.Out, id)
+	return err
+}
+
+// selectPython chooses a version that the entrypoint's requires-python allows, when the user chose none.
+func selectPython(d *door, spec *executor.Spec, requires string) error {
+	if requires == "" || spec.PythonVersion != "" || spec.Image != "" {
+		return nil
+	}
+	infos, err := d.Backends(d.ctx)
+	if err != nil {
+		return nil //nolint:nilerr // a token may not be allowed to ask; then the server's default runs
+	}
+	var versions []string
+	for i, info := range infos {
+		if info.Name == spec.Backend || spec.Backend == "" && i == 0 {
+			versions = info.Capabilities.PythonVersions
+		}
+	}
+	spec.PythonVersion = detect.SelectVersion(requires, versions)
+	if spec.PythonVersion == "" && len(versions) > 0 {
+		return fmt.Errorf("requires-python %s: the backend has %v (--python overrides it)", requires, versions)
+	}
+	return nil
+}
+
+// submission is a Submit under way.
+type submission struct {
+	accepted chan string
+	done     chan struct{}
+	e        executor.Execution
+	err      error
+}
+
+// startSubmit submits. When ctx ends while the input is still read, the submission is broken off; when it was read, the
+// answer is waited for a moment, because without its id the execution could not be killed.
+func startSubmit(d *door, spec executor.Spec, in executor.Input) *submission {
+	s := &submission{accepted: make(chan string, 1), done: make(chan struct{})}
+	in.Accepted = func(e executor.Execution) { s.accepted <- e.ID }
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(d.ctx))
+	var consumed atomic.Bool
+	in.Workspace = watchEnd(in.Workspace, &consumed)
+	stop := context.AfterFunc(d.ctx, func() {
+		if consumed.Load() && !d.embedded {
+			grace := time.NewTimer(5 * time.Second)
+			defer grace.Stop()
+			select {
+			case <-grace.C:
+			case <-s.done:
+			}
+		}
+		cancel(context.Cause(d.ctx))
+	})
+	go func() {
+		defer close(s.done)
+		defer cancel(nil)
+		defer stop()
+		s.e, s.err = d.Submit(ctx, spec, in)
+	}()
+	return s
+}
+
+// id returns as soon as the execution exists.
+func (s *submission) id() (string, error) {
+	select {
+	case id := <-s.accepted:
+		return id, nil
+	case <-s.done:
+		return s.e.ID, s.err
+	}
+}
+
+func (s *submission) wait() (executor.Execution, error) {
+	<-s.done
+	return s.e, s.err
+}
+
+// watchEnd notes that a source was read to its end.
+func watchEnd(s *executor.Source, ended *atomic.Bool) *executor.Source {
+	if s == nil {
+		ended.Store(true)
+		return nil
+	}
+	c := *s
+	c.Open = func() (io.ReadCloser, error) {
+		r, err := s.Open()
+		if err != nil {
+			return nil, err
+		}
+		return &endWatcher{r, ended}, nil
+	}
+	return &c
+}
+
+type endWatcher struct {
+	io.ReadCloser
+	ended *atomic.Bool
+}
+
+// Read implements io.Reader.
+func (e *endWatcher) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		e.ended.Store(true)
+	}
+	return n, err
+}

@@ -1,0 +1,75 @@
+package cmd
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/python-executor/python-executor/cli/internal/app"
+	"github.com/python-executor/python-executor/cli/internal/settings"
+	"github.com/python-executor/python-executor/core/config"
+)
+
+type serveOptions struct {
+	g     *global
+	flags map[string]*pflag.Flag
+}
+
+func newServe(g *global, runF func(context.Context, *serveOptions) error) *cobra.Command {
+	o := &serveOptions{g: g}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server",
+		Long: `Run the HTTP server until SIGTERM or Ctrl-C, then let running executions finish (30 s).
+
+An address that is not loopback needs tokens in the configuration, or --allow-unauthenticated.`,
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.String("bind", "", "listening `ADDRESS` (http.bind)")
+	f.Bool("allow-unauthenticated", false, "let everybody in on any address (http.allow_unauthenticated)")
+	f.String("data-dir", "", "`DIR` of the store (data_dir)")
+	f.String("backend", "", "`NAME` of the default backend (backend)")
+	o.flags = map[string]*pflag.Flag{
+		"http.bind": f.Lookup("bind"), "http.allow_unauthenticated": f.Lookup("allow-unauthenticated"),
+		"data_dir": f.Lookup("data-dir"), "backend": f.Lookup("backend"),
+	}
+	return cmd
+}
+
+// config is what the server will run with.
+func (o *serveOptions) config() (config.Config, error) {
+	return settings.Load(settings.Options{File: o.g.config, Flags: o.flags, Sections: o.g.bundle.Sections()})
+}
+
+func (o *serveOptions) run(ctx context.Context) error {
+	c, err := o.config()
+	if err != nil {
+		return err
+	}
+	return app.Serve(ctx, app.ServeOptions{Config: c, Bundle: o.g.bundle, Log: o.g.serverLog()})
+}
+
+// serverLog is text for a person and JSON for a collector.
+func (g *global) serverLog() *slog.Logger {
+	level := slog.LevelInfo
+	switch {
+	case g.quiet:
+		level = slog.LevelWarn
+	case g.verbose:
+		level = slog.LevelDebug
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if g.ErrTerminal {
+		return slog.New(slog.NewTextHandler(g.Err, options))
+	}
+	return slog.New(slog.NewJSONHandler(g.Err, options))
+}

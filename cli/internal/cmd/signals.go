@@ -1,0 +1,52 @@
+package cmd
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// interrupted is the cause of a context that a signal ended.
+type interrupted struct{ signal syscall.Signal }
+
+// Error implements error.
+func (i interrupted) Error() string { return "interrupted by " + i.signal.String() }
+
+func (i interrupted) status() int { return 128 + int(i.signal) }
+
+// withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP ends. The second one finds the system's own
+// behaviour again, so that nobody has to wait for our clean-up.
+//
+// SIGPIPE is caught and dropped, so that a write to a closed standard output is an error that we can clean up after.
+// Ignoring it would do that too, but children inherit what is ignored.
+func withSignals(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	notifyPipe(pipe)
+	done := make(chan struct{})
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		for {
+			select {
+			case s := <-signals:
+				signal.Stop(signals)
+				number, _ := s.(syscall.Signal)
+				cancel(interrupted{number})
+			case <-pipe:
+			case <-done:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		signal.Stop(pipe)
+		close(done)
+		<-finished
+		cancel(nil)
+	}
+}

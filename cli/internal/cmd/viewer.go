@@ -1,0 +1,119 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/python-executor/python-executor/cli/internal/exit"
+)
+
+// viewer shows one Execution to its end; run and follow share it.
+type viewer struct {
+	g *global
+	// output is the folder for artifacts; empty: none.
+	output string
+	// live: output is shown as it comes, else when the execution has ended.
+	live bool
+	// kill: who goes away kills it.
+	kill bool
+}
+
+// killTimeout bounds waiting for the end of what Ctrl-C kills: the kill grace and some network.
+const killTimeout = 75 * time.Second
+
+// view returns the exit status of the program as an error, or ours.
+func (v *viewer) view(d *door, id string, p *progress) error {
+	work, cancel := context.WithCancelCause(context.WithoutCancel(d.ctx))
+	defer cancel(nil)
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(d.ctx, func() {
+		defer close(stopped)
+		v.leave(d, id, work, cancel)
+	})
+	f := follower{stdout: v.g.Out, stderr: v.g.Err, progress: p, g: v.g}
+	var out, errs bytes.Buffer
+	if v.g.json {
+		f.stdout, f.stderr = &out, &errs
+	} else if !v.live {
+		// A second reading shows the output; the first only waits.
+		f.stdout, f.stderr = io.Discard, io.Discard
+	}
+	result, err := f.follow(work, d, id)
+	if err == nil && !v.live && !v.g.json {
+		f.stdout, f.stderr = v.g.Out, v.g.Err
+		_, err = f.follow(work, d, id)
+	}
+	if is, gone := isOutputError(err); is {
+		return v.outputFailed(d, id, err, gone)
+	}
+	if !stop() {
+		cancel(context.Cause(d.ctx))
+		<-stopped
+		return context.Cause(d.ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if v.output != "" {
+		if err := saveArtifacts(d, id, v.output); err != nil {
+			f.report(result)
+			return fmt.Errorf("save artifacts in %s: %w", v.output, err)
+		}
+	}
+	if v.g.json {
+		e, err := d.Get(d.ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := printJSON(v.g.Out, resultOf(e, out.Bytes(), errs.Bytes())); err != nil {
+			return err
+		}
+	} else {
+		f.report(result)
+	}
+	return exit.With(exit.OfResult(result), nil)
+}
+
+// leave is what Ctrl-C does: kill what we started, or stop looking.
+func (v *viewer) leave(d *door, id string, work context.Context, cancel context.CancelCauseFunc) {
+	if !v.kill {
+		cancel(context.Cause(d.ctx))
+		return
+	}
+	bounded, done := context.WithTimeoutCause(work, killTimeout, errors.New("it did not end in time"))
+	defer done()
+	if _, err := d.Cancel(bounded, id); err != nil {
+		if work.Err() == nil {
+			fmt.Fprintf(v.g.Err, "python-executor: kill %s: %s\n", id, clean(err.Error()))
+		}
+		cancel(err)
+		return
+	}
+	// Cancel returns when it has ended; the rest of its output is on its way.
+	rest := time.NewTimer(2 * time.Second)
+	defer rest.Stop()
+	select {
+	case <-rest.C:
+		cancel(context.Cause(d.ctx))
+	case <-work.Done():
+	}
+}
+
+// outputFailed ends an execution that nobody can see any more.
+func (v *viewer) outputFailed(d *door, id string, err error, gone bool) error {
+	if v.kill {
+		bounded, done := context.WithTimeoutCause(context.WithoutCancel(d.ctx), killTimeout, errors.New("it did not end in time"))
+		defer done()
+		if _, killErr := d.Cancel(bounded, id); killErr != nil {
+			err = errors.Join(err, killErr)
+		}
+	}
+	if gone {
+		return exit.With(exit.BrokenPipe, nil)
+	}
+	return fmt.Errorf("write the program's output: %w", err)
+}

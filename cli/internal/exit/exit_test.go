@@ -1,0 +1,74 @@
+package exit_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/cli/internal/exit"
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAResultBecomesAStatus(t *testing.T) {
+	t.Parallel()
+	code := func(n int) *int { return &n }
+	failed := func(phase executor.Phase, c executor.Code) executor.Result {
+		return executor.Result{Status: executor.StatusFailed, Failure: &executor.Failure{Code: c, Phase: phase}}
+	}
+	for _, test := range []struct {
+		name string
+		r    executor.Result
+		want int
+	}{
+		{"success", executor.Result{Status: executor.StatusSucceeded, ExitCode: code(0)}, 0},
+		{"the program's own code", executor.Result{Status: executor.StatusFailed, ExitCode: code(3)}, 3},
+		{"a code that does not fit a byte", executor.Result{Status: executor.StatusFailed, ExitCode: code(256)}, 1},
+		{"a signal", executor.Result{Status: executor.StatusFailed, Signal: "SIGTERM"}, 143},
+		{"a crash", executor.Result{Status: executor.StatusFailed, Signal: "SIGSEGV"}, 139},
+		{"abort", executor.Result{Status: executor.StatusFailed, Signal: "SIGABRT"}, 134},
+		{"a system call that was refused", executor.Result{Status: executor.StatusFailed, Signal: "SIGSYS"}, 159},
+		{"a real-time signal", executor.Result{Status: executor.StatusFailed, Signal: "SIGRTMIN+2"}, 164},
+		{"a signal known by its number only", executor.Result{Status: executor.StatusFailed, Signal: "signal 40"}, 168},
+		{"a signal that nobody knows", executor.Result{Status: executor.StatusFailed, Signal: "SIGWHAT"}, 137},
+		{"timeout, whatever the program said", executor.Result{Status: executor.StatusTimedOut, ExitCode: code(0)}, 124},
+		{"out of memory", executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL"}, 137},
+		{"killed", executor.Result{Status: executor.StatusKilled}, 137},
+		{"lost", executor.Result{Status: executor.StatusLost}, 125},
+		{"a failed preparation", failed(executor.PhasePrepare, executor.Invalid), 125},
+		{"a file that cannot be executed", failed(executor.PhaseStart, executor.Invalid), 126},
+		{"a command that is not there", failed(executor.PhaseStart, executor.NotFound), 127},
+		{"a start that failed because of us", failed(executor.PhaseStart, executor.Internal), 125},
+		{"a status of the future", executor.Result{Status: "melted"}, 125},
+		{"a failure without a code", executor.Result{Status: executor.StatusFailed}, 125},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			if got := exit.OfResult(test.r); got != test.want {
+				t.Fatalf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAnErrorBecomesAStatusAndAMessage(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err     error
+		status  int
+		message string
+	}{
+		{nil, 0, ""},
+		{errors.New("no such file"), 125, "no such file"},
+		{exit.With(3, nil), 3, ""},
+		{exit.With(0, nil), 0, ""},
+		{fmt.Errorf("check: %w", exit.With(1, errors.New("bad"))), 1, "check: bad"},
+	} {
+		if status, message := exit.Of(test.err); status != test.status || message != test.message {
+			t.Errorf("%v: got %d %q", test.err, status, message)
+		}
+	}
+}

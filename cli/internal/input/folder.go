@@ -1,0 +1,173 @@
+package input
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// walker uploads one folder.
+type walker struct {
+	archive *archive
+	// top is the folder as the user named it; real is it without symbolic links.
+	top, real string
+	root      *os.Root
+	all       bool
+	warn      func(string)
+	files     int
+	left      int
+}
+
+// addFolder writes the files of top. Nothing that a link reaches outside of it is sent.
+func addFolder(a *archive, top string, all bool, warn func(string)) error {
+	realTop, err := filepath.EvalSymlinks(top)
+	if err != nil {
+		return err
+	}
+	if realTop, err = filepath.Abs(realTop); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(realTop)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	w := &walker{archive: a, top: top, real: realTop, root: root, all: all, warn: warn}
+	var sets []ruleSet
+	if !all {
+		sets = inherited(realTop)
+	}
+	if err := w.walk("", sets); err != nil {
+		return err
+	}
+	if w.files == 0 {
+		if w.left > 0 {
+			return fmt.Errorf("%s: everything in it is left out (.gitignore, version control, virtual environments): --include-all keeps it", top)
+		}
+		return fmt.Errorf("%s: no files in it", top)
+	}
+	return nil
+}
+
+// walk adds a folder's own files before its subfolders: "the first .py in archive order" is then one of the nearest.
+func (w *walker) walk(at string, sets []ruleSet) error {
+	entries, err := os.ReadDir(filepath.Join(w.real, filepath.FromSlash(at)))
+	if err != nil {
+		return err
+	}
+	if !w.all {
+		sets = append(slices.Clip(sets), readRules(filepath.Join(w.real, filepath.FromSlash(at), ".gitignore"), at, "")...)
+	}
+	var folders []fs.DirEntry
+	for _, entry := range entries {
+		name := path.Join(at, entry.Name())
+		if !w.all && w.leftOut(sets, name, entry) {
+			w.left++
+			continue
+		}
+		if entry.IsDir() {
+			folders = append(folders, entry)
+			continue
+		}
+		if err := w.add(name, entry); err != nil {
+			return err
+		}
+	}
+	for _, entry := range folders {
+		name := path.Join(at, entry.Name())
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if err := w.archive.folder(name, info); err != nil {
+			return err
+		}
+		if err := w.walk(name, sets); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walker) leftOut(sets []ruleSet, name string, entry fs.DirEntry) bool {
+	switch entry.Name() {
+	case ".git", ".hg", ".svn": // .git is a file in a worktree or submodule
+		return true
+	}
+	if ignored(sets, name, entry.IsDir()) {
+		return true
+	}
+	if !entry.IsDir() {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(w.real, filepath.FromSlash(name), "pyvenv.cfg"))
+	return err == nil
+}
+
+func (w *walker) add(name string, entry fs.DirEntry) error {
+	local := filepath.Join(w.real, filepath.FromSlash(name))
+	switch entry.Type() {
+	case 0:
+		w.files++
+		return w.archive.file(name, local)
+	case fs.ModeSymlink:
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		target, err := w.target(name, local)
+		if err != nil {
+			return err
+		}
+		w.files++
+		return w.archive.link(name, target, info)
+	default:
+		w.warn(fmt.Sprintf("%s is no file: left out", filepath.Join(w.top, filepath.FromSlash(name))))
+		return nil
+	}
+}
+
+// target returns where a link points, relative to it, or an error that names a link which leaves the folder. Both
+// readings must stay inside: the letters of the target, and what the system makes of it.
+func (w *walker) target(name, local string) (string, error) {
+	target, err := os.Readlink(local)
+	if err != nil {
+		return "", err
+	}
+	leaves := fmt.Errorf("%s: the symbolic link leaves the folder (-> %s)", filepath.Join(w.top, filepath.FromSlash(name)), target)
+	relative := target
+	if filepath.IsAbs(target) {
+		inside, err := filepath.Rel(filepath.Dir(local), target)
+		if err != nil || !isLocal(w.real, target) {
+			return "", leaves
+		}
+		relative = inside
+	}
+	relative = filepath.ToSlash(relative)
+	lexical := path.Join(path.Dir(name), relative)
+	if lexical == ".." || strings.HasPrefix(lexical, "../") || path.IsAbs(relative) {
+		return "", leaves
+	}
+	if !filepath.IsAbs(target) {
+		if _, err := w.root.Stat(filepath.FromSlash(name)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			if reached, evalErr := filepath.EvalSymlinks(local); evalErr != nil || !isLocal(w.real, reached) {
+				return "", leaves
+			}
+		}
+		return relative, nil
+	}
+	if reached, err := filepath.EvalSymlinks(local); err == nil && !isLocal(w.real, reached) {
+		return "", leaves
+	}
+	return relative, nil
+}
+
+func isLocal(root, name string) bool {
+	relative, err := filepath.Rel(root, name)
+	return err == nil && filepath.IsLocal(relative)
+}

@@ -1,0 +1,322 @@
+package input
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/detect"
+)
+
+// Method is how the user named the program.
+type Method string
+
+// The methods, in their order of precedence.
+const (
+	MethodNone   Method = ""
+	MethodFiles  Method = "files"
+	MethodTar    Method = "tar"
+	MethodFolder Method = "folder"
+	MethodFile   Method = "file"
+	MethodPipe   Method = "pipe"
+)
+
+// Request is what the user said.
+type Request struct {
+	// Files are the values of --file.
+	Files []string
+	// Args are the arguments before "--".
+	Args []string
+	// Stdin is read as code when nothing else is named; nil: it must not be (a terminal, or kept for the program).
+	Stdin io.Reader
+	// Entrypoint is --entrypoint.
+	Entrypoint string
+	// Command: the program is a command, so there need be neither input nor entrypoint.
+	Command bool
+	// IncludeAll is --include-all.
+	IncludeAll bool
+	// Spill is where the tar moves to a file in TempDir. Defaults: 500 MB, os.TempDir().
+	Spill   int64
+	TempDir string
+	// Warn takes what the user should know; nil drops it.
+	Warn func(string)
+}
+
+// Input is a program ready to be sent.
+type Input struct {
+	Method Method
+	// Workspace is the tar; nil with MethodNone.
+	Workspace *executor.Source
+	// Entrypoint to send: what the user said, or a single file's name that nobody would detect; else empty.
+	Entrypoint string
+	// Found is what the files say.
+	Found detect.Found
+	close func() error
+}
+
+// Close gives back memory and temporary file. Idempotent.
+func (in *Input) Close() error {
+	if in == nil || in.close == nil {
+		return nil
+	}
+	return in.close()
+}
+
+// Open makes the Workspace. An error is the user's to mend; its message names what is wrong.
+func Open(ctx context.Context, r Request) (*Input, error) {
+	if r.Spill == 0 {
+		r.Spill = defaultSpill
+	}
+	if r.Warn == nil {
+		r.Warn = func(string) {}
+	}
+	method, err := choose(r)
+	if err != nil {
+		return nil, err
+	}
+	in := &Input{Method: method, Entrypoint: r.Entrypoint}
+	switch method {
+	case MethodNone:
+		return in, nil
+	case MethodTar:
+		err = in.openTar(r.Args[0])
+	default:
+		err = in.build(ctx, r)
+	}
+	if err == nil {
+		err = in.look(r)
+	}
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	return in, nil
+}
+
+// Check refuses what can be refused before anything is read or started.
+func (r Request) Check() error {
+	_, err := choose(r)
+	return err
+}
+
+// choose settles precedence and exclusivity without reading anything but the kind of the argument.
+func choose(r Request) (Method, error) {
+	switch {
+	case len(r.Args) > 1:
+		return MethodNone, fmt.Errorf("two inputs: %s and %s (the program's own arguments go behind --)", r.Args[0], r.Args[1])
+	case len(r.Args) > 0 && len(r.Files) > 0:
+		return MethodNone, fmt.Errorf("two inputs: %s and --file %s: name one", r.Args[0], r.Files[0])
+	case len(r.Files) > 0:
+		return MethodFiles, nil
+	case len(r.Args) == 1 && r.Args[0] != "-":
+		return chooseArgument(r.Args[0])
+	case r.Stdin != nil && !r.Command:
+		return MethodPipe, nil
+	case r.Command && len(r.Args) == 0:
+		return MethodNone, nil
+	default:
+		return MethodNone, errors.New("no input: name a folder, a .tar or a file, use --file, or pipe code in")
+	}
+}
+
+func chooseArgument(name string) (Method, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return MethodNone, err
+	}
+	lower := strings.ToLower(filepath.Base(name))
+	switch {
+	case info.IsDir():
+		return MethodFolder, nil
+	case !info.Mode().IsRegular():
+		return MethodNone, fmt.Errorf("%s is not a regular file", name)
+	case strings.HasSuffix(lower, ".tar"):
+		return MethodTar, nil
+	case slices.ContainsFunc(archives, func(suffix string) bool { return strings.HasSuffix(lower, suffix) }):
+		return MethodNone, fmt.Errorf("%s %w", name, errCompressed)
+	default:
+		return MethodFile, nil
+	}
+}
+
+var archives = []string{".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4", ".tar.z", ".zip", ".7z", ".rar"}
+
+func (in *Input) openTar(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	head := make([]byte, 8)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if compressed(head[:n]) {
+		return fmt.Errorf("%s %w", name, errCompressed)
+	}
+	absolute, err := filepath.Abs(name)
+	if err != nil {
+		return err
+	}
+	in.Workspace = &executor.Source{
+		Open:      func() (io.ReadCloser, error) { return os.Open(absolute) },
+		SizeBytes: info.Size(), Replayable: true, Path: absolute,
+	}
+	return nil
+}
+
+// build makes the tar of every other method.
+func (in *Input) build(ctx context.Context, r Request) error {
+	s := &spool{spill: r.Spill, dir: r.TempDir}
+	in.close = s.Close
+	a := newArchive(ctx, s)
+	var err error
+	switch in.Method {
+	case MethodFiles:
+		err = addFiles(a, r.Files)
+	case MethodFolder:
+		err = addFolder(a, r.Args[0], r.IncludeAll, r.Warn)
+	case MethodFile:
+		err = in.addFile(a, r.Args[0])
+	default:
+		err = addPipe(a, r.Stdin)
+	}
+	if err == nil {
+		err = a.close()
+	}
+	if err != nil {
+		return err
+	}
+	in.Workspace = &executor.Source{
+		Open:      func() (io.ReadCloser, error) { return seekable{s.reader()}, nil },
+		SizeBytes: s.size, Replayable: true,
+	}
+	return nil
+}
+
+func addFiles(a *archive, files []string) error {
+	for _, name := range files {
+		info, err := os.Stat(name)
+		if err != nil {
+			return err
+		}
+		if info.IsDir() {
+			return fmt.Errorf("--file %s is a folder: name it as an argument", name)
+		}
+		if err := a.file(nameOf(name), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameOf keeps a relative path; one that is absolute or leads out has only its base name to keep.
+func nameOf(file string) string {
+	clean := filepath.Clean(file)
+	if !filepath.IsLocal(clean) {
+		clean = filepath.Base(clean)
+	}
+	return filepath.ToSlash(clean)
+}
+
+func (in *Input) addFile(a *archive, name string) error {
+	base := filepath.Base(name)
+	// A zip application is a program; other compressed files are a mistake.
+	if head, err := headOf(name); err != nil {
+		return err
+	} else if compressed(head) && !strings.HasSuffix(base, ".pyz") {
+		return fmt.Errorf("%s %w", name, errCompressed)
+	}
+	if in.Entrypoint == "" && !strings.HasSuffix(base, ".py") {
+		in.Entrypoint = base
+	}
+	return a.file(base, name)
+}
+
+func headOf(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head, err := io.ReadAll(io.LimitReader(f, 8))
+	return head, err
+}
+
+func addPipe(a *archive, stdin io.Reader) error {
+	code, err := io.ReadAll(stdin)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read code from standard input: %w", err)
+	case len(bytes.TrimSpace(code)) == 0:
+		return errors.New("no input: standard input is empty, and nothing else is named")
+	case compressed(code):
+		return fmt.Errorf("standard input %w", errCompressed)
+	case len(code) > 262 && string(code[257:262]) == "ustar":
+		return errors.New("standard input is a tar, not code: name it as an argument")
+	}
+	return a.text("main.py", code)
+}
+
+// look reads the tar for what the user did not say, and refuses what cannot run before anything is sent.
+func (in *Input) look(r Request) error {
+	names, err := in.names()
+	if err != nil {
+		return fmt.Errorf("%s: not a tar: %w", r.what(), err)
+	}
+	ask := detect.Ask{Entrypoint: in.Entrypoint, NoEntrypoint: r.Command}
+	if in.Entrypoint != "" && !r.Command {
+		if _, there := names[path.Clean(filepath.ToSlash(in.Entrypoint))]; !there {
+			return fmt.Errorf("--entrypoint %s: no such file in %s", in.Entrypoint, r.what())
+		}
+		in.Entrypoint = path.Clean(filepath.ToSlash(in.Entrypoint))
+		ask.Entrypoint = in.Entrypoint
+	}
+	src, err := in.Workspace.Open()
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if in.Found, err = detect.TarFor(src, ask); err != nil {
+		return fmt.Errorf("%s: %w", r.what(), err)
+	}
+	if in.Found.Entrypoint == "" && !r.Command {
+		return fmt.Errorf("no .py file in %s: say --entrypoint", r.what())
+	}
+	return nil
+}
+
+// names lists what the archive holds that can be run; links count, the runner decides about them.
+func (in *Input) names() (map[string]struct{}, error) {
+	src, err := in.Workspace.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	names := map[string]struct{}{}
+	return names, eachName(src, func(name string) { names[name] = struct{}{} })
+}
+
+// what names the input in messages.
+func (r Request) what() string {
+	switch {
+	case len(r.Files) > 0:
+		return "the given files"
+	case len(r.Args) > 0 && r.Args[0] != "-":
+		return r.Args[0]
+	default:
+		return "standard input"
+	}
+}

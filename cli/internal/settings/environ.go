@@ -1,0 +1,89 @@
+package settings
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/python-executor/python-executor/core/config"
+)
+
+const backendsPrefix = EnvPrefix + "BACKENDS_"
+
+func sectionPrefix(name string) string {
+	return backendsPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_"
+}
+
+// overlay lays PYEXEC_BACKENDS_<NAME>_<KEY> over a section. Lists and maps are written in YAML's flow form.
+func (l *loader) overlay(name string, b config.Backend) config.Backend {
+	prefix, at := sectionPrefix(name), join("backends", name)
+	var section map[string]any
+	for _, entry := range os.Environ() {
+		variable, text, _ := strings.Cut(entry, "=")
+		own, ok := strings.CutPrefix(variable, prefix)
+		if !ok || own == "" || text == "" {
+			continue
+		}
+		l.used[variable] = true
+		if section == nil {
+			section = map[string]any{}
+			raw, err := json.Marshal(b)
+			if err == nil {
+				err = json.Unmarshal(raw, &section)
+			}
+			if err != nil {
+				l.add(at, "%v", err)
+				return b
+			}
+		}
+		option := strings.ToLower(own)
+		section[option] = l.variableValue(join(at, option), b.TypeOr(name), option, text)
+	}
+	if section == nil {
+		return b
+	}
+	if changed, ok := l.toBackend(at, section); ok {
+		return changed
+	}
+	return b
+}
+
+func (l *loader) variableValue(at, typ, option, text string) any {
+	if slices.Contains([]string{"type", "path", "sha256"}, option) {
+		return text
+	}
+	var defaults map[string]any
+	if raw := l.options.Sections[typ]; raw != nil && json.Unmarshal(raw, &defaults) == nil {
+		if _, isText := defaults[option].(string); isText {
+			return text
+		}
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
+		return text
+	}
+	return l.value(at, resolve(doc.Content[0]), 0)
+}
+
+// strayVariables reports variables that look like keys and are none. Only names below a section are certain to be
+// meant for the configuration; PYEXEC_SERVER, PYEXEC_TOKEN and PYEXEC_CONFIG are the client's, others somebody else's.
+func (l *loader) strayVariables() {
+	known := map[string]bool{}
+	sections := []string{backendsPrefix}
+	for _, k := range l.keys {
+		known[k.variable()] = true
+		if section, _, nested := strings.Cut(k.path, "."); nested {
+			sections = append(sections, EnvPrefix+strings.ToUpper(section)+"_")
+		}
+	}
+	for _, entry := range os.Environ() {
+		variable, _, _ := strings.Cut(entry, "=")
+		below := slices.ContainsFunc(sections, func(s string) bool { return strings.HasPrefix(variable, s) })
+		if below && !known[variable] && !l.used[variable] {
+			l.add(variable, "unknown key (environment)")
+		}
+	}
+}

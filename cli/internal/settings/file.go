@@ -1,0 +1,259 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/python-executor/python-executor/core/config"
+)
+
+// readFile fills file and sections. A file that cannot be read or parsed is an error at once.
+func (l *loader) readFile() error {
+	if l.options.File == "" {
+		return nil
+	}
+	raw, err := os.ReadFile(l.options.File)
+	if err != nil {
+		return fmt.Errorf("read the configuration: %w", err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(raw))
+	var doc, more yaml.Node
+	switch err := decoder.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		l.add(l.options.File, "%v", err)
+		return l.err()
+	}
+	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
+		l.add(l.options.File, "must hold one document")
+		return l.err()
+	}
+	l.walk("", resolve(doc.Content[0]))
+	return nil
+}
+
+// walk goes down the fixed sections and keeps the leaves.
+func (l *loader) walk(at string, node *yaml.Node) {
+	if isNull(node) {
+		return
+	}
+	if node.Kind != yaml.MappingNode {
+		l.add(orRoot(at), "must be a section (got %s, in %s:%d)", shown(node), l.options.File, node.Line)
+		return
+	}
+	for name, value := range l.pairs(at, node) {
+		path := join(at, name.Value)
+		switch {
+		case path == "backends":
+			l.sections = value
+		case slices.ContainsFunc(l.keys, func(k key) bool { return k.path == path }):
+			if !isNull(value) {
+				l.file[path] = value
+			}
+		case slices.ContainsFunc(l.keys, func(k key) bool { return strings.HasPrefix(k.path, path+".") }):
+			l.walk(path, value)
+		default:
+			l.unknown(path, name)
+		}
+	}
+}
+
+func (l *loader) unknown(path string, name *yaml.Node) {
+	l.add(path, "unknown key (%s:%d)", l.options.File, name.Line)
+}
+
+// pairs yields the entries of a mapping, each key once.
+func (l *loader) pairs(at string, node *yaml.Node) func(func(*yaml.Node, *yaml.Node) bool) {
+	return func(yield func(*yaml.Node, *yaml.Node) bool) {
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			name := node.Content[i]
+			if seen[name.Value] {
+				l.add(join(at, name.Value), "given twice (%s:%d)", l.options.File, name.Line)
+				continue
+			}
+			seen[name.Value] = true
+			if !yield(name, resolve(node.Content[i+1])) {
+				return
+			}
+		}
+	}
+}
+
+func (l *loader) tokens(at string, node *yaml.Node, where string) []config.Token {
+	if node.Kind != yaml.SequenceNode {
+		l.add(at, "must be a list of {owner, sha256, scopes} (got %s, in %s)", shown(node), where)
+		return nil
+	}
+	tokens := make([]config.Token, len(node.Content))
+	for i, entry := range node.Content {
+		here := fmt.Sprintf("%s[%d]", at, i)
+		if entry = resolve(entry); entry.Kind != yaml.MappingNode {
+			l.add(here, "must be a section (got %s, in %s)", shown(entry), where)
+			continue
+		}
+		for name, value := range l.pairs(here, entry) {
+			l.tokenKey(&tokens[i], here, name, value, where)
+		}
+	}
+	return tokens
+}
+
+func (l *loader) tokenKey(t *config.Token, at string, name, value *yaml.Node, where string) {
+	path := join(at, name.Value)
+	text := func(to *string) {
+		// A hash of digits only is a number to YAML; it is text here.
+		if value.Kind != yaml.ScalarNode || isNull(value) {
+			l.add(path, "must be text (got %s, in %s)", shown(value), where)
+			return
+		}
+		*to = value.Value
+	}
+	switch name.Value {
+	case "owner":
+		text(&t.Owner)
+	case "sha256":
+		text(&t.SHA256)
+	case "scopes":
+		if isNull(value) {
+			return
+		}
+		if value.Kind != yaml.SequenceNode {
+			l.add(path, "must be a list (got %s, in %s)", shown(value), where)
+			return
+		}
+		for i, scope := range value.Content {
+			if scope = resolve(scope); scope.Kind != yaml.ScalarNode {
+				l.add(fmt.Sprintf("%s[%d]", path, i), "must be text (got %s, in %s)", shown(scope), where)
+				continue
+			}
+			t.Scopes = append(t.Scopes, scope.Value)
+		}
+	default:
+		l.unknown(path, name)
+	}
+}
+
+// backends replaces the default entries by those of the file, and lays the variables over them.
+func (l *loader) backends(c *config.Config) {
+	l.used = map[string]bool{}
+	if l.sections != nil && !isNull(l.sections) {
+		if l.sections.Kind != yaml.MappingNode {
+			l.add("backends", "must be a section (got %s, in %s:%d)", shown(l.sections), l.options.File, l.sections.Line)
+			return
+		}
+		c.Backends = map[string]config.Backend{}
+		for name, value := range l.pairs("backends", l.sections) {
+			if b, ok := l.backend(join("backends", name.Value), value); ok {
+				c.Backends[name.Value] = b
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
+		c.Backends[name] = l.overlay(name, c.Backends[name])
+	}
+}
+
+func (l *loader) backend(at string, node *yaml.Node) (config.Backend, bool) {
+	if isNull(node) {
+		return config.Backend{Options: json.RawMessage("{}")}, true
+	}
+	if node.Kind != yaml.MappingNode {
+		l.add(at, "must be a section (got %s, in %s:%d)", shown(node), l.options.File, node.Line)
+		return config.Backend{}, false
+	}
+	section, ok := l.value(at, node, 0).(map[string]any)
+	if !ok {
+		return config.Backend{}, false
+	}
+	return l.toBackend(at, section)
+}
+
+// toBackend goes by way of JSON, the form in which the plugin gets its section.
+func (l *loader) toBackend(at string, section map[string]any) (config.Backend, bool) {
+	for _, own := range []string{"type", "path", "sha256"} {
+		if v, given := section[own]; given && reflect.TypeOf(v) != reflect.TypeFor[string]() {
+			l.add(join(at, own), "must be text (got %v)", v)
+			return config.Backend{}, false
+		}
+	}
+	raw, err := json.Marshal(section)
+	if err != nil {
+		l.add(at, "%v", err)
+		return config.Backend{}, false
+	}
+	var b config.Backend
+	if err := json.Unmarshal(raw, &b); err != nil {
+		l.add(at, "%v", err)
+		return config.Backend{}, false
+	}
+	return b, true
+}
+
+// value turns a node into what encoding/json writes. Keys stay as they are written, "3.12" too.
+func (l *loader) value(at string, node *yaml.Node, depth int) any {
+	if depth > 100 {
+		l.add(at, "is nested too deeply")
+		return nil
+	}
+	switch node.Kind {
+	case yaml.MappingNode:
+		m := map[string]any{}
+		for name, value := range l.pairs(at, node) {
+			m[name.Value] = l.value(join(at, name.Value), value, depth+1)
+		}
+		return m
+	case yaml.SequenceNode:
+		list := make([]any, len(node.Content))
+		for i, entry := range node.Content {
+			list[i] = l.value(fmt.Sprintf("%s[%d]", at, i), resolve(entry), depth+1)
+		}
+		return list
+	default:
+		var v any
+		if err := node.Decode(&v); err != nil {
+			l.add(at, "%v", err)
+		}
+		if node.ShortTag() == "!!timestamp" {
+			return node.Value
+		}
+		return v
+	}
+}
+
+// resolve follows aliases; a cycle is cut by value's depth.
+func resolve(node *yaml.Node) *yaml.Node {
+	for node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	return node
+}
+
+func isNull(node *yaml.Node) bool {
+	return node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null"
+}
+
+func join(at, name string) string {
+	if at == "" {
+		return name
+	}
+	return at + "." + name
+}
+
+func orRoot(at string) string {
+	if at == "" {
+		return "the configuration"
+	}
+	return at
+}

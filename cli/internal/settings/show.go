@@ -1,0 +1,96 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/python-executor/python-executor/core/config"
+)
+
+// YAML writes c as a file that Load reads. Passwords in URLs are masked.
+func YAML(c config.Config) ([]byte, error) {
+	raw, err := JSON(c)
+	if err != nil {
+		return nil, err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(raw, &doc); err != nil {
+		return nil, err
+	}
+	plain(&doc)
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(&doc); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), e.Close()
+}
+
+// JSON writes c as indented JSON. Passwords in URLs are masked.
+func JSON(c config.Config) ([]byte, error) {
+	if c.HTTP.Tokens == nil {
+		c.HTTP.Tokens = []config.Token{}
+	}
+	c.Backends = maps.Clone(c.Backends)
+	for name, b := range c.Backends {
+		masked, err := mask(b.Options)
+		if err != nil {
+			return nil, fmt.Errorf("backends.%s: %w", name, err)
+		}
+		b.Options = masked
+		c.Backends[name] = b
+	}
+	return json.MarshalIndent(c, "", "  ")
+}
+
+func mask(raw json.RawMessage) (json.RawMessage, error) {
+	if len(raw) == 0 {
+		return raw, nil
+	}
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(maskValue(v))
+}
+
+func maskValue(v any) any {
+	switch v := v.(type) {
+	case string:
+		if u, err := url.Parse(v); err == nil && u.User != nil {
+			return u.Redacted()
+		}
+		return v
+	case []any:
+		for i := range v {
+			v[i] = maskValue(v[i])
+		}
+		return v
+	case map[string]any:
+		for k := range v {
+			v[k] = maskValue(v[k])
+		}
+		return v
+	default:
+		return v
+	}
+}
+
+// plain drops the flow and quoting styles that JSON brought; the encoder quotes where it must.
+func plain(node *yaml.Node) {
+	if node.Kind != yaml.ScalarNode {
+		node.Style = 0
+	} else if node.ShortTag() == "!!str" {
+		node.Style = 0
+		node.Tag = "!!str"
+	}
+	for _, child := range node.Content {
+		plain(child)
+	}
+}

@@ -1,0 +1,14 @@
+// Command python-executor runs Python, here or on a server. It is the CLI, the server, every bundled plugin and the
+// runner in one binary.
+package main
+
+import (
+	"os"
+
+	"github.com/python-executor/python-executor/cli/internal/cmd"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() { os.Exit(cmd.Main(os.Args, bundled())) }
