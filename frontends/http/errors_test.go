@@ -1,0 +1,102 @@
+package httpfrontend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestEveryCodeHasItsStatus(t *testing.T) {
+	t.Parallel()
+	want := map[executor.Code]int{executor.Invalid: 422, executor.NotFound: 404, executor.Conflict: 409, executor.Exhausted: 429, executor.Unavailable: 503,
+		executor.Unauthenticated: 401, executor.Denied: 403, executor.Unimplemented: 501, executor.Purged: 410, executor.Internal: 500}
+	if len(want) != len(executor.Codes()) {
+		t.Fatalf("%d codes in the table, %d exist", len(want), len(executor.Codes()))
+	}
+	for _, code := range executor.Codes() {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			if got := httpStatus(code); got != want[code] {
+				t.Fatalf("status %d, want %d", got, want[code])
+			}
+			svc := hello().service()
+			svc.get = func(context.Context, string) (executor.Execution, error) {
+				return executor.Execution{}, fmt.Errorf("wrapped: %w", &executor.Error{Code: code, Op: "get", Message: "reason", Fields: []executor.FieldError{{Field: "x", Message: "bad"}},
+					ExecutionID: testID, RetryAfter: 1500 * time.Millisecond, Err: errors.New("secret")})
+			}
+			w := do(t, handlerOf(t, svc), http.MethodGet, "/api/v1/executions/"+testID, nil)
+			if code == executor.Internal {
+				p := wantProblem(t, w, 500, executor.Internal)
+				if p["detail"] != "internal error" || p["errors"] != nil {
+					t.Fatalf("the inside shows: %v", p)
+				}
+				return
+			}
+			p := wantProblem(t, w, want[code], code, "x")
+			if p["detail"] != "reason" || p["execution_id"] != testID {
+				t.Fatalf("problem %v", p)
+			}
+			if retry := w.Header().Get("Retry-After"); retry != "" && retry != "2" {
+				t.Fatalf("Retry-After %q", retry)
+			}
+			if code == executor.Unauthenticated && w.Header().Get("WWW-Authenticate") == "" {
+				t.Fatal("no WWW-Authenticate")
+			}
+		})
+	}
+	if httpStatus("new") != http.StatusInternalServerError {
+		t.Fatal("an unknown code is not internal")
+	}
+}
+
+func TestAnErrorOfAnotherTypeIsInternal(t *testing.T) {
+	t.Parallel()
+	svc := hello().service()
+	svc.get = func(context.Context, string) (executor.Execution, error) {
+		return executor.Execution{}, errors.New("password is hunter2")
+	}
+	p := wantProblem(t, do(t, handlerOf(t, svc), http.MethodGet, "/api/v1/executions/"+testID, nil), 500, executor.Internal)
+	if p["detail"] != "internal error" {
+		t.Fatalf("%v", p)
+	}
+}
+
+func TestAPanicIsAnInternalError(t *testing.T) {
+	t.Parallel()
+	svc := hello().service()
+	svc.get = func(context.Context, string) (executor.Execution, error) { panic("oh") }
+	wantProblem(t, do(t, handlerOf(t, svc), http.MethodGet, "/api/v1/executions/"+testID, nil), 500, executor.Internal)
+}
+
+func TestWhatTheMuxRefusesIsAProblem(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, hello().service())
+	for _, tt := range []struct {
+		name, method, path string
+		status             int
+		code               executor.Code
+	}{
+		{"an unknown path is not found", "GET", "/nowhere", 404, executor.NotFound},
+		{"the root is not found", "GET", "/", 404, executor.NotFound},
+		{"a path that would be cleaned is not found", "GET", "/api/v1//executions", 404, executor.NotFound},
+		{"dots in a path are not found", "GET", "/api/v1/executions/../executions", 404, executor.NotFound},
+		{"a trailing slash is not found", "GET", "/healthz/", 404, executor.NotFound},
+		{"another method is not allowed", "PUT", "/api/v1/exec/sync", 405, executor.Invalid},
+		{"GET on a POST is not allowed", "GET", "/api/v1/exec/async", 405, executor.Invalid},
+		{"OPTIONS is not allowed", "OPTIONS", "/api/v1/executions", 405, executor.Invalid},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := do(t, h, tt.method, tt.path, nil)
+			wantProblem(t, w, tt.status, tt.code)
+			if (tt.status == 405) != (w.Header().Get("Allow") != "") {
+				t.Fatalf("Allow %q", w.Header().Get("Allow"))
+			}
+		})
+	}
+}

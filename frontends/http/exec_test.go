@@ -1,0 +1,462 @@
+package httpfrontend
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// taking returns a run's Service and what its Submit was given.
+type taken struct {
+	spec             executor.Spec
+	workspace, stdin string
+	hasWorkspace     bool
+}
+
+func taking(r *run) (*stub, *taken) {
+	got := &taken{}
+	svc := r.service()
+	svc.submit = func(_ context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+		got.spec, got.hasWorkspace = spec, in.Workspace != nil
+		var err error
+		if got.workspace, err = readSource(in.Workspace); err != nil {
+			return executor.Execution{}, err
+		}
+		if got.stdin, err = readSource(in.Stdin); err != nil {
+			return executor.Execution{}, err
+		}
+		return r.state(), nil
+	}
+	return svc, got
+}
+
+func TestSyncAnswersWithTheResult(t *testing.T) {
+	t.Parallel()
+	w := postJSON(t, handlerOf(t, hello().service()), "/api/v1/exec/sync", `{"code":"print(1)"}`)
+	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	want := `{"execution_id":"` + testID + `","status":"succeeded","exit_code":0,"signal":null,"stdout":"hello\n","stderr":"warn\n","stdout_base64":null,"stderr_base64":null,` +
+		`"stdout_bytes":6,"stderr_bytes":5,"stdout_truncated":false,"stderr_truncated":false,"attempts":1,"created_at":"2026-11-21T12:00:00Z","started_at":"2026-11-21T12:00:02Z",` +
+		`"finished_at":"2026-11-21T12:00:05Z","duration_seconds":0.025,"cpu_seconds":0.01,"peak_memory_bytes":9437184,` +
+		`"phases":{"queue_seconds":0,"prepare_seconds":0,"run_seconds":0,"collect_seconds":0},"backend":"fake","python_version":"3.12.1","resolved_requirements":[],"artifacts":[],"error":null}` + "\n"
+	if w.Body.String() != want {
+		t.Fatalf("got\n%s, want\n%s", w.Body, want)
+	}
+}
+
+func TestAsyncAnswersWithTheID(t *testing.T) {
+	t.Parallel()
+	svc, got := taking(newRun().add(executor.Queued{}))
+	w := postForm(t, handlerOf(t, svc), "/api/v1/exec/async", part{"metadata", `{}`, nil}, part{"tar", string(tarOf("main.py", "x")), nil})
+	if w.Code != 202 || strings.TrimSpace(w.Body.String()) != `{"execution_id":"`+testID+`"}` || w.Header().Get("Location") != "/api/v1/executions/"+testID {
+		t.Fatalf("%d %s %v", w.Code, w.Body, w.Header())
+	}
+	if !got.spec.Durable {
+		t.Fatal("async is not durable")
+	}
+}
+
+func TestPartsInEveryOrder(t *testing.T) {
+	t.Parallel()
+	small := tarOf("main.py", "print(1)")
+	large := tarOf("main.py", "print(1)", "data.bin", strings.Repeat("data", 100_000))
+	input := strings.Repeat("in", 700_000) // more than stays in memory
+	meta := part{"metadata", `{"entrypoint":"main.py"}`, nil}
+	stdin := part{"stdin", input, nil}
+	for name, archive := range map[string][]byte{"small": small, "large": large} {
+		tarPart := part{"tar", string(archive), nil}
+		for order, parts := range map[string][]part{
+			"metadata, tar":        {meta, tarPart},
+			"tar, metadata":        {tarPart, meta},
+			"metadata, tar, stdin": {meta, tarPart, stdin},
+			"metadata, stdin, tar": {meta, stdin, tarPart},
+			"stdin, metadata, tar": {stdin, meta, tarPart},
+			"stdin, tar, metadata": {stdin, tarPart, meta},
+			"tar, stdin, metadata": {tarPart, stdin, meta},
+			"tar, metadata, stdin": {tarPart, meta, stdin},
+		} {
+			t.Run(name+" "+order, func(t *testing.T) {
+				t.Parallel()
+				svc, got := taking(hello())
+				if w := postForm(t, handlerOf(t, svc), "/api/v1/exec/sync", parts...); w.Code != 200 {
+					t.Fatalf("%d %s", w.Code, w.Body)
+				}
+				want := ""
+				if len(parts) == 3 {
+					want = input
+				}
+				if got.workspace != string(archive) || got.stdin != want || got.spec.Entrypoint != "main.py" {
+					t.Fatalf("tar of %d bytes, stdin of %d, spec %+v", len(got.workspace), len(got.stdin), got.spec)
+				}
+			})
+		}
+	}
+}
+
+func TestMetadataMayBeAFile(t *testing.T) {
+	t.Parallel()
+	const body = "--b\r\nContent-Disposition: form-data; name=\"metadata\"; filename=\"m.json\"\r\nContent-Type: application/json\r\n\r\n{\"code\":\"x\"}\r\n--b--\r\n"
+	svc, got := taking(hello())
+	w := do(t, handlerOf(t, svc), http.MethodPost, "/api/v1/exec/sync", strings.NewReader(body), "Content-Type", "multipart/form-data; boundary=b")
+	if w.Code != 200 || got.spec.Code != "x" || got.hasWorkspace {
+		t.Fatalf("%d %s %+v", w.Code, w.Body, got)
+	}
+}
+
+func TestStdinInMetadata(t *testing.T) {
+	t.Parallel()
+	svc, got := taking(hello())
+	if w := postJSON(t, handlerOf(t, svc), "/api/v1/exec/sync", `{"command":["cat"],"stdin":"typed"}`); w.Code != 200 || got.stdin != "typed" {
+		t.Fatalf("%d %s %+v", w.Code, w.Body, got)
+	}
+}
+
+func TestJSONFilesBecomeATar(t *testing.T) {
+	t.Parallel()
+	svc, got := taking(hello())
+	body := `{"files":{"z.py":"print(1)","a.py":"","data/b":{"base64":"` + base64.StdEncoding.EncodeToString([]byte{0, 255}) + `"},"gone":null},"args":["x"]}`
+	if w := postJSON(t, handlerOf(t, svc), "/api/v1/exec/sync", body); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	// The order is the body's: it decides which .py file is the entrypoint.
+	if want := string(tarOf("z.py", "print(1)", "a.py", "", "data/b", "\x00\xff")); got.workspace != want {
+		t.Fatalf("tar %q", got.workspace)
+	}
+	if got.spec.Detect == nil || !*got.spec.Detect {
+		t.Fatal("the files are not looked into")
+	}
+	svc, got = taking(hello())
+	if w := postJSON(t, handlerOf(t, svc), "/api/v1/exec/sync", `{"files":{"main.py":""},"detect":false,"requirements_txt":"x"}`); w.Code != 200 || got.spec.Detect == nil || *got.spec.Detect {
+		t.Fatalf("%d %s %+v", w.Code, w.Body, got.spec)
+	}
+}
+
+func TestJSONThatIsNoProgramIs422(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, hello().service())
+	for name, tt := range map[string]struct{ body, field string }{
+		"nothing to run":             {`{}`, "code"},
+		"only arguments":             {`{"args":["x"]}`, "code"},
+		"code beside main.py":        {`{"code":"x","files":{"main.py":"y"}}`, "files.main.py"},
+		"no file that is Python":     {`{"files":{"a.txt":""}}`, "entrypoint"},
+		"no file at all":             {`{"files":{}}`, "entrypoint"},
+		"an entrypoint that is away": {`{"files":{"a.py":""},"entrypoint":"b.py"}`, "entrypoint"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wantProblem(t, postJSON(t, h, "/api/v1/exec/sync", tt.body), 422, executor.Invalid, tt.field)
+		})
+	}
+}
+
+func TestBrokenRequests(t *testing.T) {
+	t.Parallel()
+	archive := string(tarOf("main.py", "x"))
+	meta, tarPart := part{"metadata", "{}", nil}, part{"tar", archive, nil}
+	good, contentType := form(meta, tarPart)
+	multi := func(parts ...part) func() (string, string) {
+		return func() (string, string) { b, c := form(parts...); return string(b), c }
+	}
+	raw := func(contentType, body string) func() (string, string) {
+		return func() (string, string) { return body, contentType }
+	}
+	compressed := func(name, magic string, header ...string) part {
+		p := part{name, magic + strings.Repeat("x", 600), map[string][]string{}}
+		for i := 0; i < len(header); i += 2 {
+			p.header.Set(header[i], header[i+1])
+		}
+		return p
+	}
+	for _, tt := range []struct {
+		name   string
+		body   func() (string, string)
+		status int
+		code   executor.Code
+		fields []string
+	}{
+		{"no boundary", raw("multipart/form-data", string(good)), 400, executor.Invalid, nil},
+		{"a body that is cut", raw(contentType, string(good[:len(good)-30])), 400, executor.Invalid, nil},
+		{"a body that is cut in the tar", raw(contentType, string(good[:len(good)-600])), 400, executor.Invalid, nil},
+		{"no multipart at all", raw(contentType, "hello"), 400, executor.Invalid, nil},
+		{"an empty multipart", raw(contentType, ""), 400, executor.Invalid, nil},
+		{"no metadata", multi(tarPart), 400, executor.Invalid, []string{"metadata"}},
+		{"no tar and no code", multi(meta), 400, executor.Invalid, []string{"tar"}},
+		{"only stdin", multi(part{"stdin", "x", nil}), 400, executor.Invalid, []string{"metadata"}},
+		{"metadata that is not JSON", multi(part{"metadata", "{", nil}, tarPart), 400, executor.Invalid, []string{"metadata"}},
+		{"a body that is not JSON", raw("application/json", "print(1)"), 400, executor.Invalid, nil},
+		{"an unknown part", multi(meta, part{"files", "x", nil}, tarPart), 422, executor.Invalid, []string{"files"}},
+		{"a part without a name", multi(part{"", "x", nil}), 422, executor.Invalid, []string{"(no name)"}},
+		{"metadata that comes twice", multi(meta, meta, tarPart), 422, executor.Invalid, []string{"metadata"}},
+		{"a tar that comes twice", multi(meta, tarPart, tarPart), 422, executor.Invalid, []string{"tar"}},
+		{"stdin in two places", multi(part{"metadata", `{"stdin":""}`, nil}, tarPart, part{"stdin", "x", nil}), 422, executor.Invalid, []string{"stdin"}},
+		{"stdin in two places, the part first", multi(part{"stdin", "x", nil}, part{"metadata", `{"stdin":""}`, nil}, tarPart), 422, executor.Invalid, []string{"stdin"}},
+		{"unknown metadata", multi(part{"metadata", `{"x":1,"config":{"y":2}}`, nil}, tarPart), 422, executor.Invalid, []string{"x", "config.y"}},
+		{"metadata that is too large", multi(part{"metadata", `{"code":"` + strings.Repeat("x", metadataMax) + `"}`, nil}), 413, executor.Exhausted, nil},
+		{"a body that is too large", multi(meta, part{"tar", archive + strings.Repeat("\x00", 12<<20), nil}), 413, executor.Exhausted, nil},
+		{"text", raw("text/plain", "print(1)"), 415, executor.Invalid, nil},
+		{"a form", raw("application/x-www-form-urlencoded", `{"code":"x"}`), 415, executor.Invalid, nil},
+		{"a bare tar", raw("application/x-tar", archive), 415, executor.Invalid, nil},
+		{"no content type", raw("", archive), 415, executor.Invalid, nil},
+		{"JSON in another charset", raw("application/json; charset=latin1", `{"code":"x"}`), 415, executor.Invalid, nil},
+		{"gzip", multi(meta, compressed("tar", "\x1f\x8b\x08")), 415, executor.Invalid, []string{"tar"}},
+		{"bzip2", multi(meta, compressed("tar", "BZh9")), 415, executor.Invalid, []string{"tar"}},
+		{"xz", multi(meta, compressed("tar", "\xfd7zXZ\x00")), 415, executor.Invalid, []string{"tar"}},
+		{"zstd before the metadata", multi(compressed("tar", "\x28\xb5\x2f\xfd"), meta), 415, executor.Invalid, []string{"tar"}},
+		{"zip", multi(meta, compressed("tar", "PK\x03\x04")), 415, executor.Invalid, []string{"tar"}},
+		{"a few bytes of gzip", multi(meta, part{"tar", "\x1f\x8b", nil}), 415, executor.Invalid, []string{"tar"}},
+		{"a part that says it is gzip", multi(meta, compressed("tar", "x", "Content-Type", "application/gzip")), 415, executor.Invalid, []string{"tar"}},
+		{"a part that is encoded", multi(meta, compressed("tar", "x", "Content-Encoding", "gzip")), 415, executor.Invalid, []string{"tar"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			svc := hello().service()
+			svc.submit = func(_ context.Context, _ executor.Spec, in executor.Input) (executor.Execution, error) {
+				return executor.Execution{}, consume(in)
+			}
+			for _, target := range []string{"/api/v1/exec/sync", "/api/v1/exec/async"} {
+				body, contentType := tt.body()
+				h := handlerOf(t, svc, func(o *Options) { o.MaxBodyBytes = 10 << 20 })
+				// A body without a declared length: the bound holds while it is read.
+				w := do(t, h, http.MethodPost, target, io.MultiReader(strings.NewReader(body)), "Content-Type", contentType)
+				wantProblem(t, w, tt.status, tt.code, tt.fields...)
+			}
+		})
+	}
+}
+
+func TestATarMayBeginLikeABzip2(t *testing.T) {
+	t.Parallel()
+	svc, got := taking(hello())
+	archive := string(tarOf("BZhello.py", "x"))
+	if w := postForm(t, handlerOf(t, svc), "/api/v1/exec/sync", part{"metadata", "{}", nil}, part{"tar", archive, nil}); w.Code != 200 || got.workspace != archive {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestADeclaredLengthIsRefusedUnread(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, hello().service(), func(o *Options) { o.MaxBodyBytes = 100 })
+	body := &countingReader{r: bytes.NewReader(make([]byte, 101))}
+	r := newPost(t, "/api/v1/exec/sync", body, "multipart/form-data; boundary=b")
+	r.ContentLength = 101
+	wantProblem(t, record(h, r), 413, executor.Exhausted)
+	r = newPost(t, "/api/v1/exec/sync", body, "application/json")
+	r.Header.Set("Content-Encoding", "gzip")
+	wantProblem(t, record(h, r), 415, executor.Invalid)
+	if body.n != 0 {
+		t.Fatalf("%d bytes were read", body.n)
+	}
+}
+
+func TestFullIsRefusedUnread(t *testing.T) {
+	t.Parallel()
+	full := func(context.Context) error { return executor.Errorf(executor.Exhausted, "the queue is full") }
+	body := &countingReader{r: bytes.NewReader(make([]byte, 101))}
+	r := newPost(t, "/api/v1/exec/sync", body, "multipart/form-data; boundary=b")
+	wantProblem(t, record(handlerOf(t, admitting{hello().service(), full}), r), 429, executor.Exhausted)
+	if body.n != 0 {
+		t.Fatalf("%d bytes were read", body.n)
+	}
+}
+
+func TestARefusedSubmitLeavesTheTarUnread(t *testing.T) {
+	t.Parallel()
+	svc := hello().service()
+	svc.submit = func(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
+		return executor.Execution{}, &executor.Error{Code: executor.Exhausted, Message: "full"}
+	}
+	data, contentType := form(part{"metadata", "{}", nil}, part{"tar", strings.Repeat("x", 8<<20), nil})
+	body := &countingReader{r: bytes.NewReader(data)}
+	wantProblem(t, record(handlerOf(t, svc), newPost(t, "/api/v1/exec/sync", body, contentType)), 429, executor.Exhausted)
+	if body.n > 1<<20 {
+		t.Fatalf("%d bytes were read", body.n)
+	}
+}
+
+func TestSubmitErrors(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err    *executor.Error
+		status int
+	}{
+		{&executor.Error{Code: executor.Invalid, Message: "bad", Fields: []executor.FieldError{{Field: "config.memory_mb", Message: "too much"}, {Field: "entrypoint", Message: "bad"}}}, 422},
+		{&executor.Error{Code: executor.Denied, Message: "no", Fields: []executor.FieldError{{Field: "host_directory", Message: "no"}}}, 403},
+		{&executor.Error{Code: executor.Conflict, Message: "another Spec"}, 409},
+		{&executor.Error{Code: executor.Exhausted, Message: "full"}, 429},
+		{&executor.Error{Code: executor.Unavailable, Message: "down"}, 503},
+		{&executor.Error{Code: executor.Unimplemented, Message: "no", Fields: []executor.FieldError{{Field: "config.disk_mb", Message: "no"}}}, 501},
+	} {
+		t.Run(string(tt.err.Code), func(t *testing.T) {
+			t.Parallel()
+			svc := hello().service()
+			svc.submit = func(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
+				return executor.Execution{}, tt.err
+			}
+			var fields []string
+			for _, f := range tt.err.Fields {
+				fields = append(fields, f.Field)
+			}
+			for _, target := range []string{"/api/v1/exec/sync", "/api/v1/exec/async"} {
+				p := wantProblem(t, postJSON(t, handlerOf(t, svc), target, `{"code":"x"}`), tt.status, tt.err.Code, fields...)
+				if errs, ok := p["errors"].([]any); ok && !strings.HasPrefix(errs[0].(map[string]any)["location"].(string), "body.") {
+					t.Fatalf("%v", p)
+				}
+			}
+		})
+	}
+}
+
+func TestWhenAFinishedExecutionIsAnError(t *testing.T) {
+	t.Parallel()
+	withTar := []part{{"metadata", "{}", nil}, {"tar", string(tarOf("main.py", "x")), nil}}
+	codeOnly := []part{{"metadata", `{"code":"x"}`, nil}}
+	for _, tt := range []struct {
+		name   string
+		parts  []part
+		log    []executor.Body
+		status int
+		code   executor.Code
+		field  string
+	}{
+		{"a program that fails is a result", withTar, []executor.Body{executor.Started{}, done(3)}, 200, "", ""},
+		{"a hostile tar is 422", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "tar")}, 422, executor.Invalid, "tar"},
+		{"a broken tar that nobody names is 422", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "")}, 422, executor.Invalid, "tar"},
+		{"a tar without an entrypoint is 422", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "entrypoint")}, 422, executor.Invalid, "entrypoint"},
+		{"a requirement that cannot be had is a result", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "requirements_txt")}, 200, "", ""},
+		{"a requirement of mere code is a result", codeOnly, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "")}, 200, "", ""},
+		{"an argv that cannot start is a result", withTar, []executor.Body{failed(executor.PhaseStart, executor.Invalid, "command")}, 200, "", ""},
+		{"a preparation that went wrong is a result", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Unavailable, "")}, 200, "", ""},
+		{"a late refusal is 501", codeOnly, []executor.Body{failed(executor.PhasePrepare, executor.Unimplemented, "docker_image")}, 501, executor.Unimplemented, "docker_image"},
+		{"a late denial is 403", codeOnly, []executor.Body{failed(executor.PhaseNone, executor.Denied, "host_directory")}, 403, executor.Denied, "host_directory"},
+		{"a late invalid is 422", codeOnly, []executor.Body{failed(executor.PhaseNone, executor.Invalid, "entrypoint")}, 422, executor.Invalid, "entrypoint"},
+		{"lost is a result", withTar, []executor.Body{executor.Started{}, executor.Finished{Result: executor.Result{Status: executor.StatusLost, Failure: &executor.Failure{Code: executor.Unavailable, Phase: executor.PhaseRun, Message: "gone"}}}}, 200, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun().add(executor.Queued{}).add(tt.log...)
+			w := postForm(t, handlerOf(t, r.service()), "/api/v1/exec/sync", tt.parts...)
+			if tt.status == 200 {
+				if w.Code != 200 || decode(t, w.Body.Bytes())["status"] != string(r.state().Status) {
+					t.Fatalf("%d %s", w.Code, w.Body)
+				}
+				return
+			}
+			if p := wantProblem(t, w, tt.status, tt.code, tt.field); p["execution_id"] != testID {
+				t.Fatalf("%v", p)
+			}
+		})
+	}
+}
+
+func TestLostSaysUnavailable(t *testing.T) {
+	t.Parallel()
+	r := newRun().add(executor.Started{}, executor.Finished{Result: executor.Result{Status: executor.StatusLost, CPU: -1, Failure: &executor.Failure{Code: executor.Unavailable, Phase: executor.PhaseRun, Message: "gone"}}})
+	m := decode(t, postJSON(t, handlerOf(t, r.service()), "/api/v1/exec/sync", `{"code":"x"}`).Body.Bytes())
+	e, _ := m["error"].(map[string]any)
+	if m["status"] != "lost" || e["code"] != "unavailable" || e["phase"] != "run" || m["exit_code"] != nil || m["cpu_seconds"] != nil {
+		t.Fatalf("%v", m)
+	}
+}
+
+func TestAnErrorBehindTheTarIsTheRequests(t *testing.T) {
+	t.Parallel()
+	large := string(tarOf("data.bin", strings.Repeat("d", 200_000)))
+	for _, tt := range []struct {
+		name   string
+		parts  []part
+		cut    int
+		status int
+	}{
+		{"an unknown part", []part{{"metadata", "{}", nil}, {"tar", large, nil}, {"more", "x", nil}}, 0, 422},
+		{"stdin twice", []part{{"metadata", `{"stdin":"x"}`, nil}, {"tar", large, nil}, {"stdin", "x", nil}}, 0, 422},
+		{"a tar that is cut by the connection", []part{{"metadata", "{}", nil}, {"tar", large, nil}}, 90_000, 400},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun().add(executor.Queued{})
+			svc := r.service()
+			killed := make(chan string, 1)
+			svc.submit = func(_ context.Context, _ executor.Spec, in executor.Input) (executor.Execution, error) {
+				err := consume(in)
+				return r.state(), errors.Join(err)
+			}
+			svc.cancel = func(_ context.Context, id string) (executor.Execution, error) {
+				killed <- id
+				return r.state(), nil
+			}
+			body, contentType := form(tt.parts...)
+			w := do(t, handlerOf(t, svc), http.MethodPost, "/api/v1/exec/sync", bytes.NewReader(body[:len(body)-tt.cut]), "Content-Type", contentType)
+			if p := wantProblem(t, w, tt.status, executor.Invalid); p["execution_id"] != testID {
+				t.Fatalf("%v", p)
+			}
+			if id := <-killed; id != testID {
+				t.Fatal(id)
+			}
+		})
+	}
+}
+
+func TestAnIdempotentReplayIsNotKilledByItsSecondClient(t *testing.T) {
+	t.Parallel()
+	r := newRun().add(executor.Queued{}) // created long before this request
+	svc := r.service()
+	svc.cancel = func(context.Context, string) (executor.Execution, error) {
+		t.Error("killed")
+		return executor.Execution{}, nil
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	svc.submit = func(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
+		cancel(nil)
+		return r.state(), nil
+	}
+	req := newPost(t, "/api/v1/exec/sync", strings.NewReader(`{"code":"x","idempotency_key":"k"}`), "application/json")
+	wantProblem(t, record(handlerOf(t, svc), req.WithContext(ctx)), 503, executor.Unavailable)
+}
+
+func TestOutputThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	r := newRun().add(executor.Started{}, out(executor.Stdout, 0, "a\xffb\xe2\x82"), out(executor.Stdout, 5, "\xac\xe2"), out(executor.Stderr, 0, "caf\xc3"), out(executor.Stderr, 4, "\xa9\x00\u2028<"), done(0))
+	m := decode(t, postJSON(t, handlerOf(t, r.service()), "/api/v1/exec/sync", `{"code":"x"}`).Body.Bytes())
+	if m["stdout"] != "a\uFFFDb€\uFFFD" || m["stdout_base64"] != base64.StdEncoding.EncodeToString([]byte("a\xffb€\xe2")) {
+		t.Errorf("%q %q", m["stdout"], m["stdout_base64"])
+	}
+	if m["stderr"] != "café\x00\u2028<" || m["stderr_base64"] != nil {
+		t.Errorf("%q %q", m["stderr"], m["stderr_base64"])
+	}
+}
+
+func FuzzTextEscaper(f *testing.F) {
+	f.Add([]byte("a\xffb€\xe2\x82"), uint8(1), uint8(3))
+	f.Add([]byte("\xf0\x9f\x98\x80\xf0\x9f\x98"), uint8(2), uint8(1))
+	f.Fuzz(func(t *testing.T, data []byte, a, b uint8) {
+		var e textEscaper
+		got := []byte{'"'}
+		rest := data
+		for i := 0; len(rest) > 0; i++ {
+			n := min(len(rest), 1+int([]uint8{a, b}[i%2]))
+			got = e.append(got, rest[:n])
+			rest = rest[n:]
+		}
+		got = append(e.finish(got), '"')
+		var s string
+		if err := json.Unmarshal(got, &s); err != nil {
+			t.Fatalf("%q: %v", got, err)
+		}
+		// One U+FFFD for each byte that is no part of a rune: as a range over a string has it.
+		if want := string([]rune(string(data))); s != want {
+			t.Fatalf("%q became %q, want %q", data, s, want)
+		}
+		if valid := strings.ToValidUTF8(string(data), "x") == string(data); e.broken == valid {
+			t.Fatalf("%q: broken is %v", data, e.broken)
+		}
+	})
+}
