@@ -111,42 +111,41 @@ func New(o Options) (*Host, error) {
 // refuses, a missing file, or a plugin that does not come up is an error, and then nothing is left running. Codes: those
 // of plugin.Launch; conflict (started before, or closed).
 func (h *Host) Start(ctx context.Context) error {
-	h.mu.Lock()
-	if h.started || h.life.Err() != nil {
-		h.mu.Unlock()
-		return executor.Errorf(executor.Conflict, "the host was started or closed before")
-	}
-	h.started = true
-	dir, err := openRunDir(h.options.RunDir, h.log)
-	if err == nil {
-		h.dir = dir
-	}
-	h.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if err := h.launchAll(ctx); err != nil {
-		return errors.Join(err, h.Close(context.WithoutCancel(ctx)))
-	}
-	return nil
-}
-
-// launchAll starts the supervisors and waits for the first launch of each.
-func (h *Host) launchAll(ctx context.Context) error {
 	first := make(chan error, len(h.instances))
-	for _, i := range h.instances {
-		if err := h.makeDataDir(i); err != nil {
-			return err
-		}
-	}
-	for _, i := range h.instances {
-		h.wg.Go(func() { i.supervise(ctx, first) })
+	if err := h.superviseAll(ctx, first); err != nil {
+		return err
 	}
 	var problems []error
 	for range h.instances {
 		problems = append(problems, <-first)
 	}
-	return errors.Join(problems...)
+	if err := errors.Join(problems...); err != nil {
+		return errors.Join(err, h.Close(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// superviseAll starts the supervisors, unless Close was faster.
+func (h *Host) superviseAll(ctx context.Context, first chan<- error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.started || h.closing != nil {
+		return executor.Errorf(executor.Conflict, "the host was started or closed before")
+	}
+	for _, i := range h.instances {
+		if err := h.makeDataDir(i); err != nil {
+			return err
+		}
+	}
+	dir, err := openRunDir(h.options.RunDir, h.log)
+	if err != nil {
+		return err
+	}
+	h.started, h.dir = true, dir
+	for _, i := range h.instances {
+		h.wg.Go(func() { i.supervise(ctx, first) })
+	}
+	return nil
 }
 
 func (h *Host) makeDataDir(i *instance) error {

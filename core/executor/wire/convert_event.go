@@ -117,7 +117,7 @@ func toResult(r executor.Result) *pb.Result {
 		out.ExitCode = &code
 	}
 	if f := r.Failure; f != nil {
-		out.Failure = &pb.Failure{Code: string(f.Code), Phase: string(f.Phase), Message: f.Message}
+		out.Failure = &pb.Failure{Code: string(f.Code), Phase: string(f.Phase), Message: f.Message, Field: f.Field}
 	}
 	return out
 }
@@ -157,7 +157,9 @@ func fromResult(r *pb.Result) executor.Result {
 		out.ExitCode = &code
 	}
 	if f := r.Failure; f != nil {
-		out.Failure = &executor.Failure{Code: executor.Code(f.Code), Phase: executor.Phase(f.Phase), Message: f.Message}
+		out.Failure = &executor.Failure{
+			Code: executor.Code(f.Code), Phase: executor.Phase(f.Phase), Message: f.Message, Field: f.Field,
+		}
 	}
 	return out
 }

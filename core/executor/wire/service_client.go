@@ -22,7 +22,16 @@ type serviceClient struct {
 	service pb.ExecutorServiceClient
 }
 
-var _ executor.Service = (*serviceClient)(nil)
+var (
+	_ executor.Service  = (*serviceClient)(nil)
+	_ executor.Admitter = (*serviceClient)(nil)
+)
+
+// Admit implements executor.Admitter. A Service at the other end that is none promises nothing.
+func (s *serviceClient) Admit(ctx context.Context) error {
+	_, err := s.service.Admit(outgoing(ctx), &pb.AdmitRequest{})
+	return fromStatus(ctx, err)
+}
 
 // Submit implements executor.Executions.
 func (s *serviceClient) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {

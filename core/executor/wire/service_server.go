@@ -89,6 +89,14 @@ func (c *submitServer) close() {
 	c.sending.Unlock()
 }
 
+// Admit implements pb.ExecutorServiceServer.
+func (s *serviceServer) Admit(ctx context.Context, _ *pb.AdmitRequest) (*pb.AdmitResponse, error) {
+	if a, ok := s.service.(executor.Admitter); ok {
+		return &pb.AdmitResponse{}, a.Admit(ctx)
+	}
+	return &pb.AdmitResponse{}, nil
+}
+
 // Get implements pb.ExecutorServiceServer.
 func (s *serviceServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.GetResponse, error) {
 	e, err := s.service.Get(ctx, r.GetId())

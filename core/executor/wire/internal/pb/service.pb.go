@@ -248,6 +248,80 @@ func (*SubmitResponse_Source) isSubmitResponse_Message() {}
 
 func (*SubmitResponse_Execution) isSubmitResponse_Message() {}
 
+// AdmitRequest is empty.
+type AdmitRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdmitRequest) Reset() {
+	*x = AdmitRequest{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdmitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdmitRequest) ProtoMessage() {}
+
+func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
+func (*AdmitRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{3}
+}
+
+// AdmitResponse is empty.
+type AdmitResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdmitResponse) Reset() {
+	*x = AdmitResponse{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdmitResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdmitResponse) ProtoMessage() {}
+
+func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
+func (*AdmitResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{4}
+}
+
 // GetRequest names an Execution.
 type GetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -258,7 +332,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[3]
+	mi := &file_pyexec_v1_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -270,7 +344,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[3]
+	mi := &file_pyexec_v1_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -283,7 +357,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{3}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetRequest) GetId() string {
@@ -303,7 +377,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[4]
+	mi := &file_pyexec_v1_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -315,7 +389,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[4]
+	mi := &file_pyexec_v1_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -328,7 +402,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{4}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetResponse) GetExecution() *Execution {
@@ -348,7 +422,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[5]
+	mi := &file_pyexec_v1_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -360,7 +434,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[5]
+	mi := &file_pyexec_v1_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -373,7 +447,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{5}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListRequest) GetFilter() *Filter {
@@ -393,7 +467,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[6]
+	mi := &file_pyexec_v1_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -405,7 +479,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[6]
+	mi := &file_pyexec_v1_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -418,7 +492,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{6}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListResponse) GetExecutions() []*Execution {
@@ -438,7 +512,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[7]
+	mi := &file_pyexec_v1_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +524,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[7]
+	mi := &file_pyexec_v1_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +537,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{7}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelRequest) GetId() string {
@@ -483,7 +557,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[8]
+	mi := &file_pyexec_v1_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -495,7 +569,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[8]
+	mi := &file_pyexec_v1_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,7 +582,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{8}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CancelResponse) GetExecution() *Execution {
@@ -529,7 +603,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[9]
+	mi := &file_pyexec_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -541,7 +615,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[9]
+	mi := &file_pyexec_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -554,7 +628,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EventsRequest) GetId() string {
@@ -581,7 +655,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[10]
+	mi := &file_pyexec_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +667,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[10]
+	mi := &file_pyexec_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +680,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *EventsResponse) GetEvent() *Event {
@@ -626,7 +700,7 @@ type ArtifactsRequest struct {
 
 func (x *ArtifactsRequest) Reset() {
 	*x = ArtifactsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[11]
+	mi := &file_pyexec_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +712,7 @@ func (x *ArtifactsRequest) String() string {
 func (*ArtifactsRequest) ProtoMessage() {}
 
 func (x *ArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[11]
+	mi := &file_pyexec_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +725,7 @@ func (x *ArtifactsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*ArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ArtifactsRequest) GetId() string {
@@ -671,7 +745,7 @@ type ArtifactsResponse struct {
 
 func (x *ArtifactsResponse) Reset() {
 	*x = ArtifactsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[12]
+	mi := &file_pyexec_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +757,7 @@ func (x *ArtifactsResponse) String() string {
 func (*ArtifactsResponse) ProtoMessage() {}
 
 func (x *ArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[12]
+	mi := &file_pyexec_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +770,7 @@ func (x *ArtifactsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*ArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ArtifactsResponse) GetData() []byte {
@@ -716,7 +790,7 @@ type OpenSessionRequest struct {
 
 func (x *OpenSessionRequest) Reset() {
 	*x = OpenSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[13]
+	mi := &file_pyexec_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +802,7 @@ func (x *OpenSessionRequest) String() string {
 func (*OpenSessionRequest) ProtoMessage() {}
 
 func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[13]
+	mi := &file_pyexec_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +815,7 @@ func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionRequest.ProtoReflect.Descriptor instead.
 func (*OpenSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OpenSessionRequest) GetSession() *Session {
@@ -761,7 +835,7 @@ type OpenSessionResponse struct {
 
 func (x *OpenSessionResponse) Reset() {
 	*x = OpenSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[14]
+	mi := &file_pyexec_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +847,7 @@ func (x *OpenSessionResponse) String() string {
 func (*OpenSessionResponse) ProtoMessage() {}
 
 func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[14]
+	mi := &file_pyexec_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +860,7 @@ func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionResponse.ProtoReflect.Descriptor instead.
 func (*OpenSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OpenSessionResponse) GetSession() *Session {
@@ -806,7 +880,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[15]
+	mi := &file_pyexec_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +892,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[15]
+	mi := &file_pyexec_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +905,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{15}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetSessionRequest) GetId() string {
@@ -851,7 +925,7 @@ type GetSessionResponse struct {
 
 func (x *GetSessionResponse) Reset() {
 	*x = GetSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[16]
+	mi := &file_pyexec_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +937,7 @@ func (x *GetSessionResponse) String() string {
 func (*GetSessionResponse) ProtoMessage() {}
 
 func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[16]
+	mi := &file_pyexec_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +950,7 @@ func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionResponse.ProtoReflect.Descriptor instead.
 func (*GetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{16}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetSessionResponse) GetSession() *Session {
@@ -895,7 +969,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[17]
+	mi := &file_pyexec_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +981,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[17]
+	mi := &file_pyexec_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +994,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{17}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 // ListSessionsResponse holds all of the owner's, newest first.
@@ -933,7 +1007,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[18]
+	mi := &file_pyexec_v1_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1019,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[18]
+	mi := &file_pyexec_v1_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1032,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{18}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -978,7 +1052,7 @@ type RestartSessionRequest struct {
 
 func (x *RestartSessionRequest) Reset() {
 	*x = RestartSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[19]
+	mi := &file_pyexec_v1_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1064,7 @@ func (x *RestartSessionRequest) String() string {
 func (*RestartSessionRequest) ProtoMessage() {}
 
 func (x *RestartSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[19]
+	mi := &file_pyexec_v1_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1077,7 @@ func (x *RestartSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartSessionRequest.ProtoReflect.Descriptor instead.
 func (*RestartSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{19}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RestartSessionRequest) GetId() string {
@@ -1023,7 +1097,7 @@ type RestartSessionResponse struct {
 
 func (x *RestartSessionResponse) Reset() {
 	*x = RestartSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[20]
+	mi := &file_pyexec_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1109,7 @@ func (x *RestartSessionResponse) String() string {
 func (*RestartSessionResponse) ProtoMessage() {}
 
 func (x *RestartSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[20]
+	mi := &file_pyexec_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1122,7 @@ func (x *RestartSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartSessionResponse.ProtoReflect.Descriptor instead.
 func (*RestartSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{20}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RestartSessionResponse) GetSession() *Session {
@@ -1068,7 +1142,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[21]
+	mi := &file_pyexec_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1154,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[21]
+	mi := &file_pyexec_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1167,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CloseSessionRequest) GetId() string {
@@ -1113,7 +1187,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[22]
+	mi := &file_pyexec_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1199,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[22]
+	mi := &file_pyexec_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1212,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CloseSessionResponse) GetSession() *Session {
@@ -1157,7 +1231,7 @@ type BackendsRequest struct {
 
 func (x *BackendsRequest) Reset() {
 	*x = BackendsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[23]
+	mi := &file_pyexec_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1243,7 @@ func (x *BackendsRequest) String() string {
 func (*BackendsRequest) ProtoMessage() {}
 
 func (x *BackendsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[23]
+	mi := &file_pyexec_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1256,7 @@ func (x *BackendsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendsRequest.ProtoReflect.Descriptor instead.
 func (*BackendsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 // BackendsResponse describes every backend.
@@ -1195,7 +1269,7 @@ type BackendsResponse struct {
 
 func (x *BackendsResponse) Reset() {
 	*x = BackendsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[24]
+	mi := &file_pyexec_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1281,7 @@ func (x *BackendsResponse) String() string {
 func (*BackendsResponse) ProtoMessage() {}
 
 func (x *BackendsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[24]
+	mi := &file_pyexec_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1294,7 @@ func (x *BackendsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendsResponse.ProtoReflect.Descriptor instead.
 func (*BackendsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BackendsResponse) GetBackends() []*Info {
@@ -1239,7 +1313,7 @@ type ScriptsRequest struct {
 
 func (x *ScriptsRequest) Reset() {
 	*x = ScriptsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[25]
+	mi := &file_pyexec_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1325,7 @@ func (x *ScriptsRequest) String() string {
 func (*ScriptsRequest) ProtoMessage() {}
 
 func (x *ScriptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[25]
+	mi := &file_pyexec_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1338,7 @@ func (x *ScriptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptsRequest.ProtoReflect.Descriptor instead.
 func (*ScriptsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 // ScriptsResponse lists the scripts.
@@ -1277,7 +1351,7 @@ type ScriptsResponse struct {
 
 func (x *ScriptsResponse) Reset() {
 	*x = ScriptsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[26]
+	mi := &file_pyexec_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1363,7 @@ func (x *ScriptsResponse) String() string {
 func (*ScriptsResponse) ProtoMessage() {}
 
 func (x *ScriptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[26]
+	mi := &file_pyexec_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1376,7 @@ func (x *ScriptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptsResponse.ProtoReflect.Descriptor instead.
 func (*ScriptsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ScriptsResponse) GetScripts() []*Script {
@@ -1328,7 +1402,9 @@ const file_pyexec_v1_service_proto_rawDesc = "" +
 	"\x0eSubmitResponse\x122\n" +
 	"\x06source\x18\x01 \x01(\v2\x18.pyexec.v1.SourceRequestH\x00R\x06source\x124\n" +
 	"\texecution\x18\x02 \x01(\v2\x14.pyexec.v1.ExecutionH\x00R\texecutionB\t\n" +
-	"\amessage\"\x1c\n" +
+	"\amessage\"\x0e\n" +
+	"\fAdmitRequest\"\x0f\n" +
+	"\rAdmitResponse\"\x1c\n" +
 	"\n" +
 	"GetRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"A\n" +
@@ -1377,9 +1453,10 @@ const file_pyexec_v1_service_proto_rawDesc = "" +
 	"\bbackends\x18\x01 \x03(\v2\x0f.pyexec.v1.InfoR\bbackends\"\x10\n" +
 	"\x0eScriptsRequest\">\n" +
 	"\x0fScriptsResponse\x12+\n" +
-	"\ascripts\x18\x01 \x03(\v2\x11.pyexec.v1.ScriptR\ascripts2\xa6\a\n" +
+	"\ascripts\x18\x01 \x03(\v2\x11.pyexec.v1.ScriptR\ascripts2\xe2\a\n" +
 	"\x0fExecutorService\x12A\n" +
-	"\x06Submit\x12\x18.pyexec.v1.SubmitRequest\x1a\x19.pyexec.v1.SubmitResponse(\x010\x01\x124\n" +
+	"\x06Submit\x12\x18.pyexec.v1.SubmitRequest\x1a\x19.pyexec.v1.SubmitResponse(\x010\x01\x12:\n" +
+	"\x05Admit\x12\x17.pyexec.v1.AdmitRequest\x1a\x18.pyexec.v1.AdmitResponse\x124\n" +
 	"\x03Get\x12\x15.pyexec.v1.GetRequest\x1a\x16.pyexec.v1.GetResponse\x127\n" +
 	"\x04List\x12\x16.pyexec.v1.ListRequest\x1a\x17.pyexec.v1.ListResponse\x12=\n" +
 	"\x06Cancel\x12\x18.pyexec.v1.CancelRequest\x1a\x19.pyexec.v1.CancelResponse\x12?\n" +
@@ -1406,95 +1483,99 @@ func file_pyexec_v1_service_proto_rawDescGZIP() []byte {
 	return file_pyexec_v1_service_proto_rawDescData
 }
 
-var file_pyexec_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_pyexec_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_pyexec_v1_service_proto_goTypes = []any{
 	(*SubmitRequest)(nil),          // 0: pyexec.v1.SubmitRequest
 	(*SubmitStart)(nil),            // 1: pyexec.v1.SubmitStart
 	(*SubmitResponse)(nil),         // 2: pyexec.v1.SubmitResponse
-	(*GetRequest)(nil),             // 3: pyexec.v1.GetRequest
-	(*GetResponse)(nil),            // 4: pyexec.v1.GetResponse
-	(*ListRequest)(nil),            // 5: pyexec.v1.ListRequest
-	(*ListResponse)(nil),           // 6: pyexec.v1.ListResponse
-	(*CancelRequest)(nil),          // 7: pyexec.v1.CancelRequest
-	(*CancelResponse)(nil),         // 8: pyexec.v1.CancelResponse
-	(*EventsRequest)(nil),          // 9: pyexec.v1.EventsRequest
-	(*EventsResponse)(nil),         // 10: pyexec.v1.EventsResponse
-	(*ArtifactsRequest)(nil),       // 11: pyexec.v1.ArtifactsRequest
-	(*ArtifactsResponse)(nil),      // 12: pyexec.v1.ArtifactsResponse
-	(*OpenSessionRequest)(nil),     // 13: pyexec.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),    // 14: pyexec.v1.OpenSessionResponse
-	(*GetSessionRequest)(nil),      // 15: pyexec.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),     // 16: pyexec.v1.GetSessionResponse
-	(*ListSessionsRequest)(nil),    // 17: pyexec.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),   // 18: pyexec.v1.ListSessionsResponse
-	(*RestartSessionRequest)(nil),  // 19: pyexec.v1.RestartSessionRequest
-	(*RestartSessionResponse)(nil), // 20: pyexec.v1.RestartSessionResponse
-	(*CloseSessionRequest)(nil),    // 21: pyexec.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),   // 22: pyexec.v1.CloseSessionResponse
-	(*BackendsRequest)(nil),        // 23: pyexec.v1.BackendsRequest
-	(*BackendsResponse)(nil),       // 24: pyexec.v1.BackendsResponse
-	(*ScriptsRequest)(nil),         // 25: pyexec.v1.ScriptsRequest
-	(*ScriptsResponse)(nil),        // 26: pyexec.v1.ScriptsResponse
-	(*SourceReply)(nil),            // 27: pyexec.v1.SourceReply
-	(*Spec)(nil),                   // 28: pyexec.v1.Spec
-	(*Source)(nil),                 // 29: pyexec.v1.Source
-	(*SourceRequest)(nil),          // 30: pyexec.v1.SourceRequest
-	(*Execution)(nil),              // 31: pyexec.v1.Execution
-	(*Filter)(nil),                 // 32: pyexec.v1.Filter
-	(*Event)(nil),                  // 33: pyexec.v1.Event
-	(*Session)(nil),                // 34: pyexec.v1.Session
-	(*Info)(nil),                   // 35: pyexec.v1.Info
-	(*Script)(nil),                 // 36: pyexec.v1.Script
+	(*AdmitRequest)(nil),           // 3: pyexec.v1.AdmitRequest
+	(*AdmitResponse)(nil),          // 4: pyexec.v1.AdmitResponse
+	(*GetRequest)(nil),             // 5: pyexec.v1.GetRequest
+	(*GetResponse)(nil),            // 6: pyexec.v1.GetResponse
+	(*ListRequest)(nil),            // 7: pyexec.v1.ListRequest
+	(*ListResponse)(nil),           // 8: pyexec.v1.ListResponse
+	(*CancelRequest)(nil),          // 9: pyexec.v1.CancelRequest
+	(*CancelResponse)(nil),         // 10: pyexec.v1.CancelResponse
+	(*EventsRequest)(nil),          // 11: pyexec.v1.EventsRequest
+	(*EventsResponse)(nil),         // 12: pyexec.v1.EventsResponse
+	(*ArtifactsRequest)(nil),       // 13: pyexec.v1.ArtifactsRequest
+	(*ArtifactsResponse)(nil),      // 14: pyexec.v1.ArtifactsResponse
+	(*OpenSessionRequest)(nil),     // 15: pyexec.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),    // 16: pyexec.v1.OpenSessionResponse
+	(*GetSessionRequest)(nil),      // 17: pyexec.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),     // 18: pyexec.v1.GetSessionResponse
+	(*ListSessionsRequest)(nil),    // 19: pyexec.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),   // 20: pyexec.v1.ListSessionsResponse
+	(*RestartSessionRequest)(nil),  // 21: pyexec.v1.RestartSessionRequest
+	(*RestartSessionResponse)(nil), // 22: pyexec.v1.RestartSessionResponse
+	(*CloseSessionRequest)(nil),    // 23: pyexec.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),   // 24: pyexec.v1.CloseSessionResponse
+	(*BackendsRequest)(nil),        // 25: pyexec.v1.BackendsRequest
+	(*BackendsResponse)(nil),       // 26: pyexec.v1.BackendsResponse
+	(*ScriptsRequest)(nil),         // 27: pyexec.v1.ScriptsRequest
+	(*ScriptsResponse)(nil),        // 28: pyexec.v1.ScriptsResponse
+	(*SourceReply)(nil),            // 29: pyexec.v1.SourceReply
+	(*Spec)(nil),                   // 30: pyexec.v1.Spec
+	(*Source)(nil),                 // 31: pyexec.v1.Source
+	(*SourceRequest)(nil),          // 32: pyexec.v1.SourceRequest
+	(*Execution)(nil),              // 33: pyexec.v1.Execution
+	(*Filter)(nil),                 // 34: pyexec.v1.Filter
+	(*Event)(nil),                  // 35: pyexec.v1.Event
+	(*Session)(nil),                // 36: pyexec.v1.Session
+	(*Info)(nil),                   // 37: pyexec.v1.Info
+	(*Script)(nil),                 // 38: pyexec.v1.Script
 }
 var file_pyexec_v1_service_proto_depIdxs = []int32{
 	1,  // 0: pyexec.v1.SubmitRequest.start:type_name -> pyexec.v1.SubmitStart
-	27, // 1: pyexec.v1.SubmitRequest.source:type_name -> pyexec.v1.SourceReply
-	28, // 2: pyexec.v1.SubmitStart.spec:type_name -> pyexec.v1.Spec
-	29, // 3: pyexec.v1.SubmitStart.workspace:type_name -> pyexec.v1.Source
-	29, // 4: pyexec.v1.SubmitStart.stdin:type_name -> pyexec.v1.Source
-	30, // 5: pyexec.v1.SubmitResponse.source:type_name -> pyexec.v1.SourceRequest
-	31, // 6: pyexec.v1.SubmitResponse.execution:type_name -> pyexec.v1.Execution
-	31, // 7: pyexec.v1.GetResponse.execution:type_name -> pyexec.v1.Execution
-	32, // 8: pyexec.v1.ListRequest.filter:type_name -> pyexec.v1.Filter
-	31, // 9: pyexec.v1.ListResponse.executions:type_name -> pyexec.v1.Execution
-	31, // 10: pyexec.v1.CancelResponse.execution:type_name -> pyexec.v1.Execution
-	33, // 11: pyexec.v1.EventsResponse.event:type_name -> pyexec.v1.Event
-	34, // 12: pyexec.v1.OpenSessionRequest.session:type_name -> pyexec.v1.Session
-	34, // 13: pyexec.v1.OpenSessionResponse.session:type_name -> pyexec.v1.Session
-	34, // 14: pyexec.v1.GetSessionResponse.session:type_name -> pyexec.v1.Session
-	34, // 15: pyexec.v1.ListSessionsResponse.sessions:type_name -> pyexec.v1.Session
-	34, // 16: pyexec.v1.RestartSessionResponse.session:type_name -> pyexec.v1.Session
-	34, // 17: pyexec.v1.CloseSessionResponse.session:type_name -> pyexec.v1.Session
-	35, // 18: pyexec.v1.BackendsResponse.backends:type_name -> pyexec.v1.Info
-	36, // 19: pyexec.v1.ScriptsResponse.scripts:type_name -> pyexec.v1.Script
+	29, // 1: pyexec.v1.SubmitRequest.source:type_name -> pyexec.v1.SourceReply
+	30, // 2: pyexec.v1.SubmitStart.spec:type_name -> pyexec.v1.Spec
+	31, // 3: pyexec.v1.SubmitStart.workspace:type_name -> pyexec.v1.Source
+	31, // 4: pyexec.v1.SubmitStart.stdin:type_name -> pyexec.v1.Source
+	32, // 5: pyexec.v1.SubmitResponse.source:type_name -> pyexec.v1.SourceRequest
+	33, // 6: pyexec.v1.SubmitResponse.execution:type_name -> pyexec.v1.Execution
+	33, // 7: pyexec.v1.GetResponse.execution:type_name -> pyexec.v1.Execution
+	34, // 8: pyexec.v1.ListRequest.filter:type_name -> pyexec.v1.Filter
+	33, // 9: pyexec.v1.ListResponse.executions:type_name -> pyexec.v1.Execution
+	33, // 10: pyexec.v1.CancelResponse.execution:type_name -> pyexec.v1.Execution
+	35, // 11: pyexec.v1.EventsResponse.event:type_name -> pyexec.v1.Event
+	36, // 12: pyexec.v1.OpenSessionRequest.session:type_name -> pyexec.v1.Session
+	36, // 13: pyexec.v1.OpenSessionResponse.session:type_name -> pyexec.v1.Session
+	36, // 14: pyexec.v1.GetSessionResponse.session:type_name -> pyexec.v1.Session
+	36, // 15: pyexec.v1.ListSessionsResponse.sessions:type_name -> pyexec.v1.Session
+	36, // 16: pyexec.v1.RestartSessionResponse.session:type_name -> pyexec.v1.Session
+	36, // 17: pyexec.v1.CloseSessionResponse.session:type_name -> pyexec.v1.Session
+	37, // 18: pyexec.v1.BackendsResponse.backends:type_name -> pyexec.v1.Info
+	38, // 19: pyexec.v1.ScriptsResponse.scripts:type_name -> pyexec.v1.Script
 	0,  // 20: pyexec.v1.ExecutorService.Submit:input_type -> pyexec.v1.SubmitRequest
-	3,  // 21: pyexec.v1.ExecutorService.Get:input_type -> pyexec.v1.GetRequest
-	5,  // 22: pyexec.v1.ExecutorService.List:input_type -> pyexec.v1.ListRequest
-	7,  // 23: pyexec.v1.ExecutorService.Cancel:input_type -> pyexec.v1.CancelRequest
-	9,  // 24: pyexec.v1.ExecutorService.Events:input_type -> pyexec.v1.EventsRequest
-	11, // 25: pyexec.v1.ExecutorService.Artifacts:input_type -> pyexec.v1.ArtifactsRequest
-	13, // 26: pyexec.v1.ExecutorService.OpenSession:input_type -> pyexec.v1.OpenSessionRequest
-	15, // 27: pyexec.v1.ExecutorService.GetSession:input_type -> pyexec.v1.GetSessionRequest
-	17, // 28: pyexec.v1.ExecutorService.ListSessions:input_type -> pyexec.v1.ListSessionsRequest
-	19, // 29: pyexec.v1.ExecutorService.RestartSession:input_type -> pyexec.v1.RestartSessionRequest
-	21, // 30: pyexec.v1.ExecutorService.CloseSession:input_type -> pyexec.v1.CloseSessionRequest
-	23, // 31: pyexec.v1.ExecutorService.Backends:input_type -> pyexec.v1.BackendsRequest
-	25, // 32: pyexec.v1.ExecutorService.Scripts:input_type -> pyexec.v1.ScriptsRequest
-	2,  // 33: pyexec.v1.ExecutorService.Submit:output_type -> pyexec.v1.SubmitResponse
-	4,  // 34: pyexec.v1.ExecutorService.Get:output_type -> pyexec.v1.GetResponse
-	6,  // 35: pyexec.v1.ExecutorService.List:output_type -> pyexec.v1.ListResponse
-	8,  // 36: pyexec.v1.ExecutorService.Cancel:output_type -> pyexec.v1.CancelResponse
-	10, // 37: pyexec.v1.ExecutorService.Events:output_type -> pyexec.v1.EventsResponse
-	12, // 38: pyexec.v1.ExecutorService.Artifacts:output_type -> pyexec.v1.ArtifactsResponse
-	14, // 39: pyexec.v1.ExecutorService.OpenSession:output_type -> pyexec.v1.OpenSessionResponse
-	16, // 40: pyexec.v1.ExecutorService.GetSession:output_type -> pyexec.v1.GetSessionResponse
-	18, // 41: pyexec.v1.ExecutorService.ListSessions:output_type -> pyexec.v1.ListSessionsResponse
-	20, // 42: pyexec.v1.ExecutorService.RestartSession:output_type -> pyexec.v1.RestartSessionResponse
-	22, // 43: pyexec.v1.ExecutorService.CloseSession:output_type -> pyexec.v1.CloseSessionResponse
-	24, // 44: pyexec.v1.ExecutorService.Backends:output_type -> pyexec.v1.BackendsResponse
-	26, // 45: pyexec.v1.ExecutorService.Scripts:output_type -> pyexec.v1.ScriptsResponse
-	33, // [33:46] is the sub-list for method output_type
-	20, // [20:33] is the sub-list for method input_type
+	3,  // 21: pyexec.v1.ExecutorService.Admit:input_type -> pyexec.v1.AdmitRequest
+	5,  // 22: pyexec.v1.ExecutorService.Get:input_type -> pyexec.v1.GetRequest
+	7,  // 23: pyexec.v1.ExecutorService.List:input_type -> pyexec.v1.ListRequest
+	9,  // 24: pyexec.v1.ExecutorService.Cancel:input_type -> pyexec.v1.CancelRequest
+	11, // 25: pyexec.v1.ExecutorService.Events:input_type -> pyexec.v1.EventsRequest
+	13, // 26: pyexec.v1.ExecutorService.Artifacts:input_type -> pyexec.v1.ArtifactsRequest
+	15, // 27: pyexec.v1.ExecutorService.OpenSession:input_type -> pyexec.v1.OpenSessionRequest
+	17, // 28: pyexec.v1.ExecutorService.GetSession:input_type -> pyexec.v1.GetSessionRequest
+	19, // 29: pyexec.v1.ExecutorService.ListSessions:input_type -> pyexec.v1.ListSessionsRequest
+	21, // 30: pyexec.v1.ExecutorService.RestartSession:input_type -> pyexec.v1.RestartSessionRequest
+	23, // 31: pyexec.v1.ExecutorService.CloseSession:input_type -> pyexec.v1.CloseSessionRequest
+	25, // 32: pyexec.v1.ExecutorService.Backends:input_type -> pyexec.v1.BackendsRequest
+	27, // 33: pyexec.v1.ExecutorService.Scripts:input_type -> pyexec.v1.ScriptsRequest
+	2,  // 34: pyexec.v1.ExecutorService.Submit:output_type -> pyexec.v1.SubmitResponse
+	4,  // 35: pyexec.v1.ExecutorService.Admit:output_type -> pyexec.v1.AdmitResponse
+	6,  // 36: pyexec.v1.ExecutorService.Get:output_type -> pyexec.v1.GetResponse
+	8,  // 37: pyexec.v1.ExecutorService.List:output_type -> pyexec.v1.ListResponse
+	10, // 38: pyexec.v1.ExecutorService.Cancel:output_type -> pyexec.v1.CancelResponse
+	12, // 39: pyexec.v1.ExecutorService.Events:output_type -> pyexec.v1.EventsResponse
+	14, // 40: pyexec.v1.ExecutorService.Artifacts:output_type -> pyexec.v1.ArtifactsResponse
+	16, // 41: pyexec.v1.ExecutorService.OpenSession:output_type -> pyexec.v1.OpenSessionResponse
+	18, // 42: pyexec.v1.ExecutorService.GetSession:output_type -> pyexec.v1.GetSessionResponse
+	20, // 43: pyexec.v1.ExecutorService.ListSessions:output_type -> pyexec.v1.ListSessionsResponse
+	22, // 44: pyexec.v1.ExecutorService.RestartSession:output_type -> pyexec.v1.RestartSessionResponse
+	24, // 45: pyexec.v1.ExecutorService.CloseSession:output_type -> pyexec.v1.CloseSessionResponse
+	26, // 46: pyexec.v1.ExecutorService.Backends:output_type -> pyexec.v1.BackendsResponse
+	28, // 47: pyexec.v1.ExecutorService.Scripts:output_type -> pyexec.v1.ScriptsResponse
+	34, // [34:48] is the sub-list for method output_type
+	20, // [20:34] is the sub-list for method input_type
 	20, // [20:20] is the sub-list for extension type_name
 	20, // [20:20] is the sub-list for extension extendee
 	0,  // [0:20] is the sub-list for field type_name
@@ -1520,7 +1601,7 @@ func file_pyexec_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyexec_v1_service_proto_rawDesc), len(file_pyexec_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

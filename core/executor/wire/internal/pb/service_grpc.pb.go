@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	ExecutorService_Submit_FullMethodName         = "/pyexec.v1.ExecutorService/Submit"
+	ExecutorService_Admit_FullMethodName          = "/pyexec.v1.ExecutorService/Admit"
 	ExecutorService_Get_FullMethodName            = "/pyexec.v1.ExecutorService/Get"
 	ExecutorService_List_FullMethodName           = "/pyexec.v1.ExecutorService/List"
 	ExecutorService_Cancel_FullMethodName         = "/pyexec.v1.ExecutorService/Cancel"
@@ -43,6 +44,8 @@ type ExecutorServiceClient interface {
 	// Submit accepts a Spec. The caller's first message is start; then it sends source data as credit allows. The one
 	// execution ends the call; the call's end bounds only the acceptance.
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitResponse], error)
+	// Admit says before any input is read whether the principal could submit now; a service that cannot say says yes.
+	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
 	// Get returns the present state of an Execution.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
 	// List returns a page of Executions.
@@ -89,6 +92,16 @@ func (c *executorServiceClient) Submit(ctx context.Context, opts ...grpc.CallOpt
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ExecutorService_SubmitClient = grpc.BidiStreamingClient[SubmitRequest, SubmitResponse]
+
+func (c *executorServiceClient) Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AdmitResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_Admit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *executorServiceClient) Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -237,6 +250,8 @@ type ExecutorServiceServer interface {
 	// Submit accepts a Spec. The caller's first message is start; then it sends source data as credit allows. The one
 	// execution ends the call; the call's end bounds only the acceptance.
 	Submit(grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]) error
+	// Admit says before any input is read whether the principal could submit now; a service that cannot say says yes.
+	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)
 	// Get returns the present state of an Execution.
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	// List returns a page of Executions.
@@ -273,6 +288,9 @@ type UnimplementedExecutorServiceServer struct{}
 
 func (UnimplementedExecutorServiceServer) Submit(grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]) error {
 	return status.Error(codes.Unimplemented, "method Submit not implemented")
+}
+func (UnimplementedExecutorServiceServer) Admit(context.Context, *AdmitRequest) (*AdmitResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Admit not implemented")
 }
 func (UnimplementedExecutorServiceServer) Get(context.Context, *GetRequest) (*GetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Get not implemented")
@@ -337,6 +355,24 @@ func _ExecutorService_Submit_Handler(srv interface{}, stream grpc.ServerStream) 
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ExecutorService_SubmitServer = grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]
+
+func _ExecutorService_Admit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AdmitRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).Admit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_Admit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).Admit(ctx, req.(*AdmitRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _ExecutorService_Get_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetRequest)
@@ -547,6 +583,10 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "pyexec.v1.ExecutorService",
 	HandlerType: (*ExecutorServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Admit",
+			Handler:    _ExecutorService_Admit_Handler,
+		},
 		{
 			MethodName: "Get",
 			Handler:    _ExecutorService_Get_Handler,

@@ -1118,6 +1118,7 @@ type Failure struct {
 	Code          string                 `protobuf:"bytes,1,opt,name=code" json:"code,omitempty"`
 	Phase         string                 `protobuf:"bytes,2,opt,name=phase" json:"phase,omitempty"`
 	Message       string                 `protobuf:"bytes,3,opt,name=message" json:"message,omitempty"`
+	Field         string                 `protobuf:"bytes,4,opt,name=field" json:"field,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1169,6 +1170,13 @@ func (x *Failure) GetPhase() string {
 func (x *Failure) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *Failure) GetField() string {
+	if x != nil {
+		return x.Field
 	}
 	return ""
 }
@@ -2143,6 +2151,7 @@ type Info struct {
 	Warnings      []string               `protobuf:"bytes,8,rep,name=warnings" json:"warnings,omitempty"`
 	Details       map[string]string      `protobuf:"bytes,9,rep,name=details" json:"details,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Metrics       map[string]float64     `protobuf:"bytes,10,rep,name=metrics" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	Images        []string               `protobuf:"bytes,11,rep,name=images" json:"images,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2243,6 +2252,13 @@ func (x *Info) GetDetails() map[string]string {
 func (x *Info) GetMetrics() map[string]float64 {
 	if x != nil {
 		return x.Metrics
+	}
+	return nil
+}
+
+func (x *Info) GetImages() []string {
+	if x != nil {
+		return x.Images
 	}
 	return nil
 }
@@ -2756,11 +2772,12 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\bFinished\x12)\n" +
 	"\x06result\x18\x01 \x01(\v2\x11.pyexec.v1.ResultR\x06result\"\x1b\n" +
 	"\aUnknown\x12\x10\n" +
-	"\x03raw\x18\x01 \x01(\fR\x03raw\"M\n" +
+	"\x03raw\x18\x01 \x01(\fR\x03raw\"c\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x14\n" +
 	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xd0\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x14\n" +
+	"\x05field\x18\x04 \x01(\tR\x05field\"\xd0\x01\n" +
 	"\x06Phases\x12/\n" +
 	"\x05queue\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05queue\x123\n" +
 	"\aprepare\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\aprepare\x12+\n" +
@@ -2859,7 +2876,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"local_path\x18\x13 \x01(\bR\tlocalPath\x12\x1c\n" +
 	"\tlanguages\x18\x14 \x03(\tR\tlanguages\x12'\n" +
-	"\x0fpython_versions\x18\x15 \x03(\tR\x0epythonVersions\"\xd9\x03\n" +
+	"\x0fpython_versions\x18\x15 \x03(\tR\x0epythonVersions\"\xf1\x03\n" +
 	"\x04Info\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -2871,7 +2888,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\bwarnings\x18\b \x03(\tR\bwarnings\x126\n" +
 	"\adetails\x18\t \x03(\v2\x1c.pyexec.v1.Info.DetailsEntryR\adetails\x126\n" +
 	"\ametrics\x18\n" +
-	" \x03(\v2\x1c.pyexec.v1.Info.MetricsEntryR\ametrics\x1a:\n" +
+	" \x03(\v2\x1c.pyexec.v1.Info.MetricsEntryR\ametrics\x12\x16\n" +
+	"\x06images\x18\v \x03(\tR\x06images\x1a:\n" +
 	"\fDetailsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
