@@ -55,7 +55,6 @@ func reopenKeeps(t *testing.T, open func() (executor.Store, error)) {
 	var wantHead executor.Record
 	var wantLog []executor.Event
 	session(t, open, func(s executor.Store) {
-		create(t, s, newRecord(1))
 		roundTrip(t, s)
 		if _, err := s.Update(bounded(t), newID(1), func(u *executor.Record) { u.ArtifactsBlob, u.Attempts = "a", 2 }); err != nil {
 			t.Fatal(err)

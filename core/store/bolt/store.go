@@ -1,11 +1,25 @@
 package boltstore
 
 import (
+	"container/list"
 	"context"
-	"iter"
+	"errors"
 	"log/slog"
+	"strings"
+	"sync"
+	"syscall"
+
+	bolt "go.etcd.io/bbolt"
 
 	"github.com/python-executor/python-executor/core/executor"
+)
+
+const (
+	// checkpointBytes of the write-ahead log start a checkpoint before its time.
+	checkpointBytes = 2 << 20
+	// maxWaitingBytes of the write-ahead log stop all writers until a checkpoint has begun.
+	maxWaitingBytes = 8 << 20
+	maxIDBytes      = 256
 )
 
 // Options are for Open; the zero value is usable.
@@ -15,46 +29,405 @@ type Options struct {
 }
 
 // Store implements executor.Store.
-type Store struct{}
+type Store struct {
+	path string
+	log  *slog.Logger
+	db   *bolt.DB
+
+	// changed and full tell the checkpointer that there is work, and that it should not wait; quit that it should end.
+	changed chan struct{}
+	full    chan struct{}
+	quit    chan struct{}
+	worker  sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	// broken is set when the disk's state is not known any more; nothing is written then.
+	broken error
+	// stuck is why the last checkpoint failed; nil if it did not.
+	stuck error
+	// room is closed when a writer that found the write-ahead log full may look again; nil while nobody waits.
+	room chan struct{}
+
+	entries   map[string]*entry
+	dirty     map[*entry]struct{}
+	cache     *list.List
+	cacheSize int
+	// keys are the idempotency keys of Executions that may not be in bbolt yet.
+	keys map[string]string
+	// purged is the number of deleted ids that bbolt remembers.
+	purged int
+
+	// lsn is that of the last record. segments are those of the write-ahead log, the last one is written to.
+	lsn      uint64
+	segments []*segment
+	buffer   []byte
+	// Records up to synced are on disk. syncing: somebody is at an fsync, or removes segments; syncDone wakes the others.
+	synced   uint64
+	syncing  bool
+	syncDone *sync.Cond
+}
 
 var _ executor.Store = (*Store)(nil)
 
-func errStub() error { return executor.Errorf(executor.Unimplemented, "boltstore") }
-
-// Open opens the Store in the file path, or makes it; its folder must exist. The write-ahead log lies beside it.
-// Codes: unavailable (another process has it open), internal.
-func Open(path string, o Options) (*Store, error) { return nil, errStub() }
-
 // Create implements executor.Store.
-func (s *Store) Create(context.Context, executor.Record) (executor.Record, bool, error) {
-	return executor.Record{}, false, errStub()
+func (s *Store) Create(ctx context.Context, r executor.Record) (executor.Record, bool, error) {
+	if r.ID == "" || len(r.ID) > maxIDBytes || strings.ContainsRune(r.ID, 0) {
+		return executor.Record{}, false, executor.FieldErrorf(executor.Invalid, "id", "must have 1 to %d bytes, none of them zero", maxIDBytes)
+	}
+	r.LastSeq, r.LogBytes = 0, 0
+	r.CreatedAt = r.CreatedAt.UTC().Round(0)
+	raw, err := encodeHead(&storedHead{Record: r})
+	if err != nil {
+		return executor.Record{}, false, executor.Errorf(executor.Invalid, "the record cannot be stored: %w", err)
+	}
+	// What is kept is what was encoded: a copy, and the same as after a restart.
+	head, err := decodeHead(raw)
+	if err != nil {
+		return executor.Record{}, false, executor.Errorf(executor.Internal, "create %s: %w", r.ID, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.makeRoom(ctx); err != nil {
+		return executor.Record{}, false, err
+	}
+	if existing, err := s.byKey(head.Owner, head.Spec.IdempotencyKey); err != nil || existing != nil {
+		if err != nil {
+			return executor.Record{}, false, err
+		}
+		return existing.head.Clone(), false, nil
+	}
+	switch _, err := s.find(r.ID); executor.CodeOf(err) {
+	case executor.NotFound, executor.Purged:
+	case "":
+		return executor.Record{}, false, executor.Errorf(executor.Conflict, "execution %s exists", r.ID)
+	default:
+		return executor.Record{}, false, err
+	}
+	lsn, err := s.write(opCreate, r.ID, raw)
+	if err != nil {
+		return executor.Record{}, false, err
+	}
+	s.create(head, len(raw))
+	if head.Spec.Durable {
+		err = s.waitSynced(lsn)
+	}
+	return head.Clone(), true, err
+}
+
+// create adds an entry. The lock is held.
+func (s *Store) create(head *storedHead, size int) {
+	e := &entry{id: head.ID, head: head, headBytes: size}
+	s.entries[e.id] = e
+	if key := head.Spec.IdempotencyKey; key != "" {
+		s.keys[string(ownerKey(head.Owner, key))] = e.id
+	}
+	s.touch(e)
+}
+
+// byKey returns the Execution that has an idempotency key, or nil. The lock is held.
+func (s *Store) byKey(owner, key string) (*entry, error) {
+	if key == "" {
+		return nil, nil
+	}
+	id, ok := s.keys[string(ownerKey(owner, key))]
+	if !ok {
+		var err error
+		if id, err = s.readKey(owner, key); err != nil {
+			return nil, err
+		}
+	}
+	if id == "" {
+		return nil, nil
+	}
+	e, err := s.find(id)
+	switch executor.CodeOf(err) {
+	case "":
+		// The id may have been deleted and given to another Execution before the key's removal reached bbolt.
+		if e.head.Owner == owner && e.head.Spec.IdempotencyKey == key {
+			return e, nil
+		}
+		return nil, nil
+	case executor.NotFound, executor.Purged:
+		return nil, nil
+	default:
+		return nil, err
+	}
 }
 
 // Get implements executor.Store.
-func (s *Store) Get(context.Context, string) (executor.Record, error) {
-	return executor.Record{}, errStub()
+func (s *Store) Get(_ context.Context, id string) (executor.Record, error) {
+	s.mu.Lock()
+	e, err := s.find(id)
+	if err != nil {
+		s.mu.Unlock()
+		return executor.Record{}, err
+	}
+	head := e.head
+	s.mu.Unlock()
+	return head.Clone(), nil
 }
 
-// List implements executor.Store.
-func (s *Store) List(context.Context, executor.Filter) ([]executor.Record, error) {
-	return nil, errStub()
-}
-
-// Update implements executor.Store.
-func (s *Store) Update(context.Context, string, func(*executor.Record)) (executor.Record, error) {
-	return executor.Record{}, errStub()
+// Update implements executor.Store. change is called once, with the Store locked: it must not call the Store.
+func (s *Store) Update(ctx context.Context, id string, change func(*executor.Record)) (executor.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.makeRoom(ctx); err != nil {
+		return executor.Record{}, err
+	}
+	e, err := s.find(id)
+	if err != nil {
+		return executor.Record{}, err
+	}
+	next := storedHead{Record: e.head.Clone(), LastEventTime: e.head.LastEventTime}
+	change(&next.Record)
+	next.KeepFolded(e.head.Record)
+	raw, err := encodeHead(&next)
+	if err != nil {
+		return executor.Record{}, executor.Errorf(executor.Invalid, "the record cannot be stored: %w", err)
+	}
+	head, err := decodeHead(raw)
+	if err != nil {
+		return executor.Record{}, executor.Errorf(executor.Internal, "update %s: %w", id, err)
+	}
+	lsn, err := s.write(opUpdate, id, raw)
+	if err != nil {
+		return executor.Record{}, err
+	}
+	e.head = head
+	s.touch(e)
+	if head.Spec.Durable {
+		err = s.waitSynced(lsn)
+	}
+	return head.Clone(), err
 }
 
 // Append implements executor.Store.
-func (s *Store) Append(context.Context, string, ...executor.Event) error { return errStub() }
+func (s *Store) Append(ctx context.Context, id string, events ...executor.Event) error {
+	finished := false
+	for i, e := range events {
+		if err := e.Check(); err != nil {
+			return err
+		}
+		if _, ok := e.Body.(executor.Finished); ok {
+			if finished = true; i < len(events)-1 {
+				return s.refuse(id)
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(events) > 0 {
+		if err := s.makeRoom(ctx); err != nil {
+			return err
+		}
+	}
+	e, err := s.find(id)
+	if err != nil || len(events) == 0 {
+		return err
+	}
+	if e.head.Status.Terminal() {
+		return errFinished(id)
+	}
+	items := make([]item, len(events))
+	var chunk []byte
+	seq, last := e.head.LastSeq, e.head.LastEventTime
+	for i, event := range events {
+		seq, last = seq+1, now(last)
+		event.Seq, event.Time = seq, last
+		if items[i], err = newItem(event); err != nil {
+			return err
+		}
+		chunk = appendBytes(chunk, items[i].raw)
+	}
+	lsn, err := s.write(opAppend, id, chunk)
+	if err != nil {
+		return err
+	}
+	s.apply(e, items)
+	if finished && e.head.Spec.Durable {
+		return s.waitSynced(lsn)
+	}
+	return nil
+}
 
-// Events implements executor.Store.
-func (s *Store) Events(context.Context, string, uint64) iter.Seq2[executor.Event, error] {
-	return func(yield func(executor.Event, error) bool) { yield(executor.Event{}, errStub()) }
+// refuse is the answer to Events behind a Finished: conflict, unless there is no such Execution.
+func (s *Store) refuse(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.find(id); err != nil {
+		return err
+	}
+	return errFinished(id)
 }
 
 // Delete implements executor.Store.
-func (s *Store) Delete(context.Context, string) error { return errStub() }
+func (s *Store) Delete(ctx context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.makeRoom(ctx); err != nil {
+		return err
+	}
+	e, err := s.find(id)
+	switch executor.CodeOf(err) {
+	case "":
+	case executor.NotFound, executor.Purged:
+		return nil
+	default:
+		return err
+	}
+	if _, err := s.write(opDelete, id, nil); err != nil {
+		return err
+	}
+	s.delete(e)
+	return nil
+}
 
-// Close implements executor.Store.
-func (s *Store) Close() error { return nil }
+func (s *Store) delete(e *entry) {
+	e.deleted = true
+	e.pending = nil
+	if key := e.head.Spec.IdempotencyKey; key != "" {
+		if at := string(ownerKey(e.head.Owner, key)); s.keys[at] == e.id {
+			delete(s.keys, at)
+		}
+	}
+	s.touch(e)
+}
+
+// makeRoom waits until the write-ahead log has room. The lock is held.
+func (s *Store) makeRoom(ctx context.Context) error {
+	for {
+		switch {
+		case s.closed:
+			return errClosed()
+		case s.broken != nil:
+			return executor.Errorf(executor.Unavailable, "the store's disk failed: %w", s.broken)
+		case s.current().size < maxWaitingBytes:
+			return nil
+		case s.stuck != nil:
+			return executor.Errorf(executor.Unavailable, "the store cannot write: %w", s.stuck)
+		}
+		if err := s.sleep(ctx, &s.room); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) current() *segment { return s.segments[len(s.segments)-1] }
+
+// write adds a record to the write-ahead log. The lock is held.
+func (s *Store) write(o op, id string, body []byte) (lsn uint64, err error) {
+	lsn = s.lsn + 1
+	s.buffer = appendRecord(s.buffer[:0], lsn, o, id, body)
+	fatal, err := s.current().write(s.buffer, lsn)
+	if cap(s.buffer) > checkpointBytes {
+		s.buffer = nil
+	}
+	if err != nil {
+		if fatal {
+			s.broken = err
+		}
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			return 0, executor.Errorf(executor.Unavailable, "no space left on the disk of %s: %w", s.path, err)
+		}
+		return 0, executor.Errorf(executor.Unavailable, "write to the log of %s: %w", s.path, err)
+	}
+	s.lsn = lsn
+	if s.current().size >= checkpointBytes {
+		select {
+		case s.full <- struct{}{}:
+		default:
+		}
+	}
+	return lsn, nil
+}
+
+// waitSynced returns when the records up to lsn are on disk. Whoever comes first syncs for all who wait; the lock is held
+// before and after, not meanwhile.
+func (s *Store) waitSynced(lsn uint64) error {
+	for s.synced < lsn {
+		if s.broken != nil {
+			return executor.Errorf(executor.Unavailable, "the store's disk failed: %w", s.broken)
+		}
+		if s.syncing {
+			s.syncDone.Wait()
+			continue
+		}
+		s.syncing = true
+		target := s.lsn
+		// In order, so that a record on disk has all before it on disk too.
+		var files []*segment
+		for _, segment := range s.segments {
+			if segment.last > s.synced {
+				files = append(files, segment)
+			}
+		}
+		s.mu.Unlock()
+		var err error
+		for _, segment := range files {
+			if err = segment.file.Sync(); err != nil {
+				break
+			}
+		}
+		s.mu.Lock()
+		s.syncing = false
+		if err != nil {
+			// What an fsync failed to write may be gone from memory too: nothing that follows could be trusted.
+			s.broken = err
+		} else {
+			s.synced = max(s.synced, target)
+		}
+		s.syncDone.Broadcast()
+	}
+	return nil
+}
+
+// replay is write backwards: it applies a record that was read.
+func (s *Store) replay(rec record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lsn = rec.lsn
+	switch rec.op {
+	case opCreate:
+		head, err := decodeHead(rec.body)
+		if err != nil {
+			return err
+		}
+		s.create(head, len(rec.body))
+		return nil
+	case opUpdate, opAppend, opDelete:
+	default:
+		return executor.Errorf(executor.Internal, "the log of %s has a record of kind %d: it was written by a newer version", s.path, rec.op)
+	}
+	e, err := s.find(rec.id)
+	if err != nil {
+		return err
+	}
+	switch rec.op {
+	case opUpdate:
+		if e.head, err = decodeHead(rec.body); err != nil {
+			return err
+		}
+		s.touch(e)
+	case opAppend:
+		items, err := decodeChunk(rec.body)
+		if err != nil {
+			return err
+		}
+		s.apply(e, items)
+	case opDelete:
+		s.delete(e)
+	case opCreate:
+	}
+	return nil
+}
+
+func errClosed() error { return executor.Errorf(executor.Unavailable, "the store is closed") }
+
+func errPurged(id string) error {
+	return executor.Errorf(executor.Purged, "execution %s was removed", id)
+}
+
+func errFinished(id string) error {
+	return executor.Errorf(executor.Conflict, "execution %s has finished", id)
+}

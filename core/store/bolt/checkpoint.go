@@ -1,0 +1,165 @@
+package boltstore
+
+import (
+	"errors"
+	"time"
+)
+
+// checkpointDelay is how long changes gather before they are moved to bbolt.
+const checkpointDelay = time.Second
+
+// checkpoints moves what has gathered into bbolt, until quit is closed.
+func (s *Store) checkpoints() {
+	timer := time.NewTimer(checkpointDelay)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-s.changed:
+		}
+		timer.Reset(checkpointDelay)
+		full := s.full
+		if s.isStuck() {
+			full = nil // after a failure a moment passes in any case
+		}
+		select {
+		case <-s.quit:
+			return
+		case <-full:
+		case <-timer.C:
+		}
+		if err := s.checkpoint(true); err != nil {
+			s.log.Error("the store cannot move its log, it tries again", "path", s.path, "error", err)
+			select {
+			case s.changed <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+func (s *Store) isStuck() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stuck != nil
+}
+
+// checkpoint moves what is in memory into bbolt and drops the write-ahead log up to there. rotate: the log goes on in a
+// new segment. Only one goroutine calls it at a time.
+func (s *Store) checkpoint(rotate bool) (err error) {
+	defer func() { s.settleCheckpoint(err) }()
+	var fresh *segment
+	if rotate {
+		s.mu.Lock()
+		number, empty, idle := s.current().number+1, s.current().last == 0, len(s.dirty) == 0
+		s.mu.Unlock()
+		if idle {
+			return nil
+		}
+		if !empty { // else the checkpoint before failed after it had made this one
+			if fresh, err = createSegment(s.path, number); err != nil {
+				return err
+			}
+		}
+	}
+	jobs, old, applied := s.beginCheckpoint(fresh)
+	if len(jobs) == 0 { // every record made something dirty, so bbolt has them all
+		return s.removeSegments(old)
+	}
+	if err := s.flush(jobs, applied); err != nil {
+		s.putBack(jobs)
+		return err
+	}
+	s.endCheckpoint(jobs, applied)
+	return s.removeSegments(old)
+}
+
+// settleCheckpoint notes how a checkpoint ended and lets writers look.
+func (s *Store) settleCheckpoint(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck = err
+	s.wakeWriters()
+}
+
+func (s *Store) wakeWriters() {
+	if s.room != nil {
+		close(s.room)
+		s.room = nil
+	}
+}
+
+// beginCheckpoint takes over what is dirty. old are the segments that are of no use once it is in bbolt.
+func (s *Store) beginCheckpoint(fresh *segment) (jobs []*job, old []*segment, applied uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := range s.dirty {
+		e.dirty, e.flushing = false, true
+		jobs = append(jobs, &job{entry: e, head: e.head, deleted: e.deleted, items: e.pending[:len(e.pending):len(e.pending)]})
+	}
+	clear(s.dirty)
+	if fresh != nil {
+		old = s.segments[:len(s.segments):len(s.segments)]
+		s.segments = append(old, fresh)
+		s.wakeWriters()
+	}
+	return jobs, old, s.lsn
+}
+
+// putBack makes the entries of a checkpoint that failed dirty again.
+func (s *Store) putBack(jobs []*job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range jobs {
+		j.entry.flushing, j.entry.dirty = false, true
+		s.dirty[j.entry] = struct{}{}
+	}
+}
+
+// endCheckpoint lets go of what is in bbolt now.
+func (s *Store) endCheckpoint(jobs []*job, applied uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range jobs {
+		e := j.entry
+		e.flushing = false
+		if !e.deleted {
+			// A copy, so that the array with what was flushed can go.
+			e.pending = append([]item(nil), e.pending[len(j.items):]...)
+			e.headBytes = j.size
+		}
+		if key := j.head.Spec.IdempotencyKey; key != "" && !j.deleted {
+			if at := string(ownerKey(j.head.Owner, key)); s.keys[at] == e.id {
+				delete(s.keys, at)
+			}
+		}
+		s.settle(e)
+	}
+	s.synced = max(s.synced, applied)
+	s.syncDone.Broadcast()
+}
+
+// removeSegments drops segments whose records are in bbolt. It takes the place of whoever syncs, so that nobody syncs a
+// file that is being closed.
+func (s *Store) removeSegments(old []*segment) error {
+	if len(old) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.syncing {
+		s.syncDone.Wait()
+	}
+	s.syncing = true
+	s.segments = s.segments[len(old):]
+	s.mu.Unlock()
+	var errs []error
+	for _, segment := range old {
+		errs = append(errs, segment.remove())
+	}
+	s.mu.Lock()
+	s.syncing = false
+	s.syncDone.Broadcast()
+	return errors.Join(errs...)
+}
