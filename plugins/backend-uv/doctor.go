@@ -107,7 +107,7 @@ func (b *Backend) uvFinding(ctx context.Context) Finding {
 	case err != nil:
 		return Finding{LevelWarn, "uv", err.Error(), ""}
 	case program.path == "":
-		return Finding{LevelOK, "uv", "is not here; version " + uvVersion + " will be fetched from the package index when the first requirement is installed", "install uv and put it on PATH to save that"}
+		return Finding{LevelOK, "uv", "is not here; version " + b.tool.pin.version + " will be fetched from the package index when the first requirement is installed", "install uv and put it on PATH to save that"}
 	}
 	return Finding{LevelOK, "uv", fmt.Sprintf("version %s at %s", program.version, program.path), ""}
 }
@@ -154,7 +154,7 @@ func (b *Backend) limitFindings() []Finding {
 		{"cpu", b.can.CPU, "cpu_shares is enforced by control group", "cpu_shares is not enforced: " + b.groupReason(), groups},
 		{"disk", b.can.Disk, "disk_mb is enforced by a tmpfs", "disk_mb is not enforced: " + b.how.Why["tmpfs"], root},
 	}
-	list := []Finding{{LevelWarn, "files", "programs see this machine's world-readable files: there is no file sandbox in this version", "do not run untrusted code where world-readable files are secret"}}
+	list := []Finding{{LevelWarn, "files", "programs see the host's world-readable files: there is no file sandbox in this version", "do not run untrusted code where world-readable files are secret"}}
 	for _, c := range checks {
 		if c.on {
 			list = append(list, Finding{LevelOK, c.topic, c.good, ""})

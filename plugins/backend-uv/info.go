@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
@@ -41,7 +43,7 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 	can := b.can
 	can.PythonVersions = inv.minors()
 	info := executor.Info{
-		Name: b.name, Type: "uv", Version: runnerVersion(), Healthy: inv.fallback.Path != "",
+		Name: b.name, Type: "uv", Version: version(), Healthy: inv.fallback.Path != "",
 		Capabilities: can, Images: slices.Sorted(maps.Keys(b.config.ImageMap)),
 		Warnings: b.warnings(), Details: b.details(*inv), Metrics: b.metrics(),
 	}
@@ -54,19 +56,27 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 	return info, nil
 }
 
-// runnerVersion is the version that this backend's wire to its runners speaks; the plugin adds its own.
-func runnerVersion() string { return "runner-" + strconv.Itoa(runner.Version) }
+// version is what the build knows of itself; a plugin leaves it to its program, which knows better.
+func version() string {
+	if plugin.Requested() {
+		return ""
+	}
+	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
+		return build.Main.Version
+	}
+	return "unknown"
+}
 
 // warnings name every default that does not hold here.
 func (b *Backend) warnings() []string {
-	list := []string{"programs see this machine's world-readable files: there is no file sandbox in this version"}
+	list := []string{"programs see the host's world-readable files: there is no file sandbox in this version"}
 	add := func(missing bool, text string) {
 		if missing {
 			list = append(list, text)
 		}
 	}
 	why := b.how.Why
-	add(!b.can.NetworkOff, "programs have this machine's network, although it is off by default: "+why["network"])
+	add(!b.can.NetworkOff, "programs have the host's network, although it is off by default: "+why["network"])
 	add(!b.how.Setuid && b.config.Isolation != IsolationNone, "programs run as the user of this process and may change its files: "+why["setuid"])
 	add(b.config.Isolation == IsolationNone, "programs run as the user of this process, with all its rights: backends.uv.isolation is none")
 	add(!b.can.Memory, "memory_mb is not enforced, only an address space limit per process: "+b.groupReason())

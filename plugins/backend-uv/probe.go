@@ -61,7 +61,9 @@ func (p prober) discover(ctx context.Context) inventory {
 	for n, c := range candidates {
 		a := answers[n]
 		if a.Error != "" {
-			inv.unreachable = append(inv.unreachable, p.explain(c, a))
+			if u := p.explain(c, a); !tooOld(u.Version) {
+				inv.unreachable = append(inv.unreachable, u)
+			}
 			continue
 		}
 		i, ok := resolve(c, a)
@@ -82,6 +84,12 @@ func (p prober) discover(ctx context.Context) inventory {
 		}
 	}
 	return inv
+}
+
+// tooOld reports whether a version, as far as it is known, is one that would not be used anyway.
+func tooOld(version string) bool {
+	parts := strings.SplitN(version, ".", 3)
+	return len(parts) > 1 && minorNumber("3."+parts[1]) < oldestMinor
 }
 
 // resolve turns an answer into an interpreter that is a real file.

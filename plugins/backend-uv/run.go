@@ -136,7 +136,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			return executor.Result{}, err
 		}
 		workspace, stdin := newSource(job.Workspace), newSource(job.Stdin)
-		watched := &watchedSink{Sink: sink}
+		watched := &watchedSink{Sink: sink, start: &p.start}
 		result, err := s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.reader(), Stdin: stdin.reader()}, watched)
 		b.slots.put(s)
 		untouched := !watched.touched && !workspace.opened() && !stdin.opened()
@@ -150,15 +150,20 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 	}
 }
 
-// watchedSink remembers whether anything was emitted.
+// watchedSink remembers whether anything was emitted, and puts into Started what the runner need not know.
 type watchedSink struct {
 	executor.Sink
+	start   *runner.Start
 	touched bool
 }
 
 // Emit implements executor.Sink.
 func (w *watchedSink) Emit(e executor.Event) error {
 	w.touched = true
+	if s, ok := e.Body.(executor.Started); ok {
+		s.PythonVersion, s.Requirements = w.start.PythonVersion, w.start.Requirements
+		e.Body = s
+	}
 	return w.Sink.Emit(e)
 }
 

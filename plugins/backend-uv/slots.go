@@ -60,11 +60,12 @@ func newSlots(claim *workClaim, how mechanisms, parent runner.Cgroups, uidDir st
 	return p, nil
 }
 
-// runnerProgram is the embedded runner, else this program's own command.
+// runnerProgram is the embedded runner, else this program's own command. mechanisms.attributes gives it the mount namespace
+// that it would else make by executing itself again.
 func runnerProgram() (program, error) {
 	f, ok := binary.Open()
 	if !ok {
-		return program{path: "/proc/self/exe", args: []string{os.Args[0], "runner", "--fd", "3"}}, nil
+		return program{path: "/proc/self/exe", args: []string{os.Args[0], "runner", "--own-mounts", "--fd", "3"}}, nil
 	}
 	// In the child descriptor 3 becomes the socket before the program is executed, so it must not be that one.
 	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 64)
@@ -73,7 +74,7 @@ func runnerProgram() (program, error) {
 		return program{}, fmt.Errorf("embedded runner: %w", err)
 	}
 	file := os.NewFile(uintptr(high), "runner")
-	return program{path: fmt.Sprintf("/proc/self/fd/%d", high), args: []string{"python-executor-runner", "--fd", "3"}, file: file}, nil
+	return program{path: fmt.Sprintf("/proc/self/fd/%d", high), args: []string{"python-executor-runner", "--own-mounts", "--fd", "3"}, file: file}, nil
 }
 
 // starter is the thread that forks every runner. It lives as long as the backend, because a runner dies with it.

@@ -21,13 +21,18 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// The uv that is fetched where there is none: its version and the hashes of its wheels. A newer pin is one line each.
-const uvVersion = "0.13.9"
+// pin names the uv that is fetched where there is none: its version and the SHA-256 of the wheels that may be taken.
+type pin struct {
+	version string
+	hashes  []string
+}
 
-var uvHashes = []string{
-	"d7f459fe4fd247d830351c75686d3996ace3c6f3f728eb0e85a30b7ada0cef19", // manylinux_2_17 x86_64
-	"2c45530751517d6c3bbc69a19473f6effe47cce047bede01ffd8af7ea7b36b25", // musllinux_1_1 x86_64
-	"5435c5ce14a56431208ca0996416d310f1598e8c2c8ba707688985a16bb82dbe", // manylinux_2_17 and musllinux_1_1 aarch64
+func pinnedUV() pin {
+	return pin{"0.13.9", []string{
+		"d7f459fe4fd247d830351c75686d3996ace3c6f3f728eb0e85a30b7ada0cef19", // manylinux_2_17 x86_64
+		"2c45530751517d6c3bbc69a19473f6effe47cce047bede01ffd8af7ea7b36b25", // musllinux_1_1 x86_64
+		"5435c5ce14a56431208ca0996416d310f1598e8c2c8ba707688985a16bb82dbe", // manylinux_2_17 and musllinux_1_1 aarch64
+	}}
 }
 
 const (
@@ -41,6 +46,7 @@ type uvTool struct {
 	dir    string // cache_dir/tools
 	places places
 	index  index
+	pin    pin
 	// pythons may have a uv package, or a pip that fetches it.
 	pythons func(context.Context) []string
 	log     *slog.Logger
@@ -54,7 +60,7 @@ type uvTool struct {
 type uvProgram struct{ path, version string }
 
 func newUVTool(dir string, p places, x index, pythons func(context.Context) []string, log *slog.Logger) *uvTool {
-	return &uvTool{dir: dir, places: p, index: x, pythons: pythons, log: log, turn: make(chan struct{}, 1)}
+	return &uvTool{dir: dir, places: p, index: x, pin: pinnedUV(), pythons: pythons, log: log, turn: make(chan struct{}, 1)}
 }
 
 // find returns a usable uv; notify is told when it takes longer. Codes: unavailable (there is none and none could be
@@ -74,7 +80,7 @@ func (u *uvTool) find(ctx context.Context, notify func(string)) (uvProgram, erro
 		return uvProgram{}, err
 	}
 	if program.path == "" {
-		notify("fetching uv " + uvVersion)
+		notify("fetching uv " + u.pin.version)
 		if program, err = u.fetch(ctx); err != nil {
 			return uvProgram{}, err
 		}
@@ -111,7 +117,7 @@ func (u *uvTool) look(ctx context.Context) (uvProgram, error) {
 	return uvProgram{}, context.Cause(ctx)
 }
 
-func (u *uvTool) fetched() string { return filepath.Join(u.dir, "uv-"+uvVersion, "bin", "uv") }
+func (u *uvTool) fetched() string { return filepath.Join(u.dir, "uv-"+u.pin.version, "bin", "uv") }
 
 var uvVersionForm = regexp.MustCompile(`^uv (0\.([0-9]+)\.[0-9]+|[1-9][0-9]*\.[0-9.]+)`)
 
@@ -166,7 +172,7 @@ func (u *uvTool) fetch(ctx context.Context) (uvProgram, error) {
 		}
 		return uvProgram{}, &executor.Error{Code: executor.Unavailable, Op: "fetch uv", Err: err, Message: fmt.Sprintf(
 			"uv %s, which installs requirements, is not on this machine and could not be fetched: %s. Install uv and put it on PATH, or let the package index be reached (backends.uv.index_url)",
-			uvVersion, withoutCredentials(err.Error()))}
+			u.pin.version, withoutCredentials(err.Error()))}
 	}
 	final := filepath.Dir(filepath.Dir(u.fetched()))
 	if err := errors.Join(removeAll(final), os.Rename(filepath.Join(temp, "target"), final)); err != nil {
@@ -174,7 +180,7 @@ func (u *uvTool) fetch(ctx context.Context) (uvProgram, error) {
 	}
 	program, ok := u.try(ctx, u.fetched())
 	if !ok {
-		return uvProgram{}, executor.Errorf(executor.Unavailable, "uv %s was fetched and does not run on this machine (%s); install uv and put it on PATH", uvVersion, runtime.GOARCH)
+		return uvProgram{}, executor.Errorf(executor.Unavailable, "uv %s was fetched and does not run on this machine (%s); install uv and put it on PATH", u.pin.version, runtime.GOARCH)
 	}
 	return program, nil
 }
@@ -189,8 +195,8 @@ func (u *uvTool) clean() {
 
 // pip puts uv into temp/target. A Python without pip may still have venv, which brings one.
 func (u *uvTool) pip(ctx context.Context, temp string) error {
-	line := "uv==" + uvVersion
-	for _, h := range uvHashes {
+	line := "uv==" + u.pin.version
+	for _, h := range u.pin.hashes {
 		line += " --hash=sha256:" + h
 	}
 	list := filepath.Join(temp, "requirements.txt")

@@ -1,0 +1,80 @@
+package uvbackend
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/backendtest"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+)
+
+// TestConformance holds this backend to the law, in all three lanes, with a package index of the test's own.
+func TestConformance(t *testing.T) {
+	needUV(t)
+	index := newWheelhouse(t)
+	index.probe()
+	cache := filepath.Join(folder(t), "cache")
+	options, err := json.Marshal(map[string]any{"cache_dir": cache, "index_url": index.url()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	backendtest.Run(t, backendtest.Harness{
+		New: func(t *testing.T) executor.Backend {
+			b, err := Factory(t.Context(), plugin.Configure{Name: "uv", Instance: "law", Options: options})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		},
+		Process: func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "uv", options) },
+		Options: backendtest.Options{
+			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
+			Residue:     func() []string { return residue(filepath.Join(cache, "work")) },
+		},
+	})
+}
+
+// residue lists what programs left for longer than a runner needs to clear up behind the answer.
+func residue(work string) []string {
+	patience, again := time.After(20*time.Second), time.NewTicker(5*time.Millisecond)
+	defer again.Stop()
+	for {
+		found := leftovers(work)
+		if len(found) == 0 {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-patience:
+			return found
+		}
+	}
+}
+
+// leftovers are work folders, and processes whose home is one. Slots without a program are none.
+func leftovers(work string) []string {
+	var found []string
+	folders, _ := filepath.Glob(filepath.Join(work, "*", "*", "*"))
+	for _, f := range folders {
+		found = append(found, "folder "+f)
+	}
+	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, e := range environments {
+		raw, err := os.ReadFile(e)
+		if err == nil && bytes.Contains(raw, []byte("HOME="+work)) {
+			pid := filepath.Base(filepath.Dir(e))
+			if n, err := strconv.Atoi(pid); err == nil && n != os.Getpid() {
+				found = append(found, fmt.Sprintf("process %s in %s", pid, work))
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,182 @@
+package uvbackend
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"archive/tar"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+// TestMain lets this binary be what the backend starts: a plugin, a runner, and, for one test, a uv.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "runner" {
+		os.Exit(runner.Main(os.Args[2:]))
+	}
+	if filepath.Base(os.Args[0]) == "uv" {
+		fmt.Println("uv 9.9.9 (a test)")
+		os.Exit(0)
+	}
+	plugintest.Main(map[string]plugin.Factory{"uv": Factory})
+	goleak.VerifyTestMain(m)
+}
+
+// folder is a temporary folder that every uid can pass through: t.TempDir is closed to the uids of slots.
+func folder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "uvbackend-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := removeAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// shared is a folder of this test process, made once: discovery and probing are paid once.
+var shared = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "uvbackend-shared-")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755)
+})
+
+// section is a configuration of its own folders, as JSON, with more settings.
+func section(t testing.TB, more map[string]any) json.RawMessage {
+	t.Helper()
+	set := map[string]any{"cache_dir": filepath.Join(folder(t), "cache")}
+	for k, v := range more {
+		set[k] = v
+	}
+	raw, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// backend makes a backend of its own folders and closes it with t.
+func backend(t testing.TB, more map[string]any) *Backend {
+	t.Helper()
+	b, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: t.Name(), Options: section(t, more)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// journal is a Sink that keeps everything.
+type journal struct {
+	mu     sync.Mutex
+	events []executor.Event
+	files  map[string]string
+	// on is called with each event, on the emitting goroutine.
+	on func(executor.Event) error
+}
+
+func (j *journal) Emit(e executor.Event) error {
+	j.mu.Lock()
+	j.events = append(j.events, e)
+	j.mu.Unlock()
+	if j.on != nil {
+		return j.on(e)
+	}
+	return nil
+}
+
+func (j *journal) Artifact(h *tar.Header, r io.Reader) error {
+	raw, err := io.ReadAll(r)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.files == nil {
+		j.files = map[string]string{}
+	}
+	j.files[h.Name] = string(raw)
+	return err
+}
+
+func (j *journal) text(stream executor.Stream) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var b strings.Builder
+	for _, e := range j.events {
+		if o, ok := e.Body.(executor.Output); ok && o.Stream == stream {
+			b.Write(o.Data)
+		}
+	}
+	return b.String()
+}
+
+func (j *journal) started() *executor.Started {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range j.events {
+		if s, ok := e.Body.(executor.Started); ok {
+			return &s
+		}
+	}
+	return nil
+}
+
+var jobs struct {
+	sync.Mutex
+	n int
+}
+
+// job is a Job with the limits an Engine would give it.
+func job(spec executor.Spec) executor.Job {
+	jobs.Lock()
+	defer jobs.Unlock()
+	jobs.n++
+	return executor.Job{
+		ID: fmt.Sprintf("exe_%026d", jobs.n), Owner: "test", Attempt: 1, Spec: spec,
+		Limits: executor.Limits{
+			Timeout: 300e9, MemoryBytes: 512 << 20, DiskBytes: 512 << 20, CPUShares: 1024, PIDs: 128, OutputBytes: 64 << 20, KillGrace: 1e9,
+		},
+	}
+}
+
+// run runs spec and fails the test if we fail.
+func run(t testing.TB, b executor.Backend, spec executor.Spec) (executor.Result, *journal) {
+	t.Helper()
+	j := &journal{}
+	result, err := b.Run(t.Context(), job(spec), j)
+	if err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	return result, j
+}
+
+// succeeds runs spec and returns what it printed.
+func succeeds(t testing.TB, b executor.Backend, spec executor.Spec) (string, executor.Result) {
+	t.Helper()
+	result, j := run(t, b, spec)
+	if result.Status != executor.StatusSucceeded {
+		t.Fatalf("status %s, failure %+v, stderr %s", result.Status, result.Failure, j.text(executor.Stderr))
+	}
+	return j.text(executor.Stdout), result
+}

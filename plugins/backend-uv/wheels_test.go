@@ -1,0 +1,186 @@
+package uvbackend
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// wheelhouse is a package index of wheels that the test makes: PEP 503 over loopback.
+type wheelhouse struct {
+	server *httptest.Server
+	// requests counts what was asked for.
+	requests atomic.Int64
+
+	mu    sync.Mutex
+	files map[string]map[string][]byte // project → file name → content
+	// hold, if set, is waited for before a wheel is sent.
+	hold chan struct{}
+	// asked is closed when the first wheel was asked for.
+	asked     chan struct{}
+	askedOnce sync.Once
+}
+
+func newWheelhouse(t testing.TB) *wheelhouse {
+	t.Helper()
+	w := &wheelhouse{files: map[string]map[string][]byte{}, asked: make(chan struct{})}
+	w.server = httptest.NewServer(http.HandlerFunc(w.serve))
+	t.Cleanup(w.server.Close)
+	return w
+}
+
+func (w *wheelhouse) url() string { return w.server.URL + "/simple" }
+
+func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
+	w.requests.Add(1)
+	parts := strings.Split(strings.Trim(in.URL.Path, "/"), "/")
+	w.mu.Lock()
+	hold := w.hold
+	var project map[string][]byte
+	if len(parts) >= 2 && parts[0] == "simple" {
+		project = w.files[parts[1]]
+	}
+	w.mu.Unlock()
+	switch {
+	case project == nil:
+		http.NotFound(out, in)
+	case len(parts) == 2:
+		out.Header().Set("Content-Type", "text/html")
+		for name, content := range project {
+			fmt.Fprintf(out, "<a href=\"/simple/%s/%s#sha256=%x\">%s</a>\n", parts[1], name, sha256.Sum256(content), name)
+		}
+	default:
+		w.askedOnce.Do(func() { close(w.asked) })
+		if hold != nil {
+			select {
+			case <-hold:
+			case <-in.Context().Done():
+				return
+			}
+		}
+		_, _ = out.Write(project[parts[2]])
+	}
+}
+
+// add adds a wheel: files by their path, and the requirements it has itself.
+func (w *wheelhouse) add(name, version string, files map[string]string, requires ...string) {
+	module := strings.ReplaceAll(name, "-", "_")
+	w.addFile(name, fmt.Sprintf("%s-%s-py3-none-any.whl", module, version), wheel(module, version, "py3-none-any", files, requires...))
+}
+
+func (w *wheelhouse) addFile(name, file string, content []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.files[name] == nil {
+		w.files[name] = map[string][]byte{}
+	}
+	w.files[name][file] = content
+}
+
+// wheel writes a wheel file.
+func wheel(module, version, tag string, files map[string]string, requires ...string) []byte {
+	info := fmt.Sprintf("%s-%s.dist-info/", module, version)
+	all := map[string]string{}
+	for path, text := range files {
+		all[path] = text
+	}
+	meta := fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", module, version)
+	for _, r := range requires {
+		meta += "Requires-Dist: " + r + "\n"
+	}
+	all[info+"METADATA"] = meta
+	all[info+"WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: " + tag + "\n"
+	var names []string
+	var record strings.Builder
+	for path, text := range all {
+		names = append(names, path)
+		sum := sha256.Sum256([]byte(text))
+		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", path, base64.RawURLEncoding.EncodeToString(sum[:]), len(text))
+	}
+	slices.Sort(names)
+	all[info+"RECORD"] = record.String() + info + "RECORD,,\n"
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, path := range append(names, info+"RECORD") {
+		h := &zip.FileHeader{Name: path, Method: zip.Deflate}
+		h.SetMode(0o644)
+		if strings.Contains(path, "/scripts/") {
+			h.SetMode(0o755)
+		}
+		f, err := z.CreateHeader(h)
+		if err != nil {
+			panic(err)
+		}
+		if _, err := f.Write([]byte(all[path])); err != nil {
+			panic(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+// probe adds pyexec-probe, which needs pyexec-base, in two versions.
+func (w *wheelhouse) probe() {
+	w.add("pyexec-base", "1.0", map[string]string{"pyexec_base.py": "__version__ = '1.0'\n"})
+	for _, v := range []string{"1.2.3", "2.0"} {
+		w.add("pyexec-probe", v, map[string]string{"pyexec_probe/__init__.py": "import pyexec_base\n__version__ = '" + v + "'\n"}, "pyexec-base>=1")
+	}
+}
+
+// testUV puts a uv on PATH, once: the one that is there, or one fetched into this user's cache for all test runs.
+var testUV = sync.OnceValue(func() error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(cache, "python-executor", "test-uv")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	where := places{path: os.Getenv("PATH"), home: homeDir(), env: os.Getenv}
+	pythons := func(context.Context) []string {
+		var list []string
+		for _, c := range where.candidates() {
+			list = append(list, c.path)
+		}
+		return list
+	}
+	tool := newUVTool(dir, where, hostIndex("", where.home, os.Getenv), pythons, slog.New(slog.DiscardHandler))
+	program, err := tool.find(context.Background(), func(string) {})
+	if err != nil {
+		return err
+	}
+	return os.Setenv("PATH", filepath.Dir(program.path)+":"+os.Getenv("PATH"))
+})
+
+// needUV skips t where there is no uv and none can be fetched.
+func needUV(t testing.TB) {
+	t.Helper()
+	if err := testUV(); err != nil {
+		missing(t, "uv", err.Error())
+	}
+}
+
+// missing skips t loudly, or fails it if PYEXEC_TEST_REQUIRE names what is missing.
+func missing(t testing.TB, what, why string) {
+	t.Helper()
+	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), what) {
+		t.Fatalf("%s is required and missing: %s", what, why)
+	}
+	t.Skipf("SKIPPED, %s is missing: %s", what, why)
+}
