@@ -80,7 +80,7 @@ func metadataFields(l LimitRange) []field {
 		list("command", "An argv to run instead of an entrypoint; its first element is looked up on PATH. Not together with code.",
 			func(s *submission) *[]string { return &s.spec.Command }),
 		list("outputs", "Globs (** too) of files in the work folder to keep as artifacts.", func(s *submission) *[]string { return &s.spec.Outputs }),
-		flag("outputs_changed", "Also keep every regular file that is new or changed since the program started.", func(s *submission) *bool { return &s.spec.OutputsChanged }),
+		toggle("outputs_changed", "Also keep every regular file that is new or changed since the program started.", func(s *submission) *bool { return &s.spec.OutputsChanged }),
 		text("backend", "Name of the backend. Default: the server's.", noNUL, sp(func(s *executor.Spec) *string { return &s.Backend })),
 		{"detect", &huma.Schema{Type: huma.TypeBoolean, Nullable: true, Description: "Whether the server looks into the tar for requirements. Default: only into code and files of a JSON body; true: also into a tar, which is then kept on the server's disk until it is read; false: never."},
 			func(d *decoder, s *submission, path string, raw json.RawMessage) {
@@ -101,7 +101,7 @@ func metadataFields(l LimitRange) []field {
 		enum("interpreter", "environment: one that has the requirements, managed by the backend (default). system: the place's own python3.",
 			func(s *submission) *executor.Interpreter { return &s.spec.Interpreter }, executor.InterpreterEnvironment, executor.InterpreterSystem),
 		text("session_id", "Session to run in (\"ctx-…\"). Default: a sandbox of its own.", noNUL, sp(func(s *executor.Spec) *string { return &s.Session })),
-		flag("durable", "Be accepted only when Spec and tar are on the server's disk. Always so for async.", func(s *submission) *bool { return &s.spec.Durable }),
+		toggle("durable", "Be accepted only when Spec and tar are on the server's disk. Always so for async.", func(s *submission) *bool { return &s.spec.Durable }),
 		sampleField(),
 		text("script", "Path of an allow-listed script of the host. Needs the scope scripts.", noNUL, sp(func(s *executor.Spec) *string { return &s.Script })),
 		text("host_directory", "Folder of the host to run in. Needs the scope trusted.", noNUL, sp(func(s *executor.Spec) *string { return &s.HostDirectory })),
@@ -132,7 +132,7 @@ func list(name, doc string, get func(*submission) *[]string) field {
 	}}
 }
 
-func flag(name, doc string, get func(*submission) *bool) field {
+func toggle(name, doc string, get func(*submission) *bool) field {
 	schema := &huma.Schema{Type: huma.TypeBoolean, Nullable: true, Description: doc}
 	return field{name, schema, func(d *decoder, s *submission, path string, raw json.RawMessage) {
 		if v, ok := d.boolean(path, raw); ok {

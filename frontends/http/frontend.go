@@ -20,7 +20,7 @@ import (
 type Options struct {
 	// Auth knows the bearer tokens. nil, or one without tokens: everybody is the local owner.
 	Auth *auth.Authenticator
-	// Version of the program, for /healthz and the API description.
+	// Version of the program, for /healthz.
 	Version string
 	// Bind is the listening address. Without tokens and with a loopback Bind (or none) a request whose Host is not
 	// loopback is refused, so that no web page reaches the server through a name of its own.
@@ -119,7 +119,7 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 	}
 	f.admitter, _ = svc.(executor.Admitter)
 	adapter := humago.NewAdapter(f.mux, "")
-	api := huma.NewAPI(newConfig(o.Version), adapter)
+	api := huma.NewAPI(newConfig(), adapter)
 	components(api.OpenAPI().Components.Schemas, o.Limits)
 	for _, r := range f.operations() {
 		op := r.huma()

@@ -10,10 +10,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
+// apiVersion is the version of the API, not of the program that serves it (that one is in /healthz).
+const apiVersion = "1.0.0"
+
 // newConfig is huma's configuration: no links and $schema in bodies, no pages of its own (its /docs loads scripts from
 // elsewhere).
-func newConfig(version string) huma.Config {
-	c := huma.DefaultConfig("python-executor", version)
+func newConfig() huma.Config {
+	c := huma.DefaultConfig("python-executor", apiVersion)
 	c.CreateHooks = nil
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath = "", "", ""
 	c.Info.Description = "Runs Python for real: code, files, requirements and limits in, output and a Result out.\n\n" +
