@@ -6,6 +6,7 @@ require github.com/python-executor/python-executor/core v0.0.0
 
 require (
 	github.com/danielgtaylor/huma/v2 v2.37.2 // indirect
+	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
 )

@@ -30,7 +30,7 @@ func TestEverySpecFieldTravels(t *testing.T) {
 		Language: executor.LanguageShell, Entrypoint: "app/run.py", Code: "x", Command: []string{"ls"}, Args: []string{"a", ""}, Env: map[string]string{"K": "v"},
 		PythonVersion: "3.12", Interpreter: executor.InterpreterSystem, Image: "python:3.12-slim", Requirements: "numpy\n", PreCommands: []string{"apt update"},
 		Detect: new(false), Outputs: []string{"**/*.csv"}, OutputsChanged: true,
-		Limits: executor.Limits{Timeout: 1500 * time.Millisecond, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, CPUShares: 1000, PIDs: 7, OutputBytes: 1000, KillGrace: 250 * time.Millisecond},
+		Limits:  executor.Limits{Timeout: 1500 * time.Millisecond, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, CPUShares: 1000, PIDs: 7, OutputBytes: 1000, KillGrace: 250 * time.Millisecond},
 		Network: executor.NetworkOn, Session: "ctx-1", Backend: "uv", Durable: true, IdempotencyKey: "k", SampleInterval: 500 * time.Millisecond, Script: "s.sh", HostDirectory: "/srv",
 	}
 	if !reflect.DeepEqual(s.spec, want) {
