@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// checkpointDelay is how long changes gather before they are moved to bbolt.
+// checkpointDelay is Store.delay, but in tests.
 const checkpointDelay = time.Second
 
 // checkpoints moves what has gathered into bbolt, until quit is closed.
 func (s *Store) checkpoints() {
-	timer := time.NewTimer(checkpointDelay)
+	timer := time.NewTimer(s.delay)
 	defer timer.Stop()
 	for {
 		select {
@@ -18,7 +18,7 @@ func (s *Store) checkpoints() {
 			return
 		case <-s.changed:
 		}
-		timer.Reset(checkpointDelay)
+		timer.Reset(s.delay)
 		full := s.full
 		if s.isStuck() {
 			full = nil // after a failure a moment passes in any case
@@ -46,8 +46,10 @@ func (s *Store) isStuck() bool {
 }
 
 // checkpoint moves what is in memory into bbolt and drops the write-ahead log up to there. rotate: the log goes on in a
-// new segment. Only one goroutine calls it at a time.
+// new segment.
 func (s *Store) checkpoint(rotate bool) (err error) {
+	s.checkpointing.Lock()
+	defer s.checkpointing.Unlock()
 	defer func() { s.settleCheckpoint(err) }()
 	var fresh *segment
 	if rotate {

@@ -22,7 +22,11 @@ const lockTimeout = time.Second
 // Open opens the Store in the file path, or makes it and its folder. Beside it lie path.wal.* (the write-ahead log) and
 // path.owner (who has it open, for the error of whoever comes second). Codes: unavailable (another process has it open),
 // internal.
-func Open(path string, o Options) (_ *Store, err error) {
+func Open(path string, o Options) (*Store, error) {
+	return openDelayed(path, o, checkpointDelay)
+}
+
+func openDelayed(path string, o Options, delay time.Duration) (_ *Store, err error) {
 	path, err = filepath.Abs(path)
 	if err != nil {
 		return nil, openError(path, err)
@@ -35,7 +39,7 @@ func Open(path string, o Options) (_ *Store, err error) {
 		return nil, openError(path, err)
 	}
 	s := &Store{
-		path: path, log: o.Log, db: db,
+		path: path, log: o.Log, db: db, delay: delay,
 		changed: make(chan struct{}, 1), full: make(chan struct{}, 1), quit: make(chan struct{}),
 		entries: map[string]*entry{}, dirty: map[*entry]struct{}{}, cache: list.New(), keys: map[string]string{},
 	}

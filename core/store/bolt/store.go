@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -39,6 +40,11 @@ type Store struct {
 	full    chan struct{}
 	quit    chan struct{}
 	worker  sync.WaitGroup
+	// delay is how long changes gather before they are moved to bbolt.
+	delay time.Duration
+	// checkpointing is held by a checkpoint; it guards purged, the number of deleted ids that bbolt remembers.
+	checkpointing sync.Mutex
+	purged        int
 
 	mu     sync.Mutex
 	closed bool
@@ -55,8 +61,6 @@ type Store struct {
 	cacheSize int
 	// keys are the idempotency keys of Executions that may not be in bbolt yet.
 	keys map[string]string
-	// purged is the number of deleted ids that bbolt remembers.
-	purged int
 
 	// lsn is that of the last record. segments are those of the write-ahead log, the last one is written to.
 	lsn      uint64
