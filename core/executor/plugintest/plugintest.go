@@ -12,6 +12,7 @@ package plugintest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -87,7 +88,7 @@ func Connect(t testing.TB, register func(grpc.ServiceRegistrar)) *grpc.ClientCon
 			t.Errorf("close the connection: %v", err)
 		}
 		server.Stop()
-		if err := <-served; err != nil {
+		if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Errorf("serve: %v", err)
 		}
 	})

@@ -1,0 +1,362 @@
+package wire_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+)
+
+// service is a Service that knows one Execution and one Session, and admits nobody but ada.
+type service struct {
+	t        *testing.T
+	submit   func(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error)
+	follow   chan struct{} // closed when a follower's ctx has ended
+	artifact io.Reader
+}
+
+var (
+	_ executor.Service  = (*service)(nil)
+	_ executor.Admitter = (*service)(nil)
+)
+
+var (
+	theExecution = executor.Execution{ID: "exe_1", Owner: "ada", Status: executor.StatusRunning}
+	theSession   = executor.Session{ID: "ctx-1", Owner: "ada", Status: executor.SessionActive}
+)
+
+func ask(ctx context.Context, id, want string) error {
+	if id != want {
+		return executor.Errorf(executor.NotFound, "no %s", id)
+	}
+	return checkOwner(ctx)
+}
+
+func checkOwner(ctx context.Context) error {
+	if executor.PrincipalFrom(ctx).Owner != "ada" {
+		return executor.Errorf(executor.Denied, "not ada")
+	}
+	return nil
+}
+
+func (s *service) Admit(ctx context.Context) error { return checkOwner(ctx) }
+
+func (s *service) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+	return s.submit(ctx, spec, in)
+}
+
+func (s *service) Get(ctx context.Context, id string) (executor.Execution, error) {
+	return theExecution, ask(ctx, id, "exe_1")
+}
+
+func (s *service) List(ctx context.Context, f executor.Filter) ([]executor.Execution, error) {
+	if !reflect.DeepEqual(f, executor.Filter{Statuses: []executor.Status{executor.StatusRunning}, After: "exe_9", Limit: 3}) {
+		s.t.Errorf("filter %+v", f)
+	}
+	return []executor.Execution{theExecution, theExecution}, checkOwner(ctx)
+}
+
+func (s *service) Cancel(ctx context.Context, id string) (executor.Execution, error) {
+	return theExecution, ask(ctx, id, "exe_1")
+}
+
+func (s *service) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
+	return func(yield func(executor.Event, error) bool) {
+		if err := ask(ctx, id, "exe_1"); err != nil {
+			yield(executor.Event{}, err)
+			return
+		}
+		for seq := after + 1; seq <= 5; seq++ {
+			if !yield(executor.Event{Seq: seq, Body: executor.Queued{Position: int(seq)}}, nil) { //nolint:gosec // small
+				return
+			}
+		}
+		if after > 0 {
+			return
+		}
+		<-ctx.Done()
+		yield(executor.Event{}, ctx.Err())
+		close(s.follow)
+	}
+}
+
+func (s *service) Artifacts(ctx context.Context, id string) (io.ReadCloser, error) {
+	if err := ask(ctx, id, "exe_1"); err != nil {
+		return nil, err
+	}
+	return io.NopCloser(s.artifact), nil
+}
+
+func (s *service) OpenSession(ctx context.Context, session executor.Session) (executor.Session, error) {
+	if session.Name != "mine" {
+		s.t.Errorf("session %+v", session)
+	}
+	return theSession, checkOwner(ctx)
+}
+
+func (s *service) GetSession(ctx context.Context, id string) (executor.Session, error) {
+	return theSession, ask(ctx, id, "ctx-1")
+}
+
+func (s *service) ListSessions(ctx context.Context) ([]executor.Session, error) {
+	return []executor.Session{theSession}, checkOwner(ctx)
+}
+
+func (s *service) RestartSession(ctx context.Context, id string) (executor.Session, error) {
+	return theSession, ask(ctx, id, "ctx-1")
+}
+
+func (s *service) CloseSession(ctx context.Context, id string) (executor.Session, error) {
+	return theSession, ask(ctx, id, "ctx-1")
+}
+
+func (s *service) Backends(ctx context.Context) ([]executor.Info, error) {
+	return []executor.Info{{Name: "uv"}, {Name: "docker"}}, checkOwner(ctx)
+}
+
+func (s *service) Scripts(ctx context.Context) ([]executor.Script, error) {
+	return []executor.Script{{Path: "/s"}}, checkOwner(ctx)
+}
+
+func ada(ctx context.Context) context.Context {
+	return executor.WithPrincipal(ctx, executor.Principal{Owner: "ada", Scopes: []executor.Scope{executor.ScopeExec}})
+}
+
+// same calls f as ada, who is served, and as bob, who is denied.
+func same[T any](t *testing.T, name string, want T, f func(ctx context.Context) (T, error)) {
+	t.Helper()
+	if got, err := f(ada(t.Context())); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %+v, %v", name, got, err)
+	}
+	if _, err := f(executor.WithPrincipal(t.Context(), executor.Principal{Owner: "bob"})); executor.CodeOf(err) != executor.Denied {
+		t.Errorf("%s as bob: %v", name, err)
+	}
+}
+
+func TestEveryMethodOfAServiceCrosses(t *testing.T) {
+	t.Parallel()
+	svc := plugintest.WireService(t, &service{t: t})
+	same(t, "get", theExecution, func(ctx context.Context) (executor.Execution, error) { return svc.Get(ctx, "exe_1") })
+	same(t, "cancel", theExecution, func(ctx context.Context) (executor.Execution, error) { return svc.Cancel(ctx, "exe_1") })
+	same(t, "list", []executor.Execution{theExecution, theExecution}, func(ctx context.Context) ([]executor.Execution, error) {
+		return svc.List(ctx, executor.Filter{Statuses: []executor.Status{executor.StatusRunning}, After: "exe_9", Limit: 3})
+	})
+	same(t, "open session", theSession, func(ctx context.Context) (executor.Session, error) {
+		return svc.OpenSession(ctx, executor.Session{Name: "mine"})
+	})
+	same(t, "get session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.GetSession(ctx, "ctx-1") })
+	same(t, "list sessions", []executor.Session{theSession}, svc.ListSessions)
+	same(t, "restart session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.RestartSession(ctx, "ctx-1") })
+	same(t, "close session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.CloseSession(ctx, "ctx-1") })
+	same(t, "backends", []executor.Info{{Name: "uv"}, {Name: "docker"}}, svc.Backends)
+	same(t, "scripts", []executor.Script{{Path: "/s"}}, svc.Scripts)
+	same(t, "admit", struct{}{}, func(ctx context.Context) (struct{}, error) {
+		a, _ := svc.(executor.Admitter)
+		return struct{}{}, a.Admit(ctx)
+	})
+	if _, err := svc.Get(ada(t.Context()), "exe_2"); executor.CodeOf(err) != executor.NotFound {
+		t.Errorf("get of an unknown id: %v", err)
+	}
+}
+
+func TestASubmitStreamsItsInput(t *testing.T) {
+	t.Parallel()
+	svc := plugintest.WireService(t, &service{t: t, submit: func(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+		if spec.Entrypoint != "a.py" || executor.PrincipalFrom(ctx).Owner != "ada" {
+			t.Errorf("spec %+v of %+v", spec, executor.PrincipalFrom(ctx))
+		}
+		if got := readAll(t, in.Workspace); got != digest(t, patterned(5<<20)) {
+			t.Errorf("workspace %s", got)
+		}
+		if got := readAll(t, in.Stdin); got != digest(t, patterned(7)) {
+			t.Errorf("stdin %s", got)
+		}
+		return theExecution, nil
+	}})
+	workspace := &tracked{make: func() (io.Reader, error) { return patterned(5 << 20), nil }}
+	stdin := &tracked{make: func() (io.Reader, error) { return patterned(7), nil }}
+	got, err := svc.Submit(ada(t.Context()), executor.Spec{Entrypoint: "a.py"}, executor.Input{Workspace: workspace.source(), Stdin: stdin.source()})
+	if err != nil || !reflect.DeepEqual(got, theExecution) {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if workspace.closed.Load() != 1 || stdin.closed.Load() != 1 {
+		t.Error("a source was not closed")
+	}
+}
+
+func TestASubmitThatIsRefusedLeavesItsInput(t *testing.T) {
+	t.Parallel()
+	svc := plugintest.WireService(t, &service{t: t, submit: func(_ context.Context, _ executor.Spec, in executor.Input) (executor.Execution, error) {
+		r, err := in.Workspace.Open()
+		if err != nil {
+			return executor.Execution{}, err
+		}
+		_, err = io.CopyN(io.Discard, r, 1<<20)
+		return executor.Execution{}, errors.Join(err, executor.FieldErrorf(executor.Invalid, "entrypoint", "not there"))
+	}})
+	workspace := &tracked{make: func() (io.Reader, error) { return patterned(1 << 60), nil }}
+	_, err := svc.Submit(t.Context(), executor.Spec{}, executor.Input{Workspace: workspace.source()})
+	e, ok := errors.AsType[*executor.Error](err)
+	if !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "entrypoint" {
+		t.Errorf("got %#v", err)
+	}
+	if workspace.closed.Load() != 1 {
+		t.Error("the workspace was not closed")
+	}
+}
+
+func TestASubmitEndsWithItsCtx(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	svc := plugintest.WireService(t, &service{t: t, submit: func(ctx context.Context, _ executor.Spec, _ executor.Input) (executor.Execution, error) {
+		cancel(nil)
+		<-ctx.Done()
+		return executor.Execution{}, ctx.Err()
+	}})
+	if _, err := svc.Submit(ctx, executor.Spec{}, executor.Input{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEventsReplayAndFollow(t *testing.T) {
+	t.Parallel()
+	s := &service{t: t, follow: make(chan struct{})}
+	svc := plugintest.WireService(t, s)
+	var seqs []uint64
+	for e, err := range svc.Events(ada(t.Context()), "exe_1", 2) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seqs = append(seqs, e.Seq)
+	}
+	if !reflect.DeepEqual(seqs, []uint64{3, 4, 5}) {
+		t.Errorf("after 2 came %v", seqs)
+	}
+	for _, err := range svc.Events(ada(t.Context()), "exe_2", 0) {
+		if executor.CodeOf(err) != executor.NotFound {
+			t.Errorf("an unknown id: %v", err)
+		}
+	}
+	for e, err := range svc.Events(ada(t.Context()), "exe_1", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Seq == 5 {
+			break // ends the call, and with it the follower at the other end
+		}
+	}
+	<-s.follow
+}
+
+func TestFollowingEndsWithItsCtx(t *testing.T) {
+	t.Parallel()
+	s := &service{t: t, follow: make(chan struct{})}
+	svc := plugintest.WireService(t, s)
+	ctx, cancel := context.WithCancelCause(ada(t.Context()))
+	defer cancel(nil)
+	var last error
+	for e, err := range svc.Events(ctx, "exe_1", 0) {
+		if e.Seq == 5 {
+			cancel(nil)
+		}
+		last = err
+	}
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("it ended with %v", last)
+	}
+	<-s.follow
+}
+
+func TestArtifactsAreStreamed(t *testing.T) {
+	t.Parallel()
+	s := &service{t: t, artifact: patterned(3 << 20)}
+	svc := plugintest.WireService(t, s)
+	r, err := svc.Artifacts(ada(t.Context()), "exe_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := digest(t, r); got != digest(t, patterned(3<<20)) {
+		t.Errorf("got %s", got)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := svc.Artifacts(ada(t.Context()), "exe_2"); executor.CodeOf(err) != executor.NotFound {
+		t.Errorf("an unknown id: %v", err)
+	}
+
+	s.artifact = io.MultiReader(strings.NewReader("abc"), iterReader(func([]byte) (int, error) {
+		return 0, executor.Errorf(executor.Purged, "just now")
+	}))
+	if r, err = svc.Artifacts(ada(t.Context()), "exe_1"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r)
+	if string(got) != "abc" || executor.CodeOf(err) != executor.Purged {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// sessionStub is a backend with sessions.
+type sessionStub struct {
+	stub
+	calls []string
+}
+
+var _ executor.SessionBackend = (*sessionStub)(nil)
+
+func (s *sessionStub) OpenSession(_ context.Context, session executor.Session) ([]byte, error) {
+	s.calls = append(s.calls, "open "+session.ID)
+	return []byte("handle"), nil
+}
+
+func (s *sessionStub) AdoptSession(_ context.Context, session executor.Session, handle []byte) error {
+	s.calls = append(s.calls, "adopt "+session.ID+" "+string(handle))
+	return executor.Errorf(executor.NotFound, "gone")
+}
+
+func (s *sessionStub) RestartSession(_ context.Context, id string) error {
+	s.calls = append(s.calls, "restart "+id)
+	return nil
+}
+
+func (s *sessionStub) CloseSession(_ context.Context, id string) error {
+	s.calls = append(s.calls, "close "+id)
+	return nil
+}
+
+func TestSessionsOfABackendCross(t *testing.T) {
+	t.Parallel()
+	s := &sessionStub{}
+	b, ok := plugintest.Wire(t, s).(executor.SessionBackend)
+	if !ok {
+		t.Fatal("no sessions")
+	}
+	handle, err := b.OpenSession(t.Context(), executor.Session{ID: "ctx-1"})
+	if err != nil || string(handle) != "handle" {
+		t.Errorf("open: %q, %v", handle, err)
+	}
+	if err := b.AdoptSession(t.Context(), executor.Session{ID: "ctx-1"}, handle); executor.CodeOf(err) != executor.NotFound {
+		t.Errorf("adopt: %v", err)
+	}
+	if err := errors.Join(b.RestartSession(t.Context(), "ctx-1"), b.CloseSession(t.Context(), "ctx-1")); err != nil {
+		t.Error(err)
+	}
+	if want := []string{"open ctx-1", "adopt ctx-1 handle", "restart ctx-1", "close ctx-1"}; !reflect.DeepEqual(s.calls, want) {
+		t.Errorf("calls %q", s.calls)
+	}
+
+	without, _ := plugintest.Wire(t, &stub{}).(executor.SessionBackend)
+	if _, err := without.OpenSession(t.Context(), executor.Session{}); executor.CodeOf(err) != executor.Unimplemented {
+		t.Errorf("a backend without sessions: %v", err)
+	}
+}
