@@ -88,7 +88,7 @@ func (a asset) serve(w http.ResponseWriter, r *http.Request, data []byte, etag s
 			if err != nil {
 				return fmt.Errorf("unpack %s: %w", a.file, err)
 			}
-			defer plain.Close()
+			defer func() { _ = plain.Close() }()
 			body = plain
 		}
 	}

@@ -130,22 +130,18 @@ func (u *upload) verdict(e executor.Execution) error {
 		return nil
 	}
 	failure := *e.Result.Failure
-	refused := failure.Phase == executor.PhaseNone || failure.Phase == executor.PhaseQueue
-	status := 0
 	field := failure.Field
+	if field == "" && failure.Code == executor.Invalid && failure.Phase == executor.PhasePrepare && u.broughtTar {
+		field = "tar"
+	}
 	switch failure.Code {
 	case executor.Invalid:
-		if field == "" && failure.Phase == executor.PhasePrepare && u.broughtTar {
-			field = "tar"
-		}
-		if !refused && (failure.Phase != executor.PhasePrepare || !u.broughtTar || field != "tar" && field != "entrypoint") {
+		refused := failure.Phase == executor.PhaseNone || failure.Phase == executor.PhaseQueue
+		badTar := failure.Phase == executor.PhasePrepare && u.broughtTar && (field == "tar" || field == "entrypoint")
+		if !refused && !badTar {
 			return nil
 		}
-		status = http.StatusUnprocessableEntity
-	case executor.Unimplemented:
-		status = http.StatusNotImplemented
-	case executor.Denied:
-		status = http.StatusForbidden
+	case executor.Unimplemented, executor.Denied:
 	default:
 		return nil
 	}
@@ -157,7 +153,7 @@ func (u *upload) verdict(e executor.Execution) error {
 	if field == "tar" {
 		where = "multipart"
 	}
-	return &requestError{status: status, where: where, err: err}
+	return &requestError{where: where, err: err}
 }
 
 // writeJSON answers with a small value.

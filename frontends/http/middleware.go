@@ -53,7 +53,8 @@ func (f *frontend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	owner := ""
 	defer func() {
 		p := recover()
-		if p != nil && p != http.ErrAbortHandler {
+		aborted := p == any(http.ErrAbortHandler)
+		if p != nil && !aborted {
 			f.log.ErrorContext(ctx, "request panicked", "request_id", id, "panic", p, "stack", string(debug.Stack()))
 			if rec.status == 0 {
 				f.writeProblem(rec, r.WithContext(ctx), executor.Errorf(executor.Internal, "panic"))

@@ -109,7 +109,7 @@ func TestALargeUploadCostsNoMemory(t *testing.T) {
 					return
 				}
 				defer res.Body.Close()
-				if data, _ := io.ReadAll(res.Body); res.StatusCode != 200 {
+				if data, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK {
 					t.Errorf("%d %s", res.StatusCode, data)
 				}
 			})
@@ -248,7 +248,7 @@ func TestAnAnswerCanComeBeforeTheUploadHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if data, err := io.ReadAll(res.Body); res.StatusCode != 422 || err != nil || !strings.Contains(string(data), testID) {
+	if data, err := io.ReadAll(res.Body); res.StatusCode != http.StatusUnprocessableEntity || err != nil || !strings.Contains(string(data), testID) {
 		t.Fatalf("%d %s %v", res.StatusCode, data, err)
 	}
 }
@@ -272,7 +272,7 @@ func TestAClientThatStallsIsGivenUp(t *testing.T) {
 	}
 	defer res.Body.Close()
 	data, _ := io.ReadAll(res.Body)
-	if p := decode(t, data); res.StatusCode != 408 || p["code"] != "unavailable" {
+	if p := decode(t, data); res.StatusCode != http.StatusRequestTimeout || p["code"] != "unavailable" {
 		t.Fatalf("%d %s", res.StatusCode, data)
 	}
 }
@@ -294,7 +294,7 @@ func TestAnUploadThatWaitsForContinueIsRefusedUnsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+	if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
 		t.Fatalf("%d %v", res.StatusCode, res.Header)
 	}
 }

@@ -60,7 +60,7 @@ func serve(ctx context.Context, l net.Listener, handler http.Handler, log *slog.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutTime)
 		defer cancel()
 		if err := s.Shutdown(last); err != nil {
-			s.Close()
+			_ = s.Close() // nothing is left to lose
 		}
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {

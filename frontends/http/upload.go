@@ -286,20 +286,16 @@ func copyPart(s *spool, part io.Reader, what string) error {
 
 // complete checks a body that was read to its end.
 func (u *upload) complete() error {
-	missing := ""
+	var err *executor.Error
 	switch {
 	case !u.seen["metadata"]:
-		missing = "metadata"
+		err = executor.FieldErrorf(executor.Invalid, "metadata", "the part is missing")
 	case !u.seen["tar"] && u.spec.Code == "" && len(u.spec.Command) == 0 && u.spec.Script == "":
-		missing = "tar"
+		err = executor.FieldErrorf(executor.Invalid, "tar", "the part is missing, and the metadata has neither code nor command")
 	default:
 		return nil
 	}
-	message := "the part is missing"
-	if missing == "tar" {
-		message = "the part is missing, and the metadata has neither code nor command"
-	}
-	return in("multipart", &requestError{status: http.StatusBadRequest, err: executor.FieldErrorf(executor.Invalid, missing, "%s", message)})
+	return in("multipart", &requestError{status: http.StatusBadRequest, err: err})
 }
 
 // failure returns what turned out to be wrong with the request while it was being consumed.
