@@ -12,6 +12,7 @@ import (
 
 	"github.com/python-executor/python-executor/cli/internal/app"
 	"github.com/python-executor/python-executor/cli/internal/exit"
+	"github.com/python-executor/python-executor/core/executor"
 )
 
 // IO is the process's surroundings.
@@ -58,9 +59,19 @@ func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) 
 	}
 	status, message := exit.Of(err)
 	if message != "" {
-		fmt.Fprintln(streams.Err, "python-executor: "+clean(message))
+		fmt.Fprintln(streams.Err, "python-executor: "+clean(message)+kind(err))
 	}
 	return status
+}
+
+// kind adds the code where the message alone may not say what went wrong ("execution exe_1").
+func kind(err error) string {
+	switch code := executor.CodeOf(err); code {
+	case "", executor.Invalid, executor.Internal:
+		return ""
+	default:
+		return " (" + string(code) + ")"
+	}
 }
 
 // clean makes a message safe to show on a terminal: control characters, except line ends and tabs, become "?".

@@ -201,10 +201,17 @@ func (l *loader) toBackend(at string, section map[string]any) (config.Backend, b
 	return b, true
 }
 
+// maxNodes bounds what aliases can blow up.
+const maxNodes = 100_000
+
 // value turns a node into what encoding/json writes. Keys stay as they are written, "3.12" too.
 func (l *loader) value(at string, node *yaml.Node, depth int) any {
-	if depth > 100 {
-		l.add(at, "is nested too deeply")
+	if l.nodes++; depth > 100 || l.nodes > maxNodes {
+		if l.nodes <= maxNodes {
+			l.add(at, "is nested too deeply")
+		} else if l.nodes == maxNodes+1 {
+			l.add(at, "is too large")
+		}
 		return nil
 	}
 	switch node.Kind {

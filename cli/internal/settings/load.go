@@ -57,6 +57,7 @@ type loader struct {
 	file     map[string]*yaml.Node
 	sections *yaml.Node
 	used     map[string]bool
+	nodes    int
 	problems []executor.FieldError
 }
 

@@ -1,0 +1,258 @@
+package settings_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/cli/internal/settings"
+	"github.com/python-executor/python-executor/core/config"
+)
+
+func TestMain(m *testing.M) {
+	for _, kv := range os.Environ() {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, settings.EnvPrefix) {
+			os.Unsetenv(name)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func load(t *testing.T, text string) config.Config {
+	t.Helper()
+	c, err := settings.Load(settings.Options{File: file(t, text), Sections: map[string]json.RawMessage{"uv": json.RawMessage(`{"run_as":"","cache_bytes":1,"image_map":{}}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestNothingGivenIsTheDefaults(t *testing.T) {
+	c, err := settings.Load(settings.Options{})
+	if err != nil || !reflect.DeepEqual(c, config.Default()) {
+		t.Errorf("%v\n%+v", err, c)
+	}
+	for _, empty := range []string{"", "# nothing\n", "http:\nbackends:\nlimits:\n  max:\n"} {
+		if c := load(t, empty); !reflect.DeepEqual(c, config.Default()) {
+			t.Errorf("%q: %+v", empty, c)
+		}
+	}
+}
+
+func TestAFileIsRead(t *testing.T) {
+	c := load(t, `
+http: {bind: "127.0.0.1:9", tokens: [{owner: Alice, sha256: `+strings.Repeat("12", 32)+`, scopes: [exec, admin]}]}
+data_dir: /Data
+backend: mine
+backends:
+  uv: {run_as: "1-2", image_map: {"Reg/Image:3.12": "3.12", 3.11: "3.11"}}
+  mine: {type: uv, allow_builds: true, cache_bytes: 123456789012}
+  other:
+limits: {default: {timeout_seconds: 0.5}, max: {memory_mb: 4096}}
+`)
+	if c.HTTP.Bind != "127.0.0.1:9" || c.DataDir != "/Data" || c.Backend != "mine" || c.Limits.Default.TimeoutSeconds != 0.5 ||
+		c.Limits.Max.MemoryMB != 4096 || c.Limits.Default.MemoryMB != 1024 {
+		t.Errorf("%+v", c)
+	}
+	if tokens := []config.Token{{Owner: "Alice", SHA256: strings.Repeat("12", 32), Scopes: []string{"exec", "admin"}}}; !reflect.DeepEqual(c.HTTP.Tokens, tokens) {
+		t.Errorf("%+v", c.HTTP.Tokens)
+	}
+	for name, want := range map[string]string{
+		"uv":    `{"image_map":{"3.11":"3.11","Reg/Image:3.12":"3.12"},"run_as":"1-2"}`,
+		"mine":  `{"allow_builds":true,"cache_bytes":123456789012}`,
+		"other": `{}`,
+	} {
+		if got := string(c.Backends[name].Options); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+	if len(c.Backends) != 3 || c.Backends["mine"].Type != "uv" {
+		t.Errorf("%+v", c.Backends)
+	}
+}
+
+func TestEveryKeyHasAVariable(t *testing.T) {
+	for _, key := range settings.Keys() {
+		variable := settings.EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+		value := "7"
+		switch key {
+		case "http.bind":
+			value = "127.0.0.1:7"
+		case "http.allow_unauthenticated":
+			value = "true"
+		case "http.tokens":
+			value = `[{owner: o, sha256: "` + strings.Repeat("0a", 32) + `"}]`
+		case "backend":
+			value = "uv"
+		}
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, value)
+			c, err := settings.Load(settings.Options{})
+			if strings.HasPrefix(key, "limits.max.") { // below the default
+				if err == nil || !strings.Contains(err.Error(), "must be <= "+key) && key != "limits.max.kill_grace_seconds" {
+					if key != "limits.max.kill_grace_seconds" {
+						t.Errorf("%s: %v", key, err)
+					}
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if key != "backend" && reflect.DeepEqual(c, config.Default()) {
+				t.Errorf("%s changed nothing", variable)
+			}
+		})
+	}
+}
+
+func TestFlagsWinOverVariablesOverFile(t *testing.T) {
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	flags.String("bind", "", "")
+	flags.Bool("open", false, "")
+	o := settings.Options{
+		File:  file(t, "http: {bind: '127.0.0.1:1', allow_unauthenticated: true}\nengine: {max_queued: 1}\n"),
+		Flags: map[string]*pflag.Flag{"http.bind": flags.Lookup("bind"), "http.allow_unauthenticated": flags.Lookup("open")},
+	}
+	want := func(bind string, open bool, queued int) {
+		t.Helper()
+		c, err := settings.Load(o)
+		if err != nil || c.HTTP.Bind != bind || c.HTTP.AllowUnauthenticated != open || c.Engine.MaxQueued != queued {
+			t.Errorf("%v: %+v %+v", err, c.HTTP, c.Engine)
+		}
+	}
+	want("127.0.0.1:1", true, 1)
+	t.Setenv("PYEXEC_HTTP_BIND", "127.0.0.1:2")
+	t.Setenv("PYEXEC_ENGINE_MAX_QUEUED", "2")
+	want("127.0.0.1:2", true, 2)
+	if err := flags.Parse([]string{"--bind", "127.0.0.1:3", "--open=false"}); err != nil {
+		t.Fatal(err)
+	}
+	want("127.0.0.1:3", false, 2)
+}
+
+func TestVariablesReachABackendsSection(t *testing.T) {
+	t.Setenv("PYEXEC_BACKENDS_UV_RUN_AS", "1000")
+	t.Setenv("PYEXEC_BACKENDS_UV_CACHE_BYTES", "5")
+	t.Setenv("PYEXEC_BACKENDS_UV_IMAGE_MAP", `{"My/Image": "3.12"}`)
+	t.Setenv("PYEXEC_BACKENDS_MY_UV_TYPE", "uv")
+	c := load(t, "backends: {uv: {cache_bytes: 4, isolation: none}, my-uv: {}}\n")
+	if got, want := string(c.Backends["uv"].Options), `{"cache_bytes":5,"image_map":{"My/Image":"3.12"},"isolation":"none","run_as":"1000"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if c.Backends["my-uv"].Type != "uv" {
+		t.Errorf("%+v", c.Backends["my-uv"])
+	}
+}
+
+func TestEveryProblemIsNamed(t *testing.T) {
+	for _, test := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"an unknown key", "limits: {max: {memory: 5}}", []string{"limits.max.memory: unknown key (", ":1)"}},
+		{"an unknown section", "\nhttps: {}", []string{"https: unknown key", "c.yaml:2)"}},
+		{"two problems", "a: 1\nb: 2", []string{"a: unknown key", "\nb: unknown key"}},
+		{"a key in capitals", "HTTP: {}", []string{"HTTP: unknown key"}},
+		{"a key twice", "backend: a\nbackend: b", []string{"backend: given twice"}},
+		{"a text for a number", "engine: {max_queued: many}", []string{`engine.max_queued: must be a whole number (got "many", in `}},
+		{"a fraction for a whole number", "limits: {max: {memory_mb: 1.5}}", []string{`limits.max.memory_mb: must be a whole number (got "1.5"`}},
+		{"a number for a text", "data_dir: 5", []string{`data_dir: must be text (got "5"`}},
+		{"a quoted truth", "http: {allow_unauthenticated: 'true'}", []string{"http.allow_unauthenticated: must be true or false"}},
+		{"a list for a section", "http: []", []string{"http: must be a section (got a list"}},
+		{"a section for a number", "engine: {max_queued: {}}", []string{"engine.max_queued: must be a whole number (got a section"}},
+		{"an unknown key of a token", "http: {tokens: [{owner: a, hash: b}]}", []string{"http.tokens[0].hash: unknown key"}},
+		{"tokens that are no list", "http: {tokens: {}}", []string{"http.tokens: must be a list"}},
+		{"no YAML", "a: [", []string{"c.yaml: yaml:"}},
+		{"two documents", "a: 1\n---\nb: 2", []string{"must hold one document"}},
+		{"backends that are no section", "backends: [uv]", []string{"backends: must be a section (got a list"}},
+		{"a type that is no text", "backends: {uv: {type: 5}}", []string{"backends.uv.type: must be text"}},
+		{"a meaning that is wrong", "limits: {max: {memory_mb: -1}}", []string{"limits.max.memory_mb: must be > 0 (got -1)"}},
+		{"an open address", "http: {bind: '0.0.0.0:80'}", []string{"http.bind: 0.0.0.0:80 is not loopback"}},
+		{"an alias to itself", "backends: {uv: &a {x: *a}}", []string{"backends.uv"}},
+		{"aliases that blow up", "backends: {uv: {a: &a [1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a], c: &c [*b,*b,*b,*b,*b,*b,*b,*b], d: &d [*c,*c,*c,*c,*c,*c,*c,*c], e: &e [*d,*d,*d,*d,*d,*d,*d,*d], f: &f [*e,*e,*e,*e,*e,*e,*e,*e], g: [*f,*f,*f,*f,*f,*f,*f,*f]}}", []string{"is too large"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := settings.Load(settings.Options{File: file(t, test.text)})
+			if err == nil || !settings.IsInvalid(err) {
+				t.Fatal(err)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %q, want %q", err, want)
+				}
+			}
+		})
+	}
+	if _, err := settings.Load(settings.Options{File: "/no/such/file"}); err == nil || settings.IsInvalid(err) || !strings.Contains(err.Error(), "/no/such/file") {
+		t.Error(err)
+	}
+}
+
+func TestAVariableThatIsNoKeyIsNamed(t *testing.T) {
+	for variable, want := range map[string]string{
+		"PYEXEC_ENGINE_MAXQUEUED":      "PYEXEC_ENGINE_MAXQUEUED: unknown key",
+		"PYEXEC_BACKENDS_DOCKER_IMAGE": "PYEXEC_BACKENDS_DOCKER_IMAGE: unknown key",
+		"PYEXEC_ENGINE_MAX_QUEUED":     `engine.max_queued: must be a whole number (got "x", in PYEXEC_ENGINE_MAX_QUEUED)`,
+	} {
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, "x")
+			if _, err := settings.Load(settings.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+	t.Setenv("PYEXEC_TEST_REQUIRE", "root")
+	t.Setenv("PYEXEC_SERVER", "http://x")
+	if _, err := settings.Load(settings.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsShownCanBeLoaded(t *testing.T) {
+	c := load(t, `
+backends: {uv: {index_url: "https://me:secret@index/simple", image_map: {"A:1": "3.12"}}, x: {path: /p, sha256: `+strings.Repeat("ab", 32)+`}}
+http: {tokens: [{owner: "yes", sha256: `+strings.Repeat("0", 64)+`}]}
+`)
+	for name, write := range map[string]func(config.Config) ([]byte, error){"yaml": settings.YAML, "json": settings.JSON} {
+		text, err := write(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "secret") {
+			t.Errorf("%s shows a password: %s", name, text)
+		}
+		again := load(t, string(text))
+		if !reflect.DeepEqual(again.HTTP.Tokens[0].Owner, "yes") || again.Backends["x"].SHA256 != strings.Repeat("ab", 32) {
+			t.Errorf("%s: %+v", name, again)
+		}
+		again.Backends, again.HTTP.Tokens = c.Backends, c.HTTP.Tokens
+		if !reflect.DeepEqual(again, c) {
+			t.Errorf("%s: got %+v", name, again)
+		}
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add("http: {bind: x}\nbackends: {uv: &a {b: [*a]}}")
+	f.Add("limits: {max: {memory_mb: 1e3}}")
+	f.Add("? [a]\n: b\n<<: {x: y}")
+	f.Fuzz(func(t *testing.T, text string) {
+		_, _ = settings.Load(settings.Options{File: file(t, text)})
+	})
+}
