@@ -1,0 +1,502 @@
+package plugin_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+)
+
+// awaitEnd returns when no process has that number any more, or it is a zombie.
+func awaitEnd(t testing.TB, pid int) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000) //nolint:gosec // a descriptor is small
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			t.Fatal(err)
+		case n == 0:
+			t.Fatalf("process %d is still there", pid)
+		default:
+			return
+		}
+	}
+}
+
+func run(t testing.TB, b executor.Backend, code string) string {
+	t.Helper()
+	s := newSink()
+	if _, err := b.Run(t.Context(), job(code), s); err != nil {
+		t.Fatalf("run %s: %v", code, err)
+	}
+	return s.text.String()
+}
+
+func TestAPluginIsAProcessOfItsOwn(t *testing.T) {
+	t.Parallel()
+	dataDir := t.TempDir()
+	p, err := plugintest.Start(t, plugin.Configure{Name: "odd", Instance: "i1", Embedded: true, DataDir: dataDir, Options: []byte("{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := p.Backend.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.PID == os.Getpid() || info.Details["pid"] != strconv.Itoa(p.PID) {
+		t.Errorf("pid %d, details %v, ours %d", p.PID, info.Details, os.Getpid())
+	}
+	if info.Name != "odd" || info.Type != "odd" || info.Version != "test" || !info.Healthy {
+		t.Errorf("info %+v", info)
+	}
+	if want := "odd i1 true " + dataDir; info.Details["configured"] != want {
+		t.Errorf("configured %q, want %q", info.Details["configured"], want)
+	}
+	if pgid, err := syscall.Getpgid(p.PID); err != nil || pgid != p.PID {
+		t.Errorf("process group %d, %v", pgid, err)
+	}
+	if s := p.Process.Info(); s.Details["pid"] != info.Details["pid"] {
+		t.Errorf("ready with %+v", s)
+	}
+}
+
+func TestAPluginGetsNothingOfOursThatItIsNotMeantToHave(t *testing.T) {
+	// No t.Parallel: it changes the environment.
+	t.Setenv("CANARY", "secret")
+	t.Setenv("PYEXEC_TOKEN", "secret")
+	// A descriptor that our own parent left open: it has no close-on-exec mark.
+	leaked, err := unix.Open(os.DevNull, unix.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(leaked) }()
+	file := filepath.Join(t.TempDir(), "canary-file")
+	if leaked, err = unix.Open(file, unix.O_CREAT|unix.O_RDWR, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(leaked) }()
+
+	p := plugintest.Process(t, "odd", nil)
+	env := run(t, p.Backend, "environment")
+	if strings.Contains(env, "secret") {
+		t.Errorf("the environment has the canary:\n%s", env)
+	}
+	if !strings.Contains(env, "PATH="+os.Getenv("PATH")) {
+		t.Errorf("the environment has no PATH:\n%s", env)
+	}
+	fds := run(t, p.Backend, "descriptors")
+	if strings.Contains(fds, "canary-file") {
+		t.Errorf("the canary's descriptor is open:\n%s", fds)
+	}
+	if !strings.Contains(fds, "0 /dev/null\n") {
+		t.Errorf("standard input is not /dev/null:\n%s", fds)
+	}
+}
+
+func TestAPluginThatCannotBeConfiguredSaysWhy(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		code executor.Code
+		text string
+	}{
+		"invalid": {executor.Invalid, "not like this"},
+		"untyped": {executor.Internal, "no idea"},
+		"panic":   {executor.Internal, "panicked"},
+		"exit":    {executor.Unavailable, "cannot go on"},
+		"nothing": {executor.Internal, "made no backend"},
+		"no-info": {executor.Unavailable, "no info"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			closed := filepath.Join(t.TempDir(), "closed")
+			_, err := plugintest.Start(t, plugin.Configure{Name: "odd", Options: options(t, oddOptions{Make: name, Closed: closed})})
+			if executor.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
+				t.Fatalf("got %s: %v", executor.CodeOf(err), err)
+			}
+			if name == "invalid" {
+				e, _ := errors.AsType[*executor.Error](err)
+				if len(e.Fields) != 1 || e.Fields[0].Field != "backends.odd.make" {
+					t.Errorf("fields %+v", e.Fields)
+				}
+			}
+		})
+	}
+}
+
+func TestAStartEndsWithItsCtx(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"hang", "hang-hard"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dir := runDir(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			path, args, _ := plugintest.Command("odd")
+			_, err := plugin.Launch(ctx, plugin.LaunchOptions{
+				Path: path, Args: args, RunDir: dir,
+				Configure: plugin.Configure{Name: "odd", Options: options(t, oddOptions{Make: kind})},
+			})
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestAProgramThatIsNoPluginIsAnError(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(raw)
+	good, wrong := hex.EncodeToString(sum[:]), strings.Repeat("0", 64)
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho I am a script >&2; echo and no plugin\n"), 0o700); err != nil { //nolint:gosec // it is executed
+		t.Fatal(err)
+	}
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		o     plugin.LaunchOptions
+		code  executor.Code
+		field string
+		text  string
+	}{
+		"a missing file":           {o: plugin.LaunchOptions{Path: "/nowhere/plugin"}, code: executor.NotFound, field: "backends.x.path"},
+		"a folder":                 {o: plugin.LaunchOptions{Path: "/usr"}, code: executor.Invalid, field: "backends.x.path"},
+		"a file without x":         {o: plugin.LaunchOptions{Path: plain}, code: executor.Invalid, field: "backends.x.path"},
+		"another digest":           {o: plugin.LaunchOptions{Path: self, SHA256: wrong}, code: executor.Invalid, field: "backends.x.sha256"},
+		"a digest that is none":    {o: plugin.LaunchOptions{Path: self, SHA256: "abc"}, code: executor.Invalid, field: "backends.x.sha256"},
+		"a script":                 {o: plugin.LaunchOptions{Path: script}, code: executor.Unavailable, text: "I am a script"},
+		"a plugin of another kind": {o: plugin.LaunchOptions{Path: self, SHA256: good, Args: []string{self, "plugin", "none"}}, code: executor.Unavailable, text: `no plugin type "none"`},
+		"a run folder that is too long for a socket": {
+			o: plugin.LaunchOptions{Path: self, RunDir: filepath.Join(t.TempDir(), strings.Repeat("x", 90))}, code: executor.Invalid, text: "too long",
+		},
+		"a run folder that is missing": {o: plugin.LaunchOptions{Path: self, RunDir: "/nowhere"}, code: executor.Unavailable},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.o.RunDir == "" {
+				c.o.RunDir = runDir(t)
+			} else if c.o.RunDir != "/nowhere" {
+				if err := os.Mkdir(c.o.RunDir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.o.Configure.Name = "x"
+			_, err := plugin.Launch(t.Context(), c.o)
+			e, _ := errors.AsType[*executor.Error](err)
+			if executor.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.text) {
+				t.Fatalf("got %s: %v", executor.CodeOf(err), err)
+			}
+			if c.field != "" && (len(e.Fields) != 1 || e.Fields[0].Field != c.field) {
+				t.Errorf("fields %+v", e.Fields)
+			}
+			if left, _ := os.ReadDir(c.o.RunDir); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestARightDigestStarts(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(raw)
+	p, err := plugin.Launch(t.Context(), plugin.LaunchOptions{
+		Path: self, Args: []string{self, "plugin", "odd"}, SHA256: hex.EncodeToString(sum[:]), RunDir: runDir(t),
+		Configure: plugin.Configure{Name: "odd", Options: []byte("{}")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Kill()
+	p.Kill() // idempotent
+}
+
+func TestADeadPluginFailsItsRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	p := plugintest.Process(t, "odd", nil)
+	s := newSink()
+	var wg sync.WaitGroup
+	var err error
+	wg.Go(func() { _, err = p.Backend.Run(t.Context(), job("wait"), s) })
+	<-s.first
+	p.Kill()
+	wg.Wait()
+	if executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("the run: %v", err)
+	}
+	<-p.Process.Done()
+	if p.Process.Err() == nil {
+		t.Error("it ended without a reason")
+	}
+	if _, err := p.Backend.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("a call after it: %v", err)
+	}
+	awaitEnd(t, p.PID)
+}
+
+func TestAPluginThatExitsByItselfIsSeen(t *testing.T) {
+	t.Parallel()
+	p := plugintest.Process(t, "odd", nil)
+	_, err := p.Backend.Run(t.Context(), job("exit"), newSink())
+	if executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("the run: %v", err)
+	}
+	<-p.Process.Done()
+}
+
+func TestAPluginThatDoesNotAnswerIsKilled(t *testing.T) {
+	t.Parallel()
+	path, args, _ := plugintest.Command("odd")
+	p, err := plugin.Launch(t.Context(), plugin.LaunchOptions{
+		Path: path, Args: args, RunDir: runDir(t), PingInterval: 50 * time.Millisecond, PingTimeout: 2 * time.Second,
+		Configure: plugin.Configure{Name: "odd", Options: []byte("{}")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	if err := syscall.Kill(p.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	awaitEnd(t, p.PID())
+}
+
+// lines is a log handler's output.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func TestAPluginsLogReachesOursWhateverItWrites(t *testing.T) {
+	t.Parallel()
+	path, args, _ := plugintest.Command("odd")
+	var out lines
+	p, err := plugin.Launch(t.Context(), plugin.LaunchOptions{
+		Path: path, Args: args, RunDir: runDir(t),
+		Configure: plugin.Configure{Name: "odd", Options: []byte("{}")},
+		Log:       slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, p.Backend(), "log")
+	if err := p.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	p.Kill()
+	text := out.buf.String()
+	for _, want := range []string{`level=WARN msg="a warning" answer=42 backend=odd`, `level=INFO msg="the last line"`, `{\"@message\":5}`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log lacks %s", want)
+		}
+	}
+}
+
+func TestADrainWaitsForWhatRunsAndClosesTheBackend(t *testing.T) {
+	t.Parallel()
+	closed := filepath.Join(t.TempDir(), "closed")
+	p := plugintest.Process(t, "odd", options(t, oddOptions{Closed: closed}))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := newSink()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Backend.Run(ctx, job("wait"), s)
+		ended <- err
+	}()
+	<-s.first
+	drained := make(chan error, 1)
+	go func() { drained <- p.Process.Drain(t.Context()) }()
+	for { // until the drain has begun
+		if _, err := p.Backend.Info(t.Context()); executor.CodeOf(err) == executor.Unavailable {
+			break
+		}
+	}
+	if _, err := p.Backend.Run(t.Context(), job("environment"), newSink()); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("a run during the drain: %v", err)
+	}
+	if _, err := os.Stat(closed); err == nil {
+		t.Error("the backend was closed while it ran something")
+	}
+	cancel(nil)
+	if err := <-ended; err != nil {
+		t.Errorf("the run that was drained: %v", err)
+	}
+	if err := <-drained; err != nil {
+		t.Errorf("drain: %v", err)
+	}
+	if _, err := os.Stat(closed); err != nil {
+		t.Errorf("the backend was not closed: %v", err)
+	}
+	<-p.Process.Done()
+	if err := p.Process.Err(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	p.Process.Kill()
+	awaitEnd(t, p.PID)
+}
+
+func TestADrainIsBounded(t *testing.T) {
+	t.Parallel()
+	closed, seen := filepath.Join(t.TempDir(), "closed"), filepath.Join(t.TempDir(), "seen")
+	p := plugintest.Process(t, "odd", options(t, oddOptions{Closed: closed, Seen: seen}))
+	s := newSink()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Backend.Run(t.Context(), job("wait"), s)
+		ended <- err
+	}()
+	<-s.first
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := p.Process.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("drain: %v", err)
+	}
+	p.Process.Kill() // stops what runs, in order
+	<-ended
+	if got, err := os.ReadFile(seen); err != nil || string(got) != executor.ErrCallerGone.Error() {
+		t.Errorf("the run saw %q, %v", got, err)
+	}
+	if _, err := os.Stat(closed); err != nil {
+		t.Errorf("the backend was not closed: %v", err)
+	}
+}
+
+func TestTheRunFolderIsPrivateAndGoesAway(t *testing.T) {
+	t.Parallel()
+	path, args, _ := plugintest.Command("odd")
+	for _, how := range []string{"drained", "killed", "died"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			dir := runDir(t)
+			p, err := plugin.Launch(t.Context(), plugin.LaunchOptions{
+				Path: path, Args: args, RunDir: dir, Configure: plugin.Configure{Name: "odd", Options: []byte("{}")},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) != 1 {
+				t.Fatalf("entries %v, %v", entries, err)
+			}
+			if info, err := entries[0].Info(); err != nil || info.Mode().Perm() != 0o700 {
+				t.Errorf("mode %v, %v", info.Mode(), err)
+			}
+			switch how {
+			case "drained":
+				if err := p.Drain(t.Context()); err != nil {
+					t.Error(err)
+				}
+			case "died":
+				if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				<-p.Done()
+			}
+			p.Kill()
+			if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+				t.Errorf("left behind: %v", entries)
+			}
+		})
+	}
+}
+
+func TestAGigabyteGoesThroughInLittleMemory(t *testing.T) {
+	t.Parallel()
+	if testing.Short() || raceEnabled {
+		t.Skip("measures memory: not with -short or the race detector")
+	}
+	const size = 1 << 30
+	p := plugintest.Process(t, "odd", nil)
+	j := job("read")
+	j.Workspace = &executor.Source{SizeBytes: size, Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(io.LimitReader(zeros{}, size)), nil
+	}}
+	s := newSink()
+	began := time.Now()
+	if _, err := p.Backend.Run(t.Context(), j, s); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	if s.text.String() != strconv.Itoa(size) {
+		t.Errorf("%s bytes arrived", s.text.String())
+	}
+	peak := peakMemory(t, p.PID)
+	t.Logf("1 GiB in %s (%.0f MiB/s); peak RSS: plugin %d MiB, host %d MiB", took, 1024/took.Seconds(), peak>>20, peakMemory(t, os.Getpid())>>20)
+	if peak > 64<<20 {
+		t.Errorf("the plugin's peak RSS is %d MiB", peak>>20)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+func peakMemory(t *testing.T, pid int) int64 {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(raw))
+	kb, err := strconv.ParseInt(fields[slices.Index(fields, "VmHWM:")+1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kb << 10
+}
