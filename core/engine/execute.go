@@ -65,7 +65,7 @@ func (e *Engine) attempt(x *execution) (result executor.Result, again bool) {
 	s := e.newSink(x, rec)
 	b := e.backends[x.backend]
 	v := e.watch(x, s, func() (executor.Result, error) { return b.Run(x.ctx, job, s) })
-	if e.again(x, v) {
+	if s.failure() == nil && e.again(x, v) {
 		b.forget()
 		return executor.Result{}, true
 	}
@@ -172,7 +172,8 @@ func (e *Engine) watch(x *execution, s *sink, run func() (executor.Result, error
 }
 
 // again reports whether another attempt may be made: the backend was away before the program started, and the input is
-// still there. Once a program has started it is never started again for that reason.
+// still there. Once a program has started it is never started again for that reason; nor where the log failed, which may
+// have been at Started.
 func (e *Engine) again(x *execution, v verdict) bool {
 	if v.err == nil || v.abandoned || v.broken != nil || !v.began.IsZero() || x.ctx.Err() != nil {
 		return false

@@ -17,18 +17,15 @@ func searches(s executor.Spec) bool {
 	return python && !never && s.Script == "" && s.Interpreter != executor.InterpreterSystem
 }
 
-// looksInto says how req's Workspace is to be looked into: inHand, because it is at hand anyway and can be read again;
-// or after it was spooled, which only an explicit Detect asks for. The requirements of the request itself always win, so
-// with them there is nothing to look for.
+// looksInto says whether req's Workspace is to be looked into, which only an explicit Detect asks for: inHand, because it
+// can be read again, else after it was spooled. The requirements of the request itself always win, so with them there is
+// nothing to look for; so there is not where Code has said it.
 func looksInto(req request) (inHand, spool bool) {
-	if req.in.Workspace == nil || req.spec.Requirements != "" || req.script.Dependencies != nil || !searches(req.spec) {
+	asked := req.spec.Detect != nil && *req.spec.Detect && searches(req.spec)
+	if !asked || req.in.Workspace == nil || req.spec.Requirements != "" || req.script.Dependencies != nil {
 		return false, false
 	}
-	src := req.in.Workspace
-	if req.spec.Detect != nil {
-		return src.Replayable, !src.Replayable
-	}
-	return src.Replayable && src.Path == "", false
+	return req.in.Workspace.Replayable, !req.in.Workspace.Replayable
 }
 
 // detectCode reads the block of metadata in spec.Code.

@@ -102,7 +102,8 @@ func (m *metrics) finished(backend string, r executor.Result) {
 }
 
 // backendCollector shows Info.Metrics of every backend as python_executor_backend_<name>. It is unchecked: which ones
-// there are is known only when a backend is asked.
+// there are is known only when a backend is asked. A registry cannot give such a collector back, so it falls silent when
+// its Engine stops.
 type backendCollector struct{ engine *Engine }
 
 // Describe implements prometheus.Collector.
@@ -110,6 +111,11 @@ func (c *backendCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c *backendCollector) Collect(out chan<- prometheus.Metric) {
+	select {
+	case <-c.engine.stopping:
+		return
+	default:
+	}
 	ctx, cancel := context.WithTimeoutCause(c.engine.base, infoTimeout, errors.New("a backend does not answer"))
 	defer cancel()
 	up := prometheus.NewDesc("python_executor_backend_up", "Whether the backend is expected to work.", []string{"backend"}, nil)

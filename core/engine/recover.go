@@ -142,7 +142,7 @@ func (e *Engine) attach(x *execution, rec executor.Record) (r executor.Result, o
 	e.mu.Lock()
 	e.queue.take(x.place)
 	e.mu.Unlock()
-	x.granted = time.Now()
+	x.granted = rec.StartedAt // the nearest that is known of it
 	s := e.newSink(x, rec)
 	s.resumed(rec.StartedAt)
 	job := executor.Job{ID: x.id, Owner: x.owner, Attempt: max(1, x.attempts), Spec: full.Spec, Limits: x.limits}

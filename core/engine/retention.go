@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func (r *retention) add(list []kept) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kept = append(list, r.kept...)
-	slices.SortStableFunc(r.kept, func(a, b kept) int { return a.at.Compare(b.at) })
+	slices.SortFunc(r.kept, func(a, b kept) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.id, b.id)) })
 	for _, k := range list {
 		r.total += k.bytes
 	}

@@ -1,0 +1,289 @@
+package engine
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+func TestIdsSortInTheOrderTheyWereMade(t *testing.T) {
+	t.Parallel()
+	var ids idSource
+	now := time.UnixMilli(1_800_000_000_000)
+	last := ""
+	for i := range 10000 {
+		if i%100 == 0 {
+			now = now.Add(time.Duration(i%300-100) * time.Millisecond) // the clock goes back, too
+		}
+		id := ids.next(now)
+		if !idForm.MatchString(id) || id <= last {
+			t.Fatalf("%s after %s", id, last)
+		}
+		last = id
+	}
+	var other idSource
+	if a, b := other.next(now), other.next(now); a[:14] != b[:14] || a == b {
+		t.Errorf("%s, %s", a, b)
+	}
+}
+
+func TestIdsAreDifferentWhoeverAsks(t *testing.T) {
+	t.Parallel()
+	var ids idSource
+	var seen sync.Map
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				if _, twice := seen.LoadOrStore(ids.next(time.Now()), true); twice {
+					t.Error("an id came twice")
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestTheDigestKnowsEveryField changes each field of a Spec in turn.
+func TestTheDigestKnowsEveryField(t *testing.T) {
+	t.Parallel()
+	base := must(specDigest("a", executor.Spec{}))
+	apart := map[string]bool{"IdempotencyKey": true, "Durable": true} // what may differ between repetitions
+	seen := map[string]string{base: "nothing"}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[executor.Spec]()) {
+		var s executor.Spec
+		set(t, reflect.ValueOf(&s).Elem().FieldByIndex(field.Index))
+		digest := must(specDigest("a", s))
+		if apart[field.Name] {
+			if digest != base {
+				t.Errorf("%s changes the digest", field.Name)
+			}
+			continue
+		}
+		if twin, ok := seen[digest]; ok {
+			t.Errorf("%s has the digest of %s", field.Name, twin)
+		}
+		seen[digest] = field.Name
+	}
+	if must(specDigest("b", executor.Spec{})) == base {
+		t.Error("the owner does not change the digest")
+	}
+	same := executor.Spec{Language: executor.LanguagePython, Interpreter: executor.InterpreterEnvironment, Args: []string{}, Env: map[string]string{}}
+	if must(specDigest("a", same)) != base {
+		t.Error("a default that is spelled out changes the digest")
+	}
+}
+
+func set(t *testing.T, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int64:
+		v.SetInt(7)
+	case reflect.Slice:
+		v.Set(reflect.ValueOf([]string{"x"}))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"x": "y"}))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			set(t, v.Field(i))
+		}
+	default:
+		t.Fatalf("a field of kind %s", v.Kind())
+	}
+}
+
+func TestDigestsOfInputsAreComparedWhereKnown(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{"s none none", "s none none", true},
+		{"s sha256:1 none", "s sha256:1 none", true},
+		{"s sha256:1 none", "s sha256:2 none", false},
+		{"s unknown none", "s sha256:2 none", true},
+		{"s unknown none", "s none none", false},
+		{"s none none", "s none unknown", false},
+		{"s unknown unknown", "s unknown sha256:1", true},
+		{"s none none", "r none none", false},
+		{"", "s none none", false},
+	} {
+		if sameRequest(test.a, test.b) != test.same || sameRequest(test.b, test.a) != test.same {
+			t.Errorf("%q and %q: want %v", test.a, test.b, test.same)
+		}
+	}
+}
+
+func TestTheQueueTakesTurnsAndHonoursBackends(t *testing.T) {
+	t.Parallel()
+	q := newQueue(3, 100, 0)
+	q.capacity["small"] = 1
+	names := map[*place]string{}
+	enter := func(name, owner, backend string) *place {
+		p, why := q.reserve(owner, backend, true)
+		if p == nil {
+			t.Fatal(why)
+		}
+		names[p] = name
+		if p.state == reserved {
+			q.wait(p, false)
+		}
+		return p
+	}
+	s1 := enter("s1", "a", "small")
+	s2 := enter("s2", "a", "small")
+	b1 := enter("b1", "a", "big")
+	// b1 passes s2, which cannot start in any case.
+	if s1.state != granted || s2.state != waiting || b1.state != granted || q.next() != nil {
+		t.Fatalf("states %v %v %v", s1.state, s2.state, b1.state)
+	}
+	b2 := enter("b2", "b", "big")
+	enter("x1", "x", "big")
+	enter("x2", "x", "big")
+	enter("y1", "y", "big")
+	enter("a2", "a", "big")
+	var order []string
+	for running := []*place{b1, b2}; len(running) > 0; running = running[1:] {
+		q.release(running[0])
+		q.release(running[0])
+		for p := q.next(); p != nil; p = q.next() {
+			order = append(order, names[p])
+			running = append(running, p)
+		}
+	}
+	// a's turn comes first, then x and y: an owner's second place waits for the others' first.
+	if got := strings.Join(order, " "); got != "a2 x1 y1 x2" {
+		t.Errorf("order %s", got)
+	}
+	q.release(s1)
+	if p := q.next(); p != s2 {
+		t.Error("s2 was forgotten")
+	}
+	q.release(s2)
+	if q.running+q.queued+len(q.held)+len(q.lines)+len(q.turn) != 0 {
+		t.Errorf("left in the queue: %+v", q)
+	}
+}
+
+// TestMetricsShowWhatHappened also runs the collector of the backends' own metrics.
+func TestMetricsShowWhatHappened(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		r := newRig(t, setup{fake: fake.Options{Capacity: 7}, options: Options{Registerer: registry, Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 1}}})
+		r.submit(t.Context(), "sleep 1s")
+		r.submit(t.Context(), "exit 1")
+		_, err := r.Submit(t.Context(), executor.Spec{Code: "exit 0"}, executor.Input{})
+		wantCode(t, err, executor.Exhausted)
+		synctest.Wait()
+		values := func() map[string]float64 {
+			all := map[string]float64{}
+			for _, family := range must(registry.Gather()) {
+				for _, m := range family.Metric {
+					name := family.GetName()
+					for _, l := range m.Label {
+						name += " " + l.GetValue()
+					}
+					all[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				}
+			}
+			return all
+		}
+		for name, want := range map[string]float64{
+			"python_executor_queue_length": 1, "python_executor_slots": 1, "python_executor_running fake": 1,
+			"python_executor_refused_total": 1, "python_executor_backend_up fake": 1,
+		} {
+			if got, ok := values()[name]; !ok || got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		for name, want := range map[string]float64{
+			"python_executor_executions_total fake succeeded": 1, "python_executor_executions_total fake failed": 1,
+			"python_executor_phase_seconds fake run": 1, "python_executor_phase_seconds fake queue": 2,
+			"python_executor_backend_runs fake": 2, "python_executor_running fake": 0,
+		} {
+			if got, ok := values()[name]; !ok || got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+		if err := r.closeNow(); err != nil {
+			t.Error(err)
+		}
+		if len(must(registry.Gather())) != 0 {
+			t.Error("Close leaves metrics registered")
+		}
+	})
+}
+
+// hungBackend answers nothing.
+type hungBackend struct{ runFunc }
+
+func (hungBackend) Info(ctx context.Context) (executor.Info, error) {
+	<-ctx.Done()
+	<-time.After(time.Hour) // and takes no notice
+	return executor.Info{}, ctx.Err()
+}
+
+func TestABackendThatDoesNotAnswerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		good := fake.New(fake.Options{})
+		good.SetHealth("disk full")
+		r := newRig(t, setup{options: Options{DefaultBackend: "hung", Backends: map[string]executor.Backend{"hung": hungBackend{}, "ill": good}}})
+		begin := time.Now()
+		_, err := r.Submit(t.Context(), executor.Spec{Code: "x"}, executor.Input{})
+		wantCode(t, err, executor.Unavailable)
+		if waited := time.Since(begin); waited != infoTimeout {
+			t.Errorf("it took %s", waited)
+		}
+		_, err = r.Submit(t.Context(), executor.Spec{Code: "x", Backend: "ill"}, executor.Input{})
+		wantCode(t, err, executor.Unavailable)
+		if !strings.Contains(err.Error(), "disk full") {
+			t.Errorf("error %v", err)
+		}
+		infos := must(r.Backends(t.Context()))
+		names := []string{infos[0].Name, infos[1].Name}
+		if !slices.Equal(names, []string{"hung", "ill"}) || infos[0].Healthy || infos[0].Message == "" {
+			t.Errorf("infos %+v", infos)
+		}
+		_, err = r.Backends(as("a", executor.ScopeExec))
+		wantCode(t, err, executor.Denied)
+		if err := r.closeNow(); err == nil || !strings.Contains(err.Error(), "Info of backend hung") {
+			t.Errorf("Close says %v", err)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestSessionsAreNotOffered(t *testing.T) {
+	t.Parallel()
+	e := &Engine{}
+	_, err := e.OpenSession(t.Context(), executor.Session{})
+	wantCode(t, err, executor.Unimplemented, "session")
+	_, err = e.GetSession(t.Context(), "ctx-1")
+	wantCode(t, err, executor.Unimplemented, "session")
+	_, err = e.ListSessions(t.Context())
+	wantCode(t, err, executor.Unimplemented, "session")
+	_, err = e.RestartSession(t.Context(), "ctx-1")
+	wantCode(t, err, executor.Unimplemented, "session")
+	_, err = e.CloseSession(t.Context(), "ctx-1")
+	wantCode(t, err, executor.Unimplemented, "session")
+}
