@@ -100,7 +100,12 @@ type testRunner struct {
 // startRunner starts a runner; the test's end stops it and fails if it did not end well.
 func startRunner(tb testing.TB, cfg Config) *testRunner {
 	tb.Helper()
-	r, host := startProcess(tb)
+	return startRunnerAs(tb, cfg, nil)
+}
+
+func startRunnerAs(tb testing.TB, cfg Config, attr *syscall.SysProcAttr) *testRunner {
+	tb.Helper()
+	r, host := startProcess(tb, attr)
 	conn, err := NewConn(host, cfg)
 	if err != nil {
 		tb.Fatalf("hello: %v\n%s", err, r.stderr)
@@ -115,7 +120,7 @@ func startRunner(tb testing.TB, cfg Config) *testRunner {
 }
 
 // startProcess starts a runner without speaking to it.
-func startProcess(tb testing.TB) (*testRunner, net.Conn) {
+func startProcess(tb testing.TB, attr *syscall.SysProcAttr) (*testRunner, net.Conn) {
 	tb.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -130,12 +135,16 @@ func startProcess(tb testing.TB) (*testRunner, net.Conn) {
 	r.cmd = exec.Command("/proc/self/exe", "runner", "--fd", "3") //nolint:gosec // ourselves
 	r.cmd.ExtraFiles = []*os.File{theirs}
 	r.cmd.Stderr = r.stderr
+	r.cmd.SysProcAttr = attr
 	err = r.cmd.Start()
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { // after conn.Close of startRunner
 		_ = host.Close()
+		if r.cmd.ProcessState != nil {
+			return // the test has waited itself
+		}
 		if err := r.cmd.Wait(); err != nil && r.cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 			tb.Errorf("runner: %v\n%s", err, r.stderr)
 		}
@@ -156,7 +165,7 @@ func shell(script string) Start {
 }
 
 func python(code string) Start {
-	return Start{ExecutionID: "exe_test", Interpreter: []string{"/usr/bin/python3", "-I"}, Code: code, Path: "/usr/bin:/bin", Limits: limits()}
+	return Start{ExecutionID: "exe_test", Interpreter: []string{"/usr/bin/python3"}, Code: code, Path: "/usr/bin:/bin", Limits: limits()}
 }
 
 // record is a Sink that keeps all.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -45,12 +44,11 @@ type spawned struct {
 // newSpawner starts the thread. emptyNetwork gives it a network namespace of its own, with loopback up.
 func newSpawner(emptyNetwork bool) *spawner {
 	s := &spawner{jobs: make(chan spawnJob), ready: make(chan struct{})}
-	go s.loop(emptyNetwork)
+	go changing(func() { s.loop(emptyNetwork) })
 	return s
 }
 
 func (s *spawner) loop(emptyNetwork bool) {
-	runtime.LockOSThread() // and never unlock
 	s.err = prepareThread(emptyNetwork)
 	close(s.ready)
 	for job := range s.jobs {
@@ -203,9 +201,13 @@ func (j spawnJob) countsByUID() bool {
 func hardenLimits(pid int, job spawnJob) {
 	set := func(resource int, value int64) {
 		var old unix.Rlimit
-		if unix.Prlimit(pid, resource, nil, &old) == nil {
-			v := min(uint64(value), old.Max) //nolint:gosec // limits are positive
-			_ = unix.Prlimit(pid, resource, &unix.Rlimit{Cur: v, Max: v}, nil)
+		if unix.Getrlimit(resource, &old) != nil { // the program's hard limit is ours
+			return
+		}
+		v := min(uint64(value), old.Max) //nolint:gosec // limits are positive
+		limit := &unix.Rlimit{Cur: v, Max: v}
+		if err := unix.Prlimit(pid, resource, limit, nil); errors.Is(err, unix.EPERM) && job.uid != 0 {
+			asOwner(job.uid, job.gid, func() { _ = unix.Prlimit(pid, resource, limit, nil) })
 		}
 	}
 	if job.limits.DiskBytes > 0 {
@@ -217,6 +219,21 @@ func hardenLimits(pid int, job spawnJob) {
 	if job.group.memory == "" && job.limits.MemoryBytes > 0 {
 		// Address space is not memory, so some slack; but it is all there is without a control group.
 		set(unix.RLIMIT_AS, job.limits.MemoryBytes+addressSpaceSlack)
+	}
+}
+
+// asOwner runs f with the program's real uid and gid on this thread alone. A root without CAP_SYS_RESOURCE (a container's)
+// may set limits of nobody else's processes. For these microseconds the program could signal this thread and so end the
+// runner, and itself with it.
+func asOwner(uid, gid int, f func()) {
+	const keep = ^uintptr(0)
+	//nolint:gosec // ids are positive
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), keep, keep); errno == 0 {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), keep, keep); errno == 0 {
+			f()
+			_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, 0, keep, keep)
+		}
+		_, _, _ = unix.RawSyscall(unix.SYS_SETRESGID, 0, keep, keep)
 	}
 }
 

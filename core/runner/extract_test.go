@@ -1,0 +1,420 @@
+//go:build linux
+
+package runner
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sandbox is a root to unpack into, inside a folder whose other content must not change.
+type sandbox struct {
+	outer, root string
+	before      []string
+}
+
+func newSandbox(tb testing.TB) *sandbox {
+	tb.Helper()
+	s := &sandbox{outer: tb.TempDir()}
+	s.root = filepath.Join(s.outer, "root")
+	if err := errors.Join(
+		os.Mkdir(s.root, 0o700),
+		os.WriteFile(filepath.Join(s.outer, "secret"), []byte("secret"), 0o600),
+		os.Mkdir(filepath.Join(s.outer, "other"), 0o700),
+	); err != nil {
+		tb.Fatal(err)
+	}
+	s.before = s.outside(tb)
+	return s
+}
+
+// outside lists everything beside the root, with all that a program could change about it.
+func (s *sandbox) outside(tb testing.TB) []string {
+	tb.Helper()
+	var all []string
+	err := filepath.WalkDir(s.outer, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if p == s.root {
+			return fs.SkipDir
+		}
+		if p == s.outer {
+			return nil
+		}
+		st, err := d.Info()
+		if err != nil {
+			return err
+		}
+		data, _ := os.ReadFile(p) //nolint:errcheck // a folder has none
+		all = append(all, fmt.Sprint(p, st.Mode(), st.ModTime(), string(data)))
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return all
+}
+
+func (s *sandbox) check(tb testing.TB) {
+	tb.Helper()
+	if after := s.outside(tb); !slices.Equal(after, s.before) {
+		tb.Errorf("outside the root something changed:\n%s\n%s", s.before, after)
+	}
+}
+
+// unpack unpacks with a small disk limit.
+func (s *sandbox) unpack(tb testing.TB, r io.Reader) (*extractor, error) {
+	tb.Helper()
+	root, err := os.Open(s.root)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer root.Close() //nolint:errcheck // read only
+	x := &extractor{root: root, maxBytes: 1 << 20}
+	return x, x.extract(r)
+}
+
+// tree describes what is in the root.
+func (s *sandbox) tree(tb testing.TB) string {
+	tb.Helper()
+	var lines []string
+	err := filepath.WalkDir(s.root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || p == s.root {
+			return err
+		}
+		name, err := filepath.Rel(s.root, p)
+		if err != nil {
+			return err
+		}
+		switch {
+		case d.IsDir():
+			name += "/"
+		case d.Type()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(p)
+			if err != nil {
+				return err
+			}
+			name += " -> " + to
+		default:
+			data, err := os.ReadFile(p) //nolint:gosec // a test's own file
+			if err != nil {
+				return err
+			}
+			name += "=" + string(data)
+		}
+		lines = append(lines, name)
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.Join(lines, " ")
+}
+
+func TestGoodArchives(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("long/", 40) + strings.Repeat("n", 200)
+	for _, c := range []struct {
+		name string
+		a    archive
+		want string
+		py   string
+	}{
+		{"files and folders", archive{dir("a/"), file("a/b.txt", "1"), file("c", "2")}, "a/ a/b.txt=1 c=2", ""},
+		{"a folder that no entry made", archive{file("x/y/z.py", "1")}, "x/ x/y/ x/y/z.py=1", "x/y/z.py"},
+		{"names with ./", archive{dir("./"), file("./a.py", "1"), file("./d/./b.py", "2")}, "a.py=1 d/ d/b.py=2", "a.py"},
+		{"of duplicate names the last wins", archive{file("a", "1"), file("a", "22"), file("a", "333")}, "a=333", ""},
+		{"a file after a link of the same name", archive{file("t", "t"), link("a", "t"), file("a", "new")}, "a=new t=t", ""},
+		{"a link after a file of the same name", archive{file("t", "t"), file("a", "1"), link("a", "t")}, "a -> t t=t", ""},
+		{"a folder after a file of the same name", archive{file("a", "1"), dir("a/"), file("a/b", "2")}, "a/ a/b=2", ""},
+		{"a file after an empty folder of the same name", archive{dir("a/"), file("a", "1")}, "a=1", ""},
+		{"a folder after a link to a folder", archive{dir("t/"), link("a", "t"), dir("a/"), file("a/f", "1")}, "a/ a/f=1 t/", ""},
+		{"links that stay inside", archive{file("d/f", "1"), link("l", "d/f"), link("d/up", "../d/f"), link("dangling", "nowhere"), link("loop", "loop")},
+			"d/ d/f=1 d/up -> ../d/f dangling -> nowhere l -> d/f loop -> loop", ""},
+		{"a hard link", archive{file("d/f", "1"), hard("h.py", "d/f")}, "d/ d/f=1 h.py=1", "h.py"},
+		{"a long name", archive{file(long, "1")}, "", ""},
+		{"the first .py in archive order", archive{file("z.py", "1"), file("a.py", "2")}, "a.py=2 z.py=1", "z.py"},
+		{"no entries", nil, "", ""},
+		{"names that are not ASCII", archive{file("ä/日本.py", "1")}, "ä/ ä/日本.py=1", "ä/日本.py"},
+		{"a global header", archive{{&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}}, ""}, file("a", "1")}, "a=1", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSandbox(t)
+			x, err := s.unpack(t, c.a.reader(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.check(t)
+			if got := s.tree(t); got != c.want && c.want != "" {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			if x.firstPy != c.py {
+				t.Errorf("first .py %q, want %q", x.firstPy, c.py)
+			}
+		})
+	}
+}
+
+// hostile are the archives that nobody may unpack, with what the message must name. They are also the seeds of the fuzz test.
+func hostile(tb testing.TB) map[string]struct {
+	data []byte
+	want string
+} {
+	tb.Helper()
+	all := map[string]struct {
+		data []byte
+		want string
+	}{}
+	add := func(name, want string, data []byte) {
+		all[name] = struct {
+			data []byte
+			want string
+		}{data, want}
+	}
+	good := archive{file("good.txt", strings.Repeat("x", 2000))}.bytes(tb)
+	for name, c := range map[string]struct {
+		want string
+		a    archive
+	}{
+		"dot dot":                           {"../evil", archive{file("../evil", "x")}},
+		"dot dot inside":                    {"a/../../evil", archive{file("a/../../evil", "x")}},
+		"dot dot that stays":                {"a/../b", archive{file("a/../b", "x")}},
+		"only dot dot":                      {"..", archive{dir("..")}},
+		"an absolute name":                  {"/evil", archive{file("/evil", "x")}},
+		"a folder outside":                  {"../other", archive{dir("../other")}},
+		"an absolute link":                  {"l", archive{link("l", "/etc/passwd")}},
+		"a link out":                        {"l", archive{link("l", "../secret")}},
+		"a link out from below":             {"a/b/l", archive{link("a/b/l", "../../../secret")}},
+		"a link to the folder above":        {"l", archive{link("l", "..")}},
+		"an empty link":                     {"l", archive{{&tar.Header{Typeflag: tar.TypeSymlink, Name: "l"}, ""}}},
+		"a file through a link":             {"l/f", archive{dir("d/"), link("l", "d"), file("l/f", "x")}},
+		"a folder through a link":           {"l/f", archive{dir("d/"), link("l", "d"), dir("l/f/")}},
+		"a link through a link":             {"x/l", archive{dir("a/"), link("x", "a"), link("x/l", "..")}},
+		"links that leave together":         {"c", archive{dir("a/"), link("a/b", ".."), link("c", "a/b/../secret")}},
+		"a hard link out":                   {"h", archive{hard("h", "../secret")}},
+		"an absolute hard link":             {"h", archive{hard("h", "/etc/passwd")}},
+		"a hard link to nothing":            {"h", archive{hard("h", "nothing")}},
+		"a hard link to a folder":           {"h", archive{dir("d/"), hard("h", "d")}},
+		"a hard link to a link":             {"h", archive{link("l", "f"), hard("h", "l")}},
+		"a hard link through a link":        {"h", archive{file("d/f", "x"), link("l", "d"), hard("h", "l/f")}},
+		"a hard link to itself":             {"f", archive{file("f", "x"), hard("f", "f")}},
+		"a character device":                {"dev", archive{special("dev", tar.TypeChar)}},
+		"a block device":                    {"dev", archive{special("dev", tar.TypeBlock)}},
+		"a FIFO":                            {"pipe", archive{special("pipe", tar.TypeFifo)}},
+		"an unknown type":                   {"odd", archive{special("odd", 'Z')}},
+		"a file over a folder with files":   {"a", archive{file("a/b", "x"), file("a", "x")}},
+		"a link over a folder with files":   {"a", archive{file("a/b", "x"), link("a", "b")}},
+		"a file below a file":               {"a/b", archive{file("a", "x"), file("a/b", "x")}},
+		"a file for the root":               {".", archive{file(".", "x")}},
+		"a link for the root":               {".", archive{link("./", "x")}},
+		"more than the disk limit":          {"big", archive{file("big", strings.Repeat("x", 1<<20+1))}},
+		"more than the disk limit together": {"b", archive{file("a", strings.Repeat("x", 1<<19)), file("b", strings.Repeat("x", 1<<19+1))}},
+		"a name that is not UTF-8":          {"UTF-8", archive{{&tar.Header{Typeflag: tar.TypeReg, Name: "a\xffb", Mode: 0o644, Format: tar.FormatGNU}, ""}}},
+		"a part of a name that is too long": {"longer", archive{file(strings.Repeat("n", 300), "x")}},
+		"a name that is too long":           {"bytes", archive{file(strings.Repeat("name/", 1000)+"x", "x")}},
+		"too deep":                          {"deep", archive{file(strings.Repeat("d/", 300)+"x", "x")}},
+	} {
+		add(name, c.want, c.a.bytes(tb))
+	}
+	add("nothing at all", "empty", nil)
+	add("cut off in a header", "cut off", good[:300])
+	add("cut off in a file", "good.txt", good[:1024])
+	add("cut off before the end mark", "good.txt", good[:512+2048])
+	add("garbage", "not a tar", bytes.Repeat([]byte("garbage!"), 200))
+	add("text", "cut off", []byte("print('hello')\n"))
+	add("gzip", "gzip", append([]byte{0x1f, 0x8b, 8, 0}, make([]byte, 1000)...))
+	add("zip", "zip", append([]byte("PK\x03\x04"), make([]byte, 1000)...))
+	add("zstd", "zstd", append([]byte{0x28, 0xb5, 0x2f, 0xfd}, make([]byte, 1000)...))
+	add("xz", "xz", append([]byte("\xfd7zXZ\x00"), make([]byte, 1000)...))
+	add("bzip2", "bzip2", append([]byte("BZh91AY&SY"), make([]byte, 1000)...))
+	broken := bytes.Clone(good)
+	broken[150] ^= 1
+	add("a wrong checksum", "not a tar", broken)
+	var two bytes.Buffer
+	two.Write(good[:512+2048])
+	two.Write(broken)
+	add("a wrong checksum later", "good.txt", two.Bytes())
+	add("a sparse file that lies", "sparse", sparse(tb))
+	return all
+}
+
+// sparse is a file of one terabyte that takes no room in the archive.
+func sparse(tb testing.TB) []byte {
+	tb.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	const sparseMap = "1\n1099511627000\n0\n"
+	data := sparseMap + strings.Repeat("\x00", 512-len(sparseMap))
+	records := ""
+	for _, kv := range []string{"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=sparse", "GNU.sparse.realsize=1099511627776"} {
+		n := len(kv) + 3
+		for len(fmt.Sprint(n))+len(kv)+2 != n {
+			n = len(fmt.Sprint(n)) + len(kv) + 2
+		}
+		records += fmt.Sprintf("%d %s\n", n, kv)
+	}
+	buf.Write(rawHeader("PaxHeaders.0/sparse", 'x', int64(len(records))))
+	buf.WriteString(records + strings.Repeat("\x00", 512-len(records)%512))
+	buf.Write(rawHeader("sparse", '0', int64(len(data))))
+	buf.WriteString(data)
+	if err := w.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// rawHeader writes what tar.Writer refuses to.
+func rawHeader(name string, kind byte, size int64) []byte {
+	h := make([]byte, 512)
+	copy(h, name)
+	copy(h[100:], "0000644\x000000000\x000000000\x00")
+	copy(h[124:], fmt.Sprintf("%011o\x00%011o\x00", size, 0))
+	copy(h[148:], "        ")
+	h[156] = kind
+	copy(h[257:], "ustar\x0000")
+	sum := 0
+	for _, b := range h {
+		sum += int(b)
+	}
+	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return h
+}
+
+func TestHostileArchives(t *testing.T) {
+	t.Parallel()
+	for name, c := range hostile(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSandbox(t)
+			_, err := s.unpack(t, bytes.NewReader(c.data))
+			var bad *inputError
+			if !errors.As(err, &bad) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want something about %q", err, c.want)
+			}
+			s.check(t)
+		})
+	}
+}
+
+func TestTooManyEntries(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	block := rawHeader("same", '5', 0)
+	r := io.MultiReader(bytes.NewReader(bytes.Repeat(block, maxEntries+1)), bytes.NewReader(make([]byte, 1024)))
+	if _, err := s.unpack(t, r); err == nil || !strings.Contains(err.Error(), "more than 100000 entries") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestModesAndTimesAreKept(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	at := time.Unix(1_600_000_000, 0)
+	setuid := file("tool", "x")
+	setuid.h.Mode, setuid.h.ModTime = 0o6755, at
+	closed := dir("closed/")
+	closed.h.Mode, closed.h.ModTime = 0, at
+	unreadable := file("closed/f", "x")
+	unreadable.h.Mode = 0
+	if _, err := s.unpack(t, archive{setuid, closed, unreadable}.reader(t)); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]fs.FileMode{"tool": 0o755, "closed": fs.ModeDir | 0o700, "closed/f": 0o600} {
+		st, err := os.Stat(filepath.Join(s.root, name))
+		if err != nil || st.Mode() != want {
+			t.Errorf("%s: %v %v, want %v", name, st.Mode(), err, want)
+		}
+		if name != "closed/f" && !st.ModTime().Equal(at) {
+			t.Errorf("%s: %v", name, st.ModTime())
+		}
+	}
+}
+
+func TestWhatFollowsTheEndIsRead(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t)
+	rest := bytes.NewReader(make([]byte, 1<<20))
+	if _, err := s.unpack(t, io.MultiReader(archive{file("a", "1")}.reader(t), rest)); err != nil || rest.Len() > 0 {
+		t.Errorf("%v, %d bytes left", err, rest.Len())
+	}
+}
+
+func TestAReadersOwnErrorIsNotTheArchives(t *testing.T) {
+	t.Parallel()
+	good := archive{file("a", strings.Repeat("x", 5000))}.bytes(t)
+	for _, n := range []int{0, 3, 100, 512, 2000, len(good) - 100} {
+		s := newSandbox(t)
+		own := errors.New("mine")
+		_, err := s.unpack(t, io.MultiReader(bytes.NewReader(good[:n]), failing{own}))
+		if !errors.Is(err, own) {
+			t.Errorf("after %d bytes: %v", n, err)
+		}
+	}
+}
+
+// FuzzExtract: whatever an archive holds, nothing outside the root changes and nothing but files, folders and links
+// comes to be inside.
+func FuzzExtract(f *testing.F) {
+	for _, c := range hostile(f) {
+		f.Add(c.data)
+	}
+	f.Add(archive{dir("a/"), file("a/b.py", "1"), link("l", "a/b.py"), hard("h", "a/b.py"), file("a/b.py", "2")}.bytes(f))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := newSandbox(t)
+		x, err := s.unpack(t, bytes.NewReader(data))
+		s.check(t)
+		if err == nil && x.in.err != nil {
+			t.Error("an error of the reader was lost")
+		}
+		err = filepath.WalkDir(s.root, func(p string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type()&^(fs.ModeDir|fs.ModeSymlink) != 0 {
+				t.Errorf("%s is a %v", p, d.Type())
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// BenchmarkExtract is a tar of 256 MiB in large files, then one of 10,000 small ones.
+func BenchmarkExtract(b *testing.B) {
+	large := archive{file("large", strings.Repeat("0123456789abcdef", 4<<20))}.bytes(b)
+	var many archive
+	for i := range 10_000 {
+		many = append(many, file(fmt.Sprintf("d%d/e%d/f%d.py", i/1000, i/100, i), strings.Repeat("x", 1000)))
+	}
+	small := many.bytes(b)
+	for name, data := range map[string][]byte{"large": large, "small": small} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				s := newSandbox(b)
+				root, err := os.Open(s.root)
+				if err != nil {
+					b.Fatal(err)
+				}
+				x := &extractor{root: root}
+				if err := x.extract(bytes.NewReader(data)); err != nil {
+					b.Fatal(err)
+				}
+				if err := errors.Join(emptyFolder(int(root.Fd())), root.Close()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

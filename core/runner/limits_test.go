@@ -1,0 +1,309 @@
+//go:build linux
+
+package runner
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// needs skips a test, loudly, where this process lacks what it is about.
+func needs(t *testing.T, have bool, what string) {
+	t.Helper()
+	if !have {
+		t.Skipf("SKIPPED: needs %s, which this process has not", what)
+	}
+}
+
+func TestTheOutputCapCountsAndTheProgramGoesOn(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	start := python(`
+import sys
+for _ in range(2000): sys.stdout.buffer.write(b"x" * 1000)
+sys.stderr.write("still here")
+`)
+	start.Limits.OutputBytes = 4321
+	res, rec := r.run(t, start, RunInput{})
+	if len(rec.stdout()) != 4321 || res.StdoutBytes != 2_000_000 || !res.StdoutTruncated {
+		t.Errorf("kept %d of %d, truncated %v", len(rec.stdout()), res.StdoutBytes, res.StdoutTruncated)
+	}
+	if rec.stderr() != "still here" || res.StderrBytes != 10 || res.StderrTruncated {
+		t.Errorf("stderr %q, %d, %v", rec.stderr(), res.StderrBytes, res.StderrTruncated)
+	}
+	if res.Status != executor.StatusSucceeded {
+		t.Error(describe(res))
+	}
+}
+
+func TestExactlyTheCapIsNotTruncated(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	start := shell("printf 12345")
+	start.Limits.OutputBytes = 5
+	res, rec := r.run(t, start, RunInput{})
+	if rec.stdout() != "12345" || res.StdoutTruncated {
+		t.Errorf("%q %v", rec.stdout(), res.StdoutTruncated)
+	}
+}
+
+func TestAFloodWithASlowSinkLosesNothing(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	start := python(`
+import sys
+for i in range(20):
+    sys.stdout.buffer.write(bytes([65 + i]) * (1 << 20))
+    sys.stderr.buffer.write(bytes([97 + i]) * (1 << 16))
+`)
+	start.Limits.OutputBytes = executor.Unlimited
+	res, rec := r.run(t, start, RunInput{})
+	if res.StdoutBytes != 20<<20 || res.StderrBytes != 20<<16 || describe(res) != "succeeded exit 0" {
+		t.Fatalf("%d %d %s", res.StdoutBytes, res.StderrBytes, describe(res))
+	}
+	for i := range 20 {
+		if got := rec.stdout()[i<<20]; got != byte(65+i) {
+			t.Fatalf("out of order at MiB %d: %c", i, got)
+		}
+	}
+}
+
+func TestABurstAtTheEndIsWhole(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	for range 5 {
+		res, rec := r.run(t, python(`import os, sys; sys.stdout.write("y" * 200_000); sys.stdout.flush(); os._exit(0)`), RunInput{})
+		if len(rec.stdout()) != 200_000 || res.StdoutBytes != 200_000 {
+			t.Fatalf("%d bytes, counted %d", len(rec.stdout()), res.StdoutBytes)
+		}
+	}
+}
+
+const eat = `
+import os, sys
+def eat():
+    keep = []
+    while True: keep.append(bytearray(os.urandom(1 << 20)))
+`
+
+func TestTheMemoryLimit(t *testing.T) {
+	cfg := testConfig(t)
+	needs(t, Cgroups(cfg.Cgroups).Enforces("memory"), "a memory control group")
+	r := startRunner(t, cfg)
+	for _, c := range []struct{ name, code, want string }{
+		{"ends the program that exceeds it", eat + "eat()", "out_of_memory SIGKILL"},
+		{"a child that it kills is not the program", eat + `
+if (pid := os.fork()) == 0: eat()
+_, status = os.waitpid(pid, 0)
+sys.exit(0 if os.WTERMSIG(status) == 9 else 1)`, "succeeded exit 0"},
+		{"leaves a modest program alone", "x = bytearray(8 << 20)", "succeeded exit 0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			start := python(c.code)
+			start.Limits.MemoryBytes = 48 << 20
+			res, rec := r.run(t, start, RunInput{})
+			if got := describe(res); got != c.want {
+				t.Errorf("got %q, want %q\n%s", got, c.want, rec.stderr())
+			}
+			if res.PeakMemoryBytes < 4<<20 || res.PeakMemoryBytes > 49<<20 {
+				t.Errorf("peak %d", res.PeakMemoryBytes)
+			}
+		})
+	}
+}
+
+func TestMemoryWithoutControlGroups(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Cgroups = nil
+	r := startRunner(t, cfg)
+	start := python("import time\nx = bytearray(64 << 20)\ntime.sleep(0.3)")
+	start.SampleInterval = 10 * time.Millisecond
+	res, _ := r.run(t, start, RunInput{})
+	if res.PeakMemoryBytes < 64<<20 || res.PeakMemoryBytes > 128<<20 {
+		t.Errorf("peak %d", res.PeakMemoryBytes)
+	}
+	if len(res.MemorySamples) < 3 {
+		t.Errorf("%d samples", len(res.MemorySamples))
+	}
+	if res.CPU <= 0 || res.CPU > 10*time.Second {
+		t.Errorf("cpu %s", res.CPU)
+	}
+	start = python("bytearray(1 << 30)")
+	start.Limits.MemoryBytes = 32 << 20
+	if res, rec := r.run(t, start, RunInput{}); describe(res) != "failed exit 1" || !strings.Contains(rec.stderr(), "MemoryError") {
+		t.Errorf("%s\n%s", describe(res), rec.stderr())
+	}
+}
+
+func TestMemorySamplesAndCPUTime(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	start := python("import time\nx = bytearray(32 << 20)\nt = time.process_time()\nwhile time.process_time() - t < 0.3: pass")
+	start.SampleInterval = 20 * time.Millisecond
+	res, _ := r.run(t, start, RunInput{})
+	if len(res.MemorySamples) < 5 {
+		t.Fatalf("%d samples", len(res.MemorySamples))
+	}
+	if last := res.MemorySamples[len(res.MemorySamples)-1]; last.Bytes < 32<<20 || last.Offset <= 0 {
+		t.Errorf("%+v", last)
+	}
+	if res.CPU < 250*time.Millisecond || res.CPU > 5*time.Second {
+		t.Errorf("cpu %s", res.CPU)
+	}
+}
+
+func TestManySamplesAreThinnedOut(t *testing.T) {
+	t.Parallel()
+	s := newSampler(&group{}, os.Getpid(), time.Now(), 10*time.Millisecond)
+	for range maxSamples + maxSamples/2 {
+		s.take()
+	}
+	if len(s.samples) > maxSamples || s.interval != 40*time.Millisecond {
+		t.Errorf("%d samples every %s", len(s.samples), s.interval)
+	}
+}
+
+func TestAForkBombIsContained(t *testing.T) {
+	code := `
+import os, time
+n = 0
+try:
+    while True:
+        if os.fork() == 0: time.sleep(60)
+        n += 1
+except OSError: print(n)
+`
+	cfg := testConfig(t)
+	bare := cfg
+	bare.Cgroups = nil
+	needs(t, isRoot(), "root")
+	for name, cfg := range map[string]Config{"control group": cfg, "limit of the uid": bare} {
+		t.Run(name, func(t *testing.T) {
+			r := startRunner(t, cfg)
+			start := python(code)
+			start.Limits.PIDs = 20
+			_, rec := r.run(t, start, RunInput{})
+			var n int
+			if _, err := fmt.Sscan(rec.stdout(), &n); err != nil || n < 15 || n > 19 {
+				t.Errorf("%d children (%q %v)", n, rec.stdout(), err)
+			}
+			bomb := shell(":(){ :|:& };:; sleep 100")
+			bomb.Limits.Timeout = 300 * time.Millisecond
+			bomb.Limits.PIDs = 20
+			if res, _ := r.run(t, bomb, RunInput{}); res.Status != executor.StatusTimedOut && res.Status != executor.StatusFailed {
+				t.Error(describe(res))
+			}
+		})
+	}
+}
+
+func TestTheDiskLimit(t *testing.T) {
+	cfg := testConfig(t)
+	plain := cfg
+	plain.Tmpfs = false
+	code := `
+import os
+for i in range(%d):
+    with open(f"f{i}", "wb") as f: f.write(b"x" * (3 << 20))
+`
+	for _, c := range []struct {
+		name  string
+		cfg   Config
+		files int
+		want  string
+	}{
+		{"holds for one file everywhere", plain, 1, "File too large"},
+		{"holds for all files together on a tmpfs", cfg, 4, "No space left"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			needs(t, c.files == 1 || cfg.Tmpfs, "the right to mount")
+			r := startRunner(t, c.cfg)
+			start := python(fmt.Sprintf(code, c.files))
+			start.Limits.DiskBytes = int64(c.files)<<21 + 1<<20 - 4096
+			if c.files == 1 {
+				start.Limits.DiskBytes = 2 << 20
+			} else {
+				start.Limits.DiskBytes = 8 << 20
+			}
+			res, rec := r.run(t, start, RunInput{})
+			if describe(res) != "failed exit 1" || !strings.Contains(rec.stderr(), c.want) {
+				t.Errorf("%s\n%s", describe(res), rec.stderr())
+			}
+		})
+	}
+}
+
+const reach = `
+import socket
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen()
+c = socket.create_connection(s.getsockname(), 2); print("loopback works")
+print([n for _, n in socket.if_nameindex()])
+`
+
+func TestTheNetworkIsOnlyLoopback(t *testing.T) {
+	cfg := testConfig(t)
+	needs(t, cfg.NetworkNamespace, "network namespaces")
+	r := startRunner(t, cfg)
+	_, rec := r.run(t, python(reach), RunInput{})
+	if rec.stdout() != "loopback works\n['lo']\n" {
+		t.Errorf("%s\n%s", rec.stdout(), rec.stderr())
+	}
+	ns := "import os; print(os.readlink('/proc/self/ns/net'))"
+	own, err := os.Readlink("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := python(ns)
+	if _, rec := r.run(t, start, RunInput{}); strings.TrimSpace(rec.stdout()) == own {
+		t.Error("a program without a network is in the host's namespace")
+	}
+	start.Network = true
+	if _, rec := r.run(t, start, RunInput{}); strings.TrimSpace(rec.stdout()) != own {
+		t.Error("a program with the network is not in the host's namespace")
+	}
+}
+
+// TestAnUnprivilegedRunner starts the runner as the uv backend does without root: inside user, mount and network
+// namespaces of its own.
+func TestAnUnprivilegedRunner(t *testing.T) {
+	if err := ProbeUserNamespace(); err != nil {
+		needs(t, false, err.Error())
+	}
+	cfg := Config{WorkRoot: workRoot(t), InNetworkNamespace: true, Tmpfs: true}
+	attr := &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	if isRoot() {
+		// As root of this machine the test plays another user.
+		if err := os.Chown(cfg.WorkRoot, testUID, testUID); err != nil {
+			t.Fatal(err)
+		}
+		attr.UidMappings[0].HostID, attr.GidMappings[0].HostID = testUID, testUID
+		attr.Credential = &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: true}
+	}
+	r := startRunnerAs(t, cfg, attr)
+	_, rec := r.run(t, python(reach+`
+import os
+print([l.split()[1] for l in open("/proc/self/status") if l.startswith(("CapEff", "CapBnd", "NoNewPrivs"))])
+for f in ("fd/0", "exe"):
+    try: print(os.readlink(f"/proc/{os.getppid()}/{f}"))
+    except OSError as e: print(e.strerror)
+try: open(f"/proc/{os.getppid()}/mem"); print("reads the runner")
+except OSError as e: print(e.strerror)
+open("f", "w").write("x")
+`), RunInput{})
+	want := "loopback works\n['lo']\n['0000000000000000', '0000000000000000', '1']\nPermission denied\nPermission denied\nPermission denied\n"
+	if rec.stdout() != want {
+		t.Errorf("got\n%s\n%s", rec.stdout(), rec.stderr())
+	}
+	start := shell("exit 0")
+	start.Network = true
+	if res, _ := r.run(t, start, RunInput{}); describe(res) != "failed prepare/unimplemented" {
+		t.Error(describe(res))
+	}
+}
