@@ -1,0 +1,136 @@
+package httpfrontend
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestBrokenRequests(t *testing.T) {
+	t.Parallel()
+	archive := string(tarOf("main.py", "x"))
+	meta, tarPart := part{"metadata", "{}", nil}, part{"tar", archive, nil}
+	good, contentType := form(meta, tarPart)
+	multi := func(parts ...part) func() (string, string) {
+		return func() (string, string) { b, c := form(parts...); return string(b), c }
+	}
+	raw := func(contentType, body string) func() (string, string) {
+		return func() (string, string) { return body, contentType }
+	}
+	compressed := func(name, magic string, header ...string) part {
+		p := part{name, magic + strings.Repeat("x", 600), map[string][]string{}}
+		for i := 0; i < len(header); i += 2 {
+			p.header.Set(header[i], header[i+1])
+		}
+		return p
+	}
+	for _, tt := range []struct {
+		name   string
+		body   func() (string, string)
+		status int
+		code   executor.Code
+		fields []string
+	}{
+		{"no boundary", raw("multipart/form-data", string(good)), 400, executor.Invalid, nil},
+		{"a body that is cut", raw(contentType, string(good[:len(good)-30])), 400, executor.Invalid, nil},
+		{"a body that is cut in the tar", raw(contentType, string(good[:len(good)-600])), 400, executor.Invalid, nil},
+		{"no multipart at all", raw(contentType, "hello"), 400, executor.Invalid, nil},
+		{"an empty multipart", raw(contentType, ""), 400, executor.Invalid, nil},
+		{"no metadata", multi(tarPart), 400, executor.Invalid, []string{"metadata"}},
+		{"no tar and no code", multi(meta), 400, executor.Invalid, []string{"tar"}},
+		{"only stdin", multi(part{"stdin", "x", nil}), 400, executor.Invalid, []string{"metadata"}},
+		{"metadata that is not JSON", multi(part{"metadata", "{", nil}, tarPart), 400, executor.Invalid, []string{"metadata"}},
+		{"a body that is not JSON", raw("application/json", "print(1)"), 400, executor.Invalid, nil},
+		{"an unknown part", multi(meta, part{"files", "x", nil}, tarPart), 422, executor.Invalid, []string{"files"}},
+		{"a part without a name", multi(part{"", "x", nil}), 422, executor.Invalid, []string{"(no name)"}},
+		{"metadata that comes twice", multi(meta, meta, tarPart), 422, executor.Invalid, []string{"metadata"}},
+		{"a tar that comes twice", multi(meta, tarPart, tarPart), 422, executor.Invalid, []string{"tar"}},
+		{"stdin in two places", multi(part{"metadata", `{"stdin":""}`, nil}, tarPart, part{"stdin", "x", nil}), 422, executor.Invalid, []string{"stdin"}},
+		{"stdin in two places, the part first", multi(part{"stdin", "x", nil}, part{"metadata", `{"stdin":""}`, nil}, tarPart), 422, executor.Invalid, []string{"stdin"}},
+		{"unknown metadata", multi(part{"metadata", `{"x":1,"config":{"y":2}}`, nil}, tarPart), 422, executor.Invalid, []string{"x", "config.y"}},
+		{"metadata that is too large", multi(part{"metadata", `{"code":"` + strings.Repeat("x", metadataMax) + `"}`, nil}), 413, executor.Exhausted, nil},
+		{"a body that is too large", multi(meta, part{"tar", archive + strings.Repeat("\x00", 12<<20), nil}), 413, executor.Exhausted, nil},
+		{"text", raw("text/plain", "print(1)"), 415, executor.Invalid, nil},
+		{"a form", raw("application/x-www-form-urlencoded", `{"code":"x"}`), 415, executor.Invalid, nil},
+		{"a bare tar", raw("application/x-tar", archive), 415, executor.Invalid, nil},
+		{"no content type", raw("", archive), 415, executor.Invalid, nil},
+		{"JSON in another charset", raw("application/json; charset=latin1", `{"code":"x"}`), 415, executor.Invalid, nil},
+		{"gzip", multi(meta, compressed("tar", "\x1f\x8b\x08")), 415, executor.Invalid, []string{"tar"}},
+		{"bzip2", multi(meta, compressed("tar", "BZh9")), 415, executor.Invalid, []string{"tar"}},
+		{"xz", multi(meta, compressed("tar", "\xfd7zXZ\x00")), 415, executor.Invalid, []string{"tar"}},
+		{"zstd before the metadata", multi(compressed("tar", "\x28\xb5\x2f\xfd"), meta), 415, executor.Invalid, []string{"tar"}},
+		{"zip", multi(meta, compressed("tar", "PK\x03\x04")), 415, executor.Invalid, []string{"tar"}},
+		{"a few bytes of gzip", multi(meta, part{"tar", "\x1f\x8b", nil}), 415, executor.Invalid, []string{"tar"}},
+		{"a part that says it is gzip", multi(meta, compressed("tar", "x", "Content-Type", "application/gzip")), 415, executor.Invalid, []string{"tar"}},
+		{"a part that is encoded", multi(meta, compressed("tar", "x", "Content-Encoding", "gzip")), 415, executor.Invalid, []string{"tar"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			svc := hello().service()
+			svc.submit = func(_ context.Context, _ executor.Spec, in executor.Input) (executor.Execution, error) {
+				return executor.Execution{}, consume(in)
+			}
+			for _, target := range []string{"/api/v1/exec/sync", "/api/v1/exec/async"} {
+				body, contentType := tt.body()
+				h := handlerOf(t, svc, func(o *Options) { o.MaxBodyBytes = 10 << 20 })
+				// A body without a declared length: the bound holds while it is read.
+				w := do(t, h, http.MethodPost, target, io.MultiReader(strings.NewReader(body)), "Content-Type", contentType)
+				wantProblem(t, w, tt.status, tt.code, tt.fields...)
+			}
+		})
+	}
+}
+
+func TestATarMayBeginLikeABzip2(t *testing.T) {
+	t.Parallel()
+	svc, got := taking(hello())
+	archive := string(tarOf("BZhello.py", "x"))
+	if w := postForm(t, handlerOf(t, svc), "/api/v1/exec/sync", part{"metadata", "{}", nil}, part{"tar", archive, nil}); w.Code != 200 || got.workspace != archive {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestADeclaredLengthIsRefusedUnread(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, hello().service(), func(o *Options) { o.MaxBodyBytes = 100 })
+	body := &countingReader{r: bytes.NewReader(make([]byte, 101))}
+	r := newPost(t, "/api/v1/exec/sync", body, "multipart/form-data; boundary=b")
+	r.ContentLength = 101
+	wantProblem(t, record(h, r), 413, executor.Exhausted)
+	r = newPost(t, "/api/v1/exec/sync", body, "application/json")
+	r.Header.Set("Content-Encoding", "gzip")
+	wantProblem(t, record(h, r), 415, executor.Invalid)
+	if body.n != 0 {
+		t.Fatalf("%d bytes were read", body.n)
+	}
+}
+
+func TestFullIsRefusedUnread(t *testing.T) {
+	t.Parallel()
+	full := func(context.Context) error { return executor.Errorf(executor.Exhausted, "the queue is full") }
+	body := &countingReader{r: bytes.NewReader(make([]byte, 101))}
+	r := newPost(t, "/api/v1/exec/sync", body, "multipart/form-data; boundary=b")
+	wantProblem(t, record(handlerOf(t, admitting{hello().service(), full}), r), 429, executor.Exhausted)
+	if body.n != 0 {
+		t.Fatalf("%d bytes were read", body.n)
+	}
+}
+
+func TestARefusedSubmitLeavesTheTarUnread(t *testing.T) {
+	t.Parallel()
+	svc := hello().service()
+	svc.submit = func(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
+		return executor.Execution{}, &executor.Error{Code: executor.Exhausted, Message: "full"}
+	}
+	data, contentType := form(part{"metadata", "{}", nil}, part{"tar", strings.Repeat("x", 8<<20), nil})
+	body := &countingReader{r: bytes.NewReader(data)}
+	wantProblem(t, record(handlerOf(t, svc), newPost(t, "/api/v1/exec/sync", body, contentType)), 429, executor.Exhausted)
+	if body.n > 1<<20 {
+		t.Fatalf("%d bytes were read", body.n)
+	}
+}
