@@ -1,0 +1,231 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/wire"
+)
+
+// blocking is a backend whose Run blocks until its ctx ends, or longer, and whose Close may hang.
+type blocking struct {
+	executor.Backend
+	attach    bool
+	stubborn  bool
+	hangClose bool
+	closed    atomic.Int32
+	// release ends what is stubborn.
+	release chan struct{}
+}
+
+func (b *blocking) Info(context.Context) (executor.Info, error) {
+	return executor.Info{Capabilities: executor.Capabilities{Attach: b.attach}}, nil
+}
+
+func (b *blocking) Run(ctx context.Context, _ executor.Job, _ executor.Sink) (executor.Result, error) {
+	if b.stubborn {
+		<-b.release
+	}
+	<-ctx.Done()
+	return executor.Result{Status: executor.StatusKilled}, nil
+}
+
+func (b *blocking) Close() error {
+	b.closed.Add(1)
+	if b.hangClose {
+		<-b.release
+	}
+	return nil
+}
+
+// supervised is a server whose exit is recorded instead of done.
+type supervised struct {
+	*server
+	began  time.Time
+	exited chan time.Duration
+}
+
+func serve(b *blocking) *supervised {
+	s := &supervised{began: time.Now(), exited: make(chan time.Duration, 4)}
+	s.server = newServer("t", "v", func(context.Context, Configure) (executor.Backend, error) {
+		if b == nil {
+			return nil, executor.Errorf(executor.Invalid, "no")
+		}
+		return b, nil
+	}, slog.New(slog.DiscardHandler), func() { s.exited <- time.Since(s.began) })
+	return s
+}
+
+func (s *supervised) configure(t *testing.T) {
+	t.Helper()
+	if _, err := s.Configure(t.Context(), wire.Configuration{Name: "n"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *supervised) run() { _, _ = s.backend.Run(context.Background(), executor.Job{}, nil) }
+
+func TestWhenAPluginExitsByItself(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		backend *blocking
+		act     func(t *testing.T, s *supervised)
+		after   time.Duration
+		closed  int32
+	}{
+		"nobody ever supervised it": {
+			backend: &blocking{}, act: func(*testing.T, *supervised) {}, after: unsupervised,
+		},
+		"it was drained and nobody came to kill it": {
+			backend: &blocking{}, after: unkilled, closed: 1,
+			act: func(t *testing.T, s *supervised) {
+				s.configure(t)
+				if err := s.Drain(t.Context()); err != nil {
+					t.Error(err)
+				}
+				s.Gone(nil)
+			},
+		},
+		"its configuration was refused": {
+			after: unkilled,
+			act: func(t *testing.T, s *supervised) {
+				if _, err := s.Configure(t.Context(), wire.Configuration{}); executor.CodeOf(err) != executor.Invalid {
+					t.Error(err)
+				}
+				s.Gone(nil)
+			},
+		},
+		"its host went away and nothing runs": {
+			backend: &blocking{}, closed: 1,
+			act: func(t *testing.T, s *supervised) {
+				s.configure(t)
+				s.Gone(executor.ErrCallerGone)
+			},
+		},
+		"its host went away and what runs stops": {
+			backend: &blocking{}, closed: 1,
+			act: func(t *testing.T, s *supervised) {
+				s.configure(t)
+				go s.run()
+				synctest.Wait()
+				s.Gone(executor.ErrCallerGone)
+			},
+		},
+		"its host went away and what runs does not stop": {
+			backend: &blocking{stubborn: true}, closed: 1, after: stopGrace,
+			act: func(t *testing.T, s *supervised) {
+				s.configure(t)
+				go s.run()
+				synctest.Wait()
+				s.Gone(executor.ErrCallerGone)
+			},
+		},
+		"its host went away and what runs is let go": {
+			backend: &blocking{stubborn: true, attach: true}, closed: 1,
+			act: func(t *testing.T, s *supervised) {
+				s.configure(t)
+				go s.run()
+				synctest.Wait()
+				s.Gone(executor.ErrCallerGone)
+			},
+		},
+		"its host went away and the backend does not close": {
+			backend: &blocking{hangClose: true}, closed: 1, after: closeGrace,
+			act: func(t *testing.T, s *supervised) {
+				s.configure(t)
+				s.Gone(executor.ErrCallerGone)
+			},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				if c.backend != nil {
+					c.backend.release = make(chan struct{})
+					defer close(c.backend.release)
+				}
+				s := serve(c.backend)
+				c.act(t, s)
+				if got := <-s.exited; got != c.after {
+					t.Errorf("it exited after %s, want %s", got, c.after)
+				}
+				if c.backend != nil && c.backend.closed.Load() != c.closed {
+					t.Errorf("closed %d times, want %d", c.backend.closed.Load(), c.closed)
+				}
+			})
+		})
+	}
+}
+
+func TestAPluginRefusesWhatComesBeforeAndAfter(t *testing.T) {
+	t.Parallel()
+	b := &blocking{}
+	s := serve(b)
+	defer s.unsupervised.Stop()
+	if _, err := s.backend.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("before it is configured: %v", err)
+	}
+	s.configure(t)
+	if _, err := s.backend.Info(t.Context()); err != nil {
+		t.Errorf("configured: %v", err)
+	}
+	if _, err := s.backend.OpenSession(t.Context(), executor.Session{}); executor.CodeOf(err) != executor.Unimplemented {
+		t.Errorf("a session of a backend that has none: %v", err)
+	}
+	if err := s.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.backend.Run(t.Context(), executor.Job{}, nil); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("after the drain: %v", err)
+	}
+	if b.closed.Load() != 1 {
+		t.Errorf("closed %d times", b.closed.Load())
+	}
+}
+
+func TestADrainInThePluginEndsWithItsCtx(t *testing.T) {
+	t.Parallel()
+	b := &blocking{}
+	s := serve(b)
+	defer s.unsupervised.Stop()
+	s.configure(t)
+	done := make(chan struct{})
+	ctx, stop := context.WithCancelCause(t.Context())
+	if err := s.backend.gate.enter(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(done)
+		if err := s.Drain(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}()
+	stop(nil)
+	<-done
+	s.backend.gate.leave()
+	if err := s.backend.gate.wait(t.Context()); err != nil || b.closed.Load() != 0 {
+		t.Errorf("%v, closed %d times", err, b.closed.Load())
+	}
+}
+
+func FuzzLogLine(f *testing.F) {
+	for _, seed := range []string{
+		`{"@message":5}`, `{"@level":"warn","@message":"x","@timestamp":{}}`, `{"level":"INFO","msg":"m","time":1}`,
+		`{"level":"INFO+3","msg":"m","a":{"b":[1]}}`, "", "{", "panic: x", "\xff",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		_, _, attrs, ok := parseLine(line)
+		if !ok && attrs != nil {
+			t.Error("attributes of a line that is none")
+		}
+	})
+}
