@@ -134,6 +134,15 @@ func execBody() *huma.RequestBody {
 	}
 }
 
+// links lead from an answer that has an execution_id to what can be asked about it.
+func links() map[string]*huma.Link {
+	m := map[string]*huma.Link{}
+	for _, id := range []string{"get-execution", "cancel-execution", "follow-events", "read-logs", "get-artifacts"} {
+		m[id] = &huma.Link{OperationID: id, Parameters: map[string]any{"id": "$response.body#/execution_id"}}
+	}
+	return m
+}
+
 var exampleResult = map[string]any{
 	"execution_id": "exe_01j9zq3k5h8v6t2m4n7p0r1s3w", "status": "succeeded", "exit_code": 0, "signal": nil, "stdout": "1\n", "stderr": "",
 	"stdout_base64": nil, "stderr_base64": nil, "stdout_bytes": 2, "stderr_bytes": 0, "stdout_truncated": false, "stderr_truncated": false, "attempts": 1,
@@ -148,20 +157,22 @@ func (f *frontend) operations() []route {
 	get, post, del := http.MethodGet, http.MethodPost, http.MethodDelete
 	const one = "/api/v1/executions/{id}"
 	result := jsonAnswer("The Result.", ref("Result"), exampleResult)
+	ran := jsonAnswer("The Result.", ref("Result"), exampleResult)
+	ran.Links = links()
 	return []route{
 		{handler: f.execSync, operation: operation{id: "exec-sync", method: post, path: "/api/v1/exec/sync", tag: "execute", summary: "Run and wait for the Result",
 			doc: "A program that fails is 200: its status and exit_code say so, and so is one that was lost (status lost). A tar that is broken or hostile is 422 with the execution_id. " +
 				"A client that disconnects kills its Execution.",
-			body: execBody(), success: 200, answer: result, errors: append([]int{404, 410}, execErrors...)}},
+			body: execBody(), success: 200, answer: ran, errors: append([]int{404, 410}, execErrors...)}},
 		{handler: f.execAsync, operation: operation{id: "exec-async", method: post, path: "/api/v1/exec/async", tag: "execute", summary: "Accept and return the id",
 			doc: "Returned when the Spec and the tar are on the server's disk.", body: execBody(), success: 202,
-			answer: &huma.Response{Description: "Accepted.", Headers: map[string]*huma.Param{"Location": {Description: "Where to ask for it.", Schema: typed(huma.TypeString, "")}},
+			answer: &huma.Response{Description: "Accepted.", Links: links(), Headers: map[string]*huma.Param{"Location": {Description: "Where to ask for it.", Schema: typed(huma.TypeString, "")}},
 				Content: map[string]*huma.MediaType{"application/json": {Schema: object("", prop{name: "execution_id", schema: typed(huma.TypeString, "")})}}}, errors: execErrors}},
 		{handler: f.listExecutions, operation: operation{id: "list-executions", method: get, path: "/api/v1/executions", tag: "executions", summary: "List, newest first",
 			params: []*huma.Param{
 				query("status", "Only these statuses; may be given more than once.", array(oneOf("", executor.Statuses()), "")),
 				query("limit", "Page size.", &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(maxPage)), Default: defaultPage}),
-				query("after", "next of the page before.", typed(huma.TypeString, "")),
+				query("after", "next of the page before.", &huma.Schema{Type: huma.TypeString, Pattern: `^(exe_[0-9a-z]{26})?$`}),
 			}, success: 200, answer: jsonAnswer("A page.", ref("ExecutionList"), nil), errors: []int{422}}},
 		{handler: f.getExecution, operation: operation{id: "get-execution", method: get, path: one, tag: "executions", summary: "The state and the output so far",
 			params: []*huma.Param{idParam}, success: 200, answer: result, errors: oneErrors}},
