@@ -1,6 +1,8 @@
 package uvbackend
 
 import (
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,5 +25,62 @@ func TestHello(t *testing.T) {
 	t.Logf("%+v", info)
 	if !strings.HasPrefix(info.Details["uv"], "not needed") {
 		t.Errorf("uv was looked for: %s", info.Details["uv"])
+	}
+}
+
+func TestTheDoctorFindsWhatTheBackendUses(t *testing.T) {
+	c := Default()
+	c.CacheDir, c.WorkDir = folder(t)+"/cache", ""
+	levels := map[Level]int{}
+	topics := map[string]bool{}
+	for _, f := range Doctor(t.Context(), c) {
+		levels[f.Level]++
+		topics[f.Topic] = true
+		t.Logf("%s %s: %s (%s)", f.Level, f.Topic, f.Message, f.Remedy)
+		if f.Level == LevelWarn && f.Remedy == "" {
+			t.Errorf("no remedy for %s: %s", f.Topic, f.Message)
+		}
+	}
+	for _, topic := range []string{"python", "uv", "index", "files", "user", "network", "memory", "pids", "cpu", "disk", "cache"} {
+		if !topics[topic] {
+			t.Errorf("nothing about %s", topic)
+		}
+	}
+	if levels[LevelError] > 0 {
+		t.Errorf("%d errors on a machine that works", levels[LevelError])
+	}
+	c.Isolation = "chroot"
+	if f := Doctor(t.Context(), c); len(f) != 1 || f[0].Level != LevelError || !strings.Contains(f[0].Message, "backends.uv.isolation") {
+		t.Errorf("a wrong configuration gives %+v", f)
+	}
+}
+
+func TestIsolationNoneRunsAsOurselvesAndSaysSo(t *testing.T) {
+	b := backend(t, map[string]any{"isolation": "none"})
+	dir := folder(t)
+	out, _ := succeeds(t, b, executor.Spec{HostDirectory: dir, Code: "import os; open('made', 'w').close(); print(os.getuid(), os.getcwd())"})
+	if want := strings.Join([]string{strconv.Itoa(os.Geteuid()), dir}, " ") + "\n"; out != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+	if _, err := os.Stat(dir + "/made"); err != nil {
+		t.Error(err)
+	}
+	info, err := b.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Capabilities.NetworkOff || !info.Capabilities.HostDirectories || !strings.Contains(strings.Join(info.Warnings, "\n"), "isolation is none") {
+		t.Errorf("info is %+v", info)
+	}
+	if _, err := b.Run(t.Context(), job(executor.Spec{Code: "print(1)", Network: executor.NetworkOff}), &journal{}); executor.CodeOf(err) != executor.Unimplemented {
+		t.Errorf("network off: %v", err)
+	}
+}
+
+func TestAProgramsPathHasItsInterpreterUnderAllNames(t *testing.T) {
+	b := backend(t, nil)
+	out, _ := succeeds(t, b, executor.Spec{Command: []string{"python", "-c", "import os, sys, shutil; print(os.environ['PATH'].split(':')[1:], shutil.which('python3'))"}})
+	if !strings.HasPrefix(out, "['/usr/local/bin', '/usr/bin', '/bin'] "+b.aliasDir()) {
+		t.Errorf("got %s", out)
 	}
 }

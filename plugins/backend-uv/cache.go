@@ -126,7 +126,9 @@ func (c *cache) check(key string) (marker, error) {
 				return marker{}, fmt.Errorf("has %d files with %d bytes, not %d with %d (%w)", files, bytes, k.Files, k.Bytes, err)
 			}
 			k.Boot = c.boot
-			_ = writeJSON(filepath.Join(dir, markerName), k.marker)
+			unseal(dir)
+			_ = writeJSON(filepath.Join(dir, markerName), k.marker) // else it is looked at again
+			sealTop(dir)
 		}
 		c.mu.Lock()
 		c.known[key] = k
@@ -192,7 +194,25 @@ func (c *cache) commit(key, temp string, m marker) error {
 	if _, err := os.Lstat(c.path(key)); err == nil {
 		c.rebuilt.Add(1)
 	}
-	return errors.Join(removeAll(c.path(key)), os.Rename(temp, c.path(key)))
+	if err := errors.Join(removeAll(c.path(key)), os.Rename(temp, c.path(key))); err != nil {
+		return err
+	}
+	sealTop(c.path(key))
+	return nil
+}
+
+// sealTop makes an environment's own folder read-only where programs are us; unseal undoes it, because a folder can only
+// be renamed, and its marker only be replaced, when it is writable.
+func sealTop(dir string) {
+	if os.Geteuid() != 0 {
+		_ = os.Chmod(dir, 0o555) //nolint:gosec // programs read it
+	}
+}
+
+func unseal(dir string) {
+	if os.Geteuid() != 0 {
+		_ = os.Chmod(dir, 0o755) //nolint:gosec // programs read it
+	}
 }
 
 // seal makes everything below dir readable by all and, as far as that helps, writable by none: as root the programs run
@@ -211,7 +231,7 @@ func seal(dir string) error {
 			mode = 0o555
 		}
 		if path == dir || os.Geteuid() == 0 {
-			mode |= 0o200 // a folder that is renamed must be writable for its owner
+			mode |= 0o200 // it is renamed yet
 		}
 		return os.Chmod(path, mode)
 	})
@@ -289,6 +309,7 @@ func (c *cache) remove(key string) bool {
 	if err != nil {
 		return false
 	}
+	unseal(c.path(key))
 	if err := os.Rename(c.path(key), filepath.Join(trash, "env")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
@@ -298,8 +319,7 @@ func (c *cache) remove(key string) bool {
 
 // clean removes what killed builds and removals left: temporary folders whose key nobody holds.
 func (c *cache) clean() {
-	list, _ := filepath.Glob(filepath.Join(c.dir, ".tmp-*"))
-	for _, dir := range list {
+	for _, dir := range temporary(c.dir) {
 		key, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), ".tmp-"), "-")
 		held, err := tryLock(c.lockPath(key), unix.LOCK_EX)
 		if err != nil {
@@ -311,4 +331,19 @@ func (c *cache) clean() {
 		}
 		held.Close()
 	}
+}
+
+// temporary lists the folders in dir that are made before they are renamed.
+func temporary(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var list []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".tmp-") {
+			list = append(list, filepath.Join(dir, e.Name()))
+		}
+	}
+	return list
 }

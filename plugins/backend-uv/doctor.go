@@ -149,9 +149,9 @@ func (b *Backend) limitFindings() []Finding {
 	}{
 		{"user", b.how.Setuid, "programs run under uids of their own: " + b.how.uids.String(), "programs run as this user: " + b.how.Why["setuid"], "run as root to give each program a uid of its own"},
 		{"network", b.can.NetworkOff, "can be kept from programs", "cannot be kept from programs: " + b.how.Why["network"], root},
-		{"memory", b.can.Memory, "memory_mb is enforced by control group", "memory_mb is not enforced: " + b.groupReason(), groups},
-		{"pids", b.can.PIDs, "the number of processes is enforced", "the number of processes is not enforced: " + b.groupReason(), groups},
-		{"cpu", b.can.CPU, "cpu_shares is enforced by control group", "cpu_shares is not enforced: " + b.groupReason(), groups},
+		{"memory", b.can.Memory, "memory_mb is enforced by control group", "memory_mb is not enforced: " + b.groupReason("memory"), groups},
+		{"pids", b.can.PIDs, "the number of processes is enforced", "the number of processes is not enforced: " + b.groupReason("pids"), groups},
+		{"cpu", b.can.CPU, "cpu_shares is enforced by control group", "cpu_shares is not enforced: " + b.groupReason("cpu"), groups},
 		{"disk", b.can.Disk, "disk_mb is enforced by a tmpfs", "disk_mb is not enforced: " + b.how.Why["tmpfs"], root},
 	}
 	list := []Finding{{LevelWarn, "files", "programs see the host's world-readable files: there is no file sandbox in this version", "do not run untrusted code where world-readable files are secret"}}

@@ -79,18 +79,25 @@ func (b *Backend) warnings() []string {
 	add(!b.can.NetworkOff, "programs have the host's network, although it is off by default: "+why["network"])
 	add(!b.how.Setuid && b.config.Isolation != IsolationNone, "programs run as the user of this process and may change its files: "+why["setuid"])
 	add(b.config.Isolation == IsolationNone, "programs run as the user of this process, with all its rights: backends.uv.isolation is none")
-	add(!b.can.Memory, "memory_mb is not enforced, only an address space limit per process: "+b.groupReason())
-	add(!b.can.CPU, "cpu_shares is not enforced: "+b.groupReason())
-	add(!b.can.PIDs, "pids is not enforced: "+b.groupReason())
+	add(!b.can.Memory, "memory_mb is not enforced, only an address space limit per process: "+b.groupReason("memory"))
+	add(!b.can.CPU, "cpu_shares is not enforced: "+b.groupReason("cpu"))
+	add(!b.can.PIDs, "pids is not enforced: "+b.groupReason("pids"))
 	add(!b.can.Disk, "disk_mb is not enforced, only the size of a single file: "+why["tmpfs"])
 	add(b.can.Disk && b.can.Memory, "files in the work folder lie in memory and count towards memory_mb")
 	add(b.config.AllowBuilds, "requirements may be built from source as the user of this process, outside every limit: backends.uv.allow_builds is true")
 	return list
 }
 
-func (b *Backend) groupReason() string {
+// groupReason says why there is no control group for controller.
+func (b *Backend) groupReason(controller string) string {
 	if b.groupErr != nil {
-		return b.groupErr.Error()
+		lines := strings.Split(b.groupErr.Error(), "\n")
+		for _, line := range lines {
+			if strings.Contains(line, "control group "+controller+":") {
+				return line
+			}
+		}
+		return lines[len(lines)-1]
 	}
 	return "no such control group is ours to use"
 }

@@ -36,6 +36,8 @@ func (m mechanisms) offByDefault() bool { return m.Network || m.User }
 // attributes are how a runner process is started.
 func (m mechanisms) attributes(network bool) *syscall.SysProcAttr {
 	attr := childAttr(0)
+	// Not SIGKILL: a runner that is told to end ends its program and all that descends from it first.
+	attr.Pdeathsig = syscall.SIGTERM
 	switch {
 	case m.User:
 		// Inside it is uid 0, which is what may mount and configure the loopback there. Outside it is what we are.

@@ -187,8 +187,7 @@ func (u *uvTool) fetch(ctx context.Context) (uvProgram, error) {
 
 // clean removes what a fetch that was killed left. The lock is held.
 func (u *uvTool) clean() {
-	old, _ := filepath.Glob(filepath.Join(u.dir, ".tmp-*"))
-	for _, dir := range old {
+	for _, dir := range temporary(u.dir) {
 		_ = removeAll(dir)
 	}
 }

@@ -1,0 +1,223 @@
+package uvbackend
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+)
+
+// eventually waits until cond holds. Processes end some time after what ended them.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	patience, again := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
+	defer again.Stop()
+	for !cond() {
+		select {
+		case <-again.C:
+		case <-patience:
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+// processes lists those whose command line or environment holds text, zombies left out.
+func processes(text string) []int {
+	var found []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		env, _ := os.ReadFile(filepath.Join(dir, "environ"))
+		if pid != os.Getpid() && bytes.Contains(append(append(line, 0), env...), []byte(text)) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// lasting runs a program that tries to stay: it ignores SIGTERM and leaves a child in a session of its own. ran is
+// closed when both are there.
+func lasting(t *testing.T, b executor.Backend, mark string) (ran, ended chan struct{}) {
+	t.Helper()
+	ran, ended = make(chan struct{}), make(chan struct{})
+	j := &journal{on: func(e executor.Event) error {
+		if o, ok := e.Body.(executor.Output); ok && strings.Contains(string(o.Data), "ready") {
+			close(ran)
+		}
+		return nil
+	}}
+	go func() {
+		defer close(ended)
+		_, _ = b.Run(context.WithoutCancel(t.Context()), job(executor.Spec{Args: []string{mark}, Code: `
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() != 0:
+        os._exit(0)
+    os.chdir("/")
+    os.environ.clear()
+    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(1000)", sys.argv[1]])
+print("ready", flush=True)
+time.sleep(1000)
+`}), j)
+	}()
+	return ran, ended
+}
+
+func TestAfterAKillOfThePluginNothingIsLeftAndTheNextStartCleansUp(t *testing.T) {
+	cache := filepath.Join(folder(t), "cache")
+	options, err := json.Marshal(map[string]any{"cache_dir": cache})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plugintest.Process(t, "uv", options)
+	mark := "uvbackend-kill-" + strconv.Itoa(os.Getpid())
+	ran, ended := lasting(t, p.Backend, mark)
+	<-ran
+	p.Kill()
+	<-ended
+	eventually(t, "the end of every program and runner", func() bool {
+		return len(processes(mark)) == 0 && len(processes(filepath.Join(cache, "work"))) == 0
+	})
+	if left, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*")); len(left) == 0 {
+		t.Error("the killed plugin removed its folders: the test shows nothing")
+	}
+	next, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: "next", Options: options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*.lock")); len(left) != 1 { // its own
+		t.Errorf("work folders after the next start: %q", left)
+	}
+	if out, _ := succeeds(t, next, executor.Spec{Code: "print(1)"}); out != "1\n" {
+		t.Errorf("got %q", out)
+	}
+	claim := next.slots.claim.name
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*")); len(left) != 0 {
+		t.Errorf("left after Close: %q", left)
+	}
+	if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + groupName(claim)); len(left) != 0 {
+		t.Errorf("control groups left after Close: %q", left)
+	}
+}
+
+func TestTwoInstallationsOverOneCacheDoNotHurtEachOther(t *testing.T) {
+	options := section(t, nil)
+	start := func(instance string) *Backend {
+		b, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: instance, Options: options, Embedded: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	a := start("a")
+	mark := "uvbackend-two-" + strconv.Itoa(os.Getpid())
+	ran, ended := lasting(t, a, mark)
+	<-ran
+	b := start("b") // sweeps, and must leave a's alone
+	succeeds(t, b, executor.Spec{Code: "print(1)"})
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := len(processes(mark)); n != 2 {
+		t.Errorf("%d processes of the other are alive, want 2", n)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
+	if n := len(processes(mark)); n != 0 {
+		t.Errorf("%d processes are alive after Close", n)
+	}
+}
+
+func TestARunnerThatDiesIsReplaced(t *testing.T) {
+	b := backend(t, nil)
+	succeeds(t, b, executor.Spec{Code: "print(1)"})
+	for range 3 {
+		b.slots.mu.Lock()
+		for s := range b.slots.all {
+			_ = syscall.Kill(s.cmd.Process.Pid, syscall.SIGKILL)
+		}
+		b.slots.mu.Unlock()
+		if out, _ := succeeds(t, b, executor.Spec{Code: "print(2)"}); out != "2\n" {
+			t.Errorf("got %q", out)
+		}
+	}
+}
+
+func TestARunnerThatDiesUnderAProgramEndsItAndIsUnavailable(t *testing.T) {
+	b := backend(t, nil)
+	mark := "uvbackend-runner-" + strconv.Itoa(os.Getpid())
+	j := &journal{}
+	j.on = func(e executor.Event) error {
+		if o, ok := e.Body.(executor.Output); ok && strings.Contains(string(o.Data), "ready") {
+			b.slots.mu.Lock()
+			defer b.slots.mu.Unlock()
+			for s := range b.slots.all {
+				_ = syscall.Kill(s.cmd.Process.Pid, syscall.SIGKILL)
+			}
+		}
+		return nil
+	}
+	_, err := b.Run(t.Context(), job(executor.Spec{Args: []string{mark}, Code: `
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(1000)", sys.argv[1]])
+print("ready", flush=True)
+time.sleep(1000)`}), j)
+	if executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	eventually(t, "the end of its program", func() bool { return len(processes(mark)) == 0 })
+	succeeds(t, b, executor.Spec{Code: "print(1)"})
+}
+
+func TestRemoveEndsWhatRuns(t *testing.T) {
+	b := backend(t, nil)
+	mark := "uvbackend-remove-" + strconv.Itoa(os.Getpid())
+	ran, ended := lasting(t, b, mark)
+	<-ran
+	b.mu.Lock()
+	var id string
+	for id = range b.running {
+	}
+	b.mu.Unlock()
+	for range 2 {
+		if err := b.Remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-ended
+	if n := len(processes(mark)); n != 0 {
+		t.Errorf("%d processes are alive after Remove", n)
+	}
+}
+
+func TestCloseIsIdempotentAndEndsEverything(t *testing.T) {
+	b := backend(t, nil)
+	for range 2 {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.Run(t.Context(), job(executor.Spec{Code: "print(1)"}), &journal{}); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("Run after Close: %v", err)
+	}
+}

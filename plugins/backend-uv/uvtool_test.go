@@ -1,0 +1,147 @@
+package uvbackend
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// fetching is a uvTool that finds no uv and may fetch one from w.
+func fetching(t *testing.T, w *wheelhouse, wheel []byte) *uvTool {
+	t.Helper()
+	python := realPython(t)
+	x := hostIndex(w.url(), "", func(string) string { return "" })
+	tool := newUVTool(t.TempDir(), places{path: t.TempDir(), env: func(string) string { return "" }}, x,
+		func(context.Context) []string { return []string{python} }, slog.New(slog.DiscardHandler))
+	tool.pin = pin{"9.9.9", []string{fmt.Sprintf("%x", sha256.Sum256(wheel))}}
+	if _, err := tool.run(t.Context(), nil, python, "-c", "import pip"); err != nil {
+		missing(t, "pip", err.Error())
+	}
+	return tool
+}
+
+// uvWheel is a wheel whose program is this test binary, which says the version of a uv when it is called uv.
+func uvWheel(t *testing.T) []byte {
+	t.Helper()
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wheel("uv", "9.9.9", "py3-none-any", map[string]string{"uv-9.9.9.data/scripts/uv": string(self)})
+}
+
+func TestAMissingUvIsFetchedOnceByEverybodyTogether(t *testing.T) {
+	w, content := newWheelhouse(t), uvWheel(t)
+	w.addFile("uv", "uv-9.9.9-py3-none-any.whl", content)
+	first := fetching(t, w, content)
+	second := *first // another process: its own memory, the same folder
+	second.turn = make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	for _, tool := range []*uvTool{first, first, &second} {
+		wg.Go(func() {
+			program, err := tool.find(t.Context(), func(string) {})
+			if err != nil || program.version != "9.9.9" {
+				t.Errorf("got %+v, %v", program, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := w.requests.Load(); n != 2 {
+		t.Errorf("the index was asked %d times, want one page and one wheel", n)
+	}
+	if left, _ := filepath.Glob(filepath.Join(first.dir, ".tmp-*")); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+func TestAUvWithAnotherHashIsNotTaken(t *testing.T) {
+	w, content := newWheelhouse(t), uvWheel(t)
+	w.addFile("uv", "uv-9.9.9-py3-none-any.whl", content)
+	tool := fetching(t, w, []byte("what was pinned"))
+	_, err := tool.find(t.Context(), func(string) {})
+	if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(strings.ToLower(err.Error()), "hash") {
+		t.Errorf("got %v", err)
+	}
+	if isFile(tool.fetched()) {
+		t.Error("it was installed")
+	}
+}
+
+func TestWithoutAnIndexTheMissingUvIsExplained(t *testing.T) {
+	w, content := newWheelhouse(t), []byte("x")
+	tool := fetching(t, w, content)
+	tool.index = hostIndex("http://me:secret@127.0.0.1:9/simple", "", func(name string) string {
+		return map[string]string{"PIP_DEFAULT_TIMEOUT": "1"}[name]
+	})
+	tool.index.pip = append(tool.index.pip, "PIP_RETRIES=0")
+	_, err := tool.find(t.Context(), func(string) {})
+	if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "Install uv") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAShimNamedUvIsPassedOver(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script(t, filepath.Join(dir, "uv"), "#!/bin/sh\necho uv 99.0.0\n")
+	tool := newUVTool(t.TempDir(), places{path: dir, env: func(string) string { return "" }}, index{},
+		func(context.Context) []string { return nil }, slog.New(slog.DiscardHandler))
+	if program, err := tool.look(t.Context()); err != nil || program.path != "" {
+		t.Errorf("got %+v, %v", program, err)
+	}
+}
+
+func TestIndexSettingsOfTheHostReachUv(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	conf := filepath.Join(home, ".config", "pip", "pip.conf")
+	script(t, conf, "[global]\nindex-url = https://me:pw@conf.example/simple\nextra-index-url =\n  https://one.example/simple\n  https://two.example/simple\n[other]\ntrusted-host = other.example\n")
+	for _, c := range []struct {
+		name, config string
+		env          map[string]string
+		home         string
+		want         []string
+		absent       []string
+	}{
+		{"the configuration wins", "https://config.example/simple", map[string]string{"UV_INDEX_URL": "https://uv.example", "PIP_INDEX_URL": "https://pip.example"}, home,
+			[]string{"UV_DEFAULT_INDEX=https://config.example/simple"}, []string{"UV_INDEX_URL", "UV_INDEX="}},
+		{"uv's variables come before pip's", "", map[string]string{"UV_DEFAULT_INDEX": "https://uv.example", "PIP_INDEX_URL": "https://pip.example"}, "",
+			[]string{"UV_DEFAULT_INDEX=https://uv.example"}, nil},
+		{"pip's variables come before its file", "", map[string]string{"PIP_INDEX_URL": "https://pip.example", "PIP_TRUSTED_HOST": "pip.example"}, home,
+			[]string{"UV_DEFAULT_INDEX=https://pip.example", "UV_INSECURE_HOST=pip.example"}, nil},
+		{"pip's file is read", "", nil, home,
+			[]string{"UV_DEFAULT_INDEX=https://me:pw@conf.example/simple", "UV_INDEX=https://one.example/simple https://two.example/simple"}, []string{"UV_INSECURE_HOST=other"}},
+		{"authorities and proxies are passed", "", map[string]string{"PIP_CERT": "/ca.pem", "HTTPS_PROXY": "http://proxy:1"}, "",
+			[]string{"SSL_CERT_FILE=/ca.pem", "HTTPS_PROXY=http://proxy:1"}, nil},
+		{"folders that are not there are left out", "", map[string]string{"PIP_FIND_LINKS": "/not/there https://links.example"}, "",
+			[]string{"UV_FIND_LINKS=https://links.example"}, nil},
+		{"nothing else is passed", "", map[string]string{"SECRET": "x", "PYTHONPATH": "/x", "UV_CACHE_DIR": "/x"}, "", nil, []string{"SECRET", "PYTHONPATH", "UV_CACHE_DIR"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			x := hostIndex(c.config, c.home, func(name string) string { return c.env[name] })
+			all := "\n" + strings.Join(x.uv, "\n") + "\n"
+			for _, w := range c.want {
+				if !strings.Contains(all, "\n"+w+"\n") {
+					t.Errorf("no %s in%s", w, all)
+				}
+			}
+			for _, a := range c.absent {
+				if strings.Contains(all, "\n"+a) {
+					t.Errorf("%s in%s", a, all)
+				}
+			}
+			if strings.Contains(x.shown, "pw") {
+				t.Errorf("credentials are shown: %s", x.shown)
+			}
+		})
+	}
+}
