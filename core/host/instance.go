@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	firstPause = 500 * time.Millisecond
+	firstPause = 100 * time.Millisecond
 	maxPause   = 30 * time.Second
 	// steady is the uptime after which a crash counts as the first again.
 	steady = time.Minute
@@ -151,7 +152,10 @@ func (i *instance) attend(process *plugin.Process) (closed bool) {
 		process.Kill()
 		return false
 	case <-i.host.life.Done():
-		if err := process.Drain(i.host.drainContext()); err != nil {
+		err := process.Drain(i.host.drainContext())
+		if errors.Is(err, &executor.Error{Code: executor.Unavailable}) {
+			i.log.Warn("plugin ended while it was being drained", "error", err) // nothing is left to drain
+		} else if err != nil {
 			i.drainErr = fmt.Errorf("drain backend %s: %w", i.name, err)
 		}
 		i.down("the host is closed")
