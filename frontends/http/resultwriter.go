@@ -79,7 +79,7 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, outp
 		return fmt.Errorf("encode the result of %s: %w", e.ID, err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	out := bufio.NewWriterSize(w, 32<<10)
+	out := bufio.NewWriterSize(w, 8<<10)
 	// Errors stick to the bufio.Writer and come out of Flush.
 	_, _ = out.Write(head)
 	broken := map[executor.Stream]bool{}

@@ -8,6 +8,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -85,7 +86,11 @@ func (f *frontend) receive(w http.ResponseWriter, r *http.Request) (*upload, err
 		u.where = "body"
 		err = u.receiveJSON()
 	} else {
-		u.parts = multipart.NewReader(bufio.NewReaderSize(b, readAhead), params["boundary"])
+		ahead := int64(readAhead)
+		if r.ContentLength >= 0 {
+			ahead = min(ahead, r.ContentLength)
+		}
+		u.parts = multipart.NewReader(bufio.NewReaderSize(b, int(ahead)), params["boundary"])
 		err = u.receiveParts(params["boundary"])
 	}
 	if err != nil {
@@ -250,13 +255,15 @@ func (u *upload) readTar(part *multipart.Part) (streaming bool, err error) {
 
 // readHead reads up to size bytes. whole: r ended within them.
 func readHead(r io.Reader, size int) (head []byte, whole bool, err error) {
-	head = make([]byte, size)
-	n := 0
-	for n < size {
-		m, err := r.Read(head[n:])
-		n += m
+	head = make([]byte, 0, min(size, 4<<10))
+	for len(head) < size {
+		if len(head) == cap(head) {
+			head = slices.Grow(head, min(len(head), size-len(head)))
+		}
+		n, err := r.Read(head[len(head):min(cap(head), size)])
+		head = head[:len(head)+n]
 		if ended(err) {
-			return head[:n], true, nil
+			return head, true, nil
 		}
 		if err != nil {
 			return nil, false, err
