@@ -147,18 +147,20 @@ func (s *streamed) digests() (workspace, stdin string) {
 // counts as consumed: Submit's return gives the stream back.
 type partReader struct {
 	part *part
-	once sync.Once
 	r    io.ReadCloser
-	err  error
+	once sync.Once
+
+	mu  sync.Mutex
+	err error // of every later Read
 }
 
+// Read implements io.Reader. Close may be called meanwhile.
 func (r *partReader) Read(b []byte) (int, error) {
-	if r.err != nil {
-		return 0, r.err
+	if err := r.ended(); err != nil {
+		return 0, err
 	}
 	if r.part.input.isCut() {
-		r.err = executor.Errorf(executor.Unavailable, "the caller of this input is gone")
-		return 0, r.err
+		return 0, r.fail(executor.Errorf(executor.Unavailable, "the caller of this input is gone"))
 	}
 	n, err := r.r.Read(b)
 	if r.part.hash != nil {
@@ -167,13 +169,30 @@ func (r *partReader) Read(b []byte) (int, error) {
 	if err == nil {
 		return n, nil
 	}
-	r.err = err
+	_ = r.fail(err)
 	if errors.Is(err, io.EOF) {
 		r.part.markWhole()
-		err = nil
+		r.end(nil)
+	} else {
+		r.end(err)
 	}
-	r.end(err)
-	return n, r.err
+	return n, err
+}
+
+func (r *partReader) ended() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// fail makes every later Read return err, unless there is a reason already. It returns the reason.
+func (r *partReader) fail(err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+	return r.err
 }
 
 func (p *part) markWhole() {
@@ -194,9 +213,7 @@ func (r *partReader) end(err error) {
 // Close implements io.Closer.
 func (r *partReader) Close() error {
 	r.end(nil)
-	if r.err == nil {
-		r.err = errors.New("read after Close")
-	}
+	_ = r.fail(errors.New("read after Close"))
 	return nil
 }
 
