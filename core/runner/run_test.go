@@ -320,7 +320,7 @@ func TestTheDeathOfTheHostKillsAll(t *testing.T) {
 	rec := newRecord()
 	seen := make(chan []string, 1)
 	rec.emit = func(e executor.Event) error {
-		if _, ok := e.Body.(executor.Output); ok {
+		if _, ok := e.Body.(executor.Output); ok && strings.HasSuffix(rec.out[0].String(), "\n") {
 			seen <- strings.Fields(rec.out[0].String())
 		}
 		return nil

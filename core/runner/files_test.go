@@ -1,0 +1,258 @@
+//go:build linux
+
+package runner
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestTheEntrypointIsFound(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	for _, c := range []struct {
+		name  string
+		a     archive
+		entry string
+		want  string
+	}{
+		{"main.py before all", archive{file("a.py", ""), file("__main__.py", ""), file("main.py", "")}, "", "main.py"},
+		{"__main__.py before others", archive{file("a.py", ""), file("__main__.py", "")}, "", "__main__.py"},
+		{"the first in archive order", archive{file("z/z.py", ""), file("a.py", "")}, "", "z/z.py"},
+		{"a main.py below is none", archive{file("a.py", ""), file("d/main.py", "")}, "", "a.py"},
+		{"a folder main.py is none", archive{dir("main.py/"), file("a.py", "")}, "", "a.py"},
+		{"the one that is named", archive{file("main.py", ""), file("d/x.py", "")}, "d/x.py", "d/x.py"},
+		{"named in a roundabout way", archive{file("d/x.py", "")}, "./d/../d/x.py", "d/x.py"},
+		{"a link to a file inside", archive{file("real", ""), link("main.py", "real")}, "", "main.py"},
+		{"a name that looks like an option", archive{file("-c.py", "")}, "", "./-c.py"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for i := range c.a {
+				if c.a[i].h.Typeflag == '0' {
+					c.a[i].data = "import sys; print(sys.argv)"
+					c.a[i].h.Size = int64(len(c.a[i].data))
+				}
+			}
+			start := python("")
+			start.Entrypoint = c.entry
+			start.Args = []string{"x", "--y"}
+			res, rec := r.run(t, start, RunInput{Workspace: c.a.reader(t)})
+			if want := fmt.Sprintf("['%s', 'x', '--y']\n", c.want); rec.stdout() != want {
+				t.Errorf("got %s %s, want %s (%s %+v)", rec.stdout(), rec.stderr(), want, describe(res), res.Failure)
+			}
+		})
+	}
+}
+
+func TestABadWorkspaceIsTheUsersFailureAndTheRunnerLivesOn(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	for name, c := range hostile(t) {
+		if strings.Contains(name, "disk limit") {
+			continue // another limit here
+		}
+		res, rec := r.run(t, python("print(1)"), RunInput{Workspace: bytes.NewReader(c.data)})
+		if got := describe(res); got != "failed prepare/invalid" || !strings.Contains(res.Failure.Message, c.want) {
+			t.Errorf("%s: got %s %+v", name, got, res.Failure)
+		}
+		if len(rec.kinds) > 0 {
+			t.Errorf("%s: events %v", name, rec.kinds)
+		}
+	}
+	if res, _ := r.run(t, python("print(1)"), RunInput{}); res.Status != executor.StatusSucceeded {
+		t.Error(describe(res))
+	}
+}
+
+func TestAWorkspaceFailsEarlyHoweverMuchIsStillToCome(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	endless := &zeros{}
+	in := RunInput{Workspace: struct{ *prefixed }{&prefixed{archive{file("../evil", "x")}.bytes(t), endless}}}
+	res, _ := r.run(t, python(""), in)
+	if describe(res) != "failed prepare/invalid" {
+		t.Error(describe(res))
+	}
+}
+
+// prefixed is data, then zeros without end.
+type prefixed struct {
+	data []byte
+	*zeros
+}
+
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.data) > 0 {
+		n := copy(b, p.data)
+		p.data = p.data[n:]
+		return n, nil
+	}
+	return p.zeros.Read(b)
+}
+
+type zeros struct{}
+
+func (*zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+func TestCodeBesideAWorkspace(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	_, rec := r.run(t, python("print(open('data').read())"), RunInput{Workspace: archive{file("data", "42")}.reader(t)})
+	if rec.stdout() != "42\n" {
+		t.Errorf("%q %s", rec.stdout(), rec.stderr())
+	}
+	res, _ := r.run(t, python("print(1)"), RunInput{Workspace: archive{file("main.py", "")}.reader(t)})
+	if describe(res) != "failed prepare/invalid" || !strings.Contains(res.Failure.Message, "main.py") {
+		t.Errorf("%s %+v", describe(res), res.Failure)
+	}
+}
+
+func TestTheTemporaryFolderIsReserved(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	res, _ := r.run(t, shell("ls -A .tmp"), RunInput{Workspace: archive{dir(".tmp/"), file(".tmp/x", "1")}.reader(t)})
+	if res.Status != executor.StatusSucceeded {
+		t.Error(describe(res))
+	}
+	for _, a := range []archive{{file(".tmp", "1")}, {dir("d/"), link(".tmp", "d")}} {
+		res, _ := r.run(t, shell("exit 0"), RunInput{Workspace: a.reader(t)})
+		if describe(res) != "failed prepare/invalid" || !strings.Contains(res.Failure.Message, ".tmp") {
+			t.Errorf("%s %+v", describe(res), res.Failure)
+		}
+	}
+}
+
+func TestTheProgramOwnsItsFiles(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	a := archive{dir("d/"), file("d/f", "1"), link("l", "d/f"), file("x/y", "2")}
+	_, rec := r.run(t, python(`
+import os
+for p in (".", "d", "d/f", "l", "x", "x/y", ".tmp", "main.py"):
+    st = os.lstat(p)
+    if (st.st_uid, st.st_gid) != (os.getuid(), os.getgid()): print(p, st.st_uid)
+open("d/f", "a").write("more"); open("x/new", "w"); os.remove("l")
+`), RunInput{Workspace: a.reader(t)})
+	if rec.stdout()+rec.stderr() != "" {
+		t.Error(rec.stdout(), rec.stderr())
+	}
+}
+
+func TestArtifacts(t *testing.T) {
+	cfg := testConfig(t)
+	r := startRunner(t, cfg)
+	secret := filepath.Join(cfg.WorkRoot, "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o644); err != nil { //nolint:gosec // the program could read it; a link must not make it an artifact
+		t.Fatal(err)
+	}
+	before := archive{file("in.txt", "old"), file("changed.txt", "old"), file("same.txt", "same")}
+	code := fmt.Sprintf(`
+import os, socket
+def put(p, data="x"):
+    os.makedirs(os.path.dirname(p) or ".", exist_ok=True)
+    open(p, "w").write(data)
+put("out/a.txt", "A"); put("out/deep/b.txt", "B"); put("c.csv", "C"); put("changed.txt", "new and longer")
+put(".tmp/t.txt"); put("__pycache__/m.pyc"); put("out/empty.txt", ""); put("big.bin", "z" * 3000000)
+os.symlink(%q, "link.txt"); os.symlink("%s", "dirlink"); os.mkfifo("pipe.txt")
+s = socket.socket(socket.AF_UNIX); s.bind("sock.txt")
+put("closed.txt", "closed"); os.chmod("closed.txt", 0)
+os.mkdir("shut"); put("shut/f.txt", "f"); os.chmod("shut", 0)
+`, secret, cfg.WorkRoot)
+	for _, c := range []struct {
+		name    string
+		outputs []string
+		changed bool
+		want    string
+	}{
+		{"nothing that was not asked for", nil, false, ""},
+		{"by glob", []string{"out/*.txt", "*.csv"}, false, "c.csv out/a.txt out/empty.txt"},
+		{"by a glob over folders, no links, no pipes, no sockets", []string{"**/*.txt"}, false,
+			"changed.txt closed.txt in.txt out/a.txt out/deep/b.txt out/empty.txt same.txt shut/f.txt"},
+		{"new and changed ones", nil, true, "big.bin c.csv changed.txt closed.txt out/a.txt out/deep/b.txt out/empty.txt shut/f.txt"},
+		{"both, each once", []string{"same.txt", "c.csv", ".tmp/**", "__pycache__/*"}, true,
+			"__pycache__/m.pyc big.bin c.csv changed.txt closed.txt out/a.txt out/deep/b.txt out/empty.txt same.txt shut/f.txt"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			start := python(code)
+			start.Outputs, start.OutputsChanged = c.outputs, c.changed
+			res, rec := r.run(t, start, RunInput{Workspace: before.reader(t)})
+			if describe(res) != "succeeded exit 0" {
+				t.Fatal(describe(res), rec.stderr(), res.Failure)
+			}
+			var names []string
+			for _, a := range res.Artifacts {
+				names = append(names, a.Path)
+				if int64(len(rec.files[a.Path])) != a.SizeBytes {
+					t.Errorf("%s: %d bytes, announced %d", a.Path, len(rec.files[a.Path]), a.SizeBytes)
+				}
+			}
+			if got := strings.Join(names, " "); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			if !slices.Equal(slices.Sorted(maps.Keys(rec.files)), slices.Sorted(slices.Values(names))) {
+				t.Error("the list and the files differ")
+			}
+		})
+	}
+}
+
+func TestArtifactsAreBounded(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	for _, c := range []struct{ name, code, want string }{
+		{"in number", "for i in range(10_001): open(f'f{i}.txt', 'w')", "more than 10000"},
+		{"in size", "f = open('a.txt', 'w'); f.truncate(5 << 20); f = open('b.txt', 'w'); f.truncate(5 << 20)", "disk limit"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			start := python(c.code)
+			start.Outputs = []string{"*.txt"}
+			start.Limits.DiskBytes = 9 << 20
+			if c.name == "in number" {
+				start.Limits.DiskBytes = 64 << 20
+			}
+			res, _ := r.run(t, start, RunInput{})
+			if describe(res) != "failed exit 0 collect/exhausted" || !strings.Contains(res.Failure.Message, c.want) {
+				t.Errorf("%s %+v", describe(res), res.Failure)
+			}
+		})
+	}
+}
+
+func TestABadGlobIsNamed(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	start := shell("exit 0")
+	start.Outputs = []string{"../x"}
+	if res, _ := r.run(t, start, RunInput{}); describe(res) != "failed prepare/invalid" || !strings.Contains(res.Failure.Message, "outputs[0]") {
+		t.Errorf("%s %+v", describe(res), res.Failure)
+	}
+}
+
+func TestAHostDirectory(t *testing.T) {
+	cfg := testConfig(t)
+	r := startRunner(t, cfg)
+	host := filepath.Join(cfg.WorkRoot, "host")
+	if err := os.Mkdir(host, 0o755); err != nil { //nolint:gosec // the program reads it
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(host, "main.py"), []byte("import os; print(os.getcwd(), os.environ['HOME'] != os.getcwd())"), 0o644); err != nil { //nolint:gosec // the program reads it
+		t.Fatal(err)
+	}
+	start := python("")
+	start.Directory = host
+	if _, rec := r.run(t, start, RunInput{}); rec.stdout() != host+" True\n" {
+		t.Error(rec.stdout(), rec.stderr())
+	}
+	start = python("import os; print(os.getcwd())")
+	start.Directory = host
+	if _, rec := r.run(t, start, RunInput{}); rec.stdout() != host+"\n" {
+		t.Error(rec.stdout(), rec.stderr())
+	}
+	start.Directory = "/no/such/folder"
+	if res, _ := r.run(t, start, RunInput{}); describe(res) != "failed prepare/invalid" {
+		t.Error(describe(res))
+	}
+}
