@@ -51,7 +51,10 @@ func (p *program) take(args []string, dash int) {
 	if dash < 0 {
 		dash = len(args)
 	}
-	p.args, p.rest = args[:dash], args[dash:]
+	p.args = args[:dash]
+	if dash < len(args) {
+		p.rest = args[dash:]
+	}
 }
 
 var minorVersion = regexp.MustCompile(`^3\.[0-9]{1,2}$`)

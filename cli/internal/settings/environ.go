@@ -27,7 +27,6 @@ func (l *loader) overlay(name string, b config.Backend) config.Backend {
 		if !ok || own == "" || text == "" {
 			continue
 		}
-		l.used[variable] = true
 		if section == nil {
 			section = map[string]any{}
 			raw, err := json.Marshal(b)
@@ -68,11 +67,12 @@ func (l *loader) variableValue(at, typ, option, text string) any {
 	return l.value(at, resolve(doc.Content[0]), 0)
 }
 
-// strayVariables reports variables that look like keys and are none. Only names below a section are certain to be
-// meant for the configuration; PYEXEC_SERVER, PYEXEC_TOKEN and PYEXEC_CONFIG are the client's, others somebody else's.
+// strayVariables reports variables that look like keys and are none. Only names below a fixed section are certain to be
+// meant for the configuration: PYEXEC_SERVER, PYEXEC_TOKEN and PYEXEC_CONFIG are the client's, PYEXEC_BACKENDS_… may be
+// about a backend that another configuration has, and others are somebody else's.
 func (l *loader) strayVariables() {
 	known := map[string]bool{}
-	sections := []string{backendsPrefix}
+	var sections []string
 	for _, k := range l.keys {
 		known[k.variable()] = true
 		if section, _, nested := strings.Cut(k.path, "."); nested {
@@ -80,9 +80,9 @@ func (l *loader) strayVariables() {
 		}
 	}
 	for _, entry := range os.Environ() {
-		variable, _, _ := strings.Cut(entry, "=")
+		variable, text, _ := strings.Cut(entry, "=")
 		below := slices.ContainsFunc(sections, func(s string) bool { return strings.HasPrefix(variable, s) })
-		if below && !known[variable] && !l.used[variable] {
+		if below && text != "" && !known[variable] {
 			l.add(variable, "unknown key (environment)")
 		}
 	}

@@ -147,7 +147,6 @@ func (l *loader) tokenKey(t *config.Token, at string, name, value *yaml.Node, wh
 
 // backends replaces the default entries by those of the file, and lays the variables over them.
 func (l *loader) backends(c *config.Config) {
-	l.used = map[string]bool{}
 	if l.sections != nil && !isNull(l.sections) {
 		if l.sections.Kind != yaml.MappingNode {
 			l.add("backends", "must be a section (got %s, in %s:%d)", shown(l.sections), l.options.File, l.sections.Line)

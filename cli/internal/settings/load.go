@@ -56,7 +56,6 @@ type loader struct {
 	keys     []key
 	file     map[string]*yaml.Node
 	sections *yaml.Node
-	used     map[string]bool
 	nodes    int
 	problems []executor.FieldError
 }

@@ -1,0 +1,86 @@
+package cmd
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// archived is a Service that has artifacts only.
+type archived struct {
+	executor.Service
+	tar []byte
+}
+
+func (a archived) Artifacts(context.Context, string) (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(a.tar)), nil
+}
+
+func hostile(t *testing.T, headers ...tar.Header) *door {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range headers {
+		if h.Typeflag == 0 {
+			h.Typeflag, h.Size = tar.TypeReg, 4
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Size > 0 {
+			_, _ = w.Write([]byte("data"))
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &door{Service: archived{tar: b.Bytes()}, ctx: t.Context()}
+}
+
+func TestArtifactsAreSavedInsideTheirFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	out, outside := filepath.Join(dir, "out"), filepath.Join(dir, "outside")
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(outside, []byte("untouched"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(out, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, filepath.Join(out, "up")); err != nil {
+		t.Fatal(err)
+	}
+	d := hostile(t, tar.Header{Name: "a/b.txt"}, tar.Header{Name: "link"}, tar.Header{Name: "run", Mode: 0o755},
+		tar.Header{Name: "sym", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, tar.Header{Name: "fifo", Typeflag: tar.TypeFifo})
+	if err := saveArtifacts(d, "exe_1", out); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"out/a/b.txt": "data", "out/link": "data", "outside": "untouched"} {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != want {
+			t.Errorf("%s: %q %v", name, b, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(out, "run")); err != nil || info.Mode()&0o100 == 0 {
+		t.Error(info, err)
+	}
+	for _, name := range []string{"sym", "fifo"} {
+		if _, err := os.Lstat(filepath.Join(out, name)); err == nil {
+			t.Errorf("%s was made", name)
+		}
+	}
+	for _, name := range []string{"../x", "/x", "a/../../x", "up/x"} {
+		if err := saveArtifacts(hostile(t, tar.Header{Name: name}), "exe_1", out); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
