@@ -47,23 +47,35 @@ func TestOpenAPIDocumentIsValidAndTrue(t *testing.T) {
 	if out, err := exec.Command(filepath.Join(bin, "openapi-spec-validator"), "--schema", "3.1", document).CombinedOutput(); err != nil {
 		t.Fatalf("not valid OpenAPI 3.1: %v\n%s", err, out)
 	}
-	config, err := filepath.Abs("testdata/schemathesis.toml")
+	// Short limits keep the generated programs from holding their places; a full queue is a documented 429.
+	s := startServer(t, []string{"PYEXEC_LIMITS_MAX_TIMEOUT_SECONDS=2", "PYEXEC_LIMITS_DEFAULT_TIMEOUT_SECONDS=2"})
+	base, err := os.ReadFile("testdata/schemathesis.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Short limits keep the generated programs from holding their places; a full queue is a documented 429.
-	s := startServer(t, []string{"PYEXEC_LIMITS_MAX_TIMEOUT_SECONDS=2", "PYEXEC_LIMITS_DEFAULT_TIMEOUT_SECONDS=2"})
-	cmd := exec.Command(filepath.Join(bin, "schemathesis"), "--config-file", config, "run", s.url+"/openapi.json",
-		"--phases", "examples,coverage,fuzzing", "--max-examples", "25", "--generation-deterministic", "--workers", "2",
-		"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,response_headers_conformance",
-		"--suppress-health-check", "all", "--request-timeout", "30", "--continue-on-failure", "--no-color")
-	cmd.Env = append(os.Environ(), "HYPOTHESIS_STORAGE_DIRECTORY="+t.TempDir())
-	cmd.Dir = t.TempDir()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("generated requests found undocumented answers: %v\n%s", err, tail(out, 20000))
+	generate := func(config string, args ...string) {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "schemathesis.toml")
+		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(filepath.Join(bin, "schemathesis"), append([]string{"--config-file", path, "run", s.url + "/openapi.json",
+			"--phases", "examples,coverage,fuzzing", "--max-examples", "25", "--generation-deterministic", "--workers", "1",
+			"--checks", "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,response_headers_conformance",
+			"--suppress-health-check", "all", "--request-timeout", "30", "--continue-on-failure", "--no-color"}, args...)...)
+		cmd.Env = append(os.Environ(), "HYPOTHESIS_STORAGE_DIRECTORY="+t.TempDir())
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("generated requests found undocumented answers: %v\n%s", err, tail(out, 20000))
+		}
+		t.Logf("%s", tail(out, 600))
 	}
-	t.Logf("%s", tail(out, 1500))
+	generate(string(base))
+	// Once more with an id that exists, so that the operations on one execution get past their 404.
+	a := s.post("/api/v1/exec/sync", `{"code":"open('f','w').write('x'); print(1)","outputs":["f"]}`)
+	id, _ := a.json(t)["execution_id"].(string)
+	generate("[parameters]\n\"path.id\" = \""+id+"\"\n\n"+string(base), "--include-path-regex", "executions/.id.")
 }
 
 func tail(b []byte, n int) []byte {
