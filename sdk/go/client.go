@@ -106,16 +106,26 @@ func NewClient(baseURL string, opts ...Option) (*Client, error) {
 		return nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("the server's URL must be http://… or https://…, not %q", base.Redacted())}
 	}
 	base.RawQuery, base.Fragment = "", ""
-	base.Path = strings.TrimRight(base.Path, "/")
-	base.RawPath = ""
+	base.RawPath = strings.TrimRight(base.EscapedPath(), "/")
+	if base.Path, err = url.PathUnescape(base.RawPath); err != nil {
+		return nil, &Error{Code: CodeInvalid, Message: "the server's URL cannot be read", Err: err}
+	}
 	c := &Client{base: base, userAgent: ourAgent, retry: RetryPolicy{}.withDefaults(), idle: defaultIdleTimeout}
 	for _, opt := range opts {
 		opt(c)
 	}
 	if c.http == nil {
-		c.http = &http.Client{Transport: newTransport()}
+		c.http = &http.Client{Transport: newTransport(), CheckRedirect: stayHere}
 	}
 	return c, nil
+}
+
+// stayHere follows a redirect on the same server only: the token and the program are for no other.
+func stayHere(req *http.Request, via []*http.Request) error {
+	if first := via[0].URL; req.URL.Host != first.Host || req.URL.Scheme != first.Scheme || len(via) > 4 {
+		return http.ErrUseLastResponse
+	}
+	return nil
 }
 
 func newTransport() *http.Transport {
