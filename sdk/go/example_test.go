@@ -52,6 +52,9 @@ func pretend() *httptest.Server {
 			"id: 2\nevent: output\ndata: {\"stream\":\"stdout\",\"offset\":0,\"data\":\"working\\n\"}\n\n"+
 			"id: 3\nevent: finished\ndata: {\"execution_id\":\"exe_1\",\"status\":\"succeeded\",\"exit_code\":0}\n\n")
 	})
+	mux.HandleFunc("GET /api/v1/executions/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, "application/json", `{"execution_id":"exe_1","status":"succeeded","exit_code":0,"stdout":"working\n","artifacts":[{"path":"out.txt","size_bytes":3}]}`)
+	})
 	mux.HandleFunc("GET /api/v1/executions/{id}/artifacts/{path...}", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, "application/octet-stream", "42\n")
 	})
@@ -151,7 +154,7 @@ func ExampleClient_RunStream() {
 		}
 		return nil
 	})
-	if err != nil && pyexec.CodeOf(err) != pyexec.CodeNotFound { // the pretended server has nothing to Get
+	if err != nil {
 		log.Print(err)
 	}
 	// Output:

@@ -55,9 +55,6 @@ func TestAMessageWithoutAnEndIsRefused(t *testing.T) {
 
 type letters struct{}
 
-func (letters) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = 'x'
-	}
-	return len(p), nil
-}
+var manyLetters = strings.Repeat("x", 32<<10)
+
+func (letters) Read(p []byte) (int, error) { return copy(p, manyLetters), nil }
