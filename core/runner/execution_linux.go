@@ -147,6 +147,9 @@ func (x *execution) prepare() (*program, error) {
 	if x.want, err = parseGlobs(start.Outputs); err != nil {
 		return nil, invalid("%v", err)
 	}
+	if start.Directory != "" && (len(start.Outputs) > 0 || start.OutputsChanged) {
+		return nil, invalid("outputs: not together with host_directory: what is made there stays there")
+	}
 	if x.folder, err = makeFolder(cfg, start.Limits.DiskBytes); err != nil {
 		return nil, err
 	}
@@ -166,7 +169,7 @@ func (x *execution) prepare() (*program, error) {
 		return nil, err
 	}
 	if start.OutputsChanged {
-		if x.before, err = snapshot(x.collectRoot()); err != nil {
+		if x.before, err = snapshot(x.folder.fd()); err != nil {
 			return nil, fmt.Errorf("look at the work folder: %w", err)
 		}
 	}
@@ -198,8 +201,6 @@ func (x *execution) unpack() error {
 	x.firstPy = e.firstPy
 	return err
 }
-
-func (x *execution) collectRoot() int { return x.folder.fd() }
 
 // pipes are the program's standard streams: ours, and the ends it gets.
 type pipes struct {
@@ -434,7 +435,7 @@ func (x *execution) collect() {
 	c := collector{
 		out: x.agent.out, credit: x.artifacts, want: x.want, before: x.before, maxBytes: x.start.Limits.DiskBytes,
 	}
-	f, err := c.collect(x.collectRoot())
+	f, err := c.collect(x.folder.fd())
 	if err != nil && !errors.Is(err, errCancelled) {
 		x.agent.logf("collect: %v", err)
 		f = &executor.Failure{Code: executor.Internal, Phase: executor.PhaseCollect, Message: err.Error()}

@@ -147,8 +147,12 @@ func TestMemorySamplesAndCPUTime(t *testing.T) {
 	if len(res.MemorySamples) < 5 {
 		t.Fatalf("%d samples", len(res.MemorySamples))
 	}
-	if last := res.MemorySamples[len(res.MemorySamples)-1]; last.Bytes < 32<<20 || last.Offset <= 0 {
-		t.Errorf("%+v", last)
+	var most int64
+	for _, s := range res.MemorySamples {
+		most = max(most, s.Bytes)
+	}
+	if most < 32<<20 {
+		t.Errorf("%+v", res.MemorySamples)
 	}
 	if res.CPU < 250*time.Millisecond || res.CPU > 5*time.Second {
 		t.Errorf("cpu %s", res.CPU)
