@@ -114,17 +114,15 @@ func (b *odd) Run(ctx context.Context, job executor.Job, sink executor.Sink) (ex
 			err = errors.Join(err, r.Close(), say(fmt.Sprint(n)))
 		}
 	case "wait":
-		if err = say("waiting"); err == nil {
-			<-ctx.Done()
-			if b.options.Seen != "" {
-				err = os.WriteFile(b.options.Seen, []byte(context.Cause(ctx).Error()), 0o600)
-			}
-			return executor.Result{Status: executor.StatusKilled}, err
+		_ = say("waiting") // its acknowledgement may not come any more: the host is killed as soon as it has this
+		<-ctx.Done()
+		if b.options.Seen != "" {
+			err = os.WriteFile(b.options.Seen, []byte(context.Cause(ctx).Error()), 0o600)
 		}
+		return executor.Result{Status: executor.StatusKilled}, err
 	case "stubborn":
-		if err = say("waiting"); err == nil {
-			select {}
-		}
+		_ = say("waiting")
+		select {}
 	}
 	return executor.Result{Status: executor.StatusSucceeded}, err
 }

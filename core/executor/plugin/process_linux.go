@@ -78,7 +78,7 @@ func (p *process) Start(context.Context) error {
 		return err
 	}
 	p.stdout = outR
-	go p.logs.pump(errR)
+	go p.logs.pump(errR) //nolint:gosec // it ends with the pipe
 	go p.reap(outR, errR)
 	return nil
 }

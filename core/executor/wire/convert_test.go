@@ -3,6 +3,7 @@ package wire
 import (
 	"archive/tar"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -174,7 +175,7 @@ func TestEveryFieldOfTheContractCrosses(t *testing.T) {
 			if m.GetCode() == "" {
 				return executor.Error{}
 			}
-			e, _ := fromError(m).(*executor.Error)
+			e, _ := errors.AsType[*executor.Error](fromError(m))
 			e.Code = "Error.Code\xff2"
 			return *e
 		}, "Error.Err"),

@@ -105,7 +105,7 @@ func toError(err error) *pb.Error {
 			return &pb.FieldError{Field: f.Field, Message: f.Message}
 		}),
 	}
-	if error(e) != err {
+	if error(e) != err { //nolint:errorlint // the question is whether something is wrapped around it
 		out.Op, out.Message = "", err.Error()
 	} else if e.Message == "" && e.Err != nil {
 		out.Message = e.Err.Error()

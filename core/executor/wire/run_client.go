@@ -3,6 +3,7 @@ package wire
 import (
 	"archive/tar"
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -147,7 +148,7 @@ func (c *runCall) finish(e ending) (executor.Result, error) {
 		return executor.Result{}, c.sinkErr
 	case e.failure != nil:
 		return executor.Result{}, failureError(e.failure)
-	case e.err == io.EOF:
+	case errors.Is(e.err, io.EOF):
 		return executor.Result{}, executor.Errorf(executor.Internal, "the backend's side ended without a result")
 	default:
 		return executor.Result{}, fromStatus(c.ctx, e.err)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"sync"
@@ -60,7 +61,7 @@ func (s *serviceClient) Submit(ctx context.Context, spec executor.Spec, in execu
 	}}})
 	for {
 		m, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return executor.Execution{}, executor.Errorf(executor.Internal, "the service's side ended without an answer")
 		}
 		if err != nil {
@@ -105,7 +106,7 @@ func (s *serviceClient) Events(ctx context.Context, id string, after uint64) ite
 		}
 		for {
 			m, err := stream.Recv()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return
 			}
 			if err != nil {
@@ -151,7 +152,7 @@ func (a *artifactsReader) Read(b []byte) (int, error) {
 		}
 		m, err := a.stream.Recv()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			a.err = io.EOF
 		case err != nil:
 			a.err = fromStatus(a.ctx, err)

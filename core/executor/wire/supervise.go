@@ -82,7 +82,7 @@ func (s *superviseServer) supervise(stream grpc.BidiStreamingServer[pb.Supervise
 	}
 	for {
 		m, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -131,13 +131,13 @@ func Supervise(ctx context.Context, conn grpc.ClientConnInterface, c Configurati
 		cut(nil)
 		return nil, fromStatusOrError(ctx, err)
 	}
-	go s.receive()
+	go s.receive() //nolint:gosec // it outlives the start, which is all that ctx bounds
 	return s, nil
 }
 
 // fromStatusOrError is for errors of which some were made here.
 func fromStatusOrError(ctx context.Context, err error) error {
-	if _, ok := errors.AsType[*executor.Error](err); ok || ctx.Err() == err {
+	if _, ok := errors.AsType[*executor.Error](err); ok || errors.Is(err, ctx.Err()) {
 		return err
 	}
 	return fromStatus(ctx, err)
@@ -153,7 +153,7 @@ func supervise(ctx context.Context, cut context.CancelCauseFunc, conn grpc.Clien
 		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, DataDir: c.DataDir, Options: c.Options,
 	}}})
 	m, err := stream.Recv()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil, executor.Errorf(executor.Unavailable, "the plugin ended the stream before it was ready")
 	}
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *Supervision) receive() {
 		m, err := s.stream.Recv()
 		if err != nil {
 			s.mu.Lock()
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				s.err = fromStatus(context.Background(), err)
 			}
 			s.mu.Unlock()
