@@ -158,14 +158,18 @@ func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Re
 	case <-x.direct.consumed:
 	case <-x.done:
 	case <-ctx.Done():
+	}
+	// A stream that breaks because its caller has gone is that, whichever is seen first.
+	broken := x.direct.failure()
+	if ctx.Err() != nil && (broken != nil || !x.direct.isConsumed()) {
 		x.stop(errCallerGone)
 		return executor.Execution{}, &executor.Error{
 			Code: executor.Unavailable, Op: "submit", ExecutionID: x.id,
 			Message: "the upload ended early", Err: context.Cause(ctx),
 		}
 	}
-	if err := x.direct.failure(); err != nil {
-		return executor.Execution{}, withID(err, x.id)
+	if broken != nil {
+		return executor.Execution{}, withID(broken, x.id)
 	}
 	if hashed {
 		e.noteDigests(x, req.digest)

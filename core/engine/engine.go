@@ -44,7 +44,7 @@ type Deadlines struct {
 	// trickles. (A streamed input holds a slot, and is bounded by Prepare; an idle sender is the frontend's matter.)
 	// Default 30 min.
 	Upload time.Duration
-	// Queue bounds waiting for a place, or for a backend that is down. Default 24 h.
+	// Queue bounds waiting for a place, or for a backend that is down; a restart begins it anew. Default 24 h.
 	Queue time.Duration
 	// Prepare bounds the time from the call of Backend.Run to Started. Default 30 min.
 	Prepare time.Duration
@@ -195,6 +195,8 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.phase = serving
 	e.mu.Unlock()
 	e.retention.add(found.finished)
+	// How much each backend can take, before anything is given to it.
+	_ = e.describe(ctx)
 	e.recover(found.unfinished)
 	e.spawn(e.retention.run)
 	return nil

@@ -235,7 +235,7 @@ func (e *Engine) resume(x *execution) {
 		x.enqueue(true)
 		return
 	}
-	if time.Since(x.created) >= e.deadlines.Queue {
+	if time.Since(x.since) >= e.deadlines.Queue {
 		x.cancel(errQueueDeadline)
 	}
 	e.mu.Lock()

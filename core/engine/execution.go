@@ -33,6 +33,9 @@ type execution struct {
 	// collects: it has outputs, which take time after its program has ended.
 	collects bool
 	created  time.Time
+	// since is when this process took it in; its wait is measured from here, so that a server that was away for long
+	// does not lose what it had accepted.
+	since time.Time
 
 	// ctx is the work's: its end, with a cause, tells the backend to stop. Cleaning up has contexts of its own.
 	ctx    context.Context
@@ -65,7 +68,7 @@ type execution struct {
 func (e *Engine) newExecution(rec executor.Record, limits executor.Limits) *execution {
 	x := &execution{
 		engine: e, id: rec.ID, owner: rec.Owner, backend: rec.Backend, limits: limits, durable: rec.Spec.Durable,
-		collects: len(rec.Spec.Outputs) > 0 || rec.Spec.OutputsChanged, created: rec.CreatedAt,
+		collects: len(rec.Spec.Outputs) > 0 || rec.Spec.OutputsChanged, created: rec.CreatedAt, since: time.Now(),
 		attempts: rec.Attempts, opened: rec.LastSeq > 0,
 		done: make(chan struct{}),
 	}
@@ -115,7 +118,7 @@ func (x *execution) enqueue(first bool) {
 		return
 	}
 	x.state = stateQueued
-	left := e.deadlines.Queue - time.Since(x.created)
+	left := e.deadlines.Queue - time.Since(x.since)
 	x.clock = time.AfterFunc(max(left, 0), func() { x.stop(errQueueDeadline) })
 	e.queue.wait(x.place, first)
 	e.dispatch()

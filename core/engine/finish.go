@@ -30,6 +30,10 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 	}
 	e.metrics.finished(x.backend, r)
 	e.log.Info("execution finished", "execution", x.id, "status", r.Status, "backend", x.backend, "attempts", x.attempts)
+	if b := e.backends[x.backend]; b != nil && !x.granted.IsZero() && (b.keeps() || r.Status == executor.StatusLost) {
+		// Where a program can outlive its plugin, what it left is kept for Attach until now; of a lost one nobody knows.
+		e.spawn(func() { e.remove(x) })
+	}
 	if x.direct == nil {
 		e.dropBlobs(x.id, blobWorkspace, blobStdin)
 	}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -141,6 +140,11 @@ func (e *Engine) Backends(ctx context.Context) ([]executor.Info, error) {
 	if err := needs(executor.PrincipalFrom(ctx), executor.ScopeRead); err != nil {
 		return nil, err
 	}
+	return e.describe(ctx), nil
+}
+
+// describe returns what is known of every backend, by name.
+func (e *Engine) describe(ctx context.Context) []executor.Info {
 	infos := make([]executor.Info, len(e.names))
 	var wg sync.WaitGroup
 	for i, name := range e.names {
@@ -150,10 +154,16 @@ func (e *Engine) Backends(ctx context.Context) ([]executor.Info, error) {
 				info = executor.Info{Message: err.Error()}
 			}
 			info.Name = name
-			info.Warnings = slices.Clone(info.Warnings)
 			infos[i] = info
 		})
 	}
 	wg.Wait()
-	return infos, nil
+	return infos
+}
+
+// keeps reports whether the backend holds what it ran until it is removed.
+func (b *backend) keeps() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.info.Capabilities.Attach
 }

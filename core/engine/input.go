@@ -110,6 +110,12 @@ func (s *streamed) wasOpened() bool {
 	return s.opened
 }
 
+func (s *streamed) isConsumed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left == 0
+}
+
 // failure is why the input could not be read; nil if it could.
 func (s *streamed) failure() error {
 	s.mu.Lock()

@@ -135,10 +135,10 @@ type player struct {
 }
 
 func model(t *testing.T, seed uint64) {
-	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a model needs a seed
+	random := rand.New(rand.NewPCG(seed, 1))
 	p := &player{
 		t: t, random: random, ids: map[string]string{},
-		backend: &moody{random: rand.New(rand.NewPCG(seed, 2))}, //nolint:gosec // as above
+		backend: &moody{random: rand.New(rand.NewPCG(seed, 2))},
 		store:   newFailingStore(),
 	}
 	p.backend.runFunc = func(context.Context, executor.Job, executor.Sink) (executor.Result, error) { return succeeded, nil }

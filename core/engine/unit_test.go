@@ -248,6 +248,7 @@ func TestABackendThatDoesNotAnswerIsUnavailable(t *testing.T) {
 		good := fake.New(fake.Options{})
 		good.SetHealth("disk full")
 		r := newRig(t, setup{options: Options{DefaultBackend: "hung", Backends: map[string]executor.Backend{"hung": hungBackend{}, "ill": good}}})
+		time.Sleep(infoFailed) // Start has asked, too
 		begin := time.Now()
 		_, err := r.Submit(t.Context(), executor.Spec{Code: "x"}, executor.Input{})
 		wantCode(t, err, executor.Unavailable)
