@@ -40,7 +40,7 @@ func timeout(c *Case) {
 		job := c.job(p)
 		job.Limits.Timeout = limit
 		job.Limits.OutputBytes = executor.Unlimited
-		r := c.run(job).status(executor.StatusTimedOut)
+		r := c.start(job, slowly).wait().status(executor.StatusTimedOut)
 		if r.result.Wall < limit {
 			c.Errorf("%s: timed out after %s, before its time of %s", name, r.result.Wall, limit)
 		}

@@ -127,8 +127,8 @@ func slowSink(c *Case) {
 		}
 	})
 	r.wait().succeeded()
-	if r.result.StdoutBytes != total || r.result.StdoutTruncated {
-		c.Errorf("%d of %d bytes came back, truncated %t", r.result.StdoutBytes, total, r.result.StdoutTruncated)
+	if got := r.next[executor.Stdout]; got != total || r.result.StdoutBytes != total || r.result.StdoutTruncated {
+		c.Errorf("%d of %d bytes came back, the Result says %d, truncated %t", got, total, r.result.StdoutBytes, r.result.StdoutTruncated)
 	}
 	if r.stderr() != "done\n" {
 		c.Errorf("stderr is %q", clip(r.stderr()))

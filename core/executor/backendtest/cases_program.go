@@ -182,7 +182,7 @@ func (c *Case) command(real, fake []string) executor.Job {
 func commands(c *Case) {
 	job := c.command(
 		[]string{"sh", "-c", `printf '%s\n' "$1" "$2"; exit 127`, "sh", "one"},
-		[]string{"fake", "-c", "print one\nprint \"two  three\"\nexit 127", "one"})
+		[]string{"fake", "-c", "print-args\nexit 127", "one"})
 	job.Spec.Args = []string{"two  three"}
 	if !c.caps().Commands {
 		c.refused(job, "command")

@@ -75,16 +75,21 @@ func cancelFlooding(c *Case) {
 		job := c.job(forever)
 		job.Limits.OutputBytes = executor.Unlimited
 		r := c.start(job, func(r *running) {
-			r.onEmit = func(executor.Event) error {
-				if slow {
-					time.Sleep(5 * time.Millisecond) // slow is what this sink is
-				}
-				return nil
+			if slow {
+				slowly(r)
 			}
 		})
 		r.until("a megabyte of the flood", func(j *journal) bool { return j.next[executor.Stdout] > 1<<20 })
 		r.cancel(errCancelled)
 		r.wait().status(executor.StatusKilled)
+	}
+}
+
+// slowly makes r's sink a slow one.
+func slowly(r *running) {
+	r.onEmit = func(executor.Event) error {
+		time.Sleep(2 * time.Millisecond)
+		return nil
 	}
 }
 

@@ -53,12 +53,21 @@ func (c *Case) bare() executor.Job {
 	}
 }
 
+// remove is what an Engine does when it is done with an Execution. A Remove that hangs does not hang the suite.
 func (c *Case) remove(id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.suite.options.Patience)
 	defer cancel()
-	// A backend that was killed for the case cannot remove any more; its own rule looks at what is left.
-	if err := c.suite.backend.Remove(ctx, id); err != nil {
-		c.Errorf("Remove %s: %v", id, err)
+	removed := make(chan error, 1)
+	go func() { removed <- c.suite.backend.Remove(ctx, id) }()
+	timer := time.NewTimer(c.suite.options.Patience)
+	defer timer.Stop()
+	select {
+	case err := <-removed:
+		if err != nil {
+			c.Errorf("Remove %s: %v", id, err)
+		}
+	case <-timer.C:
+		c.Errorf("Remove %s did not return within %s", id, c.suite.options.Patience)
 	}
 }
 

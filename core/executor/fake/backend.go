@@ -20,6 +20,8 @@ type Options struct {
 	Version string
 	// Capabilities it declares and keeps. Default DefaultCapabilities.
 	Capabilities *executor.Capabilities
+	// Images in Info: accepted without Capabilities.Images, besides "python:X.Y…".
+	Images []string
 	// Capacity in Info; it is not enforced.
 	Capacity int
 	// PrepareDelay is how long every preparation takes.
@@ -144,6 +146,7 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 		Message:      message,
 		Capacity:     b.options.Capacity,
 		Capabilities: caps,
+		Images:       slices.Clone(b.options.Images),
 		Warnings:     warnings(caps),
 		Metrics:      map[string]float64{"runs": float64(len(w.runs)), "running": float64(len(w.running))},
 	}, nil
@@ -182,12 +185,15 @@ func (b *Backend) run(ctx context.Context, job executor.Job, sink executor.Sink)
 	if err := b.isDown(); err != nil {
 		return executor.Result{}, err
 	}
-	if err := refuse(b.caps, job); err != nil {
+	if err := refuse(b.caps, b.options.Images, job); err != nil {
 		return executor.Result{}, err
 	}
 	r := newRun(b, job)
 	if err := b.world.enter(r); err != nil {
 		return executor.Result{}, err
+	}
+	if ctx.Err() != nil {
+		r.stop(executor.StatusKilled) // now, before anything can start
 	}
 	go r.live()
 	return b.follow(ctx, r, sink)

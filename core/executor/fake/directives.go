@@ -41,6 +41,7 @@ var directives = map[string]directive{
 
 	"cat":        cat,
 	"exists":     exists,
+	"executable": executable,
 	"ls":         list,
 	"write-file": writeFile,
 	"fill-file":  fillFile,
@@ -113,16 +114,23 @@ func flood(p *process, rest string) error {
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, 0, 64<<10)
+	buf := make([]byte, 0, 256<<10)
 	for line := int64(0); total > 0; {
 		buf = buf[:0]
-		for len(buf) <= cap(buf)-16 {
-			buf = fmt.Appendf(buf, "%015d\n", line)
+		for len(buf) < cap(buf) {
+			buf = append(buf, "000000000000000\n"...)
+			for i, n := len(buf)-2, line; n > 0; i, n = i-1, n/10 {
+				buf[i] += byte(n % 10)
+			}
 			line++
 		}
 		piece := buf[:min(int64(len(buf)), total)]
 		total -= int64(len(piece))
 		if err := p.write(to, piece); err != nil {
+			return err
+		}
+		// Without it a flood that nobody holds up would stop the clock of a synctest bubble for ever.
+		if err := p.sleep(time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -184,6 +192,11 @@ func cat(p *process, rest string) error {
 
 func exists(p *process, rest string) error {
 	return p.println(executor.Stdout, strconv.FormatBool(p.run.tree.get(text(rest)) != nil))
+}
+
+func executable(p *process, rest string) error {
+	f := p.run.tree.get(text(rest))
+	return p.println(executor.Stdout, strconv.FormatBool(f != nil && f.mode&0o111 != 0))
 }
 
 func list(p *process, _ string) error {

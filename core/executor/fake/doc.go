@@ -12,9 +12,9 @@
 //	signal NAME             ends by that signal: signal KILL
 //	sleep DURATION          also: hang (for ever), busy DURATION (counts as CPU time)
 //	read-stdin              copies stdin to stdout; count-stdin prints its length; read-line prints one line; close-stdin
-//	cat PATH                a file to stdout; exists PATH prints true or false; ls prints every file with its size
+//	cat PATH                a file to stdout; exists PATH and executable PATH print true or false; ls prints every file with its size
 //	write-file PATH TEXT    fill-file PATH SIZE; remove PATH
-//	env                     the environment, sorted, as Go-quoted lines; args, argv0, cwd likewise
+//	env                     the environment, sorted, as Go-quoted lines; args likewise, print-args as they are; argv0, cwd
 //	tmpdir                  prints true when TMPDIR lies in the work folder and can be written
 //	ignore-term             SIGTERM does nothing; on-term N: SIGTERM makes it exit N
 //	spawn-grandchild TEXT   a descendant that holds the streams, ignores SIGTERM and prints TEXT after an hour

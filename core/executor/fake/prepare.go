@@ -74,11 +74,8 @@ func (r *run) pause(d time.Duration) bool {
 // version is the full version of the interpreter that the Spec selects.
 func (r *run) version() string {
 	minor := r.job.Spec.PythonVersion
-	if image, ok := strings.CutPrefix(r.job.Spec.Image, "python:"); ok && minor == "" {
-		if i := strings.IndexFunc(image, func(c rune) bool { return c != '.' && (c < '0' || c > '9') }); i >= 0 {
-			image = image[:i]
-		}
-		minor = image
+	if minor == "" {
+		minor = imageVersion(r.job.Spec.Image)
 	}
 	if minor == "" && len(r.backend.caps.PythonVersions) > 0 {
 		minor = r.backend.caps.PythonVersions[0]
@@ -86,10 +83,7 @@ func (r *run) version() string {
 	if minor == "" || len(r.job.Spec.Command) > 0 {
 		return ""
 	}
-	if strings.Count(minor, ".") < 2 {
-		minor += ".0"
-	}
-	return minor
+	return minor + ".0"
 }
 
 // install resolves Requirements and runs PreCommands ("true" works, "sleep D" takes time, anything else fails).

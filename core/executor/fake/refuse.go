@@ -2,12 +2,13 @@ package fake
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
 
 // refuse returns an error that names every field that these capabilities cannot honour, or nil.
-func refuse(c executor.Capabilities, job executor.Job) error {
+func refuse(c executor.Capabilities, images []string, job executor.Job) error {
 	s := job.Spec
 	var fields []executor.FieldError
 	no := func(asked bool, able bool, field string) {
@@ -18,7 +19,7 @@ func refuse(c executor.Capabilities, job executor.Job) error {
 	no(s.Language != "" && !slices.Contains(c.Languages, s.Language), false, "language")
 	no(len(s.Command) > 0, c.Commands, "command")
 	no(s.Requirements != "", c.Requirements, "requirements_txt")
-	no(s.Image != "", c.Images, "docker_image")
+	no(s.Image != "" && !slices.Contains(images, s.Image) && !slices.Contains(c.PythonVersions, imageVersion(s.Image)), c.Images, "docker_image")
 	no(len(s.PreCommands) > 0, c.PreCommands, "pre_commands")
 	no(s.PythonVersion != "" && !slices.Contains(c.PythonVersions, s.PythonVersion), false, "python_version")
 	no(s.Interpreter == executor.InterpreterSystem, c.SystemInterpreter, "interpreter")
@@ -50,4 +51,21 @@ func refuse(c executor.Capabilities, job executor.Job) error {
 		return &executor.Error{Code: executor.Invalid, Op: "run", Message: fields[0].Field + ": " + fields[0].Message, Fields: fields}
 	}
 	return nil
+}
+
+// imageVersion is "3.12" of "python:3.12.1-slim", empty for any other image.
+func imageVersion(image string) string {
+	tag, ok := strings.CutPrefix(image, "python:")
+	if !ok {
+		return ""
+	}
+	parts := strings.SplitN(tag, ".", 3)
+	if len(parts) < 2 {
+		return ""
+	}
+	digits := strings.IndexFunc(parts[1], func(c rune) bool { return c < '0' || c > '9' })
+	if digits >= 0 {
+		parts[1] = parts[1][:digits]
+	}
+	return parts[0] + "." + parts[1]
 }
