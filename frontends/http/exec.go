@@ -136,9 +136,10 @@ func (u *upload) verdict(e executor.Execution) error {
 	}
 	switch failure.Code {
 	case executor.Invalid:
-		refused := failure.Phase == executor.PhaseNone || failure.Phase == executor.PhaseQueue
-		badTar := failure.Phase == executor.PhasePrepare && u.broughtTar && (field == "tar" || field == "entrypoint")
-		if !refused && !badTar {
+		// An argv that cannot be executed shows in phase start. A requirement that cannot be had is no fault of the
+		// request's form, and its author needs what uv says as a Result.
+		prepared := failure.Phase == executor.PhasePrepare && (field == "" || field == "requirements_txt")
+		if prepared || failure.Phase == executor.PhaseStart {
 			return nil
 		}
 	case executor.Unimplemented, executor.Denied:

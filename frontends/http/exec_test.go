@@ -207,6 +207,7 @@ func TestWhenAFinishedExecutionIsAnError(t *testing.T) {
 		{"a tar without an entrypoint is 422", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "entrypoint")}, 422, executor.Invalid, "entrypoint"},
 		{"a requirement that cannot be had is a result", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "requirements_txt")}, 200, "", ""},
 		{"a requirement of mere code is a result", codeOnly, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "")}, 200, "", ""},
+		{"a field that turns out wrong is 422", codeOnly, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "python_version")}, 422, executor.Invalid, "python_version"},
 		{"an argv that cannot start is a result", withTar, []executor.Body{failed(executor.PhaseStart, executor.Invalid, "command")}, 200, "", ""},
 		{"a preparation that went wrong is a result", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Unavailable, "")}, 200, "", ""},
 		{"a late refusal is 501", codeOnly, []executor.Body{failed(executor.PhasePrepare, executor.Unimplemented, "docker_image")}, 501, executor.Unimplemented, "docker_image"},
