@@ -18,9 +18,8 @@ import (
 //go:embed docs
 var docsFiles embed.FS
 
-// docsPolicy lets the page load what this server sends and nothing else. Swagger UI sets style attributes and has its
-// icons as data: URLs.
-const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; " +
+// docsPolicy lets the page load what this server sends and nothing else. Swagger UI has its icons as data: URLs.
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // asset is a file of /docs.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -63,7 +64,8 @@ func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 		defer stop()
 	}
 	var seen capture
-	finished, err := f.follow(ctx, e, &seen)
+	reading := readingOwn(ctx)
+	finished, err := f.follow(reading, e, &seen)
 	if err != nil {
 		if ours {
 			f.kill(ctx, e.ID)
@@ -76,9 +78,19 @@ func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 	}
 	output := seen.chunks
 	if seen.over {
-		output = f.logChunks(ctx, finished)
+		output = f.logChunks(reading, finished)
 	}
 	return f.writeResult(w, finished, output)
+}
+
+// readingOwn lets a caller that may only execute have the Result of what it has just executed.
+func readingOwn(ctx context.Context) context.Context {
+	p := executor.PrincipalFrom(ctx)
+	if p.Has(executor.ScopeRead) {
+		return ctx
+	}
+	p.Scopes = append(slices.Clone(p.Scopes), executor.ScopeRead)
+	return executor.WithPrincipal(ctx, p)
 }
 
 // follow reads e's log to its end and returns what became of it.

@@ -252,7 +252,7 @@ func TestIdempotencyThroughTheAPI(t *testing.T) {
 func TestOwnersDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	var tokens []auth.Token
-	for owner, scopes := range map[string][]executor.Scope{"ann": nil, "bob": nil, "eve": {executor.ScopeRead}, "root": {executor.ScopeAdmin}} {
+	for owner, scopes := range map[string][]executor.Scope{"ann": nil, "bob": nil, "eve": {executor.ScopeRead}, "max": {executor.ScopeExec}, "root": {executor.ScopeAdmin}} {
 		sum := sha256.Sum256([]byte(owner))
 		tokens = append(tokens, auth.Token{Owner: owner, SHA256: hex.EncodeToString(sum[:]), Scopes: scopes})
 	}
@@ -270,6 +270,13 @@ func TestOwnersDoNotSeeEachOther(t *testing.T) {
 				t.Errorf("%s%s: %d %v", owner, path, status, v)
 			}
 		}
+	}
+	// Who may only execute gets the result of what it executes, and nothing else.
+	if status, v := w.json(sync, `{"code":"print 1"}`, as("max")...); status != 200 || v["stdout"] != "1\n" {
+		t.Fatalf("%d %v", status, v)
+	}
+	if status, v, _ := w.call(http.MethodGet, execs, "", nil, as("max")...); status != 403 {
+		t.Fatalf("%d %v", status, v)
 	}
 	if status, v := w.json(sync, `{"code":"print 1"}`, as("eve")...); status != 403 || v["code"] != "denied" {
 		t.Fatalf("%d %v", status, v)
