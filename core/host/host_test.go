@@ -75,6 +75,54 @@ func TestEveryEntryRunsInAProcessOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestEveryMethodOfABackendGoesThrough(t *testing.T) {
+	t.Parallel()
+	h := started(t, host.Options{Entries: entries(map[string]string{"a": "{}"})})
+	b := h.Backends()["a"]
+	sessions, ok := b.(executor.SessionBackend)
+	if !ok {
+		t.Fatal("no sessions")
+	}
+	methods := map[string]func(ctx context.Context, id string) error{
+		"remove": b.Remove,
+		"attach": func(ctx context.Context, id string) error {
+			_, err := b.Attach(ctx, executor.Job{ID: id}, executor.Resume{}, newSink())
+			if id == "exe_1" && executor.CodeOf(err) == executor.NotFound {
+				return nil // this backend knows nothing to attach to
+			}
+			return err
+		},
+		"open session": func(ctx context.Context, id string) error {
+			handle, err := sessions.OpenSession(ctx, executor.Session{ID: id})
+			if err == nil && string(handle) != id {
+				t.Errorf("handle %q", handle)
+			}
+			return err
+		},
+		"adopt session": func(ctx context.Context, id string) error {
+			return sessions.AdoptSession(ctx, executor.Session{ID: id}, nil)
+		},
+		"restart session": sessions.RestartSession,
+		"close session":   sessions.CloseSession,
+	}
+	for name, call := range methods {
+		if err := call(t.Context(), "exe_1"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := call(t.Context(), "other"); executor.CodeOf(err) != executor.NotFound {
+			t.Errorf("%s of what is not there: %v", name, err)
+		}
+	}
+	if err := h.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range methods {
+		if err := call(t.Context(), "exe_1"); executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("%s after Close: %v", name, err)
+		}
+	}
+}
+
 func TestAKilledPluginIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	registry, log := prometheus.NewRegistry(), newNews()

@@ -80,7 +80,25 @@ func (w *waiter) Attach(context.Context, executor.Job, executor.Resume, executor
 	return executor.Result{}, executor.Errorf(executor.NotFound, "nothing to attach to")
 }
 
-func (w *waiter) Remove(context.Context, string) error { return nil }
+func (w *waiter) Remove(_ context.Context, id string) error { return w.know(id) }
+
+func (w *waiter) know(id string) error {
+	if id != "ctx-1" && id != "exe_1" {
+		return executor.Errorf(executor.NotFound, "no %s", id)
+	}
+	return nil
+}
+
+func (w *waiter) OpenSession(_ context.Context, s executor.Session) ([]byte, error) {
+	return []byte(s.ID), w.know(s.ID)
+}
+
+func (w *waiter) AdoptSession(_ context.Context, s executor.Session, _ []byte) error {
+	return w.know(s.ID)
+}
+
+func (w *waiter) RestartSession(_ context.Context, id string) error { return w.know(id) }
+func (w *waiter) CloseSession(_ context.Context, id string) error   { return w.know(id) }
 
 // pidSink passes on the pid of Started.
 type pidSink struct {

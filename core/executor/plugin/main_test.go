@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,6 +99,14 @@ func (b *odd) Run(ctx context.Context, job executor.Job, sink executor.Sink) (ex
 		err = say(descriptors())
 	case "exit":
 		os.Exit(5)
+	case "signals":
+		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE} {
+			err = errors.Join(err, syscall.Kill(os.Getpid(), s))
+		}
+		var status []byte
+		if status, err = exec.CommandContext(ctx, "grep", "SigIgn", "/proc/self/status").Output(); err == nil {
+			err = say(string(status))
+		}
 	case "log":
 		b.c.Log.Warn("a warning", "answer", 42)
 		for _, line := range []string{`{"@message":5}`, `{"@level":[]}`, `{"@timestamp":{}}`, `{"level":"INFO"}`, "\xff\x00", strings.Repeat("x", 200_000)} {

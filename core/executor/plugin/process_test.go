@@ -118,6 +118,15 @@ func TestAPluginGetsNothingOfOursThatItIsNotMeantToHave(t *testing.T) {
 	}
 }
 
+func TestSignalsOfTheGroupAreNotForAPluginNorIgnoredByItsPrograms(t *testing.T) {
+	t.Parallel()
+	p := plugintest.Process(t, "odd", nil)
+	if got := run(t, p.Backend, "signals"); strings.Join(strings.Fields(got), " ") != "SigIgn: 0000000000000000" {
+		t.Errorf("a program that the plugin starts ignores signals: %s", got)
+	}
+	run(t, p.Backend, "environment") // it is still there
+}
+
 func TestAPluginThatCannotBeConfiguredSaysWhy(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

@@ -18,6 +18,7 @@ type blocking struct {
 	executor.Backend
 	attach    bool
 	stubborn  bool
+	hangMake  bool
 	hangClose bool
 	closed    atomic.Int32
 	// release ends what is stubborn.
@@ -56,6 +57,9 @@ func serve(b *blocking) *supervised {
 	s.server = newServer("t", "v", func(context.Context, Configure) (executor.Backend, error) {
 		if b == nil {
 			return nil, executor.Errorf(executor.Invalid, "no")
+		}
+		if b.hangMake {
+			<-b.release
 		}
 		return b, nil
 	}, slog.New(slog.DiscardHandler), func() { s.exited <- time.Since(s.began) })
@@ -99,6 +103,15 @@ func TestWhenAPluginExitsByItself(t *testing.T) {
 					t.Error(err)
 				}
 				s.Gone(nil)
+			},
+		},
+		"its host went away while it was being configured": {
+			backend: &blocking{hangMake: true}, after: closeGrace,
+			act: func(t *testing.T, s *supervised) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				go func() { _, _ = s.Configure(ctx, wire.Configuration{}) }()
+				synctest.Wait()
+				cancel(executor.ErrCallerGone)
 			},
 		},
 		"its host went away and nothing runs": {
