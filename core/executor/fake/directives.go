@@ -47,8 +47,16 @@ var directives = map[string]directive{
 	"fill-file":  fillFile,
 	"remove":     func(p *process, rest string) error { p.run.tree.remove(text(rest)); return nil },
 
-	"env":   printEnv,
-	"args":  printArgs,
+	"env":  printEnv,
+	"args": printArgs,
+	"print-args": func(p *process, _ string) error {
+		for _, arg := range p.args {
+			if err := p.println(executor.Stdout, arg); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
 	"argv0": func(p *process, _ string) error { return p.println(executor.Stdout, p.argv0) },
 	"cwd":   func(p *process, _ string) error { return p.println(executor.Stdout, workFolder) },
 	"tmpdir": func(p *process, _ string) error {
