@@ -84,7 +84,7 @@ func (c *Client) once(ctx context.Context, what call) (*http.Response, error) {
 
 // json makes the call and decodes its answer into out.
 func (c *Client) json(ctx context.Context, what call, out any) error {
-	resp, err := c.do(ctx, what)
+	resp, err := c.do(ctx, what) //nolint:bodyclose // closeBody does
 	if err != nil {
 		return err
 	}

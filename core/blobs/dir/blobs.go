@@ -198,7 +198,7 @@ func checkKey(key string) string {
 }
 
 func notInKeys(c rune) bool {
-	return !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-')
+	return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '.' && c != '-'
 }
 
 func openError(key string, err error) error {

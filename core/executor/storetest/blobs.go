@@ -308,8 +308,15 @@ func listBlobs(t *testing.T, b executor.Blobs) {
 			t.Errorf("List says %+v, error %v", info, err)
 		}
 	}
-	for range b.List(bounded(t), "") {
+	rounds := 0
+	for _, err := range b.List(bounded(t), "") {
+		if rounds++; err != nil {
+			t.Error(err)
+		}
 		break
+	}
+	if rounds != 1 {
+		t.Errorf("List yielded %d times to a reader that stopped at once", rounds)
 	}
 	writing, proceed := io.Pipe()
 	done := make(chan error)

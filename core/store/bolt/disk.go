@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -117,7 +118,7 @@ func readError(err error) error {
 	if _, ok := errors.AsType[*executor.Error](err); ok || err == nil {
 		return err
 	}
-	if errors.Is(err, bolt.ErrDatabaseNotOpen) {
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
 		return errClosed()
 	}
 	return executor.Errorf(executor.Internal, "read the store: %w", err)

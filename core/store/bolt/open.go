@@ -12,6 +12,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -178,7 +179,7 @@ func (s *Store) closeFiles() error {
 func ownerPath(path string) string { return path + ".owner" }
 
 func openError(path string, err error) error {
-	if errors.Is(err, bolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		holder := "another process, probably a python-executor server with the same data folder"
 		if raw, readErr := os.ReadFile(ownerPath(path)); readErr == nil && len(raw) > 0 { //nolint:gosec // beside the store
 			holder = strings.TrimSpace(string(raw[:min(len(raw), 200)]))

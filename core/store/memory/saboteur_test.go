@@ -1,0 +1,210 @@
+package memorystore_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/storetest"
+	memorystore "github.com/python-executor/python-executor/core/store/memory"
+)
+
+// sabotageEnv names a saboteur to a child of this test binary, which then holds the suite against it.
+const sabotageEnv = "PYEXEC_TEST_SABOTEUR"
+
+// saboteur is a Store that breaks the law in one way. The suite must find it out, by exactly these rules.
+type saboteur struct {
+	name  string
+	rules []string
+	build func(executor.Store) executor.Store
+}
+
+func saboteurs() []saboteur {
+	return []saboteur{
+		{"an honest one", nil, func(s executor.Store) executor.Store { return s }},
+		{"one that forgets what was deleted", []string{"ST-05", "ST-17"}, func(s executor.Store) executor.Store { return forgetful{s} }},
+		{"one without idempotency", []string{"ST-03"}, func(s executor.Store) executor.Store { return &keyless{Store: s} }},
+		{"one that lists the oldest first", []string{"ST-07", "ST-08"}, func(s executor.Store) executor.Store { return upsideDown{s} }},
+		{"one that ignores the owner in lists", []string{"ST-08"}, func(s executor.Store) executor.Store { return open{s} }},
+		{"one that takes a batch in pieces", []string{"ST-10", "ST-12"}, func(s executor.Store) executor.Store { return piecemeal{s} }},
+		{"one that replays from the start", []string{"ST-13"}, func(s executor.Store) executor.Store { return deaf{s} }},
+		{"one that drops what it does not know", []string{"ST-18"}, func(s executor.Store) executor.Store { return narrow{s} }},
+		{"one that counts no bytes", []string{"ST-09", "ST-19"}, func(s executor.Store) executor.Store { return blind{s} }},
+		{"one that lets Update change everything", []string{"ST-09", "ST-19"}, func(s executor.Store) executor.Store { return lax{s} }},
+	}
+}
+
+type forgetful struct{ executor.Store }
+
+func forget(err error) error {
+	if executor.CodeOf(err) == executor.Purged {
+		return executor.Errorf(executor.NotFound, "never heard of it")
+	}
+	return err
+}
+
+func (s forgetful) Get(ctx context.Context, id string) (executor.Record, error) {
+	r, err := s.Store.Get(ctx, id)
+	return r, forget(err)
+}
+
+func (s forgetful) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
+	return func(yield func(executor.Event, error) bool) {
+		for e, err := range s.Store.Events(ctx, id, after) {
+			if !yield(e, forget(err)) {
+				return
+			}
+		}
+	}
+}
+
+// keyless hides the key from the Store below, and shows it again.
+type keyless struct {
+	executor.Store
+	mu   sync.Mutex
+	keys map[string]string
+}
+
+func (s *keyless) Create(ctx context.Context, r executor.Record) (executor.Record, bool, error) {
+	key := r.Spec.IdempotencyKey
+	r.Spec.IdempotencyKey = ""
+	got, created, err := s.Store.Create(ctx, r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil {
+		s.keys = map[string]string{}
+	}
+	s.keys[r.ID] = key
+	got.Spec.IdempotencyKey = key
+	return got, created, err
+}
+
+func (s *keyless) show(r executor.Record) executor.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Spec.IdempotencyKey = s.keys[r.ID]
+	return r
+}
+
+func (s *keyless) Get(ctx context.Context, id string) (executor.Record, error) {
+	r, err := s.Store.Get(ctx, id)
+	return s.show(r), err
+}
+
+func (s *keyless) Update(ctx context.Context, id string, change func(*executor.Record)) (executor.Record, error) {
+	r, err := s.Store.Update(ctx, id, change)
+	return s.show(r), err
+}
+
+type upsideDown struct{ executor.Store }
+
+func (s upsideDown) List(ctx context.Context, f executor.Filter) ([]executor.Record, error) {
+	page, err := s.Store.List(ctx, f)
+	slices.Reverse(page)
+	return page, err
+}
+
+type open struct{ executor.Store }
+
+func (s open) List(ctx context.Context, f executor.Filter) ([]executor.Record, error) {
+	f.Owner = ""
+	return s.Store.List(ctx, f)
+}
+
+type piecemeal struct{ executor.Store }
+
+func (s piecemeal) Append(ctx context.Context, id string, events ...executor.Event) error {
+	if len(events) == 0 {
+		return s.Store.Append(ctx, id)
+	}
+	for _, e := range events {
+		if err := s.Store.Append(ctx, id, e); err != nil {
+			return err
+		}
+		runtime.Gosched() // somebody comes between, on one core too
+	}
+	return nil
+}
+
+type deaf struct{ executor.Store }
+
+func (s deaf) Events(ctx context.Context, id string, _ uint64) iter.Seq2[executor.Event, error] {
+	return s.Store.Events(ctx, id, 0)
+}
+
+type narrow struct{ executor.Store }
+
+func (s narrow) Append(ctx context.Context, id string, events ...executor.Event) error {
+	known := slices.DeleteFunc(slices.Clone(events), func(e executor.Event) bool {
+		_, unknown := e.Body.(executor.Unknown)
+		return unknown
+	})
+	return s.Store.Append(ctx, id, known...)
+}
+
+type blind struct{ executor.Store }
+
+func (s blind) Get(ctx context.Context, id string) (executor.Record, error) {
+	r, err := s.Store.Get(ctx, id)
+	r.LogBytes = 0
+	return r, err
+}
+
+type lax struct{ executor.Store }
+
+func (s lax) Update(ctx context.Context, id string, change func(*executor.Record)) (executor.Record, error) {
+	var changed executor.Record
+	_, err := s.Store.Update(ctx, id, func(r *executor.Record) {
+		change(r)
+		changed = r.Clone()
+	})
+	return changed, err
+}
+
+func TestTheSuiteFindsEverySaboteurOut(t *testing.T) {
+	t.Parallel()
+	for i, s := range saboteurs() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHoldTheSuiteAgainstASaboteur$", "-test.v=test2json") //nolint:gosec // this very binary
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", sabotageEnv, i))
+			text, err := cmd.CombinedOutput()
+			if (err != nil) != (len(s.rules) > 0) {
+				t.Fatalf("the suite ended with %v\n%s", err, text)
+			}
+			var failed []string
+			for line := range strings.Lines(string(text)) {
+				_, name, ok := strings.Cut(line, "--- FAIL: TestHoldTheSuiteAgainstASaboteur/")
+				if rule, _, _ := strings.Cut(name, "_"); ok && !slices.Contains(failed, rule) {
+					failed = append(failed, rule)
+				}
+			}
+			slices.Sort(failed)
+			if !slices.Equal(failed, s.rules) {
+				got, _ := json.Marshal(failed)
+				t.Errorf("it failed %s, want %q\n%s", got, s.rules, text)
+			}
+		})
+	}
+}
+
+// TestHoldTheSuiteAgainstASaboteur is the child of the test above; its failures are what that one looks for.
+func TestHoldTheSuiteAgainstASaboteur(t *testing.T) {
+	var which int
+	if _, err := fmt.Sscan(os.Getenv(sabotageEnv), &which); err != nil {
+		t.Skip("only as a child of the test of the saboteurs")
+	}
+	storetest.Run(t, func(t *testing.T) executor.Store {
+		t.Helper()
+		return saboteurs()[which].build(memorystore.New(memorystore.Options{}))
+	})
+}
