@@ -23,7 +23,6 @@ const rediscoverPause = 10 * time.Second
 // Backend runs Python on this machine. It implements executor.Backend and io.Closer.
 type Backend struct {
 	name     string
-	version  string
 	config   Config
 	embedded bool
 	how      mechanisms
@@ -125,12 +124,11 @@ func (b *Backend) begin(ctx context.Context, keep int) {
 	b.equip(b.slots.uidDir)
 	b.flights = newFlights(base, &builder{cache: b.cache, tool: b.tool, index: b.tool.index, allowBuilds: b.config.AllowBuilds, log: b.log})
 	b.search(ctx)
-	if b.embedded {
-		return
-	}
 	b.wg.Go(func() {
 		b.cache.clean()
-		b.cache.evict(base, "")
+		if !b.embedded { // a single call only evicts after it has built
+			b.cache.evict(base, "")
+		}
 	})
 }
 

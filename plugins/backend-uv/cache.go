@@ -233,7 +233,7 @@ func seal(dir string) error {
 		if path == dir || os.Geteuid() == 0 {
 			mode |= 0o200 // it is renamed yet
 		}
-		return os.Chmod(path, mode)
+		return os.Chmod(path, mode) //nolint:gosec // no link, and below a folder that is only ours
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -226,8 +225,10 @@ func sweepUIDs(dir string, r uids, end func(uid int) error) error {
 // ensureDir makes path and gives it mode if it was not there. A folder that others could have put there, or could
 // change, is refused: what lies in it is executed.
 func ensureDir(path string, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // slot uids pass through
-		return err
+	if _, err := os.Lstat(filepath.Dir(path)); errors.Is(err, os.ErrNotExist) {
+		if err := ensureDir(filepath.Dir(path), 0o755); err != nil { // whatever the umask says: slot uids pass through
+			return err
+		}
 	}
 	err := os.Mkdir(path, mode)
 	if err == nil {
@@ -288,11 +289,4 @@ func removeAll(path string) error {
 		return nil
 	})
 	return os.RemoveAll(path)
-}
-
-// readBounded reads at most n bytes of r and drops the rest, so that the writer is never blocked.
-func readBounded(r io.Reader, n int64) []byte {
-	b, _ := io.ReadAll(io.LimitReader(r, n))
-	_, _ = io.Copy(io.Discard, r)
-	return b
 }

@@ -49,8 +49,19 @@ func (b *builder) key(w want) string {
 // build makes the environment of key unless it is there by now. A Failure says that the requirements are at fault, or
 // the index is out of reach; an error, that we are. notify is told what happens.
 func (b *builder) build(ctx context.Context, key string, w want, notify func(executor.Progress)) (*executor.Failure, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("not built within %s", buildTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, errBuildTime)
 	defer cancel()
+	failure, err := b.locked(ctx, key, w, notify)
+	if errors.Is(err, errBuildTime) {
+		return unavailable(err.Error()), nil
+	}
+	return failure, err
+}
+
+var errBuildTime = fmt.Errorf("the environment was not built within %s", buildTime)
+
+// locked is build with the key locked.
+func (b *builder) locked(ctx context.Context, key string, w want, notify func(executor.Progress)) (*executor.Failure, error) {
 	held, err := lock(ctx, b.cache.lockPath(key), unix.LOCK_EX)
 	if err != nil {
 		return nil, err

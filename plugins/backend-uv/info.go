@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -83,6 +84,7 @@ func (b *Backend) warnings() []string {
 	add(!b.can.CPU, "cpu_shares is not enforced: "+b.groupReason("cpu"))
 	add(!b.can.PIDs, "pids is not enforced: "+b.groupReason("pids"))
 	add(!b.can.Disk, "disk_mb is not enforced, only the size of a single file: "+why["tmpfs"])
+	list = append(list, "what a program leaves in /tmp, /var/tmp and /dev/shm stays until its slot ends, and the slot's next program can see it")
 	add(b.can.Disk && b.can.Memory, "files in the work folder lie in memory and count towards memory_mb")
 	add(b.config.AllowBuilds, "requirements may be built from source as the user of this process, outside every limit: backends.uv.allow_builds is true")
 	return list
@@ -112,8 +114,13 @@ func (b *Backend) details(inv inventory) map[string]string {
 	if b.config.AllowBuilds {
 		d["builds"] = "allowed"
 	}
-	if b.how.Setuid {
+	switch {
+	case b.how.Setuid:
 		d["run_as"] = b.how.uids.String()
+	case b.how.User:
+		d["run_as"] = strconv.Itoa(os.Geteuid()) + ", which programs see as 0"
+	default:
+		d["run_as"] = strconv.Itoa(os.Geteuid())
 	}
 	for minor, i := range inv.byMinor {
 		d["python_"+minor] = i.Path + " (" + i.Version + ")"

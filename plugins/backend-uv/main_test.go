@@ -1,6 +1,7 @@
 package uvbackend
 
 import (
+	"archive/tar"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,8 +12,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-
-	"archive/tar"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
@@ -50,15 +49,6 @@ func folder(t testing.TB) string {
 	}
 	return dir
 }
-
-// shared is a folder of this test process, made once: discovery and probing are paid once.
-var shared = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "uvbackend-shared-")
-	if err != nil {
-		return "", err
-	}
-	return dir, os.Chmod(dir, 0o755)
-})
 
 // section is a configuration of its own folders, as JSON, with more settings.
 func section(t testing.TB, more map[string]any) json.RawMessage {

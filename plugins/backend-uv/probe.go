@@ -208,7 +208,7 @@ func (p prober) probe(ctx context.Context, c candidate, uid int) answer {
 		said := strings.TrimSpace(errs.String())
 		// A candidate that was killed, or could not be started for lack of something, may answer next time.
 		exit, exited := errors.AsType[*exec.ExitError](err)
-		a := answer{passing: !(exited && exit.Exited()) && !errors.Is(err, fs.ErrPermission)}
+		a := answer{passing: (!exited || !exit.Exited()) && !errors.Is(err, fs.ErrPermission)}
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}

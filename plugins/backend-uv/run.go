@@ -121,11 +121,11 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, sin
 	return p, nil, nil
 }
 
-// execute runs a planned job on a slot. A runner that died while nobody used it shows only when it is used: if nothing
-// has happened yet, the job gets another.
+// execute runs a planned job on a slot. A runner that died while nobody used it may show only when it is used: if nothing
+// has happened yet, the job gets another slot, at the latest a fresh one.
 func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink executor.Sink) (executor.Result, error) {
-	for attempt := 0; ; attempt++ {
-		s, err := b.slots.take(ctx, p.network)
+	for {
+		s, fresh, err := b.slots.take(ctx, p.network)
 		if ctx.Err() != nil {
 			if err == nil {
 				b.slots.put(s)
@@ -138,9 +138,13 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 		workspace, stdin := newSource(job.Workspace), newSource(job.Stdin)
 		watched := &watchedSink{Sink: sink, start: &p.start}
 		result, err := s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.reader(), Stdin: stdin.reader()}, watched)
+		gone := executor.CodeOf(err) == executor.Unavailable
+		if gone {
+			_ = s.conn.Close() // whatever it was, nobody uses this runner again
+		}
 		b.slots.put(s)
 		untouched := !watched.touched && !workspace.opened() && !stdin.opened()
-		if executor.CodeOf(err) == executor.Unavailable && untouched && attempt == 0 && ctx.Err() == nil && !s.alive() {
+		if gone && untouched && !fresh && ctx.Err() == nil {
 			continue
 		}
 		if f := result.Failure; f != nil && f.Phase == executor.PhaseStart && len(job.Spec.Command) == 0 && !isFile(p.start.Interpreter[0]) {

@@ -22,8 +22,8 @@ import (
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// runnerPatience bounds how long a runner gets to end after its connection was closed.
-const runnerPatience = 15 * time.Second
+// runnerPatience bounds how long a runner gets to end after its connection was closed; less than a plugin gets to close.
+const runnerPatience = 8 * time.Second
 
 // slot is one resident runner and everything that belongs to it alone: a uid, a folder, control groups.
 type slot struct {
@@ -138,11 +138,33 @@ func (s *slot) giveOnce() {
 	}
 	_, err := runner.KillLeftovers(s.dir, first, count)
 	problems = append(problems, err, removeAll(s.dir))
+	if s.uid != nil {
+		sweepPublic(s.uid.uid)
+	}
 	if err := errors.Join(problems...); err != nil {
 		s.log.Warn("a slot was not given back whole", "folder", s.dir, "error", err)
 	}
 	if s.uid != nil {
 		s.uid.release()
+	}
+}
+
+// sweepPublic removes what a slot's programs left in the folders that everybody may write to. None of them is alive.
+func sweepPublic(uid int) {
+	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				continue
+			}
+			if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid {
+				_ = os.RemoveAll(filepath.Join(dir, e.Name())) // best effort, and never through a link
+			}
+		}
 	}
 }
 

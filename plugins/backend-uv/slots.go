@@ -91,21 +91,20 @@ func (p *slots) starter() {
 	}
 }
 
-// take returns a slot that nobody else has: an idle one, else a new one. Codes: exhausted (no uid is free), unavailable.
-func (p *slots) take(ctx context.Context, network bool) (*slot, error) {
+// take returns a slot that nobody else has: an idle one, else a fresh one. Codes: exhausted (no uid is free), unavailable.
+func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, err error) {
 	for {
 		s, n, err := p.pop(network)
-		if err != nil {
-			return nil, err
+		switch {
+		case err != nil:
+			return nil, false, err
+		case s == nil:
+			s, err = p.make(ctx, n, network)
+			return s, true, err
+		case s.alive():
+			return s, false, nil
 		}
-		if s != nil {
-			if s.alive() {
-				return s, nil
-			}
-			p.drop(s)
-			continue
-		}
-		return p.make(ctx, n, network)
+		p.dropLater(s)
 	}
 }
 
@@ -116,18 +115,33 @@ func (p *slots) pop(network bool) (*slot, int, error) {
 	if p.isClosed {
 		return nil, 0, errClosed
 	}
-	for i := len(p.idle) - 1; i >= 0; i-- {
-		if s := p.idle[i]; s.network == network || !p.how.User {
-			p.idle = slices.Delete(p.idle, i, i+1)
-			if s.idle != nil {
-				s.idle.Stop()
-			}
-			return s, 0, nil
+	if i := p.next(network); i >= 0 {
+		s := p.idle[i]
+		p.idle = slices.Delete(p.idle, i, i+1)
+		if s.idle != nil {
+			s.idle.Stop()
 		}
+		return s, 0, nil
 	}
 	p.number++
 	p.wg.Add(1) // for make
 	return nil, p.number, nil
+}
+
+// next is the idle slot to use: not the one that was used last, if there is another, because its runner may still be
+// clearing up; and not an older one, so that those may end. -1: none.
+func (p *slots) next(network bool) int {
+	found := -1
+	for i := len(p.idle) - 1; i >= 0; i-- {
+		if p.idle[i].network != network && p.how.User {
+			continue
+		}
+		if found >= 0 {
+			return i
+		}
+		found = i
+	}
+	return found
 }
 
 // make starts slot number n and watches it.
@@ -225,7 +239,7 @@ func (p *slots) warm(ctx context.Context, n int) {
 	network := !p.how.offByDefault()
 	for range n {
 		p.wg.Go(func() {
-			s, err := p.take(ctx, network)
+			s, _, err := p.take(ctx, network)
 			if err != nil {
 				p.log.Warn("no runner could be started ahead", "error", err)
 				return
