@@ -1,0 +1,370 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+)
+
+func TestMain(m *testing.M) {
+	if plugin.Requested() {
+		plugin.ServeBackend("fake", "test", fake.Factory)
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testBundle has the fake in place of real backends; its plugin process is this test binary.
+func testBundle() Bundle {
+	return Bundle{Version: "test", Plugins: map[string]Plugin{"backend-fake": {Type: "fake", Filled: func(json.RawMessage) json.RawMessage { return json.RawMessage(`{"a":1}`) }}}}
+}
+
+func fakeConfig(t *testing.T) config.Config {
+	t.Helper()
+	c := config.Default()
+	c.Backend, c.Backends = "fake", map[string]config.Backend{"fake": {Options: json.RawMessage("{}")}}
+	c.DataDir = filepath.Join(t.TempDir(), "data")
+	c.HTTP.Bind = "127.0.0.1:0"
+	return c
+}
+
+// followed runs code and returns its output.
+func followed(t *testing.T, svc executor.Service, spec executor.Spec) (executor.Result, string) {
+	t.Helper()
+	e, err := svc.Submit(t.Context(), spec, executor.Input{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for event, err := range svc.Events(t.Context(), e.ID, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch b := event.Body.(type) {
+		case executor.Output:
+			out.Write(b.Data)
+		case executor.Finished:
+			return b.Result, out.String()
+		}
+	}
+	t.Fatal("no end")
+	return executor.Result{}, ""
+}
+
+func TestEmbeddedCrossesAPluginProcessAndLeavesNothing(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("XDG_RUNTIME_DIR", temp)
+	c := fakeConfig(t)
+	c.Limits.Default.OutputBytes, c.Limits.Max.OutputBytes = executor.Unlimited, executor.Unlimited
+	l, err := Embedded(t.Context(), EmbeddedOptions{Config: c, Bundle: testBundle(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	infos, err := l.Backends(t.Context())
+	if err != nil || len(infos) != 1 || infos[0].Details["pid"] == "" {
+		t.Fatalf("%+v %v", infos, err)
+	}
+	// More than the window holds, so the log must be drained while it grows.
+	r, out := followed(t, l, executor.Spec{Code: "flood stdout 9MB\nprint end"})
+	if r.Status != executor.StatusSucceeded || len(out) < 9<<20 || !strings.HasSuffix(out, "end\n") {
+		t.Errorf("%+v, %d bytes", r, len(out))
+	}
+	if err := errors.Join(l.Close(t.Context()), l.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+	if _, err := os.Stat(c.DataDir); err == nil {
+		t.Error("an embedded run made the server's data folder")
+	}
+}
+
+func TestEmbeddedThatCannotStartLeavesNothing(t *testing.T) {
+	temp, c := t.TempDir(), fakeConfig(t)
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("XDG_RUNTIME_DIR", temp)
+	for name, b := range map[string]config.Backend{
+		"an unknown key":  {Options: json.RawMessage(`{"nonsense":1}`)},
+		"an unknown type": {Type: "docker"},
+		"a missing file":  {Path: "/no/such/plugin", SHA256: strings.Repeat("0", 64)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.Backends["fake"] = b
+			if _, err := Embedded(t.Context(), EmbeddedOptions{Config: c, Bundle: testBundle()}); err == nil {
+				t.Error("it started")
+			}
+			if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+				t.Errorf("left: %v %v", left, err)
+			}
+		})
+	}
+}
+
+// urls is a log that tells where a server listens.
+type urls struct {
+	once sync.Once
+	url  chan string
+}
+
+func (u *urls) Enabled(context.Context, slog.Level) bool { return true }
+func (u *urls) WithAttrs([]slog.Attr) slog.Handler       { return u }
+func (u *urls) WithGroup(string) slog.Handler            { return u }
+func (u *urls) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "listening" {
+		r.Attrs(func(a slog.Attr) bool {
+			u.once.Do(func() { u.url <- a.Value.String() })
+			return false
+		})
+	}
+	return nil
+}
+
+// serving starts a server; stop ends it and returns what Serve returned.
+func serving(t *testing.T, c config.Config) (url string, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	u := &urls{url: make(chan string, 1)}
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, ServeOptions{Config: c, Bundle: testBundle(), Log: slog.New(u)}) }()
+	select {
+	case url = <-u.url:
+	case err := <-done:
+		cancel(nil)
+		t.Fatalf("serve ended: %v", err)
+	}
+	return url, sync.OnceValue(func() error {
+		cancel(errors.New("the test is over"))
+		http.DefaultClient.CloseIdleConnections()
+		return <-done
+	})
+}
+
+func body(t *testing.T, method, url, send string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(send))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestAServerKeepsItsExecutionsOverARestart(t *testing.T) {
+	c := fakeConfig(t)
+	url, stop := serving(t, c)
+	got := body(t, http.MethodPost, url+"/api/v1/exec/sync", `{"code":"print hi"}`)
+	var r struct {
+		ID     string `json:"execution_id"`
+		Stdout string `json:"stdout"`
+	}
+	if err := json.Unmarshal([]byte(got), &r); err != nil || r.Stdout != "hi\n" {
+		t.Errorf("%v %s", err, got)
+	}
+	if m := body(t, http.MethodGet, url+"/metrics", ""); !strings.Contains(m, "go_goroutines") {
+		t.Errorf("metrics: %.200s", m)
+	}
+	info, err := os.Stat(c.DataDir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Error(info, err)
+	}
+	instance, err := os.ReadFile(filepath.Join(c.DataDir, "instance"))
+	if err != nil {
+		t.Error(err)
+	}
+	err = Serve(t.Context(), ServeOptions{Config: c, Bundle: testBundle(), Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("a second server: %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	url, stop = serving(t, c)
+	if again := body(t, http.MethodGet, url+"/api/v1/executions/"+r.ID, ""); !strings.Contains(again, `"stdout":"hi\n"`) {
+		t.Errorf("after a restart: %s", again)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if now, err := os.ReadFile(filepath.Join(c.DataDir, "instance")); err != nil || string(now) != string(instance) {
+		t.Errorf("the instance changed: %s %s %v", instance, now, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(c.DataDir, prefix+"*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestAServerThatCannotStartSaysWhy(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]func(*config.Config){
+		"listen tcp": func(c *config.Config) { c.HTTP.Bind = "127.0.0.1:999999" },
+		"data_dir":   func(c *config.Config) { c.DataDir = "/dev/null/x" },
+		"docker":     func(c *config.Config) { c.Backends["fake"] = config.Backend{Type: "docker"} },
+		"nonsense": func(c *config.Config) {
+			c.Backends["fake"] = config.Backend{Options: json.RawMessage(`{"nonsense":1}`)}
+		},
+		"sha256": func(c *config.Config) { c.HTTP.Tokens = []config.Token{{Owner: "a", SHA256: "b"}} },
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			c := fakeConfig(t)
+			change(&c)
+			err := Serve(t.Context(), ServeOptions{Config: c, Bundle: testBundle(), Log: slog.New(slog.DiscardHandler)})
+			if err == nil || !strings.Contains(strings.ToLower(err.Error()), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+}
+
+func TestAPluginIsChecked(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := CheckPlugin(t.Context(), CheckOptions{Path: self, Section: json.RawMessage("{}"), Rules: []string{"BE-01"}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil || len(rules) != 1 || rules[0].ID != "BE-01" {
+		t.Errorf("%+v %v", rules, err)
+	}
+	if _, err := CheckPlugin(t.Context(), CheckOptions{Path: "/no/such/plugin", Log: slog.New(slog.DiscardHandler)}); err == nil {
+		t.Error("a missing plugin was checked")
+	}
+}
+
+func TestFoldersOfTheDeadAreRemovedAndOthersStay(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	alive, err := newTemporary(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Hour)
+	made := func(name string, mode os.FileMode, lock bool, at time.Time) string {
+		path := filepath.Join(parent, name)
+		if err := os.Mkdir(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if lock {
+			if err := os.WriteFile(filepath.Join(path, "lock"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if err := os.Chtimes(alive.path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	dead := made(prefix+"dead", 0o700, true, old)
+	stay := []string{alive.path, made(prefix+"young", 0o700, true, time.Now()), made(prefix+"unlocked", 0o700, false, old), made(prefix+"open", 0o755, true, old), made("other", 0o700, true, old)}
+	next, err := newTemporary(parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dead); err == nil {
+		t.Error("what a dead process left is still there")
+	}
+	for _, path := range stay {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(next.Close(), alive.Close(), alive.Close(), (*temporary)(nil).Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestABrokenInstanceFileIsReplaced(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "instance")
+	if err := os.WriteFile(file, []byte("../x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name, err := identify(file)
+	if err != nil || len(name) != 32 {
+		t.Fatal(name, err)
+	}
+	if again, err := identify(file); err != nil || again != name {
+		t.Error(again, err)
+	}
+}
+
+func TestClosersRunInReverseEachOnceAlsoAfterAFailure(t *testing.T) {
+	t.Parallel()
+	var c closers
+	var order []string
+	c.add(func(context.Context) error { order = append(order, "first"); return nil })
+	c.add(func(ctx context.Context) error {
+		order = append(order, "second")
+		if ctx.Err() != nil {
+			t.Error("its time is over already")
+		}
+		return errors.New("broken")
+	})
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(nil)
+	err := errors.Join(c.close(ended), c.close(ended))
+	if err == nil || err.Error() != "broken" || strings.Join(order, " ") != "second first" {
+		t.Error(err, order)
+	}
+}
+
+func TestInheritedDescriptorsAreSealed(t *testing.T) {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_SETFD, 0); errno != 0 {
+		t.Fatal(errno)
+	}
+	SealDescriptors()
+	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), syscall.F_GETFD, 0)
+	if errno != 0 || flags&syscall.FD_CLOEXEC == 0 {
+		t.Error(flags, errno)
+	}
+}
+
+func TestTheBundleIsAskedByType(t *testing.T) {
+	t.Parallel()
+	b := testBundle()
+	if name, _, ok := b.ByType("fake"); !ok || name != "backend-fake" {
+		t.Error(name, ok)
+	}
+	if _, _, err := b.command("docker"); executor.CodeOf(err) != executor.Invalid {
+		t.Error(err)
+	}
+	if s := b.Sections(); string(s["fake"]) != `{"a":1}` {
+		t.Error(s)
+	}
+}
