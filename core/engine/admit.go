@@ -45,6 +45,13 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	if err != nil {
 		return executor.Execution{}, err
 	}
+	defer func() {
+		// A caller's stream or callback that panics is its own matter, but for the place that it holds.
+		if value := recover(); value != nil {
+			x.end()
+			panic(value)
+		}
+	}()
 	var refused *executor.Failure
 	if inHand {
 		if refused, err = e.detectInHand(&req); err != nil {
@@ -205,6 +212,7 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 		rec.Spec = req.spec
 	}
 	rec.WorkspaceBlob, rec.StdinBlob = input.workspace.Key, input.stdin.Key
+	x.spooled = rec.WorkspaceBlob != "" || rec.StdinBlob != ""
 	rec.SpecDigest = joinDigest(req.digest, blobDigest(input.workspace), blobDigest(input.stdin))
 	existing, err := e.create(ctx, rec)
 	if err != nil || existing != nil {

@@ -57,6 +57,8 @@ type execution struct {
 	fresh    *executor.Record
 	attempts int
 	retries  int
+	// spooled: it has input in Blobs.
+	spooled bool
 	// adopted: an earlier life of the server may have started it.
 	adopted bool
 	// opened: Queued is in the log.
@@ -69,7 +71,7 @@ func (e *Engine) newExecution(rec executor.Record, limits executor.Limits) *exec
 	x := &execution{
 		engine: e, id: rec.ID, owner: rec.Owner, backend: rec.Backend, limits: limits, durable: rec.Spec.Durable,
 		collects: len(rec.Spec.Outputs) > 0 || rec.Spec.OutputsChanged, created: rec.CreatedAt, since: time.Now(),
-		attempts: rec.Attempts, opened: rec.LastSeq > 0,
+		attempts: rec.Attempts, opened: rec.LastSeq > 0, spooled: rec.WorkspaceBlob != "" || rec.StdinBlob != "",
 		done: make(chan struct{}),
 	}
 	ctx := executor.WithPrincipal(e.base, executor.Principal{Owner: rec.Owner})

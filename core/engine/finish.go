@@ -34,7 +34,7 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 		// Where a program can outlive its plugin, what it left is kept for Attach until now; of a lost one nobody knows.
 		e.spawn(func() { e.remove(x) })
 	}
-	if x.direct == nil {
+	if x.spooled {
 		e.dropBlobs(x.id, blobWorkspace, blobStdin)
 	}
 	e.retention.ended(x.id)

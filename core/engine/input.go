@@ -78,7 +78,7 @@ func (p *part) open() (io.ReadCloser, error) {
 	}
 	s.opened = true
 	s.mu.Unlock()
-	r, err := p.src.Open()
+	r, err := guard(p.src.Open)
 	if err != nil {
 		p.finish(err)
 		return nil, err
@@ -168,7 +168,8 @@ func (r *partReader) Read(b []byte) (int, error) {
 	if r.part.input.isCut() {
 		return 0, r.fail(executor.Errorf(executor.Unavailable, "the caller of this input is gone"))
 	}
-	n, err := r.r.Read(b)
+	// Whoever reads here may be a goroutine of the backend, which nobody guards.
+	n, err := guard(func() (int, error) { return r.r.Read(b) })
 	if r.part.hash != nil {
 		_, _ = r.part.hash.Write(b[:n]) // never fails
 	}
@@ -227,6 +228,9 @@ func (r *partReader) Close() error {
 func inputError(field string, err error) error {
 	if typed, ok := errors.AsType[*executor.Error](err); ok {
 		return typed
+	}
+	if _, panicked := errors.AsType[*panicError](err); panicked {
+		return &executor.Error{Code: executor.Internal, Message: "internal error", Err: err}
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return executor.Errorf(executor.Unavailable, "%s: the upload ended early: %w", field, err)

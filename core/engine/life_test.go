@@ -117,7 +117,6 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 
 // leftover is what a core that dies leaves of an Execution, and how the next one ends it.
 type leftover struct {
-	id        string
 	spec      executor.Spec
 	events    []executor.Body
 	attempts  int

@@ -40,7 +40,10 @@ func (e *Engine) spool(ctx context.Context, id string, in executor.Input, durabl
 		if err := context.Cause(ctx); err != nil {
 			return spooled{}, errUpload(err)
 		}
-		return got.value, got.err
+		if got.err != nil {
+			return spooled{}, e.internal("spool the input of "+id, got.err)
+		}
+		return got.value, nil
 	case <-ctx.Done():
 		e.stray(returned, "the upload of "+id)
 		return spooled{}, errUpload(context.Cause(ctx))
