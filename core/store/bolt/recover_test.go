@@ -138,7 +138,7 @@ func TestALogThatWasCutOrDamagedAnywhereIsABeginningOfItself(t *testing.T) {
 	name := wal(files, 1)
 	whole := files[name]
 	last := -1
-	for cut := 0; cut <= len(whole); cut += 1 + len(whole)/60 {
+	for cut := 0; cut <= len(whole); cut += 1 + len(whole)/25 {
 		files[name] = whole[:cut]
 		n := prefixOf(t, restored(t, files), "x")
 		if n < last {
