@@ -368,7 +368,9 @@ func TestAReadersOwnErrorIsNotTheArchives(t *testing.T) {
 // comes to be inside.
 func FuzzExtract(f *testing.F) {
 	for _, c := range hostile(f) {
-		f.Add(c.data)
+		if len(c.data) < 16<<10 { // minimizing a long one takes minutes
+			f.Add(c.data)
+		}
 	}
 	f.Add(archive{dir("a/"), file("a/b.py", "1"), link("l", "a/b.py"), hard("h", "a/b.py"), file("a/b.py", "2")}.bytes(f))
 	f.Fuzz(func(t *testing.T, data []byte) {

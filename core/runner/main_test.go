@@ -94,7 +94,25 @@ func testCgroups(tb testing.TB) Cgroups {
 type testRunner struct {
 	*Conn
 	cmd    *exec.Cmd
-	stderr *bytes.Buffer
+	stderr *lockedBuffer
+}
+
+// lockedBuffer is what a runner says while a test may already read it.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 // startRunner starts a runner; the test's end stops it and fails if it did not end well.
@@ -131,7 +149,7 @@ func startProcess(tb testing.TB, attr *syscall.SysProcAttr) (*testRunner, net.Co
 	if err = errors.Join(err, ours.Close()); err != nil {
 		tb.Fatal(err)
 	}
-	r := &testRunner{stderr: &bytes.Buffer{}}
+	r := &testRunner{stderr: &lockedBuffer{}}
 	r.cmd = exec.Command("/proc/self/exe", "runner", "--fd", "3") //nolint:gosec // ourselves
 	r.cmd.ExtraFiles = []*os.File{theirs}
 	r.cmd.Stderr = r.stderr
