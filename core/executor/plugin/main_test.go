@@ -97,6 +97,12 @@ func (b *odd) Run(ctx context.Context, job executor.Job, sink executor.Sink) (ex
 		err = say(strings.Join(os.Environ(), "\n"))
 	case "descriptors":
 		err = say(descriptors())
+	case "one":
+		err = say("x")
+	case "events":
+		for range job.Attempt {
+			err = errors.Join(err, say("x"))
+		}
 	case "exit":
 		os.Exit(5)
 	case "signals":
