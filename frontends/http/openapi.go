@@ -119,7 +119,7 @@ func execBody() *huma.RequestBody {
 	return &huma.RequestBody{
 		Required: true,
 		Description: "multipart/form-data with metadata and tar in either order (metadata first is streamed and touches no disk) and optionally stdin; " +
-			"or application/json with the metadata's fields and code, command or files.",
+			"or application/json (at most 32 MiB) with the metadata's fields and code, command or files.",
 		Content: map[string]*huma.MediaType{
 			"multipart/form-data": {Schema: parts, Encoding: map[string]*huma.Encoding{
 				"metadata": {ContentType: "application/json"},

@@ -5,8 +5,10 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -132,5 +134,48 @@ func TestARefusedSubmitLeavesTheTarUnread(t *testing.T) {
 	wantProblem(t, record(handlerOf(t, svc), newPost(t, "/api/v1/exec/sync", body, contentType)), 429, executor.Exhausted)
 	if body.n > 1<<20 {
 		t.Fatalf("%d bytes were read", body.n)
+	}
+}
+
+// deadlineWriter remembers the read deadline.
+type deadlineWriter struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	set      int
+}
+
+func (d *deadlineWriter) SetReadDeadline(t time.Time) error {
+	d.deadline = t
+	d.set++
+	return nil
+}
+
+func TestTheDeadlineForSilenceEndsWithTheBody(t *testing.T) {
+	t.Parallel()
+	// net/http reads on behind a body's end; a deadline that is left there would kill what runs longer.
+	large := part{"tar", strings.Repeat("x", 1<<20), nil}
+	for name, parts := range map[string][]part{
+		"small":        {{"metadata", `{"code":"x"}`, nil}},
+		"streamed":     {{"metadata", "{}", nil}, large},
+		"spooled":      {large, {"metadata", "{}", nil}},
+		"stdin behind": {{"metadata", "{}", nil}, large, {"stdin", "x", nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
+			svc := hello().service()
+			svc.submit = func(_ context.Context, _ executor.Spec, in executor.Input) (executor.Execution, error) {
+				err := consume(executor.Input{Workspace: in.Workspace})
+				if w.set < 2 || !w.deadline.IsZero() {
+					t.Errorf("set %d times, now %v", w.set, w.deadline)
+				}
+				return hello().state(), err
+			}
+			body, contentType := form(parts...)
+			handlerOf(t, svc).ServeHTTP(w, newPost(t, "/api/v1/exec/sync", bytes.NewReader(body), contentType))
+			if w.Code != 200 || !w.deadline.IsZero() {
+				t.Fatalf("%d %s, deadline %v", w.Code, w.Body, w.deadline)
+			}
+		})
 	}
 }
