@@ -1,0 +1,159 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/store/memory"
+)
+
+// leftover is what a core that dies leaves of an Execution, and how the next one ends it.
+type leftover struct {
+	spec      executor.Spec
+	events    []executor.Body
+	attempts  int
+	cancelled bool
+	status    executor.Status
+}
+
+func TestRecoveryEndsEveryIdOnce(t *testing.T) {
+	t.Parallel()
+	started := executor.Started{Handle: []byte("h")}
+	lasting := executor.Spec{Code: "print again", Durable: true}
+	for _, test := range []struct {
+		name string
+		leftover
+		runs     int
+		attempts int
+	}{
+		{"queued durably", leftover{spec: lasting, events: []executor.Body{executor.Queued{}}, status: executor.StatusSucceeded}, 1, 1},
+		{"queued durably, before its first event", leftover{spec: lasting, status: executor.StatusSucceeded}, 1, 1},
+		{"queued durably, perhaps started", leftover{spec: lasting, events: []executor.Body{executor.Queued{}, executor.Progress{}}, attempts: 1, status: executor.StatusSucceeded}, 1, 2},
+		{"queued durably, started too often", leftover{spec: lasting, events: []executor.Body{executor.Queued{}}, attempts: maxAttempts, status: executor.StatusLost}, 0, maxAttempts},
+		{"queued durably, cancelled", leftover{spec: lasting, events: []executor.Body{executor.Queued{}}, cancelled: true, status: executor.StatusKilled}, 0, 0},
+		{"queued for a caller who is gone", leftover{spec: executor.Spec{Code: "exit 0"}, events: []executor.Body{executor.Queued{}}, status: executor.StatusLost}, 0, 0},
+		{"running", leftover{spec: lasting, events: []executor.Body{executor.Queued{}, started, out(0, "half")}, attempts: 1, status: executor.StatusLost}, 0, 1},
+		{"running, cancelled", leftover{spec: lasting, events: []executor.Body{executor.Queued{}, started}, attempts: 1, cancelled: true, status: executor.StatusKilled}, 0, 1},
+		{"on a backend that is no more", leftover{spec: executor.Spec{Code: "x", Durable: true, Backend: "old"}, events: []executor.Body{executor.Queued{}}, status: executor.StatusLost}, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				store := memorystore.New(memorystore.Options{})
+				var ids idSource
+				id := ids.next(time.Now())
+				leave(t, store, id, test.leftover)
+				r := newRig(t, setup{options: Options{Store: store}})
+				if res := r.result(id); res.Status != test.status {
+					t.Errorf("result %+v, %+v; want %s", res, res.Failure, test.status)
+				}
+				if x := must(r.Get(as("alice"), id)); x.Attempts != test.attempts {
+					t.Errorf("%d attempts, want %d", x.Attempts, test.attempts)
+				}
+				if runs := len(r.fake.Runs()); runs != test.runs {
+					t.Errorf("%d runs, want %d", runs, test.runs)
+				}
+				r.wantIdle()
+			})
+		})
+	}
+}
+
+func leave(t *testing.T, store executor.Store, id string, l leftover) {
+	t.Helper()
+	backend := l.spec.Backend
+	if backend == "" {
+		backend = "fake"
+	}
+	rec := executor.Record{Execution: executor.Execution{ID: id, Owner: "alice", Spec: l.spec, Status: executor.StatusQueued, Backend: backend, CreatedAt: time.Now(), Attempts: l.attempts}, Cancelled: l.cancelled}
+	if _, _, err := store.Create(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range l.events {
+		if err := store.Append(t.Context(), id, executor.Event{Body: b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRecoveryKeepsTheOrderOfTheQueue(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := memorystore.New(memorystore.Options{})
+		var ids idSource
+		var want []string
+		for range 700 {
+			id := ids.next(time.Now())
+			leave(t, store, id, leftover{spec: executor.Spec{Code: "sleep 1s", Durable: true}, events: []executor.Body{executor.Queued{}}})
+			want = append(want, id)
+		}
+		r := newRig(t, setup{options: Options{Store: store, Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 1}}})
+		_, err := r.Submit(t.Context(), executor.Spec{Code: "x"}, executor.Input{})
+		wantCode(t, err, executor.Exhausted)
+		r.result(want[len(want)-1])
+		if !slices.Equal(r.fake.Runs(), want) {
+			t.Error("they ran in another order")
+		}
+		r.wantIdle()
+	})
+}
+
+func TestRecoveryAttachesWhereItCan(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name      string
+		cancel    bool
+		forgotten bool
+		status    executor.Status
+		stdout    string
+	}{
+		{name: "to its end", status: executor.StatusSucceeded, stdout: "one\ntwo\nthree\n"},
+		{name: "cancelled", cancel: true, status: executor.StatusKilled, stdout: "one\n"},
+		{name: "found no more", forgotten: true, status: executor.StatusLost, stdout: "one\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				caps := fake.DefaultCapabilities()
+				caps.Attach = true
+				store := newFailingStore()
+				o := Options{Store: store, Blobs: openBlobs(t)}
+				r := newRig(t, setup{fake: fake.Options{Capabilities: &caps}, options: o})
+				x := r.submit(t.Context(), "print one\nsleep 10s\nprint two\nsleep 10s\nprint three", durable)
+				time.Sleep(5 * time.Second)
+				// The core dies: nothing more gets into the store, the program runs on.
+				store.set(func(string, ...executor.Event) error { return errors.New("dead") })
+				heir := r.fake.Abandon()
+				synctest.Wait()
+				_ = r.closeNow()
+				store.set(nil)
+				time.Sleep(10 * time.Second)
+				if test.forgotten {
+					if err := heir.Remove(t.Context(), x.ID); err != nil {
+						t.Fatal(err)
+					}
+					heir = fake.New(fake.Options{Capabilities: &caps})
+				}
+				next := newRig(t, setup{backend: heir, options: o})
+				if test.cancel {
+					if got := must(next.Cancel(t.Context(), x.ID)); got.Status != executor.StatusKilled {
+						t.Errorf("cancelled: %+v", got)
+					}
+				}
+				res := next.result(x.ID)
+				events := next.events(x.ID)
+				if res.Status != test.status || !strings.HasPrefix(stdout(events), test.stdout) {
+					t.Errorf("result %+v, %+v, stdout %q", res, res.Failure, stdout(events))
+				}
+				next.wantIdle()
+			})
+		})
+	}
+}
