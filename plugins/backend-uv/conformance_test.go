@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -77,4 +78,35 @@ func leftovers(work string) []string {
 		}
 	}
 	return found
+}
+
+// TestTheLawHoldsWithoutRoot runs the direct lane once more as nobody, where user namespaces or nothing take the place of
+// uids, control groups and mounts.
+func TestTheLawHoldsWithoutRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: not root, so TestConformance has shown it already")
+	}
+	needUV(t)
+	home := folder(t)
+	uv, err := exec.LookPath("uv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(uv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script(t, filepath.Join(home, "bin", "uv"), string(raw))
+	const nobody = 65534
+	if err := os.Chown(home, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^TestConformance$/^direct$", "-test.v")
+	cmd.Env = []string{"PATH=" + filepath.Join(home, "bin") + ":" + defaultPath, "HOME=" + home, "TMPDIR=" + home}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = childAttr(nobody)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestConformance/direct")) {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

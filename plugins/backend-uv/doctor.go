@@ -139,6 +139,9 @@ func indexFinding(ctx context.Context, x index) Finding {
 // limitFindings says what is enforced and what is missing.
 func (b *Backend) limitFindings() []Finding {
 	root := "run as root, or enable unprivileged user namespaces"
+	if os.Geteuid() == 0 {
+		root = "give this process CAP_SYS_ADMIN, which the container or service it runs in has taken away"
+	}
 	groups := "run as root, or where a writable cgroup with the controllers memory, pids and cpu is delegated to this user"
 	checks := []struct {
 		topic  string
