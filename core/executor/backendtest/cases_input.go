@@ -147,10 +147,12 @@ for a in sys.argv[1:]:
 const canary = "PYEXEC_LAW_CANARY"
 
 func environment(c *Case) {
-	if err := os.Setenv(canary, "leaked"); err != nil {
-		c.Fatalf("setenv: %v", err)
+	if _, ok := os.LookupEnv(canary); !ok { // Run has set it already, before the backend was made
+		if err := os.Setenv(canary, "leaked"); err != nil {
+			c.Fatalf("setenv: %v", err)
+		}
+		c.Defer(func() { _ = os.Unsetenv(canary) }) // it cannot fail for a good name
 	}
-	c.Defer(func() { _ = os.Unsetenv(canary) }) // it cannot fail for a good name
 	show := Program{
 		Python: `
 import json, os
