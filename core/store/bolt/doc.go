@@ -2,7 +2,7 @@
 //
 // One flow: every change is one record of the write-ahead log, written before the call returns and visible to followers
 // at once. What must be on disk (see below) then waits for an fsync that it shares with everybody who waits at that
-// moment. A second later, or when 2 MiB have gathered, the checkpointer moves what is in memory into bbolt, in one
+// moment. A second later, or when 1 MiB has gathered, the checkpointer moves what is in memory into bbolt, in one
 // transaction for all Executions, and drops the write-ahead log up to there. Readers take what is new from memory and
 // what is older from bbolt, a piece at a time, so that a slow follower pins nothing.
 //
@@ -16,6 +16,6 @@
 //     write-ahead log that was cut is known by its checksum and dropped.
 //   - A disk that is full makes writes unavailable, and nothing worse.
 //
-// Memory is bounded: at most 8 MiB of Events wait for the checkpointer (then Append blocks), and as much is being moved;
+// Memory is bounded: at most 4 MiB of Events wait for the checkpointer (then Append blocks), and as much is being moved;
 // heads of Executions that nobody touches are a cache of 4 MiB.
 package boltstore

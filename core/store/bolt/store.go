@@ -15,9 +15,9 @@ import (
 
 const (
 	// checkpointBytes of the write-ahead log start a checkpoint before its time.
-	checkpointBytes = 2 << 20
+	checkpointBytes = 1 << 20
 	// maxWaitingBytes of the write-ahead log stop all writers until a checkpoint has begun.
-	maxWaitingBytes = 8 << 20
+	maxWaitingBytes = 4 << 20
 	maxIDBytes      = 256
 )
 
