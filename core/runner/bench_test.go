@@ -3,7 +3,9 @@
 package runner
 
 import (
+	"bytes"
 	"os/exec"
+	"strings"
 	"testing"
 )
 
@@ -33,5 +35,26 @@ func BenchmarkRunBare(b *testing.B) {
 	start.Command = []string{"/bin/true"}
 	for b.Loop() {
 		r.run(b, start, RunInput{})
+	}
+}
+
+// BenchmarkWorkspace sends 256 MiB through the connection into a folder on the disk, and into a tmpfs.
+func BenchmarkWorkspace(b *testing.B) {
+	data := archive{file("large", strings.Repeat("0123456789abcdef", 16<<20))}.bytes(b)
+	for _, c := range []struct {
+		name  string
+		tmpfs bool
+	}{{"disk", false}, {"tmpfs", true}} {
+		b.Run(c.name, func(b *testing.B) {
+			cfg := testConfig(b)
+			cfg.Tmpfs = cfg.Tmpfs && c.tmpfs
+			r := startRunner(b, cfg)
+			start := shell("exit 0")
+			start.Limits.DiskBytes = 1 << 30
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				r.run(b, start, RunInput{Workspace: bytes.NewReader(data)})
+			}
+		})
 	}
 }

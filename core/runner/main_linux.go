@@ -59,21 +59,23 @@ func Main(args []string) int {
 
 func parseArgs(args []string) (fd int, stdio bool, err error) {
 	fd = 3
-	for i := 0; i < len(args); i++ {
-		switch args[i] {
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch arg {
 		case "--stdio":
 			stdio = true
 		case "--fd":
-			i++
-			if i == len(args) {
+			if len(args) == 0 {
 				return 0, false, errors.New("--fd needs a number")
 			}
-			if fd, err = strconv.Atoi(args[i]); err != nil || fd < 3 {
-				return 0, false, fmt.Errorf("--fd: %q is not a descriptor above 2", args[i])
+			if fd, err = strconv.Atoi(args[0]); err != nil || fd < 3 {
+				return 0, false, fmt.Errorf("--fd: %q is not a descriptor above 2", args[0])
 			}
+			args = args[1:]
 		case ownMounts:
 		default:
-			return 0, false, fmt.Errorf("unknown argument %q (--fd N or --stdio)", args[i])
+			return 0, false, fmt.Errorf("unknown argument %q (--fd N or --stdio)", arg)
 		}
 	}
 	return fd, stdio, nil
