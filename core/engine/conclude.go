@@ -124,6 +124,9 @@ func (e *Engine) faulty(x *execution, v verdict, phase executor.Phase) executor.
 		status = executor.StatusLost
 	}
 	message := err.Error()
+	if code == executor.Unavailable {
+		message = "the backend " + x.backend + " went away: " + message
+	}
 	r := failed(status, code, phase, message)
 	if typed, ok := errors.AsType[*executor.Error](err); ok && len(typed.Fields) > 0 {
 		r.Failure.Field = typed.Fields[0].Field
