@@ -116,7 +116,7 @@ func newRunDir() (*temporary, error) {
 // runtimeDir is the user's own, where there is one that is safe to use.
 func runtimeDir() string {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
-	info, err := os.Stat(dir)
+	info, err := os.Stat(dir) //nolint:gosec // the user names their own folder; it must be theirs
 	if !filepath.IsAbs(dir) || err != nil || !isOurs(info) {
 		return ""
 	}

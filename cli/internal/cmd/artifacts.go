@@ -26,7 +26,7 @@ func saveArtifacts(d *door, id, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // a folder: nothing is buffered
 	for t := tar.NewReader(archive); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -74,26 +72,9 @@ func withProgram(cmd *cobra.Command, o *runOptions, runF func(context.Context, *
 }
 
 func (o *runOptions) run(ctx context.Context) error {
-	spec, err := o.spec(o.g)
+	spec, err := o.prepare()
 	if err != nil {
 		return err
-	}
-	o.submit = o.submit || o.g.async
-	if o.submit {
-		if _, err := o.g.openServer("submit"); err != nil {
-			return err
-		}
-		spec.Durable = true
-	}
-	if err := o.check(); err != nil {
-		return err
-	}
-	if o.requirements != "" {
-		text, err := os.ReadFile(o.requirements)
-		if err != nil {
-			return err
-		}
-		spec.Requirements = string(text)
 	}
 	request := o.request()
 	if err := request.Check(); err != nil {
@@ -114,16 +95,41 @@ func (o *runOptions) run(ctx context.Context) error {
 		opening <- opened{d, err}
 	}()
 	in, inErr := input.Open(ctx, request)
-	defer in.Close()
 	d := <-opening
 	if d.err != nil {
-		return errors.Join(inErr, d.err)
+		return errors.Join(inErr, d.err, in.Close())
 	}
 	if inErr != nil {
 		return errors.Join(inErr, d.close())
 	}
 	err = o.execute(ctx, d.door, spec, in, stdin)
-	return joinClose(err, d.close())
+	return joinClose(err, errors.Join(d.close(), in.Close()))
+}
+
+// prepare turns what the user said into a Spec, as far as the input need not be known.
+func (o *runOptions) prepare() (executor.Spec, error) {
+	spec, err := o.spec(o.g)
+	if err != nil {
+		return spec, err
+	}
+	o.submit = o.submit || o.g.async
+	if o.submit {
+		if _, err := o.g.openServer("submit"); err != nil {
+			return spec, err
+		}
+		spec.Durable = true
+	}
+	if err := o.check(); err != nil {
+		return spec, err
+	}
+	if o.requirements != "" {
+		text, err := os.ReadFile(o.requirements)
+		if err != nil {
+			return spec, err
+		}
+		spec.Requirements = string(text)
+	}
+	return spec, nil
 }
 
 // joinClose lets the outcome of the program stand when only the clean-up had a complaint to add.
@@ -260,86 +266,4 @@ func selectPython(d *door, spec *executor.Spec, requires string) error {
 		return fmt.Errorf("requires-python %s: the backend has %v (--python overrides it)", requires, versions)
 	}
 	return nil
-}
-
-// submission is a Submit under way.
-type submission struct {
-	accepted chan string
-	done     chan struct{}
-	e        executor.Execution
-	err      error
-}
-
-// startSubmit submits. When ctx ends while the input is still read, the submission is broken off; when it was read, the
-// answer is waited for a moment, because without its id the execution could not be killed.
-func startSubmit(d *door, spec executor.Spec, in executor.Input) *submission {
-	s := &submission{accepted: make(chan string, 1), done: make(chan struct{})}
-	in.Accepted = func(e executor.Execution) { s.accepted <- e.ID }
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(d.ctx))
-	var consumed atomic.Bool
-	in.Workspace = watchEnd(in.Workspace, &consumed)
-	stop := context.AfterFunc(d.ctx, func() {
-		if consumed.Load() && !d.embedded {
-			grace := time.NewTimer(5 * time.Second)
-			defer grace.Stop()
-			select {
-			case <-grace.C:
-			case <-s.done:
-			}
-		}
-		cancel(context.Cause(d.ctx))
-	})
-	go func() {
-		defer close(s.done)
-		defer cancel(nil)
-		defer stop()
-		s.e, s.err = d.Submit(ctx, spec, in)
-	}()
-	return s
-}
-
-// id returns as soon as the execution exists.
-func (s *submission) id() (string, error) {
-	select {
-	case id := <-s.accepted:
-		return id, nil
-	case <-s.done:
-		return s.e.ID, s.err
-	}
-}
-
-func (s *submission) wait() (executor.Execution, error) {
-	<-s.done
-	return s.e, s.err
-}
-
-// watchEnd notes that a source was read to its end.
-func watchEnd(s *executor.Source, ended *atomic.Bool) *executor.Source {
-	if s == nil {
-		ended.Store(true)
-		return nil
-	}
-	c := *s
-	c.Open = func() (io.ReadCloser, error) {
-		r, err := s.Open()
-		if err != nil {
-			return nil, err
-		}
-		return &endWatcher{r, ended}, nil
-	}
-	return &c
-}
-
-type endWatcher struct {
-	io.ReadCloser
-	ended *atomic.Bool
-}
-
-// Read implements io.Reader.
-func (e *endWatcher) Read(p []byte) (int, error) {
-	n, err := e.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		e.ended.Store(true)
-	}
-	return n, err
 }

@@ -36,7 +36,7 @@ func addFolder(a *archive, top string, all bool, warn func(string)) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // only read through
 	w := &walker{archive: a, top: top, real: realTop, root: root, all: all, warn: warn}
 	var sets []ruleSet
 	if !all {

@@ -39,7 +39,7 @@ func (s *Service) Submit(ctx context.Context, spec executor.Spec, in executor.In
 	}
 	if in.Stdin != nil {
 		stdin := &lazy{open: in.Stdin.Open}
-		defer stdin.Close()
+		defer func() { _ = stdin.Close() }() // only read
 		input.Stdin = stdin
 	}
 	id, err := s.client.Submit(ctx, toSpec(spec), input)

@@ -153,7 +153,7 @@ func put(tree map[string]any, path []string, node *yaml.Node) {
 // decode puts value, a node of the file or the text of a variable or flag, into k. A default is there already.
 func (l *loader) decode(k key, value any) {
 	var node *yaml.Node
-	where := ""
+	var where string
 	switch v := value.(type) {
 	case *yaml.Node:
 		node, where = v, fmt.Sprintf("%s:%d", l.options.File, v.Line)
