@@ -2,6 +2,7 @@ package uvbackend
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -82,5 +83,38 @@ func TestAProgramsPathHasItsInterpreterUnderAllNames(t *testing.T) {
 	out, _ := succeeds(t, b, executor.Spec{Command: []string{"python", "-c", "import os, sys, shutil; print(os.environ['PATH'].split(':')[1:], shutil.which('python3'))"}})
 	if !strings.HasPrefix(out, "['/usr/local/bin', '/usr/bin', '/bin'] "+b.aliasDir()) {
 		t.Errorf("got %s", out)
+	}
+}
+
+func TestProgramsOfDifferentSlotsCompeteByTheirShares(t *testing.T) {
+	b := backend(t, nil)
+	if !b.can.CPU || b.groups["cpu"] == "" {
+		t.Skip("SKIPPED: no v1 CPU group is ours")
+	}
+	weights := func() string {
+		var list []string
+		files, _ := filepath.Glob(filepath.Join(b.groups["cpu"], "slot-*", "cpu.shares"))
+		for _, f := range files {
+			raw, _ := os.ReadFile(f)
+			list = append(list, strings.TrimSpace(string(raw)))
+		}
+		return strings.Join(list, " ")
+	}
+	for _, shares := range []int64{2048, 512, 1024} {
+		j := job(executor.Spec{Code: "print(1)", Limits: executor.Limits{CPUShares: shares}})
+		j.Limits.CPUShares = shares
+		seen := ""
+		sink := &journal{on: func(e executor.Event) error {
+			if _, ok := e.Body.(executor.Started); ok {
+				seen = weights()
+			}
+			return nil
+		}}
+		if _, err := b.Run(t.Context(), j, sink); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(" "+seen+" ", " "+strconv.FormatInt(shares, 10)+" ") {
+			t.Errorf("no slot weighs %d: %s", shares, seen)
+		}
 	}
 }

@@ -135,6 +135,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 		if err != nil {
 			return executor.Result{}, err
 		}
+		s.weigh(job.Limits.CPUShares)
 		workspace, stdin := newSource(job.Workspace), newSource(job.Stdin)
 		watched := &watchedSink{Sink: sink, start: &p.start}
 		result, err := s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.reader(), Stdin: stdin.reader()}, watched)

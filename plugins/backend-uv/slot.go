@@ -37,6 +37,7 @@ type slot struct {
 	exited chan struct{}
 	idle   *time.Timer // guarded by slots.mu
 	given  sync.Once
+	shares int64 // what the groups have; of whoever took the slot
 	log    *slog.Logger
 }
 
@@ -104,6 +105,30 @@ func (s *slot) alive() bool {
 	default:
 		return true
 	}
+}
+
+// weigh gives the slot's own groups the weight of its next program: the runner weighs the program's group inside them,
+// and programs of different slots compete by the slots' weights.
+func (s *slot) weigh(shares int64) {
+	if s.shares == shares {
+		return
+	}
+	if err := weigh(s.groups, shares); err != nil {
+		s.log.Warn("CPU weight not set", "folder", s.dir, "error", err)
+	}
+	s.shares = shares
+}
+
+// weigh sets the CPU weight of groups: 1024 shares of v1 are what the runner makes of them for v2.
+func weigh(groups runner.Cgroups, shares int64) error {
+	if !groups.Enforces("cpu") {
+		return nil
+	}
+	file, value := filepath.Join(groups["cpu"], "cpu.shares"), shares
+	if groups["cpu"] == "" {
+		file, value = filepath.Join(groups["unified"], "cpu.weight"), min(max(1+(shares-2)*9999/262142, 1), 10000)
+	}
+	return os.WriteFile(file, []byte(strconv.FormatInt(value, 10)), 0o600)
 }
 
 // stop ends the runner, and with it its program, and returns when it is gone.
