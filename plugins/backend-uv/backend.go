@@ -108,7 +108,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 		keep = 1
 	}
 	// All programs together weigh as much as one ordinary process per core, not as one.
-	if err := weigh(b.groups, min(1024*int64(runtime.NumCPU()), 262144)); err != nil {
+	if err := weigh(b.groups, 1024*int64(runtime.NumCPU()), 100*int64(runtime.NumCPU())); err != nil {
 		log.Warn("CPU weight not set", "error", err)
 	}
 	if b.slots, err = newSlots(claim, b.how, b.groups, uidDir, keep, log); err != nil {

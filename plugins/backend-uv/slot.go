@@ -113,20 +113,20 @@ func (s *slot) weigh(shares int64) {
 	if s.shares == shares {
 		return
 	}
-	if err := weigh(s.groups, shares); err != nil {
+	if err := weigh(s.groups, shares, 1+(shares-2)*9999/262142); err != nil {
 		s.log.Warn("CPU weight not set", "folder", s.dir, "error", err)
 	}
 	s.shares = shares
 }
 
-// weigh sets the CPU weight of groups: 1024 shares of v1 are what the runner makes of them for v2.
-func weigh(groups runner.Cgroups, shares int64) error {
+// weigh sets the CPU weight of groups: shares on v1 (an ordinary process has 1024), weight on v2 (it has 100).
+func weigh(groups runner.Cgroups, shares, weight int64) error {
 	if !groups.Enforces("cpu") {
 		return nil
 	}
-	file, value := filepath.Join(groups["cpu"], "cpu.shares"), shares
+	file, value := filepath.Join(groups["cpu"], "cpu.shares"), min(max(shares, 2), 262144)
 	if groups["cpu"] == "" {
-		file, value = filepath.Join(groups["unified"], "cpu.weight"), min(max(1+(shares-2)*9999/262142, 1), 10000)
+		file, value = filepath.Join(groups["unified"], "cpu.weight"), min(max(weight, 1), 10000)
 	}
 	return os.WriteFile(file, []byte(strconv.FormatInt(value, 10)), 0o600)
 }
