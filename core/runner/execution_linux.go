@@ -3,8 +3,6 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -202,68 +200,6 @@ func (x *execution) unpack() error {
 	return err
 }
 
-// pipes are the program's standard streams: ours, and the ends it gets.
-type pipes struct {
-	stdin, stdout, stderr *os.File
-	theirs                []int
-}
-
-func (p *pipes) closeTheirs() {
-	for _, fd := range p.theirs {
-		_ = unix.Close(fd)
-	}
-	p.theirs = nil
-}
-
-func (p *pipes) close() {
-	p.closeTheirs()
-	for _, f := range []*os.File{p.stdin, p.stdout, p.stderr} {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
-}
-
-// makePipes makes the pipes as the program's own: through /dev/stdout it opens them anew.
-func (x *execution) makePipes() (*pipes, error) {
-	p := &pipes{}
-	pipe := func(oursIsRead bool) (*os.File, error) {
-		var fds [2]int
-		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-			return nil, err
-		}
-		ours, theirs := fds[0], fds[1]
-		if !oursIsRead {
-			ours, theirs = fds[1], fds[0]
-		}
-		p.theirs = append(p.theirs, theirs)
-		err := unix.SetNonblock(ours, true) // so that closing or a deadline ends a read
-		if x.agent.cfg.UID != 0 {
-			err = errors.Join(err, unix.Fchown(theirs, x.agent.cfg.UID, x.agent.cfg.GID))
-		}
-		return os.NewFile(uintptr(ours), "pipe"), err //nolint:gosec // a descriptor
-	}
-	var err error
-	if x.start.Stdin {
-		p.stdin, err = pipe(false)
-	} else {
-		var fd int
-		fd, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		p.theirs = append(p.theirs, fd)
-	}
-	if err == nil {
-		p.stdout, err = pipe(true)
-	}
-	if err == nil {
-		p.stderr, err = pipe(true)
-	}
-	if err != nil {
-		p.close()
-		return nil, fmt.Errorf("pipes: %w", err)
-	}
-	return p, nil
-}
-
 // runProgram starts the program and sees it to its end.
 func (x *execution) runProgram(p *program) error {
 	io, err := x.makePipes()
@@ -328,105 +264,6 @@ func (x *execution) runProgram(p *program) error {
 	return nil
 }
 
-// supervise waits for the program's end and enforces its time. reason is the first limit that fired.
-func (x *execution) supervise(pid int, r *reaper, s *sampler) (ended, executor.Status) {
-	var reason executor.Status
-	var timeout, grace, look <-chan time.Time
-	if x.start.Limits.Timeout > 0 {
-		t := time.NewTimer(x.start.Limits.Timeout)
-		defer t.Stop()
-		timeout = t.C
-	}
-	if wait := s.next(); wait > 0 {
-		look = time.After(wait)
-	}
-	cancelled, dropped := x.cancelled, x.dropped
-	stop := func(why executor.Status) {
-		if reason != executor.StatusUnknown {
-			return
-		}
-		reason = why
-		_ = unix.Kill(-pid, unix.SIGTERM) // its process group; gone is as good
-		grace = time.After(max(x.start.Limits.KillGrace, 0))
-	}
-	for {
-		select {
-		case end := <-r.main:
-			return end, reason
-		case <-timeout:
-			stop(executor.StatusTimedOut)
-		case <-cancelled:
-			cancelled = nil
-			stop(executor.StatusKilled)
-		case <-dropped:
-			dropped = nil
-			if reason == executor.StatusUnknown {
-				reason = executor.StatusKilled
-			}
-			killAll(x.group)
-			grace = time.After(time.Millisecond)
-		case <-grace:
-			killAll(x.group)
-			grace = time.After(5 * time.Millisecond) // again, until it is gone: something may have been forking
-		case <-look:
-			s.take()
-			look = time.After(s.next())
-		}
-	}
-}
-
-// finish makes sure that nothing of the program is alive.
-func (x *execution) finish(r *reaper, end ended) {
-	if end.alone {
-		<-r.empty
-		return
-	}
-	if err := killUntil(x.group, r.empty); err != nil {
-		x.stuck = true
-		x.agent.logf("%v", err)
-	}
-}
-
-// verdict says how it ended.
-func (x *execution) verdict(end ended, reason executor.Status) {
-	ws := end.status
-	switch {
-	case ws.Exited():
-		code := ws.ExitStatus()
-		x.res.ExitCode = &code
-		x.res.Status = executor.StatusFailed
-		if code == 0 {
-			x.res.Status = executor.StatusSucceeded
-		}
-	case ws.Signaled():
-		x.res.Signal = signalName(ws.Signal())
-		x.res.Status = executor.StatusFailed
-		if ws.Signal() == syscall.SIGKILL && x.group.oomKills() > 0 {
-			x.res.Status = executor.StatusOutOfMemory
-		}
-	}
-	if reason != executor.StatusUnknown {
-		x.res.Status = reason
-	}
-}
-
-func signalName(s syscall.Signal) string {
-	if name := unix.SignalName(s); name != "" {
-		return name
-	}
-	return "SIG" + strconv.Itoa(int(s))
-}
-
-// account reports what it used. It reads the control groups, so it comes before clean.
-func (x *execution) account(r *reaper, s *sampler) {
-	x.res.CPU = x.group.cpuTime()
-	if x.res.CPU < 0 && !x.stuck {
-		x.res.CPU = r.cpu
-	}
-	x.res.PeakMemoryBytes = s.result()
-	x.res.MemorySamples = s.samples
-}
-
 // collect sends the artifacts, unless nobody wants them any more.
 func (x *execution) collect() {
 	if len(x.want) == 0 && x.before == nil || x.isCancelled() {
@@ -453,6 +290,11 @@ func (x *execution) clean() error {
 	var err error
 	if x.folder != nil {
 		err = x.folder.remove() // before the groups: a tmpfs counts in them
+	}
+	if cfg := x.agent.cfg; cfg.OwnUID && cfg.UID != 0 && x.group.pids == "" {
+		// Nothing can leave the tree that finish has seen the end of; this is for what came in by another door.
+		_, killErr := KillLeftovers("", cfg.UID, 1)
+		err = errors.Join(err, killErr)
 	}
 	return errors.Join(err, x.group.remove())
 }

@@ -29,15 +29,14 @@ const (
 	frameAck          frameType = 9
 	framePing         frameType = 10
 	// Runner to host.
-	frameHelloReply     frameType = 64
-	frameProgress       frameType = 65
-	frameStarted        frameType = 66
-	frameOutput         frameType = 67
-	frameArtifact       frameType = 68
-	frameArtifactData   frameType = 69
-	frameArtifactEnd    frameType = 70
-	frameArtifactFailed frameType = 71
-	frameExited         frameType = 72
+	frameHelloReply   frameType = 64
+	frameProgress     frameType = 65
+	frameStarted      frameType = 66
+	frameOutput       frameType = 67
+	frameArtifact     frameType = 68
+	frameArtifactData frameType = 69
+	frameArtifactEnd  frameType = 70
+	frameExited       frameType = 72
 	// Both ways.
 	frameCredit frameType = 96
 )
@@ -71,7 +70,7 @@ func maxPayload(t frameType) int {
 	switch t {
 	case frameStart:
 		return maxStart
-	case frameHello, frameHelloReply, frameProgress, frameStarted, frameArtifact, frameArtifactFailed, frameExited:
+	case frameHello, frameHelloReply, frameProgress, frameStarted, frameArtifact, frameExited:
 		return maxControl
 	case frameWorkspace, frameStdin, frameArtifactData:
 		return chunkBytes

@@ -1,0 +1,102 @@
+//go:build linux
+
+package runner
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// family starts every kind of child that has ever survived its parent somewhere, and prints their process numbers.
+const family = `
+import os, signal, sys, time
+def spawn(how):
+    r, w = os.pipe()
+    if os.fork() == 0:
+        if "setsid" in how: os.setsid()
+        if "deaf" in how: signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        if "double" in how:
+            if os.fork() > 0: os._exit(0)
+        if "silent" in how: os.close(1); os.close(2)
+        os.write(w, str(os.getpid()).encode())
+        os.close(w)
+        while True: time.sleep(60)
+    os.close(w)
+    return os.read(r, 20).decode()
+pids = [spawn(h) for h in ("", "setsid", "double", "double setsid deaf", "deaf silent", "double setsid deaf silent")]
+print(*pids, flush=True)
+`
+
+func TestNobodySurvives(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	bare := testConfig(t)
+	bare.Cgroups = nil
+	for name, r := range map[string]*testRunner{"with control groups": r, "without": startRunner(t, bare)} {
+		for _, c := range []struct{ name, end, want string }{
+			{"when the program ends", "", "succeeded exit 0"},
+			{"when it dies", "os.kill(os.getpid(), 9)", "failed SIGKILL"},
+			{"when its time is over", "time.sleep(100)", "timed_out SIGTERM"},
+		} {
+			t.Run(c.name+" "+name, func(t *testing.T) {
+				start := python(family + c.end)
+				if c.end == "time.sleep(100)" {
+					start.Limits.Timeout = 2 * time.Second
+				}
+				res, rec := r.run(t, start, RunInput{})
+				if got := describe(res); got != c.want {
+					t.Fatalf("got %q, want %q\n%s", got, c.want, rec.stderr())
+				}
+				pids := strings.Fields(rec.stdout())
+				if len(pids) != 6 {
+					t.Fatalf("got %q", rec.stdout())
+				}
+				for _, pid := range pids {
+					if n, err := strconv.Atoi(pid); err != nil {
+						t.Error(err)
+					} else if state, _ := processState(n); state != 0 && state != 'Z' {
+						t.Errorf("process %s is alive (%c)", pid, state)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestTheDeathOfTheHostKillsAll(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	rec := newRecord()
+	seen := make(chan []string, 1)
+	rec.emit = func(e executor.Event) error {
+		if _, ok := e.Body.(executor.Output); ok && strings.HasSuffix(rec.out[0].String(), "\n") {
+			seen <- strings.Fields(rec.out[0].String())
+		}
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.Run(context.WithoutCancel(t.Context()), python(family+"time.sleep(100)"), RunInput{}, rec)
+		done <- err
+	}()
+	pids := <-seen
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	if err := r.cmd.Wait(); err != nil { // the runner ends when all is clean
+		t.Error(err)
+	}
+	for _, pid := range pids {
+		if n, err := strconv.Atoi(pid); err != nil {
+			t.Error(err)
+		} else if state, _ := processState(n); state != 0 && state != 'Z' {
+			t.Errorf("process %s is alive (%c)", pid, state)
+		}
+	}
+}
