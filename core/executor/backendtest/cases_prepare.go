@@ -6,6 +6,8 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,6 +28,7 @@ func hostileRules() []rule {
 		{"BE-55", "a tar entry that leads out of the work folder, or is no file, folder or link, fails in phase prepare as invalid and is named", hostileEntries},
 		{"BE-56", "a workspace that is not a whole uncompressed tar fails in phase prepare as invalid", notATar},
 		{"BE-57", "of duplicate names in a tar the last wins", duplicates},
+		{"BE-58", "a Source that has a local file's name is read as its stream would be, and the file stays", localFile},
 	}
 }
 
@@ -208,4 +211,38 @@ func duplicates(c *Case) {
 		entry{name: "main.py", text: c.in(Program{Python: "print(open('data.txt').read())\n", Fake: "cat data.txt\nprint \"\""})},
 	))
 	c.run(job).succeeded().prints("last\n")
+}
+
+func localFile(c *Case) {
+	dir, err := os.MkdirTemp("", "pyexec-law-")
+	if err != nil {
+		c.Fatalf("temporary folder: %v", err)
+	}
+	c.Defer(func() { _ = os.RemoveAll(dir) }) // best effort
+	file := func(name string, data []byte) *executor.Source {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			c.Fatalf("write: %v", err)
+		}
+		return &executor.Source{
+			Open:       func() (io.ReadCloser, error) { return os.Open(path) },
+			SizeBytes:  int64(len(data)),
+			Replayable: true,
+			Path:       path,
+		}
+	}
+	job := c.job(Program{
+		Python: "import sys\nprint(open('a.txt').read())\nprint(sys.stdin.read())\n",
+		Fake:   "cat a.txt\nprint \"\"\nread-stdin\nprint \"\"",
+	})
+	job.Workspace = file("workspace.tar", archive(entry{name: "a.txt", text: "from the tar"}))
+	job.Stdin = file("stdin", []byte("from a file"))
+	for range 2 {
+		c.run(again(c, job)).succeeded().prints("from the tar\nfrom a file\n")
+	}
+	for _, s := range []*executor.Source{job.Workspace, job.Stdin} {
+		if info, err := os.Stat(s.Path); err != nil || info.Size() != s.SizeBytes {
+			c.Errorf("the file behind a Source was touched: %v", err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -146,6 +147,16 @@ func inputSaboteurs() []saboteur {
 				seen[name] = true
 				return h
 			}),
+		},
+		{
+			does: "takes the files behind its sources away", breaks: []string{"BE-58"},
+			hook: func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
+				result, err := run(ctx, job, sink)
+				if job.Workspace != nil && job.Workspace.Path != "" {
+					err = errors.Join(err, os.Remove(job.Workspace.Path))
+				}
+				return result, err
+			},
 		},
 		{
 			does: "keeps the environment of the run before", breaks: []string{"BE-61"},

@@ -230,6 +230,9 @@ func fillFile(p *process, rest string) error {
 	if limit := p.run.diskLimit(); limit >= 0 && n > limit {
 		return p.crash(1, "OSError", "[Errno 28] No space left on device")
 	}
+	if n > 1<<30 {
+		return &usageError{"the fake keeps files in memory: at most 1GB"}
+	}
 	return p.store(w[0], make([]byte, n))
 }
 

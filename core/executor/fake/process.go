@@ -229,7 +229,7 @@ func size(s string) (int64, error) {
 		}
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 {
+	if err != nil || n < 0 || n > (1<<50)/factor {
 		return 0, &usageError{"not a size: " + s}
 	}
 	return n * factor, nil
