@@ -210,7 +210,7 @@ func lifeSaboteurs() []saboteur {
 			residue: func() []string { return slices.Clone(left) },
 		},
 		{
-			does: "cannot remove what never was", breaks: []string{"BE-52", "BE-71", "BE-74", "BE-80", "BE-82"},
+			does: "cannot remove what never was", breaks: []string{"BE-52", "BE-58", "BE-71", "BE-74", "BE-80", "BE-82"},
 			wrap: func(b *fake.Backend) executor.Backend {
 				return &facade{Backend: b, remove: func(ctx context.Context, id string) error {
 					if !slices.Contains(b.Runs(), id) {
