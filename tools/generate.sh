@@ -8,15 +8,13 @@ export PATH
 if [ "${1:-}" = --check ]; then
   tmp=$(mktemp -d)
   trap 'rm -rf "$tmp"' EXIT
-  (cd core/executor/wire/proto && "$buf" generate -o "$tmp")
+  (cd core/executor/wire/proto && "$buf" generate -o "$tmp/x")
   (cd core/executor/wire && find internal/pb -name '*.pb.go' -print0 | while IFS= read -r -d '' f; do
     diff -q "$f" "$(find "$tmp" -name "$(basename "$f")")" >/dev/null || { echo "stale: core/executor/wire/$f (make generate)"; exit 1; }
   done)
-  go run ./frontends/http/cmd/openapi > "$tmp/openapi.json"
-  diff -q frontends/http/openapi.json "$tmp/openapi.json" >/dev/null || { echo "stale: frontends/http/openapi.json (make generate)"; exit 1; }
+  # openapi.json is compared by the HTTP frontend's own tests.
   echo "generated: up to date"
 else
   (cd core/executor/wire/proto && "$buf" generate)
-  go run ./frontends/http/cmd/openapi > frontends/http/openapi.json.tmp
-  mv frontends/http/openapi.json.tmp frontends/http/openapi.json
+  (cd frontends/http && go test -run 'Descri' -count=1 . -update)
 fi

@@ -6,7 +6,7 @@ unformatted=$(gofmt -l core plugins frontends sdk cli tests)
 if [ -n "$unformatted" ]; then echo "not gofmt'ed:"; echo "$unformatted"; exit 1; fi
 lint=$(tools/tool.sh golangci-lint)
 for module in core plugins/backend-uv frontends/http sdk/go cli tests; do
-  (cd "$module" && "$lint" run --config "$OLDPWD/.golangci.yml" ./...)
+  (cd "$module" && "$lint" run --allow-parallel-runners --config "$OLDPWD/.golangci.yml" ./...)
   # Each module builds alone, as its users will build it.
   (cd "$module" && GOWORK=off GOFLAGS=-mod=readonly go build ./...)
 done
