@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -184,4 +186,26 @@ func TestAPanicKeepsItsStackForTheLog(t *testing.T) {
 	if err == nil || !bytes.Contains([]byte(err.Error()), []byte("guard")) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// sluggishBlobs lists until nobody wants the list.
+type sluggishBlobs struct{ executor.Blobs }
+
+func (s sluggishBlobs) List(ctx context.Context, _ string) iter.Seq2[executor.BlobInfo, error] {
+	return func(yield func(executor.BlobInfo, error) bool) {
+		<-ctx.Done()
+		yield(executor.BlobInfo{}, ctx.Err())
+	}
+}
+
+func TestAnEngineThatClosesWhileItSweepsHasNothingToReport(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := newRig(t, setup{options: Options{Blobs: sluggishBlobs{openBlobs(t)}, Log: slog.New(slog.NewTextHandler(&log, nil))}})
+		synctest.Wait()
+		_ = r.closeNow()
+		if log.Len() > 0 {
+			t.Error(log.String())
+		}
+	})
 }

@@ -182,7 +182,9 @@ func (r *retention) sweep() {
 	var stray []string
 	for blob, err := range r.engine.blobs.List(ctx, idPrefix) {
 		if err != nil {
-			r.engine.log.Error("blobs not listed", "error", err)
+			if r.engine.base.Err() == nil { // else nobody wants the list any more
+				r.engine.log.Error("blobs not listed", "error", err)
+			}
 			break
 		}
 		if time.Since(blob.ModTime) >= strayBlob && r.strayed(ctx, blob.Key) {
@@ -195,7 +197,7 @@ func (r *retention) sweep() {
 		}
 	}
 	for _, key := range stray {
-		if err := r.engine.blobs.Delete(ctx, key); err != nil {
+		if err := r.engine.blobs.Delete(ctx, key); err != nil && r.engine.base.Err() == nil {
 			r.engine.log.Error("stray blob not deleted", "blob", key, "error", err)
 		}
 	}

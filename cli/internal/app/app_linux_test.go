@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -265,8 +264,7 @@ func TestFoldersOfTheDeadAreRemovedAndOthersStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := time.Now().Add(-time.Hour)
-	made := func(name string, mode os.FileMode, lock bool, at time.Time) string {
+	made := func(name string, mode os.FileMode, lock bool) string {
 		path := filepath.Join(parent, name)
 		if err := os.Mkdir(path, mode); err != nil {
 			t.Fatal(err)
@@ -276,16 +274,10 @@ func TestFoldersOfTheDeadAreRemovedAndOthersStay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.Chtimes(path, at, at); err != nil {
-			t.Fatal(err)
-		}
 		return path
 	}
-	if err := os.Chtimes(alive.path, old, old); err != nil {
-		t.Fatal(err)
-	}
-	dead := made(prefix+"dead", 0o700, true, old)
-	stay := []string{alive.path, made(prefix+"young", 0o700, true, time.Now()), made(prefix+"unlocked", 0o700, false, old), made(prefix+"open", 0o755, true, old), made("other", 0o700, true, old)}
+	dead := made(prefix+"dead", 0o700, true)
+	stay := []string{alive.path, made(prefix+"unlocked", 0o700, false), made(prefix+"open", 0o755, true), made("other", 0o700, true)}
 	next, err := newTemporary(parent)
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,8 +33,14 @@ func newTemporary(parent string) (*temporary, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockFile(filepath.Join(path, "lock"))
+	// The lock gets its name when it is held: a folder is complete or, for sweep, has no lock.
+	unnamed, named := filepath.Join(path, "lock.new"), filepath.Join(path, "lock")
+	lock, err := lockFile(unnamed)
 	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(path))
+	}
+	if err := os.Rename(unnamed, named); err != nil {
+		lock.Close()
 		return nil, errors.Join(err, os.RemoveAll(path))
 	}
 	return &temporary{path, lock}, nil
@@ -51,9 +56,6 @@ func (t *temporary) Close() error {
 	return err
 }
 
-// sweepAge keeps sweep away from a folder that is just being made, whose lock is not held yet.
-const sweepAge = time.Minute
-
 // sweep removes folders of ours whose lock nobody holds.
 func sweep(parent string) {
 	left, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
@@ -62,7 +64,7 @@ func sweep(parent string) {
 	}
 	for _, path := range left {
 		info, err := os.Lstat(path)
-		if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || !isOurs(info) || time.Since(info.ModTime()) < sweepAge {
+		if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || !isOurs(info) {
 			continue
 		}
 		f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|unix.O_NOFOLLOW, 0)

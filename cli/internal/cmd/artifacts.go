@@ -11,36 +11,51 @@ import (
 	"path/filepath"
 )
 
+// outputFolder makes dir, so that a folder which cannot be written is known before the program has run for hours.
+func outputFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // the user's folder, by the user's umask
+		return fmt.Errorf("--output %s: %w", dir, err)
+	}
+	if !writable(dir) {
+		return fmt.Errorf("--output %s: nothing can be written there", dir)
+	}
+	return nil
+}
+
 // saveArtifacts writes an execution's artifacts below dir. The archive comes from a program that nobody trusts: only
-// regular files are taken, and nothing is written outside dir, not even through a link that lies there already.
-func saveArtifacts(d *door, id, dir string) error {
+// regular files are taken, and nothing is written outside dir, not even through a link that lies there already. What
+// cannot be saved does not keep the rest from it.
+func saveArtifacts(d *door, id, dir string) (saved int, err error) {
 	archive, err := d.Artifacts(d.ctx, id)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer archive.Close()
 	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // the user's folder, by the user's umask
-		return err
+		return 0, err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = root.Close() }() // a folder: nothing is buffered
+	var failed []error
 	for t := tar.NewReader(archive); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return saved, errors.Join(failed...)
 		}
 		if err != nil {
-			return err
+			return saved, errors.Join(append(failed, err)...)
 		}
 		if h.Typeflag != tar.TypeReg {
 			continue
 		}
 		if err := saveFile(root, h, t); err != nil {
-			return fmt.Errorf("%q: %w", h.Name, err)
+			failed = append(failed, fmt.Errorf("%q: %w", h.Name, err))
+			continue
 		}
+		saved++
 	}
 }
 

@@ -62,8 +62,8 @@ func TestArtifactsAreSavedInsideTheirFolder(t *testing.T) {
 	}
 	d := hostile(t, tar.Header{Name: "a/b.txt"}, tar.Header{Name: "link"}, tar.Header{Name: "run", Mode: 0o755},
 		tar.Header{Name: "sym", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, tar.Header{Name: "fifo", Typeflag: tar.TypeFifo})
-	if err := saveArtifacts(d, "exe_1", out); err != nil {
-		t.Fatal(err)
+	if saved, err := saveArtifacts(d, "exe_1", out); err != nil || saved != 3 {
+		t.Fatal(saved, err)
 	}
 	for name, want := range map[string]string{"out/a/b.txt": "data", "out/link": "data", "outside": "untouched"} {
 		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != want {
@@ -79,8 +79,23 @@ func TestArtifactsAreSavedInsideTheirFolder(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"../x", "/x", "a/../../x", "up/x"} {
-		if err := saveArtifacts(hostile(t, tar.Header{Name: name}), "exe_1", out); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := saveArtifacts(hostile(t, tar.Header{Name: name}), "exe_1", out); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestAnArtifactThatCannotBeSavedDoesNotKeepTheRestFromIt(t *testing.T) {
+	t.Parallel()
+	out := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(out, "a", "full"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	saved, err := saveArtifacts(hostile(t, tar.Header{Name: "a"}, tar.Header{Name: "b"}), "exe_1", out)
+	if saved != 1 || err == nil || !strings.Contains(err.Error(), `"a"`) {
+		t.Error(saved, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(out, "b")); err != nil || string(b) != "data" {
+		t.Errorf("%q %v", b, err)
 	}
 }

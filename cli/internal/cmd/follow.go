@@ -42,6 +42,11 @@ func (o *followOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.output != "" {
+		if err := outputFolder(o.output); err != nil {
+			return err
+		}
+	}
 	d := &door{Service: svc, ctx: ctx}
 	v := viewer{g: o.g, output: o.output, live: o.tail}
 	return v.view(d, o.id, newProgress(o.g))

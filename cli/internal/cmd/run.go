@@ -84,6 +84,11 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.output != "" {
+		if err := outputFolder(o.output); err != nil {
+			return err
+		}
+	}
 	// The engine starts while the input is read.
 	type opened struct {
 		*door
@@ -227,7 +232,7 @@ func (o *runOptions) execute(ctx context.Context, d *door, spec executor.Spec, i
 		p.end()
 		return err
 	}
-	v := viewer{g: o.g, output: o.output, live: true, kill: true}
+	v := viewer{g: o.g, output: o.output, named: len(o.artifacts) > 0, live: true, kill: true}
 	err = v.view(d, id, p)
 	if _, submitErr := s.wait(); submitErr != nil && executor.CodeOf(err) != "" && ctx.Err() == nil && isOurs(err) {
 		return submitErr

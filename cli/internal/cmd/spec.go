@@ -90,6 +90,9 @@ func (p *program) spec(g *global) (executor.Spec, error) {
 			return s, fmt.Errorf("--%s must not be empty", empty)
 		}
 	}
+	if g.given("image") && g.image == "" {
+		return s, fmt.Errorf("--image must not be empty")
+	}
 	var err error
 	if s.Limits, err = g.limits(); err != nil {
 		return s, err

@@ -16,6 +16,8 @@ type viewer struct {
 	g *global
 	// output is the folder for artifacts; empty: none.
 	output string
+	// named: --artifact says which; that there is none is then worth a word.
+	named bool
 	// live: output is shown as it comes, else when the execution has ended.
 	live bool
 	// kill: who goes away kills it.
@@ -59,9 +61,13 @@ func (v *viewer) view(d *door, id string, p *progress) error {
 		return err
 	}
 	if v.output != "" {
-		if err := saveArtifacts(d, id, v.output); err != nil {
+		saved, err := saveArtifacts(d, id, v.output)
+		if err != nil {
 			f.report(result)
 			return fmt.Errorf("save artifacts in %s: %w", v.output, err)
+		}
+		if saved == 0 && v.named {
+			v.g.note("no file is called what --artifact says: nothing is saved in %s", v.output)
 		}
 	}
 	if v.g.json {

@@ -127,6 +127,9 @@ func choose(r Request) (Method, error) {
 }
 
 func chooseArgument(name string) (Method, error) {
+	if name == "" {
+		return MethodNone, errors.New("the input's name is empty")
+	}
 	info, err := os.Stat(name)
 	if err != nil {
 		return MethodNone, err
@@ -191,7 +194,7 @@ func (in *Input) build(ctx context.Context, r Request) error {
 	case MethodFile:
 		err = in.addFile(a, r.Args[0])
 	default:
-		err = addPipe(a, r.Stdin)
+		err = addPipe(ctx, a, r.Stdin)
 	}
 	if err == nil {
 		err = a.close()
@@ -208,12 +211,18 @@ func (in *Input) build(ctx context.Context, r Request) error {
 
 func addFiles(a *archive, files []string) error {
 	for _, name := range files {
+		if name == "" {
+			return errors.New("--file must not be empty")
+		}
 		info, err := os.Stat(name)
 		if err != nil {
 			return err
 		}
 		if info.IsDir() {
 			return fmt.Errorf("--file %s is a folder: name it as an argument", name)
+		}
+		if !info.Mode().IsRegular() { // to open a FIFO would wait for its writer
+			return fmt.Errorf("--file %s is not a regular file", name)
 		}
 		if err := a.file(nameOf(name), name); err != nil {
 			return err
@@ -255,9 +264,11 @@ func headOf(name string) ([]byte, error) {
 	return head, err
 }
 
-func addPipe(a *archive, stdin io.Reader) error {
-	code, err := io.ReadAll(stdin)
+func addPipe(ctx context.Context, a *archive, stdin io.Reader) error {
+	code, err := readAll(ctx, stdin)
 	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case err != nil:
 		return fmt.Errorf("read code from standard input: %w", err)
 	case len(bytes.TrimSpace(code)) == 0:
@@ -268,6 +279,26 @@ func addPipe(a *archive, stdin io.Reader) error {
 		return errors.New("standard input is a tar, not code: name it as an argument")
 	}
 	return a.text("main.py", code)
+}
+
+// readAll does not wait for a writer that goes on for ever when ctx ends: a read of a pipe cannot be called off. Its
+// goroutine ends with the pipe, or with the process.
+func readAll(ctx context.Context, r io.Reader) ([]byte, error) {
+	type outcome struct {
+		all []byte
+		err error
+	}
+	read := make(chan outcome, 1)
+	go func() {
+		all, err := io.ReadAll(r)
+		read <- outcome{all, err}
+	}()
+	select {
+	case o := <-read:
+		return o.all, o.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // look reads the tar for what the user did not say, and refuses what cannot run before anything is sent.

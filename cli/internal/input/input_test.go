@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -342,5 +343,33 @@ func TestTheEndOfTheContextEndsTheReading(t *testing.T) {
 	dir := tree(t, map[string]string{"main.py": ""})
 	if _, err := input.Open(ctx, input.Request{Args: []string{dir}}); err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Error(err)
+	}
+}
+
+func TestAPipeThatNeverEndsIsLeftWhenTheCallIs(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("interrupted")
+	cancel(gone)
+	if _, err := input.Open(ctx, input.Request{Stdin: r}); !errors.Is(err, gone) {
+		t.Error(err)
+	}
+}
+
+func TestAFileThatIsNoneIsRefusedAndNotWaitedFor(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := exec.Command("mkfifo", fifo).Run(); err != nil {
+		t.Skip(err)
+	}
+	for _, r := range []input.Request{{Files: []string{fifo}}, {Args: []string{fifo}}} {
+		if _, err := open(t, r); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+			t.Error(err)
+		}
+	}
+	for _, r := range []input.Request{{Files: []string{""}}, {Args: []string{""}}} {
+		if _, err := open(t, r); err == nil || !strings.Contains(err.Error(), "empty") {
+			t.Error(err)
+		}
 	}
 }
