@@ -35,6 +35,11 @@ lint: ## vet, staticcheck, import table, gosec, GOWORK=off, cross-compilation
 generate: ## write generated code (proto, openapi.json)
 	@tools/generate.sh
 
+.PHONY: baseline
+baseline: ## at a release: take proto and openapi.json as what the next ones must stay compatible with
+	@cd core/executor/wire/proto && "$$(../../../../tools/tool.sh buf)" build -o released.binpb
+	@cp frontends/http/openapi.json frontends/http/openapi.released.json
+
 .PHONY: bench
 bench: build ## interleaved benchmarks; raw numbers go to bench/
 	@tools/bench.sh
