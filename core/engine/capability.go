@@ -21,7 +21,12 @@ func capable(s executor.Spec, info executor.Info, bad *problems) {
 	c := info.Capabilities
 	ask := func(asked, able bool, field string) {
 		if asked && !able {
-			bad.add(field, "backend %s cannot do or enforce this", info.Name)
+			bad.add(field, "backend %s cannot do this", info.Name)
+		}
+	}
+	limit := func(asked, able bool, field string) {
+		if asked && !able {
+			bad.add(field, "backend %s cannot enforce this here (python-executor doctor says why)", info.Name)
 		}
 	}
 	language := s.Language
@@ -40,12 +45,12 @@ func capable(s executor.Spec, info executor.Info, bad *problems) {
 	ask(s.SampleInterval > 0, c.MemorySamples, "sample_interval_seconds")
 	ask(s.Script != "", c.Scripts, "script")
 	ask(s.HostDirectory != "", c.HostDirectories, "host_directory")
-	ask(s.Network == executor.NetworkOff, c.NetworkOff, "config.network_disabled")
+	limit(s.Network == executor.NetworkOff, c.NetworkOff, "config.network_disabled")
 	ask(s.Network == executor.NetworkOn, c.NetworkOn, "config.network_disabled")
-	ask(s.Limits.MemoryBytes != 0, c.Memory, "config.memory_mb")
-	ask(s.Limits.DiskBytes != 0, c.Disk, "config.disk_mb")
-	ask(s.Limits.CPUShares != 0, c.CPU, "config.cpu_shares")
-	ask(s.Limits.PIDs != 0, c.PIDs, "config.pids")
+	limit(s.Limits.MemoryBytes != 0, c.Memory, "config.memory_mb")
+	limit(s.Limits.DiskBytes != 0, c.Disk, "config.disk_mb")
+	limit(s.Limits.CPUShares != 0, c.CPU, "config.cpu_shares")
+	limit(s.Limits.PIDs != 0, c.PIDs, "config.pids")
 	if s.Session != "" {
 		bad.add("session", "sessions are not offered by this server")
 	}
@@ -54,6 +59,6 @@ func capable(s executor.Spec, info executor.Info, bad *problems) {
 		bad.add("python_version", "backend %s has no Python %s (it has %v)", info.Name, s.PythonVersion, c.PythonVersions)
 	}
 	if s.Image != "" && !c.Images && !has(imageVersion(s.Image)) && !slices.Contains(info.Images, s.Image) {
-		bad.add("docker_image", "backend %s has no images, and no interpreter of that name", info.Name)
+		bad.add("docker_image", "backend %s has no images: only python:VERSION is understood, with a version of %v", info.Name, c.PythonVersions)
 	}
 }

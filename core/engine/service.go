@@ -41,7 +41,7 @@ func withID(err error, id string) error {
 }
 
 func errNotFound(id string) error {
-	return executor.Errorf(executor.NotFound, "execution %s", clip(id, 64))
+	return executor.Errorf(executor.NotFound, "no execution has the id %s", clip(id, 64))
 }
 
 // own returns the Record of an Execution that p may see. Another owner's is not found, deleted or not.

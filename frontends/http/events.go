@@ -23,14 +23,20 @@ var errDraining = errors.New("the server is ending")
 
 type drainKey struct{}
 
-// following returns a ctx that also ends when the server begins to drain.
-func following(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+// following returns a ctx that also ends when the server begins to drain and id has not finished. The log of one that has
+// finished ends by itself, and its reader is to see that.
+func (f *frontend) following(ctx context.Context, id string) (context.Context, context.CancelCauseFunc) {
+	asked := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	drain, ok := ctx.Value(drainKey{}).(context.Context)
 	if !ok {
 		return ctx, cancel
 	}
-	stop := context.AfterFunc(drain, func() { cancel(errDraining) })
+	stop := context.AfterFunc(drain, func() {
+		if e, err := f.svc.Get(asked, id); err != nil || !e.Status.Terminal() {
+			cancel(errDraining)
+		}
+	})
 	return ctx, func(cause error) {
 		stop()
 		cancel(cause)
@@ -51,7 +57,7 @@ func (f *frontend) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := following(r.Context())
+	ctx, cancel := f.following(r.Context(), id)
 	defer cancel(nil)
 	s := &eventStream{w: w, rc: http.NewResponseController(w)}
 	if r.Method == http.MethodHead {

@@ -23,7 +23,7 @@ func (f *frontend) logs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := following(r.Context())
+	ctx, cancel := f.following(r.Context(), id)
 	defer cancel(nil)
 	rc := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "application/octet-stream")

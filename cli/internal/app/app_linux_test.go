@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -217,6 +218,38 @@ func TestAServerKeepsItsExecutionsOverARestart(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(c.DataDir, prefix+"*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+func TestAServerThatDrainsStillAnswersThoseWhoFollow(t *testing.T) {
+	url, stop := serving(t, fakeConfig(t))
+	var e struct {
+		ID string `json:"execution_id"`
+	}
+	if got := body(t, http.MethodPost, url+"/api/v1/exec/async", `{"code":"print up\nhang"}`); json.Unmarshal([]byte(got), &e) != nil {
+		t.Fatal(got)
+	}
+	resp, err := http.Get(url + "/api/v1/executions/" + e.ID + "/events") //nolint:noctx // the stream ends with the execution
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	for !strings.Contains(body(t, http.MethodGet, url+"/readyz", ""), `"unavailable"`) {
+		runtime.Gosched()
+	}
+	if got := body(t, http.MethodPost, url+"/api/v1/exec/async", `{"code":"exit 0"}`); !strings.Contains(got, `"unavailable"`) {
+		t.Errorf("a draining server takes work: %s", got)
+	}
+	if got := body(t, http.MethodDelete, url+"/api/v1/executions/"+e.ID, ""); !strings.Contains(got, `"killed"`) {
+		t.Error(got)
+	}
+	if all, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(all), "event: finished") {
+		t.Errorf("%s %v", all, err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -25,8 +25,8 @@ import (
 // drainTime is how long a stopping server lets running executions finish.
 const drainTime = 30 * time.Second
 
-// Serve runs a server until ctx ends, and then drains it: no new work, running executions get drainTime, then everything
-// stops in the reverse order of its start.
+// Serve runs a server until ctx ends, and then drains it: no new work, running executions get drainTime, in which those who
+// wait for them or follow them are still answered; then everything stops in the reverse order of its start.
 func Serve(ctx context.Context, o ServeOptions) (err error) {
 	authenticator, err := authenticator(o.Config.HTTP.Tokens)
 	if err != nil {
@@ -37,7 +37,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	// The port first: most servers that fail to start fail here, and nothing is to be undone yet.
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Config.HTTP.Bind)
 	if err != nil {
-		return err
+		return fmt.Errorf("http.bind: %w", err)
 	}
 	stack.add(func(context.Context) error { return ignoreClosed(listener.Close()) })
 	data, err := openDataDir(o.Config.DataDir)
@@ -100,10 +100,22 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		return err
 	}
 	o.Log.Info("listening", "url", "http://"+listener.Addr().String())
-	err = httpfrontend.Serve(ctx, listener, handler, o.Log)
+	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopServing(nil)
+	drained := context.AfterFunc(ctx, func() {
+		o.Log.Info("draining", "for", drainTime)
+		if err := closeEngine(ctx, e); err != nil {
+			o.Log.Error("drain", "error", err)
+		}
+		stopServing(errDrained)
+	})
+	defer drained()
+	err = httpfrontend.Serve(serving, listener, handler, o.Log)
 	o.Log.Info("stopping")
 	return err
 }
+
+var errDrained = errors.New("the server is stopping")
 
 // closeEngine gives running executions the time of the drain, if there was a signal to stop, and none after a failure.
 func closeEngine(ctx context.Context, e *engine.Engine) error {

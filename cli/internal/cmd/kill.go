@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -35,6 +36,14 @@ func newKill(g *global, runF func(context.Context, *killOptions) error) *cobra.C
 	}
 }
 
+// naming says which of several ids err is about, if it does not say so itself.
+func naming(id string, err error) error {
+	if strings.Contains(err.Error(), id) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", id, err)
+}
+
 func (o *killOptions) run(ctx context.Context) error {
 	svc, err := o.g.openServer("kill")
 	if err != nil {
@@ -44,7 +53,7 @@ func (o *killOptions) run(ctx context.Context) error {
 	for _, id := range o.ids {
 		e, err := svc.Cancel(ctx, id)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", id, err))
+			failed = append(failed, naming(id, err))
 			continue
 		}
 		if o.g.json {

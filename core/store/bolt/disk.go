@@ -69,7 +69,7 @@ func (s *Store) readHead(id string) (head *storedHead, size int, err error) {
 			if id != "" && tx.Bucket(bucketPurged).Get([]byte(id)) != nil {
 				return errPurged(id)
 			}
-			return executor.Errorf(executor.NotFound, "execution %s", id)
+			return executor.Errorf(executor.NotFound, "no execution has the id %s", id)
 		}
 		size = len(raw)
 		var err error

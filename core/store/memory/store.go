@@ -206,7 +206,7 @@ func (s *Store) find(id string) (*record, error) {
 	if _, ok := s.purged[id]; ok {
 		return nil, errPurged(id)
 	}
-	return nil, executor.Errorf(executor.NotFound, "execution %s", id)
+	return nil, executor.Errorf(executor.NotFound, "no execution has the id %s", id)
 }
 
 // remember notes a deleted id and forgets the one that was deleted longest ago when there are too many.
