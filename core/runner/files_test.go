@@ -256,3 +256,39 @@ func TestAHostDirectory(t *testing.T) {
 		t.Error(describe(res))
 	}
 }
+
+func TestAFaultNamesItsField(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	code, absent := python("pass"), python("")
+	absent.Entrypoint = "nope.py"
+	for _, c := range []struct {
+		name  string
+		start Start
+		ws    archive
+		field string
+	}{
+		{"code beside a main.py", code, makeTar(t, file("main.py", "pass")), "code"},
+		{"code beside a folder main.py", code, makeTar(t, file("main.py/x", "pass")), "code"},
+		{"an entrypoint that is not there", absent, makeTar(t, file("main.py", "pass")), "entrypoint"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			res, _ := r.run(t, c.start, RunInput{Workspace: c.ws.reader(t)})
+			if res.Failure == nil || res.Failure.Field != c.field || res.Failure.Code != executor.Invalid {
+				t.Errorf("%+v", res.Failure)
+			}
+		})
+	}
+}
+
+func TestSharedMemoryDoesNotOutliveItsProgram(t *testing.T) {
+	if !isRoot() || ProbeNetworkNamespace() != nil {
+		t.Skip("needs the right to make namespaces")
+	}
+	r := startRunner(t, testConfig(t))
+	const code = "import ctypes; c = ctypes.CDLL(None); print(c.shmget(0x70796578, 100, %s) < 0, c.msgget(0x70796578, %[1]s) < 0)"
+	for _, c := range []struct{ flags, want string }{{"0o1666", "False False\n"}, {"0", "True True\n"}} {
+		if _, rec := r.run(t, python(fmt.Sprintf(code, c.flags)), RunInput{}); rec.stdout() != c.want {
+			t.Errorf("with flags %s: got %q, want %q", c.flags, rec.stdout(), c.want)
+		}
+	}
+}

@@ -38,6 +38,13 @@ func invalid(format string, args ...any) error {
 	return failed(executor.Invalid, executor.PhasePrepare, format, args...)
 }
 
+// invalidField is invalid, of a field of the Spec by its name.
+func invalidField(field, format string, args ...any) error {
+	return &failure{executor.Failure{
+		Code: executor.Invalid, Phase: executor.PhasePrepare, Field: field, Message: field + ": " + fmt.Sprintf(format, args...),
+	}}
+}
+
 // environment builds what a program sees, and nothing else.
 func environment(start Start, home string) ([]string, error) {
 	env := map[string]string{
@@ -129,16 +136,16 @@ func entrypoint(start Start, work *folder, dir string, cfg Config, firstPy strin
 func chosenEntrypoint(root *os.Root, name string) (string, error) {
 	clean := path.Clean(name)
 	if path.IsAbs(name) || leaves(clean) || strings.ContainsRune(name, 0) {
-		return "", invalid("entrypoint: %q is not inside the work folder", name)
+		return "", invalidField("entrypoint", "%q is not inside the work folder", name)
 	}
 	st, err := root.Stat(clean)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", invalid("entrypoint: %q does not exist", name)
+		return "", invalidField("entrypoint", "%q does not exist", name)
 	case err != nil:
-		return "", invalid("entrypoint: %q cannot be used: %v", name, err)
+		return "", invalidField("entrypoint", "%q cannot be used: %v", name, err)
 	case !st.Mode().IsRegular():
-		return "", invalid("entrypoint: %q is not a regular file", name)
+		return "", invalidField("entrypoint", "%q is not a regular file", name)
 	}
 	return argument(clean), nil
 }
@@ -154,7 +161,7 @@ func argument(name string) string {
 func writeCode(work *folder, cfg Config, code string) error {
 	fd, err := unix.Openat(work.fd(), "main.py", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
 	if errors.Is(err, unix.EEXIST) {
-		return invalid("code: the workspace has a main.py of its own")
+		return invalidField("code", "the workspace has a main.py of its own")
 	}
 	if err != nil {
 		return fmt.Errorf("write code: %w", err)
@@ -165,7 +172,7 @@ func writeCode(work *folder, cfg Config, code string) error {
 		err = errors.Join(err, f.Chown(cfg.UID, cfg.GID))
 	}
 	if err = errors.Join(err, f.Close()); errors.Is(err, unix.ENOSPC) {
-		return invalid("code: it does not fit into the disk limit")
+		return invalidField("code", "it does not fit into the disk limit")
 	}
 	return err
 }

@@ -131,6 +131,9 @@ func spawn(job spawnJob) (pid int, ours bool, err error) {
 	if err := job.group.enter(); err != nil {
 		return 0, true, err
 	}
+	// Shared memory, semaphores and message queues outlive their makers: neither the next program nor the host is to meet
+	// them. Where we may not, they stay as what is left in /tmp does.
+	_ = unix.Unshare(unix.CLONE_NEWIPC)
 	attr := &syscall.ProcAttr{Dir: job.dir, Env: job.env, Files: job.files, Sys: &syscall.SysProcAttr{
 		Setsid:    true,
 		Pdeathsig: syscall.SIGKILL,
