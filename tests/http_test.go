@@ -331,6 +331,17 @@ func TestHTTPErrorsNameWhatIsWrong(t *testing.T) {
 		}, 422, "invalid", "docker_image"},
 		{"a host folder", func() answer { return s.post("/api/v1/exec/sync", `{"code":"1","host_directory":"/tmp"}`) }, 403, "denied", "host_directory"},
 		{"code beside main.py", func() answer { return s.post("/api/v1/exec/sync", `{"code":"1","files":{"main.py":"2"}}`) }, 422, "invalid", ""},
+		{"code beside a folder main.py", func() answer { return s.post("/api/v1/exec/sync", `{"code":"1","files":{"main.py/x":"2"}}`) }, 422, "invalid", "files.main.py"},
+		{"code beside a tar with main.py", func() answer {
+			return s.multipart("/api/v1/exec/sync", part{name: "metadata", body: []byte(`{"code":"1"}`)}, part{name: "tar", body: tarOf(t, file{"main.py", ""})})
+		}, 422, "invalid", `"metadata.code"`},
+		{"an entrypoint that the tar has not", func() answer {
+			return s.multipart("/api/v1/exec/sync", part{name: "metadata", body: []byte(`{"entrypoint":"x.py"}`)}, part{name: "tar", body: tarOf(t, file{"main.py", ""})})
+		}, 422, "invalid", `"metadata.entrypoint"`},
+		{"a file that cannot be made", func() answer { return s.post("/api/v1/exec/sync", `{"files":{"main.py":"1",".tmp":"2"}}`) }, 422, "invalid", `"body.files"`},
+		{"a name that is too long", func() answer {
+			return s.post("/api/v1/exec/sync", `{"files":{"main.py":"1","`+strings.Repeat("x", 256)+`":"2"}}`)
+		}, 422, "invalid", "files.xxx"},
 		{"unknown id", func() answer { return s.get("/api/v1/executions/exe_zzz") }, 404, "not_found", ""},
 		{"a foreign origin", func() answer { return s.post("/api/v1/exec/sync", `{"code":"1"}`, "Origin", "http://evil.example") }, 403, "denied", ""},
 		{"unknown path", func() answer { return s.get("/api/v1/nowhere") }, 404, "not_found", ""},

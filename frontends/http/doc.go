@@ -12,8 +12,8 @@
 // Decisions that the specification leaves open, in one place:
 //
 //   - An unknown part of a multipart body is 422 and named, like an unknown metadata field; a part given twice too.
-//   - A sync call is 422 with the execution_id when the tar that came with it is at fault (broken, hostile, without an
-//     entrypoint), or another field that a backend names before anything started. A requirement that cannot be resolved
+//   - A sync call is 422 with the execution_id when the tar or the files that came with it are at fault (broken, hostile,
+//     without an entrypoint), or another field that a backend names before anything started. A requirement that cannot be resolved
 //     is a Result (200, failed, phase prepare): the request was understood, and its author needs uv's explanation.
 //   - A sync call whose Execution a backend refused before it started is 501 (unimplemented), 403 (denied) or 422.
 //   - /healthz, /readyz, /docs and /openapi.json never need a token: they tell nothing about anybody's work. /metrics

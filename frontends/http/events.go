@@ -15,8 +15,9 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// heartbeat is how often a silent event stream carries a comment; 15 s is what is promised.
-const heartbeat = 10 * time.Second
+// heartbeat is how often a look is taken whether an event stream has been silent since the last one, so twice that is the
+// longest silence; 15 s are promised.
+const heartbeat = 7 * time.Second
 
 // errDraining ends the followers of a server that ends. They can go on at another one.
 var errDraining = errors.New("the server is ending")

@@ -131,7 +131,7 @@ func TestASilentStreamHasHeartbeats(t *testing.T) {
 		for comments := 0; comments < 3 && lines.Scan(); {
 			if strings.HasPrefix(lines.Text(), ":") {
 				comments++
-				if silent := time.Since(began); silent > 2*f.heartbeat || comments > 1 && silent > 15*time.Second {
+				if silent := time.Since(began); silent > 15*time.Second {
 					t.Errorf("silent for %v", silent)
 				}
 				began = time.Now()

@@ -143,8 +143,8 @@ func (u *upload) verdict(e executor.Execution) error {
 	}
 	failure := *e.Result.Failure
 	field := failure.Field
-	if field == "" && failure.Code == executor.Invalid && failure.Phase == executor.PhasePrepare && u.broughtTar {
-		field = "tar"
+	if field == "" && failure.Code == executor.Invalid && failure.Phase == executor.PhasePrepare {
+		field = u.brought
 	}
 	switch failure.Code {
 	case executor.Invalid:

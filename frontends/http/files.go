@@ -22,8 +22,12 @@ type file struct {
 	data []byte
 }
 
-// maxFiles bounds the files of a JSON body.
-const maxFiles = 10_000
+const (
+	// maxFiles bounds the files of a JSON body.
+	maxFiles = 10_000
+	// nameMax bounds each element of a path, as Linux does.
+	nameMax = 255
+)
 
 // filesField is the key that only a JSON body has.
 func filesField() field {
@@ -48,7 +52,7 @@ func filesField() field {
 				d.bad("files", "has more than %d files; send a tar", maxFiles)
 				return
 			case !validPath(name):
-				d.bad(at, "is not a path of a file: relative, with slashes, without . and .. and NUL")
+				d.bad(at, "is not a path of a file: relative, with slashes, without . and .. and NUL, at most 255 bytes between two slashes")
 				return
 			}
 			data, ok := d.content(at, raw)
@@ -62,7 +66,15 @@ func filesField() field {
 
 // validPath reports whether name can be a file in the work folder.
 func validPath(name string) bool {
-	return fs.ValidPath(name) && name != "." && !strings.ContainsRune(name, 0) && len(name) < 4096
+	if !fs.ValidPath(name) || name == "." || strings.ContainsRune(name, 0) || len(name) >= 4096 {
+		return false
+	}
+	for element := range strings.SplitSeq(name, "/") {
+		if len(element) > nameMax {
+			return false
+		}
+	}
+	return true
 }
 
 // content reads a file's value: a string, or {"base64": "…"}.
@@ -118,13 +130,16 @@ func checkTree(d *decoder, files []file) {
 func (s *submission) workspace(spec *executor.Spec) (*executor.Source, error) {
 	names := make([]string, len(s.files))
 	has := make(map[string]bool, len(s.files))
+	codeMeets := false // a file or a folder of the name that code gets
 	for i, f := range s.files {
 		names[i] = f.path
 		has[f.path] = true
+		root, _, _ := strings.Cut(f.path, "/")
+		codeMeets = codeMeets || root == "main.py"
 	}
 	python := spec.Language == executor.LanguageDefault || spec.Language == executor.LanguagePython
 	switch {
-	case spec.Code != "" && has["main.py"]:
+	case spec.Code != "" && codeMeets:
 		return nil, executor.FieldErrorf(executor.Invalid, "files.main.py", "code runs as main.py; there cannot be a file of that name")
 	case spec.Code != "" || len(spec.Command) > 0 || spec.Script != "" || spec.Session != "":
 	case spec.Entrypoint != "":

@@ -130,6 +130,7 @@ func TestBadFilesAreNamed(t *testing.T) {
 	}{
 		{"paths that leave", `{"files":{"../x":"","/etc/passwd":"","a/../../b":"",".":"","a//b":"","":"","c\u0000":""}}`,
 			[]string{"files.../x", "files./etc/passwd", "files.a/../../b", "files..", "files.a//b", "files.(no name)", "files.c\x00"}},
+		{"a name that is too long", `{"files":{"d/` + strings.Repeat("x", 256) + `":""}}`, []string{"files.d/" + strings.Repeat("x", 98) + "…"}},
 		{"contents that are none", `{"files":{"a":1,"b":{},"c":{"base64":"%%"},"d":{"base64":1},"e":{"base64":"","x":1},"f":[]}}`,
 			[]string{"files.a", "files.b.base64", "files.c.base64", "files.d.base64", "files.e.x", "files.f"}},
 		{"a file that is a folder too", `{"files":{"a":"","a/b":""}}`, []string{"files.a/b"}},

@@ -41,8 +41,8 @@ type upload struct {
 	input    executor.Input
 	// where its metadata is: "metadata" or "body".
 	where string
-	// broughtTar: the tar is the client's own, so a fault in it is the request's fault.
-	broughtTar bool
+	// brought is the field that brought files, "tar" or "files": a fault in them is the request's fault then.
+	brought string
 
 	mu    sync.Mutex
 	parts *multipart.Reader
@@ -117,6 +117,7 @@ func (u *upload) receiveJSON() error {
 		}
 		return nil
 	}
+	u.brought = "files"
 	u.input.Workspace, err = s.workspace(&u.spec)
 	return in(u.where, err)
 }
@@ -223,7 +224,7 @@ func (u *upload) readTar(part *multipart.Part) (streaming bool, err error) {
 	if err := checkPartHeader(part.Header); err != nil {
 		return false, err
 	}
-	u.broughtTar = true
+	u.brought = "tar"
 	head, whole, err := readHead(part, tarAhead)
 	if err != nil {
 		return false, bodyError("the tar part", err)
