@@ -2,6 +2,7 @@ package executor
 
 import (
 	"io"
+	"os"
 	"time"
 )
 
@@ -91,6 +92,16 @@ type Source struct {
 	Replayable bool
 	// Path is the name of a local file with the same content; empty if there is none.
 	Path string
+}
+
+// FileStream is what Source.Open may return where the bytes come out of a file or a socket of this machine. Whoever only
+// passes them on to another process can pass the descriptor on instead.
+type FileStream interface {
+	io.ReadCloser
+	// TakeFile gives the descriptor to the caller, who closes it; nil: there is none (any more), and Read has the bytes.
+	// What was not read yet is read from the descriptor, up to its end, and Read only waits then for the stream's own end:
+	// io.EOF, or the reason why the bytes in the descriptor are not all of them.
+	TakeFile() *os.File
 }
 
 // Input is what a Submit brings besides the Spec. Stdin is opened only after Workspace was read to its end, so both may

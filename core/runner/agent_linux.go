@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"runtime/debug"
 	"strconv"
@@ -18,10 +19,12 @@ import (
 
 // agent is the resident runner: it serves one connection and runs one Execution at a time.
 type agent struct {
-	out   *frameWriter
-	epoch uint64
-	cfg   Config
-	ready bool // a Hello was accepted
+	out *frameWriter
+	// rights has the descriptors that came along; nil: none can come.
+	rights *rightsReader
+	epoch  uint64
+	cfg    Config
+	ready  bool // a Hello was accepted
 
 	plain *spawner
 	empty *spawner // in an empty network namespace; nil without Config.NetworkNamespace
@@ -39,6 +42,10 @@ type agent struct {
 func (a *agent) serve(r io.Reader, w io.Writer) error {
 	a.out = &frameWriter{w: w}
 	a.epoch = max(rand.Uint64(), 1) //nolint:gosec // a number to tell runners apart, no secret
+	if conn, ok := r.(*net.UnixConn); ok {
+		a.rights = &rightsReader{conn: conn}
+		r = a.rights
+	}
 	silence := newSilence(a)
 	err := a.read(newFrameReader(r), silence)
 	if errors.Is(err, io.EOF) {
@@ -99,6 +106,9 @@ func (a *agent) handle(frames *frameReader, t frameType, n int) error {
 		}
 		return err
 	}
+	if t == frameFile {
+		return a.file(x)
+	}
 	if x == nil {
 		return nil // it was about an Execution that has been answered
 	}
@@ -136,6 +146,18 @@ func (a *agent) chunk(frames *frameReader, t frameType, n int) error {
 		return x.workspace.put(piece{buf, data})
 	}
 	return x.stdin.put(piece{buf, data})
+}
+
+// file takes the descriptor that has x's Workspace. x may be nil.
+func (a *agent) file(x *execution) error {
+	f := a.rights.take()
+	switch {
+	case f == nil:
+		return fmt.Errorf("%w: a file frame without a file", errFrame)
+	case x == nil:
+		return f.Close()
+	}
+	return x.workspace.open(f)
 }
 
 // now returns the Execution that has not been answered yet; nil without one.

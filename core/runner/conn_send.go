@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
+
+	"github.com/python-executor/python-executor/core/executor"
 )
 
 // send copies the Workspace, then Stdin. An error is one of the readers', never the connection's: that one shows in the
@@ -24,6 +26,9 @@ func (f *follower) send(in RunInput) error {
 		if part.r == nil {
 			continue
 		}
+		if part.credit == f.workspace {
+			f.handOver(part.r)
+		}
 		sent, err := f.copy(part.r, part.credit, part.data)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", part.name, err)
@@ -34,6 +39,25 @@ func (f *follower) send(in RunInput) error {
 		f.framed(part.end, make([]byte, frameHeader))
 	}
 	return nil
+}
+
+// handOver lets the runner read the Workspace out of the descriptor in which it lies, if it lies in one and c can carry
+// it. What is left of r for copy is then its end.
+func (f *follower) handOver(r io.Reader) {
+	s, ok := r.(executor.FileStream)
+	if !ok || !f.conn.out.carriesFiles() {
+		return
+	}
+	file := s.TakeFile()
+	if file == nil {
+		return
+	}
+	defer file.Close() //nolint:errcheck // the runner has its own
+	f.sendMu.Lock()
+	defer f.sendMu.Unlock()
+	if !f.stopped {
+		f.conn.out.sendFile(frameFile, file)
+	}
 }
 
 // copy sends r in chunks; false: the Execution ended before r did.

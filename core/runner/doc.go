@@ -24,6 +24,7 @@
 //	  8 Signal        signal number (1 byte) to the program's group
 //	  9 Ack           stdout and stderr offsets (8 bytes each) up to which output is in the log
 //	 10 Ping          answered by HelloReply
+//	 11 File          the Workspace is in the descriptor that comes along (SCM_RIGHTS), in place of 3; 4 follows when it is whole
 //	runner → host
 //	 64 HelloReply    JSON {version, epoch, pid, execution_id, error}; an error is a refusal, and the end
 //	 65 Progress      JSON executor.Progress          66 Started    JSON executor.Started

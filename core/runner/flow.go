@@ -1,8 +1,11 @@
 package runner
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 )
 
@@ -66,10 +69,13 @@ type inbox struct {
 	held   int
 	window int
 	// used counts consumed bytes that were not granted again yet.
-	used    int
-	err     error
-	discard bool
-	grant   func(n int)
+	used int
+	// file has the bytes in place of queue, until its end; buffered reads it.
+	file     *os.File
+	buffered *bufio.Reader
+	err      error
+	discard  bool
+	grant    func(n int)
 }
 
 type piece struct {
@@ -99,6 +105,9 @@ func (b *inbox) put(p piece) error {
 		return nil
 	}
 	defer b.mu.Unlock()
+	if b.file != nil {
+		return fmt.Errorf("%w: data beside a file", errFrame)
+	}
 	b.held += len(p.data)
 	if b.held+b.used > b.window {
 		return fmt.Errorf("%w: %d bytes without credit", errFrame, b.held+b.used-b.window)
@@ -106,6 +115,29 @@ func (b *inbox) put(p piece) error {
 	b.queue = append(b.queue, p)
 	b.cond.Signal()
 	return nil
+}
+
+// open lets the reader see what is in file first. Small reads are collected, large ones go to the file as they are.
+func (b *inbox) open(file *os.File) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.discard || b.err != nil {
+		return file.Close()
+	}
+	if b.file != nil || b.held > 0 {
+		return errors.Join(fmt.Errorf("%w: a file beside data", errFrame), file.Close())
+	}
+	b.file, b.buffered = file, bufio.NewReaderSize(file, 64<<10)
+	b.cond.Signal()
+	return nil
+}
+
+// closeFile ends a Read of the file, and tells who writes to it that nobody reads. The caller holds the lock.
+func (b *inbox) closeFile() {
+	if b.file != nil {
+		_ = b.file.Close() // it was read
+		b.file, b.buffered = nil, nil
+	}
 }
 
 // end lets the reader see err (io.EOF at a regular end) after what is queued.
@@ -146,6 +178,7 @@ func (b *inbox) drop() {
 	}
 	b.queue = nil
 	b.held = 0
+	b.closeFile()
 }
 
 // Read implements io.Reader.
@@ -154,8 +187,23 @@ func (b *inbox) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	b.mu.Lock()
-	for len(b.queue) == 0 && b.err == nil {
-		b.cond.Wait()
+	for b.file != nil || len(b.queue) == 0 && b.err == nil {
+		if b.file == nil {
+			b.cond.Wait()
+			continue
+		}
+		r := b.buffered
+		b.mu.Unlock()
+		n, err := r.Read(p)
+		if n > 0 || err == nil {
+			return n, nil
+		}
+		b.mu.Lock()
+		// The end that counts is the one that is told: who wrote to the file knows whether that was all.
+		if b.file != nil && !errors.Is(err, io.EOF) {
+			b.err = err
+		}
+		b.closeFile()
 	}
 	if len(b.queue) == 0 {
 		defer b.mu.Unlock()

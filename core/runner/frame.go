@@ -28,6 +28,7 @@ const (
 	frameSignal       frameType = 8
 	frameAck          frameType = 9
 	framePing         frameType = 10
+	frameFile         frameType = 11
 	// Runner to host.
 	frameHelloReply   frameType = 64
 	frameProgress     frameType = 65
@@ -80,7 +81,7 @@ func maxPayload(t frameType) int {
 		return 16
 	case frameCredit, frameSignal:
 		return 5
-	case frameWorkspaceEnd, frameStdinEnd, frameCancel, framePing, frameArtifactEnd:
+	case frameWorkspaceEnd, frameStdinEnd, frameCancel, framePing, frameFile, frameArtifactEnd:
 		return 0
 	default:
 		return -1

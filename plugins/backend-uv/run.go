@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -214,6 +215,20 @@ func (s *source) Read(p []byte) (int, error) {
 		return 0, io.ErrClosedPipe
 	}
 	return r.Read(p)
+}
+
+// TakeFile implements executor.FileStream: the runner reads a file or a socket itself.
+func (s *source) TakeFile() *os.File {
+	s.mu.Lock()
+	r, err, closed := s.r, s.err, s.closed
+	s.mu.Unlock()
+	if r == nil && err == nil && !closed {
+		r, _ = s.open() // Read says why not
+	}
+	if stream, ok := r.(executor.FileStream); ok {
+		return stream.TakeFile()
+	}
+	return nil
 }
 
 // open opens without holding the lock: a Close that comes meanwhile does not wait, and what was opened is closed again.

@@ -46,7 +46,7 @@ type Process struct {
 func newProcessHandle(l *launch, supervision *wire.Supervision, conn *grpc.ClientConn) *Process {
 	p := &Process{
 		dir: l.dir, process: l.process, logs: l.logs, client: l.client, supervision: supervision,
-		backend: &guarded{backend: wire.NewBackend(conn)},
+		backend: &guarded{backend: wire.NewBackend(conn, wire.Streams(l.dir))},
 		log:     l.logs.log,
 		done:    make(chan struct{}),
 	}

@@ -56,7 +56,8 @@ func Command(typ string) (path string, args []string, err error) {
 // Wire returns b as seen through gRPC; the connection is closed with t.
 func Wire(t testing.TB, b executor.Backend) executor.Backend {
 	t.Helper()
-	return wire.NewBackend(Connect(t, func(s grpc.ServiceRegistrar) { wire.RegisterBackend(s, b) }))
+	conn := Connect(t, func(s grpc.ServiceRegistrar) { wire.RegisterBackend(s, b) })
+	return wire.NewBackend(conn, wire.Streams(shortDir(t)))
 }
 
 // WireService returns s as seen through gRPC; the connection is closed with t.

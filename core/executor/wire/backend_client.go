@@ -14,18 +14,34 @@ import (
 // cancelGrace is how long, beyond the kill grace, a cancelled Run waits for its Result before it cuts the call.
 const cancelGrace = 10 * time.Second
 
+// BackendOption changes how NewBackend's Backend speaks to the other side.
+type BackendOption func(*backendClient)
+
+// Streams lets a peer that shares our files have large workspaces over unix sockets in dir, which is much cheaper than in
+// messages. Whoever may enter dir can read them, so it must be private. It is not needed: without it, and where a
+// socket cannot be made, messages do as well.
+func Streams(dir string) BackendOption {
+	return func(b *backendClient) { b.streams = dir }
+}
+
 // NewBackend returns the Backend that is served at the other end of conn. It also implements executor.SessionBackend,
 // whose methods answer unimplemented where the other side does not. conn stays the caller's.
-func NewBackend(conn grpc.ClientConnInterface) executor.Backend {
-	return &backendClient{
+func NewBackend(conn grpc.ClientConnInterface, options ...BackendOption) executor.Backend {
+	b := &backendClient{
 		backend:  pb.NewBackendServiceClient(conn),
 		sessions: pb.NewSessionBackendServiceClient(conn),
 	}
+	for _, option := range options {
+		option(b)
+	}
+	return b
 }
 
 type backendClient struct {
 	backend  pb.BackendServiceClient
 	sessions pb.SessionBackendServiceClient
+	// streams is the folder for sockets; empty: none.
+	streams string
 
 	mu sync.Mutex
 	// localPath is Capabilities.LocalPath; nil until asked.
@@ -76,20 +92,28 @@ func (b *backendClient) run(ctx context.Context, job executor.Job, resume *pb.Re
 	// The call outlives ctx: its end is told in band, and the Result still comes back.
 	callCtx, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	start := &pb.RunStart{Job: toJob(job), Resume: resume, Cancelled: ctx.Err() != nil}
-	local := hasPath(job.Workspace) || hasPath(job.Stdin)
+	bulky := b.streams != "" && isBulky(job.Workspace)
+	local := bulky || hasPath(job.Workspace) || hasPath(job.Stdin)
 	if local {
 		local = b.sharesFiles(callCtx)
 	}
 	start.Job.Workspace = announce(job.Workspace, local)
 	start.Job.Stdin = announce(job.Stdin, local)
+	var bulk *stream
+	if bulky && local {
+		if bulk = offer(b.streams); bulk != nil {
+			start.Job.Workspace.Stream = bulk.path
+		}
+	}
 
 	stream, err := b.backend.Run(outgoing(callCtx))
 	if err != nil {
+		bulk.close()
 		cut(nil)
 		return executor.Result{}, fromStatus(callCtx, err)
 	}
 	c := &runCall{stream: stream, ctx: callCtx, sink: sink, deliveries: make(chan any, 1)}
-	c.feeder = newFeeder(job.Workspace, job.Stdin, func(r *pb.SourceReply) error {
+	c.feeder = newFeeder(job.Workspace, job.Stdin, bulk, func(r *pb.SourceReply) error {
 		return c.send(&pb.RunRequest{Message: &pb.RunRequest_Source{Source: r}})
 	})
 	defer func() {

@@ -3,8 +3,10 @@ package wire
 import (
 	"errors"
 	"io"
+	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
@@ -36,29 +38,42 @@ func (in *intake) source(s *pb.Source, name string) *executor.Source {
 			if err != nil {
 				return nil, executor.Errorf(executor.Internal, "open %s: %w", name, err)
 			}
-			return f, nil
+			return &localFile{f: f}, nil
 		}
 		return out
 	}
-	out.Open = func() (io.ReadCloser, error) { return in.open(name) }
+	var streamed atomic.Bool // by the first opening
+	out.Open = func() (io.ReadCloser, error) {
+		if s.Stream == "" || streamed.Swap(true) {
+			return in.open(name, nil)
+		}
+		return in.open(name, dial(s.Stream))
+	}
 	return out
 }
 
-func (in *intake) open(name string) (io.ReadCloser, error) {
+// open opens a source. With conn its bytes come there, else in messages.
+func (in *intake) open(name string, conn *net.UnixConn) (io.ReadCloser, error) {
+	credit := int64(windowBytes)
+	if conn != nil {
+		credit = 0
+	}
 	in.mu.Lock()
 	if in.err != nil {
-		in.mu.Unlock()
+		defer in.mu.Unlock()
+		closeConn(conn)
 		return nil, in.err
 	}
 	in.last++
-	r := &sourceReader{in: in, id: in.last, allowed: windowBytes}
+	r := &sourceReader{in: in, id: in.last, conn: conn, allowed: credit}
 	r.more.L = &r.mu
 	in.readers[r.id] = r
 	in.mu.Unlock()
 	if err := in.request(&pb.SourceRequest{Id: r.id, Action: &pb.SourceRequest_Open{
-		Open: &pb.SourceOpen{Name: name, Credit: windowBytes},
+		Open: &pb.SourceOpen{Name: name, Credit: credit, Stream: conn != nil},
 	}}); err != nil {
 		in.forget(r.id)
+		closeConn(conn)
 		return nil, err
 	}
 	return r, nil
@@ -119,13 +134,17 @@ func (in *intake) fail(err error) {
 
 var errSourceClosed = errors.New("read of a closed source")
 
+var _ executor.FileStream = (*sourceReader)(nil)
+
 // sourceReader is one opening. It holds at most windowBytes.
 type sourceReader struct {
 	in *intake
 	id uint64
 
-	mu     sync.Mutex
-	more   sync.Cond
+	mu   sync.Mutex
+	more sync.Cond
+	// conn has the bytes of an opening that is streamed, until its end.
+	conn   *net.UnixConn
 	chunks [][]byte
 	// allowed is the credit that the other side has left; used is what was read and not yet given back as credit.
 	allowed int64
@@ -162,6 +181,15 @@ func (r *sourceReader) Read(b []byte) (int, error) {
 		return 0, nil
 	}
 	r.mu.Lock()
+	if conn := r.conn; conn != nil {
+		r.mu.Unlock()
+		if n, err := conn.Read(b); n > 0 || err == nil {
+			return n, nil
+		}
+		// Whether that was the source's end, its failure or our own Close is said elsewhere.
+		r.mu.Lock()
+		r.dropConn()
+	}
 	for len(r.chunks) == 0 && r.err == nil {
 		r.more.Wait()
 	}
@@ -191,12 +219,40 @@ func (r *sourceReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// TakeFile implements executor.FileStream.
+func (r *sourceReader) TakeFile() *os.File {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return nil
+	}
+	f, err := r.conn.File() // a duplicate
+	if err != nil {
+		return nil
+	}
+	r.dropConn()
+	return f
+}
+
+// dropConn closes the stream, if there is one. The caller holds the lock.
+func (r *sourceReader) dropConn() {
+	closeConn(r.conn)
+	r.conn = nil
+}
+
+func closeConn(conn *net.UnixConn) {
+	if conn != nil {
+		_ = conn.Close() // it was read
+	}
+}
+
 // Close implements io.Closer: the other side stops sending.
 func (r *sourceReader) Close() error {
 	r.mu.Lock()
 	ended := r.err != nil
 	r.err = errSourceClosed
 	r.chunks = nil
+	r.dropConn()
 	r.mu.Unlock()
 	r.more.Broadcast()
 	r.in.forget(r.id)

@@ -48,7 +48,7 @@ func (s *serviceClient) Submit(ctx context.Context, spec executor.Spec, in execu
 		defer sending.Unlock()
 		return stream.Send(m)
 	}
-	feed := newFeeder(in.Workspace, in.Stdin, func(r *pb.SourceReply) error {
+	feed := newFeeder(in.Workspace, in.Stdin, nil, func(r *pb.SourceReply) error {
 		return send(&pb.SubmitRequest{Message: &pb.SubmitRequest_Source{Source: r}})
 	})
 	defer func() {

@@ -41,7 +41,9 @@ func announce(s *executor.Source, withPath bool) *pb.Source {
 // feeder serves the openings of the caller's sources to the other side.
 type feeder struct {
 	sources map[string]*executor.Source
-	send    func(*pb.SourceReply) error
+	// stream is where the workspace's first opening may go; nil: nowhere.
+	stream *stream
+	send   func(*pb.SourceReply) error
 
 	mu       sync.Mutex
 	stopped  bool
@@ -49,9 +51,10 @@ type feeder struct {
 	wg       sync.WaitGroup
 }
 
-func newFeeder(workspace, stdin *executor.Source, send func(*pb.SourceReply) error) *feeder {
+func newFeeder(workspace, stdin *executor.Source, s *stream, send func(*pb.SourceReply) error) *feeder {
 	return &feeder{
 		sources:  map[string]*executor.Source{workspaceName: workspace, stdinName: stdin},
+		stream:   s,
 		send:     send,
 		openings: map[uint64]*opening{},
 	}
@@ -70,7 +73,7 @@ func (f *feeder) handle(r *pb.SourceRequest) {
 		if o != nil {
 			return
 		}
-		o = &opening{id: r.GetId(), name: action.Open.GetName(), credit: action.Open.GetCredit()}
+		o = &opening{id: r.GetId(), name: action.Open.GetName(), credit: action.Open.GetCredit(), streamed: action.Open.GetStream()}
 		o.more.L = &o.mu
 		f.openings[o.id] = o
 		f.wg.Go(func() { f.feed(o) })
@@ -100,6 +103,9 @@ func (f *feeder) copy(o *opening) error {
 	src := f.sources[o.name]
 	if src == nil || src.Open == nil {
 		return executor.Errorf(executor.Internal, "the call has no %q to open", o.name)
+	}
+	if o.streamed {
+		return o.pour(f.stream, src)
 	}
 	rc, err := src.Open()
 	if err != nil {
@@ -147,6 +153,7 @@ func (f *feeder) copy(o *opening) error {
 func (f *feeder) stop() {
 	f.mu.Lock()
 	f.stopped = true
+	f.stream.close()
 	for _, o := range f.openings {
 		f.wg.Go(o.close)
 	}
@@ -166,26 +173,27 @@ func (f *feeder) stop() {
 
 // opening is one opened source on the side that has it.
 type opening struct {
-	id   uint64
-	name string
+	id       uint64
+	name     string
+	streamed bool
 
 	mu     sync.Mutex
 	more   sync.Cond
 	credit int64
-	rc     io.ReadCloser
+	ends   []io.Closer
 	closed bool
 }
 
-// opened keeps rc for close; false (and rc closed) if close came first.
-func (o *opening) opened(rc io.ReadCloser) bool {
+// opened keeps c for close; false (and c closed) if close came first.
+func (o *opening) opened(c io.Closer) bool {
 	o.mu.Lock()
 	if !o.closed {
-		o.rc = rc
+		o.ends = append(o.ends, c)
 		o.mu.Unlock()
 		return true
 	}
 	o.mu.Unlock()
-	_ = rc.Close()
+	_ = c.Close()
 	return false
 }
 
@@ -211,14 +219,14 @@ func (o *opening) take(limit int) int {
 	return n
 }
 
-// close closes the stream once; it may be called while a Read is under way, to end it.
+// close closes what was opened, once; it may be called while a Read is under way, to end it.
 func (o *opening) close() {
 	o.mu.Lock()
-	rc := o.rc
-	o.rc, o.closed = nil, true
+	ends := o.ends
+	o.ends, o.closed = nil, true
 	o.mu.Unlock()
 	o.more.Broadcast()
-	if rc != nil {
-		_ = rc.Close()
+	for _, c := range ends {
+		_ = c.Close()
 	}
 }

@@ -2266,11 +2266,14 @@ func (x *Info) GetImages() []string {
 // Source announces a byte stream of the caller. path, when set, names a local file with the same content, which is then
 // read instead.
 type Source struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Digest        string                 `protobuf:"bytes,1,opt,name=digest" json:"digest,omitempty"`
-	SizeBytes     int64                  `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes" json:"size_bytes,omitempty"`
-	Replayable    bool                   `protobuf:"varint,3,opt,name=replayable" json:"replayable,omitempty"`
-	Path          string                 `protobuf:"bytes,4,opt,name=path" json:"path,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Digest     string                 `protobuf:"bytes,1,opt,name=digest" json:"digest,omitempty"`
+	SizeBytes  int64                  `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes" json:"size_bytes,omitempty"`
+	Replayable bool                   `protobuf:"varint,3,opt,name=replayable" json:"replayable,omitempty"`
+	Path       string                 `protobuf:"bytes,4,opt,name=path" json:"path,omitempty"`
+	// stream names a unix socket. A peer on the same machine may connect to it once and read the source's first opening
+	// there, to the socket's end, without data messages.
+	Stream        string `protobuf:"bytes,5,opt,name=stream" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2329,6 +2332,13 @@ func (x *Source) GetReplayable() bool {
 func (x *Source) GetPath() string {
 	if x != nil {
 		return x.Path
+	}
+	return ""
+}
+
+func (x *Source) GetStream() string {
+	if x != nil {
+		return x.Stream
 	}
 	return ""
 }
@@ -2449,7 +2459,10 @@ type SourceOpen struct {
 	// name is "workspace" or "stdin".
 	Name string `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
 	// credit is the number of bytes that may be sent at once.
-	Credit        int64 `protobuf:"varint,2,opt,name=credit" json:"credit,omitempty"`
+	Credit int64 `protobuf:"varint,2,opt,name=credit" json:"credit,omitempty"`
+	// stream: the one who opens has connected to the source's stream. The bytes go there and need no credit; the end comes
+	// as a message all the same, when all bytes are written.
+	Stream        bool `protobuf:"varint,3,opt,name=stream" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2496,6 +2509,13 @@ func (x *SourceOpen) GetCredit() int64 {
 		return x.Credit
 	}
 	return 0
+}
+
+func (x *SourceOpen) GetStream() bool {
+	if x != nil {
+		return x.Stream
+	}
+	return false
 }
 
 // SourceClose says that nobody reads any more.
@@ -2895,7 +2915,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"s\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x8b\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1d\n" +
 	"\n" +
@@ -2903,17 +2923,19 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"replayable\x18\x03 \x01(\bR\n" +
 	"replayable\x12\x12\n" +
-	"\x04path\x18\x04 \x01(\tR\x04path\"\xa0\x01\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x16\n" +
+	"\x06stream\x18\x05 \x01(\tR\x06stream\"\xa0\x01\n" +
 	"\rSourceRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12+\n" +
 	"\x04open\x18\x02 \x01(\v2\x15.pyexec.v1.SourceOpenH\x00R\x04open\x12\x18\n" +
 	"\x06credit\x18\x03 \x01(\x03H\x00R\x06credit\x12.\n" +
 	"\x05close\x18\x04 \x01(\v2\x16.pyexec.v1.SourceCloseH\x00R\x05closeB\b\n" +
-	"\x06action\"8\n" +
+	"\x06action\"P\n" +
 	"\n" +
 	"SourceOpen\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06credit\x18\x02 \x01(\x03R\x06credit\"\r\n" +
+	"\x06credit\x18\x02 \x01(\x03R\x06credit\x12\x16\n" +
+	"\x06stream\x18\x03 \x01(\bR\x06stream\"\r\n" +
 	"\vSourceClose\"e\n" +
 	"\vSourceReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +

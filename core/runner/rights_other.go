@@ -1,0 +1,9 @@
+//go:build !linux
+
+package runner
+
+import "os"
+
+func (f *frameWriter) carriesFiles() bool { return false }
+
+func (f *frameWriter) sendFile(frameType, *os.File) {}
