@@ -6,6 +6,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -120,7 +121,7 @@ func (l LimitRange) validate(p *problems) {
 	}
 	for _, pair := range pairs {
 		if pair.max > 0 && pair.standard > pair.max {
-			p.add("limits.default."+pair.key, "must be <= limits.max.%s, %v (got %v)", pair.key, pair.max, pair.standard)
+			p.add("limits.default."+pair.key, "must be <= limits.max.%s, %s (got %s)", pair.key, number(pair.max), number(pair.standard))
 		}
 	}
 }
@@ -157,18 +158,21 @@ func (p *problems) atLeast(field string, got, least int) {
 
 func (p *problems) notNegative(field string, got float64) {
 	if got < 0 || math.IsNaN(got) {
-		p.add(field, "must be >= 0 (got %v)", got)
+		p.add(field, "must be >= 0 (got %s)", number(got))
 	}
 }
 
 func (p *problems) within(field string, got, most float64) {
 	switch {
 	case got <= 0 || math.IsNaN(got):
-		p.add(field, "must be > 0 (got %v)", got)
+		p.add(field, "must be > 0 (got %s)", number(got))
 	case got > most:
-		p.add(field, "must be <= %v (got %v)", most, got)
+		p.add(field, "must be <= %s (got %s)", number(most), number(got))
 	}
 }
+
+// number writes f as people do: 99999999, not 9.9999999e+07.
+func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 func (p problems) err() error {
 	if len(p) == 0 {

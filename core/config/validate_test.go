@@ -38,7 +38,7 @@ func TestValidateNamesTheProblem(t *testing.T) {
 		{"a timeout that is not a number", func(c *config.Config) { c.Limits.Default.TimeoutSeconds = math.NaN() },
 			[]string{"limits.default.timeout_seconds: must be > 0 (got NaN)"}},
 		{"a timeout beyond what a duration holds", func(c *config.Config) { c.Limits.Max.TimeoutSeconds = 1e12 },
-			[]string{"limits.max.timeout_seconds: must be <= 1e+09 (got 1e+12)"}},
+			[]string{"limits.max.timeout_seconds: must be <= 1000000000 (got 1000000000000)"}},
 		{"cpu shares below the kernel's least", func(c *config.Config) { c.Limits.Default.CPUShares = 1 },
 			[]string{"limits.default.cpu_shares: must be between 2 and 262144 (got 1)"}},
 		{"an address without a port", func(c *config.Config) { c.HTTP.Bind = "localhost" },

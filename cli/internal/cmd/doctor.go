@@ -2,8 +2,11 @@ package cmd
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -122,7 +125,7 @@ func (o *doctorOptions) local(ctx context.Context) []app.Finding {
 func (o *doctorOptions) backend(ctx context.Context, name string, b config.Backend) []app.Finding {
 	topic := "backend " + name
 	if b.Path != "" {
-		return []app.Finding{{Level: app.LevelOK, Topic: topic, Message: b.Path, Remedy: "python-executor plugin check " + b.Path + " tries it"}}
+		return []app.Finding{externalFinding(topic, b)}
 	}
 	_, p, ok := o.g.bundle.ByType(b.TypeOr(name))
 	if !ok || p.Doctor == nil {
@@ -133,6 +136,33 @@ func (o *doctorOptions) backend(ctx context.Context, name string, b config.Backe
 		findings[i].Topic = name + " " + findings[i].Topic
 	}
 	return findings
+}
+
+// externalFinding says whether an external plugin is the program that the configuration means; it starts nothing.
+func externalFinding(topic string, b config.Backend) app.Finding {
+	f := app.Finding{Level: app.LevelOK, Topic: topic, Message: b.Path, Remedy: "python-executor plugin check " + b.Path + " tries it"}
+	digest, err := digestOf(b.Path)
+	switch {
+	case err != nil:
+		f.Level, f.Message, f.Remedy = app.LevelError, err.Error(), "set backends."+strings.TrimPrefix(topic, "backend ")+".path to the plugin's program"
+	case digest != b.SHA256:
+		f.Level, f.Message = app.LevelError, b.Path+" has another digest: "+digest
+		f.Remedy = "if you trust that file, set backends." + strings.TrimPrefix(topic, "backend ") + ".sha256 to its digest"
+	}
+	return f
+}
+
+func digestOf(path string) (string, error) {
+	f, err := os.Open(path) //nolint:gosec // the user's configuration names it
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // dataDirFinding says whether a server could keep its data; it makes nothing.

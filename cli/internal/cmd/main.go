@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"strings"
 
@@ -66,6 +67,9 @@ func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) 
 
 // kind adds the code where the message alone may not say what went wrong ("execution exe_1").
 func kind(err error) string {
+	if _, ok := errors.AsType[*url.Error](err); ok && executor.CodeOf(err) == executor.Unavailable {
+		return " (unavailable: check --server or PYEXEC_SERVER, and that python-executor serve runs there)"
+	}
 	switch code := executor.CodeOf(err); code {
 	case "", executor.Invalid, executor.Internal:
 		return ""

@@ -50,6 +50,7 @@ Without --server (or PYEXEC_SERVER) run uses the engine inside this program.
 Exit status of run and follow: the program's own; 128+n when signal n ended it; 124 timeout; 125 python-executor failed
 (bad flags, missing files, unreachable server, failed preparation, lost); 126 the command cannot be executed; 127 it is
 not found; 137 out of memory or killed; 130 Ctrl-C, which kills what run started.`,
+		Version:           bundle.Version,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -57,11 +58,16 @@ not found; 137 out of memory or killed; 130 Ctrl-C, which kills what run started
 		Args:              cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
+				if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+					return fmt.Errorf("unknown command %q: did you mean %s?", args[0], strings.Join(near, " or "))
+				}
 				return fmt.Errorf("unknown command %q (see python-executor --help)", args[0])
 			}
 			return cmd.Help()
 		},
 	}
+	root.SuggestionsMinimumDistance = 2 // cobra sets it only where it makes the message itself
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.Err)
@@ -106,6 +112,9 @@ func (g *global) settle() error {
 	}
 	if g.quiet && g.verbose {
 		return errors.New("--quiet and --verbose contradict each other")
+	}
+	if strings.ContainsFunc(g.token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return errors.New("--token must not contain spaces or line ends")
 	}
 	if g.server != "" {
 		u, err := url.Parse(g.server)

@@ -16,7 +16,7 @@ func newVersion(g *global) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			v := struct {
 				Version string `json:"version"`
-				Commit  string `json:"commit"`
+				Commit  string `json:"commit,omitempty"`
 				Go      string `json:"go"`
 				OS      string `json:"os"`
 				Arch    string `json:"arch"`

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
 )
 
 // YAML writes c as a file that Load reads. Passwords in URLs are masked.
@@ -34,8 +36,14 @@ func YAML(c config.Config) ([]byte, error) {
 
 // JSON writes c as indented JSON. Passwords in URLs are masked.
 func JSON(c config.Config) ([]byte, error) {
+	c.HTTP.Tokens = slices.Clone(c.HTTP.Tokens)
 	if c.HTTP.Tokens == nil {
 		c.HTTP.Tokens = []config.Token{}
+	}
+	for i, t := range c.HTTP.Tokens {
+		if len(t.Scopes) == 0 {
+			c.HTTP.Tokens[i].Scopes = []string{string(executor.ScopeExec), string(executor.ScopeRead)}
+		}
 	}
 	c.Backends = maps.Clone(c.Backends)
 	for name, b := range c.Backends {
