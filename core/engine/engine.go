@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -210,7 +211,9 @@ func (e *Engine) Ready(ctx context.Context) error {
 	if _, err := e.store.List(ctx, executor.Filter{Limit: 1}); err != nil {
 		return executor.Errorf(executor.Unavailable, "store: %w", err)
 	}
-	_, err := e.info(ctx, e.defaultBackend)
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, errors.New("it does not answer"))
+	defer cancel()
+	_, err := e.infoNow(ctx, e.defaultBackend)
 	return err
 }
 

@@ -17,6 +17,8 @@ const (
 	infoFailed = 500 * time.Millisecond
 	// infoTimeout bounds one call of Backend.Info.
 	infoTimeout = 5 * time.Second
+	// readyTimeout bounds Ready, whose askers are impatient: a probe that gets no answer knows less than one that gets a no.
+	readyTimeout = 2 * time.Second
 	// downRetryAfter is the hint while a backend is down: plugins are restarted within a second or two.
 	downRetryAfter = 2 * time.Second
 )
@@ -36,6 +38,20 @@ type backend struct {
 // info returns what the backend said of itself lately. Codes: unavailable (it is down or not healthy).
 func (e *Engine) info(ctx context.Context, name string) (executor.Info, error) {
 	info, err := e.lookup(ctx, e.backends[name])
+	return healthy(name, info, err)
+}
+
+// infoNow is info of this moment, for those who ask how things are and not for something else.
+func (e *Engine) infoNow(ctx context.Context, name string) (executor.Info, error) {
+	b := e.backends[name]
+	b.mu.Lock()
+	fetching := b.fetch(e)
+	b.mu.Unlock()
+	info, err := b.await(ctx, fetching)
+	return healthy(name, info, err)
+}
+
+func healthy(name string, info executor.Info, err error) (executor.Info, error) {
 	if err != nil {
 		return info, err
 	}
@@ -72,6 +88,11 @@ func (e *Engine) lookup(ctx context.Context, b *backend) (executor.Info, error) 
 	}
 	fetching := b.fetch(e)
 	b.mu.Unlock()
+	return b.await(ctx, fetching)
+}
+
+// await returns what a fetch found.
+func (b *backend) await(ctx context.Context, fetching <-chan struct{}) (executor.Info, error) {
 	select {
 	case <-fetching:
 	case <-ctx.Done():

@@ -267,10 +267,31 @@ func TestABackendThatDoesNotAnswerIsUnavailable(t *testing.T) {
 		}
 		_, err = r.Backends(as("a", executor.ScopeExec))
 		wantCode(t, err, executor.Denied)
+		time.Sleep(infoFailed)
+		begin = time.Now()
+		if err := r.Ready(t.Context()); executor.CodeOf(err) != executor.Unavailable || time.Since(begin) != readyTimeout || !strings.Contains(err.Error(), "hung") {
+			t.Errorf("Ready says %v after %s", err, time.Since(begin))
+		}
+		time.Sleep(infoTimeout)
 		if err := r.closeNow(); err == nil || !strings.Contains(err.Error(), "Info of backend hung") {
 			t.Errorf("Close says %v", err)
 		}
 		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestReadyAsksTheBackendAnew(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		backend := fake.New(fake.Options{})
+		r := newRig(t, setup{options: Options{DefaultBackend: "only", Backends: map[string]executor.Backend{"only": backend}}})
+		for _, why := range []string{"", "disk full", ""} {
+			backend.SetHealth(why)
+			err := r.Ready(t.Context())
+			if ready := err == nil; ready != (why == "") {
+				t.Errorf("with the message %q Ready says %v", why, err)
+			}
+		}
 	})
 }
 
