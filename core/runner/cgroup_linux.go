@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // unified is the key of a v2 folder in Cgroups.
@@ -56,7 +58,7 @@ func delegate(dir string) {
 	if dir == "" {
 		return
 	}
-	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	have, err := readGroup(dir, "cgroup.controllers")
 	if err != nil {
 		return
 	}
@@ -209,10 +211,33 @@ func removeGroup(dir string) error {
 
 // writeGroup writes one control file. It does not create: a file that is not there means a controller that is not.
 func writeGroup(dir, file, value string) error {
-	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0) //nolint:gosec // the folder comes from the host
+	// Not by os.File: it would try each of them with the poller, and wake the thread that sits in it.
+	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(dir+"/"+file, unix.O_WRONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
-		return err
+		return &fs.PathError{Op: "open", Path: filepath.Join(dir, file), Err: err}
 	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
+	err = writeControl(fd, value)
+	_ = unix.Close(fd) // it has no error of its own
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: filepath.Join(dir, file), Err: err}
+	}
+	return nil
+}
+
+// writeControl writes to an open control file, which takes a value whole or not at all.
+func writeControl(fd int, value string) error {
+	_, err := ignoringEINTR(func() (int, error) { return unix.Write(fd, []byte(value)) })
+	return err
+}
+
+// readGroup reads the beginning of one control file, enough for those with a value or a few lines.
+func readGroup(dir, file string) ([]byte, error) {
+	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(dir+"/"+file, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd) //nolint:errcheck // read only
+	buf := make([]byte, 4096)
+	n, err := ignoringEINTR(func() (int, error) { return unix.Read(fd, buf) })
+	return buf[:max(n, 0)], err
 }

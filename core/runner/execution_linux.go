@@ -32,8 +32,9 @@ type execution struct {
 	cancel    func()
 	drop      func()
 
-	mu  sync.Mutex
-	pid int // while the program runs
+	mu   sync.Mutex
+	pid  int    // while the program runs
+	next *ahead // for the Execution after this one; from cleaned on
 
 	// Of the execution's own goroutine.
 	folder  *folder
@@ -43,6 +44,8 @@ type execution struct {
 	want    globs
 	res     executor.Result
 	stuck   bool
+	ahead   *ahead // what the Execution before has prepared; nil: nothing
+	hasTmp  bool   // the work folder was prepared with its temporary folder
 }
 
 func newExecution(a *agent, start Start) *execution {
@@ -76,6 +79,7 @@ func (x *execution) run(before *execution) {
 	defer close(x.cleaned)
 	if before != nil {
 		<-before.cleaned
+		x.ahead = before.takeNext()
 	}
 	if err := x.execute(); err != nil {
 		x.explain(err)
@@ -83,9 +87,32 @@ func (x *execution) run(before *execution) {
 	x.workspace.swallow()
 	x.stdin.swallow()
 	x.agent.answer(x)
-	if err := x.clean(); err != nil {
+	err := errors.Join(x.clean(), x.ahead.remove())
+	if err != nil {
 		x.agent.logf("clean up: %v", err)
+		return
 	}
+	select {
+	case <-x.dropped:
+	default:
+		x.prepareNext()
+	}
+}
+
+// prepareNext makes ahead of time what the next Execution will need.
+func (x *execution) prepareNext() {
+	next := prepareAhead(x.agent.cfg, x.agent.groupName(), x.start.Limits)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.next = next
+}
+
+func (x *execution) takeNext() *ahead {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	next := x.next
+	x.next = nil
+	return next
 }
 
 // execute prepares, runs and collects. An error means that the program did not run.
@@ -148,10 +175,7 @@ func (x *execution) prepare() (*program, error) {
 	if start.Directory != "" && (len(start.Outputs) > 0 || start.OutputsChanged) {
 		return nil, invalid("outputs: not together with host_directory: what is made there stays there")
 	}
-	if x.folder, err = makeFolder(cfg, start.Limits.DiskBytes); err != nil {
-		return nil, err
-	}
-	if x.group, err = makeGroup(cfg.Cgroups, x.agent.groupName(), start.Limits); err != nil {
+	if err := x.makePlace(); err != nil {
 		return nil, err
 	}
 	if start.Workspace {
@@ -159,8 +183,10 @@ func (x *execution) prepare() (*program, error) {
 			return nil, err
 		}
 	}
-	if err := x.folder.makeTmp(cfg); err != nil {
-		return nil, err
+	if !x.hasTmp {
+		if err := x.folder.makeTmp(cfg); err != nil {
+			return nil, err
+		}
 	}
 	p, err := resolve(start, x.folder, cfg, x.firstPy)
 	if err != nil {
@@ -175,6 +201,26 @@ func (x *execution) prepare() (*program, error) {
 		return nil, errCancelled
 	}
 	return p, nil
+}
+
+// makePlace takes what was prepared, and makes what was not: the work folder and the control groups.
+func (x *execution) makePlace() (err error) {
+	cfg, limits := x.agent.cfg, x.start.Limits
+	if x.folder = x.ahead.takeFolder(limits); x.folder == nil {
+		if x.folder, err = makeFolder(cfg, limits.DiskBytes); err != nil {
+			return err
+		}
+	} else if x.hasTmp = !x.start.Workspace; !x.hasTmp {
+		if err := x.folder.withoutTmp(); err != nil {
+			return fmt.Errorf("work folder: %w", err)
+		}
+	}
+	if g := x.ahead.takeGroup(limits); g != nil {
+		x.group = g
+		return nil
+	}
+	x.group, err = makeGroup(cfg.Cgroups, x.agent.groupName(), limits)
+	return err
 }
 
 func (x *execution) unpack() error {
@@ -223,7 +269,7 @@ func (x *execution) runProgram(p *program) error {
 		}
 		return startFailure(p, cfg.UID, got.err)
 	}
-	started := time.Now()
+	started := got.at
 	x.setPID(got.pid)
 	r := newReaper(got.pid, x.agent.guard)
 	x.agent.started(x, executor.Started{PID: got.pid, Start: executor.StartExec})
@@ -244,9 +290,9 @@ func (x *execution) runProgram(p *program) error {
 	})
 
 	s := newSampler(x.group, got.pid, started, x.start.SampleInterval)
-	end, reason := x.supervise(got.pid, r, s)
+	end, reason := x.supervise(got.pid, started, r, s)
 	x.setPID(0)
-	x.res.Wall = time.Since(started)
+	x.res.Wall = end.at.Sub(started)
 	x.finish(r, end)
 	x.stdin.abort(errStopped)
 	if io.stdin != nil {

@@ -20,6 +20,8 @@ type group struct {
 	home Cgroups
 	// fd of the v2 folder, for CLONE_INTO_CGROUP; nil without one.
 	fd *os.File
+	// tasks are the open files through which a thread enters the v1 folders.
+	tasks []int
 	// memory and pids tell where those limits are: a v1 folder, the v2 folder, or nowhere.
 	memory, pids, cpu string
 	v2                bool // memory is a v2 folder
@@ -57,7 +59,7 @@ func makeGroup(slot Cgroups, name string, limits executor.Limits) (*group, error
 	if dir := child["pids"]; dir != "" {
 		g.pids = dir
 	}
-	return g, g.limit(limits)
+	return g, errors.Join(g.openTasks(), g.limit(limits))
 }
 
 func (g *group) limit(l executor.Limits) error {
@@ -104,9 +106,9 @@ func v1(c Cgroups) []string {
 // enter moves the calling thread, and so what it forks, into the v1 groups. Moving oneself takes no lock that others
 // hold long (cgroup_procs_write_start in the kernel), so this costs microseconds.
 func (g *group) enter() error {
-	for _, dir := range v1(g.Cgroups) {
-		if err := writeGroup(dir, "tasks", "0"); err != nil {
-			return fmt.Errorf("enter control group: %w", err)
+	for i, fd := range g.tasks {
+		if err := writeControl(fd, "0"); err != nil {
+			return fmt.Errorf("enter control group %s: %w", v1(g.Cgroups)[i], err)
 		}
 	}
 	return nil
@@ -122,6 +124,18 @@ func (g *group) leave(l executor.Limits) error {
 		errs = append(errs, writeGroup(g.pids, "pids.max", strconv.FormatInt(l.PIDs, 10)))
 	}
 	return errors.Join(errs...)
+}
+
+// openTasks opens what enter writes to.
+func (g *group) openTasks() error {
+	for _, dir := range v1(g.Cgroups) {
+		fd, err := ignoringEINTR(func() (int, error) { return unix.Open(dir+"/tasks", unix.O_WRONLY|unix.O_CLOEXEC, 0) })
+		if err != nil {
+			return fmt.Errorf("open control group %s: %w", dir, err)
+		}
+		g.tasks = append(g.tasks, fd)
+	}
+	return nil
 }
 
 // adopt puts a process that runs already into the v2 group, for kernels without CLONE_INTO_CGROUP.
@@ -174,8 +188,13 @@ func (g *group) cpuTime() time.Duration {
 // remove gives the groups back; nothing may be alive in them.
 func (g *group) remove() error {
 	var err error
+	for _, fd := range g.tasks {
+		err = errors.Join(err, unix.Close(fd))
+	}
+	g.tasks = nil
 	if g.fd != nil {
-		err = g.fd.Close()
+		err = errors.Join(err, g.fd.Close())
+		g.fd = nil
 	}
 	return errors.Join(err, g.Remove())
 }
@@ -184,7 +203,7 @@ func number(dir, file string) int64 {
 	if dir == "" {
 		return 0
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, file)) //nolint:gosec // the folder comes from the host
+	raw, err := readGroup(dir, file)
 	if err != nil {
 		return 0
 	}
@@ -197,7 +216,7 @@ func number(dir, file string) int64 {
 
 // keyed reads one value of a file of "key value" lines.
 func keyed(dir, file, key string) int64 {
-	raw, err := os.ReadFile(filepath.Join(dir, file)) //nolint:gosec // the folder comes from the host
+	raw, err := readGroup(dir, file)
 	if err != nil {
 		return 0
 	}

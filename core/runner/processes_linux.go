@@ -16,6 +16,7 @@ import (
 // ended is how the main process ended.
 type ended struct {
 	status syscall.WaitStatus
+	at     time.Time
 	// alone: nothing else was left at that moment.
 	alone bool
 }
@@ -55,7 +56,7 @@ func (r *reaper) loop(main int) {
 		if err == nil && pid > 0 {
 			r.cpu += time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 			if pid == main {
-				first = &ended{status: ws}
+				first = &ended{status: ws, at: time.Now()}
 			}
 			continue
 		}

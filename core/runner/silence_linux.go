@@ -55,6 +55,9 @@ func (s *silence) end() {
 	x.drop()
 	select {
 	case <-x.cleaned:
+		if err := x.takeNext().remove(); err != nil {
+			a.logf("clean up: %v", err)
+		}
 	case <-time.After(killPatience + 5*time.Second):
 		a.killEverything()
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,7 @@ type spawnJob struct {
 
 type spawned struct {
 	pid int
+	at  time.Time // just before the fork
 	err error
 	// ours: err is about our own machinery, not about the program's file.
 	ours bool
@@ -52,11 +54,11 @@ func (s *spawner) loop(emptyNetwork bool) {
 	s.err = prepareThread(emptyNetwork)
 	close(s.ready)
 	for job := range s.jobs {
-		pid, ours, err := 0, true, s.err
-		if err == nil {
-			pid, ours, err = spawn(job)
+		got := spawned{err: s.err, ours: true}
+		if got.err == nil {
+			got = spawn(job)
 		}
-		job.reply <- spawned{pid, err, ours}
+		job.reply <- got
 		if len(job.group.Cgroups) > 0 {
 			_ = job.group.leave(job.limits) // failing to leave shows when the group is removed
 		}
@@ -126,10 +128,10 @@ func loopbackUp() error {
 	return nil
 }
 
-// spawn forks and executes on the calling thread. ours tells whose fault an error is.
-func spawn(job spawnJob) (pid int, ours bool, err error) {
+// spawn forks and executes on the calling thread.
+func spawn(job spawnJob) spawned {
 	if err := job.group.enter(); err != nil {
-		return 0, true, err
+		return spawned{err: err, ours: true}
 	}
 	// Shared memory, semaphores and message queues outlive their makers: neither the next program nor the host is to meet
 	// them. Where we may not, they stay as what is left in /tmp does.
@@ -147,7 +149,8 @@ func spawn(job spawnJob) (pid int, ours bool, err error) {
 		attr.Sys.CgroupFD = int(job.group.fd.Fd())
 	}
 	restore := lendLimits(job)
-	pid, err = syscall.ForkExec(job.path, job.argv, attr)
+	ours, at := false, time.Now()
+	pid, err := syscall.ForkExec(job.path, job.argv, attr)
 	if attr.Sys.UseCgroupFD && (errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)) {
 		attr.Sys.UseCgroupFD = false
 		if pid, err = syscall.ForkExec(job.path, job.argv, attr); err == nil {
@@ -160,10 +163,10 @@ func spawn(job spawnJob) (pid int, ours bool, err error) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			_, _ = syscall.Wait4(pid, nil, 0, nil)
 		}
-		return 0, ours, err
+		return spawned{err: err, ours: ours}
 	}
 	hardenLimits(pid, job)
-	return pid, false, nil
+	return spawned{pid: pid, at: at}
 }
 
 // lendLimits sets the resource limits that a program must have from its first instruction on the runner itself, because

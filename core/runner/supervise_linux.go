@@ -10,12 +10,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// supervise waits for the program's end and enforces its time. reason is the first limit that fired.
-func (x *execution) supervise(pid int, r *reaper, s *sampler) (ended, executor.Status) {
+// supervise waits for the end of the program that was forked at started, and enforces its time. reason is the first limit
+// that fired.
+func (x *execution) supervise(pid int, started time.Time, r *reaper, s *sampler) (ended, executor.Status) {
 	var reason executor.Status
 	var timeout, grace, look <-chan time.Time
 	if x.start.Limits.Timeout > 0 {
-		t := time.NewTimer(x.start.Limits.Timeout)
+		t := time.NewTimer(time.Until(started.Add(x.start.Limits.Timeout)))
 		defer t.Stop()
 		timeout = t.C
 	}

@@ -1,0 +1,82 @@
+package runner
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// ahead is what an Execution needs and what can be made before anybody asks for it: while a runner idles, not while
+// somebody waits. It is made for the limits that were asked for last, because nearly everybody asks for the same; with
+// other limits it is thrown away and made anew.
+type ahead struct {
+	limits executor.Limits
+	folder *folder
+	group  *group
+}
+
+// prepareAhead makes it. On an error there is none, and the next Execution meets the same error itself.
+func prepareAhead(cfg Config, name string, limits executor.Limits) *ahead {
+	a := &ahead{limits: limits}
+	var err error
+	if !cfg.UseWorkRoot { // else the folder is the one that is there
+		if a.folder, err = makeFolder(cfg, limits.DiskBytes); err == nil {
+			err = a.folder.makeTmp(cfg)
+		}
+	}
+	if err == nil {
+		a.group, err = makeGroup(cfg.Cgroups, name, limits)
+	}
+	if err != nil {
+		_ = a.remove() // what could not be made may not be removable either
+		return nil
+	}
+	return a
+}
+
+// takeFolder returns the folder, with the temporary one in it, if it fits; else nil.
+func (a *ahead) takeFolder(limits executor.Limits) (f *folder) {
+	if a == nil || a.folder == nil || a.limits.DiskBytes != limits.DiskBytes {
+		return nil
+	}
+	f, a.folder = a.folder, nil
+	return f
+}
+
+// takeGroup returns the control groups if they fit.
+func (a *ahead) takeGroup(limits executor.Limits) (g *group) {
+	if a == nil || a.group == nil || a.limits.MemoryBytes != limits.MemoryBytes || a.limits.PIDs != limits.PIDs ||
+		a.limits.CPUShares != limits.CPUShares {
+		return nil
+	}
+	g, a.group = a.group, nil
+	return g
+}
+
+// remove gives back what was not taken.
+func (a *ahead) remove() error {
+	if a == nil {
+		return nil
+	}
+	var err error
+	if a.folder != nil {
+		err = a.folder.remove()
+		a.folder = nil
+	}
+	if a.group != nil {
+		err = errors.Join(err, a.group.remove())
+		a.group = nil
+	}
+	return err
+}
+
+// withoutTmp takes the temporary folder away again: a Workspace may bring one of its own.
+func (f *folder) withoutTmp() error {
+	err := unix.Unlinkat(f.fd(), tmpName, unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
