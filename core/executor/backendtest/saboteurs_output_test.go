@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
@@ -195,6 +196,7 @@ func (s *stray) hook(ctx context.Context, job executor.Job, sink executor.Sink, 
 	returned := make(chan struct{})
 	s.wg.Go(func() {
 		<-returned
+		time.Sleep(time.Nanosecond) // of the bubble's clock: whoever waited for Run has its Result by then
 		_ = say(sink, executor.Progress{Phase: executor.PhaseCollect, Message: "one more"})
 	})
 	defer close(returned)

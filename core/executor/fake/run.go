@@ -80,6 +80,10 @@ func (r *run) stop(reason executor.Status) {
 		r.killAll(errKilled)
 		return
 	}
+	if r.job.Limits.KillGrace <= 0 { // no time at all: SIGKILL comes first, always
+		r.killAll(errKilled)
+		return
+	}
 	r.terminate(errKilled)
 	r.grace = time.AfterFunc(r.job.Limits.KillGrace, func() { r.killAll(errKilled) })
 }
