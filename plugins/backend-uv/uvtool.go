@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -237,12 +238,22 @@ func (u *uvTool) run(ctx context.Context, env []string, program string, args ...
 	var out, errs boundedBuffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		if said := strings.TrimSpace(errs.String()); said != "" {
+		if said := complaint(errs.String()); said != "" {
 			return "", errors.New(shorten(said, 2000))
 		}
 		return "", err
 	}
 	return out.String(), nil
+}
+
+// complaint is what a tool said about its failure, without what pip says each time it tries again.
+func complaint(said string) string {
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	left := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.HasPrefix(line, "WARNING: Retrying") })
+	if len(left) == 0 {
+		left = lines[len(lines)-1:]
+	}
+	return strings.Join(left, "\n")
 }
 
 // defaultPath is the PATH of our own tools, and the end of a program's.

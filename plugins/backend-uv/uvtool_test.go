@@ -145,3 +145,17 @@ func TestIndexSettingsOfTheHostReachUv(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatPipSaysWhileItTriesAgainIsLeftOut(t *testing.T) {
+	t.Parallel()
+	retrying := "WARNING: Retrying (Retry(total=4)) after connection broken\n"
+	for said, want := range map[string]string{
+		retrying + retrying + "ERROR: No matching distribution found for uv\n": "ERROR: No matching distribution found for uv",
+		retrying: strings.TrimSpace(retrying),
+		"":       "",
+	} {
+		if got := complaint(said); got != want {
+			t.Errorf("%q: got %q, want %q", said, got, want)
+		}
+	}
+}

@@ -393,3 +393,12 @@ func TestTheBundleIsAskedByType(t *testing.T) {
 		t.Error(s)
 	}
 }
+
+func TestAnAddressOfIPv4IsNoAddressOfIPv6(t *testing.T) {
+	t.Parallel()
+	for bind, want := range map[string]string{"0.0.0.0:80": "tcp4", "127.0.0.1:0": "tcp4", "[::]:80": "tcp", ":80": "tcp", "localhost:80": "tcp"} {
+		if got := network(bind); got != want {
+			t.Errorf("%s: %s", bind, got)
+		}
+	}
+}

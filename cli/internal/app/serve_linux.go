@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"time"
 
@@ -35,7 +36,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	var stack closers
 	defer func() { err = errors.Join(err, stack.close(ctx)) }()
 	// The port first: most servers that fail to start fail here, and nothing is to be undone yet.
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Config.HTTP.Bind)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, network(o.Config.HTTP.Bind), o.Config.HTTP.Bind)
 	if err != nil {
 		return fmt.Errorf("http.bind: %w", err)
 	}
@@ -113,6 +114,14 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	err = httpfrontend.Serve(serving, listener, handler, o.Log)
 	o.Log.Info("stopping")
 	return err
+}
+
+// network keeps 0.0.0.0 to IPv4: Go takes it for "every address", IPv6 included.
+func network(bind string) string {
+	if at, err := netip.ParseAddrPort(bind); err == nil && at.Addr().Is4() {
+		return "tcp4"
+	}
+	return "tcp"
 }
 
 var errDrained = errors.New("the server is stopping")

@@ -73,6 +73,8 @@ func kind(err error) string {
 	switch code := executor.CodeOf(err); code {
 	case "", executor.Invalid, executor.Internal:
 		return ""
+	case executor.Unauthenticated:
+		return " (unauthenticated: set PYEXEC_TOKEN to a token of that server)"
 	default:
 		return " (" + string(code) + ")"
 	}
