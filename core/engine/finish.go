@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -28,6 +29,7 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 	if !e.close(x, events) {
 		return
 	}
+	runtime.Gosched() // who waits for the end goes first, the rest is bookkeeping
 	e.metrics.finished(x.backend, r)
 	e.log.Info("execution finished", "execution", x.id, "status", r.Status, "backend", x.backend, "attempts", x.attempts)
 	if b := e.backends[x.backend]; b != nil && !x.granted.IsZero() && (b.keeps() || r.Status == executor.StatusLost) {

@@ -49,11 +49,12 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 		return executor.Result{}, err
 	}
 	defer c.end()
-	if raw, err := json.Marshal(start); err != nil || len(raw) > maxStart {
+	raw, err := json.Marshal(start)
+	if err != nil || len(raw) > maxStart {
 		closeInputs(in)
 		return executor.Result{}, executor.FieldErrorf(executor.Invalid, "code", "more than %d bytes with everything around it", maxStart)
 	}
-	if err := c.out.json(frameStart, start); err != nil {
+	if err := c.out.raw(frameStart, raw); err != nil {
 		closeInputs(in)
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: start: %w", err)
 	}
@@ -75,13 +76,17 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 	stop := context.AfterFunc(ctx, cancel)
 
 	copied := make(chan struct{})
-	go func() {
-		defer close(copied)
-		if err := f.send(in); err != nil {
-			f.inputFailed(err)
-			cancel()
-		}
-	}()
+	if in.Workspace == nil && in.Stdin == nil {
+		close(copied)
+	} else {
+		go func() {
+			defer close(copied)
+			if err := f.send(in); err != nil {
+				f.inputFailed(err)
+				cancel()
+			}
+		}()
+	}
 
 	res, err := f.follow(sink, cancel)
 	f.stopSending()

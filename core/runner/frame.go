@@ -197,6 +197,11 @@ func (f *frameWriter) json(t frameType, v any) error {
 	if err != nil {
 		return err
 	}
+	return f.raw(t, raw)
+}
+
+// raw sends a frame whose payload is long.
+func (f *frameWriter) raw(t frameType, raw []byte) error {
 	if len(raw) > maxPayload(t) {
 		return fmt.Errorf("frame type %d of %d bytes, at most %d", t, len(raw), maxPayload(t))
 	}

@@ -123,14 +123,21 @@ type pump struct {
 // pumpBytes is what a pipe holds by default; more cannot come at once.
 const pumpBytes = 64 << 10
 
+var pumpBuffers = sync.Pool{New: func() any {
+	b := make([]byte, frameHeader+outputHeader+pumpBytes)
+	return &b
+}}
+
 func newPump(s executor.Stream, pipe *os.File, box *outbox, limit int64) *pump {
 	return &pump{stream: s, pipe: pipe, box: box, limit: limit, done: make(chan struct{})}
 }
 
 func (p *pump) run() {
 	defer close(p.done)
-	defer p.pipe.Close() //nolint:errcheck // read only
-	buf := make([]byte, frameHeader+outputHeader+pumpBytes)
+	defer p.pipe.Close()                  //nolint:errcheck // read only
+	pooled := pumpBuffers.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	defer pumpBuffers.Put(pooled)
+	buf := *pooled
 	data := buf[frameHeader+outputHeader:]
 	listening := true
 	for {

@@ -128,8 +128,11 @@ func (b *backendClient) run(ctx context.Context, job executor.Job, resume *pb.Re
 		}
 		return executor.Result{}, fromStatus(callCtx, err)
 	}
-	c.wg.Go(c.receive)
-	c.wg.Go(func() { c.watch(ctx, job.Limits.KillGrace+cancelGrace, cut) })
+	defer c.watch(ctx, job.Limits.KillGrace+cancelGrace, cut)()
+	if job.Workspace == nil && job.Stdin == nil {
+		return c.follow()
+	}
+	c.wg.Go(func() { c.receive(nil) })
 	return c.deliver()
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
 )
 
-// runCall is the caller's side of one Run. One goroutine receives, one watches the caller's ctx, one per opened source
-// feeds it, and the caller's own calls the sink.
+// runCall is the caller's side of one Run. The caller's goroutine calls the sink. As long as there are only events it
+// receives them itself; with a source or an artifact another goroutine receives, and one per opened source feeds it.
 type runCall struct {
 	stream grpc.BidiStreamingClient[pb.RunRequest, pb.RunResponse]
 	ctx    context.Context // of the call; the caller's is told in band
@@ -52,11 +52,37 @@ func (c *runCall) hand(d any) {
 	}
 }
 
-// receive is the only reader of the stream. Only an artifact's data can hold it up, as long as the sink does not read.
-func (c *runCall) receive() {
-	var artifact *incomingArtifact
+// follow receives and calls the sink by turns. It is for a job without sources: nothing can then be asked for while the
+// sink takes its time.
+func (c *runCall) follow() (executor.Result, error) {
 	for {
 		m, err := c.stream.Recv()
+		if err != nil {
+			return c.finish(ending{err: err})
+		}
+		switch body := m.GetMessage().(type) {
+		case *pb.RunResponse_Event:
+			c.acknowledge(c.sink.Emit(fromEvent(body.Event)))
+		case *pb.RunResponse_Result:
+			return c.finish(ending{result: body.Result})
+		case *pb.RunResponse_Failure:
+			return c.finish(ending{failure: body.Failure})
+		default:
+			c.wg.Go(func() { c.receive(m) })
+			return c.deliver()
+		}
+	}
+}
+
+// receive is the only reader of the stream from here on; m was read already, if it is not nil. Only an artifact's data
+// can hold it up, as long as the sink does not read.
+func (c *runCall) receive(m *pb.RunResponse) {
+	var artifact *incomingArtifact
+	var err error
+	for ; ; m = nil {
+		if m == nil {
+			m, err = c.stream.Recv()
+		}
 		if err != nil {
 			artifact.end(fromStatus(c.ctx, err))
 			c.hand(ending{err: err})
@@ -92,21 +118,27 @@ func (c *runCall) receive() {
 	}
 }
 
-// watch tells the other side when the caller's ctx ends, and cuts the call if no answer comes.
-func (c *runCall) watch(ctx context.Context, patience time.Duration, cut context.CancelCauseFunc) {
-	select {
-	case <-ctx.Done():
-	case <-c.ctx.Done():
-		return
-	}
-	// If this cannot be sent, the stream is at its end, and receive sees it.
-	_ = c.send(&pb.RunRequest{Message: &pb.RunRequest_Cancel{Cancel: &pb.RunCancel{}}})
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		cut(executor.Errorf(executor.Unavailable, "no answer to a cancel within %s", patience))
-	case <-c.ctx.Done():
+// watch tells the other side when the caller's ctx ends, and cuts the call if no answer comes. The call is over when stop
+// is called.
+func (c *runCall) watch(ctx context.Context, patience time.Duration, cut context.CancelCauseFunc) (stop func()) {
+	told := make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(told)
+		// If this cannot be sent, the stream is at its end, and receive sees it.
+		_ = c.send(&pb.RunRequest{Message: &pb.RunRequest_Cancel{Cancel: &pb.RunCancel{}}})
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cut(executor.Errorf(executor.Unavailable, "no answer to a cancel within %s", patience))
+		case <-c.ctx.Done():
+		}
+	})
+	return func() {
+		cut(nil)
+		if !unwatch() {
+			<-told
+		}
 	}
 }
 
