@@ -3,6 +3,7 @@ package httpfrontend
 import (
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,11 @@ import (
 // uploadIdle is how long a client may send nothing while its upload is being read.
 const uploadIdle = 60 * time.Second
 
-// body is a request's body: bounded, with a deadline for silence while somebody reads, and none while nobody does.
+// slowest is how many bytes a client must send in a second that is spent waiting for it, once it has used up its time for
+// silence: an upload that is streamed holds a slot, and a trickle would hold it as well as silence would.
+const slowest = 1 << 10
+
+// body is a request's body: bounded, with a deadline for silence and a bound on slowness while somebody reads, and none while nobody does.
 type body struct {
 	rc   *http.ResponseController
 	idle time.Duration
@@ -23,6 +28,8 @@ type body struct {
 
 	reading sync.Mutex // one Read at a time
 	r       io.Reader
+	waited  time.Duration
+	got     int64
 
 	mu      sync.Mutex // guards the deadline
 	armed   time.Time
@@ -51,8 +58,15 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.done.Load() {
 		return 0, io.EOF
 	}
+	if b.waited > b.idle+time.Duration(b.got/slowest)*time.Second {
+		b.disarm()
+		return 0, os.ErrDeadlineExceeded
+	}
 	b.arm()
+	began := time.Now()
 	n, err := b.r.Read(p)
+	b.waited += time.Since(began)
+	b.got += int64(n)
 	if err != nil {
 		if ended(err) {
 			b.done.Store(true)
