@@ -2,7 +2,6 @@ package httpfrontend
 
 import (
 	"io"
-	"mime/multipart"
 	"strings"
 	"sync/atomic"
 
@@ -15,7 +14,7 @@ import (
 type tarPart struct {
 	upload *upload
 	head   []byte
-	part   *multipart.Part
+	part   *bulkPart
 	// touched: somebody wanted it.
 	touched atomic.Bool
 	opened  bool
@@ -101,7 +100,7 @@ func (u *upload) finish() error {
 }
 
 // readStdinBehind spools a stdin part that came behind the tar. openStdin hands it out.
-func (u *upload) readStdinBehind(part *multipart.Part) error {
+func (u *upload) readStdinBehind(part *bulkPart) error {
 	u.stdin = newSpool(u.frontend.opts.SpoolDir, stdinMemory)
 	return copyPart(u.stdin, part, "the stdin part")
 }

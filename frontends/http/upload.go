@@ -1,7 +1,6 @@
 package httpfrontend
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"math"
@@ -28,8 +27,6 @@ const (
 	// settleBytes and settleTime bound what is still taken in of an upload whose Execution has ended.
 	settleBytes = 16 << 20
 	settleTime  = 2 * time.Second
-	// readAhead makes one system call of what would be many: mime/multipart reads 4 KiB at a time.
-	readAhead = 128 << 10
 )
 
 // upload is what a request to execute brings. Workspace and Stdin may be read by another goroutine than the handler's,
@@ -45,6 +42,7 @@ type upload struct {
 	brought string
 
 	mu    sync.Mutex
+	scan  *scanner
 	parts *multipart.Reader
 	// stdinText: metadata had a stdin; a part of that name is then one too many.
 	stdinText bool
@@ -86,11 +84,12 @@ func (f *frontend) receive(w http.ResponseWriter, r *http.Request) (*upload, err
 		u.where = "body"
 		err = u.receiveJSON()
 	} else {
-		ahead := int64(readAhead)
+		ahead := int64(scanBytes)
 		if r.ContentLength >= 0 {
 			ahead = min(ahead, r.ContentLength)
 		}
-		u.parts = multipart.NewReader(bufio.NewReaderSize(b, int(ahead)), params["boundary"])
+		u.scan = newScanner(b, params["boundary"], int(ahead))
+		u.parts = multipart.NewReader(u.scan, params["boundary"])
 		err = u.receiveParts(params["boundary"])
 	}
 	if err != nil {
@@ -162,8 +161,8 @@ func (u *upload) receiveParts(boundary string) error {
 }
 
 // next returns the next part, nil at the end of the body. Unknown names and names that come twice are errors.
-func (u *upload) next() (*multipart.Part, string, error) {
-	part, err := u.parts.NextPart()
+func (u *upload) next() (*bulkPart, string, error) {
+	part, err := u.scan.next(u.parts)
 	if ended(err) && len(u.seen) > 0 {
 		// What follows the last boundary has no meaning, but the body must be at its end.
 		if err := u.body.drain(math.MaxInt64); err != nil {
@@ -190,7 +189,7 @@ func (u *upload) next() (*multipart.Part, string, error) {
 	return part, name, nil
 }
 
-func (u *upload) readMetadata(part *multipart.Part) error {
+func (u *upload) readMetadata(part *bulkPart) error {
 	raw, err := io.ReadAll(io.LimitReader(part, metadataMax+1))
 	if err != nil {
 		return bodyError("the metadata part", err)
@@ -209,7 +208,7 @@ func (u *upload) readMetadata(part *multipart.Part) error {
 	return nil
 }
 
-func (u *upload) readStdin(part *multipart.Part) error {
+func (u *upload) readStdin(part *bulkPart) error {
 	s := newSpool(u.frontend.opts.SpoolDir, stdinMemory)
 	u.stdin = s
 	if err := copyPart(s, part, "the stdin part"); err != nil {
@@ -220,7 +219,7 @@ func (u *upload) readStdin(part *multipart.Part) error {
 }
 
 // readTar takes the tar part: as a stream when the metadata is known and it is not small, else whole.
-func (u *upload) readTar(part *multipart.Part) (streaming bool, err error) {
+func (u *upload) readTar(part *bulkPart) (streaming bool, err error) {
 	if err := checkPartHeader(part.Header); err != nil {
 		return false, err
 	}
