@@ -141,6 +141,12 @@ func openDataDir(path string) (*dataDir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
+	// In /tmp, say, somebody may have made it for us.
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !isOurs(info) && os.Geteuid() != 0 {
+		return nil, fmt.Errorf("%s belongs to another user", path)
+	}
 	lock, err := lockFile(filepath.Join(path, "lock"))
 	if err != nil {
 		return nil, err

@@ -120,6 +120,9 @@ func eachName(r io.Reader, do func(string)) error {
 	}
 }
 
+// isTar reports whether head is the beginning of a tar.
+func isTar(head []byte) bool { return len(head) >= 262 && string(head[257:262]) == "ustar" }
+
 var errCompressed = errors.New("is compressed: only an uncompressed .tar is taken (decompress it first)")
 
 // compressed reports whether head is the beginning of a compressed file or archive.

@@ -243,10 +243,13 @@ func nameOf(file string) string {
 func (in *Input) addFile(a *archive, name string) error {
 	base := filepath.Base(name)
 	// A zip application is a program; other compressed files are a mistake.
-	if head, err := headOf(name); err != nil {
+	switch head, err := headOf(name); {
+	case err != nil:
 		return err
-	} else if compressed(head) && !strings.HasSuffix(base, ".pyz") {
+	case compressed(head) && !strings.HasSuffix(base, ".pyz"):
 		return fmt.Errorf("%s %w", name, errCompressed)
+	case isTar(head):
+		return fmt.Errorf("%s is a tar, not code: give it a name that ends in .tar", name)
 	}
 	if in.Entrypoint == "" && !strings.HasSuffix(base, ".py") {
 		in.Entrypoint = base
@@ -260,7 +263,7 @@ func headOf(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	head, err := io.ReadAll(io.LimitReader(f, 8))
+	head, err := io.ReadAll(io.LimitReader(f, 512))
 	return head, err
 }
 
@@ -275,7 +278,7 @@ func addPipe(ctx context.Context, a *archive, stdin io.Reader) error {
 		return errors.New("no input: standard input is empty, and nothing else is named")
 	case compressed(code):
 		return fmt.Errorf("standard input %w", errCompressed)
-	case len(code) > 262 && string(code[257:262]) == "ustar":
+	case isTar(code):
 		return errors.New("standard input is a tar, not code: name it as an argument")
 	}
 	return a.text("main.py", code)

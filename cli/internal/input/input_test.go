@@ -164,7 +164,7 @@ func TestWhatIsRefused(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"a.py": "", "sub/a.py": "", "x.tar.gz": "\x1f\x8b", "gzipped.tar": "\x1f\x8b\x08\x00", "broken.tar": strings.Repeat("garbage ", 200),
 		"short.tar": string(archiveOf(t, "a.py", strings.Repeat("x", 2000))[:1000]), "none/readme": "", "void/": "", "zipped": "PK\x03\x04",
-		"pep/main.py": "# /// script\n# dependencies = [1]\n# ///\n", "nothing.tar": string(archiveOf(t, "readme", "")),
+		"pep/main.py": "# /// script\n# dependencies = [1]\n# ///\n", "nothing.tar": string(archiveOf(t, "readme", "")), "project": string(archiveOf(t, "a.py", "")),
 	})
 	t.Chdir(dir)
 	for _, test := range []struct {
@@ -181,6 +181,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"two files of one name", input.Request{Files: []string{"a.py", filepath.Join(dir, "sub/a.py")}}, "would both be a.py"},
 		{"a compressed archive by its name", input.Request{Args: []string{"x.tar.gz"}}, "x.tar.gz is compressed: only an uncompressed .tar"},
 		{"a compressed archive by its content", input.Request{Args: []string{"gzipped.tar"}}, "gzipped.tar is compressed"},
+		{"a tar by its content", input.Request{Args: []string{"project"}}, "project is a tar, not code: give it a name that ends in .tar"},
 		{"a zip", input.Request{Args: []string{"zipped"}}, "zipped is compressed"},
 		{"no tar", input.Request{Args: []string{"broken.tar"}}, "broken.tar: not a tar"},
 		{"half a tar", input.Request{Args: []string{"short.tar"}}, "short.tar"},
