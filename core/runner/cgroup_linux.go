@@ -170,7 +170,7 @@ func groupPIDs(dir string) []int {
 
 // Remove kills what is in c and removes c and all groups below it. Idempotent.
 func (c Cgroups) Remove() error {
-	if len(c) == 0 {
+	if len(c) == 0 || c.removeEmpty() {
 		return nil
 	}
 	err := c.Kill()
@@ -178,6 +178,16 @@ func (c Cgroups) Remove() error {
 		err = errors.Join(err, removeGroup(dir))
 	}
 	return err
+}
+
+// removeEmpty removes c if nothing is in it, which the kernel knows best.
+func (c Cgroups) removeEmpty() bool {
+	for _, dir := range c.folders() {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			return false
+		}
+	}
+	return true
 }
 
 func removeGroup(dir string) error {
