@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -39,17 +41,22 @@ func newReaper(pid int, fatal func()) *reaper {
 	return r
 }
 
+// childEnded receives when children of ours may have ended. A thread that waits in wait4 instead keeps its place in Go's
+// scheduler for milliseconds, and the scheduler's monitor awake for as long, beside a program that runs not much longer.
+var childEnded = sync.OnceValue(func() <-chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGCHLD)
+	return c
+})
+
 func (r *reaper) loop(main int) {
 	defer close(r.empty)
+	changed := childEnded() // before the first look, so that nothing is missed
 	var first *ended
 	for {
-		options := unix.WALL
-		if first != nil {
-			options |= unix.WNOHANG
-		}
 		var ws syscall.WaitStatus
 		var ru syscall.Rusage
-		pid, err := syscall.Wait4(-1, &ws, options, &ru)
+		pid, err := syscall.Wait4(-1, &ws, unix.WALL|unix.WNOHANG, &ru)
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
@@ -68,6 +75,7 @@ func (r *reaper) loop(main int) {
 		if err != nil {
 			return // ECHILD
 		}
+		<-changed
 	}
 }
 
