@@ -18,6 +18,8 @@
 //   - A sync call whose Execution a backend refused before it started is 501 (unimplemented), 403 (denied) or 422.
 //   - /healthz, /readyz, /docs and /openapi.json never need a token: they tell nothing about anybody's work. /metrics
 //     counts everybody's, so it needs the scope admin where there are tokens.
+//   - A client may keep us waiting for 60 s in its upload, and for a second more with each KiB that it sends; then it is
+//     408, because what it sends may hold a slot.
 //   - A client that holds an idempotency key and gets an Execution that somebody else's call started does not kill it by
 //     going away.
 //   - memory_samples and image_digest stand in a Result only where they exist.
