@@ -15,6 +15,18 @@ func (i interrupted) Error() string { return "interrupted by " + i.signal.String
 
 func (i interrupted) status() int { return 128 + int(i.signal) }
 
+// heeded are the signals that end us, but for those that nohup or a shell has us ignore: to be notified of one is to heed
+// it again.
+func heeded() []os.Signal {
+	list := []os.Signal{syscall.SIGTERM}
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
+		if !signal.Ignored(s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 // withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP ends. The second one finds the system's own
 // behaviour again, so that nobody has to wait for our clean-up.
 //
@@ -24,7 +36,7 @@ func withSignals(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
 	pipe := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, heeded()...)
 	notifyPipe(pipe)
 	done := make(chan struct{})
 	finished := make(chan struct{})
