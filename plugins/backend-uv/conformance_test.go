@@ -60,12 +60,21 @@ func residue(work string) []string {
 	}
 }
 
-// leftovers are work folders, and processes whose home is one. Slots without a program are none.
+// leftovers are work folders, and processes whose home is one. Slots without a program are none, and neither is the one
+// empty folder that an idle slot has ready for its next run.
 func leftovers(work string) []string {
 	var found []string
-	folders, _ := filepath.Glob(filepath.Join(work, "*", "*", "*"))
-	for _, f := range folders {
-		found = append(found, "folder "+f)
+	slots, _ := filepath.Glob(filepath.Join(work, "*", "*"))
+	for _, slot := range slots {
+		folders, _ := os.ReadDir(slot)
+		for i, f := range folders {
+			path := filepath.Join(slot, f.Name())
+			files, _ := filepath.Glob(filepath.Join(path, "*"))
+			hidden, _ := filepath.Glob(filepath.Join(path, ".tmp", "*"))
+			if i > 0 || len(files)+len(hidden) > 0 {
+				found = append(found, "folder "+path)
+			}
+		}
 	}
 	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, e := range environments {
