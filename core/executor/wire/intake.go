@@ -129,6 +129,9 @@ func (in *intake) fail(err error) {
 	in.mu.Unlock()
 	for _, r := range readers {
 		r.end(err)
+		r.mu.Lock()
+		r.dropConn()
+		r.mu.Unlock()
 	}
 }
 
