@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"syscall"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -88,9 +89,14 @@ func (a *artifacts) open() {
 	a.pipe, a.closed = w, closed
 }
 
+// diskFull tells a full disk of ours from a limit that an Execution reached: both are exhausted.
+func diskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
 // explain returns the reason why the blob takes no more.
 func (a *artifacts) explain(err error) error {
-	if executor.CodeOf(err) == executor.Exhausted {
+	if executor.CodeOf(err) == executor.Exhausted && !diskFull(err) {
 		return executor.FieldErrorf(executor.Exhausted, "outputs", "the files are larger than the %d bytes of config.disk_mb", a.most)
 	}
 	return a.engine.internal("keep artifacts", err)

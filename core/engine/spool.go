@@ -76,7 +76,7 @@ func (e *Engine) spoolOne(ctx context.Context, key, field string, src *executor.
 		return info, nil
 	case reader.failed() != nil:
 		return executor.BlobInfo{}, inputError(field, reader.failed())
-	case executor.CodeOf(err) == executor.Exhausted:
+	case executor.CodeOf(err) == executor.Exhausted && !diskFull(err):
 		return executor.BlobInfo{}, errTooLarge(field, e.spoolBytes)
 	}
 	return executor.BlobInfo{}, e.internal("spool "+key, err)

@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -308,4 +310,16 @@ func TestSessionsAreNotOffered(t *testing.T) {
 	wantCode(t, err, executor.Unimplemented, "session")
 	_, err = e.CloseSession(t.Context(), "ctx-1")
 	wantCode(t, err, executor.Unimplemented, "session")
+}
+
+func TestAFullDiskIsNotCalledALimitOfTheExecution(t *testing.T) {
+	t.Parallel()
+	full := &executor.Error{Code: executor.Exhausted, Message: "no space left on the disk", Err: syscall.ENOSPC}
+	a := &artifacts{engine: &Engine{log: slog.New(slog.DiscardHandler)}, most: 1}
+	if err := a.explain(full); !strings.Contains(err.Error(), "no space left") {
+		t.Error(err)
+	}
+	if err := a.explain(executor.Errorf(executor.Exhausted, "more than 1 byte")); !strings.Contains(err.Error(), "config.disk_mb") {
+		t.Error(err)
+	}
 }
