@@ -23,7 +23,8 @@ type Options struct {
 	// Version of the program, for /healthz.
 	Version string
 	// Bind is the listening address. Without tokens and with a loopback Bind (or none) a request whose Host is not
-	// loopback is refused, so that no web page reaches the server through a name of its own.
+	// loopback is refused, so that no web page reaches the server through a name of its own; with another Bind, addresses,
+	// names without a dot, Bind's and the host's own name are answered to.
 	Bind string
 	// MaxBodyBytes bounds a request's body. Default 8 GiB.
 	MaxBodyBytes int64

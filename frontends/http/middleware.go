@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"path"
 	"runtime/debug"
 	"strings"
@@ -99,8 +100,13 @@ func open(p string) bool {
 
 // guard refuses what a web page of another origin could send, with or without a name that resolves to us.
 func (f *frontend) guard(r *http.Request) error {
-	if f.loopbackOnly && r.Host != "" && !loopbackHost(r.Host) {
-		return executor.Errorf(executor.Denied, "this server has no tokens and answers to loopback names only")
+	if !f.authenticator.Enabled() && r.Host != "" && !loopbackHost(r.Host) {
+		if f.loopbackOnly {
+			return executor.Errorf(executor.Denied, "this server has no tokens and answers to loopback names only")
+		}
+		if !f.ownHost(r.Host) {
+			return executor.Errorf(executor.Denied, "this server has no tokens and answers to addresses and to its own names only")
+		}
 	}
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {
@@ -125,13 +131,29 @@ func withoutDefaultPort(host, scheme string) string {
 	return host
 }
 
-// loopbackHost reports whether a Host header or a listening address names this machine only.
-func loopbackHost(hostport string) bool {
+// ownHost reports whether a Host header can only have been meant for this machine: an address, a name without a dot, the
+// name of the bind or of the host. Anything else may be a web page's own name that was made to resolve to us.
+func (f *frontend) ownHost(hostport string) bool {
+	host := hostOf(hostport)
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") || host == hostOf(f.opts.Bind) {
+		return true
+	}
+	name, err := os.Hostname()
+	return err == nil && strings.EqualFold(host, name)
+}
+
+// hostOf returns the host of a Host header or an address, in lower case, without port, brackets and final dot.
+func hostOf(hostport string) string {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
 		host = h
 	}
-	host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+}
+
+// loopbackHost reports whether a Host header or a listening address names this machine only.
+func loopbackHost(hostport string) bool {
+	host := hostOf(hostport)
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
 		return true
 	}
