@@ -84,7 +84,7 @@ func (b *Backend) warnings() []string {
 	add(!b.can.CPU, "cpu_shares is not enforced: "+b.groupReason("cpu"))
 	add(!b.can.PIDs, "pids is not enforced: "+b.groupReason("pids"))
 	add(!b.can.Disk, "disk_mb is not enforced, only the size of a single file: "+why["tmpfs"])
-	list = append(list, "what a program leaves in /tmp, /var/tmp and /dev/shm stays until its slot ends, and the slot's next program can see it")
+	list = append(list, "what a program writes to /tmp, /var/tmp and /dev/shm is removed when it ends where it has a uid of its own, but other programs can see it until then")
 	add(b.can.Disk && b.can.Memory, "files in the work folder lie in memory and count towards memory_mb")
 	add(b.config.AllowBuilds, "requirements may be built from source as the user of this process, outside every limit: backends.uv.allow_builds is true")
 	return list

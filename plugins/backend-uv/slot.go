@@ -38,6 +38,7 @@ type slot struct {
 	idle   *time.Timer // guarded by slots.mu
 	given  sync.Once
 	shares int64 // what the groups have; of whoever took the slot
+	litter litter
 	log    *slog.Logger
 }
 
@@ -164,32 +165,13 @@ func (s *slot) giveOnce() {
 	_, err := runner.KillLeftovers(s.dir, first, count)
 	problems = append(problems, err, removeAll(s.dir))
 	if s.uid != nil {
-		sweepPublic(s.uid.uid)
+		removeLitter(s.uid.uid)
 	}
 	if err := errors.Join(problems...); err != nil {
 		s.log.Warn("a slot was not given back whole", "folder", s.dir, "error", err)
 	}
 	if s.uid != nil {
 		s.uid.release()
-	}
-}
-
-// sweepPublic removes what a slot's programs left in the folders that everybody may write to. None of them is alive.
-func sweepPublic(uid int) {
-	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			info, err := e.Info()
-			if err != nil {
-				continue
-			}
-			if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid {
-				_ = os.RemoveAll(filepath.Join(dir, e.Name())) // best effort, and never through a link
-			}
-		}
 	}
 }
 

@@ -99,9 +99,12 @@ func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, er
 		case err != nil:
 			return nil, false, err
 		case s == nil:
-			s, err = p.make(ctx, n, network)
+			if s, err = p.make(ctx, n, network); err == nil {
+				s.litter.look()
+			}
 			return s, true, err
 		case s.alive():
+			s.litter.look()
 			return s, false, nil
 		}
 		p.dropLater(s)
@@ -182,8 +185,11 @@ func (p *slots) watch(s *slot) {
 	}
 }
 
-// put gives a slot back for the next job.
+// put gives a slot back for the next job, clean: what the last one left outside its folder is gone.
 func (p *slots) put(s *slot) {
+	if s.uid != nil && s.litter.possible() {
+		removeLitter(s.uid.uid)
+	}
 	if !s.alive() {
 		p.died.Add(1)
 		p.dropLater(s)
