@@ -9,7 +9,13 @@ import (
 
 // publicFolders are those that every user of the host may write to. Programs are told to use TMPDIR in their own folder;
 // some use these all the same.
-func publicFolders() []string { return []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} }
+func publicFolders() []string {
+	folders := []string{"/tmp", "/var/tmp", "/dev/shm"}
+	if own := os.TempDir(); own != folders[0] {
+		folders = append(folders, own)
+	}
+	return folders
+}
 
 // litter tells cheaply whether a program can have left something in a public folder: such a folder has changed then.
 type litter struct {

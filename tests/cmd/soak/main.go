@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,6 @@ type state struct {
 	ID     string `json:"execution_id"`
 	Status string `json:"status"`
 	Stdout string `json:"stdout"`
-	Seq    string
 }
 
 func run(binary string, count, kills int) error {
@@ -57,10 +57,6 @@ func run(binary string, count, kills int) error {
 	var ids sync.Map
 	var accepted, refused atomic.Int64
 	lostAllowed := 0
-	killAt := map[int]bool{}
-	for k := range kills {
-		killAt[(k+1)*count/(kills+1)] = true
-	}
 	work := make(chan int)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -81,33 +77,57 @@ func run(binary string, count, kills int) error {
 		})
 	}
 	before := map[string]string{} // what was terminal and seen before a kill must stay as it was
-	for i := range count {
-		if killAt[i] {
-			mu.Lock()
-			var list struct {
-				Executions []state `json:"executions"`
-			}
-			if err := s.JSON(http.MethodGet, "/api/v1/executions?limit=500", "", &list); err != nil {
+	kill := func(when string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		var list struct {
+			Executions []state `json:"executions"`
+		}
+		for _, status := range []string{"succeeded", "lost"} {
+			if err := s.JSON(http.MethodGet, "/api/v1/executions?limit=500&status="+status, "", &list); err != nil {
 				return err
 			}
 			for _, e := range list.Executions {
-				if e.Status != "queued" && e.Status != "running" {
-					before[e.ID] = e.Status
-				}
+				before[e.ID] = e.Status
 			}
-			s.Kill()
-			if err := s.Start(); err != nil {
-				return fmt.Errorf("start after kill -9: %w", err)
+		}
+		s.Kill()
+		if err := s.Start(); err != nil {
+			return fmt.Errorf("start after kill -9: %w", err)
+		}
+		lostAllowed += max(4, 2*runtime.NumCPU()) // engine.max_concurrent
+		fmt.Printf("killed -9 %s, back after %s\n", when, time.Since(begin).Round(time.Millisecond))
+		return nil
+	}
+	for i := range count {
+		if i == count/2 && kills > 0 { // the first while executions are being accepted
+			if err := kill(fmt.Sprintf("after %d submits", i)); err != nil {
+				return err
 			}
-			lostAllowed += 64 // what can run at once on this machine, generously
-			mu.Unlock()
-			fmt.Printf("killed -9 after %d submits, back after %s\n", i, time.Since(begin).Round(time.Millisecond))
 		}
 		work <- i
 	}
 	close(work)
 	wg.Wait()
 	fmt.Printf("accepted %d, refused %d in %s\n", accepted.Load(), refused.Load(), time.Since(begin).Round(time.Millisecond))
+	byNumber := map[int]string{}
+	ids.Range(func(id, i any) bool { byNumber[i.(int)] = id.(string); return true })
+	for k := 1; k < kills; k++ { // the others while they run: they start in the order in which they came
+		i := k * count / kills
+		for {
+			var v state
+			if err := s.JSON(http.MethodGet, "/api/v1/executions/"+byNumber[i], "", &v); err != nil {
+				return err
+			}
+			if v.Status != "queued" {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err := kill(fmt.Sprintf("when number %d had started", i)); err != nil {
+			return err
+		}
+	}
 
 	statuses := map[string]int{}
 	deadline := time.Now().Add(30 * time.Minute)
