@@ -82,7 +82,8 @@ type Filter struct {
 
 // Source is a byte stream that can be opened: a Workspace's tar, or a program's standard input.
 type Source struct {
-	// Open returns the stream from its beginning. A Source that is not Replayable is opened at most once. The opener closes.
+	// Open returns the stream from its beginning. A Source that is not Replayable is opened at most once. The opener closes,
+	// and a Close ends a Read that waits.
 	Open func() (io.ReadCloser, error)
 	// Digest is "sha256:<hex>" of the content when known.
 	Digest string
