@@ -24,7 +24,7 @@ func (e *Engine) ListSessions(context.Context) ([]executor.Session, error) {
 }
 
 // RestartSession answers unimplemented.
-func (e *Engine) RestartSession(context.Context, string) (executor.Session, error) {
+func (e *Engine) RestartSession(context.Context, string, bool) (executor.Session, error) {
 	return executor.Session{}, errNoSessions()
 }
 

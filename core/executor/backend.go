@@ -123,6 +123,8 @@ type Info struct {
 	// Type is the implementation ("uv", "docker", "fake").
 	Type    string `json:"type"`
 	Version string `json:"version"`
+	// Generation counts the starts of the plugin process that answers, from 1; 0: it is in no plugin process. The Host's.
+	Generation int `json:"generation,omitzero"`
 	// Healthy: Run is expected to work. Message says why not.
 	Healthy bool   `json:"healthy"`
 	Message string `json:"message,omitzero"`

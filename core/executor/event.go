@@ -88,15 +88,28 @@ type Output struct {
 	// Offset of Data's first byte in its stream. Kept bytes have no gaps, so a replay is de-duplicated by arithmetic.
 	Offset int64  `json:"offset"`
 	Data   []byte `json:"data"`
+	// Earlier: it was written before this Execution began, by something that an earlier one of its Session left running.
+	Earlier bool `json:"earlier,omitzero"`
 }
 
 // MaxOutputData is the most bytes one Output carries.
 const MaxOutputData = 256 << 10
 
-// Display is a rich value as a MIME bundle: image/png, text/html, …; a Session's last value.
+// Display is a rich value as a MIME bundle, one value in several forms: image/png, text/html, text/plain, …
 type Display struct {
 	Data map[string][]byte `json:"data"`
+	// Value: it is the value of the code's last expression; else the code displayed it.
+	Value bool `json:"value,omitzero"`
+	// Truncated: forms were left out or cut, because of MaxDisplayData or of what an Execution may display in all.
+	Truncated bool `json:"truncated,omitzero"`
 }
+
+// MaxDisplayData bounds the forms of one Display together, and MaxDisplays how many an Execution may have; beyond it they
+// are counted in Result.DisplaysDropped.
+const (
+	MaxDisplayData = 2 << 20
+	MaxDisplays    = 200
+)
 
 // Finished is written by the Engine, once, last.
 type Finished struct {

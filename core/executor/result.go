@@ -79,8 +79,12 @@ type Result struct {
 	// Requirements is the resolved list ("requests==2.32.3"), sorted.
 	Requirements []string `json:"requirements,omitempty"`
 	// ImageDigest is the image's digest, for backends with images.
-	ImageDigest   string         `json:"image_digest,omitzero"`
-	MemorySamples []MemorySample `json:"memory_samples,omitempty"`
+	ImageDigest string `json:"image_digest,omitzero"`
+	// SessionState is what became of the Session's interpreter; empty: kept, or no Session.
+	SessionState SessionState `json:"session_state,omitzero"`
+	// DisplaysDropped counts Displays beyond MaxDisplays.
+	DisplaysDropped int64          `json:"displays_dropped,omitzero"`
+	MemorySamples   []MemorySample `json:"memory_samples,omitempty"`
 	// Artifacts lists what was collected, in collection order.
 	Artifacts []Artifact `json:"artifacts,omitempty"`
 }

@@ -11,6 +11,8 @@ import (
 type Service interface {
 	Executions
 	Sessions
+	SessionTools
+	SessionFiles
 	// Backends describes every configured backend. Codes: denied.
 	Backends(ctx context.Context) ([]Info, error)
 	// Scripts lists the allow-listed host scripts. Codes: denied.

@@ -104,7 +104,9 @@ type Spec struct {
 	Limits Limits `json:"limits,omitzero"`
 	// Network mode.
 	Network Network `json:"network,omitzero"`
-	// Session is the id of the Session to run in ("ctx-…"); empty: a Sandbox of its own.
+	// Session is the id of the Session to run in ("ctx-…"); empty: a Sandbox of its own. Then only Code or Command, Args (of
+	// a Command), Outputs, OutputsChanged, Limits.{Timeout, OutputBytes, KillGrace}, Durable, IdempotencyKey and
+	// SampleInterval may be set besides: the rest is the Session's.
 	Session string `json:"session,omitzero"`
 	// Backend names the backend; empty: the configured default.
 	Backend string `json:"backend,omitzero"`

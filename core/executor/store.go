@@ -46,6 +46,7 @@ type Store interface {
 	Events(ctx context.Context, id string, after uint64) iter.Seq2[Event, error]
 	// Delete removes a Record and its log; its followers end with purged. Idempotent.
 	Delete(ctx context.Context, id string) error
+	SessionStore
 	// Close ends the Store; what was appended is on disk. Idempotent.
 	Close() error
 }

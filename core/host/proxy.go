@@ -22,7 +22,9 @@ func (p *proxy) Info(ctx context.Context) (executor.Info, error) {
 	if err != nil {
 		return executor.Info{}, err
 	}
-	return b.Info(ctx)
+	info, err := b.Info(ctx)
+	info.Generation = p.instance.status().Generation
+	return info, err
 }
 
 // Run implements executor.Backend.
@@ -50,53 +52,4 @@ func (p *proxy) Remove(ctx context.Context, id string) error {
 		return err
 	}
 	return b.Remove(ctx, id)
-}
-
-// sessions returns the present backend's sessions; every plugin.Process has that side and answers unimplemented itself.
-func (p *proxy) sessions() (executor.SessionBackend, error) {
-	b, err := p.instance.current()
-	if err != nil {
-		return nil, err
-	}
-	s, ok := b.(executor.SessionBackend)
-	if !ok {
-		return nil, executor.Errorf(executor.Unimplemented, "this backend has no sessions")
-	}
-	return s, nil
-}
-
-// OpenSession implements executor.SessionBackend.
-func (p *proxy) OpenSession(ctx context.Context, s executor.Session) ([]byte, error) {
-	b, err := p.sessions()
-	if err != nil {
-		return nil, err
-	}
-	return b.OpenSession(ctx, s)
-}
-
-// AdoptSession implements executor.SessionBackend.
-func (p *proxy) AdoptSession(ctx context.Context, s executor.Session, handle []byte) error {
-	b, err := p.sessions()
-	if err != nil {
-		return err
-	}
-	return b.AdoptSession(ctx, s, handle)
-}
-
-// RestartSession implements executor.SessionBackend.
-func (p *proxy) RestartSession(ctx context.Context, id string) error {
-	b, err := p.sessions()
-	if err != nil {
-		return err
-	}
-	return b.RestartSession(ctx, id)
-}
-
-// CloseSession implements executor.SessionBackend.
-func (p *proxy) CloseSession(ctx context.Context, id string) error {
-	b, err := p.sessions()
-	if err != nil {
-		return err
-	}
-	return b.CloseSession(ctx, id)
 }

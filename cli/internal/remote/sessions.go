@@ -24,7 +24,7 @@ func (s *Service) ListSessions(context.Context) ([]executor.Session, error) {
 }
 
 // RestartSession implements executor.Sessions.
-func (s *Service) RestartSession(context.Context, string) (executor.Session, error) {
+func (s *Service) RestartSession(context.Context, string, bool) (executor.Session, error) {
 	return executor.Session{}, errNoSessions
 }
 

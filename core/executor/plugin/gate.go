@@ -137,59 +137,6 @@ func (g *guarded) Remove(ctx context.Context, id string) error {
 	return g.backend.Remove(ctx, id)
 }
 
-// sessions returns the backend as a SessionBackend, entered.
-func (g *guarded) sessions() (executor.SessionBackend, error) {
-	if err := g.gate.enter(); err != nil {
-		return nil, err
-	}
-	s, ok := g.backend.(executor.SessionBackend)
-	if !ok {
-		g.gate.leave()
-		return nil, executor.Errorf(executor.Unimplemented, "this backend has no sessions")
-	}
-	return s, nil
-}
-
-// OpenSession implements executor.SessionBackend.
-func (g *guarded) OpenSession(ctx context.Context, s executor.Session) ([]byte, error) {
-	b, err := g.sessions()
-	if err != nil {
-		return nil, err
-	}
-	defer g.gate.leave()
-	return b.OpenSession(ctx, s)
-}
-
-// AdoptSession implements executor.SessionBackend.
-func (g *guarded) AdoptSession(ctx context.Context, s executor.Session, handle []byte) error {
-	b, err := g.sessions()
-	if err != nil {
-		return err
-	}
-	defer g.gate.leave()
-	return b.AdoptSession(ctx, s, handle)
-}
-
-// RestartSession implements executor.SessionBackend.
-func (g *guarded) RestartSession(ctx context.Context, id string) error {
-	b, err := g.sessions()
-	if err != nil {
-		return err
-	}
-	defer g.gate.leave()
-	return b.RestartSession(ctx, id)
-}
-
-// CloseSession implements executor.SessionBackend.
-func (g *guarded) CloseSession(ctx context.Context, id string) error {
-	b, err := g.sessions()
-	if err != nil {
-		return err
-	}
-	defer g.gate.leave()
-	return b.CloseSession(ctx, id)
-}
-
 // closeBackend closes b if it can be closed, and waits at most until ctx ends.
 func closeBackend(ctx context.Context, b executor.Backend) error {
 	c, ok := b.(io.Closer)

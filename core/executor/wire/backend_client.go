@@ -145,19 +145,19 @@ func (b *backendClient) Remove(ctx context.Context, id string) error {
 }
 
 // OpenSession implements executor.SessionBackend.
-func (b *backendClient) OpenSession(ctx context.Context, s executor.Session) ([]byte, error) {
+func (b *backendClient) OpenSession(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
 	resp, err := b.sessions.OpenSession(outgoing(ctx), &pb.SessionBackendServiceOpenSessionRequest{Session: toSession(s)})
-	return resp.GetHandle(), fromStatus(ctx, err)
+	return executor.OpenedSession{Handle: resp.GetHandle()}, fromStatus(ctx, err)
 }
 
 // AdoptSession implements executor.SessionBackend.
-func (b *backendClient) AdoptSession(ctx context.Context, s executor.Session, handle []byte) error {
+func (b *backendClient) AdoptSession(ctx context.Context, s executor.Session, handle []byte) (executor.OpenedSession, error) {
 	_, err := b.sessions.AdoptSession(outgoing(ctx), &pb.SessionBackendServiceAdoptSessionRequest{Session: toSession(s), Handle: handle})
-	return fromStatus(ctx, err)
+	return executor.OpenedSession{Handle: handle}, fromStatus(ctx, err)
 }
 
 // RestartSession implements executor.SessionBackend.
-func (b *backendClient) RestartSession(ctx context.Context, id string) error {
+func (b *backendClient) RestartSession(ctx context.Context, id string, _ bool) error {
 	_, err := b.sessions.RestartSession(outgoing(ctx), &pb.SessionBackendServiceRestartSessionRequest{Id: id})
 	return fromStatus(ctx, err)
 }

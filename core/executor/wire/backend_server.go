@@ -77,21 +77,22 @@ type sessionBackendServer struct {
 
 // OpenSession implements pb.SessionBackendServiceServer.
 func (s *sessionBackendServer) OpenSession(ctx context.Context, r *pb.SessionBackendServiceOpenSessionRequest) (*pb.SessionBackendServiceOpenSessionResponse, error) {
-	handle, err := s.backend.OpenSession(ctx, fromSession(r.GetSession()))
+	opened, err := s.backend.OpenSession(ctx, fromSession(r.GetSession()))
 	if err != nil {
 		return nil, err
 	}
-	return &pb.SessionBackendServiceOpenSessionResponse{Handle: handle}, nil
+	return &pb.SessionBackendServiceOpenSessionResponse{Handle: opened.Handle}, nil
 }
 
 // AdoptSession implements pb.SessionBackendServiceServer.
 func (s *sessionBackendServer) AdoptSession(ctx context.Context, r *pb.SessionBackendServiceAdoptSessionRequest) (*pb.SessionBackendServiceAdoptSessionResponse, error) {
-	return &pb.SessionBackendServiceAdoptSessionResponse{}, s.backend.AdoptSession(ctx, fromSession(r.GetSession()), r.GetHandle())
+	_, err := s.backend.AdoptSession(ctx, fromSession(r.GetSession()), r.GetHandle())
+	return &pb.SessionBackendServiceAdoptSessionResponse{}, err
 }
 
 // RestartSession implements pb.SessionBackendServiceServer.
 func (s *sessionBackendServer) RestartSession(ctx context.Context, r *pb.SessionBackendServiceRestartSessionRequest) (*pb.SessionBackendServiceRestartSessionResponse, error) {
-	return &pb.SessionBackendServiceRestartSessionResponse{}, s.backend.RestartSession(ctx, r.GetId())
+	return &pb.SessionBackendServiceRestartSessionResponse{}, s.backend.RestartSession(ctx, r.GetId(), false)
 }
 
 // CloseSession implements pb.SessionBackendServiceServer.

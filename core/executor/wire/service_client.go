@@ -189,7 +189,7 @@ func (s *serviceClient) ListSessions(ctx context.Context) ([]executor.Session, e
 }
 
 // RestartSession implements executor.Sessions.
-func (s *serviceClient) RestartSession(ctx context.Context, id string) (executor.Session, error) {
+func (s *serviceClient) RestartSession(ctx context.Context, id string, _ bool) (executor.Session, error) {
 	resp, err := s.service.RestartSession(outgoing(ctx), &pb.RestartSessionRequest{Id: id})
 	return fromSession(resp.GetSession()), fromStatus(ctx, err)
 }

@@ -201,7 +201,7 @@ func (s *serviceServer) ListSessions(ctx context.Context, _ *pb.ListSessionsRequ
 
 // RestartSession implements pb.ExecutorServiceServer.
 func (s *serviceServer) RestartSession(ctx context.Context, r *pb.RestartSessionRequest) (*pb.RestartSessionResponse, error) {
-	session, err := s.service.RestartSession(ctx, r.GetId())
+	session, err := s.service.RestartSession(ctx, r.GetId(), false)
 	if err != nil {
 		return nil, err
 	}
