@@ -44,7 +44,7 @@ saboteurs() {
 part "build" make --no-print-directory build
 part "lint" tools/lint.sh
 part "generated code" tools/generate.sh --check
-for module in core plugins/backend-uv frontends/http sdk/go cli; do
+for module in core plugins/backend-uv plugins/backend-docker plugins/frontend-mcp frontends/http sdk/go cli; do
   part "test $module" gotest "$module"
 done
 part "saboteurs" saboteurs
