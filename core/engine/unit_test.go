@@ -306,7 +306,7 @@ func TestSessionsAreNotOffered(t *testing.T) {
 	wantCode(t, err, executor.Unimplemented, "session")
 	_, err = e.ListSessions(t.Context())
 	wantCode(t, err, executor.Unimplemented, "session")
-	_, err = e.RestartSession(t.Context(), "ctx-1")
+	_, err = e.RestartSession(t.Context(), "ctx-1", false)
 	wantCode(t, err, executor.Unimplemented, "session")
 	_, err = e.CloseSession(t.Context(), "ctx-1")
 	wantCode(t, err, executor.Unimplemented, "session")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -93,17 +94,46 @@ func TestEveryMethodOfABackendGoesThrough(t *testing.T) {
 			return err
 		},
 		"open session": func(ctx context.Context, id string) error {
-			handle, err := sessions.OpenSession(ctx, executor.Session{ID: id})
-			if err == nil && string(handle) != id {
-				t.Errorf("handle %q", handle)
+			opened, err := sessions.OpenSession(ctx, executor.Session{ID: id})
+			if err == nil && string(opened.Handle) != id {
+				t.Errorf("handle %q", opened.Handle)
 			}
 			return err
 		},
 		"adopt session": func(ctx context.Context, id string) error {
-			return sessions.AdoptSession(ctx, executor.Session{ID: id}, nil)
+			_, err := sessions.AdoptSession(ctx, executor.Session{ID: id}, nil)
+			return err
 		},
-		"restart session": sessions.RestartSession,
+		"restart session": func(ctx context.Context, id string) error { return sessions.RestartSession(ctx, id, true) },
 		"close session":   sessions.CloseSession,
+		"variables": func(ctx context.Context, id string) error {
+			_, err := sessions.Variables(ctx, id)
+			return err
+		},
+		"add requirements": func(ctx context.Context, id string) error {
+			_, err := sessions.AddRequirements(ctx, id, "attrs")
+			return err
+		},
+		"list files": func(ctx context.Context, id string) error {
+			_, err := sessions.ListFiles(ctx, id, "", true)
+			return err
+		},
+		"read file": func(ctx context.Context, id string) error {
+			_, r, err := sessions.ReadFile(ctx, id, "a")
+			if err != nil {
+				return err
+			}
+			content, err := io.ReadAll(r)
+			if string(content) != "of "+id {
+				t.Errorf("read %q", content)
+			}
+			return errors.Join(err, r.Close())
+		},
+		"write file": func(ctx context.Context, id string) error {
+			_, err := sessions.WriteFile(ctx, id, "a", -1, strings.NewReader("text"))
+			return err
+		},
+		"remove file": func(ctx context.Context, id string) error { return sessions.RemoveFile(ctx, id, "a") },
 	}
 	for name, call := range methods {
 		if err := call(t.Context(), "exe_1"); err != nil {

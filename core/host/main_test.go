@@ -3,8 +3,10 @@ package host_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,16 +91,38 @@ func (w *waiter) know(id string) error {
 	return nil
 }
 
-func (w *waiter) OpenSession(_ context.Context, s executor.Session) ([]byte, error) {
-	return []byte(s.ID), w.know(s.ID)
+func (w *waiter) OpenSession(_ context.Context, s executor.Session) (executor.OpenedSession, error) {
+	return executor.OpenedSession{Handle: []byte(s.ID)}, w.know(s.ID)
 }
 
-func (w *waiter) AdoptSession(_ context.Context, s executor.Session, _ []byte) error {
-	return w.know(s.ID)
+func (w *waiter) AdoptSession(_ context.Context, s executor.Session, _ []byte) (executor.OpenedSession, error) {
+	return executor.OpenedSession{}, w.know(s.ID)
 }
 
-func (w *waiter) RestartSession(_ context.Context, id string) error { return w.know(id) }
-func (w *waiter) CloseSession(_ context.Context, id string) error   { return w.know(id) }
+func (w *waiter) RestartSession(_ context.Context, id string, _ bool) error { return w.know(id) }
+func (w *waiter) CloseSession(_ context.Context, id string) error           { return w.know(id) }
+
+func (w *waiter) Variables(_ context.Context, id string) ([]executor.Variable, error) {
+	return nil, w.know(id)
+}
+
+func (w *waiter) AddRequirements(_ context.Context, id, _ string) ([]string, error) {
+	return nil, w.know(id)
+}
+
+func (w *waiter) ListFiles(_ context.Context, id, _ string, _ bool) ([]executor.File, error) {
+	return nil, w.know(id)
+}
+
+func (w *waiter) ReadFile(_ context.Context, id, _ string) (executor.File, io.ReadCloser, error) {
+	return executor.File{}, io.NopCloser(strings.NewReader("of " + id)), w.know(id)
+}
+
+func (w *waiter) WriteFile(_ context.Context, id, _ string, _ int64, _ io.Reader) (executor.File, error) {
+	return executor.File{}, w.know(id)
+}
+
+func (w *waiter) RemoveFile(_ context.Context, id, _ string) error { return w.know(id) }
 
 // pidSink passes on the pid of Started.
 type pidSink struct {

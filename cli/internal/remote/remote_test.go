@@ -182,7 +182,7 @@ func TestWhatTheAPIDoesNotHave(t *testing.T) {
 	_, e1 := s.OpenSession(t.Context(), executor.Session{})
 	_, e2 := s.GetSession(t.Context(), "x")
 	_, e3 := s.ListSessions(t.Context())
-	_, e4 := s.RestartSession(t.Context(), "x")
+	_, e4 := s.RestartSession(t.Context(), "x", false)
 	_, e5 := s.CloseSession(t.Context(), "x")
 	_, e6 := s.Scripts(t.Context())
 	for _, err := range []error{e1, e2, e3, e4, e5, e6} {

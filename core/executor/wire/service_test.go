@@ -19,6 +19,8 @@ type service struct {
 	submit   func(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error)
 	follow   chan struct{} // closed when a follower's ctx has ended
 	artifact io.Reader
+
+	*folder
 }
 
 var (
@@ -108,7 +110,15 @@ func (s *service) ListSessions(ctx context.Context) ([]executor.Session, error) 
 	return []executor.Session{theSession}, checkOwner(ctx)
 }
 
-func (s *service) RestartSession(ctx context.Context, id string) (executor.Session, error) {
+func (s *service) RestartSession(ctx context.Context, id string, wipe bool) (executor.Session, error) {
+	session := theSession
+	if wipe {
+		session.Reason = "wiped"
+	}
+	return session, ask(ctx, id, "ctx-1")
+}
+
+func (s *service) InterruptSession(ctx context.Context, id string) (executor.Session, error) {
 	return theSession, ask(ctx, id, "ctx-1")
 }
 
@@ -152,7 +162,7 @@ func TestEveryMethodOfAServiceCrosses(t *testing.T) {
 	})
 	same(t, "get session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.GetSession(ctx, "ctx-1") })
 	same(t, "list sessions", []executor.Session{theSession}, svc.ListSessions)
-	same(t, "restart session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.RestartSession(ctx, "ctx-1") })
+	same(t, "restart session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.RestartSession(ctx, "ctx-1", false) })
 	same(t, "close session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.CloseSession(ctx, "ctx-1") })
 	same(t, "backends", []executor.Info{{Name: "uv"}, {Name: "docker"}}, svc.Backends)
 	same(t, "scripts", []executor.Script{{Path: "/s"}}, svc.Scripts)
@@ -303,60 +313,5 @@ func TestArtifactsAreStreamed(t *testing.T) {
 	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// sessionStub is a backend with sessions.
-type sessionStub struct {
-	stub
-	calls []string
-}
-
-var _ executor.SessionBackend = (*sessionStub)(nil)
-
-func (s *sessionStub) OpenSession(_ context.Context, session executor.Session) ([]byte, error) {
-	s.calls = append(s.calls, "open "+session.ID)
-	return []byte("handle"), nil
-}
-
-func (s *sessionStub) AdoptSession(_ context.Context, session executor.Session, handle []byte) error {
-	s.calls = append(s.calls, "adopt "+session.ID+" "+string(handle))
-	return executor.Errorf(executor.NotFound, "gone")
-}
-
-func (s *sessionStub) RestartSession(_ context.Context, id string) error {
-	s.calls = append(s.calls, "restart "+id)
-	return nil
-}
-
-func (s *sessionStub) CloseSession(_ context.Context, id string) error {
-	s.calls = append(s.calls, "close "+id)
-	return nil
-}
-
-func TestSessionsOfABackendCross(t *testing.T) {
-	t.Parallel()
-	s := &sessionStub{}
-	b, ok := plugintest.Wire(t, s).(executor.SessionBackend)
-	if !ok {
-		t.Fatal("no sessions")
-	}
-	handle, err := b.OpenSession(t.Context(), executor.Session{ID: "ctx-1"})
-	if err != nil || string(handle) != "handle" {
-		t.Errorf("open: %q, %v", handle, err)
-	}
-	if err := b.AdoptSession(t.Context(), executor.Session{ID: "ctx-1"}, handle); executor.CodeOf(err) != executor.NotFound {
-		t.Errorf("adopt: %v", err)
-	}
-	if err := errors.Join(b.RestartSession(t.Context(), "ctx-1"), b.CloseSession(t.Context(), "ctx-1")); err != nil {
-		t.Error(err)
-	}
-	if want := []string{"open ctx-1", "adopt ctx-1 handle", "restart ctx-1", "close ctx-1"}; !reflect.DeepEqual(s.calls, want) {
-		t.Errorf("calls %q", s.calls)
-	}
-
-	without, _ := plugintest.Wire(t, &stub{}).(executor.SessionBackend)
-	if _, err := without.OpenSession(t.Context(), executor.Session{}); executor.CodeOf(err) != executor.Unimplemented {
-		t.Errorf("a backend without sessions: %v", err)
 	}
 }
