@@ -39,21 +39,28 @@ func handshake() goplugin.HandshakeConfig {
 // Requested reports whether this process was started as a plugin by a host.
 func Requested() bool { return os.Getenv(cookieKey) == cookieValue }
 
-// grpcPlugin is what go-plugin needs to know of us: how to register on a server, and the bare connection on a client.
+// grpcPlugin is what go-plugin needs to know of us: how to register on a server, and the bare connection on a client. The
+// broker makes the connection back, from a frontend to its host's Service.
 type grpcPlugin struct {
 	goplugin.NetRPCUnsupportedPlugin
-	register func(*grpc.Server)
+	register func(*goplugin.GRPCBroker, *grpc.Server)
+}
+
+// dispensed is what a client gets.
+type dispensed struct {
+	conn   *grpc.ClientConn
+	broker *goplugin.GRPCBroker
 }
 
 var _ goplugin.GRPCPlugin = (*grpcPlugin)(nil)
 
 // GRPCServer implements goplugin.GRPCPlugin.
-func (p *grpcPlugin) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
-	p.register(s)
+func (p *grpcPlugin) GRPCServer(broker *goplugin.GRPCBroker, s *grpc.Server) error {
+	p.register(broker, s)
 	return nil
 }
 
 // GRPCClient implements goplugin.GRPCPlugin.
-func (p *grpcPlugin) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return conn, nil
+func (p *grpcPlugin) GRPCClient(_ context.Context, broker *goplugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
+	return &dispensed{conn, broker}, nil
 }

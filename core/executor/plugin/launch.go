@@ -14,7 +14,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
-	"google.golang.org/grpc"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/wire"
@@ -37,6 +36,8 @@ type LaunchOptions struct {
 	SHA256 string
 	// Env is added to the allow-listed environment, as "KEY=value".
 	Env []string
+	// Files are given to the plugin as its descriptors 3, 4, …
+	Files []*os.File
 	// RunDir is a folder of ours with a short path; Launch makes a private one in it for the socket, and removes it.
 	RunDir string
 	// Configure is sent to the plugin.
@@ -60,6 +61,7 @@ func Launch(ctx context.Context, o LaunchOptions) (*Process, error) {
 	}
 	l := &launch{options: o, dir: dir, logs: newLogPump(o.Log)}
 	l.process = newProcess(o.Path, o.Args, l.logs)
+	l.process.cmd.ExtraFiles = o.Files
 	p, err := l.start(ctx)
 	if err != nil {
 		return nil, errors.Join(l.explain(ctx, err), os.RemoveAll(dir))
@@ -133,9 +135,9 @@ func (l *launch) start(ctx context.Context) (*Process, error) {
 	})
 	stop := context.AfterFunc(ctx, l.process.kill)
 	defer stop()
-	supervision, conn, err := l.connect(ctx)
+	supervision, d, err := l.connect(ctx)
 	if err == nil {
-		return newProcessHandle(l, supervision, conn), nil
+		return newProcessHandle(l, supervision, d), nil
 	}
 	l.process.kill()
 	l.client.Kill() // waits for its goroutines
@@ -152,24 +154,24 @@ func (l *launch) run(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, er
 	return l.process, nil
 }
 
-func (l *launch) connect(ctx context.Context) (*wire.Supervision, *grpc.ClientConn, error) {
+func (l *launch) connect(ctx context.Context) (*wire.Supervision, *dispensed, error) {
 	protocol, err := l.client.Client()
 	if err != nil {
 		return nil, nil, executor.Errorf(executor.Unavailable, "start: %w", err)
 	}
-	dispensed, err := protocol.Dispense(dispenseName)
+	raw, err := protocol.Dispense(dispenseName)
 	if err != nil {
 		return nil, nil, executor.Errorf(executor.Internal, "start: %w", err)
 	}
-	conn, ok := dispensed.(*grpc.ClientConn)
+	d, ok := raw.(*dispensed)
 	if !ok {
-		return nil, nil, executor.Errorf(executor.Internal, "start: a plugin of type %T", dispensed)
+		return nil, nil, executor.Errorf(executor.Internal, "start: a plugin of type %T", raw)
 	}
 	c := l.options.Configure
-	supervision, err := wire.Supervise(ctx, conn, wire.Configuration{
+	supervision, err := wire.Supervise(ctx, d.conn, wire.Configuration{
 		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, DataDir: c.DataDir, Options: c.Options,
 	})
-	return supervision, conn, err
+	return supervision, d, err
 }
 
 // explain adds what the plugin wrote when it did not start, and says so when it was ctx that ended the start.

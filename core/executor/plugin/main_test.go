@@ -24,6 +24,10 @@ import (
 const hostEnv = "PLUGIN_TEST_HOST"
 
 func TestMain(m *testing.M) {
+	if plugin.Requested() && len(os.Args) == 3 && os.Args[2] == "lines" {
+		plugin.ServeFrontend("lines", "test", newLines)
+		os.Exit(0)
+	}
 	plugintest.Main(map[string]plugin.Factory{"odd": newOdd})
 	if options := os.Getenv(hostEnv); options != "" {
 		beHost(options)

@@ -46,6 +46,13 @@ type Factory func(ctx context.Context, c Configure) (executor.Backend, error)
 // ServeBackend is the whole of a plugin's main. It returns when the host has stopped the plugin, or exits the process
 // with status 0 when the host is gone.
 func ServeBackend(typ, version string, f Factory) {
+	servePlugin(typ, version, f, func(s *server, _ *goplugin.GRPCBroker, g *grpc.Server) {
+		wire.RegisterBackend(g, s.backend)
+	})
+}
+
+// servePlugin serves supervision and what register adds.
+func servePlugin(typ, version string, f Factory, register func(*server, *goplugin.GRPCBroker, *grpc.Server)) {
 	// Signals are the host's to judge: a terminal's and a service manager's reach the whole group, and SIGPIPE would kill
 	// us at the first log line after the host's death, before anything is cleaned up. Caught, not ignored: a program
 	// that we start would inherit ignored ones.
@@ -57,9 +64,9 @@ func ServeBackend(typ, version string, f Factory) {
 	s := newServer(typ, version, f, log, func() { os.Exit(0) })
 	goplugin.Serve(&goplugin.ServeConfig{
 		HandshakeConfig: handshake(),
-		Plugins: goplugin.PluginSet{dispenseName: &grpcPlugin{register: func(g *grpc.Server) {
+		Plugins: goplugin.PluginSet{dispenseName: &grpcPlugin{register: func(broker *goplugin.GRPCBroker, g *grpc.Server) {
 			wire.RegisterSupervised(g, s)
-			wire.RegisterBackend(g, s.backend)
+			register(s, broker, g)
 		}}},
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
 			return grpc.NewServer(append(opts, wire.ServerOptions()...)...)
@@ -78,6 +85,8 @@ type server struct {
 
 	backend *guarded
 	endLife context.CancelCauseFunc
+	// draining is called when a drain begins; nil: nothing has to be told.
+	draining func()
 	// unsupervised exits the process unless it is stopped.
 	unsupervised *time.Timer
 
@@ -156,6 +165,9 @@ func (s *server) describe(name string, i executor.Info) executor.Info {
 // Drain implements wire.Supervised.
 func (s *server) Drain(ctx context.Context) error {
 	s.backend.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is stopping"))
+	if s.draining != nil {
+		s.draining()
+	}
 	if err := s.backend.gate.wait(ctx); err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	goplugin "github.com/hashicorp/go-plugin"
-	"google.golang.org/grpc"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/wire"
@@ -32,6 +31,7 @@ type Process struct {
 	client      *goplugin.Client
 	supervision *wire.Supervision
 	backend     *guarded
+	dispensed   *dispensed
 	log         *slog.Logger
 
 	done     chan struct{}
@@ -43,12 +43,13 @@ type Process struct {
 	reason  error
 }
 
-func newProcessHandle(l *launch, supervision *wire.Supervision, conn *grpc.ClientConn) *Process {
+func newProcessHandle(l *launch, supervision *wire.Supervision, d *dispensed) *Process {
 	p := &Process{
 		dir: l.dir, process: l.process, logs: l.logs, client: l.client, supervision: supervision,
-		backend: &guarded{backend: wire.NewBackend(conn, wire.Streams(l.dir))},
-		log:     l.logs.log,
-		done:    make(chan struct{}),
+		backend:   &guarded{backend: wire.NewBackend(d.conn, wire.Streams(l.dir))},
+		dispensed: d,
+		log:       l.logs.log,
+		done:      make(chan struct{}),
 	}
 	interval, timeout := l.options.PingInterval, l.options.PingTimeout
 	if interval <= 0 {

@@ -1,0 +1,163 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/wire"
+)
+
+// FrontendFactory makes the Frontend of a plugin from Configure.Options. It may listen already: details become
+// Info.Details (an address, a socket). Bad options are an executor.Error with code invalid whose Fields name
+// "<name>.<key>"; unknown keys are bad. serve is called once; it serves svc until ctx ends, then drains, and returns nil.
+type FrontendFactory func(ctx context.Context, c Configure) (serve executor.Frontend, details map[string]string, err error)
+
+// ServeFrontend is the whole of the main of a plugin that is a way in. It returns when the host has stopped the plugin, or
+// exits the process with status 0 when the host is gone.
+func ServeFrontend(typ, version string, f FrontendFactory) {
+	part := &frontendPart{}
+	make := func(ctx context.Context, c Configure) (executor.Backend, error) {
+		serve, details, err := f(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		part.configure(serve, details)
+		return part, nil
+	}
+	servePlugin(typ, version, make, func(s *server, broker *goplugin.GRPCBroker, g *grpc.Server) {
+		s.draining = part.stop
+		wire.RegisterFrontend(g, func(ctx context.Context, service uint32) error {
+			if err := s.backend.gate.enter(); err != nil {
+				return err
+			}
+			defer s.backend.gate.leave()
+			// Not the call's end alone: the host drains a frontend by the stream, and when it is gone life ends.
+			ctx, release := s.backend.bind(ctx)
+			defer release()
+			return part.serve(ctx, broker, service)
+		})
+	})
+}
+
+// frontendPart stands where a backend plugin has its Backend: it tells Info and is closed. Nothing calls the rest of it,
+// because no BackendService is registered.
+type frontendPart struct {
+	executor.Backend
+
+	mu       sync.Mutex
+	frontend executor.Frontend
+	details  map[string]string
+	end      context.CancelCauseFunc // from serve on
+}
+
+func (p *frontendPart) configure(f executor.Frontend, details map[string]string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frontend, p.details = f, details
+}
+
+// Info implements executor.Backend.
+func (p *frontendPart) Info(context.Context) (executor.Info, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return executor.Info{Healthy: true, Details: p.details}, nil
+}
+
+// stop has a serving frontend drain.
+func (p *frontendPart) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end != nil {
+		p.end(errDraining)
+	}
+}
+
+var errDraining = executor.Errorf(executor.Unavailable, "the frontend is stopping")
+
+func (p *frontendPart) serve(ctx context.Context, broker *goplugin.GRPCBroker, service uint32) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	p.mu.Lock()
+	f := p.frontend
+	busy := p.end != nil
+	p.end = end
+	p.mu.Unlock()
+	if f == nil || busy {
+		return executor.Errorf(executor.Conflict, "a frontend serves once, after it was configured")
+	}
+	conn, err := broker.DialWithOptions(service, wire.DialOptions()...)
+	if err != nil {
+		return executor.Errorf(executor.Unavailable, "the host's service: %w", err)
+	}
+	defer conn.Close() //nolint:errcheck // it is only read
+	return f(ctx, wire.NewService(conn))
+}
+
+// Frontend is a running frontend plugin.
+type Frontend struct {
+	*Process
+	stop  context.CancelCauseFunc
+	ended chan struct{}
+	err   error
+}
+
+// LaunchFrontend starts a frontend plugin, configures it, waits until it is ready, and has it serve svc. ctx bounds the
+// start only. Codes: as Launch.
+func LaunchFrontend(ctx context.Context, o LaunchOptions, svc executor.Service) (*Frontend, error) {
+	p, err := Launch(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	f := &Frontend{Process: p, stop: stop, ended: make(chan struct{})}
+	broker := p.dispensed.broker
+	id := broker.NextId()
+	// The broker knows no other way to stop it than the process's end, which Kill sees to.
+	go broker.AcceptAndServe(id, func(opts []grpc.ServerOption) *grpc.Server {
+		s := grpc.NewServer(append(opts, wire.ServerOptions()...)...)
+		wire.RegisterService(s, svc)
+		context.AfterFunc(serving, s.Stop)
+		return s
+	})
+	go func() {
+		defer close(f.ended)
+		f.err = wire.ServeFrontend(serving, p.dispensed.conn, id)
+	}()
+	return f, nil
+}
+
+// Ended is closed when the frontend serves no more: by itself (a stdio client has gone), or because its process is gone.
+func (f *Frontend) Ended() <-chan struct{} { return f.ended }
+
+// EndErr says why, after Ended; nil: in order. Codes: those of the frontend; unavailable: its process is gone.
+func (f *Frontend) EndErr() error { return f.err }
+
+// Close has the frontend drain (ctx bounds that) and ends its process. Idempotent.
+func (f *Frontend) Close(ctx context.Context) error {
+	err := f.drain(ctx)
+	f.Kill()
+	f.stop(errDraining)
+	<-f.ended
+	if executor.CodeOf(err) == executor.Unavailable {
+		return nil // it was gone already
+	}
+	return err
+}
+
+func (f *Frontend) drain(ctx context.Context) error {
+	select {
+	case <-f.Done():
+		return nil
+	default:
+	}
+	err := f.Drain(ctx)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return executor.Errorf(executor.Unavailable, "the frontend did not drain in time: %w", err)
+	}
+	return err
+}

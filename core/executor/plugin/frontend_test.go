@@ -1,0 +1,211 @@
+package plugin_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+)
+
+// newLines makes a frontend that answers each line of descriptor 3, an id, with the Execution's status on descriptor 4.
+func newLines(_ context.Context, c plugin.Configure) (executor.Frontend, map[string]string, error) {
+	var o struct{ Bad bool }
+	if err := json.Unmarshal(c.Options, &o); err != nil {
+		return nil, nil, err
+	}
+	if o.Bad {
+		return nil, nil, executor.FieldErrorf(executor.Invalid, c.Name+".bad", "is bad")
+	}
+	in, out := os.NewFile(3, "in"), os.NewFile(4, "out")
+	return func(ctx context.Context, svc executor.Service) error {
+		lines := make(chan string)
+		go func() {
+			defer close(lines)
+			for scanner := bufio.NewScanner(in); scanner.Scan(); {
+				lines <- scanner.Text()
+			}
+		}()
+		for {
+			select {
+			case <-ctx.Done():
+				_, err := fmt.Fprintln(out, "drained")
+				return err
+			case id, ok := <-lines:
+				if !ok {
+					return nil
+				}
+				if id == "fail" {
+					return executor.Errorf(executor.Conflict, "as asked")
+				}
+				x, err := svc.Get(executor.WithPrincipal(ctx, executor.Principal{Owner: "somebody"}), id)
+				if _, err := fmt.Fprintln(out, x.Status, executor.CodeOf(err)); err != nil {
+					return err
+				}
+			}
+		}
+	}, map[string]string{"listening": "on descriptor 3"}, nil
+}
+
+// oneExecution is a Service that knows one Execution of one owner.
+type oneExecution struct{ executor.Service }
+
+func (oneExecution) Get(ctx context.Context, id string) (executor.Execution, error) {
+	if id != "exe_1" || executor.PrincipalFrom(ctx).Owner != "somebody" {
+		return executor.Execution{}, executor.Errorf(executor.NotFound, "execution %s", id)
+	}
+	return executor.Execution{ID: id, Status: executor.StatusRunning}, nil
+}
+
+// lineClient is a launched newLines with our ends of its pipes.
+type lineClient struct {
+	*plugin.Frontend
+	in  *os.File
+	out *bufio.Reader
+}
+
+func launchLines(t *testing.T, options string) (lineClient, error) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	theirIn, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, theirOut, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, args, err := plugintest.Command("lines")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := plugin.LaunchFrontend(t.Context(), plugin.LaunchOptions{
+		Path: path, Args: args, RunDir: dir, Files: []*os.File{theirIn, theirOut},
+		Configure: plugin.Configure{Name: "lines", Options: json.RawMessage(options)},
+	}, oneExecution{})
+	theirIn.Close()
+	theirOut.Close()
+	t.Cleanup(func() {
+		in.Close()
+		out.Close()
+		if f != nil {
+			f.Kill()
+			<-f.Ended()
+		}
+	})
+	return lineClient{f, in, bufio.NewReader(out)}, err
+}
+
+// says writes a line and reads the answer.
+func (l lineClient) says(t *testing.T, line string) string {
+	t.Helper()
+	if _, err := fmt.Fprintln(l.in, line); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := l.out.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(answer)
+}
+
+func waitFor(t *testing.T, done <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal(what + " did not happen")
+	}
+}
+
+func TestAFrontendServesTheHostsServiceUntilItsClientIsGone(t *testing.T) {
+	l, err := launchLines(t, "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Info().Details["listening"]; got != "on descriptor 3" {
+		t.Errorf("details: %q", got)
+	}
+	if got := l.says(t, "exe_1"); got != "running" {
+		t.Errorf("exe_1: %q", got)
+	}
+	if got := l.says(t, "exe_2"); got != "not_found" {
+		t.Errorf("exe_2: %q", got)
+	}
+	l.in.Close()
+	waitFor(t, l.Ended(), "the end after the client's")
+	if err := l.EndErr(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestAFrontendsErrorReachesTheHost(t *testing.T) {
+	l, err := launchLines(t, "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(l.in, "fail")
+	waitFor(t, l.Ended(), "its end")
+	if executor.CodeOf(l.EndErr()) != executor.Conflict {
+		t.Errorf("ended with %v", l.EndErr())
+	}
+}
+
+func TestAClosedFrontendDrains(t *testing.T) {
+	l, err := launchLines(t, "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.says(t, "exe_1") // it serves
+	if err := l.Close(t.Context()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if answer, _ := l.out.ReadString('\n'); answer != "drained\n" {
+		t.Errorf("it wrote %q", answer)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+}
+
+func TestAKilledFrontendHasEndedAsUnavailable(t *testing.T) {
+	l, err := launchLines(t, "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.says(t, "exe_1")
+	if err := syscall.Kill(l.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, l.Ended(), "its end")
+	if executor.CodeOf(l.EndErr()) != executor.Unavailable {
+		t.Errorf("ended with %v", l.EndErr())
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestAFrontendsBadOptionsAreNamed(t *testing.T) {
+	_, err := launchLines(t, `{"Bad":true}`)
+	var e *executor.Error
+	if !errors.As(err, &e) || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "lines.bad" {
+		t.Errorf("got %v", err)
+	}
+}
