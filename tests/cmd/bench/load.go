@@ -196,6 +196,7 @@ func (r *report) print(w io.Writer) {
 		{"http sync / bare python", "http sync", "bare python", 1.3},
 		{"cached requirement / venv python", "http sync, cached requirement", "bare venv python, requirement", 1.1},
 		{"cli embedded / uv run", "cli embedded", "uv run", 3},
+		{"other build / bare python", "http sync, other build", "bare python", 1.3},
 		{"tar through exec/sync / tar x", "tar through exec/sync", "tar x to a tmpfs", 2},
 	} {
 		if len(r.Samples[t.of]) == 0 || len(r.Samples[t.to]) == 0 {

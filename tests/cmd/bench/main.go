@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,9 +24,16 @@ func main() {
 	flag.StringVar(&opts.python, "python", "/usr/bin/python3", "the bare interpreter to compare with")
 	flag.StringVar(&opts.uv, "uv", "", "uv's real binary; empty: that comparison is left out, and says so")
 	flag.StringVar(&opts.out, "out", "", "file for the raw numbers (JSON)")
+	flag.StringVar(&opts.against, "against", "", "another build, whose `http sync` is measured beside ours")
+	only := flag.String("cases", ".", "regular expression: only the cases whose names match, and of `throughput` and `tar` likewise")
 	flag.IntVar(&opts.rounds, "rounds", 200, "interleaved rounds")
 	flag.IntVar(&opts.tarMB, "tar-mb", 1024, "size of the tar in MB, 0 to leave it out")
 	flag.Parse()
+	var err error
+	if opts.cases, err = regexp.Compile(*only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
 	if err := run(opts); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -33,8 +41,9 @@ func main() {
 }
 
 type options struct {
-	binary, python, uv, out string
-	rounds, tarMB           int
+	binary, python, uv, out, against string
+	rounds, tarMB                    int
+	cases                            *regexp.Regexp
 }
 
 // report is what is kept: the raw samples in milliseconds by case, and single figures.
@@ -53,7 +62,10 @@ type measure struct {
 	do    func() error
 }
 
-const hello = "print('hello')\n"
+const (
+	hello     = "print('hello')\n"
+	httpHello = `{"code":"print('hello')"}`
+)
 
 func run(opts options) error {
 	dir, err := os.MkdirTemp("", "pyexec-bench-")
@@ -88,6 +100,15 @@ func run(opts options) error {
 	if err != nil {
 		return err
 	}
+	if opts.against != "" {
+		other, err := beside(opts.against, dir)
+		if err != nil {
+			return err
+		}
+		defer other.Stop()
+		measures = append(measures, measure{"http sync, other build", 1, func() error { return sync(other, httpHello) }})
+	}
+	measures = slices.DeleteFunc(measures, func(m measure) bool { return !opts.cases.MatchString(m.name) })
 	for _, m := range measures { // warm-up, and proof that each works
 		if err := m.do(); err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
@@ -105,10 +126,12 @@ func run(opts options) error {
 			r.Samples[m.name] = append(r.Samples[m.name], float64(time.Since(begin).Microseconds())/1000)
 		}
 	}
-	if err := throughput(r, s, opts.python, script); err != nil {
-		return err
+	if opts.cases.MatchString("throughput") {
+		if err := throughput(r, s, opts.python, script); err != nil {
+			return err
+		}
 	}
-	if opts.tarMB > 0 {
+	if opts.tarMB > 0 && opts.cases.MatchString("tar") {
 		if err := bigTar(r, opts, dir, binary); err != nil {
 			return err
 		}
@@ -124,8 +147,49 @@ func run(opts options) error {
 	return nil
 }
 
+// beside starts a server of another build.
+func beside(binary, dir string) (*serve.Server, error) {
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		return nil, err
+	}
+	own := filepath.Join(dir, "other")
+	if err := os.MkdirAll(own, 0o755); err != nil { //nolint:gosec // programs run as other users
+		return nil, err
+	}
+	s := &serve.Server{Binary: binary, Dir: own}
+	return s, s.Start()
+}
+
 // cases lists what is compared.
 func cases(opts options, r *report, s *serve.Server, binary, dir, script string) ([]measure, error) {
+	measures := []measure{
+		{"bare python", 1, func() error { return command(nil, opts.python, script) }},
+		{"http sync", 1, func() error { return sync(s, httpHello) }},
+		{"cli embedded", 5, func() error {
+			return command([]string{"PYEXEC_BACKENDS_UV_CACHE_DIR=" + filepath.Join(dir, "cache")}, binary, "run", script)
+		}},
+	}
+	if opts.cases.MatchString("requirement") {
+		more, err := requirementCases(opts, r, s, dir)
+		if err != nil {
+			return nil, err
+		}
+		measures = append(measures, more...)
+	}
+	if opts.uv != "" {
+		r.Versions["uv"] = firstLine(opts.uv, "--version")
+		measures = append(measures, measure{"uv run", 5, func() error {
+			return command(nil, opts.uv, "run", "--no-project", "--python", opts.python, script)
+		}})
+	} else {
+		fmt.Println("uv was not given: `uv run` is not measured")
+	}
+	return measures, nil
+}
+
+// requirementCases compares a program with a requirement in a venv and over HTTP, installed and cached on both sides.
+func requirementCases(opts options, r *report, s *serve.Server, dir string) ([]measure, error) {
 	// A set that programs really use: its import weighs more than the interpreter's start. Both sides import compiled
 	// bytecode: pip compiles what it installs, and so does the uv backend.
 	const requirement = "requests==2.32.3"
@@ -142,26 +206,11 @@ func cases(opts options, r *report, s *serve.Server, binary, dir, script string)
 	if err := os.WriteFile(withRequirement, []byte("import requests; "+hello), 0o644); err != nil { //nolint:gosec // read by another user
 		return nil, err
 	}
-	httpHello := `{"code":"print('hello')"}`
 	httpRequirement := `{"code":"import requests; print('hello')","requirements_txt":"` + requirement + `"}`
-	measures := []measure{
-		{"bare python", 1, func() error { return command(nil, opts.python, script) }},
-		{"http sync", 1, func() error { return sync(s, httpHello) }},
+	return []measure{
 		{"bare venv python, requirement", 1, func() error { return command(nil, venvPython, withRequirement) }},
 		{"http sync, cached requirement", 1, func() error { return sync(s, httpRequirement) }},
-		{"cli embedded", 5, func() error {
-			return command([]string{"PYEXEC_BACKENDS_UV_CACHE_DIR=" + filepath.Join(dir, "cache")}, binary, "run", script)
-		}},
-	}
-	if opts.uv != "" {
-		r.Versions["uv"] = firstLine(opts.uv, "--version")
-		measures = append(measures, measure{"uv run", 5, func() error {
-			return command(nil, opts.uv, "run", "--no-project", "--python", opts.python, script)
-		}})
-	} else {
-		fmt.Println("uv was not given: `uv run` is not measured")
-	}
-	return measures, nil
+	}, nil
 }
 
 func firstLine(name string, args ...string) string {
