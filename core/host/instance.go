@@ -91,7 +91,7 @@ func (i *instance) supervise(startCtx context.Context, first chan<- error) {
 				pause = firstPause
 			}
 		}
-		if !i.rest(pause) {
+		if !rest(i.host.life, pause) {
 			i.down("the host is closed")
 			return
 		}
@@ -164,8 +164,8 @@ func (i *instance) attend(process *plugin.Process) (closed bool) {
 	}
 }
 
-// rest waits a while; false: the host closes.
-func (i *instance) rest(pause time.Duration) bool {
+// rest waits a while; false: life has ended.
+func rest(life context.Context, pause time.Duration) bool {
 	// Plugins that died together shall not come back together.
 	jittered := pause/2 + rand.N(pause/2) //nolint:gosec // no secret
 	timer := time.NewTimer(jittered)
@@ -173,7 +173,7 @@ func (i *instance) rest(pause time.Duration) bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-i.host.life.Done():
+	case <-life.Done():
 		return false
 	}
 }

@@ -20,6 +20,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if plugin.Requested() && os.Args[2] == "diary" {
+		plugin.ServeFrontend("diary", "test", newDiary)
+		os.Exit(0)
+	}
 	plugintest.Main(map[string]plugin.Factory{"waiter": newWaiter})
 	if dir := os.Getenv(killEnv); dir != "" {
 		beKilled(dir)

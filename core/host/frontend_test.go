@@ -1,0 +1,166 @@
+package host_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+	"github.com/python-executor/python-executor/core/host"
+)
+
+// diary is a frontend that writes what happens to it into a FIFO.
+type diary struct {
+	File string `json:"file"`
+	// Ends: it ends by itself at once.
+	Ends   bool `json:"ends"`
+	Refuse bool `json:"refuse"`
+}
+
+func newDiary(_ context.Context, c plugin.Configure) (executor.Frontend, map[string]string, error) {
+	var d diary
+	if err := json.Unmarshal(c.Options, &d); err != nil {
+		return nil, nil, err
+	}
+	if d.Refuse {
+		return nil, nil, executor.FieldErrorf(executor.Invalid, c.Name+".refuse", "is set")
+	}
+	f, err := os.OpenFile(d.File, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, svc executor.Service) error {
+		x, err := svc.Get(ctx, "exe_1")
+		fmt.Fprintln(f, "serves", os.Getpid(), x.ID, executor.CodeOf(err))
+		if d.Ends {
+			return nil
+		}
+		<-ctx.Done()
+		fmt.Fprintln(f, "drains", os.Getpid())
+		return nil
+	}, map[string]string{"page": "one"}, nil
+}
+
+type oneExecution struct{ executor.Service }
+
+func (oneExecution) Get(_ context.Context, id string) (executor.Execution, error) {
+	return executor.Execution{ID: id}, nil
+}
+
+// startDiary starts one and returns what reads it.
+func startDiary(t *testing.T, d diary, restart bool) (*host.Frontend, *bufio.Reader, error) {
+	t.Helper()
+	d.File = filepath.Join(t.TempDir(), "diary")
+	if err := syscall.Mkfifo(d.File, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(d.File, os.O_RDWR, 0) // no end while writers come and go
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reader.Close() })
+	options, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, args, err := plugintest.Command("diary")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := host.StartFrontend(t.Context(), host.FrontendOptions{
+		Name: "diary", Path: path, Args: args, Options: options, Restart: restart,
+	}, oneExecution{})
+	if f != nil {
+		t.Cleanup(func() {
+			if err := f.Close(context.Background()); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+	return f, bufio.NewReader(reader), err
+}
+
+// entry reads one line of the diary: a verb and a process number.
+func entry(t *testing.T, r *bufio.Reader, verb string) (pid int) {
+	t.Helper()
+	line, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(line)
+	if len(fields) < 2 || fields[0] != verb {
+		t.Fatalf("the diary says %q, not that it %s", line, verb)
+	}
+	if verb == "serves" && (len(fields) != 3 || fields[2] != "exe_1") {
+		t.Errorf("the diary says %q", line)
+	}
+	pid, err = strconv.Atoi(fields[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func TestAKilledFrontendIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	f, r, err := startDiary(t, diary{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := entry(t, r, "serves")
+	if first == os.Getpid() {
+		t.Error("it runs in our own process")
+	}
+	if f.Details()["page"] != "one" {
+		t.Errorf("details: %v", f.Details())
+	}
+	kill(t, first)
+	second := entry(t, r, "serves")
+	if second == first {
+		t.Error("the same process serves again")
+	}
+	if err := f.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := entry(t, r, "drains"); got != second {
+		t.Errorf("%d drained, not %d", got, second)
+	}
+	if err := f.Close(t.Context()); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+}
+
+func TestAFrontendWithoutRestartIsDoneWhenItEnds(t *testing.T) {
+	t.Parallel()
+	f, r, err := startDiary(t, diary{Ends: true}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry(t, r, "serves")
+	select {
+	case <-f.Done():
+	case <-time.After(30 * time.Second):
+		t.Fatal("it is not done")
+	}
+	if f.Err() != nil {
+		t.Errorf("ended with %v", f.Err())
+	}
+}
+
+func TestAFrontendThatRefusesItsOptionsDoesNotStart(t *testing.T) {
+	t.Parallel()
+	_, _, err := startDiary(t, diary{Refuse: true}, true)
+	if executor.CodeOf(err) != executor.Invalid || !strings.Contains(err.Error(), "is set") {
+		t.Errorf("got %v", err)
+	}
+}
