@@ -1,0 +1,145 @@
+package dockertest
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// helperVariable makes this binary start a private Docker, say where, and wait to be killed.
+const helperVariable = "PYEXEC_DOCKERTEST_HELPER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helperVariable) != "" {
+		p, err := start()
+		if err != nil {
+			os.Stdout.WriteString("error " + strings.ReplaceAll(err.Error(), "\n", " ") + "\n")
+			os.Exit(1)
+		}
+		os.Stdout.WriteString(p.dir + "\n")
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(0)
+	}
+	Main(m)
+}
+
+func TestImagesAreImportedAndKnowPython(t *testing.T) {
+	host := Host(t)
+	for _, name := range []string{Python(t), Bare(t), Python(t)} {
+		out, err := exec.Command("docker", "--host", host, "run", "--rm", "--network", "none", name, "/usr/bin/python3", "-c", "import ssl, sqlite3, ctypes; print(6*7)").CombinedOutput()
+		if err != nil || strings.TrimSpace(string(out)) != "42" {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
+	}
+	if out, err := exec.Command("docker", "--host", host, "run", "--rm", "--network", "none", Bare(t), "/bin/sh", "-c", "true").CombinedOutput(); err == nil {
+		t.Errorf("the bare image has a shell: %s", out)
+	}
+}
+
+func TestAPrivateDockerLeavesNothing(t *testing.T) {
+	p := startPrivate(t)
+	if err := answers(p.host()); err != nil {
+		t.Fatal(err)
+	}
+	bridge, err := os.ReadFile(p.path("bridge"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := startPrivate(t) // at the same time
+	if err := answers(other.host()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.stop(); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, p.dir, string(bridge))
+	if err := answers(other.host()); err != nil {
+		t.Errorf("the other one went, too: %v", err)
+	}
+}
+
+func TestTheDockerOfAKilledProcessIsSwept(t *testing.T) {
+	needRoot(t)
+	helper := exec.Command(os.Args[0])
+	helper.Env = append(os.Environ(), helperVariable+"=1")
+	helper.Stderr = os.Stderr
+	out, err := helper.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := helper.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := helper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	dir := strings.TrimSpace(line)
+	if err != nil || !filepath.IsAbs(dir) {
+		_ = helper.Process.Kill()
+		t.Fatalf("the helper said %q (%v)", line, err)
+	}
+	bridge, err := os.ReadFile(filepath.Join(dir, "bridge"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	if len(members(dir)) == 0 {
+		t.Fatal("the daemon of a living process was swept")
+	}
+	if err := helper.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = helper.Wait() // killed
+	sweep()
+	gone(t, dir, string(bridge))
+}
+
+// gone fails t if something of a private Docker is left.
+func gone(t *testing.T, dir, bridge string) {
+	t.Helper()
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("%s is left", dir)
+	}
+	if left := members(dir); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+	if _, err := os.Stat("/sys/class/net/" + bridge); err == nil {
+		t.Errorf("bridge %s is left", bridge)
+	}
+	for _, table := range []string{"nat", "filter"} {
+		rules, err := exec.Command("iptables", "-w", "-t", table, "-S").Output()
+		if err != nil || strings.Contains(string(rules), bridge+" ") {
+			t.Errorf("rules are left (%v):\n%s", err, rules)
+		}
+	}
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("dockerd"); err != nil || unix.Geteuid() != 0 {
+		t.Skip("SKIPPED, a private Docker needs root and dockerd")
+	}
+}
+
+func startPrivate(t *testing.T) *private {
+	t.Helper()
+	needRoot(t)
+	p, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
