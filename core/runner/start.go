@@ -28,8 +28,12 @@ type Config struct {
 	InNetworkNamespace bool `json:"in_network_namespace,omitempty"`
 	// OwnUID: no other process on the machine runs under UID, so processes may be counted (RLIMIT_NPROC) and killed by it.
 	OwnUID bool `json:"own_uid,omitempty"`
-	// Silence says what to do when the host is gone: 0 = kill and exit at once; > 0 keep running that long.
+	// Silence says what to do when the host is gone: 0 = kill and exit at once; > 0 keep running that long, and hold the
+	// Result of the last Execution, with its Artifacts, for a host that comes (ResumeConn). A Conn Pings by itself then.
 	Silence time.Duration `json:"silence"`
+	// Deadline is how long the runner lives at most from its Hello on, whatever its host says; 0 = no bound. See also
+	// Start.Deadline.
+	Deadline time.Duration `json:"deadline,omitempty"`
 }
 
 // Start asks a runner to run one Execution.
@@ -52,6 +56,10 @@ type Start struct {
 	Path string `json:"path"`
 	// Directory runs the program in a folder of the host instead of a work folder (HostDirectory).
 	Directory string `json:"directory,omitempty"`
+	// Session: run in the session that is open (Conn.OpenSession): Code goes to its interpreter, Command is a process of its
+	// own beside it. Of the rest only Args (of a Command), Stdin, Outputs, OutputsChanged, SampleInterval and of Limits
+	// Timeout, OutputBytes and KillGrace count; what else a program gets is the session's.
+	Session bool `json:"session,omitempty"`
 	// Workspace and Stdin: frames of that kind will follow.
 	Workspace bool `json:"workspace"`
 	Stdin     bool `json:"stdin"`
@@ -61,6 +69,9 @@ type Start struct {
 	Outputs        []string        `json:"outputs,omitempty"`
 	OutputsChanged bool            `json:"outputs_changed,omitempty"`
 	SampleInterval time.Duration   `json:"sample_interval,omitempty"`
+	// Deadline ends the runner, and all in it, so long after this Start, whatever its host says, unless another Start comes
+	// before; 0 = no bound. It is for containers that nobody may be left to remove: a limit of the program is Limits.Timeout.
+	Deadline time.Duration `json:"deadline,omitempty"`
 	// PythonVersion and Requirements are repeated in Started.
 	PythonVersion string   `json:"python_version,omitempty"`
 	Requirements  []string `json:"requirements,omitempty"`

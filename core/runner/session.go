@@ -1,0 +1,83 @@
+package runner
+
+import (
+	"context"
+	"io"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// SessionStart asks a runner to open a session: a work folder that lives as long as the session, and in it an interpreter
+// that keeps what one Execution leaves for the next.
+type SessionStart struct {
+	SessionID string `json:"session_id"`
+	// Language says which of the embedded drivers the interpreter runs. Default python.
+	Language executor.Language `json:"language,omitempty"`
+	// Interpreter is an argv prefix: python, node, or bash (else sh), with options if need be. Interpreter[0] without a slash
+	// is looked up on Env's PATH.
+	Interpreter []string `json:"interpreter"`
+	// Env and Path are what Start's are; for the interpreter and for every Command.
+	Env  map[string]string `json:"env,omitempty"`
+	Path string            `json:"path"`
+	// Network: the host's network is allowed.
+	Network bool `json:"network"`
+	// Limits bind the interpreter and all Commands together. KillGrace is how long an interrupted interpreter has to come
+	// back; Timeout and OutputBytes are each Start's own.
+	Limits executor.Limits `json:"limits"`
+	// Preload names modules that the interpreter imports before it is ready; those that cannot be imported are passed over.
+	Preload []string `json:"preload,omitempty"`
+}
+
+// OpenSession makes the sandbox of a session and returns when its interpreter is ready. Until CloseSession the runner runs
+// Executions with Start.Session only. ctx bounds the opening; its end closes what was opened. Codes: conflict (one is open),
+// invalid (Interpreter cannot be executed), unavailable (the interpreter does not come up, the runner went away).
+func (c *Conn) OpenSession(ctx context.Context, start SessionStart) error {
+	return errNoSession
+}
+
+// RestartSession kills the interpreter and all it started, and what runs in the session, and starts the interpreter anew;
+// with wipe it empties the work folder between. Codes: not_found (no session is open), unavailable.
+func (c *Conn) RestartSession(ctx context.Context, wipe bool) error {
+	return errNoSession
+}
+
+// CloseSession kills everything in the session and removes its files. The runner is then as it was before OpenSession.
+// Idempotent. Codes: unavailable.
+func (c *Conn) CloseSession(ctx context.Context) error {
+	return errNoSession
+}
+
+// Variables lists the interpreter's, sorted by name, at most 1,000. It waits for what runs. Codes: not_found, conflict (the
+// interpreter died), unavailable (it does not answer), unimplemented (the language has none).
+func (c *Conn) Variables(ctx context.Context) ([]executor.Variable, error) {
+	return nil, errNoSession
+}
+
+// AddPath lets the interpreter, and every Command, find what is installed in the folder dir of the interpreter's own file
+// system: python's module search path; for other languages unimplemented. It waits for what runs. Codes: not_found, conflict,
+// unavailable, unimplemented.
+func (c *Conn) AddPath(ctx context.Context, dir string) error {
+	return errNoSession
+}
+
+// ListFiles is executor.SessionFiles.ListFiles of the session that is open.
+func (c *Conn) ListFiles(ctx context.Context, path string, recursive bool) ([]executor.File, error) {
+	return nil, errNoSession
+}
+
+// ReadFile is executor.SessionFiles.ReadFile. The end of ctx ends the reading, too.
+func (c *Conn) ReadFile(ctx context.Context, path string) (executor.File, io.ReadCloser, error) {
+	return executor.File{}, nil, errNoSession
+}
+
+// WriteFile is executor.SessionFiles.WriteFile. Whatever r still holds after an error was not read.
+func (c *Conn) WriteFile(ctx context.Context, path string, size int64, r io.Reader) (executor.File, error) {
+	return executor.File{}, errNoSession
+}
+
+// RemoveFile is executor.SessionFiles.RemoveFile.
+func (c *Conn) RemoveFile(ctx context.Context, path string) error {
+	return errNoSession
+}
+
+var errNoSession = executor.Errorf(executor.Unimplemented, "runner: sessions")
