@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"io"
+	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -96,8 +97,24 @@ func (g *guarded) ReadFile(ctx context.Context, id, path string) (executor.File,
 	if err != nil {
 		return executor.File{}, nil, err
 	}
-	defer g.gate.leave()
-	return b.ReadFile(ctx, id, path)
+	file, rc, err := b.ReadFile(ctx, id, path)
+	if err != nil {
+		g.gate.leave()
+		return executor.File{}, nil, err
+	}
+	return file, &guardedReader{ReadCloser: rc, leave: sync.OnceFunc(g.gate.leave)}, nil
+}
+
+// guardedReader keeps the gate from draining until the file is read.
+type guardedReader struct {
+	io.ReadCloser
+	leave func()
+}
+
+// Close implements io.Closer.
+func (r *guardedReader) Close() error {
+	defer r.leave()
+	return r.ReadCloser.Close()
 }
 
 // WriteFile implements executor.SessionBackend.

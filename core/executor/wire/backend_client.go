@@ -143,27 +143,3 @@ func (b *backendClient) Remove(ctx context.Context, id string) error {
 	_, err := b.backend.Remove(outgoing(ctx), &pb.RemoveRequest{Id: id})
 	return fromStatus(ctx, err)
 }
-
-// OpenSession implements executor.SessionBackend.
-func (b *backendClient) OpenSession(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
-	resp, err := b.sessions.OpenSession(outgoing(ctx), &pb.SessionBackendServiceOpenSessionRequest{Session: toSession(s)})
-	return executor.OpenedSession{Handle: resp.GetHandle()}, fromStatus(ctx, err)
-}
-
-// AdoptSession implements executor.SessionBackend.
-func (b *backendClient) AdoptSession(ctx context.Context, s executor.Session, handle []byte) (executor.OpenedSession, error) {
-	_, err := b.sessions.AdoptSession(outgoing(ctx), &pb.SessionBackendServiceAdoptSessionRequest{Session: toSession(s), Handle: handle})
-	return executor.OpenedSession{Handle: handle}, fromStatus(ctx, err)
-}
-
-// RestartSession implements executor.SessionBackend.
-func (b *backendClient) RestartSession(ctx context.Context, id string, _ bool) error {
-	_, err := b.sessions.RestartSession(outgoing(ctx), &pb.SessionBackendServiceRestartSessionRequest{Id: id})
-	return fromStatus(ctx, err)
-}
-
-// CloseSession implements executor.SessionBackend.
-func (b *backendClient) CloseSession(ctx context.Context, id string) error {
-	_, err := b.sessions.CloseSession(outgoing(ctx), &pb.SessionBackendServiceCloseSessionRequest{Id: id})
-	return fromStatus(ctx, err)
-}

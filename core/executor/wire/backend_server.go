@@ -69,33 +69,3 @@ func (s *backendServer) Run(stream grpc.BidiStreamingServer[pb.RunRequest, pb.Ru
 	}
 	return r.finish(result, err)
 }
-
-type sessionBackendServer struct {
-	pb.UnimplementedSessionBackendServiceServer
-	backend executor.SessionBackend
-}
-
-// OpenSession implements pb.SessionBackendServiceServer.
-func (s *sessionBackendServer) OpenSession(ctx context.Context, r *pb.SessionBackendServiceOpenSessionRequest) (*pb.SessionBackendServiceOpenSessionResponse, error) {
-	opened, err := s.backend.OpenSession(ctx, fromSession(r.GetSession()))
-	if err != nil {
-		return nil, err
-	}
-	return &pb.SessionBackendServiceOpenSessionResponse{Handle: opened.Handle}, nil
-}
-
-// AdoptSession implements pb.SessionBackendServiceServer.
-func (s *sessionBackendServer) AdoptSession(ctx context.Context, r *pb.SessionBackendServiceAdoptSessionRequest) (*pb.SessionBackendServiceAdoptSessionResponse, error) {
-	_, err := s.backend.AdoptSession(ctx, fromSession(r.GetSession()), r.GetHandle())
-	return &pb.SessionBackendServiceAdoptSessionResponse{}, err
-}
-
-// RestartSession implements pb.SessionBackendServiceServer.
-func (s *sessionBackendServer) RestartSession(ctx context.Context, r *pb.SessionBackendServiceRestartSessionRequest) (*pb.SessionBackendServiceRestartSessionResponse, error) {
-	return &pb.SessionBackendServiceRestartSessionResponse{}, s.backend.RestartSession(ctx, r.GetId(), false)
-}
-
-// CloseSession implements pb.SessionBackendServiceServer.
-func (s *sessionBackendServer) CloseSession(ctx context.Context, r *pb.SessionBackendServiceCloseSessionRequest) (*pb.SessionBackendServiceCloseSessionResponse, error) {
-	return &pb.SessionBackendServiceCloseSessionResponse{}, s.backend.CloseSession(ctx, r.GetId())
-}

@@ -208,41 +208,6 @@ func fromFilter(f *pb.Filter) executor.Filter {
 	}
 }
 
-func toSession(s executor.Session) *pb.Session {
-	return &pb.Session{
-		Id:          s.ID,
-		Owner:       s.Owner,
-		Name:        s.Name,
-		Description: s.Description,
-		Language:    string(s.Language),
-		Backend:     s.Backend,
-		Status:      string(s.Status),
-		Reason:      s.Reason,
-		CreatedAt:   toTime(s.CreatedAt),
-		LastUsed:    toTime(s.LastUsed),
-		Spec:        toSpec(s.Spec),
-	}
-}
-
-func fromSession(s *pb.Session) executor.Session {
-	if s == nil {
-		return executor.Session{}
-	}
-	return executor.Session{
-		ID:          s.Id,
-		Owner:       s.Owner,
-		Name:        s.Name,
-		Description: s.Description,
-		Language:    executor.Language(s.Language),
-		Backend:     s.Backend,
-		Status:      executor.SessionStatus(s.Status),
-		Reason:      s.Reason,
-		CreatedAt:   fromTime(s.CreatedAt),
-		LastUsed:    fromTime(s.LastUsed),
-		Spec:        fromSpec(s.Spec),
-	}
-}
-
 func toScript(s executor.Script) *pb.Script {
 	return &pb.Script{Path: s.Path, AllowedArgs: s.AllowedArgs, DefaultArgs: s.DefaultArgs}
 }

@@ -23,9 +23,9 @@ func toEvent(e executor.Event) (*pb.Event, error) {
 	case executor.Started:
 		out.Body = &pb.Event_Started{Started: toStarted(b)}
 	case executor.Output:
-		out.Body = &pb.Event_Output{Output: &pb.Output{Stream: string(b.Stream), Offset: b.Offset, Data: b.Data}}
+		out.Body = &pb.Event_Output{Output: &pb.Output{Stream: string(b.Stream), Offset: b.Offset, Data: b.Data, Earlier: b.Earlier}}
 	case executor.Display:
-		out.Body = &pb.Event_Display{Display: &pb.Display{Data: b.Data}}
+		out.Body = &pb.Event_Display{Display: &pb.Display{Data: b.Data, Value: b.Value, Truncated: b.Truncated}}
 	case executor.Finished:
 		out.Body = &pb.Event_Finished{Finished: &pb.Finished{Result: toResult(b.Result)}}
 	case executor.Unknown:
@@ -52,9 +52,12 @@ func fromEvent(e *pb.Event) executor.Event {
 		out.Body = fromStarted(b.Started)
 	case *pb.Event_Output:
 		o := b.Output
-		out.Body = executor.Output{Stream: executor.Stream(o.GetStream()), Offset: o.GetOffset(), Data: o.GetData()}
+		out.Body = executor.Output{
+			Stream: executor.Stream(o.GetStream()), Offset: o.GetOffset(), Data: o.GetData(), Earlier: o.GetEarlier(),
+		}
 	case *pb.Event_Display:
-		out.Body = executor.Display{Data: b.Display.GetData()}
+		d := b.Display
+		out.Body = executor.Display{Data: d.GetData(), Value: d.GetValue(), Truncated: d.GetTruncated()}
 	case *pb.Event_Finished:
 		out.Body = executor.Finished{Result: fromResult(b.Finished.GetResult())}
 	case *pb.Event_Unknown:
@@ -105,6 +108,8 @@ func toResult(r executor.Result) *pb.Result {
 		PythonVersion:   r.PythonVersion,
 		Requirements:    r.Requirements,
 		ImageDigest:     r.ImageDigest,
+		SessionState:    string(r.SessionState),
+		DisplaysDropped: r.DisplaysDropped,
 		MemorySamples: each(r.MemorySamples, func(s executor.MemorySample) *pb.MemorySample {
 			return &pb.MemorySample{Offset: toDuration(s.Offset), Bytes: s.Bytes}
 		}),
@@ -145,6 +150,8 @@ func fromResult(r *pb.Result) executor.Result {
 		PythonVersion:   r.PythonVersion,
 		Requirements:    r.Requirements,
 		ImageDigest:     r.ImageDigest,
+		SessionState:    executor.SessionState(r.SessionState),
+		DisplaysDropped: r.DisplaysDropped,
 		MemorySamples: each(r.MemorySamples, func(s *pb.MemorySample) executor.MemorySample {
 			return executor.MemorySample{Offset: s.GetOffset().AsDuration(), Bytes: s.GetBytes()}
 		}),

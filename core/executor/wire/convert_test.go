@@ -45,7 +45,7 @@ func (f *filler) fill(t *testing.T, path string, v reflect.Value) {
 		v.SetInt(f.n)
 	case reflect.Uint8:
 		v.SetUint(uint64(f.n % 251)) //nolint:gosec // positive
-	case reflect.Uint64:
+	case reflect.Uint32, reflect.Uint64:
 		v.SetUint(uint64(f.n)) //nolint:gosec // positive
 	case reflect.Float64:
 		v.SetFloat(float64(f.n) + 0.5)
@@ -138,6 +138,10 @@ func TestEveryFieldOfTheContractCrosses(t *testing.T) {
 		crosses("Execution", toExecution, fromExecution),
 		crosses("Filter", toFilter, fromFilter),
 		crosses("Session", toSession, fromSession),
+		crosses("OpenedSession", toOpened, fromOpened[*pb.SessionBackendServiceOpenSessionResponse]),
+		crosses("AdoptedSession", toAdopted, fromOpened[*pb.SessionBackendServiceAdoptSessionResponse]),
+		crosses("Variable", toVariable, fromVariable),
+		crosses("File", toFile, fromFile),
 		crosses("Script", toScript, fromScript),
 		crosses("Principal", toPrincipal, fromPrincipal),
 		crosses("Info", toInfo, fromInfo),
@@ -245,10 +249,27 @@ func FuzzConvert(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(raw)
+	// The smallest and the largest of what sessions added.
+	for _, m := range []proto.Message{
+		toSession(executor.Session{ID: "ctx-1", Generation: 2, Limits: executor.Limits{PIDs: 1}, ExpiresAt: time.Unix(1, 2), Waiting: 3}),
+		toFile(executor.File{Path: "a/\xff", Mode: 0o777, ModTime: time.Unix(-1, 0)}),
+		toVariable(executor.Variable{Name: "x", Type: "int", Preview: "1"}),
+		toOpened(executor.OpenedSession{Handle: []byte{0}, Requirements: []string{"attrs==1"}}),
+		mustEvent(executor.Event{Seq: 2, Body: executor.Display{Data: map[string][]byte{"text/plain": nil}, Value: true, Truncated: true}}),
+		toResult(executor.Result{Status: executor.StatusKilled, SessionState: executor.SessionStateRestarted, DisplaysDropped: 1}),
+	} {
+		if raw, err = proto.Marshal(m); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		stable(t, raw, &pb.Execution{}, fromExecution, toExecution)
 		stable(t, raw, &pb.Event{}, fromEvent, mustEvent)
 		stable(t, raw, &pb.Session{}, fromSession, toSession)
+		stable(t, raw, &pb.File{}, fromFile, toFile)
+		stable(t, raw, &pb.Variable{}, fromVariable, toVariable)
+		stable(t, raw, &pb.SessionBackendServiceOpenSessionResponse{}, fromOpened[*pb.SessionBackendServiceOpenSessionResponse], toOpened)
 		stable(t, raw, &pb.Job{}, fromJob, toJob)
 		stable(t, raw, &pb.ArtifactBegin{}, fromHeader, toHeader)
 		stable(t, raw, &pb.Error{}, fromError, toError)

@@ -150,3 +150,46 @@ func TestAPrincipalThatCannotBeReadIsUnauthenticated(t *testing.T) {
 		t.Errorf("none at all is the local owner: %v", err)
 	}
 }
+
+func TestAWriterThatBreaksTheProtocolWritesNothing(t *testing.T) {
+	t.Parallel()
+	target := &pb.FilePiece{Part: &pb.FilePiece_Target{Target: &pb.FileTarget{Id: "ctx-1", Path: "a", SizeBytes: -1}}}
+	data := &pb.FilePiece{Part: &pb.FilePiece_Data{Data: []byte("abc")}}
+	end := &pb.FilePiece{Part: &pb.FilePiece_End{End: &pb.FileEnd{}}}
+	cases := map[string][]*pb.FilePiece{
+		"without a message":         {},
+		"with no piece":             {nil},
+		"with data before a target": {data, end},
+		"with two targets":          {target, target, data, end},
+		"with an empty piece":       {target, data, {}, end},
+		"without an end":            {target, data},
+	}
+	for name, messages := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &folder{
+				admit: func(context.Context, string) error { return nil },
+				write: func(_ context.Context, _ int64, r io.Reader) error {
+					_, err := io.Copy(io.Discard, r)
+					if err == nil {
+						t.Error("it read a whole file")
+					}
+					return err
+				},
+			}
+			conn := plugintest.Connect(t, func(s grpc.ServiceRegistrar) { wire.RegisterBackend(s, &sessionStub{folder: f}) })
+			stream, err := pb.NewSessionBackendServiceClient(conn).WriteFile(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range messages {
+				if err := stream.Send(&pb.SessionBackendServiceWriteFileRequest{Piece: m}); err != nil {
+					break
+				}
+			}
+			if _, err := stream.CloseAndRecv(); err == nil {
+				t.Error("it was taken")
+			}
+		})
+	}
+}

@@ -132,72 +132,10 @@ func (s *serviceClient) Artifacts(ctx context.Context, id string) (io.ReadCloser
 		cut(nil)
 		return nil, fromStatus(ctx, err)
 	}
-	return &artifactsReader{ctx: ctx, stream: stream, cut: cut}, nil
-}
-
-// artifactsReader reads the tar of Artifacts.
-type artifactsReader struct {
-	ctx    context.Context // of the call, to tell its end from the connection's
-	stream grpc.ServerStreamingClient[pb.ArtifactsResponse]
-	cut    context.CancelCauseFunc
-	rest   []byte
-	err    error
-}
-
-// Read implements io.Reader.
-func (a *artifactsReader) Read(b []byte) (int, error) {
-	for len(a.rest) == 0 && len(b) > 0 {
-		if a.err != nil {
-			return 0, a.err
-		}
-		m, err := a.stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			a.err = io.EOF
-		case err != nil:
-			a.err = fromStatus(a.ctx, err)
-		}
-		a.rest = m.GetData()
-	}
-	n := copy(b, a.rest)
-	a.rest = a.rest[n:]
-	return n, nil
-}
-
-// Close implements io.Closer.
-func (a *artifactsReader) Close() error {
-	a.cut(nil)
-	return nil
-}
-
-// OpenSession implements executor.Sessions.
-func (s *serviceClient) OpenSession(ctx context.Context, session executor.Session) (executor.Session, error) {
-	resp, err := s.service.OpenSession(outgoing(ctx), &pb.OpenSessionRequest{Session: toSession(session)})
-	return fromSession(resp.GetSession()), fromStatus(ctx, err)
-}
-
-// GetSession implements executor.Sessions.
-func (s *serviceClient) GetSession(ctx context.Context, id string) (executor.Session, error) {
-	resp, err := s.service.GetSession(outgoing(ctx), &pb.GetSessionRequest{Id: id})
-	return fromSession(resp.GetSession()), fromStatus(ctx, err)
-}
-
-// ListSessions implements executor.Sessions.
-func (s *serviceClient) ListSessions(ctx context.Context) ([]executor.Session, error) {
-	resp, err := s.service.ListSessions(outgoing(ctx), &pb.ListSessionsRequest{})
-	return each(resp.GetSessions(), fromSession), fromStatus(ctx, err)
-}
-
-// RestartSession implements executor.Sessions.
-func (s *serviceClient) RestartSession(ctx context.Context, id string, _ bool) (executor.Session, error) {
-	resp, err := s.service.RestartSession(outgoing(ctx), &pb.RestartSessionRequest{Id: id})
-	return fromSession(resp.GetSession()), fromStatus(ctx, err)
-}
-
-// CloseSession implements executor.Sessions.
-func (s *serviceClient) CloseSession(ctx context.Context, id string) (executor.Session, error) {
-	resp, err := s.service.CloseSession(outgoing(ctx), &pb.CloseSessionRequest{Id: id})
-	return fromSession(resp.GetSession()), fromStatus(ctx, err)
+	return &pieces{ctx: ctx, cut: cut, next: func() ([]byte, error) {
+		m, err := stream.Recv()
+		return m.GetData(), err
+	}}, nil
 }
 
 // Backends implements executor.Service.

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"io"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -155,66 +154,7 @@ func (s *serviceServer) Artifacts(r *pb.ArtifactsRequest, stream grpc.ServerStre
 	if err := stream.Send(&pb.ArtifactsResponse{}); err != nil {
 		return err
 	}
-	buf := make([]byte, chunkBytes)
-	for {
-		n, err := io.ReadFull(rc, buf)
-		if n > 0 {
-			if err := stream.Send(&pb.ArtifactsResponse{Data: buf[:n]}); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// OpenSession implements pb.ExecutorServiceServer.
-func (s *serviceServer) OpenSession(ctx context.Context, r *pb.OpenSessionRequest) (*pb.OpenSessionResponse, error) {
-	session, err := s.service.OpenSession(ctx, fromSession(r.GetSession()))
-	if err != nil {
-		return nil, err
-	}
-	return &pb.OpenSessionResponse{Session: toSession(session)}, nil
-}
-
-// GetSession implements pb.ExecutorServiceServer.
-func (s *serviceServer) GetSession(ctx context.Context, r *pb.GetSessionRequest) (*pb.GetSessionResponse, error) {
-	session, err := s.service.GetSession(ctx, r.GetId())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.GetSessionResponse{Session: toSession(session)}, nil
-}
-
-// ListSessions implements pb.ExecutorServiceServer.
-func (s *serviceServer) ListSessions(ctx context.Context, _ *pb.ListSessionsRequest) (*pb.ListSessionsResponse, error) {
-	list, err := s.service.ListSessions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.ListSessionsResponse{Sessions: each(list, toSession)}, nil
-}
-
-// RestartSession implements pb.ExecutorServiceServer.
-func (s *serviceServer) RestartSession(ctx context.Context, r *pb.RestartSessionRequest) (*pb.RestartSessionResponse, error) {
-	session, err := s.service.RestartSession(ctx, r.GetId(), false)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.RestartSessionResponse{Session: toSession(session)}, nil
-}
-
-// CloseSession implements pb.ExecutorServiceServer.
-func (s *serviceServer) CloseSession(ctx context.Context, r *pb.CloseSessionRequest) (*pb.CloseSessionResponse, error) {
-	session, err := s.service.CloseSession(ctx, r.GetId())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.CloseSessionResponse{Session: toSession(session)}, nil
+	return inPieces(rc, func(data []byte) error { return stream.Send(&pb.ArtifactsResponse{Data: data}) })
 }
 
 // Backends implements pb.ExecutorServiceServer.

@@ -163,6 +163,10 @@ func TestEveryMethodOfAServiceCrosses(t *testing.T) {
 	same(t, "get session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.GetSession(ctx, "ctx-1") })
 	same(t, "list sessions", []executor.Session{theSession}, svc.ListSessions)
 	same(t, "restart session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.RestartSession(ctx, "ctx-1", false) })
+	wiped := theSession
+	wiped.Reason = "wiped"
+	same(t, "restart and wipe session", wiped, func(ctx context.Context) (executor.Session, error) { return svc.RestartSession(ctx, "ctx-1", true) })
+	same(t, "interrupt session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.InterruptSession(ctx, "ctx-1") })
 	same(t, "close session", theSession, func(ctx context.Context) (executor.Session, error) { return svc.CloseSession(ctx, "ctx-1") })
 	same(t, "backends", []executor.Info{{Name: "uv"}, {Name: "docker"}}, svc.Backends)
 	same(t, "scripts", []executor.Script{{Path: "/s"}}, svc.Scripts)

@@ -1074,10 +1074,13 @@ func (x *SessionBackendServiceOpenSessionRequest) GetSession() *Session {
 	return nil
 }
 
-// SessionBackendServiceOpenSessionResponse holds what adopting needs.
+// SessionBackendServiceOpenSessionResponse holds what adopting needs, and what the sandbox has.
 type SessionBackendServiceOpenSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Handle        []byte                 `protobuf:"bytes,1,opt,name=handle" json:"handle,omitempty"`
+	PythonVersion string                 `protobuf:"bytes,2,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
+	Requirements  []string               `protobuf:"bytes,3,rep,name=requirements" json:"requirements,omitempty"`
+	ImageDigest   string                 `protobuf:"bytes,4,opt,name=image_digest,json=imageDigest" json:"image_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1117,6 +1120,27 @@ func (x *SessionBackendServiceOpenSessionResponse) GetHandle() []byte {
 		return x.Handle
 	}
 	return nil
+}
+
+func (x *SessionBackendServiceOpenSessionResponse) GetPythonVersion() string {
+	if x != nil {
+		return x.PythonVersion
+	}
+	return ""
+}
+
+func (x *SessionBackendServiceOpenSessionResponse) GetRequirements() []string {
+	if x != nil {
+		return x.Requirements
+	}
+	return nil
+}
+
+func (x *SessionBackendServiceOpenSessionResponse) GetImageDigest() string {
+	if x != nil {
+		return x.ImageDigest
+	}
+	return ""
 }
 
 // SessionBackendServiceAdoptSessionRequest holds the Session and its handle.
@@ -1172,9 +1196,13 @@ func (x *SessionBackendServiceAdoptSessionRequest) GetHandle() []byte {
 	return nil
 }
 
-// SessionBackendServiceAdoptSessionResponse is empty.
+// SessionBackendServiceAdoptSessionResponse holds what the next adopting needs, and what the sandbox has.
 type SessionBackendServiceAdoptSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handle        []byte                 `protobuf:"bytes,1,opt,name=handle" json:"handle,omitempty"`
+	PythonVersion string                 `protobuf:"bytes,2,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
+	Requirements  []string               `protobuf:"bytes,3,rep,name=requirements" json:"requirements,omitempty"`
+	ImageDigest   string                 `protobuf:"bytes,4,opt,name=image_digest,json=imageDigest" json:"image_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1209,10 +1237,40 @@ func (*SessionBackendServiceAdoptSessionResponse) Descriptor() ([]byte, []int) {
 	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{17}
 }
 
+func (x *SessionBackendServiceAdoptSessionResponse) GetHandle() []byte {
+	if x != nil {
+		return x.Handle
+	}
+	return nil
+}
+
+func (x *SessionBackendServiceAdoptSessionResponse) GetPythonVersion() string {
+	if x != nil {
+		return x.PythonVersion
+	}
+	return ""
+}
+
+func (x *SessionBackendServiceAdoptSessionResponse) GetRequirements() []string {
+	if x != nil {
+		return x.Requirements
+	}
+	return nil
+}
+
+func (x *SessionBackendServiceAdoptSessionResponse) GetImageDigest() string {
+	if x != nil {
+		return x.ImageDigest
+	}
+	return ""
+}
+
 // SessionBackendServiceRestartSessionRequest names a Session.
 type SessionBackendServiceRestartSessionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	// wipe also empties its work folder.
+	Wipe          bool `protobuf:"varint,2,opt,name=wipe" json:"wipe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1252,6 +1310,13 @@ func (x *SessionBackendServiceRestartSessionRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *SessionBackendServiceRestartSessionRequest) GetWipe() bool {
+	if x != nil {
+		return x.Wipe
+	}
+	return false
 }
 
 // SessionBackendServiceRestartSessionResponse is empty.
@@ -1373,6 +1438,578 @@ func (*SessionBackendServiceCloseSessionResponse) Descriptor() ([]byte, []int) {
 	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{21}
 }
 
+// SessionBackendServiceVariablesRequest names a Session.
+type SessionBackendServiceVariablesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceVariablesRequest) Reset() {
+	*x = SessionBackendServiceVariablesRequest{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceVariablesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceVariablesRequest) ProtoMessage() {}
+
+func (x *SessionBackendServiceVariablesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceVariablesRequest.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceVariablesRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SessionBackendServiceVariablesRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// SessionBackendServiceVariablesResponse holds them, sorted by name.
+type SessionBackendServiceVariablesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Variables     []*Variable            `protobuf:"bytes,1,rep,name=variables" json:"variables,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceVariablesResponse) Reset() {
+	*x = SessionBackendServiceVariablesResponse{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceVariablesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceVariablesResponse) ProtoMessage() {}
+
+func (x *SessionBackendServiceVariablesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceVariablesResponse.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceVariablesResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *SessionBackendServiceVariablesResponse) GetVariables() []*Variable {
+	if x != nil {
+		return x.Variables
+	}
+	return nil
+}
+
+// SessionBackendServiceAddRequirementsRequest holds what a requirements.txt does.
+type SessionBackendServiceAddRequirementsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Requirements  string                 `protobuf:"bytes,2,opt,name=requirements" json:"requirements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceAddRequirementsRequest) Reset() {
+	*x = SessionBackendServiceAddRequirementsRequest{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceAddRequirementsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceAddRequirementsRequest) ProtoMessage() {}
+
+func (x *SessionBackendServiceAddRequirementsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceAddRequirementsRequest.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceAddRequirementsRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SessionBackendServiceAddRequirementsRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SessionBackendServiceAddRequirementsRequest) GetRequirements() string {
+	if x != nil {
+		return x.Requirements
+	}
+	return ""
+}
+
+// SessionBackendServiceAddRequirementsResponse holds the whole resolved list.
+type SessionBackendServiceAddRequirementsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Requirements  []string               `protobuf:"bytes,1,rep,name=requirements" json:"requirements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceAddRequirementsResponse) Reset() {
+	*x = SessionBackendServiceAddRequirementsResponse{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceAddRequirementsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceAddRequirementsResponse) ProtoMessage() {}
+
+func (x *SessionBackendServiceAddRequirementsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceAddRequirementsResponse.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceAddRequirementsResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SessionBackendServiceAddRequirementsResponse) GetRequirements() []string {
+	if x != nil {
+		return x.Requirements
+	}
+	return nil
+}
+
+// SessionBackendServiceListFilesRequest names a folder.
+type SessionBackendServiceListFilesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	Recursive     bool                   `protobuf:"varint,3,opt,name=recursive" json:"recursive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceListFilesRequest) Reset() {
+	*x = SessionBackendServiceListFilesRequest{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceListFilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceListFilesRequest) ProtoMessage() {}
+
+func (x *SessionBackendServiceListFilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceListFilesRequest.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceListFilesRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SessionBackendServiceListFilesRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SessionBackendServiceListFilesRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SessionBackendServiceListFilesRequest) GetRecursive() bool {
+	if x != nil {
+		return x.Recursive
+	}
+	return false
+}
+
+// SessionBackendServiceListFilesResponse holds what is in it.
+type SessionBackendServiceListFilesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         []*File                `protobuf:"bytes,1,rep,name=files" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceListFilesResponse) Reset() {
+	*x = SessionBackendServiceListFilesResponse{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceListFilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceListFilesResponse) ProtoMessage() {}
+
+func (x *SessionBackendServiceListFilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceListFilesResponse.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceListFilesResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SessionBackendServiceListFilesResponse) GetFiles() []*File {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// SessionBackendServiceReadFileRequest names a file.
+type SessionBackendServiceReadFileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceReadFileRequest) Reset() {
+	*x = SessionBackendServiceReadFileRequest{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceReadFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceReadFileRequest) ProtoMessage() {}
+
+func (x *SessionBackendServiceReadFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceReadFileRequest.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceReadFileRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SessionBackendServiceReadFileRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SessionBackendServiceReadFileRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// SessionBackendServiceReadFileResponse is the file's entry, then a piece of its content.
+type SessionBackendServiceReadFileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Piece         *FilePiece             `protobuf:"bytes,1,opt,name=piece" json:"piece,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceReadFileResponse) Reset() {
+	*x = SessionBackendServiceReadFileResponse{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceReadFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceReadFileResponse) ProtoMessage() {}
+
+func (x *SessionBackendServiceReadFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceReadFileResponse.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceReadFileResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *SessionBackendServiceReadFileResponse) GetPiece() *FilePiece {
+	if x != nil {
+		return x.Piece
+	}
+	return nil
+}
+
+// SessionBackendServiceWriteFileRequest is a message of the caller.
+type SessionBackendServiceWriteFileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Piece         *FilePiece             `protobuf:"bytes,1,opt,name=piece" json:"piece,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceWriteFileRequest) Reset() {
+	*x = SessionBackendServiceWriteFileRequest{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceWriteFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceWriteFileRequest) ProtoMessage() {}
+
+func (x *SessionBackendServiceWriteFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceWriteFileRequest.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceWriteFileRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *SessionBackendServiceWriteFileRequest) GetPiece() *FilePiece {
+	if x != nil {
+		return x.Piece
+	}
+	return nil
+}
+
+// SessionBackendServiceWriteFileResponse holds the entry of what was written.
+type SessionBackendServiceWriteFileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          *File                  `protobuf:"bytes,1,opt,name=file" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceWriteFileResponse) Reset() {
+	*x = SessionBackendServiceWriteFileResponse{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceWriteFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceWriteFileResponse) ProtoMessage() {}
+
+func (x *SessionBackendServiceWriteFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceWriteFileResponse.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceWriteFileResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SessionBackendServiceWriteFileResponse) GetFile() *File {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+// SessionBackendServiceRemoveFileRequest names a file or a folder.
+type SessionBackendServiceRemoveFileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceRemoveFileRequest) Reset() {
+	*x = SessionBackendServiceRemoveFileRequest{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceRemoveFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceRemoveFileRequest) ProtoMessage() {}
+
+func (x *SessionBackendServiceRemoveFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceRemoveFileRequest.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceRemoveFileRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SessionBackendServiceRemoveFileRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SessionBackendServiceRemoveFileRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// SessionBackendServiceRemoveFileResponse is empty.
+type SessionBackendServiceRemoveFileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionBackendServiceRemoveFileResponse) Reset() {
+	*x = SessionBackendServiceRemoveFileResponse{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionBackendServiceRemoveFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionBackendServiceRemoveFileResponse) ProtoMessage() {}
+
+func (x *SessionBackendServiceRemoveFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionBackendServiceRemoveFileResponse.ProtoReflect.Descriptor instead.
+func (*SessionBackendServiceRemoveFileResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{33}
+}
+
 var File_pyexec_v1_backend_proto protoreflect.FileDescriptor
 
 const file_pyexec_v1_backend_proto_rawDesc = "" +
@@ -1450,28 +2087,71 @@ const file_pyexec_v1_backend_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x10\n" +
 	"\x0eRemoveResponse\"W\n" +
 	"'SessionBackendServiceOpenSessionRequest\x12,\n" +
-	"\asession\x18\x01 \x01(\v2\x12.pyexec.v1.SessionR\asession\"B\n" +
+	"\asession\x18\x01 \x01(\v2\x12.pyexec.v1.SessionR\asession\"\xb0\x01\n" +
 	"(SessionBackendServiceOpenSessionResponse\x12\x16\n" +
-	"\x06handle\x18\x01 \x01(\fR\x06handle\"p\n" +
+	"\x06handle\x18\x01 \x01(\fR\x06handle\x12%\n" +
+	"\x0epython_version\x18\x02 \x01(\tR\rpythonVersion\x12\"\n" +
+	"\frequirements\x18\x03 \x03(\tR\frequirements\x12!\n" +
+	"\fimage_digest\x18\x04 \x01(\tR\vimageDigest\"p\n" +
 	"(SessionBackendServiceAdoptSessionRequest\x12,\n" +
 	"\asession\x18\x01 \x01(\v2\x12.pyexec.v1.SessionR\asession\x12\x16\n" +
-	"\x06handle\x18\x02 \x01(\fR\x06handle\"+\n" +
-	")SessionBackendServiceAdoptSessionResponse\"<\n" +
+	"\x06handle\x18\x02 \x01(\fR\x06handle\"\xb1\x01\n" +
+	")SessionBackendServiceAdoptSessionResponse\x12\x16\n" +
+	"\x06handle\x18\x01 \x01(\fR\x06handle\x12%\n" +
+	"\x0epython_version\x18\x02 \x01(\tR\rpythonVersion\x12\"\n" +
+	"\frequirements\x18\x03 \x03(\tR\frequirements\x12!\n" +
+	"\fimage_digest\x18\x04 \x01(\tR\vimageDigest\"P\n" +
 	"*SessionBackendServiceRestartSessionRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"-\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04wipe\x18\x02 \x01(\bR\x04wipe\"-\n" +
 	"+SessionBackendServiceRestartSessionResponse\":\n" +
 	"(SessionBackendServiceCloseSessionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"+\n" +
-	")SessionBackendServiceCloseSessionResponse2\xc2\x01\n" +
+	")SessionBackendServiceCloseSessionResponse\"7\n" +
+	"%SessionBackendServiceVariablesRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"[\n" +
+	"&SessionBackendServiceVariablesResponse\x121\n" +
+	"\tvariables\x18\x01 \x03(\v2\x13.pyexec.v1.VariableR\tvariables\"a\n" +
+	"+SessionBackendServiceAddRequirementsRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\"\n" +
+	"\frequirements\x18\x02 \x01(\tR\frequirements\"R\n" +
+	",SessionBackendServiceAddRequirementsResponse\x12\"\n" +
+	"\frequirements\x18\x01 \x03(\tR\frequirements\"i\n" +
+	"%SessionBackendServiceListFilesRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1c\n" +
+	"\trecursive\x18\x03 \x01(\bR\trecursive\"O\n" +
+	"&SessionBackendServiceListFilesResponse\x12%\n" +
+	"\x05files\x18\x01 \x03(\v2\x0f.pyexec.v1.FileR\x05files\"J\n" +
+	"$SessionBackendServiceReadFileRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"S\n" +
+	"%SessionBackendServiceReadFileResponse\x12*\n" +
+	"\x05piece\x18\x01 \x01(\v2\x14.pyexec.v1.FilePieceR\x05piece\"S\n" +
+	"%SessionBackendServiceWriteFileRequest\x12*\n" +
+	"\x05piece\x18\x01 \x01(\v2\x14.pyexec.v1.FilePieceR\x05piece\"M\n" +
+	"&SessionBackendServiceWriteFileResponse\x12#\n" +
+	"\x04file\x18\x01 \x01(\v2\x0f.pyexec.v1.FileR\x04file\"L\n" +
+	"&SessionBackendServiceRemoveFileRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\")\n" +
+	"'SessionBackendServiceRemoveFileResponse2\xc2\x01\n" +
 	"\x0eBackendService\x127\n" +
 	"\x04Info\x12\x16.pyexec.v1.InfoRequest\x1a\x17.pyexec.v1.InfoResponse\x128\n" +
 	"\x03Run\x12\x15.pyexec.v1.RunRequest\x1a\x16.pyexec.v1.RunResponse(\x010\x01\x12=\n" +
-	"\x06Remove\x12\x18.pyexec.v1.RemoveRequest\x1a\x19.pyexec.v1.RemoveResponse2\x86\x04\n" +
+	"\x06Remove\x12\x18.pyexec.v1.RemoveRequest\x1a\x19.pyexec.v1.RemoveResponse2\xc9\t\n" +
 	"\x15SessionBackendService\x12v\n" +
 	"\vOpenSession\x122.pyexec.v1.SessionBackendServiceOpenSessionRequest\x1a3.pyexec.v1.SessionBackendServiceOpenSessionResponse\x12y\n" +
 	"\fAdoptSession\x123.pyexec.v1.SessionBackendServiceAdoptSessionRequest\x1a4.pyexec.v1.SessionBackendServiceAdoptSessionResponse\x12\x7f\n" +
 	"\x0eRestartSession\x125.pyexec.v1.SessionBackendServiceRestartSessionRequest\x1a6.pyexec.v1.SessionBackendServiceRestartSessionResponse\x12y\n" +
-	"\fCloseSession\x123.pyexec.v1.SessionBackendServiceCloseSessionRequest\x1a4.pyexec.v1.SessionBackendServiceCloseSessionResponseBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\fCloseSession\x123.pyexec.v1.SessionBackendServiceCloseSessionRequest\x1a4.pyexec.v1.SessionBackendServiceCloseSessionResponse\x12p\n" +
+	"\tVariables\x120.pyexec.v1.SessionBackendServiceVariablesRequest\x1a1.pyexec.v1.SessionBackendServiceVariablesResponse\x12\x82\x01\n" +
+	"\x0fAddRequirements\x126.pyexec.v1.SessionBackendServiceAddRequirementsRequest\x1a7.pyexec.v1.SessionBackendServiceAddRequirementsResponse\x12p\n" +
+	"\tListFiles\x120.pyexec.v1.SessionBackendServiceListFilesRequest\x1a1.pyexec.v1.SessionBackendServiceListFilesResponse\x12o\n" +
+	"\bReadFile\x12/.pyexec.v1.SessionBackendServiceReadFileRequest\x1a0.pyexec.v1.SessionBackendServiceReadFileResponse0\x01\x12r\n" +
+	"\tWriteFile\x120.pyexec.v1.SessionBackendServiceWriteFileRequest\x1a1.pyexec.v1.SessionBackendServiceWriteFileResponse(\x01\x12s\n" +
+	"\n" +
+	"RemoveFile\x121.pyexec.v1.SessionBackendServiceRemoveFileRequest\x1a2.pyexec.v1.SessionBackendServiceRemoveFileResponseBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_pyexec_v1_backend_proto_rawDescOnce sync.Once
@@ -1485,7 +2165,7 @@ func file_pyexec_v1_backend_proto_rawDescGZIP() []byte {
 	return file_pyexec_v1_backend_proto_rawDescData
 }
 
-var file_pyexec_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_pyexec_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_pyexec_v1_backend_proto_goTypes = []any{
 	(*InfoRequest)(nil),    // 0: pyexec.v1.InfoRequest
 	(*InfoResponse)(nil),   // 1: pyexec.v1.InfoResponse
@@ -1501,73 +2181,105 @@ var file_pyexec_v1_backend_proto_goTypes = []any{
 	(*ArtifactEnd)(nil),    // 11: pyexec.v1.ArtifactEnd
 	(*RemoveRequest)(nil),  // 12: pyexec.v1.RemoveRequest
 	(*RemoveResponse)(nil), // 13: pyexec.v1.RemoveResponse
-	(*SessionBackendServiceOpenSessionRequest)(nil),     // 14: pyexec.v1.SessionBackendServiceOpenSessionRequest
-	(*SessionBackendServiceOpenSessionResponse)(nil),    // 15: pyexec.v1.SessionBackendServiceOpenSessionResponse
-	(*SessionBackendServiceAdoptSessionRequest)(nil),    // 16: pyexec.v1.SessionBackendServiceAdoptSessionRequest
-	(*SessionBackendServiceAdoptSessionResponse)(nil),   // 17: pyexec.v1.SessionBackendServiceAdoptSessionResponse
-	(*SessionBackendServiceRestartSessionRequest)(nil),  // 18: pyexec.v1.SessionBackendServiceRestartSessionRequest
-	(*SessionBackendServiceRestartSessionResponse)(nil), // 19: pyexec.v1.SessionBackendServiceRestartSessionResponse
-	(*SessionBackendServiceCloseSessionRequest)(nil),    // 20: pyexec.v1.SessionBackendServiceCloseSessionRequest
-	(*SessionBackendServiceCloseSessionResponse)(nil),   // 21: pyexec.v1.SessionBackendServiceCloseSessionResponse
-	nil,                           // 22: pyexec.v1.ArtifactBegin.PaxRecordsEntry
-	(*Info)(nil),                  // 23: pyexec.v1.Info
-	(*Spec)(nil),                  // 24: pyexec.v1.Spec
-	(*Limits)(nil),                // 25: pyexec.v1.Limits
-	(*Source)(nil),                // 26: pyexec.v1.Source
-	(*SourceReply)(nil),           // 27: pyexec.v1.SourceReply
-	(*Error)(nil),                 // 28: pyexec.v1.Error
-	(*Event)(nil),                 // 29: pyexec.v1.Event
-	(*SourceRequest)(nil),         // 30: pyexec.v1.SourceRequest
-	(*Result)(nil),                // 31: pyexec.v1.Result
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*Session)(nil),               // 33: pyexec.v1.Session
+	(*SessionBackendServiceOpenSessionRequest)(nil),      // 14: pyexec.v1.SessionBackendServiceOpenSessionRequest
+	(*SessionBackendServiceOpenSessionResponse)(nil),     // 15: pyexec.v1.SessionBackendServiceOpenSessionResponse
+	(*SessionBackendServiceAdoptSessionRequest)(nil),     // 16: pyexec.v1.SessionBackendServiceAdoptSessionRequest
+	(*SessionBackendServiceAdoptSessionResponse)(nil),    // 17: pyexec.v1.SessionBackendServiceAdoptSessionResponse
+	(*SessionBackendServiceRestartSessionRequest)(nil),   // 18: pyexec.v1.SessionBackendServiceRestartSessionRequest
+	(*SessionBackendServiceRestartSessionResponse)(nil),  // 19: pyexec.v1.SessionBackendServiceRestartSessionResponse
+	(*SessionBackendServiceCloseSessionRequest)(nil),     // 20: pyexec.v1.SessionBackendServiceCloseSessionRequest
+	(*SessionBackendServiceCloseSessionResponse)(nil),    // 21: pyexec.v1.SessionBackendServiceCloseSessionResponse
+	(*SessionBackendServiceVariablesRequest)(nil),        // 22: pyexec.v1.SessionBackendServiceVariablesRequest
+	(*SessionBackendServiceVariablesResponse)(nil),       // 23: pyexec.v1.SessionBackendServiceVariablesResponse
+	(*SessionBackendServiceAddRequirementsRequest)(nil),  // 24: pyexec.v1.SessionBackendServiceAddRequirementsRequest
+	(*SessionBackendServiceAddRequirementsResponse)(nil), // 25: pyexec.v1.SessionBackendServiceAddRequirementsResponse
+	(*SessionBackendServiceListFilesRequest)(nil),        // 26: pyexec.v1.SessionBackendServiceListFilesRequest
+	(*SessionBackendServiceListFilesResponse)(nil),       // 27: pyexec.v1.SessionBackendServiceListFilesResponse
+	(*SessionBackendServiceReadFileRequest)(nil),         // 28: pyexec.v1.SessionBackendServiceReadFileRequest
+	(*SessionBackendServiceReadFileResponse)(nil),        // 29: pyexec.v1.SessionBackendServiceReadFileResponse
+	(*SessionBackendServiceWriteFileRequest)(nil),        // 30: pyexec.v1.SessionBackendServiceWriteFileRequest
+	(*SessionBackendServiceWriteFileResponse)(nil),       // 31: pyexec.v1.SessionBackendServiceWriteFileResponse
+	(*SessionBackendServiceRemoveFileRequest)(nil),       // 32: pyexec.v1.SessionBackendServiceRemoveFileRequest
+	(*SessionBackendServiceRemoveFileResponse)(nil),      // 33: pyexec.v1.SessionBackendServiceRemoveFileResponse
+	nil,                           // 34: pyexec.v1.ArtifactBegin.PaxRecordsEntry
+	(*Info)(nil),                  // 35: pyexec.v1.Info
+	(*Spec)(nil),                  // 36: pyexec.v1.Spec
+	(*Limits)(nil),                // 37: pyexec.v1.Limits
+	(*Source)(nil),                // 38: pyexec.v1.Source
+	(*SourceReply)(nil),           // 39: pyexec.v1.SourceReply
+	(*Error)(nil),                 // 40: pyexec.v1.Error
+	(*Event)(nil),                 // 41: pyexec.v1.Event
+	(*SourceRequest)(nil),         // 42: pyexec.v1.SourceRequest
+	(*Result)(nil),                // 43: pyexec.v1.Result
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
+	(*Session)(nil),               // 45: pyexec.v1.Session
+	(*Variable)(nil),              // 46: pyexec.v1.Variable
+	(*File)(nil),                  // 47: pyexec.v1.File
+	(*FilePiece)(nil),             // 48: pyexec.v1.FilePiece
 }
 var file_pyexec_v1_backend_proto_depIdxs = []int32{
-	23, // 0: pyexec.v1.InfoResponse.info:type_name -> pyexec.v1.Info
-	24, // 1: pyexec.v1.Job.spec:type_name -> pyexec.v1.Spec
-	25, // 2: pyexec.v1.Job.limits:type_name -> pyexec.v1.Limits
-	26, // 3: pyexec.v1.Job.workspace:type_name -> pyexec.v1.Source
-	26, // 4: pyexec.v1.Job.stdin:type_name -> pyexec.v1.Source
+	35, // 0: pyexec.v1.InfoResponse.info:type_name -> pyexec.v1.Info
+	36, // 1: pyexec.v1.Job.spec:type_name -> pyexec.v1.Spec
+	37, // 2: pyexec.v1.Job.limits:type_name -> pyexec.v1.Limits
+	38, // 3: pyexec.v1.Job.workspace:type_name -> pyexec.v1.Source
+	38, // 4: pyexec.v1.Job.stdin:type_name -> pyexec.v1.Source
 	5,  // 5: pyexec.v1.RunRequest.start:type_name -> pyexec.v1.RunStart
-	27, // 6: pyexec.v1.RunRequest.source:type_name -> pyexec.v1.SourceReply
+	39, // 6: pyexec.v1.RunRequest.source:type_name -> pyexec.v1.SourceReply
 	6,  // 7: pyexec.v1.RunRequest.ack:type_name -> pyexec.v1.RunAck
 	7,  // 8: pyexec.v1.RunRequest.cancel:type_name -> pyexec.v1.RunCancel
 	2,  // 9: pyexec.v1.RunStart.job:type_name -> pyexec.v1.Job
 	3,  // 10: pyexec.v1.RunStart.resume:type_name -> pyexec.v1.Resume
-	28, // 11: pyexec.v1.RunAck.error:type_name -> pyexec.v1.Error
-	29, // 12: pyexec.v1.RunResponse.event:type_name -> pyexec.v1.Event
+	40, // 11: pyexec.v1.RunAck.error:type_name -> pyexec.v1.Error
+	41, // 12: pyexec.v1.RunResponse.event:type_name -> pyexec.v1.Event
 	10, // 13: pyexec.v1.RunResponse.artifact_begin:type_name -> pyexec.v1.ArtifactBegin
 	11, // 14: pyexec.v1.RunResponse.artifact_end:type_name -> pyexec.v1.ArtifactEnd
-	30, // 15: pyexec.v1.RunResponse.source:type_name -> pyexec.v1.SourceRequest
-	31, // 16: pyexec.v1.RunResponse.result:type_name -> pyexec.v1.Result
+	42, // 15: pyexec.v1.RunResponse.source:type_name -> pyexec.v1.SourceRequest
+	43, // 16: pyexec.v1.RunResponse.result:type_name -> pyexec.v1.Result
 	9,  // 17: pyexec.v1.RunResponse.failure:type_name -> pyexec.v1.RunFailure
-	28, // 18: pyexec.v1.RunFailure.error:type_name -> pyexec.v1.Error
-	32, // 19: pyexec.v1.ArtifactBegin.mod_time:type_name -> google.protobuf.Timestamp
-	32, // 20: pyexec.v1.ArtifactBegin.access_time:type_name -> google.protobuf.Timestamp
-	32, // 21: pyexec.v1.ArtifactBegin.change_time:type_name -> google.protobuf.Timestamp
-	22, // 22: pyexec.v1.ArtifactBegin.pax_records:type_name -> pyexec.v1.ArtifactBegin.PaxRecordsEntry
-	28, // 23: pyexec.v1.ArtifactEnd.error:type_name -> pyexec.v1.Error
-	33, // 24: pyexec.v1.SessionBackendServiceOpenSessionRequest.session:type_name -> pyexec.v1.Session
-	33, // 25: pyexec.v1.SessionBackendServiceAdoptSessionRequest.session:type_name -> pyexec.v1.Session
-	0,  // 26: pyexec.v1.BackendService.Info:input_type -> pyexec.v1.InfoRequest
-	4,  // 27: pyexec.v1.BackendService.Run:input_type -> pyexec.v1.RunRequest
-	12, // 28: pyexec.v1.BackendService.Remove:input_type -> pyexec.v1.RemoveRequest
-	14, // 29: pyexec.v1.SessionBackendService.OpenSession:input_type -> pyexec.v1.SessionBackendServiceOpenSessionRequest
-	16, // 30: pyexec.v1.SessionBackendService.AdoptSession:input_type -> pyexec.v1.SessionBackendServiceAdoptSessionRequest
-	18, // 31: pyexec.v1.SessionBackendService.RestartSession:input_type -> pyexec.v1.SessionBackendServiceRestartSessionRequest
-	20, // 32: pyexec.v1.SessionBackendService.CloseSession:input_type -> pyexec.v1.SessionBackendServiceCloseSessionRequest
-	1,  // 33: pyexec.v1.BackendService.Info:output_type -> pyexec.v1.InfoResponse
-	8,  // 34: pyexec.v1.BackendService.Run:output_type -> pyexec.v1.RunResponse
-	13, // 35: pyexec.v1.BackendService.Remove:output_type -> pyexec.v1.RemoveResponse
-	15, // 36: pyexec.v1.SessionBackendService.OpenSession:output_type -> pyexec.v1.SessionBackendServiceOpenSessionResponse
-	17, // 37: pyexec.v1.SessionBackendService.AdoptSession:output_type -> pyexec.v1.SessionBackendServiceAdoptSessionResponse
-	19, // 38: pyexec.v1.SessionBackendService.RestartSession:output_type -> pyexec.v1.SessionBackendServiceRestartSessionResponse
-	21, // 39: pyexec.v1.SessionBackendService.CloseSession:output_type -> pyexec.v1.SessionBackendServiceCloseSessionResponse
-	33, // [33:40] is the sub-list for method output_type
-	26, // [26:33] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	40, // 18: pyexec.v1.RunFailure.error:type_name -> pyexec.v1.Error
+	44, // 19: pyexec.v1.ArtifactBegin.mod_time:type_name -> google.protobuf.Timestamp
+	44, // 20: pyexec.v1.ArtifactBegin.access_time:type_name -> google.protobuf.Timestamp
+	44, // 21: pyexec.v1.ArtifactBegin.change_time:type_name -> google.protobuf.Timestamp
+	34, // 22: pyexec.v1.ArtifactBegin.pax_records:type_name -> pyexec.v1.ArtifactBegin.PaxRecordsEntry
+	40, // 23: pyexec.v1.ArtifactEnd.error:type_name -> pyexec.v1.Error
+	45, // 24: pyexec.v1.SessionBackendServiceOpenSessionRequest.session:type_name -> pyexec.v1.Session
+	45, // 25: pyexec.v1.SessionBackendServiceAdoptSessionRequest.session:type_name -> pyexec.v1.Session
+	46, // 26: pyexec.v1.SessionBackendServiceVariablesResponse.variables:type_name -> pyexec.v1.Variable
+	47, // 27: pyexec.v1.SessionBackendServiceListFilesResponse.files:type_name -> pyexec.v1.File
+	48, // 28: pyexec.v1.SessionBackendServiceReadFileResponse.piece:type_name -> pyexec.v1.FilePiece
+	48, // 29: pyexec.v1.SessionBackendServiceWriteFileRequest.piece:type_name -> pyexec.v1.FilePiece
+	47, // 30: pyexec.v1.SessionBackendServiceWriteFileResponse.file:type_name -> pyexec.v1.File
+	0,  // 31: pyexec.v1.BackendService.Info:input_type -> pyexec.v1.InfoRequest
+	4,  // 32: pyexec.v1.BackendService.Run:input_type -> pyexec.v1.RunRequest
+	12, // 33: pyexec.v1.BackendService.Remove:input_type -> pyexec.v1.RemoveRequest
+	14, // 34: pyexec.v1.SessionBackendService.OpenSession:input_type -> pyexec.v1.SessionBackendServiceOpenSessionRequest
+	16, // 35: pyexec.v1.SessionBackendService.AdoptSession:input_type -> pyexec.v1.SessionBackendServiceAdoptSessionRequest
+	18, // 36: pyexec.v1.SessionBackendService.RestartSession:input_type -> pyexec.v1.SessionBackendServiceRestartSessionRequest
+	20, // 37: pyexec.v1.SessionBackendService.CloseSession:input_type -> pyexec.v1.SessionBackendServiceCloseSessionRequest
+	22, // 38: pyexec.v1.SessionBackendService.Variables:input_type -> pyexec.v1.SessionBackendServiceVariablesRequest
+	24, // 39: pyexec.v1.SessionBackendService.AddRequirements:input_type -> pyexec.v1.SessionBackendServiceAddRequirementsRequest
+	26, // 40: pyexec.v1.SessionBackendService.ListFiles:input_type -> pyexec.v1.SessionBackendServiceListFilesRequest
+	28, // 41: pyexec.v1.SessionBackendService.ReadFile:input_type -> pyexec.v1.SessionBackendServiceReadFileRequest
+	30, // 42: pyexec.v1.SessionBackendService.WriteFile:input_type -> pyexec.v1.SessionBackendServiceWriteFileRequest
+	32, // 43: pyexec.v1.SessionBackendService.RemoveFile:input_type -> pyexec.v1.SessionBackendServiceRemoveFileRequest
+	1,  // 44: pyexec.v1.BackendService.Info:output_type -> pyexec.v1.InfoResponse
+	8,  // 45: pyexec.v1.BackendService.Run:output_type -> pyexec.v1.RunResponse
+	13, // 46: pyexec.v1.BackendService.Remove:output_type -> pyexec.v1.RemoveResponse
+	15, // 47: pyexec.v1.SessionBackendService.OpenSession:output_type -> pyexec.v1.SessionBackendServiceOpenSessionResponse
+	17, // 48: pyexec.v1.SessionBackendService.AdoptSession:output_type -> pyexec.v1.SessionBackendServiceAdoptSessionResponse
+	19, // 49: pyexec.v1.SessionBackendService.RestartSession:output_type -> pyexec.v1.SessionBackendServiceRestartSessionResponse
+	21, // 50: pyexec.v1.SessionBackendService.CloseSession:output_type -> pyexec.v1.SessionBackendServiceCloseSessionResponse
+	23, // 51: pyexec.v1.SessionBackendService.Variables:output_type -> pyexec.v1.SessionBackendServiceVariablesResponse
+	25, // 52: pyexec.v1.SessionBackendService.AddRequirements:output_type -> pyexec.v1.SessionBackendServiceAddRequirementsResponse
+	27, // 53: pyexec.v1.SessionBackendService.ListFiles:output_type -> pyexec.v1.SessionBackendServiceListFilesResponse
+	29, // 54: pyexec.v1.SessionBackendService.ReadFile:output_type -> pyexec.v1.SessionBackendServiceReadFileResponse
+	31, // 55: pyexec.v1.SessionBackendService.WriteFile:output_type -> pyexec.v1.SessionBackendServiceWriteFileResponse
+	33, // 56: pyexec.v1.SessionBackendService.RemoveFile:output_type -> pyexec.v1.SessionBackendServiceRemoveFileResponse
+	44, // [44:57] is the sub-list for method output_type
+	31, // [31:44] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_backend_proto_init() }
@@ -1597,7 +2309,7 @@ func file_pyexec_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyexec_v1_backend_proto_rawDesc), len(file_pyexec_v1_backend_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

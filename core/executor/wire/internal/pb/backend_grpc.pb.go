@@ -208,10 +208,16 @@ var BackendService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	SessionBackendService_OpenSession_FullMethodName    = "/pyexec.v1.SessionBackendService/OpenSession"
-	SessionBackendService_AdoptSession_FullMethodName   = "/pyexec.v1.SessionBackendService/AdoptSession"
-	SessionBackendService_RestartSession_FullMethodName = "/pyexec.v1.SessionBackendService/RestartSession"
-	SessionBackendService_CloseSession_FullMethodName   = "/pyexec.v1.SessionBackendService/CloseSession"
+	SessionBackendService_OpenSession_FullMethodName     = "/pyexec.v1.SessionBackendService/OpenSession"
+	SessionBackendService_AdoptSession_FullMethodName    = "/pyexec.v1.SessionBackendService/AdoptSession"
+	SessionBackendService_RestartSession_FullMethodName  = "/pyexec.v1.SessionBackendService/RestartSession"
+	SessionBackendService_CloseSession_FullMethodName    = "/pyexec.v1.SessionBackendService/CloseSession"
+	SessionBackendService_Variables_FullMethodName       = "/pyexec.v1.SessionBackendService/Variables"
+	SessionBackendService_AddRequirements_FullMethodName = "/pyexec.v1.SessionBackendService/AddRequirements"
+	SessionBackendService_ListFiles_FullMethodName       = "/pyexec.v1.SessionBackendService/ListFiles"
+	SessionBackendService_ReadFile_FullMethodName        = "/pyexec.v1.SessionBackendService/ReadFile"
+	SessionBackendService_WriteFile_FullMethodName       = "/pyexec.v1.SessionBackendService/WriteFile"
+	SessionBackendService_RemoveFile_FullMethodName      = "/pyexec.v1.SessionBackendService/RemoveFile"
 )
 
 // SessionBackendServiceClient is the client API for SessionBackendService service.
@@ -228,6 +234,18 @@ type SessionBackendServiceClient interface {
 	RestartSession(ctx context.Context, in *SessionBackendServiceRestartSessionRequest, opts ...grpc.CallOption) (*SessionBackendServiceRestartSessionResponse, error)
 	// CloseSession ends the sandbox.
 	CloseSession(ctx context.Context, in *SessionBackendServiceCloseSessionRequest, opts ...grpc.CallOption) (*SessionBackendServiceCloseSessionResponse, error)
+	// Variables lists the interpreter's.
+	Variables(ctx context.Context, in *SessionBackendServiceVariablesRequest, opts ...grpc.CallOption) (*SessionBackendServiceVariablesResponse, error)
+	// AddRequirements installs packages besides those it has.
+	AddRequirements(ctx context.Context, in *SessionBackendServiceAddRequirementsRequest, opts ...grpc.CallOption) (*SessionBackendServiceAddRequirementsResponse, error)
+	// ListFiles lists a folder of the work folder.
+	ListFiles(ctx context.Context, in *SessionBackendServiceListFilesRequest, opts ...grpc.CallOption) (*SessionBackendServiceListFilesResponse, error)
+	// ReadFile reads a file. The first message says what it is; the end of the stream is the file's end.
+	ReadFile(ctx context.Context, in *SessionBackendServiceReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SessionBackendServiceReadFileResponse], error)
+	// WriteFile writes a file. The caller's first message is the target, its last the end.
+	WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse], error)
+	// RemoveFile removes a file, or a folder with all that is in it.
+	RemoveFile(ctx context.Context, in *SessionBackendServiceRemoveFileRequest, opts ...grpc.CallOption) (*SessionBackendServiceRemoveFileResponse, error)
 }
 
 type sessionBackendServiceClient struct {
@@ -278,6 +296,78 @@ func (c *sessionBackendServiceClient) CloseSession(ctx context.Context, in *Sess
 	return out, nil
 }
 
+func (c *sessionBackendServiceClient) Variables(ctx context.Context, in *SessionBackendServiceVariablesRequest, opts ...grpc.CallOption) (*SessionBackendServiceVariablesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SessionBackendServiceVariablesResponse)
+	err := c.cc.Invoke(ctx, SessionBackendService_Variables_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionBackendServiceClient) AddRequirements(ctx context.Context, in *SessionBackendServiceAddRequirementsRequest, opts ...grpc.CallOption) (*SessionBackendServiceAddRequirementsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SessionBackendServiceAddRequirementsResponse)
+	err := c.cc.Invoke(ctx, SessionBackendService_AddRequirements_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionBackendServiceClient) ListFiles(ctx context.Context, in *SessionBackendServiceListFilesRequest, opts ...grpc.CallOption) (*SessionBackendServiceListFilesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SessionBackendServiceListFilesResponse)
+	err := c.cc.Invoke(ctx, SessionBackendService_ListFiles_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionBackendServiceClient) ReadFile(ctx context.Context, in *SessionBackendServiceReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SessionBackendServiceReadFileResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SessionBackendService_ServiceDesc.Streams[0], SessionBackendService_ReadFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SessionBackendServiceReadFileRequest, SessionBackendServiceReadFileResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionBackendService_ReadFileClient = grpc.ServerStreamingClient[SessionBackendServiceReadFileResponse]
+
+func (c *sessionBackendServiceClient) WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SessionBackendService_ServiceDesc.Streams[1], SessionBackendService_WriteFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionBackendService_WriteFileClient = grpc.ClientStreamingClient[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]
+
+func (c *sessionBackendServiceClient) RemoveFile(ctx context.Context, in *SessionBackendServiceRemoveFileRequest, opts ...grpc.CallOption) (*SessionBackendServiceRemoveFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SessionBackendServiceRemoveFileResponse)
+	err := c.cc.Invoke(ctx, SessionBackendService_RemoveFile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SessionBackendServiceServer is the server API for SessionBackendService service.
 // All implementations must embed UnimplementedSessionBackendServiceServer
 // for forward compatibility.
@@ -292,6 +382,18 @@ type SessionBackendServiceServer interface {
 	RestartSession(context.Context, *SessionBackendServiceRestartSessionRequest) (*SessionBackendServiceRestartSessionResponse, error)
 	// CloseSession ends the sandbox.
 	CloseSession(context.Context, *SessionBackendServiceCloseSessionRequest) (*SessionBackendServiceCloseSessionResponse, error)
+	// Variables lists the interpreter's.
+	Variables(context.Context, *SessionBackendServiceVariablesRequest) (*SessionBackendServiceVariablesResponse, error)
+	// AddRequirements installs packages besides those it has.
+	AddRequirements(context.Context, *SessionBackendServiceAddRequirementsRequest) (*SessionBackendServiceAddRequirementsResponse, error)
+	// ListFiles lists a folder of the work folder.
+	ListFiles(context.Context, *SessionBackendServiceListFilesRequest) (*SessionBackendServiceListFilesResponse, error)
+	// ReadFile reads a file. The first message says what it is; the end of the stream is the file's end.
+	ReadFile(*SessionBackendServiceReadFileRequest, grpc.ServerStreamingServer[SessionBackendServiceReadFileResponse]) error
+	// WriteFile writes a file. The caller's first message is the target, its last the end.
+	WriteFile(grpc.ClientStreamingServer[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]) error
+	// RemoveFile removes a file, or a folder with all that is in it.
+	RemoveFile(context.Context, *SessionBackendServiceRemoveFileRequest) (*SessionBackendServiceRemoveFileResponse, error)
 	mustEmbedUnimplementedSessionBackendServiceServer()
 }
 
@@ -313,6 +415,24 @@ func (UnimplementedSessionBackendServiceServer) RestartSession(context.Context, 
 }
 func (UnimplementedSessionBackendServiceServer) CloseSession(context.Context, *SessionBackendServiceCloseSessionRequest) (*SessionBackendServiceCloseSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CloseSession not implemented")
+}
+func (UnimplementedSessionBackendServiceServer) Variables(context.Context, *SessionBackendServiceVariablesRequest) (*SessionBackendServiceVariablesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Variables not implemented")
+}
+func (UnimplementedSessionBackendServiceServer) AddRequirements(context.Context, *SessionBackendServiceAddRequirementsRequest) (*SessionBackendServiceAddRequirementsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddRequirements not implemented")
+}
+func (UnimplementedSessionBackendServiceServer) ListFiles(context.Context, *SessionBackendServiceListFilesRequest) (*SessionBackendServiceListFilesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListFiles not implemented")
+}
+func (UnimplementedSessionBackendServiceServer) ReadFile(*SessionBackendServiceReadFileRequest, grpc.ServerStreamingServer[SessionBackendServiceReadFileResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadFile not implemented")
+}
+func (UnimplementedSessionBackendServiceServer) WriteFile(grpc.ClientStreamingServer[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]) error {
+	return status.Error(codes.Unimplemented, "method WriteFile not implemented")
+}
+func (UnimplementedSessionBackendServiceServer) RemoveFile(context.Context, *SessionBackendServiceRemoveFileRequest) (*SessionBackendServiceRemoveFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveFile not implemented")
 }
 func (UnimplementedSessionBackendServiceServer) mustEmbedUnimplementedSessionBackendServiceServer() {}
 func (UnimplementedSessionBackendServiceServer) testEmbeddedByValue()                               {}
@@ -407,6 +527,96 @@ func _SessionBackendService_CloseSession_Handler(srv interface{}, ctx context.Co
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionBackendService_Variables_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SessionBackendServiceVariablesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionBackendServiceServer).Variables(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionBackendService_Variables_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionBackendServiceServer).Variables(ctx, req.(*SessionBackendServiceVariablesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionBackendService_AddRequirements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SessionBackendServiceAddRequirementsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionBackendServiceServer).AddRequirements(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionBackendService_AddRequirements_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionBackendServiceServer).AddRequirements(ctx, req.(*SessionBackendServiceAddRequirementsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionBackendService_ListFiles_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SessionBackendServiceListFilesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionBackendServiceServer).ListFiles(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionBackendService_ListFiles_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionBackendServiceServer).ListFiles(ctx, req.(*SessionBackendServiceListFilesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionBackendService_ReadFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SessionBackendServiceReadFileRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SessionBackendServiceServer).ReadFile(m, &grpc.GenericServerStream[SessionBackendServiceReadFileRequest, SessionBackendServiceReadFileResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionBackendService_ReadFileServer = grpc.ServerStreamingServer[SessionBackendServiceReadFileResponse]
+
+func _SessionBackendService_WriteFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SessionBackendServiceServer).WriteFile(&grpc.GenericServerStream[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SessionBackendService_WriteFileServer = grpc.ClientStreamingServer[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]
+
+func _SessionBackendService_RemoveFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SessionBackendServiceRemoveFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionBackendServiceServer).RemoveFile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionBackendService_RemoveFile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionBackendServiceServer).RemoveFile(ctx, req.(*SessionBackendServiceRemoveFileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SessionBackendService_ServiceDesc is the grpc.ServiceDesc for SessionBackendService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -430,7 +640,34 @@ var SessionBackendService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "CloseSession",
 			Handler:    _SessionBackendService_CloseSession_Handler,
 		},
+		{
+			MethodName: "Variables",
+			Handler:    _SessionBackendService_Variables_Handler,
+		},
+		{
+			MethodName: "AddRequirements",
+			Handler:    _SessionBackendService_AddRequirements_Handler,
+		},
+		{
+			MethodName: "ListFiles",
+			Handler:    _SessionBackendService_ListFiles_Handler,
+		},
+		{
+			MethodName: "RemoveFile",
+			Handler:    _SessionBackendService_RemoveFile_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ReadFile",
+			Handler:       _SessionBackendService_ReadFile_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WriteFile",
+			Handler:       _SessionBackendService_WriteFile_Handler,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "pyexec/v1/backend.proto",
 }

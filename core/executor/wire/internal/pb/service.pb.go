@@ -1042,17 +1042,109 @@ func (x *ListSessionsResponse) GetSessions() []*Session {
 	return nil
 }
 
-// RestartSessionRequest names a Session.
-type RestartSessionRequest struct {
+// InterruptSessionRequest names a Session.
+type InterruptSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *InterruptSessionRequest) Reset() {
+	*x = InterruptSessionRequest{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterruptSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterruptSessionRequest) ProtoMessage() {}
+
+func (x *InterruptSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterruptSessionRequest.ProtoReflect.Descriptor instead.
+func (*InterruptSessionRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *InterruptSessionRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// InterruptSessionResponse holds it.
+type InterruptSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Session       *Session               `protobuf:"bytes,1,opt,name=session" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InterruptSessionResponse) Reset() {
+	*x = InterruptSessionResponse{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InterruptSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InterruptSessionResponse) ProtoMessage() {}
+
+func (x *InterruptSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InterruptSessionResponse.ProtoReflect.Descriptor instead.
+func (*InterruptSessionResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *InterruptSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// RestartSessionRequest names a Session.
+type RestartSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	// wipe also empties its work folder.
+	Wipe          bool `protobuf:"varint,2,opt,name=wipe" json:"wipe,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
 func (x *RestartSessionRequest) Reset() {
 	*x = RestartSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[21]
+	mi := &file_pyexec_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1156,7 @@ func (x *RestartSessionRequest) String() string {
 func (*RestartSessionRequest) ProtoMessage() {}
 
 func (x *RestartSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[21]
+	mi := &file_pyexec_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1169,7 @@ func (x *RestartSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartSessionRequest.ProtoReflect.Descriptor instead.
 func (*RestartSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RestartSessionRequest) GetId() string {
@@ -1085,6 +1177,13 @@ func (x *RestartSessionRequest) GetId() string {
 		return x.Id
 	}
 	return ""
+}
+
+func (x *RestartSessionRequest) GetWipe() bool {
+	if x != nil {
+		return x.Wipe
+	}
+	return false
 }
 
 // RestartSessionResponse holds it.
@@ -1097,7 +1196,7 @@ type RestartSessionResponse struct {
 
 func (x *RestartSessionResponse) Reset() {
 	*x = RestartSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[22]
+	mi := &file_pyexec_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1208,7 @@ func (x *RestartSessionResponse) String() string {
 func (*RestartSessionResponse) ProtoMessage() {}
 
 func (x *RestartSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[22]
+	mi := &file_pyexec_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1221,7 @@ func (x *RestartSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartSessionResponse.ProtoReflect.Descriptor instead.
 func (*RestartSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RestartSessionResponse) GetSession() *Session {
@@ -1142,7 +1241,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[23]
+	mi := &file_pyexec_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1154,7 +1253,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[23]
+	mi := &file_pyexec_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1167,7 +1266,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CloseSessionRequest) GetId() string {
@@ -1187,7 +1286,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[24]
+	mi := &file_pyexec_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1298,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[24]
+	mi := &file_pyexec_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1311,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CloseSessionResponse) GetSession() *Session {
@@ -1231,7 +1330,7 @@ type BackendsRequest struct {
 
 func (x *BackendsRequest) Reset() {
 	*x = BackendsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[25]
+	mi := &file_pyexec_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1342,7 @@ func (x *BackendsRequest) String() string {
 func (*BackendsRequest) ProtoMessage() {}
 
 func (x *BackendsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[25]
+	mi := &file_pyexec_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1355,7 @@ func (x *BackendsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendsRequest.ProtoReflect.Descriptor instead.
 func (*BackendsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 // BackendsResponse describes every backend.
@@ -1269,7 +1368,7 @@ type BackendsResponse struct {
 
 func (x *BackendsResponse) Reset() {
 	*x = BackendsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[26]
+	mi := &file_pyexec_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1380,7 @@ func (x *BackendsResponse) String() string {
 func (*BackendsResponse) ProtoMessage() {}
 
 func (x *BackendsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[26]
+	mi := &file_pyexec_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1393,7 @@ func (x *BackendsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendsResponse.ProtoReflect.Descriptor instead.
 func (*BackendsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackendsResponse) GetBackends() []*Info {
@@ -1313,7 +1412,7 @@ type ScriptsRequest struct {
 
 func (x *ScriptsRequest) Reset() {
 	*x = ScriptsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[27]
+	mi := &file_pyexec_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1424,7 @@ func (x *ScriptsRequest) String() string {
 func (*ScriptsRequest) ProtoMessage() {}
 
 func (x *ScriptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[27]
+	mi := &file_pyexec_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1437,7 @@ func (x *ScriptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptsRequest.ProtoReflect.Descriptor instead.
 func (*ScriptsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 // ScriptsResponse lists the scripts.
@@ -1351,7 +1450,7 @@ type ScriptsResponse struct {
 
 func (x *ScriptsResponse) Reset() {
 	*x = ScriptsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[28]
+	mi := &file_pyexec_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1462,7 @@ func (x *ScriptsResponse) String() string {
 func (*ScriptsResponse) ProtoMessage() {}
 
 func (x *ScriptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[28]
+	mi := &file_pyexec_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1475,7 @@ func (x *ScriptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptsResponse.ProtoReflect.Descriptor instead.
 func (*ScriptsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ScriptsResponse) GetScripts() []*Script {
@@ -1384,6 +1483,578 @@ func (x *ScriptsResponse) GetScripts() []*Script {
 		return x.Scripts
 	}
 	return nil
+}
+
+// VariablesRequest names a Session.
+type VariablesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VariablesRequest) Reset() {
+	*x = VariablesRequest{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VariablesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VariablesRequest) ProtoMessage() {}
+
+func (x *VariablesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VariablesRequest.ProtoReflect.Descriptor instead.
+func (*VariablesRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *VariablesRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// VariablesResponse holds them, sorted by name.
+type VariablesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Variables     []*Variable            `protobuf:"bytes,1,rep,name=variables" json:"variables,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VariablesResponse) Reset() {
+	*x = VariablesResponse{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VariablesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VariablesResponse) ProtoMessage() {}
+
+func (x *VariablesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VariablesResponse.ProtoReflect.Descriptor instead.
+func (*VariablesResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *VariablesResponse) GetVariables() []*Variable {
+	if x != nil {
+		return x.Variables
+	}
+	return nil
+}
+
+// AddRequirementsRequest holds what a requirements.txt does.
+type AddRequirementsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Requirements  string                 `protobuf:"bytes,2,opt,name=requirements" json:"requirements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddRequirementsRequest) Reset() {
+	*x = AddRequirementsRequest{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddRequirementsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddRequirementsRequest) ProtoMessage() {}
+
+func (x *AddRequirementsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddRequirementsRequest.ProtoReflect.Descriptor instead.
+func (*AddRequirementsRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *AddRequirementsRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AddRequirementsRequest) GetRequirements() string {
+	if x != nil {
+		return x.Requirements
+	}
+	return ""
+}
+
+// AddRequirementsResponse holds the whole resolved list.
+type AddRequirementsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Requirements  []string               `protobuf:"bytes,1,rep,name=requirements" json:"requirements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddRequirementsResponse) Reset() {
+	*x = AddRequirementsResponse{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddRequirementsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddRequirementsResponse) ProtoMessage() {}
+
+func (x *AddRequirementsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddRequirementsResponse.ProtoReflect.Descriptor instead.
+func (*AddRequirementsResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *AddRequirementsResponse) GetRequirements() []string {
+	if x != nil {
+		return x.Requirements
+	}
+	return nil
+}
+
+// ListFilesRequest names a folder.
+type ListFilesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	Recursive     bool                   `protobuf:"varint,3,opt,name=recursive" json:"recursive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFilesRequest) Reset() {
+	*x = ListFilesRequest{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFilesRequest) ProtoMessage() {}
+
+func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
+func (*ListFilesRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListFilesRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ListFilesRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ListFilesRequest) GetRecursive() bool {
+	if x != nil {
+		return x.Recursive
+	}
+	return false
+}
+
+// ListFilesResponse holds what is in it.
+type ListFilesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         []*File                `protobuf:"bytes,1,rep,name=files" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListFilesResponse) Reset() {
+	*x = ListFilesResponse{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListFilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListFilesResponse) ProtoMessage() {}
+
+func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
+func (*ListFilesResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ListFilesResponse) GetFiles() []*File {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+// ReadFileRequest names a file.
+type ReadFileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadFileRequest) Reset() {
+	*x = ReadFileRequest{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadFileRequest) ProtoMessage() {}
+
+func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
+func (*ReadFileRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ReadFileRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReadFileRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// ReadFileResponse is the file's entry, then a piece of its content.
+type ReadFileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Piece         *FilePiece             `protobuf:"bytes,1,opt,name=piece" json:"piece,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadFileResponse) Reset() {
+	*x = ReadFileResponse{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadFileResponse) ProtoMessage() {}
+
+func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
+func (*ReadFileResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ReadFileResponse) GetPiece() *FilePiece {
+	if x != nil {
+		return x.Piece
+	}
+	return nil
+}
+
+// WriteFileRequest is a message of the caller.
+type WriteFileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Piece         *FilePiece             `protobuf:"bytes,1,opt,name=piece" json:"piece,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteFileRequest) Reset() {
+	*x = WriteFileRequest{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteFileRequest) ProtoMessage() {}
+
+func (x *WriteFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteFileRequest.ProtoReflect.Descriptor instead.
+func (*WriteFileRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *WriteFileRequest) GetPiece() *FilePiece {
+	if x != nil {
+		return x.Piece
+	}
+	return nil
+}
+
+// WriteFileResponse holds the entry of what was written.
+type WriteFileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          *File                  `protobuf:"bytes,1,opt,name=file" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteFileResponse) Reset() {
+	*x = WriteFileResponse{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteFileResponse) ProtoMessage() {}
+
+func (x *WriteFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteFileResponse.ProtoReflect.Descriptor instead.
+func (*WriteFileResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *WriteFileResponse) GetFile() *File {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+// RemoveFileRequest names a file or a folder.
+type RemoveFileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveFileRequest) Reset() {
+	*x = RemoveFileRequest{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveFileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveFileRequest) ProtoMessage() {}
+
+func (x *RemoveFileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveFileRequest.ProtoReflect.Descriptor instead.
+func (*RemoveFileRequest) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *RemoveFileRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RemoveFileRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+// RemoveFileResponse is empty.
+type RemoveFileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveFileResponse) Reset() {
+	*x = RemoveFileResponse{}
+	mi := &file_pyexec_v1_service_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveFileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveFileResponse) ProtoMessage() {}
+
+func (x *RemoveFileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_service_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveFileResponse.ProtoReflect.Descriptor instead.
+func (*RemoveFileResponse) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{42}
 }
 
 var File_pyexec_v1_service_proto protoreflect.FileDescriptor
@@ -1439,9 +2110,14 @@ const file_pyexec_v1_service_proto_rawDesc = "" +
 	"\asession\x18\x01 \x01(\v2\x12.pyexec.v1.SessionR\asession\"\x15\n" +
 	"\x13ListSessionsRequest\"F\n" +
 	"\x14ListSessionsResponse\x12.\n" +
-	"\bsessions\x18\x01 \x03(\v2\x12.pyexec.v1.SessionR\bsessions\"'\n" +
+	"\bsessions\x18\x01 \x03(\v2\x12.pyexec.v1.SessionR\bsessions\")\n" +
+	"\x17InterruptSessionRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"H\n" +
+	"\x18InterruptSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.pyexec.v1.SessionR\asession\";\n" +
 	"\x15RestartSessionRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"F\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04wipe\x18\x02 \x01(\bR\x04wipe\"F\n" +
 	"\x16RestartSessionResponse\x12,\n" +
 	"\asession\x18\x01 \x01(\v2\x12.pyexec.v1.SessionR\asession\"%\n" +
 	"\x13CloseSessionRequest\x12\x0e\n" +
@@ -1453,7 +2129,35 @@ const file_pyexec_v1_service_proto_rawDesc = "" +
 	"\bbackends\x18\x01 \x03(\v2\x0f.pyexec.v1.InfoR\bbackends\"\x10\n" +
 	"\x0eScriptsRequest\">\n" +
 	"\x0fScriptsResponse\x12+\n" +
-	"\ascripts\x18\x01 \x03(\v2\x11.pyexec.v1.ScriptR\ascripts2\xe2\a\n" +
+	"\ascripts\x18\x01 \x03(\v2\x11.pyexec.v1.ScriptR\ascripts\"\"\n" +
+	"\x10VariablesRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"F\n" +
+	"\x11VariablesResponse\x121\n" +
+	"\tvariables\x18\x01 \x03(\v2\x13.pyexec.v1.VariableR\tvariables\"L\n" +
+	"\x16AddRequirementsRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\"\n" +
+	"\frequirements\x18\x02 \x01(\tR\frequirements\"=\n" +
+	"\x17AddRequirementsResponse\x12\"\n" +
+	"\frequirements\x18\x01 \x03(\tR\frequirements\"T\n" +
+	"\x10ListFilesRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1c\n" +
+	"\trecursive\x18\x03 \x01(\bR\trecursive\":\n" +
+	"\x11ListFilesResponse\x12%\n" +
+	"\x05files\x18\x01 \x03(\v2\x0f.pyexec.v1.FileR\x05files\"5\n" +
+	"\x0fReadFileRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\">\n" +
+	"\x10ReadFileResponse\x12*\n" +
+	"\x05piece\x18\x01 \x01(\v2\x14.pyexec.v1.FilePieceR\x05piece\">\n" +
+	"\x10WriteFileRequest\x12*\n" +
+	"\x05piece\x18\x01 \x01(\v2\x14.pyexec.v1.FilePieceR\x05piece\"8\n" +
+	"\x11WriteFileResponse\x12#\n" +
+	"\x04file\x18\x01 \x01(\v2\x0f.pyexec.v1.FileR\x04file\"7\n" +
+	"\x11RemoveFileRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\x14\n" +
+	"\x12RemoveFileResponse2\x85\f\n" +
 	"\x0fExecutorService\x12A\n" +
 	"\x06Submit\x12\x18.pyexec.v1.SubmitRequest\x1a\x19.pyexec.v1.SubmitResponse(\x010\x01\x12:\n" +
 	"\x05Admit\x12\x17.pyexec.v1.AdmitRequest\x1a\x18.pyexec.v1.AdmitResponse\x124\n" +
@@ -1465,9 +2169,17 @@ const file_pyexec_v1_service_proto_rawDesc = "" +
 	"\vOpenSession\x12\x1d.pyexec.v1.OpenSessionRequest\x1a\x1e.pyexec.v1.OpenSessionResponse\x12I\n" +
 	"\n" +
 	"GetSession\x12\x1c.pyexec.v1.GetSessionRequest\x1a\x1d.pyexec.v1.GetSessionResponse\x12O\n" +
-	"\fListSessions\x12\x1e.pyexec.v1.ListSessionsRequest\x1a\x1f.pyexec.v1.ListSessionsResponse\x12U\n" +
+	"\fListSessions\x12\x1e.pyexec.v1.ListSessionsRequest\x1a\x1f.pyexec.v1.ListSessionsResponse\x12[\n" +
+	"\x10InterruptSession\x12\".pyexec.v1.InterruptSessionRequest\x1a#.pyexec.v1.InterruptSessionResponse\x12U\n" +
 	"\x0eRestartSession\x12 .pyexec.v1.RestartSessionRequest\x1a!.pyexec.v1.RestartSessionResponse\x12O\n" +
-	"\fCloseSession\x12\x1e.pyexec.v1.CloseSessionRequest\x1a\x1f.pyexec.v1.CloseSessionResponse\x12C\n" +
+	"\fCloseSession\x12\x1e.pyexec.v1.CloseSessionRequest\x1a\x1f.pyexec.v1.CloseSessionResponse\x12F\n" +
+	"\tVariables\x12\x1b.pyexec.v1.VariablesRequest\x1a\x1c.pyexec.v1.VariablesResponse\x12X\n" +
+	"\x0fAddRequirements\x12!.pyexec.v1.AddRequirementsRequest\x1a\".pyexec.v1.AddRequirementsResponse\x12F\n" +
+	"\tListFiles\x12\x1b.pyexec.v1.ListFilesRequest\x1a\x1c.pyexec.v1.ListFilesResponse\x12E\n" +
+	"\bReadFile\x12\x1a.pyexec.v1.ReadFileRequest\x1a\x1b.pyexec.v1.ReadFileResponse0\x01\x12H\n" +
+	"\tWriteFile\x12\x1b.pyexec.v1.WriteFileRequest\x1a\x1c.pyexec.v1.WriteFileResponse(\x01\x12I\n" +
+	"\n" +
+	"RemoveFile\x12\x1c.pyexec.v1.RemoveFileRequest\x1a\x1d.pyexec.v1.RemoveFileResponse\x12C\n" +
 	"\bBackends\x12\x1a.pyexec.v1.BackendsRequest\x1a\x1b.pyexec.v1.BackendsResponse\x12@\n" +
 	"\aScripts\x12\x19.pyexec.v1.ScriptsRequest\x1a\x1a.pyexec.v1.ScriptsResponseBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
@@ -1483,102 +2195,139 @@ func file_pyexec_v1_service_proto_rawDescGZIP() []byte {
 	return file_pyexec_v1_service_proto_rawDescData
 }
 
-var file_pyexec_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_pyexec_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_pyexec_v1_service_proto_goTypes = []any{
-	(*SubmitRequest)(nil),          // 0: pyexec.v1.SubmitRequest
-	(*SubmitStart)(nil),            // 1: pyexec.v1.SubmitStart
-	(*SubmitResponse)(nil),         // 2: pyexec.v1.SubmitResponse
-	(*AdmitRequest)(nil),           // 3: pyexec.v1.AdmitRequest
-	(*AdmitResponse)(nil),          // 4: pyexec.v1.AdmitResponse
-	(*GetRequest)(nil),             // 5: pyexec.v1.GetRequest
-	(*GetResponse)(nil),            // 6: pyexec.v1.GetResponse
-	(*ListRequest)(nil),            // 7: pyexec.v1.ListRequest
-	(*ListResponse)(nil),           // 8: pyexec.v1.ListResponse
-	(*CancelRequest)(nil),          // 9: pyexec.v1.CancelRequest
-	(*CancelResponse)(nil),         // 10: pyexec.v1.CancelResponse
-	(*EventsRequest)(nil),          // 11: pyexec.v1.EventsRequest
-	(*EventsResponse)(nil),         // 12: pyexec.v1.EventsResponse
-	(*ArtifactsRequest)(nil),       // 13: pyexec.v1.ArtifactsRequest
-	(*ArtifactsResponse)(nil),      // 14: pyexec.v1.ArtifactsResponse
-	(*OpenSessionRequest)(nil),     // 15: pyexec.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),    // 16: pyexec.v1.OpenSessionResponse
-	(*GetSessionRequest)(nil),      // 17: pyexec.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),     // 18: pyexec.v1.GetSessionResponse
-	(*ListSessionsRequest)(nil),    // 19: pyexec.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),   // 20: pyexec.v1.ListSessionsResponse
-	(*RestartSessionRequest)(nil),  // 21: pyexec.v1.RestartSessionRequest
-	(*RestartSessionResponse)(nil), // 22: pyexec.v1.RestartSessionResponse
-	(*CloseSessionRequest)(nil),    // 23: pyexec.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),   // 24: pyexec.v1.CloseSessionResponse
-	(*BackendsRequest)(nil),        // 25: pyexec.v1.BackendsRequest
-	(*BackendsResponse)(nil),       // 26: pyexec.v1.BackendsResponse
-	(*ScriptsRequest)(nil),         // 27: pyexec.v1.ScriptsRequest
-	(*ScriptsResponse)(nil),        // 28: pyexec.v1.ScriptsResponse
-	(*SourceReply)(nil),            // 29: pyexec.v1.SourceReply
-	(*Spec)(nil),                   // 30: pyexec.v1.Spec
-	(*Source)(nil),                 // 31: pyexec.v1.Source
-	(*SourceRequest)(nil),          // 32: pyexec.v1.SourceRequest
-	(*Execution)(nil),              // 33: pyexec.v1.Execution
-	(*Filter)(nil),                 // 34: pyexec.v1.Filter
-	(*Event)(nil),                  // 35: pyexec.v1.Event
-	(*Session)(nil),                // 36: pyexec.v1.Session
-	(*Info)(nil),                   // 37: pyexec.v1.Info
-	(*Script)(nil),                 // 38: pyexec.v1.Script
+	(*SubmitRequest)(nil),            // 0: pyexec.v1.SubmitRequest
+	(*SubmitStart)(nil),              // 1: pyexec.v1.SubmitStart
+	(*SubmitResponse)(nil),           // 2: pyexec.v1.SubmitResponse
+	(*AdmitRequest)(nil),             // 3: pyexec.v1.AdmitRequest
+	(*AdmitResponse)(nil),            // 4: pyexec.v1.AdmitResponse
+	(*GetRequest)(nil),               // 5: pyexec.v1.GetRequest
+	(*GetResponse)(nil),              // 6: pyexec.v1.GetResponse
+	(*ListRequest)(nil),              // 7: pyexec.v1.ListRequest
+	(*ListResponse)(nil),             // 8: pyexec.v1.ListResponse
+	(*CancelRequest)(nil),            // 9: pyexec.v1.CancelRequest
+	(*CancelResponse)(nil),           // 10: pyexec.v1.CancelResponse
+	(*EventsRequest)(nil),            // 11: pyexec.v1.EventsRequest
+	(*EventsResponse)(nil),           // 12: pyexec.v1.EventsResponse
+	(*ArtifactsRequest)(nil),         // 13: pyexec.v1.ArtifactsRequest
+	(*ArtifactsResponse)(nil),        // 14: pyexec.v1.ArtifactsResponse
+	(*OpenSessionRequest)(nil),       // 15: pyexec.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),      // 16: pyexec.v1.OpenSessionResponse
+	(*GetSessionRequest)(nil),        // 17: pyexec.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),       // 18: pyexec.v1.GetSessionResponse
+	(*ListSessionsRequest)(nil),      // 19: pyexec.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 20: pyexec.v1.ListSessionsResponse
+	(*InterruptSessionRequest)(nil),  // 21: pyexec.v1.InterruptSessionRequest
+	(*InterruptSessionResponse)(nil), // 22: pyexec.v1.InterruptSessionResponse
+	(*RestartSessionRequest)(nil),    // 23: pyexec.v1.RestartSessionRequest
+	(*RestartSessionResponse)(nil),   // 24: pyexec.v1.RestartSessionResponse
+	(*CloseSessionRequest)(nil),      // 25: pyexec.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),     // 26: pyexec.v1.CloseSessionResponse
+	(*BackendsRequest)(nil),          // 27: pyexec.v1.BackendsRequest
+	(*BackendsResponse)(nil),         // 28: pyexec.v1.BackendsResponse
+	(*ScriptsRequest)(nil),           // 29: pyexec.v1.ScriptsRequest
+	(*ScriptsResponse)(nil),          // 30: pyexec.v1.ScriptsResponse
+	(*VariablesRequest)(nil),         // 31: pyexec.v1.VariablesRequest
+	(*VariablesResponse)(nil),        // 32: pyexec.v1.VariablesResponse
+	(*AddRequirementsRequest)(nil),   // 33: pyexec.v1.AddRequirementsRequest
+	(*AddRequirementsResponse)(nil),  // 34: pyexec.v1.AddRequirementsResponse
+	(*ListFilesRequest)(nil),         // 35: pyexec.v1.ListFilesRequest
+	(*ListFilesResponse)(nil),        // 36: pyexec.v1.ListFilesResponse
+	(*ReadFileRequest)(nil),          // 37: pyexec.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),         // 38: pyexec.v1.ReadFileResponse
+	(*WriteFileRequest)(nil),         // 39: pyexec.v1.WriteFileRequest
+	(*WriteFileResponse)(nil),        // 40: pyexec.v1.WriteFileResponse
+	(*RemoveFileRequest)(nil),        // 41: pyexec.v1.RemoveFileRequest
+	(*RemoveFileResponse)(nil),       // 42: pyexec.v1.RemoveFileResponse
+	(*SourceReply)(nil),              // 43: pyexec.v1.SourceReply
+	(*Spec)(nil),                     // 44: pyexec.v1.Spec
+	(*Source)(nil),                   // 45: pyexec.v1.Source
+	(*SourceRequest)(nil),            // 46: pyexec.v1.SourceRequest
+	(*Execution)(nil),                // 47: pyexec.v1.Execution
+	(*Filter)(nil),                   // 48: pyexec.v1.Filter
+	(*Event)(nil),                    // 49: pyexec.v1.Event
+	(*Session)(nil),                  // 50: pyexec.v1.Session
+	(*Info)(nil),                     // 51: pyexec.v1.Info
+	(*Script)(nil),                   // 52: pyexec.v1.Script
+	(*Variable)(nil),                 // 53: pyexec.v1.Variable
+	(*File)(nil),                     // 54: pyexec.v1.File
+	(*FilePiece)(nil),                // 55: pyexec.v1.FilePiece
 }
 var file_pyexec_v1_service_proto_depIdxs = []int32{
 	1,  // 0: pyexec.v1.SubmitRequest.start:type_name -> pyexec.v1.SubmitStart
-	29, // 1: pyexec.v1.SubmitRequest.source:type_name -> pyexec.v1.SourceReply
-	30, // 2: pyexec.v1.SubmitStart.spec:type_name -> pyexec.v1.Spec
-	31, // 3: pyexec.v1.SubmitStart.workspace:type_name -> pyexec.v1.Source
-	31, // 4: pyexec.v1.SubmitStart.stdin:type_name -> pyexec.v1.Source
-	32, // 5: pyexec.v1.SubmitResponse.source:type_name -> pyexec.v1.SourceRequest
-	33, // 6: pyexec.v1.SubmitResponse.execution:type_name -> pyexec.v1.Execution
-	33, // 7: pyexec.v1.GetResponse.execution:type_name -> pyexec.v1.Execution
-	34, // 8: pyexec.v1.ListRequest.filter:type_name -> pyexec.v1.Filter
-	33, // 9: pyexec.v1.ListResponse.executions:type_name -> pyexec.v1.Execution
-	33, // 10: pyexec.v1.CancelResponse.execution:type_name -> pyexec.v1.Execution
-	35, // 11: pyexec.v1.EventsResponse.event:type_name -> pyexec.v1.Event
-	36, // 12: pyexec.v1.OpenSessionRequest.session:type_name -> pyexec.v1.Session
-	36, // 13: pyexec.v1.OpenSessionResponse.session:type_name -> pyexec.v1.Session
-	36, // 14: pyexec.v1.GetSessionResponse.session:type_name -> pyexec.v1.Session
-	36, // 15: pyexec.v1.ListSessionsResponse.sessions:type_name -> pyexec.v1.Session
-	36, // 16: pyexec.v1.RestartSessionResponse.session:type_name -> pyexec.v1.Session
-	36, // 17: pyexec.v1.CloseSessionResponse.session:type_name -> pyexec.v1.Session
-	37, // 18: pyexec.v1.BackendsResponse.backends:type_name -> pyexec.v1.Info
-	38, // 19: pyexec.v1.ScriptsResponse.scripts:type_name -> pyexec.v1.Script
-	0,  // 20: pyexec.v1.ExecutorService.Submit:input_type -> pyexec.v1.SubmitRequest
-	3,  // 21: pyexec.v1.ExecutorService.Admit:input_type -> pyexec.v1.AdmitRequest
-	5,  // 22: pyexec.v1.ExecutorService.Get:input_type -> pyexec.v1.GetRequest
-	7,  // 23: pyexec.v1.ExecutorService.List:input_type -> pyexec.v1.ListRequest
-	9,  // 24: pyexec.v1.ExecutorService.Cancel:input_type -> pyexec.v1.CancelRequest
-	11, // 25: pyexec.v1.ExecutorService.Events:input_type -> pyexec.v1.EventsRequest
-	13, // 26: pyexec.v1.ExecutorService.Artifacts:input_type -> pyexec.v1.ArtifactsRequest
-	15, // 27: pyexec.v1.ExecutorService.OpenSession:input_type -> pyexec.v1.OpenSessionRequest
-	17, // 28: pyexec.v1.ExecutorService.GetSession:input_type -> pyexec.v1.GetSessionRequest
-	19, // 29: pyexec.v1.ExecutorService.ListSessions:input_type -> pyexec.v1.ListSessionsRequest
-	21, // 30: pyexec.v1.ExecutorService.RestartSession:input_type -> pyexec.v1.RestartSessionRequest
-	23, // 31: pyexec.v1.ExecutorService.CloseSession:input_type -> pyexec.v1.CloseSessionRequest
-	25, // 32: pyexec.v1.ExecutorService.Backends:input_type -> pyexec.v1.BackendsRequest
-	27, // 33: pyexec.v1.ExecutorService.Scripts:input_type -> pyexec.v1.ScriptsRequest
-	2,  // 34: pyexec.v1.ExecutorService.Submit:output_type -> pyexec.v1.SubmitResponse
-	4,  // 35: pyexec.v1.ExecutorService.Admit:output_type -> pyexec.v1.AdmitResponse
-	6,  // 36: pyexec.v1.ExecutorService.Get:output_type -> pyexec.v1.GetResponse
-	8,  // 37: pyexec.v1.ExecutorService.List:output_type -> pyexec.v1.ListResponse
-	10, // 38: pyexec.v1.ExecutorService.Cancel:output_type -> pyexec.v1.CancelResponse
-	12, // 39: pyexec.v1.ExecutorService.Events:output_type -> pyexec.v1.EventsResponse
-	14, // 40: pyexec.v1.ExecutorService.Artifacts:output_type -> pyexec.v1.ArtifactsResponse
-	16, // 41: pyexec.v1.ExecutorService.OpenSession:output_type -> pyexec.v1.OpenSessionResponse
-	18, // 42: pyexec.v1.ExecutorService.GetSession:output_type -> pyexec.v1.GetSessionResponse
-	20, // 43: pyexec.v1.ExecutorService.ListSessions:output_type -> pyexec.v1.ListSessionsResponse
-	22, // 44: pyexec.v1.ExecutorService.RestartSession:output_type -> pyexec.v1.RestartSessionResponse
-	24, // 45: pyexec.v1.ExecutorService.CloseSession:output_type -> pyexec.v1.CloseSessionResponse
-	26, // 46: pyexec.v1.ExecutorService.Backends:output_type -> pyexec.v1.BackendsResponse
-	28, // 47: pyexec.v1.ExecutorService.Scripts:output_type -> pyexec.v1.ScriptsResponse
-	34, // [34:48] is the sub-list for method output_type
-	20, // [20:34] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	43, // 1: pyexec.v1.SubmitRequest.source:type_name -> pyexec.v1.SourceReply
+	44, // 2: pyexec.v1.SubmitStart.spec:type_name -> pyexec.v1.Spec
+	45, // 3: pyexec.v1.SubmitStart.workspace:type_name -> pyexec.v1.Source
+	45, // 4: pyexec.v1.SubmitStart.stdin:type_name -> pyexec.v1.Source
+	46, // 5: pyexec.v1.SubmitResponse.source:type_name -> pyexec.v1.SourceRequest
+	47, // 6: pyexec.v1.SubmitResponse.execution:type_name -> pyexec.v1.Execution
+	47, // 7: pyexec.v1.GetResponse.execution:type_name -> pyexec.v1.Execution
+	48, // 8: pyexec.v1.ListRequest.filter:type_name -> pyexec.v1.Filter
+	47, // 9: pyexec.v1.ListResponse.executions:type_name -> pyexec.v1.Execution
+	47, // 10: pyexec.v1.CancelResponse.execution:type_name -> pyexec.v1.Execution
+	49, // 11: pyexec.v1.EventsResponse.event:type_name -> pyexec.v1.Event
+	50, // 12: pyexec.v1.OpenSessionRequest.session:type_name -> pyexec.v1.Session
+	50, // 13: pyexec.v1.OpenSessionResponse.session:type_name -> pyexec.v1.Session
+	50, // 14: pyexec.v1.GetSessionResponse.session:type_name -> pyexec.v1.Session
+	50, // 15: pyexec.v1.ListSessionsResponse.sessions:type_name -> pyexec.v1.Session
+	50, // 16: pyexec.v1.InterruptSessionResponse.session:type_name -> pyexec.v1.Session
+	50, // 17: pyexec.v1.RestartSessionResponse.session:type_name -> pyexec.v1.Session
+	50, // 18: pyexec.v1.CloseSessionResponse.session:type_name -> pyexec.v1.Session
+	51, // 19: pyexec.v1.BackendsResponse.backends:type_name -> pyexec.v1.Info
+	52, // 20: pyexec.v1.ScriptsResponse.scripts:type_name -> pyexec.v1.Script
+	53, // 21: pyexec.v1.VariablesResponse.variables:type_name -> pyexec.v1.Variable
+	54, // 22: pyexec.v1.ListFilesResponse.files:type_name -> pyexec.v1.File
+	55, // 23: pyexec.v1.ReadFileResponse.piece:type_name -> pyexec.v1.FilePiece
+	55, // 24: pyexec.v1.WriteFileRequest.piece:type_name -> pyexec.v1.FilePiece
+	54, // 25: pyexec.v1.WriteFileResponse.file:type_name -> pyexec.v1.File
+	0,  // 26: pyexec.v1.ExecutorService.Submit:input_type -> pyexec.v1.SubmitRequest
+	3,  // 27: pyexec.v1.ExecutorService.Admit:input_type -> pyexec.v1.AdmitRequest
+	5,  // 28: pyexec.v1.ExecutorService.Get:input_type -> pyexec.v1.GetRequest
+	7,  // 29: pyexec.v1.ExecutorService.List:input_type -> pyexec.v1.ListRequest
+	9,  // 30: pyexec.v1.ExecutorService.Cancel:input_type -> pyexec.v1.CancelRequest
+	11, // 31: pyexec.v1.ExecutorService.Events:input_type -> pyexec.v1.EventsRequest
+	13, // 32: pyexec.v1.ExecutorService.Artifacts:input_type -> pyexec.v1.ArtifactsRequest
+	15, // 33: pyexec.v1.ExecutorService.OpenSession:input_type -> pyexec.v1.OpenSessionRequest
+	17, // 34: pyexec.v1.ExecutorService.GetSession:input_type -> pyexec.v1.GetSessionRequest
+	19, // 35: pyexec.v1.ExecutorService.ListSessions:input_type -> pyexec.v1.ListSessionsRequest
+	21, // 36: pyexec.v1.ExecutorService.InterruptSession:input_type -> pyexec.v1.InterruptSessionRequest
+	23, // 37: pyexec.v1.ExecutorService.RestartSession:input_type -> pyexec.v1.RestartSessionRequest
+	25, // 38: pyexec.v1.ExecutorService.CloseSession:input_type -> pyexec.v1.CloseSessionRequest
+	31, // 39: pyexec.v1.ExecutorService.Variables:input_type -> pyexec.v1.VariablesRequest
+	33, // 40: pyexec.v1.ExecutorService.AddRequirements:input_type -> pyexec.v1.AddRequirementsRequest
+	35, // 41: pyexec.v1.ExecutorService.ListFiles:input_type -> pyexec.v1.ListFilesRequest
+	37, // 42: pyexec.v1.ExecutorService.ReadFile:input_type -> pyexec.v1.ReadFileRequest
+	39, // 43: pyexec.v1.ExecutorService.WriteFile:input_type -> pyexec.v1.WriteFileRequest
+	41, // 44: pyexec.v1.ExecutorService.RemoveFile:input_type -> pyexec.v1.RemoveFileRequest
+	27, // 45: pyexec.v1.ExecutorService.Backends:input_type -> pyexec.v1.BackendsRequest
+	29, // 46: pyexec.v1.ExecutorService.Scripts:input_type -> pyexec.v1.ScriptsRequest
+	2,  // 47: pyexec.v1.ExecutorService.Submit:output_type -> pyexec.v1.SubmitResponse
+	4,  // 48: pyexec.v1.ExecutorService.Admit:output_type -> pyexec.v1.AdmitResponse
+	6,  // 49: pyexec.v1.ExecutorService.Get:output_type -> pyexec.v1.GetResponse
+	8,  // 50: pyexec.v1.ExecutorService.List:output_type -> pyexec.v1.ListResponse
+	10, // 51: pyexec.v1.ExecutorService.Cancel:output_type -> pyexec.v1.CancelResponse
+	12, // 52: pyexec.v1.ExecutorService.Events:output_type -> pyexec.v1.EventsResponse
+	14, // 53: pyexec.v1.ExecutorService.Artifacts:output_type -> pyexec.v1.ArtifactsResponse
+	16, // 54: pyexec.v1.ExecutorService.OpenSession:output_type -> pyexec.v1.OpenSessionResponse
+	18, // 55: pyexec.v1.ExecutorService.GetSession:output_type -> pyexec.v1.GetSessionResponse
+	20, // 56: pyexec.v1.ExecutorService.ListSessions:output_type -> pyexec.v1.ListSessionsResponse
+	22, // 57: pyexec.v1.ExecutorService.InterruptSession:output_type -> pyexec.v1.InterruptSessionResponse
+	24, // 58: pyexec.v1.ExecutorService.RestartSession:output_type -> pyexec.v1.RestartSessionResponse
+	26, // 59: pyexec.v1.ExecutorService.CloseSession:output_type -> pyexec.v1.CloseSessionResponse
+	32, // 60: pyexec.v1.ExecutorService.Variables:output_type -> pyexec.v1.VariablesResponse
+	34, // 61: pyexec.v1.ExecutorService.AddRequirements:output_type -> pyexec.v1.AddRequirementsResponse
+	36, // 62: pyexec.v1.ExecutorService.ListFiles:output_type -> pyexec.v1.ListFilesResponse
+	38, // 63: pyexec.v1.ExecutorService.ReadFile:output_type -> pyexec.v1.ReadFileResponse
+	40, // 64: pyexec.v1.ExecutorService.WriteFile:output_type -> pyexec.v1.WriteFileResponse
+	42, // 65: pyexec.v1.ExecutorService.RemoveFile:output_type -> pyexec.v1.RemoveFileResponse
+	28, // 66: pyexec.v1.ExecutorService.Backends:output_type -> pyexec.v1.BackendsResponse
+	30, // 67: pyexec.v1.ExecutorService.Scripts:output_type -> pyexec.v1.ScriptsResponse
+	47, // [47:68] is the sub-list for method output_type
+	26, // [26:47] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_service_proto_init() }
@@ -1601,7 +2350,7 @@ func file_pyexec_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyexec_v1_service_proto_rawDesc), len(file_pyexec_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

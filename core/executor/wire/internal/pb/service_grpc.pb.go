@@ -19,20 +19,27 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ExecutorService_Submit_FullMethodName         = "/pyexec.v1.ExecutorService/Submit"
-	ExecutorService_Admit_FullMethodName          = "/pyexec.v1.ExecutorService/Admit"
-	ExecutorService_Get_FullMethodName            = "/pyexec.v1.ExecutorService/Get"
-	ExecutorService_List_FullMethodName           = "/pyexec.v1.ExecutorService/List"
-	ExecutorService_Cancel_FullMethodName         = "/pyexec.v1.ExecutorService/Cancel"
-	ExecutorService_Events_FullMethodName         = "/pyexec.v1.ExecutorService/Events"
-	ExecutorService_Artifacts_FullMethodName      = "/pyexec.v1.ExecutorService/Artifacts"
-	ExecutorService_OpenSession_FullMethodName    = "/pyexec.v1.ExecutorService/OpenSession"
-	ExecutorService_GetSession_FullMethodName     = "/pyexec.v1.ExecutorService/GetSession"
-	ExecutorService_ListSessions_FullMethodName   = "/pyexec.v1.ExecutorService/ListSessions"
-	ExecutorService_RestartSession_FullMethodName = "/pyexec.v1.ExecutorService/RestartSession"
-	ExecutorService_CloseSession_FullMethodName   = "/pyexec.v1.ExecutorService/CloseSession"
-	ExecutorService_Backends_FullMethodName       = "/pyexec.v1.ExecutorService/Backends"
-	ExecutorService_Scripts_FullMethodName        = "/pyexec.v1.ExecutorService/Scripts"
+	ExecutorService_Submit_FullMethodName           = "/pyexec.v1.ExecutorService/Submit"
+	ExecutorService_Admit_FullMethodName            = "/pyexec.v1.ExecutorService/Admit"
+	ExecutorService_Get_FullMethodName              = "/pyexec.v1.ExecutorService/Get"
+	ExecutorService_List_FullMethodName             = "/pyexec.v1.ExecutorService/List"
+	ExecutorService_Cancel_FullMethodName           = "/pyexec.v1.ExecutorService/Cancel"
+	ExecutorService_Events_FullMethodName           = "/pyexec.v1.ExecutorService/Events"
+	ExecutorService_Artifacts_FullMethodName        = "/pyexec.v1.ExecutorService/Artifacts"
+	ExecutorService_OpenSession_FullMethodName      = "/pyexec.v1.ExecutorService/OpenSession"
+	ExecutorService_GetSession_FullMethodName       = "/pyexec.v1.ExecutorService/GetSession"
+	ExecutorService_ListSessions_FullMethodName     = "/pyexec.v1.ExecutorService/ListSessions"
+	ExecutorService_InterruptSession_FullMethodName = "/pyexec.v1.ExecutorService/InterruptSession"
+	ExecutorService_RestartSession_FullMethodName   = "/pyexec.v1.ExecutorService/RestartSession"
+	ExecutorService_CloseSession_FullMethodName     = "/pyexec.v1.ExecutorService/CloseSession"
+	ExecutorService_Variables_FullMethodName        = "/pyexec.v1.ExecutorService/Variables"
+	ExecutorService_AddRequirements_FullMethodName  = "/pyexec.v1.ExecutorService/AddRequirements"
+	ExecutorService_ListFiles_FullMethodName        = "/pyexec.v1.ExecutorService/ListFiles"
+	ExecutorService_ReadFile_FullMethodName         = "/pyexec.v1.ExecutorService/ReadFile"
+	ExecutorService_WriteFile_FullMethodName        = "/pyexec.v1.ExecutorService/WriteFile"
+	ExecutorService_RemoveFile_FullMethodName       = "/pyexec.v1.ExecutorService/RemoveFile"
+	ExecutorService_Backends_FullMethodName         = "/pyexec.v1.ExecutorService/Backends"
+	ExecutorService_Scripts_FullMethodName          = "/pyexec.v1.ExecutorService/Scripts"
 )
 
 // ExecutorServiceClient is the client API for ExecutorService service.
@@ -62,10 +69,24 @@ type ExecutorServiceClient interface {
 	GetSession(ctx context.Context, in *GetSessionRequest, opts ...grpc.CallOption) (*GetSessionResponse, error)
 	// ListSessions returns all of the owner's.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
-	// RestartSession forgets the interpreter's state and keeps the files.
+	// InterruptSession stops what runs in it and returns when that has ended.
+	InterruptSession(ctx context.Context, in *InterruptSessionRequest, opts ...grpc.CallOption) (*InterruptSessionResponse, error)
+	// RestartSession forgets the interpreter's state and keeps the files, unless they are wiped.
 	RestartSession(ctx context.Context, in *RestartSessionRequest, opts ...grpc.CallOption) (*RestartSessionResponse, error)
 	// CloseSession ends it.
 	CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error)
+	// Variables lists the interpreter's.
+	Variables(ctx context.Context, in *VariablesRequest, opts ...grpc.CallOption) (*VariablesResponse, error)
+	// AddRequirements installs packages besides those it has.
+	AddRequirements(ctx context.Context, in *AddRequirementsRequest, opts ...grpc.CallOption) (*AddRequirementsResponse, error)
+	// ListFiles lists a folder of the work folder.
+	ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error)
+	// ReadFile reads a file. The first message says what it is; the end of the stream is the file's end.
+	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFileResponse], error)
+	// WriteFile writes a file. The caller's first message is the target, its last the end.
+	WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteFileRequest, WriteFileResponse], error)
+	// RemoveFile removes a file, or a folder with all that is in it.
+	RemoveFile(ctx context.Context, in *RemoveFileRequest, opts ...grpc.CallOption) (*RemoveFileResponse, error)
 	// Backends describes every configured backend.
 	Backends(ctx context.Context, in *BackendsRequest, opts ...grpc.CallOption) (*BackendsResponse, error)
 	// Scripts lists the allow-listed host scripts.
@@ -201,6 +222,16 @@ func (c *executorServiceClient) ListSessions(ctx context.Context, in *ListSessio
 	return out, nil
 }
 
+func (c *executorServiceClient) InterruptSession(ctx context.Context, in *InterruptSessionRequest, opts ...grpc.CallOption) (*InterruptSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(InterruptSessionResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_InterruptSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *executorServiceClient) RestartSession(ctx context.Context, in *RestartSessionRequest, opts ...grpc.CallOption) (*RestartSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RestartSessionResponse)
@@ -215,6 +246,78 @@ func (c *executorServiceClient) CloseSession(ctx context.Context, in *CloseSessi
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CloseSessionResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_CloseSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorServiceClient) Variables(ctx context.Context, in *VariablesRequest, opts ...grpc.CallOption) (*VariablesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VariablesResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_Variables_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorServiceClient) AddRequirements(ctx context.Context, in *AddRequirementsRequest, opts ...grpc.CallOption) (*AddRequirementsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddRequirementsResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_AddRequirements_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorServiceClient) ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListFilesResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_ListFiles_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *executorServiceClient) ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFileResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[3], ExecutorService_ReadFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadFileRequest, ReadFileResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ExecutorService_ReadFileClient = grpc.ServerStreamingClient[ReadFileResponse]
+
+func (c *executorServiceClient) WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteFileRequest, WriteFileResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[4], ExecutorService_WriteFile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WriteFileRequest, WriteFileResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ExecutorService_WriteFileClient = grpc.ClientStreamingClient[WriteFileRequest, WriteFileResponse]
+
+func (c *executorServiceClient) RemoveFile(ctx context.Context, in *RemoveFileRequest, opts ...grpc.CallOption) (*RemoveFileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveFileResponse)
+	err := c.cc.Invoke(ctx, ExecutorService_RemoveFile_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -268,10 +371,24 @@ type ExecutorServiceServer interface {
 	GetSession(context.Context, *GetSessionRequest) (*GetSessionResponse, error)
 	// ListSessions returns all of the owner's.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
-	// RestartSession forgets the interpreter's state and keeps the files.
+	// InterruptSession stops what runs in it and returns when that has ended.
+	InterruptSession(context.Context, *InterruptSessionRequest) (*InterruptSessionResponse, error)
+	// RestartSession forgets the interpreter's state and keeps the files, unless they are wiped.
 	RestartSession(context.Context, *RestartSessionRequest) (*RestartSessionResponse, error)
 	// CloseSession ends it.
 	CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error)
+	// Variables lists the interpreter's.
+	Variables(context.Context, *VariablesRequest) (*VariablesResponse, error)
+	// AddRequirements installs packages besides those it has.
+	AddRequirements(context.Context, *AddRequirementsRequest) (*AddRequirementsResponse, error)
+	// ListFiles lists a folder of the work folder.
+	ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error)
+	// ReadFile reads a file. The first message says what it is; the end of the stream is the file's end.
+	ReadFile(*ReadFileRequest, grpc.ServerStreamingServer[ReadFileResponse]) error
+	// WriteFile writes a file. The caller's first message is the target, its last the end.
+	WriteFile(grpc.ClientStreamingServer[WriteFileRequest, WriteFileResponse]) error
+	// RemoveFile removes a file, or a folder with all that is in it.
+	RemoveFile(context.Context, *RemoveFileRequest) (*RemoveFileResponse, error)
 	// Backends describes every configured backend.
 	Backends(context.Context, *BackendsRequest) (*BackendsResponse, error)
 	// Scripts lists the allow-listed host scripts.
@@ -316,11 +433,32 @@ func (UnimplementedExecutorServiceServer) GetSession(context.Context, *GetSessio
 func (UnimplementedExecutorServiceServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
 }
+func (UnimplementedExecutorServiceServer) InterruptSession(context.Context, *InterruptSessionRequest) (*InterruptSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method InterruptSession not implemented")
+}
 func (UnimplementedExecutorServiceServer) RestartSession(context.Context, *RestartSessionRequest) (*RestartSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RestartSession not implemented")
 }
 func (UnimplementedExecutorServiceServer) CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CloseSession not implemented")
+}
+func (UnimplementedExecutorServiceServer) Variables(context.Context, *VariablesRequest) (*VariablesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Variables not implemented")
+}
+func (UnimplementedExecutorServiceServer) AddRequirements(context.Context, *AddRequirementsRequest) (*AddRequirementsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddRequirements not implemented")
+}
+func (UnimplementedExecutorServiceServer) ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListFiles not implemented")
+}
+func (UnimplementedExecutorServiceServer) ReadFile(*ReadFileRequest, grpc.ServerStreamingServer[ReadFileResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadFile not implemented")
+}
+func (UnimplementedExecutorServiceServer) WriteFile(grpc.ClientStreamingServer[WriteFileRequest, WriteFileResponse]) error {
+	return status.Error(codes.Unimplemented, "method WriteFile not implemented")
+}
+func (UnimplementedExecutorServiceServer) RemoveFile(context.Context, *RemoveFileRequest) (*RemoveFileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveFile not implemented")
 }
 func (UnimplementedExecutorServiceServer) Backends(context.Context, *BackendsRequest) (*BackendsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Backends not implemented")
@@ -504,6 +642,24 @@ func _ExecutorService_ListSessions_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ExecutorService_InterruptSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(InterruptSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).InterruptSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_InterruptSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).InterruptSession(ctx, req.(*InterruptSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ExecutorService_RestartSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RestartSessionRequest)
 	if err := dec(in); err != nil {
@@ -536,6 +692,96 @@ func _ExecutorService_CloseSession_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ExecutorServiceServer).CloseSession(ctx, req.(*CloseSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ExecutorService_Variables_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VariablesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).Variables(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_Variables_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).Variables(ctx, req.(*VariablesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ExecutorService_AddRequirements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddRequirementsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).AddRequirements(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_AddRequirements_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).AddRequirements(ctx, req.(*AddRequirementsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ExecutorService_ListFiles_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListFilesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).ListFiles(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_ListFiles_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).ListFiles(ctx, req.(*ListFilesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ExecutorService_ReadFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadFileRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ExecutorServiceServer).ReadFile(m, &grpc.GenericServerStream[ReadFileRequest, ReadFileResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ExecutorService_ReadFileServer = grpc.ServerStreamingServer[ReadFileResponse]
+
+func _ExecutorService_WriteFile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ExecutorServiceServer).WriteFile(&grpc.GenericServerStream[WriteFileRequest, WriteFileResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ExecutorService_WriteFileServer = grpc.ClientStreamingServer[WriteFileRequest, WriteFileResponse]
+
+func _ExecutorService_RemoveFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveFileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ExecutorServiceServer).RemoveFile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ExecutorService_RemoveFile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ExecutorServiceServer).RemoveFile(ctx, req.(*RemoveFileRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -612,12 +858,32 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ExecutorService_ListSessions_Handler,
 		},
 		{
+			MethodName: "InterruptSession",
+			Handler:    _ExecutorService_InterruptSession_Handler,
+		},
+		{
 			MethodName: "RestartSession",
 			Handler:    _ExecutorService_RestartSession_Handler,
 		},
 		{
 			MethodName: "CloseSession",
 			Handler:    _ExecutorService_CloseSession_Handler,
+		},
+		{
+			MethodName: "Variables",
+			Handler:    _ExecutorService_Variables_Handler,
+		},
+		{
+			MethodName: "AddRequirements",
+			Handler:    _ExecutorService_AddRequirements_Handler,
+		},
+		{
+			MethodName: "ListFiles",
+			Handler:    _ExecutorService_ListFiles_Handler,
+		},
+		{
+			MethodName: "RemoveFile",
+			Handler:    _ExecutorService_RemoveFile_Handler,
 		},
 		{
 			MethodName: "Backends",
@@ -644,6 +910,16 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Artifacts",
 			Handler:       _ExecutorService_Artifacts_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadFile",
+			Handler:       _ExecutorService_ReadFile_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WriteFile",
+			Handler:       _ExecutorService_WriteFile_Handler,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "pyexec/v1/service.proto",

@@ -922,6 +922,7 @@ type Output struct {
 	Stream        string                 `protobuf:"bytes,1,opt,name=stream" json:"stream,omitempty"`
 	Offset        int64                  `protobuf:"varint,2,opt,name=offset" json:"offset,omitempty"`
 	Data          []byte                 `protobuf:"bytes,3,opt,name=data" json:"data,omitempty"`
+	Earlier       bool                   `protobuf:"varint,4,opt,name=earlier" json:"earlier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -977,10 +978,19 @@ func (x *Output) GetData() []byte {
 	return nil
 }
 
+func (x *Output) GetEarlier() bool {
+	if x != nil {
+		return x.Earlier
+	}
+	return false
+}
+
 // Display is a MIME bundle.
 type Display struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          map[string][]byte      `protobuf:"bytes,1,rep,name=data" json:"data,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Value         bool                   `protobuf:"varint,2,opt,name=value" json:"value,omitempty"`
+	Truncated     bool                   `protobuf:"varint,3,opt,name=truncated" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1020,6 +1030,20 @@ func (x *Display) GetData() map[string][]byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *Display) GetValue() bool {
+	if x != nil {
+		return x.Value
+	}
+	return false
+}
+
+func (x *Display) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
 }
 
 // Finished ends the log.
@@ -1376,6 +1400,8 @@ type Result struct {
 	ImageDigest     string                 `protobuf:"bytes,15,opt,name=image_digest,json=imageDigest" json:"image_digest,omitempty"`
 	MemorySamples   []*MemorySample        `protobuf:"bytes,16,rep,name=memory_samples,json=memorySamples" json:"memory_samples,omitempty"`
 	Artifacts       []*Artifact            `protobuf:"bytes,17,rep,name=artifacts" json:"artifacts,omitempty"`
+	SessionState    string                 `protobuf:"bytes,18,opt,name=session_state,json=sessionState" json:"session_state,omitempty"`
+	DisplaysDropped int64                  `protobuf:"varint,19,opt,name=displays_dropped,json=displaysDropped" json:"displays_dropped,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1527,6 +1553,20 @@ func (x *Result) GetArtifacts() []*Artifact {
 		return x.Artifacts
 	}
 	return nil
+}
+
+func (x *Result) GetSessionState() string {
+	if x != nil {
+		return x.SessionState
+	}
+	return ""
+}
+
+func (x *Result) GetDisplaysDropped() int64 {
+	if x != nil {
+		return x.DisplaysDropped
+	}
+	return 0
 }
 
 // Execution is one run of a Spec.
@@ -1761,6 +1801,17 @@ type Session struct {
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt" json:"created_at,omitempty"`
 	LastUsed      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=last_used,json=lastUsed" json:"last_used,omitempty"`
 	Spec          *Spec                  `protobuf:"bytes,11,opt,name=spec" json:"spec,omitempty"`
+	Generation    int64                  `protobuf:"varint,12,opt,name=generation" json:"generation,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=expires_at,json=expiresAt" json:"expires_at,omitempty"`
+	IdleTimeout   *durationpb.Duration   `protobuf:"bytes,14,opt,name=idle_timeout,json=idleTimeout" json:"idle_timeout,omitempty"`
+	MaxLife       *durationpb.Duration   `protobuf:"bytes,15,opt,name=max_life,json=maxLife" json:"max_life,omitempty"`
+	Limits        *Limits                `protobuf:"bytes,16,opt,name=limits" json:"limits,omitempty"`
+	PythonVersion string                 `protobuf:"bytes,17,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
+	Requirements  []string               `protobuf:"bytes,18,rep,name=requirements" json:"requirements,omitempty"`
+	ImageDigest   string                 `protobuf:"bytes,19,opt,name=image_digest,json=imageDigest" json:"image_digest,omitempty"`
+	Restarts      int64                  `protobuf:"varint,20,opt,name=restarts" json:"restarts,omitempty"`
+	Running       string                 `protobuf:"bytes,21,opt,name=running" json:"running,omitempty"`
+	Waiting       int64                  `protobuf:"varint,22,opt,name=waiting" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1872,6 +1923,446 @@ func (x *Session) GetSpec() *Spec {
 	return nil
 }
 
+func (x *Session) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Session) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *Session) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *Session) GetMaxLife() *durationpb.Duration {
+	if x != nil {
+		return x.MaxLife
+	}
+	return nil
+}
+
+func (x *Session) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Session) GetPythonVersion() string {
+	if x != nil {
+		return x.PythonVersion
+	}
+	return ""
+}
+
+func (x *Session) GetRequirements() []string {
+	if x != nil {
+		return x.Requirements
+	}
+	return nil
+}
+
+func (x *Session) GetImageDigest() string {
+	if x != nil {
+		return x.ImageDigest
+	}
+	return ""
+}
+
+func (x *Session) GetRestarts() int64 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
+func (x *Session) GetRunning() string {
+	if x != nil {
+		return x.Running
+	}
+	return ""
+}
+
+func (x *Session) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+// Variable is a name in a Session's interpreter.
+type Variable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
+	Type          string                 `protobuf:"bytes,2,opt,name=type" json:"type,omitempty"`
+	Preview       string                 `protobuf:"bytes,3,opt,name=preview" json:"preview,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Variable) Reset() {
+	*x = Variable{}
+	mi := &file_pyexec_v1_types_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Variable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Variable) ProtoMessage() {}
+
+func (x *Variable) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_types_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Variable.ProtoReflect.Descriptor instead.
+func (*Variable) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Variable) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Variable) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Variable) GetPreview() string {
+	if x != nil {
+		return x.Preview
+	}
+	return ""
+}
+
+// File is one entry of a Session's work folder.
+type File struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path" json:"path,omitempty"`
+	Directory     bool                   `protobuf:"varint,2,opt,name=directory" json:"directory,omitempty"`
+	SizeBytes     int64                  `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes" json:"size_bytes,omitempty"`
+	Mode          uint32                 `protobuf:"varint,4,opt,name=mode" json:"mode,omitempty"`
+	ModTime       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=mod_time,json=modTime" json:"mod_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *File) Reset() {
+	*x = File{}
+	mi := &file_pyexec_v1_types_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *File) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*File) ProtoMessage() {}
+
+func (x *File) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_types_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use File.ProtoReflect.Descriptor instead.
+func (*File) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *File) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *File) GetDirectory() bool {
+	if x != nil {
+		return x.Directory
+	}
+	return false
+}
+
+func (x *File) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *File) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *File) GetModTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ModTime
+	}
+	return nil
+}
+
+// FileTarget is the first message of a file that is written.
+type FileTarget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id names the Session.
+	Id   string `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
+	Path string `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
+	// size_bytes is negative if it is not known.
+	SizeBytes     int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileTarget) Reset() {
+	*x = FileTarget{}
+	mi := &file_pyexec_v1_types_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileTarget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileTarget) ProtoMessage() {}
+
+func (x *FileTarget) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_types_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
+func (*FileTarget) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FileTarget) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *FileTarget) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *FileTarget) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+// FileEnd follows the last data of a file that is written: without it the file is not whole, and is not kept.
+type FileEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// error says that reading the file failed.
+	Error         *Error `protobuf:"bytes,1,opt,name=error" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileEnd) Reset() {
+	*x = FileEnd{}
+	mi := &file_pyexec_v1_types_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileEnd) ProtoMessage() {}
+
+func (x *FileEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_types_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileEnd.ProtoReflect.Descriptor instead.
+func (*FileEnd) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *FileEnd) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+// FilePiece is a message of a file on its way: of one that is read, file and then data; of one that is written, target,
+// data and end.
+type FilePiece struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*FilePiece_Target
+	//	*FilePiece_File
+	//	*FilePiece_Data
+	//	*FilePiece_End
+	Part          isFilePiece_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FilePiece) Reset() {
+	*x = FilePiece{}
+	mi := &file_pyexec_v1_types_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FilePiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FilePiece) ProtoMessage() {}
+
+func (x *FilePiece) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_types_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FilePiece.ProtoReflect.Descriptor instead.
+func (*FilePiece) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *FilePiece) GetPart() isFilePiece_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *FilePiece) GetTarget() *FileTarget {
+	if x != nil {
+		if x, ok := x.Part.(*FilePiece_Target); ok {
+			return x.Target
+		}
+	}
+	return nil
+}
+
+func (x *FilePiece) GetFile() *File {
+	if x != nil {
+		if x, ok := x.Part.(*FilePiece_File); ok {
+			return x.File
+		}
+	}
+	return nil
+}
+
+func (x *FilePiece) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*FilePiece_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *FilePiece) GetEnd() *FileEnd {
+	if x != nil {
+		if x, ok := x.Part.(*FilePiece_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isFilePiece_Part interface {
+	isFilePiece_Part()
+}
+
+type FilePiece_Target struct {
+	Target *FileTarget `protobuf:"bytes,1,opt,name=target,oneof"`
+}
+
+type FilePiece_File struct {
+	File *File `protobuf:"bytes,2,opt,name=file,oneof"`
+}
+
+type FilePiece_Data struct {
+	Data []byte `protobuf:"bytes,3,opt,name=data,oneof"`
+}
+
+type FilePiece_End struct {
+	End *FileEnd `protobuf:"bytes,4,opt,name=end,oneof"`
+}
+
+func (*FilePiece_Target) isFilePiece_Part() {}
+
+func (*FilePiece_File) isFilePiece_Part() {}
+
+func (*FilePiece_Data) isFilePiece_Part() {}
+
+func (*FilePiece_End) isFilePiece_Part() {}
+
 // Script describes one allow-listed host script.
 type Script struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1884,7 +2375,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[21]
+	mi := &file_pyexec_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2387,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[21]
+	mi := &file_pyexec_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2400,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Script) GetPath() string {
@@ -1963,7 +2454,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[22]
+	mi := &file_pyexec_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2466,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[22]
+	mi := &file_pyexec_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2479,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Capabilities) GetIsolation() string {
@@ -2152,13 +2643,14 @@ type Info struct {
 	Details       map[string]string      `protobuf:"bytes,9,rep,name=details" json:"details,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Metrics       map[string]float64     `protobuf:"bytes,10,rep,name=metrics" json:"metrics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
 	Images        []string               `protobuf:"bytes,11,rep,name=images" json:"images,omitempty"`
+	Generation    int64                  `protobuf:"varint,12,opt,name=generation" json:"generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Info) Reset() {
 	*x = Info{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[23]
+	mi := &file_pyexec_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2662,7 @@ func (x *Info) String() string {
 func (*Info) ProtoMessage() {}
 
 func (x *Info) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[23]
+	mi := &file_pyexec_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2675,7 @@ func (x *Info) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Info.ProtoReflect.Descriptor instead.
 func (*Info) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Info) GetName() string {
@@ -2263,6 +2755,13 @@ func (x *Info) GetImages() []string {
 	return nil
 }
 
+func (x *Info) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
 // Source announces a byte stream of the caller. path, when set, names a local file with the same content, which is then
 // read instead.
 type Source struct {
@@ -2280,7 +2779,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[24]
+	mi := &file_pyexec_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2791,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[24]
+	mi := &file_pyexec_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2804,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Source) GetDigest() string {
@@ -2360,7 +2859,7 @@ type SourceRequest struct {
 
 func (x *SourceRequest) Reset() {
 	*x = SourceRequest{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[25]
+	mi := &file_pyexec_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2871,7 @@ func (x *SourceRequest) String() string {
 func (*SourceRequest) ProtoMessage() {}
 
 func (x *SourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[25]
+	mi := &file_pyexec_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2884,7 @@ func (x *SourceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceRequest.ProtoReflect.Descriptor instead.
 func (*SourceRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SourceRequest) GetId() uint64 {
@@ -2469,7 +2968,7 @@ type SourceOpen struct {
 
 func (x *SourceOpen) Reset() {
 	*x = SourceOpen{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[26]
+	mi := &file_pyexec_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2980,7 @@ func (x *SourceOpen) String() string {
 func (*SourceOpen) ProtoMessage() {}
 
 func (x *SourceOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[26]
+	mi := &file_pyexec_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2993,7 @@ func (x *SourceOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOpen.ProtoReflect.Descriptor instead.
 func (*SourceOpen) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SourceOpen) GetName() string {
@@ -2527,7 +3026,7 @@ type SourceClose struct {
 
 func (x *SourceClose) Reset() {
 	*x = SourceClose{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[27]
+	mi := &file_pyexec_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +3038,7 @@ func (x *SourceClose) String() string {
 func (*SourceClose) ProtoMessage() {}
 
 func (x *SourceClose) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[27]
+	mi := &file_pyexec_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +3051,7 @@ func (x *SourceClose) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceClose.ProtoReflect.Descriptor instead.
 func (*SourceClose) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 // SourceReply answers a SourceRequest.
@@ -2570,7 +3069,7 @@ type SourceReply struct {
 
 func (x *SourceReply) Reset() {
 	*x = SourceReply{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[28]
+	mi := &file_pyexec_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +3081,7 @@ func (x *SourceReply) String() string {
 func (*SourceReply) ProtoMessage() {}
 
 func (x *SourceReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[28]
+	mi := &file_pyexec_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +3094,7 @@ func (x *SourceReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceReply.ProtoReflect.Descriptor instead.
 func (*SourceReply) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SourceReply) GetId() uint64 {
@@ -2657,7 +3156,7 @@ type SourceEnd struct {
 
 func (x *SourceEnd) Reset() {
 	*x = SourceEnd{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[29]
+	mi := &file_pyexec_v1_types_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +3168,7 @@ func (x *SourceEnd) String() string {
 func (*SourceEnd) ProtoMessage() {}
 
 func (x *SourceEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[29]
+	mi := &file_pyexec_v1_types_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +3181,7 @@ func (x *SourceEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceEnd.ProtoReflect.Descriptor instead.
 func (*SourceEnd) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SourceEnd) GetError() *Error {
@@ -2779,13 +3278,16 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x0epython_version\x18\x02 \x01(\tR\rpythonVersion\x12\"\n" +
 	"\frequirements\x18\x03 \x03(\tR\frequirements\x12\x14\n" +
 	"\x05start\x18\x04 \x01(\tR\x05start\x12\x16\n" +
-	"\x06handle\x18\x05 \x01(\fR\x06handle\"L\n" +
+	"\x06handle\x18\x05 \x01(\fR\x06handle\"f\n" +
 	"\x06Output\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\tR\x06stream\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"t\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x18\n" +
+	"\aearlier\x18\x04 \x01(\bR\aearlier\"\xa8\x01\n" +
 	"\aDisplay\x120\n" +
-	"\x04data\x18\x01 \x03(\v2\x1c.pyexec.v1.Display.DataEntryR\x04data\x1a7\n" +
+	"\x04data\x18\x01 \x03(\v2\x1c.pyexec.v1.Display.DataEntryR\x04data\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\bR\x05value\x12\x1c\n" +
+	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x1a7\n" +
 	"\tDataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"5\n" +
@@ -2809,7 +3311,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"W\n" +
 	"\fMemorySample\x121\n" +
 	"\x06offset\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06offset\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xba\x05\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\x8a\x06\n" +
 	"\x06Result\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\"\n" +
 	"\texit_code\x18\x02 \x01(\x03B\x05\xaa\x01\x02\b\x01R\bexitCode\x12\x16\n" +
@@ -2828,7 +3330,9 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\frequirements\x18\x0e \x03(\tR\frequirements\x12!\n" +
 	"\fimage_digest\x18\x0f \x01(\tR\vimageDigest\x12>\n" +
 	"\x0ememory_samples\x18\x10 \x03(\v2\x17.pyexec.v1.MemorySampleR\rmemorySamples\x121\n" +
-	"\tartifacts\x18\x11 \x03(\v2\x13.pyexec.v1.ArtifactR\tartifacts\"\x91\x04\n" +
+	"\tartifacts\x18\x11 \x03(\v2\x13.pyexec.v1.ArtifactR\tartifacts\x12#\n" +
+	"\rsession_state\x18\x12 \x01(\tR\fsessionState\x12)\n" +
+	"\x10displays_dropped\x18\x13 \x01(\x03R\x0fdisplaysDropped\"\x91\x04\n" +
 	"\tExecution\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12#\n" +
@@ -2852,7 +3356,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1a\n" +
 	"\bstatuses\x18\x02 \x03(\tR\bstatuses\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x03R\x05limit\"\xe4\x02\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\"\x9c\x06\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x12\n" +
@@ -2866,7 +3370,46 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x127\n" +
 	"\tlast_used\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\blastUsed\x12#\n" +
-	"\x04spec\x18\v \x01(\v2\x0f.pyexec.v1.SpecR\x04spec\"b\n" +
+	"\x04spec\x18\v \x01(\v2\x0f.pyexec.v1.SpecR\x04spec\x12\x1e\n" +
+	"\n" +
+	"generation\x18\f \x01(\x03R\n" +
+	"generation\x129\n" +
+	"\n" +
+	"expires_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12<\n" +
+	"\fidle_timeout\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x124\n" +
+	"\bmax_life\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\amaxLife\x12)\n" +
+	"\x06limits\x18\x10 \x01(\v2\x11.pyexec.v1.LimitsR\x06limits\x12%\n" +
+	"\x0epython_version\x18\x11 \x01(\tR\rpythonVersion\x12\"\n" +
+	"\frequirements\x18\x12 \x03(\tR\frequirements\x12!\n" +
+	"\fimage_digest\x18\x13 \x01(\tR\vimageDigest\x12\x1a\n" +
+	"\brestarts\x18\x14 \x01(\x03R\brestarts\x12\x18\n" +
+	"\arunning\x18\x15 \x01(\tR\arunning\x12\x18\n" +
+	"\awaiting\x18\x16 \x01(\x03R\awaiting\"L\n" +
+	"\bVariable\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
+	"\apreview\x18\x03 \x01(\tR\apreview\"\xa2\x01\n" +
+	"\x04File\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1c\n" +
+	"\tdirectory\x18\x02 \x01(\bR\tdirectory\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x12\n" +
+	"\x04mode\x18\x04 \x01(\rR\x04mode\x125\n" +
+	"\bmod_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\amodTime\"O\n" +
+	"\n" +
+	"FileTarget\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\"1\n" +
+	"\aFileEnd\x12&\n" +
+	"\x05error\x18\x01 \x01(\v2\x10.pyexec.v1.ErrorR\x05error\"\xa9\x01\n" +
+	"\tFilePiece\x12/\n" +
+	"\x06target\x18\x01 \x01(\v2\x15.pyexec.v1.FileTargetH\x00R\x06target\x12%\n" +
+	"\x04file\x18\x02 \x01(\v2\x0f.pyexec.v1.FileH\x00R\x04file\x12\x14\n" +
+	"\x04data\x18\x03 \x01(\fH\x00R\x04data\x12&\n" +
+	"\x03end\x18\x04 \x01(\v2\x12.pyexec.v1.FileEndH\x00R\x03endB\x06\n" +
+	"\x04part\"b\n" +
 	"\x06Script\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12!\n" +
 	"\fallowed_args\x18\x02 \x03(\tR\vallowedArgs\x12!\n" +
@@ -2896,7 +3439,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"local_path\x18\x13 \x01(\bR\tlocalPath\x12\x1c\n" +
 	"\tlanguages\x18\x14 \x03(\tR\tlanguages\x12'\n" +
-	"\x0fpython_versions\x18\x15 \x03(\tR\x0epythonVersions\"\xf1\x03\n" +
+	"\x0fpython_versions\x18\x15 \x03(\tR\x0epythonVersions\"\x91\x04\n" +
 	"\x04Info\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
@@ -2909,7 +3452,10 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\adetails\x18\t \x03(\v2\x1c.pyexec.v1.Info.DetailsEntryR\adetails\x126\n" +
 	"\ametrics\x18\n" +
 	" \x03(\v2\x1c.pyexec.v1.Info.MetricsEntryR\ametrics\x12\x16\n" +
-	"\x06images\x18\v \x03(\tR\x06images\x1a:\n" +
+	"\x06images\x18\v \x03(\tR\x06images\x12\x1e\n" +
+	"\n" +
+	"generation\x18\f \x01(\x03R\n" +
+	"generation\x1a:\n" +
 	"\fDetailsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
@@ -2957,7 +3503,7 @@ func file_pyexec_v1_types_proto_rawDescGZIP() []byte {
 	return file_pyexec_v1_types_proto_rawDescData
 }
 
-var file_pyexec_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_pyexec_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_pyexec_v1_types_proto_goTypes = []any{
 	(*FieldError)(nil),            // 0: pyexec.v1.FieldError
 	(*Error)(nil),                 // 1: pyexec.v1.Error
@@ -2980,31 +3526,36 @@ var file_pyexec_v1_types_proto_goTypes = []any{
 	(*Execution)(nil),             // 18: pyexec.v1.Execution
 	(*Filter)(nil),                // 19: pyexec.v1.Filter
 	(*Session)(nil),               // 20: pyexec.v1.Session
-	(*Script)(nil),                // 21: pyexec.v1.Script
-	(*Capabilities)(nil),          // 22: pyexec.v1.Capabilities
-	(*Info)(nil),                  // 23: pyexec.v1.Info
-	(*Source)(nil),                // 24: pyexec.v1.Source
-	(*SourceRequest)(nil),         // 25: pyexec.v1.SourceRequest
-	(*SourceOpen)(nil),            // 26: pyexec.v1.SourceOpen
-	(*SourceClose)(nil),           // 27: pyexec.v1.SourceClose
-	(*SourceReply)(nil),           // 28: pyexec.v1.SourceReply
-	(*SourceEnd)(nil),             // 29: pyexec.v1.SourceEnd
-	nil,                           // 30: pyexec.v1.Spec.EnvEntry
-	nil,                           // 31: pyexec.v1.Display.DataEntry
-	nil,                           // 32: pyexec.v1.Info.DetailsEntry
-	nil,                           // 33: pyexec.v1.Info.MetricsEntry
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*Variable)(nil),              // 21: pyexec.v1.Variable
+	(*File)(nil),                  // 22: pyexec.v1.File
+	(*FileTarget)(nil),            // 23: pyexec.v1.FileTarget
+	(*FileEnd)(nil),               // 24: pyexec.v1.FileEnd
+	(*FilePiece)(nil),             // 25: pyexec.v1.FilePiece
+	(*Script)(nil),                // 26: pyexec.v1.Script
+	(*Capabilities)(nil),          // 27: pyexec.v1.Capabilities
+	(*Info)(nil),                  // 28: pyexec.v1.Info
+	(*Source)(nil),                // 29: pyexec.v1.Source
+	(*SourceRequest)(nil),         // 30: pyexec.v1.SourceRequest
+	(*SourceOpen)(nil),            // 31: pyexec.v1.SourceOpen
+	(*SourceClose)(nil),           // 32: pyexec.v1.SourceClose
+	(*SourceReply)(nil),           // 33: pyexec.v1.SourceReply
+	(*SourceEnd)(nil),             // 34: pyexec.v1.SourceEnd
+	nil,                           // 35: pyexec.v1.Spec.EnvEntry
+	nil,                           // 36: pyexec.v1.Display.DataEntry
+	nil,                           // 37: pyexec.v1.Info.DetailsEntry
+	nil,                           // 38: pyexec.v1.Info.MetricsEntry
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_pyexec_v1_types_proto_depIdxs = []int32{
 	0,  // 0: pyexec.v1.Error.fields:type_name -> pyexec.v1.FieldError
-	34, // 1: pyexec.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	34, // 2: pyexec.v1.Limits.timeout:type_name -> google.protobuf.Duration
-	34, // 3: pyexec.v1.Limits.kill_grace:type_name -> google.protobuf.Duration
-	30, // 4: pyexec.v1.Spec.env:type_name -> pyexec.v1.Spec.EnvEntry
+	39, // 1: pyexec.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	39, // 2: pyexec.v1.Limits.timeout:type_name -> google.protobuf.Duration
+	39, // 3: pyexec.v1.Limits.kill_grace:type_name -> google.protobuf.Duration
+	35, // 4: pyexec.v1.Spec.env:type_name -> pyexec.v1.Spec.EnvEntry
 	3,  // 5: pyexec.v1.Spec.limits:type_name -> pyexec.v1.Limits
-	34, // 6: pyexec.v1.Spec.sample_interval:type_name -> google.protobuf.Duration
-	35, // 7: pyexec.v1.Event.time:type_name -> google.protobuf.Timestamp
+	39, // 6: pyexec.v1.Spec.sample_interval:type_name -> google.protobuf.Duration
+	40, // 7: pyexec.v1.Event.time:type_name -> google.protobuf.Timestamp
 	6,  // 8: pyexec.v1.Event.queued:type_name -> pyexec.v1.Queued
 	7,  // 9: pyexec.v1.Event.progress:type_name -> pyexec.v1.Progress
 	8,  // 10: pyexec.v1.Event.started:type_name -> pyexec.v1.Started
@@ -3012,40 +3563,49 @@ var file_pyexec_v1_types_proto_depIdxs = []int32{
 	10, // 12: pyexec.v1.Event.display:type_name -> pyexec.v1.Display
 	11, // 13: pyexec.v1.Event.finished:type_name -> pyexec.v1.Finished
 	12, // 14: pyexec.v1.Event.unknown:type_name -> pyexec.v1.Unknown
-	31, // 15: pyexec.v1.Display.data:type_name -> pyexec.v1.Display.DataEntry
+	36, // 15: pyexec.v1.Display.data:type_name -> pyexec.v1.Display.DataEntry
 	17, // 16: pyexec.v1.Finished.result:type_name -> pyexec.v1.Result
-	34, // 17: pyexec.v1.Phases.queue:type_name -> google.protobuf.Duration
-	34, // 18: pyexec.v1.Phases.prepare:type_name -> google.protobuf.Duration
-	34, // 19: pyexec.v1.Phases.run:type_name -> google.protobuf.Duration
-	34, // 20: pyexec.v1.Phases.collect:type_name -> google.protobuf.Duration
-	34, // 21: pyexec.v1.MemorySample.offset:type_name -> google.protobuf.Duration
+	39, // 17: pyexec.v1.Phases.queue:type_name -> google.protobuf.Duration
+	39, // 18: pyexec.v1.Phases.prepare:type_name -> google.protobuf.Duration
+	39, // 19: pyexec.v1.Phases.run:type_name -> google.protobuf.Duration
+	39, // 20: pyexec.v1.Phases.collect:type_name -> google.protobuf.Duration
+	39, // 21: pyexec.v1.MemorySample.offset:type_name -> google.protobuf.Duration
 	13, // 22: pyexec.v1.Result.failure:type_name -> pyexec.v1.Failure
-	34, // 23: pyexec.v1.Result.wall:type_name -> google.protobuf.Duration
-	34, // 24: pyexec.v1.Result.cpu:type_name -> google.protobuf.Duration
+	39, // 23: pyexec.v1.Result.wall:type_name -> google.protobuf.Duration
+	39, // 24: pyexec.v1.Result.cpu:type_name -> google.protobuf.Duration
 	14, // 25: pyexec.v1.Result.phases:type_name -> pyexec.v1.Phases
 	16, // 26: pyexec.v1.Result.memory_samples:type_name -> pyexec.v1.MemorySample
 	15, // 27: pyexec.v1.Result.artifacts:type_name -> pyexec.v1.Artifact
 	4,  // 28: pyexec.v1.Execution.spec:type_name -> pyexec.v1.Spec
-	35, // 29: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
-	35, // 30: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
-	35, // 31: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
+	40, // 29: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
+	40, // 30: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
+	40, // 31: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
 	8,  // 32: pyexec.v1.Execution.started:type_name -> pyexec.v1.Started
 	17, // 33: pyexec.v1.Execution.result:type_name -> pyexec.v1.Result
-	35, // 34: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	35, // 35: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
+	40, // 34: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	40, // 35: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
 	4,  // 36: pyexec.v1.Session.spec:type_name -> pyexec.v1.Spec
-	22, // 37: pyexec.v1.Info.capabilities:type_name -> pyexec.v1.Capabilities
-	32, // 38: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
-	33, // 39: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
-	26, // 40: pyexec.v1.SourceRequest.open:type_name -> pyexec.v1.SourceOpen
-	27, // 41: pyexec.v1.SourceRequest.close:type_name -> pyexec.v1.SourceClose
-	29, // 42: pyexec.v1.SourceReply.end:type_name -> pyexec.v1.SourceEnd
-	1,  // 43: pyexec.v1.SourceEnd.error:type_name -> pyexec.v1.Error
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	40, // 37: pyexec.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	39, // 38: pyexec.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
+	39, // 39: pyexec.v1.Session.max_life:type_name -> google.protobuf.Duration
+	3,  // 40: pyexec.v1.Session.limits:type_name -> pyexec.v1.Limits
+	40, // 41: pyexec.v1.File.mod_time:type_name -> google.protobuf.Timestamp
+	1,  // 42: pyexec.v1.FileEnd.error:type_name -> pyexec.v1.Error
+	23, // 43: pyexec.v1.FilePiece.target:type_name -> pyexec.v1.FileTarget
+	22, // 44: pyexec.v1.FilePiece.file:type_name -> pyexec.v1.File
+	24, // 45: pyexec.v1.FilePiece.end:type_name -> pyexec.v1.FileEnd
+	27, // 46: pyexec.v1.Info.capabilities:type_name -> pyexec.v1.Capabilities
+	37, // 47: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
+	38, // 48: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
+	31, // 49: pyexec.v1.SourceRequest.open:type_name -> pyexec.v1.SourceOpen
+	32, // 50: pyexec.v1.SourceRequest.close:type_name -> pyexec.v1.SourceClose
+	34, // 51: pyexec.v1.SourceReply.end:type_name -> pyexec.v1.SourceEnd
+	1,  // 52: pyexec.v1.SourceEnd.error:type_name -> pyexec.v1.Error
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_types_proto_init() }
@@ -3063,11 +3623,17 @@ func file_pyexec_v1_types_proto_init() {
 		(*Event_Unknown)(nil),
 	}
 	file_pyexec_v1_types_proto_msgTypes[25].OneofWrappers = []any{
+		(*FilePiece_Target)(nil),
+		(*FilePiece_File)(nil),
+		(*FilePiece_Data)(nil),
+		(*FilePiece_End)(nil),
+	}
+	file_pyexec_v1_types_proto_msgTypes[30].OneofWrappers = []any{
 		(*SourceRequest_Open)(nil),
 		(*SourceRequest_Credit)(nil),
 		(*SourceRequest_Close)(nil),
 	}
-	file_pyexec_v1_types_proto_msgTypes[28].OneofWrappers = []any{
+	file_pyexec_v1_types_proto_msgTypes[33].OneofWrappers = []any{
 		(*SourceReply_Data)(nil),
 		(*SourceReply_End)(nil),
 	}
@@ -3077,7 +3643,7 @@ func file_pyexec_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyexec_v1_types_proto_rawDesc), len(file_pyexec_v1_types_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
