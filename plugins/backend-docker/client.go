@@ -1,16 +1,249 @@
 package dockerbackend
 
 import (
-	_ "github.com/docker/cli/cli/config"
-	_ "github.com/docker/docker/client"
-	_ "github.com/docker/docker/pkg/stdcopy"
-	_ "github.com/docker/docker/api/types/container"
-	_ "github.com/docker/docker/api/types/image"
-	_ "github.com/docker/docker/api/types/network"
-	_ "github.com/docker/docker/api/types/volume"
-	_ "github.com/docker/docker/api/types/registry"
-	_ "github.com/docker/docker/api/types/events"
-	_ "github.com/python-executor/python-executor/core/executor/plugin"
-	_ "go.uber.org/goleak"
-	_ "golang.org/x/sys/unix"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/cli/cli/connhelper"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
+
+	"github.com/python-executor/python-executor/core/executor"
 )
+
+// This file, client_container.go and client_image.go are the only ones that import the Docker client: its successor module
+// has the same shape, and the move stays small. Everything else speaks of daemon and the small types beside it.
+
+// pingTime bounds the question whether a daemon is there.
+const pingTime = 10 * time.Second
+
+// daemon is a Docker daemon. All methods are safe for concurrent use; ctx bounds the request.
+type daemon struct {
+	api  *client.Client
+	host string
+}
+
+// dial finds the daemon and asks it for its version of the API. host is Config.Host; empty: DOCKER_HOST, else the context
+// of the docker command (DOCKER_CONTEXT, else the current one), else the default socket. Codes: invalid, unavailable.
+func dial(ctx context.Context, host string) (*daemon, error) {
+	options, err := clientOptions(host)
+	if err != nil {
+		return nil, err
+	}
+	api, err := client.NewClientWithOpts(options...)
+	if err != nil {
+		return nil, executor.Errorf(executor.Invalid, "docker client: %w", err)
+	}
+	d := &daemon{api: api, host: api.DaemonHost()}
+	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, fmt.Errorf("no answer within %s", pingTime))
+	defer cancel()
+	// NegotiateAPIVersion would swallow the error.
+	ping, err := api.Ping(ctx)
+	if err != nil {
+		return nil, errors.Join(executor.Errorf(executor.Unavailable, "docker at %s: %w", d.host, err), api.Close())
+	}
+	api.NegotiateAPIVersionPing(ping)
+	return d, nil
+}
+
+func clientOptions(host string) ([]client.Opt, error) {
+	negotiate := client.WithAPIVersionNegotiation()
+	if host == "" {
+		host = os.Getenv(client.EnvOverrideHost)
+	}
+	if host != "" {
+		options, err := hostOptions(host)
+		return append(options, client.WithTLSClientConfigFromEnv(), client.WithVersionFromEnv(), negotiate), err
+	}
+	c, err := currentContext(dockerFolder(), os.Getenv("DOCKER_CONTEXT"))
+	if err != nil {
+		return nil, err
+	}
+	if c.host == "" {
+		return []client.Opt{client.WithVersionFromEnv(), negotiate}, nil
+	}
+	options, err := hostOptions(c.host)
+	if c.ca != "" || c.cert != "" {
+		options = append(options, client.WithTLSClientConfig(c.ca, c.cert, c.key))
+	}
+	return append(options, client.WithVersionFromEnv(), negotiate), err
+}
+
+// hostOptions understands ssh:// besides what the client does.
+func hostOptions(host string) ([]client.Opt, error) {
+	helper, err := connhelper.GetConnectionHelper(host)
+	if err != nil {
+		return nil, executor.Errorf(executor.Invalid, "docker host: %w", err)
+	}
+	if helper != nil {
+		return []client.Opt{
+			client.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: helper.Dialer}}),
+			client.WithHost(helper.Host), client.WithDialContext(helper.Dialer),
+		}, nil
+	}
+	return []client.Opt{client.WithHost(host)}, nil
+}
+
+// dockerFolder is where the docker command keeps its settings; empty without a home.
+func dockerFolder() string {
+	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
+		return dir
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".docker")
+}
+
+// close gives the idle connections back. Hijacked ones are their holders'.
+func (d *daemon) close() error { return d.api.Close() }
+
+// local reports whether the daemon runs on this machine, as far as its address tells.
+func (d *daemon) local() bool { return strings.HasPrefix(d.host, "unix://") }
+
+// apiVersion is what was agreed on, "1.41".
+func (d *daemon) apiVersion() string { return d.api.ClientVersion() }
+
+// daemonInfo is what a daemon says of itself and its machine.
+type daemonInfo struct {
+	ID, Version, Name, OS, Kernel, Driver, CgroupVersion string
+	CPUs                                                 int
+	MemoryBytes                                          int64
+	// Memory, Swap, CPUShares, CPUQuota and PIDs: the kernel can limit them.
+	Memory, Swap, CPUShares, CPUQuota, PIDs bool
+	Runtimes                                []string
+	DefaultRuntime                          string
+	Security                                []string
+}
+
+func (d *daemon) info(ctx context.Context) (daemonInfo, error) {
+	i, err := d.api.Info(ctx)
+	if err != nil {
+		return daemonInfo{}, failed("info", err)
+	}
+	r := daemonInfo{
+		ID: i.ID, Version: i.ServerVersion, Name: i.Name, OS: i.OperatingSystem, Kernel: i.KernelVersion, Driver: i.Driver, CgroupVersion: i.CgroupVersion,
+		CPUs: i.NCPU, MemoryBytes: i.MemTotal, Memory: i.MemoryLimit, Swap: i.SwapLimit, CPUShares: i.CPUShares, CPUQuota: i.CPUCfsQuota,
+		PIDs: i.PidsLimit, DefaultRuntime: i.DefaultRuntime, Security: i.SecurityOptions,
+	}
+	for name := range i.Runtimes {
+		r.Runtimes = append(r.Runtimes, name)
+	}
+	slices.Sort(r.Runtimes)
+	return r, nil
+}
+
+// ping reports whether the daemon answers.
+func (d *daemon) ping(ctx context.Context) error {
+	_, err := d.api.Ping(ctx)
+	return failed("ping", err)
+}
+
+// failed translates an error of the daemon. Codes: not_found, conflict, invalid, unavailable.
+func failed(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errdefs.IsNotFound(err):
+		return executor.Errorf(executor.NotFound, "docker %s: %w", what, err)
+	case errdefs.IsConflict(err):
+		return executor.Errorf(executor.Conflict, "docker %s: %w", what, err)
+	case errdefs.IsInvalidArgument(err):
+		return executor.Errorf(executor.Invalid, "docker %s: %w", what, err)
+	}
+	return executor.Errorf(executor.Unavailable, "docker %s: %w", what, err)
+}
+
+// gone is err unless it says that what was to be removed is not there, or is being removed already.
+func gone(err error) error {
+	if code := executor.CodeOf(err); code == executor.NotFound || code == executor.Conflict && strings.Contains(err.Error(), "already in progress") {
+		return nil
+	}
+	return err
+}
+
+// filter makes what lists only objects with these labels.
+func filter(labels map[string]string) filters.Args {
+	args := filters.NewArgs()
+	for k, v := range labels {
+		if v == "" {
+			args.Add("label", k)
+		} else {
+			args.Add("label", k+"="+v)
+		}
+	}
+	return args
+}
+
+// createVolume makes a local volume; one that exists stays as it is.
+func (d *daemon) createVolume(ctx context.Context, name string, labels map[string]string) error {
+	_, err := d.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Driver: "local", Labels: labels})
+	return failed("create volume", err)
+}
+
+// removeVolume removes a volume. Codes: conflict (it is in use).
+func (d *daemon) removeVolume(ctx context.Context, name string) error {
+	return failed("remove volume", d.api.VolumeRemove(ctx, name, false))
+}
+
+// volumes lists the names of those with all these labels.
+func (d *daemon) volumes(ctx context.Context, labels map[string]string) ([]string, error) {
+	list, err := d.api.VolumeList(ctx, volume.ListOptions{Filters: filter(labels)})
+	if err != nil {
+		return nil, failed("list volumes", err)
+	}
+	var names []string
+	for _, v := range list.Volumes {
+		names = append(names, v.Name)
+	}
+	return names, nil
+}
+
+// networkInfo is a network of the daemon.
+type networkInfo struct {
+	ID, Name, Driver string
+	Labels           map[string]string
+	// Bridge is the name of the interface on the daemon's machine, as it was asked for.
+	Bridge string
+	Subnet []string
+}
+
+const bridgeName = "com.docker.network.bridge.name"
+
+// network finds a network by its name or id. Codes: not_found.
+func (d *daemon) network(ctx context.Context, name string) (networkInfo, error) {
+	n, err := d.api.NetworkInspect(ctx, name, network.InspectOptions{})
+	if err != nil {
+		return networkInfo{}, failed("inspect network", err)
+	}
+	info := networkInfo{ID: n.ID, Name: n.Name, Driver: n.Driver, Labels: n.Labels, Bridge: n.Options[bridgeName]}
+	for _, c := range n.IPAM.Config {
+		info.Subnet = append(info.Subnet, c.Subnet)
+	}
+	return info, nil
+}
+
+// createBridge makes a bridge on which containers do not reach each other. bridge is the name of its interface.
+func (d *daemon) createBridge(ctx context.Context, name, bridge string, labels map[string]string) error {
+	_, err := d.api.NetworkCreate(ctx, name, network.CreateOptions{
+		Driver: "bridge", Labels: labels,
+		Options: map[string]string{bridgeName: bridge, "com.docker.network.bridge.enable_icc": "false"},
+	})
+	return failed("create network", err)
+}
+
+// removeNetwork removes a network. Codes: conflict (containers are in it).
+func (d *daemon) removeNetwork(ctx context.Context, name string) error {
+	return failed("remove network", d.api.NetworkRemove(ctx, name))
+}

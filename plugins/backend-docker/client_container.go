@@ -1,0 +1,152 @@
+package dockerbackend
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/docker/go-units"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// request turns a spec into what the daemon is asked for. It is pure; container_test.go holds it line by line.
+func (s containerSpec) request() (*container.Config, *container.HostConfig) {
+	no := false
+	pids := s.Capacity.PIDs
+	config := &container.Config{
+		Image: s.Image, Entrypoint: s.Command, Env: s.Env, User: s.User, WorkingDir: s.Folder, Labels: s.Labels, Hostname: "sandbox",
+		// No end of input when a host goes away: another may attach.
+		OpenStdin: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
+		// An image's health check would be a process of its own beside ours.
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+	}
+	host := &container.HostConfig{
+		NetworkMode:    container.NetworkMode(s.Network),
+		ReadonlyRootfs: !s.WritableRoot,
+		Tmpfs:          s.Tmpfs,
+		CapDrop:        []string{"ALL"},
+		CapAdd:         s.Capabilities,
+		SecurityOpt:    []string{"no-new-privileges"},
+		IpcMode:        "private",
+		CgroupnsMode:   "private",
+		ShmSize:        scratchBytes,
+		OomScoreAdj:    outOfMemoryScore,
+		Runtime:        s.Runtime,
+		RestartPolicy:  container.RestartPolicy{Name: "no"},
+		// What a program prints is ours to carry: a log would fill the daemon's disk.
+		LogConfig: container.LogConfig{Type: "none"},
+		// The runner is PID 1, whatever the daemon's default is.
+		Init: &no,
+		Resources: container.Resources{
+			Memory: s.Capacity.MemoryBytes, MemorySwap: s.Capacity.MemoryBytes, CPUShares: s.Capacity.CPUShares, NanoCPUs: s.NanoCPUs,
+			Ulimits: []*units.Ulimit{{Name: "core"}, {Name: "nofile", Soft: filesSoft, Hard: filesHard}},
+		},
+	}
+	if pids > 0 {
+		host.PidsLimit = &pids
+	}
+	switch {
+	case s.Volume != "":
+		host.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: s.Volume, Target: runnerFolder, ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}
+	case s.FillVolume != "":
+		host.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: s.FillVolume, Target: runnerFolder, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}
+	}
+	return config, host
+}
+
+// create makes a container and returns its id. Codes: not_found (the image), conflict (the name), invalid, unavailable.
+func (d *daemon) create(ctx context.Context, s containerSpec) (string, error) {
+	config, host := s.request()
+	r, err := d.api.ContainerCreate(ctx, config, host, nil, nil, s.Name)
+	return r.ID, failed("create container", err)
+}
+
+// start starts a container. Codes: not_found, invalid (its command or runtime cannot be executed), unavailable.
+func (d *daemon) start(ctx context.Context, id string) error {
+	return failed("start container", d.api.ContainerStart(ctx, id, container.StartOptions{}))
+}
+
+// remove kills a container, if it runs, and removes it with what is only its own. Idempotent.
+func (d *daemon) remove(ctx context.Context, id string) error {
+	return gone(failed("remove container", d.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})))
+}
+
+// update changes the limits of a container that runs.
+func (d *daemon) update(ctx context.Context, id string, c capacity) error {
+	pids := c.PIDs
+	_, err := d.api.ContainerUpdate(ctx, id, container.UpdateConfig{Resources: container.Resources{
+		Memory: c.MemoryBytes, MemorySwap: c.MemoryBytes, CPUShares: c.CPUShares, PidsLimit: &pids,
+	}})
+	return failed("update container", err)
+}
+
+// containerInfo is a container of the daemon.
+type containerInfo struct {
+	ID, Image string
+	Labels    map[string]string
+	// State is created, running, paused, restarting, removing, exited or dead.
+	State string
+	// ExitCode and OutOfMemory are of one that has ended.
+	ExitCode    int
+	OutOfMemory bool
+	// Error is why it did not start.
+	Error string
+}
+
+// inspect finds a container by its id or name. Codes: not_found.
+func (d *daemon) inspect(ctx context.Context, id string) (containerInfo, error) {
+	c, err := d.api.ContainerInspect(ctx, id)
+	if err != nil {
+		return containerInfo{}, failed("inspect container", err)
+	}
+	info := containerInfo{ID: c.ID, Image: c.Image, Labels: c.Config.Labels}
+	if c.State != nil {
+		info.State, info.ExitCode, info.OutOfMemory, info.Error = string(c.State.Status), c.State.ExitCode, c.State.OOMKilled, c.State.Error
+	}
+	return info, nil
+}
+
+// containers lists those with all these labels, whatever they do.
+func (d *daemon) containers(ctx context.Context, labels map[string]string) ([]containerInfo, error) {
+	list, err := d.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filter(labels)})
+	if err != nil {
+		return nil, failed("list containers", err)
+	}
+	infos := make([]containerInfo, 0, len(list))
+	for _, c := range list {
+		infos = append(infos, containerInfo{ID: c.ID, Image: c.ImageID, Labels: c.Labels, State: string(c.State)})
+	}
+	return infos, nil
+}
+
+// attach connects to a container's standard streams. Before its start nothing is missed.
+func (d *daemon) attach(ctx context.Context, id string) (net.Conn, *bufio.Reader, error) {
+	h, err := d.api.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return nil, nil, failed("attach", err)
+	}
+	return h.Conn, h.Reader, nil
+}
+
+// copyTo unpacks a tar into a folder of a container, which need not run. Codes: not_found.
+func (d *daemon) copyTo(ctx context.Context, id, folder string, tar io.Reader) error {
+	return failed("copy into container", d.api.CopyToContainer(ctx, id, folder, tar, container.CopyToContainerOptions{}))
+}
+
+// size is that of a file in a container, which need not run. Codes: not_found.
+func (d *daemon) size(ctx context.Context, id, path string) (int64, error) {
+	st, err := d.api.ContainerStatPath(ctx, id, path)
+	if err != nil && strings.Contains(err.Error(), "no such file") {
+		return 0, executor.Errorf(executor.NotFound, "docker: %w", err)
+	}
+	if err != nil {
+		return 0, failed(fmt.Sprintf("stat %s", path), err)
+	}
+	return st.Size, nil
+}

@@ -1,0 +1,170 @@
+package dockerbackend
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// The labels of everything that is ours. Values tell whose and what for.
+const (
+	labelPrefix = "python-executor."
+	// labelInstance is the installation's id.
+	labelInstance = labelPrefix + "instance"
+	// labelBoot is the plugin process that made it: see boot.
+	labelBoot = labelPrefix + "boot"
+	// labelKind is one of the kinds below.
+	labelKind = labelPrefix + "kind"
+	// labelExecution is the id of the Execution, where it was known when the container was made.
+	labelExecution = labelPrefix + "execution"
+	// labelSession is the id of the Session, likewise.
+	labelSession = labelPrefix + "session"
+	// labelCreated and labelDeadline are Unix seconds: when it was made, and when it may be removed whatever it does.
+	labelCreated  = labelPrefix + "created"
+	labelDeadline = labelPrefix + "deadline"
+	// labelHash is the digest of the runner in a volume.
+	labelHash = labelPrefix + "hash"
+)
+
+// The kinds of containers.
+const (
+	kindSandbox = "sandbox"
+	kindPrepare = "prepare"
+	kindFill    = "fill"
+)
+
+const (
+	// programID runs programs, as user and as group: the PRD's.
+	programID = 1000
+	// workFolder is where programs work.
+	workFolder = "/work"
+	// runnerFolder is where the runner's volume is mounted, and runnerFile the runner in it.
+	runnerFolder = "/.python-executor"
+	runnerFile   = "python-executor-runner"
+	// scratchBytes sizes /tmp, /dev/shm and what covers an image's volumes. What is in them is memory of the container.
+	scratchBytes = 64 << 20
+	// runnerThreads are the tasks that a runner needs beside the program's.
+	runnerThreads = 16
+	// filesSoft and filesHard are the numbers of open files, as the runner also sets them.
+	filesSoft, filesHard = 1024, 65536
+	// fileBytes is the least a file takes: the number of files in a folder in memory is bounded by its size.
+	fileBytes          = 4096
+	minInodes          = 16 << 10
+	maxInodes          = 1 << 20
+	outOfMemoryScore   = 500
+	defaultNetworkNone = "none"
+)
+
+// capacity are the limits of a container that can be changed while it runs.
+type capacity struct {
+	MemoryBytes int64
+	CPUShares   int64
+	PIDs        int64
+}
+
+// capacityOf is what the limits of an Execution mean for its container. The folders in memory count as its memory, and the
+// runner's threads as its processes.
+func capacityOf(l executor.Limits) capacity {
+	return capacity{MemoryBytes: l.MemoryBytes + l.DiskBytes, CPUShares: l.CPUShares, PIDs: l.PIDs + runnerThreads}
+}
+
+// containerSpec is a container before it is made: all that we decide about it. What is not here is forced by the client's
+// conversion (no privileges, no restart, no log) or the daemon's default (seccomp, masked paths).
+type containerSpec struct {
+	Name    string
+	Image   string
+	Labels  map[string]string
+	Command []string // the whole argv; the image's entrypoint counts for nothing
+	Env     []string
+	User    string
+	Folder  string
+	Network string // "none", or a network's name
+	Runtime string // empty: the daemon's default
+	// WritableRoot: the image's files may be changed, in a layer of the container's own (preparation).
+	WritableRoot bool
+	// Capabilities that are kept of all; empty: none.
+	Capabilities []string
+	Tmpfs        map[string]string
+	// Volume is mounted read-only at runnerFolder; empty: none.
+	Volume string
+	// FillVolume is mounted writable at runnerFolder; only in containers that never start.
+	FillVolume string
+	Capacity   capacity
+	// NanoCPUs is the quota in billionths of a CPU; 0: none.
+	NanoCPUs int64
+}
+
+// class is what makes waiting containers exchangeable: what cannot be changed once one runs.
+type class struct {
+	Image     string // id
+	Runtime   string
+	Network   bool
+	DiskBytes int64
+	// Session: for a Session; they are counted apart.
+	Session bool
+}
+
+// place is what of a container comes from the configuration and the daemon rather than from a request.
+type place struct {
+	Instance string
+	Boot     string
+	Volume   string // of the runner
+	Program  []string
+	Runtime  string
+	Network  string // the network of containers that may use one
+	NanoCPUs int64
+}
+
+// sandboxSpec builds the container in which a program that nobody trusts runs. covered are the image's declared volumes:
+// each would be a folder of the daemon's disk without a limit, and is covered by one in memory. It is pure: now is given.
+func sandboxSpec(p place, c class, limits capacity, covered []string, name string, now time.Time) containerSpec {
+	network := defaultNetworkNone
+	if c.Network {
+		network = p.Network
+	}
+	s := containerSpec{
+		Name: name, Image: c.Image, Command: p.Program, User: user(), Folder: workFolder, Network: network, Runtime: c.Runtime,
+		Labels: map[string]string{
+			labelInstance: p.Instance, labelBoot: p.Boot, labelKind: kindSandbox, labelCreated: strconv.FormatInt(now.Unix(), 10),
+		},
+		// For the runner alone: it makes the program's environment itself. Without a bound Go would start a thread per CPU.
+		Env: []string{"HOME=" + workFolder, "GOMAXPROCS=2"},
+		Tmpfs: map[string]string{
+			workFolder: tmpfs(c.DiskBytes, "0700", true),
+			"/tmp":     tmpfs(scratchBytes, "1777", false),
+		},
+		Volume: p.Volume, Capacity: limits, NanoCPUs: p.NanoCPUs,
+	}
+	for _, path := range covered {
+		if _, taken := s.Tmpfs[path]; !taken && path != runnerFolder {
+			s.Tmpfs[path] = tmpfs(scratchBytes, "0755", true)
+		}
+	}
+	return s
+}
+
+// fillSpec builds the container through which the runner's volume is filled. It never starts.
+func fillSpec(p place, image, volume, name string, now time.Time) containerSpec {
+	return containerSpec{
+		Name: name, Image: image, Command: []string{"/never"}, User: user(), Network: defaultNetworkNone, FillVolume: volume, WritableRoot: true,
+		Labels: map[string]string{
+			labelInstance: p.Instance, labelBoot: p.Boot, labelKind: kindFill, labelCreated: strconv.FormatInt(now.Unix(), 10),
+		},
+	}
+}
+
+func user() string { return fmt.Sprintf("%d:%d", programID, programID) }
+
+// tmpfs are the options of a folder in memory. Without exec native modules in it could not be loaded. The number of files
+// is bounded too, because each takes memory that its size does not count.
+func tmpfs(bytes int64, mode string, owned bool) string {
+	inodes := min(max(bytes/fileBytes, minInodes), maxInodes)
+	s := fmt.Sprintf("rw,exec,nosuid,nodev,size=%d,nr_inodes=%d,mode=%s", bytes, inodes, mode)
+	if owned {
+		s += fmt.Sprintf(",uid=%d,gid=%d", programID, programID)
+	}
+	return s
+}
+
