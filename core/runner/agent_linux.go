@@ -88,6 +88,8 @@ func (a *agent) handle(frames *frameReader, t frameType, n int) error {
 		return a.hello(p)
 	case framePing:
 		return a.reply("")
+	case frameBye:
+		return io.EOF
 	case frameStart:
 		return a.begin(p)
 	case frameAck:

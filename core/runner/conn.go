@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 // helloTimeout bounds the Hello exchange: a runner that does not answer by then is not one.
 const helloTimeout = 15 * time.Second
 
+// byeTimeout bounds how long Close waits for a stream to take its last frame.
+const byeTimeout = time.Second
+
 // Conn is the host's end of a runner. All methods are safe for concurrent use; Executions run one at a time.
 type Conn struct {
 	rw    io.ReadWriteCloser
@@ -21,31 +25,51 @@ type Conn struct {
 	reply helloReply
 	turn  chan struct{} // one token: the right to run
 	done  chan struct{} // closed when the reader has ended
+	alive sync.WaitGroup
 
 	mu      sync.Mutex
 	err     error // why the connection ended
 	current *follower
+	heard   time.Time     // when the last frame came
+	pong    chan struct{} // closed at the next HelloReply
 }
 
 // NewConn takes rw for its own and does the Hello exchange with the runner at its other end. Codes: unavailable (nobody
 // answers, another version), invalid (the runner refuses cfg).
 func NewConn(rw io.ReadWriteCloser, cfg Config) (*Conn, error) {
-	c := &Conn{
+	c := newConn(rw)
+	return c.open(func(frames *frameReader) error { return c.hello(frames, cfg) })
+}
+
+func newConn(rw io.ReadWriteCloser) *Conn {
+	return &Conn{
 		rw:   rw,
 		out:  &frameWriter{w: rw},
 		turn: make(chan struct{}, 1),
 		done: make(chan struct{}),
+		pong: make(chan struct{}),
 	}
-	timer := time.AfterFunc(helloTimeout, func() { _ = rw.Close() })
-	frames := newFrameReader(rw)
-	err := c.hello(frames, cfg)
-	if !timer.Stop() && err == nil {
+}
+
+// open speaks first, within helloTimeout, and starts what lives as long as the connection.
+func (c *Conn) open(speak func(*frameReader) error) (*Conn, error) {
+	timer := time.AfterFunc(helloTimeout, func() { _ = c.rw.Close() })
+	frames := newFrameReader(c.rw)
+	err := speak(frames)
+	if !timer.Stop() {
 		err = executor.Errorf(executor.Unavailable, "runner: no hello within %s", helloTimeout)
 	}
 	if err != nil {
-		return nil, errors.Join(err, rw.Close())
+		return nil, errors.Join(err, c.rw.Close())
 	}
-	c.turn <- struct{}{}
+	c.heard = time.Now()
+	if c.reply.Silence > 0 {
+		c.out.protect(marker(c.reply.Epoch))
+		c.alive.Go(c.keepAlive)
+	}
+	if c.current == nil {
+		c.turn <- struct{}{}
+	}
 	go c.read(frames)
 	return c, nil
 }
@@ -58,6 +82,11 @@ func (c *Conn) hello(frames *frameReader, cfg Config) error {
 	if err != nil {
 		return executor.Errorf(executor.Unavailable, "runner: no hello: %w", err)
 	}
+	return c.accept(frames, t, n)
+}
+
+// accept reads the answer to a hello.
+func (c *Conn) accept(frames *frameReader, t frameType, n int) error {
 	if t != frameHelloReply {
 		return executor.Errorf(executor.Unavailable, "runner: frame type %d instead of a hello", t)
 	}
@@ -68,10 +97,14 @@ func (c *Conn) hello(frames *frameReader, cfg Config) error {
 		return executor.Errorf(executor.Unavailable, "runner: speaks version %d, this host %d", c.reply.Version, Version)
 	}
 	if c.reply.Error != "" {
-		return executor.Errorf(executor.Invalid, "runner: %s", c.reply.Error)
+		return executor.Errorf(cmp.Or(c.reply.Code, executor.Invalid), "runner: %s", c.reply.Error)
 	}
 	return nil
 }
+
+// Epoch is the number that the runner drew when it started. ResumeConn needs it, and whoever knows it can take the runner
+// over: it belongs into a Handle, not into a log or a label.
+func (c *Conn) Epoch() uint64 { return c.reply.Epoch }
 
 // PID is the runner's own process number, as the runner sees it.
 func (c *Conn) PID() int { return c.reply.PID }
@@ -86,20 +119,38 @@ func (c *Conn) Err() error {
 	return c.err
 }
 
-// Close ends the connection: the runner kills its program and exits (with Config.Silence > 0 it first waits that long
-// for another host). A Run under way returns unavailable. Idempotent.
+// Close ends the runner and the connection: the runner kills its program and exits, also with Config.Silence > 0. A Run
+// under way returns unavailable. Idempotent. See Detach.
 func (c *Conn) Close() error {
 	c.fail(errors.New("closed by the host"))
+	if c.reply.Silence > 0 {
+		// A stream without an end does not tell the runner that we are gone. One that takes nothing tells it nothing either.
+		timer := time.AfterFunc(byeTimeout, func() { _ = c.rw.Close() })
+		_ = c.out.frame(frameBye) // then the silence has to tell
+		timer.Stop()
+	}
+	return c.hangUp()
+}
+
+// Detach lets go of the runner without ending it: our end is closed, and the program goes on for Config.Silence, in which
+// ResumeConn may take it up again. A Run under way returns unavailable. With Config.Silence 0 it is Close. Idempotent.
+func (c *Conn) Detach() error {
+	c.fail(errors.New("detached by the host"))
+	return c.hangUp()
+}
+
+func (c *Conn) hangUp() error {
 	err := c.rw.Close()
 	<-c.done
+	c.alive.Wait()
 	if err != nil && c.closedTwice(err) {
 		return nil
 	}
 	return err
 }
 
-// Ping asks the runner for a sign of life; with Config.Silence > 0 a host does so several times per Silence. It does not
-// wait for the answer: a runner that is gone closes Done.
+// Ping asks the runner for a sign of life and does not wait for the answer: see Check. A Conn whose Config.Silence is > 0
+// does it by itself, several times per Silence, and ends with unavailable when nothing is heard for that long.
 func (c *Conn) Ping() error { return c.out.frame(framePing) }
 
 // fail records why the connection ended; the first reason stays.
@@ -136,14 +187,16 @@ func (c *Conn) readAll(frames *frameReader) error {
 		if err != nil {
 			return err
 		}
-		c.mu.Lock()
-		f := c.current
-		c.mu.Unlock()
-		if t == frameHelloReply {
+		f := c.hear(t)
+		switch t {
+		case frameHelloReply:
 			if _, err := frames.payload(n); err != nil {
 				return err
 			}
 			continue
+		case frameLost:
+			return errors.New("the runner does not understand this host any more")
+		default:
 		}
 		if f == nil {
 			return fmt.Errorf("%w: frame type %d without an Execution", errFrame, t)

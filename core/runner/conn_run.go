@@ -16,7 +16,10 @@ import (
 // runner kills everything because of that.
 const cancelMargin = 10 * time.Second
 
-var errStopped = errors.New("the Execution has ended")
+var (
+	errStopped = errors.New("the Execution has ended")
+	errSilent  = errors.New("the runner is silent")
+)
 
 // RunInput is what an Execution reads. Run closes a reader that is an io.Closer as soon as nobody needs it any more, and
 // that Close must end a Read that blocks. A reader without Close may keep one goroutine until its Read returns; nothing
@@ -58,7 +61,15 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 		closeInputs(in)
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: start: %w", err)
 	}
+	res, err := c.see(ctx, f, start.Limits.KillGrace, in, sink)
+	if f.started {
+		res.PythonVersion, res.Requirements = start.PythonVersion, start.Requirements
+	}
+	return res, err
+}
 
+// see sees the Execution that f follows to its end, sending in meanwhile.
+func (c *Conn) see(ctx context.Context, f *follower, grace time.Duration, in RunInput, sink executor.Sink) (executor.Result, error) {
 	// ctx's end becomes a Cancel on the wire; what follows is the runner's answer to it.
 	var cut *time.Timer
 	var cutMu sync.Mutex
@@ -68,7 +79,7 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 		}
 		cutMu.Lock()
 		defer cutMu.Unlock()
-		cut = time.AfterFunc(start.Limits.KillGrace+cancelMargin, func() {
+		cut = time.AfterFunc(grace+cancelMargin, func() {
 			c.fail(errors.New("no answer to a cancel"))
 			_ = c.rw.Close()
 		})
@@ -101,9 +112,6 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 		cut.Stop()
 	}
 	cutMu.Unlock()
-	if f.started {
-		res.PythonVersion, res.Requirements = start.PythonVersion, start.Requirements
-	}
 	if err != nil && ctx.Err() != nil && f.isLost() {
 		// The caller wanted it dead and the broken connection has seen to that.
 		return executor.Result{Status: executor.StatusKilled, CPU: -1}, nil
@@ -152,6 +160,7 @@ type follower struct {
 	unacked   int64
 	offsets   [2]int64
 	artifacts []executor.Artifact
+	followed  bool // Follow was called
 }
 
 // received is a frame on its way to the Sink.

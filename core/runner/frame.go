@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,7 @@ const (
 	frameAck          frameType = 9
 	framePing         frameType = 10
 	frameFile         frameType = 11
+	frameBye          frameType = 12
 	// Runner to host.
 	frameHelloReply   frameType = 64
 	frameProgress     frameType = 65
@@ -38,6 +40,7 @@ const (
 	frameArtifactData frameType = 69
 	frameArtifactEnd  frameType = 70
 	frameExited       frameType = 72
+	frameLost         frameType = 76
 	// Both ways.
 	frameCredit frameType = 96
 )
@@ -81,7 +84,7 @@ func maxPayload(t frameType) int {
 		return 16
 	case frameCredit, frameSignal:
 		return 5
-	case frameWorkspaceEnd, frameStdinEnd, frameCancel, framePing, frameFile, frameArtifactEnd:
+	case frameWorkspaceEnd, frameStdinEnd, frameCancel, framePing, frameFile, frameBye, frameArtifactEnd, frameLost:
 		return 0
 	default:
 		return -1
@@ -117,6 +120,23 @@ func (f *frameReader) header() (frameType, int, error) {
 		return 0, 0, fmt.Errorf("%w: frame type %d of %d bytes, at most %d", errFrame, t, n, limit)
 	}
 	return t, int(n), nil
+}
+
+// seek drops everything up to and including mark.
+func (f *frameReader) seek(mark []byte) error {
+	for {
+		if _, err := f.r.Peek(len(mark)); err != nil {
+			return err
+		}
+		p, _ := f.r.Peek(f.r.Buffered()) // cannot fail: it is there
+		if at := bytes.Index(p, mark); at >= 0 {
+			_, err := f.r.Discard(at + len(mark))
+			return err
+		}
+		if _, err := f.r.Discard(len(p) - len(mark) + 1); err != nil {
+			return err
+		}
+	}
 }
 
 // into reads a payload of len(p) bytes.
@@ -164,6 +184,16 @@ type frameWriter struct {
 	w   io.Writer
 	buf []byte
 	err error
+	// marker is what the receiver looks for in all that it reads; nil: it looks for nothing.
+	marker []byte
+}
+
+// protect makes f speak to a receiver that looks for marker. It holds back what may be the beginning of one, so a frame
+// that ends like that is followed by a Ping.
+func (f *frameWriter) protect(marker []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.marker = marker
 }
 
 // framed sends a frame whose payload is already in buf behind frameHeader free bytes.
@@ -180,6 +210,9 @@ func (f *frameWriter) send(t frameType, buf []byte) error {
 	binary.BigEndian.PutUint32(buf, uint32(len(buf)-frameHeader)) //nolint:gosec // at most maxStart
 	buf[4] = byte(t)
 	_, f.err = f.w.Write(buf)
+	if f.err == nil && f.marker != nil && endsLikeMarker(buf, f.marker) > 0 {
+		_, f.err = f.w.Write([]byte{frameHeader - 1: byte(framePing)})
+	}
 	return f.err
 }
 

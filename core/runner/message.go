@@ -14,10 +14,14 @@ type hello struct {
 	// Epoch is the runner the host expects; 0: any. A runner of another epoch refuses.
 	Epoch  uint64 `json:"epoch,omitempty"`
 	Config Config `json:"config"`
-	// Resume: the host followed this runner before and has its output up to these offsets.
-	Resume bool  `json:"resume,omitempty"`
-	Stdout int64 `json:"stdout,omitempty"`
-	Stderr int64 `json:"stderr,omitempty"`
+	// Resume: a host followed this runner before. With ExecutionID it wants that one, and has its output up to these
+	// offsets; without, it wants none.
+	Resume      bool   `json:"resume,omitempty"`
+	ExecutionID string `json:"execution_id,omitempty"`
+	Stdout      int64  `json:"stdout,omitempty"`
+	Stderr      int64  `json:"stderr,omitempty"`
+	// Nonce: the runner sends these bytes, bare, before its reply, so that the host finds it in what it reads.
+	Nonce []byte `json:"nonce,omitempty"`
 }
 
 // helloReply answers hello and ping.
@@ -28,8 +32,15 @@ type helloReply struct {
 	PID   int    `json:"pid"`
 	// ExecutionID of the Execution at hand; empty if there is none.
 	ExecutionID string `json:"execution_id,omitempty"`
-	// Error: the runner refuses the Config and ends.
-	Error string `json:"error,omitempty"`
+	// Running: that one has not been answered with Exited yet.
+	Running bool `json:"running,omitempty"`
+	// KillGrace is that Execution's, so that a host that did not start it knows how long a Cancel may take.
+	KillGrace time.Duration `json:"kill_grace,omitempty"`
+	// Silence is Config.Silence as it holds.
+	Silence time.Duration `json:"silence,omitempty"`
+	// Error: the runner refuses the Config and ends, or refuses to resume and goes on. Code is invalid if empty.
+	Error string        `json:"error,omitempty"`
+	Code  executor.Code `json:"code,omitempty"`
 }
 
 // artifactHeader announces one file.
