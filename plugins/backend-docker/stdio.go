@@ -1,0 +1,96 @@
+package dockerbackend
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+// stdio is a container's standard input and output as one connection. The daemon multiplexes output and errors: a header
+// of 8 bytes (stream, 3 zeros, length) before each piece. What the runner writes to its standard error is logged.
+type stdio struct {
+	conn net.Conn
+	in   *bufio.Reader
+	log  *slog.Logger
+	// heard is when the last byte came, in Unix nanoseconds.
+	heard atomic.Int64
+	left  int // of the piece at hand; of Read's goroutine
+}
+
+// The daemon's streams.
+const (
+	streamStdout = 1
+	streamStderr = 2
+)
+
+// maxLogged bounds what is logged of one piece.
+const maxLogged = 4 << 10
+
+var errMultiplex = errors.New("the daemon's stream is broken")
+
+func newStdio(conn net.Conn, in *bufio.Reader, log *slog.Logger) *stdio {
+	if u, ok := conn.(*net.UnixConn); ok {
+		// So that a chunk of a Workspace fits at once. What the kernel does not give costs only speed.
+		_ = u.SetWriteBuffer(1 << 20)
+		_ = u.SetReadBuffer(1 << 20)
+	}
+	s := &stdio{conn: conn, in: in, log: log}
+	s.heard.Store(time.Now().UnixNano())
+	return s
+}
+
+// Read implements io.Reader.
+func (s *stdio) Read(p []byte) (int, error) {
+	for s.left == 0 {
+		if err := s.next(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := s.in.Read(p[:min(len(p), s.left)])
+	s.left -= n
+	s.heard.Store(time.Now().UnixNano())
+	if errors.Is(err, io.EOF) && s.left > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// next reads a header, and the whole of what is for the log.
+func (s *stdio) next() error {
+	var header [8]byte
+	if _, err := io.ReadFull(s.in, header[:]); err != nil {
+		return err
+	}
+	n := int(binary.BigEndian.Uint32(header[4:]))
+	switch header[0] {
+	case streamStdout:
+		s.left = n
+		return nil
+	case streamStderr:
+		text := make([]byte, min(n, maxLogged))
+		if _, err := io.ReadFull(s.in, text); err != nil {
+			return err
+		}
+		s.log.Warn("the runner says", "text", string(text))
+		_, err := io.CopyN(io.Discard, s.in, int64(n-len(text)))
+		return err
+	}
+	return fmt.Errorf("%w: stream %d", errMultiplex, header[0])
+}
+
+// Write implements io.Writer.
+func (s *stdio) Write(p []byte) (int, error) { return s.conn.Write(p) }
+
+// Close implements io.Closer.
+func (s *stdio) Close() error { return s.conn.Close() }
+
+// silentFor is how long nothing has come.
+func (s *stdio) silentFor(now time.Time) time.Duration {
+	return now.Sub(time.Unix(0, s.heard.Load()))
+}

@@ -1,0 +1,156 @@
+package dockerbackend
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/binary"
+)
+
+// program is the runner as it is brought into containers.
+type program struct {
+	content []byte
+	// command is what follows the file's name.
+	command []string
+	hash    string
+}
+
+// runnerProgram is the embedded runner, else this program with its own command. Codes: unavailable (neither can run in a
+// container).
+func runnerProgram() (program, error) {
+	if content := binary.Bytes(); content != nil {
+		return newProgram(content, nil), nil
+	}
+	content, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		return program{}, executor.Errorf(executor.Unavailable, "read this program: %w", err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		return program{}, executor.Errorf(executor.Unavailable, "read this program: %w", err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return program{}, executor.Errorf(executor.Unavailable, "this program has no embedded runner and is not static, so it cannot run in a container: build it with make build")
+		}
+	}
+	return newProgram(content, []string{"runner"}), nil
+}
+
+func newProgram(content []byte, command []string) program {
+	sum := sha256.Sum256(content)
+	return program{content: content, command: command, hash: hex.EncodeToString(sum[:])}
+}
+
+// argv is the command of a sandbox's PID 1. It has no rights to mounts of its own, so it need not try.
+func (p program) argv() []string {
+	return append(append([]string{path.Join(runnerFolder, runnerFile)}, p.command...), "--stdio", "--own-mounts")
+}
+
+// volumeName says what is in it, so that whoever has the same runner shares it.
+func (p program) volumeName() string { return "python-executor-runner-" + p.hash[:16] }
+
+// mark is written after the runner: a volume that has it is whole.
+func (p program) mark() string { return runnerFile + "." + p.hash[:16] }
+
+// archive is the volume's content, mark last.
+func (p program) archive() ([]byte, error) {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range []struct {
+		name    string
+		content []byte
+		mode    int64
+	}{{runnerFile, p.content, 0o755}, {p.mark(), nil, 0o444}} {
+		h := &tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: f.mode, Size: int64(len(f.content)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return nil, err
+		}
+	}
+	return buf.Bytes(), w.Close()
+}
+
+// runnerVolume is the volume of the daemon that has the runner. It is filled once, through a container that is made and
+// never started: that works with a remote daemon, and on images in which nothing can be executed.
+type runnerVolume struct {
+	daemon  *daemon
+	program program
+	place   func() place
+
+	mu     sync.Mutex
+	filled bool
+}
+
+// ensure makes sure that the volume is there and whole. image is any image of the daemon.
+func (v *runnerVolume) ensure(ctx context.Context, image string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.filled {
+		return nil
+	}
+	if err := v.fill(ctx, image); err != nil {
+		return fmt.Errorf("bring the runner to the daemon: %w", err)
+	}
+	v.filled = true
+	return nil
+}
+
+// doubt makes the next ensure look again: somebody may have removed the volume.
+func (v *runnerVolume) doubt() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.filled = false
+}
+
+func (v *runnerVolume) fill(ctx context.Context, image string) (err error) {
+	name := v.program.volumeName()
+	if err := v.daemon.createVolume(ctx, name, map[string]string{labelHash: v.program.hash}); err != nil {
+		return err
+	}
+	id, err := v.daemon.create(ctx, fillSpec(v.place(), image, name, newName(kindFill), time.Now()))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := cleanUp(ctx)
+		defer cancel()
+		err = errors.Join(err, v.daemon.remove(ctx, id))
+	}()
+	if _, err := v.daemon.size(ctx, id, path.Join(runnerFolder, v.program.mark())); executor.CodeOf(err) != executor.NotFound {
+		return err
+	}
+	archive, err := v.program.archive()
+	if err != nil {
+		return executor.Errorf(executor.Internal, "pack the runner: %w", err)
+	}
+	return v.daemon.copyTo(ctx, id, runnerFolder, bytes.NewReader(archive))
+}
+
+// remove removes the volume unless somebody else uses it. Whoever needs it next fills it again, in some 30 ms.
+func (v *runnerVolume) remove(ctx context.Context) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.filled {
+		return nil
+	}
+	v.filled = false
+	err := v.daemon.removeVolume(ctx, v.program.volumeName())
+	if code := executor.CodeOf(err); code == executor.Conflict || code == executor.NotFound {
+		return nil
+	}
+	return err
+}
