@@ -28,6 +28,10 @@ type Options struct {
 	PrepareDelay time.Duration
 	// Hook stands before every Run. Default: none.
 	Hook Hook
+	// OpenHook stands before every OpenSession: its error is the answer. Default: none.
+	OpenHook func(ctx context.Context, s executor.Session) error
+	// Generation in Info; Abandon's successor has the next one. Default 0: it is in no plugin process.
+	Generation int
 }
 
 // RunFunc is Backend.Run without its receiver.
@@ -48,6 +52,8 @@ type Backend struct {
 	mu      sync.Mutex
 	message string // why it is not healthy; empty: it is
 	down    error
+	// held are the Sessions that this process opened or adopted.
+	held map[string]bool
 }
 
 // world is what outlives a Backend: the programs and what they left.
@@ -60,9 +66,14 @@ type world struct {
 	runs    []string
 	removed []string
 	gates   map[string]chan struct{}
+
+	sessions map[string]*session
 }
 
-var _ executor.Backend = (*Backend)(nil)
+var (
+	_ executor.Backend        = (*Backend)(nil)
+	_ executor.SessionBackend = (*Backend)(nil)
+)
 
 // New returns a Backend.
 func New(o Options) *Backend {
@@ -73,9 +84,10 @@ func New(o Options) *Backend {
 		o.Version = "0"
 	}
 	return newIn(o, &world{
-		running: map[string]*run{},
-		kept:    map[string]*run{},
-		gates:   map[string]chan struct{}{},
+		running:  map[string]*run{},
+		kept:     map[string]*run{},
+		gates:    map[string]chan struct{}{},
+		sessions: map[string]*session{},
 	})
 }
 
@@ -85,11 +97,13 @@ func newIn(o Options, w *world) *Backend {
 		caps = *o.Capabilities
 	}
 	gone := make(chan struct{})
-	return &Backend{options: o, caps: caps, world: w, gone: gone, abandon: sync.OnceFunc(func() { close(gone) })}
+	return &Backend{
+		options: o, caps: caps, world: w, gone: gone, abandon: sync.OnceFunc(func() { close(gone) }), held: map[string]bool{},
+	}
 }
 
 // Abandon plays the death of the process that holds b: its Runs return unavailable. With Attach the programs go on and
-// the Backend that is returned can follow them; without it they are killed.
+// the Backend that is returned can follow them, and adopt the Sessions; without it all of them are killed.
 func (b *Backend) Abandon() *Backend {
 	b.abandon()
 	if !b.caps.Attach {
@@ -97,8 +111,15 @@ func (b *Backend) Abandon() *Backend {
 			r.kill()
 			<-r.ended
 		}
+		for _, s := range b.world.allSessions() {
+			s.close()
+		}
 	}
-	return newIn(b.options, b.world)
+	o := b.options
+	if o.Generation > 0 {
+		o.Generation++
+	}
+	return newIn(o, b.world)
 }
 
 // DefaultCapabilities are all that the fake can play on its own; Attach, HostDirectories, Scripts and Sessions are not
@@ -132,6 +153,7 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 	b.mu.Lock()
 	message := b.message
 	b.mu.Unlock()
+	sessions := len(b.Sessions())
 	w := b.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,13 +164,14 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 		Name:         b.options.Name,
 		Type:         "fake",
 		Version:      b.options.Version,
+		Generation:   b.options.Generation,
 		Healthy:      message == "",
 		Message:      message,
 		Capacity:     b.options.Capacity,
 		Capabilities: caps,
 		Images:       slices.Clone(b.options.Images),
 		Warnings:     warnings(caps),
-		Metrics:      map[string]float64{"runs": float64(len(w.runs)), "running": float64(len(w.running))},
+		Metrics:      map[string]float64{"runs": float64(len(w.runs)), "running": float64(len(w.running)), "sessions": float64(sessions)},
 	}, nil
 }
 
@@ -189,7 +212,19 @@ func (b *Backend) run(ctx context.Context, job executor.Job, sink executor.Sink)
 		return executor.Result{}, err
 	}
 	r := newRun(b, job)
+	if job.Spec.Session != "" {
+		s, err := b.session(job.Spec.Session)
+		if err == nil {
+			err = s.enter(r)
+		}
+		if err != nil {
+			return executor.Result{}, err
+		}
+	}
 	if err := b.world.enter(r); err != nil {
+		if r.session != nil {
+			r.session.leave(r)
+		}
 		return executor.Result{}, err
 	}
 	if ctx.Err() != nil {
@@ -217,10 +252,17 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, from executor.Re
 
 // follow hands what r says to sink until r has ended. It is the one goroutine that uses sink.
 func (b *Backend) follow(ctx context.Context, r *run, sink executor.Sink) (executor.Result, error) {
-	defer context.AfterFunc(ctx, func() { r.stop(executor.StatusKilled) })()
+	left := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		if b.caps.Attach && errors.Is(context.Cause(ctx), executor.ErrCallerGone) {
+			close(left) // the program goes on, and somebody may come for it
+			return
+		}
+		r.stop(executor.StatusKilled)
+	})()
 	var broken error
 	for {
-		body, err := r.feed.next(b.gone)
+		body, err := r.feed.next(b.gone, left)
 		if errors.Is(err, errGone) {
 			return executor.Result{}, executor.Errorf(executor.Unavailable, "the backend has gone")
 		}

@@ -63,7 +63,18 @@ var directives = map[string]directive{
 		return p.println(executor.Stdout, strconv.FormatBool(strings.HasPrefix(p.env["TMPDIR"], workFolder+"/")))
 	},
 
+	"set":          func(p *process, rest string) error { w := words(rest, 2); p.vars.set(w[0], w[1]); return nil },
+	"get":          getName,
+	"add":          addTo,
+	"value":        showName,
+	"display":      func(p *process, rest string) error { w := words(rest, 2); return p.display(w[0], []byte(w[1]), false) },
+	"display-size": displaySize,
+	"later":        later,
+	"symlink":      symlink,
+	"mkfifo":       mkfifo,
+
 	"ignore-term":      func(p *process, _ string) error { p.ignoring = true; return nil },
+	"ignore-int":       func(p *process, _ string) error { p.ignoring = true; return nil },
 	"on-term":          onTerm,
 	"spawn-grandchild": grandchild,
 	"fork":             fork,
@@ -208,8 +219,12 @@ func executable(p *process, rest string) error {
 }
 
 func list(p *process, _ string) error {
-	for _, name := range slices.Sorted(maps.Keys(p.run.tree.files)) {
-		if err := p.println(executor.Stdout, fmt.Sprintf("%d %s", len(p.run.tree.files[name].data), strconv.Quote(name))); err != nil {
+	for _, name := range p.run.tree.names() {
+		bytes := 0
+		if f := p.run.tree.get(name); f != nil { // else a link to nothing
+			bytes = len(f.data)
+		}
+		if err := p.println(executor.Stdout, fmt.Sprintf("%d %s", bytes, strconv.Quote(name))); err != nil {
 			return err
 		}
 	}
@@ -275,9 +290,13 @@ func onTerm(p *process, rest string) error {
 	return nil
 }
 
-// grandchild ignores SIGTERM and holds the streams; only SIGKILL ends it.
+// grandchild ignores SIGTERM and holds the streams; only SIGKILL ends it. A Session's interpreter keeps what its code has
+// started.
 func grandchild(p *process, rest string) error {
 	r := p.run
+	if p.resident() {
+		return later(p, "1h "+rest)
+	}
 	r.children.Go(func() {
 		if r.pause(time.Hour) {
 			r.write(r.killed.Done(), executor.Stdout, []byte(text(rest)+"\n"))

@@ -23,10 +23,19 @@
 //	connect HOST:PORT       prints connected or unreachable; loopback prints up or down
 //	import NAME             needs that requirement; python prints the version; host-file PATH prints visible or hidden
 //	wait NAME               blocks until Backend.Release(NAME)
+//	set NAME VALUE          a name of the interpreter's; get NAME prints it; add NAME N; value NAME displays it as the last expression
+//	display MIME TEXT       a Display; display-size MIME SIZE
+//	later DURATION TEXT     prints TEXT after that time; in a Session also when the Execution has ended
+//	ignore-int              SIGINT does nothing (the same as ignore-term)
+//	symlink TARGET PATH     a link, wherever it leads; mkfifo PATH
 //	backend-error CODE TEXT Run returns that error; backend-panic TEXT; backend-die returns unavailable
 //
 // TEXT is the rest of the line, or a Go-quoted string. SIZE is a number with KB, MB or GB (powers of 1024). Empty lines
 // and lines that begin with # do nothing. An unknown directive is a SyntaxError of the program: a traceback and exit 1.
+//
+// In a Session (Capabilities.Sessions) code shares its names and files, a command ("fake -c TEXT") the files. The
+// interpreter is told to stop by SIGINT; "signal NAME" is its death. With Capabilities.Attach a Session outlives its
+// Backend: the one that Abandon returns can adopt it.
 //
 // Everything waits on timers, channels and contexts only, so it runs on the fake clock of a testing/synctest bubble;
 // connect and host-file are the two directives that touch the real machine.

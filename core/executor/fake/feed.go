@@ -58,11 +58,13 @@ func (f *feed) put(done <-chan struct{}, body executor.Body) bool {
 	}
 }
 
-// next returns the oldest item without taking it out.
-func (f *feed) next(gone <-chan struct{}) (executor.Body, error) {
+// next returns the oldest item without taking it out. It gives up when gone or left closes.
+func (f *feed) next(gone, left <-chan struct{}) (executor.Body, error) {
 	for {
 		select {
 		case <-gone:
+			return nil, errGone
+		case <-left:
 			return nil, errGone
 		default:
 		}
@@ -80,6 +82,8 @@ func (f *feed) next(gone <-chan struct{}) (executor.Body, error) {
 		select {
 		case <-changed:
 		case <-gone:
+			return nil, errGone
+		case <-left:
 			return nil, errGone
 		}
 	}
@@ -125,8 +129,15 @@ func (f *feed) resume(from map[executor.Stream]int64) {
 }
 
 func sizeOf(body executor.Body) int {
-	if out, ok := body.(executor.Output); ok {
-		return len(out.Data)
+	switch b := body.(type) {
+	case executor.Output:
+		return len(b.Data)
+	case executor.Display:
+		bytes := 0
+		for _, data := range b.Data {
+			bytes += len(data)
+		}
+		return bytes
 	}
 	return 64
 }

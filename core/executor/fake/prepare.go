@@ -17,6 +17,14 @@ import (
 // workFolder is what a program sees as its HOME and current folder.
 const workFolder = "/work"
 
+// ready makes the program ready, in a Sandbox of its own or in a Session's.
+func (r *run) ready() (*process, *executor.Failure) {
+	if r.session != nil {
+		return r.session.load(r)
+	}
+	return r.prepare()
+}
+
 // prepare installs, unpacks and finds the program. A failure is the user's; r.failed is ours.
 func (r *run) prepare() (*process, *executor.Failure) {
 	spec := r.job.Spec
@@ -31,32 +39,41 @@ func (r *run) prepare() (*process, *executor.Failure) {
 	if fail := r.unpack(); fail != nil || r.failed != nil || r.killed.Err() != nil {
 		return nil, fail
 	}
-	p := &process{run: r, requirements: requirements}
+	p := &process{run: r, requirements: requirements, vars: newNames()}
 	if fail := p.load(); fail != nil {
 		return nil, fail
 	}
-	for _, f := range r.tree.files {
-		f.changed = false
-	}
+	r.tree.settle()
 	p.python = r.version()
-	p.env = map[string]string{
+	p.env = environment(spec.Env)
+	return p, r.connect(p)
+}
+
+// environment is a program's.
+func environment(own map[string]string) map[string]string {
+	env := map[string]string{
 		"PATH":             "/usr/bin:/bin",
 		"HOME":             workFolder,
 		"TMPDIR":           workFolder + "/tmp",
 		"LANG":             "C.UTF-8",
 		"PYTHONUNBUFFERED": "1",
 	}
-	maps.Copy(p.env, spec.Env)
-	if p.env["PYTHONUNBUFFERED"] == "" {
-		delete(p.env, "PYTHONUNBUFFERED")
+	maps.Copy(env, own)
+	if env["PYTHONUNBUFFERED"] == "" {
+		delete(env, "PYTHONUNBUFFERED")
 	}
+	return env
+}
+
+// connect opens p's standard input. What goes wrong is ours.
+func (r *run) connect(p *process) *executor.Failure {
 	in, err := r.openStdin(r.job.Stdin)
 	if err != nil {
 		r.failed = fmt.Errorf("open stdin: %w", err)
-		return nil, nil
+		return nil
 	}
 	p.stdin = in
-	return p, nil
+	return nil
 }
 
 // pause waits; false means that the job was stopped.
@@ -98,22 +115,22 @@ func (r *run) install() ([]string, *executor.Failure) {
 	if strings.HasPrefix(r.job.Spec.Image, "no-such-image") {
 		return nil, failure(executor.PhasePrepare, executor.Invalid, "docker_image: %q does not exist", r.job.Spec.Image)
 	}
+	return r.resolve(r.job.Spec.Requirements)
+}
+
+// resolve plays an installer.
+func (r *run) resolve(text string) ([]string, *executor.Failure) {
 	var resolved []string
-	for line := range strings.Lines(r.job.Spec.Requirements) {
-		line, _, _ = strings.Cut(line, "#")
-		line = strings.TrimSpace(line)
-		if line == "" {
+	for line := range strings.Lines(text) {
+		requirement, fail := parseRequirement(line)
+		if fail != nil {
+			return nil, fail
+		}
+		if requirement == "" {
 			continue
 		}
-		name, version, pinned := strings.Cut(line, "==")
-		name = strings.TrimSpace(name)
-		if strings.ContainsAny(name, " =<>!\"'\\") || name == "" || strings.HasPrefix(name, "no-such-package") {
-			return nil, failure(executor.PhasePrepare, executor.Invalid, "requirement %q cannot be resolved", line)
-		}
-		if !pinned {
-			version = "1.0.0"
-		}
-		resolved = append(resolved, name+"=="+strings.TrimSpace(version))
+		resolved = append(resolved, requirement)
+		name, _, _ := strings.Cut(requirement, "==")
 		r.feed.put(r.killed.Done(), executor.Progress{Phase: executor.PhasePrepare, Message: "install " + name, Done: int64(len(resolved)), Unit: "packages"})
 		if name == "slow-package" && !r.pause(time.Hour) {
 			return nil, nil
@@ -121,6 +138,24 @@ func (r *run) install() ([]string, *executor.Failure) {
 	}
 	slices.Sort(resolved)
 	return resolved, nil
+}
+
+// parseRequirement returns the resolved form of one line; empty if there is nothing on it.
+func parseRequirement(line string) (string, *executor.Failure) {
+	line, _, _ = strings.Cut(line, "#")
+	line = strings.TrimSpace(line)
+	if line == "" {
+		return "", nil
+	}
+	name, version, pinned := strings.Cut(line, "==")
+	name = strings.TrimSpace(name)
+	if strings.ContainsAny(name, " =<>!\"'\\") || name == "" || strings.HasPrefix(name, "no-such-package") {
+		return "", failure(executor.PhasePrepare, executor.Invalid, "requirement %q cannot be resolved", line)
+	}
+	if !pinned {
+		version = "1.0.0"
+	}
+	return name + "==" + strings.TrimSpace(version), nil
 }
 
 // unpack reads the Workspace. A reader that does not end is closed when the job is stopped.

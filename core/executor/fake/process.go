@@ -22,6 +22,9 @@ type process struct {
 	env          map[string]string
 	python       string
 	requirements []string
+	vars         *names
+	// separate: it is a process of its own beside a Session's interpreter.
+	separate bool
 
 	// ignoring: SIGTERM does nothing. onTerm is the code to exit with on SIGTERM, if set. The program's goroutine only.
 	ignoring bool
@@ -56,8 +59,14 @@ func (p *process) death() error {
 	if p.onTerm != nil {
 		return exited(*p.onTerm)
 	}
+	if p.resident() {
+		return signaled("SIGINT")
+	}
 	return signaled("SIGTERM")
 }
+
+// resident reports whether the program is code in a Session's interpreter.
+func (p *process) resident() bool { return p.run.session != nil && !p.separate }
 
 // main interprets the program and says how it ended.
 func (p *process) main() end {

@@ -19,6 +19,8 @@ type run struct {
 	ended   chan struct{}
 	result  executor.Result // valid after ended
 	tree    *tree
+	// session is the one it runs in; nil: none.
+	session *session
 
 	// killed ends with SIGKILL to everything, term with that or with SIGTERM to the program.
 	killed    context.Context
@@ -27,7 +29,8 @@ type run struct {
 	terminate context.CancelCauseFunc
 	children  sync.WaitGroup
 
-	writing sync.Mutex // guards bytes; held while a write blocks
+	writing sync.Mutex // guards bytes and earlier; held while a write blocks
+	earlier bool       // what is written now was said before
 	bytes   map[executor.Stream]int64
 
 	mu      sync.Mutex
@@ -40,6 +43,8 @@ type run struct {
 	samples []executor.MemorySample
 	failed  error // what a backend-… directive makes Run return
 	oom     bool
+	// displays counts what the program has shown.
+	displays int
 }
 
 var errKilled = errors.New("killed")
@@ -97,15 +102,21 @@ func (r *run) kill() {
 // live is the whole life of the job. It owns every goroutine that the job has.
 func (r *run) live() {
 	defer close(r.ended)
+	if r.session != nil {
+		defer r.session.leave(r)
+	}
 	defer r.feed.end()
 	defer r.killAll(errKilled)
 	begin := time.Now()
-	p, failure := r.prepare()
+	p, failure := r.ready()
 	r.result.Phases.Prepare = time.Since(begin)
 	r.result.CPU = 0
 	switch {
 	case r.killed.Err() != nil:
 		r.result.Status = executor.StatusKilled
+		return
+	case failure != nil && r.session != nil && r.session.isDead():
+		r.result.Status, r.result.Failure, r.result.SessionState = executor.StatusFailed, failure, executor.SessionStateLost
 		return
 	case r.failed != nil:
 		return
@@ -145,7 +156,13 @@ func (r *run) begin(p *process) bool {
 	}
 	r.started = time.Now()
 	r.result.PythonVersion, r.result.Requirements = p.python, p.requirements
-	return r.feed.put(r.killed.Done(), started)
+	if !r.feed.put(r.killed.Done(), started) {
+		return false
+	}
+	if r.session != nil {
+		r.session.open(r)
+	}
+	return true
 }
 
 // end is how a program ended: by a code or by a signal.
@@ -156,6 +173,10 @@ type end struct {
 
 // finish turns the program's end into the Result and kills all that the program left.
 func (r *run) finish(e end) {
+	state := executor.SessionStateKept
+	if r.session != nil {
+		state = r.session.settle(r, e)
+	}
 	r.killAll(errKilled)
 	r.children.Wait()
 	r.mu.Lock()
@@ -168,6 +189,7 @@ func (r *run) finish(e end) {
 	res.Phases.Run = res.Wall
 	res.CPU = r.cpu
 	res.PeakMemoryBytes = r.peak
+	res.SessionState = state
 	if e.signal != "" {
 		res.Signal = e.signal
 	} else {
@@ -220,7 +242,7 @@ func (r *run) writePiece(done <-chan struct{}, stream executor.Stream, piece []b
 		keep = int(min(int64(keep), max(limit-offset, 0)))
 	}
 	if keep > 0 {
-		body := executor.Output{Stream: stream, Offset: offset, Data: bytes.Clone(piece[:keep])}
+		body := executor.Output{Stream: stream, Offset: offset, Data: bytes.Clone(piece[:keep]), Earlier: r.earlier}
 		if !r.feed.put(done, body) {
 			return false
 		}
@@ -280,11 +302,9 @@ func (r *run) collect(sink executor.Sink) ([]executor.Artifact, time.Duration, e
 	}
 	begin := time.Now()
 	var list []executor.Artifact
-	for _, path := range r.tree.order {
-		f := r.tree.files[path]
-		if f == nil || f.link != "" || !r.wanted(path, f) {
-			continue
-		}
+	paths, files := r.tree.regular(r.wanted)
+	for i, path := range paths {
+		f := files[i]
 		if err := sink.Artifact(f.header(path), bytes.NewReader(f.data)); err != nil {
 			return nil, 0, err
 		}

@@ -5,24 +5,33 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// tree is a work folder in memory: regular files and symbolic links by clean relative path.
+// tree is a work folder in memory: regular files and symbolic links by clean relative path. What a Session's files and
+// its program do at once, put, get, remove, names and regular, is safe.
 type tree struct {
+	mu    sync.Mutex
 	files map[string]*file
 	order []string // as they were first made
 	bytes int64
 }
 
+// file is never changed once it is in a tree, but for changed.
 type file struct {
 	data    []byte
 	mode    int64
 	link    string // symbolic link's target; data is then empty
+	pipe    bool   // a FIFO
 	changed bool   // by the program
+	time    time.Time
 }
 
 func newTree() *tree { return &tree{files: map[string]*file{}} }
@@ -34,6 +43,9 @@ func (f *file) header(name string) *tar.Header {
 
 // put makes or replaces a file; limit ≥ 0 bounds the whole tree.
 func (t *tree) put(name string, f *file, limit int64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.time = time.Now()
 	old := t.files[name]
 	grown := t.bytes + int64(len(f.data))
 	if old != nil {
@@ -52,6 +64,8 @@ func (t *tree) put(name string, f *file, limit int64) error {
 
 // get follows links and returns nil when there is no such file.
 func (t *tree) get(name string) *file {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	name = path.Clean(name)
 	for range 40 {
 		f := t.files[name]
@@ -64,10 +78,41 @@ func (t *tree) get(name string) *file {
 }
 
 func (t *tree) remove(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if f := t.files[name]; f != nil {
 		t.bytes -= int64(len(f.data))
 		delete(t.files, name)
+		t.order = slices.DeleteFunc(t.order, func(other string) bool { return other == name })
 	}
+}
+
+// names returns the paths of all files, sorted.
+func (t *tree) names() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Sorted(maps.Keys(t.files))
+}
+
+// settle makes what is there unchanged.
+func (t *tree) settle() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.files {
+		f.changed = false
+	}
+}
+
+// regular returns the regular files that want keeps, in the order in which they were made.
+func (t *tree) regular(want func(path string, f *file) bool) (paths []string, files []*file) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, path := range t.order {
+		if f := t.files[path]; f != nil && f.link == "" && !f.pipe && want(path, f) {
+			paths, files = append(paths, path), append(files, f)
+		}
+	}
+	return paths, files
 }
 
 // unpack reads a tar into t. Every error is the user's: it names the entry.

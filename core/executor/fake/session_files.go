@@ -1,0 +1,199 @@
+package fake
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// maxListed is executor.SessionFiles' bound on one list.
+const maxListed = 10_000
+
+func errPath(code executor.Code, name, message string) error {
+	return executor.FieldErrorf(code, "path", "%q %s", name, message)
+}
+
+// place cleans a path of the caller's and follows no link: one that leads through a link is refused if that leads out.
+func (s *session) place(name string) (string, error) {
+	if name == "" || name == "." {
+		return ".", nil
+	}
+	clean, err := inside(strings.TrimSuffix(name, "/"), ".")
+	if err != nil || strings.HasPrefix(name, "../") || strings.Contains(name, "/../") {
+		return "", errPath(executor.Invalid, name, "leads out of the work folder")
+	}
+	s.tree.mu.Lock()
+	defer s.tree.mu.Unlock()
+	for at := clean; at != "."; at = path.Dir(at) {
+		if f := s.tree.files[at]; f != nil && f.link != "" {
+			if _, err := inside(f.link, path.Dir(at)); err != nil {
+				return "", errPath(executor.Invalid, name, "leads out of the work folder")
+			}
+		}
+	}
+	return clean, nil
+}
+
+// ListFiles implements executor.SessionFiles.
+func (b *Backend) ListFiles(_ context.Context, id, name string, recursive bool) ([]executor.File, error) {
+	s, err := b.session(id)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := s.place(name)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]executor.File{}
+	for _, file := range s.tree.names() {
+		rest, ok := below(dir, file)
+		if !ok {
+			continue
+		}
+		first, _, deeper := strings.Cut(rest, "/")
+		for at := path.Dir(rest); at != "."; at = path.Dir(at) {
+			if recursive || at == first {
+				full := path.Join(dir, at)
+				found[full] = executor.File{Path: full, Directory: true, Mode: 0o755}
+			}
+		}
+		if recursive || !deeper {
+			found[file] = s.tree.file(file)
+		}
+	}
+	if len(found) == 0 && dir != "." {
+		return nil, errPath(executor.NotFound, name, "does not exist")
+	}
+	if len(found) > maxListed {
+		return nil, executor.Errorf(executor.Exhausted, "more than %d files", maxListed)
+	}
+	list := []executor.File{}
+	for _, f := range found {
+		list = append(list, f)
+	}
+	slices.SortFunc(list, func(a, b executor.File) int { return strings.Compare(a.Path, b.Path) })
+	return list, nil
+}
+
+// below returns what is left of file under dir.
+func below(dir, file string) (string, bool) {
+	if dir == "." {
+		return file, true
+	}
+	return strings.CutPrefix(file, dir+"/")
+}
+
+func (t *tree) file(name string) executor.File {
+	f := t.get(name)
+	if f == nil {
+		return executor.File{Path: name, Mode: 0o777}
+	}
+	return executor.File{Path: name, SizeBytes: int64(len(f.data)), Mode: uint32(f.mode & 0o777), ModTime: f.time} //nolint:gosec // nine bits
+}
+
+// ReadFile implements executor.SessionFiles.
+func (b *Backend) ReadFile(_ context.Context, id, name string) (executor.File, io.ReadCloser, error) {
+	s, err := b.session(id)
+	if err != nil {
+		return executor.File{}, nil, err
+	}
+	clean, err := s.place(name)
+	if err != nil {
+		return executor.File{}, nil, err
+	}
+	f := s.tree.get(clean)
+	switch {
+	case f == nil && s.isFolder(clean), f != nil && f.pipe:
+		return executor.File{}, nil, errPath(executor.Invalid, name, "is not a regular file")
+	case f == nil:
+		return executor.File{}, nil, errPath(executor.NotFound, name, "does not exist")
+	}
+	return s.tree.file(clean), io.NopCloser(bytes.NewReader(f.data)), nil
+}
+
+func (s *session) isFolder(name string) bool {
+	if name == "." {
+		return true
+	}
+	return slices.ContainsFunc(s.tree.names(), func(file string) bool { return strings.HasPrefix(file, name+"/") })
+}
+
+// WriteFile implements executor.SessionFiles.
+func (b *Backend) WriteFile(_ context.Context, id, name string, size int64, r io.Reader) (executor.File, error) {
+	s, err := b.session(id)
+	if err != nil {
+		return executor.File{}, err
+	}
+	clean, err := s.place(name)
+	if err != nil {
+		return executor.File{}, err
+	}
+	if old := s.tree.get(clean); s.isFolder(clean) || old != nil && old.pipe {
+		return executor.File{}, errPath(executor.Invalid, name, "is not a regular file")
+	}
+	for dir := path.Dir(clean); dir != "."; dir = path.Dir(dir) {
+		if s.tree.get(dir) != nil {
+			return executor.File{}, errPath(executor.Invalid, name, "leads through what is no folder")
+		}
+	}
+	limit := int64(-1)
+	if s.caps.Disk && s.limits.DiskBytes > 0 {
+		limit = s.limits.DiskBytes
+	}
+	if limit >= 0 {
+		if size > limit {
+			return executor.File{}, executor.FieldErrorf(executor.Exhausted, "config.disk_mb", "%d bytes are more than the disk limit", size)
+		}
+		r = io.LimitReader(r, limit+1)
+	}
+	data, err := io.ReadAll(r)
+	switch {
+	case err != nil:
+		return executor.File{}, err
+	case size >= 0 && int64(len(data)) != size:
+		return executor.File{}, executor.Errorf(executor.Invalid, "the content has %d bytes, %d were announced", len(data), size)
+	}
+	if err := s.tree.put(clean, &file{data: data, mode: 0o644, changed: true}, limit); err != nil {
+		return executor.File{}, executor.FieldErrorf(executor.Exhausted, "config.disk_mb", "%v", err)
+	}
+	return s.tree.file(clean), nil
+}
+
+// RemoveFile implements executor.SessionFiles.
+func (b *Backend) RemoveFile(_ context.Context, id, name string) error {
+	s, err := b.session(id)
+	if err != nil {
+		return err
+	}
+	clean, err := inside(strings.TrimSuffix(name, "/"), ".")
+	if err != nil || clean == "." {
+		return errPath(executor.Invalid, name, "is not a path in the work folder")
+	}
+	if clean, err = s.parent(name, clean); err != nil {
+		return err
+	}
+	gone := false
+	for _, file := range s.tree.names() {
+		if file == clean || strings.HasPrefix(file, clean+"/") {
+			s.tree.remove(file)
+			gone = true
+		}
+	}
+	if !gone {
+		return errPath(executor.NotFound, name, "does not exist")
+	}
+	return nil
+}
+
+// parent checks the folders on the way to clean; clean itself may be any link.
+func (s *session) parent(name, clean string) (string, error) {
+	if _, err := s.place(path.Dir(clean)); err != nil {
+		return "", errPath(executor.Invalid, name, "leads out of the work folder")
+	}
+	return clean, nil
+}
