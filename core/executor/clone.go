@@ -46,6 +46,20 @@ func (r Record) Clone() Record {
 	return r
 }
 
+// Clone returns a copy of s that shares nothing with it.
+func (s Session) Clone() Session {
+	s.Spec = s.Spec.Clone()
+	s.Requirements = slices.Clone(s.Requirements)
+	return s
+}
+
+// Clone returns a copy of r that shares nothing with it.
+func (r SessionRecord) Clone() SessionRecord {
+	r.Session = r.Session.Clone()
+	r.Handle = slices.Clone(r.Handle)
+	return r
+}
+
 // Clone returns a copy of e that shares nothing with it.
 func (e Event) Clone() Event {
 	switch b := e.Body.(type) {
@@ -59,7 +73,8 @@ func (e Event) Clone() Event {
 		for mime, value := range data {
 			data[mime] = slices.Clone(value)
 		}
-		e.Body = Display{Data: data}
+		b.Data = data
+		e.Body = b
 	case Finished:
 		e.Body = Finished{Result: b.Result.Clone()}
 	case Unknown:

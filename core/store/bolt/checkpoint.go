@@ -39,6 +39,9 @@ func (s *Store) checkpoints() {
 	}
 }
 
+// isDirty reports whether bbolt lacks something. The lock is held.
+func (s *Store) isDirty() bool { return len(s.dirty) > 0 || len(s.dirtySessions) > 0 }
+
 func (s *Store) isStuck() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +57,7 @@ func (s *Store) checkpoint(rotate bool) (err error) {
 	var fresh *segment
 	if rotate {
 		s.mu.Lock()
-		number, empty, idle := s.current().number+1, s.current().last == 0, len(s.dirty) == 0
+		number, empty, idle := s.current().number+1, s.current().last == 0, !s.isDirty()
 		s.mu.Unlock()
 		if idle {
 			return nil
@@ -65,15 +68,15 @@ func (s *Store) checkpoint(rotate bool) (err error) {
 			}
 		}
 	}
-	jobs, old, applied := s.beginCheckpoint(fresh)
-	if len(jobs) == 0 { // every record made something dirty, so bbolt has them all
+	work, old := s.beginCheckpoint(fresh)
+	if len(work.jobs) == 0 && len(work.sessions) == 0 { // every record made something dirty, so bbolt has them all
 		return s.removeSegments(old)
 	}
-	if err := s.flush(jobs, applied); err != nil {
-		s.putBack(jobs)
+	if err := s.flush(work); err != nil {
+		s.putBack(work)
 		return err
 	}
-	s.endCheckpoint(jobs, applied)
+	s.endCheckpoint(work)
 	return s.removeSegments(old)
 }
 
@@ -93,12 +96,13 @@ func (s *Store) wakeWriters() {
 }
 
 // beginCheckpoint takes over what is dirty. old are the segments that are of no use once it is in bbolt.
-func (s *Store) beginCheckpoint(fresh *segment) (jobs []*job, old []*segment, applied uint64) {
+func (s *Store) beginCheckpoint(fresh *segment) (work batch, old []*segment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	work = batch{sessions: s.takeSessions(), applied: s.lsn}
 	for e := range s.dirty {
 		e.dirty, e.flushing = false, true
-		jobs = append(jobs, &job{entry: e, head: e.head, deleted: e.deleted, items: e.pending[:len(e.pending):len(e.pending)]})
+		work.jobs = append(work.jobs, &job{entry: e, head: e.head, deleted: e.deleted, items: e.pending[:len(e.pending):len(e.pending)]})
 	}
 	clear(s.dirty)
 	if fresh != nil {
@@ -106,24 +110,27 @@ func (s *Store) beginCheckpoint(fresh *segment) (jobs []*job, old []*segment, ap
 		s.segments = append(old, fresh)
 		s.wakeWriters()
 	}
-	return jobs, old, s.lsn
+	return work, old
 }
 
 // putBack makes the entries of a checkpoint that failed dirty again.
-func (s *Store) putBack(jobs []*job) {
+func (s *Store) putBack(work batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, j := range jobs {
+	for id := range work.sessions {
+		s.dirtySessions[id] = struct{}{}
+	}
+	for _, j := range work.jobs {
 		j.entry.flushing, j.entry.dirty = false, true
 		s.dirty[j.entry] = struct{}{}
 	}
 }
 
 // endCheckpoint lets go of what is in bbolt now.
-func (s *Store) endCheckpoint(jobs []*job, applied uint64) {
+func (s *Store) endCheckpoint(work batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, j := range jobs {
+	for _, j := range work.jobs {
 		e := j.entry
 		e.flushing = false
 		if !e.deleted {
@@ -138,7 +145,7 @@ func (s *Store) endCheckpoint(jobs []*job, applied uint64) {
 		}
 		s.settle(e)
 	}
-	s.synced = max(s.synced, applied)
+	s.synced = max(s.synced, work.applied)
 	s.syncDone.Broadcast()
 }
 

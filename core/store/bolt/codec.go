@@ -16,6 +16,8 @@ import (
 const (
 	tagOutput = 1
 	tagJSON   = 2
+	// tagEarlier is tagOutput of an Output that is marked so.
+	tagEarlier = 3
 )
 
 var errDamaged = errors.New("damaged event")
@@ -49,7 +51,11 @@ func encodeEvent(e executor.Event) ([]byte, error) {
 		return append([]byte{tagJSON}, body...), nil
 	}
 	raw := make([]byte, 0, len(o.Data)+len(o.Stream)+4*binary.MaxVarintLen64+1)
-	raw = append(raw, tagOutput)
+	tag := byte(tagOutput)
+	if o.Earlier {
+		tag = tagEarlier
+	}
+	raw = append(raw, tag)
 	raw = binary.AppendUvarint(raw, e.Seq)
 	raw = binary.AppendVarint(raw, e.Time.UnixNano())
 	raw = binary.AppendVarint(raw, o.Offset)
@@ -68,7 +74,7 @@ func decodeEvent(raw []byte) (executor.Event, error) {
 		var e executor.Event
 		err := json.Unmarshal(rest, &e)
 		return e, err
-	case tagOutput:
+	case tagOutput, tagEarlier:
 		r := reader{rest: rest}
 		seq, nanos, offset, stream := r.uvarint(), r.varint(), r.varint(), r.bytes()
 		if r.bad {
@@ -78,7 +84,7 @@ func decodeEvent(raw []byte) (executor.Event, error) {
 		if len(r.rest) > 0 {
 			data = r.rest[:len(r.rest):len(r.rest)]
 		}
-		body := executor.Output{Stream: executor.Stream(stream), Offset: offset, Data: data}
+		body := executor.Output{Stream: executor.Stream(stream), Offset: offset, Data: data, Earlier: raw[0] == tagEarlier}
 		return executor.Event{Seq: seq, Time: time.Unix(0, nanos).UTC(), Body: body}, nil
 	default:
 		return executor.Event{}, fmt.Errorf("%w: tag %d", errDamaged, raw[0])

@@ -20,6 +20,8 @@ var (
 	bucketKeys   = []byte("keys")   // owner and idempotency key → id
 	bucketEvents = []byte("events") // id, 0, first Seq → chunk
 	bucketPurged = []byte("purged") // id → nothing
+	// Session id → executor.SessionRecord as JSON
+	bucketSessions = []byte("sessions")
 
 	keyFormat  = []byte("format")
 	keyApplied = []byte("applied")
@@ -36,7 +38,7 @@ const (
 // prepare makes the buckets and returns the lsn up to which the write-ahead log is in bbolt.
 func (s *Store) prepare() (applied uint64, err error) {
 	err = s.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{bucketMeta, bucketHeads, bucketIndex, bucketKeys, bucketEvents, bucketPurged} {
+		for _, name := range [][]byte{bucketMeta, bucketHeads, bucketIndex, bucketKeys, bucketEvents, bucketPurged, bucketSessions} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -52,6 +54,9 @@ func (s *Store) prepare() (applied uint64, err error) {
 		}
 		if raw := meta.Get(keyApplied); len(raw) == 8 {
 			applied = binary.BigEndian.Uint64(raw)
+		}
+		if err := s.loadSessions(tx.Bucket(bucketSessions)); err != nil {
+			return err
 		}
 		return tx.Bucket(bucketPurged).ForEach(func(_, _ []byte) error {
 			s.purged++
@@ -134,8 +139,15 @@ type job struct {
 	size int
 }
 
-// flush writes jobs into bbolt and notes that the write-ahead log is there up to applied.
-func (s *Store) flush(jobs []*job, applied uint64) error {
+// batch is what a checkpoint writes: the entries, the Sessions (nil: deleted), and the lsn up to which bbolt has it all then.
+type batch struct {
+	jobs     []*job
+	sessions map[string]*executor.SessionRecord
+	applied  uint64
+}
+
+// flush writes work into bbolt.
+func (s *Store) flush(work batch) error {
 	purged := 0
 	err := s.db.Update(func(tx *bolt.Tx) error {
 		t := tables{
@@ -143,14 +155,14 @@ func (s *Store) flush(jobs []*job, applied uint64) error {
 			events: tx.Bucket(bucketEvents), purged: tx.Bucket(bucketPurged), purgedCount: s.purged,
 		}
 		// Deletions first: an id or a key that was deleted may have been given again.
-		for _, j := range jobs {
+		for _, j := range work.jobs {
 			if j.deleted {
 				if err := t.remove(j); err != nil {
 					return err
 				}
 			}
 		}
-		for _, j := range jobs {
+		for _, j := range work.jobs {
 			if !j.deleted {
 				if err := t.put(j); err != nil {
 					return err
@@ -160,8 +172,11 @@ func (s *Store) flush(jobs []*job, applied uint64) error {
 		if err := t.forget(); err != nil {
 			return err
 		}
+		if err := flushSessions(tx.Bucket(bucketSessions), work.sessions); err != nil {
+			return err
+		}
 		purged = t.purgedCount
-		return tx.Bucket(bucketMeta).Put(keyApplied, binary.BigEndian.AppendUint64(nil, applied))
+		return tx.Bucket(bucketMeta).Put(keyApplied, binary.BigEndian.AppendUint64(nil, work.applied))
 	})
 	if err == nil {
 		s.purged = purged

@@ -43,6 +43,7 @@ func openDelayed(path string, o Options, delay time.Duration) (_ *Store, err err
 		path: path, log: o.Log, db: db, delay: delay,
 		changed: make(chan struct{}, 1), full: make(chan struct{}, 1), quit: make(chan struct{}),
 		entries: map[string]*entry{}, dirty: map[*entry]struct{}{}, cache: list.New(), keys: map[string]string{},
+		sessions: map[string]*executor.SessionRecord{}, dirtySessions: map[string]struct{}{},
 	}
 	s.syncDone = sync.NewCond(&s.mu)
 	if s.log == nil {
@@ -71,7 +72,7 @@ func (s *Store) recover() error {
 	if err := s.replayAll(numbers); err != nil {
 		return err
 	}
-	if len(s.dirty) > 0 {
+	if s.isDirty() {
 		if err := s.checkpoint(false); err != nil {
 			return err
 		}

@@ -60,6 +60,11 @@ type Store struct {
 	// keys are the idempotency keys of Executions that may not be in bbolt yet.
 	keys map[string]string
 
+	// sessions are all there are. A record is never changed, only replaced. dirtySessions are the ids of those that changed
+	// since the last checkpoint began.
+	sessions      map[string]*executor.SessionRecord
+	dirtySessions map[string]struct{}
+
 	// lsn is that of the last record. segments are those of the write-ahead log, the last one is written to.
 	lsn      uint64
 	segments []*segment
@@ -74,8 +79,8 @@ var _ executor.Store = (*Store)(nil)
 
 // Create implements executor.Store.
 func (s *Store) Create(ctx context.Context, r executor.Record) (executor.Record, bool, error) {
-	if r.ID == "" || len(r.ID) > maxIDBytes || strings.ContainsRune(r.ID, 0) {
-		return executor.Record{}, false, executor.FieldErrorf(executor.Invalid, "id", "must have 1 to %d bytes, none of them zero", maxIDBytes)
+	if err := checkID(r.ID); err != nil {
+		return executor.Record{}, false, err
 	}
 	r.LastSeq, r.LogBytes = 0, 0
 	r.CreatedAt = r.CreatedAt.UTC().Round(0)
@@ -294,6 +299,13 @@ func (s *Store) delete(e *entry) {
 		}
 	}
 	s.touch(e)
+}
+
+func checkID(id string) error {
+	if id == "" || len(id) > maxIDBytes || strings.ContainsRune(id, 0) {
+		return executor.FieldErrorf(executor.Invalid, "id", "must have 1 to %d bytes, none of them zero", maxIDBytes)
+	}
+	return nil
 }
 
 func errClosed() error { return executor.Errorf(executor.Unavailable, "the store is closed") }

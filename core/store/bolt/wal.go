@@ -33,6 +33,9 @@ const (
 	opUpdate op = 2 // body: storedHead
 	opAppend op = 3 // body: a chunk of items
 	opDelete op = 4 // no body
+	// id is a Session's in these two.
+	opPutSession    op = 5 // body: executor.SessionRecord as JSON
+	opDeleteSession op = 6 // no body
 )
 
 var (

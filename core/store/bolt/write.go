@@ -109,6 +109,8 @@ func (s *Store) replay(rec record) error {
 		}
 		s.create(head, len(rec.body))
 		return nil
+	case opPutSession, opDeleteSession:
+		return s.replaySession(rec)
 	case opUpdate, opAppend, opDelete:
 	default:
 		return executor.Errorf(executor.Internal, "the log of %s has a record of kind %d: it was written by a newer version", s.path, rec.op)
@@ -131,7 +133,7 @@ func (s *Store) replay(rec record) error {
 		s.apply(e, items)
 	case opDelete:
 		s.delete(e)
-	case opCreate:
+	case opCreate, opPutSession, opDeleteSession:
 	}
 	return nil
 }

@@ -35,6 +35,8 @@ type Store struct {
 	// ids is sorted, oldest first.
 	ids  []string
 	keys map[ownerKey]string
+	// sessions are never changed, only replaced.
+	sessions map[string]executor.SessionRecord
 	// purged remembers deleted ids; purgedIDs is the same in order of deletion, as a ring.
 	purged    map[string]struct{}
 	purgedIDs []string
@@ -48,10 +50,11 @@ type ownerKey struct{ owner, key string }
 // New returns an empty Store.
 func New(o Options) *Store {
 	return &Store{
-		window:  o.LogWindowBytes,
-		records: map[string]*record{},
-		keys:    map[ownerKey]string{},
-		purged:  map[string]struct{}{},
+		window:   o.LogWindowBytes,
+		records:  map[string]*record{},
+		keys:     map[ownerKey]string{},
+		sessions: map[string]executor.SessionRecord{},
+		purged:   map[string]struct{}{},
 	}
 }
 
@@ -190,7 +193,7 @@ func (s *Store) Close() error {
 	for _, rec := range s.records {
 		rec.end(errClosed())
 	}
-	s.records, s.ids, s.keys, s.purged, s.purgedIDs = nil, nil, nil, nil, nil
+	s.records, s.ids, s.keys, s.purged, s.purgedIDs, s.sessions = nil, nil, nil, nil, nil, nil
 	return nil
 }
 
