@@ -56,7 +56,7 @@ func BenchmarkResult(b *testing.B) {
 			f.svc = r.service()
 			b.SetBytes(int64(4 * len(data)))
 			for b.Loop() {
-				if err := f.writeResult(httptest.NewRecorder(), r.state(), f.logChunks(b.Context(), r.state())); err != nil {
+				if err := f.writeResult(httptest.NewRecorder(), r.state(), f.loggedOutput(b.Context(), r.state())); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -30,7 +30,7 @@ func TestTheDescriptionIsCompatibleWithTheLastRelease(t *testing.T) {
 }
 
 func TestBreakingChangesAreFound(t *testing.T) {
-	const base = `{"paths":{"/a":{"post":{"parameters":[{"name":"q"}],"requestBody":{"x":{"type":"object","required":["k"],"properties":{"k":{"type":"string"},"l":{"type":"integer"}}}},"responses":{"200":{"y":{"properties":{"r":{"type":"string"}}}}}}}}}`
+	const base = `{"components":{"schemas":{"a":{"required":[]},"b":{"required":[]}}},"paths":{"/a":{"post":{"parameters":[{"name":"q"}],"requestBody":{"r":{"$ref":"#/components/schemas/a"},"x":{"type":"object","required":["k"],"properties":{"k":{"type":"string"},"l":{"type":"integer"}}}},"responses":{"200":{"y":{"properties":{"r":{"type":"string"}}}}}}}}}`
 	tests := map[string]struct {
 		old, new string
 		found    bool
@@ -46,6 +46,8 @@ func TestBreakingChangesAreFound(t *testing.T) {
 		"a newly required field":   {`["k"]`, `["k","l"]`, true},
 		"a parameter gone":         {`"name":"q"`, `"name":"p"`, true},
 		"no longer required is ok": {`["k"]`, `[]`, false},
+		"a field of a request's schema newly required": {`"a":{"required":[]}`, `"a":{"required":["n"]}`, true},
+		"a field of an answer's schema newly promised": {`"b":{"required":[]}`, `"b":{"required":["n"]}`, false},
 	}
 	var before any
 	if err := json.Unmarshal([]byte(base), &before); err != nil {
@@ -63,9 +65,17 @@ func TestBreakingChangesAreFound(t *testing.T) {
 }
 
 // breaking compares two documents as trees: every path, method, status, property, parameter and type of before must be
-// in after, and after requires nothing that before did not.
+// in after, and after requires nothing of a request that before did not. (What an answer requires is a promise of ours.)
 func breaking(before, after any) []string {
 	var problems []string
+	asked := askedSchemas(before)
+	ofAnAnswer := func(where string) bool {
+		if rest, ok := strings.CutPrefix(where, "/components/schemas/"); ok {
+			name, _, _ := strings.Cut(rest, "/")
+			return !asked[name]
+		}
+		return strings.Contains(where, "/responses/")
+	}
 	var walk func(where string, a, b any)
 	walk = func(where string, a, b any) {
 		switch a := a.(type) {
@@ -84,7 +94,7 @@ func breaking(before, after any) []string {
 				}
 			}
 			for _, name := range names(b["required"]) {
-				if !slices.Contains(names(a["required"]), name) && !strings.Contains(where, "/responses/") {
+				if !slices.Contains(names(a["required"]), name) && !ofAnAnswer(where) {
 					problems = append(problems, where+" newly requires "+name)
 				}
 			}
@@ -103,6 +113,29 @@ func breaking(before, after any) []string {
 	}
 	walk("", before, after)
 	return problems
+}
+
+// askedSchemas names the schemas that a request is made of.
+func askedSchemas(document any) map[string]bool {
+	asked := map[string]bool{}
+	var walk func(v any, inside bool)
+	walk = func(v any, inside bool) {
+		switch v := v.(type) {
+		case map[string]any:
+			for key, value := range v {
+				if name, ok := strings.CutPrefix(fmt.Sprint(value), "#/components/schemas/"); ok && inside && key == "$ref" {
+					asked[name] = true
+				}
+				walk(value, inside || key == "requestBody" || key == "parameters")
+			}
+		case []any:
+			for _, item := range v {
+				walk(item, inside)
+			}
+		}
+	}
+	walk(document, false)
+	return asked
 }
 
 // identity is what makes an item of a list the same item: a parameter's name, else all of it.

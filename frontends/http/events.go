@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/apijson"
 )
 
 // heartbeat is how often a look is taken whether an event stream has been silent since the last one, so twice that is the
@@ -130,7 +131,7 @@ func eventsAfter(r *http.Request) (uint64, error) {
 func (f *frontend) eventData(ctx context.Context, e executor.Execution, event executor.Event) ([]byte, error) {
 	switch b := event.Body.(type) {
 	case executor.Output:
-		out := outputData{Stream: b.Stream, Offset: b.Offset}
+		out := outputData{Stream: b.Stream, Offset: b.Offset, Earlier: b.Earlier}
 		if utf8.Valid(b.Data) {
 			text := string(b.Data)
 			out.Data = &text
@@ -138,6 +139,8 @@ func (f *frontend) eventData(ctx context.Context, e executor.Execution, event ex
 			out.DataBase64 = b.Data
 		}
 		return json.Marshal(out)
+	case executor.Display:
+		return json.Marshal(apijson.DisplayEventOf(b))
 	case executor.Started:
 		return json.Marshal(startedData{PID: b.PID, PythonVersion: known(b.PythonVersion), Requirements: list0(b.Requirements), Start: known(b.Start)})
 	case executor.Finished:
@@ -175,6 +178,8 @@ type outputData struct {
 	Offset     int64           `json:"offset"`
 	Data       *string         `json:"data,omitempty"`
 	DataBase64 []byte          `json:"data_base64,omitempty"`
+	// Earlier: it was written between this Execution and the one before it in its Session.
+	Earlier bool `json:"earlier,omitempty"`
 }
 
 // startedData is the data of an Event started.

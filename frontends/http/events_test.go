@@ -30,7 +30,7 @@ func TestEventsAreTheLog(t *testing.T) {
 		"id: 3\nevent: started\ndata: {\"pid\":42,\"python_version\":\"3.12.1\",\"requirements\":[\"a==1\"],\"start\":\"exec\"}\n\n" +
 		"id: 4\nevent: output\ndata: {\"stream\":\"stdout\",\"offset\":0,\"data\":\"line\\nnext\"}\n\n" +
 		"id: 5\nevent: output\ndata: {\"stream\":\"stderr\",\"offset\":0,\"data_base64\":\"/w==\"}\n\n" +
-		"id: 6\nevent: display\ndata: {\"data\":{\"text/plain\":\"eA==\"}}\n\n" +
+		"id: 6\nevent: display\ndata: {\"data\":{\"text/plain\":\"x\"},\"value\":false}\n\n" +
 		"id: 7\nevent: newkind\ndata: {\"a\":1}\n\n" +
 		"id: 8\nevent: finished\ndata: "
 	got, finished, ok := strings.Cut(w.Body.String(), want)

@@ -76,11 +76,10 @@ func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 	if err := u.verdict(finished); err != nil {
 		return err
 	}
-	output := seen.chunks
 	if seen.over {
-		output = f.logChunks(reading, finished)
+		return f.writeResult(w, finished, f.loggedOutput(reading, finished))
 	}
-	return f.writeResult(w, finished, output)
+	return f.writeResult(w, finished, &seen)
 }
 
 // readingOwn lets a caller that may only execute have the Result of what it has just executed.
@@ -99,9 +98,7 @@ func (f *frontend) follow(ctx context.Context, e executor.Execution, seen *captu
 		if err != nil {
 			return e, err
 		}
-		if o, ok := event.Body.(executor.Output); ok {
-			seen.add(o)
-		}
+		seen.add(event)
 	}
 	if ctx.Err() != nil {
 		return e, context.Cause(ctx)

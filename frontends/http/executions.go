@@ -39,7 +39,7 @@ func (f *frontend) getExecution(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	return f.writeResult(w, e, f.logChunks(r.Context(), e))
+	return f.writeResult(w, e, f.loggedOutput(r.Context(), e))
 }
 
 // cancelExecution ends an Execution.

@@ -144,8 +144,8 @@ func links() map[string]*huma.Link {
 }
 
 var exampleResult = map[string]any{
-	"execution_id": "exe_01j9zq3k5h8v6t2m4n7p0r1s3w", "status": "succeeded", "exit_code": 0, "signal": nil, "stdout": "1\n", "stderr": "",
-	"stdout_base64": nil, "stderr_base64": nil, "stdout_bytes": 2, "stderr_bytes": 0, "stdout_truncated": false, "stderr_truncated": false, "attempts": 1,
+	"execution_id": "exe_01j9zq3k5h8v6t2m4n7p0r1s3w", "session_id": nil, "status": "succeeded", "exit_code": 0, "signal": nil, "stdout": "1\n", "stderr": "",
+	"stdout_base64": nil, "stderr_base64": nil, "displays": []any{}, "displays_truncated": false, "displays_dropped": 0, "session_state": nil, "stdout_bytes": 2, "stderr_bytes": 0, "stdout_truncated": false, "stderr_truncated": false, "attempts": 1,
 	"created_at": "2026-11-21T12:00:00Z", "started_at": "2026-11-21T12:00:00.004Z", "finished_at": "2026-11-21T12:00:00.031Z",
 	"duration_seconds": 0.025, "cpu_seconds": 0.019, "peak_memory_bytes": 9437184,
 	"phases":  map[string]any{"queue_seconds": 0.0, "prepare_seconds": 0.004, "run_seconds": 0.025, "collect_seconds": 0.001},
@@ -181,7 +181,8 @@ func (f *frontend) operations() []route {
 			answer: jsonAnswer("How it ended.", object("", prop{name: "status", schema: oneOf("", executor.Statuses())}), map[string]any{"status": "killed"}), errors: oneErrors}},
 		{handler: f.events, operation: operation{id: "follow-events", method: get, path: one + "/events", tag: "executions", summary: "Follow what happens (Server-Sent Events)",
 			doc: "id is the Event's number, event its kind (queued, progress, started, output, display, finished; unknown ones may come), data JSON. " +
-				"output: {stream, offset, data} or {stream, offset, data_base64}; finished: the Result without the output. A comment at least every 15 s. Ends after finished.",
+				"output: {stream, offset, data} or {stream, offset, data_base64}, and earlier: true where it was written before this execution began; " +
+				"display: {data: {type: text or {base64}}, value}; finished: the Result without the output. A comment at least every 15 s. Ends after finished.",
 			params: []*huma.Param{idParam, query("after", "Go on behind this event.", &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: new(0.0)}),
 				{Name: "Last-Event-ID", In: "header", Description: "As after, and wins over it.", Schema: &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: new(0.0)}}},
 			success: 200, answer: &huma.Response{Description: "The events.", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: object("One event.",

@@ -4,37 +4,70 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/apijson"
 )
 
 // captureMax is how much of each stream a sync call keeps in memory while it follows the log. A program that writes less,
 // which is nearly every one, has its answer written without the log being read again.
 const captureMax = 256 << 10
 
+// output is what an Execution has written and displayed, wherever it is kept.
+type output interface {
+	// chunks calls yield for the pieces of one stream, in order, until it returns an error.
+	chunks(s executor.Stream, yield func([]byte) error) error
+	// displays calls yield for each Display, in order, until it returns an error. It is called after chunks.
+	displays(yield func(executor.Display) error) error
+}
+
 // capture keeps the output of one Execution as long as it is small.
 type capture struct {
 	stdout, stderr []byte
+	shown          []executor.Display
+	shownBytes     int
 	over           bool
 }
 
-func (c *capture) add(o executor.Output) {
-	buf := &c.stdout
-	if o.Stream == executor.Stderr {
-		buf = &c.stderr
-	}
-	if c.over || len(*buf)+len(o.Data) > captureMax {
-		*c = capture{over: true}
+// add keeps what e has of the output.
+func (c *capture) add(e executor.Event) {
+	switch b := e.Body.(type) {
+	case executor.Output:
+		buf := &c.stdout
+		if b.Stream == executor.Stderr {
+			buf = &c.stderr
+		}
+		if !c.over && len(*buf)+len(b.Data) <= captureMax {
+			*buf = append(*buf, b.Data...)
+			return
+		}
+	case executor.Display:
+		for _, data := range b.Data {
+			c.shownBytes += len(data)
+		}
+		if !c.over && c.shownBytes <= captureMax {
+			c.shown = append(c.shown, b)
+			return
+		}
+	default:
 		return
 	}
-	*buf = append(*buf, o.Data...)
+	*c = capture{over: true}
 }
 
-// chunks calls yield for the pieces of one stream, in order, until it returns an error.
-type chunks func(s executor.Stream, yield func([]byte) error) error
+// displays serves them from memory.
+func (c *capture) displays(yield func(executor.Display) error) error {
+	for _, d := range c.shown {
+		if err := yield(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // chunks serves the pieces from memory.
 func (c *capture) chunks(s executor.Stream, yield func([]byte) error) error {
@@ -48,32 +81,67 @@ func (c *capture) chunks(s executor.Stream, yield func([]byte) error) error {
 	return yield(data)
 }
 
-// logChunks serves the pieces from e's log, as far as e knows it.
-func (f *frontend) logChunks(ctx context.Context, e executor.Execution) chunks {
-	return func(s executor.Stream, yield func([]byte) error) error {
-		if e.LastSeq == 0 {
+// loggedOutput serves the output from e's log, as far as e knows it.
+type loggedOutput struct {
+	ctx context.Context
+	svc executor.Service
+	e   executor.Execution
+	// passed: the log was gone through before; shown: there was a Display in it.
+	passed, shown bool
+}
+
+func (f *frontend) loggedOutput(ctx context.Context, e executor.Execution) *loggedOutput {
+	return &loggedOutput{ctx: ctx, svc: f.svc, e: e}
+}
+
+func (l *loggedOutput) chunks(s executor.Stream, yield func([]byte) error) error {
+	return l.pass(func(b executor.Body) error {
+		if o, ok := b.(executor.Output); ok && o.Stream == s {
+			return yield(o.Data)
+		}
+		return nil
+	})
+}
+
+// displays reads the log once more only if a pass before has met a Display.
+func (l *loggedOutput) displays(yield func(executor.Display) error) error {
+	if l.passed && !l.shown {
+		return nil
+	}
+	return l.pass(func(b executor.Body) error {
+		if d, ok := b.(executor.Display); ok {
+			return yield(d)
+		}
+		return nil
+	})
+}
+
+// pass goes through the log.
+func (l *loggedOutput) pass(each func(executor.Body) error) error {
+	if l.e.LastSeq == 0 {
+		return nil
+	}
+	for event, err := range l.svc.Events(l.ctx, l.e.ID, 0) {
+		if err != nil {
+			return fmt.Errorf("read the log of %s: %w", l.e.ID, err)
+		}
+		if _, ok := event.Body.(executor.Display); ok {
+			l.shown = true
+		}
+		if err := each(event.Body); err != nil {
+			return err
+		}
+		if event.Seq >= l.e.LastSeq {
+			l.passed = true
 			return nil
 		}
-		for event, err := range f.svc.Events(ctx, e.ID, 0) {
-			if err != nil {
-				return fmt.Errorf("read the log of %s: %w", e.ID, err)
-			}
-			if o, ok := event.Body.(executor.Output); ok && o.Stream == s {
-				if err := yield(o.Data); err != nil {
-					return err
-				}
-			}
-			if event.Seq >= e.LastSeq {
-				return nil
-			}
-		}
-		return context.Cause(ctx)
 	}
+	return context.Cause(l.ctx)
 }
 
 // writeResult answers with the Result of e. The output goes from the log to the connection a piece at a time, in a pass
 // per member, so that its size costs no memory.
-func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, output chunks) error {
+func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, from output) error {
 	head, tail, err := marshalParts(e)
 	if err != nil {
 		return fmt.Errorf("encode the result of %s: %w", e.ID, err)
@@ -86,7 +154,7 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, outp
 	streams := []executor.Stream{executor.Stdout, executor.Stderr}
 	for _, s := range streams {
 		_, _ = fmt.Fprintf(out, `,"%s":"`, s)
-		if broken[s], err = writeText(out, output, s); err != nil {
+		if broken[s], err = writeText(out, from, s); err != nil {
 			return err
 		}
 		_ = out.WriteByte('"')
@@ -98,10 +166,13 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, outp
 			continue
 		}
 		_ = out.WriteByte('"')
-		if err := writeBase64(out, output, s); err != nil {
+		if err := writeBase64(out, from, s); err != nil {
 			return err
 		}
 		_ = out.WriteByte('"')
+	}
+	if err := writeDisplays(out, from); err != nil {
+		return err
 	}
 	_ = out.WriteByte(',')
 	_, _ = out.Write(tail)
@@ -110,10 +181,10 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, outp
 }
 
 // writeText writes a stream as the inside of a JSON string and reports whether it was not UTF-8.
-func writeText(out *bufio.Writer, output chunks, s executor.Stream) (broken bool, err error) {
+func writeText(out *bufio.Writer, from output, s executor.Stream) (broken bool, err error) {
 	var esc textEscaper
 	buf := make([]byte, 0, 4<<10)
-	err = output(s, func(data []byte) error {
+	err = from.chunks(s, func(data []byte) error {
 		for len(data) > 0 {
 			piece := data[:min(len(data), 16<<10)]
 			data = data[len(piece):]
@@ -133,9 +204,9 @@ func writeText(out *bufio.Writer, output chunks, s executor.Stream) (broken bool
 	return esc.broken, nil
 }
 
-func writeBase64(out io.Writer, output chunks, s executor.Stream) error {
+func writeBase64(out io.Writer, from output, s executor.Stream) error {
 	enc := base64.NewEncoder(base64.StdEncoding, out)
-	err := output(s, func(data []byte) error {
+	err := from.chunks(s, func(data []byte) error {
 		_, err := enc.Write(data)
 		return err
 	})
@@ -143,4 +214,32 @@ func writeBase64(out io.Writer, output chunks, s executor.Stream) error {
 		return err
 	}
 	return enc.Close()
+}
+
+// writeDisplays writes the members displays and displays_truncated, one Display in memory at a time.
+func writeDisplays(out *bufio.Writer, from output) error {
+	var c apijson.Collector
+	separator := `,"displays":[`
+	err := from.displays(func(d executor.Display) error {
+		for _, form := range c.Add(d) {
+			raw, err := json.Marshal(form)
+			if err != nil {
+				return err
+			}
+			_, _ = out.WriteString(separator)
+			if _, err := out.Write(raw); err != nil {
+				return err
+			}
+			separator = ","
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if separator != "," {
+		_, _ = out.WriteString(separator)
+	}
+	_, err = fmt.Fprintf(out, `],"displays_truncated":%t`, c.Truncated)
+	return err
 }

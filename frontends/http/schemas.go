@@ -55,6 +55,7 @@ func resultProps(withOutput bool) []prop {
 	str, integer, number, boolean := huma.TypeString, huma.TypeInteger, huma.TypeNumber, huma.TypeBoolean
 	props := []prop{
 		{name: "execution_id", schema: typed(str, "The Execution's id, \"exe_…\".")},
+		{name: "session_id", schema: nullable(typed(str, "The Session it runs or ran in; null: a sandbox of its own."))},
 		{name: "status", schema: oneOf("queued and running are not final, the others are.", executor.Statuses())},
 		{name: "exit_code", schema: nullable(typed(integer, "The program's exit code; null while it runs, if it ended by a signal, or never ran."))},
 		{name: "signal", schema: nullable(typed(str, "Name of the signal that ended it, \"SIGKILL\"."))},
@@ -65,6 +66,8 @@ func resultProps(withOutput bool) []prop {
 			prop{name: "stderr", schema: typed(str, "Standard error (so far). What is not UTF-8 stands as U+FFFD.")},
 			prop{name: "stdout_base64", schema: nullable(&huma.Schema{Type: str, ContentEncoding: "base64", Description: "The bytes of stdout where they are not UTF-8, else null."})},
 			prop{name: "stderr_base64", schema: nullable(&huma.Schema{Type: str, ContentEncoding: "base64", Description: "The bytes of stderr where they are not UTF-8, else null."})},
+			prop{name: "displays", schema: array(displaySchema(), "What the code displayed (so far), in order, each value in all its forms; at most 8 MiB of forms. The events have more.")},
+			prop{name: "displays_truncated", schema: typed(boolean, "Forms are missing in displays, or were cut before.")},
 		)
 	}
 	return append(props,
@@ -72,6 +75,9 @@ func resultProps(withOutput bool) []prop {
 		prop{name: "stderr_bytes", schema: formatted(integer, "int64", "All bytes written, kept or not.")},
 		prop{name: "stdout_truncated", schema: typed(boolean, "output_bytes cut the stream.")},
 		prop{name: "stderr_truncated", schema: typed(boolean, "output_bytes cut the stream.")},
+		prop{name: "displays_dropped", schema: formatted(integer, "int64", "How many displayed values were too many, and are nowhere.")},
+		prop{name: "session_state", schema: nullable(&huma.Schema{Type: str, Enum: []any{"kept", "restarted", "lost", nil},
+			Description: "What became of the Session's interpreter: kept; restarted, because it did not stop in time (its names are gone, its files are there); lost, because it died. null before the end and without a Session."})},
 		prop{name: "attempts", schema: typed(integer, "How often it was started. More than 1: the program may have run more than once.")},
 		prop{name: "created_at", schema: nullable(formatted(str, "date-time", "When it was accepted."))},
 		prop{name: "started_at", schema: nullable(formatted(str, "date-time", "When the program started."))},
@@ -98,6 +104,17 @@ func resultProps(withOutput bool) []prop {
 			prop{name: "offset_seconds", schema: typed(number, "Since started_at.")},
 			prop{name: "bytes", schema: formatted(integer, "int64", "")}), "Only where sample_interval_seconds asked for them.")},
 		prop{name: "image_digest", optional: true, schema: typed(str, "Digest of the image, only on backends with images.")},
+	)
+}
+
+// displaySchema describes one form of a displayed value.
+func displaySchema() *huma.Schema {
+	return object("One form of one value. It has data or base64.",
+		prop{name: "mime", schema: typed(huma.TypeString, "The form's type, \"image/png\".")},
+		prop{name: "data", optional: true, schema: typed(huma.TypeString, "The form, where it is text.")},
+		prop{name: "base64", optional: true, schema: &huma.Schema{Type: huma.TypeString, ContentEncoding: "base64", Description: "The form, where it is not text."}},
+		prop{name: "value", schema: typed(huma.TypeBoolean, "It is the value of the last expression; else the code displayed it.")},
+		prop{name: "display", schema: typed(huma.TypeInteger, "Number of the value, from 0; its forms share it.")},
 	)
 }
 

@@ -89,11 +89,12 @@ func TestResultVectors(t *testing.T) {
 		Execution executor.Execution
 		Stdout    []byte `json:"stdout_base64"`
 		Stderr    []byte `json:"stderr_base64"`
+		Displays  []executor.Display
 		Wire      json.RawMessage
 	}) {
 		w := httptest.NewRecorder()
-		log := &capture{stdout: v.Stdout, stderr: v.Stderr}
-		if err := handlerOf(t, hello().service()).writeResult(w, v.Execution, log.chunks); err != nil {
+		log := &capture{stdout: v.Stdout, stderr: v.Stderr, shown: v.Displays}
+		if err := handlerOf(t, hello().service()).writeResult(w, v.Execution, log); err != nil {
 			t.Fatal(err)
 		}
 		sameJSON(t, w.Body.Bytes(), v.Wire)

@@ -51,11 +51,17 @@ type Output struct {
 	// Offset of Data's first byte in its stream.
 	Offset int64
 	Data   []byte
+	// Earlier: it was written before this Execution began, by something that an earlier one of its Session left running.
+	Earlier bool
 }
 
-// Display is a rich value as a MIME bundle.
+// Display is a rich value in one or more forms, by their type: "text/plain", "image/png", ….
 type Display struct {
-	Data map[string][]byte `json:"data"`
+	Data map[string][]byte
+	// Value: it is the value of the code's last expression; else the code displayed it.
+	Value bool
+	// Truncated: forms were left out or cut.
+	Truncated bool
 }
 
 // Finished is the last Event. Its Execution has no output; Get returns it with output.
@@ -97,13 +103,43 @@ func (o *Output) UnmarshalJSON(raw []byte) error {
 		Offset int64   `json:"offset"`
 		Data   *string `json:"data"`
 		Base64 []byte  `json:"data_base64"`
+		// Earlier is there only when it is true.
+		Earlier bool `json:"earlier"`
 	}
 	if err := json.Unmarshal(raw, &wire); err != nil {
 		return err
 	}
-	*o = Output{Stream: wire.Stream, Offset: wire.Offset, Data: wire.Base64}
+	*o = Output{Stream: wire.Stream, Offset: wire.Offset, Data: wire.Base64, Earlier: wire.Earlier}
 	if wire.Base64 == nil && wire.Data != nil {
 		o.Data = []byte(*wire.Data)
+	}
+	return nil
+}
+
+// UnmarshalJSON reads {"data":{type: text or {"base64"}},"value","truncated"}.
+func (d *Display) UnmarshalJSON(raw []byte) error {
+	var wire struct {
+		Data      map[string]json.RawMessage `json:"data"`
+		Value     bool                       `json:"value"`
+		Truncated bool                       `json:"truncated"`
+	}
+	if err := json.Unmarshal(raw, &wire); err != nil {
+		return err
+	}
+	*d = Display{Data: make(map[string][]byte, len(wire.Data)), Value: wire.Value, Truncated: wire.Truncated}
+	for name, form := range wire.Data {
+		var text string
+		if json.Unmarshal(form, &text) == nil {
+			d.Data[name] = []byte(text)
+			continue
+		}
+		var bytes struct {
+			Base64 []byte `json:"base64"`
+		}
+		if err := json.Unmarshal(form, &bytes); err != nil {
+			return fmt.Errorf("form %s: %w", name, err)
+		}
+		d.Data[name] = bytes.Base64
 	}
 	return nil
 }

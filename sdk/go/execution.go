@@ -1,6 +1,10 @@
 package pyexec
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+	"unicode/utf8"
+)
 
 // The statuses of an Execution. A newer server may have others.
 const (
@@ -17,7 +21,9 @@ const (
 // Execution is one run, as the server tells it: while it runs with the output so far, at its end with the result.
 type Execution struct {
 	ExecutionID string `json:"execution_id"`
-	Status      string `json:"status"`
+	// SessionID is the Session it ran in; empty: a sandbox of its own.
+	SessionID string `json:"session_id"`
+	Status    string `json:"status"`
 	// ExitCode is nil if it ended by a signal, has not ended, or never ran.
 	ExitCode *int `json:"exit_code"`
 	// Signal is the name of the signal that ended it ("SIGKILL"); empty if none did.
@@ -28,6 +34,14 @@ type Execution struct {
 	Stderr       string `json:"stderr"`
 	StdoutBase64 []byte `json:"stdout_base64"`
 	StderrBase64 []byte `json:"stderr_base64"`
+	// Displays are the rich values that its code displayed, in order, each in one or more forms. DisplaysTruncated: forms
+	// are missing, because they were too large together; DisplaysDropped counts values that were too many. Events has all.
+	Displays          []DisplayForm `json:"displays"`
+	DisplaysTruncated bool          `json:"displays_truncated"`
+	DisplaysDropped   int64         `json:"displays_dropped"`
+	// SessionState is what became of the Session's interpreter (SessionStateKept, …); empty before the end and without a
+	// Session.
+	SessionState string `json:"session_state"`
 	// StdoutBytes and StderrBytes count what was written, kept or not.
 	StdoutBytes     int64 `json:"stdout_bytes"`
 	StderrBytes     int64 `json:"stderr_bytes"`
@@ -54,6 +68,52 @@ type Execution struct {
 	// ImageDigest and MemorySamples are there where the backend has them.
 	ImageDigest   string         `json:"image_digest"`
 	MemorySamples []MemorySample `json:"memory_samples"`
+}
+
+// DisplayForm is one form of a displayed value. Forms with the same Display are of one value.
+type DisplayForm struct {
+	// MIME is its type: "text/plain", "text/html", "image/png", ….
+	MIME string
+	Data []byte
+	// Value: it is the value of the code's last expression; else the code displayed it.
+	Value bool
+	// Display numbers the values from 0.
+	Display int
+}
+
+type displayFormJSON struct {
+	MIME    string  `json:"mime"`
+	Data    *string `json:"data,omitempty"`
+	Base64  *[]byte `json:"base64,omitempty"`
+	Value   bool    `json:"value"`
+	Display int     `json:"display"`
+}
+
+// UnmarshalJSON reads {"mime","data"|"base64","value","display"}.
+func (d *DisplayForm) UnmarshalJSON(raw []byte) error {
+	var wire displayFormJSON
+	if err := json.Unmarshal(raw, &wire); err != nil {
+		return err
+	}
+	*d = DisplayForm{MIME: wire.MIME, Value: wire.Value, Display: wire.Display}
+	switch {
+	case wire.Base64 != nil:
+		d.Data = *wire.Base64
+	case wire.Data != nil:
+		d.Data = []byte(*wire.Data)
+	}
+	return nil
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (d DisplayForm) MarshalJSON() ([]byte, error) {
+	wire := displayFormJSON{MIME: d.MIME, Value: d.Value, Display: d.Display}
+	if utf8.Valid(d.Data) {
+		wire.Data = new(string(d.Data))
+	} else {
+		wire.Base64 = &d.Data
+	}
+	return json.Marshal(wire)
 }
 
 // Phases holds how long each phase took, in seconds; nil while unknown.

@@ -9,6 +9,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"sync/atomic"
 )
 
@@ -124,7 +125,19 @@ func (u *upload) attach(req *http.Request) {
 	}
 }
 
-func (u *upload) streams() bool { return len(u.parts) > 1 }
+// streams: there is more in it than bytes of ours.
+func (u *upload) streams() bool {
+	return slices.ContainsFunc(u.parts, func(p part) bool { return p.stream != nil })
+}
+
+// jsonUpload is a small body of ours.
+func jsonUpload(v any) (*upload, error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("encode the request: %v", err), Err: err}
+	}
+	return &upload{contentType: "application/json", parts: []part{{data: raw}}}, nil
+}
 
 // rewind gets the body ready to be sent again; false if that cannot be.
 func (u *upload) rewind() bool {

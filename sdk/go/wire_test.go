@@ -144,7 +144,25 @@ func TestEventsOfTheVectorsAreReadWhole(t *testing.T) {
 			switch b := e.Body.(type) {
 			case pyexec.Output:
 				want = compact(t, v.Event.Body)
-				got = map[string]any{"stream": b.Stream, "offset": float64(b.Offset), "data": base64.StdEncoding.EncodeToString(b.Data)}
+				m := map[string]any{"stream": b.Stream, "offset": float64(b.Offset), "data": base64.StdEncoding.EncodeToString(b.Data)}
+				if b.Earlier {
+					m["earlier"] = true
+				}
+				got = m
+			case pyexec.Display:
+				want = compact(t, v.Event.Body)
+				data := map[string]any{}
+				for name, form := range b.Data {
+					data[name] = base64.StdEncoding.EncodeToString(form)
+				}
+				m := map[string]any{"data": data}
+				if b.Value {
+					m["value"] = true
+				}
+				if b.Truncated {
+					m["truncated"] = true
+				}
+				got = m
 			case pyexec.UnknownEvent:
 				got, want = compact(t, b.Raw), compact(t, v.Data)
 			case pyexec.Finished:
@@ -152,7 +170,10 @@ func TestEventsOfTheVectorsAreReadWhole(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, want = dropNulls(compact(t, raw)), dropNulls(compact(t, v.Data))
+				// It has no output, so nothing is missing in it.
+				whole, _ := compact(t, raw).(map[string]any)
+				delete(whole, "displays_truncated")
+				got, want = dropNulls(whole), dropNulls(compact(t, v.Data))
 			default:
 				raw, err := json.Marshal(b)
 				if err != nil {
@@ -164,6 +185,32 @@ func TestEventsOfTheVectorsAreReadWhole(t *testing.T) {
 				t.Errorf("%s was read as %v\nwant %v", name, got, want)
 			}
 			break
+		}
+	})
+}
+
+func TestSessionsOfTheVectorsAreReadWhole(t *testing.T) {
+	t.Parallel()
+	vectors(t, "session", func(t *testing.T, _ string, v struct {
+		Wire json.RawMessage `json:"wire"`
+	}) {
+		c := serve(t, func(w http.ResponseWriter, _ *http.Request) { answerJSON(t, w, string(v.Wire)) })
+		s, err := c.Session(t.Context(), "ctx-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := dropNulls(compact(t, raw)), dropNulls(compact(t, v.Wire))
+		for _, zero := range []string{"generation", "idle_timeout_seconds", "max_life_seconds"} {
+			if m, _ := got.(map[string]any); m[zero] == 0.0 {
+				delete(m, zero)
+			}
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("read as %v\nwant    %v", got, want)
 		}
 	})
 }

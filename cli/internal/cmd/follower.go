@@ -15,6 +15,9 @@ type follower struct {
 	stdout, stderr io.Writer
 	progress       *progress
 	g              *global
+	// show takes what is displayed. nil: it is kept in displays.
+	show     func(executor.Display) error
+	displays []executor.Display
 }
 
 // errNoEnd: a log that ends without its end.
@@ -51,7 +54,11 @@ func (f *follower) follow(ctx context.Context, svc executor.Executions, id strin
 			}
 		case executor.Finished:
 			return b.Result, nil
-		case executor.Display, executor.Unknown:
+		case executor.Display:
+			if err := f.display(b); err != nil {
+				return executor.Result{}, err
+			}
+		case executor.Unknown:
 			f.g.debug("event %d (%s) has no form on a terminal", e.Seq, string(e.Body.Kind()))
 		}
 	}
@@ -77,6 +84,15 @@ func (f *follower) output(o executor.Output) error {
 	}
 	_, err := w.Write(o.Data)
 	return err
+}
+
+func (f *follower) display(d executor.Display) error {
+	f.progress.end()
+	if f.show != nil {
+		return f.show(d)
+	}
+	f.displays = append(f.displays, d)
+	return nil
 }
 
 // report says on stderr what the program's own output does not.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/apijson"
 )
 
 type listOptions struct {
@@ -71,11 +72,11 @@ func (o *listOptions) run(ctx context.Context) error {
 	}
 	if o.g.json {
 		page := struct {
-			Executions []summary `json:"executions"`
-			Next       *string   `json:"next"`
-		}{Executions: []summary{}}
+			Executions []apijson.Summary `json:"executions"`
+			Next       *string           `json:"next"`
+		}{Executions: []apijson.Summary{}}
 		for _, e := range list {
-			page.Executions = append(page.Executions, summaryOf(e))
+			page.Executions = append(page.Executions, apijson.SummaryOf(e))
 		}
 		size := o.limit
 		if size == 0 {

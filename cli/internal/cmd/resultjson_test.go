@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/apijson"
 )
 
 // TestAResultIsWhatTheServerWrites reads the vectors that server and SDKs are held to.
@@ -29,13 +30,14 @@ func TestAResultIsWhatTheServerWrites(t *testing.T) {
 				Execution executor.Execution `json:"execution"`
 				Stdout    []byte             `json:"stdout_base64"`
 				Stderr    []byte             `json:"stderr_base64"`
+				Displays  []executor.Display `json:"displays"`
 				Wire      any                `json:"wire"`
 			}
 			if err := json.Unmarshal(raw, &vector); err != nil {
 				t.Fatal(err)
 			}
 			var b bytes.Buffer
-			if err := printJSON(&b, resultOf(vector.Execution, vector.Stdout, vector.Stderr)); err != nil {
+			if err := printJSON(&b, apijson.ResultOf(vector.Execution, vector.Stdout, vector.Stderr, vector.Displays)); err != nil {
 				t.Fatal(err)
 			}
 			var got any

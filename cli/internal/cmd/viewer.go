@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/cli/internal/exit"
+	"github.com/python-executor/python-executor/core/executor/apijson"
 )
 
 // viewer shows one Execution to its end; run and follow share it.
@@ -75,7 +76,7 @@ func (v *viewer) view(d *door, id string, p *progress) error {
 		if err != nil {
 			return err
 		}
-		if err := printJSON(v.g.Out, resultOf(e, out.Bytes(), errs.Bytes())); err != nil {
+		if err := printJSON(v.g.Out, apijson.ResultOf(e, out.Bytes(), errs.Bytes(), f.displays)); err != nil {
 			return err
 		}
 	} else {

@@ -47,7 +47,7 @@ func toExecution(e pyexec.Execution) executor.Execution {
 	out := executor.Execution{
 		ID: e.ExecutionID, Status: executor.Status(e.Status), Backend: e.Backend, Attempts: e.Attempts,
 		CreatedAt: e.CreatedAt, StartedAt: e.StartedAt, FinishedAt: e.FinishedAt,
-		StdoutBytes: e.StdoutBytes, StderrBytes: e.StderrBytes,
+		StdoutBytes: e.StdoutBytes, StderrBytes: e.StderrBytes, Spec: executor.Spec{Session: e.SessionID},
 	}
 	if !e.StartedAt.IsZero() {
 		out.Started = &executor.Started{PythonVersion: e.PythonVersion, Requirements: e.ResolvedRequirements}
@@ -70,6 +70,10 @@ func toResult(e pyexec.Execution) executor.Result {
 		StdoutBytes: e.StdoutBytes, StderrBytes: e.StderrBytes,
 		StdoutTruncated: e.StdoutTruncated, StderrTruncated: e.StderrTruncated,
 		PythonVersion: e.PythonVersion, Requirements: e.ResolvedRequirements, ImageDigest: e.ImageDigest,
+		DisplaysDropped: e.DisplaysDropped,
+	}
+	if e.SessionState != pyexec.SessionStateKept {
+		r.SessionState = executor.SessionState(e.SessionState)
 	}
 	if f := e.Failure; f != nil {
 		r.Failure = &executor.Failure{Code: executor.Code(f.Code), Phase: executor.Phase(f.Phase), Message: f.Message}
@@ -92,9 +96,9 @@ func toBody(b pyexec.EventBody) executor.Body {
 	case pyexec.Started:
 		return executor.Started{PID: b.PID, PythonVersion: b.PythonVersion, Requirements: b.Requirements, Start: executor.StartKind(b.Start)}
 	case pyexec.Output:
-		return executor.Output{Stream: executor.Stream(b.Stream), Offset: b.Offset, Data: b.Data}
+		return executor.Output{Stream: executor.Stream(b.Stream), Offset: b.Offset, Data: b.Data, Earlier: b.Earlier}
 	case pyexec.Display:
-		return executor.Display{Data: b.Data}
+		return executor.Display{Data: b.Data, Value: b.Value, Truncated: b.Truncated}
 	case pyexec.Finished:
 		return executor.Finished{Result: toResult(b.Execution)}
 	case pyexec.UnknownEvent:

@@ -1,0 +1,183 @@
+package apijson
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// vectors calls check with each vector of a folder of testdata/wire.
+func vectors[T any](t *testing.T, folder string, check func(t *testing.T, v T)) {
+	t.Helper()
+	files, err := filepath.Glob("../../../testdata/wire/" + folder + "/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var v T
+			if err := json.Unmarshal(raw, &v); err != nil {
+				t.Fatal(err)
+			}
+			check(t, v)
+		})
+	}
+}
+
+func same(t *testing.T, v, want any) {
+	t.Helper()
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got any
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+func TestResultVectors(t *testing.T) {
+	t.Parallel()
+	vectors(t, "result", func(t *testing.T, v struct {
+		Execution executor.Execution
+		Stdout    []byte `json:"stdout_base64"`
+		Stderr    []byte `json:"stderr_base64"`
+		Displays  []executor.Display
+		Wire      map[string]any
+	}) {
+		same(t, ResultOf(v.Execution, v.Stdout, v.Stderr, v.Displays), v.Wire)
+		for _, name := range []string{"stdout", "stderr", "stdout_base64", "stderr_base64", "displays", "displays_truncated"} {
+			delete(v.Wire, name)
+		}
+		same(t, SummaryOf(v.Execution), v.Wire)
+	})
+}
+
+func TestSessionVectors(t *testing.T) {
+	t.Parallel()
+	vectors(t, "session", func(t *testing.T, v struct {
+		Session executor.Session
+		Wire    any
+	}) {
+		same(t, SessionOf(v.Session), v.Wire)
+	})
+}
+
+func TestAnInternalFailureSaysNothing(t *testing.T) {
+	t.Parallel()
+	e := executor.Execution{Status: executor.StatusFailed, Result: &executor.Result{Failure: &executor.Failure{Code: executor.Internal, Message: "password is hunter2"}}}
+	if got := TailOf(e).Error; got.Message != "internal error" || got.Phase != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatASessionsExecutionDidIsSaidOnlyAtItsEnd(t *testing.T) {
+	t.Parallel()
+	e := executor.Execution{Spec: executor.Spec{Session: "ctx-1"}, Status: executor.StatusRunning}
+	if got := TailOf(e).SessionState; got != nil {
+		t.Errorf("running says %q", *got)
+	}
+	for state, want := range map[executor.SessionState]SessionState{executor.SessionStateKept: "kept", executor.SessionStateRestarted: "restarted", executor.SessionStateLost: "lost"} {
+		e.Result = &executor.Result{SessionState: state}
+		if got := TailOf(e).SessionState; got == nil || *got != want {
+			t.Errorf("%q says %v", state, got)
+		}
+	}
+	e.Spec.Session = ""
+	if got := TailOf(e).SessionState; got != nil {
+		t.Errorf("without a session it says %q", *got)
+	}
+}
+
+func TestDisplaysAreCappedTogetherAndSmallFormsStillFit(t *testing.T) {
+	t.Parallel()
+	big := bytes.Repeat([]byte{0xff}, MaxDisplayBytes-10)
+	var c Collector
+	first := c.Add(executor.Display{Data: map[string][]byte{"image/png": big, "text/plain": []byte("<plot>")}})
+	if len(first) != 2 || first[0].MIME != "image/png" || len(*first[0].Base64) != len(big) || *first[1].Data != "<plot>" || c.Truncated {
+		t.Fatalf("%d forms, truncated %t", len(first), c.Truncated)
+	}
+	second := c.Add(executor.Display{Value: true, Data: map[string][]byte{"image/png": []byte("12345"), "text/html": []byte("<b>"), "text/plain": []byte("12")}})
+	if len(second) != 1 || second[0].MIME != "text/html" || second[0].Display != 1 || !second[0].Value || !c.Truncated {
+		t.Fatalf("%+v, truncated %t", second, c.Truncated)
+	}
+	if third := c.Add(executor.Display{}); len(third) != 0 {
+		t.Fatalf("%+v", third)
+	}
+	if c.bytes > MaxDisplayBytes {
+		t.Fatalf("%d bytes", c.bytes)
+	}
+}
+
+func TestAFormIsTextOnlyIfItsTypeAndItsBytesAre(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		mime, data string
+		want       bool
+	}{
+		{"text/plain", "x", true}, {"text/html; charset=utf-8", "é", true}, {"TEXT/Plain", "", true}, {"application/json", "{}", true},
+		{"application/vnd.vega.v5+json", "{}", true}, {"image/svg+xml", "<svg/>", true}, {"application/javascript", "1", true},
+		{"text/plain", "\xff", false}, {"image/png", "text", false}, {"application/octet-stream", "x", false}, {"json", "x", false}, {"", "x", false},
+		{"text/", "x", true},
+	} {
+		if got := isText(test.mime, []byte(test.data)); got != test.want {
+			t.Errorf("%q %q: %t", test.mime, test.data, got)
+		}
+	}
+}
+
+func TestNoBytesAreEmptyNotNull(t *testing.T) {
+	t.Parallel()
+	d := executor.Display{Data: map[string][]byte{"image/png": nil, "text/plain": nil}}
+	same(t, DisplayEventOf(d), map[string]any{"data": map[string]any{"image/png": map[string]any{"base64": ""}, "text/plain": ""}, "value": false})
+	var c Collector
+	same(t, c.Add(d), []any{map[string]any{"mime": "image/png", "base64": "", "value": false, "display": 0.0}, map[string]any{"mime": "text/plain", "data": "", "value": false, "display": 0.0}})
+}
+
+func TestFilesAndVariables(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 21, 0, 0, 0, time.FixedZone("", 3600))
+	same(t, FileOf(executor.File{Path: "a b/é", SizeBytes: 3, Mode: 0o644, ModTime: at}),
+		map[string]any{"path": "a b/é", "directory": false, "size_bytes": 3.0, "mode": 420.0, "mod_time": "2026-11-21T20:00:00Z"})
+	same(t, FileOf(executor.File{Path: "d", Directory: true}), map[string]any{"path": "d", "directory": true, "size_bytes": 0.0, "mode": 0.0, "mod_time": nil})
+	same(t, VariableOf(executor.Variable{Name: "x", Type: "int"}), map[string]any{"name": "x", "type": "int", "preview": ""})
+}
+
+// TestEveryWordIsThere finds a field of the contract that was forgotten here.
+func TestEveryWordIsThere(t *testing.T) {
+	t.Parallel()
+	left := map[string]string{
+		// What a Session's JSON leaves out on purpose, or calls by another name.
+		"ID": "session_id", "Owner": "", "Spec": "", "Requirements": "resolved_requirements", "IdleTimeout": "idle_timeout_seconds", "MaxLife": "max_life_seconds",
+	}
+	have := map[string]bool{}
+	for i := range reflect.TypeFor[Session]().NumField() {
+		name, _, _ := strings.Cut(reflect.TypeFor[Session]().Field(i).Tag.Get("json"), ",")
+		have[name] = true
+	}
+	for i := range reflect.TypeFor[executor.Session]().NumField() {
+		f := reflect.TypeFor[executor.Session]().Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if other, ok := left[f.Name]; ok {
+			name = other
+		}
+		if name != "" && !have[name] {
+			t.Errorf("Session.%s is not in the JSON", f.Name)
+		}
+	}
+}
