@@ -95,6 +95,9 @@ func TestCloneSharesNothing(t *testing.T) {
 	var r executor.Record
 	fill(reflect.ValueOf(&r).Elem())
 	check(t, r, r.Clone())
+	var session executor.SessionRecord
+	fill(reflect.ValueOf(&session).Elem())
+	check(t, session, session.Clone())
 	for _, body := range []executor.Body{
 		executor.Queued{}, executor.Progress{}, executor.Started{}, executor.Output{}, executor.Display{},
 		executor.Finished{}, executor.Unknown{},

@@ -128,7 +128,8 @@ func roundTrip(t *testing.T, s executor.Store) {
 		executor.Started{PID: 4, PythonVersion: "3.12.1", Requirements: []string{"a==1"}, Start: executor.StartFork, Handle: binary[:4096]},
 		executor.Output{Stream: executor.Stdout, Offset: 0, Data: binary},
 		executor.Output{Stream: executor.Stderr, Offset: 1 << 40, Data: []byte{0xff, 0, '\n'}},
-		executor.Display{Data: map[string][]byte{"image/png": binary[:3], "text/plain": []byte("x")}},
+		executor.Output{Stream: executor.Stdout, Offset: 1 << 18, Data: []byte("x"), Earlier: true},
+		executor.Display{Data: map[string][]byte{"image/png": binary[:3], "text/plain": []byte("x")}, Value: true, Truncated: true},
 		executor.Unknown{Name: "future", Raw: json.RawMessage(`{"a":[1,2]}`)},
 		executor.Finished{Result: executor.Result{
 			Status: executor.StatusFailed, ExitCode: &code, Signal: "SIGKILL",
@@ -136,7 +137,7 @@ func roundTrip(t *testing.T, s executor.Store) {
 			Wall:    time.Second, CPU: -1, PeakMemoryBytes: 5, Phases: executor.Phases{Queue: 1, Prepare: 2, Run: 3, Collect: 4},
 			StdoutBytes: 6, StderrBytes: 7, StdoutTruncated: true, StderrTruncated: true, PythonVersion: "3.12.1",
 			Requirements: []string{"a==1"}, ImageDigest: "sha256:1", MemorySamples: []executor.MemorySample{{Offset: 1, Bytes: 2}},
-			Artifacts: []executor.Artifact{{Path: "a/b", SizeBytes: 8}},
+			Artifacts: []executor.Artifact{{Path: "a/b", SizeBytes: 8}}, SessionState: executor.SessionStateLost, DisplaysDropped: 9,
 		}},
 	}
 	appendAll(t, s, newID(1), bodies...)

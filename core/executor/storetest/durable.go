@@ -21,6 +21,7 @@ func durableCases() []durableCase {
 		{"ST-32", "a log goes on after reopening", reopenGoesOn},
 		{"ST-33", "keys, order and filters hold after reopening", reopenIndexes},
 		{"ST-34", "a second opening is refused", openTwice},
+		{"ST-35", "sessions are there after reopening", reopenSessions},
 	}
 }
 

@@ -29,6 +29,12 @@ func StoreRules() []Rule {
 		{"ST-21", "Executions do not mix: concurrent logs hold exactly their own Events."},
 		{"ST-22", "Close is idempotent; it ends followers with unavailable, and every method is unavailable after it."},
 		{"ST-23", "An Append of Finished races with others to exactly one Finished, with nothing after it."},
+		{"ST-24", "CreateSession adds a SessionRecord; GetSessionRecord returns it as it was given; an id that exists is conflict and changes nothing; an empty id is invalid."},
+		{"ST-25", "GetSessionRecord and UpdateSession of a Session that never was or was deleted are not_found; DeleteSession is idempotent, and a deleted id can be given again."},
+		{"ST-26", "ListSessionRecords returns the newest first, by CreatedAt and then id: an owner's, or with no owner all."},
+		{"ST-27", "UpdateSession is atomic; id, owner and creation stay."},
+		{"ST-28", "Sessions are copied in and out: changing what was given or what came back changes nothing in the Store."},
+		{"ST-29", "Sessions and Executions do not mix, also under one id; after Close every method for Sessions is unavailable."},
 	}
 }
 
@@ -40,6 +46,7 @@ func DurableRules() []Rule {
 		{"ST-32", "A log goes on after the next opening where it ended: Seq without gap, times not going back, LogBytes right."},
 		{"ST-33", "Idempotency keys, List's order and its filters hold after the next opening."},
 		{"ST-34", "A Store in use cannot be opened a second time: unavailable, naming its path."},
+		{"ST-35", "Sessions are after the next opening as they were before Close: created, updated and deleted."},
 	}
 }
 

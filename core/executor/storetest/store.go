@@ -20,7 +20,7 @@ type storeCase struct {
 }
 
 func storeCases() []storeCase {
-	return slices.Concat(recordCases(), appendCases(), followCases())
+	return slices.Concat(recordCases(), appendCases(), followCases(), sessionCases())
 }
 
 // Run checks the law on fresh Stores; open makes one and registers its own clean-up.

@@ -46,6 +46,11 @@ func crashLife(s *boltstore.Store, id string, i int) error {
 	r := executor.Record{Execution: executor.Execution{ID: id, Owner: "local", Status: executor.StatusQueued}}
 	r.Spec.Durable = i%2 == 0
 	r.Spec.IdempotencyKey = id
+	if i%3 == 0 {
+		if err := crashSession(s, id); err != nil {
+			return err
+		}
+	}
 	if _, _, err := s.Create(ctx, r); err != nil {
 		return err
 	}
@@ -76,7 +81,43 @@ func crashLife(s *boltstore.Store, id string, i int) error {
 	return nil
 }
 
-// accepted is what the child said of one execution.
+// crashSession makes a session beside an execution: some are updated, some of those deleted.
+func crashSession(s *boltstore.Store, execution string) error {
+	ctx, id := context.Background(), "ctx-"+execution
+	r := executor.SessionRecord{Session: executor.Session{ID: id, Owner: "local", Status: executor.SessionActive}, Handle: []byte(id)}
+	if err := s.CreateSession(ctx, r); err != nil {
+		return err
+	}
+	fmt.Printf("created %s 0\n", id)
+	if len(id)%2 == 0 || strings.HasSuffix(id, "6") {
+		if _, err := s.UpdateSession(ctx, id, func(u *executor.SessionRecord) { u.Waiting = 7 }); err != nil {
+			return err
+		}
+		fmt.Printf("updated %s 0\n", id)
+	}
+	if strings.HasSuffix(id, "9") {
+		if err := s.DeleteSession(ctx, id); err != nil {
+			return err
+		}
+		fmt.Printf("deleted %s 0\n", id)
+	}
+	return nil
+}
+
+// crashVerifySession checks that a session is what was said of it, or one step further.
+func crashVerifySession(t *testing.T, s *boltstore.Store, id string, a accepted) {
+	t.Helper()
+	r, err := s.GetSessionRecord(t.Context(), id)
+	switch {
+	case executor.CodeOf(err) == executor.NotFound && (a.deleted || strings.HasSuffix(id, "9")):
+	case err != nil || a.deleted:
+		t.Errorf("session %s: accepted %+v, there is %+v, %v", id, a, r, err)
+	case string(r.Handle) != id || a.updated && r.Waiting != 7:
+		t.Errorf("session %s: accepted %+v, there is %+v", id, a, r)
+	}
+}
+
+// accepted is what the child said of one execution or session.
 type accepted struct {
 	updated, finished, deleted bool
 	seq                        uint64
@@ -162,6 +203,10 @@ func crashVerify(t *testing.T, path string, all map[string]*accepted) {
 		f.After = page[len(page)-1].ID
 	}
 	for id, a := range all {
+		if strings.HasPrefix(id, "ctx-") {
+			crashVerifySession(t, s, id, *a)
+			continue
+		}
 		r, err := s.Get(t.Context(), id)
 		if a.deleted {
 			if executor.CodeOf(err) != executor.Purged || listed[id] {

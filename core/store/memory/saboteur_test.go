@@ -40,6 +40,13 @@ func saboteurs() []saboteur {
 		{"one that drops what it does not know", []string{"ST-18"}, func(s executor.Store) executor.Store { return narrow{s} }},
 		{"one that counts no bytes", []string{"ST-09", "ST-19"}, func(s executor.Store) executor.Store { return blind{s} }},
 		{"one that lets Update change everything", []string{"ST-09", "ST-19"}, func(s executor.Store) executor.Store { return lax{s} }},
+		{"one that hands its sessions out", []string{"ST-28"}, func(s executor.Store) executor.Store { return &generous{Store: s} }},
+		{"one that lists the oldest session first", []string{"ST-26"}, func(s executor.Store) executor.Store { return backwards{s} }},
+		{"one that lists everybody's sessions", []string{"ST-26", "ST-27"}, func(s executor.Store) executor.Store { return nosy{s} }},
+		{"one that replaces a session", []string{"ST-24"}, func(s executor.Store) executor.Store { return replacing{s} }},
+		{"one that says purged of a session", []string{"ST-25"}, func(s executor.Store) executor.Store { return resentful{s} }},
+		{"one that updates sessions in two steps", []string{"ST-27"}, func(s executor.Store) executor.Store { return torn{s} }},
+		{"one that deletes the session with the execution", []string{"ST-29"}, func(s executor.Store) executor.Store { return mixing{s} }},
 	}
 }
 
@@ -168,6 +175,90 @@ func (s lax) Update(ctx context.Context, id string, change func(*executor.Record
 		changed = r.Clone()
 	})
 	return changed, err
+}
+
+// generous keeps what it is given, and gives that away.
+type generous struct {
+	executor.Store
+	mu    sync.Mutex
+	given map[string]executor.SessionRecord
+}
+
+func (s *generous) CreateSession(ctx context.Context, r executor.SessionRecord) error {
+	if err := s.Store.CreateSession(ctx, r); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.given == nil {
+		s.given = map[string]executor.SessionRecord{}
+	}
+	s.given[r.ID] = r
+	return nil
+}
+
+func (s *generous) GetSessionRecord(ctx context.Context, id string) (executor.SessionRecord, error) {
+	r, err := s.Store.GetSessionRecord(ctx, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if given := s.given[id]; err == nil && len(given.Handle) > 0 && len(r.Handle) > 0 {
+		r.Handle = given.Handle
+	}
+	return r, err
+}
+
+type backwards struct{ executor.Store }
+
+func (s backwards) ListSessionRecords(ctx context.Context, owner string) ([]executor.SessionRecord, error) {
+	list, err := s.Store.ListSessionRecords(ctx, owner)
+	slices.Reverse(list)
+	return list, err
+}
+
+type nosy struct{ executor.Store }
+
+func (s nosy) ListSessionRecords(ctx context.Context, _ string) ([]executor.SessionRecord, error) {
+	return s.Store.ListSessionRecords(ctx, "")
+}
+
+type replacing struct{ executor.Store }
+
+func (s replacing) CreateSession(ctx context.Context, r executor.SessionRecord) error {
+	if err := s.DeleteSession(ctx, r.ID); err != nil {
+		return err
+	}
+	return s.Store.CreateSession(ctx, r)
+}
+
+type resentful struct{ executor.Store }
+
+func (s resentful) GetSessionRecord(ctx context.Context, id string) (executor.SessionRecord, error) {
+	r, err := s.Store.GetSessionRecord(ctx, id)
+	if executor.CodeOf(err) == executor.NotFound {
+		err = executor.Errorf(executor.Purged, "no more")
+	}
+	return r, err
+}
+
+type torn struct{ executor.Store }
+
+func (s torn) UpdateSession(ctx context.Context, id string, change func(*executor.SessionRecord)) (executor.SessionRecord, error) {
+	r, err := s.GetSessionRecord(ctx, id)
+	if err != nil {
+		return r, err
+	}
+	change(&r)
+	runtime.Gosched() // somebody comes between, on one core too
+	return s.Store.UpdateSession(ctx, id, func(present *executor.SessionRecord) { *present = r.Clone() })
+}
+
+type mixing struct{ executor.Store }
+
+func (s mixing) Delete(ctx context.Context, id string) error {
+	if err := s.Store.Delete(ctx, id); err != nil {
+		return err
+	}
+	return s.DeleteSession(ctx, id)
 }
 
 func TestTheSuiteFindsEverySaboteurOut(t *testing.T) {

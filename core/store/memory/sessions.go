@@ -65,9 +65,9 @@ func (s *Store) UpdateSession(_ context.Context, id string, change func(*executo
 	next := before.Clone()
 	change(&next)
 	next.ID, next.Owner, next.CreatedAt = before.ID, before.Owner, before.CreatedAt
-	next = storedSession(next)
-	s.sessions[id] = next
-	return next.Clone(), nil
+	kept := storedSession(next)
+	s.sessions[id] = kept
+	return kept.Clone(), nil
 }
 
 // DeleteSession implements executor.SessionStore.
