@@ -1,0 +1,160 @@
+package mcpfrontend
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/python-executor/python-executor/core/auth"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+)
+
+// The keys of the details that Factory returns.
+const (
+	// DetailAddress is the address that HTTP listens on.
+	DetailAddress = "http"
+	// DetailSocket is the unix socket for the HTTP frontend.
+	DetailSocket = "socket"
+)
+
+// The descriptors of the client's standard streams in a plugin for stdio.
+const (
+	stdinFD  = 3
+	stdoutFD = 4
+)
+
+var _ plugin.FrontendFactory = Factory
+
+// Factory makes the frontend from its options, a Config. It listens before it returns. Codes: invalid, unavailable.
+func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[string]string, error) {
+	config, err := parseConfig(c.Name, c.Options)
+	if err != nil {
+		return nil, nil, err
+	}
+	log := c.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	f := &frontend{config: config, log: log}
+	if f.authenticator, err = auth.New(config.HTTP.Tokens); err != nil {
+		return nil, nil, err
+	}
+	details := map[string]string{}
+	if config.HTTP.Bind != "" {
+		if f.listener, err = net.Listen("tcp", config.HTTP.Bind); err != nil { //nolint:noctx // it listens at once
+			return nil, nil, executor.FieldErrorf(executor.Unavailable, c.Name+".http.bind", "%v", err)
+		}
+		details[DetailAddress] = f.listener.Addr().String()
+	}
+	if config.HTTP.Socket != "" {
+		// The folder is private; the name may be left from a process that was killed.
+		_ = os.Remove(config.HTTP.Socket)
+		if f.socket, err = net.Listen("unix", config.HTTP.Socket); err != nil { //nolint:noctx // it listens at once
+			return nil, nil, errors.Join(executor.FieldErrorf(executor.Unavailable, c.Name+".http.socket", "%v", err), f.close())
+		}
+		details[DetailSocket] = config.HTTP.Socket
+	}
+	return f.serve, details, nil
+}
+
+// frontend is the configured plugin.
+type frontend struct {
+	config        Config
+	log           *slog.Logger
+	authenticator *auth.Authenticator
+	listener      net.Listener // nil: none
+	socket        net.Listener // nil: none
+}
+
+func (f *frontend) close() error {
+	var errs []error
+	for _, l := range []net.Listener{f.listener, f.socket} {
+		if l != nil {
+			errs = append(errs, l.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// serve implements executor.Frontend: it returns when the stdio client has gone, or, without one, when ctx ends.
+func (f *frontend) serve(ctx context.Context, svc executor.Service) (err error) {
+	tools, err := newTools(ctx, f.config, svc, f.log)
+	if err != nil {
+		return errors.Join(err, f.close())
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	defer func() {
+		stop(errStopping)
+		wg.Wait()
+		tools.close(context.WithoutCancel(ctx))
+	}()
+	failed := make(chan error, 2)
+	if f.listener != nil || f.socket != nil {
+		f.serveHTTP(ctx, tools, &wg, failed)
+	}
+	if f.config.Stdio {
+		logger := slog.NewLogLogger(f.log.Handler(), slog.LevelWarn)
+		return serveStdio(ctx, tools.server, os.NewFile(stdinFD, "stdin"), os.NewFile(stdoutFD, "stdout"), logger)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return executor.Errorf(executor.Unavailable, "mcp over http: %w", err)
+	}
+}
+
+// serveHTTP serves the listeners until ctx ends.
+func (f *frontend) serveHTTP(ctx context.Context, t *tools, wg *sync.WaitGroup, failed chan<- error) {
+	idle := time.Duration(f.config.HTTP.SessionIdleSeconds * float64(time.Second))
+	t.sessions = newMCPSessions(idle, f.config.HTTP.MaxSessions, t.sessionEnded)
+	wg.Go(func() { t.sessions.sweep(ctx) })
+	inner := newInner(t.server, t.sessions, idle, f.log)
+	for _, l := range []net.Listener{f.listener, f.socket} {
+		if l == nil {
+			continue
+		}
+		e := &endpoint{
+			config: f.config.HTTP, authenticator: f.authenticator, sessions: t.sessions, inner: inner,
+			socket: l == f.socket, loopbackOnly: loopback(l.Addr().String()), log: f.log,
+		}
+		wg.Go(func() {
+			if err := serveListener(ctx, l, e, f.log); err != nil && ctx.Err() == nil {
+				failed <- err
+			}
+		})
+	}
+	wg.Go(func() {
+		<-ctx.Done()
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpDrain)
+		defer cancel()
+		if err := inner.Shutdown(bounded); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			f.log.Debug("stop the sessions", "error", err)
+		}
+	})
+}
+
+// tools is the protocol's server with the toolsets on it.
+type tools struct {
+	config   Config
+	svc      executor.Service
+	log      *slog.Logger
+	server   *server.MCPServer
+	backend  executor.Info
+	sessions *mcpSessions // nil over stdio
+	calls    chan struct{}
+
+	// onSessionEnd is called with the id of an MCP session that has ended; onClose when all ends.
+	onSessionEnd []func(ctx context.Context, id string)
+	onClose      []func(ctx context.Context)
+
+	wg sync.WaitGroup
+}

@@ -1,0 +1,208 @@
+package mcpfrontend
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
+
+	"github.com/python-executor/python-executor/core/auth"
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// PrincipalHeader names the caller on the unix socket: the JSON of an executor.Principal. On any other listener it is
+// ignored.
+const PrincipalHeader = "Pyexec-Principal"
+
+const (
+	headerTimeout  = 10 * time.Second
+	bodyTimeout    = 60 * time.Second
+	heartbeatEvery = 15 * time.Second
+	httpDrain      = 10 * time.Second
+)
+
+// endpoint is streamable HTTP: what stands in front of mcp-go's handler.
+type endpoint struct {
+	config        HTTP
+	authenticator *auth.Authenticator
+	sessions      *mcpSessions
+	inner         http.Handler
+	// socket: callers are named by PrincipalHeader, and the HTTP frontend has checked Host, Origin and token.
+	socket bool
+	// loopbackOnly: we listen on a loopback address, so a Host that is not one was meant for somebody else.
+	loopbackOnly bool
+	log          *slog.Logger
+}
+
+// newInner returns mcp-go's handler over s with our sessions. Two of them on one server would share its sessions.
+func newInner(s *server.MCPServer, sessions *mcpSessions, idle time.Duration, log *slog.Logger) *server.StreamableHTTPServer {
+	return server.NewStreamableHTTPServer(s,
+		server.WithSessionIdManagerResolver(sessions),
+		server.WithSessionIdleTTL(idle),
+		server.WithHeartbeatInterval(heartbeatEvery),
+		server.WithDisableLocalhostProtection(true), // guard does it, with tokens in mind
+		server.WithStreamableHTTPLogger(log),
+	)
+}
+
+// ServeHTTP implements http.Handler.
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	if r.URL.Path != e.config.Path {
+		http.NotFound(w, r)
+		return
+	}
+	principal, status, err := e.admit(w, r)
+	if err != nil {
+		refuse(w, status, err.Error())
+		return
+	}
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	ctx := executor.WithPrincipal(r.Context(), principal)
+	if r.Method != http.MethodPost {
+		e.inner.ServeHTTP(w, r.WithContext(ctx))
+		return
+	}
+	body, status, err := e.body(w, r)
+	if err != nil {
+		refuse(w, status, err.Error())
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if r.Header.Get(server.HeaderKeySessionID) == "" && cancels(body) {
+		// Without a session mcp-go would look the id up among everybody's. Closing the connection cancels, too.
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	stream := newPostStream(w, r)
+	defer stream.finish()
+	e.inner.ServeHTTP(stream, r.WithContext(withNotifier(ctx, stream.notify)))
+}
+
+// admit says who calls, or why nobody may.
+func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) (executor.Principal, int, error) {
+	if e.socket {
+		var p executor.Principal
+		if err := json.Unmarshal([]byte(r.Header.Get(PrincipalHeader)), &p); err != nil || p.Owner == "" {
+			return p, http.StatusUnauthorized, errors.New("the caller is not named")
+		}
+		return p, 0, nil
+	}
+	if !e.authenticator.Enabled() && e.loopbackOnly && r.Host != "" && !loopback(r.Host) {
+		return executor.Principal{}, http.StatusForbidden, errors.New("this server has no tokens and answers to loopback names only")
+	}
+	for _, origin := range r.Header.Values("Origin") {
+		if !e.allowed(origin, r.Host) {
+			return executor.Principal{}, http.StatusForbidden, errors.New("requests from this origin are refused (mcp.http.allowed_origins)")
+		}
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", origin)
+		h.Add("Vary", "Origin")
+		h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS")
+		h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name, Last-Event-ID")
+		h.Set("Access-Control-Expose-Headers", server.HeaderKeySessionID)
+	}
+	if r.Method == http.MethodOptions {
+		return executor.Principal{}, 0, nil // a preflight carries no token
+	}
+	p, err := e.authenticator.Authenticate(r.Header.Get("Authorization"))
+	if err != nil {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="python-executor"`)
+		return p, http.StatusUnauthorized, err
+	}
+	return p, 0, nil
+}
+
+// allowed reports whether a page of that origin may call: our own, or one of the configuration's.
+func (e *endpoint) allowed(origin, host string) bool {
+	if slices.ContainsFunc(e.config.AllowedOrigins, func(o string) bool { return strings.EqualFold(o, origin) }) {
+		return true
+	}
+	_, rest, ok := strings.Cut(origin, "://")
+	return ok && host != "" && strings.EqualFold(rest, host)
+}
+
+// body reads one message, bounded in size and time.
+func (e *endpoint) body(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
+	if r.ContentLength > e.config.MaxBodyBytes {
+		return nil, http.StatusRequestEntityTooLarge, errTooLarge(e.config.MaxBodyBytes)
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a listener without deadlines has its own bounds
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, e.config.MaxBodyBytes))
+	_ = rc.SetReadDeadline(time.Time{})
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, http.StatusRequestEntityTooLarge, errTooLarge(e.config.MaxBodyBytes)
+	case err != nil:
+		return nil, http.StatusBadRequest, errors.New("the body did not come whole")
+	}
+	return body, 0, nil
+}
+
+func errTooLarge(limit int64) error {
+	return executor.Errorf(executor.Exhausted, "a message has at most %d bytes (mcp.http.max_body_bytes)", limit)
+}
+
+// cancels reports whether body is a notifications/cancelled.
+func cancels(body []byte) bool {
+	var e envelope
+	return json.Unmarshal(body, &e) == nil && e.Method == string(mcp.MethodNotificationCancelled)
+}
+
+// refuse answers with a JSON-RPC error, which clients show.
+func refuse(w http.ResponseWriter, status int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(mcp.JSONRPCError{
+		JSONRPC: mcp.JSONRPC_VERSION,
+		Error:   mcp.NewJSONRPCErrorDetails(mcp.INVALID_REQUEST, message, nil),
+	}) // a client that is gone has no use for it
+}
+
+// serveListener serves handler on l until ctx ends, then gives running calls a moment.
+func serveListener(ctx context.Context, l net.Listener, handler http.Handler, log *slog.Logger) error {
+	calls, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	s := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return calls },
+		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpDrain)
+	defer cancel()
+	// Streams that a client only listens on never end by themselves.
+	stop := time.AfterFunc(httpDrain/2, func() { cut(errStopping) })
+	defer stop.Stop()
+	err := s.Shutdown(drain)
+	if err != nil {
+		err = s.Close()
+	}
+	<-served
+	return err
+}
+
+var errStopping = executor.Errorf(executor.Unavailable, "the server is stopping")

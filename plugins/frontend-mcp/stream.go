@@ -1,0 +1,121 @@
+package mcpfrontend
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// postStream is the response to one POST. A notification for that request is written to it as an event of a stream
+// (text/event-stream); the answer that mcp-go then writes as JSON becomes the stream's last event. Without a notification
+// nothing is changed.
+type postStream struct {
+	http.ResponseWriter
+	// can: the client takes a stream.
+	can bool
+
+	mu sync.Mutex
+	// streaming: the header of a stream was written. ours: by us, so that mcp-go's JSON must be wrapped.
+	streaming bool
+	ours      bool
+	began     bool // mcp-go has written a header
+	closed    bool
+	body      bytes.Buffer // mcp-go's JSON, until finish
+}
+
+func newPostStream(w http.ResponseWriter, r *http.Request) *postStream {
+	can := false
+	for _, accept := range r.Header.Values("Accept") {
+		can = can || strings.Contains(accept, "text/event-stream") || strings.Contains(accept, "*/*")
+	}
+	_, flushes := w.(http.Flusher)
+	return &postStream{ResponseWriter: w, can: can && flushes}
+}
+
+// notify is the request's notifier.
+func (s *postStream) notify(message []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.can || s.closed || s.began && !s.streaming {
+		return nil
+	}
+	if !s.streaming {
+		h := s.ResponseWriter.Header()
+		h.Set("Content-Type", "text/event-stream")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("X-Accel-Buffering", "no")
+		s.ResponseWriter.WriteHeader(http.StatusOK)
+		s.streaming, s.ours = true, true
+	}
+	return s.event(message)
+}
+
+func (s *postStream) event(message []byte) error {
+	var b bytes.Buffer
+	b.WriteString("event: message\ndata: ")
+	b.Write(bytes.TrimSpace(message))
+	b.WriteString("\n\n")
+	_, err := s.ResponseWriter.Write(b.Bytes())
+	if f, ok := s.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+	return err
+}
+
+// Header implements http.ResponseWriter. Once we stream, what mcp-go sets is of no effect.
+func (s *postStream) Header() http.Header {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ours {
+		return http.Header{}
+	}
+	return s.ResponseWriter.Header()
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *postStream) WriteHeader(status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began = true
+	if s.ours {
+		return
+	}
+	s.streaming = strings.HasPrefix(s.ResponseWriter.Header().Get("Content-Type"), "text/event-stream")
+	s.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (s *postStream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began = true
+	if !s.ours {
+		return s.ResponseWriter.Write(p)
+	}
+	return s.body.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (s *postStream) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, ok := s.ResponseWriter.(http.Flusher); ok && !s.ours {
+		f.Flush()
+	}
+}
+
+// finish writes what is left when mcp-go has returned. An event that mcp-go wrote itself goes out as it is.
+func (s *postStream) finish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if !s.ours || s.body.Len() == 0 {
+		return
+	}
+	if raw := s.body.Bytes(); bytes.HasPrefix(raw, []byte("event:")) || bytes.HasPrefix(raw, []byte("id:")) || bytes.HasPrefix(raw, []byte("data:")) {
+		_, _ = s.ResponseWriter.Write(raw)
+		return
+	}
+	_ = s.event(s.body.Bytes()) // a client that is gone has no use for it
+}
