@@ -81,3 +81,6 @@ func (c *Conn) RemoveFile(ctx context.Context, path string) error {
 }
 
 var errNoSession = executor.Errorf(executor.Unimplemented, "runner: sessions")
+
+// callHeader is the number of a call (4 bytes, big-endian), in front of what belongs to it.
+const callHeader = 4
