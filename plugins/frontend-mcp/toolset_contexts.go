@@ -1,5 +1,326 @@
 package mcpfrontend
 
-import "context"
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
 
-func (t *tools) addContexts(context.Context) error { return nil }
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// The error codes of the toolset contexts.
+const (
+	codeInvalidParams   = "INVALID_PARAMS"
+	codeContextNotFound = "CONTEXT_NOT_FOUND"
+	codeInvalidLanguage = "INVALID_LANGUAGE"
+	codeExecutionFailed = "EXECUTION_FAILED"
+)
+
+// maxImageBytes bounds the images of one result together: clients refuse messages above 1 MiB, and base64 adds a third.
+const maxImageBytes = 600 << 10
+
+type runCodeArgs struct {
+	Code      string `json:"code" jsonschema:"required" jsonschema_description:"Source code; names, imports and variables stay for the next call"`
+	ContextID string `json:"context_id" jsonschema:"required" jsonschema_description:"Id of a context from create_context"`
+}
+
+type runCodeResult struct {
+	Stdout        string  `json:"stdout"`
+	Stderr        string  `json:"stderr"`
+	Success       bool    `json:"success"`
+	ExecutionTime float64 `json:"execution_time" jsonschema_description:"Seconds"`
+	Result        string  `json:"result,omitempty" jsonschema_description:"Value of the last expression, as text"`
+	ExecutionID   string  `json:"execution_id"`
+	Note          string  `json:"note,omitempty" jsonschema_description:"What happened to the context, if something did"`
+}
+
+type createContextArgs struct {
+	Name        string `json:"name" jsonschema:"required" jsonschema_description:"A name for people"`
+	Language    string `json:"language,omitempty" jsonschema_description:"python (default) or javascript"`
+	Description string `json:"description,omitempty"`
+}
+
+type createContextResult struct {
+	ContextID   string `json:"context_id"`
+	Name        string `json:"name"`
+	Language    string `json:"language"`
+	Description string `json:"description"`
+	CreatedAt   string `json:"created_at"`
+	Status      string `json:"status"`
+	Message     string `json:"message"`
+}
+
+type stopContextArgs struct {
+	ContextID string `json:"context_id" jsonschema:"required" jsonschema_description:"Id of a context"`
+}
+
+type stopContextResult struct {
+	ContextID string `json:"context_id"`
+	Status    string `json:"status"`
+	Message   string `json:"message"`
+}
+
+type listContextsArgs struct{}
+
+type contextInfo struct {
+	ContextID   string `json:"context_id"`
+	Name        string `json:"name"`
+	Language    string `json:"language"`
+	Description string `json:"description"`
+	Status      string `json:"status"`
+	CreatedAt   string `json:"created_at"`
+	LastUsed    string `json:"last_used"`
+}
+
+type listContextsResult struct {
+	Contexts []contextInfo `json:"contexts"`
+	Total    int           `json:"total"`
+}
+
+// contexts is the toolset contexts: Sessions under the names of their specification.
+type contexts struct{ *tools }
+
+func (t *tools) addContexts(context.Context) error {
+	if t.backend.Healthy && !t.backend.Capabilities.Sessions {
+		t.log.Warn("toolset contexts is left out: the backend has no sessions", "backend", t.backend.Name)
+		return nil
+	}
+	c := contexts{t}
+	net := "They have no network."
+	if t.config.network(ToolsetContexts) == executor.NetworkOn {
+		net = "They may use the network."
+	}
+	t.server.AddTool(mcp.NewTool("run_code",
+		mcp.WithTitleAnnotation("Run code in a context"),
+		mcp.WithDescription("Run code in a context that create_context made. Its state (variables, imports, files) is kept between calls. "+
+			"An exception is a normal result with success false and the traceback in stderr. Plots and images come back as images."),
+		mcp.WithInputSchema[runCodeArgs](), mcp.WithOutputSchema[runCodeResult](),
+		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false),
+		mcp.WithOpenWorldHintAnnotation(t.config.network(ToolsetContexts) == executor.NetworkOn),
+	), c.runCode)
+	t.server.AddTool(mcp.NewTool("create_context",
+		mcp.WithTitleAnnotation("Create a context"),
+		mcp.WithDescription("Create a context: an interpreter of python (default) or javascript whose state lasts until stop_context, or until it was idle for long. "+net),
+		mcp.WithInputSchema[createContextArgs](), mcp.WithOutputSchema[createContextResult](),
+		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false),
+		mcp.WithOpenWorldHintAnnotation(false),
+	), c.create)
+	t.server.AddTool(mcp.NewTool("stop_context",
+		mcp.WithTitleAnnotation("Stop a context"),
+		mcp.WithDescription("Stop a context: what runs in it is killed, its state and files are removed."),
+		mcp.WithInputSchema[stopContextArgs](), mcp.WithOutputSchema[stopContextResult](),
+		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(true), mcp.WithIdempotentHintAnnotation(false),
+		mcp.WithOpenWorldHintAnnotation(false),
+	), c.stop)
+	t.server.AddTool(mcp.NewTool("list_contexts",
+		mcp.WithTitleAnnotation("List contexts"),
+		mcp.WithDescription("List the contexts, newest first."),
+		mcp.WithInputSchema[listContextsArgs](), mcp.WithOutputSchema[listContextsResult](),
+		mcp.WithReadOnlyHintAnnotation(true), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(true),
+		mcp.WithOpenWorldHintAnnotation(false),
+	), c.list)
+	return nil
+}
+
+// contextError is the toolset's error form.
+func contextError(code, format string, args ...any) *mcp.CallToolResult {
+	raw, err := json.Marshal(map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}})
+	if err != nil {
+		return mcp.NewToolResultError(code)
+	}
+	return mcp.NewToolResultError(string(raw))
+}
+
+// wrong is the answer to an error about the context id, or of an operation on it.
+func (c contexts) wrong(what, id string, err error) *mcp.CallToolResult {
+	switch executor.CodeOf(err) {
+	case executor.NotFound:
+		return contextError(codeContextNotFound, "Context %s not found: create one with create_context", id)
+	case executor.Invalid, executor.Denied, executor.Unimplemented:
+		return contextError(codeInvalidParams, "%v", err)
+	case executor.Internal:
+		c.log.Error("tool failed", "tool", what, "error", err)
+		return contextError(codeExecutionFailed, "internal error; the server's log says more")
+	}
+	return contextError(codeExecutionFailed, "%v", err)
+}
+
+func (c contexts) create(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	var a createContextArgs
+	if err := bind(request, &a); err != nil {
+		return contextError(codeInvalidParams, "%v", err), nil
+	}
+	if strings.TrimSpace(a.Name) == "" {
+		return contextError(codeInvalidParams, "name: must not be empty"), nil
+	}
+	language := executor.Language(a.Language)
+	switch language {
+	case executor.LanguageDefault:
+		language = executor.LanguagePython
+	case executor.LanguagePython, executor.LanguageJavaScript:
+	default:
+		return contextError(codeInvalidLanguage, "Unsupported language: %q. Supported: python, javascript", a.Language), nil
+	}
+	if languages := c.backend.Capabilities.Languages; c.backend.Healthy && len(languages) > 0 && !slices.Contains(languages, language) {
+		return contextError(codeInvalidLanguage, "%s is not to be had on this server", language), nil
+	}
+	s, err := c.svc.OpenSession(ctx, executor.Session{
+		Name: a.Name, Description: a.Description, Language: language,
+		Spec: executor.Spec{Language: language, Backend: c.config.Backend, Network: c.config.network(ToolsetContexts)},
+	})
+	if err != nil {
+		return c.wrong("create_context", "", err), nil
+	}
+	return structured(createContextResult{
+		ContextID: s.ID, Name: s.Name, Language: string(s.Language), Description: s.Description,
+		CreatedAt: stamp(s.CreatedAt), Status: string(s.Status),
+		Message: languageName(language) + " context created successfully",
+	}, "")
+}
+
+func languageName(l executor.Language) string {
+	if l == executor.LanguageJavaScript {
+		return "JavaScript"
+	}
+	return "Python"
+}
+
+// stamp is a time as the specification writes it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func (c contexts) stop(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	var a stopContextArgs
+	if err := bind(request, &a); err != nil {
+		return contextError(codeInvalidParams, "%v", err), nil
+	}
+	if a.ContextID == "" {
+		return contextError(codeInvalidParams, "context_id: must not be empty"), nil
+	}
+	s, err := c.svc.GetSession(ctx, a.ContextID)
+	if err == nil && s.Status == executor.SessionClosed {
+		err = executor.Errorf(executor.NotFound, "closed")
+	}
+	if err == nil {
+		_, err = c.svc.CloseSession(ctx, a.ContextID)
+	}
+	if err != nil {
+		return c.wrong("stop_context", a.ContextID, err), nil
+	}
+	return structured(stopContextResult{ContextID: a.ContextID, Status: "stopped", Message: "Context stopped successfully"}, "")
+}
+
+func (c contexts) list(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	sessions, err := c.svc.ListSessions(ctx)
+	if err != nil {
+		return c.wrong("list_contexts", "", err), nil
+	}
+	out := listContextsResult{Contexts: []contextInfo{}}
+	for _, s := range sessions {
+		if s.Status == executor.SessionClosed || s.Language != executor.LanguagePython && s.Language != executor.LanguageJavaScript {
+			continue
+		}
+		used := s.LastUsed
+		if used.IsZero() {
+			used = s.CreatedAt
+		}
+		out.Contexts = append(out.Contexts, contextInfo{
+			ContextID: s.ID, Name: s.Name, Language: string(s.Language), Description: s.Description, Status: string(s.Status),
+			CreatedAt: stamp(s.CreatedAt), LastUsed: stamp(used),
+		})
+	}
+	out.Total = len(out.Contexts)
+	return structured(out, "")
+}
+
+func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	var a runCodeArgs
+	if err := bind(request, &a); err != nil {
+		return contextError(codeInvalidParams, "%v", err), nil
+	}
+	switch {
+	case a.ContextID == "":
+		return contextError(codeInvalidParams, "context_id: must not be empty"), nil
+	case strings.TrimSpace(a.Code) == "":
+		return contextError(codeInvalidParams, "code: must not be empty"), nil
+	}
+	o, err := c.run(ctx, executor.Spec{Session: a.ContextID, Code: a.Code}, executor.Input{}, newProgress(ctx, request), c.config.MaxResultBytes)
+	if err != nil {
+		return c.wrong("run_code", a.ContextID, err), nil
+	}
+	if f := o.result.Failure; f != nil {
+		return contextError(codeExecutionFailed, "%s", f.Message), nil
+	}
+	out := runCodeResult{
+		Stdout: o.stdout.text(""), Stderr: o.stderr.text(""), Success: o.result.Status == executor.StatusSucceeded,
+		ExecutionTime: o.result.Wall.Seconds(), ExecutionID: o.id, Note: note(o.result),
+	}
+	for _, d := range o.displays {
+		if text, ok := d.Data["text/plain"]; d.Value && ok {
+			out.Result = cut(string(text), c.config.MaxResultBytes)
+		}
+	}
+	return structured(out, "", pictures(o.displays)...)
+}
+
+// note says what became of the context, and why the code stopped, where that is not in the output.
+func note(r executor.Result) string {
+	var said []string
+	switch r.Status {
+	case executor.StatusTimedOut:
+		said = append(said, "The code reached its time limit and was interrupted.")
+	case executor.StatusOutOfMemory:
+		said = append(said, "The code needed more memory than the context has.")
+	case executor.StatusKilled:
+		said = append(said, "The code was cancelled.")
+	}
+	switch r.SessionState {
+	case executor.SessionStateRestarted:
+		said = append(said, "It did not stop in time, so the interpreter was restarted: variables and imports are gone, files are there.")
+	case executor.SessionStateLost:
+		how := "The interpreter died"
+		if r.Signal != "" {
+			how += " of " + r.Signal
+		}
+		said = append(said, how+": the context is lost. Create a new one.")
+	}
+	return strings.Join(said, " ")
+}
+
+// pictures are the images among what was displayed, as far as a message holds them, and one text for the rest.
+func pictures(displays []executor.Display) []mcp.Content {
+	var list []mcp.Content
+	left, dropped := maxImageBytes, 0
+	for _, d := range displays {
+		mimes := make([]string, 0, len(d.Data))
+		for mime := range d.Data {
+			if mime == "image/png" || mime == "image/jpeg" || mime == "image/gif" || mime == "image/webp" {
+				mimes = append(mimes, mime)
+			}
+		}
+		sort.Strings(mimes)
+		if len(mimes) == 0 {
+			if text, ok := d.Data["text/plain"]; ok && !d.Value {
+				list = append(list, mcp.NewTextContent(cut(string(text), 4000)))
+			}
+			continue
+		}
+		mime := mimes[len(mimes)-1]
+		if len(d.Data[mime]) > left {
+			dropped++
+			continue
+		}
+		left -= len(d.Data[mime])
+		list = append(list, mcp.NewImageContent(base64.StdEncoding.EncodeToString(d.Data[mime]), mime))
+	}
+	if dropped > 0 {
+		list = append(list, mcp.NewTextContent(fmt.Sprintf("%d images are left out: a result holds at most %d bytes of images. Make them smaller, or save them to files.", dropped, maxImageBytes)))
+	}
+	return list
+}

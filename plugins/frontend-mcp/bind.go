@@ -1,0 +1,110 @@
+package mcpfrontend
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/mark3labs/mcp-go/mcp"
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// metaSessionKey in a request's _meta names the Session to run in.
+const metaSessionKey = "com.python-executor/session"
+
+// metaTags is where a tool's tags stand in its _meta: the protocol has no field for them.
+const metaTags = "com.python-executor/tags"
+
+// bind reads a call's arguments into args, a pointer to a struct. Unknown and mistyped arguments are named.
+func bind(request mcp.CallToolRequest, args any) error {
+	raw := []byte(request.Params.RawArguments)
+	if len(bytes.TrimSpace(raw)) == 0 || string(raw) == "null" {
+		var err error
+		if raw, err = json.Marshal(request.GetArguments()); err != nil {
+			return err
+		}
+	}
+	if string(raw) == "null" {
+		raw = []byte("{}")
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(args)
+	var kind *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &kind):
+		return fmt.Errorf("%s: must be %s, not a %s", kind.Field, article(kind.Type.Kind().String()), kind.Value)
+	case strings.HasPrefix(err.Error(), "json: unknown field "):
+		return fmt.Errorf("%s: no such argument", strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`))
+	}
+	return fmt.Errorf("arguments: %w", err)
+}
+
+func article(kind string) string {
+	switch {
+	case kind == "slice":
+		return "a list"
+	case kind == "ptr":
+		return "another type"
+	case strings.HasPrefix(kind, "int"):
+		return "a whole number"
+	case strings.HasPrefix(kind, "float"):
+		return "a number"
+	case kind == "bool":
+		return "true or false"
+	}
+	return "a " + kind
+}
+
+// metaSession is the Session that the client has named; empty: none.
+func metaSession(request mcp.CallToolRequest) string {
+	if request.Params.Meta == nil {
+		return ""
+	}
+	id, _ := request.Params.Meta.AdditionalFields[metaSessionKey].(string)
+	return id
+}
+
+// exitCode is how the toolsets of the specifications write the end of a program: -n is a death by signal n. -1 stands for
+// one that has none at all.
+func exitCode(r executor.Result) int {
+	if r.ExitCode != nil {
+		return *r.ExitCode
+	}
+	if n := signalNumber(r.Signal); n > 0 {
+		return -n
+	}
+	return -1
+}
+
+func signalNumber(name string) int {
+	if n := unix.SignalNum(name); n != 0 {
+		return int(n)
+	}
+	var n syscall.Signal
+	if _, err := fmt.Sscanf(name, "SIG%d", &n); err == nil {
+		return int(n)
+	}
+	return 0
+}
+
+// trimPartialRune leaves out a character of which only the beginning is there.
+func trimPartialRune(text string) string {
+	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
+		if c := text[len(text)-i]; utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRuneInString(text[len(text)-i:]) {
+				return text[:len(text)-i]
+			}
+			break
+		}
+	}
+	return text
+}
