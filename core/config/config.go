@@ -1,6 +1,9 @@
 package config
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Config is the whole configuration. JSON names are the keys of the file; environment variables are PYEXEC_ and the key
 // in capitals with _ for the dots.
@@ -16,6 +19,7 @@ type Config struct {
 	Engine    Engine             `json:"engine"`
 	Limits    LimitRange         `json:"limits"`
 	Retention Retention          `json:"retention"`
+	Sessions  Sessions           `json:"sessions"`
 }
 
 // HTTP configures the HTTP frontend.
@@ -136,6 +140,36 @@ type Retention struct {
 	// MaxBytes of logs and blobs. Default 10 GiB.
 	MaxBytes int64 `json:"max_bytes"`
 }
+
+// Sessions bounds the Sessions. A Session may ask for shorter times than these, not for longer ones.
+type Sessions struct {
+	// Max bounds those that are open (active or lost) at once. Default 100; 0: there are none.
+	Max int `json:"max"`
+	// MaxPerOwner bounds an owner's. Default 0 = no bound but Max.
+	MaxPerOwner int `json:"max_per_owner"`
+	// MaxWaiting bounds the Executions that wait for one Session. Default 16; 0: nothing waits.
+	MaxWaiting int `json:"max_waiting"`
+	// IdleTimeoutSeconds closes a Session that was not used for so long. Default 1,800.
+	IdleTimeoutSeconds float64 `json:"idle_timeout_seconds"`
+	// MaxLifeSeconds closes a Session whatever happens. Default 86,400.
+	MaxLifeSeconds float64 `json:"max_life_seconds"`
+	// MaxFileBytes bounds one file that is written into a Session. Default 1 GiB.
+	MaxFileBytes int64 `json:"max_file_bytes"`
+	// KeepClosedSeconds is how long a closed Session is still listed. Default 3,600; 0: not at all.
+	KeepClosedSeconds float64 `json:"keep_closed_seconds"`
+	// Preload names Python modules that a Session's interpreter imports before it is ready; one that it does not have is
+	// passed over. Default none.
+	Preload []string `json:"preload"`
+}
+
+// IdleTimeout returns IdleTimeoutSeconds.
+func (s Sessions) IdleTimeout() time.Duration { return seconds(s.IdleTimeoutSeconds) }
+
+// MaxLife returns MaxLifeSeconds.
+func (s Sessions) MaxLife() time.Duration { return seconds(s.MaxLifeSeconds) }
+
+// KeepClosed returns KeepClosedSeconds.
+func (s Sessions) KeepClosed() time.Duration { return seconds(s.KeepClosedSeconds) }
 
 // TypeOr returns the implementation of the entry called name.
 func (b Backend) TypeOr(name string) string {

@@ -22,6 +22,10 @@ func Default() Config {
 			Max:     Limits{86400, 65536, 65536, 262144, 4096, 1 << 30, 60},
 		},
 		Retention: Retention{MaxAgeSeconds: 86400, MaxExecutions: 10000, MaxBytes: 10 << 30},
+		Sessions: Sessions{
+			Max: 100, MaxWaiting: 16, IdleTimeoutSeconds: 1800, MaxLifeSeconds: 86400, MaxFileBytes: 1 << 30, KeepClosedSeconds: 3600,
+			Preload: []string{},
+		},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 var (
 	nameForm   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+	moduleForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
 	sha256Form = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
@@ -34,6 +35,7 @@ func (c Config) Validate() error {
 	p.notNegative("retention.max_age_seconds", c.Retention.MaxAgeSeconds)
 	p.atLeast("retention.max_executions", c.Retention.MaxExecutions, 0)
 	p.notNegative("retention.max_bytes", float64(c.Retention.MaxBytes))
+	c.Sessions.validate(&p)
 	return p.err()
 }
 
@@ -142,6 +144,24 @@ func (l Limits) validate(p *problems, at string) {
 	p.within(at+".pids", float64(l.PIDs), maxMB)
 	p.within(at+".output_bytes", float64(l.OutputBytes), 1<<60)
 	p.within(at+".kill_grace_seconds", l.KillGraceSeconds, maxSeconds)
+}
+
+func (s Sessions) validate(p *problems) {
+	p.atLeast("sessions.max", s.Max, 0)
+	p.atLeast("sessions.max_per_owner", s.MaxPerOwner, 0)
+	p.atLeast("sessions.max_waiting", s.MaxWaiting, 0)
+	p.within("sessions.idle_timeout_seconds", s.IdleTimeoutSeconds, maxSeconds)
+	p.within("sessions.max_life_seconds", s.MaxLifeSeconds, maxSeconds)
+	p.within("sessions.max_file_bytes", float64(s.MaxFileBytes), 1<<60)
+	p.notNegative("sessions.keep_closed_seconds", s.KeepClosedSeconds)
+	if s.KeepClosedSeconds > maxSeconds {
+		p.add("sessions.keep_closed_seconds", "must be <= %s (got %s)", number(maxSeconds), number(s.KeepClosedSeconds))
+	}
+	for i, name := range s.Preload {
+		if !moduleForm.MatchString(name) {
+			p.add(fmt.Sprintf("sessions.preload[%d]", i), "must be the name of a Python module, like numpy or os.path (got %q)", name)
+		}
+	}
 }
 
 type problems []executor.FieldError

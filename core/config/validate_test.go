@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -65,6 +66,28 @@ func TestValidateNamesTheProblem(t *testing.T) {
 			[]string{"backends.mine: path and sha256 go together: both or none"}},
 		{"a backend with a bad name", func(c *config.Config) { c.Backends["My backend"] = config.Backend{} },
 			[]string{"backends.My backend: the name must be lower-case letters, digits, - and _ (at most 63)"}},
+		{"no sessions at all", func(c *config.Config) { c.Sessions.Max, c.Sessions.MaxWaiting, c.Sessions.KeepClosedSeconds = 0, 0, 0 }, nil},
+		{"modules to preload", func(c *config.Config) { c.Sessions.Preload = []string{"numpy", "os.path", "_x1"} }, nil},
+		{"sessions that are wrong in every way", func(c *config.Config) {
+			c.Sessions = config.Sessions{
+				Max: -1, MaxPerOwner: -2, MaxWaiting: -3, IdleTimeoutSeconds: 0, MaxLifeSeconds: math.Inf(1), MaxFileBytes: -4,
+				KeepClosedSeconds: math.NaN(), Preload: []string{"numpy", "import os", ".x", "", "1a"},
+			}
+		}, []string{
+			"sessions.max: must be >= 0 (got -1)",
+			"sessions.max_per_owner: must be >= 0 (got -2)",
+			"sessions.max_waiting: must be >= 0 (got -3)",
+			"sessions.idle_timeout_seconds: must be > 0 (got 0)",
+			"sessions.max_life_seconds: must be <= 1000000000 (got +Inf)",
+			"sessions.max_file_bytes: must be > 0 (got -4)",
+			"sessions.keep_closed_seconds: must be >= 0 (got NaN)",
+			`sessions.preload[1]: must be the name of a Python module, like numpy or os.path (got "import os")`,
+			`sessions.preload[2]: must be the name of a Python module, like numpy or os.path (got ".x")`,
+			`sessions.preload[3]: must be the name of a Python module, like numpy or os.path (got "")`,
+			`sessions.preload[4]: must be the name of a Python module, like numpy or os.path (got "1a")`,
+		}},
+		{"a closed session that is kept for ever", func(c *config.Config) { c.Sessions.KeepClosedSeconds = 1e10 },
+			[]string{"sessions.keep_closed_seconds: must be <= 1000000000 (got 10000000000)"}},
 		{"every problem at once", func(c *config.Config) {
 			c.DataDir, c.Engine.MaxConcurrent, c.Engine.MaxQueued, c.Retention.MaxBytes = "", 0, -2, -1
 		}, []string{
@@ -113,6 +136,14 @@ func TestABackendKeepsItsOwnKeysAsTheyAre(t *testing.T) {
 	}
 	if want := `{"image_map":{"Python:3.12-Slim":"3.12"},"type":"uv"}`; string(again) != want {
 		t.Fatalf("got %s, want %s", again, want)
+	}
+}
+
+func TestTheTimesOfSessionsAreDurations(t *testing.T) {
+	t.Parallel()
+	s := config.Default().Sessions
+	if s.IdleTimeout() != 30*time.Minute || s.MaxLife() != 24*time.Hour || s.KeepClosed() != time.Hour {
+		t.Errorf("got %s, %s, %s", s.IdleTimeout(), s.MaxLife(), s.KeepClosed())
 	}
 }
 

@@ -30,6 +30,8 @@ type Options struct {
 	Limits config.LimitRange
 	// Retention: zero fields are bounds that are off.
 	Retention config.Retention
+	// Sessions: a zero IdleTimeoutSeconds means config.Default().Sessions as a whole.
+	Sessions config.Sessions
 	// Deadlines bound every state of an Execution.
 	Deadlines Deadlines
 	// SpoolBytes bounds each spooled stream. Default 8 GiB.
@@ -129,6 +131,9 @@ func New(o Options) (*Engine, error) {
 	}
 	if o.Engine.MaxConcurrent == 0 {
 		o.Engine = config.Default().Engine
+	}
+	if o.Sessions.IdleTimeoutSeconds == 0 {
+		o.Sessions = config.Default().Sessions
 	}
 	if o.Engine.MaxConcurrent < 0 || o.Engine.MaxQueued < 0 || o.Engine.MaxPerOwner < 0 {
 		return nil, executor.Errorf(executor.Invalid, "the engine's bounds must not be negative")

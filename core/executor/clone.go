@@ -49,6 +49,7 @@ func (r Record) Clone() Record {
 // Clone returns a copy of s that shares nothing with it.
 func (s Session) Clone() Session {
 	s.Spec = s.Spec.Clone()
+	s.Preload = slices.Clone(s.Preload)
 	s.Requirements = slices.Clone(s.Requirements)
 	return s
 }

@@ -52,6 +52,9 @@ type Session struct {
 	Spec Spec `json:"spec"`
 	// Limits are Spec.Limits resolved: no zero fields.
 	Limits Limits `json:"limits"`
+	// Preload names Python modules that its interpreter imports before it is ready, at a restart too; one that it does not
+	// have is passed over. The Engine's, from the configuration's sessions.preload.
+	Preload []string `json:"preload,omitempty"`
 	// PythonVersion, Requirements and ImageDigest are what its sandbox has, as in a Result.
 	PythonVersion string   `json:"python_version,omitzero"`
 	Requirements  []string `json:"requirements,omitempty"`

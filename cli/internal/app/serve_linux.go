@@ -80,7 +80,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	e, err := engine.New(engine.Options{
 		Store: store, Blobs: blobs, Backends: h.Backends(), DefaultBackend: o.Config.Backend, Engine: o.Config.Engine,
-		Limits: o.Config.Limits, Retention: o.Config.Retention, SpoolBytes: o.Config.HTTP.MaxBodyBytes, Log: o.Log,
+		Limits: o.Config.Limits, Retention: o.Config.Retention, Sessions: o.Config.Sessions, SpoolBytes: o.Config.HTTP.MaxBodyBytes, Log: o.Log,
 		Registerer: registry,
 	})
 	if err != nil {

@@ -126,23 +126,29 @@ func (l *loader) tokenKey(t *config.Token, at string, name, value *yaml.Node, wh
 	case "sha256":
 		text(&t.SHA256)
 	case "scopes":
-		if isNull(value) {
-			return
-		}
-		if value.Kind != yaml.SequenceNode {
-			l.add(path, "must be a list (got %s, in %s)", shown(value), where)
-			return
-		}
-		for i, scope := range value.Content {
-			if scope = resolve(scope); scope.Kind != yaml.ScalarNode {
-				l.add(fmt.Sprintf("%s[%d]", path, i), "must be text (got %s, in %s)", shown(scope), where)
-				continue
-			}
-			t.Scopes = append(t.Scopes, scope.Value)
+		if !isNull(value) {
+			t.Scopes = l.texts(path, value, where)
 		}
 	default:
 		l.unknown(path, name)
 	}
+}
+
+// texts reads a list of texts; it is never nil.
+func (l *loader) texts(at string, node *yaml.Node, where string) []string {
+	if node.Kind != yaml.SequenceNode {
+		l.add(at, "must be a list (got %s, in %s)", shown(node), where)
+		return nil
+	}
+	list := make([]string, 0, len(node.Content))
+	for i, entry := range node.Content {
+		if entry = resolve(entry); entry.Kind != yaml.ScalarNode {
+			l.add(fmt.Sprintf("%s[%d]", at, i), "must be text (got %s, in %s)", shown(entry), where)
+			continue
+		}
+		list = append(list, entry.Value)
+	}
+	return list
 }
 
 // backends replaces the default entries by those of the file, and lays the variables over them.

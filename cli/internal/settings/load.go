@@ -191,6 +191,10 @@ func (l *loader) decodeNode(k key, node *yaml.Node, where string) {
 		k.value.Set(reflect.ValueOf(l.tokens(k.path, node, where)))
 		return
 	}
+	if k.value.Type() == reflect.TypeFor[[]string]() {
+		k.value.Set(reflect.ValueOf(l.texts(k.path, node, where)))
+		return
+	}
 	if !decodeScalar(k.value, node) {
 		l.add(k.path, "must be %s (got %s, in %s)", describe(k.value.Type()), shown(node), where)
 	}

@@ -64,7 +64,11 @@ backends:
   mine: {type: uv, allow_builds: true, cache_bytes: 123456789012}
   other:
 limits: {default: {timeout_seconds: 0.5}, max: {memory_mb: 4096}}
+sessions: {max: 5, idle_timeout_seconds: 1.5, preload: [numpy, "os.path"]}
 `)
+	if s := c.Sessions; s.Max != 5 || s.IdleTimeoutSeconds != 1.5 || s.MaxWaiting != 16 || !reflect.DeepEqual(s.Preload, []string{"numpy", "os.path"}) {
+		t.Errorf("%+v", s)
+	}
 	if c.HTTP.Bind != "127.0.0.1:9" || c.DataDir != "/Data" || c.Backend != "mine" || c.Limits.Default.TimeoutSeconds != 0.5 ||
 		c.Limits.Max.MemoryMB != 4096 || c.Limits.Default.MemoryMB != 1024 {
 		t.Errorf("%+v", c)
@@ -99,6 +103,8 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 			value = `[{owner: o, sha256: "` + strings.Repeat("0a", 32) + `"}]`
 		case "backend":
 			value = "uv"
+		case "sessions.preload":
+			value = "[numpy, os.path]"
 		}
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, value)
@@ -178,6 +184,10 @@ func TestEveryProblemIsNamed(t *testing.T) {
 		{"a section for a number", "engine: {max_queued: {}}", []string{"engine.max_queued: must be a whole number (got a section"}},
 		{"an unknown key of a token", "http: {tokens: [{owner: a, hash: b}]}", []string{"http.tokens[0].hash: unknown key"}},
 		{"tokens that are no list", "http: {tokens: {}}", []string{"http.tokens: must be a list"}},
+		{"modules that are no list", "sessions: {preload: numpy}", []string{`sessions.preload: must be a list (got "numpy"`}},
+		{"a module that is a section", "sessions: {preload: [numpy, {}]}", []string{"sessions.preload[1]: must be text (got a section"}},
+		{"a module that is none", "sessions: {preload: [import os]}", []string{`sessions.preload[0]: must be the name of a Python module`}},
+		{"a session that waits for ever", "sessions: {idle_timeout_seconds: 0}", []string{"sessions.idle_timeout_seconds: must be > 0"}},
 		{"no YAML", "a: [", []string{"c.yaml: yaml:"}},
 		{"two documents", "a: 1\n---\nb: 2", []string{"must hold one document"}},
 		{"backends that are no section", "backends: [uv]", []string{"backends: must be a section (got a list"}},

@@ -1812,6 +1812,7 @@ type Session struct {
 	Restarts      int64                  `protobuf:"varint,20,opt,name=restarts" json:"restarts,omitempty"`
 	Running       string                 `protobuf:"bytes,21,opt,name=running" json:"running,omitempty"`
 	Waiting       int64                  `protobuf:"varint,22,opt,name=waiting" json:"waiting,omitempty"`
+	Preload       []string               `protobuf:"bytes,23,rep,name=preload" json:"preload,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1998,6 +1999,13 @@ func (x *Session) GetWaiting() int64 {
 		return x.Waiting
 	}
 	return 0
+}
+
+func (x *Session) GetPreload() []string {
+	if x != nil {
+		return x.Preload
+	}
+	return nil
 }
 
 // Variable is a name in a Session's interpreter.
@@ -3356,7 +3364,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1a\n" +
 	"\bstatuses\x18\x02 \x03(\tR\bstatuses\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x03R\x05limit\"\x9c\x06\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\"\xb6\x06\n" +
 	"\aSession\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x12\n" +
@@ -3384,7 +3392,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\fimage_digest\x18\x13 \x01(\tR\vimageDigest\x12\x1a\n" +
 	"\brestarts\x18\x14 \x01(\x03R\brestarts\x12\x18\n" +
 	"\arunning\x18\x15 \x01(\tR\arunning\x12\x18\n" +
-	"\awaiting\x18\x16 \x01(\x03R\awaiting\"L\n" +
+	"\awaiting\x18\x16 \x01(\x03R\awaiting\x12\x18\n" +
+	"\apreload\x18\x17 \x03(\tR\apreload\"L\n" +
 	"\bVariable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
