@@ -151,6 +151,9 @@ type Sessions struct {
 	MaxWaiting int `json:"max_waiting"`
 	// IdleTimeoutSeconds closes a Session that was not used for so long. Default 1,800.
 	IdleTimeoutSeconds float64 `json:"idle_timeout_seconds"`
+	// EvictIdleSeconds: at a bound a new Session takes the place of its owner's least recently used one that has been idle
+	// for so long. Default 300; 0: never.
+	EvictIdleSeconds float64 `json:"evict_idle_seconds"`
 	// MaxLifeSeconds closes a Session whatever happens. Default 86,400.
 	MaxLifeSeconds float64 `json:"max_life_seconds"`
 	// MaxFileBytes bounds one file that is written into a Session. Default 1 GiB.

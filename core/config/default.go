@@ -23,7 +23,7 @@ func Default() Config {
 		},
 		Retention: Retention{MaxAgeSeconds: 86400, MaxExecutions: 10000, MaxBytes: 10 << 30},
 		Sessions: Sessions{
-			Max: 100, MaxWaiting: 16, IdleTimeoutSeconds: 1800, MaxLifeSeconds: 86400, MaxFileBytes: 1 << 30, KeepClosedSeconds: 3600,
+			Max: 100, MaxWaiting: 16, IdleTimeoutSeconds: 1800, EvictIdleSeconds: 300, MaxLifeSeconds: 86400, MaxFileBytes: 1 << 30, KeepClosedSeconds: 3600,
 			Preload: []string{},
 		},
 	}

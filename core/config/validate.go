@@ -151,12 +151,10 @@ func (s Sessions) validate(p *problems) {
 	p.atLeast("sessions.max_per_owner", s.MaxPerOwner, 0)
 	p.atLeast("sessions.max_waiting", s.MaxWaiting, 0)
 	p.within("sessions.idle_timeout_seconds", s.IdleTimeoutSeconds, maxSeconds)
+	p.upTo("sessions.evict_idle_seconds", s.EvictIdleSeconds, maxSeconds)
 	p.within("sessions.max_life_seconds", s.MaxLifeSeconds, maxSeconds)
 	p.within("sessions.max_file_bytes", float64(s.MaxFileBytes), 1<<60)
-	p.notNegative("sessions.keep_closed_seconds", s.KeepClosedSeconds)
-	if s.KeepClosedSeconds > maxSeconds {
-		p.add("sessions.keep_closed_seconds", "must be <= %s (got %s)", number(maxSeconds), number(s.KeepClosedSeconds))
-	}
+	p.upTo("sessions.keep_closed_seconds", s.KeepClosedSeconds, maxSeconds)
 	for i, name := range s.Preload {
 		if !moduleForm.MatchString(name) {
 			p.add(fmt.Sprintf("sessions.preload[%d]", i), "must be the name of a Python module, like numpy or os.path (got %q)", name)
@@ -187,6 +185,12 @@ func (p *problems) within(field string, got, most float64) {
 	case got <= 0 || math.IsNaN(got):
 		p.add(field, "must be > 0 (got %s)", number(got))
 	case got > most:
+		p.add(field, "must be <= %s (got %s)", number(most), number(got))
+	}
+}
+
+func (p *problems) upTo(field string, got, most float64) {
+	if p.notNegative(field, got); got > most {
 		p.add(field, "must be <= %s (got %s)", number(most), number(got))
 	}
 }

@@ -70,7 +70,7 @@ func TestValidateNamesTheProblem(t *testing.T) {
 		{"modules to preload", func(c *config.Config) { c.Sessions.Preload = []string{"numpy", "os.path", "_x1"} }, nil},
 		{"sessions that are wrong in every way", func(c *config.Config) {
 			c.Sessions = config.Sessions{
-				Max: -1, MaxPerOwner: -2, MaxWaiting: -3, IdleTimeoutSeconds: 0, MaxLifeSeconds: math.Inf(1), MaxFileBytes: -4,
+				Max: -1, MaxPerOwner: -2, MaxWaiting: -3, IdleTimeoutSeconds: 0, EvictIdleSeconds: -5, MaxLifeSeconds: math.Inf(1), MaxFileBytes: -4,
 				KeepClosedSeconds: math.NaN(), Preload: []string{"numpy", "import os", ".x", "", "1a"},
 			}
 		}, []string{
@@ -78,6 +78,7 @@ func TestValidateNamesTheProblem(t *testing.T) {
 			"sessions.max_per_owner: must be >= 0 (got -2)",
 			"sessions.max_waiting: must be >= 0 (got -3)",
 			"sessions.idle_timeout_seconds: must be > 0 (got 0)",
+			"sessions.evict_idle_seconds: must be >= 0 (got -5)",
 			"sessions.max_life_seconds: must be <= 1000000000 (got +Inf)",
 			"sessions.max_file_bytes: must be > 0 (got -4)",
 			"sessions.keep_closed_seconds: must be >= 0 (got NaN)",
