@@ -1,11 +1,12 @@
 package runner
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"runtime/debug"
@@ -17,9 +18,18 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
+// errBye: the host wants the runner to end.
+var errBye = errors.New("the host has said good-bye")
+
 // agent is the resident runner: it serves one connection and runs one Execution at a time.
 type agent struct {
 	out *frameWriter
+	// up is behind out once a host may go away and come back (Config.Silence > 0); nil before, and otherwise.
+	up *uplink
+	in *markReader
+	w  io.Writer
+	// lost: what the host sends is not understood, a marker is awaited. newHost: it came, a hello must follow.
+	lost, newHost bool
 	// rights has the descriptors that came along; nil: none can come.
 	rights *rightsReader
 	epoch  uint64
@@ -31,23 +41,34 @@ type agent struct {
 
 	mu      sync.Mutex
 	current *execution
-	running bool // current has not been answered
+	running bool // current has not been answered, or not to the host that is there now
 	// For a host that comes back: what it may have missed of current.
 	startedEvent *executor.Started
-	result       *executor.Result
-	groups       int
+	nonce        []byte        // of the host that is there now, if it came back
+	resumed      chan struct{} // closed when the next one comes
+	// Of Config and of Start; nil: none.
+	lifeDeadline, startDeadline *time.Timer
+	groups                      int
 }
 
 // serve speaks with one host until it is gone, and returns when nothing of any program is left.
 func (a *agent) serve(r io.Reader, w io.Writer) error {
-	a.out = &frameWriter{w: w}
-	a.epoch = max(rand.Uint64(), 1) //nolint:gosec // a number to tell runners apart, no secret
+	a.out, a.w = &frameWriter{w: w}, w
+	a.resumed = make(chan struct{})
+	var epoch [8]byte
+	_, _ = rand.Read(epoch[:]) // never fails (crypto/rand)
+	a.epoch = max(binary.BigEndian.Uint64(epoch[:]), 1)
 	if conn, ok := r.(*net.UnixConn); ok {
 		a.rights = &rightsReader{conn: conn}
 		r = a.rights
 	}
+	a.in = &markReader{src: r}
 	silence := newSilence(a)
-	err := a.read(newFrameReader(r), silence)
+	err := a.read(newFrameReader(a.in), silence)
+	if errors.Is(err, errBye) {
+		silence.end()
+		return nil
+	}
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -57,15 +78,39 @@ func (a *agent) serve(r io.Reader, w io.Writer) error {
 
 func (a *agent) read(frames *frameReader, silence *silence) error {
 	for {
-		t, n, err := frames.header()
-		if err != nil {
-			return err
-		}
-		silence.heard()
-		if err := a.handle(frames, t, n); err != nil {
+		err := a.one(frames, silence)
+		switch {
+		case err == nil:
+		case errors.Is(err, errMarker):
+			a.lost = false
+			a.newHost = true
+			a.cut()
+		case a.up != nil && errors.Is(err, errFrame) && !a.lost:
+			// What the host before had on its way came among what this one sends, or it was cut off there.
+			a.logf("%v", err)
+			a.lost = true
+			_ = a.out.frame(frameLost) // a broken connection shows in the reader
+		default:
 			return err
 		}
 	}
+}
+
+// one reads a frame and does what it asks for.
+func (a *agent) one(frames *frameReader, silence *silence) error {
+	if a.lost {
+		return frames.skip()
+	}
+	t, n, err := frames.header()
+	if err != nil {
+		return err
+	}
+	silence.heard()
+	if a.newHost && t != frameHello {
+		return fmt.Errorf("%w: frame type %d of a new host", errFrame, t)
+	}
+	a.newHost = false
+	return a.handle(frames, t, n)
 }
 
 // handle does what one frame asks for. It never blocks on the program or on the disk.
@@ -89,13 +134,13 @@ func (a *agent) handle(frames *frameReader, t frameType, n int) error {
 	case framePing:
 		return a.reply("")
 	case frameBye:
-		return io.EOF
+		return errBye
 	case frameStart:
 		return a.begin(p)
 	case frameAck:
-		stdout, stderr, err := parseAck(p)
+		acked, err := parseAck(p)
 		if err == nil && x != nil {
-			x.box.ack(stdout, stderr)
+			x.box.ack(acked)
 		}
 		return err
 	case frameCredit:
@@ -208,6 +253,13 @@ func (a *agent) accept(cfg Config) error {
 		}
 	}
 	a.cfg, a.ready = cfg, true
+	if cfg.Silence > 0 {
+		a.up = newUplink(a.w)
+		a.out.relay = a.up
+		a.in.marker = marker(a.epoch)
+		a.goGuarded(a.up.run)
+	}
+	a.setDeadline(&a.lifeDeadline, cfg.Deadline)
 	a.plain = newSpawner(false)
 	if cfg.NetworkNamespace && !cfg.InNetworkNamespace {
 		a.empty = newSpawner(true) // takes milliseconds; the first Execution waits for it, Hello does not
@@ -216,40 +268,17 @@ func (a *agent) accept(cfg Config) error {
 }
 
 func (a *agent) reply(refusal string) error {
-	a.mu.Lock()
-	r := helloReply{Version: Version, Epoch: a.epoch, PID: os.Getpid(), Error: refusal}
-	if a.current != nil {
-		r.ExecutionID = a.current.start.ExecutionID
-	}
-	a.mu.Unlock()
-	return a.out.json(frameHelloReply, r)
+	return a.out.json(frameHelloReply, a.state(refusal))
 }
 
-// resume tells a host that came back all that it missed.
-func (a *agent) resume(h hello) error {
-	if !h.Resume || h.Epoch != 0 && h.Epoch != a.epoch {
-		return errors.Join(a.reply("this runner serves another host"), fmt.Errorf("%w: a second hello", errFrame))
-	}
-	if err := a.reply(""); err != nil {
-		return err
-	}
+func (a *agent) state(refusal string) helloReply {
 	a.mu.Lock()
-	x, s, res := a.current, a.startedEvent, a.result
-	a.mu.Unlock()
-	if x == nil {
-		return nil
+	defer a.mu.Unlock()
+	r := helloReply{Version: Version, Epoch: a.epoch, PID: os.Getpid(), Silence: a.cfg.Silence, Error: refusal}
+	if x := a.current; x != nil {
+		r.ExecutionID, r.Running, r.KillGrace = x.start.ExecutionID, a.running, x.start.Limits.KillGrace
 	}
-	x.box.ack(h.Stdout, h.Stderr)
-	if s != nil {
-		if err := a.out.json(frameStarted, s); err != nil {
-			return err
-		}
-	}
-	x.box.resend()
-	if res != nil {
-		return a.out.json(frameExited, res)
-	}
-	return nil
+	return r
 }
 
 func (a *agent) begin(p []byte) error {
@@ -264,25 +293,38 @@ func (a *agent) begin(p []byte) error {
 	}
 	before := a.current
 	x := newExecution(a, start)
-	a.current, a.running, a.startedEvent, a.result = x, true, nil, nil
+	if a.up != nil {
+		a.up.follow(x.box.kept)
+		if before != nil {
+			before.release()
+		}
+	}
+	a.current, a.running, a.startedEvent = x, true, nil
+	a.setDeadline(&a.startDeadline, start.Deadline)
 	a.goGuarded(func() { x.run(before) })
 	return nil
 }
 
-func (a *agent) started(_ *execution, s executor.Started) {
+func (a *agent) started(x *execution, s executor.Started) {
+	if a.up != nil {
+		s.PythonVersion, s.Requirements = x.start.PythonVersion, x.start.Requirements
+	}
 	a.mu.Lock()
 	a.startedEvent = &s
 	a.mu.Unlock()
 	_ = a.out.json(frameStarted, s) // a broken connection shows in the reader
 }
 
-// answer sends the Result. From here on the host may send the next Start.
-func (a *agent) answer(x *execution) {
+// answer sends the Result by out. From here on the host may send the next Start.
+func (a *agent) answer(x *execution, out *frameWriter) {
 	a.mu.Lock()
+	if a.up != nil && !a.up.serves(out.generation) {
+		a.mu.Unlock()
+		return // another host came meanwhile, and is to get all of it
+	}
 	a.running = false
-	a.result = &x.res
 	a.mu.Unlock()
-	_ = a.out.json(frameExited, x.res) // a broken connection shows in the reader
+	_ = out.json(frameExited, x.res) // a broken connection shows in the reader
 	if x.stuck {
 		a.die(fmt.Errorf("the program of %s does not die", x.start.ExecutionID))
 	}

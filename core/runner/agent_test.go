@@ -119,7 +119,7 @@ func TestAHostThatComesBackGetsWhatItMissed(t *testing.T) {
 		t.Fatal(err)
 	}
 	host.expect(t, frameExited)
-	if err := host.json(frameHello, hello{Version: Version, Epoch: reply.Epoch, Resume: true, Stdout: 0, Stderr: 3}); err != nil {
+	if err := host.json(frameHello, hello{Version: Version, Epoch: reply.Epoch, Resume: true, ExecutionID: "exe_test", Stderr: 3}); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(host.expect(t, frameHelloReply), &reply); err != nil || reply.ExecutionID != "exe_test" {

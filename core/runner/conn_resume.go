@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -40,7 +39,7 @@ func ResumeConn(rw io.ReadWriteCloser, r ResumeOptions) (*Conn, error) {
 	c := newConn(rw)
 	if r.ExecutionID != "" {
 		c.current = newFollower(c)
-		c.current.offsets = [2]int64{r.Stdout, r.Stderr}
+		c.current.acked.streams = [2]int64{r.Stdout, r.Stderr}
 	}
 	return c.open(func(frames *frameReader) error { return c.resume(frames, r) })
 }
@@ -94,6 +93,9 @@ func (c *Conn) resume(frames *frameReader, r ResumeOptions) error {
 		_ = c.rw.Close() // ends a Write that blocks
 	}
 	<-introduced
+	if c.current != nil {
+		c.current.acked.events = c.reply.Events
+	}
 	return err
 }
 
@@ -184,24 +186,4 @@ func (c *Conn) hear(t frameType) *follower {
 		c.pong = make(chan struct{})
 	}
 	return c.current
-}
-
-// markerBytes is the length of a marker and of a nonce.
-const markerBytes = 16
-
-// marker is what a host sends before the hello of a resume. The runner looks for it in all that it reads, so it finds the
-// hello also when the host before was cut off within a frame. Nobody can hide one in a Workspace: nobody else knows the
-// epoch.
-func marker(epoch uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte("\xffresume\x00"), epoch)
-}
-
-// endsLikeMarker reports whether the last bytes of p could be the first ones of m.
-func endsLikeMarker(p, m []byte) int {
-	for n := min(len(p), len(m)-1); n > 0; n-- {
-		if tail := p[len(p)-n:]; tail[0] == m[0] && bytes.HasPrefix(m, tail) {
-			return n
-		}
-	}
-	return 0
 }

@@ -158,7 +158,7 @@ type follower struct {
 	// Of Run's goroutine only.
 	started   bool
 	unacked   int64
-	offsets   [2]int64
+	acked     acked
 	artifacts []executor.Artifact
 	followed  bool // Follow was called
 }
@@ -339,12 +339,22 @@ func (f *follower) ack(o executor.Output) error {
 	if o.Stream == executor.Stderr {
 		i = 1
 	}
-	f.offsets[i] = o.Offset + int64(len(o.Data))
+	f.acked.streams[i] = o.Offset + int64(len(o.Data))
 	f.unacked += int64(len(o.Data))
 	if f.unacked < outputWindow/4 {
 		return nil
 	}
-	f.unacked = 0
-	_ = f.conn.out.frame(frameAck, ackPayload(f.offsets[0], f.offsets[1])...) // a broken connection shows in the reader
+	f.sendAck()
 	return nil
+}
+
+// ackEvent tells the runner that one more of the frames that it sends by outbox.event is in the log.
+func (f *follower) ackEvent() {
+	f.acked.events++
+	f.sendAck()
+}
+
+func (f *follower) sendAck() {
+	f.unacked = 0
+	_ = f.conn.out.frame(frameAck, f.acked.payload()...) // a broken connection shows in the reader
 }

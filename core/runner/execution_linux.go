@@ -29,8 +29,10 @@ type execution struct {
 	cancelled chan struct{} // closed by Cancel
 	dropped   chan struct{} // closed when the host is gone for good
 	cleaned   chan struct{} // closed when nothing is left
-	cancel    func()
-	drop      func()
+	// Where hosts come back: closed when the Result is there, and when nobody can ask for it any more.
+	answered, released chan struct{}
+
+	cancel, drop, release, answeredOnce func()
 
 	mu   sync.Mutex
 	pid  int    // while the program runs
@@ -57,8 +59,9 @@ func newExecution(a *agent, start Start) *execution {
 		workspace: newInbox(workspaceWindow, grant(channelWorkspace)),
 		stdin:     newInbox(stdinWindow, grant(channelStdin)),
 		artifacts: newCredit(artifactWindow),
-		box:       newOutbox(a.out, a.cfg.Silence > 0),
+		box:       newOutbox(a.out),
 		cancelled: make(chan struct{}), dropped: make(chan struct{}), cleaned: make(chan struct{}),
+		answered: make(chan struct{}), released: make(chan struct{}),
 		group: &group{},
 	}
 	x.cancel = sync.OnceFunc(func() {
@@ -68,9 +71,19 @@ func newExecution(a *agent, start Start) *execution {
 	x.drop = sync.OnceFunc(func() {
 		close(x.dropped)
 		x.workspace.abort(errCancelled)
+		a.mu.Lock()
 		x.artifacts.stop(errCancelled)
+		a.mu.Unlock()
 		x.box.close()
+		if a.up != nil {
+			a.up.renew()
+		}
 	})
+	x.release = sync.OnceFunc(func() {
+		close(x.released)
+		x.artifacts.stop(errResumed) // a.mu is held
+	})
+	x.answeredOnce = sync.OnceFunc(func() { close(x.answered) })
 	return x
 }
 
@@ -81,12 +94,13 @@ func (x *execution) run(before *execution) {
 		<-before.cleaned
 		x.ahead = before.takeNext()
 	}
-	if err := x.execute(); err != nil {
-		x.explain(err)
+	failure := x.execute()
+	if failure != nil {
+		x.explain(failure)
 	}
 	x.workspace.swallow()
 	x.stdin.swallow()
-	x.agent.answer(x)
+	x.deliver(failure == nil)
 	err := errors.Join(x.clean(), x.ahead.remove())
 	if err != nil {
 		x.agent.logf("clean up: %v", err)
@@ -115,7 +129,7 @@ func (x *execution) takeNext() *ahead {
 	return next
 }
 
-// execute prepares, runs and collects. An error means that the program did not run.
+// execute prepares and runs. An error means that the program did not run.
 func (x *execution) execute() error {
 	began := time.Now()
 	p, err := x.prepare()
@@ -123,13 +137,7 @@ func (x *execution) execute() error {
 	if err != nil {
 		return err
 	}
-	if err := x.runProgram(p); err != nil {
-		return err
-	}
-	began = time.Now()
-	x.collect()
-	x.res.Phases.Collect = time.Since(began)
-	return nil
+	return x.runProgram(p)
 }
 
 func (x *execution) isCancelled() bool {
@@ -310,15 +318,20 @@ func (x *execution) runProgram(p *program) error {
 	return nil
 }
 
-// collect sends the artifacts, unless nobody wants them any more.
-func (x *execution) collect() {
+// collect sends the artifacts, unless nobody wants them any more. The error is errResumed or nil.
+func (x *execution) collect(out *frameWriter, artifacts *credit) error {
+	began := time.Now()
+	defer func() { x.res.Phases.Collect = time.Since(began) }()
 	if len(x.want) == 0 && x.before == nil || x.isCancelled() {
-		return
+		return nil
 	}
 	c := collector{
-		out: x.agent.out, credit: x.artifacts, want: x.want, before: x.before, maxBytes: x.start.Limits.DiskBytes,
+		out: out, credit: artifacts, want: x.want, before: x.before, maxBytes: x.start.Limits.DiskBytes,
 	}
 	f, err := c.collect(x.folder.fd())
+	if errors.Is(err, errResumed) {
+		return errResumed
+	}
 	if err != nil && !errors.Is(err, errCancelled) {
 		x.agent.logf("collect: %v", err)
 		f = &executor.Failure{Code: executor.Internal, Phase: executor.PhaseCollect, Message: err.Error()}
@@ -329,6 +342,7 @@ func (x *execution) collect() {
 			x.res.Status = executor.StatusFailed // the program did well, but its result is not whole
 		}
 	}
+	return nil
 }
 
 // clean gives everything back. It runs after the answer.

@@ -31,6 +31,10 @@ const (
 	framePing         frameType = 10
 	frameFile         frameType = 11
 	frameBye          frameType = 12
+	// Host to runner, about a session: 20 to 39.
+	frameSession     frameType = 20
+	frameSessionData frameType = 21
+	frameSessionEnd  frameType = 22
 	// Runner to host.
 	frameHelloReply   frameType = 64
 	frameProgress     frameType = 65
@@ -40,9 +44,14 @@ const (
 	frameArtifactData frameType = 69
 	frameArtifactEnd  frameType = 70
 	frameExited       frameType = 72
+	// Runner to host, about a session: 80 to 95.
+	frameSessionReply frameType = 80
+	frameSessionFile  frameType = 81
+	frameDisplay      frameType = 83
 	frameLost         frameType = 76
 	// Both ways.
-	frameCredit frameType = 96
+	frameSessionCredit frameType = 40
+	frameCredit        frameType = 96
 )
 
 // The windows: how many bytes of a channel may be on their way without having been consumed. They are fixed by Version,
@@ -72,16 +81,23 @@ type frameType uint8
 // maxPayload returns how long a frame of type t may be; -1 for a type that does not exist.
 func maxPayload(t frameType) int {
 	switch t {
-	case frameStart:
+	case frameStart, frameSession:
 		return maxStart
-	case frameHello, frameHelloReply, frameProgress, frameStarted, frameArtifact, frameExited:
+	case frameHello, frameHelloReply, frameProgress, frameStarted, frameArtifact, frameExited,
+		frameSessionReply, frameDisplay:
 		return maxControl
 	case frameWorkspace, frameStdin, frameArtifactData:
 		return chunkBytes
 	case frameOutput:
 		return outputHeader + executor.MaxOutputData
+	case frameSessionData, frameSessionFile:
+		return callHeader + chunkBytes
+	case frameSessionCredit:
+		return callHeader + 4
+	case frameSessionEnd:
+		return callHeader + 1
 	case frameAck:
-		return 16
+		return ackBytes
 	case frameCredit, frameSignal:
 		return 5
 	case frameWorkspaceEnd, frameStdinEnd, frameCancel, framePing, frameFile, frameBye, frameArtifactEnd, frameLost:
@@ -120,6 +136,15 @@ func (f *frameReader) header() (frameType, int, error) {
 		return 0, 0, fmt.Errorf("%w: frame type %d of %d bytes, at most %d", errFrame, t, n, limit)
 	}
 	return t, int(n), nil
+}
+
+// skip drops everything until an error.
+func (f *frameReader) skip() error {
+	for {
+		if _, err := f.r.Discard(max(f.r.Buffered(), 1)); err != nil {
+			return err
+		}
+	}
 }
 
 // seek drops everything up to and including mark.
@@ -186,6 +211,18 @@ type frameWriter struct {
 	err error
 	// marker is what the receiver looks for in all that it reads; nil: it looks for nothing.
 	marker []byte
+	// relay takes the frames in place of w; nil: they are written.
+	relay relay
+	// generation is that of the host whom the frames are for.
+	generation uint64
+}
+
+// relay sends frames by and by.
+type relay interface {
+	// send takes a whole frame, which is the relay's from now on.
+	send(generation uint64, t frameType, frame []byte) error
+	// wake tells that a kept has something to send.
+	wake()
 }
 
 // protect makes f speak to a receiver that looks for marker. It holds back what may be the beginning of one, so a frame
@@ -198,6 +235,9 @@ func (f *frameWriter) protect(marker []byte) {
 
 // framed sends a frame whose payload is already in buf behind frameHeader free bytes.
 func (f *frameWriter) framed(t frameType, buf []byte) error {
+	if f.relay != nil {
+		return f.pass(t, bytes.Clone(buf)) // the caller may use it again
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.send(t, buf)
@@ -207,8 +247,7 @@ func (f *frameWriter) send(t frameType, buf []byte) error {
 	if f.err != nil {
 		return f.err
 	}
-	binary.BigEndian.PutUint32(buf, uint32(len(buf)-frameHeader)) //nolint:gosec // at most maxStart
-	buf[4] = byte(t)
+	putHeader(buf, t, len(buf)-frameHeader)
 	_, f.err = f.w.Write(buf)
 	if f.err == nil && f.marker != nil && endsLikeMarker(buf, f.marker) > 0 {
 		_, f.err = f.w.Write([]byte{frameHeader - 1: byte(framePing)})
@@ -216,8 +255,21 @@ func (f *frameWriter) send(t frameType, buf []byte) error {
 	return f.err
 }
 
+func (f *frameWriter) pass(t frameType, frame []byte) error {
+	putHeader(frame, t, len(frame)-frameHeader)
+	return f.relay.send(f.generation, t, frame)
+}
+
+func putHeader(p []byte, t frameType, n int) {
+	binary.BigEndian.PutUint32(p, uint32(n)) //nolint:gosec // at most maxStart
+	p[4] = byte(t)
+}
+
 // frame sends a frame with a small payload.
 func (f *frameWriter) frame(t frameType, payload ...byte) error {
+	if f.relay != nil {
+		return f.pass(t, append(make([]byte, frameHeader, frameHeader+len(payload)), payload...))
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.buf = append(append(f.buf[:0], make([]byte, frameHeader)...), payload...)

@@ -16,7 +16,7 @@ func FuzzFrames(f *testing.F) {
 	for _, err := range []error{
 		w.json(frameHello, hello{Version: Version}), w.json(frameStart, Start{Code: "print(1)"}),
 		w.frame(frameWorkspace, 1, 2, 3), w.frame(frameCancel), w.frame(frameCredit, creditPayload(channelStdin, 9)...),
-		w.frame(frameAck, ackPayload(1, 2)...), w.frame(frameOutput, 2, 0, 0, 0, 0, 0, 0, 0, 7, 'x'),
+		w.frame(frameAck, acked{streams: [2]int64{1, 2}, events: 3}.payload()...), w.frame(frameOutput, 2, 0, 0, 0, 0, 0, 0, 0, 7, 'x'),
 	} {
 		if err != nil {
 			f.Fatal(err)
@@ -63,8 +63,8 @@ func parseAll(t *testing.T, p []byte) {
 	if o, err := parseOutput(p); err == nil && (o.Offset < 0 || len(o.Data) == 0) || err != nil && !errors.Is(err, errFrame) {
 		t.Fatal(o, err)
 	}
-	if a, b, err := parseAck(p); err == nil && (a < 0 || b < 0) || err != nil && !errors.Is(err, errFrame) {
-		t.Fatal(a, b, err)
+	if a, err := parseAck(p); err == nil && min(a.streams[0], a.streams[1], a.events) < 0 || err != nil && !errors.Is(err, errFrame) {
+		t.Fatal(a, err)
 	}
 	if c, n, err := parseCredit(p); err == nil && (c == 0 || n < 0) || err != nil && !errors.Is(err, errFrame) {
 		t.Fatal(c, n, err)

@@ -20,6 +20,8 @@ const (
 	exitBroken  = 1 // the protocol or the runner itself broke
 	exitUsage   = 2
 	exitSilence = 3 // Config.Silence went by without a host
+	// exitDeadline: Config.Deadline or Start.Deadline has passed.
+	exitDeadline = 4
 )
 
 // ownMounts marks that the process already has a mount namespace of its own.

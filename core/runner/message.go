@@ -36,6 +36,8 @@ type helloReply struct {
 	Running bool `json:"running,omitempty"`
 	// KillGrace is that Execution's, so that a host that did not start it knows how long a Cancel may take.
 	KillGrace time.Duration `json:"kill_grace,omitempty"`
+	// Events is how many events of that one were acknowledged.
+	Events int64 `json:"events,omitempty"`
 	// Silence is Config.Silence as it holds.
 	Silence time.Duration `json:"silence,omitempty"`
 	// Error: the runner refuses the Config and ends, or refuses to resume and goes on. Code is invalid if empty.
@@ -106,19 +108,32 @@ func parseOutput(p []byte) (executor.Output, error) {
 	return o, nil
 }
 
-func ackPayload(stdout, stderr int64) []byte {
-	p := binary.BigEndian.AppendUint64(nil, uint64(stdout)) //nolint:gosec // offsets are not negative
-	return binary.BigEndian.AppendUint64(p, uint64(stderr)) //nolint:gosec // offsets are not negative
+// acked says how much of an Execution the host has in its log.
+type acked struct {
+	streams [2]int64 // offsets
+	// events counts the frames that outbox.event has sent; those of a resumed Execution from the first that was not
+	// acknowledged on, as HelloReply says.
+	events int64
 }
 
-func parseAck(p []byte) (stdout, stderr int64, err error) {
-	if len(p) != 16 {
-		return 0, 0, fmt.Errorf("%w: ack of %d bytes", errFrame, len(p))
+func (a acked) payload() []byte {
+	p := make([]byte, 0, ackBytes)
+	for _, n := range []int64{a.streams[0], a.streams[1], a.events} {
+		p = binary.BigEndian.AppendUint64(p, uint64(n)) //nolint:gosec // counts are not negative
 	}
-	stdout = int64(binary.BigEndian.Uint64(p))     //nolint:gosec // checked below
-	stderr = int64(binary.BigEndian.Uint64(p[8:])) //nolint:gosec // checked below
-	if stdout < 0 || stderr < 0 {
-		return 0, 0, fmt.Errorf("%w: negative ack", errFrame)
+	return p
+}
+
+const ackBytes = 24
+
+func parseAck(p []byte) (a acked, err error) {
+	if len(p) != ackBytes {
+		return acked{}, fmt.Errorf("%w: ack of %d bytes", errFrame, len(p))
 	}
-	return stdout, stderr, nil
+	for i, n := range []*int64{&a.streams[0], &a.streams[1], &a.events} {
+		if *n = int64(binary.BigEndian.Uint64(p[8*i:])); *n < 0 { //nolint:gosec // checked
+			return acked{}, fmt.Errorf("%w: negative ack", errFrame)
+		}
+	}
+	return a, nil
 }

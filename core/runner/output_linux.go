@@ -13,10 +13,10 @@ import (
 )
 
 // outbox sends output and holds the program back: of each stream at most outputWindow bytes are on their way without an
-// acknowledgement. With keep they are also kept until then, so that a host that comes back gets them again.
+// acknowledgement. With kept they are kept until then, so that a host that comes back gets them again.
 type outbox struct {
 	out  *frameWriter
-	keep bool
+	kept *kept // nil: the host that is there is the only one
 
 	sending sync.Mutex // held while a frame is sent, so that a stream's frames keep their order
 
@@ -28,17 +28,14 @@ type outbox struct {
 
 type outStream struct {
 	acked, end int64
-	kept       []keptOutput
 }
 
-type keptOutput struct {
-	offset int64
-	data   []byte
-}
-
-func newOutbox(out *frameWriter, keep bool) *outbox {
-	b := &outbox{out: out, keep: keep}
+func newOutbox(out *frameWriter) *outbox {
+	b := &outbox{out: out}
 	b.cond = sync.NewCond(&b.mu)
+	if out.relay != nil {
+		b.kept = newKept(out.relay.wake)
+	}
 	return b
 }
 
@@ -48,6 +45,9 @@ func streamIndex(s executor.Stream) int {
 
 // put sends buf, whose data lies behind the two headers. It blocks while the window is full; false: nobody listens any more.
 func (b *outbox) put(s executor.Stream, buf []byte) bool {
+	if b.kept != nil {
+		return b.kept.output(streamIndex(s), buf[frameHeader+outputHeader:])
+	}
 	n := int64(len(buf) - frameHeader - outputHeader)
 	st := &b.streams[streamIndex(s)]
 	b.mu.Lock()
@@ -60,47 +60,44 @@ func (b *outbox) put(s executor.Stream, buf []byte) bool {
 	}
 	offset := st.end
 	st.end += n
-	if b.keep {
-		st.kept = append(st.kept, keptOutput{offset, append([]byte(nil), buf[frameHeader+outputHeader:]...)})
-	}
 	b.mu.Unlock()
 	b.sending.Lock()
 	defer b.sending.Unlock()
 	putOutputHeader(buf[frameHeader:], s, offset)
-	return b.out.framed(frameOutput, buf) == nil || b.keep
+	return b.out.framed(frameOutput, buf) == nil
+}
+
+// event sends a frame of type t in its place among the output. false: nobody listens any more. Who comes back gets again
+// what was not acknowledged.
+func (b *outbox) event(t frameType, payload []byte) bool {
+	frame := append(make([]byte, frameHeader, frameHeader+len(payload)), payload...)
+	if b.kept == nil {
+		return b.out.framed(t, frame) == nil
+	}
+	putHeader(frame, t, len(payload))
+	return b.kept.event(frame)
 }
 
 // ack forgets what the host has.
-func (b *outbox) ack(stdout, stderr int64) {
+func (b *outbox) ack(a acked) {
+	if b.kept != nil {
+		b.kept.ack(a)
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, upTo := range []int64{stdout, stderr} {
+	for i, upTo := range a.streams {
 		st := &b.streams[i]
 		st.acked = max(st.acked, min(upTo, st.end))
-		for len(st.kept) > 0 && st.kept[0].offset+int64(len(st.kept[0].data)) <= st.acked {
-			st.kept = st.kept[1:]
-		}
 	}
 	b.cond.Broadcast()
 }
 
-// resend sends again what a host that came back does not have.
-func (b *outbox) resend() {
-	b.sending.Lock()
-	defer b.sending.Unlock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for i, s := range []executor.Stream{executor.Stdout, executor.Stderr} {
-		for _, k := range b.streams[i].kept {
-			buf := make([]byte, frameHeader+outputHeader, frameHeader+outputHeader+len(k.data))
-			putOutputHeader(buf[frameHeader:], s, k.offset)
-			_ = b.out.framed(frameOutput, append(buf, k.data...)) // it stays kept
-		}
-	}
-}
-
 // close lets put fail: the program's output goes nowhere from now on.
 func (b *outbox) close() {
+	if b.kept != nil {
+		b.kept.close()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true

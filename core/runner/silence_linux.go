@@ -2,6 +2,7 @@ package runner
 
 import (
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,35 +11,44 @@ import (
 // container's attached stdio), after the last frame; hosts send Ping then.
 type silence struct {
 	agent *agent
-	timer *time.Timer
+	// missed counts the looks since the last frame. Time that the whole sandbox did not have, because it was paused, is one.
+	missed  atomic.Int32
+	started bool
 }
+
+// silenceLooks is how many looks in a row must have seen no frame.
+const silenceLooks = 4
 
 func newSilence(a *agent) *silence { return &silence{agent: a} }
 
 // heard is called for every frame.
 func (s *silence) heard() {
-	if s.agent.cfg.Silence <= 0 {
+	s.missed.Store(0)
+	if s.started || s.agent.cfg.Silence <= 0 {
 		return
 	}
-	if s.timer == nil {
-		s.timer = time.AfterFunc(s.agent.cfg.Silence, func() {
-			s.end()
-			os.Exit(exitSilence)
-		})
-		return
+	s.started = true
+	s.agent.goGuarded(s.watch)
+}
+
+// watch ends the process when nobody has been heard for so long.
+func (s *silence) watch() {
+	for s.missed.Add(1) <= silenceLooks {
+		time.Sleep(s.agent.cfg.Silence / silenceLooks)
 	}
-	s.timer.Reset(s.agent.cfg.Silence)
+	s.agent.logf("no host for %s", s.agent.cfg.Silence)
+	s.end()
+	os.Exit(exitSilence)
 }
 
 // hostLost is called once no frame can come any more. It returns when nothing is left.
 func (s *silence) hostLost() {
-	if s.agent.cfg.Silence > 0 && s.timer != nil {
-		// The timer ends the process. A program that ends before leaves nothing to wait for but a host, and none can come
-		// on this stream.
+	if s.agent.up != nil {
+		// watch ends the process. A program that ends before leaves nothing to wait for but a host, and none can come on
+		// this stream.
 		if x := s.agent.now(); x != nil {
-			<-x.cleaned
+			<-x.answered
 		}
-		s.timer.Stop()
 	}
 	s.end()
 }
@@ -61,4 +71,21 @@ func (s *silence) end() {
 	case <-time.After(killPatience + 5*time.Second):
 		a.killEverything()
 	}
+}
+
+// setDeadline lets timer end the process after d, whatever its host says; d = 0: never.
+func (a *agent) setDeadline(timer **time.Timer, d time.Duration) {
+	if *timer != nil {
+		(*timer).Stop()
+		*timer = nil
+	}
+	if d <= 0 {
+		return
+	}
+	*timer = time.AfterFunc(d, func() {
+		defer a.guard()
+		a.logf("the deadline has passed")
+		(&silence{agent: a}).end()
+		os.Exit(exitDeadline)
+	})
 }
