@@ -18,23 +18,30 @@ type metadata struct {
 	fields []field
 	// part and body are the keys known in a multipart part and in a JSON body.
 	part, body map[string]field
+	// session, restart and requirements are those of the bodies of a Session's calls.
+	session, restart, requirements map[string]field
 }
 
 func newMetadata(l LimitRange) *metadata {
 	m := &metadata{fields: metadataFields(l)}
 	m.part = byName(m.fields)
 	m.body = byName(append(metadataFields(l), filesField()))
+	m.session, m.restart, m.requirements = byName(sessionFields(l)), byName(restartFields()), byName(requirementsFields())
 	return m
 }
 
 // decode reads raw. Every bad field is named in one error. A value null is an absent one.
 func (m *metadata) decode(raw []byte, withFiles bool) (*submission, error) {
-	if !utf8.Valid(raw) || !json.Valid(raw) {
-		return nil, notJSON(raw, withFiles)
-	}
-	known := m.part
 	if withFiles {
-		known = m.body
+		return decodeFields(raw, m.body, true)
+	}
+	return decodeFields(raw, m.part, false)
+}
+
+// decodeFields reads an object of known fields, in a body or in a part.
+func decodeFields(raw []byte, known map[string]field, isBody bool) (*submission, error) {
+	if !utf8.Valid(raw) || !json.Valid(raw) {
+		return nil, notJSON(raw, isBody)
 	}
 	d, s := &decoder{}, &submission{}
 	d.fields("", raw, known, s)

@@ -20,6 +20,9 @@ type submission struct {
 	stdin *string
 	// files are those of a JSON body, in the order of the body; nil when there were none.
 	files []file
+	// session holds what only the opening of a Session says, wipe what its restart does.
+	session executor.Session
+	wipe    bool
 }
 
 // field is one key of the metadata: how it is documented and how it is read, in one place, so that the two agree.

@@ -149,7 +149,7 @@ func (s *submission) workspace(spec *executor.Spec) (*executor.Source, error) {
 	case python && detect.Entrypoint(names) == "":
 		return nil, executor.FieldErrorf(executor.Invalid, "entrypoint", "is missing, and there is no .py file to take")
 	}
-	if spec.Detect == nil && spec.Requirements == "" {
+	if spec.Detect == nil && spec.Requirements == "" && spec.Session == "" {
 		// In hand means: look into them (PEP 723, requirements.txt). The Engine does it, by its own rules.
 		spec.Detect = new(true)
 	}

@@ -28,6 +28,8 @@ type Options struct {
 	Bind string
 	// MaxBodyBytes bounds a request's body. Default 8 GiB.
 	MaxBodyBytes int64
+	// MaxFileBytes bounds a file that is uploaded into a Session. Default 1 GiB.
+	MaxFileBytes int64
 	// SpoolDir is where uploads wait that cannot be streamed; the files in it are unlinked at once. Default: os.TempDir().
 	SpoolDir string
 	// Metrics serves /metrics. nil: not found.
@@ -100,6 +102,9 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 	if o.MaxBodyBytes <= 0 {
 		o.MaxBodyBytes = 8 << 30
 	}
+	if o.MaxFileBytes <= 0 {
+		o.MaxFileBytes = 1 << 30
+	}
 	if o.SpoolDir == "" {
 		o.SpoolDir = os.TempDir()
 	}
@@ -122,7 +127,7 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 	adapter := humago.NewAdapter(f.mux, "")
 	api := huma.NewAPI(newConfig(), adapter)
 	components(api.OpenAPI().Components.Schemas, o.Limits)
-	for _, r := range f.operations() {
+	for _, r := range f.routes() {
 		op := r.huma()
 		api.OpenAPI().AddOperation(op)
 		at := *op

@@ -166,6 +166,10 @@ func loopbackHost(hostport string) bool {
 func (f *frontend) route(w http.ResponseWriter, r *http.Request) {
 	p := r.URL.EscapedPath()
 	if clean := path.Clean("/" + p); clean != p && clean+"/" != p {
+		if ofASessionsFile(p) {
+			f.writeProblem(w, r, errFilePath())
+			return
+		}
 		f.writeProblem(w, r, executor.Errorf(executor.NotFound, "no such path"))
 		return
 	}
@@ -182,6 +186,14 @@ func (f *frontend) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.writeProblem(w, r, executor.Errorf(executor.NotFound, "no such path"))
+}
+
+// ofASessionsFile reports whether a path that would be cleaned was meant for a file of a Session: what is wrong with it is
+// its author's to know.
+func ofASessionsFile(p string) bool {
+	rest, ok := strings.CutPrefix(p, "/api/v1/sessions/")
+	_, rest, inside := strings.Cut(rest, "/")
+	return ok && inside && strings.HasPrefix(rest, "files/")
 }
 
 // method is a request's method as far as it is worth repeating.

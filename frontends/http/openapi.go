@@ -26,6 +26,7 @@ func newConfig() huma.Config {
 	c.Tags = []*huma.Tag{
 		{Name: "execute", Description: "Run something."},
 		{Name: "executions", Description: "What became of it."},
+		{Name: "sessions", Description: "State that lives between executions."},
 		{Name: "server", Description: "The server itself."},
 	}
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
@@ -43,17 +44,17 @@ var statusDocs = map[int]string{
 	http.StatusRequestTimeout:        "The client sent nothing for too long.",
 	http.StatusConflict:              "It contradicts the present state.",
 	http.StatusGone:                  "Retention has removed it.",
-	http.StatusRequestEntityTooLarge: "The body, the metadata or a JSON body is too large.",
-	http.StatusUnsupportedMediaType:  "Neither multipart/form-data nor application/json; or something is compressed.",
+	http.StatusRequestEntityTooLarge: "The body, the metadata, a JSON body or a list is too large.",
+	http.StatusUnsupportedMediaType:  "Not a type that is taken here (multipart/form-data, application/json); or something is compressed.",
 	http.StatusUnprocessableEntity:   "A field is unknown, wrong, or above the server's maximum; errors names every one.",
-	http.StatusTooManyRequests:       "The queue is full. Nothing was read of the tar.",
+	http.StatusTooManyRequests:       "The queue is full, of the server or of the session. Nothing was read of a tar.",
 	http.StatusInternalServerError:   "A bug or a broken machine; the server's log has the detail under request_id.",
 	http.StatusNotImplemented:        "The backend cannot do or enforce what was asked; errors names it.",
 	http.StatusServiceUnavailable:    "A part of the server is away. The same request may succeed later.",
 }
 
 var (
-	execErrors = []int{400, 408, 409, 413, 415, 422, 429, 501}
+	execErrors = []int{400, 404, 408, 409, 413, 415, 422, 429, 501}
 	oneErrors  = []int{404, 410}
 	// alwaysErrors can befall every operation, tokenErrors every one that needs a token.
 	alwaysErrors = []int{403, 500}
@@ -163,7 +164,7 @@ func (f *frontend) operations() []route {
 		{handler: f.execSync, operation: operation{id: "exec-sync", method: post, path: "/api/v1/exec/sync", tag: "execute", summary: "Run and wait for the Result",
 			doc: "A program that fails is 200: its status and exit_code say so, and so is one that was lost (status lost). A tar that is broken or hostile is 422 with the execution_id. " +
 				"A client that disconnects kills its Execution.",
-			body: execBody(), success: 200, answer: ran, errors: append([]int{404, 410}, execErrors...)}},
+			body: execBody(), success: 200, answer: ran, errors: append([]int{410}, execErrors...)}},
 		{handler: f.execAsync, operation: operation{id: "exec-async", method: post, path: "/api/v1/exec/async", tag: "execute", summary: "Accept and return the id",
 			doc: "Returned when the Spec and the tar are on the server's disk.", body: execBody(), success: 202,
 			answer: &huma.Response{Description: "Accepted.", Links: links(), Headers: map[string]*huma.Param{"Location": {Description: "Where to ask for it.", Schema: typed(huma.TypeString, "")}},

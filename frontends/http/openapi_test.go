@@ -100,7 +100,7 @@ func TestEveryAnswerIsDescribed(t *testing.T) {
 	t.Parallel()
 	h := handlerOf(t, hello().service())
 	targets := []string{testID, "exe_unknown", "%00"}
-	for _, r := range h.operations() {
+	for _, r := range h.routes() {
 		described := r.huma().Responses
 		for _, id := range targets {
 			for _, query := range []string{"", "?limit=0&status=x&stream=x&after=x", "?after=exe_1&limit=1"} {

@@ -178,4 +178,5 @@ func components(reg huma.Registry, l LimitRange) {
 		prop{name: "next", schema: nullable(typed(huma.TypeString, "Give it as after to get the next page; null: this is the last."))})
 	m["Problem"] = problemSchema()
 	m["Backends"] = backendsSchema()
+	sessionComponents(m, l)
 }

@@ -35,7 +35,7 @@ func TestEverythingNeedsATokenButWhatTellsNothing(t *testing.T) {
 	h := handlerOf(t, hello().service(), withTokens(t), func(o *Options) {
 		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics 1\n") })
 	})
-	for _, r := range h.operations() {
+	for _, r := range h.routes() {
 		path := strings.NewReplacer("{id}", testID, "{path}", "b.txt").Replace(r.path)
 		for _, token := range []string{"", "Bearer wrong", "Basic YTpi", "Bearer ann-tokenx"} {
 			var header []string

@@ -27,9 +27,9 @@ const testID = "exe_01j9zq3k5h8v6t2m4n7p0r1s3w"
 
 var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// stub is a Service whose answers a test writes. What it does not write panics.
+// stub is a Service whose answers a test writes; its Sessions are in memory. What it does not write panics.
 type stub struct {
-	executor.Service
+	*memorySessions
 	submit    func(context.Context, executor.Spec, executor.Input) (executor.Execution, error)
 	get       func(context.Context, string) (executor.Execution, error)
 	list      func(context.Context, executor.Filter) ([]executor.Execution, error)
@@ -56,6 +56,9 @@ func (s *stub) Artifacts(ctx context.Context, id string) (io.ReadCloser, error) 
 	return s.artifacts(ctx, id)
 }
 func (s *stub) Backends(ctx context.Context) ([]executor.Info, error) { return s.backends(ctx) }
+func (s *stub) Scripts(context.Context) ([]executor.Script, error) {
+	return nil, executor.Errorf(executor.Unimplemented, "no scripts")
+}
 
 // admitting is a stub that is also an Admitter.
 type admitting struct {
@@ -143,6 +146,7 @@ func (r *run) service() *stub {
 		return nil
 	}
 	return &stub{
+		memorySessions: newMemorySessions(),
 		submit: func(_ context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
 			r.mu.Lock()
 			r.rec.Spec = spec
