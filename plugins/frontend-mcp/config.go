@@ -40,6 +40,8 @@ type Config struct {
 	// Network says whether what a toolset runs may use a network, by toolset. Default: over stdio on for python and shell,
 	// else off.
 	Network map[string]bool `json:"network"`
+	// Remote: the Service is that of a server elsewhere, whose folders are not the user's.
+	Remote bool `json:"remote"`
 	// Stdio serves descriptors 3 (in) and 4 (out) of the process.
 	Stdio bool `json:"stdio"`
 	// HTTP serves streamable HTTP.
