@@ -47,8 +47,8 @@ const (
 	scratchBytes = 64 << 20
 	// runnerThreads are the tasks that a runner needs beside the program's.
 	runnerThreads = 16
-	// filesSoft and filesHard are the numbers of open files, as the runner also sets them.
-	filesSoft, filesHard = 1024, 65536
+	// filesSoft and filesHard are the numbers of open files. A daemon without CAP_SYS_RESOURCE cannot give more than it has.
+	filesSoft, filesHard = 1024, 4096
 	// fileBytes is the least a file takes: the number of files in a folder in memory is bounded by its size.
 	fileBytes          = 4096
 	minInodes          = 16 << 10
@@ -167,4 +167,3 @@ func tmpfs(bytes int64, mode string, owned bool) string {
 	}
 	return s
 }
-

@@ -58,8 +58,11 @@ func (p program) argv() []string {
 	return append(append([]string{path.Join(runnerFolder, runnerFile)}, p.command...), "--stdio", "--own-mounts")
 }
 
-// volumeName says what is in it, so that whoever has the same runner shares it.
-func (p program) volumeName() string { return "python-executor-runner-" + p.hash[:16] }
+// volumeName says whose it is and what is in it.
+func (p program) volumeName(instance string) string {
+	sum := sha256.Sum256([]byte(instance))
+	return "python-executor-runner-" + hex.EncodeToString(sum[:4]) + "-" + p.hash[:16]
+}
 
 // mark is written after the runner: a volume that has it is whole.
 func (p program) mark() string { return runnerFile + "." + p.hash[:16] }
@@ -117,8 +120,8 @@ func (v *runnerVolume) doubt() {
 }
 
 func (v *runnerVolume) fill(ctx context.Context, image string) (err error) {
-	name := v.program.volumeName()
-	if err := v.daemon.createVolume(ctx, name, map[string]string{labelHash: v.program.hash}); err != nil {
+	name := v.place().Volume
+	if err := v.daemon.createVolume(ctx, name, map[string]string{labelInstance: v.place().Instance, labelHash: v.program.hash}); err != nil {
 		return err
 	}
 	id, err := v.daemon.create(ctx, fillSpec(v.place(), image, name, newName(kindFill), time.Now()))
@@ -148,7 +151,7 @@ func (v *runnerVolume) remove(ctx context.Context) error {
 		return nil
 	}
 	v.filled = false
-	err := v.daemon.removeVolume(ctx, v.program.volumeName())
+	err := v.daemon.removeVolume(ctx, v.place().Volume)
 	if code := executor.CodeOf(err); code == executor.Conflict || code == executor.NotFound {
 		return nil
 	}

@@ -1,0 +1,78 @@
+package dockerbackend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+// Attach implements executor.Backend: the container of a job outlives the plugin and the core, and its runner keeps what was
+// not acknowledged.
+func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resume, sink executor.Sink) (executor.Result, error) {
+	ctx, entered, err := b.enter(ctx, job.ID)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	defer b.leave(job.ID, entered)
+	var h handle
+	if json.Unmarshal(r.Handle, &h) != nil || h.Container == "" {
+		return executor.Result{}, executor.Errorf(executor.NotFound, "execution %s: not a handle of ours", job.ID)
+	}
+	s, err := b.resume(ctx, h, runner.ResumeOptions{Epoch: h.Epoch, ExecutionID: job.ID, Stdout: r.Stdout, Stderr: r.Stderr})
+	if err != nil {
+		return executor.Result{}, err
+	}
+	out := &resumedSink{Sink: sink}
+	result, err := b.see(ctx, s, func(ctx context.Context) (executor.Result, error) { return s.conn.Follow(ctx, out) })
+	if b.letsGo(ctx) && executor.CodeOf(err) == executor.Unavailable {
+		return executor.Result{}, err
+	}
+	b.factory.discard(s)
+	b.claims.drop(job.ID)
+	result.PythonVersion, result.Requirements, result.ImageDigest = out.started.PythonVersion, out.started.Requirements, h.Digest
+	return result, err
+}
+
+// resume finds a container of ours again and takes over its runner. Codes: not_found, unavailable.
+func (b *Backend) resume(ctx context.Context, h handle, o runner.ResumeOptions) (*sandbox, error) {
+	c, err := b.daemon.inspect(ctx, h.Container)
+	if err != nil {
+		return nil, err
+	}
+	if c.Labels[labelInstance] != b.place.Instance || c.Labels[labelKind] != kindSandbox {
+		return nil, executor.Errorf(executor.NotFound, "container %s is not ours", short(h.Container))
+	}
+	if c.State != "running" {
+		b.cleaner.remove(c.ID)
+		return nil, executor.Errorf(executor.NotFound, "container %s has ended with exit code %d", short(c.ID), c.ExitCode)
+	}
+	conn, in, err := b.daemon.attach(ctx, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	rc, err := runner.ResumeConn(newStdio(conn, in, b.log.With("container", short(c.ID))), o)
+	if err != nil {
+		return nil, errors.Join(err, ctx.Err())
+	}
+	return &sandbox{id: c.ID, conn: rc}, nil
+}
+
+// resumedSink keeps the second Started, which the log has already.
+type resumedSink struct {
+	executor.Sink
+	started executor.Started
+}
+
+// Emit implements executor.Sink.
+func (w *resumedSink) Emit(e executor.Event) error {
+	if s, ok := e.Body.(executor.Started); ok {
+		w.started = s
+		return nil
+	}
+	return w.Sink.Emit(e)
+}

@@ -1,0 +1,206 @@
+package dockerbackend
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
+)
+
+// runnerKey names the runner's file among the options of a backend under test, because its program is none to be run in
+// containers.
+const runnerKey = "test_runner"
+
+// TestMain lets this binary be a plugin, too.
+func TestMain(m *testing.M) {
+	plugintest.Main(map[string]plugin.Factory{"docker": func(ctx context.Context, c plugin.Configure) (executor.Backend, error) {
+		return testFactory(ctx, c)
+	}})
+	dockertest.Main(m)
+}
+
+// testFactory makes a backend with the runner that its options name.
+func testFactory(ctx context.Context, c plugin.Configure) (*Backend, error) {
+	var options map[string]any
+	if err := json.Unmarshal(c.Options, &options); err != nil {
+		return nil, err
+	}
+	path, _ := options[runnerKey].(string)
+	delete(options, runnerKey)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if c.Options, err = json.Marshal(options); err != nil {
+		return nil, err
+	}
+	return newBackend(ctx, c, newProgram(content, nil))
+}
+
+// testRunner builds the runner once, as make build does.
+var testRunner = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "dockerbackend-runner-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "runner")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/python-executor/python-executor/core/runner/cmd/python-executor-runner")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the runner: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// section is a configuration for the tests' daemon and images, as JSON, with more settings.
+func section(t testing.TB, more map[string]any) json.RawMessage {
+	t.Helper()
+	runner, err := testRunner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := dockertest.Python(t)
+	set := map[string]any{
+		"host": dockertest.Host(t), "default_image": image, "images": []string{"*", "*/*", "*/*/*"}, runnerKey: runner, "silence_seconds": 10,
+	}
+	for k, v := range more {
+		set[k] = v
+	}
+	raw, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// backend makes a backend of its own instance and closes it with t; nothing of it is left then.
+func backend(t testing.TB, more map[string]any) *Backend {
+	t.Helper()
+	b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: instance(t), DataDir: t.TempDir(), Options: section(t, more)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// instance is an installation of this test's own. When the test has ended nothing of it may be left in the daemon.
+func instance(t testing.TB) string {
+	t.Helper()
+	id := t.Name() + "-" + random()
+	t.Cleanup(func() {
+		for _, left := range objects(t, id) {
+			t.Errorf("left in the daemon: %s", left)
+		}
+	})
+	return id
+}
+
+// objects lists what an installation has in the daemon.
+func objects(t testing.TB, instance string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	d, err := dial(ctx, dockertest.Host(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close() //nolint:errcheck // read only
+	ours := map[string]string{labelInstance: instance}
+	list, err := d.containers(ctx, ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, c := range list {
+		found = append(found, fmt.Sprintf("container %s (%s, %s)", short(c.ID), c.Labels[labelKind], c.State))
+	}
+	volumes, err := d.volumes(ctx, ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range volumes {
+		found = append(found, "volume "+v)
+	}
+	n := newNetworks(d, "", instance, nil)
+	if _, err := d.network(ctx, n.own); err == nil {
+		found = append(found, "network "+n.own)
+	}
+	return found
+}
+
+// job is spec with the limits that an engine resolves.
+func job(spec executor.Spec) executor.Job {
+	return executor.Job{
+		ID: "exe_" + random(), Owner: "test", Attempt: 1, Spec: spec,
+		Limits: executor.Limits{
+			Timeout: 5 * time.Minute, MemoryBytes: 1 << 30, DiskBytes: 2 << 30, CPUShares: 1024, PIDs: 256, OutputBytes: 64 << 20, KillGrace: time.Second,
+		},
+	}
+}
+
+// journal is a Sink that keeps everything.
+type journal struct {
+	mu       sync.Mutex
+	stdout   strings.Builder
+	stderr   strings.Builder
+	started  *executor.Started
+	progress []executor.Progress
+	on       func(executor.Event) error
+}
+
+// Emit implements executor.Sink.
+func (j *journal) Emit(e executor.Event) error {
+	j.mu.Lock()
+	switch v := e.Body.(type) {
+	case executor.Output:
+		if v.Stream == executor.Stdout {
+			j.stdout.Write(v.Data)
+		} else {
+			j.stderr.Write(v.Data)
+		}
+	case executor.Started:
+		j.started = &v
+	case executor.Progress:
+		j.progress = append(j.progress, v)
+	}
+	j.mu.Unlock()
+	if j.on != nil {
+		return j.on(e)
+	}
+	return nil
+}
+
+// Artifact implements executor.Sink.
+func (j *journal) Artifact(_ *tar.Header, r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+// succeeds runs spec and returns what it printed.
+func succeeds(t testing.TB, b executor.Backend, spec executor.Spec) (string, executor.Result) {
+	t.Helper()
+	var j journal
+	r, err := b.Run(t.Context(), job(spec), &j)
+	if err != nil || r.Status != executor.StatusSucceeded {
+		t.Fatalf("%v; %+v %+v; stderr %q", err, r, r.Failure, j.stderr.String())
+	}
+	return j.stdout.String(), r
+}

@@ -1,0 +1,184 @@
+package dockerbackend
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+var errSilent = errors.New("the runner is silent")
+
+// sandbox is a container of ours that runs, and the connection to the runner in it.
+type sandbox struct {
+	id    string
+	class class
+	has   capacity
+	conn  *runner.Conn
+	since time.Time // when it began to wait
+}
+
+// ended reports whether the runner is gone.
+func (s *sandbox) ended() bool {
+	select {
+	case <-s.conn.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// factory makes sandboxes and clears them away.
+type factory struct {
+	daemon  *daemon
+	place   place
+	volume  *runnerVolume
+	silence time.Duration
+	network func(context.Context) (string, error)
+	// covered are the volumes that an image declares.
+	covered func(image string) []string
+	cleaner *cleaner
+	log     *slog.Logger
+}
+
+var _ maker = (*factory)(nil)
+
+// make implements maker. What it has created when it fails is removed again; if this process dies between, the reaper
+// finds it by its labels. Codes: not_found (the image is gone), invalid, unavailable.
+func (f *factory) make(ctx context.Context, c class, limits capacity) (*sandbox, error) {
+	s, err := f.try(ctx, c, limits)
+	if err != nil && ctx.Err() == nil && executor.CodeOf(err) != executor.NotFound {
+		// Somebody may have removed the runner's volume, or the network.
+		f.volume.doubt()
+		s, err = f.try(ctx, c, limits)
+	}
+	return s, err
+}
+
+func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox, err error) {
+	if err := f.volume.ensure(ctx, c.Image); err != nil {
+		return nil, err
+	}
+	p := f.place
+	if c.Network {
+		if p.Network, err = f.network(ctx); err != nil {
+			return nil, err
+		}
+	}
+	id, err := f.daemon.create(ctx, sandboxSpec(p, c, limits, f.covered(c.Image), newName(kindSandbox), time.Now()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.cleaner.remove(id)
+		}
+	}()
+	// Attached before it starts: nothing that the runner says is missed.
+	conn, in, err := f.daemon.attach(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.daemon.start(ctx, id); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	rc, err := f.greet(ctx, id, conn, in)
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox{id: id, class: c, has: limits, conn: rc, since: time.Now()}, nil
+}
+
+// greet makes the runner at the other end of conn ours.
+func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio.Reader) (*runner.Conn, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	rc, err := runner.NewConn(newStdio(conn, in, f.log.With("container", short(id))), runner.Config{
+		WorkRoot: workFolder, UseWorkRoot: true, Silence: f.silence,
+	})
+	if err != nil {
+		return nil, f.explain(ctx, id, err)
+	}
+	return rc, nil
+}
+
+// explain adds what the daemon knows of a container whose runner does not answer.
+func (f *factory) explain(ctx context.Context, id string, err error) error {
+	c, inspectErr := f.daemon.inspect(ctx, id)
+	if inspectErr != nil || c.State == "running" {
+		return err
+	}
+	return fmt.Errorf("%w; the container is %s with exit code %d %s", err, c.State, c.ExitCode, c.Error)
+}
+
+// update implements maker.
+func (f *factory) update(ctx context.Context, s *sandbox, limits capacity) error {
+	return f.daemon.update(ctx, s.id, limits)
+}
+
+// check implements maker.
+func (f *factory) check(ctx context.Context, s *sandbox) error {
+	if s.ended() {
+		return errSilent
+	}
+	return s.conn.Check(ctx)
+}
+
+// discard implements maker.
+func (f *factory) discard(s *sandbox) {
+	f.cleaner.do(func(ctx context.Context) error {
+		// It is killed by its container, whatever the runner does.
+		_ = s.conn.Detach() // the connection is of no more use
+		return f.daemon.remove(ctx, s.id)
+	})
+}
+
+func short(id string) string { return id[:min(len(id), 12)] }
+
+// cleaner clears containers away behind the answers, a few at a time. Its backlog is bounded: beyond it callers wait.
+type cleaner struct {
+	daemon *daemon
+	log    *slog.Logger
+	turns  chan struct{}
+	queue  chan struct{}
+	wg     sync.WaitGroup
+}
+
+const (
+	// cleanAtOnce is how many containers are removed at the same time.
+	cleanAtOnce = 2
+	// cleanBacklog is how many may wait for that.
+	cleanBacklog = 64
+)
+
+func newCleaner(d *daemon, log *slog.Logger) *cleaner {
+	return &cleaner{daemon: d, log: log, turns: make(chan struct{}, cleanAtOnce), queue: make(chan struct{}, cleanBacklog)}
+}
+
+// do runs work when it is its turn.
+func (c *cleaner) do(work func(context.Context) error) {
+	c.queue <- struct{}{}
+	c.wg.Go(func() {
+		c.turns <- struct{}{}
+		defer func() { <-c.turns; <-c.queue }()
+		ctx, cancel := cleanUp(context.Background())
+		defer cancel()
+		if err := work(ctx); err != nil {
+			c.log.Warn("a container was not removed; it will be later", "error", err)
+		}
+	})
+}
+
+func (c *cleaner) remove(id string) {
+	c.do(func(ctx context.Context) error { return c.daemon.remove(ctx, id) })
+}
+
+// wait returns when everything is done.
+func (c *cleaner) wait() { c.wg.Wait() }

@@ -1,0 +1,94 @@
+package dockerbackend
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// source is a Source as a reader that opens it at the first Read: stdin only after the workspace was read to its end.
+// Close ends a Read that blocks, as far as the Source's own Close does.
+type source struct {
+	from *executor.Source
+
+	mu     sync.Mutex
+	r      io.ReadCloser
+	err    error
+	closed bool
+}
+
+func newSource(from *executor.Source) *source { return &source{from: from} }
+
+// reader is nil for a Source that is not there.
+func (s *source) reader() io.Reader {
+	if s.from == nil {
+		return nil
+	}
+	return s
+}
+
+func (s *source) opened() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.r != nil || s.err != nil
+}
+
+// Read implements io.Reader. Only one goroutine reads.
+func (s *source) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	r, err, closed := s.r, s.err, s.closed
+	s.mu.Unlock()
+	if r == nil && err == nil && !closed {
+		r, err = s.open()
+	}
+	if err != nil {
+		return 0, err
+	}
+	if r == nil {
+		return 0, io.ErrClosedPipe
+	}
+	return r.Read(p)
+}
+
+// TakeFile implements executor.FileStream: the runner reads a file or a socket itself.
+func (s *source) TakeFile() *os.File {
+	s.mu.Lock()
+	r, err, closed := s.r, s.err, s.closed
+	s.mu.Unlock()
+	if r == nil && err == nil && !closed {
+		r, _ = s.open() // Read says why not
+	}
+	if stream, ok := r.(executor.FileStream); ok {
+		return stream.TakeFile()
+	}
+	return nil
+}
+
+// open opens without holding the lock: a Close that comes meanwhile does not wait, and what was opened is closed again.
+func (s *source) open() (io.ReadCloser, error) {
+	r, err := s.from.Open()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.closed {
+		return nil, errors.Join(io.ErrClosedPipe, r.Close())
+	}
+	s.r, s.err = r, err
+	return r, err
+}
+
+// Close implements io.Closer.
+func (s *source) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if s.r == nil {
+		return nil
+	}
+	return s.r.Close()
+}
