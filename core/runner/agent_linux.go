@@ -36,6 +36,8 @@ type agent struct {
 	cfg    Config
 	ready  bool // a Hello was accepted
 
+	inside *container // nil: it is not PID 1
+
 	plain *spawner
 	empty *spawner // in an empty network namespace; nil without Config.NetworkNamespace
 
@@ -345,7 +347,7 @@ func (a *agent) groupName() string {
 }
 
 func (a *agent) logf(format string, args ...any) {
-	_, _ = fmt.Fprintf(os.Stderr, "runner: "+format+"\n", args...)
+	say(format, args...)
 }
 
 // goGuarded runs f in a goroutine of its own.
@@ -379,7 +381,7 @@ func (a *agent) killEverything() {
 		if x != nil && x.group != nil {
 			killAll(x.group)
 		} else {
-			killAll(&group{})
+			killAll(&group{everything: a.inside != nil})
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -193,6 +193,9 @@ func (x *execution) prepare() (*program, error) {
 	}
 	if !x.hasTmp {
 		if err := x.folder.makeTmp(cfg); err != nil {
+	if x.agent.inside != nil && len(cfg.Cgroups) == 0 {
+		x.group = x.agent.inside.group()
+	}
 			return nil, err
 		}
 	}
@@ -267,7 +270,7 @@ func (x *execution) runProgram(p *program) error {
 	}
 	got := x.agent.spawner(x.start.Network).start(spawnJob{
 		path: p.path, argv: p.argv, env: p.env, dir: p.dir, files: files,
-		uid: cfg.UID, gid: cfg.GID, ownUID: cfg.OwnUID, group: x.group, limits: x.start.Limits,
+		uid: cfg.UID, gid: cfg.GID, ownUID: cfg.OwnUID, group: x.group, limits: x.start.Limits, inside: x.agent.inside,
 	})
 	io.closeTheirs()
 	if got.err != nil {

@@ -143,6 +143,9 @@ type emptier struct {
 
 func (e *emptier) folder(dir, depth int) error {
 	again, err := openDir(dir, ".")
+	if errors.Is(err, unix.EACCES) && unix.Fchmod(dir, 0o700) == nil { // our own uid's folder
+		again, err = openDir(dir, ".")
+	}
 	if err != nil {
 		return err
 	}

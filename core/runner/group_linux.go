@@ -25,6 +25,9 @@ type group struct {
 	// memory and pids tell where those limits are: a v1 folder, the v2 folder, or nowhere.
 	memory, pids, cpu string
 	v2                bool // memory is a v2 folder
+	// In a container: its own groups, to read, and that all processes but ours are the Execution's.
+	watched    *watched
+	everything bool
 }
 
 // makeGroup makes the groups of one Execution below the slot's and sets its limits. Without any it returns a group that
@@ -145,6 +148,9 @@ func (g *group) adopt(pid int) error {
 
 // oomKills counts the processes that the memory limit has killed.
 func (g *group) oomKills() int64 {
+	if g.watched != nil {
+		return g.watched.oomKills()
+	}
 	if g.memory == "" {
 		return 0
 	}
@@ -164,6 +170,9 @@ func (g *group) memoryNow() int64 {
 }
 
 func (g *group) memoryPeak() int64 {
+	if g.watched != nil {
+		return g.watched.peak()
+	}
 	if g.v2 {
 		return number(g.memory, "memory.peak")
 	}
@@ -172,6 +181,9 @@ func (g *group) memoryPeak() int64 {
 
 // cpuTime is what all processes used; negative = unknown.
 func (g *group) cpuTime() time.Duration {
+	if g.watched != nil {
+		return g.watched.cpuTime()
+	}
 	if dir := g.Cgroups["cpuacct"]; dir != "" {
 		if n := number(dir, "cpuacct.usage"); n > 0 {
 			return time.Duration(n)

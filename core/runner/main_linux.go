@@ -42,6 +42,10 @@ func Main(args []string) int {
 		takeMounts()
 	}
 	conn, err := open(fd, stdio)
+	var inside *container
+	if err == nil {
+		inside, err = enterContainer()
+	}
 	if err == nil {
 		err = settle()
 	}
@@ -49,9 +53,18 @@ func Main(args []string) int {
 		_, _ = fmt.Fprintln(os.Stderr, "runner:", err)
 		return exitBroken
 	}
-	a := &agent{}
+	a := &agent{inside: inside}
 	defer a.guard()
-	endOnSignal(a)
+	if inside != nil {
+		childEnded()
+		swallowPipeSignals()
+		ignoreSignals()
+	} else {
+		endOnSignal(a)
+	}
+	if stdio {
+		a.awaitHello()
+	}
 	if err := a.serve(conn, conn); err != nil {
 		a.logf("%v", err)
 		return exitBroken
@@ -152,6 +165,9 @@ func endOnSignal(a *agent) {
 		os.Exit(0)
 	}()
 }
+
+// swallowPipeSignals keeps a write to a standard error that nobody has any more from ending us: Go does that itself.
+func swallowPipeSignals() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // stdioConn is standard input and output as one connection.
 type stdioConn struct {

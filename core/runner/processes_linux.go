@@ -81,6 +81,10 @@ func (r *reaper) loop(main int) {
 
 // killAll kills the group, then whatever descends from this process in other ways.
 func killAll(g *group) {
+	if g.everything {
+		_ = syscall.Kill(-1, syscall.SIGKILL) // all at once but ourselves, PID 1: nothing forks faster
+		return
+	}
 	if len(g.Cgroups) > 0 {
 		g.killOnce()
 	}

@@ -73,6 +73,12 @@ func (s *silence) end() {
 	}
 }
 
+// helloPatience is how long a runner whose stream has no end waits for its first host.
+const helloPatience = time.Minute
+
+// awaitHello ends the process when nobody comes.
+func (a *agent) awaitHello() { a.setDeadline(&a.lifeDeadline, helloPatience) }
+
 // setDeadline lets timer end the process after d, whatever its host says; d = 0: never.
 func (a *agent) setDeadline(timer **time.Timer, d time.Duration) {
 	if *timer != nil {

@@ -32,6 +32,7 @@ type spawnJob struct {
 	ownUID bool
 	group  *group
 	limits executor.Limits
+	inside *container // nil: it is not in one
 	reply  chan spawned
 }
 
@@ -149,6 +150,7 @@ func spawn(job spawnJob) spawned {
 		attr.Sys.CgroupFD = int(job.group.fd.Fd())
 	}
 	restore := lendLimits(job)
+	restoreScore := job.inside.lendOOMScore()
 	ours, at := false, time.Now()
 	pid, err := syscall.ForkExec(job.path, job.argv, attr)
 	if attr.Sys.UseCgroupFD && (errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)) {
@@ -157,6 +159,7 @@ func spawn(job spawnJob) spawned {
 			err, ours = job.group.adopt(pid), true
 		}
 	}
+	restoreScore()
 	restore()
 	if err != nil {
 		if pid > 0 {
