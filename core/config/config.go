@@ -20,6 +20,7 @@ type Config struct {
 	Limits    LimitRange         `json:"limits"`
 	Retention Retention          `json:"retention"`
 	Sessions  Sessions           `json:"sessions"`
+	MCP       MCP                `json:"mcp"`
 }
 
 // HTTP configures the HTTP frontend.

@@ -36,6 +36,7 @@ func (c Config) Validate() error {
 	p.atLeast("retention.max_executions", c.Retention.MaxExecutions, 0)
 	p.notNegative("retention.max_bytes", float64(c.Retention.MaxBytes))
 	c.Sessions.validate(&p)
+	c.MCP.validate(&p, c.HTTP)
 	return p.err()
 }
 

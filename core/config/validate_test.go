@@ -50,6 +50,23 @@ func TestValidateNamesTheProblem(t *testing.T) {
 		{"an open address with a token", func(c *config.Config) {
 			c.HTTP.Bind, c.HTTP.Tokens = "[::]:8080", []config.Token{{Owner: "me", SHA256: hash}}
 		}, nil},
+		{"MCP that is wrong in every way", func(c *config.Config) {
+			c.MCP.Toolsets, c.MCP.Directories, c.MCP.Network.Shell = []string{"perl"}, []string{"here"}, "maybe"
+			c.MCP.HTTP = config.MCPHTTP{Enabled: true, Bind: "0.0.0.0:8000", Path: "mcp"}
+			c.MCP.MaxResultBytes, c.MCP.Shell.MaxOutputBytes = 1, 0
+		}, []string{
+			`mcp.toolsets[0]: must be one of python, contexts, shell, scripts (got "perl")`,
+			`mcp.directories[0]: must be an absolute path (got "here")`,
+			`mcp.network.shell: must be on, off or empty (got "maybe")`,
+			"mcp.max_result_bytes: must be >= 1000 (got 1)",
+			"mcp.http.bind: 0.0.0.0:8000 is not loopback: set http.tokens, or http.allow_unauthenticated to let everybody in",
+			`mcp.http.path: must be a path like /mcp (got "mcp")`,
+			"mcp.http.max_body_bytes: must be > 0 (got 0)",
+			"mcp.shell.max_output_bytes: must be >= 1 (got 0)",
+		}},
+		{"an open address for MCP with a token", func(c *config.Config) {
+			c.MCP.HTTP.Enabled, c.MCP.HTTP.Bind, c.HTTP.Tokens = true, ":8000", []config.Token{{Owner: "me", SHA256: hash}}
+		}, nil},
 		{"the loopback of version 6", func(c *config.Config) { c.HTTP.Bind = "[::1]:8080" }, nil},
 		{"tokens that are wrong in every way", func(c *config.Config) {
 			c.HTTP.Tokens = []config.Token{{SHA256: "secret", Scopes: []string{"root"}}, {Owner: "a", SHA256: hash}, {Owner: "b", SHA256: hash}}

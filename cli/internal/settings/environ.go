@@ -3,6 +3,7 @@ package settings
 import (
 	"encoding/json"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -12,6 +13,28 @@ import (
 )
 
 const backendsPrefix = EnvPrefix + "BACKENDS_"
+
+// aliases are the variables that the specifications of the MCP servers name, by the key that they set. Ours win.
+var aliases = map[string]string{
+	"mcp.http.bind":              "MCP_HTTP_BIND",
+	"mcp.http.path":              "MCP_HTTP_PATH",
+	"mcp.shell.max_output_bytes": "MCP_EXEC_MAX_OUTPUT_BYTES",
+	"mcp.shell.log_full_output":  "MCP_EXEC_LOG_FULL_OUTPUT",
+	"mcp.shell.log_output_bytes": "MCP_EXEC_LOG_OUTPUT_BYTES",
+}
+
+// truth is text with 1 and 0 as the specifications write true and false.
+func truth(to reflect.Value, text string) string {
+	if to.Kind() == reflect.Bool {
+		switch text {
+		case "1":
+			return "true"
+		case "0":
+			return "false"
+		}
+	}
+	return text
+}
 
 func sectionPrefix(name string) string {
 	return backendsPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_"

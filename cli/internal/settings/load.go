@@ -117,7 +117,11 @@ func (l *loader) layers() error {
 	tree := map[string]any{}
 	for _, k := range l.keys {
 		v.SetDefault(k.path, k.value.Interface())
-		if err := v.BindEnv(k.path, k.variable()); err != nil {
+		names := []string{k.path, k.variable()}
+		if alias := aliases[k.path]; alias != "" {
+			names = append(names, alias)
+		}
+		if err := v.BindEnv(names...); err != nil {
 			return err
 		}
 		if flag := l.options.Flags[k.path]; flag != nil {
@@ -162,6 +166,8 @@ func (l *loader) decode(k key, value any) {
 			where = "--" + flag.Name
 		} else if os.Getenv(k.variable()) != "" {
 			where = k.variable()
+		} else if alias := aliases[k.path]; alias != "" && os.Getenv(alias) != "" {
+			where, v = alias, truth(k.value, v)
 		} else {
 			return // a default
 		}

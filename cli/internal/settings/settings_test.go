@@ -105,6 +105,20 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 			value = "uv"
 		case "sessions.preload":
 			value = "[numpy, os.path]"
+		case "mcp.toolsets":
+			value = "[python]"
+		case "mcp.directories", "mcp.http.allowed_origins":
+			value = "[/srv]"
+		case "mcp.network.python", "mcp.network.contexts", "mcp.network.shell":
+			value = "on"
+		case "mcp.max_result_bytes":
+			value = "7000"
+		case "mcp.http.enabled", "mcp.shell.log_full_output":
+			value = "true"
+		case "mcp.http.bind":
+			value = "127.0.0.1:7"
+		case "mcp.http.path":
+			value = "/seven"
 		}
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, value)
@@ -124,6 +138,33 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 				t.Errorf("%s changed nothing", variable)
 			}
 		})
+	}
+}
+
+func TestTheSpecificationsVariablesAreAliases(t *testing.T) {
+	for name, value := range map[string]string{
+		"MCP_HTTP_BIND": "127.0.0.1:9000", "MCP_HTTP_PATH": "/other", "MCP_EXEC_MAX_OUTPUT_BYTES": "500",
+		"MCP_EXEC_LOG_FULL_OUTPUT": "1", "MCP_EXEC_LOG_OUTPUT_BYTES": "64",
+	} {
+		t.Setenv(name, value)
+	}
+	c, err := settings.Load(settings.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.MCP.HTTP.Bind != "127.0.0.1:9000" || c.MCP.HTTP.Path != "/other" {
+		t.Errorf("%+v", c.MCP.HTTP)
+	}
+	if want := (config.MCPShell{MaxOutputBytes: 500, LogFullOutput: true, LogOutputBytes: 64}); c.MCP.Shell != want {
+		t.Errorf("%+v", c.MCP.Shell)
+	}
+	t.Setenv("PYEXEC_MCP_HTTP_BIND", "127.0.0.1:9001")
+	if c, err = settings.Load(settings.Options{}); err != nil || c.MCP.HTTP.Bind != "127.0.0.1:9001" {
+		t.Errorf("ours does not win: %q, %v", c.MCP.HTTP.Bind, err)
+	}
+	t.Setenv("MCP_EXEC_MAX_OUTPUT_BYTES", "many")
+	if _, err = settings.Load(settings.Options{}); err == nil || !strings.Contains(err.Error(), `mcp.shell.max_output_bytes: must be a whole number (got "many", in MCP_EXEC_MAX_OUTPUT_BYTES)`) {
+		t.Errorf("got %v", err)
 	}
 }
 
