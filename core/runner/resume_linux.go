@@ -43,6 +43,7 @@ func (a *agent) resume(h hello) error {
 		x = nil
 	}
 	var box *kept
+	a.up.pause() // else the output from there on could be sent before the introduction
 	if x != nil {
 		box = x.box.kept
 		state.Running, state.Events = a.running, box.rewind(h.Stdout, h.Stderr)

@@ -225,6 +225,13 @@ func (u *uplink) resume(intro []byte, box *kept) {
 // renew voids what is meant for the present host about the Execution at hand.
 func (u *uplink) renew() {
 	u.mu.Lock()
+// pause sends nothing of the Execution until follow or resume.
+func (u *uplink) pause() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.follows = false
+}
+
 	defer u.mu.Unlock()
 	u.void()
 }
