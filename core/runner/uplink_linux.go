@@ -211,6 +211,13 @@ func (u *uplink) follow(box *kept) {
 	u.follows = true
 }
 
+// pause sends nothing of the Execution until follow or resume.
+func (u *uplink) pause() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.follows = false
+}
+
 // resume turns to another host: intro first, then what box has, from its beginning. A nil box: the host follows nothing.
 func (u *uplink) resume(intro []byte, box *kept) {
 	u.mu.Lock()
@@ -225,13 +232,6 @@ func (u *uplink) resume(intro []byte, box *kept) {
 // renew voids what is meant for the present host about the Execution at hand.
 func (u *uplink) renew() {
 	u.mu.Lock()
-// pause sends nothing of the Execution until follow or resume.
-func (u *uplink) pause() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.follows = false
-}
-
 	defer u.mu.Unlock()
 	u.void()
 }
