@@ -17,6 +17,8 @@ type request struct {
 	backend string
 	info    executor.Info
 	in      executor.Input
+	// session is the one to run in; nil: none.
+	session *session
 	// script is the block of metadata in spec.Code; requires the version specifier that was found.
 	script   detect.Script
 	requires string
@@ -41,7 +43,7 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	}}
 	rec.CreatedAt = time.Now().UTC().Round(0)
 	x := e.newExecution(rec, req.limits)
-	starts, err := e.reserve(x, !spec.Durable && !spool)
+	starts, err := e.reserve(x, req, !spec.Durable && !spool)
 	if err != nil {
 		return executor.Execution{}, err
 	}
@@ -82,6 +84,13 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	if err := denied.err(executor.Denied); err != nil {
 		return request{}, err
 	}
+	var err error
+	if req.digest, err = specDigest(req.owner, spec); err != nil {
+		return request{}, e.internal("submit", err)
+	}
+	if spec.Session != "" {
+		return req, e.checkRunInSession(ctx, &req)
+	}
 	validate(spec, in, &invalid)
 	req.limits = e.resolveLimits(spec.Limits, &invalid)
 	if req.backend == "" {
@@ -94,15 +103,11 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	if err := invalid.err(executor.Invalid); err != nil {
 		return request{}, err
 	}
-	var err error
 	if req.info, err = e.info(ctx, req.backend); err != nil {
 		return request{}, err
 	}
 	if err := e.offered(&req); err != nil {
 		return request{}, err
-	}
-	if req.digest, err = specDigest(req.owner, spec); err != nil {
-		return request{}, e.internal("submit", err)
 	}
 	return req, nil
 }
@@ -116,16 +121,26 @@ func (e *Engine) offered(req *request) error {
 }
 
 // reserve takes a place for x, or says that there is none. starts: it has a slot already.
-func (e *Engine) reserve(x *execution, mayStart bool) (starts bool, err error) {
+func (e *Engine) reserve(x *execution, req request, mayStart bool) (starts bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.acceptingLocked(); err != nil {
 		return false, err
 	}
+	if s := req.session; s != nil {
+		mayStart = mayStart && s.freeLocked()
+		if err := s.joinLocked(x, req.in.Stdin != nil); err != nil {
+			return false, err
+		}
+	}
 	p, why := e.queue.reserve(x.owner, x.backend, mayStart)
 	if p == nil {
 		e.metrics.refused.Inc()
+		x.turn.leaveLocked()
 		return false, errFull(why, e.retryAfter())
+	}
+	if p.state == granted {
+		x.turn.takeLocked()
 	}
 	p.execution, x.place = x, p
 	x.state = stateSpooling

@@ -115,7 +115,6 @@ func TestWhatABackendCannotDoIsRefused(t *testing.T) {
 		{"python_version", func(*executor.Capabilities) {}, executor.Spec{PythonVersion: "3.9"}},
 		{"python_version", func(*executor.Capabilities) {}, executor.Spec{Code: "# /// script\n# requires-python = '<3'\n# ///"}},
 		{"language", func(*executor.Capabilities) {}, executor.Spec{Language: executor.LanguageShell}},
-		{"session", func(*executor.Capabilities) {}, executor.Spec{Session: "ctx-1"}},
 	} {
 		t.Run(test.field, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +126,7 @@ func TestWhatABackendCannotDoIsRefused(t *testing.T) {
 					spec.Code = "exit 0"
 				}
 				trusted := as("a", executor.Scopes()...)
-				if test.field != "python_version" && test.field != "language" && test.field != "session" {
+				if test.field != "python_version" && test.field != "language" {
 					if _, err := r.Submit(trusted, spec, executor.Input{}); err != nil {
 						t.Errorf("with the capability: %v", err)
 					}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -115,6 +116,22 @@ func (a *artifacts) seal() (key string, list []executor.Artifact, err error) {
 		return "", nil, a.explain(err)
 	}
 	return a.id + blobArtifacts, a.list, nil
+}
+
+// wait returns when a blob that was given up is no longer written, so that another can take its place.
+func (a *artifacts) wait(limit time.Duration) {
+	a.mu.Lock()
+	closed := a.closed
+	a.mu.Unlock()
+	if closed == nil {
+		return
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
 }
 
 // abort gives the blob up, whoever is writing to it.

@@ -26,7 +26,8 @@ const strayGrace = time.Second
 
 // Close refuses what is new and ends the Engine. What is queued durably stays queued for the next Start; what is queued
 // otherwise has a caller who waits on this process, and is lost at once. What runs may finish until ctx ends; then it is
-// cancelled, and is lost too. Idempotent; safe without Start. The Store and the Blobs stay open: they are the caller's.
+// cancelled, and is lost too, but for a durable one on a backend that keeps it: the next Start attaches to it. So with
+// Sessions: those on a backend that can adopt them stay, the others are closed. Idempotent; safe without Start. The Store and the Blobs stay open: they are the caller's.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	first := e.phase == created || e.phase == serving
@@ -45,12 +46,13 @@ func (e *Engine) Close(ctx context.Context) error {
 		select {
 		case <-x.done:
 		case <-ctx.Done():
-			x.stop(errShutdown)
+			x.stop(e.endCause(x))
 		}
 	}
 	for _, x := range waiting {
 		<-x.done
 	}
+	e.releaseSessions()
 	e.halt(errShutdown)
 	e.mu.Lock()
 	e.phase = closed

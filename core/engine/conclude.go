@@ -46,6 +46,7 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	}
 	r.StdoutBytes, r.StdoutTruncated = s.total(executor.Stdout, r.StdoutBytes, r.StdoutTruncated)
 	r.StderrBytes, r.StderrTruncated = s.total(executor.Stderr, r.StderrBytes, r.StderrTruncated)
+	r.DisplaysDropped = max(0, r.DisplaysDropped) + s.shown.dropped
 	e.clockPhases(x, v, &r)
 	if f := r.Failure; f != nil {
 		if f.Code == "" {
@@ -140,8 +141,16 @@ func stopped(r executor.Result, cause error, phase executor.Phase) executor.Resu
 		r.Status = status
 		r.Failure = &executor.Failure{Code: code, Phase: phase, Message: message}
 	}
+	if end, ok := errors.AsType[*sessionEnd](cause); ok {
+		code := executor.Conflict
+		if end.status == executor.StatusLost {
+			code = executor.Unavailable
+		}
+		fail(end.status, code, phase, end.message)
+		return r
+	}
 	switch {
-	case errors.Is(cause, errShutdown):
+	case errors.Is(cause, errShutdown), errors.Is(cause, executor.ErrCallerGone):
 		fail(executor.StatusLost, executor.Unavailable, phase, "the server stopped")
 	case errors.Is(cause, errQueueDeadline):
 		fail(executor.StatusLost, executor.Exhausted, executor.PhaseQueue, "it waited too long for its turn")

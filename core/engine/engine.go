@@ -32,6 +32,8 @@ type Options struct {
 	Retention config.Retention
 	// Sessions: a zero IdleTimeoutSeconds means config.Default().Sessions as a whole.
 	Sessions config.Sessions
+	// Embedded: no later life of the server reads the Store, so nothing is left for one: no running Execution, no Session.
+	Embedded bool
 	// Deadlines bound every state of an Execution.
 	Deadlines Deadlines
 	// SpoolBytes bounds each spooled stream. Default 8 GiB.
@@ -53,6 +55,9 @@ type Deadlines struct {
 	Prepare time.Duration
 	// Collect is added to the time of a run that has outputs to collect. Default 10 min.
 	Collect time.Duration
+	// Reattach bounds how long an Execution whose program runs on waits for its backend, whose plugin has died, to come
+	// back. Default 2 min.
+	Reattach time.Duration
 	// Stop bounds, beyond KillGrace, how long a backend may take to end a run that was told to end; it is also the
 	// margin that a backend has to enforce Limits.Timeout before the Engine steps in. Default 20 s.
 	Stop time.Duration
@@ -67,6 +72,7 @@ func (d Deadlines) withDefaults() Deadlines {
 		{&d.Queue, 24 * time.Hour},
 		{&d.Prepare, 30 * time.Minute},
 		{&d.Collect, 10 * time.Minute},
+		{&d.Reattach, 2 * time.Minute},
 		{&d.Stop, 20 * time.Second},
 	} {
 		if *field.value <= 0 {
@@ -90,6 +96,11 @@ type Engine struct {
 	metrics        *metrics
 	retention      *retention
 	ids            idSource
+	rules          sessionRules
+	embedded       bool
+	ended          *endedSessions
+	// lookNow wakes the one who looks after the Sessions.
+	lookNow chan struct{}
 
 	// base is the context of everything that outlives a caller; halt ends it, last of all.
 	base context.Context
@@ -100,12 +111,14 @@ type Engine struct {
 	// stopping is closed when Close begins.
 	stopping chan struct{}
 
-	mu      sync.Mutex
-	phase   phase
-	queue   *queue
-	live    map[string]*execution
-	strays  map[<-chan struct{}]string
-	average time.Duration // of a run, for Retry-After
+	mu    sync.Mutex
+	phase phase
+	queue *queue
+	live  map[string]*execution
+	// sessions are those whose sandbox is there, or being made.
+	sessions map[string]*session
+	strays   map[<-chan struct{}]string
+	average  time.Duration // of a run, for Retry-After
 }
 
 // phase is where an Engine's life stands.
@@ -153,10 +166,15 @@ func New(o Options) (*Engine, error) {
 		log:            o.Log,
 		queue:          newQueue(o.Engine.MaxConcurrent, o.Engine.MaxQueued, o.Engine.MaxPerOwner),
 		live:           map[string]*execution{},
+		sessions:       map[string]*session{},
+		rules:          newSessionRules(o.Sessions),
+		embedded:       o.Embedded,
+		lookNow:        make(chan struct{}, 1),
 		strays:         map[<-chan struct{}]string{},
 		stopping:       make(chan struct{}),
 	}
 	e.standard, e.most = limitRange(o.Limits)
+	e.ended = &endedSessions{kept: e.rules.kept}
 	for name, b := range o.Backends {
 		if b == nil {
 			return nil, executor.Errorf(executor.Invalid, "backend %q is nil", name)
@@ -193,6 +211,9 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := e.loadSessions(ctx); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	if e.phase != created {
 		e.mu.Unlock()
@@ -205,6 +226,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	_ = e.describe(ctx)
 	e.recover(found.unfinished)
 	e.spawn(e.retention.run)
+	e.spawn(e.keepSessions)
 	return nil
 }
 

@@ -25,51 +25,49 @@ type verdict struct {
 
 // run makes one attempt at x, which holds a slot, and then ends it or lets it wait for another.
 func (e *Engine) run(x *execution) {
-	result, again, err := e.try(x)
+	// Whatever panics in an attempt is an error.
+	out, err := guard(func() (outcome, error) { return e.attempt(x), nil })
 	switch {
 	case err != nil:
 		e.log.Error("internal error", "execution", x.id, "error", err)
 		e.finish(x, failed(executor.StatusLost, executor.Internal, executor.PhaseNone, "internal error"))
-	case again:
+	case out.left:
+		x.end()
+	case out.again:
 		e.pause(x)
 	default:
-		e.finish(x, result)
+		e.finish(x, out.result)
 	}
 }
 
-// try is one attempt. Whatever panics in it is an error.
-func (e *Engine) try(x *execution) (result executor.Result, again bool, err error) {
-	type outcome struct {
-		result executor.Result
-		again  bool
-	}
-	out, err := guard(func() (outcome, error) {
-		result, again := e.attempt(x)
-		return outcome{result, again}, nil
-	})
-	return out.result, out.again, err
+// outcome is what comes of an attempt: a result, or another attempt, now or (left) in the next life of the server.
+type outcome struct {
+	result      executor.Result
+	again, left bool
 }
 
-func (e *Engine) attempt(x *execution) (result executor.Result, again bool) {
+func (e *Engine) attempt(x *execution) outcome {
 	x.granted = time.Now()
 	rec, job, err := e.prepareJob(x)
 	if err != nil {
 		if x.ctx.Err() != nil {
-			return x.unstarted(), false
+			return outcome{result: x.unstarted()}
 		}
-		return e.failedJob(err), false
+		return outcome{result: e.failedJob(err)}
 	}
 	if x.ctx.Err() != nil {
-		return x.unstarted(), false
+		return outcome{result: x.unstarted()}
 	}
-	s := e.newSink(x, rec)
-	b := e.backends[x.backend]
-	v := e.watch(x, s, func() (executor.Result, error) { return b.Run(x.ctx, job, s) })
-	if s.failure() == nil && e.again(x, v) {
-		b.forget()
-		return executor.Result{}, true
+	s, v := e.deliver(x, rec, job)
+	switch {
+	case s.failure() == nil && e.leftRunning(x, v):
+		s.abandon(errShutdown)
+		return outcome{left: true}
+	case s.failure() == nil && e.again(x, v):
+		e.backends[x.backend].forget()
+		return outcome{again: true}
 	}
-	return e.conclude(x, s, v), false
+	return outcome{result: e.conclude(x, s, v)}
 }
 
 // prepareJob counts the attempt and puts together what the backend gets.
@@ -144,7 +142,9 @@ func (e *Engine) watch(x *execution, s *sink, run func() (executor.Result, error
 			return verdict{result: got.value, err: got.err, broken: s.brokenLaw(), began: s.begun(), ended: time.Now()}
 		case <-began:
 			began = nil
-			allowance, cause = e.runAllowance(x.limits, x.collects), errRunDeadline
+			// Of a program that is followed again only the rest is left.
+			allowance, cause = e.runAllowance(x.limits, x.collects)-time.Since(s.begun()), errRunDeadline
+			allowance = max(allowance, e.runAllowance(executor.Limits{KillGrace: x.limits.KillGrace}, x.collects))
 			set, held = time.Now(), s.waited()
 			clock.Reset(allowance)
 		case <-clock.C:
@@ -252,11 +252,19 @@ func backOff(n int) time.Duration {
 	return min(wait, 30*time.Second)
 }
 
-// remove asks x's backend to leave nothing of it. Best effort, bounded.
-func (e *Engine) remove(x *execution) {
+// clean asks x's backend to leave nothing of it, again for a while if it is away: where programs outlive their plugin, it
+// may come back to one.
+func (e *Engine) clean(x *execution) {
+	for try := 1; !e.remove(x) && try < maxAttempts && e.accepting() == nil; try++ {
+		e.sleep(backOff(try))
+	}
+}
+
+// remove asks x's backend to leave nothing of it. Best effort, bounded. It reports false if the backend was away.
+func (e *Engine) remove(x *execution) bool {
 	b := e.backends[x.backend]
 	if b == nil {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), e.deadlines.Stop)
 	defer cancel()
@@ -266,7 +274,9 @@ func (e *Engine) remove(x *execution) {
 		if got.err != nil {
 			e.log.Warn("execution not removed from its backend", "execution", x.id, "backend", x.backend, "error", got.err)
 		}
+		return executor.CodeOf(got.err) != executor.Unavailable
 	case <-ctx.Done():
 		e.stray(returned, "Remove of "+x.id)
+		return true
 	}
 }

@@ -47,6 +47,9 @@ type execution struct {
 	place *place
 	state state
 	clock *time.Timer
+	// session is the one it runs in, nil: none; turn its claim there.
+	session *session
+	turn    *turn
 
 	// The rest belongs to the one goroutine that is busy with it.
 
@@ -82,16 +85,21 @@ func (e *Engine) newExecution(rec executor.Record, limits executor.Limits) *exec
 // stop tells x to end. One that waits ends here and now; one that runs when its backend has stopped it. The first cause
 // counts.
 func (x *execution) stop(cause error) {
-	e := x.engine
+	x.engine.mu.Lock()
+	defer x.engine.mu.Unlock()
+	x.stopLocked(cause)
+}
+
+// stopLocked is stop for a caller who holds the lock.
+func (x *execution) stopLocked(cause error) {
 	x.cancel(cause)
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if x.state != stateQueued {
 		return
 	}
 	x.clock.Stop()
-	e.queue.release(x.place)
+	x.engine.queue.release(x.place)
 	x.finishLocked()
+	x.turn.leaveLocked()
 }
 
 // finishLocked has a task write the end of x, which did not start. The caller holds the lock.
@@ -122,6 +130,10 @@ func (x *execution) enqueue(first bool) {
 	x.state = stateQueued
 	left := e.deadlines.Queue - time.Since(x.since)
 	x.clock = time.AfterFunc(max(left, 0), func() { x.stop(errQueueDeadline) })
+	if x.turn != nil {
+		x.turn.waitLocked(first)
+		return
+	}
 	e.queue.wait(x.place, first)
 	e.dispatch()
 }
@@ -155,6 +167,7 @@ func (x *execution) endLocked() {
 	delete(e.live, x.id)
 	close(x.done)
 	x.cancel(nil)
+	x.turn.leaveLocked()
 	e.dispatch()
 }
 

@@ -14,7 +14,7 @@ import (
 func searches(s executor.Spec) bool {
 	python := s.Language == executor.LanguageDefault || s.Language == executor.LanguagePython
 	never := s.Detect != nil && !*s.Detect
-	return python && !never && s.Script == "" && s.Interpreter != executor.InterpreterSystem
+	return python && !never && s.Session == "" && s.Script == "" && s.Interpreter != executor.InterpreterSystem
 }
 
 // looksInto says whether req's Workspace is to be looked into, which only an explicit Detect asks for: inHand, because it

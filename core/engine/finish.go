@@ -11,12 +11,14 @@ import (
 // lastTries is how often a stopping Engine still tries to write an end into a Store that does not take it.
 const lastTries = 3
 
-// finish writes the end of x, once, and lets go of everything it held. The slot is free before the log is closed, so
-// that who waits for the end finds it free.
+// finish writes the end of x, once, and lets go of everything it held. Its slot, and its turn in its Session, are free
+// before the log is closed, so that who waits for the end finds them free.
 func (e *Engine) finish(x *execution, r executor.Result) {
 	defer x.end()
+	e.ranInSession(x, r)
 	e.mu.Lock()
 	e.queue.release(x.place)
+	x.turn.leaveLocked()
 	if !x.granted.IsZero() {
 		e.learn(time.Since(x.granted))
 	}
@@ -34,7 +36,7 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 	e.log.Info("execution finished", "execution", x.id, "status", r.Status, "backend", x.backend, "attempts", x.attempts)
 	if b := e.backends[x.backend]; b != nil && !x.granted.IsZero() && (b.keeps() || r.Status == executor.StatusLost) {
 		// Where a program can outlive its plugin, what it left is kept for Attach until now; of a lost one nobody knows.
-		e.spawn(func() { e.remove(x) })
+		e.spawn(func() { e.clean(x) })
 	}
 	if x.spooled {
 		e.dropBlobs(x.id, blobWorkspace, blobStdin)

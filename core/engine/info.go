@@ -33,6 +33,10 @@ type backend struct {
 	err      error
 	at       time.Time
 	fetching chan struct{}
+	// generation is that of its plugin process when it answered last.
+	generation int
+	// attach is what it promised then.
+	attach bool
 }
 
 // info returns what the backend said of itself lately. Codes: unavailable (it is down or not healthy).
@@ -137,10 +141,17 @@ func (b *backend) ask(e *Engine, done chan struct{}) {
 		got.value.Name = b.name
 	}
 	b.mu.Lock()
+	restarted := got.err == nil && b.generation != 0 && got.value.Generation != b.generation
+	if got.err == nil {
+		b.generation, b.attach = got.value.Generation, got.value.Capabilities.Attach
+	}
 	b.info, b.err, b.at = got.value, got.err, time.Now()
 	b.fetching = nil
 	close(done)
 	b.mu.Unlock()
+	if restarted {
+		e.lookSoon()
+	}
 	if got.err == nil {
 		e.mu.Lock()
 		e.queue.capacity[b.name] = got.value.Capacity
@@ -182,9 +193,9 @@ func (e *Engine) describe(ctx context.Context) []executor.Info {
 	return infos
 }
 
-// keeps reports whether the backend holds what it ran until it is removed.
+// keeps reports whether the backend holds what it ran until it is removed, also across the death of its plugin.
 func (b *backend) keeps() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.info.Capabilities.Attach
+	return b.attach
 }

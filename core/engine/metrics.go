@@ -24,6 +24,11 @@ type metrics struct {
 	phases     *prometheus.HistogramVec
 	active     *prometheus.GaugeVec
 	refused    prometheus.Counter
+
+	sessionsOpened  *prometheus.CounterVec
+	sessionsLost    *prometheus.CounterVec
+	sessionsExpired prometheus.Counter
+	sessionsEvicted prometheus.Counter
 }
 
 func newMetrics(e *Engine, registry prometheus.Registerer) (*metrics, error) {
@@ -43,6 +48,18 @@ func newMetrics(e *Engine, registry prometheus.Registerer) (*metrics, error) {
 			Name: "python_executor_refused_total", Help: "Submits that found no place.",
 		}),
 	}
+	m.sessionsOpened = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "python_executor_sessions_opened_total", Help: "Sessions that were opened.",
+	}, []string{"backend"})
+	m.sessionsLost = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "python_executor_sessions_lost_total", Help: "Sessions whose interpreter died or whose sandbox went away.",
+	}, []string{"backend"})
+	m.sessionsExpired = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "python_executor_sessions_expired_total", Help: "Sessions closed because they were idle, or lived, for too long.",
+	})
+	m.sessionsEvicted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "python_executor_sessions_evicted_total", Help: "Idle sessions closed to make room for another.",
+	})
 	for _, name := range e.names {
 		m.active.WithLabelValues(name).Set(0)
 	}
@@ -54,7 +71,8 @@ func newMetrics(e *Engine, registry prometheus.Registerer) (*metrics, error) {
 		})
 	}
 	m.all = []prometheus.Collector{
-		m.executions, m.phases, m.active, m.refused,
+		m.executions, m.phases, m.active, m.refused, m.sessionsOpened, m.sessionsLost, m.sessionsExpired, m.sessionsEvicted,
+		newSessionGauge(e),
 		gauge("python_executor_queue_length", "Executions that wait.", func(q *queue) int { return q.queued }),
 		gauge("python_executor_queue_limit", "How many may wait.", func(q *queue) int { return q.maxQueued }),
 		gauge("python_executor_slots", "How many executions may run at once.", func(q *queue) int { return q.slots }),
@@ -147,4 +165,15 @@ func metricName(name string) string {
 		}
 		return '_'
 	}, name)
+}
+
+// newSessionGauge counts the open Sessions.
+func newSessionGauge(e *Engine) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "python_executor_sessions", Help: "Sessions whose sandbox is there, active or lost.",
+	}, func() float64 {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return float64(len(e.sessions))
+	})
 }

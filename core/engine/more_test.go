@@ -20,22 +20,38 @@ import (
 func TestDisplaysPassAndAreBounded(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
+		const extra = 5
 		r := newRig(t, setup{backend: runFunc(func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
-			err := emit(s, executor.Started{}, executor.Display{Data: map[string][]byte{"text/html": []byte("<b>")}})
-			for range 5 {
-				err = errors.Join(err, emit(s, executor.Display{Data: map[string][]byte{"image/png": make([]byte, maxDisplays/4)}}))
+			err := emit(s, executor.Started{}, executor.Display{Value: true, Data: map[string][]byte{
+				"text/html": []byte("<b>"), "image/png": make([]byte, executor.MaxDisplayData),
+			}})
+			for range executor.MaxDisplays - 1 + extra {
+				err = errors.Join(err, emit(s, executor.Display{Data: map[string][]byte{"image/png": make([]byte, 1<<20)}}))
 			}
-			return succeeded, err
+			result := succeeded
+			result.DisplaysDropped = 2 // that the backend did not even send
+			return result, err
 		})})
 		x := r.submit(t.Context(), "exit 0")
-		count := 0
+		var all []executor.Display
+		total := 0
 		for _, ev := range r.events(x.ID) {
-			if _, ok := ev.Body.(executor.Display); ok {
-				count++
+			if d, ok := ev.Body.(executor.Display); ok {
+				all = append(all, d)
+				for _, data := range d.Data {
+					total += len(data)
+				}
 			}
 		}
-		if count != 4 {
-			t.Errorf("%d displays", count)
+		first := all[0]
+		if !first.Value || !first.Truncated || string(first.Data["text/html"]) != "<b>" || len(first.Data) != 1 {
+			t.Errorf("the first display is %+v", first)
+		}
+		if len(all) != executor.MaxDisplays || total > maxDisplays || all[1].Truncated || !all[len(all)-1].Truncated {
+			t.Errorf("%d displays of %d bytes", len(all), total)
+		}
+		if res := r.result(x.ID); res.DisplaysDropped != extra+2 {
+			t.Errorf("%d were dropped", res.DisplaysDropped)
 		}
 		early := newRig(t, setup{backend: runFunc(func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
 			return succeeded, emit(s, executor.Display{})

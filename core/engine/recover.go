@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func (e *Engine) survey(ctx context.Context) (survey, error) {
 			// What it asks for is read again when its turn comes; a queue of thousands must be small.
 			limits, durable := rec.Spec.Limits, rec.Spec.Durable
 			outputs := rec.Spec.OutputsChanged || len(rec.Spec.Outputs) > 0
-			rec.Spec = executor.Spec{Limits: limits, Durable: durable, OutputsChanged: outputs}
+			rec.Spec = executor.Spec{Limits: limits, Durable: durable, OutputsChanged: outputs, Session: rec.Spec.Session}
 			s.unfinished = append(s.unfinished, rec)
 		}
 		if len(page) < maxPage {
@@ -49,6 +50,7 @@ func (e *Engine) survey(ctx context.Context) (survey, error) {
 //
 //   - queued and durable: it is queued again, in the same order; one that may have been started says so by its Attempts;
 //   - queued otherwise: its caller went with the old process, it is lost;
+//   - queued in a Session that is there no more, or lost: it is lost, too;
 //   - running: its backend is asked to Attach where it can; else it is removed there, and lost.
 //
 // What had been cancelled is killed instead.
@@ -57,6 +59,7 @@ func (e *Engine) recover(unfinished []executor.Record) {
 		var nothing problems
 		x := e.newExecution(rec, e.resolveLimits(rec.Spec.Limits, &nothing))
 		x.adopted = true
+		reason, sessionOpen := e.recoverTurn(x, rec)
 		if rec.Cancelled {
 			x.cancel(errCancelled)
 		}
@@ -74,6 +77,10 @@ func (e *Engine) recover(unfinished []executor.Record) {
 		case !rec.Spec.Durable:
 			e.spawn(func() {
 				e.finish(x, failed(executor.StatusLost, executor.Unavailable, executor.PhaseQueue, "the server stopped while it waited"))
+			})
+		case !sessionOpen:
+			e.spawn(func() {
+				e.finish(x, failed(executor.StatusLost, executor.Unavailable, executor.PhaseQueue, reason))
 			})
 		case rec.Attempts >= maxAttempts:
 			e.spawn(func() {
@@ -105,11 +112,23 @@ func (e *Engine) reclaim(x *execution, rec executor.Record) {
 		return
 	}
 	info, err := e.awaitBackend(x)
+	if err == nil && x.session != nil {
+		err = e.checkSandbox(x.ctx, x.session)
+	}
 	if err == nil && info.Capabilities.Attach && rec.Started != nil && len(rec.Started.Handle) > 0 {
-		if r, ok := e.attach(x, rec); ok {
-			e.finish(x, r)
+		out, ok := e.attach(x, rec)
+		switch {
+		case ok && out.left:
+			x.end()
+			return
+		case ok:
+			e.finish(x, out.result)
 			return
 		}
+	}
+	if errors.Is(context.Cause(x.ctx), executor.ErrCallerGone) {
+		x.end() // the next Start looks for it
+		return
 	}
 	e.remove(x)
 	if x.ctx.Err() != nil {
@@ -132,27 +151,51 @@ func (e *Engine) awaitBackend(x *execution) (executor.Info, error) {
 }
 
 // attach follows a program that outlived its core. ok is false if the backend has it no more.
-func (e *Engine) attach(x *execution, rec executor.Record) (r executor.Result, ok bool) {
+func (e *Engine) attach(x *execution, rec executor.Record) (out outcome, ok bool) {
 	ctx, cancel := storeContext(x.ctx)
 	full, err := e.store.Get(ctx, x.id)
 	cancel()
 	if err != nil {
-		return e.failedJob(err), true
+		return outcome{result: e.failedJob(err)}, true
 	}
 	e.mu.Lock()
 	e.queue.take(x.place)
 	e.mu.Unlock()
 	x.granted = rec.StartedAt // the nearest that is known of it
 	s := e.newSink(x, rec)
+	s.handle = rec.Started.Handle
 	s.resumed(rec.StartedAt)
 	job := executor.Job{ID: x.id, Owner: x.owner, Attempt: max(1, x.attempts), Spec: full.Spec, Limits: x.limits}
-	resume := executor.Resume{Handle: rec.Started.Handle, Stdout: rec.StdoutBytes, Stderr: rec.StderrBytes}
-	b := e.backends[x.backend]
-	v := e.watch(x, s, func() (executor.Result, error) { return b.Attach(x.ctx, job, resume, s) })
-	switch executor.CodeOf(v.err) {
-	case executor.NotFound, executor.Unimplemented:
+	v, ok := e.attachTo(x, s, job)
+	if !ok {
 		s.abandon(v.err)
-		return executor.Result{}, false
+		return outcome{}, false
 	}
-	return e.conclude(x, s, v), true
+	s, v = e.accompany(x, s, v, job)
+	if s.failure() == nil && e.leftRunning(x, v) {
+		s.abandon(errShutdown)
+		return outcome{left: true}, true
+	}
+	return outcome{result: e.conclude(x, s, v)}, true
+}
+
+// recoverTurn gives a recovered Execution its claim on its Session: the turn itself to the one that ran. ok is false, and
+// the reason given, if it can run there no more.
+func (e *Engine) recoverTurn(x *execution, rec executor.Record) (reason string, ok bool) {
+	if rec.Spec.Session == "" {
+		return "", true
+	}
+	s, reason, ok := e.recoverInSession(rec)
+	if s == nil {
+		return reason, ok
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x.limits = limitsInSession(s.rec.Session, rec.Spec.Limits, x.limits)
+	x.session, x.turn = s, &turn{session: s, x: x}
+	s.line = append(s.line, x.turn)
+	if rec.Status == executor.StatusRunning && s.current == nil {
+		x.turn.takeLocked()
+	}
+	return reason, ok
 }

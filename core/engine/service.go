@@ -124,20 +124,8 @@ func (e *Engine) Cancel(ctx context.Context, id string) (executor.Execution, err
 	x := e.live[id]
 	e.mu.Unlock()
 	if x != nil {
-		if rec.Spec.Durable {
-			// A crash between now and the end must not run it again.
-			keep, cancel := storeContext(ctx)
-			_, err := e.store.Update(keep, id, func(r *executor.Record) { r.Cancelled = true })
-			cancel()
-			if err != nil {
-				return executor.Execution{}, e.internal("cancel an execution", err)
-			}
-		}
-		x.stop(errCancelled)
-		select {
-		case <-x.done:
-		case <-ctx.Done():
-			return executor.Execution{}, withID(executor.Errorf(executor.Unavailable, "it is ending: %w", context.Cause(ctx)), id)
+		if err := e.cancelLive(ctx, x); err != nil {
+			return executor.Execution{}, err
 		}
 	}
 	if rec, err = e.store.Get(ctx, id); err != nil {
@@ -147,6 +135,26 @@ func (e *Engine) Cancel(ctx context.Context, id string) (executor.Execution, err
 		return executor.Execution{}, withID(executor.Errorf(executor.Unavailable, "its end could not be written yet"), id)
 	}
 	return visible(rec.Execution), nil
+}
+
+// cancelLive tells x to end and waits for that.
+func (e *Engine) cancelLive(ctx context.Context, x *execution) error {
+	if x.durable {
+		// A crash between now and the end must not run it again.
+		keep, cancel := storeContext(ctx)
+		_, err := e.store.Update(keep, x.id, func(r *executor.Record) { r.Cancelled = true })
+		cancel()
+		if err != nil {
+			return e.internal("cancel an execution", err)
+		}
+	}
+	x.stop(errCancelled)
+	select {
+	case <-x.done:
+		return nil
+	case <-ctx.Done():
+		return withID(executor.Errorf(executor.Unavailable, "it is ending: %w", context.Cause(ctx)), x.id)
+	}
 }
 
 // Events implements executor.Service.

@@ -18,8 +18,6 @@ const (
 	progressInterval = 100 * time.Millisecond
 	maxMessage       = 4 << 10
 	maxHandle        = 4 << 10
-	// maxDisplays bounds the bytes of all Display events of an Execution.
-	maxDisplays = 64 << 20
 )
 
 // sink takes a backend's events into the log and keeps the order law: Progress, then one Started, then Output without
@@ -42,8 +40,10 @@ type sink struct {
 	calls     sync.Mutex
 	artifacts artifacts
 	out       map[executor.Stream]*outputStream
-	display   int64
-	last      map[executor.Phase]time.Time
+	shown     displays
+	// handle is what Started gave to find the program again.
+	handle []byte
+	last   map[executor.Phase]time.Time
 
 	// mu guards what others read while a call may block.
 	mu        sync.Mutex
@@ -59,6 +59,8 @@ type sink struct {
 type outputStream struct {
 	// next is the offset of the first byte not seen, kept of the first not in the log.
 	next, kept int64
+	// before is the next of an earlier sink of the same run.
+	before int64
 }
 
 func (e *Engine) newSink(x *execution, rec executor.Record) *sink {
@@ -66,8 +68,8 @@ func (e *Engine) newSink(x *execution, rec executor.Record) *sink {
 		engine: e, id: x.id, most: x.limits.OutputBytes,
 		began: make(chan struct{}),
 		out: map[executor.Stream]*outputStream{
-			executor.Stdout: {rec.StdoutBytes, rec.StdoutBytes},
-			executor.Stderr: {rec.StderrBytes, rec.StderrBytes},
+			executor.Stdout: {next: rec.StdoutBytes, kept: rec.StdoutBytes},
+			executor.Stderr: {next: rec.StderrBytes, kept: rec.StderrBytes},
 		},
 		last: map[executor.Phase]time.Time{},
 	}
@@ -97,9 +99,9 @@ func (s *sink) Emit(ev executor.Event) error {
 	if err := s.append(body); err != nil {
 		return s.notKept(err)
 	}
-	if _, ok := body.(executor.Started); ok {
+	if started, ok := body.(executor.Started); ok {
 		s.mu.Lock()
-		s.startedAt = time.Now()
+		s.startedAt, s.handle = time.Now(), started.Handle
 		s.mu.Unlock()
 		close(s.began)
 	}
@@ -148,13 +150,10 @@ func (s *sink) check(body executor.Body) (executor.Body, error) {
 		if !s.hasBegun() {
 			return nil, fmt.Errorf("a display event before started")
 		}
-		for mime, data := range b.Data {
-			s.display += int64(len(mime) + len(data))
+		if kept, ok := s.shown.take(b); ok {
+			return kept, nil
 		}
-		if s.display > maxDisplays {
-			return nil, nil
-		}
-		return b, nil
+		return nil, nil
 	case executor.Queued, executor.Finished, executor.Unknown:
 		return nil, fmt.Errorf("an event of kind %q", b.Kind())
 	default:
@@ -307,7 +306,7 @@ func (s *sink) waited() time.Duration {
 func (s *sink) seen(name executor.Stream) (sent, kept int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.out[name].next, s.out[name].kept
+	return max(s.out[name].next, s.out[name].before), s.out[name].kept
 }
 
 // seal ends the sink of a run that has returned, and keeps its artifacts. It fails if the backend still uses the sink.

@@ -297,20 +297,6 @@ func TestReadyAsksTheBackendAnew(t *testing.T) {
 	})
 }
 
-func TestSessionsAreNotOffered(t *testing.T) {
-	t.Parallel()
-	e := &Engine{}
-	_, err := e.OpenSession(t.Context(), executor.Session{})
-	wantCode(t, err, executor.Unimplemented, "session")
-	_, err = e.GetSession(t.Context(), "ctx-1")
-	wantCode(t, err, executor.Unimplemented, "session")
-	_, err = e.ListSessions(t.Context())
-	wantCode(t, err, executor.Unimplemented, "session")
-	_, err = e.RestartSession(t.Context(), "ctx-1", false)
-	wantCode(t, err, executor.Unimplemented, "session")
-	_, err = e.CloseSession(t.Context(), "ctx-1")
-	wantCode(t, err, executor.Unimplemented, "session")
-}
 
 func TestAFullDiskIsNotCalledALimitOfTheExecution(t *testing.T) {
 	t.Parallel()

@@ -67,6 +67,7 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	e, err := engine.New(engine.Options{
 		Store: store, Blobs: blobs, Backends: h.Backends(), DefaultBackend: o.Config.Backend,
 		Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 1}, Limits: o.Config.Limits, Sessions: o.Config.Sessions, Log: o.Log,
+		Embedded: true,
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,158 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// lookInterval is how often backends with open Sessions are looked at, whether or not somebody uses them: a Session that
+// was lost shall say so.
+const lookInterval = 10 * time.Second
+
+// endedSessions are those whose record is kept for a while.
+type endedSessions struct {
+	kept time.Duration
+	mu   sync.Mutex
+	list []endedSession
+}
+
+type endedSession struct {
+	id string
+	at time.Time
+}
+
+func (l *endedSessions) add(id string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, endedSession{id, at})
+	slices.SortStableFunc(l.list, func(a, b endedSession) int { return a.at.Compare(b.at) })
+}
+
+// expired takes out one that was kept for long enough.
+func (l *endedSessions) expired() (id string, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.list) == 0 || time.Since(l.list[0].at) < l.kept {
+		return "", false
+	}
+	id = l.list[0].id
+	l.list = l.list[1:]
+	return id, true
+}
+
+// loadSessions takes over the Sessions of an earlier life. Whether their sandboxes are there is found out beside, or at
+// their first use.
+func (e *Engine) loadSessions(ctx context.Context) error {
+	recs, err := e.store.ListSessionRecords(ctx, "")
+	if err != nil {
+		return e.internal("read the sessions", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, rec := range recs {
+		if rec.Status == executor.SessionClosed || !rec.EndedAt.IsZero() {
+			at := rec.EndedAt
+			if at.IsZero() {
+				at = rec.CreatedAt
+			}
+			e.ended.add(rec.ID, at)
+			continue
+		}
+		e.sessions[rec.ID] = &session{
+			engine: e, id: rec.ID, owner: rec.Owner, backend: rec.Backend, rec: rec, saved: rec.LastUsed,
+		}
+	}
+	return nil
+}
+
+// keepSessions looks after the Sessions until the Engine stops: whether their backends still have them, what is to be
+// written of them, which records are to be deleted.
+func (e *Engine) keepSessions() {
+	ticker := time.NewTicker(lookInterval)
+	defer ticker.Stop()
+	for {
+		e.lookAfterSessions()
+		select {
+		case <-e.stopping:
+			return
+		case <-e.lookNow:
+		case <-ticker.C:
+		}
+	}
+}
+
+func (e *Engine) lookAfterSessions() {
+	generations := map[string]int{}
+	for _, name := range e.names {
+		if len(e.sessionsOf(func(s *session) bool { return s.backend == name })) == 0 {
+			continue
+		}
+		if info, err := e.info(e.base, name); err == nil {
+			generations[name] = info.Generation
+		}
+	}
+	var wg sync.WaitGroup
+	for _, s := range e.sessionsOf(func(s *session) bool {
+		generation, up := generations[s.backend]
+		gone := e.backends[s.backend] == nil
+		return gone || up && (!s.verified || s.rec.Generation != generation)
+	}) {
+		wg.Go(func() { _ = e.checkSandbox(e.base, s) }) // what it finds is in s
+	}
+	wg.Wait()
+	for _, s := range e.sessionsOf(func(s *session) bool { return s.rec.LastUsed.Sub(s.saved) >= saveInterval }) {
+		s.save()
+	}
+	for {
+		id, ok := e.ended.expired()
+		if !ok {
+			return
+		}
+		ctx, cancel := storeContext(e.base)
+		err := e.store.DeleteSession(ctx, id)
+		cancel()
+		if err != nil {
+			e.log.Error("session not deleted", "session", id, "error", err)
+			e.ended.add(id, time.Now())
+			return
+		}
+	}
+}
+
+// lookSoon makes keepSessions look now: a backend has come back.
+func (e *Engine) lookSoon() {
+	select {
+	case e.lookNow <- struct{}{}:
+	default:
+	}
+}
+
+// releaseSessions ends, when the Engine closes, what would not outlive it: Sessions on backends that cannot adopt them, or
+// all of them where no later life of the server reads the Store. The others stay for the next Start.
+func (e *Engine) releaseSessions() {
+	var wg sync.WaitGroup
+	for _, s := range e.sessionsOf(func(*session) bool { return true }) {
+		wg.Go(func() {
+			b := e.backends[s.backend]
+			if b != nil && b.keeps() && !e.embedded {
+				e.mu.Lock()
+				if s.clock != nil {
+					s.clock.Stop()
+				}
+				unsaved := s.closed == nil && s.rec.LastUsed.After(s.saved)
+				e.mu.Unlock()
+				if unsaved {
+					s.save()
+				}
+				return
+			}
+			s.beginClose("the server stopped")
+			<-s.closed
+		})
+	}
+	wg.Wait()
+}
