@@ -43,6 +43,23 @@ func TestTheEndOfCtxIsToldAndTheResultComesBack(t *testing.T) {
 	}
 }
 
+func TestACallerThatOnlyLetsGoLooksGoneToTheBackend(t *testing.T) {
+	t.Parallel()
+	started, cause := make(chan struct{}), make(chan error, 1)
+	backend := plugintest.Wire(t, untilStopped(started, cause))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		<-started
+		cancel(executor.ErrCallerGone)
+	}()
+	if _, err := backend.Run(ctx, executor.Job{}, &recorder{t: t}); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("got %v", err)
+	}
+	if got := <-cause; !errors.Is(got, executor.ErrCallerGone) {
+		t.Errorf("the backend saw %v", got)
+	}
+}
+
 func TestACtxThatHadEndedIsSeenBeforeAnythingStarts(t *testing.T) {
 	t.Parallel()
 	backend := plugintest.Wire(t, &stub{run: func(ctx context.Context, _ executor.Job, _ executor.Sink) (executor.Result, error) {

@@ -124,6 +124,10 @@ func (c *runCall) watch(ctx context.Context, patience time.Duration, cut context
 	told := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		defer close(told)
+		if errors.Is(context.Cause(ctx), executor.ErrCallerGone) {
+			cut(executor.ErrCallerGone) // the other side shall see what a death of ours looks like
+			return
+		}
 		// If this cannot be sent, the stream is at its end, and receive sees it.
 		_ = c.send(&pb.RunRequest{Message: &pb.RunRequest_Cancel{Cancel: &pb.RunCancel{}}})
 		timer := time.NewTimer(patience)
