@@ -186,6 +186,9 @@ func (x *execution) prepare() (*program, error) {
 	if err := x.makePlace(); err != nil {
 		return nil, err
 	}
+	if x.agent.inside != nil && len(cfg.Cgroups) == 0 {
+		x.group = x.agent.inside.group()
+	}
 	if start.Workspace {
 		if err := x.unpack(); err != nil {
 			return nil, err
@@ -193,9 +196,6 @@ func (x *execution) prepare() (*program, error) {
 	}
 	if !x.hasTmp {
 		if err := x.folder.makeTmp(cfg); err != nil {
-	if x.agent.inside != nil && len(cfg.Cgroups) == 0 {
-		x.group = x.agent.inside.group()
-	}
 			return nil, err
 		}
 	}
