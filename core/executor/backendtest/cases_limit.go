@@ -101,6 +101,7 @@ func memoryLimit(c *Case) {
 	})
 	job.Limits.MemoryBytes = 96 << 20
 	job.Spec.Limits.MemoryBytes = 96 << 20
+	job.Limits.DiskBytes = 32 << 20 // a work folder in memory may count together with it
 	if !c.caps().Memory {
 		c.refused(job, "config.memory_mb")
 		return
