@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -94,17 +95,29 @@ func newBackend(ctx context.Context, c plugin.Configure, p program) (*Backend, e
 		Instance: c.Instance, Boot: newBoot(), Volume: p.volumeName(c.Instance), Program: p.argv(), NanoCPUs: int64(config.CPUs * 1e9),
 	}
 	b.can = promises(b.facts, config)
-	b.equip(c.DataDir, p)
+	if err := b.equip(c.DataDir, p); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
 	b.begin()
 	return b, nil
 }
 
 // equip makes the parts.
-func (b *Backend) equip(dataDir string, p program) {
+func (b *Backend) equip(dataDir string, p program) error {
 	b.cleaner = newCleaner(b.daemon, b.log)
 	b.volume = &runnerVolume{daemon: b.daemon, program: p, place: func() place { return b.place }}
 	b.networks = newNetworks(b.daemon, b.config.Network, b.place.Instance, b.log)
-	b.images = &images{daemon: b.daemon}
+	home, _ := os.UserHomeDir() // without one there is nothing to read in it
+	var err error
+	if b.images, err = newImages(b.name, b.config, imagesOptions{
+		daemon: b.daemon, place: b.place, network: b.networks.ensure,
+		interpreter: func(ctx context.Context, image imageInfo) (interpreter, error) {
+			return b.interpreters.find(ctx, image)
+		},
+		host: hostSettings{docker: credentialsFile(dockerFolder()), home: home, env: os.Getenv}, log: b.log,
+	}); err != nil {
+		return err
+	}
 	b.factory = &factory{
 		daemon: b.daemon, place: b.place, volume: b.volume, silence: b.config.silence(), network: b.networks.ensure,
 		covered: b.images.volumes, cleaner: b.cleaner, log: b.log,
@@ -122,6 +135,7 @@ func (b *Backend) equip(dataDir string, p program) {
 		o.min, o.minSessions = 0, 0
 	}
 	b.pool = newPool(b.factory, o)
+	return nil
 }
 
 // begin starts what runs beside the jobs.
@@ -201,6 +215,7 @@ func (b *Backend) Close() error {
 	}
 	b.stop(errClosed)
 	b.wg.Wait()
+	b.images.close()
 	b.interpreters.close()
 	b.pool.close()
 	b.cleaner.wait()

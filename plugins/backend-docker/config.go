@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,8 +21,9 @@ type Config struct {
 	Host string `json:"host"`
 	// DefaultImage runs what names no image. Default python:3.12-slim.
 	DefaultImage string `json:"default_image"`
-	// Images are the images that may be asked for, as globs ("python:*", "registry.example.org/team/*"); DefaultImage always
-	// may. Default: the official Python images.
+	// Images are the images that may be asked for ("python", "python:3.*", "registry.example.org/team/*"): * stands for any
+	// characters but a slash, ** for any, ? for one; a name without a tag means every tag and digest; "*" alone every image.
+	// DefaultImage always may. Default: the official Python images.
 	Images []string `json:"images"`
 	// Runtime is the container runtime ("runc", "runsc"). Default: the daemon's own.
 	Runtime string `json:"runtime"`
@@ -58,12 +58,18 @@ type PrepareConfig struct {
 	IndexURL string `json:"index_url"`
 	// ExtraIndexURLs are asked as well.
 	ExtraIndexURLs []string `json:"extra_index_urls"`
-	// FindLinks is a folder of this host, or a URL, with packages.
+	// FindLinks is a folder of this host, or a URL, with packages. A folder is copied to the daemon each time.
 	FindLinks string `json:"find_links"`
 	// Proxy is the proxy of preparations; programs do not see it. Default: this host's HTTPS_PROXY.
 	Proxy string `json:"proxy"`
-	// CACert is a file of this host with the certificates that preparations trust. Default: SSL_CERT_FILE, else the image's.
+	// CACert is a file of this host with the certificates that preparations trust, besides the image's own. Default:
+	// SSL_CERT_FILE and what pip is told, else what this host trusts.
 	CACert string `json:"ca_cert"`
+	// Network is the daemon's network of preparations. Default: its bridge for requirements, and for pre_commands, which
+	// users write, the network of programs (Config.Network).
+	Network string `json:"network"`
+	// AllowBuilds: requirements without a wheel are built, in the preparation's container. Default: wheels only.
+	AllowBuilds bool `json:"allow_builds"`
 	// TimeoutSeconds bounds one preparation. Default 900.
 	TimeoutSeconds int `json:"timeout_seconds"`
 	// MemoryMB and DiskMB bound what one may use. Default 2048 and 10240.
@@ -100,10 +106,12 @@ func (c Config) validate(name string) error {
 		"host", "must be unix://PATH, tcp://HOST:PORT or ssh://HOST (got %q)", c.Host)
 	check(c.DefaultImage != "" && !strings.ContainsAny(c.DefaultImage, "*? \t\n"), "default_image", "must be the name of an image (got %q)", c.DefaultImage)
 	for i, glob := range c.Images {
-		_, err := path.Match(glob, "")
-		check(err == nil && glob != "", fmt.Sprintf("images[%d]", i), "must be an image's name or a glob (got %q)", glob)
+		if _, err := parsePattern(glob); err != nil {
+			p.add(fmt.Sprintf("images[%d]", i), "%s", err)
+		}
 	}
-	check(!strings.HasPrefix(c.Network, "container:") && c.Network != "host", "network", "must be a network of its own: host and container:… are none (got %q)", c.Network)
+	check(notShared(c.Prepare.Network), "prepare.network", "must be a network of its own: host and container:… are none (got %q)", c.Prepare.Network)
+	check(notShared(c.Network), "network", "must be a network of its own: host and container:… are none (got %q)", c.Network)
 	check(c.CPUs >= 0 && c.CPUs <= 4096, "cpus", "must be from 0 to 4096 (got %v)", c.CPUs)
 	check(c.SilenceSeconds >= 5 && c.SilenceSeconds <= 86400, "silence_seconds", "must be from 5 to 86400 (got %d)", c.SilenceSeconds)
 	check(c.Pool.MinIdle >= 0, "pool.min_idle", "must be >= 0 (got %d)", c.Pool.MinIdle)
@@ -126,6 +134,10 @@ func (c Config) validate(name string) error {
 	return p.err()
 }
 
+func notShared(network string) bool {
+	return !strings.HasPrefix(network, "container:") && network != "host"
+}
+
 func isURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http")
@@ -144,6 +156,7 @@ func parseConfig(name string, raw json.RawMessage) (Config, error) {
 	r := &c.Prepare
 	p.read("prepare.", prepare, map[string]any{
 		"index_url": &r.IndexURL, "extra_index_urls": &r.ExtraIndexURLs, "find_links": &r.FindLinks, "proxy": &r.Proxy, "ca_cert": &r.CACert,
+		"network": &r.Network, "allow_builds": &r.AllowBuilds,
 		"timeout_seconds": &r.TimeoutSeconds, "memory_mb": &r.MemoryMB, "disk_mb": &r.DiskMB, "cache_bytes": &r.CacheBytes,
 	})
 	if err := p.err(); err != nil {
@@ -184,6 +197,8 @@ func wanted(target any) string {
 		return "a whole number"
 	case *float64:
 		return "a number"
+	case *bool:
+		return "true or false"
 	case *[]string:
 		return "a list of texts"
 	}

@@ -116,5 +116,6 @@ func (b *Backend) details() map[string]string {
 func (b *Backend) metrics() map[string]float64 {
 	m := map[string]float64{"reaped_total": float64(b.reaped.Load())}
 	maps.Copy(m, b.pool.metrics())
+	maps.Copy(m, b.images.cache.metrics())
 	return m
 }

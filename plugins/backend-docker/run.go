@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"time"
 
@@ -93,7 +94,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, e *emitter) (plan,
 	p.class = class{Image: image.ID, Runtime: b.config.Runtime, Network: spec.Network == executor.NetworkOn, DiskBytes: job.Limits.DiskBytes}
 	p.limits = capacityOf(job.Limits)
 	p.start = runner.Start{
-		ExecutionID: job.ID, Command: spec.Command, Entrypoint: spec.Entrypoint, Code: spec.Code, Args: spec.Args, Env: spec.Env,
+		ExecutionID: job.ID, Command: spec.Command, Entrypoint: spec.Entrypoint, Code: spec.Code, Args: spec.Args, Env: programEnv(image.Env, spec.Env),
 		Path: programPath(image.Path), Network: true, // whatever the container has
 		Limits: job.Limits, Outputs: spec.Outputs, OutputsChanged: spec.OutputsChanged, SampleInterval: spec.SampleInterval,
 		PythonVersion: i.Version, Requirements: image.Requirements, Deadline: deadline(job.Limits),
@@ -110,6 +111,18 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, e *emitter) (plan,
 	return p, nil, nil
 }
 
+// programEnv is the image's environment with what was asked for over it.
+func programEnv(image []string, asked map[string]string) map[string]string {
+	env := map[string]string{}
+	for _, pair := range image {
+		if name, value, ok := strings.Cut(pair, "="); ok && name != "HOME" && name != "TMPDIR" {
+			env[name] = value
+		}
+	}
+	maps.Copy(env, asked)
+	return env
+}
+
 // wanted is the name of the image that spec asks for.
 func (b *Backend) wanted(spec executor.Spec) string {
 	if spec.Image != "" {
@@ -120,25 +133,27 @@ func (b *Backend) wanted(spec executor.Spec) string {
 
 // image finds or makes the image of a job, and its interpreter.
 func (b *Backend) image(ctx context.Context, spec executor.Spec, e *emitter) (imageInfo, interpreter, *executor.Failure, error) {
-	name := b.wanted(spec)
-	info, i, err := b.look(ctx, name, e)
-	if err == nil && spec.PythonVersion != "" && i.minor() != spec.PythonVersion {
-		if spec.Image != "" {
-			return info, i, nil, executor.FieldErrorf(executor.Invalid, "python_version", "the image %s has Python %s, not %s", name, i.orNone(), spec.PythonVersion)
-		}
-		// Another version of the default: the official image of that version, if it may be used.
-		name = "python:" + spec.PythonVersion + "-slim"
-		info, i, err = b.look(ctx, name, e)
+	name, err := chooseImage(spec.Image, spec.PythonVersion, b.config.DefaultImage)
+	if err != nil {
+		return imageInfo{}, interpreter{}, nil, err
 	}
+	info, i, err := b.look(ctx, name, e)
 	if err != nil {
 		failure, err := inputFailure(err, "docker_image")
 		return info, i, failure, err
+	}
+	if spec.PythonVersion != "" && i.minor() != spec.PythonVersion {
+		code := executor.Unimplemented
+		if spec.Image != "" {
+			code = executor.Invalid // the two contradict each other
+		}
+		return info, i, nil, executor.FieldErrorf(code, "python_version", "the image %s has Python %s, not %s", name, i.orNone(), spec.PythonVersion)
 	}
 	if strings.TrimSpace(spec.Requirements) == "" && len(spec.PreCommands) == 0 {
 		return info, i, nil, nil
 	}
 	made, failure, err := b.images.prepare(ctx, info, prepareSpec{
-		PreCommands: spec.PreCommands, Requirements: spec.Requirements, PythonVersion: i.minor(),
+		PreCommands: spec.PreCommands, Requirements: spec.Requirements, PythonVersion: spec.PythonVersion,
 	}, e.progress)
 	if failure != nil || err != nil {
 		return info, i, failure, err

@@ -1,0 +1,175 @@
+package dockerbackend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/registry"
+	"github.com/docker/docker/pkg/stdcopy"
+)
+
+// imageFacts are what the daemon knows about an image.
+type imageFacts struct {
+	ID          string
+	RepoTags    []string
+	RepoDigests []string
+	SizeBytes   int64
+	Labels      map[string]string
+	Env         []string
+	// Volumes are the folders that the image declares as volumes.
+	Volumes []string
+	// Tagged is when it last got a name.
+	Tagged time.Time
+}
+
+// image finds an image by its name or id. Codes: not_found.
+func (d *daemon) image(ctx context.Context, ref string) (imageFacts, error) {
+	i, err := d.api.ImageInspect(ctx, ref)
+	if err != nil {
+		return imageFacts{}, failed("inspect image", err)
+	}
+	f := imageFacts{ID: i.ID, RepoTags: i.RepoTags, RepoDigests: i.RepoDigests, SizeBytes: i.Size, Tagged: i.Metadata.LastTagTime}
+	if i.Config != nil {
+		f.Labels, f.Env = i.Config.Labels, i.Config.Env
+		for path := range i.Config.Volumes {
+			f.Volumes = append(f.Volumes, path)
+		}
+	}
+	return f, nil
+}
+
+// images lists the ids of those with all these labels.
+func (d *daemon) images(ctx context.Context, labels map[string]string) ([]string, error) {
+	list, err := d.api.ImageList(ctx, image.ListOptions{Filters: filter(labels)})
+	if err != nil {
+		return nil, failed("list images", err)
+	}
+	ids := make([]string, 0, len(list))
+	for _, i := range list {
+		ids = append(ids, i.ID)
+	}
+	return ids, nil
+}
+
+// removeImage removes an image with its name. Codes: not_found, conflict (a container or another image needs it).
+func (d *daemon) removeImage(ctx context.Context, id string) error {
+	_, err := d.api.ImageRemove(ctx, id, image.RemoveOptions{PruneChildren: false})
+	return failed("remove image", err)
+}
+
+// tag gives an image a name. One that it has already becomes the latest again.
+func (d *daemon) tag(ctx context.Context, id, name string) error {
+	return failed("tag image", d.api.ImageTag(ctx, id, name))
+}
+
+// credentials are what a registry wants to see. The zero value is nobody.
+type credentials struct {
+	username, password, identityToken, registryToken, server string
+}
+
+// pullLine is one line of what a daemon tells about a pull.
+type pullLine struct {
+	// Layer is what Status is about; empty: the whole.
+	Layer, Status string
+	Done, Total   int64
+}
+
+// errPull is what a daemon or a registry says about a pull that failed. There is only its text to tell why.
+type errPull struct{ text string }
+
+func (e errPull) Error() string { return e.text }
+
+// pull fetches an image and tells tell about it. An error of the registry is an errPull.
+func (d *daemon) pull(ctx context.Context, ref string, who credentials, tell func(pullLine)) error {
+	var options image.PullOptions
+	if who != (credentials{}) {
+		auth, err := registry.EncodeAuthConfig(registry.AuthConfig{
+			Username: who.username, Password: who.password, IdentityToken: who.identityToken, RegistryToken: who.registryToken, ServerAddress: who.server,
+		})
+		if err != nil {
+			return failed("pull", err)
+		}
+		options.RegistryAuth = auth
+	}
+	body, err := d.api.ImagePull(ctx, ref, options)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return errPull{err.Error()}
+	}
+	defer body.Close()
+	for lines := json.NewDecoder(body); ; {
+		var line struct {
+			ID, Status, Error string
+			ProgressDetail    struct{ Current, Total int64 }
+		}
+		switch err := lines.Decode(&line); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return failed("pull", err)
+		case line.Error != "":
+			return errPull{line.Error}
+		}
+		tell(pullLine{Layer: line.ID, Status: line.Status, Done: line.ProgressDetail.Current, Total: line.ProgressDetail.Total})
+	}
+}
+
+// commit makes an image of a container's files, under name, with these labels in place of what the container has of them.
+// What the container's environment was is not the image's.
+func (d *daemon) commit(ctx context.Context, id, name string, labels map[string]string) (string, error) {
+	r, err := d.api.ContainerCommit(ctx, id, container.CommitOptions{Reference: name, Comment: "python-executor", Pause: true, Config: &container.Config{Labels: labels}})
+	return r.ID, failed("commit", err)
+}
+
+// written is how many bytes a container has written into its own layer. The daemon walks through it to know.
+func (d *daemon) written(ctx context.Context, id string) (int64, error) {
+	c, _, err := d.api.ContainerInspectWithRaw(ctx, id, true)
+	if err != nil {
+		return 0, failed("inspect container", err)
+	}
+	if c.SizeRw == nil {
+		return 0, nil
+	}
+	return *c.SizeRw, nil
+}
+
+// ended waits for the end of a container's next run; it is called before the start. The function it returns blocks, and
+// tells the exit code.
+func (d *daemon) ended(ctx context.Context, id string) func() (int, error) {
+	answers, errs := d.api.ContainerWait(ctx, id, container.WaitConditionNextExit)
+	return func() (int, error) {
+		select {
+		case a := <-answers:
+			if a.Error != nil {
+				return 0, failed("wait", errors.New(a.Error.Message))
+			}
+			return int(a.StatusCode), nil
+		case err := <-errs:
+			if ctx.Err() != nil {
+				return 0, context.Cause(ctx)
+			}
+			return 0, failed("wait", err)
+		}
+	}
+}
+
+// copyFrom reads a file or folder of a container, as a tar; links are followed. Codes: not_found.
+func (d *daemon) copyFrom(ctx context.Context, id, path string) (io.ReadCloser, error) {
+	body, _, err := d.api.CopyFromContainer(ctx, id, path)
+	return body, failed("copy from container", err)
+}
+
+// demultiplex splits a container's attached stream into its two outputs, until it ends.
+func demultiplex(in io.Reader, stdout, stderr io.Writer) error {
+	_, err := stdcopy.StdCopy(stdout, stderr, in)
+	return err
+}

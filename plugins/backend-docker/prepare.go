@@ -1,0 +1,339 @@
+package dockerbackend
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
+)
+
+// prepareSpec is what of a Spec changes the image.
+type prepareSpec struct {
+	PreCommands   []string
+	Requirements  string
+	PythonVersion string
+}
+
+// prepared is the outcome of a preparation: an image, or why there is none.
+type prepared struct {
+	info    imageInfo
+	failure *executor.Failure
+}
+
+// prepareFolder holds what a preparation brings into an image; preparedEnv is the environment in it.
+const (
+	prepareFolder = "/opt/python-executor"
+	toolsFolder   = prepareFolder + "/tools"
+	preparedEnv   = prepareFolder + "/env"
+)
+
+// maxCommands and maxCommandBytes bound pre_commands.
+const (
+	maxCommands     = 256
+	maxCommandBytes = 64 << 10
+)
+
+//go:embed prepare_driver.py
+var driver string
+
+// prepare returns base with spec's pre_commands run and its requirements installed, in that order, each an image of its own
+// that is made once and kept. A Failure says that the commands or requirements are at fault, or the index is out of reach;
+// an error, that we or the daemon are. progress is told what happens, as in ensure. What was begun when ctx ends is removed
+// before prepare returns, unless somebody else waits for it.
+func (i *images) prepare(ctx context.Context, base imageInfo, spec prepareSpec, progress func(executor.Progress)) (imageInfo, *executor.Failure, error) {
+	commands, failure := preCommands(spec.PreCommands)
+	if failure != nil {
+		return imageInfo{}, failure, nil
+	}
+	lines, err := requirements.Normalise(spec.Requirements, requirements.Options{AllowBuilds: i.settings.allowBuilds, Setting: i.settings.section + ".allow_builds"})
+	if err != nil {
+		return imageInfo{}, requirements.Refused(err), nil
+	}
+	at := base
+	if len(commands) > 0 {
+		key := hashOf(append([]string{"commands/1", base.ID}, commands...)...)
+		at, failure, err = i.derive(ctx, key, base, progress, func(ctx context.Context, progress func(executor.Progress)) (prepared, error) {
+			return i.runCommands(ctx, key, base, commands, progress)
+		})
+		if failure != nil || err != nil {
+			return imageInfo{}, failure, err
+		}
+	}
+	if len(lines) > 0 {
+		under := at
+		python, err := i.interpreter(ctx, under)
+		if err != nil {
+			return imageInfo{}, nil, err
+		}
+		if failure := noPython(python, spec.PythonVersion); failure != nil {
+			return imageInfo{}, failure, nil
+		}
+		key := hashOf(append([]string{"requirements/1", under.ID, i.settings.key, fmt.Sprint(i.settings.allowBuilds)}, lines...)...)
+		at, failure, err = i.derive(ctx, key, under, progress, func(ctx context.Context, progress func(executor.Progress)) (prepared, error) {
+			return i.install(ctx, key, under, python, lines, progress)
+		})
+		if failure != nil || err != nil {
+			return imageInfo{}, failure, err
+		}
+	}
+	at.Digest = base.Digest
+	return at, nil, nil
+}
+
+// noPython says that an image has no Python to install for, or another than the minor version that was asked for.
+func noPython(python interpreter, minor string) *executor.Failure {
+	switch {
+	case python.Path == "":
+		return fault(executor.Invalid, "requirements_txt", "the image has no Python to install requirements for")
+	case minor != "" && python.minor() != minor:
+		return fault(executor.Invalid, "python_version", fmt.Sprintf("the image has Python %s, and python_version says %s", python.Version, minor))
+	}
+	return nil
+}
+
+// preCommands drops empty commands and refuses what no shell could take.
+func preCommands(list []string) ([]string, *executor.Failure) {
+	var commands []string
+	total := 0
+	for n, c := range list {
+		if strings.ContainsRune(c, 0) {
+			return nil, fault(executor.Invalid, "pre_commands", fmt.Sprintf("pre_commands[%d]: has a NUL character", n))
+		}
+		if strings.TrimSpace(c) != "" {
+			commands = append(commands, c)
+		}
+		total += len(c)
+	}
+	if len(commands) > maxCommands || total > maxCommandBytes {
+		return nil, fault(executor.Invalid, "pre_commands", fmt.Sprintf("more than %d commands or %d bytes", maxCommands, maxCommandBytes))
+	}
+	return commands, nil
+}
+
+// fault is a Failure in the phase prepare.
+func fault(code executor.Code, field, message string) *executor.Failure {
+	return &executor.Failure{Code: code, Phase: executor.PhasePrepare, Field: field, Message: message}
+}
+
+// derive returns the image of key, made by work if it is not there.
+func (i *images) derive(ctx context.Context, key string, base imageInfo, progress func(executor.Progress), work func(context.Context, func(executor.Progress)) (prepared, error)) (imageInfo, *executor.Failure, error) {
+	if at, ok, err := i.find(ctx, key, base); ok || err != nil {
+		return at, nil, err
+	}
+	done, err := i.prepares.wait(ctx, key, progress, func(ctx context.Context, progress func(executor.Progress)) (prepared, error) {
+		if at, ok, err := i.find(ctx, key, base); ok || err != nil {
+			return prepared{info: at}, err
+		}
+		i.cache.misses.Add(1)
+		ctx, cancel := context.WithTimeoutCause(ctx, i.settings.timeout, errPrepareTime)
+		defer cancel()
+		done, err := work(ctx, progress)
+		if errors.Is(err, errPrepareTime) {
+			done, err = prepared{failure: fault(executor.Exhausted, "", fmt.Sprintf("not prepared within %s (%s.timeout_seconds)", i.settings.timeout, i.settings.section))}, nil
+		}
+		if done.failure == nil && err == nil {
+			i.prepares.wg.Go(func() { i.cache.evict(i.prepares.base) })
+		}
+		return done, err
+	})
+	return done.info, done.failure, err
+}
+
+var errPrepareTime = errors.New("the time for preparations is over")
+
+// find looks for the image of key.
+func (i *images) find(ctx context.Context, key string, base imageInfo) (imageInfo, bool, error) {
+	facts, ok, err := i.cache.find(ctx, key)
+	if !ok || err != nil {
+		return imageInfo{}, false, err
+	}
+	at, err := i.preparedInfo(facts, base)
+	if err != nil {
+		return imageInfo{}, false, err
+	}
+	i.cache.hits.Add(1)
+	return at, true, nil
+}
+
+// preparedInfo puts together what is known about a prepared image of base.
+func (i *images) preparedInfo(facts imageFacts, base imageInfo) (imageInfo, error) {
+	path, env := splitPath(facts.Env)
+	at := imageInfo{ID: facts.ID, Digest: base.Digest, Path: path, Env: env, Volumes: facts.Volumes}
+	if raw, ok := facts.Labels[labelRequirements]; ok {
+		if err := json.Unmarshal([]byte(raw), &at.Requirements); err != nil {
+			return imageInfo{}, executor.Errorf(executor.Internal, "prepared image %s: %w", facts.ID, err)
+		}
+		at.Path = preparedEnv + "/bin:" + path
+	}
+	i.remember(facts.ID, at)
+	return at, nil
+}
+
+// runCommands makes the image of pre_commands: each in a shell of its own, as root with the rights that package managers
+// need and no other, on the programs' network.
+func (i *images) runCommands(ctx context.Context, key string, base imageInfo, commands []string, progress func(executor.Progress)) (prepared, error) {
+	say := func(message string) { progress(executor.Progress{Phase: executor.PhasePrepare, Message: message}) }
+	network, err := i.network(ctx)
+	if err != nil {
+		return prepared{}, err
+	}
+	s := i.preparationSpec(base, stage{command: []string{"/bin/sh", "-s"}, user: "0:0", network: cmp.Or(i.settings.network, network), capabilities: commandCapabilities})
+	said := &tail{most: 8 << 10}
+	at := -1
+	var bundle, apt string
+	if i.settings.bundle != "" {
+		bundle, apt = toolsFolder+"/ca.pem", toolsFolder+"/apt.conf"
+	}
+	run := stageRun{
+		stdin: commandScript(commands, i.settings.forCommands(bundle, apt)),
+		stdout: func(line string) {
+			var n int
+			if _, err := fmt.Sscanf(line, commandMark+" %d", &n); err == nil && n >= 0 && n < len(commands) {
+				at = n
+				said.reset()
+				say("running " + shorten(commands[n], 160))
+			}
+		},
+		stderr: func(line string) {
+			said.add(line)
+			if line = printable(line); line != "" {
+				say(shorten(line, 200))
+			}
+		},
+		before: func(ctx context.Context, id string) error {
+			return i.bring(ctx, id, bringSpec{bundle: bundle, apt: apt})
+		},
+	}
+	labels := map[string]string{labelPrepared: key}
+	var facts imageFacts
+	run.after = func(ctx context.Context, id string) (err error) {
+		facts, err = i.commit(ctx, id, key, labels)
+		return err
+	}
+	end, err := i.runStage(ctx, s, run)
+	if executor.CodeOf(err) == executor.Invalid {
+		return prepared{failure: fault(executor.Invalid, "pre_commands", "the image has no /bin/sh to run commands: "+err.Error())}, nil
+	}
+	if err != nil {
+		return prepared{}, err
+	}
+	if failure := i.limitFailure(end, "pre_commands"); failure != nil {
+		return prepared{failure: failure}, nil
+	}
+	if end.exit != 0 {
+		what := "the shell"
+		if at >= 0 {
+			what = fmt.Sprintf("pre_commands[%d] %q", at, shorten(commands[at], 200))
+		}
+		return prepared{failure: fault(executor.Invalid, "pre_commands", fmt.Sprintf("%s ended with exit code %d:\n%s", what, end.exit, said))}, nil
+	}
+	info, err := i.preparedInfo(facts, base)
+	return prepared{info: info}, err
+}
+
+// install makes the image of requirements: as the programs' user, without any rights.
+func (i *images) install(ctx context.Context, key string, base imageInfo, python interpreter, lines []string, progress func(executor.Progress)) (prepared, error) {
+	network, err := i.installNetwork(ctx)
+	if err != nil {
+		return prepared{}, err
+	}
+	progress(executor.Progress{Phase: executor.PhasePrepare, Message: fmt.Sprintf("installing %d requirements for Python %s", len(lines), python.Version)})
+	s := i.preparationSpec(base, stage{command: []string{python.Path, "-I", "-c", driver}, user: user(), network: network})
+	bring := bringSpec{tools: true}
+	if i.settings.bundle != "" {
+		bring.bundle = toolsFolder + "/ca.pem"
+	}
+	if i.settings.netrc != "" {
+		bring.netrc = toolsFolder + "/netrc"
+	}
+	links := slices.Clone(i.settings.links)
+	for n, folder := range i.settings.folders {
+		inside := fmt.Sprintf("%s/links%d", toolsFolder, n)
+		links = append(links, inside)
+		bring.folders = append(bring.folders, broughtFolder{from: folder, to: inside})
+	}
+	job, err := json.Marshal(map[string]any{
+		"base": prepareFolder, "tools": toolsFolder, "requirements": lines, "allow_builds": i.settings.allowBuilds,
+		"env": i.settings.forTools(bring.bundle, bring.netrc, links),
+	})
+	if err != nil {
+		return prepared{}, err
+	}
+	said := &tail{most: 8 << 10}
+	tool := &toolLines{notify: progress}
+	var outcome struct {
+		Failed, Python, Version, Tool string
+		Requirements                  []string
+	}
+	answer := &tail{most: maxAnswer}
+	var facts imageFacts
+	run := stageRun{
+		stdin:  append(job, '\n'),
+		stdout: answer.add,
+		stderr: func(line string) { said.add(line); tool.line(line) },
+		before: func(ctx context.Context, id string) error { return i.bring(ctx, id, bring) },
+		after: func(ctx context.Context, id string) (err error) {
+			if err := json.Unmarshal([]byte(answer.String()), &outcome); err != nil || outcome.Failed != "" {
+				return nil //nolint:nilerr // the outcome is looked at below
+			}
+			list, err := json.Marshal(outcome.Requirements)
+			if err != nil {
+				return err
+			}
+			facts, err = i.commit(ctx, id, key, map[string]string{labelPrepared: key, labelRequirements: string(list)})
+			return err
+		},
+	}
+	end, err := i.runStage(ctx, s, run)
+	if err != nil {
+		return prepared{}, err
+	}
+	if failure := i.limitFailure(end, "requirements_txt"); failure != nil {
+		return prepared{failure: failure}, nil
+	}
+	words := cleanWords(said.String())
+	switch {
+	case outcome.Failed == "install":
+		return prepared{failure: requirements.Classify(words)}, nil
+	case outcome.Failed == "tool":
+		return prepared{failure: fault(executor.Invalid, "requirements_txt", "the image has neither pip nor venv, and no uv of this host runs in it: install uv on the host of the backend, or use an image with pip")}, nil
+	case outcome.Python == "":
+		return prepared{failure: fault(executor.Internal, "", fmt.Sprintf("the environment could not be made (exit code %d): %s", end.exit, words))}, nil
+	}
+	i.log.Info("requirements installed", "tool", outcome.Tool, "packages", len(outcome.Requirements), "image", facts.ID)
+	info, err := i.preparedInfo(facts, base)
+	return prepared{info: info}, err
+}
+
+// maxAnswer bounds what the driver answers.
+const maxAnswer = 1 << 20
+
+// limitFailure says that a preparation ran into its limits; nil: it did not.
+func (i *images) limitFailure(end stageEnd, field string) *executor.Failure {
+	switch {
+	case end.full:
+		return fault(executor.Exhausted, field, fmt.Sprintf("wrote more than %d MiB (%s.disk_mb)", i.settings.disk>>20, i.settings.section))
+	case end.outOfMemory && end.exit != 0:
+		return fault(executor.Exhausted, field, fmt.Sprintf("needed more than %d MiB of memory (%s.memory_mb)", i.settings.memory>>20, i.settings.section))
+	}
+	return nil
+}
+
+// installNetwork is the network of installations: the configured one, else the daemon's bridge, else the programs'.
+func (i *images) installNetwork(ctx context.Context) (string, error) {
+	if i.settings.network != "" {
+		return i.settings.network, nil
+	}
+	const bridge = "bridge"
+	if _, err := i.daemon.network(ctx, bridge); executor.CodeOf(err) != executor.NotFound {
+		return bridge, err
+	}
+	return i.network(ctx)
+}

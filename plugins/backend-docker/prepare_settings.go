@@ -1,0 +1,194 @@
+package dockerbackend
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
+)
+
+// hostSettings is what of this host counts for images: the docker command's folder, the home and the environment.
+type hostSettings struct {
+	docker credentialsFile
+	home   string
+	env    func(string) string
+}
+
+// prepareSettings is where preparations take packages from, and how much they may use.
+type prepareSettings struct {
+	// section is the configuration's path of these settings, for messages.
+	section string
+	timeout time.Duration
+	// memory and disk are bytes.
+	memory, disk int64
+	// network of both steps; empty: the daemon's bridge for requirements, that of programs for pre_commands, because whoever
+	// writes those could reach the operator's network.
+	network     string
+	allowBuilds bool
+	// variables are for uv and pip, links left out; proxies are those of them that pre_commands get, too.
+	variables map[string]string
+	proxies   map[string]string
+	// folders are find-links folders of this host; links are those elsewhere.
+	folders []string
+	links   []string
+	// bundle is a file of this host with the authorities to trust, and netrc one with credentials of indexes; or empty.
+	bundle, netrc string
+	// key tells the packages' places apart.
+	key string
+	// uv is this host's uv; empty: there is none.
+	uv string
+}
+
+// indexVariables are those of uv's variables that mean the same in a container.
+var indexVariables = []string{
+	"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX", "UV_INDEX_STRATEGY", "UV_INSECURE_HOST",
+	"UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_OFFLINE", "UV_EXCLUDE_NEWER",
+}
+
+var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+
+// newPrepareSettings reads the section prepare over what pip and uv of this host are told. Codes: invalid (a file that it
+// names cannot be read).
+func newPrepareSettings(c PrepareConfig, section string, host hostSettings) (prepareSettings, error) {
+	set := requirements.HostVariables(c.IndexURL, host.home, host.env)
+	if len(c.ExtraIndexURLs) > 0 {
+		delete(set, "UV_EXTRA_INDEX_URL")
+		set["UV_INDEX"] = strings.Join(c.ExtraIndexURLs, " ")
+	}
+	if c.FindLinks != "" {
+		set["UV_FIND_LINKS"] = c.FindLinks
+	}
+	s := prepareSettings{
+		section: section, timeout: time.Duration(c.TimeoutSeconds) * time.Second, memory: int64(c.MemoryMB) << 20, disk: int64(c.DiskMB) << 20,
+		network: c.Network, allowBuilds: c.AllowBuilds, variables: map[string]string{}, proxies: map[string]string{},
+		key: requirements.IndexKey(set), bundle: c.CACert, netrc: set["NETRC"], uv: hostUV(host),
+	}
+	for _, name := range indexVariables {
+		if v := set[name]; v != "" {
+			s.variables[name] = v
+		}
+	}
+	for _, name := range proxyVariables {
+		if v := set[name]; v != "" {
+			s.proxies[name] = v
+		}
+	}
+	if c.Proxy != "" {
+		for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"} {
+			s.proxies[name] = c.Proxy
+		}
+	}
+	for _, link := range strings.FieldsFunc(set["UV_FIND_LINKS"], func(r rune) bool { return r == ',' || r == ' ' }) {
+		if strings.Contains(link, "://") {
+			s.links = append(s.links, link)
+		} else {
+			s.folders = append(s.folders, link)
+		}
+	}
+	if s.bundle == "" {
+		s.bundle = set["SSL_CERT_FILE"]
+	}
+	if s.bundle == "" {
+		s.bundle = requirements.SystemBundle()
+	}
+	if c.CACert != "" {
+		if _, err := os.ReadFile(c.CACert); err != nil {
+			return prepareSettings{}, executor.FieldErrorf(executor.Invalid, section+".ca_cert", "cannot be read: %s", err)
+		}
+	}
+	return s, nil
+}
+
+// forTools are the variables of uv and pip in the container: links are where its find-links are there.
+func (s prepareSettings) forTools(bundle, netrc string, links []string) map[string]string {
+	set := map[string]string{"UV_NO_CONFIG": "1", "UV_NO_ENV_FILE": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+	for _, from := range []map[string]string{s.variables, s.proxies} {
+		for name, v := range from {
+			set[name] = v
+		}
+	}
+	pip := map[string]string{
+		"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": cmp.Or(set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"]),
+		"PIP_EXTRA_INDEX_URL": cmp.Or(set["UV_INDEX"], set["UV_EXTRA_INDEX_URL"]), "PIP_NO_INDEX": set["UV_NO_INDEX"],
+		"PIP_TRUSTED_HOST": set["UV_INSECURE_HOST"], "PIP_DEFAULT_TIMEOUT": set["UV_HTTP_TIMEOUT"],
+		"UV_FIND_LINKS": strings.Join(links, ","), "PIP_FIND_LINKS": strings.Join(links, " "),
+		"SSL_CERT_FILE": bundle, "PIP_CERT": bundle, "NETRC": netrc,
+	}
+	for name, v := range pip {
+		if v != "" {
+			set[name] = v
+		}
+	}
+	return set
+}
+
+// forCommands are the variables of pre_commands: the way out, and whom to trust. No credentials of indexes: users write
+// these commands.
+func (s prepareSettings) forCommands(bundle, aptConfig string) map[string]string {
+	set := map[string]string{"DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
+	for name, v := range s.proxies {
+		set[name] = v
+	}
+	if bundle != "" {
+		for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"} {
+			set[name] = bundle
+		}
+		set["APT_CONFIG"] = aptConfig
+	}
+	return set
+}
+
+// hostUV finds this host's uv: on PATH, where its installer puts it, or where the uv backend has fetched one. It is not
+// run here: whether it runs in the image, the image says.
+func hostUV(host hostSettings) string {
+	var files []string
+	for _, dir := range filepath.SplitList(host.env("PATH")) {
+		files = append(files, filepath.Join(dir, "uv"))
+	}
+	patterns := []string{"/var/cache/python-executor/tools/uv-*/bin/uv"}
+	if host.home != "" {
+		files = append(files, filepath.Join(host.home, ".local/bin/uv"), filepath.Join(host.home, ".cargo/bin/uv"))
+		patterns = append(patterns, filepath.Join(host.home, ".cache/python-executor/uv/tools/uv-*/bin/uv"))
+	}
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(pattern) // the patterns are well formed
+		slices.Reverse(found)
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		if real, err := filepath.EvalSymlinks(file); err == nil && isELF(real) {
+			return real
+		}
+	}
+	return ""
+}
+
+// isELF reports whether a file is a program and no script: a shim would be of no use elsewhere.
+func isELF(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var magic [4]byte
+	n, _ := f.Read(magic[:]) // what cannot be read is none
+	return n == len(magic) && string(magic[:]) == "\x7fELF"
+}
+
+// hashOf is the identity of parts.
+func hashOf(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		// Lengths, so that no two lists of parts are the same text.
+		_, _ = h.Write([]byte{byte(len(p) >> 24), byte(len(p) >> 16), byte(len(p) >> 8), byte(len(p))})
+		_, _ = h.Write([]byte(p)) // it never fails
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

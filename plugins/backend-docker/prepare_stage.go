@@ -1,0 +1,346 @@
+package dockerbackend
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
+)
+
+// stage is one container of a preparation.
+type stage struct {
+	command      []string
+	user         string
+	network      string // empty: none
+	capabilities []string
+}
+
+const (
+	// preparePIDs bounds the processes and threads of a preparation.
+	preparePIDs = 1024
+	// prepareShares is half of what a program gets: preparations give way.
+	prepareShares = 512
+	// diskPause is how often a preparation's disk is looked at.
+	diskPause = 3 * time.Second
+)
+
+// commandCapabilities are what apt, dpkg, apk and dnf need of root: owners and modes of files, and to become the user that
+// downloads. None reaches beyond the container.
+var commandCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP", "SETGID", "SETUID"}
+
+// preparationSpec builds the container of a stage on an image.
+func (i *images) preparationSpec(on imageInfo, s stage) containerSpec {
+	now := time.Now()
+	unix := func(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
+	c := containerSpec{
+		Name: newName(kindPrepare), Image: on.ID, Command: s.command, User: s.user, Folder: "/", Network: cmp.Or(s.network, defaultNetworkNone),
+		Runtime: i.place.Runtime, WritableRoot: true, Capabilities: s.capabilities, NanoCPUs: i.place.NanoCPUs,
+		Capacity: capacity{MemoryBytes: i.settings.memory, CPUShares: prepareShares, PIDs: preparePIDs},
+		Labels: map[string]string{
+			labelInstance: i.place.Instance, labelBoot: i.place.Boot, labelKind: kindPrepare,
+			labelCreated: unix(now), labelDeadline: unix(now.Add(i.settings.timeout + time.Minute)),
+		},
+		Tmpfs: map[string]string{},
+	}
+	for _, path := range on.Volumes {
+		// A volume would be a folder of the daemon's disk without a limit, and is not kept anyway.
+		c.Tmpfs[path] = tmpfs(scratchBytes, "0755", false)
+	}
+	return c
+}
+
+// stageRun is what goes on around and inside a stage's container.
+type stageRun struct {
+	stdin          []byte
+	stdout, stderr func(line string)
+	// before is called with the container made and not started, after with it ended by exit code 0 within its limits.
+	before, after func(ctx context.Context, id string) error
+}
+
+// stageEnd is how a stage ended.
+type stageEnd struct {
+	exit        int
+	outOfMemory bool
+	// full: it wrote more than it may.
+	full bool
+}
+
+// errDiskFull ends a stage that writes too much.
+var errDiskFull = errors.New("the preparation's disk is full")
+
+// runStage runs a container to its end and removes it. Codes: invalid (its command cannot be executed), not_found (the
+// image is gone), unavailable; the end of ctx gives its cause, with nothing left.
+func (i *images) runStage(ctx context.Context, s containerSpec, run stageRun) (end stageEnd, err error) {
+	id, err := i.daemon.create(ctx, s)
+	if err != nil {
+		return stageEnd{}, errors.Join(context.Cause(ctx), i.removeByName(ctx, s.Name, err))
+	}
+	defer func() {
+		ctx, cancel := cleanUp(ctx)
+		defer cancel()
+		if failed := i.daemon.remove(ctx, id); failed != nil {
+			i.log.Error("a preparation's container is left", "container", id, "error", failed)
+		}
+	}()
+	if run.before != nil {
+		if err := run.before(ctx, id); err != nil {
+			return stageEnd{}, err
+		}
+	}
+	watched, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	err = i.converse(watched, id, run, &end)
+	if s.WritableRoot && err == nil {
+		err = i.overfull(ctx, id)
+	}
+	if errors.Is(err, errDiskFull) {
+		return stageEnd{full: true}, nil
+	}
+	if err != nil || end.exit != 0 {
+		return end, err
+	}
+	if run.after != nil {
+		err = run.after(ctx, id)
+	}
+	return end, err
+}
+
+// removeByName removes a container whose creation was asked for and not answered: it may have been made. err is why.
+func (i *images) removeByName(ctx context.Context, name string, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	ctx, cancel := cleanUp(ctx)
+	defer cancel()
+	return errors.Join(err, i.daemon.remove(ctx, name))
+}
+
+// converse starts a container, talks to it and waits for its end.
+func (i *images) converse(ctx context.Context, id string, run stageRun, end *stageEnd) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	conn, in, err := i.daemon.attach(ctx, id)
+	if err != nil {
+		stop(nil)
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	wait := i.daemon.ended(ctx, id)
+	var done []<-chan error
+	begin := func(work func() error) {
+		c := make(chan error, 1)
+		done = append(done, c)
+		go func() { c <- work() }()
+	}
+	defer func() {
+		stop(nil)
+		conn.Close()
+		for _, c := range done {
+			<-c
+		}
+	}()
+	if err := i.daemon.start(ctx, id); err != nil {
+		return err
+	}
+	if len(run.stdin) > 0 {
+		// A program that reads nothing is ended by its own fault; what it says tells.
+		begin(func() error { _, err := conn.Write(run.stdin); return err })
+	}
+	begin(func() error { i.watchDisk(ctx, id, stop); return nil })
+	stdout, stderr := &lines{tell: run.stdout}, &lines{tell: run.stderr}
+	// Until the container's end, or ctx's, which closes conn.
+	if err := demultiplex(in, stdout, stderr); err != nil && ctx.Err() == nil {
+		i.log.Debug("a preparation's output broke off", "container", id, "error", err)
+	}
+	stdout.flush()
+	stderr.flush()
+	if end.exit, err = wait(); err != nil {
+		return err
+	}
+	c, err := i.daemon.inspect(ctx, id)
+	end.outOfMemory = c.OutOfMemory
+	return err
+}
+
+// watchDisk stops a stage that writes more than it may. What it writes between two looks is bounded by the disk's speed.
+func (i *images) watchDisk(ctx context.Context, id string, stop context.CancelCauseFunc) {
+	again := time.NewTicker(diskPause)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+			if err := i.overfull(ctx, id); err != nil {
+				stop(err)
+			}
+		}
+	}
+}
+
+func (i *images) overfull(ctx context.Context, id string) error {
+	written, err := i.daemon.written(ctx, id)
+	if err == nil && written > i.settings.disk {
+		err = errDiskFull
+	}
+	return err
+}
+
+// commit makes the image of key of a container that has ended.
+func (i *images) commit(ctx context.Context, id, key string, labels map[string]string) (imageFacts, error) {
+	written, err := i.daemon.written(ctx, id)
+	if err != nil {
+		return imageFacts{}, err
+	}
+	labels[labelBytes] = strconv.FormatInt(written, 10)
+	for _, of := range []string{labelInstance, labelBoot, labelKind, labelCreated, labelDeadline} {
+		labels[of] = "" // the container's, not the image's
+	}
+	image, err := i.daemon.commit(ctx, id, preparedName(key), labels)
+	if err != nil {
+		return imageFacts{}, fmt.Errorf("keep what was prepared: %w", err)
+	}
+	return i.daemon.image(ctx, image)
+}
+
+// commandMark begins the lines that tell which command runs.
+const commandMark = "python-executor: command"
+
+// commandScript runs each command in a shell of its own that reads nothing, until one fails. It goes to the shell's
+// standard input, because the container's settings would be those of the image, too.
+func commandScript(commands []string, env map[string]string) []byte {
+	var b bytes.Buffer
+	b.WriteString("exec 3>&1 1>&2\n")
+	for name, value := range env {
+		fmt.Fprintf(&b, "export %s=%s\n", name, quote(value))
+	}
+	for n, c := range commands {
+		fmt.Fprintf(&b, "echo '%s %d' >&3\n/bin/sh -c %s </dev/null 3>&- || exit\n", commandMark, n, quote(c))
+	}
+	fmt.Fprintf(&b, "rm -rf %s\nexit 0\n", toolsFolder)
+	return b.Bytes()
+}
+
+// quote makes one word of a shell out of text.
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// lines calls tell with every line that is written, cut at a length.
+type lines struct {
+	tell func(string)
+	rest []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		end := bytes.IndexAny(l.rest, "\r\n")
+		if end < 0 {
+			if len(l.rest) <= maxAnswer {
+				return len(p), nil
+			}
+			end = maxAnswer
+		}
+		l.say(l.rest[:end])
+		l.rest = l.rest[min(end+1, len(l.rest)):]
+	}
+}
+
+func (l *lines) flush() {
+	if len(l.rest) > 0 {
+		l.say(l.rest)
+		l.rest = nil
+	}
+}
+
+func (l *lines) say(line []byte) {
+	if l.tell != nil && len(line) > 0 {
+		l.tell(strings.ToValidUTF8(string(line), "\uFFFD"))
+	}
+}
+
+// tail keeps the last bytes of what is added, line by line.
+type tail struct {
+	most int
+	text []byte
+	cut  bool
+}
+
+func (t *tail) add(line string) {
+	t.text = append(append(t.text, line...), '\n')
+	if over := len(t.text) - t.most; over > 0 {
+		t.text, t.cut = append(t.text[:0], t.text[over:]...), true
+	}
+}
+
+func (t *tail) reset() { t.text, t.cut = t.text[:0], false }
+
+func (t *tail) String() string {
+	text := strings.ToValidUTF8(strings.TrimRight(string(t.text), "\n"), "")
+	if t.cut {
+		text = "…" + text
+	}
+	return text
+}
+
+// printable drops what would move a terminal's cursor.
+func printable(line string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\t' {
+			return -1
+		}
+		return r
+	}, line))
+}
+
+// toolLines turns what uv and pip say into progress.
+type toolLines struct {
+	notify func(executor.Progress)
+	total  int64
+}
+
+var (
+	resolvedLine = regexp.MustCompile(`^Resolved (\d+) packages? `)
+	tellingLine  = regexp.MustCompile(`^\s*(Resolved|Downloading|Downloaded|Prepared|Installed|Building|Built|Collecting|Installing collected|Successfully installed)\b`)
+)
+
+func (t *toolLines) line(line string) {
+	line = printable(line)
+	if m := resolvedLine.FindStringSubmatch(line); m != nil {
+		t.total, _ = strconv.ParseInt(m[1], 10, 64) // digits
+	}
+	if !tellingLine.MatchString(line) {
+		return
+	}
+	e := executor.Progress{Phase: executor.PhasePrepare, Message: shorten(requirements.WithoutCredentials(line), 200)}
+	if t.total > 0 {
+		e.Total, e.Unit = t.total, "packages"
+		if strings.HasPrefix(line, "Installed") {
+			e.Done = t.total
+		}
+	}
+	t.notify(e)
+}
+
+// cleanWords takes our own paths, the index's credentials and chatter out of what a tool said.
+func cleanWords(said string) string {
+	var kept []string
+	for _, line := range strings.Split(requirements.WithoutCredentials(strings.ReplaceAll(said, prepareFolder+"/", "")), "\n") {
+		line = strings.TrimRight(line, " \t\r")
+		if line != "" && !strings.HasPrefix(line, "Using Python ") && !strings.HasPrefix(line, "Resolved ") && !strings.HasPrefix(line, "WARNING: Retrying") {
+			kept = append(kept, line)
+		}
+	}
+	return requirements.Shorten(strings.Join(kept, "\n"), 8<<10)
+}
+
+var _ io.Writer = (*lines)(nil)
