@@ -15,6 +15,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner"
 	uvbackend "github.com/python-executor/python-executor/plugins/backend-uv"
+	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
 
 // bundled lists what is linked in.
@@ -29,6 +30,9 @@ func bundled() app.Bundle {
 				Check:  uvCheck,
 				Doctor: uvDoctor,
 			},
+		},
+		Frontends: map[string]func(string){
+			"frontend-mcp": func(version string) { plugin.ServeFrontend("mcp", version, mcpfrontend.Factory) },
 		},
 		Runner: runner.Main,
 	}

@@ -11,6 +11,8 @@ type Bundle struct {
 	Version string
 	// Plugins by command name ("backend-uv").
 	Plugins map[string]Plugin
+	// Frontends are the mains of frontend plugins, by command name ("frontend-mcp").
+	Frontends map[string]func(version string)
 	// Runner is the `runner` command; nil where there is none.
 	Runner func(args []string) int
 }

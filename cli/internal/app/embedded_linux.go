@@ -48,7 +48,7 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 		return nil, err
 	}
 	h, err := host.New(host.Options{
-		Entries: o.Config.Backends, Instance: newInstance(), Embedded: true, DataDir: spool.path, RunDir: run.path,
+		Entries: o.Config.Backends, Instance: newInstance(), Embedded: !o.Lasting, DataDir: spool.path, RunDir: run.path,
 		Command: o.Bundle.command, Log: o.Log,
 	})
 	if err != nil {
@@ -64,9 +64,13 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	}
 	store := memorystore.New(memorystore.Options{LogWindowBytes: window})
 	l.stack.add(func(context.Context) error { return store.Close() })
+	admission, retention := config.Engine{MaxConcurrent: 1, MaxQueued: 1}, config.Retention{}
+	if o.Lasting {
+		admission, retention = o.Config.Engine, o.Config.Retention
+	}
 	e, err := engine.New(engine.Options{
 		Store: store, Blobs: blobs, Backends: h.Backends(), DefaultBackend: o.Config.Backend,
-		Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 1}, Limits: o.Config.Limits, Sessions: o.Config.Sessions, Log: o.Log,
+		Engine: admission, Limits: o.Config.Limits, Retention: retention, Sessions: o.Config.Sessions, Log: o.Log,
 		Embedded: true,
 	})
 	if err != nil {

@@ -12,6 +12,8 @@ type EmbeddedOptions struct {
 	// Config is the whole configuration. Limits may be executor.Unlimited in OutputBytes.
 	Config config.Config
 	Bundle Bundle
+	// Lasting: for more than one call: as many at once as Config.Engine says, and what is warm stays warm.
+	Lasting bool
 	// Log takes what host, plugins and engine have to say.
 	Log *slog.Logger
 }

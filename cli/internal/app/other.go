@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/python-executor/python-executor/core/executor"
+	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
 
 var errLinux = errors.New("programs run on Linux only: set --server or PYEXEC_SERVER to use a server")
@@ -28,3 +29,10 @@ func CheckPlugin(context.Context, CheckOptions) ([]Rule, error) { return nil, er
 
 // SealDescriptors has nothing to do.
 func SealDescriptors() {}
+
+// MCP serves o.Service to the client of the standard streams, in this process: there are no plugins here.
+func MCP(ctx context.Context, o MCPOptions) error {
+	c := mcpConfig(o.Config, o.Bundle.Version)
+	c.Remote, c.HTTP.Tokens = o.Remote, nil
+	return mcpfrontend.ServeStdio(ctx, c, o.Service, o.In, o.Out, o.Log)
+}

@@ -35,6 +35,10 @@ func Main(args []string, bundle app.Bundle) int {
 			p.Serve(bundle.Version)
 			return exit.OK
 		}
+		if serve, ok := bundle.Frontends[args[2]]; ok {
+			serve(bundle.Version)
+			return exit.OK
+		}
 	}
 	if len(args) > 1 && args[1] == "runner" && bundle.Runner != nil {
 		return bundle.Runner(args[2:])

@@ -1,0 +1,64 @@
+package app
+
+import (
+	"encoding/json"
+	"log/slog"
+	"os"
+
+	"github.com/python-executor/python-executor/core/auth"
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
+)
+
+// mcpName is how the frontend is called in errors and in the log; mcpCommand is its plugin command.
+const (
+	mcpName    = "mcp"
+	mcpCommand = "frontend-mcp"
+)
+
+// MCPOptions are for MCP.
+type MCPOptions struct {
+	Config config.Config
+	Bundle Bundle
+	// Service is what is served. Remote: it is a server elsewhere.
+	Service executor.Service
+	Remote  bool
+	// In and Out are the client's ends.
+	In  *os.File
+	Out *os.File
+	Log *slog.Logger
+}
+
+// mcpConfig is what the frontend is told of the configuration.
+func mcpConfig(c config.Config, version string) mcpfrontend.Config {
+	m := mcpfrontend.Default()
+	m.Version = version
+	m.Toolsets = c.MCP.Toolsets
+	m.Directories = c.MCP.Directories
+	m.MaxResultBytes = c.MCP.MaxResultBytes
+	m.Network = map[string]bool{}
+	for toolset, mode := range map[string]string{
+		mcpfrontend.ToolsetPython: c.MCP.Network.Python, mcpfrontend.ToolsetContexts: c.MCP.Network.Contexts, mcpfrontend.ToolsetShell: c.MCP.Network.Shell,
+	} {
+		if mode != "" {
+			m.Network[toolset] = mode == "on"
+		}
+	}
+	m.Shell = mcpfrontend.Shell{
+		MaxOutputBytes: c.MCP.Shell.MaxOutputBytes, LogFullOutput: c.MCP.Shell.LogFullOutput, LogOutputBytes: c.MCP.Shell.LogOutputBytes,
+	}
+	m.HTTP.Path = c.MCP.HTTP.Path
+	m.HTTP.AllowedOrigins = c.MCP.HTTP.AllowedOrigins
+	m.HTTP.MaxBodyBytes = c.MCP.HTTP.MaxBodyBytes
+	for _, t := range c.HTTP.Tokens {
+		token := auth.Token{Owner: t.Owner, SHA256: t.SHA256}
+		for _, scope := range t.Scopes {
+			token.Scopes = append(token.Scopes, executor.Scope(scope))
+		}
+		m.HTTP.Tokens = append(m.HTTP.Tokens, token)
+	}
+	return m
+}
+
+func marshal(c mcpfrontend.Config) (json.RawMessage, error) { return json.Marshal(c) }

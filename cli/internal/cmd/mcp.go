@@ -1,0 +1,85 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/python-executor/python-executor/cli/internal/app"
+	"github.com/python-executor/python-executor/cli/internal/settings"
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+type mcpOptions struct {
+	g     *global
+	flags map[string]*pflag.Flag
+}
+
+func newMCP(g *global, runF func(context.Context, *mcpOptions) error) *cobra.Command {
+	o := &mcpOptions{g: g}
+	cmd := &cobra.Command{
+		Use:   "mcp",
+		Short: "Serve an MCP client over standard input and output",
+		Long: `Serve an MCP client over standard input and output: what goes into a client's configuration.
+
+Without --server (or PYEXEC_SERVER) tools run on the engine inside this program, with it on that server. The command ends
+when the client closes standard input, after it has answered everything that was asked. Streamable HTTP is a part of
+serve (mcp.http.enabled in the configuration).`,
+		Args: none,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringSlice("toolset", nil, "`NAMES` of the toolsets to offer: python, contexts, shell, scripts (mcp.toolsets)")
+	f.String("backend", "", "`NAME` of the backend that tools run on (backend)")
+	o.flags = map[string]*pflag.Flag{"mcp.toolsets": f.Lookup("toolset"), "backend": f.Lookup("backend")}
+	return cmd
+}
+
+func (o *mcpOptions) run(ctx context.Context) error {
+	c, err := settings.Load(settings.Options{File: o.g.config, Flags: o.flags, Sections: o.g.bundle.Sections()})
+	if err != nil {
+		return err
+	}
+	in, out := os.Stdin, os.Stdout
+	if in == nil || o.g.In == nil {
+		return errors.New("standard input is closed: mcp is started by an MCP client")
+	}
+	svc, done, err := o.service(ctx, c)
+	if err != nil {
+		return err
+	}
+	err = app.MCP(ctx, app.MCPOptions{
+		Config: c, Bundle: o.g.bundle, Service: svc, Remote: o.g.server != "", In: in, Out: out, Log: o.g.embeddedLog(),
+	})
+	return errors.Join(err, done())
+}
+
+// service is the server's, or that of an engine inside this process.
+func (o *mcpOptions) service(ctx context.Context, c config.Config) (executor.Service, func() error, error) {
+	if o.g.server != "" {
+		svc, err := o.g.openServer("")
+		return svc, func() error { return nil }, err
+	}
+	c, err := only(c, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: o.g.bundle, Lasting: true, Log: o.g.embeddedLog()})
+	if err != nil {
+		return nil, nil, err
+	}
+	return local.Service, func() error {
+		clean, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), closeTimeout, errors.New("the engine did not stop in time"))
+		defer cancel()
+		return local.Close(clean)
+	}, nil
+}
