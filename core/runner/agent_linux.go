@@ -14,8 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/python-executor/python-executor/core/executor"
 )
 
 // errBye: the host wants the runner to end.
@@ -45,12 +43,16 @@ type agent struct {
 	current *execution
 	running bool // current has not been answered, or not to the host that is there now
 	// For a host that comes back: what it may have missed of current.
-	startedEvent *executor.Started
-	nonce        []byte        // of the host that is there now, if it came back
-	resumed      chan struct{} // closed when the next one comes
+	startedEvent *startedFrame
+	// session is open; nil: none.
+	session *session
+	nonce   []byte        // of the host that is there now, if it came back
+	resumed chan struct{} // closed when the next one comes
 	// Of Config and of Start; nil: none.
 	lifeDeadline, startDeadline *time.Timer
 	groups                      int
+	// calls about a session that are at work.
+	calls hostCalls
 }
 
 // serve speaks with one host until it is gone, and returns when nothing of any program is left.
@@ -120,6 +122,8 @@ func (a *agent) handle(frames *frameReader, t frameType, n int) error {
 	switch t {
 	case frameWorkspace, frameStdin:
 		return a.chunk(frames, t, n)
+	case frameSession, frameSessionData, frameSessionEnd, frameSessionCredit:
+		return a.handleCall(frames, t, n)
 	default:
 	}
 	p, err := frames.payload(n)
@@ -303,11 +307,15 @@ func (a *agent) begin(p []byte) error {
 	}
 	a.current, a.running, a.startedEvent = x, true, nil
 	a.setDeadline(&a.startDeadline, start.Deadline)
+	if start.Session {
+		a.goGuarded(func() { x.runInSession(before) })
+		return nil
+	}
 	a.goGuarded(func() { x.run(before) })
 	return nil
 }
 
-func (a *agent) started(x *execution, s executor.Started) {
+func (a *agent) started(x *execution, s startedFrame) {
 	if a.up != nil {
 		s.PythonVersion, s.Requirements = x.start.PythonVersion, x.start.Requirements
 	}

@@ -37,7 +37,7 @@ func walkFiles(root int, skip func(dir string) bool, visit func(at int, base, na
 }
 
 func walkFolder(dir int, prefix string, depth int, skip func(string) bool, visit func(int, string, string, unix.Stat_t) error) error {
-	again, err := openDir(dir, ".") // a descriptor of its own: reading moves its offset
+	again, err := openDir(dir, ".")                                    // a descriptor of its own: reading moves its offset
 	if errors.Is(err, unix.EACCES) && unix.Fchmod(dir, 0o700) == nil { // our own uid's folder
 		again, err = openDir(dir, ".")
 	}

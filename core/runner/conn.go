@@ -30,6 +30,7 @@ type Conn struct {
 	mu      sync.Mutex
 	err     error // why the connection ended
 	current *follower
+	calls   calls
 	heard   time.Time     // when the last frame came
 	pong    chan struct{} // closed at the next HelloReply
 }
@@ -176,6 +177,7 @@ func (c *Conn) read(frames *frameReader) {
 	f := c.current
 	err = c.err
 	c.mu.Unlock()
+	c.calls.lost(err)
 	if f != nil {
 		f.lost(executor.Errorf(executor.Unavailable, "runner: %w", err))
 	}
@@ -191,6 +193,11 @@ func (c *Conn) readAll(frames *frameReader) error {
 		switch t {
 		case frameHelloReply:
 			if _, err := frames.payload(n); err != nil {
+				return err
+			}
+			continue
+		case frameSessionReply, frameSessionFile, frameSessionCredit:
+			if err := c.calls.take(frames, t, n); err != nil {
 				return err
 			}
 			continue

@@ -157,6 +157,7 @@ type follower struct {
 
 	// Of Run's goroutine only.
 	started   bool
+	earlier   [2]int64 // how much of each stream was written before
 	unacked   int64
 	acked     acked
 	artifacts []executor.Artifact
@@ -304,17 +305,27 @@ func (f *follower) deliver(r received, sink executor.Sink, wanted bool) error {
 			return err
 		}
 		if wanted {
-			err = sink.Emit(executor.Event{Body: o})
+			err = f.emitOutput(o, sink)
 		}
 		return errors.Join(err, f.ack(o))
+	case frameDisplay:
+		var d executor.Display
+		if err := json.Unmarshal(r.data, &d); err != nil {
+			return fmt.Errorf("%w: display: %w", errFrame, err)
+		}
+		defer f.ackEvent()
+		if wanted {
+			return sink.Emit(executor.Event{Body: d})
+		}
+		return nil
 	case frameStarted:
-		var s executor.Started
+		var s startedFrame
 		if err := json.Unmarshal(r.data, &s); err != nil {
 			return fmt.Errorf("%w: started: %w", errFrame, err)
 		}
-		f.started = true
+		f.started, f.earlier = true, [2]int64{s.EarlierStdout, s.EarlierStderr}
 		if wanted {
-			return sink.Emit(executor.Event{Body: s})
+			return sink.Emit(executor.Event{Body: s.Started})
 		}
 		return nil
 	case frameProgress:
@@ -331,6 +342,27 @@ func (f *follower) deliver(r received, sink executor.Sink, wanted bool) error {
 	default:
 		return fmt.Errorf("%w: unexpected frame type %d", errFrame, r.t)
 	}
+}
+
+// emitOutput marks what was written before the Execution began, which may end within o.
+func (f *follower) emitOutput(o executor.Output, sink executor.Sink) error {
+	i := 0
+	if o.Stream == executor.Stderr {
+		i = 1
+	}
+	if early := f.earlier[i] - o.Offset; early > 0 {
+		first := o
+		first.Earlier = true
+		first.Data = o.Data[:min(early, int64(len(o.Data)))]
+		if err := sink.Emit(executor.Event{Body: first}); err != nil {
+			return err
+		}
+		o.Offset, o.Data = o.Offset+int64(len(first.Data)), o.Data[len(first.Data):]
+		if len(o.Data) == 0 {
+			return nil
+		}
+	}
+	return sink.Emit(executor.Event{Body: o})
 }
 
 // ack tells the runner how far the output is in the log, now and then: what is not acknowledged it keeps.

@@ -33,6 +33,9 @@ type execution struct {
 	answered, released chan struct{}
 
 	cancel, drop, release, answeredOnce func()
+	// force kills what runs in a session at once; forcedNow is closed then.
+	force     func()
+	forcedNow chan struct{}
 
 	mu   sync.Mutex
 	pid  int    // while the program runs
@@ -48,6 +51,9 @@ type execution struct {
 	stuck   bool
 	ahead   *ahead // what the Execution before has prepared; nil: nothing
 	hasTmp  bool   // the work folder was prepared with its temporary folder
+	// In a session: the runner's children that are not a Command's, and how many Displays there were.
+	spared   map[int]bool
+	displays int
 }
 
 func newExecution(a *agent, start Start) *execution {
@@ -62,8 +68,9 @@ func newExecution(a *agent, start Start) *execution {
 		box:       newOutbox(a.out),
 		cancelled: make(chan struct{}), dropped: make(chan struct{}), cleaned: make(chan struct{}),
 		answered: make(chan struct{}), released: make(chan struct{}),
-		group: &group{},
+		group: &group{}, forcedNow: make(chan struct{}),
 	}
+	x.force = sync.OnceFunc(func() { close(x.forcedNow) })
 	x.cancel = sync.OnceFunc(func() {
 		close(x.cancelled)
 		x.workspace.abort(errCancelled)
@@ -283,7 +290,7 @@ func (x *execution) runProgram(p *program) error {
 	started := got.at
 	x.setPID(got.pid)
 	r := newReaper(got.pid, x.agent.guard)
-	x.agent.started(x, executor.Started{PID: got.pid, Start: executor.StartExec})
+	x.agent.started(x, startedFrame{Started: executor.Started{PID: got.pid, Start: executor.StartExec}})
 
 	outs := []*pump{
 		newPump(executor.Stdout, io.stdout, x.box, x.start.Limits.OutputBytes),

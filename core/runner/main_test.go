@@ -196,6 +196,8 @@ type record struct {
 	headers   []*tar.Header
 	emit      func(executor.Event) error
 	badOffset bool
+	earlier   string
+	displays  []executor.Display
 }
 
 func newRecord() *record {
@@ -215,6 +217,11 @@ func (r *record) Emit(e executor.Event) error {
 			r.badOffset = true
 		}
 		buf.Write(b.Data)
+		if b.Earlier {
+			r.earlier += string(b.Data)
+		}
+	case executor.Display:
+		r.displays = append(r.displays, b)
 	}
 	if r.emit != nil {
 		return r.emit(e)

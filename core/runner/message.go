@@ -45,6 +45,13 @@ type helloReply struct {
 	Code  executor.Code `json:"code,omitempty"`
 }
 
+// startedFrame is a Started, and of an Execution in a session how much of its output was written before it.
+type startedFrame struct {
+	executor.Started
+	EarlierStdout int64 `json:"earlier_stdout,omitempty"`
+	EarlierStderr int64 `json:"earlier_stderr,omitempty"`
+}
+
 // artifactHeader announces one file.
 type artifactHeader struct {
 	Path    string    `json:"path"`

@@ -23,7 +23,27 @@ type outbox struct {
 	mu      sync.Mutex
 	cond    *sync.Cond
 	streams [2]outStream
+	events  sentEvents
 	closed  bool
+}
+
+// sentEvents are the sizes of the events that were not acknowledged.
+type sentEvents struct {
+	acked int64
+	sizes []int
+	bytes int
+}
+
+func (e *sentEvents) add(n int) {
+	e.sizes = append(e.sizes, n)
+	e.bytes += n
+}
+
+func (e *sentEvents) ack(upTo int64) {
+	for ; e.acked < upTo && len(e.sizes) > 0; e.acked++ {
+		e.bytes -= e.sizes[0]
+		e.sizes = e.sizes[1:]
+	}
 }
 
 type outStream struct {
@@ -72,6 +92,18 @@ func (b *outbox) put(s executor.Stream, buf []byte) bool {
 func (b *outbox) event(t frameType, payload []byte) bool {
 	frame := append(make([]byte, frameHeader, frameHeader+len(payload)), payload...)
 	if b.kept == nil {
+		b.mu.Lock()
+		for !b.closed && b.events.bytes > 0 && b.events.bytes+len(frame) > eventWindow {
+			b.cond.Wait()
+		}
+		closed := b.closed
+		b.events.add(len(frame))
+		b.mu.Unlock()
+		if closed {
+			return false
+		}
+		b.sending.Lock()
+		defer b.sending.Unlock()
 		return b.out.framed(t, frame) == nil
 	}
 	putHeader(frame, t, len(payload))
@@ -90,6 +122,7 @@ func (b *outbox) ack(a acked) {
 		st := &b.streams[i]
 		st.acked = max(st.acked, min(upTo, st.end))
 	}
+	b.events.ack(a.events)
 	b.cond.Broadcast()
 }
 

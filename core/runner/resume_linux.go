@@ -61,6 +61,7 @@ func (a *agent) resume(h hello) error {
 		x.artifacts = newCredit(artifactWindow)
 	}
 	a.up.resume(intro, box)
+	a.calls.forget()
 	close(a.resumed)
 	a.resumed = make(chan struct{})
 	return nil

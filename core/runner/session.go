@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"io"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -32,55 +31,51 @@ type SessionStart struct {
 // Executions with Start.Session only. ctx bounds the opening; its end closes what was opened. Codes: conflict (one is open),
 // invalid (Interpreter cannot be executed), unavailable (the interpreter does not come up, the runner went away).
 func (c *Conn) OpenSession(ctx context.Context, start SessionStart) error {
-	return errNoSession
+	if !c.acquire(ctx) {
+		return executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))
+	}
+	defer func() { c.turn <- struct{}{} }()
+	_, err := c.ask(ctx, sessionCall{Op: callOpen, Start: &start})
+	return err
 }
 
-// RestartSession kills the interpreter and all it started, and what runs in the session, and starts the interpreter anew;
-// with wipe it empties the work folder between. Codes: not_found (no session is open), unavailable.
+// RestartSession kills the interpreter and all it started, and what runs in the session (its Run returns StatusKilled), and
+// starts the interpreter anew; with wipe it empties the work folder between. Codes: not_found (no session is open),
+// unavailable.
 func (c *Conn) RestartSession(ctx context.Context, wipe bool) error {
-	return errNoSession
+	_, err := c.ask(ctx, sessionCall{Op: callRestart, Wipe: wipe})
+	return err
 }
 
 // CloseSession kills everything in the session and removes its files. The runner is then as it was before OpenSession.
 // Idempotent. Codes: unavailable.
 func (c *Conn) CloseSession(ctx context.Context) error {
-	return errNoSession
+	_, err := c.ask(ctx, sessionCall{Op: callClose})
+	return err
 }
 
 // Variables lists the interpreter's, sorted by name, at most 1,000. It waits for what runs. Codes: not_found, conflict (the
 // interpreter died), unavailable (it does not answer), unimplemented (the language has none).
 func (c *Conn) Variables(ctx context.Context) ([]executor.Variable, error) {
-	return nil, errNoSession
+	if !c.acquire(ctx) {
+		return nil, executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))
+	}
+	defer func() { c.turn <- struct{}{} }()
+	r, err := c.ask(ctx, sessionCall{Op: callVariables})
+	return r.Variables, err
 }
 
 // AddPath lets the interpreter, and every Command, find what is installed in the folder dir of the interpreter's own file
-// system: python's module search path; for other languages unimplemented. It waits for what runs. Codes: not_found, conflict,
-// unavailable, unimplemented.
+// system: python's module search path; for other languages unimplemented. It waits for what runs, and survives a restart.
+// Codes: not_found, conflict, unavailable, unimplemented.
 func (c *Conn) AddPath(ctx context.Context, dir string) error {
-	return errNoSession
+	if !c.acquire(ctx) {
+		return executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))
+	}
+	defer func() { c.turn <- struct{}{} }()
+	_, err := c.ask(ctx, sessionCall{Op: callPath, Path: dir})
+	return err
 }
-
-// ListFiles is executor.SessionFiles.ListFiles of the session that is open.
-func (c *Conn) ListFiles(ctx context.Context, path string, recursive bool) ([]executor.File, error) {
-	return nil, errNoSession
-}
-
-// ReadFile is executor.SessionFiles.ReadFile. The end of ctx ends the reading, too.
-func (c *Conn) ReadFile(ctx context.Context, path string) (executor.File, io.ReadCloser, error) {
-	return executor.File{}, nil, errNoSession
-}
-
-// WriteFile is executor.SessionFiles.WriteFile. Whatever r still holds after an error was not read.
-func (c *Conn) WriteFile(ctx context.Context, path string, size int64, r io.Reader) (executor.File, error) {
-	return executor.File{}, errNoSession
-}
-
-// RemoveFile is executor.SessionFiles.RemoveFile.
-func (c *Conn) RemoveFile(ctx context.Context, path string) error {
-	return errNoSession
-}
-
-var errNoSession = executor.Errorf(executor.Unimplemented, "runner: sessions")
 
 // callHeader is the number of a call (4 bytes, big-endian), in front of what belongs to it.
 const callHeader = 4

@@ -59,18 +59,18 @@ func (s *silence) end() {
 	a.mu.Lock()
 	x := a.current
 	a.mu.Unlock()
-	if x == nil {
-		return
-	}
-	x.drop()
-	select {
-	case <-x.cleaned:
-		if err := x.takeNext().remove(); err != nil {
-			a.logf("clean up: %v", err)
+	if x != nil {
+		x.drop()
+		select {
+		case <-x.cleaned:
+			if err := x.takeNext().remove(); err != nil {
+				a.logf("clean up: %v", err)
+			}
+		case <-time.After(killPatience + 5*time.Second):
+			a.killEverything()
 		}
-	case <-time.After(killPatience + 5*time.Second):
-		a.killEverything()
 	}
+	a.endSession()
 }
 
 // helloPatience is how long a runner whose stream has no end waits for its first host.

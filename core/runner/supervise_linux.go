@@ -46,10 +46,10 @@ func (x *execution) supervise(pid int, started time.Time, r *reaper, s *sampler)
 			if reason == executor.StatusUnknown {
 				reason = executor.StatusKilled
 			}
-			killAll(x.group)
+			x.killPrograms()
 			grace = time.After(time.Millisecond)
 		case <-grace:
-			killAll(x.group)
+			x.killPrograms()
 			grace = time.After(5 * time.Millisecond) // again, until it is gone: something may have been forking
 		case <-look:
 			s.take()

@@ -16,6 +16,8 @@ type uplink struct {
 	cond *sync.Cond
 	// generation counts the hosts.
 	generation uint64
+	// hosts counts those that came back.
+	hosts uint64
 	// follows: the host wants to hear of the Execution at hand.
 	follows bool
 	// first are frames in their order; reply and credits, of which only the last, or the sum, counts.
@@ -177,6 +179,18 @@ func (u *uplink) send(generation uint64, t frameType, frame []byte) error {
 		if !u.follows {
 			return u.err // who resumes gets it
 		}
+	case frameSessionReply, frameSessionFile, frameSessionCredit:
+		for u.err == nil && u.hosts == generation && q.bytes > 0 && q.bytes+len(frame) > queueBytes {
+			u.cond.Wait()
+		}
+		if u.err == nil && u.hosts != generation {
+			return errResumed // nobody asked
+		}
+		if u.err == nil {
+			q.add(frame)
+			u.cond.Broadcast()
+		}
+		return u.err
 	case frameArtifact, frameArtifactData, frameArtifactEnd, frameExited:
 		q = &u.last
 	default:
@@ -223,6 +237,7 @@ func (u *uplink) resume(intro []byte, box *kept) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.void()
+	u.hosts++
 	u.first, u.reply, u.credits = queue{}, nil, [channelArtifact + 1]int{}
 	u.first.add(intro)
 	u.box, u.follows = box, box != nil
@@ -253,3 +268,10 @@ func (u *uplink) stop(err error) {
 }
 
 var _ relay = (*uplink)(nil)
+
+// hostWriter returns what a call of the host that is there is answered with: frames of it are for no other.
+func (u *uplink) hostWriter() *frameWriter {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return &frameWriter{relay: u, generation: u.hosts}
+}

@@ -1,0 +1,96 @@
+package drivers
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// Control is the descriptor of a driver's control channel.
+const Control = 3
+
+//go:embed python/driver.py
+var pythonDriver string
+
+// pythonBoot reads the driver from the control channel and runs it in a namespace of its own: __main__ is the user's, and
+// builtins that the user deletes stay the driver's.
+const pythonBoot = `import os;n=int(os.read(3,8));b=b''
+while len(b)<n:b+=os.read(3,n-len(b))
+exec(compile(b,'<python-executor>','exec'),{'__name__':'_python_executor','__builtins__':dict(__builtins__.__dict__)})`
+
+// Driver is one language's.
+type Driver struct {
+	// Command is the argv that follows the interpreter's.
+	Command []string
+	// First is what the interpreter reads from the control channel before any operation.
+	First []byte
+	// Variables and Paths: those operations exist.
+	Variables, Paths bool
+	fields           bool
+}
+
+// For returns the driver of a language for an interpreter, whose file's name matters where there are several kinds.
+func For(language executor.Language, interpreter []string) (Driver, error) {
+	if len(interpreter) == 0 {
+		return Driver{}, fmt.Errorf("no interpreter")
+	}
+	switch language {
+	case executor.LanguageDefault, executor.LanguagePython:
+		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonDriver), Variables: true, Paths: true}, nil
+	default:
+		return Driver{}, fmt.Errorf("no driver for %q", language)
+	}
+}
+
+// counted is text behind its length in eight digits.
+func counted(text string) []byte {
+	return slices.Concat(fmt.Appendf(nil, "%08d", len(text)), []byte(text))
+}
+
+// Operation is what a driver is asked to do.
+type Operation struct {
+	Op string `json:"op"`
+	// N numbers the operations of an interpreter, Count the cells of a session.
+	N     int64  `json:"n"`
+	Count int64  `json:"count,omitempty"`
+	Code  string `json:"code,omitempty"`
+	Stdin string `json:"stdin,omitempty"`
+	Dir   string `json:"dir,omitempty"`
+	// Of start.
+	Paths       []string `json:"paths,omitempty"`
+	Preload     []string `json:"preload,omitempty"`
+	MaxData     int      `json:"max_data,omitempty"`
+	MaxDisplays int      `json:"max_displays,omitempty"`
+}
+
+// Encode returns o as this driver reads it.
+func (d Driver) Encode(o Operation) ([]byte, error) {
+	if !d.fields {
+		raw, err := json.Marshal(o)
+		return append(raw, '\n'), err
+	}
+	var b []byte
+	for _, field := range []string{o.Op, strconv.FormatInt(o.N, 10), strconv.FormatInt(o.Count, 10), o.Stdin, o.Code} {
+		if strings.ContainsRune(field, 0) {
+			return nil, fmt.Errorf("a zero byte in the code")
+		}
+		b = append(append(b, field...), 0)
+	}
+	return b, nil
+}
+
+// Answer is what a driver says.
+type Answer struct {
+	Op        string          `json:"op"`
+	N         int64           `json:"n"`
+	Code      int             `json:"code"`
+	Dropped   int64           `json:"dropped"`
+	Version   string          `json:"version"`
+	Display   json.RawMessage `json:"display"`
+	Variables json.RawMessage `json:"variables"`
+}

@@ -1,0 +1,483 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/drivers"
+)
+
+// isCell reports whether x is code for the interpreter.
+func (x *execution) isCell() bool { return len(x.start.Command) == 0 }
+
+// runInSession does what run does, in the session that is open.
+func (x *execution) runInSession(before *execution) {
+	defer close(x.cleaned)
+	if before != nil {
+		<-before.cleaned
+	}
+	s := x.agent.sessionNow()
+	give := func() {}
+	failure := x.takeSession(s)
+	if failure == nil {
+		give = sync.OnceFunc(func() { s.vacate(); s.give() })
+		failure = x.executeInSession(s)
+	}
+	if failure != nil {
+		x.explain(failure)
+	}
+	x.workspace.swallow()
+	x.stdin.swallow()
+	answered := x.answeredOnce
+	x.answeredOnce = func() { answered(); give() } // what is delivered again needs no more than the folder
+	x.deliver(failure == nil)
+	give()
+}
+
+// takeSession waits until the session is x's.
+func (x *execution) takeSession(s *session) error {
+	if s == nil {
+		return failed(executor.NotFound, executor.PhasePrepare, "no session is open")
+	}
+	if err := s.take(x.cancelled, x.dropped); err != nil {
+		return x.whyNot(err)
+	}
+	if err := s.occupy(x); err != nil {
+		s.give()
+		return x.whyNot(err)
+	}
+	return nil
+}
+
+// executeInSession prepares and runs. An error means that nothing ran.
+func (x *execution) executeInSession(s *session) error {
+	began := time.Now()
+	x.folder, x.start.Limits.DiskBytes = s.folder, s.start.Limits.DiskBytes
+	var err error
+	if x.want, err = parseGlobs(x.start.Outputs); err != nil {
+		return invalid("%v", err)
+	}
+	if x.start.Workspace {
+		return invalid("workspace: not in a session, whose files stay; write them there")
+	}
+	if x.start.OutputsChanged {
+		if x.before, err = snapshot(s.folder.fd()); err != nil {
+			return fmt.Errorf("look at the work folder: %w", err)
+		}
+	}
+	x.res.Phases.Prepare = time.Since(began)
+	if x.isCell() {
+		return x.runCell(s)
+	}
+	return x.runBeside(s)
+}
+
+func (x *execution) whyNot(err error) error {
+	if errors.Is(err, errClosing) || errors.Is(err, errRestarting) {
+		x.cancel() // explain says killed
+	}
+	return err
+}
+
+// cell is the code of one Execution at work in the interpreter.
+type cell struct {
+	*execution
+	session *session
+	interp  *interpreter
+	sampler *sampler
+	started time.Time
+	n       int64
+	opened  func() // lets its standard input flow
+
+	reason executor.Status // the first limit that fired
+	done   *drivers.Answer // what the driver said in the end; nil: it did not come to that
+	end    time.Time
+	oom    int64
+}
+
+// runCell gives x's code to the interpreter and sees it to its end.
+func (x *execution) runCell(s *session) error {
+	i := s.now()
+	if i == nil {
+		return failed(executor.Conflict, executor.PhaseStart, "the interpreter is gone; restart the session")
+	}
+	c := &cell{execution: x, session: s, interp: i, n: i.number()}
+	s.mu.Lock()
+	s.cells++
+	count := s.cells
+	s.mu.Unlock()
+	fifo, opened, stopFeeding, err := x.feedCell(s, c.n)
+	if err != nil {
+		return err
+	}
+	defer stopFeeding()
+	c.opened = opened
+	raw, err := s.driver.Encode(drivers.Operation{Op: "cell", N: c.n, Count: count, Code: x.start.Code, Stdin: fifo})
+	if err != nil {
+		return invalidField("code", "%v", err)
+	}
+	c.oom = i.group.oomKills()
+	cpu := i.cpuTime()
+	i.resetPeak()
+	x.agent.started(x, startedFrame{
+		Started: executor.Started{PID: i.pid}, EarlierStdout: i.taps[0].earlier(), EarlierStderr: i.taps[1].earlier(),
+	})
+	for _, t := range i.taps {
+		t.attach(x.box, x.start.Limits.OutputBytes)
+	}
+	answers, leave := i.hear()
+	c.started = time.Now()
+	c.sampler = newSampler(i.group, i.pid, c.started, x.start.SampleInterval)
+	i.write(raw)
+	c.watch(answers)
+	leave()
+	c.finish(cpu)
+	return nil
+}
+
+// watch waits for the cell's end and enforces its time.
+func (c *cell) watch(answers <-chan drivers.Answer) {
+	var timeout, grace, look <-chan time.Time
+	if c.start.Limits.Timeout > 0 {
+		t := time.NewTimer(c.start.Limits.Timeout)
+		defer t.Stop()
+		timeout = t.C
+	}
+	if c.sampler.interval > 0 {
+		look = time.After(c.sampler.next())
+	}
+	defer func() { c.end = time.Now() }()
+	cancelled := c.cancelled
+	stop := func(why executor.Status) {
+		if c.reason != executor.StatusUnknown {
+			return
+		}
+		c.reason = why
+		c.interp.interrupt(c.started)
+		grace = time.After(max(c.start.Limits.KillGrace, 0))
+	}
+	for {
+		select {
+		case a := <-answers:
+			if a.N != c.n {
+				continue // a cell's that has ended, or nobody's
+			}
+			switch a.Op {
+			case "display":
+				c.display(a)
+			case "reading":
+				c.opened()
+			case "done":
+				c.done = &a
+				return
+			}
+		case <-c.interp.exited:
+			return
+		case <-c.interp.broken:
+			select {
+			case <-c.interp.exited: // that is why
+			case <-time.After(500 * time.Millisecond):
+			}
+			return
+		case <-timeout:
+			stop(executor.StatusTimedOut)
+		case <-cancelled:
+			cancelled = nil
+			stop(executor.StatusKilled)
+		case <-c.forcedNow:
+			c.reason = executor.StatusKilled
+			return
+		case <-c.dropped:
+			c.reason = executor.StatusKilled
+			return
+		case <-grace:
+			return
+		case <-look:
+			c.sampler.take()
+			look = time.After(c.sampler.next())
+		}
+	}
+}
+
+// finish reports how the cell ended, and restarts an interpreter that did not.
+func (c *cell) finish(cpu time.Duration) {
+	x, s, i := c.execution, c.session, c.interp
+	x.res.Wall = c.end.Sub(c.started)
+	if i.group.memory == "" || c.sampler.interval > 0 {
+		c.sampler.take()
+	}
+	x.res.PeakMemoryBytes, x.res.MemorySamples = i.peakMemory(c.sampler), c.sampler.samples
+	x.res.CPU = -1
+	if now := i.cpuTime(); now >= 0 && cpu >= 0 {
+		x.res.CPU = max(now-cpu, 0)
+	}
+	ended := isClosed(i.exited)
+	if c.done == nil && !ended {
+		i.kill() // so that what it has written is all
+		<-i.exited
+	}
+	for n, t := range i.taps {
+		tally := t.detach()
+		if n == 0 {
+			x.res.StdoutBytes, x.res.StdoutTruncated = tally.total, tally.truncated
+		} else {
+			x.res.StderrBytes, x.res.StderrTruncated = tally.total, tally.truncated
+		}
+	}
+	x.res.Phases.Run = time.Since(c.started)
+	c.verdict(ended)
+	if c.done != nil {
+		return
+	}
+	s.stopInterpreter()
+	x.res.SessionState = executor.SessionStateLost
+	switch {
+	case s.isEnding() || isClosed(x.dropped):
+		x.res.SessionState = executor.SessionStateRestarted // by whoever ends it, if at all
+	case c.reason != executor.StatusUnknown && !ended:
+		if err := s.startInterpreter(context.Background()); err == nil {
+			x.res.SessionState = executor.SessionStateRestarted
+		} else {
+			x.agent.logf("restart: %v", err)
+		}
+	}
+}
+
+func (c *cell) verdict(ended bool) {
+	res := &c.execution.res
+	switch ws := c.interp.end.status; {
+	case c.done != nil:
+		code := c.done.Code
+		res.ExitCode = &code
+		res.DisplaysDropped += max(c.done.Dropped, 0)
+		res.Status = executor.StatusFailed
+		if code == 0 {
+			res.Status = executor.StatusSucceeded
+		}
+	case !ended && c.reason == executor.StatusUnknown:
+		res.Status, res.Signal = executor.StatusFailed, signalName(unix.SIGKILL)
+		res.Failure = &executor.Failure{Code: executor.Internal, Phase: executor.PhaseRun, Message: "the interpreter was killed: " + c.interp.why.Error()}
+	case !ended:
+		res.Signal = signalName(unix.SIGKILL)
+	case ws.Exited():
+		code := ws.ExitStatus()
+		res.ExitCode = &code
+		res.Status = executor.StatusFailed
+	default:
+		res.Status, res.Signal = executor.StatusFailed, signalName(ws.Signal())
+		if ws.Signal() == unix.SIGKILL && c.interp.group.oomKills() > c.oom {
+			res.Status = executor.StatusOutOfMemory
+		}
+	}
+	if c.reason != executor.StatusUnknown {
+		res.Status = c.reason
+	}
+}
+
+// maxForms bounds how many forms a Display has.
+const maxForms = 32
+
+// display passes a Display on, behind all output that was written before it.
+func (c *cell) display(a drivers.Answer) {
+	d, err := parseDisplay(a.Display)
+	if err != nil || c.displays >= executor.MaxDisplays {
+		c.execution.res.DisplaysDropped++
+		return
+	}
+	c.displays++
+	for _, t := range c.interp.taps {
+		t.drain()
+	}
+	if c.isCancelled() {
+		c.execution.res.DisplaysDropped++ // whoever waits for room now keeps the interrupt waiting
+		return
+	}
+	frame, err := json.Marshal(d)
+	if err != nil || len(frame) > maxControl {
+		c.execution.res.DisplaysDropped++
+		return
+	}
+	_ = c.box.event(frameDisplay, frame) // nobody listening is no concern of the cell's
+}
+
+// parseDisplay reads what a driver, or who poses as one, calls a Display, with few forms of few bytes.
+func parseDisplay(raw json.RawMessage) (executor.Display, error) {
+	d := executor.Display{Data: map[string][]byte{}}
+	var head struct {
+		Data      json.RawMessage `json:"data"`
+		Value     bool            `json:"value"`
+		Truncated bool            `json:"truncated"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return d, err
+	}
+	d.Value, d.Truncated = head.Value, head.Truncated
+	forms := json.NewDecoder(bytes.NewReader(head.Data))
+	if open, err := forms.Token(); err != nil || open != json.Delim('{') {
+		return d, fmt.Errorf("no forms: %w", err)
+	}
+	room := executor.MaxDisplayData
+	for n := 0; forms.More(); n++ {
+		name, err := forms.Token()
+		mime, ok := name.(string)
+		var data []byte
+		if err == nil {
+			err = forms.Decode(&data)
+		}
+		if err != nil || !ok || n >= maxForms {
+			return d, fmt.Errorf("form %d: %w", n, err)
+		}
+		if len(data) > room || mime == "" || len(mime) > 200 {
+			d.Truncated = true
+			continue
+		}
+		room -= len(data)
+		d.Data[mime] = data
+	}
+	if len(d.Data) == 0 {
+		return d, errors.New("no form that may be shown")
+	}
+	return d, nil
+}
+
+// runBeside runs x's Command as a process of its own in the session's sandbox.
+func (x *execution) runBeside(s *session) error {
+	cfg := x.agent.cfg
+	start := x.start
+	s.mu.Lock()
+	start.Env, start.Path, start.Directory = s.env, s.start.Path, ""
+	s.mu.Unlock()
+	p, err := resolve(start, s.folder, cfg, "")
+	if err != nil {
+		return err
+	}
+	g, err := s.place()
+	x.group = g
+	defer func() {
+		if err := g.remove(); err != nil {
+			x.agent.logf("clean up: %v", err)
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	io, err := x.makePipes()
+	if err != nil {
+		return err
+	}
+	files := make([]uintptr, len(io.theirs))
+	for i, fd := range io.theirs {
+		files[i] = uintptr(fd) //nolint:gosec // a descriptor
+	}
+	x.spared = map[int]bool{}
+	for _, pid := range children(unix.Getpid()) {
+		x.spared[pid] = true
+	}
+	got, r := s.reaper.spawn(x.agent.spawner(s.start.Network), spawnJob{
+		path: p.path, argv: p.argv, env: p.env, dir: p.dir, files: files,
+		uid: cfg.UID, gid: cfg.GID, ownUID: cfg.OwnUID, group: g, limits: s.start.Limits, inside: x.agent.inside,
+	})
+	io.closeTheirs()
+	if got.err != nil {
+		io.close()
+		if got.ours {
+			return failed(executor.Internal, executor.PhaseStart, "start: %v", got.err)
+		}
+		return startFailure(p, cfg.UID, got.err)
+	}
+	x.setPID(got.pid)
+	x.agent.started(x, startedFrame{Started: executor.Started{PID: got.pid, Start: executor.StartExec}})
+	outs := []*pump{
+		newPump(executor.Stdout, io.stdout, x.box, x.start.Limits.OutputBytes),
+		newPump(executor.Stderr, io.stderr, x.box, x.start.Limits.OutputBytes),
+	}
+	for _, o := range outs {
+		x.agent.goGuarded(o.run)
+	}
+	fed := make(chan struct{})
+	x.agent.goGuarded(func() {
+		defer close(fed)
+		if io.stdin != nil {
+			feed(x.stdin, io.stdin)
+		}
+	})
+	look := newSampler(g, got.pid, got.at, x.start.SampleInterval)
+	go func() {
+		select {
+		case <-x.forcedNow:
+			x.killPrograms()
+		case <-fed:
+		}
+	}()
+	end, reason := x.supervise(got.pid, got.at, r, look)
+	x.setPID(0)
+	x.res.Wall = end.at.Sub(got.at)
+	x.killBeside()
+	x.stdin.abort(errStopped)
+	if io.stdin != nil {
+		_ = io.stdin.Close() // feed may have closed it
+	}
+	<-fed
+	for _, o := range outs {
+		o.drain()
+	}
+	x.res.Phases.Run = time.Since(got.at)
+	x.res.StdoutBytes, x.res.StdoutTruncated = outs[0].total, outs[0].truncated
+	x.res.StderrBytes, x.res.StderrTruncated = outs[1].total, outs[1].truncated
+	x.verdict(end, reason)
+	x.account(r, look)
+	if len(g.Cgroups) == 0 {
+		x.res.CPU = -1
+	}
+	return nil
+}
+
+// killPrograms kills what x has started: of a Command in a session its own tree, which the interpreter is not in.
+func (x *execution) killPrograms() {
+	if x.spared == nil {
+		killAll(x.group)
+		return
+	}
+	x.killTree()
+}
+
+// killTree kills once and returns how many there were.
+func (x *execution) killTree() int {
+	if len(x.group.Cgroups) > 0 {
+		return x.group.killOnce()
+	}
+	// What a Command leaves is the runner's child. So is what the interpreter's own background processes leave meanwhile,
+	// which cannot be told apart: it goes, too.
+	var queue []int
+	for _, pid := range children(unix.Getpid()) {
+		if !x.spared[pid] {
+			queue = append(queue, pid)
+		}
+	}
+	for n := 0; n < len(queue) && n < 1<<16; n++ {
+		queue = append(queue, children(queue[n])...)
+	}
+	for _, pid := range queue {
+		_ = unix.Kill(pid, unix.SIGKILL) // it may be gone already
+	}
+	return len(queue)
+}
+
+// killBeside kills until nothing of a Command is left.
+func (x *execution) killBeside() {
+	deadline := time.Now().Add(killPatience)
+	for pause := 100 * time.Microsecond; x.killTree() > 0; pause = min(2*pause, 20*time.Millisecond) {
+		if time.Now().After(deadline) {
+			x.agent.die(fmt.Errorf("the program of %s does not die", x.start.ExecutionID))
+		}
+		time.Sleep(pause)
+	}
+}

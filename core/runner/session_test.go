@@ -1,0 +1,332 @@
+//go:build linux
+
+package runner
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// sessionRunner is a runner with a session open.
+type sessionRunner struct {
+	*testRunner
+}
+
+func pythonSession() SessionStart {
+	return SessionStart{SessionID: "ctx-test", Interpreter: []string{"/usr/bin/python3"}, Path: "/usr/bin:/bin", Limits: limits()}
+}
+
+// openSession starts a runner and opens a session in it; the test's end closes it.
+func openSession(tb testing.TB, start SessionStart) *sessionRunner {
+	tb.Helper()
+	return openSessionWith(tb, testConfig(tb), start)
+}
+
+func openSessionWith(tb testing.TB, cfg Config, start SessionStart) *sessionRunner {
+	tb.Helper()
+	r := startRunner(tb, cfg)
+	if err := r.OpenSession(context.Background(), start); err != nil {
+		tb.Fatalf("open: %v\n%s", err, r.stderr)
+	}
+	tb.Cleanup(func() {
+		if err := r.CloseSession(context.Background()); err != nil && executor.CodeOf(err) != executor.Unavailable {
+			tb.Error(err)
+		}
+	})
+	return &sessionRunner{r}
+}
+
+func cellOf(code string) Start {
+	return Start{ExecutionID: "exe_cell", Session: true, Code: code, Limits: limits()}
+}
+
+func beside(script string) Start {
+	return Start{ExecutionID: "exe_beside", Session: true, Command: []string{"/bin/sh", "-c", script}, Limits: limits()}
+}
+
+// cell runs code and fails the test if we failed.
+func (r *sessionRunner) cell(tb testing.TB, code string) (executor.Result, *record) {
+	tb.Helper()
+	return r.run(tb, cellOf(code), RunInput{})
+}
+
+// wants runs code and compares its standard output and its value.
+func (r *sessionRunner) wants(tb testing.TB, code, stdout, value string) {
+	tb.Helper()
+	res, rec := r.cell(tb, code)
+	if got := rec.value(); describe(res) != "succeeded exit 0" || rec.stdout() != stdout || got != value {
+		tb.Errorf("%s\n%s, stdout %q, value %q, stderr %q", code, describe(res), rec.stdout(), got, rec.stderr())
+	}
+}
+
+// value is the text form of the last value that was displayed.
+func (r *record) value() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(r.displays) - 1; i >= 0; i-- {
+		if r.displays[i].Value {
+			return string(r.displays[i].Data["text/plain"])
+		}
+	}
+	return ""
+}
+
+func TestWhatACellLeavesIsThereForTheNext(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "x = 100", "", "")
+	r.wants(t, "x + 1", "", "101")
+	r.wants(t, "print('hello'); x", "hello\n", "100")
+	r.wants(t, "import asyncio\nawait asyncio.sleep(0, 'async')", "", "'async'")
+}
+
+func TestAnErrorIsShownWithTheUsersLinesOnly(t *testing.T) {
+	r := openSession(t, pythonSession())
+	res, rec := r.cell(t, "def f():\n    raise ValueError('bad')\nf()\n")
+	want := "Traceback (most recent call last):\n  File \"<cell 1>\", line 3, in <module>\n    f()\n  File \"<cell 1>\", line 2, in f\n    raise ValueError('bad')\nValueError: bad\n"
+	if describe(res) != "failed exit 1" || rec.stderr() != want {
+		t.Errorf("%s %q", describe(res), rec.stderr())
+	}
+	res, _ = r.cell(t, "import sys; sys.exit(7)")
+	if describe(res) != "failed exit 7" || res.SessionState != executor.SessionStateKept {
+		t.Errorf("%s %q", describe(res), res.SessionState)
+	}
+	r.wants(t, "f.__name__", "", "'f'")
+}
+
+func TestATimeoutInterruptsAndKeepsTheState(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "x = 1", "", "")
+	for _, code := range []string{
+		"while True: pass", "import time; time.sleep(100)", "import subprocess; subprocess.run(['sleep', '100'])",
+		"import os; os.system('sleep 100')", "import asyncio; await asyncio.sleep(100)", "async def f():\n  while True: pass\nawait f()",
+		"import threading; threading.Event().wait()",
+	} {
+		start := cellOf(code)
+		start.Limits.Timeout = 300 * time.Millisecond
+		start.Limits.KillGrace = 10 * time.Second
+		res, rec := r.run(t, start, RunInput{})
+		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "KeyboardInterrupt") && !strings.Contains(code, "os.system") {
+			t.Errorf("%s: %s %q %s", code, describe(res), res.SessionState, rec.stderr())
+		}
+	}
+	r.wants(t, "x", "", "1")
+}
+
+func TestAnInterpreterThatDoesNotStopIsRestarted(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "open('kept', 'w').close(); x = 1", "", "")
+	start := cellOf("import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nprint('on')\nwhile True: time.sleep(1)")
+	start.Limits.Timeout = 200 * time.Millisecond
+	res, rec := r.run(t, start, RunInput{})
+	if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateRestarted || rec.stdout() != "on\n" {
+		t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stdout())
+	}
+	r.wants(t, "import os; os.path.exists('kept'), 'x' in globals()", "", "(True, False)")
+}
+
+func TestACancelInterrupts(t *testing.T) {
+	r := openSession(t, pythonSession())
+	ctx, cancel := context.WithCancelCause(t.Context())
+	rec := newRecord()
+	rec.emit = func(e executor.Event) error {
+		if e.Body.Kind() == executor.KindOutput {
+			cancel(nil)
+		}
+		return nil
+	}
+	res, err := r.Run(ctx, cellOf("x = 5\nprint('on')\nwhile True: pass"), RunInput{}, rec)
+	if err != nil || res.Status != executor.StatusKilled || res.SessionState != executor.SessionStateKept {
+		t.Error(err, describe(res), res.SessionState)
+	}
+	r.wants(t, "x", "", "5")
+}
+
+func TestAnInterpreterThatDiesIsLostUntilARestart(t *testing.T) {
+	r := openSession(t, pythonSession())
+	for code, want := range map[string]string{
+		"print('bye'); import os, sys; sys.stdout.flush(); os._exit(9)": "failed exit 9",
+		"print('bye'); import os; os.kill(os.getpid(), 11)":             "failed SIGSEGV",
+	} {
+		res, rec := r.cell(t, code)
+		if describe(res) != want || res.SessionState != executor.SessionStateLost || rec.stdout() != "bye\n" {
+			t.Errorf("%s: %s %q %q", code, describe(res), res.SessionState, rec.stdout())
+		}
+		if res, _ := r.cell(t, "1"); res.Failure == nil || res.Failure.Code != executor.Conflict {
+			t.Errorf("a cell in a lost session: %+v", res)
+		}
+		if err := r.RestartSession(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		r.wants(t, "1 + 1", "", "2")
+	}
+}
+
+func TestACommandRunsBesideTheInterpreter(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "x = 1; print(open('a', 'w').write('from python'), end='')", "11", "")
+	res, rec := r.run(t, beside("cat a; cat; exit 3"), RunInput{Stdin: strings.NewReader(" in")})
+	if describe(res) != "failed exit 3" || rec.stdout() != "from python in" {
+		t.Error(describe(res), rec.stdout())
+	}
+	start := beside("(setsid sh -c 'sleep 1000 & sleep 1000' &) ; setsid sleep 1000 & echo $!; sleep 1000")
+	start.Limits.Timeout = 300 * time.Millisecond
+	res, _ = r.run(t, start, RunInput{})
+	if res.Status != executor.StatusTimedOut {
+		t.Error(describe(res))
+	}
+	if out, err := exec.Command("pgrep", "-f", "^sleep 1000$").Output(); err == nil {
+		t.Errorf("alive: %s", out)
+	}
+	r.wants(t, "x", "", "1")
+}
+
+func TestStandardInputIsEachCellsOwn(t *testing.T) {
+	r := openSession(t, pythonSession())
+	for _, text := range []string{"first", "second"} {
+		res, rec := r.run(t, cellOf("input('? ')"), RunInput{Stdin: strings.NewReader(text + "\n")})
+		if rec.value() != "'"+text+"'" || rec.stdout() != "? " {
+			t.Error(describe(res), rec.value(), rec.stdout(), rec.stderr())
+		}
+	}
+	res, rec := r.run(t, cellOf("import sys; sys.stdin.read()"), RunInput{Stdin: strings.NewReader("to the end")})
+	if rec.value() != "'to the end'" {
+		t.Error(describe(res), rec.value(), rec.stderr())
+	}
+	if res, rec := r.cell(t, "input()"); describe(res) != "failed exit 1" || !strings.Contains(rec.stderr(), "EOFError") {
+		t.Error(describe(res), rec.stderr())
+	}
+}
+
+func TestWhatRunsInTheBackgroundPrintsIntoTheNextExecution(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, `import threading, os
+def work():
+    while not os.path.exists('go'): pass
+    print('from a thread')
+    open('done', 'w').close()
+thread = threading.Thread(target=work)
+thread.start()`, "", "")
+	r.run(t, beside("> go; while [ ! -e done ]; do :; done"), RunInput{})
+	res, rec := r.cell(t, "thread.join(); print('now')")
+	if rec.stdout() != "from a thread\nnow\n" || rec.earlier != "from a thread\n" {
+		t.Errorf("%s %q, earlier %q", describe(res), rec.stdout(), rec.earlier)
+	}
+}
+
+func TestFilesOfASessionCanBeWrittenAndReadAndListed(t *testing.T) {
+	r := openSession(t, pythonSession())
+	ctx := t.Context()
+	big := strings.Repeat("0123456789abcdef", 300_000)
+	f, err := r.WriteFile(ctx, "sub/dir/big.bin", int64(len(big)), strings.NewReader(big))
+	if err != nil || f.Path != "sub/dir/big.bin" || f.SizeBytes != int64(len(big)) {
+		t.Fatal(f, err)
+	}
+	r.wants(t, "import os; open('sub/dir/mine', 'w').write('x'); os.path.getsize('sub/dir/big.bin')", "", "4800000")
+	_, body, err := r.ReadFile(ctx, "sub/dir/big.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(body)
+	if err != nil || string(got) != big {
+		t.Error(len(got), err)
+	}
+	if err := body.Close(); err != nil {
+		t.Error(err)
+	}
+	list, err := r.ListFiles(ctx, "", true)
+	var names []string
+	for _, f := range list {
+		names = append(names, f.Path)
+	}
+	if err != nil || strings.Join(names, " ") != "sub sub/dir sub/dir/big.bin sub/dir/mine" {
+		t.Error(names, err)
+	}
+	if err := r.RemoveFile(ctx, "sub"); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := r.ReadFile(ctx, "sub/dir/big.bin"); executor.CodeOf(err) != executor.NotFound {
+		t.Error(err)
+	}
+}
+
+func TestNoFileLeadsOutOfTheWorkFolder(t *testing.T) {
+	r := openSession(t, pythonSession())
+	ctx := t.Context()
+	secret := workRoot(t) + "/secret"
+	if err := os.WriteFile(secret, []byte("s"), 0o644); err != nil { //nolint:gosec // it is meant to be readable
+		t.Fatal(err)
+	}
+	r.wants(t, "import os; os.symlink('"+secret+"', 'file'); os.symlink('/', 'root'); os.symlink('../..', 'up'); os.mkfifo('fifo'); os.symlink('a', 'loop'); os.symlink('loop', 'a')", "", "")
+	for _, name := range []string{"file", "file/", "root/etc/passwd", "up/x", "../x", "/etc/passwd", "fifo", "loop", "root/", "up/", "a\x00b", "."} {
+		if _, body, err := r.ReadFile(ctx, name); executor.CodeOf(err) != executor.Invalid {
+			t.Errorf("read %q: %v", name, err)
+			if body != nil {
+				_ = body.Close()
+			}
+		}
+		if name == "file" || name == "file/" || name == "loop" || strings.HasSuffix(name, "/") {
+			continue // replaced, as what they are
+		}
+		if _, err := r.WriteFile(ctx, name, -1, strings.NewReader("x")); executor.CodeOf(err) != executor.Invalid {
+			t.Errorf("write %q: %v", name, err)
+		}
+	}
+	if _, err := r.WriteFile(ctx, "file", -1, strings.NewReader("mine")); err != nil {
+		t.Error(err)
+	}
+	if raw, err := os.ReadFile(secret); string(raw) != "s" || err != nil {
+		t.Error("the secret was written", err)
+	}
+	list, err := r.ListFiles(ctx, ".", true)
+	for _, f := range list {
+		if f.Path != "file" && f.Path != "fifo" {
+			t.Errorf("listed: %+v", f)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatCannotBeWrittenWholeIsNotThere(t *testing.T) {
+	start := pythonSession()
+	start.Limits.DiskBytes = 8 << 20
+	r := openSession(t, start)
+	ctx := t.Context()
+	if _, err := r.WriteFile(ctx, "big", -1, strings.NewReader(strings.Repeat("x", 10<<20))); executor.CodeOf(err) != executor.Exhausted {
+		t.Error(err)
+	}
+	broken := errors.New("broken")
+	if _, err := r.WriteFile(ctx, "cut", -1, io.MultiReader(strings.NewReader("half"), failingReader{broken})); !errors.Is(err, broken) {
+		t.Error(err)
+	}
+	r.wants(t, "import os; os.listdir()", "", "['.tmp']")
+}
+
+type failingReader struct{ err error }
+
+func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
+
+func TestVariablesAreListed(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "import os\nb = [1] * 10**6\na = 'text'\n_hidden = 1\nclass Bad:\n  def __repr__(self): raise ValueError\nc = Bad()", "", "")
+	list, err := r.Variables(t.Context())
+	var got []string
+	for _, v := range list {
+		got = append(got, v.Name+":"+v.Type)
+		if len([]rune(v.Preview)) > 200 {
+			t.Errorf("a long preview: %+v", v)
+		}
+	}
+	if err != nil || strings.Join(got, " ") != "Bad:type a:str b:list c:Bad" {
+		t.Error(got, err)
+	}
+}
