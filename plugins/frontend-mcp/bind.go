@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -85,15 +85,22 @@ func exitCode(r executor.Result) int {
 	return -1
 }
 
+// signals are Linux's, where programs run, whatever this runs on.
+var signals = []string{
+	"SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV", "SIGUSR2",
+	"SIGPIPE", "SIGALRM", "SIGTERM", "SIGSTKFLT", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG",
+	"SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS",
+}
+
 func signalNumber(name string) int {
-	if n := unix.SignalNum(name); n != 0 {
-		return int(n)
+	if i := slices.Index(signals, name); i >= 0 {
+		return i + 1
 	}
-	var n syscall.Signal
-	if _, err := fmt.Sscanf(name, "SIG%d", &n); err == nil {
-		return int(n)
+	n, err := strconv.Atoi(strings.TrimPrefix(name, "SIG")) // a real-time signal
+	if err != nil {
+		return 0
 	}
-	return 0
+	return n
 }
 
 // trimPartialRune leaves out a character of which only the beginning is there.

@@ -3,9 +3,9 @@ package mcpfrontend
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -13,56 +13,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/executor/plugin"
 )
-
-// The keys of the details that Factory returns.
-const (
-	// DetailAddress is the address that HTTP listens on.
-	DetailAddress = "http"
-	// DetailSocket is the unix socket for the HTTP frontend.
-	DetailSocket = "socket"
-)
-
-// The descriptors of the client's standard streams in a plugin for stdio.
-const (
-	stdinFD  = 3
-	stdoutFD = 4
-)
-
-var _ plugin.FrontendFactory = Factory
-
-// Factory makes the frontend from its options, a Config. It listens before it returns. Codes: invalid, unavailable.
-func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[string]string, error) {
-	config, err := parseConfig(c.Name, c.Options)
-	if err != nil {
-		return nil, nil, err
-	}
-	log := c.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	f := &frontend{config: config, log: log}
-	if f.authenticator, err = auth.New(config.HTTP.Tokens); err != nil {
-		return nil, nil, err
-	}
-	details := map[string]string{}
-	if config.HTTP.Bind != "" {
-		if f.listener, err = net.Listen("tcp", config.HTTP.Bind); err != nil { //nolint:noctx // it listens at once
-			return nil, nil, executor.FieldErrorf(executor.Unavailable, c.Name+".http.bind", "%v", err)
-		}
-		details[DetailAddress] = f.listener.Addr().String()
-	}
-	if config.HTTP.Socket != "" {
-		// The folder is private; the name may be left from a process that was killed.
-		_ = os.Remove(config.HTTP.Socket)
-		if f.socket, err = net.Listen("unix", config.HTTP.Socket); err != nil { //nolint:noctx // it listens at once
-			return nil, nil, errors.Join(executor.FieldErrorf(executor.Unavailable, c.Name+".http.socket", "%v", err), f.close())
-		}
-		details[DetailSocket] = config.HTTP.Socket
-	}
-	return f.serve, details, nil
-}
 
 // frontend is the configured plugin.
 type frontend struct {
@@ -71,6 +22,18 @@ type frontend struct {
 	authenticator *auth.Authenticator
 	listener      net.Listener // nil: none
 	socket        net.Listener // nil: none
+	in            io.Reader    // with Config.Stdio
+	out           io.Writer
+}
+
+// ServeStdio serves svc over in and out without a process of its own, until in ends or ctx does: where there are no
+// plugins. Codes: invalid.
+func ServeStdio(ctx context.Context, c Config, svc executor.Service, in io.Reader, out io.Writer, log *slog.Logger) error {
+	c.Stdio, c.HTTP.Bind, c.HTTP.Socket = true, "", ""
+	if err := c.validate("mcp"); err != nil {
+		return err
+	}
+	return (&frontend{config: c, log: log, in: in, out: out}).serve(ctx, svc)
 }
 
 func (f *frontend) close() error {
@@ -102,7 +65,7 @@ func (f *frontend) serve(ctx context.Context, svc executor.Service) (err error) 
 	}
 	if f.config.Stdio {
 		logger := slog.NewLogLogger(f.log.Handler(), slog.LevelWarn)
-		return serveStdio(ctx, tools.server, os.NewFile(stdinFD, "stdin"), os.NewFile(stdoutFD, "stdout"), logger)
+		return serveStdio(ctx, tools.server, f.in, f.out, logger)
 	}
 	select {
 	case <-ctx.Done():

@@ -27,23 +27,23 @@ const (
 const maxImageBytes = 600 << 10
 
 type runCodeArgs struct {
-	Code      string `json:"code" jsonschema:"required" jsonschema_description:"Source code; names, imports and variables stay for the next call"`
-	ContextID string `json:"context_id" jsonschema:"required" jsonschema_description:"Id of a context from create_context"`
+	Code      string `json:"code" jsonschema:"Source code; names, imports and variables stay for the next call"`
+	ContextID string `json:"context_id" jsonschema:"Id of a context from create_context"`
 }
 
 type runCodeResult struct {
 	Stdout        string  `json:"stdout"`
 	Stderr        string  `json:"stderr"`
 	Success       bool    `json:"success"`
-	ExecutionTime float64 `json:"execution_time" jsonschema_description:"Seconds"`
-	Result        string  `json:"result,omitempty" jsonschema_description:"Value of the last expression, as text"`
+	ExecutionTime float64 `json:"execution_time" jsonschema:"Seconds"`
+	Result        string  `json:"result,omitempty" jsonschema:"Value of the last expression, as text"`
 	ExecutionID   string  `json:"execution_id"`
-	Note          string  `json:"note,omitempty" jsonschema_description:"What happened to the context, if something did"`
+	Note          string  `json:"note,omitempty" jsonschema:"What happened to the context, if something did"`
 }
 
 type createContextArgs struct {
-	Name        string `json:"name" jsonschema:"required" jsonschema_description:"A name for people"`
-	Language    string `json:"language,omitempty" jsonschema_description:"python (default) or javascript"`
+	Name        string `json:"name" jsonschema:"A name for people"`
+	Language    string `json:"language,omitempty" jsonschema:"python (default) or javascript"`
 	Description string `json:"description,omitempty"`
 }
 
@@ -58,7 +58,7 @@ type createContextResult struct {
 }
 
 type stopContextArgs struct {
-	ContextID string `json:"context_id" jsonschema:"required" jsonschema_description:"Id of a context"`
+	ContextID string `json:"context_id" jsonschema:"Id of a context"`
 }
 
 type stopContextResult struct {
@@ -101,28 +101,28 @@ func (t *tools) addContexts(context.Context) error {
 		mcp.WithTitleAnnotation("Run code in a context"),
 		mcp.WithDescription("Run code in a context that create_context made. Its state (variables, imports, files) is kept between calls. "+
 			"An exception is a normal result with success false and the traceback in stderr. Plots and images come back as images."),
-		mcp.WithInputSchema[runCodeArgs](), mcp.WithOutputSchema[runCodeResult](),
+		inputSchema[runCodeArgs](), outputSchema[runCodeResult](),
 		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false),
 		mcp.WithOpenWorldHintAnnotation(t.config.network(ToolsetContexts) == executor.NetworkOn),
 	), c.runCode)
 	t.server.AddTool(mcp.NewTool("create_context",
 		mcp.WithTitleAnnotation("Create a context"),
 		mcp.WithDescription("Create a context: an interpreter of python (default) or javascript whose state lasts until stop_context, or until it was idle for long. "+net),
-		mcp.WithInputSchema[createContextArgs](), mcp.WithOutputSchema[createContextResult](),
+		inputSchema[createContextArgs](), outputSchema[createContextResult](),
 		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false),
 		mcp.WithOpenWorldHintAnnotation(false),
 	), c.create)
 	t.server.AddTool(mcp.NewTool("stop_context",
 		mcp.WithTitleAnnotation("Stop a context"),
 		mcp.WithDescription("Stop a context: what runs in it is killed, its state and files are removed."),
-		mcp.WithInputSchema[stopContextArgs](), mcp.WithOutputSchema[stopContextResult](),
+		inputSchema[stopContextArgs](), outputSchema[stopContextResult](),
 		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(true), mcp.WithIdempotentHintAnnotation(false),
 		mcp.WithOpenWorldHintAnnotation(false),
 	), c.stop)
 	t.server.AddTool(mcp.NewTool("list_contexts",
 		mcp.WithTitleAnnotation("List contexts"),
 		mcp.WithDescription("List the contexts, newest first."),
-		mcp.WithInputSchema[listContextsArgs](), mcp.WithOutputSchema[listContextsResult](),
+		inputSchema[listContextsArgs](), outputSchema[listContextsResult](),
 		mcp.WithReadOnlyHintAnnotation(true), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(true),
 		mcp.WithOpenWorldHintAnnotation(false),
 	), c.list)

@@ -19,7 +19,7 @@ type listJobsArgs struct{}
 
 // jobInfo is one job of list_running_jobs: everything is text, as its specification has it.
 type jobInfo struct {
-	JobID          string `json:"job_id"`
+	JobID          string `json:"job_id" jsonschema:"Id of a job"`
 	Running        string `json:"running"`
 	ExitCode       string `json:"exit_code"`
 	PID            string `json:"pid"`
@@ -35,9 +35,9 @@ type jobList struct {
 }
 
 type jobOutputArgs struct {
-	JobID        string `json:"job_id" jsonschema:"required"`
-	StdoutOffset *int64 `json:"stdout_offset,omitempty" jsonschema_description:"Return stdout from this byte on: next_stdout_offset of the answer before"`
-	StderrOffset *int64 `json:"stderr_offset,omitempty" jsonschema_description:"Return stderr from this byte on: next_stderr_offset of the answer before"`
+	JobID        string `json:"job_id" jsonschema:"Id of a job"`
+	StdoutOffset *int64 `json:"stdout_offset,omitempty" jsonschema:"Return stdout from this byte on: next_stdout_offset of the answer before"`
+	StderrOffset *int64 `json:"stderr_offset,omitempty" jsonschema:"Return stderr from this byte on: next_stderr_offset of the answer before"`
 }
 
 type jobOutput struct {
@@ -52,21 +52,21 @@ type jobOutput struct {
 	StderrTruncated  bool   `json:"stderr_truncated"`
 	NextStdoutOffset int64  `json:"next_stdout_offset"`
 	NextStderrOffset int64  `json:"next_stderr_offset"`
-	Error            string `json:"error,omitempty" jsonschema_description:"Why the script did not get to run"`
+	Error            string `json:"error,omitempty" jsonschema:"Why the script did not get to run"`
 }
 
 type killJobArgs struct {
-	JobID string `json:"job_id" jsonschema:"required"`
+	JobID string `json:"job_id" jsonschema:"Id of a job"`
 }
 
 type killJobResult struct {
-	JobID    string `json:"job_id"`
+	JobID    string `json:"job_id" jsonschema:"Id of a job"`
 	Status   string `json:"status"`
 	ExitCode string `json:"exit_code"`
 }
 
 type jobCleanupArgs struct {
-	JobID string `json:"job_id,omitempty" jsonschema_description:"A finished job; default: all that have finished"`
+	JobID string `json:"job_id,omitempty" jsonschema:"A finished job; default: all that have finished"`
 }
 
 type jobCleanupResult struct {
@@ -90,18 +90,18 @@ func (p *python) addJobTools(add addTool) {
 	}
 	add("list_running_jobs", "List jobs", "List the jobs that the async tools have started, finished ones too, oldest first. Every value is text.",
 		[]string{"jobs", "introspection"}, p.listJobs,
-		append(slices.Clone(reads), mcp.WithInputSchema[listJobsArgs](), mcp.WithOutputSchema[jobList]())...)
+		append(slices.Clone(reads), inputSchema[listJobsArgs](), outputSchema[jobList]())...)
 	add("get_job_output", "Read a job's output",
 		"Read what a job has written so far, or all of it when it has finished. Long output is cut; with stdout_offset and stderr_offset it is read piece by piece.",
 		[]string{"jobs", "introspection"}, p.getOutput,
-		append(slices.Clone(reads), mcp.WithInputSchema[jobOutputArgs](), mcp.WithOutputSchema[jobOutput]())...)
+		append(slices.Clone(reads), inputSchema[jobOutputArgs](), outputSchema[jobOutput]())...)
 	add("kill_job", "Kill a job", "Stop a job and everything it has started, and wait until it is gone.",
 		[]string{"jobs", "control"}, p.killJob,
-		mcp.WithInputSchema[killJobArgs](), mcp.WithOutputSchema[killJobResult](),
+		inputSchema[killJobArgs](), outputSchema[killJobResult](),
 		mcp.WithDestructiveHintAnnotation(true), mcp.WithIdempotentHintAnnotation(true), mcp.WithOpenWorldHintAnnotation(false))
 	add("job_cleanup", "Forget finished jobs", "Remove finished jobs from the list. Running ones stay.",
 		[]string{"jobs", "control"}, p.cleanup,
-		mcp.WithInputSchema[jobCleanupArgs](), mcp.WithOutputSchema[jobCleanupResult](),
+		inputSchema[jobCleanupArgs](), outputSchema[jobCleanupResult](),
 		mcp.WithIdempotentHintAnnotation(true), mcp.WithOpenWorldHintAnnotation(false))
 	p.server.AddResourceTemplate(mcp.NewResourceTemplate(jobScheme+"{job_id}{?offset}", "job output",
 		mcp.WithTemplateDescription("What a job has written so far. With offset, the number after ---OFFSET--- of the reading before, only what came since."),

@@ -29,28 +29,28 @@ const defaultTimeoutSeconds = 300
 const startWait = 60 * time.Second
 
 type dirArgs struct {
-	Directory     string   `json:"directory" jsonschema:"required" jsonschema_description:"Folder to run in; it must exist"`
-	ScriptPath    *string  `json:"script_path,omitempty" jsonschema_description:"Script file, absolute or relative to directory; not with script_content"`
-	ScriptContent *string  `json:"script_content,omitempty" jsonschema_description:"Source code; not with script_path"`
-	Args          []string `json:"args,omitempty" jsonschema_description:"Arguments of the script"`
-	UseUV         *bool    `json:"use_uv,omitempty" jsonschema_description:"true (default): a managed interpreter, with the locked dependencies of the folder's uv.lock or pyproject.toml; false: the system's python"`
-	PythonVersion *string  `json:"python_version,omitempty" jsonschema_description:"Exact minor version, like 3.13; only with use_uv"`
+	Directory     string   `json:"directory" jsonschema:"Folder to run in; it must exist"`
+	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Script file, absolute or relative to directory; not with script_content"`
+	ScriptContent *string  `json:"script_content,omitempty" jsonschema:"Source code; not with script_path"`
+	Args          []string `json:"args,omitempty" jsonschema:"Arguments of the script"`
+	UseUV         *bool    `json:"use_uv,omitempty" jsonschema:"true (default): a managed interpreter, with the locked dependencies of the folder's uv.lock or pyproject.toml; false: the system's python"`
+	PythonVersion *string  `json:"python_version,omitempty" jsonschema:"Exact minor version, like 3.13; only with use_uv"`
 }
 
 type depsArgs struct {
-	ScriptContent *string  `json:"script_content,omitempty" jsonschema_description:"Source code; not with script_path"`
-	ScriptPath    *string  `json:"script_path,omitempty" jsonschema_description:"Script file; not with script_content"`
-	PythonVersion string   `json:"python_version" jsonschema:"required" jsonschema_description:"Exact minor version, like 3.13"`
-	Dependencies  []string `json:"dependencies,omitempty" jsonschema_description:"Packages, like requests or numpy>=2"`
-	Args          []string `json:"args,omitempty" jsonschema_description:"Arguments of the script"`
+	ScriptContent *string  `json:"script_content,omitempty" jsonschema:"Source code; not with script_path"`
+	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Script file; not with script_content"`
+	PythonVersion string   `json:"python_version" jsonschema:"Exact minor version, like 3.13"`
+	Dependencies  []string `json:"dependencies,omitempty" jsonschema:"Packages, like requests or numpy>=2"`
+	Args          []string `json:"args,omitempty" jsonschema:"Arguments of the script"`
 }
 
 type syncArgs struct {
-	TimeoutSeconds *int `json:"timeout_seconds,omitempty" jsonschema_description:"Seconds until the script is stopped; default 300; 0: the server's maximum"`
+	TimeoutSeconds *int `json:"timeout_seconds,omitempty" jsonschema:"Seconds until the script is stopped; default 300; 0: the server's maximum"`
 }
 
 type asyncArgs struct {
-	Stream bool `json:"stream,omitempty" jsonschema_description:"Stored and shown by list_running_jobs; output can be read while the job runs in any case"`
+	Stream bool `json:"stream,omitempty" jsonschema:"Stored and shown by list_running_jobs; output can be read while the job runs in any case"`
 }
 
 type runInDirArgs struct {
@@ -76,7 +76,7 @@ type runWithDepsAsyncArgs struct {
 type benchmarkArgs struct {
 	depsArgs
 	syncArgs
-	SampleInterval *float64 `json:"sample_interval,omitempty" jsonschema_description:"Seconds between two looks at the memory; default 0.05, at least 0.01"`
+	SampleInterval *float64 `json:"sample_interval,omitempty" jsonschema:"Seconds between two looks at the memory; default 0.05, at least 0.01"`
 }
 
 // runScriptResult is what run_script_in_dir returns.
@@ -95,7 +95,7 @@ type truncation struct {
 	StderrBytes     int64  `json:"stderr_bytes"`
 	StdoutTruncated bool   `json:"stdout_truncated"`
 	StderrTruncated bool   `json:"stderr_truncated"`
-	JobID           string `json:"job_id" jsonschema_description:"For get_job_output, which reads all of the output piece by piece"`
+	JobID           string `json:"job_id" jsonschema:"For get_job_output, which reads all of the output piece by piece"`
 }
 
 type runWithDepsResult struct {
@@ -160,24 +160,24 @@ func (t *tools) addPython(ctx context.Context) error {
 		"Run a Python script (script_path, or source as script_content: exactly one) with a folder as its working directory, and wait for it. "+
 			where+" "+net+" timeout_seconds 0 means the server's maximum. An exit code other than 0 is a normal result; -n means killed by signal n.",
 		[]string{"execution", "sync"}, p.runInDir,
-		mcp.WithInputSchema[runInDirArgs](), mcp.WithOutputSchema[runScriptResult](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
+		inputSchema[runInDirArgs](), outputSchema[runScriptResult](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
 	add("run_script_with_dependencies", "Run Python code with packages",
 		"Run Python code (script_content, or a file as script_path: exactly one) in an environment that has the named packages, and wait for it. "+
 			"Environments are cached, so the same packages are installed once. "+net+" timeout_seconds 0 means the server's maximum.",
 		[]string{"execution", "dependencies", "sync"}, p.runWithDeps,
-		mcp.WithInputSchema[runWithDepsArgs](), mcp.WithOutputSchema[runWithDepsResult]())
+		inputSchema[runWithDepsArgs](), outputSchema[runWithDepsResult]())
 	add("benchmark_script", "Benchmark Python code",
 		"Run Python code as run_script_with_dependencies does and measure it: wall time, CPU time of all its processes, peak memory, and the memory over time.",
 		[]string{"benchmark", "performance", "sync"}, p.benchmark,
-		mcp.WithInputSchema[benchmarkArgs](), mcp.WithOutputSchema[benchmarkResult]())
+		inputSchema[benchmarkArgs](), outputSchema[benchmarkResult]())
 	add("run_script_in_dir_async", "Start a Python script in a folder",
 		"Start a script as run_script_in_dir does and return its job_id at once. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+where+" "+net,
 		[]string{"execution", "async", "stream"}, p.runInDirAsync,
-		mcp.WithInputSchema[runInDirAsyncArgs](), mcp.WithOutputSchema[asyncJobStart](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
+		inputSchema[runInDirAsyncArgs](), outputSchema[asyncJobStart](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
 	add("run_script_with_dependencies_async", "Start Python code with packages",
 		"Start code as run_script_with_dependencies does and return its job_id when it runs. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+net,
 		[]string{"execution", "dependencies", "async", "stream"}, p.runWithDepsAsync,
-		mcp.WithInputSchema[runWithDepsAsyncArgs](), mcp.WithOutputSchema[asyncDepsJobStart]())
+		inputSchema[runWithDepsAsyncArgs](), outputSchema[asyncDepsJobStart]())
 	p.addJobTools(add)
 	return nil
 }

@@ -15,10 +15,10 @@ import (
 
 // executeArgs are the arguments of execute.
 type executeArgs struct {
-	Command   string   `json:"command" jsonschema:"required" jsonschema_description:"Command line for sh -c, or, with args, the executable's name"`
-	Args      []string `json:"args,omitempty" jsonschema_description:"Arguments; when present, command is executed directly, without a shell"`
-	Stdin     string   `json:"stdin,omitempty" jsonschema_description:"Text for the command's standard input"`
-	TimeoutMS int64    `json:"timeout_ms,omitempty" jsonschema_description:"Kill the command and everything it started after so many milliseconds; default: the server's"`
+	Command   string   `json:"command" jsonschema:"Command line for sh -c, or, with args, the executable's name"`
+	Args      []string `json:"args,omitempty" jsonschema:"Arguments; when present, command is executed directly, without a shell"`
+	Stdin     string   `json:"stdin,omitempty" jsonschema:"Text for the command's standard input"`
+	TimeoutMS int64    `json:"timeout_ms,omitempty" jsonschema:"Kill the command and everything it started after so many milliseconds; default: the server's"`
 }
 
 // executeResult is what execute returns, as its specification has it.
@@ -71,8 +71,8 @@ func (t *tools) addShell(context.Context) error {
 		mcp.WithTitleAnnotation("Run a shell command"),
 		mcp.WithDescription("Run a command in a sandbox and return its stdout, stderr and exit code (-n: killed by signal n). "+
 			"Without args the command is a line for sh -c; with args it is executed directly. "+where+" "+net),
-		mcp.WithInputSchema[executeArgs](),
-		mcp.WithOutputSchema[executeResult](),
+		inputSchema[executeArgs](),
+		outputSchema[executeResult](),
 		mcp.WithReadOnlyHintAnnotation(false),
 		mcp.WithDestructiveHintAnnotation(false), // it destroys nothing outside its own sandbox
 		mcp.WithIdempotentHintAnnotation(false),

@@ -1,0 +1,61 @@
+package mcpfrontend
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/python-executor/python-executor/core/auth"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+)
+
+// The keys of the details that Factory returns.
+const (
+	// DetailAddress is the address that HTTP listens on.
+	DetailAddress = "http"
+	// DetailSocket is the unix socket for the HTTP frontend.
+	DetailSocket = "socket"
+)
+
+// The descriptors of the client's standard streams in a plugin for stdio.
+const (
+	stdinFD  = 3
+	stdoutFD = 4
+)
+
+var _ plugin.FrontendFactory = Factory
+
+// Factory makes the frontend from its options, a Config. It listens before it returns. Codes: invalid, unavailable.
+func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[string]string, error) {
+	config, err := parseConfig(c.Name, c.Options)
+	if err != nil {
+		return nil, nil, err
+	}
+	log := c.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	f := &frontend{config: config, log: log, in: os.NewFile(stdinFD, "stdin"), out: os.NewFile(stdoutFD, "stdout")}
+	if f.authenticator, err = auth.New(config.HTTP.Tokens); err != nil {
+		return nil, nil, err
+	}
+	details := map[string]string{}
+	if config.HTTP.Bind != "" {
+		if f.listener, err = net.Listen("tcp", config.HTTP.Bind); err != nil { //nolint:noctx // it listens at once
+			return nil, nil, executor.FieldErrorf(executor.Unavailable, c.Name+".http.bind", "%v", err)
+		}
+		details[DetailAddress] = f.listener.Addr().String()
+	}
+	if config.HTTP.Socket != "" {
+		// The folder is private; the name may be left from a process that was killed.
+		_ = os.Remove(config.HTTP.Socket)
+		if f.socket, err = net.Listen("unix", config.HTTP.Socket); err != nil { //nolint:noctx // it listens at once
+			return nil, nil, errors.Join(executor.FieldErrorf(executor.Unavailable, c.Name+".http.socket", "%v", err), f.close())
+		}
+		details[DetailSocket] = config.HTTP.Socket
+	}
+	return f.serve, details, nil
+}
