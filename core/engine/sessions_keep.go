@@ -72,17 +72,34 @@ func (e *Engine) loadSessions(ctx context.Context) error {
 // keepSessions looks after the Sessions until the Engine stops: whether their backends still have them, what is to be
 // written of them, which records are to be deleted.
 func (e *Engine) keepSessions() {
-	ticker := time.NewTicker(lookInterval)
-	defer ticker.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		e.lookAfterSessions()
 		select {
 		case <-e.stopping:
 			return
 		case <-e.lookNow:
-		case <-ticker.C:
+		case <-timer.C:
+		}
+		e.lookAfterSessions()
+		timer.Stop()
+		if wait, ok := e.nextLook(); ok {
+			timer.Reset(wait)
 		}
 	}
+}
+
+// nextLook is how long nothing is to be done; ok is false if there is nothing at all.
+func (e *Engine) nextLook() (wait time.Duration, ok bool) {
+	if len(e.sessionsOf(func(*session) bool { return true })) > 0 {
+		return lookInterval, true
+	}
+	e.ended.mu.Lock()
+	defer e.ended.mu.Unlock()
+	if len(e.ended.list) == 0 {
+		return 0, false
+	}
+	return max(time.Until(e.ended.list[0].at.Add(e.ended.kept)), time.Second), true
 }
 
 func (e *Engine) lookAfterSessions() {

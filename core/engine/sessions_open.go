@@ -91,7 +91,7 @@ func (e *Engine) checkSession(ctx context.Context, asked executor.Session) (sess
 	if e.backends[s.Backend] == nil {
 		invalid.add("backend", "must be one of %v (got %q)", e.names, clip(s.Backend, 100))
 	}
-	if err := invalid.err(executor.Invalid); err != nil {
+	if err := invalid.errOf("open a session", executor.Invalid); err != nil {
 		return sessionRequest{}, err
 	}
 	var err error
@@ -103,7 +103,7 @@ func (e *Engine) checkSession(ctx context.Context, asked executor.Session) (sess
 		missing.add("session", "backend %s has no sessions", req.info.Name)
 	}
 	s.Limits, s.Generation = req.limits, req.info.Generation
-	return req, missing.err(executor.Unimplemented)
+	return req, missing.errOf("open a session", executor.Unimplemented)
 }
 
 // validateLife fills in and checks how long a Session may live.
@@ -261,6 +261,7 @@ func (e *Engine) beginSession(ctx context.Context, s *session, opened executor.O
 		}
 		return err
 	}
+	e.lookSoon()
 	e.metrics.sessionsOpened.WithLabelValues(s.backend).Inc()
 	e.log.Info("session opened", "session", s.id, "backend", s.backend, "language", s.rec.Language)
 	return nil

@@ -41,8 +41,10 @@ func (p *problems) add(field, format string, args ...any) {
 	*p = append(*p, executor.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// err returns what was collected as one Error, or nil.
-func (p problems) err(code executor.Code) error {
+// err returns what was collected as one Error of a Submit, or nil.
+func (p problems) err(code executor.Code) error { return p.errOf("submit", code) }
+
+func (p problems) errOf(op string, code executor.Code) error {
 	if len(p) == 0 {
 		return nil
 	}
@@ -50,7 +52,7 @@ func (p problems) err(code executor.Code) error {
 	for i, problem := range p {
 		lines[i] = problem.Field + ": " + problem.Message
 	}
-	return &executor.Error{Code: code, Op: "submit", Message: strings.Join(lines, "; "), Fields: p}
+	return &executor.Error{Code: code, Op: op, Message: strings.Join(lines, "; "), Fields: p}
 }
 
 // validate records every field of s that is wrong whatever the backend.

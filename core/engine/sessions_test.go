@@ -1,0 +1,641 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+// withSessions is a set-up on a fake that has sessions.
+func withSessions(change ...func(*setup)) setup {
+	caps := fake.DefaultCapabilities()
+	caps.Sessions = true
+	caps.Languages = []executor.Language{executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell}
+	s := setup{fake: fake.Options{Capabilities: &caps, Generation: 1}}
+	for _, f := range change {
+		f(&s)
+	}
+	return s
+}
+
+// lasting makes the fake's sessions outlive it.
+func lasting(s *setup) {
+	caps := *s.fake.Capabilities
+	caps.Attach = true
+	s.fake.Capabilities = &caps
+}
+
+func rules(change func(*config.Sessions)) func(*setup) {
+	return func(s *setup) {
+		s.options.Sessions = config.Default().Sessions
+		change(&s.options.Sessions)
+	}
+}
+
+// open opens a session.
+func (r *rig) open(ctx context.Context, change ...func(*executor.Session)) executor.Session {
+	r.t.Helper()
+	var s executor.Session
+	for _, f := range change {
+		f(&s)
+	}
+	s, err := r.OpenSession(ctx, s)
+	if err != nil {
+		r.t.Fatalf("open a session: %v", err)
+	}
+	return s
+}
+
+func in(s executor.Session) func(*executor.Spec) {
+	return func(spec *executor.Spec) { spec.Session = s.ID }
+}
+
+// say runs code in s and returns what it printed.
+func (r *rig) say(ctx context.Context, s executor.Session, code string) string {
+	r.t.Helper()
+	x := r.submit(ctx, code, in(s))
+	if res := r.result(x.ID); res.Status != executor.StatusSucceeded {
+		r.t.Fatalf("%q: %s, %+v", code, res.Status, res.Failure)
+	}
+	return stdout(r.events(x.ID))
+}
+
+func (r *rig) session(s executor.Session) executor.Session {
+	r.t.Helper()
+	return must(r.GetSession(as("root", executor.ScopeAdmin), s.ID))
+}
+
+// wantNoSessions fails unless the backend has none left.
+func (r *rig) wantNoSessions() {
+	r.t.Helper()
+	synctest.Wait()
+	if left := r.fake.Sessions(); len(left) > 0 {
+		r.t.Errorf("the backend still has %v", left)
+	}
+}
+
+func TestASessionKeepsItsStateAndIsDescribed(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions())
+		ctx := as("alice")
+		began := time.Now()
+		s := r.open(ctx, func(s *executor.Session) {
+			s.Name, s.Description, s.Spec.Requirements = "mine", "to think", "requests==2.32.3"
+			s.Spec.Env = map[string]string{"A": "1"}
+			s.Spec.Limits.Timeout = 7 * time.Second
+		})
+		if !sessionForm.MatchString(s.ID) || s.Owner != "alice" || s.Status != executor.SessionActive || s.Language != executor.LanguagePython ||
+			s.Backend != "fake" || s.Generation != 1 || !s.CreatedAt.Equal(began) || !s.LastUsed.Equal(began) || !s.ExpiresAt.Equal(began.Add(30*time.Minute)) ||
+			s.IdleTimeout != 30*time.Minute || s.MaxLife != 24*time.Hour || s.Limits.Timeout != 7*time.Second || s.Limits.MemoryBytes == 0 ||
+			!slices.Equal(s.Requirements, []string{"requests==2.32.3"}) || s.PythonVersion == "" || s.Name != "mine" || s.Description != "to think" {
+			t.Errorf("the session is %+v", s)
+		}
+		r.say(ctx, s, "set x 100")
+		if got := r.say(ctx, s, "add x 1\nget x"); got != "101\n" {
+			t.Errorf("it said %q", got)
+		}
+		time.Sleep(time.Minute)
+		x := r.submit(ctx, "sleep 1h", in(s))
+		synctest.Wait()
+		if v := r.session(s); v.Running != x.ID || v.Waiting != 0 || !v.ExpiresAt.IsZero() {
+			t.Errorf("while it runs: %+v", v)
+		}
+		if res := r.result(x.ID); res.Status != executor.StatusTimedOut || res.Wall != 7*time.Second || res.SessionState != executor.SessionStateKept {
+			t.Errorf("the session's timeout: %+v", res)
+		}
+		if v := r.session(s); v.Running != "" || !v.LastUsed.Equal(time.Now()) {
+			t.Errorf("afterwards: %+v", v)
+		}
+		if got := r.say(ctx, s, "get x"); got != "101\n" {
+			t.Errorf("it said %q", got)
+		}
+		closed := must(r.CloseSession(ctx, s.ID))
+		if closed.Status != executor.SessionClosed || closed.Reason != "by request" {
+			t.Errorf("closed: %+v", closed)
+		}
+		if again := must(r.CloseSession(ctx, s.ID)); again.Status != executor.SessionClosed {
+			t.Errorf("closed again: %+v", again)
+		}
+		_, err := r.Submit(ctx, executor.Spec{Code: "get x", Session: s.ID}, executor.Input{})
+		wantCode(t, err, executor.Conflict, "session")
+		_, err = r.RestartSession(ctx, s.ID, false)
+		wantCode(t, err, executor.Conflict, "session")
+		r.wantIdle()
+		r.wantNoSessions()
+	})
+}
+
+func TestNobodySeesAnotherOwnersSession(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions())
+		alice, bob, root := as("alice"), as("bob"), as("root", executor.ScopeAdmin)
+		s := r.open(alice)
+		time.Sleep(time.Second)
+		other := r.open(bob)
+		calls := map[string]func(ctx context.Context, id string) error{
+			"get":       func(ctx context.Context, id string) error { _, err := r.GetSession(ctx, id); return err },
+			"interrupt": func(ctx context.Context, id string) error { _, err := r.InterruptSession(ctx, id); return err },
+			"restart":   func(ctx context.Context, id string) error { _, err := r.RestartSession(ctx, id, true); return err },
+			"variables": func(ctx context.Context, id string) error { _, err := r.Variables(ctx, id); return err },
+			"require":   func(ctx context.Context, id string) error { _, err := r.AddRequirements(ctx, id, "a"); return err },
+			"list":      func(ctx context.Context, id string) error { _, err := r.ListFiles(ctx, id, "", false); return err },
+			"read":      func(ctx context.Context, id string) error { _, _, err := r.ReadFile(ctx, id, "a"); return err },
+			"write": func(ctx context.Context, id string) error {
+				_, err := r.WriteFile(ctx, id, "a", 1, strings.NewReader("a"))
+				return err
+			},
+			"remove": func(ctx context.Context, id string) error { return r.RemoveFile(ctx, id, "a") },
+			"submit": func(ctx context.Context, id string) error {
+				_, err := r.Submit(ctx, executor.Spec{Code: "exit 0", Session: id}, executor.Input{})
+				return err
+			},
+			"close": func(ctx context.Context, id string) error { _, err := r.CloseSession(ctx, id); return err },
+		}
+		for name, f := range calls {
+			for _, id := range []string{s.ID, "ctx-00000000-0000-4000-8000-000000000000", "ctx-1", "", "../x"} {
+				if name == "submit" && id == "" {
+					continue // that is no session at all
+				}
+				if err := f(bob, id); executor.CodeOf(err) != executor.NotFound {
+					t.Errorf("%s of %q: %v", name, id, err)
+				}
+			}
+			if err := f(as("bob", executor.ScopeScripts), other.ID); executor.CodeOf(err) != executor.Denied {
+				t.Errorf("%s without a scope: %v", name, err)
+			}
+		}
+		if list := must(r.ListSessions(alice)); len(list) != 1 || list[0].ID != s.ID {
+			t.Errorf("alice has %+v", list)
+		}
+		if list := must(r.ListSessions(root)); len(list) != 2 || list[0].ID != other.ID {
+			t.Errorf("there are %+v, the newest first", list)
+		}
+		if v := must(r.GetSession(root, s.ID)); v.Owner != "alice" {
+			t.Errorf("root sees %+v", v)
+		}
+	})
+}
+
+func TestEveryBadFieldOfASessionIsNamed(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions())
+		yes := true
+		_, err := r.OpenSession(as("alice"), executor.Session{
+			Name: strings.Repeat("n", maxSessionName+1), Description: "\xff", Language: "cobol",
+			IdleTimeout: time.Hour * 24 * 300, MaxLife: -1,
+			Spec: executor.Spec{
+				Code: "x", Command: []string{"x"}, Entrypoint: "x", Args: []string{"x"}, Outputs: []string{"x"}, OutputsChanged: true, Durable: true,
+				IdempotencyKey: "k", SampleInterval: time.Second, Session: "s", Interpreter: executor.InterpreterSystem, Detect: &yes, Script: "x",
+				HostDirectory: "/x", Requirements: "\x00", PreCommands: []string{"\xff"}, Env: map[string]string{"1": ""}, PythonVersion: "three",
+				Image: "?", Network: "some", Backend: "other", Limits: executor.Limits{MemoryBytes: -1, PIDs: 1 << 40},
+			},
+		})
+		wantCode(t, err, executor.Invalid,
+			"name", "description", "idle_timeout_seconds", "max_life_seconds",
+			"code", "command", "entrypoint", "args", "outputs", "outputs_changed", "durable", "idempotency_key", "sample_interval_seconds", "session",
+			"interpreter", "detect", "script", "host_directory", "requirements_txt", "pre_commands[0]", "env",
+			"language", "config.network_disabled", "python_version", "docker_image", "config.memory_mb", "config.pids", "backend")
+		_, err = r.OpenSession(as("alice"), executor.Session{Spec: executor.Spec{Requirements: "no-such-package"}})
+		wantCode(t, err, executor.Invalid, "requirements_txt")
+		r.wantNoSessions()
+		plain := newRig(t, setup{})
+		_, err = plain.OpenSession(as("alice"), executor.Session{})
+		wantCode(t, err, executor.Unimplemented, "session")
+		none := newRig(t, setup{backend: runFunc(nil)})
+		_, err = none.OpenSession(as("alice"), executor.Session{})
+		wantCode(t, err, executor.Unimplemented, "session")
+	})
+}
+
+func TestWhatIsTheSessionsIsRefusedToItsExecutions(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions())
+		ctx := as("alice")
+		s := r.open(ctx)
+		yes := true
+		_, err := r.Submit(ctx, executor.Spec{
+			Session: s.ID, Code: "exit 0", Args: []string{"a"}, Language: executor.LanguagePython, Entrypoint: "main.py", Env: map[string]string{"A": "b"},
+			PythonVersion: "3.12", Interpreter: executor.InterpreterEnvironment, Image: "python:3.12", Requirements: "a", PreCommands: []string{"true"},
+			Detect: &yes, Network: executor.NetworkOn, Backend: "fake",
+			Limits: executor.Limits{MemoryBytes: 1 << 20, DiskBytes: 1 << 20, CPUShares: 2, PIDs: 3},
+		}, executor.Input{Workspace: once(tarOf(t, "main.py", "exit 0"))})
+		wantCode(t, err, executor.Invalid, "language", "entrypoint", "env", "python_version", "interpreter", "docker_image", "requirements_txt",
+			"pre_commands", "detect", "config.network_disabled", "backend", "config.memory_mb", "config.disk_mb", "config.cpu_shares", "config.pids", "tar", "args")
+		x, err := r.Submit(ctx, executor.Spec{
+			Session: s.ID, Command: []string{"fake", "-c", "read-stdin\nprint-args\nwrite-file out.txt done"}, Args: []string{"a"}, Outputs: []string{"out.txt"},
+			Limits: executor.Limits{Timeout: time.Minute, OutputBytes: 1000, KillGrace: time.Second}, Durable: true, IdempotencyKey: "k",
+		}, executor.Input{Stdin: once([]byte("in "))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res := r.result(x.ID); res.Status != executor.StatusSucceeded || len(res.Artifacts) != 1 || stdout(r.events(x.ID)) != "in a\n" {
+			t.Errorf("result %+v, %+v, %q", res, res.Failure, stdout(r.events(x.ID)))
+		}
+		again := must(r.Submit(ctx, executor.Spec{
+			Session: s.ID, Command: []string{"fake", "-c", "read-stdin\nprint-args\nwrite-file out.txt done"}, Args: []string{"a"}, Outputs: []string{"out.txt"},
+			Limits: executor.Limits{Timeout: time.Minute, OutputBytes: 1000, KillGrace: time.Second}, Durable: true, IdempotencyKey: "k",
+		}, executor.Input{Stdin: once([]byte("in "))}))
+		if again.ID != x.ID || len(r.fake.Runs()) != 1 {
+			t.Errorf("the same key made %s after %s", again.ID, x.ID)
+		}
+		r.wantIdle()
+	})
+}
+
+// TestSixteenClientsOfOneSessionKeepOrderAndState: each Execution counts on; they run one at a time, in the order of their
+// ids, whatever kind of Submit they came by, and hold no slot while they wait.
+func TestSixteenClientsOfOneSessionKeepOrderAndState(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		const clients, each = 16, 5
+		var mu sync.Mutex
+		inside, most := 0, 0
+		r := newRig(t, withSessions(func(s *setup) {
+			s.options.Engine = config.Engine{MaxConcurrent: 2, MaxQueued: 1000}
+			s.fake.Hook = func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
+				mu.Lock()
+				inside++
+				most = max(most, inside)
+				mu.Unlock()
+				defer func() {
+					mu.Lock()
+					defer mu.Unlock()
+					inside--
+				}()
+				return run(ctx, job, sink)
+			}
+		}, rules(func(c *config.Sessions) { c.MaxWaiting = clients * each })))
+		ctx := as("alice")
+		s := r.open(ctx)
+		r.say(ctx, s, "set n 0")
+		var wg sync.WaitGroup
+		seen := map[string]string{}
+		for client := range clients {
+			wg.Go(func() {
+				for i := range each {
+					spec := executor.Spec{Session: s.ID, Code: "add n 1\nsleep 10ms\nget n", Durable: (client+i)%2 == 0}
+					x, err := r.Submit(ctx, spec, executor.Input{})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					said := stdout(r.events(x.ID))
+					mu.Lock()
+					seen[x.ID] = said
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		ids := slices.Sorted(func(yield func(string) bool) {
+			for id := range seen {
+				if !yield(id) {
+					return
+				}
+			}
+		})
+		for i, id := range ids {
+			if seen[id] != fmt.Sprintf("%d\n", i+1) {
+				t.Errorf("number %d of the submits counted %q", i+1, seen[id])
+			}
+		}
+		if len(ids) != clients*each || most != 1 {
+			t.Errorf("%d ran, %d of them at once", len(ids), most)
+		}
+		r.wantIdle()
+	})
+}
+
+func TestASessionThatWaitsHoldsNoSlot(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(func(s *setup) { s.options.Engine = config.Engine{MaxConcurrent: 2, MaxQueued: 20} },
+			rules(func(c *config.Sessions) { c.MaxWaiting = 3 })))
+		ctx := as("alice")
+		s := r.open(ctx)
+		first := r.submit(ctx, "wait gate", in(s))
+		synctest.Wait()
+		var waiting []executor.Execution
+		for range 3 {
+			waiting = append(waiting, r.submit(ctx, "print now", in(s), durable))
+		}
+		_, err := r.Submit(ctx, executor.Spec{Session: s.ID, Code: "print no"}, executor.Input{})
+		wantCode(t, err, executor.Exhausted)
+		if e, _ := errors.AsType[*executor.Error](err); e.RetryAfter <= 0 {
+			t.Errorf("no hint when to come again: %v", err)
+		}
+		_, err = r.Variables(ctx, s.ID)
+		wantCode(t, err, executor.Exhausted)
+		if v := r.session(s); v.Running != first.ID || v.Waiting != 3 {
+			t.Errorf("the session is %+v", v)
+		}
+		if got := r.say(ctx, r.open(ctx), "print free"); got != "free\n" {
+			t.Errorf("another session said %q", got)
+		}
+		if _, err := r.Cancel(ctx, waiting[1].ID); err != nil {
+			t.Fatal(err)
+		}
+		r.fake.Release("gate")
+		for i, want := range []executor.Status{executor.StatusSucceeded, executor.StatusKilled, executor.StatusSucceeded} {
+			if res := r.result(waiting[i].ID); res.Status != want {
+				t.Errorf("waiting %d: %+v", i, res)
+			}
+		}
+		r.wantIdle()
+	})
+}
+
+func TestInterruptRestartAndCloseWhileOthersWait(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions())
+		ctx := as("alice")
+		s := r.open(ctx)
+		r.say(ctx, s, "set x 1\nwrite-file kept.txt here")
+		hang := r.submit(ctx, "hang", in(s))
+		next := r.submit(ctx, "get x", in(s), durable)
+		synctest.Wait()
+		if v := must(r.InterruptSession(ctx, s.ID)); v.Status != executor.SessionActive {
+			t.Errorf("interrupted: %+v", v)
+		}
+		if res := r.result(hang.ID); res.Status != executor.StatusKilled || res.SessionState != executor.SessionStateKept {
+			t.Errorf("the one that ran: %+v", res)
+		}
+		if r.result(next.ID); stdout(r.events(next.ID)) != "1\n" {
+			t.Errorf("the state is gone: %q", stdout(r.events(next.ID)))
+		}
+		_ = must(r.InterruptSession(ctx, s.ID)) // nothing runs, nothing happens
+
+		deaf := r.submit(ctx, "ignore-int\nhang", in(s))
+		synctest.Wait()
+		if x := must(r.Cancel(ctx, deaf.ID)); x.Result.SessionState != executor.SessionStateRestarted {
+			t.Errorf("one that does not heed SIGINT: %+v", x.Result)
+		}
+		if v := r.session(s); v.Restarts != 1 || v.Status != executor.SessionActive {
+			t.Errorf("the session is %+v", v)
+		}
+
+		hang = r.submit(ctx, "set x 2\nhang", in(s))
+		next = r.submit(ctx, "cat kept.txt\nget x", in(s), durable)
+		synctest.Wait()
+		v := must(r.RestartSession(ctx, s.ID, false))
+		if v.Restarts != 2 || v.Status != executor.SessionActive {
+			t.Errorf("restarted: %+v", v)
+		}
+		if res := r.result(hang.ID); res.Status != executor.StatusKilled || res.Failure == nil || res.Failure.Message != "its session was restarted" {
+			t.Errorf("the one that ran: %+v, %+v", res, res.Failure)
+		}
+		if res := r.result(next.ID); res.Status != executor.StatusFailed || stdout(r.events(next.ID)) != "here" {
+			t.Errorf("what waits goes on, without the state: %+v, %q", res, stdout(r.events(next.ID)))
+		}
+		_ = must(r.RestartSession(ctx, s.ID, true))
+		if got := r.say(ctx, s, "exists kept.txt"); got != "false\n" {
+			t.Errorf("a wipe left the file: %q", got)
+		}
+
+		hang = r.submit(ctx, "hang", in(s))
+		next = r.submit(ctx, "exit 0", in(s), durable)
+		synctest.Wait()
+		_ = must(r.CloseSession(ctx, s.ID))
+		for _, id := range []string{hang.ID, next.ID} {
+			if res := r.result(id); res.Status != executor.StatusKilled || res.Failure == nil || !strings.Contains(res.Failure.Message, "closed") {
+				t.Errorf("%s: %+v, %+v", id, res, res.Failure)
+			}
+		}
+		r.wantIdle()
+		r.wantNoSessions()
+	})
+}
+
+func TestADeadInterpreterLosesItsSessionUntilItIsRestarted(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		r := newRig(t, withSessions(func(s *setup) { s.options.Registerer = registry }))
+		ctx := as("alice")
+		s := r.open(ctx)
+		dies := r.submit(ctx, "write-file a.txt 1\nwait gate\nsignal SEGV", in(s))
+		waits := r.submit(ctx, "exit 0", in(s), durable)
+		synctest.Wait()
+		asked := make(chan error, 1)
+		go func() {
+			_, err := r.Variables(ctx, s.ID)
+			asked <- err
+		}()
+		synctest.Wait()
+		r.fake.Release("gate")
+		if res := r.result(dies.ID); res.Signal != "SIGSEGV" || res.SessionState != executor.SessionStateLost || res.Status != executor.StatusFailed {
+			t.Errorf("result %+v", res)
+		}
+		if res := r.result(waits.ID); res.Status != executor.StatusLost || res.Failure == nil || !strings.Contains(res.Failure.Message, "SIGSEGV") {
+			t.Errorf("what waited: %+v, %+v", res, res.Failure)
+		}
+		wantCode(t, <-asked, executor.Conflict, "session")
+		if v := r.session(s); v.Status != executor.SessionLost || v.Reason != "its interpreter was ended by SIGSEGV" {
+			t.Errorf("the session is %+v", v)
+		}
+		_, err := r.Submit(ctx, executor.Spec{Session: s.ID, Code: "exit 0"}, executor.Input{})
+		wantCode(t, err, executor.Conflict, "session")
+		if files := must(r.ListFiles(ctx, s.ID, "", false)); len(files) != 1 {
+			t.Errorf("its files are %+v", files)
+		}
+		if v := must(r.RestartSession(ctx, s.ID, false)); v.Status != executor.SessionActive || v.Reason != "" {
+			t.Errorf("restarted: %+v", v)
+		}
+		if got := r.say(ctx, s, "cat a.txt"); got != "1" {
+			t.Errorf("it said %q", got)
+		}
+		r.fake.KillSession(s.ID)
+		x := r.submit(ctx, "exit 0", in(s))
+		if res := r.result(x.ID); res.SessionState != executor.SessionStateLost || r.session(s).Status != executor.SessionLost {
+			t.Errorf("an interpreter that died while nothing ran: %+v, %+v", res, r.session(s))
+		}
+		text := `# HELP python_executor_sessions_lost_total Sessions whose interpreter died or whose sandbox went away.
+# TYPE python_executor_sessions_lost_total counter
+python_executor_sessions_lost_total{backend="fake"} 2
+# HELP python_executor_sessions Sessions whose sandbox is there, active or lost.
+# TYPE python_executor_sessions gauge
+python_executor_sessions 1
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(text), "python_executor_sessions_lost_total", "python_executor_sessions"); err != nil {
+			t.Error(err)
+		}
+		r.wantIdle()
+	})
+}
+
+func TestASessionExpiresWhenItIsIdleOrTooOld(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.MaxLifeSeconds = 7200 })))
+		ctx := as("alice")
+		idle := r.open(ctx, func(s *executor.Session) { s.IdleTimeout = 10 * time.Minute })
+		busy := r.open(ctx, func(s *executor.Session) { s.IdleTimeout = 10 * time.Minute })
+		long := r.submit(ctx, "hang", in(busy), func(s *executor.Spec) { s.Limits.Timeout = executor.TimeoutMaximum })
+		for range 3 {
+			time.Sleep(9 * time.Minute)
+			_ = must(r.ListFiles(ctx, idle.ID, "", false)) // a use
+		}
+		if v := r.session(idle); v.Status != executor.SessionActive || !v.ExpiresAt.Equal(time.Now().Add(10*time.Minute)) {
+			t.Errorf("used: %+v", v)
+		}
+		time.Sleep(10*time.Minute + time.Second)
+		synctest.Wait()
+		if v := r.session(idle); v.Status != executor.SessionClosed || v.Reason != "it was not used for 10m0s" {
+			t.Errorf("idle: %+v", v)
+		}
+		if v := r.session(busy); v.Status != executor.SessionActive {
+			t.Errorf("busy: %+v", v)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if v := r.session(busy); v.Status != executor.SessionClosed || v.Reason != "its life of 2h0m0s is over" {
+			t.Errorf("too old: %+v", v)
+		}
+		if res := r.result(long.ID); res.Status != executor.StatusKilled || res.Wall > 2*time.Hour+time.Minute {
+			t.Errorf("what ran in it: %+v", res)
+		}
+		r.wantNoSessions()
+		if list := must(r.ListSessions(ctx)); len(list) != 1 {
+			t.Errorf("an hour after its end a session is not listed any more: %+v", list)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if list := must(r.ListSessions(ctx)); len(list) != 0 {
+			t.Errorf("listed: %+v", list)
+		}
+		_, err := r.GetSession(ctx, busy.ID)
+		wantCode(t, err, executor.NotFound, "session")
+	})
+}
+
+func TestBoundsAndWhoMakesRoom(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.Max, c.MaxPerOwner, c.EvictIdleSeconds = 3, 2, 300 })))
+		alice, bob := as("alice"), as("bob")
+		first := r.open(alice)
+		time.Sleep(time.Minute)
+		second := r.open(alice)
+		_, err := r.OpenSession(alice, executor.Session{})
+		wantCode(t, err, executor.Exhausted)
+		if e, _ := errors.AsType[*executor.Error](err); e.RetryAfter <= 0 {
+			t.Error("no hint when to come again")
+		}
+		time.Sleep(5 * time.Minute)
+		_ = must(r.ListFiles(alice, first.ID, "", false))
+		third := r.open(alice) // the second is the least recently used, and idle for long enough
+		if r.session(first).Status != executor.SessionActive || r.session(second).Status != executor.SessionClosed || !strings.Contains(r.session(second).Reason, "room") {
+			t.Errorf("first %+v, second %+v", r.session(first), r.session(second))
+		}
+		_ = r.open(bob)
+		time.Sleep(10 * time.Minute)
+		for _, s := range []executor.Session{first, third} {
+			r.submit(alice, "hang", in(s), func(s *executor.Spec) { s.Limits.Timeout = executor.TimeoutMaximum })
+		}
+		_, err = r.OpenSession(alice, executor.Session{}) // never a busy one, never another owner's
+		wantCode(t, err, executor.Exhausted)
+		_, err = r.OpenSession(as("carol"), executor.Session{})
+		wantCode(t, err, executor.Exhausted)
+		if len(r.fake.Sessions()) != 3 {
+			t.Errorf("open: %v", r.fake.Sessions())
+		}
+	})
+}
+
+func TestFilesAreConfinedCappedAndReachableWhileSomethingRuns(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.MaxFileBytes = 10 })))
+		ctx := as("alice")
+		s := r.open(ctx)
+		r.submit(ctx, "hang", in(s))
+		f, err := r.WriteFile(ctx, s.ID, "dir/./a.txt", -1, strings.NewReader("0123456789"))
+		if err != nil || f.Path != "dir/a.txt" || f.SizeBytes != 10 {
+			t.Fatalf("written: %+v, %v", f, err)
+		}
+		_, err = r.WriteFile(ctx, s.ID, "a", -1, strings.NewReader("01234567890"))
+		wantCode(t, err, executor.Exhausted, "file")
+		_, err = r.WriteFile(ctx, s.ID, "a", 11, strings.NewReader("01234567890"))
+		wantCode(t, err, executor.Exhausted, "file")
+		_, _, err = r.ReadFile(ctx, s.ID, "a")
+		wantCode(t, err, executor.NotFound, "path")
+		for _, name := range []string{"", ".", "/etc/passwd", "../a", "dir/../../a", "dir/..", "a\x00", "\xff", strings.Repeat("a", maxPath+1)} {
+			_, err = r.WriteFile(ctx, s.ID, name, 1, strings.NewReader("a"))
+			wantCode(t, err, executor.Invalid, "path")
+			_, _, err = r.ReadFile(ctx, s.ID, name)
+			wantCode(t, err, executor.Invalid, "path")
+			wantCode(t, r.RemoveFile(ctx, s.ID, name), executor.Invalid, "path")
+		}
+		_, err = r.ListFiles(ctx, s.ID, "..", true)
+		wantCode(t, err, executor.Invalid, "path")
+		got, reader, err := r.ReadFile(ctx, s.ID, "dir/a.txt")
+		if err != nil || got.SizeBytes != 10 {
+			t.Fatal(got, err)
+		}
+		if text := must(io.ReadAll(reader)); string(text) != "0123456789" || reader.Close() != nil || reader.Close() != nil {
+			t.Errorf("read %q", text)
+		}
+		if list := must(r.ListFiles(ctx, s.ID, "", true)); len(list) != 2 || !list[0].Directory || list[1].Path != "dir/a.txt" {
+			t.Errorf("listed %+v", list)
+		}
+		if err := r.RemoveFile(ctx, s.ID, "dir"); err != nil {
+			t.Error(err)
+		}
+		if list := must(r.ListFiles(ctx, s.ID, "", true)); len(list) != 0 {
+			t.Errorf("listed %+v", list)
+		}
+	})
+}
+
+func TestVariablesAndAddedRequirements(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions())
+		ctx := as("alice")
+		s := r.open(ctx)
+		r.say(ctx, s, "set b 2\nset a "+strings.Repeat("x", 500))
+		list := must(r.Variables(ctx, s.ID))
+		if len(list) != 2 || list[0].Name != "a" || len([]rune(list[0].Preview)) != maxPreview || list[1].Preview != "2" {
+			t.Errorf("variables %+v", list)
+		}
+		if all := must(r.AddRequirements(ctx, s.ID, "attrs==1.0")); !slices.Equal(all, []string{"attrs==1.0"}) || !slices.Equal(r.session(s).Requirements, all) {
+			t.Errorf("requirements %v, the session says %v", all, r.session(s).Requirements)
+		}
+		if got := r.say(ctx, s, "import attrs\nget b"); got != "1.0\n2\n" {
+			t.Errorf("it said %q", got)
+		}
+		_, err := r.AddRequirements(ctx, s.ID, "no-such-package")
+		wantCode(t, err, executor.Invalid, "requirements_txt")
+		_, err = r.AddRequirements(ctx, s.ID, " \n")
+		wantCode(t, err, executor.Invalid, "requirements_txt")
+		// A tool waits for its turn, and gives up with its ctx.
+		r.submit(ctx, "hang", in(s))
+		synctest.Wait()
+		short, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		_, err = r.Variables(short, s.ID)
+		wantCode(t, err, executor.Unavailable)
+		_ = must(r.InterruptSession(ctx, s.ID))
+		_ = must(r.Variables(ctx, s.ID))
+		r.wantIdle()
+	})
+}
