@@ -39,11 +39,9 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	}
 	inHand, spool := looksInto(req)
 	rec := executor.Record{Execution: executor.Execution{
-		ID: e.ids.next(time.Now()), Owner: req.owner, Spec: req.spec, Status: executor.StatusQueued, Backend: req.backend,
+		Owner: req.owner, Spec: req.spec, Status: executor.StatusQueued, Backend: req.backend,
 	}}
-	rec.CreatedAt = time.Now().UTC().Round(0)
-	x := e.newExecution(rec, req.limits)
-	starts, err := e.reserve(x, req, !spec.Durable && !spool)
+	x, starts, err := e.reserve(&rec, req, !spec.Durable && !spool)
 	if err != nil {
 		return executor.Execution{}, err
 	}
@@ -120,24 +118,30 @@ func (e *Engine) offered(req *request) error {
 	return missing.err(executor.Unimplemented)
 }
 
-// reserve takes a place for x, or says that there is none. starts: it has a slot already.
-func (e *Engine) reserve(x *execution, req request, mayStart bool) (starts bool, err error) {
+// reserve gives rec its id and a place, or says that there is none. starts: it has a slot already. The ids of a Session's
+// Executions are in the order of their turns.
+func (e *Engine) reserve(rec *executor.Record, req request, mayStart bool) (x *execution, starts bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.acceptingLocked(); err != nil {
-		return false, err
+		return nil, false, err
 	}
+	now := time.Now()
+	rec.ID, rec.CreatedAt = e.ids.next(now), now.UTC().Round(0)
+	x = e.newExecution(*rec, req.limits)
 	if s := req.session; s != nil {
 		mayStart = mayStart && s.freeLocked()
 		if err := s.joinLocked(x, req.in.Stdin != nil); err != nil {
-			return false, err
+			x.cancel(nil)
+			return nil, false, err
 		}
 	}
 	p, why := e.queue.reserve(x.owner, x.backend, mayStart)
 	if p == nil {
 		e.metrics.refused.Inc()
 		x.turn.leaveLocked()
-		return false, errFull(why, e.retryAfter())
+		x.cancel(nil)
+		return nil, false, errFull(why, e.retryAfter())
 	}
 	if p.state == granted {
 		x.turn.takeLocked()
@@ -148,7 +152,7 @@ func (e *Engine) reserve(x *execution, req request, mayStart bool) (starts bool,
 		x.state = stateActive
 	}
 	e.live[x.id] = x
-	return p.state == granted, nil
+	return x, p.state == granted, nil
 }
 
 // submitDirect starts x now and returns when its input is consumed.
