@@ -76,3 +76,25 @@ func (w *resumedSink) Emit(e executor.Event) error {
 	}
 	return w.Sink.Emit(e)
 }
+
+// abandon is the death of this process as far as the daemon can tell: every connection is gone, and nobody cleans up. It is
+// for tests, and is followed by no other call.
+func (b *Backend) abandon() {
+	b.mu.Lock()
+	b.closed = true
+	var ends []chan struct{}
+	for _, r := range b.running {
+		r.cancel(executor.ErrCallerGone)
+		ends = append(ends, r.done)
+	}
+	b.mu.Unlock()
+	for _, end := range ends {
+		<-end
+	}
+	b.stop(errClosed)
+	b.wg.Wait()
+	b.interpreters.close()
+	b.pool.close()
+	b.cleaner.wait()
+	_ = b.daemon.close() // it never fails
+}

@@ -37,8 +37,7 @@ type networks struct {
 	iptables func(ctx context.Context, args ...string) error
 	why      string // why there is none
 
-	mu   sync.Mutex
-	made bool
+	mu sync.Mutex
 }
 
 func newNetworks(d *daemon, named, instance string, log *slog.Logger) *networks {
@@ -78,7 +77,6 @@ func (n *networks) ensure(ctx context.Context) (string, error) {
 	} else if err != nil {
 		return "", err
 	}
-	n.made = true
 	if n.iptables != nil {
 		if err := n.guard(ctx); err != nil {
 			return "", executor.Errorf(executor.Unavailable, "block private addresses: %w", err)
@@ -135,18 +133,18 @@ func (n *networks) unguard(ctx context.Context) {
 func (n *networks) close(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.made {
+	if n.named != "" {
 		return nil
 	}
-	n.made = false
 	err := n.daemon.removeNetwork(ctx, n.own)
-	if err != nil && executor.CodeOf(err) != executor.NotFound {
-		if strings.Contains(err.Error(), "active endpoints") {
-			return nil // somebody goes on in it
-		}
+	switch {
+	case executor.CodeOf(err) == executor.NotFound:
+		return nil // nobody has asked for it, ever
+	case err != nil && strings.Contains(err.Error(), "active endpoints"):
+		return nil // somebody goes on in it
+	case err != nil:
 		return err
-	}
-	if n.iptables != nil {
+	case n.iptables != nil:
 		n.unguard(ctx)
 	}
 	return nil

@@ -138,8 +138,13 @@ func (c *preparedCache) entries(ctx context.Context) (list []preparedEntry, tota
 		list = append(list, e)
 		total += e.bytes
 	}
-	slices.SortFunc(list, func(a, b preparedEntry) int { return a.used.Compare(b.used) })
+	c.order(list)
 	return list, total, nil
+}
+
+// order puts the least recently used first.
+func (*preparedCache) order(list []preparedEntry) {
+	slices.SortFunc(list, func(a, b preparedEntry) int { return a.used.Compare(b.used) })
 }
 
 // remove removes an image that nobody needs; false: somebody does.

@@ -72,7 +72,10 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 			return nil, err
 		}
 	}
-	id, err := f.daemon.create(ctx, sandboxSpec(p, c, limits, f.covered(c.Image), newName(kindSandbox), time.Now()))
+	// Not cut off by ctx: the daemon would create it all the same, and nobody would know its id.
+	creating, cancel := cleanUp(ctx)
+	id, err := f.daemon.create(creating, sandboxSpec(p, c, limits, f.covered(c.Image), newName(kindSandbox), time.Now()))
+	cancel()
 	if err != nil {
 		return nil, err
 	}

@@ -124,7 +124,9 @@ func (v *runnerVolume) fill(ctx context.Context, image string) (err error) {
 	if err := v.daemon.createVolume(ctx, name, map[string]string{labelInstance: v.place().Instance, labelHash: v.program.hash}); err != nil {
 		return err
 	}
-	id, err := v.daemon.create(ctx, fillSpec(v.place(), image, name, newName(kindFill), time.Now()))
+	creating, cancel := cleanUp(ctx) // not cut off: see factory.try
+	defer cancel()
+	id, err := v.daemon.create(creating, fillSpec(v.place(), image, name, newName(kindFill), time.Now()))
 	if err != nil {
 		return err
 	}
@@ -147,10 +149,7 @@ func (v *runnerVolume) fill(ctx context.Context, image string) (err error) {
 func (v *runnerVolume) remove(ctx context.Context) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.filled {
-		return nil
-	}
-	v.filled = false
+	v.filled = false // if it ever was: an earlier life that was killed may have left one
 	err := v.daemon.removeVolume(ctx, v.place().Volume)
 	if code := executor.CodeOf(err); code == executor.Conflict || code == executor.NotFound {
 		return nil

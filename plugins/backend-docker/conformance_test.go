@@ -1,0 +1,150 @@
+package dockerbackend
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/backendtest"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
+)
+
+// processInstance is what plugintest.Process calls the installation.
+const processInstance = "test"
+
+// TestConformance holds this backend to the law, in all three lanes, with a real daemon.
+func TestConformance(t *testing.T) {
+	options := section(t, map[string]any{"silence_seconds": 10})
+	law := instance(t)
+	t.Cleanup(func() { nothingLeft(t, processInstance, options) })
+	dir := t.TempDir()
+	var last *Backend
+	start := func(t *testing.T) *Backend {
+		b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: law, DataDir: dir, Options: options})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	backendtest.Run(t, backendtest.Harness{
+		New: func(t *testing.T) executor.Backend {
+			last = start(t)
+			return last
+		},
+		Process: func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "docker", options) },
+		Abandon: func(t *testing.T) executor.Backend {
+			last.abandon()
+			last = start(t)
+			next := last
+			t.Cleanup(func() {
+				if err := next.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return last
+		},
+		Options: backendtest.Options{
+			Image:   dockertest.Python(t),
+			Residue: func() []string { return residue(t, law, processInstance) },
+		},
+	})
+}
+
+// nothingLeft waits until an installation has nothing in the daemon: a plugin that was killed leaves its containers to
+// their silence, and to the reaper of the next.
+func nothingLeft(t *testing.T, instance string, options json.RawMessage) {
+	b, err := testFactory(context.Background(), plugin.Configure{Name: "docker", Instance: instance, Embedded: true, Options: options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of every container", func() bool {
+		list, err := b.daemon.containers(context.Background(), map[string]string{labelInstance: instance})
+		return err == nil && len(list) == 0
+	})
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, left := range objects(t, instance) {
+		t.Errorf("left in the daemon: %s", left)
+	}
+}
+
+// eventually waits until cond holds. Processes end some time after what ended them.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	patience, again := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
+	defer again.Stop()
+	for !cond() {
+		select {
+		case <-again.C:
+		case <-patience:
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+// residue lists what programs left for longer than a backend needs to clear up behind the answer.
+func residue(t testing.TB, instances ...string) []string {
+	d, err := dial(context.Background(), dockertest.Host(t))
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer d.close() //nolint:errcheck // read only
+	patience, again := time.After(30*time.Second), time.NewTicker(50*time.Millisecond)
+	defer again.Stop()
+	for {
+		var found []string
+		for _, id := range instances {
+			found = append(found, leftovers(d, id)...)
+		}
+		if len(found) == 0 {
+			return nil
+		}
+		select {
+		case <-again.C:
+		case <-patience:
+			return found
+		}
+	}
+}
+
+// leftovers are containers that do not run, and those in which there is more than an idle runner. They are looked into from
+// outside, which only root may.
+func leftovers(d *daemon, instance string) []string {
+	list, err := d.containers(context.Background(), map[string]string{labelInstance: instance})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var found []string
+	for _, c := range list {
+		what := fmt.Sprintf("container %s (%s, %s)", short(c.ID), c.Labels[labelKind], c.State)
+		if c.State != "running" {
+			// One on its way to the pool is no left-over, but it may not stay so.
+			found = append(found, what)
+			continue
+		}
+		r, err := d.api.ContainerInspect(context.Background(), c.ID)
+		if err != nil || r.State == nil || r.State.Pid == 0 {
+			continue // it went away meanwhile
+		}
+		proc := filepath.Join("/proc", strconv.Itoa(r.State.Pid))
+		children, _ := os.ReadFile(filepath.Join(proc, "task", filepath.Base(proc), "children"))
+		if strings.TrimSpace(string(children)) != "" {
+			found = append(found, what+" has processes")
+		}
+		files, _ := os.ReadDir(filepath.Join(proc, "root/work"))
+		if len(files) > 0 && !(len(files) == 1 && files[0].Name() == ".tmp") {
+			found = append(found, what+" has files in /work")
+		}
+	}
+	return found
+}

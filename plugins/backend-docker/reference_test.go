@@ -1,0 +1,156 @@
+package dockerbackend
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+const someDigest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
+	const other = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+	for _, c := range []struct {
+		list  string
+		yes   []string
+		never []string
+	}{
+		{
+			list:  "python",
+			yes:   []string{"python", "python:3.12-slim", "docker.io/library/python:3", "index.docker.io/library/python", "library/python:x", "python@" + someDigest, "python:3.12@" + someDigest},
+			never: []string{"pythonx", "evil/python", "ghcr.io/library/python", "docker.io/evil/python", "localhost/python", "localhost:5000/library/python"},
+		},
+		{
+			// What a digest brings is not told by the tag beside it.
+			list:  "python:3.*",
+			yes:   []string{"python:3.12", "docker.io/python:3.9-slim"},
+			never: []string{"python", "python:2.7", "python:3.12@" + someDigest, "python@" + someDigest},
+		},
+		{
+			list:  "python@" + someDigest,
+			yes:   []string{"python@" + someDigest, "python:3.12@" + someDigest},
+			never: []string{"python:3.12", "python@" + other},
+		},
+		{
+			list:  "ghcr.io/acme/*",
+			yes:   []string{"ghcr.io/acme/a", "ghcr.io/acme/b:1", "ghcr.io/acme/c@" + someDigest},
+			never: []string{"ghcr.io/acme/a/b", "ghcr.io/acme", "ghcr.io/acmex/a", "ghcr.io.evil.org/acme/a", "acme/a"},
+		},
+		{list: "ghcr.io/acme/**", yes: []string{"ghcr.io/acme/a/b/c:1"}, never: []string{"ghcr.io/acm/a"}},
+		{list: "registry.example.org:5000/team/app:v?", yes: []string{"registry.example.org:5000/team/app:v1"}, never: []string{"registry.example.org/team/app:v1", "registry.example.org:5000/team/app:v10"}},
+		{list: "acme/*", yes: []string{"acme/a", "docker.io/acme/a"}, never: []string{"acme.io/a", "quay.io/acme/a", "a"}},
+		{list: "*", yes: []string{"python", "a.b/c/d/e:1", "localhost:5000/x@" + someDigest}, never: []string{preparedRepository, preparedRepository + ":" + someDigest[7:47], "docker.io/" + preparedRepository + "/x"}},
+		{list: "docker.io/library/alp*", yes: []string{"alpine"}, never: []string{"busybox"}},
+	} {
+		a, err := newAllowList([]string{c.list}, "standard:1", "backends.docker.images")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range append(c.yes, "standard:1", "docker.io/library/standard:1") {
+			if _, err := a.check(name); err != nil {
+				t.Errorf("%s: %s is refused: %v", c.list, name, err)
+			}
+		}
+		for _, name := range append(c.never, "standard:2") {
+			if c.list == "*" && name == "standard:2" {
+				continue
+			}
+			if _, err := a.check(name); executor.CodeOf(err) != executor.Denied {
+				t.Errorf("%s: %s is not denied: %v", c.list, name, err)
+			}
+		}
+	}
+}
+
+func TestWhatIsNoNameOfAnImageIsInvalid(t *testing.T) {
+	a, err := newAllowList([]string{"*"}, "standard:1", "backends.docker.images")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{
+		"", " ", "UPPER", "a b", "a\nb", "../etc", "-x", "a:b:c", "a@sha256:short", someDigest[7:], "a//b", "http://x/y", "a:tag with space", "é",
+	} {
+		_, err := a.check(name)
+		if e, ok := err.(*executor.Error); !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image" {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestANameIsPassedOnInFullSoThatItIsNoBeginningOfAnID(t *testing.T) {
+	r, err := parseRef("0123456789ab")
+	if err != nil || r.String() != "docker.io/library/0123456789ab:latest" || r.familiar() != "0123456789ab:latest" {
+		t.Errorf("%q %q %v", r, r.familiar(), err)
+	}
+}
+
+func TestAPatternThatIsNoneIsRefused(t *testing.T) {
+	for _, text := range []string{"", " ", "a b", "python:", "python@", ":x", "@x", "a[b]", "{a,b}", `a\b`} {
+		if _, err := parsePattern(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+func TestTheImageFollowsFromWhatIsAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		image, minor, standard, want string
+	}{
+		{"", "", "python:3.12-slim", "python:3.12-slim"},
+		{"", "3.12", "python:3.12-slim", "python:3.12-slim"},
+		{"", "3.11", "python:3.12-slim", "python:3.11-slim"},
+		{"", "3.11", "python:3.12.4-slim-bookworm", "python:3.11-slim-bookworm"},
+		{"", "3.11", "python:3.12", "python:3.11"},
+		{"", "3.11", "python:3.12@" + someDigest, "python:3.11"},
+		{"", "3.11", "ours:1", "ours:1"},
+		{"python:3.11", "3.11", "python:3.12-slim", "python:3.11"},
+		{"python:3.11", "", "python:3.12-slim", "python:3.11"},
+		{"ours:3.10", "3.11", "python:3.12-slim", "ours:3.10"},
+		{"python:3.11", "3.12", "python:3.12-slim", ""},
+		{"python:3.1", "3.11", "python:3.12-slim", ""},
+	} {
+		got, err := chooseImage(c.image, c.minor, c.standard)
+		if got != c.want || (err != nil) != (c.want == "") {
+			t.Errorf("%q, %q, %q: %q %v, want %q", c.image, c.minor, c.standard, got, err, c.want)
+		}
+	}
+}
+
+func TestADigestIsTheOneOfTheRepositoryThatWasAskedFor(t *testing.T) {
+	facts := imageFacts{ID: "sha256:id", RepoDigests: []string{"ghcr.io/acme/python@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", "python@" + someDigest}}
+	var got []string
+	for _, name := range []string{"python:3", "other:1"} {
+		r, err := parseRef(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, digestOf(r, facts))
+	}
+	if want := []string{someDigest, "sha256:id"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func FuzzNoNameEscapesTheList(f *testing.F) {
+	for _, name := range []string{"python:3", "ghcr.io/acme/x@" + someDigest, "localhost:1/a/b:c", "docker.io/library/python"} {
+		f.Add(name)
+	}
+	a, err := newAllowList([]string{"python", "ghcr.io/acme/*"}, "python:3", "images")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		r, err := a.check(name)
+		if err != nil {
+			return
+		}
+		again, err := parseRef(r.String())
+		if err != nil || again != r {
+			t.Errorf("%q: %q is another name than %q (%v)", name, r, again, err)
+		}
+		if r.repository != officialPython && !glob("ghcr.io/acme/*").MatchString(r.repository) {
+			t.Errorf("%q is allowed as %q", name, r)
+		}
+	})
+}

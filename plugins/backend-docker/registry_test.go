@@ -1,0 +1,285 @@
+package dockerbackend
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// imageRegistry is a registry with one image, app:1, on this machine's loopback, where daemons speak HTTP.
+type imageRegistry struct {
+	server *httptest.Server
+	// user and password are asked for unless empty.
+	user, password string
+	digest         string
+	pulls          atomic.Int64
+	hold           chan struct{} // waited for before the layer is sent, if set
+	asked          chan struct{} // closed when the layer is asked for
+	once           sync.Once
+	content        map[string][]byte
+	types          map[string]string
+}
+
+func newRegistry(t testing.TB) *imageRegistry {
+	t.Helper()
+	if host := os.Getenv("DOCKER_HOST"); host != "" && !strings.HasPrefix(host, "unix://") {
+		t.Skip("SKIPPED, the daemon is elsewhere and does not reach this machine's loopback")
+	}
+	r := &imageRegistry{asked: make(chan struct{}), content: map[string][]byte{}, types: map[string]string{}}
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	noise := make([]byte, 2<<20)
+	_, _ = rand.Read(noise) // it never fails
+	for name, content := range map[string][]byte{"noise": noise} {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sum := func(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
+	put := func(v any, kind string) map[string]any {
+		raw, ok := v.([]byte)
+		if !ok {
+			raw, _ = json.Marshal(v) // maps of texts
+		}
+		r.content[sum(raw)], r.types[sum(raw)] = raw, kind
+		return map[string]any{"mediaType": kind, "size": len(raw), "digest": sum(raw)}
+	}
+	config := put(map[string]any{
+		"architecture": "amd64", "os": "linux", "config": map[string]any{"Env": []string{"PATH=/app/bin", "GREETING=hello"}, "Volumes": map[string]any{"/data": struct{}{}}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{sum(layer.Bytes())}},
+	}, "application/vnd.docker.container.image.v1+json")
+	manifest := put(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.v2+json", "config": config,
+		"layers": []any{put(layer.Bytes(), "application/vnd.docker.image.rootfs.diff.tar")},
+	}, "application/vnd.docker.distribution.manifest.v2+json")
+	r.digest = manifest["digest"].(string)
+	r.server = httptest.NewServer(http.HandlerFunc(r.serve))
+	t.Cleanup(r.server.Close)
+	return r
+}
+
+func (r *imageRegistry) host() string { return strings.TrimPrefix(r.server.URL, "http://") }
+
+func (r *imageRegistry) serve(w http.ResponseWriter, in *http.Request) {
+	if user, password, _ := in.BasicAuth(); r.user != "" && (user != r.user || password != r.password) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+		http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
+		return
+	}
+	parts := strings.Split(strings.TrimPrefix(in.URL.Path, "/v2/"), "/")
+	key := parts[len(parts)-1]
+	switch {
+	case in.URL.Path == "/v2/":
+		return
+	case len(parts) == 3 && parts[0] == "app" && parts[1] == "manifests" && key == "1":
+		key = r.digest
+		r.pulls.Add(1)
+	}
+	content, ok := r.content[key]
+	if !ok || parts[0] != "app" {
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}`)
+		return
+	}
+	w.Header().Set("Content-Type", r.types[key])
+	w.Header().Set("Docker-Content-Digest", key)
+	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+	if in.Method == http.MethodHead {
+		return
+	}
+	if strings.HasSuffix(r.types[key], "tar") {
+		_, _ = w.Write(content[:1<<20]) // who is gone is gone
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+		r.once.Do(func() { close(r.asked) })
+		if r.hold != nil {
+			select {
+			case <-r.hold:
+			case <-in.Context().Done():
+				return
+			}
+		}
+		content = content[1<<20:]
+	}
+	_, _ = w.Write(content)
+}
+
+// testImages makes images that may be anything, with a docker folder of their own.
+func testImages(t testing.TB, list ...string) *images {
+	t.Helper()
+	b := backend(t, map[string]any{"images": list})
+	b.images.host.docker = credentialsFile(t.TempDir())
+	return b.images
+}
+
+// discardImage removes an image after t.
+func discardImage(t testing.TB, i *images, name string) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := cleanUp(context.Background())
+		defer cancel()
+		_ = i.daemon.removeImage(ctx, name) // not there: not pulled
+	})
+}
+
+func TestAnImageIsPulledOnceForAllWhoWantIt(t *testing.T) {
+	r := newRegistry(t)
+	r.hold = make(chan struct{})
+	i := testImages(t, "*")
+	name := r.host() + "/app:1"
+	discardImage(t, i, name)
+	var wg sync.WaitGroup
+	leaving, leave := context.WithCancelCause(t.Context())
+	var told atomic.Int64
+	for n := range 4 {
+		wg.Go(func() {
+			ctx := t.Context()
+			if n == 0 {
+				ctx = leaving
+			}
+			info, err := i.ensure(ctx, name, func(p executor.Progress) {
+				if p.Phase == executor.PhasePrepare && p.Unit == "bytes" && p.Total >= 2<<20 {
+					told.Add(1)
+				}
+			})
+			switch {
+			case n == 0:
+				if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "changed my mind") {
+					t.Errorf("the one who left got %v", err)
+				}
+			case err != nil || info.Digest != r.digest || info.Path != "/app/bin" || len(info.Env) != 1 || len(info.Volumes) != 1:
+				t.Errorf("%+v, %v", info, err)
+			}
+		})
+	}
+	<-r.asked
+	leave(executor.Errorf(executor.Unavailable, "changed my mind"))
+	close(r.hold)
+	wg.Wait()
+	if n := r.pulls.Load(); n > 2 { // HEAD and GET
+		t.Errorf("the manifest was asked for %d times", n)
+	}
+	if told.Load() == 0 {
+		t.Error("nobody was told how much has come")
+	}
+	before := r.pulls.Load()
+	i.forget(func() string { info, _ := i.ensure(t.Context(), name, func(executor.Progress) {}); return info.ID }())
+	if _, err := i.ensure(t.Context(), name, func(executor.Progress) { t.Error("progress of an image that is there") }); err != nil || r.pulls.Load() != before {
+		t.Errorf("pulled again: %v", err)
+	}
+}
+
+func TestAPullThatNobodyWaitsForEnds(t *testing.T) {
+	r := newRegistry(t)
+	r.hold = make(chan struct{})
+	defer close(r.hold)
+	i := testImages(t, "*")
+	ctx, leave := context.WithCancelCause(t.Context())
+	go func() {
+		<-r.asked
+		leave(executor.Errorf(executor.Unavailable, "changed my mind"))
+	}()
+	if _, err := i.ensure(ctx, r.host()+"/app:1", func(executor.Progress) {}); err == nil || !strings.Contains(err.Error(), "changed my mind") {
+		t.Errorf("got %v", err)
+	}
+	i.pulls.mu.Lock()
+	defer i.pulls.mu.Unlock()
+	if len(i.pulls.flying) != 0 {
+		t.Error("the pull goes on")
+	}
+}
+
+func TestWhyAnImageCannotBePulled(t *testing.T) {
+	open, closed := newRegistry(t), newRegistry(t)
+	closed.user, closed.password = "someone", "secret"
+	i := testImages(t, "*")
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for name, c := range map[string]struct {
+		code executor.Code
+		says string
+	}{
+		open.host() + "/app:2":                             {executor.Invalid, "does not exist"},
+		open.host() + "/other:1":                           {executor.Invalid, "does not exist"},
+		closed.host() + "/app:1":                           {executor.Denied, "docker login " + closed.host()},
+		strings.TrimPrefix(gone.URL, "http://") + "/app:1": {executor.Unavailable, "connection refused"},
+	} {
+		_, err := i.ensure(t.Context(), name, func(executor.Progress) {})
+		if executor.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %s: %v", name, executor.CodeOf(err), err)
+		}
+		if e, ok := err.(*executor.Error); c.code != executor.Unavailable && (!ok || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image") {
+			t.Errorf("%s: the field is not named: %v", name, err)
+		}
+	}
+}
+
+func TestCredentialsComeFromTheDockerCommandsSettings(t *testing.T) {
+	bin := t.TempDir()
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	helper := "#!/bin/sh\nread host\necho '{\"ServerURL\":\"'$host'\",\"Username\":\"someone\",\"Secret\":\"secret\"}'\n"
+	if err := os.WriteFile(filepath.Join(bin, "docker-credential-pyexectest"), []byte(helper), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for kind, settings := range map[string]func(host string) any{
+		"auths": func(host string) any {
+			return map[string]any{"auths": map[string]any{host: map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte("someone:secret"))}}}
+		},
+		"credHelpers": func(host string) any { return map[string]any{"credHelpers": map[string]string{host: "pyexectest"}} },
+		"credsStore":  func(string) any { return map[string]any{"credsStore": "pyexectest"} },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			r := newRegistry(t)
+			r.user, r.password = "someone", "secret"
+			i := testImages(t, "*")
+			name := r.host() + "/app:1"
+			discardImage(t, i, name)
+			if _, err := i.ensure(t.Context(), name, func(executor.Progress) {}); executor.CodeOf(err) != executor.Denied {
+				t.Fatalf("without credentials: %v", err)
+			}
+			raw, err := json.Marshal(settings(r.host()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(string(i.host.docker), "config.json"), raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			info, err := i.ensure(t.Context(), name, func(executor.Progress) {})
+			if err != nil || info.Digest != r.digest {
+				t.Errorf("%+v, %v", info, err)
+			}
+		})
+	}
+}
+
+func TestAnErrorOfARegistryShowsNoCredentials(t *testing.T) {
+	r, err := parseRef("app:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pullError(r, "proxy http://someone:secret@proxy:3128 is broken", false); strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v", err)
+	}
+}
