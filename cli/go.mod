@@ -7,6 +7,7 @@ require github.com/python-executor/python-executor/core v0.0.0
 replace github.com/python-executor/python-executor/core => ../core
 
 require (
+	github.com/peterh/liner v1.2.3
 	github.com/prometheus/client_golang v1.25.0
 	github.com/python-executor/python-executor/frontends/http v0.0.0
 	github.com/python-executor/python-executor/plugins/backend-uv v0.0.0
@@ -48,7 +49,6 @@ require (
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/oklog/run v1.1.0 // indirect
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
-	github.com/peterh/liner v1.2.3 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect

@@ -15,7 +15,7 @@ type follower struct {
 	stdout, stderr io.Writer
 	progress       *progress
 	g              *global
-	// show takes what is displayed. nil: it is kept in displays.
+	// show takes what is displayed; displays is room for what it keeps.
 	show     func(executor.Display) error
 	displays []executor.Display
 }
@@ -88,11 +88,7 @@ func (f *follower) output(o executor.Output) error {
 
 func (f *follower) display(d executor.Display) error {
 	f.progress.end()
-	if f.show != nil {
-		return f.show(d)
-	}
-	f.displays = append(f.displays, d)
-	return nil
+	return f.show(d)
 }
 
 // report says on stderr what the program's own output does not.
@@ -112,6 +108,16 @@ func (f *follower) report(r executor.Result) {
 			fmt.Fprintln(f.g.Err, "python-executor: lost: it may have run, and can be tried again")
 		}
 	}
+	switch r.SessionState {
+	case executor.SessionStateRestarted:
+		fmt.Fprintln(f.g.Err, "python-executor: it did not stop in time: the session's interpreter was restarted, its names are gone")
+	case executor.SessionStateLost:
+		fmt.Fprintf(f.g.Err, "python-executor: the session's interpreter died%s (python-executor session restart brings it back)\n", by(r.Signal))
+	case executor.SessionStateKept:
+	}
+	if r.DisplaysDropped > 0 {
+		f.g.note("%d more displays than there may be", r.DisplaysDropped)
+	}
 	if r.StdoutTruncated {
 		f.g.note("stdout is cut: the program wrote %s", size(r.StdoutBytes))
 	}
@@ -119,6 +125,14 @@ func (f *follower) report(r executor.Result) {
 		f.g.note("stderr is cut: the program wrote %s", size(r.StderrBytes))
 	}
 	f.g.debug("%s: wall %.3f s, cpu %.3f s, peak memory %s", string(r.Status), r.Wall.Seconds(), r.CPU.Seconds(), size(r.PeakMemoryBytes))
+}
+
+// by says which signal did it.
+func by(signal string) string {
+	if signal == "" {
+		return ""
+	}
+	return " of " + signal
 }
 
 func orUnknown(s string) string {

@@ -22,7 +22,9 @@ type IO struct {
 	In         io.Reader
 	InTerminal bool
 	Out        io.Writer
-	Err        io.Writer
+	// OutTerminal: what is written to Out is read by a person.
+	OutTerminal bool
+	Err         io.Writer
 	// ErrTerminal: progress may be drawn on Err.
 	ErrTerminal bool
 }
@@ -47,7 +49,7 @@ func Main(args []string, bundle app.Bundle) int {
 	defer stop()
 	streams := IO{
 		In: os.Stdin, InTerminal: term.IsTerminal(int(os.Stdin.Fd())),
-		Out: os.Stdout, Err: os.Stderr, ErrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+		Out: os.Stdout, OutTerminal: term.IsTerminal(int(os.Stdout.Fd())), Err: os.Stderr, ErrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 	}
 	return Execute(ctx, args[1:], streams, bundle)
 }

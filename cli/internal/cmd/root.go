@@ -78,7 +78,7 @@ not found; 137 out of memory or killed; 130 Ctrl-C, which kills what run started
 	root.AddCommand(
 		newRun(g, nil), newSubmit(g, nil), newFollow(g, nil), newLogs(g, nil), newKill(g, nil), newVersion(g),
 		newList(g, nil), newBackends(g, nil), newServe(g, nil), newMCP(g, nil), newDoctor(g, nil), newConfig(g), newPlugin(g), newRunner(),
-		newCompletion(g),
+		newCompletion(g), newSession(g),
 	)
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 )
 
@@ -34,6 +35,8 @@ func heeded() []os.Signal {
 // Ignoring it would do that too, but children inherit what is ignored.
 func withSignals(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
+	taker := &interruptTaker{}
+	ctx = context.WithValue(ctx, takerKey{}, taker)
 	signals := make(chan os.Signal, 1)
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(signals, heeded()...)
@@ -45,6 +48,9 @@ func withSignals(parent context.Context) (context.Context, func()) {
 		for {
 			select {
 			case s := <-signals:
+				if s == os.Interrupt && taker.offer() {
+					continue
+				}
 				signal.Stop(signals)
 				number, _ := s.(syscall.Signal)
 				cancel(interrupted{number})
@@ -61,4 +67,43 @@ func withSignals(parent context.Context) (context.Context, func()) {
 		<-finished
 		cancel(nil)
 	}
+}
+
+type takerKey struct{}
+
+// interruptTaker is who takes Ctrl-C for something else than the end of the command.
+type interruptTaker struct {
+	mu sync.Mutex
+	to chan<- struct{}
+}
+
+// takeInterrupts makes Ctrl-C a value on the channel, until release, instead of the end of ctx. More of them than are
+// received at a time count as one.
+func takeInterrupts(ctx context.Context) (interrupts <-chan struct{}, release func()) {
+	c := make(chan struct{}, 1)
+	taker, ok := ctx.Value(takerKey{}).(*interruptTaker)
+	if !ok {
+		return c, func() {}
+	}
+	set := func(to chan<- struct{}) {
+		taker.mu.Lock()
+		defer taker.mu.Unlock()
+		taker.to = to
+	}
+	set(c)
+	return c, func() { set(nil) }
+}
+
+// offer hands one over, if somebody takes them.
+func (t *interruptTaker) offer() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.to == nil {
+		return false
+	}
+	select {
+	case t.to <- struct{}{}:
+	default:
+	}
+	return true
 }

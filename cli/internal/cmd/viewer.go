@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/cli/internal/exit"
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/apijson"
 )
 
@@ -23,6 +24,8 @@ type viewer struct {
 	live bool
 	// kill: who goes away kills it.
 	kill bool
+	// displays is the folder for what is displayed; empty: only its text is shown.
+	displays string
 }
 
 // killTimeout bounds waiting for the end of what Ctrl-C kills: the kill grace and some network.
@@ -38,16 +41,23 @@ func (v *viewer) view(d *door, id string, p *progress) error {
 		v.leave(d, id, work, cancel)
 	})
 	f := follower{stdout: v.g.Out, stderr: v.g.Err, progress: p, g: v.g}
+	shown := &displayed{g: v.g, dir: v.displays}
+	f.show = shown.show
 	var out, errs bytes.Buffer
 	if v.g.json {
 		f.stdout, f.stderr = &out, &errs
+		f.show = func(d executor.Display) error {
+			f.displays = append(f.displays, d)
+			return shown.save(d)
+		}
 	} else if !v.live {
 		// A second reading shows the output; the first only waits.
 		f.stdout, f.stderr = io.Discard, io.Discard
+		f.show = func(executor.Display) error { return nil }
 	}
 	result, err := f.follow(work, d, id)
 	if err == nil && !v.live && !v.g.json {
-		f.stdout, f.stderr = v.g.Out, v.g.Err
+		f.stdout, f.stderr, f.show = v.g.Out, v.g.Err, shown.show
 		_, err = f.follow(work, d, id)
 	}
 	if is, gone := isOutputError(err); is {

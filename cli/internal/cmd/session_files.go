@@ -1,0 +1,316 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/apijson"
+)
+
+func newSessionFiles(g *global) *cobra.Command {
+	var recursive bool
+	cmd := &cobra.Command{
+		Use: "files ID [PATH]", Short: "List a session's files",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) > 2 {
+				return exactly(1, "the id of a session, and perhaps a path")(cmd, nil)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			folder := ""
+			if len(args) == 2 {
+				folder = strings.TrimSuffix(args[1], "/")
+			}
+			svc, err := g.openServer("session files")
+			if err != nil {
+				return err
+			}
+			list, err := svc.ListFiles(cmd.Context(), args[0], folder, recursive)
+			if err != nil {
+				return err
+			}
+			if g.json {
+				out := make([]apijson.File, len(list))
+				for i, f := range list {
+					out[i] = apijson.FileOf(f)
+				}
+				return printJSON(g.Out, map[string]any{"files": out})
+			}
+			t := tabwriter.NewWriter(g.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
+			for _, f := range list {
+				name := inCell(f.Path)
+				mode := fs.FileMode(f.Mode & 0o777)
+				if f.Directory {
+					name += "/"
+					mode |= fs.ModeDir
+				}
+				// The last cell has no tab behind it, and so stands left.
+				fmt.Fprintf(t, "%s\t%d\t%s\t  %s\n", mode, f.SizeBytes, f.ModTime.Local().Format(time.DateTime), name)
+			}
+			return t.Flush()
+		},
+	}
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "all below it too")
+	return cmd
+}
+
+// sessionCopyOptions is what `session cp` was asked.
+type sessionCopyOptions struct {
+	g                   *global
+	source, destination place
+	recursive           bool
+}
+
+// place is one end of a copy: a path here, or in a session.
+type place struct {
+	// session is empty for a path here.
+	session string
+	path    string
+}
+
+var remotePlace = regexp.MustCompile(`^(ctx-[0-9A-Za-z-]+):(.*)$`)
+
+func placeOf(arg string) place {
+	if m := remotePlace.FindStringSubmatch(arg); m != nil {
+		return place{m[1], m[2]}
+	}
+	return place{path: arg}
+}
+
+func newSessionCopy(g *global, runF func(context.Context, *sessionCopyOptions) error) *cobra.Command {
+	o := &sessionCopyOptions{g: g}
+	cmd := &cobra.Command{
+		Use:   "cp SOURCE DESTINATION",
+		Short: "Copy files into or out of a session",
+		Long: `Copy a file, or with -r a folder, into or out of a session: one of the two is ID:PATH, the other a path here, or - for standard
+input or output. A destination that is a folder, or ends with a slash, takes the source under its own name. What is there is replaced, whole or not at all.`,
+		Example: "  python-executor session cp data.csv ctx-…:data/\n  python-executor session cp ctx-…:plot.png .\n  tar c src | python-executor session cp - ctx-…:src.tar",
+		Args:    exactly(2, "a source and a destination, one of them ID:PATH"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.source, o.destination = placeOf(args[0]), placeOf(args[1])
+			switch {
+			case (o.source.session == "") == (o.destination.session == ""):
+				return errors.New("one of source and destination must be ID:PATH, the other a path here")
+			case o.source.path == "" || o.destination.session == "" && o.destination.path == "":
+				return errors.New("a path must not be empty")
+			case o.recursive && (o.source.path == "-" && o.source.session == "" || o.destination.path == "-" && o.destination.session == ""):
+				return errors.New("- is one file: it does not go with -r")
+			}
+			if runF != nil {
+				return runF(cmd.Context(), o)
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	cmd.Flags().BoolVarP(&o.recursive, "recursive", "r", false, "a folder with all that is in it")
+	return cmd
+}
+
+func (o *sessionCopyOptions) run(ctx context.Context) error {
+	svc, err := o.g.openServer("session cp")
+	if err != nil {
+		return err
+	}
+	var copied []apijson.File
+	note := func(f executor.File) { copied = append(copied, apijson.FileOf(f)) }
+	if o.destination.session != "" {
+		err = o.upload(ctx, svc, note)
+	} else {
+		err = o.download(ctx, svc, note)
+	}
+	if o.g.json && err == nil && (o.destination.session != "" || o.destination.path != "-") {
+		return printJSON(o.g.Out, map[string]any{"files": append([]apijson.File{}, copied...)})
+	}
+	return err
+}
+
+// upload copies into a session.
+func (o *sessionCopyOptions) upload(ctx context.Context, svc executor.Service, note func(executor.File)) error {
+	id, target := o.destination.session, o.destination.path
+	if o.source.path == "-" {
+		if target == "" || strings.HasSuffix(target, "/") {
+			return errors.New("standard input has no name: say what the file is to be called")
+		}
+		f, err := svc.WriteFile(ctx, id, path.Clean(target), -1, o.g.In)
+		note(f)
+		return err
+	}
+	info, err := os.Stat(o.source.path)
+	if err != nil {
+		return err
+	}
+	if target == "" || strings.HasSuffix(target, "/") || target == "." {
+		absolute, err := filepath.Abs(o.source.path)
+		if err != nil {
+			return err
+		}
+		target = path.Join(target, filepath.Base(absolute))
+	}
+	target = path.Clean(target)
+	if !info.IsDir() {
+		return o.uploadFile(ctx, svc, o.source.path, target, note)
+	}
+	if !o.recursive {
+		return fmt.Errorf("%s is a folder (use -r)", o.source.path)
+	}
+	return filepath.WalkDir(o.source.path, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(o.source.path, name)
+		if err != nil {
+			return err
+		}
+		if !entry.Type().IsRegular() {
+			o.g.note("%s is no regular file: it is left out", name)
+			return nil
+		}
+		return o.uploadFile(ctx, svc, name, path.Join(target, filepath.ToSlash(relative)), note)
+	})
+}
+
+func (o *sessionCopyOptions) uploadFile(ctx context.Context, svc executor.Service, name, target string, note func(executor.File)) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size := int64(-1)
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		size = info.Size()
+	}
+	written, err := svc.WriteFile(ctx, o.destination.session, target, size, f)
+	if err != nil {
+		return naming(name, err)
+	}
+	note(written)
+	return nil
+}
+
+// download copies out of a session.
+func (o *sessionCopyOptions) download(ctx context.Context, svc executor.Service, note func(executor.File)) error {
+	source, target := path.Clean(o.source.path), o.destination.path
+	if target == "-" {
+		_, r, err := svc.ReadFile(ctx, o.source.session, source)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return copyOut(o.g.Out, r)
+	}
+	if info, err := os.Stat(target); err == nil && info.IsDir() || strings.HasSuffix(target, "/") || strings.HasSuffix(target, string(filepath.Separator)) {
+		name := path.Base(source)
+		if !filepath.IsLocal(name) {
+			return fmt.Errorf("%q cannot be the name of a file here: say what it is to be called", name)
+		}
+		if name != "." { // the work folder itself has no name
+			target = filepath.Join(target, name)
+		}
+	}
+	if !o.recursive {
+		return o.downloadFile(ctx, svc, source, filepath.Dir(target), filepath.Base(target), note)
+	}
+	list, err := svc.ListFiles(ctx, o.source.session, source, true)
+	if err != nil {
+		return err
+	}
+	for _, f := range list {
+		if f.Directory {
+			continue
+		}
+		relative := f.Path
+		if source != "." {
+			var inside bool
+			if relative, inside = strings.CutPrefix(f.Path, source+"/"); !inside {
+				return fmt.Errorf("the server lists %q below %q", f.Path, source)
+			}
+		}
+		if err := o.downloadFile(ctx, svc, f.Path, target, filepath.FromSlash(relative), note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// downloadFile makes or replaces the file name below dir. The name is the program's, so nothing is written outside dir, not
+// even through a link.
+func (o *sessionCopyOptions) downloadFile(ctx context.Context, svc executor.Service, source, dir, name string, note func(executor.File)) error {
+	if !filepath.IsLocal(name) {
+		return fmt.Errorf("%q is not a name inside the folder", name)
+	}
+	f, r, err := svc.ReadFile(ctx, o.source.session, source)
+	if err != nil {
+		return naming(source, err)
+	}
+	defer r.Close()
+	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // the user's folder, by the user's umask
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // a folder: nothing is buffered
+	if err := root.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+		return err
+	}
+	if err := replaceFile(root, name, fs.FileMode(f.Mode), r); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+	}
+	note(f)
+	return nil
+}
+
+// replaceFile writes a file whole or not at all.
+func replaceFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
+	permissions := fs.FileMode(0o666)
+	if mode&0o111 != 0 {
+		permissions = 0o777
+	}
+	temporary := fmt.Sprintf("%s.part-%d", name, os.Getpid())
+	f, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, permissions)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = root.Rename(temporary, name)
+	}
+	if err != nil {
+		return errors.Join(err, root.Remove(temporary))
+	}
+	return nil
+}
+
+// copyOut writes to our own output.
+func copyOut(w io.Writer, r io.Reader) error {
+	buffer := make([]byte, 128<<10)
+	for {
+		n, err := r.Read(buffer)
+		if n > 0 {
+			if _, err := w.Write(buffer[:n]); err != nil {
+				return outputFailure(err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
