@@ -49,10 +49,10 @@ func (f *frontend) docsPage(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// mountAssets adds the files of /docs to the mux.
-func (f *frontend) mountAssets() error {
-	for _, a := range docsAssets {
-		data, err := docsFiles.ReadFile(a.file)
+// mount adds files to the mux.
+func (f *frontend) mount(files embed.FS, assets []asset) error {
+	for _, a := range assets {
+		data, err := files.ReadFile(a.file)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", a.file, err)
 		}

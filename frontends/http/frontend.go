@@ -3,6 +3,7 @@ package httpfrontend
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -38,6 +39,8 @@ type Options struct {
 	Ready func(context.Context) error
 	// Limits are shown in the API description. Zero fields take the documented defaults and maxima.
 	Limits LimitRange
+	// MCP mounts the MCP frontend; nil: there is none.
+	MCP *MCP
 	// Log takes the access log and internal errors. nil: nothing is logged.
 	Log *slog.Logger
 }
@@ -136,10 +139,10 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 		}
 		adapter.Handle(&at, f.serve(r.handler))
 	}
-	if err := f.mountAssets(); err != nil {
+	err := errors.Join(f.mount(docsFiles, docsAssets), f.mountMCP())
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	if f.description, err = json.Marshal(api.OpenAPI()); err != nil {
 		return nil, fmt.Errorf("encode the API description: %w", err)
 	}

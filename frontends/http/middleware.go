@@ -92,10 +92,10 @@ func (f *frontend) access(ctx context.Context, r *http.Request, id, owner string
 // open reports whether a path needs no token. Everything else does, known or not.
 func open(p string) bool {
 	switch p {
-	case "/healthz", "/readyz", "/openapi.json", "/docs":
+	case "/healthz", "/readyz", "/openapi.json", "/docs", "/mcp_ui":
 		return true
 	}
-	return strings.HasPrefix(p, "/docs/")
+	return strings.HasPrefix(p, "/docs/") || strings.HasPrefix(p, "/mcp_ui/")
 }
 
 // guard refuses what a web page of another origin could send, with or without a name that resolves to us.

@@ -38,13 +38,25 @@ var _ server.SessionIdManagerResolver = (*mcpSessions)(nil)
 
 // ResolveSessionIdManager implements server.SessionIdManagerResolver: the manager knows whose request it is.
 func (s *mcpSessions) ResolveSessionIdManager(r *http.Request) server.SessionIdManager {
-	return &ownedSessions{s, executor.PrincipalFrom(r.Context()).Owner}
+	if r == nil { // mcp-go itself, which ends all sessions at its end
+		return &ownedSessions{all: s, anybody: true}
+	}
+	return &ownedSessions{all: s, owner: executor.PrincipalFrom(r.Context()).Owner}
 }
 
-// ownedSessions are the sessions of one owner.
+// ownedSessions are the sessions of one owner, or of anybody.
 type ownedSessions struct {
-	all   *mcpSessions
-	owner string
+	all     *mcpSessions
+	owner   string
+	anybody bool
+}
+
+// find returns a session that the owner may use; nil: there is none. The caller holds the lock.
+func (o *ownedSessions) find(id string) *mcpSession {
+	if open := o.all.open[id]; open != nil && (o.anybody || open.owner == o.owner) {
+		return open
+	}
+	return nil
 }
 
 // Generate implements server.SessionIdManager. Where there are too many, the one that was used least recently ends.
@@ -78,8 +90,8 @@ func (o *ownedSessions) Validate(id string) (isTerminated bool, err error) {
 	s := o.all
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	open := s.open[id]
-	if open == nil || open.owner != o.owner {
+	open := o.find(id)
+	if open == nil {
 		return false, errNoSession
 	}
 	open.used = time.Now()
@@ -90,8 +102,7 @@ func (o *ownedSessions) Validate(id string) (isTerminated bool, err error) {
 func (o *ownedSessions) Terminate(id string) (isNotAllowed bool, err error) {
 	s := o.all
 	s.mu.Lock()
-	open := s.open[id]
-	if open == nil || open.owner != o.owner {
+	if o.find(id) == nil {
 		s.mu.Unlock()
 		return false, errNoSession
 	}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/host"
+	httpfrontend "github.com/python-executor/python-executor/frontends/http"
+	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
 
 // mcpDrain bounds how long a stopping `mcp` waits for what runs.
@@ -42,4 +46,33 @@ func MCP(ctx context.Context, o MCPOptions) error {
 	clean, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), mcpDrain, errors.New("the calls did not end in time"))
 	defer cancel()
 	return f.Close(clean)
+}
+
+// serveMCP starts the MCP frontend of a server, if it is enabled, and says where the HTTP frontend finds it.
+func serveMCP(ctx context.Context, o ServeOptions, svc executor.Service, runDir string, stack *closers) (*httpfrontend.MCP, error) {
+	if !o.Config.MCP.HTTP.Enabled {
+		return nil, nil //nolint:nilnil // none is a valid answer
+	}
+	c := mcpConfig(o.Config, o.Bundle.Version)
+	c.Backend = o.Config.Backend
+	c.HTTP.Bind = o.Config.MCP.HTTP.Bind
+	c.HTTP.Socket = filepath.Join(runDir, "mcp.sock")
+	c.TestFixtures = o.TestFixtures
+	options, err := marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	f, err := host.StartFrontend(ctx, host.FrontendOptions{
+		Name: mcpName, Path: "/proc/self/exe", Args: []string{os.Args[0], "plugin", mcpCommand}, Options: options,
+		RunDir: runDir, Restart: true, Log: o.Log,
+	}, svc)
+	if err != nil {
+		return nil, err
+	}
+	stack.add(f.Close)
+	o.Log.Info("listening for MCP", "url", "http://"+f.Details()[mcpfrontend.DetailAddress]+c.HTTP.Path)
+	return &httpfrontend.MCP{
+		Path: c.HTTP.Path, PrincipalHeader: mcpfrontend.PrincipalHeader,
+		Socket: func() string { return f.Details()[mcpfrontend.DetailSocket] },
+	}, nil
 }

@@ -22,7 +22,9 @@ type EmbeddedOptions struct {
 type ServeOptions struct {
 	Config config.Config
 	Bundle Bundle
-	Log    *slog.Logger
+	// TestFixtures adds what the conformance suite of MCP needs; refused unless MCP listens on loopback.
+	TestFixtures bool
+	Log          *slog.Logger
 }
 
 // CheckOptions are for CheckPlugin.

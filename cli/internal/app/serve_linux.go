@@ -90,12 +90,18 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		return err
 	}
 	stack.add(func(context.Context) error { return closeEngine(ctx, e) })
+	mcp, err := serveMCP(ctx, o, e, run.path, &stack)
+	if err != nil {
+		return err
+	}
 	handler, err := httpfrontend.New(e, httpfrontend.Options{
 		Auth: authenticator, Version: o.Bundle.Version, Bind: listener.Addr().String(),
 		MaxBodyBytes: o.Config.HTTP.MaxBodyBytes, SpoolDir: spool.path,
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Ready: e.Ready,
-		Limits: httpfrontend.LimitRange{Default: o.Config.Limits.Default.Executor(), Max: o.Config.Limits.Max.Executor()},
-		Log:    o.Log,
+		Limits:       httpfrontend.LimitRange{Default: o.Config.Limits.Default.Executor(), Max: o.Config.Limits.Max.Executor()},
+		MaxFileBytes: o.Config.Sessions.MaxFileBytes,
+		MCP:          mcp,
+		Log:          o.Log,
 	})
 	if err != nil {
 		return err

@@ -13,8 +13,9 @@ import (
 )
 
 type serveOptions struct {
-	g     *global
-	flags map[string]*pflag.Flag
+	g        *global
+	flags    map[string]*pflag.Flag
+	fixtures bool
 }
 
 func newServe(g *global, runF func(context.Context, *serveOptions) error) *cobra.Command {
@@ -38,6 +39,10 @@ An address that is not loopback needs tokens in the configuration, or --allow-un
 	f.Bool("allow-unauthenticated", false, "let everybody in on any address (http.allow_unauthenticated)")
 	f.String("data-dir", "", "`DIR` of the store (data_dir)")
 	f.String("backend", "", "`NAME` of the default backend (backend)")
+	f.BoolVar(&o.fixtures, "test-fixtures", false, "add the tools of MCP's conformance suite (mcp.http.enabled; loopback only)")
+	if err := f.MarkHidden("test-fixtures"); err != nil {
+		panic(err) // the flag was added above
+	}
 	o.flags = map[string]*pflag.Flag{
 		"http.bind": f.Lookup("bind"), "http.allow_unauthenticated": f.Lookup("allow-unauthenticated"),
 		"data_dir": f.Lookup("data-dir"), "backend": f.Lookup("backend"),
@@ -55,7 +60,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return app.Serve(ctx, app.ServeOptions{Config: c, Bundle: o.g.bundle, Log: o.g.serverLog()})
+	return app.Serve(ctx, app.ServeOptions{Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: o.g.serverLog()})
 }
 
 // serverLog is text for a person and JSON for a collector.
