@@ -1,6 +1,7 @@
 package uvbackend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -41,6 +42,10 @@ type Backend struct {
 	wg   sync.WaitGroup
 
 	inventory atomic.Pointer[inventory]
+	// languages are the interpreters of sessions that are not in Python.
+	languages knownLanguages
+	sessions  sessions
+
 	searching sync.Mutex
 	searched  time.Time // guarded by searching
 
@@ -115,7 +120,9 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 		claim.release()
 		return nil, executor.Errorf(executor.Internal, "%w", err)
 	}
+	b.languages = findLanguages(places{path: cmp.Or(os.Getenv("PATH"), defaultPath), home: homeDir(), env: os.Getenv}, b.how)
 	b.can = promises(b.how, b.groups, config)
+	b.can.Languages = b.languages.list()
 	b.begin(ctx, keep)
 	return b, nil
 }
@@ -286,6 +293,7 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 // Close ends every program and runner and gives everything but the caches back. Idempotent; Run answers unavailable then.
 func (b *Backend) Close() error {
 	b.stop(errClosed)
+	b.closeSessions()
 	b.slots.close()
 	b.flights.wg.Wait()
 	b.wg.Wait()

@@ -49,6 +49,8 @@ type Config struct {
 	IndexURL string `json:"index_url"`
 	// ImageMap maps a docker_image to the minor Python version that stands for it here, beside python:X.Y….
 	ImageMap map[string]string `json:"image_map"`
+	// Preload names Python modules that a session imports before it is ready; those that are not there are passed over.
+	Preload []string `json:"preload"`
 }
 
 // Default returns the configuration of a backend that nobody configured. The two folders are those of this user.
@@ -201,13 +203,14 @@ func (c *Config) set(key string, value json.RawMessage) error {
 	targets := map[string]any{
 		"isolation": &c.Isolation, "run_as": &c.RunAs, "work_dir": &c.WorkDir, "cache_dir": &c.CacheDir,
 		"cache_bytes": &c.CacheBytes, "allow_builds": &c.AllowBuilds, "index_url": &c.IndexURL, "image_map": &c.ImageMap,
+		"preload": &c.Preload,
 	}
 	target, known := targets[key]
 	if !known {
 		return fmt.Errorf("unknown key; known are %s", strings.Join(slices.Sorted(maps.Keys(targets)), ", "))
 	}
 	if err := json.Unmarshal(value, target); err != nil {
-		wants := map[string]string{"cache_bytes": "a whole number of bytes", "allow_builds": "true or false", "image_map": "a mapping of image to version"}
+		wants := map[string]string{"cache_bytes": "a whole number of bytes", "allow_builds": "true or false", "image_map": "a mapping of image to version", "preload": "a list of module names"}
 		if want := wants[key]; want != "" {
 			return fmt.Errorf("must be %s (got %s)", want, value)
 		}

@@ -34,6 +34,7 @@ func promises(m mechanisms, groups runner.Cgroups, c Config) executor.Capabiliti
 		// Another uid has no rights to a user's folder: only where programs run as ourselves the folder is theirs too.
 		HostDirectories: !m.Setuid,
 		LocalPath:       true,
+		Sessions:        true,
 		Languages:       []executor.Language{executor.LanguagePython},
 	}
 }
@@ -87,6 +88,7 @@ func (b *Backend) warnings() []string {
 	list = append(list, "what a program writes to /tmp, /var/tmp and /dev/shm is removed when it ends where it has a uid of its own, but other programs can see it until then")
 	add(b.can.Disk && b.can.Memory, "files in the work folder lie in memory and count towards memory_mb")
 	add(b.config.AllowBuilds, "requirements may be built from source as the user of this process, outside every limit: backends.uv.allow_builds is true")
+	add(len(b.can.Languages) > 1, "languages other than python run in sessions only")
 	return list
 }
 
@@ -165,7 +167,7 @@ func (b *Backend) metrics() map[string]float64 {
 	all, busy := b.slots.counts()
 	list, bytes := b.cache.entries()
 	return map[string]float64{
-		"slots": float64(all), "slots_busy": float64(busy),
+		"sessions": float64(b.sessions.count()), "slots": float64(all), "slots_busy": float64(busy),
 		"slots_started_total": float64(b.slots.started.Load()), "slots_died_total": float64(b.slots.died.Load()),
 		"cache_environments": float64(len(list)), "cache_bytes": float64(bytes), "cache_limit_bytes": float64(b.config.CacheBytes),
 		"cache_hits_total": float64(b.cache.hits.Load()), "cache_builds_total": float64(b.cache.misses.Load()),

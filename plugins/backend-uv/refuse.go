@@ -42,9 +42,9 @@ func refuse(spec executor.Spec, can executor.Capabilities) error {
 			r.add(executor.Unimplemented, field, "%s", message)
 		}
 	}
-	no(spec.Language != executor.LanguageDefault && spec.Language != executor.LanguagePython, "language", "the uv backend runs Python; use command for others")
+	no(spec.Session == "" && spec.Language != executor.LanguageDefault && spec.Language != executor.LanguagePython, "language", "the uv backend runs Python; use command for others")
 	no(len(spec.PreCommands) > 0, "pre_commands", "the uv backend has no image to prepare; use a backend with images")
-	no(spec.Session != "", "session", "the uv backend has no sessions")
+	no(spec.Session != "" && !can.Sessions, "session", "there are no sessions here")
 	no(spec.Script != "", "script", "the uv backend runs no host scripts")
 	no(spec.Limits.MemoryBytes > 0 && !can.Memory, "config.memory_mb", "cannot be enforced here: no memory control group is ours to use")
 	no(spec.Limits.DiskBytes > 0 && !can.Disk, "config.disk_mb", "cannot be enforced here: no tmpfs can be mounted")

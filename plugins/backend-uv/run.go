@@ -25,6 +25,9 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 	if err := refuse(job.Spec, b.can); err != nil {
 		return executor.Result{}, err
 	}
+	if job.Spec.Session != "" {
+		return b.runInSession(ctx, job, sink)
+	}
 	i, err := b.choose(ctx, job.Spec)
 	if err != nil {
 		return executor.Result{}, err

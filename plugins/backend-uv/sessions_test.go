@@ -1,0 +1,220 @@
+package uvbackend
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// asked is a Session as the Engine would ask for it.
+func asked(id string, spec executor.Spec) executor.Session {
+	return executor.Session{ID: id, Owner: "test", Language: spec.Language, Spec: spec, Limits: job(spec).Limits}
+}
+
+// open opens a session and closes it with t.
+func open(t testing.TB, b *Backend, id string, spec executor.Spec) executor.OpenedSession {
+	t.Helper()
+	opened, err := b.OpenSession(t.Context(), asked(id, spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened
+}
+
+// cell runs code in a session and returns its output, its value and its Result.
+func cell(t testing.TB, b *Backend, id, code string) (stdout, value string, result executor.Result) {
+	t.Helper()
+	result, j := run(t, b, executor.Spec{Session: id, Code: code})
+	for _, e := range j.events {
+		if d, ok := e.Body.(executor.Display); ok && d.Value {
+			value = string(d.Data["text/plain"])
+		}
+	}
+	if result.Status != executor.StatusSucceeded {
+		t.Logf("%s: %s, stderr %s", code, result.Status, j.text(executor.Stderr))
+	}
+	return j.text(executor.Stdout), value, result
+}
+
+func TestSessionsKeepTheirOwnState(t *testing.T) {
+	b := backend(t, nil)
+	opened := open(t, b, "ctx-1", executor.Spec{})
+	open(t, b, "ctx-2", executor.Spec{})
+	if opened.PythonVersion == "" {
+		t.Errorf("%+v", opened)
+	}
+	cell(t, b, "ctx-1", "x = 1")
+	cell(t, b, "ctx-2", "x = 2")
+	for id, want := range map[string]string{"ctx-1": "1", "ctx-2": "2"} {
+		if _, got, result := cell(t, b, id, "x"); got != want || result.PythonVersion != opened.PythonVersion {
+			t.Errorf("%s: %q %+v", id, got, result)
+		}
+	}
+	if _, err := b.OpenSession(t.Context(), asked("ctx-1", executor.Spec{})); executor.CodeOf(err) != executor.Conflict {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := b.CloseSession(t.Context(), "ctx-1"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.Run(t.Context(), job(executor.Spec{Session: "ctx-1", Code: "x"}), &journal{}); executor.CodeOf(err) != executor.NotFound {
+		t.Error(err)
+	}
+	if _, err := b.AdoptSession(t.Context(), asked("ctx-1", executor.Spec{}), nil); executor.CodeOf(err) != executor.Unimplemented {
+		t.Error(err)
+	}
+}
+
+func TestAClosedSessionsSlotServesAgainAndHasNothingOfIt(t *testing.T) {
+	b := backend(t, nil)
+	open(t, b, "ctx-1", executor.Spec{})
+	cell(t, b, "ctx-1", "import os, subprocess\nopen('file', 'w').close()\np = subprocess.Popen(['sleep', '1000'], start_new_session=True)")
+	_, pid, _ := cell(t, b, "ctx-1", "p.pid")
+	if err := b.CloseSession(t.Context(), "ctx-1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/proc/" + pid); err == nil {
+		t.Errorf("process %s is alive", pid)
+	}
+	if left := residue(b.config.WorkDir); len(left) > 0 {
+		t.Error(left)
+	}
+	for range 4 {
+		if out, _ := succeeds(t, b, executor.Spec{Code: "import os; print(os.listdir())"}); out != "['.tmp', 'main.py']\n" && out != "['main.py', '.tmp']\n" {
+			t.Error(out)
+		}
+	}
+}
+
+func TestRequirementsCanBeAddedToASession(t *testing.T) {
+	needUV(t)
+	index := newWheelhouse(t)
+	index.probe()
+	b := backend(t, map[string]any{"index_url": index.url()})
+	open(t, b, "ctx-1", executor.Spec{})
+	cell(t, b, "ctx-1", "kept = 1")
+	for range 2 {
+		packages, err := b.AddRequirements(t.Context(), "ctx-1", "pyexec-probe<2")
+		if err != nil || !slices.Equal(packages, []string{"pyexec-probe==1.2.3"}) {
+			t.Fatal(packages, err)
+		}
+	}
+	if _, got, _ := cell(t, b, "ctx-1", "import pyexec_probe; kept"); got != "1" {
+		t.Error(got)
+	}
+	if result, j := run(t, b, executor.Spec{Session: "ctx-1", Command: []string{"python", "-c", "import pyexec_probe; print('ok')"}}); j.text(executor.Stdout) != "ok\n" {
+		t.Errorf("%+v %s", result, j.text(executor.Stderr))
+	}
+	if _, err := b.AddRequirements(t.Context(), "ctx-1", "no-such-package-anywhere"); executor.CodeOf(err) != executor.Invalid {
+		t.Error(err)
+	}
+	if err := b.RestartSession(t.Context(), "ctx-1", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, got, _ := cell(t, b, "ctx-1", "import pyexec_probe; 'again'"); got != "'again'" {
+		t.Error(got)
+	}
+}
+
+func TestASessionWithRequirementsThatCannotBeHadIsRefused(t *testing.T) {
+	needUV(t)
+	b := backend(t, map[string]any{"index_url": newWheelhouse(t).url()})
+	_, err := b.OpenSession(t.Context(), asked("ctx-1", executor.Spec{Requirements: "no-such-package-anywhere"}))
+	if executor.CodeOf(err) != executor.Invalid {
+		t.Error(err)
+	}
+	if n := b.sessions.count(); n != 0 {
+		t.Error(n)
+	}
+	open(t, b, "ctx-1", executor.Spec{}) // its id is free again
+}
+
+func TestASessionWhoseRunnerDiesIsNotHeldAnyMore(t *testing.T) {
+	b := backend(t, nil)
+	open(t, b, "ctx-1", executor.Spec{})
+	s, err := b.session(t.Context(), "ctx-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &journal{on: func(e executor.Event) error {
+		if e.Body.Kind() == executor.KindStarted {
+			return s.slot.cmd.Process.Signal(syscall.SIGKILL)
+		}
+		return nil
+	}}
+	if _, err := b.Run(t.Context(), job(executor.Spec{Session: "ctx-1", Code: "while True: pass"}), j); executor.CodeOf(err) != executor.Unavailable {
+		t.Error(err)
+	}
+	if _, err := b.ListFiles(t.Context(), "ctx-1", "", false); executor.CodeOf(err) != executor.NotFound {
+		t.Error(err)
+	}
+	if left := residue(b.config.WorkDir); len(left) > 0 {
+		t.Error(left)
+	}
+}
+
+func TestOtherLanguagesAreWhatTheMachineHas(t *testing.T) {
+	b := backend(t, nil)
+	info, err := b.Info(t.Context())
+	if err != nil || !info.Capabilities.Sessions {
+		t.Fatal(info.Capabilities, err)
+	}
+	for _, language := range []executor.Language{executor.LanguageJavaScript, executor.LanguageShell, "cobol"} {
+		_, err := b.OpenSession(t.Context(), asked("ctx-1", executor.Spec{Language: language}))
+		has := slices.Contains(info.Capabilities.Languages, language)
+		if has != (err == nil) || !has && executor.CodeOf(err) != executor.Unimplemented {
+			t.Errorf("%s: %v, %v", language, has, err)
+		}
+		if err := b.CloseSession(t.Context(), "ctx-1"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAnInterpreterOutOfReachIsNone(t *testing.T) {
+	dir := folder(t)
+	script(t, filepath.Join(dir, "bin", "node"), "#!/bin/sh\n")
+	m := mechanisms{Setuid: true, uids: uids{first: 60600, last: 60600}}
+	if got := reachable(filepath.Join(dir, "bin", "node"), m); !strings.HasSuffix(got, "/bin/node") {
+		t.Errorf("%q", got)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := reachable(filepath.Join(dir, "bin", "node"), m); got != "" {
+		t.Errorf("%q", got)
+	}
+}
+
+// BenchmarkCell is a warm round trip, and the opening of a session in a runner that is there.
+func BenchmarkCell(b *testing.B) {
+	be := backend(b, nil)
+	open(b, be, "ctx-1", executor.Spec{})
+	spec := executor.Spec{Session: "ctx-1", Code: "x = 1"}
+	sink := &journal{}
+	for b.Loop() {
+		if r, err := be.Run(b.Context(), job(spec), sink); err != nil || r.Status != executor.StatusSucceeded {
+			b.Fatal(r, err)
+		}
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	be := backend(b, nil)
+	for b.Loop() {
+		if _, err := be.OpenSession(b.Context(), asked("ctx-1", executor.Spec{})); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := be.CloseSession(b.Context(), "ctx-1"); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
