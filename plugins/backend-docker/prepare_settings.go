@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -114,10 +115,17 @@ func (s prepareSettings) forTools(bundle, netrc string, links []string) map[stri
 			set[name] = v
 		}
 	}
+	// Whoever configured an index without TLS means it; pip asks to be told so.
+	trusted := strings.Fields(set["UV_INSECURE_HOST"])
+	for _, index := range strings.Fields(strings.Join([]string{set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"], set["UV_INDEX"], set["UV_EXTRA_INDEX_URL"]}, " ")) {
+		if u, err := url.Parse(index); err == nil && u.Scheme == "http" {
+			trusted = append(trusted, u.Host)
+		}
+	}
 	pip := map[string]string{
 		"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": cmp.Or(set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"]),
 		"PIP_EXTRA_INDEX_URL": cmp.Or(set["UV_INDEX"], set["UV_EXTRA_INDEX_URL"]), "PIP_NO_INDEX": set["UV_NO_INDEX"],
-		"PIP_TRUSTED_HOST": set["UV_INSECURE_HOST"], "PIP_DEFAULT_TIMEOUT": set["UV_HTTP_TIMEOUT"],
+		"PIP_TRUSTED_HOST": strings.Join(trusted, " "), "PIP_DEFAULT_TIMEOUT": set["UV_HTTP_TIMEOUT"],
 		"UV_FIND_LINKS": strings.Join(links, ","), "PIP_FIND_LINKS": strings.Join(links, " "),
 		"SSL_CERT_FILE": bundle, "PIP_CERT": bundle, "NETRC": netrc,
 	}

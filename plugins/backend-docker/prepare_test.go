@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -60,17 +61,17 @@ func TestRequirementsInstalledWithPipAreTheSame(t *testing.T) {
 	}
 }
 
-func TestRequirementsAreInstalledIntoAnImageWithoutShellAndPip(t *testing.T) {
+func TestAnImageWithoutShellAndPipNeedsAUVThatRunsInIt(t *testing.T) {
 	house := newWheelhouse(t)
 	house.probe()
 	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
 	forgetPrepared(t, b)
 	spec := executor.Spec{Image: dockertest.Bare(t), Code: "import pyexec_probe; print(pyexec_probe.__version__)", Requirements: "pyexec-probe==1.2.3"}
-	if b.images.settings.uv == "" {
-		t.Skip("SKIPPED, needs a uv on this host")
-	}
-	if out, _ := succeeds(t, b, spec); out != "1.2.3\n" {
-		t.Errorf("got %q", out)
+	// A uv that is linked with libraries of this host finds them in few images; a static one needs nothing.
+	if isStatic(t, b.images.settings.uv) {
+		if out, _ := succeeds(t, b, spec); out != "1.2.3\n" {
+			t.Errorf("got %q", out)
+		}
 	}
 	b.images.settings.uv = ""
 	spec.Requirements = "pyexec-probe==2.0"
@@ -85,7 +86,7 @@ func TestCommandsRunAsRootWithFewRightsAndTheProgramDoesNot(t *testing.T) {
 	unique := random()
 	var j journal
 	r, err := b.Run(t.Context(), job(executor.Spec{
-		Code: "print(open('/opt/made').read(), end='')\nimport os; print(os.getuid())\ntry: open('/opt/made', 'a')\nexcept OSError as e: print(e.errno)\nprint(os.environ.get('DEBIAN_FRONTEND'), os.path.exists('" + toolsFolder + "'))",
+		Code: "print(open('/opt/made').read(), end='')\nimport os; print(os.getuid())\nprint(os.statvfs('/opt').f_flag & os.ST_RDONLY)\nprint(os.environ.get('DEBIAN_FRONTEND'), os.path.exists('" + toolsFolder + "'))",
 		PreCommands: []string{
 			"id -u >/opt/made; grep CapEff /proc/self/status | cut -f2 >>/opt/made",
 			"", // nothing
@@ -96,7 +97,7 @@ func TestCommandsRunAsRootWithFewRightsAndTheProgramDoesNot(t *testing.T) {
 	if err != nil || r.Status != executor.StatusSucceeded {
 		t.Fatalf("%v %+v %+v %s", err, r, r.Failure, j.stderr.String())
 	}
-	if want := "0\n00000000800000db\n32\nnoninteractive\n1000\n30\nNone False\n"; j.stdout.String() != want {
+	if want := "0\n00000000800000db\n32\nnoninteractive\n1000\n1\nNone False\n"; j.stdout.String() != want {
 		t.Errorf("got %q, want %q", j.stdout.String(), want)
 	}
 	if !slices.ContainsFunc(j.progress, func(p executor.Progress) bool {
@@ -371,6 +372,20 @@ func TestRealPackagesFromTheRealIndex(t *testing.T) {
 	}
 }
 
+// isStatic reports whether a program needs no libraries.
+func isStatic(t testing.TB, path string) bool {
+	t.Helper()
+	if path == "" {
+		return false
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+}
+
 // required reports whether CI insists on a thing.
 func required(what string) bool {
 	return slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), what)
@@ -456,4 +471,3 @@ func preparedImages(t testing.TB, b *Backend) []string {
 	}
 	return ids
 }
-
