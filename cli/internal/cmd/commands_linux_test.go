@@ -262,10 +262,16 @@ func TestAServer(t *testing.T) {
 }
 
 // startServer serves with bundle until the test ends, and points the client's variable at it.
-func startServer(t *testing.T, bundle app.Bundle) {
+func startServer(t *testing.T, bundle app.Bundle) { startServerWith(t, bundle, fake.Section{}) }
+
+func startServerWith(t *testing.T, bundle app.Bundle, section fake.Section) {
 	t.Helper()
+	options, err := json.Marshal(section)
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := config.Default()
-	c.Backend, c.Backends = "fake", map[string]config.Backend{"fake": {Options: json.RawMessage("{}")}}
+	c.Backend, c.Backends = "fake", map[string]config.Backend{"fake": {Options: options}}
 	c.DataDir, c.HTTP.Bind = filepath.Join(t.TempDir(), "data"), "127.0.0.1:0"
 	ctx, cancel := context.WithCancelCause(context.Background())
 	url, done := make(chan string, 1), make(chan error, 1)

@@ -99,18 +99,19 @@ func (s *displayed) save(d executor.Display) error {
 
 // next finds a number that no file has yet.
 func (s *displayed) next() error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("save what is displayed: %w", err)
+	}
 	for {
 		s.number++
-		there, err := filepath.Glob(filepath.Join(globEscaped(s.dir), fmt.Sprintf("display-%d[.-]*", s.number)))
-		if err != nil || len(there) == 0 {
-			return err
+		name := fmt.Sprintf("display-%d", s.number)
+		if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+			return strings.HasPrefix(e.Name(), name+".") || strings.HasPrefix(e.Name(), name+"-")
+		}) {
+			return nil
 		}
 	}
-}
-
-// globEscaped makes a folder's name stand for itself in a pattern.
-func globEscaped(dir string) string {
-	return strings.NewReplacer("[", "[[]", "*", "[*]", "?", "[?]").Replace(dir)
 }
 
 // writeNew makes a file that was not there.

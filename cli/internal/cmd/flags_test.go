@@ -117,7 +117,7 @@ func TestTheGlobalFlags(t *testing.T) {
 			t.Errorf("--%s is missing", name)
 		}
 	}
-	for _, command := range []string{"run", "submit", "follow", "logs", "kill", "version", "ls", "backends", "serve", "doctor", "config", "plugin", "completion"} {
+	for _, command := range []string{"run", "submit", "follow", "logs", "kill", "version", "ls", "session", "backends", "serve", "doctor", "config", "plugin", "completion"} {
 		if c, _, err := root.Find([]string{command}); err != nil || c.Name() != command {
 			t.Errorf("%s: %v", command, err)
 		}

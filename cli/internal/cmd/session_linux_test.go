@@ -1,0 +1,564 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/python-executor/python-executor/cli/internal/app"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+// sessionServer serves a fake that has sessions.
+func sessionServer(t *testing.T) app.Bundle {
+	t.Helper()
+	bundle := withFake(t)
+	caps := fake.DefaultCapabilities()
+	caps.Sessions = true
+	caps.Languages = []executor.Language{executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell}
+	startServerWith(t, bundle, fake.Section{Capabilities: &caps})
+	return bundle
+}
+
+// opened opens a session with the command and returns its id.
+func opened(t *testing.T, bundle app.Bundle, args ...string) string {
+	t.Helper()
+	o := execute(t, t.Context(), bundle, "", append([]string{"session", "new"}, args...)...)
+	id := strings.TrimSuffix(o.stdout, "\n")
+	if o.status != 0 || o.stderr != "" || !strings.HasPrefix(id, "ctx-") || strings.ContainsAny(id, " \n") {
+		t.Fatalf("%+v", o)
+	}
+	return id
+}
+
+func TestSessionsOnAServer(t *testing.T) {
+	bundle := sessionServer(t)
+	run := func(stdin string, args ...string) outcome {
+		t.Helper()
+		return execute(t, t.Context(), bundle, stdin, append([]string{"session"}, args...)...)
+	}
+	id := opened(t, bundle, "--name", "one", "--idle-timeout", "600")
+	file := filepath.Join(t.TempDir(), "cell.py")
+	if err := os.WriteFile(file, []byte("print from a file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name  string
+		args  []string
+		stdin string
+		want  outcome
+	}{
+		{"state is made", []string{"run", id, "-c", "set x 100"}, "", outcome{0, "", ""}},
+		{"and is there", []string{"run", id, "-c", "add x 1\nget x"}, "", outcome{0, "101\n", ""}},
+		{"a file", []string{"run", id, file}, "", outcome{0, "from a file\n", ""}},
+		{"a pipe", []string{"run", id}, "print piped", outcome{0, "piped\n", ""}},
+		{"a dash", []string{"run", id, "-"}, "print piped", outcome{0, "piped\n", ""}},
+		{"the last value is shown", []string{"run", id, "-c", "value x"}, "", outcome{0, "101\n", ""}},
+		{"so is what is displayed", []string{"run", id, "-c", "display text/plain <plot>\ndisplay image/png bytes"}, "", outcome{0, "<plot>\n[image/png]\n", ""}},
+		{"both streams and the exit code", []string{"run", id, "-c", "print out\nprint-err err\nexit 5"}, "", outcome{5, "out\n", "err\n"}},
+		{"standard input", []string{"run", id, "-c", "read-stdin", "--stdin", "-"}, "fed", outcome{0, "fed", ""}},
+		{"a command", []string{"exec", id, "--", "fake", "-c", "print beside"}, "", outcome{0, "beside\n", ""}},
+		{"a command's exit code", []string{"exec", id, "--", "fake", "-c", "exit 7"}, "", outcome{7, "", ""}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if o := run(test.stdin, test.args...); o != test.want {
+				t.Errorf("%+v", o)
+			}
+		})
+	}
+	t.Run("json", func(t *testing.T) {
+		o := run("", "run", id, "-c", "print hi\nvalue x\nexit 2", "--json")
+		var r map[string]any
+		if err := json.Unmarshal([]byte(o.stdout), &r); err != nil || o.status != 2 || r["stdout"] != "hi\n" || r["session_id"] != id || r["session_state"] != "kept" {
+			t.Fatalf("%v %+v", err, o)
+		}
+		if displays, _ := json.Marshal(r["displays"]); string(displays) != `[{"data":"101","display":0,"mime":"text/plain","value":true}]` {
+			t.Errorf("%s", displays)
+		}
+	})
+	t.Run("async", func(t *testing.T) {
+		o := run("", "run", id, "-c", "print later", "--async")
+		exe := strings.TrimSpace(o.stdout)
+		if o.status != 0 || !strings.HasPrefix(exe, "exe_") {
+			t.Fatalf("%+v", o)
+		}
+		if o := execute(t, t.Context(), bundle, "", "follow", exe); o != (outcome{0, "later\n", ""}) {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("a timeout keeps the session", func(t *testing.T) {
+		if o := run("", "run", id, "-c", "hang", "--timeout", "0.2"); o.status != 124 {
+			t.Errorf("%+v", o)
+		}
+		if o := run("", "run", id, "-c", "get x"); o.stdout != "101\n" {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("Ctrl-C interrupts and keeps the session", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		out := &lockedBuffer{on: func(text string) {
+			if strings.Contains(text, "up") {
+				cancel(interrupted{syscall.SIGINT})
+			}
+		}}
+		if status := Execute(ctx, []string{"session", "run", id, "-c", "print up\nhang"}, IO{Out: out, Err: io.Discard}, bundle); status != 130 {
+			t.Errorf("status %d", status)
+		}
+		if o := run("", "run", id, "-c", "get x"); o.stdout != "101\n" {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("vars", func(t *testing.T) {
+		if o := run("", "vars", id); o.status != 0 || !strings.HasPrefix(o.stdout, "NAME  TYPE") || !strings.Contains(o.stdout, "x ") || !strings.Contains(o.stdout, "101") {
+			t.Errorf("%+v", o)
+		}
+		if o := run("", "vars", id, "--json"); o.status != 0 || !strings.Contains(o.stdout, `"name": "x"`) {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("install", func(t *testing.T) {
+		if o := run("", "install", id, "idna", "six"); o.status != 0 || !strings.Contains(o.stdout, "idna") || !strings.Contains(o.stdout, "six") {
+			t.Errorf("%+v", o)
+		}
+		if o := run("", "install", id); o.status != 125 {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("ls", func(t *testing.T) {
+		if o := run("", "ls"); o.status != 0 || !strings.HasPrefix(o.stdout, "ID ") || !strings.Contains(o.stdout, id+"  one   python    active  idle  fake") {
+			t.Errorf("%+v", o)
+		}
+		var list struct {
+			Sessions []struct {
+				ID   string  `json:"session_id"`
+				Idle float64 `json:"idle_timeout_seconds"`
+			} `json:"sessions"`
+		}
+		if o := run("", "ls", "--json"); json.Unmarshal([]byte(o.stdout), &list) != nil || len(list.Sessions) != 1 || list.Sessions[0].ID != id || list.Sessions[0].Idle != 600 {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("an interpreter that dies says so, and a restart brings it back", func(t *testing.T) {
+		if o := run("", "run", id, "-c", "signal KILL"); o.status != 137 || !strings.Contains(o.stderr, "interpreter died of SIGKILL") {
+			t.Errorf("%+v", o)
+		}
+		if o := run("", "run", id, "-c", "get x"); o.status != 125 || !strings.Contains(o.stderr, "lost") {
+			t.Errorf("%+v", o)
+		}
+		if o := run("", "restart", id); o != (outcome{0, id + " active\n", ""}) {
+			t.Errorf("%+v", o)
+		}
+		if o := run("", "run", id, "-c", "print back"); o.stdout != "back\n" {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("one that does not stop is restarted, and it says so", func(t *testing.T) {
+		o := run("", "run", id, "-c", "ignore-int\nhang", "--timeout", "0.1")
+		if o.status != 124 || !strings.Contains(o.stderr, "interpreter was restarted") {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("interrupt", func(t *testing.T) {
+		if o := run("", "interrupt", id, "--json"); o.status != 0 || !strings.Contains(o.stdout, `"session_id": "`+id) {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("rm", func(t *testing.T) {
+		second := opened(t, bundle, "--language", "shell")
+		if o := run("", "rm", id, second, "ctx-nope"); o.status != 125 || o.stdout != id+" closed\n"+second+" closed\n" || !strings.Contains(o.stderr, "not_found") {
+			t.Errorf("%+v", o)
+		}
+		if o := run("", "rm", id, "--json"); o.status != 0 || !strings.Contains(o.stdout, `"status": "closed"`) {
+			t.Errorf("%+v", o)
+		}
+		if o := run("", "run", id, "-c", "print 1"); o.status != 125 || !strings.Contains(o.stderr, "closed") {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+func TestDisplaysAreSaved(t *testing.T) {
+	bundle := sessionServer(t)
+	id := opened(t, bundle)
+	dir := filepath.Join(t.TempDir(), "out [1]")
+	code := "display image/png one\ndisplay text/plain only text\ndisplay image/svg+xml <svg/>\ndisplay application/x-strange z"
+	for range 2 { // a second run overwrites nothing
+		if o := execute(t, t.Context(), bundle, "", "session", "run", id, "-c", code, "--output", dir); o.status != 0 || o.stdout != "[image/png]\nonly text\n[image/svg+xml]\n[application/x-strange]\n" || strings.Count(o.stderr, "saved ") != 3 {
+			t.Fatalf("%+v", o)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if got := strings.Join(names, " "); got != "display-1.png display-2.svg display-3.bin display-4.png display-5.svg display-6.bin" {
+		t.Errorf("%s", got)
+	}
+	if raw, err := os.ReadFile(filepath.Join(dir, "display-4.png")); err != nil || string(raw) != "one" {
+		t.Errorf("%q %v", raw, err)
+	}
+	o := execute(t, t.Context(), bundle, "", "session", "run", id, "-c", "display image/png x", "--output", filepath.Join(dir, "json"), "--json")
+	if o.status != 0 || !strings.HasPrefix(o.stdout, "{") || !strings.Contains(o.stdout, `"base64": "eA=="`) {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestFormsOfOneTypeAndOfOneValueDoNotOverwriteEachOther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := &displayed{g: &global{IO: IO{Err: io.Discard}}, dir: dir}
+	err := s.save(executor.Display{Data: map[string][]byte{"application/vnd.a+json": []byte("a"), "application/vnd.b+json": []byte("b"), "text/html": []byte("c"), "text/plain": nil}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"display-1.json": "a", "display-1-2.json": "b", "display-1.html": "c"} {
+		if raw, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(raw) != want {
+			t.Errorf("%s: %q %v", name, raw, err)
+		}
+	}
+}
+
+func TestFilesOfASession(t *testing.T) {
+	bundle := sessionServer(t)
+	id := opened(t, bundle)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write := func(name, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(name string) string {
+		t.Helper()
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	write("a b.txt", "text")
+	write("tree/one", "1")
+	write("tree/sub/two é", "2")
+	if err := os.Symlink("/etc/passwd", "tree/link"); err != nil {
+		t.Fatal(err)
+	}
+	ok := func(stdin string, args ...string) outcome {
+		t.Helper()
+		o := execute(t, t.Context(), bundle, stdin, append([]string{"session"}, args...)...)
+		if o.status != 0 {
+			t.Fatalf("%v: %+v", args, o)
+		}
+		return o
+	}
+	ok("", "cp", "a b.txt", id+":")
+	ok("", "cp", "a b.txt", id+":new folder/")
+	ok("", "cp", "a b.txt", id+":renamed.txt")
+	ok("piped", "cp", "-", id+":from/stdin")
+	if o := ok("", "cp", "-r", "tree", id+":"); !strings.Contains(o.stderr, "link is no regular file") {
+		t.Errorf("%+v", o)
+	}
+	listed := ok("", "files", id, "-r", "--json")
+	var files struct {
+		Files []struct {
+			Path      string `json:"path"`
+			Directory bool   `json:"directory"`
+		} `json:"files"`
+	}
+	if err := json.Unmarshal([]byte(listed.stdout), &files); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files.Files {
+		if !f.Directory {
+			names = append(names, f.Path)
+		}
+	}
+	if slices.Sort(names); strings.Join(names, "|") != "a b.txt|from/stdin|new folder/a b.txt|renamed.txt|tree/one|tree/sub/two é" {
+		t.Errorf("%v", names)
+	}
+	if o := ok("", "files", id); !strings.Contains(o.stdout, "  a b.txt\n") || !strings.Contains(o.stdout, "  tree/\n") || strings.Contains(o.stdout, "tree/one") {
+		t.Errorf("%+v", o)
+	}
+	if o := ok("", "files", id, "tree/"); !strings.Contains(o.stdout, "tree/one") {
+		t.Errorf("%+v", o)
+	}
+	if o := ok("", "cp", id+":from/stdin", "-"); o.stdout != "piped" {
+		t.Errorf("%+v", o)
+	}
+	ok("", "cp", id+":a b.txt", "back.txt")
+	ok("", "cp", id+":new folder/a b.txt", "down/")
+	ok("", "cp", id+":renamed.txt", ".")
+	ok("", "cp", id+":a b.txt", "back.txt") // replaced
+	ok("", "cp", "-r", id+":tree", "copy")
+	ok("", "cp", "-r", id+":.", "all")
+	for name, want := range map[string]string{"back.txt": "text", "down/a b.txt": "text", "renamed.txt": "text", "copy/one": "1", "copy/sub/two é": "2", "all/tree/sub/two é": "2", "all/from/stdin": "piped"} {
+		if got := read(name); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	left, err := filepath.Glob("*.part-*")
+	if err != nil || len(left) > 0 {
+		t.Errorf("%v %v", left, err)
+	}
+	for name, args := range map[string][]string{
+		"no session at all":       {"a b.txt", "c"},
+		"two sessions":            {id + ":a", id + ":b"},
+		"a folder without -r":     {"tree", id + ":"},
+		"out of the work folder":  {"a b.txt", id + ":../x"},
+		"from out of it":          {id + ":../../etc/passwd", "x"},
+		"what is not there":       {id + ":nothing", "x"},
+		"what is not here":        {"nothing", id + ":x"},
+		"standard input unnamed":  {"-", id + ":"},
+		"an unknown session":      {"a b.txt", "ctx-unknown:x"},
+		"a dash and -r":           {"-r", id + ":tree", "-"},
+		"a folder over the other": {id + ":tree", "x"},
+		"nothing":                 {"", id + ":x"},
+	} {
+		if o := execute(t, t.Context(), bundle, "in", append([]string{"session", "cp"}, args...)...); o.status != 125 || o.stderr == "" {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+	if _, err := os.Stat("x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a failed download left a file: %v", err)
+	}
+}
+
+// TestADownloadStaysInItsFolder: names are the program's, and a link that lies in the folder already is not followed.
+func TestADownloadStaysInItsFolder(t *testing.T) {
+	t.Parallel()
+	outside := t.TempDir()
+	dir := t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, name := range []string{"link/x", "../x"} {
+		if err := replaceFile(root, name, 0o644, strings.NewReader("x")); err == nil {
+			t.Errorf("%s was written", name)
+		}
+	}
+	if err := replaceFile(root, "half", 0o644, io.MultiReader(strings.NewReader("x"), failingReader{})); err == nil {
+		t.Error("half a file is a file")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%v %v", entries, err)
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 0 {
+		t.Errorf("%v %v", entries, err)
+	}
+}
+
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
+
+func TestAConsoleOfAPipe(t *testing.T) {
+	bundle := sessionServer(t)
+	id := opened(t, bundle)
+	run := func(stdin string, args ...string) outcome {
+		t.Helper()
+		return execute(t, t.Context(), bundle, stdin, append([]string{"session", "exec", "-i", id}, args...)...)
+	}
+	for _, test := range []struct {
+		name, stdin string
+		want        outcome
+	}{
+		{"one after the other", "set x 1\n\n\nadd x 1\nget x\n", outcome{0, "2\n", ""}},
+		{"without a last line end", "get x", outcome{0, "2\n", ""}},
+		{"several lines are one", "print (\nprint )", outcome{0, "(\n)\n", ""}},
+		{"lines of Windows", "get x\r\nget x\r\n", outcome{0, "2\n2\n", ""}},
+		{"a failure ends nothing, and the last one counts", "exit 3\nprint on", outcome{0, "on\n", ""}},
+		{"the last one fails", "print on\nexit 3\n", outcome{3, "on\n", ""}},
+		{"nothing", "\n\n", outcome{0, "", ""}},
+		{"values", "value x\n", outcome{0, "2\n", ""}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if o := run(test.stdin); o != test.want {
+				t.Errorf("%+v", o)
+			}
+		})
+	}
+	t.Run("a session that is lost ends it", func(t *testing.T) {
+		if o := run("signal SEGV\nprint on\n"); o.status != 125 || strings.Contains(o.stdout, "on") {
+			t.Errorf("%+v", o)
+		}
+	})
+	t.Run("and one that is closed does not begin", func(t *testing.T) {
+		execute(t, t.Context(), bundle, "", "session", "rm", id)
+		if o := run("print on\n"); o.status != 125 || !strings.Contains(o.stderr, "closed") {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// typed is a lineReader of a test: what somebody types, and when.
+type typed struct {
+	lines      []string
+	prompts    []string
+	remembered []string
+}
+
+func (y *typed) line(_ context.Context, prompt string) (string, error) {
+	y.prompts = append(y.prompts, prompt)
+	if len(y.lines) == 0 {
+		return "", io.EOF
+	}
+	line := y.lines[0]
+	y.lines = y.lines[1:]
+	if line == "^C" {
+		return "", errDropped
+	}
+	return line, nil
+}
+func (y *typed) remember(line string) { y.remembered = append(y.remembered, line) }
+func (y *typed) close() error         { return nil }
+
+// consoleOn returns a console in front of a session of a server with a fake.
+func consoleOn(t *testing.T, bundle app.Bundle, id string, language executor.Language, out, errs io.Writer, lines ...string) (*console, *typed, chan struct{}) {
+	t.Helper()
+	g := &global{IO: IO{Out: out, Err: errs}, bundle: bundle, server: os.Getenv("PYEXEC_SERVER")}
+	svc, err := g.openServer("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := &typed{lines: lines}
+	interrupts := make(chan struct{}, 1)
+	return &console{g: g, svc: svc, id: id, language: language, base: executor.Spec{Session: id}, lines: y, shown: &displayed{g: g}, interrupts: interrupts}, y, interrupts
+}
+
+func TestAConsoleAsksForMore(t *testing.T) {
+	bundle := sessionServer(t)
+	for language, test := range map[executor.Language]struct {
+		lines, prompts string
+	}{
+		executor.LanguagePython:     {"print 1|# if x:|print '''|'''|", ">>> |>>> |>>> |... |>>> |>>> "},
+		executor.LanguageJavaScript: {"print 1|print {|print }", "> |> |... |> "},
+		executor.LanguageShell:      {"print 1|print '|print '", "$ |$ |> |$ "},
+	} {
+		id := opened(t, bundle, "--language", string(language))
+		var out, errs bytes.Buffer
+		c, y, _ := consoleOn(t, bundle, id, language, &out, &errs, strings.Split(test.lines, "|")...)
+		if err := c.loop(t.Context()); err != nil {
+			t.Errorf("%s: %v", language, err)
+		}
+		if got := strings.Join(y.prompts, "|"); got != test.prompts {
+			t.Errorf("%s: prompts %q, want %q", language, got, test.prompts)
+		}
+		if !strings.HasPrefix(out.String(), "1\n") || y.remembered[0] != "print 1" {
+			t.Errorf("%s: %q, remembered %q", language, out.String(), y.remembered)
+		}
+	}
+}
+
+func TestCtrlCInAConsole(t *testing.T) {
+	bundle := sessionServer(t)
+	id := opened(t, bundle)
+	var errs bytes.Buffer
+	out := &lockedBuffer{}
+	c, _, interrupts := consoleOn(t, bundle, id, executor.LanguagePython, out, &errs, "print (", "^C", "set x 5", "write up", "print hung\nhang", "get x")
+	out.on = func(text string) {
+		if strings.HasSuffix(text, "hung\n") {
+			interrupts <- struct{}{}
+		}
+	}
+	if err := c.loop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.b.String(); got != "up\nhung\n5\n" { // "up" had no line end
+		t.Errorf("%q", got)
+	}
+	if errs.String() != "python-executor: killed\n" {
+		t.Errorf("%q", errs.String())
+	}
+}
+
+func TestAConsoleOutlivesALostSession(t *testing.T) {
+	bundle := sessionServer(t)
+	id := opened(t, bundle)
+	var out, errs bytes.Buffer
+	c, _, _ := consoleOn(t, bundle, id, executor.LanguagePython, &out, &errs, "signal SEGV", "print lost")
+	if err := c.loop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := errs.String(); !strings.Contains(s, "interpreter died of SIGSEGV") || !strings.Contains(s, "(conflict)") || strings.Contains(out.String(), "lost") {
+		t.Errorf("%q %q", out.String(), s)
+	}
+	if o := execute(t, t.Context(), bundle, "", "session", "restart", id); o.status != 0 {
+		t.Fatalf("%+v", o)
+	}
+	c, _, _ = consoleOn(t, bundle, id, executor.LanguagePython, &out, &errs, "print back")
+	if err := c.loop(t.Context()); err != nil || !strings.Contains(out.String(), "back") {
+		t.Errorf("%q %v", out.String(), err)
+	}
+	execute(t, t.Context(), bundle, "", "session", "rm", id)
+	c, _, _ = consoleOn(t, bundle, id, executor.LanguagePython, &out, &errs, "print closed")
+	if err := c.loop(t.Context()); executor.CodeOf(err) != executor.Conflict {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSessionCommandsThatAreRefused(t *testing.T) {
+	bundle := withFake(t)
+	for args, want := range map[string]string{
+		"session nonsense":                                   `unknown command "nonsense"`,
+		"session ls":                                         "session ls needs a server",
+		"session new":                                        "session new needs a server",
+		"session new --language cobol":                       "--language must be",
+		"session new --python 3.12.1":                        "--python must be",
+		"session new --idle-timeout 0":                       "--idle-timeout must be > 0",
+		"session new --max-life NaN":                         "--max-life must be > 0",
+		"session new --memory 0":                             "--memory must be > 0",
+		"session new --env =x":                               "--env must be",
+		"session new x":                                      "takes no arguments",
+		"session run":                                        "needs the id of a session",
+		"session run ctx-1":                                  "no code",
+		"session run ctx-1 f -c x":                           "contradict",
+		"session run ctx-1 -c x --memory 5":                  "", // needs a server first
+		"session run ctx-1 - --stdin -":                      "there is no standard input",
+		"session exec":                                       "needs the id of a session",
+		"session exec ctx-1":                                 "exec needs a command behind --",
+		"session exec ctx-1 ls":                              "needs the id of a session",
+		"session exec -i ctx-1 -- ls":                        "contradict",
+		"session exec -i ctx-1 --json":                       "neither --stdin nor --json",
+		"session rm":                                         "needs the id of a session",
+		"session cp a b":                                     "must be ID:PATH",
+		"session cp ctx-1:a":                                 "needs a source and a destination",
+		"session install ctx-1":                              "requirements",
+		"session files":                                      "needs the id of a session",
+		"session vars":                                       "needs the id of a session",
+		"session restart --server http://127.0.0.1:1 ctx-1":  "unavailable",
+		"session run --server http://127.0.0.1:1 x --disk 5": "no code",
+	} {
+		o := execute(t, t.Context(), bundle, "", strings.Fields(args)...)
+		if o.status != 125 || o.stdout != "" || !strings.Contains(o.stderr, want) {
+			t.Errorf("%s: %+v", args, o)
+		}
+	}
+	o := execute(t, t.Context(), bundle, "", "session", "run", "ctx-1", "-c", "x", "--memory", "5", "--server", "http://127.0.0.1:1")
+	if o.status != 125 || !strings.Contains(o.stderr, "whole life") {
+		t.Errorf("%+v", o)
+	}
+	if o := execute(t, t.Context(), bundle, "", "session"); o.status != 0 || !strings.Contains(o.stdout, "session new") {
+		t.Errorf("%+v", o)
+	}
+}
