@@ -14,6 +14,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner"
+	dockerbackend "github.com/python-executor/python-executor/plugins/backend-docker"
 	uvbackend "github.com/python-executor/python-executor/plugins/backend-uv"
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
@@ -29,6 +30,12 @@ func bundled() app.Bundle {
 				Filled: uvFilled,
 				Check:  uvCheck,
 				Doctor: uvDoctor,
+			},
+			"backend-docker": {
+				Type:   "docker",
+				Serve:  func(version string) { plugin.ServeBackend("docker", version, dockerbackend.Factory) },
+				Filled: dockerFilled,
+				Check:  dockerbackend.Check,
 			},
 		},
 		Frontends: map[string]func(string){
@@ -47,6 +54,19 @@ func uvFilled(section json.RawMessage) json.RawMessage {
 	}
 	if c.WorkDir == "" {
 		c.WorkDir = filepath.Join(c.CacheDir, "work")
+	}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return section
+	}
+	return raw
+}
+
+// dockerFilled shows what a section means.
+func dockerFilled(section json.RawMessage) json.RawMessage {
+	c := dockerbackend.Default()
+	if len(section) > 0 && json.Unmarshal(section, &c) != nil {
+		return section
 	}
 	raw, err := json.Marshal(c)
 	if err != nil {

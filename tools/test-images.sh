@@ -47,7 +47,7 @@ from_registry() {
 
 make_python() { # make_python WORK: $1/root and python.tar
   rm -rf "$1/root"/var/cache/apt/archives/*.deb "$1/root"/var/lib/apt/lists/* "$1/root"/usr/share/{doc,man,locale}/*
-  rm -f "$1/root/etc/resolv.conf" "$1/root/.dockerenv" # Docker brings its own
+  rm -f "$1/root/.dockerenv"
   tar -C "$1/root" --numeric-owner --exclude=./libraries -cf "$dir/python.tar.part" .
 }
 

@@ -143,6 +143,12 @@ func isURL(text string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http")
 }
 
+// Check finds what a backend called name would refuse in its section, without asking any daemon. Codes: invalid.
+func Check(name string, section json.RawMessage) error {
+	_, err := parseConfig(name, section)
+	return err
+}
+
 // parseConfig reads a plugin's section over the defaults. An unknown key is an error that names it.
 func parseConfig(name string, raw json.RawMessage) (Config, error) {
 	c := Default()

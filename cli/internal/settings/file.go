@@ -165,6 +165,16 @@ func (l *loader) backends(c *config.Config) {
 			}
 		}
 	}
+	// So that another backend is one word: a known type that is named and has no section has the default one. It stands
+	// beside what the file lists, and in place of the default entry.
+	if _, listed := c.Backends[c.Backend]; !listed {
+		if _, known := l.options.Sections[c.Backend]; known {
+			if l.sections == nil || isNull(l.sections) {
+				c.Backends = map[string]config.Backend{}
+			}
+			c.Backends[c.Backend] = config.Backend{Options: json.RawMessage("{}")}
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
 		c.Backends[name] = l.overlay(name, c.Backends[name])
 	}

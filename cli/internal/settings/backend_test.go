@@ -1,0 +1,44 @@
+package settings
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestABackendThatIsNamedNeedsNoSection(t *testing.T) {
+	sections := map[string]json.RawMessage{"uv": json.RawMessage("{}"), "docker": json.RawMessage(`{"default_image":""}`)}
+	for name, c := range map[string]struct {
+		file string
+		want []string
+	}{
+		"in place of the default":       {"backend: docker\n", []string{"docker"}},
+		"beside what is listed":         {"backend: docker\nbackends: {uv: {}}\n", []string{"docker", "uv"}},
+		"and is not overwritten":        {"backend: docker\nbackends: {docker: {default_image: x}}\n", []string{"docker"}},
+		"nor added where none is asked": {"backends: {uv: {}}\n", []string{"uv"}},
+	} {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Load(Options{File: path, Sections: sections})
+		if names := slices.Sorted(maps.Keys(got.Backends)); err != nil || !slices.Equal(names, c.want) {
+			t.Errorf("%s: %v, %v", name, names, err)
+		}
+	}
+	t.Setenv("PYEXEC_BACKEND", "docker")
+	t.Setenv("PYEXEC_BACKENDS_DOCKER_DEFAULT_IMAGE", "3.12")
+	got, err := Load(Options{Sections: sections})
+	if err != nil || len(got.Backends) != 1 || string(got.Backends["docker"].Options) != `{"default_image":"3.12"}` {
+		t.Errorf("%v, %v", got.Backends, err)
+	}
+	t.Setenv("PYEXEC_BACKEND", "frobnicate")
+	if _, err := Load(Options{Sections: sections}); executor.CodeOf(err) != executor.Invalid {
+		t.Errorf("an unknown one: %v", err)
+	}
+}
