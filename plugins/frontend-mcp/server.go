@@ -23,14 +23,21 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	if t.backend, err = chooseBackend(ctx, svc, c.Backend); err != nil {
 		return nil, err
 	}
-	t.server = server.NewMCPServer("python-executor", c.Version,
+	options := []server.ServerOption{
 		server.WithTitle("python-executor"),
 		server.WithInstructions("Runs Python, JavaScript and shell in sandboxes. A program that fails is a normal result with its exit code and stderr."),
 		server.WithToolCapabilities(false),
 		server.WithResourceCapabilities(false, false),
 		server.WithToolHandlerMiddleware(t.around),
 		server.WithRecovery(),
-	)
+	}
+	if c.TestFixtures {
+		options = append(options, fixtureOptions()...)
+	}
+	t.server = server.NewMCPServer("python-executor", c.Version, options...)
+	if c.TestFixtures {
+		t.addFixtures()
+	}
 	for _, set := range []struct {
 		name string
 		add  func(ctx context.Context) error
