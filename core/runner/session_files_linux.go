@@ -44,7 +44,8 @@ func fileError(name string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return executor.Errorf(executor.NotFound, "%q is not there", name)
+		// With its field: without one it would mean that the session is not there.
+		return executor.FieldErrorf(executor.NotFound, "path", "%q is not there", name)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EFBIG):
 		return executor.Errorf(executor.Exhausted, "%q does not fit into the disk limit", name)
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG),
