@@ -23,10 +23,16 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
+// asCommand makes this test binary the command line.
+const asCommand = "TEST_AS_PYTHON_EXECUTOR"
+
 func TestMain(m *testing.M) {
 	if plugin.Requested() {
 		plugin.ServeBackend("fake", "test", fake.Factory)
 		os.Exit(0)
+	}
+	if os.Getenv(asCommand) != "" { // a test started the command in a process of its own
+		os.Exit(Main(os.Args, app.Bundle{Version: "test"}))
 	}
 	for _, kv := range os.Environ() {
 		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "PYEXEC_") {
