@@ -129,7 +129,7 @@ func (b *Backend) equip(dataDir string, p program) error {
 		b.interpreters.load()
 	}
 	o := poolOptions{
-		min: b.config.Pool.MinIdle, minSessions: b.config.Pool.Sessions, max: b.config.Pool.Max, atOnce: max(2, b.facts.CPUs), log: b.log,
+		min: b.config.Pool.MinIdle, minSessions: b.config.Pool.Sessions, max: b.config.Pool.Max, atOnce: max(2, 2*b.facts.CPUs), log: b.log,
 	}
 	if b.embedded {
 		o.min, o.minSessions = 0, 0

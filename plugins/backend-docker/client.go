@@ -186,10 +186,10 @@ func filter(labels map[string]string) filters.Args {
 	return args
 }
 
-// createVolume makes a local volume; one that exists stays as it is.
-func (d *daemon) createVolume(ctx context.Context, name string, labels map[string]string) error {
-	_, err := d.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Driver: "local", Labels: labels})
-	return failed("create volume", err)
+// createVolume makes a local volume and returns where it is on the daemon's machine; one that exists stays as it is.
+func (d *daemon) createVolume(ctx context.Context, name string, labels map[string]string) (path string, err error) {
+	v, err := d.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Driver: "local", Labels: labels})
+	return v.Mountpoint, failed("create volume", err)
 }
 
 // removeVolume removes a volume. Codes: conflict (it is in use).

@@ -20,7 +20,7 @@ func (s containerSpec) request() (*container.Config, *container.HostConfig) {
 	no := false
 	pids := s.Capacity.PIDs
 	config := &container.Config{
-		Image: s.Image, Entrypoint: s.Command, Env: s.Env, User: s.User, WorkingDir: s.Folder, Labels: s.Labels, Hostname: "sandbox",
+		Image: s.Image, Entrypoint: s.Command, Env: s.Env, User: s.User, WorkingDir: s.Folder, Labels: s.Labels, Hostname: hostName,
 		// No end of input when a host goes away: another may attach.
 		OpenStdin: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 		// An image's health check would be a process of its own beside ours.
@@ -51,11 +51,15 @@ func (s containerSpec) request() (*container.Config, *container.HostConfig) {
 	if pids > 0 {
 		host.PidsLimit = &pids
 	}
+	if s.Network == defaultNetworkNone && s.Hosts != "" {
+		config.NetworkDisabled = true
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: s.Hosts, Target: "/etc/hosts", ReadOnly: true})
+	}
 	switch {
 	case s.Volume != "":
-		host.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: s.Volume, Target: runnerFolder, ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: s.Volume, Target: runnerFolder, ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}})
 	case s.FillVolume != "":
-		host.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: s.FillVolume, Target: runnerFolder, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}}
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: s.FillVolume, Target: runnerFolder, VolumeOptions: &mount.VolumeOptions{NoCopy: true}})
 	}
 	return config, host
 }

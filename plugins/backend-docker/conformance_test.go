@@ -23,9 +23,14 @@ const processInstance = "test"
 
 // TestConformance holds this backend to the law, in all three lanes, with a real daemon.
 func TestConformance(t *testing.T) {
-	options := section(t, map[string]any{"silence_seconds": 10})
+	index := newWheelhouse(t)
+	index.probe()
+	options := section(t, map[string]any{
+		"silence_seconds": 10, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
+	})
 	law := instance(t)
 	t.Cleanup(func() { nothingLeft(t, processInstance, options) })
+	forgetPrepared(t, backend(t, nil))
 	dir := t.TempDir()
 	var last *Backend
 	start := func(t *testing.T) *Backend {
@@ -53,8 +58,9 @@ func TestConformance(t *testing.T) {
 			return last
 		},
 		Options: backendtest.Options{
-			Image:   dockertest.Python(t),
-			Residue: func() []string { return residue(t, law, processInstance) },
+			Image:       dockertest.Python(t),
+			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
+			Residue:     func() []string { return residue(t, law, processInstance) },
 		},
 	})
 }

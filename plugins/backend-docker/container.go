@@ -43,6 +43,8 @@ const (
 	// runnerFolder is where the runner's volume is mounted, and runnerFile the runner in it.
 	runnerFolder = "/.python-executor"
 	runnerFile   = "python-executor-runner"
+	// hostName is what every sandbox is called.
+	hostName = "sandbox"
 	// scratchBytes sizes /tmp, /dev/shm and what covers an image's volumes. What is in them is memory of the container.
 	scratchBytes = 64 << 20
 	// runnerThreads are the tasks that a runner needs beside the program's.
@@ -81,6 +83,10 @@ type containerSpec struct {
 	User    string
 	Folder  string
 	Network string // "none", or a network's name
+	// Hosts is a file of the daemon's machine that is /etc/hosts, read-only. With it, and Network "none", the daemon's own
+	// network machinery is left out: it does nothing for such a container but give it a hosts file, and takes as long for
+	// that as for all the rest of its start. The network namespace is the container's own either way.
+	Hosts   string
 	Runtime string // empty: the daemon's default
 	// WritableRoot: the image's files may be changed, in a layer of the container's own (preparation).
 	WritableRoot bool
@@ -111,6 +117,7 @@ type place struct {
 	Instance string
 	Boot     string
 	Volume   string // of the runner
+	Hosts    string // a file in it, as a path on the daemon's machine; empty: unknown
 	Program  []string
 	Runtime  string
 	Network  string // the network of containers that may use one
@@ -136,6 +143,9 @@ func sandboxSpec(p place, c class, limits capacity, covered []string, name strin
 			"/tmp":     tmpfs(scratchBytes, "1777", false),
 		},
 		Volume: p.Volume, Capacity: limits, NanoCPUs: p.NanoCPUs,
+	}
+	if !c.Network {
+		s.Hosts = p.Hosts
 	}
 	for _, path := range covered {
 		if _, taken := s.Tmpfs[path]; !taken && path != runnerFolder {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"strings"
 	"time"
 
@@ -94,7 +93,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, e *emitter) (plan,
 	p.class = class{Image: image.ID, Runtime: b.config.Runtime, Network: spec.Network == executor.NetworkOn, DiskBytes: job.Limits.DiskBytes}
 	p.limits = capacityOf(job.Limits)
 	p.start = runner.Start{
-		ExecutionID: job.ID, Command: spec.Command, Entrypoint: spec.Entrypoint, Code: spec.Code, Args: spec.Args, Env: programEnv(image.Env, spec.Env),
+		ExecutionID: job.ID, Command: spec.Command, Entrypoint: spec.Entrypoint, Code: spec.Code, Args: spec.Args, Env: spec.Env,
 		Path: programPath(image.Path), Network: true, // whatever the container has
 		Limits: job.Limits, Outputs: spec.Outputs, OutputsChanged: spec.OutputsChanged, SampleInterval: spec.SampleInterval,
 		PythonVersion: i.Version, Requirements: image.Requirements, Deadline: deadline(job.Limits),
@@ -109,18 +108,6 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, e *emitter) (plan,
 		p.start.Interpreter = []string{i.Path}
 	}
 	return p, nil, nil
-}
-
-// programEnv is the image's environment with what was asked for over it.
-func programEnv(image []string, asked map[string]string) map[string]string {
-	env := map[string]string{}
-	for _, pair := range image {
-		if name, value, ok := strings.Cut(pair, "="); ok && name != "HOME" && name != "TMPDIR" {
-			env[name] = value
-		}
-	}
-	maps.Copy(env, asked)
-	return env
 }
 
 // wanted is the name of the image that spec asks for.

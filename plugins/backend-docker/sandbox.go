@@ -63,10 +63,10 @@ func (f *factory) make(ctx context.Context, c class, limits capacity) (*sandbox,
 }
 
 func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox, err error) {
-	if err := f.volume.ensure(ctx, c.Image); err != nil {
+	p := f.place
+	if p.Hosts, err = f.volume.ensure(ctx, c.Image); err != nil {
 		return nil, err
 	}
-	p := f.place
 	if c.Network {
 		if p.Network, err = f.network(ctx); err != nil {
 			return nil, err

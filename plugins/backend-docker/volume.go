@@ -18,6 +18,12 @@ import (
 	"github.com/python-executor/python-executor/core/runner/binary"
 )
 
+// hostsFile lies beside the runner and is /etc/hosts of sandboxes without a network.
+const (
+	hostsFile = "hosts"
+	hostsText = "127.0.0.1\tlocalhost " + hostName + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+)
+
 // program is the runner as it is brought into containers.
 type program struct {
 	content []byte
@@ -49,7 +55,7 @@ func runnerProgram() (program, error) {
 }
 
 func newProgram(content []byte, command []string) program {
-	sum := sha256.Sum256(content)
+	sum := sha256.Sum256(append([]byte(hostsText), content...))
 	return program{content: content, command: command, hash: hex.EncodeToString(sum[:])}
 }
 
@@ -75,7 +81,7 @@ func (p program) archive() ([]byte, error) {
 		name    string
 		content []byte
 		mode    int64
-	}{{runnerFile, p.content, 0o755}, {p.mark(), nil, 0o444}} {
+	}{{runnerFile, p.content, 0o755}, {hostsFile, []byte(hostsText), 0o444}, {p.mark(), nil, 0o444}} {
 		h := &tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: f.mode, Size: int64(len(f.content)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
 		if err := w.WriteHeader(h); err != nil {
 			return nil, err
@@ -96,20 +102,24 @@ type runnerVolume struct {
 
 	mu     sync.Mutex
 	filled bool
+	path   string // on the daemon's machine
 }
 
-// ensure makes sure that the volume is there and whole. image is any image of the daemon.
-func (v *runnerVolume) ensure(ctx context.Context, image string) error {
+// ensure makes sure that the volume is there and whole, and returns where its hosts file is on the daemon's machine; empty:
+// unknown. image is any image of the daemon.
+func (v *runnerVolume) ensure(ctx context.Context, image string) (hosts string, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.filled {
-		return nil
+	if !v.filled {
+		if err := v.fill(ctx, image); err != nil {
+			return "", fmt.Errorf("bring the runner to the daemon: %w", err)
+		}
+		v.filled = true
 	}
-	if err := v.fill(ctx, image); err != nil {
-		return fmt.Errorf("bring the runner to the daemon: %w", err)
+	if v.path == "" {
+		return "", nil
 	}
-	v.filled = true
-	return nil
+	return path.Join(v.path, hostsFile), nil
 }
 
 // doubt makes the next ensure look again: somebody may have removed the volume.
@@ -121,7 +131,7 @@ func (v *runnerVolume) doubt() {
 
 func (v *runnerVolume) fill(ctx context.Context, image string) (err error) {
 	name := v.place().Volume
-	if err := v.daemon.createVolume(ctx, name, map[string]string{labelInstance: v.place().Instance, labelHash: v.program.hash}); err != nil {
+	if v.path, err = v.daemon.createVolume(ctx, name, map[string]string{labelInstance: v.place().Instance, labelHash: v.program.hash}); err != nil {
 		return err
 	}
 	creating, cancel := cleanUp(ctx) // not cut off: see factory.try

@@ -1,0 +1,78 @@
+package dockertest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
+)
+
+// Objects lists the containers, volumes and networks of the daemon that have a label: "key" or "key=value". One line each,
+// for people; a test that has ended has none.
+func Objects(t testing.TB, label string) []string {
+	t.Helper()
+	cli, err := dial(Host(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cli.Close()
+	ours := filters.NewArgs(filters.Arg("label", label))
+	containers, err := cli.ContainerList(t.Context(), container.ListOptions{All: true, Filters: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, c := range containers {
+		list = append(list, fmt.Sprintf("container %.12s %s %v", c.ID, c.Status, c.Labels))
+	}
+	volumes, err := cli.VolumeList(t.Context(), volume.ListOptions{Filters: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range volumes.Volumes {
+		list = append(list, "volume "+v.Name)
+	}
+	networks, err := cli.NetworkList(t.Context(), network.ListOptions{Filters: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range networks {
+		list = append(list, "network "+n.Name)
+	}
+	return list
+}
+
+// Containers are the ids of the containers that have a label, running or not.
+func Containers(t testing.TB, label string) []string {
+	t.Helper()
+	cli, err := dial(Host(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cli.Close()
+	containers, err := cli.ContainerList(t.Context(), container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]string, 0, len(containers))
+	for _, c := range containers {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+// Kill kills a container as its daemon does when told to.
+func Kill(t testing.TB, id string) {
+	t.Helper()
+	cli, err := dial(Host(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cli.Close()
+	if err := cli.ContainerKill(t.Context(), id, "KILL"); err != nil {
+		t.Log(err) // it may have ended
+	}
+}
