@@ -109,11 +109,14 @@ func (s *session) place() (*group, error) {
 	return g, err
 }
 
-// environ is what every process in the session sees.
+// environ is what the interpreter sees.
 func (s *session) environ() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return environment(Start{Path: s.start.Path, Env: s.env}, s.folder.path)
+	env := map[string]string{}
+	maps.Copy(env, s.env)
+	maps.Copy(env, s.driver.Env) // without it there is no session
+	return environment(Start{Path: s.start.Path, Env: env}, s.folder.path)
 }
 
 // now returns the interpreter; nil: it died.

@@ -242,7 +242,7 @@ func (c *cell) finish(cpu time.Duration) {
 	switch {
 	case s.isEnding() || isClosed(x.dropped):
 		x.res.SessionState = executor.SessionStateRestarted // by whoever ends it, if at all
-	case c.reason != executor.StatusUnknown && !ended:
+	case c.reason != executor.StatusUnknown && !ended, ended && s.driver.ExitEnds && i.end.status.Exited():
 		if err := s.startInterpreter(context.Background()); err == nil {
 			x.res.SessionState = executor.SessionStateRestarted
 		} else {

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,18 @@ import (
 
 // Control is the descriptor of a driver's control channel.
 const Control = 3
+
+//go:embed shell/bash.sh
+var bashDriver string
+
+//go:embed shell/sh.sh
+var shDriver string
+
+// What the shells run first: it reads the driver from the control channel.
+const (
+	bashBoot = `IFS= read -r -d '' -u 3 PROMPT_COMMAND; eval "$PROMPT_COMMAND"`
+	shBoot   = `IFS= read -r __pyexec_op <&3; eval "$(printf %b "$__pyexec_op")"`
+)
 
 //go:embed python/driver.py
 var pythonDriver string
@@ -31,8 +44,21 @@ type Driver struct {
 	First []byte
 	// Variables and Paths: those operations exist.
 	Variables, Paths bool
-	fields           bool
+	// ExitEnds: the interpreter's exit is how the cell has ended, and it is to be started anew.
+	ExitEnds bool
+	// Env is set for the interpreter only.
+	Env    map[string]string
+	fields fieldForm
 }
+
+// fieldForm is how a shell is told an operation.
+type fieldForm int
+
+const (
+	jsonLine fieldForm = iota
+	zeroEnded
+	escapedLines
+)
 
 // For returns the driver of a language for an interpreter, whose file's name matters where there are several kinds.
 func For(language executor.Language, interpreter []string) (Driver, error) {
@@ -42,6 +68,14 @@ func For(language executor.Language, interpreter []string) (Driver, error) {
 	switch language {
 	case executor.LanguageDefault, executor.LanguagePython:
 		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonDriver), Variables: true, Paths: true}, nil
+	case executor.LanguageShell:
+		if strings.Contains(path.Base(interpreter[0]), "bash") {
+			return Driver{
+				Command: []string{"--noprofile", "--norc", "-i"}, First: append([]byte(bashDriver), 0), fields: zeroEnded,
+				Env: map[string]string{"PROMPT_COMMAND": bashBoot, "PS1": ""},
+			}, nil
+		}
+		return Driver{Command: []string{"-c", shBoot}, First: append([]byte(escape(shDriver)), '\n'), fields: escapedLines, ExitEnds: true}, nil
 	default:
 		return Driver{}, fmt.Errorf("no driver for %q", language)
 	}
@@ -70,7 +104,7 @@ type Operation struct {
 
 // Encode returns o as this driver reads it.
 func (d Driver) Encode(o Operation) ([]byte, error) {
-	if !d.fields {
+	if d.fields == jsonLine {
 		raw, err := json.Marshal(o)
 		return append(raw, '\n'), err
 	}
@@ -78,6 +112,10 @@ func (d Driver) Encode(o Operation) ([]byte, error) {
 	for _, field := range []string{o.Op, strconv.FormatInt(o.N, 10), strconv.FormatInt(o.Count, 10), o.Stdin, o.Code} {
 		if strings.ContainsRune(field, 0) {
 			return nil, fmt.Errorf("a zero byte in the code")
+		}
+		if d.fields == escapedLines {
+			b = append(append(b, escape(field)...), '\n')
+			continue
 		}
 		b = append(append(b, field...), 0)
 	}
@@ -93,4 +131,9 @@ type Answer struct {
 	Version   string          `json:"version"`
 	Display   json.RawMessage `json:"display"`
 	Variables json.RawMessage `json:"variables"`
+}
+
+// escape writes text in one line, as printf's %b reads it.
+func escape(text string) string {
+	return strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(text)
 }

@@ -1,0 +1,114 @@
+# The driver of a bash session. An interactive bash evaluates it as its PROMPT_COMMAND, that is: at top level, in no function,
+# and again whenever bash has thrown away what it was doing (an interrupt, an error that ends a command line). The loop below
+# never lets it come to a prompt.
+#
+# Fields come over the control channel, each ended by a zero byte; answers go there as JSON lines (drivers/doc.go).
+# `exit` ends the cell, not the shell. What ends the shell all the same (set -e, `builtin exit`) lets it execute itself anew
+# with its variables, functions, aliases, options and traps; only the numbers of its jobs are gone.
+if [[ ${__pyexec_pid-} != "$$" ]]; then
+  __pyexec_pid=$$
+  export -n PROMPT_COMMAND PS1
+  PS1= PS2=
+  if [[ ${__pyexec_state-} ]]; then
+    unset __pyexec_pid
+    . "$__pyexec_state" 2>/dev/null
+    rm -f -- "$__pyexec_state"
+    __pyexec_state=
+    exec 2>&249 249>&- # the new shell was started without
+    set +m
+  else
+    exec 250<&3 3<&-
+    __pyexec_busy= __pyexec_code=0 __pyexec_last=0 __pyexec_trap= __pyexec_n=0 __pyexec_x= __pyexec_in=
+    __pyexec_driver=$PROMPT_COMMAND
+    set +m +o history
+    shopt -s expand_aliases
+    exit() {
+      ((BASH_SUBSHELL == 0)) || builtin exit "$@"
+      __pyexec_code=${1-$?}
+      case $__pyexec_code in
+      '' | *[!0-9-]* | ?*-*)
+        printf 'bash: exit: %s: numeric argument required\n' "$__pyexec_code" >&2
+        __pyexec_code=2
+        ;;
+      esac
+      __pyexec_code=$((__pyexec_code & 255)) __pyexec_busy=exit
+      __pyexec_trap=$(trap -p INT)
+      trap - INT
+      exec 248>&2 2>/dev/null # where bash says that it was interrupted
+      kill -INT "$$"
+      : # here bash sees the signal and throws everything away
+    }
+    __pyexec_status() { return "$__pyexec_last"; }
+    __pyexec_exit() {
+      __pyexec_last=$?
+      { set +xeu; } 2>/dev/null
+      if [[ $__pyexec_busy ]]; then
+        __pyexec_busy=
+        printf '{"op":"done","n":%d,"code":%d}\n' "$__pyexec_n" "$__pyexec_last" >&250
+      fi
+      __pyexec_state=${TMPDIR:-/tmp}/.pyexec-state
+      {
+        shopt -p
+        alias -p
+        declare -f
+        declare -p
+        trap -p
+        set +o
+      } >"$__pyexec_state" 2>/dev/null
+      export __pyexec_state
+      # bash says on standard error that it has no terminal.
+      PS1= PROMPT_COMMAND=$__pyexec_driver exec "$BASH" --noprofile --norc -i 249>&2 2>/dev/null
+    }
+    trap __pyexec_exit EXIT
+    while IFS= read -r -d '' -u 250 __pyexec_op && [[ $__pyexec_op != start ]]; do :; done
+    for __pyexec_op in 1 2 3 4; do IFS= read -r -d '' -u 250 __pyexec_in || builtin exit; done
+    printf '{"op":"ready","version":"%s"}\n' "${BASH_VERSION%%[!0-9.]*}" >&250
+  fi
+fi
+if [[ $__pyexec_busy ]]; then # a cell was thrown away, or has left the loop below by break
+  case $__pyexec_busy in
+  exit) exec 2>&248 248>&- ;;
+  left) __pyexec_code=0 ;;
+  *) __pyexec_code=130 ;;
+  esac
+  eval "${__pyexec_trap-}"
+  __pyexec_trap= __pyexec_last=$__pyexec_code __pyexec_after=$__pyexec_code
+fi
+# The condition reports, because a cell may say continue.
+while
+  if [[ $__pyexec_busy ]]; then
+    __pyexec_last=${__pyexec_after:-0}
+    { set +x; } 2>/dev/null
+    [[ ! $__pyexec_in ]] || exec 249<&-
+    __pyexec_busy=
+    printf '{"op":"done","n":%d,"code":%d}\n' "$__pyexec_n" "$__pyexec_last" >&250
+  fi
+  IFS= read -r -d '' -u 250 __pyexec_op && IFS= read -r -d '' -u 250 __pyexec_n && IFS= read -r -d '' -u 250 __pyexec_in &&
+    IFS= read -r -d '' -u 250 __pyexec_in && IFS= read -r -d '' -u 250 __pyexec_op
+do
+  __pyexec_busy=1 __pyexec_after=
+  if [[ $__pyexec_in ]]; then
+    exec 249<"$__pyexec_in"
+    rm -f -- "$__pyexec_in"
+    printf '{"op":"reading","n":%d}\n' "$__pyexec_n" >&250
+    __pyexec_status
+    eval "$__pyexec_x$__pyexec_op" 250>&- 0<&249 249<&-
+    {
+      __pyexec_after=$?
+      case $- in *x*) set +x && __pyexec_x='set -x;' ;; *) __pyexec_x= ;; esac
+    } 2>/dev/null
+  else
+    __pyexec_status
+    eval "$__pyexec_x$__pyexec_op" 250>&-
+    {
+      __pyexec_after=$?
+      case $- in *x*) set +x && __pyexec_x='set -x;' ;; *) __pyexec_x= ;; esac
+    } 2>/dev/null
+  fi
+done
+if [[ $__pyexec_busy ]]; then
+  __pyexec_busy=left
+  eval "$PROMPT_COMMAND"
+fi
+trap - EXIT
+builtin exit 0

@@ -1,0 +1,89 @@
+//go:build linux
+
+package runner
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func shellSession(program string) SessionStart {
+	return SessionStart{
+		SessionID: "ctx-test", Language: executor.LanguageShell, Interpreter: []string{program}, Path: "/usr/bin:/bin", Limits: limits(),
+	}
+}
+
+func TestAShellKeepsItsState(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	r.wants(t, "x=100; arr=(a b); declare -A m=([k]=v); f() { echo \"f $1\"; }; alias ll='echo aliased'; mkdir d; cd d", "", "")
+	r.wants(t, "echo $((x + 1)) ${arr[1]} ${m[k]} ${PWD##*/}; f 2; ll", "101 b v d\nf 2\naliased\n", "")
+	res, rec := r.cell(t, "false")
+	if describe(res) != "failed exit 1" || rec.stderr() != "" {
+		t.Error(describe(res), rec.stderr())
+	}
+	r.wants(t, "echo $?", "1\n", "")
+}
+
+func TestExitEndsACellAndNotTheShell(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	r.wants(t, "x=1; f() { exit 3; }; readonly r=5", "", "")
+	for code, want := range map[string]string{
+		"f; echo no": "failed exit 3", "exit": "succeeded exit 0", "set -e; false; echo no": "failed exit 1", "builtin exit 9": "failed exit 9",
+		"set -o posix; exit 4": "failed exit 4", "break 3; exit 8": "succeeded exit 0", "if": "failed exit 2", "${nope:?gone}": "failed exit 1",
+	} {
+		res, rec := r.cell(t, code)
+		if describe(res) != want || res.SessionState != executor.SessionStateKept || rec.stdout() != "" {
+			t.Errorf("%q: %s %q %q", code, describe(res), res.SessionState, rec.stdout())
+		}
+		r.wants(t, "echo $x $r; set +eo posix; echo err >&2", "1 5\n", "")
+	}
+}
+
+func TestAShellIsInterrupted(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	r.wants(t, "x=1; sleep 1000 & job=$!", "", "")
+	for _, code := range []string{"sleep 1000; echo no", "while :; do :; done", "sleep 1000 | cat; echo no", "read line < <(sleep 1000)", "wait"} {
+		start := cellOf(code)
+		start.Limits.Timeout, start.Limits.KillGrace = 200*time.Millisecond, 5*time.Second
+		res, rec := r.run(t, start, RunInput{})
+		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || rec.stdout() != "" {
+			t.Errorf("%q: %s %q %q", code, describe(res), res.SessionState, rec.stdout())
+		}
+	}
+	r.wants(t, "kill -0 $job && echo $x", "1\n", "") // what ran in the background goes on
+}
+
+func TestAShellReadsStandardInput(t *testing.T) {
+	for _, program := range []string{"/bin/bash", "/bin/dash"} {
+		if _, err := os.Stat(program); err != nil {
+			t.Logf("SKIPPED: no %s here", program)
+			continue
+		}
+		r := openSession(t, shellSession(program))
+		for _, line := range []string{"one", "two"} {
+			res, rec := r.run(t, cellOf("read a; cat; echo \"[$a]\""), RunInput{Stdin: strings.NewReader(line + "\nrest\n")})
+			if rec.stdout() != "rest\n["+line+"]\n" {
+				t.Error(program, describe(res), rec.stdout(), rec.stderr())
+			}
+		}
+		r.wants(t, "cat", "", "")
+	}
+}
+
+func TestAShellWithoutBashIsStartedAnewWhenItEnds(t *testing.T) {
+	if _, err := os.Stat("/bin/dash"); err != nil {
+		t.Skip("SKIPPED: no dash here")
+	}
+	r := openSession(t, shellSession("/bin/dash"))
+	r.wants(t, "x=1; f() { echo 'f\\n'; }", "", "")
+	r.wants(t, "f; echo \"$x \\\\ 'q'\"\necho two", "f\n\n1 \\ 'q'\ntwo\n", "")
+	res, rec := r.cell(t, "echo bye; exit 3")
+	if describe(res) != "failed exit 3" || res.SessionState != executor.SessionStateRestarted || rec.stdout() != "bye\n" {
+		t.Error(describe(res), res.SessionState, rec.stdout())
+	}
+	r.wants(t, "echo \"[$x]\"", "[]\n", "")
+}
