@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -27,17 +28,19 @@ type journal struct {
 	// onArtifact likewise.
 	onArtifact func(*tar.Header) error
 
-	mu        sync.Mutex
-	changed   chan struct{} // closed and replaced at every change
-	busy      bool
-	returned  bool
-	started   []executor.Started
-	progress  []executor.Progress
-	displays  int
-	next      map[executor.Stream]int64
-	kept      map[executor.Stream]*bytes.Buffer
-	artifacts []artifact
-	lateOnes  []string
+	mu       sync.Mutex
+	changed  chan struct{} // closed and replaced at every change
+	busy     bool
+	returned bool
+	started  []executor.Started
+	progress []executor.Progress
+	shown    []executor.Display
+	// session: it runs in one. fresh: output came that is not marked as earlier.
+	session, fresh bool
+	next           map[executor.Stream]int64
+	kept           map[executor.Stream]*bytes.Buffer
+	artifacts      []artifact
+	lateOnes       []string
 }
 
 func newJournal(s *suite, id string) *journal {
@@ -137,16 +140,33 @@ func (j *journal) note(e executor.Event) {
 	case executor.Output:
 		j.output(b, bad)
 	case executor.Display:
-		j.displays++
-		if len(j.started) == 0 {
-			bad("EV-02", "Display before Started")
-		}
+		j.display(b, bad)
 	default:
 		bad("EV-01", "an event of type %T", e.Body)
 	}
 }
 
+func (j *journal) display(b executor.Display, bad func(id, format string, args ...any)) {
+	if j.shown = append(j.shown, b); len(j.shown) > executor.MaxDisplays {
+		bad("EV-09", "%d displays", len(j.shown))
+	}
+	if len(j.started) == 0 {
+		bad("EV-02", "Display before Started")
+	}
+	bytes := 0
+	for _, data := range b.Data {
+		bytes += len(data)
+	}
+	if bytes > executor.MaxDisplayData || len(b.Data) == 0 && !b.Truncated {
+		bad("EV-09", "a display of %d forms with %d bytes", len(b.Data), bytes)
+	}
+}
+
 func (j *journal) output(b executor.Output, bad func(id, format string, args ...any)) {
+	if b.Earlier && (!j.session || j.fresh) {
+		bad("EV-10", "%q on %s is said to be earlier", clip(string(b.Data)), b.Stream)
+	}
+	j.fresh = j.fresh || !b.Earlier
 	if len(j.started) == 0 {
 		bad("EV-02", "Output before Started")
 	}
@@ -195,6 +215,13 @@ func (j *journal) text(s executor.Stream) string {
 
 func (j *journal) stdout() string { return j.text(executor.Stdout) }
 func (j *journal) stderr() string { return j.text(executor.Stderr) }
+
+// displays are what was shown so far.
+func (j *journal) displays() []executor.Display {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.shown)
+}
 
 // has reports whether Started came.
 func (j *journal) hasStarted() bool {

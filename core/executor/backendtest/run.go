@@ -97,6 +97,7 @@ type runFunc func(context.Context, executor.Job, executor.Sink) (executor.Result
 
 func (c *Case) begin(job executor.Job, run runFunc, tweak ...func(*running)) *running {
 	r := &running{journal: newJournal(c.suite, c.rule.ID+" "+job.ID), c: c, job: job, done: make(chan struct{})}
+	r.session = job.Spec.Session != ""
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancelCause(c.ctx)
 	for _, f := range tweak {

@@ -17,6 +17,8 @@ func watchedRules() []rule {
 		{ID: "EV-06", Name: "a sink is called by one goroutine at a time"},
 		{ID: "EV-07", Name: "Started tells how the program was started, and holds a handle where attach is promised"},
 		{ID: "EV-08", Name: "Progress names a phase and never counts beyond its total"},
+		{ID: "EV-09", Name: "a Display has forms of at most 2 MiB together, and an Execution at most 200 of them"},
+		{ID: "EV-10", Name: "output marked as earlier comes before all other output, and in a Session only"},
 		{ID: "BE-90", Name: "a Result agrees with itself"},
 		{ID: "BE-91", Name: "a Result's byte counts agree with the log"},
 		{ID: "BE-92", Name: "a Source is opened once, closed, and stdin only after the workspace"},

@@ -70,6 +70,7 @@ var directives = map[string]directive{
 	"display":      func(p *process, rest string) error { w := words(rest, 2); return p.display(w[0], []byte(w[1]), false) },
 	"display-size": displaySize,
 	"later":        later,
+	"later-file":   laterFile,
 	"symlink":      symlink,
 	"mkfifo":       mkfifo,
 

@@ -82,13 +82,37 @@ func later(p *process, rest string) error {
 	}
 	data := []byte(text(w[1]) + "\n")
 	r := p.run
+	p.afterwards(wait, func() { r.write(r.killed.Done(), executor.Stdout, data) }, func(s *session) { s.say(executor.Stdout, data) })
+	return nil
+}
+
+// laterFile makes an empty file after a while.
+func laterFile(p *process, rest string) error {
+	w := words(rest, 2)
+	wait, err := time.ParseDuration(w[0])
+	if err != nil {
+		return &usageError{err.Error()}
+	}
+	clean, err := inside(w[1], ".")
+	if err != nil {
+		return p.crash(1, "PermissionError", strconv.Quote(w[1]))
+	}
+	made := p.run.tree
+	touch := func() { _ = made.put(clean, &file{mode: 0o644, changed: true}, -1) } // without a limit it cannot fail
+	p.afterwards(wait, touch, func(*session) { touch() })
+	return nil
+}
+
+// afterwards does after a while what a descendant of a program does, or what a Session's interpreter was left to do.
+func (p *process) afterwards(wait time.Duration, child func(), resident func(*session)) {
+	r := p.run
 	if !p.resident() {
 		r.children.Go(func() {
 			if r.pause(wait) {
-				r.write(r.killed.Done(), executor.Stdout, data)
+				child()
 			}
 		})
-		return nil
+		return
 	}
 	s := r.session
 	s.later(func(life <-chan struct{}) {
@@ -96,11 +120,10 @@ func later(p *process, rest string) error {
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			s.say(executor.Stdout, data)
+			resident(s)
 		case <-life:
 		}
 	})
-	return nil
 }
 
 // symlink TARGET PATH makes a link, wherever it leads; nothing of the fake follows it out.

@@ -1,0 +1,427 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// sessionRules are about Backends with Capabilities.Sessions; for others a case is skipped (BE-71 has them refuse a Spec
+// that names a Session).
+func sessionRules() []rule {
+	return slices.Concat([]rule{
+		{"SE-01", "a Session opens with an interpreter that is ready, and tells what it has", sessionOpens},
+		{"SE-02", "names, values and definitions of an Execution are there in the next", sessionKeepsState},
+		{"SE-03", "a side effect happens once: nothing is run again", sessionRunsOnce},
+		{"SE-04", "Executions in a Session never run at the same time: another is refused as conflict, or waits", sessionOneAtATime},
+		{"SE-05", "an uncaught error is a traceback on stderr and exit code 1, and keeps the state", sessionError},
+		{"SE-06", "an exit ends the Execution with its code, and keeps the state", sessionExit},
+		{"SE-07", "the value of the last expression is displayed, and nothing where there is none", sessionValue},
+		{"SE-08", "a value too large to display is cut and says so, and displays beyond the bound are counted", sessionDisplayCaps},
+		{"SE-09", "standard input reaches the code of its own Execution, whole, and ends", sessionStdin},
+		{"SE-10", "the timeout interrupts the code, and the state is kept", sessionTimeout},
+		{"SE-11", "cancel interrupts the code, and the state is kept", sessionCancel},
+		{"SE-12", "code that ignores the interrupt is ended after the grace: the interpreter is restarted and the Result says so", sessionDeaf},
+		{"SE-13", "an interpreter that dies ends its Execution with its signal, and the Session is lost until it is restarted", sessionDies},
+		{"SE-14", "a restart forgets the state and keeps the files, a wipe removes them", sessionRestart},
+		{"SE-15", "a restart kills what runs", sessionRestartRunning},
+	}, sessionBesideRules(), sessionFileRules(), sessionLifeRules())
+}
+
+// opened is a Session of a case.
+type opened struct {
+	executor.OpenedSession
+	c       *Case
+	backend executor.Backend
+	session executor.Session
+}
+
+// sessionsOf returns b's sessions, or ends the case.
+func (c *Case) sessionsOf(b executor.Backend) executor.SessionBackend {
+	s, ok := b.(executor.SessionBackend)
+	if !ok {
+		c.Fatalf("sessions are promised and %T has none", b)
+	}
+	return s
+}
+
+// newSession makes what a Session is opened from. Its limits are what an Engine would have resolved.
+func (c *Case) newSession() executor.Session {
+	id := fmt.Sprintf("ctx-00000000-0000-4000-8000-%012d", c.suite.jobs.Add(1))
+	return executor.Session{
+		ID: id, Owner: "law", Name: c.rule.ID, Language: executor.LanguagePython, Backend: c.suite.info.Name, Status: executor.SessionActive,
+		IdleTimeout: time.Hour, MaxLife: time.Hour, Limits: c.bare().Limits,
+		Spec: executor.Spec{Language: executor.LanguagePython, Image: c.suite.options.Image},
+	}
+}
+
+// open opens a Session, which is closed with the case.
+func (c *Case) open(change ...func(*executor.Session)) *opened {
+	c.need(c.caps().Sessions, "sessions")
+	return c.openOn(c.suite.backend, change...)
+}
+
+func (c *Case) openOn(b executor.Backend, change ...func(*executor.Session)) *opened {
+	s := c.newSession()
+	for _, f := range change {
+		f(&s)
+	}
+	o := &opened{c: c, backend: b, session: s}
+	sessions := c.sessionsOf(b)
+	c.Defer(func() { o.close() })
+	within(c, "OpenSession", func(ctx context.Context) (err error) {
+		o.OpenedSession, err = sessions.OpenSession(ctx, s)
+		return err
+	})
+	return o
+}
+
+// within calls f, and ends the case if it fails or does not return.
+func within(c *Case, what string, f func(context.Context) error) {
+	if err := tried(c, what, f); err != nil {
+		c.Fatalf("%s: %v", what, err)
+	}
+}
+
+// tried calls f and returns its error; a case whose call does not return ends.
+func tried(c *Case, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(c.ctx, c.suite.options.Patience)
+	defer cancel()
+	returned := make(chan error, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		returned <- f(ctx)
+	}()
+	c.soon(done, "the return of "+what)
+	return <-returned
+}
+
+// tools returns the side of o's backend that is not Run.
+func (o *opened) tools() executor.SessionBackend { return o.c.sessionsOf(o.backend) }
+
+// close closes o. It is run when the case is over, so it cannot end it.
+func (o *opened) close() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(o.c.ctx), o.c.suite.options.Patience)
+	defer cancel()
+	if err := o.tools().CloseSession(ctx, o.session.ID); err != nil && executor.CodeOf(err) != executor.Unavailable {
+		o.c.Errorf("CloseSession: %v", err)
+	}
+}
+
+// job makes a Job that runs p in o.
+func (o *opened) job(p Program) executor.Job { return o.code(o.c.in(p)) }
+
+func (o *opened) code(text string) executor.Job {
+	j := o.c.bare()
+	j.Spec = executor.Spec{Session: o.session.ID, Code: text}
+	return j
+}
+
+// command makes a Job that runs p as a process of its own in o.
+func (o *opened) command(p Program) executor.Job {
+	j := o.c.bare()
+	j.Spec = executor.Spec{Session: o.session.ID, Command: o.c.interpreter(p)}
+	return j
+}
+
+// start begins a Run in o.
+func (o *opened) start(job executor.Job, tweak ...func(*running)) *running {
+	return o.c.startOn(o.backend, job, tweak...)
+}
+
+// run runs p in o to its end.
+func (o *opened) run(p Program) *running { return o.finish(o.job(p)) }
+
+func (o *opened) finish(job executor.Job) *running {
+	r := o.start(job).wait()
+	r.noError()
+	return r
+}
+
+// says ends the case unless p succeeds in o and prints text.
+func (o *opened) says(p Program, text string) *running {
+	return o.run(p).succeeded().prints(text)
+}
+
+// kept ends the case unless the Result says that the state was kept.
+func (r *running) kept() *running {
+	if r.result.SessionState != executor.SessionStateKept {
+		r.c.Fatalf("%s, and the state is %q, want it kept", r.verdict(), r.result.SessionState)
+	}
+	return r
+}
+
+func (r *running) state(want executor.SessionState) *running {
+	if r.result.SessionState != want {
+		r.c.Fatalf("%s, and the state is %q, want %q", r.verdict(), r.result.SessionState, want)
+	}
+	return r
+}
+
+// Programs that many cases use.
+var (
+	setHundred = Program{Python: "x = 100\n", Fake: "set x 100"}
+	showX      = Program{Python: "print(x)\n", Fake: "get x"}
+	plusOne    = Program{Python: "x = x + 1\nprint(x)\n", Fake: "add x 1\nget x"}
+	undefined  = Program{Python: "print(no_such_name)\n", Fake: "get no_such_name"}
+	upAndHang  = Program{Python: "import time\nprint('up', flush=True)\ntime.sleep(3600)\n", Fake: "print up\nhang"}
+	deafCell   = Program{
+		Python: "import time\nprint('up', flush=True)\nwhile True:\n    try:\n        time.sleep(3600)\n    except BaseException:\n        pass\n",
+		Fake:   "ignore-int\nprint up\nhang",
+	}
+	writeKept = Program{Python: "open('kept.txt', 'w').write('here')\nNone\n", Fake: "write-file kept.txt here"}
+	readKept  = Program{Python: "print(open('kept.txt').read())\n", Fake: "cat kept.txt\nprint \"\""}
+	seesKept  = Program{Python: "import os\nprint(str(os.path.exists('kept.txt')).lower())\n", Fake: "exists kept.txt"}
+)
+
+func sessionOpens(c *Case) {
+	o := c.open(func(s *executor.Session) { s.Spec.Env = map[string]string{"PYEXEC_LAW": "of the session"} })
+	if o.PythonVersion == "" || len(o.Requirements) > 0 || len(o.Handle) > 4<<10 || c.caps().Attach && len(o.Handle) == 0 {
+		c.Errorf("opened: python %q, requirements %v, a handle of %d bytes", o.PythonVersion, o.Requirements, len(o.Handle))
+	}
+	o.says(Program{Python: "import sys\nprint('%d.%d.%d' % sys.version_info[:3])\n", Fake: "python"}, o.PythonVersion+"\n")
+	r := o.run(Program{Python: "import os\nfor k in sorted(os.environ): print(repr(k + '=' + os.environ[k]))\n", Fake: "env"}).succeeded()
+	if !strings.Contains(r.stdout(), "PYEXEC_LAW=of the session") || strings.Contains(r.stdout(), canary) {
+		c.Errorf("the environment is %s", r.stdout())
+	}
+	o.says(Program{
+		Python: "import os\nprint(os.path.realpath(os.getcwd()) == os.path.realpath(os.environ['HOME']))\n",
+		Fake:   "print True",
+	}, "True\n")
+	err := tried(c, "OpenSession", func(ctx context.Context) error {
+		_, err := o.tools().OpenSession(ctx, o.session)
+		return err
+	})
+	if executor.CodeOf(err) != executor.Conflict {
+		c.Errorf("the same id opened again: %v, want code conflict", err)
+	}
+}
+
+func sessionKeepsState(c *Case) {
+	o := c.open()
+	o.says(setHundred, "").kept()
+	o.says(plusOne, "101\n").kept()
+	o.says(showX, "101\n")
+	o.run(Program{
+		Python: "import json as j\ndef twice(n):\n    return 2 * n\nclass P:\n    y = 3\np = P()\np.y = 4\n",
+		Fake:   "set twice 8",
+	}).succeeded()
+	o.says(Program{Python: "print(j.dumps(twice(p.y)))\n", Fake: "get twice"}, "8\n")
+}
+
+func sessionRunsOnce(c *Case) {
+	o := c.open()
+	o.run(Program{
+		Python: "with open('count', 'a') as f: f.write('.')\nimport itertools\ncounter = itertools.count(1)\nNone\n",
+		Fake:   "write-file count .\nset counter 0",
+	}).succeeded()
+	for i := 1; i <= 3; i++ {
+		o.says(Program{Python: "print(next(counter), open('count').read())\n", Fake: "add counter 1\nget counter"},
+			map[bool]string{true: fmt.Sprintf("%d\n", i), false: fmt.Sprintf("%d .\n", i)}[c.suite.options.Dialect == DialectFake])
+	}
+}
+
+func sessionOneAtATime(c *Case) {
+	const submitters = 16
+	o := c.open()
+	o.run(Program{Python: "n = 0\n", Fake: "set n 0"}).succeeded()
+	count := Program{Python: "import time\nv = n\ntime.sleep(0.02)\nn = v + 1\nprint('done')\n", Fake: "sleep 20ms\nadd n 1\nprint done"}
+	var all []*running
+	for range submitters {
+		all = append(all, o.start(o.job(count)))
+	}
+	succeeded := 0
+	for _, r := range all {
+		r.wait()
+		switch {
+		case executor.CodeOf(r.err) == executor.Conflict && !r.hasStarted():
+		case r.err != nil:
+			c.Errorf("Run returned %v", r.err)
+		default:
+			r.succeeded().prints("done\n")
+			succeeded++
+		}
+	}
+	if succeeded == 0 {
+		c.Fatalf("none of %d ran", submitters)
+	}
+	o.says(Program{Python: "print(n)\n", Fake: "get n"}, fmt.Sprintf("%d\n", succeeded))
+}
+
+func sessionError(c *Case) {
+	o := c.open()
+	o.run(setHundred).succeeded()
+	r := o.run(Program{Python: "def f():\n    raise KeyError('law-7')\n\nf()\n", Fake: "raise \"KeyError: 'law-7'\""}).status(executor.StatusFailed).exit(1).kept()
+	if !strings.Contains(r.stderr(), "Traceback") || !strings.Contains(r.stderr(), "law-7") {
+		c.Errorf("stderr is %q", r.stderr())
+	}
+	if c.suite.options.Dialect == DialectPython && !strings.Contains(r.stderr(), "raise KeyError('law-7')") {
+		c.Errorf("the traceback does not show the user's line: %q", r.stderr())
+	}
+	bad := o.run(Program{Python: "def f(:\n", Fake: "no-such-directive"}).status(executor.StatusFailed).exit(1).kept()
+	if !strings.Contains(bad.stderr(), "SyntaxError") {
+		c.Errorf("stderr is %q", bad.stderr())
+	}
+	o.run(undefined).status(executor.StatusFailed).exit(1)
+	o.says(showX, "100\n")
+}
+
+func sessionExit(c *Case) {
+	o := c.open()
+	o.run(setHundred).succeeded()
+	o.run(Program{Python: "import sys\nprint('before')\nsys.exit(7)\n", Fake: "print before\nexit 7"}).status(executor.StatusFailed).exit(7).kept().prints("before\n")
+	o.run(Program{Python: "import sys\nsys.exit()\n", Fake: "exit 0"}).succeeded().kept()
+	o.says(showX, "100\n")
+}
+
+func sessionValue(c *Case) {
+	o := c.open()
+	shown := o.run(Program{Python: "x = 40\nx + 2\n", Fake: "set x 42\nvalue x"}).succeeded().prints("").displays()
+	if len(shown) != 1 || !shown[0].Value || shown[0].Truncated || string(shown[0].Data["text/plain"]) != "42" {
+		c.Errorf("the value is shown as %+v", shown)
+	}
+	if shown := o.run(Program{Python: "x = 5\nNone\n", Fake: "set x 5"}).succeeded().displays(); len(shown) > 0 {
+		c.Errorf("without a value, %+v is shown", shown)
+	}
+	shown = o.run(Program{
+		Python: "class R:\n    def _repr_html_(self): return '<b>law</b>'\n    def __repr__(self): return 'R'\nR()\n",
+		Fake:   "display text/html <b>law</b>",
+	}).succeeded().displays()
+	if len(shown) != 1 || string(shown[0].Data["text/html"]) != "<b>law</b>" {
+		c.Errorf("a rich value is shown as %+v", shown)
+	}
+}
+
+func sessionDisplayCaps(c *Case) {
+	o := c.open()
+	shown := o.run(Program{
+		Python: "class R:\n    def _repr_html_(self): return 'x' * (3 << 20)\n    def __repr__(self): return 'R'\nR()\n",
+		Fake:   "display-size text/html 3MB",
+	}).succeeded().displays()
+	if len(shown) != 1 || !shown[0].Truncated || len(shown[0].Data["text/html"]) > executor.MaxDisplayData {
+		c.Errorf("a value of 3 MiB is shown %d times", len(shown))
+	}
+	const extra = 7
+	r := o.run(Program{
+		Python: fmt.Sprintf("for i in range(%d): display(i)\n", executor.MaxDisplays+extra),
+		Fake:   strings.Repeat("display text/plain 1\n", executor.MaxDisplays+extra),
+	}).succeeded()
+	if got := r.displays(); len(got) != executor.MaxDisplays || r.result.DisplaysDropped != extra {
+		c.Errorf("%d are shown and %d dropped, want %d and %d", len(got), r.result.DisplaysDropped, executor.MaxDisplays, extra)
+	}
+	if shown := o.run(Program{Python: "display(1)\n", Fake: "display text/plain 1"}).succeeded().displays(); len(shown) != 1 {
+		c.Errorf("the next Execution shows %d", len(shown))
+	}
+}
+
+func sessionStdin(c *Case) {
+	o := c.open()
+	read := Program{Python: "import sys\nprint(sys.stdin.read(), end='')\n", Fake: "read-stdin"}
+	for _, text := range []string{"first\nline two", "", "second, \u00e4\u4e16"} {
+		job := o.job(read)
+		if text != "" {
+			c.stdin(&job, []byte(text))
+		}
+		o.finish(job).succeeded().prints(text)
+	}
+	line := o.job(Program{Python: "print(input())\n", Fake: "read-line"})
+	c.stdin(&line, []byte("one\ntwo\n"))
+	o.finish(line).succeeded().prints("one\n")
+	o.says(read, "") // what nobody read is not the next one's
+}
+
+func sessionTimeout(c *Case) {
+	o := c.open()
+	o.run(setHundred).succeeded()
+	job := o.job(upAndHang)
+	job.Limits.Timeout, job.Limits.KillGrace = 500*time.Millisecond, 10*time.Second
+	r := o.finish(job).status(executor.StatusTimedOut).kept().prints("up\n")
+	if r.result.Wall < job.Limits.Timeout {
+		c.Errorf("it was stopped after %s, the timeout is %s", r.result.Wall, job.Limits.Timeout)
+	}
+	busy := o.job(Program{Python: "print('up', flush=True)\nwhile True: pass\n", Fake: "print up\nbusy 1h"})
+	busy.Limits.Timeout, busy.Limits.KillGrace = 500*time.Millisecond, 10*time.Second
+	o.finish(busy).status(executor.StatusTimedOut).kept()
+	o.says(plusOne, "101\n")
+}
+
+func sessionCancel(c *Case) {
+	o := c.open()
+	o.run(setHundred).succeeded()
+	job := o.job(upAndHang)
+	job.Limits.KillGrace = 10 * time.Second
+	r := o.start(job)
+	r.says("up\n")
+	r.cancel(errCancelled)
+	r.wait().status(executor.StatusKilled).kept()
+	o.says(plusOne, "101\n")
+	gone := o.job(plusOne)
+	unstarted := o.start(gone, func(r *running) { r.cancel(errCancelled) }).wait().status(executor.StatusKilled)
+	if unstarted.hasStarted() {
+		c.Errorf("code was run whose ctx had ended")
+	}
+	o.says(showX, "101\n")
+}
+
+func sessionDeaf(c *Case) {
+	o := c.open()
+	o.run(setHundred).succeeded()
+	o.run(writeKept).succeeded()
+	job := o.job(deafCell)
+	job.Limits.Timeout, job.Limits.KillGrace = 500*time.Millisecond, 300*time.Millisecond
+	o.finish(job).status(executor.StatusTimedOut).state(executor.SessionStateRestarted)
+	o.run(Program{Python: "print(x)\n", Fake: "get x"}).status(executor.StatusFailed).exit(1).kept()
+	o.says(readKept, "here\n")
+	job = o.job(deafCell)
+	job.Limits.KillGrace = 300 * time.Millisecond
+	r := o.start(job)
+	r.says("up\n")
+	r.cancel(errCancelled)
+	r.wait().status(executor.StatusKilled).state(executor.SessionStateRestarted)
+	o.says(readKept, "here\n")
+}
+
+func sessionDies(c *Case) {
+	o := c.open()
+	o.run(setHundred).succeeded()
+	o.run(writeKept).succeeded()
+	r := o.run(Program{
+		Python: "import os, signal\nprint('last words', flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n", Fake: "print last words\nsignal KILL",
+	}).status(executor.StatusFailed).signal("SIGKILL").state(executor.SessionStateLost)
+	r.prints("last words\n")
+	dead := o.start(o.job(showX)).wait()
+	if dead.err == nil && dead.result.Status == executor.StatusSucceeded || dead.hasStarted() {
+		c.Errorf("code ran in a dead interpreter: %s, %q", dead.verdict(), dead.stdout())
+	}
+	if dead.err == nil {
+		dead.state(executor.SessionStateLost)
+	}
+	within(c, "RestartSession", func(ctx context.Context) error { return o.tools().RestartSession(ctx, o.session.ID, false) })
+	o.run(showX).status(executor.StatusFailed).exit(1).kept()
+	o.says(readKept, "here\n")
+}
+
+func sessionRestart(c *Case) {
+	o := c.open()
+	for _, wipe := range []bool{false, true} {
+		o.run(setHundred).succeeded()
+		o.run(writeKept).succeeded()
+		within(c, "RestartSession", func(ctx context.Context) error { return o.tools().RestartSession(ctx, o.session.ID, wipe) })
+		o.run(showX).status(executor.StatusFailed).exit(1).kept()
+		o.says(seesKept, fmt.Sprintf("%t\n", !wipe))
+	}
+}
+
+func sessionRestartRunning(c *Case) {
+	o := c.open()
+	r := o.start(o.job(deafCell))
+	r.says("up\n")
+	within(c, "RestartSession", func(ctx context.Context) error { return o.tools().RestartSession(ctx, o.session.ID, false) })
+	r.wait().status(executor.StatusKilled)
+	o.says(Program{Python: "print('again')\n", Fake: "print again"}, "again\n")
+}

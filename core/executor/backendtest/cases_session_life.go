@@ -1,0 +1,267 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func sessionLifeRules() []rule {
+	return []rule{
+		{"SE-40", "requirements of a Session are there from the beginning, and more can be added without a restart", sessionRequirements},
+		{"SE-41", "a requirement that cannot be resolved is invalid, and changes nothing", sessionUnresolvable},
+		{"SE-42", "nothing of a Session is seen in another: names, files, environment", sessionsApart},
+		{"SE-43", "a close ends all of a Session, and is idempotent and safe for what never was", sessionClose},
+		{"SE-44", "a Session that the backend does not hold is not_found in every method", sessionUnknown},
+		{"SE-45", "a Session that outlived its backend can be adopted with its state and what runs in it, or adoption is unimplemented", sessionAdopt},
+		{"SE-46", "when the plugin is killed its Sessions end and nothing of them stays, unless they can be adopted", sessionPluginKilled},
+	}
+}
+
+func (c *Case) imports(q Requirement) Program {
+	return Program{Python: fmt.Sprintf("import %s as m\nprint(m.__version__)\n", q.Import), Fake: "import " + q.Import}
+}
+
+func sessionRequirements(c *Case) {
+	c.need(c.caps().Sessions, "sessions")
+	c.need(c.caps().Requirements, "requirements")
+	q := c.suite.options.Requirement
+	if q.Text == "" {
+		c.Skipf("the harness knows no package that can be installed")
+	}
+	o := c.open(func(s *executor.Session) { s.Spec.Requirements = q.Text })
+	if !slices.Contains(o.Requirements, q.Resolved) {
+		c.Errorf("opened with %v, want %s", o.Requirements, q.Resolved)
+	}
+	o.says(c.imports(q), q.Version+"\n")
+	plain := c.open()
+	plain.run(setHundred).succeeded()
+	plain.run(c.imports(q)).status(executor.StatusFailed).exit(1)
+	var all []string
+	within(c, "AddRequirements", func(ctx context.Context) (err error) {
+		all, err = plain.tools().AddRequirements(ctx, plain.session.ID, q.Text)
+		return err
+	})
+	if !slices.Contains(all, q.Resolved) {
+		c.Errorf("afterwards it has %v, want %s", all, q.Resolved)
+	}
+	plain.says(c.imports(q), q.Version+"\n")
+	plain.says(showX, "100\n")
+}
+
+func sessionUnresolvable(c *Case) {
+	c.need(c.caps().Sessions, "sessions")
+	c.need(c.caps().Requirements, "requirements")
+	const text = "no-such-package-pyexec-law==9.9.9"
+	s := c.newSession()
+	s.Spec.Requirements = text
+	sessions := c.sessionsOf(c.suite.backend)
+	err := tried(c, "OpenSession", func(ctx context.Context) error {
+		_, err := sessions.OpenSession(ctx, s)
+		return err
+	})
+	if executor.CodeOf(err) != executor.Invalid || !names(err, "requirements_txt") {
+		c.Errorf("OpenSession: %v, want code invalid that names requirements_txt", err)
+	}
+	_, err = sessions.ListFiles(c.ctx, s.ID, "", false)
+	if executor.CodeOf(err) != executor.NotFound {
+		c.Errorf("a Session that was refused is there: %v", err)
+	}
+	o := c.open()
+	o.run(setHundred).succeeded()
+	err = tried(c, "AddRequirements", func(ctx context.Context) error {
+		_, err := sessions.AddRequirements(ctx, o.session.ID, text)
+		return err
+	})
+	if executor.CodeOf(err) != executor.Invalid || !names(err, "requirements_txt") {
+		c.Errorf("AddRequirements: %v, want code invalid that names requirements_txt", err)
+	}
+	o.says(showX, "100\n")
+}
+
+func sessionsApart(c *Case) {
+	a := c.open(func(s *executor.Session) { s.Spec.Env = map[string]string{"PYEXEC_LAW": "a's"} })
+	b := c.open()
+	a.run(setHundred).succeeded()
+	a.run(writeKept).succeeded()
+	b.run(showX).status(executor.StatusFailed).exit(1)
+	b.says(seesKept, "false\n")
+	r := b.run(Program{Python: "import os\nprint(os.environ)\n", Fake: "env"}).succeeded()
+	if strings.Contains(r.stdout(), "PYEXEC_LAW") {
+		c.Errorf("the environment of one Session is in another: %s", clip(r.stdout()))
+	}
+	if left := b.paths("", true); len(left) > 0 {
+		c.Errorf("the other Session's folder holds %q", left)
+	}
+	// Both at once, and an Execution without any.
+	hang := a.start(a.job(upAndHang))
+	hang.says("up\n")
+	b.run(Program{Python: "x = 7\n", Fake: "set x 7"}).succeeded()
+	c.run(c.job(seesKept)).succeeded().prints("false\n")
+	hang.cancel(errCancelled)
+	hang.wait().kept()
+	a.says(showX, "100\n")
+	b.says(showX, "7\n")
+}
+
+// leaveProcess leaves a process that bears the case's mark, and what it says, in an interpreter.
+func (c *Case) leaveProcess() Program {
+	return Program{
+		Python: fmt.Sprintf("import subprocess, sys\np = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)', %q])\nprint('up', flush=True)\n", c.mark()),
+		Fake:   "spawn-grandchild a descendant is still here\nprint up",
+	}
+}
+
+func sessionClose(c *Case) {
+	o := c.open()
+	o.run(c.leaveProcess()).succeeded().prints("up\n")
+	if c.suite.options.Dialect == DialectPython && c.suite.lane != LaneCheck && c.caps().LocalPath && len(marked(c.mark())) == 0 {
+		c.Errorf("what the interpreter has started is gone before the Session is closed")
+	}
+	r := o.start(o.job(deafCell))
+	r.says("up\n")
+	for range 2 {
+		within(c, "CloseSession", func(ctx context.Context) error { return o.tools().CloseSession(ctx, o.session.ID) })
+	}
+	r.wait()
+	if code := executor.CodeOf(r.err); r.err == nil && r.result.Status == executor.StatusSucceeded || code == executor.Internal {
+		c.Errorf("what ran in it ended with %s, %v", r.verdict(), r.err)
+	}
+	c.noneLeft()
+	gone := o.start(o.job(showX)).wait()
+	if executor.CodeOf(gone.err) != executor.NotFound || gone.hasStarted() {
+		c.Errorf("code in a closed Session: %v, %s, want code not_found", gone.err, gone.verdict())
+	}
+	within(c, "CloseSession of an unknown one", func(ctx context.Context) error { return o.tools().CloseSession(ctx, c.newSession().ID) })
+	// Its id is free again, and nothing of it there.
+	within(c, "OpenSession", func(ctx context.Context) error {
+		_, err := o.tools().OpenSession(ctx, o.session)
+		return err
+	})
+	o.run(showX).status(executor.StatusFailed).exit(1)
+	if left := o.paths("", true); len(left) > 0 {
+		c.Errorf("files are left: %q", left)
+	}
+}
+
+func sessionUnknown(c *Case) {
+	c.need(c.caps().Sessions, "sessions")
+	b := c.sessionsOf(c.suite.backend)
+	id := c.newSession().ID
+	for what, call := range map[string]func(context.Context) error{
+		"RestartSession":  func(ctx context.Context) error { return b.RestartSession(ctx, id, false) },
+		"Variables":       func(ctx context.Context) error { _, err := b.Variables(ctx, id); return err },
+		"AddRequirements": func(ctx context.Context) error { _, err := b.AddRequirements(ctx, id, "a"); return err },
+		"ListFiles":       func(ctx context.Context) error { _, err := b.ListFiles(ctx, id, "", false); return err },
+		"ReadFile":        func(ctx context.Context) error { _, _, err := b.ReadFile(ctx, id, "a"); return err },
+		"WriteFile": func(ctx context.Context) error {
+			_, err := b.WriteFile(ctx, id, "a", 1, strings.NewReader("a"))
+			return err
+		},
+		"RemoveFile": func(ctx context.Context) error { return b.RemoveFile(ctx, id, "a") },
+	} {
+		if err := tried(c, what, call); executor.CodeOf(err) != executor.NotFound || names(err, "path") {
+			c.Errorf("%s: %v, want code not_found that names no path", what, err)
+		}
+	}
+	job := c.bare()
+	job.Spec = executor.Spec{Session: id, Code: c.in(showX)}
+	if r := c.start(job).wait(); executor.CodeOf(r.err) != executor.NotFound || r.hasStarted() {
+		c.Errorf("Run: %v, %s, want code not_found", r.err, r.verdict())
+	}
+}
+
+func sessionAdopt(c *Case) {
+	o := c.open()
+	want := executor.Unimplemented
+	if c.caps().Attach {
+		want = executor.NotFound
+	}
+	unknown := c.newSession()
+	if err := o.adopt(unknown, []byte("unknown")); executor.CodeOf(err) != want {
+		c.Errorf("AdoptSession of an unknown one: %v, want code %s", err, want)
+	}
+	if !c.caps().Attach {
+		return
+	}
+	if c.suite.successor == nil {
+		c.Skipf("the harness cannot let a backend die and start its successor")
+	}
+	o.run(setHundred).succeeded()
+	o.run(writeKept).succeeded()
+	job := o.job(Program{Python: "import time\nprint('one', flush=True)\ntime.sleep(2)\nx = x + 1\nprint('two')\n", Fake: "print one\nsleep 2s\nadd x 1\nprint two"})
+	first := o.start(job)
+	first.says("one\n")
+	c.suite.backend = c.suite.successor()
+	o.backend = c.suite.backend
+	first.wait()
+	if executor.CodeOf(first.err) != executor.Unavailable {
+		c.Fatalf("the backend died and Run returned %v, %s", first.err, first.verdict())
+	}
+	if early := o.start(o.job(showX)).wait(); executor.CodeOf(early.err) != executor.NotFound {
+		c.Errorf("before it is adopted: %v, %s, want code not_found", early.err, early.verdict())
+	}
+	for range 2 {
+		if err := o.adopt(o.session, o.Handle); err != nil {
+			c.Fatalf("AdoptSession: %v", err)
+		}
+	}
+	first.mu.Lock()
+	from := executor.Resume{Handle: first.journal.started[0].Handle, Stdout: first.next[executor.Stdout], Stderr: first.next[executor.Stderr]}
+	first.mu.Unlock()
+	second := c.begin(job, runAttached(c, from), func(r *running) {
+		r.started = first.started
+		r.next[executor.Stdout], r.next[executor.Stderr] = from.Stdout, from.Stderr
+	}).wait().succeeded()
+	if got := first.stdout() + second.stdout(); got != "one\ntwo\n" {
+		c.Errorf("both logs together say %q", got)
+	}
+	o.says(showX, "101\n")
+	o.says(readKept, "here\n")
+}
+
+func (o *opened) adopt(s executor.Session, handle []byte) error {
+	return tried(o.c, "AdoptSession", func(ctx context.Context) error {
+		_, err := o.tools().AdoptSession(ctx, s, handle)
+		return err
+	})
+}
+
+func sessionPluginKilled(c *Case) {
+	c.need(c.caps().Sessions, "sessions")
+	if c.suite.victim == nil {
+		c.Skipf("there is no process to kill in this lane")
+	}
+	b, kill := c.suite.victim()
+	o := c.openOn(b)
+	o.run(setHundred).succeeded()
+	o.run(c.leaveProcess()).succeeded()
+	r := o.start(o.job(upAndHang))
+	r.says("up\n")
+	kill()
+	r.wait()
+	if executor.CodeOf(r.err) != executor.Unavailable {
+		c.Errorf("Run returned %v and %s, want code unavailable", r.err, r.verdict())
+	}
+	next, _ := c.suite.victim()
+	o.backend = next
+	if early := o.start(o.job(showX)).wait(); executor.CodeOf(early.err) != executor.NotFound {
+		c.Errorf("in the next process: %v, %s, want code not_found", early.err, early.verdict())
+	}
+	err := o.adopt(o.session, o.Handle)
+	switch code := executor.CodeOf(err); {
+	case err == nil && c.caps().Attach:
+		o.close()
+	case !c.caps().Attach && code != executor.Unimplemented, c.caps().Attach && code != executor.NotFound:
+		c.Errorf("AdoptSession in the next process: %v", err)
+	}
+	deadline := time.Now().Add(c.suite.options.Patience)
+	for len(marked(c.mark()))+len(c.suite.residue()) > 0 && time.Now().Before(deadline) {
+		time.Sleep(20 * time.Millisecond) // other processes end; there is nothing to wait on
+	}
+	c.noneLeft()
+}
