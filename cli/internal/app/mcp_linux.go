@@ -48,10 +48,11 @@ func MCP(ctx context.Context, o MCPOptions) error {
 	return f.Close(clean)
 }
 
-// serveMCP starts the MCP frontend of a server, if it is enabled, and says where the HTTP frontend finds it.
-func serveMCP(ctx context.Context, o ServeOptions, svc executor.Service, runDir string, stack *closers) (*httpfrontend.MCP, error) {
+// serveMCP starts the MCP frontend of a server, if it is enabled, and says where the HTTP frontend finds it and what
+// its own address is.
+func serveMCP(ctx context.Context, o ServeOptions, svc executor.Service, runDir string, stack *closers) (m *httpfrontend.MCP, url string, err error) {
 	if !o.Config.MCP.HTTP.Enabled {
-		return nil, nil //nolint:nilnil // none is a valid answer
+		return nil, "", nil
 	}
 	c := mcpConfig(o.Config, o.Bundle.Version)
 	c.Backend = o.Config.Backend
@@ -60,19 +61,19 @@ func serveMCP(ctx context.Context, o ServeOptions, svc executor.Service, runDir 
 	c.TestFixtures = o.TestFixtures
 	options, err := marshal(c)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	f, err := host.StartFrontend(ctx, host.FrontendOptions{
 		Name: mcpName, Path: "/proc/self/exe", Args: []string{os.Args[0], "plugin", mcpCommand}, Options: options,
 		RunDir: runDir, Restart: true, Log: o.Log,
 	}, svc)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	stack.add(f.Close)
-	o.Log.Info("listening for MCP", "url", "http://"+f.Details()[mcpfrontend.DetailAddress]+c.HTTP.Path)
+	url = "http://" + f.Details()[mcpfrontend.DetailAddress] + c.HTTP.Path
 	return &httpfrontend.MCP{
 		Path: c.HTTP.Path, PrincipalHeader: mcpfrontend.PrincipalHeader,
 		Socket: func() string { return f.Details()[mcpfrontend.DetailSocket] },
-	}, nil
+	}, url, nil
 }

@@ -90,7 +90,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		return err
 	}
 	stack.add(func(context.Context) error { return closeEngine(ctx, e) })
-	mcp, err := serveMCP(ctx, o, e, run.path, &stack)
+	mcp, mcpURL, err := serveMCP(ctx, o, e, run.path, &stack)
 	if err != nil {
 		return err
 	}
@@ -107,6 +107,9 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		return err
 	}
 	o.Log.Info("listening", "url", "http://"+listener.Addr().String())
+	if mcp != nil {
+		o.Log.Info("listening for MCP", "url", mcpURL)
+	}
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopServing(nil)
 	drained := context.AfterFunc(ctx, func() {
