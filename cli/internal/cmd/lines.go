@@ -77,8 +77,10 @@ func newEditor(language executor.Language) *editor {
 	e := &editor{history: historyFile(language)}
 	plain, plainErr := liner.TerminalMode()
 	e.state = liner.NewLiner()
+	withoutSignals()
 	if edit, err := liner.TerminalMode(); err == nil && plainErr == nil {
 		e.plain, e.edit = plain, edit
+		apply(plain)
 	}
 	e.state.SetCtrlCAborts(true)
 	e.state.SetMultiLineMode(true)
