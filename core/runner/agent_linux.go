@@ -328,9 +328,9 @@ func (a *agent) started(x *execution, s startedFrame) {
 // answer sends the Result by out. From here on the host may send the next Start.
 func (a *agent) answer(x *execution, out *frameWriter) {
 	a.mu.Lock()
-	if a.up != nil && !a.up.serves(out.generation) {
+	if a.up != nil && (a.current != x || !a.up.serves(out.generation)) {
 		a.mu.Unlock()
-		return // another host came meanwhile, and is to get all of it
+		return // another Execution has begun; or another host has come, and is to get all of it
 	}
 	a.running = false
 	a.mu.Unlock()

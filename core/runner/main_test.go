@@ -210,7 +210,10 @@ func (r *record) Emit(e executor.Event) error {
 	r.kinds = append(r.kinds, e.Body.Kind())
 	switch b := e.Body.(type) {
 	case executor.Started:
-		r.started <- b
+		select {
+		case r.started <- b:
+		default: // again, to a host that came back
+		}
 	case executor.Output:
 		buf := &r.out[streamIndex(b.Stream)]
 		if b.Offset != int64(buf.Len()) || len(b.Data) == 0 || len(b.Data) > executor.MaxOutputData {

@@ -98,21 +98,29 @@ func appendJSON(buf []byte, t frameType, v any) ([]byte, error) {
 	return append(buf, raw...), nil
 }
 
-// delivery is what the Artifacts and the Result of x are sent with; resumed is closed when they are to be sent again.
+// delivery is what the Artifacts and the Result of x are sent with; resumed is closed when they are to be sent again. A nil
+// out: nobody wants them any more, for another Execution has begun.
 func (a *agent) delivery(x *execution) (out *frameWriter, artifacts *credit, resumed <-chan struct{}) {
 	if a.up == nil {
 		return a.out, x.artifacts, nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.current != x {
+		return nil, nil, nil
+	}
 	return a.up.writer(), x.artifacts, a.resumed
 }
 
 // deliver collects and answers: where hosts come back for each of them anew, until the Execution is let go.
 func (x *execution) deliver(ran bool) {
 	bare := x.res
+	defer func() { x.answeredOnce() }()
 	for {
 		out, artifacts, resumed := x.agent.delivery(x)
+		if out == nil {
+			return
+		}
 		x.res = bare
 		var err error
 		if ran {

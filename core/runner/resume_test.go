@@ -159,6 +159,7 @@ func TestAHostCutAnywhereInWhatItSendsIsSucceededByAnother(t *testing.T) {
 	seen := map[string]int{}
 	for _, at := range positions(whole) {
 		s.reset()
+		start.ExecutionID = fmt.Sprint("exe_", at)
 		res, err := s.run(t, start, RunInput{Workspace: strings.NewReader(string(tarball)), Stdin: strings.NewReader(input)}, at, -1)
 		switch {
 		case executor.CodeOf(err) == executor.NotFound:
