@@ -8,9 +8,13 @@
 // A program that fails is not an error: Execution.Status and ExitCode say how it ended. An error is an *Error wherever
 // the server or the network is its cause; its Code says what kind.
 //
-// Nothing is retried that could run a program twice: GET requests, Cancel, and Submit with an idempotency key are, with
-// growing, jittered pauses, a bounded number of times, each visible to the hook of WithRetryHook. Events resumes by
-// itself where a broken connection left off.
+// A Session keeps an interpreter and its files between executions: OpenSession, RunInSession (or Spec.SessionID with Run,
+// Submit and RunStream), UploadFile, DownloadFile, CloseSession. What code displays, plots and tables among it, is in
+// Execution.Displays and comes as Display events.
+//
+// Nothing is retried that could run a program twice: GET requests, Cancel, what is safe to repeat on a Session and its
+// files, and Submit with an idempotency key are, with growing, jittered pauses, a bounded number of times, each visible to
+// the hook of WithRetryHook. Events resumes by itself where a broken connection left off.
 //
 // The client tolerates servers that are newer than itself: an event it does not know is an UnknownEvent, a status it does
 // not know is kept as it is, an unknown field is ignored.

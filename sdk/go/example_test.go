@@ -33,6 +33,10 @@ func pretend() *httptest.Server {
 			log.Print(err)
 		}
 		switch {
+		case bytes.Contains(body, []byte("rows = ")):
+			reply(w, "application/json", `{"execution_id":"exe_1","session_id":"ctx-1","status":"succeeded","exit_code":0,"stdout":"","displays":[]}`)
+		case bytes.Contains(body, []byte("sum(map")):
+			reply(w, "application/json", `{"execution_id":"exe_2","session_id":"ctx-1","status":"succeeded","exit_code":0,"stdout":"","displays":[{"mime":"text/plain","data":"10","value":true,"display":0}]}`)
 		case bytes.Contains(body, []byte("exit(3)")):
 			reply(w, "application/json", `{"execution_id":"exe_1","status":"failed","exit_code":3,"stdout":"","stderr":"no luck\n"}`)
 		case bytes.Contains(body, []byte("no-such-package")):
@@ -60,6 +64,22 @@ func pretend() *httptest.Server {
 	})
 	mux.HandleFunc("GET /api/v1/executions", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, "application/json", `{"executions":[{"execution_id":"exe_2","status":"running"},{"execution_id":"exe_1","status":"succeeded"}],"next":null}`)
+	})
+	mux.HandleFunc("POST /api/v1/sessions", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		reply(w, "application/json", `{"session_id":"ctx-1","status":"active","language":"python"}`)
+	})
+	mux.HandleFunc("DELETE /api/v1/sessions/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, "application/json", `{"status":"closed"}`)
+	})
+	mux.HandleFunc("PUT /api/v1/sessions/{id}/files/{path...}", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			log.Print(err)
+		}
+		reply(w, "application/json", `{"path":"`+r.PathValue("path")+`","size_bytes":8}`)
+	})
+	mux.HandleFunc("GET /api/v1/sessions/{id}/files/{path...}", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, "application/octet-stream", "1,2\n3,4\n")
 	})
 	return httptest.NewServer(mux)
 }
@@ -198,6 +218,58 @@ func ExampleClient_List() {
 	// Output:
 	// exe_2 running
 	// exe_1 succeeded
+}
+
+// A session keeps names and files between executions; the value of the last expression comes back as a display.
+func ExampleClient_RunInSession() {
+	client, stop := connect()
+	defer stop()
+	ctx := context.Background()
+	s, err := client.OpenSession(ctx, pyexec.SessionSpec{})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer func() {
+		if _, err := client.CloseSession(ctx, s.SessionID); err != nil {
+			log.Print(err)
+		}
+	}()
+	for _, code := range []string{"rows = [[1, 2], [3, 4]]", "sum(map(sum, rows))"} {
+		e, err := client.RunInSession(ctx, s.SessionID, code)
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		for _, d := range e.Displays {
+			fmt.Printf("%s %s\n", d.MIME, d.Data)
+		}
+	}
+	// Output: text/plain 10
+}
+
+// Files go into a session and out of it as streams.
+func ExampleClient_UploadFile() {
+	client, stop := connect()
+	defer stop()
+	ctx := context.Background()
+	f, err := client.UploadFile(ctx, "ctx-1", "data/rows.csv", strings.NewReader("1,2\n3,4\n"))
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	_, content, err := client.DownloadFile(ctx, "ctx-1", f.Path)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	_, copyErr := io.Copy(os.Stdout, content)
+	if err := errors.Join(copyErr, content.Close()); err != nil {
+		log.Print(err)
+	}
+	// Output:
+	// 1,2
+	// 3,4
 }
 
 // An error says of what kind it is and which fields are wrong.

@@ -31,6 +31,7 @@ func TestTheExamplesCompileAndRun(t *testing.T) {
 	wants := map[string]string{
 		"hello":   "42\n",
 		"project": "working\n",
+		"session": "10\n",
 		"jobs":    "job 0 succeeded\njob 1 succeeded\njob 2 succeeded\njob 3 succeeded\n",
 	}
 	server := pretend()
