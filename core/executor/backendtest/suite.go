@@ -37,7 +37,7 @@ func Rules() [][2]string {
 // allRules: those with a Check first, then the watched ones, whose verdict needs all the others' runs.
 func allRules() []rule {
 	return slices.Concat(programRules(), inputRules(), outputRules(), limitRules(), stopRules(), treeRules(), prepareRules(),
-		hostileRules(), mixRules(), promiseRules(), lifeRules(), sessionRules(), watchedRules())
+		hostileRules(), mixRules(), promiseRules(), lifeRules(), sessionRules(), abuseRules(), watchedRules())
 }
 
 // suite is one Backend in one lane.

@@ -187,7 +187,13 @@ func (t *tree) throughLink(name string) error {
 	return nil
 }
 
-var errOutside = errors.New("lies outside of the workspace")
+// maxName is the most bytes that a file's name may have, as on Linux.
+const maxName = 255
+
+var (
+	errOutside = errors.New("lies outside of the workspace")
+	errTooLong = errors.New("has a name that is too long for a file")
+)
 
 // inside cleans name, relative to folder dir of the root, and refuses what leads out of the root.
 func inside(name, dir string) (string, error) {
@@ -204,6 +210,9 @@ func inside(name, dir string) (string, error) {
 		depth = strings.Count(dir, "/") + 1
 	}
 	for part := range strings.SplitSeq(name, "/") {
+		if len(part) > maxName {
+			return "", errTooLong
+		}
 		switch part {
 		case "", ".":
 		case "..":
