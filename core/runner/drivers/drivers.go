@@ -27,6 +27,13 @@ const (
 	shBoot   = `IFS= read -r __pyexec_op <&3; eval "$(printf %b "$__pyexec_op")"`
 )
 
+//go:embed javascript/driver.js
+var javascriptDriver string
+
+// javascriptBoot runs the driver, which gets import() from here: a script with a place to import from.
+const javascriptBoot = `{const fs=require('fs'),take=n=>{const b=Buffer.alloc(n);for(let i=0;i<n;)i+=fs.readSync(3,b,i,n-i);return b.toString()};` +
+	`require('vm').runInThisContext('(function(require,load){'+take(+take(8))+'\n})',{filename:'<python-executor>'})(require,(s,o)=>import(s,o))}`
+
 //go:embed python/driver.py
 var pythonDriver string
 
@@ -68,6 +75,8 @@ func For(language executor.Language, interpreter []string) (Driver, error) {
 	switch language {
 	case executor.LanguageDefault, executor.LanguagePython:
 		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonDriver), Variables: true, Paths: true}, nil
+	case executor.LanguageJavaScript:
+		return Driver{Command: []string{"-e", javascriptBoot}, First: counted(javascriptDriver), Variables: true}, nil
 	case executor.LanguageShell:
 		if strings.Contains(path.Base(interpreter[0]), "bash") {
 			return Driver{

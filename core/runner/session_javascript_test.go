@@ -1,0 +1,115 @@
+//go:build linux
+
+package runner
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// openNode opens a JavaScript session; without Node the test is skipped, unless it is required.
+func openNode(t *testing.T) *sessionRunner {
+	t.Helper()
+	return openSession(t, SessionStart{
+		SessionID: "ctx-test", Language: executor.LanguageJavaScript, Interpreter: []string{needNode(t)}, Path: "/usr/bin:/bin", Limits: limits(),
+	})
+}
+
+func needNode(t testing.TB) string {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err == nil {
+		return node
+	}
+	if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "node") {
+		t.Fatal("PYEXEC_TEST_REQUIRE asks for node, and there is none")
+	}
+	t.Skip("SKIPPED: no node here")
+	return ""
+}
+
+func TestNodeKeepsWhatACellDeclares(t *testing.T) {
+	r := openNode(t)
+	r.wants(t, "const x = 100; let y = 1; class A { m() { return x } }", "", "")
+	r.wants(t, "x + 1", "", "101")
+	r.wants(t, "const x = 5; new A().m()", "", "5")
+	r.wants(t, "console.log('out'); undefined", "out\n", "")
+	r.wants(t, "await new Promise(done => setTimeout(() => done('later'), 5))", "", "'later'")
+	r.wants(t, "require('fs').writeFileSync('m.mjs', 'export const v = 7'); (await import('./m.mjs')).v", "", "7")
+	list, err := r.Variables(t.Context())
+	var got []string
+	for _, v := range list {
+		got = append(got, v.Name+":"+v.Type+":"+v.Preview)
+	}
+	if err != nil || strings.Join(got, " ") != "A:function:[class A] x:number:5 y:number:1" {
+		t.Error(got, err)
+	}
+}
+
+func TestNodeShowsTheUsersFramesOnly(t *testing.T) {
+	r := openNode(t)
+	res, rec := r.cell(t, "function f() { throw new Error('bad') }\nf()")
+	if want := "Uncaught Error: bad\n    at f (cell-1:1:22)\n    at cell-1:2:1\n"; describe(res) != "failed exit 1" || rec.stderr() != want {
+		t.Errorf("%s %q", describe(res), rec.stderr())
+	}
+	res, rec = r.cell(t, "let = syntax error")
+	if !strings.HasPrefix(rec.stderr(), "Uncaught SyntaxError: ") || !strings.Contains(rec.stderr(), "cell-2:1:") || describe(res) != "failed exit 1" {
+		t.Errorf("%s %q", describe(res), rec.stderr())
+	}
+}
+
+func TestProcessExitEndsACellAndNotTheSession(t *testing.T) {
+	r := openNode(t)
+	r.wants(t, "let x = 1", "", "")
+	for _, code := range []string{"process.exit(3)", "try { process.exit(3) } finally { }", "await new Promise(() => setTimeout(() => process.exit(3), 5))"} {
+		if res, rec := r.cell(t, code); describe(res) != "failed exit 3" || rec.stderr() != "" || res.SessionState != executor.SessionStateKept {
+			t.Errorf("%s: %s %q", code, describe(res), rec.stderr())
+		}
+	}
+	r.wants(t, "x", "", "1")
+}
+
+func TestNodeIsInterrupted(t *testing.T) {
+	r := openNode(t)
+	r.wants(t, "let x = 1", "", "")
+	for _, code := range []string{"while (true) {}", "await new Promise(() => {})", "require('child_process').execSync('sleep 1000')"} {
+		start := cellOf(code)
+		start.Limits.Timeout, start.Limits.KillGrace = 200*time.Millisecond, 10*time.Second
+		res, rec := r.run(t, start, RunInput{})
+		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "interrupted") {
+			t.Errorf("%s: %s %q %q", code, describe(res), res.SessionState, rec.stderr())
+		}
+	}
+	r.wants(t, "x", "", "1")
+}
+
+func TestNodeReadsStandardInput(t *testing.T) {
+	r := openNode(t)
+	for _, code := range []string{
+		"require('fs').readFileSync(0, 'utf8')",
+		"let text = ''; for await (const piece of process.stdin) text += piece; text",
+		"(await require('readline/promises').createInterface({ input: process.stdin }).question('')) + '\\nrest\\n'",
+	} {
+		res, rec := r.run(t, cellOf(code), RunInput{Stdin: strings.NewReader("line\nrest\n")})
+		if rec.value() != `'line\nrest\n'` {
+			t.Errorf("%s: %s %q %q", code, describe(res), rec.value(), rec.stderr())
+		}
+	}
+	r.wants(t, "require('fs').readFileSync(0, 'utf8')", "", "''")
+}
+
+func TestNodePrintsLaterIntoTheNextExecution(t *testing.T) {
+	r := openNode(t)
+	r.wants(t, "const fs2 = require('fs'); const timer = setInterval(() => { if (fs2.existsSync('go')) { clearInterval(timer); console.log('later'); fs2.writeFileSync('done', '') } }, 1); undefined", "", "")
+	r.run(t, beside("> go; while [ ! -e done ]; do :; done"), RunInput{})
+	_, rec := r.cell(t, "console.log('now')")
+	if rec.stdout() != "later\nnow\n" || rec.earlier != "later\n" {
+		t.Errorf("%q, earlier %q", rec.stdout(), rec.earlier)
+	}
+}
