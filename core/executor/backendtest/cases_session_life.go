@@ -127,15 +127,15 @@ func sessionClose(c *Case) {
 	for range 2 {
 		within(c, "CloseSession", func(ctx context.Context) error { return o.tools().CloseSession(ctx, o.session.ID) })
 	}
+	gone := o.start(o.job(showX)).wait()
+	if executor.CodeOf(gone.err) != executor.NotFound || gone.hasStarted() {
+		c.Errorf("code in a closed Session: %v, %s, want code not_found", gone.err, gone.verdict())
+	}
 	r.wait()
 	if code := executor.CodeOf(r.err); r.err == nil && r.result.Status == executor.StatusSucceeded || code == executor.Internal {
 		c.Errorf("what ran in it ended with %s, %v", r.verdict(), r.err)
 	}
 	c.noneLeft()
-	gone := o.start(o.job(showX)).wait()
-	if executor.CodeOf(gone.err) != executor.NotFound || gone.hasStarted() {
-		c.Errorf("code in a closed Session: %v, %s, want code not_found", gone.err, gone.verdict())
-	}
 	within(c, "CloseSession of an unknown one", func(ctx context.Context) error { return o.tools().CloseSession(ctx, c.newSession().ID) })
 	// Its id is free again, and nothing of it there.
 	within(c, "OpenSession", func(ctx context.Context) error {

@@ -20,6 +20,17 @@ func sessionCapabilities() executor.Capabilities {
 	return caps
 }
 
+// sessionRuleIDs are those of sessions and the watched ones.
+func sessionRuleIDs() []string {
+	var ids []string
+	for _, r := range backendtest.Rules() {
+		if strings.HasPrefix(r[0], "SE-") || strings.HasPrefix(r[0], "EV-") || strings.HasPrefix(r[0], "BE-9") {
+			ids = append(ids, r[0])
+		}
+	}
+	return ids
+}
+
 // TestTheFakeKeepsTheLawOfSessions runs the rules of sessions in three lanes, where sessions end with their backend and
 // where they outlive it.
 func TestTheFakeKeepsTheLawOfSessions(t *testing.T) {

@@ -1,0 +1,435 @@
+package backendtest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing/iotest"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+// changeCode gives a Session's interpreter another program than it was asked to run.
+func changeCode(from, to string) fake.Hook {
+	return changeJob(func(job *executor.Job) {
+		if job.Spec.Session != "" && job.Spec.Code == from {
+			job.Spec.Code = to
+		}
+	})
+}
+
+// sessionFacade is a Backend whose session methods can be replaced one by one.
+type sessionFacade struct {
+	*fake.Backend
+	open      func(ctx context.Context, s executor.Session) (executor.OpenedSession, error)
+	adopt     func() error
+	restart   func(ctx context.Context, id string, wipe bool) error
+	close     func(ctx context.Context, id string) error
+	variables func(ctx context.Context, id string) ([]executor.Variable, error)
+	require   func(ctx context.Context, id, text string) ([]string, error)
+	list      func(ctx context.Context, id, path string, recursive bool) ([]executor.File, error)
+	read      func(ctx context.Context, id, path string) (executor.File, io.ReadCloser, error)
+	write     func(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error)
+}
+
+func (f *sessionFacade) OpenSession(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
+	if f.open != nil {
+		return f.open(ctx, s)
+	}
+	return f.Backend.OpenSession(ctx, s)
+}
+
+func (f *sessionFacade) AdoptSession(ctx context.Context, s executor.Session, handle []byte) (executor.OpenedSession, error) {
+	if f.adopt != nil {
+		return executor.OpenedSession{}, f.adopt()
+	}
+	return f.Backend.AdoptSession(ctx, s, handle)
+}
+
+func (f *sessionFacade) RestartSession(ctx context.Context, id string, wipe bool) error {
+	if f.restart != nil {
+		return f.restart(ctx, id, wipe)
+	}
+	return f.Backend.RestartSession(ctx, id, wipe)
+}
+
+func (f *sessionFacade) CloseSession(ctx context.Context, id string) error {
+	if f.close != nil {
+		return f.close(ctx, id)
+	}
+	return f.Backend.CloseSession(ctx, id)
+}
+
+func (f *sessionFacade) Variables(ctx context.Context, id string) ([]executor.Variable, error) {
+	if f.variables != nil {
+		return f.variables(ctx, id)
+	}
+	return f.Backend.Variables(ctx, id)
+}
+
+func (f *sessionFacade) AddRequirements(ctx context.Context, id, text string) ([]string, error) {
+	if f.require != nil {
+		return f.require(ctx, id, text)
+	}
+	return f.Backend.AddRequirements(ctx, id, text)
+}
+
+func (f *sessionFacade) ListFiles(ctx context.Context, id, path string, recursive bool) ([]executor.File, error) {
+	if f.list != nil {
+		return f.list(ctx, id, path, recursive)
+	}
+	return f.Backend.ListFiles(ctx, id, path, recursive)
+}
+
+func (f *sessionFacade) ReadFile(ctx context.Context, id, path string) (executor.File, io.ReadCloser, error) {
+	if f.read != nil {
+		return f.read(ctx, id, path)
+	}
+	return f.Backend.ReadFile(ctx, id, path)
+}
+
+func (f *sessionFacade) WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
+	if f.write != nil {
+		return f.write(ctx, id, path, size, r)
+	}
+	return f.Backend.WriteFile(ctx, id, path, size, r)
+}
+
+// faced is a wrap that replaces session methods.
+func faced(change func(f *sessionFacade)) func(*fake.Backend) executor.Backend {
+	return func(b *fake.Backend) executor.Backend {
+		f := &sessionFacade{Backend: b}
+		change(f)
+		return f
+	}
+}
+
+func sessionSaboteurs() []saboteur {
+	list := slices.Concat(stateSaboteurs(), besideSaboteurs(), sessionFileSaboteurs(), sessionLifeSaboteurs())
+	for i := range list {
+		list[i].sessions = true
+	}
+	return list
+}
+
+func stateSaboteurs() []saboteur {
+	return []saboteur{
+		{
+			does: "does not say which Python a Session has", breaks: []string{"SE-01"},
+			wrap: faced(func(f *sessionFacade) {
+				f.open = func(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
+					opened, err := f.Backend.OpenSession(ctx, s)
+					opened.PythonVersion = ""
+					return opened, err
+				}
+			}),
+		},
+		{does: "forgets what was defined", breaks: []string{"SE-02"}, hook: changeCode("get twice", "get forgotten")},
+		{does: "runs what came before again", breaks: []string{"SE-03"}, hook: changeCode("add counter 1\nget counter", "add counter 1\nadd counter 1\nget counter")},
+		{
+			does: "runs Executions of a Session at the same time", breaks: []string{"SE-04"},
+			hook: func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
+				result, err := run(ctx, job, sink)
+				if executor.CodeOf(err) != executor.Conflict {
+					return result, err
+				}
+				err = errors.Join(say(sink, executor.Started{Start: executor.StartExec}),
+					say(sink, executor.Output{Stream: executor.Stdout, Data: []byte("done\n")}))
+				code := 0
+				return executor.Result{Status: executor.StatusSucceeded, ExitCode: &code, StdoutBytes: 5}, err
+			},
+		},
+		{does: "keeps the traceback to itself", breaks: []string{"SE-05"}, hook: changeCode("raise \"KeyError: 'law-7'\"", "exit 1")},
+		{
+			does: "ends the interpreter with sys.exit", breaks: []string{"SE-06"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) {
+				if r.ExitCode != nil && *r.ExitCode == 7 {
+					r.SessionState = executor.SessionStateLost
+				}
+			}),
+		},
+		{
+			does: "does not say which display is the value", breaks: []string{"SE-07", "SE-21"},
+			hook: changeEvents(func(sink executor.Sink, e executor.Event) error {
+				if d, ok := e.Body.(executor.Display); ok {
+					d.Value = false
+					e.Body = d
+				}
+				return sink.Emit(e)
+			}),
+		},
+		{
+			does: "forgets the displays that it drops", breaks: []string{"SE-08"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) { r.DisplaysDropped = 0 }),
+		},
+		{
+			does: "shows a value however large it is", breaks: []string{"SE-08", "EV-09"},
+			hook: changeEvents(func(sink executor.Sink, e executor.Event) error {
+				if d, ok := e.Body.(executor.Display); ok && d.Truncated {
+					e.Body = executor.Display{Data: map[string][]byte{"text/html": make([]byte, 3<<20)}}
+				}
+				return sink.Emit(e)
+			}),
+		},
+		{
+			does: "gives code what another one did not read", breaks: []string{"SE-09"},
+			hook: changeJob(func(job *executor.Job) {
+				if job.Stdin == nil && job.Spec.Code == "read-stdin" {
+					job.Stdin = &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("two\n")), nil }}
+				}
+			}),
+		},
+		{
+			does: "kills busy code where an interrupt would do", breaks: []string{"SE-10"},
+			hook: changeJob(func(job *executor.Job) {
+				if strings.Contains(job.Spec.Code, "busy") {
+					job.Limits.KillGrace = 0
+				}
+			}),
+		},
+		{
+			does: "loses the state with a cancel", breaks: []string{"SE-11", "SE-42"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) {
+				if r.Status == executor.StatusKilled && r.Signal == "SIGINT" {
+					r.SessionState = executor.SessionStateRestarted
+				}
+			}),
+		},
+		{
+			does: "restarts an interpreter and does not say so", breaks: []string{"SE-12"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) {
+				if r.SessionState == executor.SessionStateRestarted {
+					r.SessionState = executor.SessionStateKept
+				}
+			}),
+		},
+		{
+			does: "says nothing of an interpreter that died", breaks: []string{"SE-13"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) {
+				if r.SessionState == executor.SessionStateLost {
+					r.SessionState = executor.SessionStateKept
+				}
+			}),
+		},
+		{
+			does: "never wipes", breaks: []string{"SE-14"},
+			wrap: faced(func(f *sessionFacade) {
+				f.restart = func(ctx context.Context, id string, _ bool) error { return f.Backend.RestartSession(ctx, id, false) }
+			}),
+		},
+		{
+			does: "does not restart while something runs", breaks: []string{"SE-15"},
+			wrap: faced(func(f *sessionFacade) {
+				f.restart = func(ctx context.Context, id string, wipe bool) error {
+					if len(f.Running()) > 0 {
+						return executor.Errorf(executor.Conflict, "busy")
+					}
+					return f.Backend.RestartSession(ctx, id, wipe)
+				}
+			}),
+		},
+	}
+}
+
+func besideSaboteurs() []saboteur {
+	return []saboteur{
+		{
+			does: "takes the death of a command for the interpreter's", breaks: []string{"SE-16"},
+			hook: changeResult(func(job executor.Job, r *executor.Result) {
+				if len(job.Spec.Command) > 0 && r.Status == executor.StatusFailed && r.Signal != "" {
+					r.SessionState = executor.SessionStateLost
+				}
+			}),
+		},
+		{
+			does: "lets descendants of a command live on after its timeout", breaks: []string{"SE-17"},
+			hook: func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
+				result, err := run(ctx, job, sink)
+				if err == nil && result.Status == executor.StatusTimedOut && len(job.Spec.Command) > 0 && job.Spec.Session != "" {
+					text := []byte("a descendant is still here\n")
+					err = say(sink, executor.Output{Stream: executor.Stdout, Offset: result.StdoutBytes, Data: text})
+					result.StdoutBytes += int64(len(text))
+				}
+				return result, err
+			},
+		},
+		{
+			does: "does not mark earlier output", breaks: []string{"SE-18"},
+			hook: changeOutput(func(sink executor.Sink, out executor.Output) error {
+				out.Earlier = false
+				return say(sink, out)
+			}),
+		},
+		{
+			does: "marks output as earlier that is not", breaks: []string{"EV-10"},
+			hook: changeOutput(func(sink executor.Sink, out executor.Output) error {
+				out.Earlier = out.Earlier || string(out.Data) == "err\n"
+				return say(sink, out)
+			}),
+		},
+		{
+			does: "shows variables in full", breaks: []string{"SE-19"},
+			wrap: faced(func(f *sessionFacade) {
+				f.variables = func(ctx context.Context, id string) ([]executor.Variable, error) {
+					list, err := f.Backend.Variables(ctx, id)
+					for i := range list {
+						if len(list[i].Preview) > 100 {
+							list[i].Preview = strings.Repeat("x", 5000)
+						}
+					}
+					return list, err
+				}
+			}),
+		},
+		{
+			does: "collects what an earlier Execution has made", breaks: []string{"SE-20"},
+			hook: changeJob(func(job *executor.Job) {
+				if job.Spec.Session != "" && job.Spec.OutputsChanged {
+					job.Spec.Outputs = []string{"**"}
+				}
+			}),
+		},
+		{does: "forgets the names of javascript", breaks: []string{"SE-21"}, hook: changeCode("print 7 b", "raise v is not defined\n")},
+		{does: "forgets the names of the shell", breaks: []string{"SE-22"}, hook: changeCode("print 100", "print \"\"")},
+	}
+}
+
+func sessionFileSaboteurs() []saboteur {
+	return []saboteur{
+		{
+			does: "lists one level only", breaks: []string{"SE-30"},
+			wrap: faced(func(f *sessionFacade) {
+				f.list = func(ctx context.Context, id, path string, _ bool) ([]executor.File, error) {
+					return f.Backend.ListFiles(ctx, id, path, false)
+				}
+			}),
+		},
+		{
+			does: "follows a link out of the work folder", breaks: []string{"SE-31"},
+			wrap: faced(func(f *sessionFacade) {
+				f.read = func(ctx context.Context, id, path string) (executor.File, io.ReadCloser, error) {
+					if path == "out" {
+						return executor.File{Path: path}, io.NopCloser(strings.NewReader("root:x:0:0")), nil
+					}
+					return f.Backend.ReadFile(ctx, id, path)
+				}
+			}),
+		},
+		{
+			does: "keeps what has come of a file", breaks: []string{"SE-32"},
+			wrap: faced(func(f *sessionFacade) {
+				f.write = func(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
+					var part bytes.Buffer
+					file, err := f.Backend.WriteFile(ctx, id, path, size, io.TeeReader(r, &part))
+					if err != nil && part.Len() > 0 && part.Len() < 1<<20 {
+						_, _ = f.Backend.WriteFile(ctx, id, path, -1, iotest.OneByteReader(&part))
+					}
+					return file, err
+				}
+			}),
+		},
+		{
+			does: "has no disk limit for a Session's files", breaks: []string{"SE-33"},
+			wrap: faced(func(f *sessionFacade) {
+				f.open = func(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
+					s.Limits.DiskBytes = 1 << 40
+					return f.Backend.OpenSession(ctx, s)
+				}
+			}),
+		},
+	}
+}
+
+func sessionLifeSaboteurs() []saboteur {
+	var late sync.WaitGroup
+	return []saboteur{
+		{
+			does: "restarts the interpreter to add a requirement", breaks: []string{"SE-40"},
+			wrap: faced(func(f *sessionFacade) {
+				f.require = func(ctx context.Context, id, text string) ([]string, error) {
+					all, err := f.Backend.AddRequirements(ctx, id, text)
+					if err == nil {
+						err = f.Backend.RestartSession(ctx, id, false)
+					}
+					return all, err
+				}
+			}),
+		},
+		{
+			does: "does not say which field an unresolvable requirement is in", breaks: []string{"SE-41"},
+			wrap: faced(func(f *sessionFacade) {
+				f.require = func(ctx context.Context, id, text string) ([]string, error) {
+					all, err := f.Backend.AddRequirements(ctx, id, text)
+					if executor.CodeOf(err) == executor.Invalid {
+						err = executor.Errorf(executor.Invalid, "something is wrong")
+					}
+					return all, err
+				}
+			}),
+		},
+		{
+			does: "gives a Session the environment of the one before", breaks: []string{"SE-42"},
+			wrap: func(b *fake.Backend) executor.Backend {
+				var mu sync.Mutex
+				var last map[string]string
+				f := &sessionFacade{Backend: b}
+				f.open = func(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if s.Spec.Env == nil {
+						s.Spec.Env = last
+					}
+					last = s.Spec.Env
+					return b.OpenSession(ctx, s)
+				}
+				return f
+			},
+		},
+		{
+			does: "does not close a Session twice", breaks: []string{"SE-43"},
+			wrap: faced(func(f *sessionFacade) {
+				f.close = func(ctx context.Context, id string) error {
+					if !slices.Contains(f.Sessions(), id) && strings.HasPrefix(id, "ctx-") {
+						return executor.Errorf(executor.NotFound, "session %s", id)
+					}
+					return f.Backend.CloseSession(ctx, id)
+				}
+			}),
+		},
+		{
+			does: "has no word for a Session that it does not hold", breaks: []string{"SE-44"},
+			wrap: faced(func(f *sessionFacade) {
+				f.variables = func(ctx context.Context, id string) ([]executor.Variable, error) {
+					list, err := f.Backend.Variables(ctx, id)
+					if executor.CodeOf(err) == executor.NotFound {
+						err = errors.New("nil pointer")
+					}
+					return list, err
+				}
+			}),
+		},
+		{
+			does: "has an adoption that is broken", breaks: []string{"SE-45"},
+			wrap: faced(func(f *sessionFacade) { f.adopt = func() error { return errors.New("not written yet") } }),
+		},
+		{
+			does: "closes a Session long after it said so", breaks: []string{"SE-43"},
+			wrap: faced(func(f *sessionFacade) {
+				f.close = func(_ context.Context, id string) error {
+					late.Go(func() {
+						time.Sleep(time.Second)
+						_ = f.Backend.CloseSession(context.Background(), id) // it never fails
+					})
+					return nil
+				}
+			}),
+			release: late.Wait,
+		},
+	}
+}
