@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
 // binary is the program under test.
@@ -51,7 +53,12 @@ func run(m *testing.M) int {
 		return 1
 	}
 	cacheDir = filepath.Join(dir, "cache")
-	return m.Run()
+	code := m.Run()
+	if err := dockertest.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the private Docker:", err)
+		return 1
+	}
+	return code
 }
 
 // required reports whether CI insists on a thing that a test would otherwise skip without.

@@ -61,8 +61,8 @@ func (l *loader) overlay(name string, b config.Backend) config.Backend {
 				return b
 			}
 		}
-		option := strings.ToLower(own)
-		section[option] = l.variableValue(join(at, option), b.TypeOr(name), option, text)
+		path, standard := l.option(b.TypeOr(name), strings.ToLower(own))
+		put(section, path, l.variableValue(join(at, strings.Join(path, ".")), standard, text))
 	}
 	if section == nil {
 		return b
@@ -73,15 +73,45 @@ func (l *loader) overlay(name string, b config.Backend) config.Backend {
 	return b
 }
 
-func (l *loader) variableValue(at, typ, option, text string) any {
-	if slices.Contains([]string{"type", "path", "sha256"}, option) {
+// option is the key that a variable means, and its default: POOL_MIN_IDLE is pool.min_idle where the type has that. What
+// the type does not know is a key of its own, for the plugin to refuse.
+func (l *loader) option(typ, name string) (path []string, standard any) {
+	var defaults map[string]any
+	if raw := l.options.Sections[typ]; raw != nil {
+		_ = json.Unmarshal(raw, &defaults) // ours
+	}
+	for rest := name; ; {
+		if standard, ok := defaults[rest]; ok {
+			return append(path, rest), standard
+		}
+		section := ""
+		for key, value := range defaults {
+			if _, nested := value.(map[string]any); nested && strings.HasPrefix(rest, key+"_") && len(key) > len(section) {
+				section = key
+			}
+		}
+		if section == "" {
+			if slices.Contains([]string{"type", "path", "sha256"}, name) {
+				return []string{name}, ""
+			}
+			return []string{name}, nil
+		}
+		defaults, _ = defaults[section].(map[string]any)
+		path, rest = append(path, section), rest[len(section)+1:]
+	}
+}
+
+// variableValue reads a variable's text as what its default is: text, a list (A,B or YAML), else YAML.
+func (l *loader) variableValue(at string, standard any, text string) any {
+	if _, isText := standard.(string); isText {
 		return text
 	}
-	var defaults map[string]any
-	if raw := l.options.Sections[typ]; raw != nil && json.Unmarshal(raw, &defaults) == nil {
-		if _, isText := defaults[option].(string); isText {
-			return text
+	if _, isList := standard.([]any); isList && !strings.HasPrefix(strings.TrimSpace(text), "[") {
+		list := []any{}
+		for part := range strings.SplitSeq(text, ",") {
+			list = append(list, strings.TrimSpace(part))
 		}
+		return list
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {

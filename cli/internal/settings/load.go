@@ -142,7 +142,7 @@ func (l *loader) layers() error {
 	return nil
 }
 
-func put(tree map[string]any, path []string, node *yaml.Node) {
+func put(tree map[string]any, path []string, value any) {
 	for _, name := range path[:len(path)-1] {
 		next, ok := tree[name].(map[string]any)
 		if !ok {
@@ -151,7 +151,7 @@ func put(tree map[string]any, path []string, node *yaml.Node) {
 		}
 		tree = next
 	}
-	tree[path[len(path)-1]] = node
+	tree[path[len(path)-1]] = value
 }
 
 // decode puts value, a node of the file or the text of a variable or flag, into k. A default is there already.

@@ -1,14 +1,22 @@
 package dockertest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 )
+
+// asking bounds a question. It does not end with the test: one asks when a test is over, too.
+func asking() (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(context.Background(), time.Minute, errors.New("the daemon does not answer"))
+}
 
 // Objects lists the containers, volumes and networks of the daemon that have a label: "key" or "key=value". One line each,
 // for people; a test that has ended has none.
@@ -19,8 +27,10 @@ func Objects(t testing.TB, label string) []string {
 		t.Fatal(err)
 	}
 	defer cli.Close()
+	ctx, cancel := asking()
+	defer cancel()
 	ours := filters.NewArgs(filters.Arg("label", label))
-	containers, err := cli.ContainerList(t.Context(), container.ListOptions{All: true, Filters: ours})
+	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: ours})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,14 +38,14 @@ func Objects(t testing.TB, label string) []string {
 	for _, c := range containers {
 		list = append(list, fmt.Sprintf("container %.12s %s %v", c.ID, c.Status, c.Labels))
 	}
-	volumes, err := cli.VolumeList(t.Context(), volume.ListOptions{Filters: ours})
+	volumes, err := cli.VolumeList(ctx, volume.ListOptions{Filters: ours})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range volumes.Volumes {
 		list = append(list, "volume "+v.Name)
 	}
-	networks, err := cli.NetworkList(t.Context(), network.ListOptions{Filters: ours})
+	networks, err := cli.NetworkList(ctx, network.ListOptions{Filters: ours})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +63,9 @@ func Containers(t testing.TB, label string) []string {
 		t.Fatal(err)
 	}
 	defer cli.Close()
-	containers, err := cli.ContainerList(t.Context(), container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+	ctx, cancel := asking()
+	defer cancel()
+	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +84,9 @@ func Kill(t testing.TB, id string) {
 		t.Fatal(err)
 	}
 	defer cli.Close()
-	if err := cli.ContainerKill(t.Context(), id, "KILL"); err != nil {
+	ctx, cancel := asking()
+	defer cancel()
+	if err := cli.ContainerKill(ctx, id, "KILL"); err != nil {
 		t.Log(err) // it may have ended
 	}
 }
