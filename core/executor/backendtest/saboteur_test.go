@@ -70,7 +70,7 @@ func judge(t *testing.T, s saboteur) {
 		options.Only = sessionRuleIDs()
 	}
 	for _, r := range backendtest.Rules() {
-		if s.abuses || !isAbuse(r[0]) {
+		if !s.sessions && (s.abuses || !isAbuse(r[0])) {
 			options.Only = append(options.Only, r[0])
 		}
 	}
