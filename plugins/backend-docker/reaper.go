@@ -97,6 +97,10 @@ func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err err
 		return 0, err
 	}
 	claimed, there := b.claims.all(), map[string]bool{}
+	used := map[string]bool{}
+	for _, c := range claimed {
+		used[c.Container] = true
+	}
 	held := func(container string) bool {
 		for _, c := range claimed {
 			if c.Container == container && (c.Boot == b.place.Boot || bootAlive(c.Boot)) {
@@ -108,6 +112,9 @@ func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err err
 	for _, c := range list {
 		there[c.ID] = true
 		v := judge(c, b.place.Boot, now, bootAlive, held)
+		if v == verdictOrphan && b.claims.dir != "" && !used[c.ID] {
+			v = verdictRemove // it only waited for work: what may be attached to again is claimed before it is used
+		}
 		if v != verdictOrphan {
 			delete(r.since, c.ID)
 		} else {
