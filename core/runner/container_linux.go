@@ -204,16 +204,16 @@ func (w *watched) readCPU() time.Duration {
 
 func (w *watched) oomKills() int64 { return w.countOOM() - w.oomBefore }
 
-// peak is the container's, where this Execution has raised it; else what is used now, for it was less before.
+// peak is the container's where this Execution has raised it; 0 = it has not.
 func (w *watched) peak() int64 {
-	if peak := w.readPeak(); peak > w.peakBefore {
+	if peak := w.readPeak(); peak > w.peakBefore || w.oomKills() > 0 {
 		return peak
 	}
-	if w.v2 {
-		return number(w.memory, "memory.current")
-	}
-	return number(w.memory, "memory.usage_in_bytes")
+	return 0
 }
+
+// hides reports whether an Execution may stay below the peak of those before it.
+func (w *watched) hides() bool { return w.peakBefore > 16<<20 }
 
 // cpuTime is negative if it is unknown.
 func (w *watched) cpuTime() time.Duration {

@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
 		os.Exit(Main(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == "inside" {
+		_, _ = os.Stderr.WriteString(enterInside(os.Args[2:]).Error() + "\n")
+		os.Exit(exitBroken)
+	}
 	goleak.VerifyTestMain(m)
 }
 

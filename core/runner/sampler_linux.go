@@ -38,7 +38,7 @@ func (s *sampler) next() time.Duration {
 	if s.interval > 0 {
 		return s.interval
 	}
-	if s.group.memory != "" {
+	if s.group.memory != "" && (s.group.watched == nil || !s.group.watched.hides()) {
 		return 0
 	}
 	s.look = min(2*s.look, lastLook)
@@ -49,6 +49,7 @@ func (s *sampler) take() {
 	var now int64
 	if s.group.memory != "" {
 		now = s.group.memoryNow()
+		s.peak = max(s.peak, now)
 	} else {
 		v := statusBytes(s.pid, "VmHWM", "VmRSS")
 		s.peak = max(s.peak, v[0])
@@ -70,7 +71,7 @@ func (s *sampler) take() {
 // result is the peak in bytes; 0 = unknown.
 func (s *sampler) result() int64 {
 	if s.group.memory != "" {
-		return s.group.memoryPeak()
+		return max(s.group.memoryPeak(), s.peak)
 	}
 	return s.peak
 }

@@ -76,12 +76,12 @@ func (r sessionReply) err() error {
 type calls struct {
 	mu   sync.Mutex
 	last uint32
-	open map[uint32]*call
+	open map[uint32]*openCall
 	err  error // the connection has ended
 }
 
-// call is one of them.
-type call struct {
+// openCall is one of them.
+type openCall struct {
 	n    uint32
 	conn *Conn
 	// room is what the runner takes of a file yet.
@@ -97,11 +97,11 @@ type call struct {
 }
 
 // call asks for req. The end of ctx ends the call at both ends.
-func (c *Conn) call(ctx context.Context, req sessionCall) (*call, func(), error) {
+func (c *Conn) call(ctx context.Context, req sessionCall) (*openCall, func(), error) {
 	if ctx.Err() != nil {
 		return nil, nil, executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))
 	}
-	k := &call{conn: c, room: newCredit(fileWindow)}
+	k := &openCall{conn: c, room: newCredit(fileWindow)}
 	k.cond = sync.NewCond(&k.mu)
 	c.calls.mu.Lock()
 	if err := c.calls.err; err != nil {
@@ -111,7 +111,7 @@ func (c *Conn) call(ctx context.Context, req sessionCall) (*call, func(), error)
 	c.calls.last++
 	k.n = c.calls.last
 	if c.calls.open == nil {
-		c.calls.open = map[uint32]*call{}
+		c.calls.open = map[uint32]*openCall{}
 	}
 	c.calls.open[k.n] = k
 	c.calls.mu.Unlock()
@@ -156,7 +156,7 @@ func (c *Conn) ask(ctx context.Context, req sessionCall) (sessionReply, error) {
 }
 
 // reply waits for the next reply.
-func (k *call) reply() (sessionReply, error) {
+func (k *openCall) reply() (sessionReply, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for len(k.replies) == 0 && k.err == nil {
@@ -171,7 +171,7 @@ func (k *call) reply() (sessionReply, error) {
 }
 
 // next waits for a piece of a file; nil: what remains are replies.
-func (k *call) next() ([]byte, error) {
+func (k *openCall) next() ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for len(k.data) == 0 && len(k.replies) == 0 && k.err == nil {
@@ -190,7 +190,7 @@ func (k *call) next() ([]byte, error) {
 	return nil, k.err
 }
 
-func (k *call) fail(err error) {
+func (k *openCall) fail(err error) {
 	k.mu.Lock()
 	if k.err == nil {
 		k.err = err
@@ -200,7 +200,7 @@ func (k *call) fail(err error) {
 	k.room.stop(err)
 }
 
-func (k *call) end() {
+func (k *openCall) end() {
 	k.mu.Lock()
 	k.ended = true
 	k.mu.Unlock()
@@ -253,13 +253,13 @@ func (c *calls) take(frames *frameReader, t frameType, n int) error {
 	}
 }
 
-func (c *calls) find(n uint32) *call {
+func (c *calls) find(n uint32) *openCall {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open[n]
 }
 
-func (k *call) takeReply(r sessionReply) error {
+func (k *openCall) takeReply(r sessionReply) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	// A list comes in several replies, which together are bounded by what may be in it.
@@ -275,7 +275,7 @@ func (k *call) takeReply(r sessionReply) error {
 	return nil
 }
 
-func (k *call) takeData(p []byte) error {
+func (k *openCall) takeData(p []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.held += len(p)

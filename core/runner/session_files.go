@@ -10,8 +10,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// ListFiles is executor.SessionFiles.ListFiles of the session that is open. TMPDIR is not listed, and neither is a link
-// that leads nowhere or out.
+// ListFiles is executor.SessionFiles.ListFiles of the session that is open. TMPDIR is not listed. A link
+// is listed as what it leads to, one that leads nowhere or out as itself; none is followed.
 func (c *Conn) ListFiles(ctx context.Context, path string, recursive bool) ([]executor.File, error) {
 	k, done, err := c.call(ctx, sessionCall{Op: callList, Path: path, Recursive: recursive})
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *Conn) ReadFile(ctx context.Context, path string) (executor.File, io.Rea
 
 // fileReader reads a file as it comes.
 type fileReader struct {
-	call *call
+	call *openCall
 	done func()
 	data []byte
 	used int
@@ -122,7 +122,7 @@ func (c *Conn) WriteFile(ctx context.Context, path string, size int64, r io.Read
 }
 
 // send copies r to the runner. An error is r's; the runner's shows in the reply.
-func (k *call) send(r io.Reader) error {
+func (k *openCall) send(r io.Reader) error {
 	buf := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
 	defer chunks.Put(buf)
 	const at = frameHeader + callHeader

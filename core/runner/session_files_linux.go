@@ -121,12 +121,14 @@ func (l *lister) folder(name string, depth int) error {
 		}
 		at := path.Join(name, base)
 		info, err := l.session.root.Lstat(at)
-		link := err == nil && info.Mode()&fs.ModeSymlink != 0
-		if link {
-			info, err = l.session.root.Stat(at)
-		}
 		if err != nil {
-			continue // it went, or it is a link that leads nowhere or out
+			continue // it went
+		}
+		link := info.Mode()&fs.ModeSymlink != 0
+		if link {
+			if target, err := l.session.root.Stat(at); err == nil {
+				info = target // else it leads nowhere, or out: it is listed as itself
+			}
 		}
 		if err := l.add(describeFile(at, info)); err != nil {
 			return err
@@ -217,8 +219,12 @@ func (s *session) writeFile(k *hostCall) (*executor.File, error) {
 	if limit > 0 && k.Size > limit {
 		return nil, executor.Errorf(executor.Exhausted, "%q does not fit into the disk limit", k.Path)
 	}
-	if info, err := s.root.Lstat(name); err == nil && !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
+	// A link is replaced, as long as it does not lead out: that would not be what its name promises.
+	switch info, err := s.root.Stat(name); {
+	case err == nil && !info.Mode().IsRegular():
 		return nil, executor.FieldErrorf(executor.Invalid, "path", "%q is not a regular file", k.Path)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, fileError(k.Path, err)
 	}
 	if err := s.makeFolders(path.Dir(name)); err != nil {
 		return nil, fileError(k.Path, err)

@@ -107,6 +107,7 @@ type cell struct {
 func (x *execution) runCell(s *session) error {
 	i := s.now()
 	if i == nil {
+		x.res.SessionState = executor.SessionStateLost
 		return failed(executor.Conflict, executor.PhaseStart, "the interpreter is gone; restart the session")
 	}
 	c := &cell{execution: x, session: s, interp: i, n: i.number()}
@@ -128,7 +129,7 @@ func (x *execution) runCell(s *session) error {
 	cpu := i.cpuTime()
 	i.resetPeak()
 	x.agent.started(x, startedFrame{
-		Started: executor.Started{PID: i.pid}, EarlierStdout: i.taps[0].earlier(), EarlierStderr: i.taps[1].earlier(),
+		Started: executor.Started{PID: i.pid, Start: executor.StartExec}, EarlierStdout: i.taps[0].earlier(), EarlierStderr: i.taps[1].earlier(),
 	})
 	for _, t := range i.taps {
 		t.attach(x.box, x.start.Limits.OutputBytes)

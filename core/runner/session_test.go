@@ -272,22 +272,16 @@ func TestNoFileLeadsOutOfTheWorkFolder(t *testing.T) {
 				_ = body.Close()
 			}
 		}
-		if name == "file" || name == "file/" || name == "loop" || strings.HasSuffix(name, "/") {
-			continue // replaced, as what they are
-		}
 		if _, err := r.WriteFile(ctx, name, -1, strings.NewReader("x")); executor.CodeOf(err) != executor.Invalid {
 			t.Errorf("write %q: %v", name, err)
 		}
-	}
-	if _, err := r.WriteFile(ctx, "file", -1, strings.NewReader("mine")); err != nil {
-		t.Error(err)
 	}
 	if raw, err := os.ReadFile(secret); string(raw) != "s" || err != nil {
 		t.Error("the secret was written", err)
 	}
 	list, err := r.ListFiles(ctx, ".", true)
 	for _, f := range list {
-		if f.Path != "file" && f.Path != "fifo" {
+		if f.Directory || strings.Contains(f.Path, "/") {
 			t.Errorf("listed: %+v", f)
 		}
 	}

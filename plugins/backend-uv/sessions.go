@@ -178,9 +178,13 @@ func (b *Backend) session(ctx context.Context, id string) (*session, error) {
 	b.sessions.mu.Unlock()
 	if s != nil {
 		select {
-		case <-s.ready:
-		case <-ctx.Done():
-			return nil, executor.Errorf(executor.Unavailable, "session %s: %w", id, context.Cause(ctx))
+		case <-s.ready: // mostly; then the end of ctx is for others to see
+		default:
+			select {
+			case <-s.ready:
+			case <-ctx.Done():
+				return nil, executor.Errorf(executor.Unavailable, "session %s: %w", id, context.Cause(ctx))
+			}
 		}
 		if s.err == nil && !s.slot.alive() {
 			b.endSession(s)
