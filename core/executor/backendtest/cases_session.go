@@ -171,7 +171,7 @@ var (
 	undefined  = Program{Python: "print(no_such_name)\n", Fake: "get no_such_name"}
 	upAndHang  = Program{Python: "import time\nprint('up', flush=True)\ntime.sleep(3600)\n", Fake: "print up\nhang"}
 	deafCell   = Program{
-		Python: "import time\nprint('up', flush=True)\nwhile True:\n    try:\n        time.sleep(3600)\n    except BaseException:\n        pass\n",
+		Python: "import time\nup = False\nwhile True:\n    try:\n        if not up:\n            up = True\n            print('up', flush=True)\n        time.sleep(3600)\n    except BaseException:\n        pass\n",
 		Fake:   "ignore-int\nprint up\nhang",
 	}
 	writeKept = Program{Python: "open('kept.txt', 'w').write('here')\nNone\n", Fake: "write-file kept.txt here"}
