@@ -70,8 +70,10 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 // check finds everything that is wrong with a request before any place is taken and any input read.
 func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Input) (request, error) {
 	p := executor.PrincipalFrom(ctx)
-	if err := needs(p, executor.ScopeExec); err != nil {
-		return request{}, err
+	if spec.Script == "" || !p.Has(executor.ScopeScripts) { // who may run scripts may run nothing else by that
+		if err := needs(p, executor.ScopeExec); err != nil {
+			return request{}, err
+		}
 	}
 	if err := e.accepting(); err != nil {
 		return request{}, err
@@ -91,6 +93,9 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	}
 	validate(spec, in, &invalid)
 	req.limits = e.resolveLimits(spec.Limits, &invalid)
+	if req.backend == "" && spec.Script != "" {
+		req.backend = e.scriptBackend()
+	}
 	if req.backend == "" {
 		req.backend = e.defaultBackend
 	}

@@ -81,3 +81,17 @@ func (s *failingStore) Delete(ctx context.Context, id string) error {
 	}
 	return s.Store.Delete(ctx, id)
 }
+
+func (s *failingStore) CreateSession(ctx context.Context, r executor.SessionRecord) error {
+	if err := s.check("create session"); err != nil {
+		return err
+	}
+	return s.Store.CreateSession(ctx, r)
+}
+
+func (s *failingStore) UpdateSession(ctx context.Context, id string, change func(*executor.SessionRecord)) (executor.SessionRecord, error) {
+	if err := s.check("update session"); err != nil {
+		return executor.SessionRecord{}, err
+	}
+	return s.Store.UpdateSession(ctx, id, change)
+}

@@ -297,7 +297,6 @@ func TestReadyAsksTheBackendAnew(t *testing.T) {
 	})
 }
 
-
 func TestAFullDiskIsNotCalledALimitOfTheExecution(t *testing.T) {
 	t.Parallel()
 	full := &executor.Error{Code: executor.Exhausted, Message: "no space left on the disk", Err: syscall.ENOSPC}
