@@ -16,22 +16,26 @@
 // that is longer than its type allows, of a type that does not exist or that the receiver never gets, ends the connection.
 //
 //	host → runner
-//	  1 Hello         JSON {version, epoch, config, resume, stdout, stderr}; first of all
+//	  1 Hello         JSON {version, epoch, config}; first of all. To resume: {version, epoch, resume, nonce, execution_id,
+//	                  stdout, stderr}, behind a marker
 //	  2 Start         JSON Start, ≤ 16 MiB; only when the Execution before has been answered with Exited
 //	  3 Workspace     ≤ 256 KiB of the tar; needs credit          4 WorkspaceEnd
 //	  5 Stdin         ≤ 256 KiB; needs credit                     6 StdinEnd: the program sees EOF
 //	  7 Cancel        SIGTERM to the program's group, after Limits.KillGrace SIGKILL to all; idempotent
 //	  8 Signal        signal number (1 byte) to the program's group
-//	  9 Ack           stdout and stderr offsets (8 bytes each) up to which output is in the log
+//	  9 Ack           stdout and stderr offsets up to which output is in the log, number of Displays in it (8 bytes each)
 //	 10 Ping          answered by HelloReply
 //	 11 File          the Workspace is in the descriptor that comes along (SCM_RIGHTS), in place of 3; 4 follows when it is whole
+//	 12 Bye           the runner kills its program and exits
 //	runner → host
-//	 64 HelloReply    JSON {version, epoch, pid, execution_id, error}; an error is a refusal, and the end
+//	 64 HelloReply    JSON {version, epoch, pid, execution_id, running, silence, error, code}; an error is a refusal, and the
+//	                  end, unless it is one to resume
 //	 65 Progress      JSON executor.Progress          66 Started    JSON executor.Started
 //	 67 Output        stream (1 byte: 1 stdout, 2 stderr), offset (8 bytes), 1 byte to 256 KiB of data
 //	 68 Artifact      JSON {path, size, mode, mod_time}, then
 //	 69 ArtifactData  ≤ 256 KiB; needs credit         70 ArtifactEnd
 //	 72 Exited        JSON executor.Result without Artifacts; the last word about an Execution
+//	 76 Lost          the runner cannot follow what the host sends any more; only a resume helps
 //	both
 //	 96 Credit        channel (1 byte: 1 Workspace, 2 Stdin, 3 Artifact), bytes (4 bytes) that the receiver has consumed
 //
@@ -42,10 +46,48 @@
 // program. A sender that overruns its window ends the connection. Frames about an Execution that has been answered are
 // dropped.
 //
-// The epoch is drawn when a runner starts. The end of the stream is the end of the host: with Config.Silence 0 the runner
-// kills its program, cleans up and exits. With Silence > 0, for streams that have no end, that happens when no frame has
-// come for so long (hosts Ping); until then the program goes on, unacknowledged output is kept, and a Hello with resume
-// and the offsets that the new host has brings Started, the output from there, and Exited if it is due.
+// The end of the stream is the end of the host, and with Config.Silence 0 the runner then kills its program, cleans up and
+// exits.
+//
+// # Hosts that come and go
+//
+// A container's standard streams have no end: the host that was attached is killed, and nobody tells. So with Config.Silence
+// > 0 a host Pings, and the runner ends when no frame has come for that long, after Bye, at Config.Deadline, or at
+// Start.Deadline; a runner on standard streams to which nobody says Hello ends after a minute. Until then the program goes
+// on, and its timeout holds. A host ends its connection when it has heard nothing for that long, in turn.
+//
+// While nobody is attached, what the runner writes may be swallowed, or its write may block for ever. Therefore one
+// goroutine writes, nobody waits for it, and nothing counts as told because it was written: output and Displays are kept
+// until they are acknowledged (1 MiB per stream, 4 MiB of Displays; beyond it the program's own write blocks), the work folder
+// and the Result until the next Start.
+//
+// Another host takes over with the marker (0xff "resume" 0x00 and the epoch, 8 bytes big-endian) and a Hello with resume. It
+// may follow the middle of a frame, for the host before was cut off there, so the runner looks for the marker in all that
+// it reads, whatever frame it is in, and drops what was before it. The epoch is 64 random bits that only the hosts know: no
+// Workspace can contain a marker. So that nothing waits for bytes that could be the beginning of one, a host sends a Ping
+// behind a frame that ends like that. Bytes of the host before that arrive later still break the framing: the runner then
+// says Lost, reads on to the next marker, and the host attaches again.
+//
+// The runner answers with the nonce of the Hello, 16 random bytes, bare, and behind it HelloReply: the new host finds its
+// place by that in what it reads, which may begin anywhere and contain whatever the program has written. If it named the
+// Execution at hand there follow Started (if it has started), the output from its offsets, unacknowledged Displays, and in
+// the end all Artifacts and Exited, also when another host has had them. An Execution that is not named runs on and is held
+// as if nobody were there. Another epoch is no marker, hence no answer; another Execution, or output that was acknowledged
+// and is asked for again, is refused with not_found, and the runner goes on.
+//
+// Input dies with its host: a Workspace that was not whole fails the Execution in the phase prepare (unavailable), and Stdin
+// ends where it was cut.
+//
+// # PID 1 of a container
+//
+// There the program has the runner's own uid, so the runner is not dumpable (no ptrace, nothing of /proc/1 is readable, no
+// pidfd_getfd), closes its descriptors to programs, leaves every signal but SIGCHLD and SIGURG to the kernel, which lets none
+// from inside reach PID 1, refuses programs the calls that would change its resource limits or its scheduling, has the
+// threads it needs before a fork bomb can take them (OwnThreads), and starts programs with oom_score_adj 1000 while it keeps
+// the container's. SIGTERM does not end it; killing the container does. It ends everything by kill(-1). Where it may only
+// read its own control groups they tell StatusOutOfMemory (a kill was counted, and the main process died of SIGKILL), the
+// peak (of the whole container: page cache and tmpfs count, and an earlier Execution may hide it, in which case it is
+// sampled) and the CPU time. A container that is killed whole, also for its memory, has no Result; its backend says so.
 //
 // # What a program gets
 //

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -8,14 +10,18 @@ import (
 
 // kernelCall is a system call as a seccomp filter sees it.
 type kernelCall struct {
-	arch, number, pid uint32
-	limit             uint64
+	arch, number uint32
+	args         [3]uint64
 }
 
 // judgeCall runs a filter as the kernel does.
 func judgeCall(t *testing.T, filter []unix.SockFilter, c kernelCall) uint32 {
 	t.Helper()
-	data := map[uint32]uint32{0: c.number, 4: c.arch, 16: c.pid, 32: uint32(c.limit), 36: uint32(c.limit >> 32)} //nolint:gosec // halves
+	data := map[uint32]uint32{0: c.number, 4: c.arch}
+	for i, arg := range c.args {
+		at := 16 + 8*uint32(i)                              //nolint:gosec // three
+		data[at], data[at+4] = uint32(arg), uint32(arg>>32) //nolint:gosec // halves
+	}
 	a := uint32(0)
 	for at := 0; at < len(filter); at++ {
 		switch in := filter[at]; in.Code {
@@ -33,6 +39,12 @@ func judgeCall(t *testing.T, filter []unix.SockFilter, c kernelCall) uint32 {
 			} else {
 				at += int(in.Jf)
 			}
+		case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K:
+			if a > in.K || a == in.K && in.Code&unix.BPF_JGE == unix.BPF_JGE {
+				at += int(in.Jt)
+			} else {
+				at += int(in.Jf)
+			}
 		case unix.BPF_RET | unix.BPF_K:
 			return in.K
 		default:
@@ -43,34 +55,70 @@ func judgeCall(t *testing.T, filter []unix.SockFilter, c kernelCall) uint32 {
 	return 0
 }
 
-func TestTheShieldRefusesNewLimitsForTheRunnerOnly(t *testing.T) {
+func TestTheShieldRefusesWhatChangesTheRunnerOnly(t *testing.T) {
 	t.Parallel()
-	const runner, refuse = 17, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	for arch, ways := range map[string]map[string][2]uint32{
-		"amd64": {"native": {unix.AUDIT_ARCH_X86_64, 302}, "x32": {unix.AUDIT_ARCH_X86_64, 302 | 0x40000000}, "32 bits": {unix.AUDIT_ARCH_I386, 340}},
-		"arm64": {"native": {unix.AUDIT_ARCH_AARCH64, 261}, "32 bits": {unix.AUDIT_ARCH_ARM, 369}},
+	const refuse, allow = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM), unix.SECCOMP_RET_ALLOW
+	// The runner has the processes and threads 17 to 20.
+	for arch, ways := range map[string]map[string]shieldCalls{
+		"amd64": {"native": shieldArchs("amd64")[0], "x32": x32(shieldArchs("amd64")[0]), "32 bits": shieldArchs("amd64")[1]},
+		"arm64": {"native": shieldArchs("arm64")[0], "32 bits": shieldArchs("arm64")[1]},
 	} {
-		filter := shieldFilter(arch, runner)
-		for way, at := range ways {
-			for name, test := range map[string]struct {
+		filter := shieldFilter(arch, 17, 20)
+		for way, c := range ways {
+			tests := map[string]struct {
 				kernelCall
 				want uint32
 			}{
-				"a limit for the runner":             {kernelCall{at[0], at[1], runner, 0x1000}, refuse},
-				"a limit for the runner, far above":  {kernelCall{at[0], at[1], runner, 1 << 40}, refuse},
-				"the limits of the runner":           {kernelCall{at[0], at[1], runner, 0}, unix.SECCOMP_RET_ALLOW},
-				"a limit for itself":                 {kernelCall{at[0], at[1], 0, 0x1000}, unix.SECCOMP_RET_ALLOW},
-				"a limit for another":                {kernelCall{at[0], at[1], 18, 0x1000}, unix.SECCOMP_RET_ALLOW},
-				"another call":                       {kernelCall{at[0], at[1] + 1, runner, 0x1000}, unix.SECCOMP_RET_ALLOW},
-				"a call of a machine nobody has met": {kernelCall{1, at[1], runner, 0x1000}, unix.SECCOMP_RET_ALLOW},
-			} {
+				"a limit for the runner":               {kernelCall{c.arch, c.prlimit, [3]uint64{17, 7, 0x1000}}, refuse},
+				"a limit for the runner, far above":    {kernelCall{c.arch, c.prlimit, [3]uint64{17, 7, 1 << 40}}, refuse},
+				"a limit for its last thread":          {kernelCall{c.arch, c.prlimit, [3]uint64{20, 7, 0x1000}}, refuse},
+				"the limits of the runner":             {kernelCall{c.arch, c.prlimit, [3]uint64{17, 7, 0}}, allow},
+				"a limit for itself":                   {kernelCall{c.arch, c.prlimit, [3]uint64{0, 7, 0x1000}}, allow},
+				"a limit for another before":           {kernelCall{c.arch, c.prlimit, [3]uint64{16, 7, 0x1000}}, allow},
+				"a limit for another behind":           {kernelCall{c.arch, c.prlimit, [3]uint64{21, 7, 0x1000}}, allow},
+				"another call":                         {kernelCall{c.arch, c.prlimit + 1, [3]uint64{17, 17, 17}}, allow},
+				"a call of a machine nobody has met":   {kernelCall{1, c.prlimit, [3]uint64{17, 7, 0x1000}}, allow},
+				"the priority of a process":            {kernelCall{c.arch, c.ofWhich[0], [3]uint64{unix.PRIO_PROCESS, 18, 19}}, refuse},
+				"the priority of a group":              {kernelCall{c.arch, c.ofWhich[0], [3]uint64{unix.PRIO_PGRP, 17, 19}}, refuse},
+				"the priority of all of a user":        {kernelCall{c.arch, c.ofWhich[0], [3]uint64{unix.PRIO_USER, 0, 19}}, refuse},
+				"its own priority":                     {kernelCall{c.arch, c.ofWhich[0], [3]uint64{unix.PRIO_PROCESS, 0, 19}}, allow},
+				"another's priority":                   {kernelCall{c.arch, c.ofWhich[0], [3]uint64{unix.PRIO_PROCESS, 21, 19}}, allow},
+				"the disk priority of all of a user":   {kernelCall{c.arch, c.ofWhich[1], [3]uint64{3, 0, 0}}, refuse},
+				"the disk priority of the runner":      {kernelCall{c.arch, c.ofWhich[1], [3]uint64{1, 17, 0}}, refuse},
+				"the disk priority of a group of ours": {kernelCall{c.arch, c.ofWhich[1], [3]uint64{2, 17, 0}}, refuse},
+				"its own disk priority":                {kernelCall{c.arch, c.ofWhich[1], [3]uint64{1, 0, 0}}, allow},
+			}
+			for i, number := range c.ofPID {
+				tests[fmt.Sprint("scheduling ", i, " of the runner")] = struct {
+					kernelCall
+					want uint32
+				}{kernelCall{c.arch, number, [3]uint64{19}}, refuse}
+				tests[fmt.Sprint("scheduling ", i, " of itself")] = struct {
+					kernelCall
+					want uint32
+				}{kernelCall{c.arch, number, [3]uint64{0}}, allow}
+			}
+			for name, test := range tests {
 				if got := judgeCall(t, filter, test.kernelCall); got != test.want {
 					t.Errorf("%s, %s, %s: %#x, want %#x", arch, way, name, got, test.want)
 				}
 			}
 		}
 	}
-	if shieldFilter("riscv64", runner) != nil {
+	if shieldFilter("riscv64", 17, 17) != nil {
 		t.Error("it guesses the numbers of a machine that it does not know")
 	}
+}
+
+// x32 calls the same with the bit that x32 has.
+func x32(c shieldCalls) shieldCalls {
+	const bit = 0x40000000
+	c.prlimit |= bit
+	c.ofPID = slices.Clone(c.ofPID)
+	for i := range c.ofPID {
+		c.ofPID[i] |= bit
+	}
+	c.ofWhich[0] |= bit
+	c.ofWhich[1] |= bit
+	return c
 }
