@@ -33,8 +33,8 @@ const resumeAgain = 500 * time.Millisecond
 // With an ExecutionID the caller goes on with Follow, and nothing else of the Conn before that. Input that the gone host
 // had not sent whole is cut: a Workspace fails the Execution in the phase prepare, Stdin ends.
 //
-// Codes: not_found (the runner has another epoch, or is at no or another Execution; it goes on and others may resume it),
-// unavailable (nobody answers).
+// Codes: not_found (the runner is at no or another Execution, or output that the caller lacks is acknowledged and gone; it
+// goes on, and others may resume it), unavailable (nobody answers within 15 s, and a runner of another epoch does not).
 func ResumeConn(rw io.ReadWriteCloser, r ResumeOptions) (*Conn, error) {
 	c := newConn(rw)
 	if r.ExecutionID != "" {
