@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -254,7 +255,11 @@ func (c *cell) finish(cpu time.Duration) {
 
 func (c *cell) verdict(ended bool) {
 	res := &c.execution.res
-	switch ws := c.interp.end.status; {
+	var ws syscall.WaitStatus
+	if ended {
+		ws = c.interp.end.status
+	}
+	switch {
 	case c.done != nil:
 		code := c.done.Code
 		res.ExitCode = &code

@@ -176,13 +176,13 @@ func TestACommandRunsBesideTheInterpreter(t *testing.T) {
 	if describe(res) != "failed exit 3" || rec.stdout() != "from python in" {
 		t.Error(describe(res), rec.stdout())
 	}
-	start := beside("(setsid sh -c 'sleep 1000 & sleep 1000' &) ; setsid sleep 1000 & echo $!; sleep 1000")
+	start := beside("(setsid sh -c 'sleep 86321 & sleep 86321' &) ; setsid sleep 86321 & echo $!; sleep 86321")
 	start.Limits.Timeout = 300 * time.Millisecond
 	res, _ = r.run(t, start, RunInput{})
 	if res.Status != executor.StatusTimedOut {
 		t.Error(describe(res))
 	}
-	if out, err := exec.Command("pgrep", "-f", "^sleep 1000$").Output(); err == nil {
+	if out, err := exec.Command("pgrep", "-f", "^sleep 86321$").Output(); err == nil {
 		t.Errorf("alive: %s", out)
 	}
 	r.wants(t, "x", "", "1")
