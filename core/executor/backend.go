@@ -65,6 +65,14 @@ type Sink interface {
 	Artifact(h *tar.Header, r io.Reader) error
 }
 
+// TrailingSink is a Sink that lets the last events of a job travel together with its Result, which saves a round trip each.
+type TrailingSink interface {
+	Sink
+	// Trail takes an event that only others of its kind and the Result follow. It does not wait for the log: whoever called
+	// the backend gets the Result only when the event is in the log, and the log's error in place of it if it is not.
+	Trail(e Event) error
+}
+
 // Isolation is how far a program is kept from the host.
 type Isolation string
 

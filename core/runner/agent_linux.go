@@ -334,7 +334,13 @@ func (a *agent) answer(x *execution, out *frameWriter) {
 	}
 	a.running = false
 	a.mu.Unlock()
-	_ = out.json(frameExited, x.res) // a broken connection shows in the reader
+	if raw, err := json.Marshal(x.res); err != nil {
+		a.logf("answer: %v", err)
+	} else if out == x.box.out {
+		_ = x.box.last(frameExited, raw) // a broken connection shows in the reader
+	} else {
+		_ = out.raw(frameExited, raw) // likewise
+	}
 	if x.stuck {
 		a.die(fmt.Errorf("the program of %s does not die", x.start.ExecutionID))
 	}

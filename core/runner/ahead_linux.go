@@ -14,11 +14,12 @@ import (
 type ahead struct {
 	limits executor.Limits
 	folder *folder
-	group  *group
+	group  *group // its spawner waits in it
+	pipes  *pipes // without standard input
 }
 
 // prepareAhead makes it. On an error there is none, and the next Execution meets the same error itself.
-func prepareAhead(cfg Config, name string, limits executor.Limits) *ahead {
+func prepareAhead(cfg Config, name string, limits executor.Limits, s *spawner) *ahead {
 	a := &ahead{limits: limits}
 	var err error
 	if !cfg.UseWorkRoot { // else the folder is the one that is there
@@ -27,7 +28,12 @@ func prepareAhead(cfg Config, name string, limits executor.Limits) *ahead {
 		}
 	}
 	if err == nil {
-		a.group, err = makeGroup(cfg.Cgroups, name, limits)
+		if a.group, err = makeGroup(cfg.Cgroups, name, limits); err == nil {
+			err = a.group.enterAhead(s)
+		}
+	}
+	if err == nil {
+		a.pipes, err = makePipes(cfg, false)
 	}
 	if err != nil {
 		_ = a.remove() // what could not be made may not be removable either
@@ -55,6 +61,15 @@ func (a *ahead) takeGroup(limits executor.Limits) (g *group) {
 	return g
 }
 
+// takePipes returns the pipes if they fit.
+func (a *ahead) takePipes(stdin bool) (p *pipes) {
+	if a == nil || stdin {
+		return nil
+	}
+	p, a.pipes = a.pipes, nil
+	return p
+}
+
 // remove gives back what was not taken.
 func (a *ahead) remove() error {
 	if a == nil {
@@ -68,6 +83,10 @@ func (a *ahead) remove() error {
 	if a.group != nil {
 		err = errors.Join(err, a.group.remove())
 		a.group = nil
+	}
+	if a.pipes != nil {
+		a.pipes.close()
+		a.pipes = nil
 	}
 	return err
 }

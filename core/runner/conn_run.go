@@ -268,7 +268,7 @@ func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, e
 		if r.t == frameExited {
 			return f.exited(r.data, sinkErr)
 		}
-		err = f.deliver(r, sink, sinkErr == nil)
+		err = f.deliver(r, f.towards(sink), sinkErr == nil)
 		if errors.Is(err, errFrame) || f.isLost() && err != nil {
 			return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: %w", err)
 		}
@@ -278,6 +278,34 @@ func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, e
 		}
 	}
 }
+
+// towards is sink, or, when nothing but output is left and the Result is here, one that lets the output travel with it.
+func (f *follower) towards(sink executor.Sink) executor.Sink {
+	trailing, ok := sink.(executor.TrailingSink)
+	if !ok {
+		return sink
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, r := range f.queue {
+		switch r.t {
+		case frameOutput:
+		case frameExited:
+			if i == len(f.queue)-1 {
+				return trailer{trailing}
+			}
+		default:
+			return sink
+		}
+	}
+	return sink
+}
+
+// trailer emits what nothing follows but the Result.
+type trailer struct{ executor.TrailingSink }
+
+// Emit implements executor.Sink.
+func (t trailer) Emit(e executor.Event) error { return t.Trail(e) }
 
 func (f *follower) exited(raw []byte, sinkErr error) (executor.Result, error) {
 	var res executor.Result

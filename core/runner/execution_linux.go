@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -122,7 +123,7 @@ func (x *execution) run(before *execution) {
 
 // prepareNext makes ahead of time what the next Execution will need.
 func (x *execution) prepareNext() {
-	next := prepareAhead(x.agent.cfg, x.agent.groupName(), x.start.Limits)
+	next := prepareAhead(x.agent.cfg, x.agent.groupName(), x.start.Limits, x.agent.spawner(x.start.Network))
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next = next
@@ -235,6 +236,7 @@ func (x *execution) makePlace() (err error) {
 	}
 	if g := x.ahead.takeGroup(limits); g != nil {
 		x.group = g
+		g.leaveAhead(x.agent.spawner(x.start.Network))
 		return nil
 	}
 	x.group, err = makeGroup(cfg.Cgroups, x.agent.groupName(), limits)
@@ -266,18 +268,21 @@ func (x *execution) unpack() error {
 
 // runProgram starts the program and sees it to its end.
 func (x *execution) runProgram(p *program) error {
-	io, err := x.makePipes()
-	if err != nil {
-		return err
-	}
 	cfg := x.agent.cfg
+	io := x.ahead.takePipes(x.start.Stdin)
+	if io == nil {
+		var err error
+		if io, err = makePipes(cfg, x.start.Stdin); err != nil {
+			return err
+		}
+	}
 	files := make([]uintptr, len(io.theirs))
 	for i, fd := range io.theirs {
 		files[i] = uintptr(fd) //nolint:gosec // a descriptor
 	}
 	got := x.agent.spawner(x.start.Network).start(spawnJob{
 		path: p.path, argv: p.argv, env: p.env, dir: p.dir, files: files,
-		uid: cfg.UID, gid: cfg.GID, ownUID: cfg.OwnUID, group: x.group, limits: x.start.Limits, inside: x.agent.inside,
+		uid: cfg.UID, gid: cfg.GID, ownUID: cfg.OwnUID, group: x.group, limits: x.start.Limits, inside: x.agent.inside, watched: true,
 	})
 	io.closeTheirs()
 	if got.err != nil {
@@ -290,13 +295,23 @@ func (x *execution) runProgram(p *program) error {
 	started := got.at
 	x.setPID(got.pid)
 	r := newReaper(got.pid, x.agent.guard)
+	if got.pidfd >= 0 {
+		defer unix.Close(got.pidfd) //nolint:errcheck // nothing was written; the pumps are done by then
+	}
 	x.agent.started(x, startedFrame{Started: executor.Started{PID: got.pid, Start: executor.StartExec}})
 
 	outs := []*pump{
 		newPump(executor.Stdout, io.stdout, x.box, x.start.Limits.OutputBytes),
 		newPump(executor.Stderr, io.stderr, x.box, x.start.Limits.OutputBytes),
 	}
+	open := atomic.Int32{}
+	open.Store(int32(len(outs))) //nolint:gosec // two
 	for _, o := range outs {
+		o.ended = func() {
+			if open.Add(-1) == 0 {
+				r.soon(got.pidfd)
+			}
+		}
 		x.agent.goGuarded(o.run)
 	}
 	fed := make(chan struct{})
@@ -335,6 +350,7 @@ func (x *execution) collect(out *frameWriter, artifacts *credit) error {
 	if len(x.want) == 0 && x.before == nil || x.isCancelled() {
 		return nil
 	}
+	x.box.expire() // an artifact may take its time
 	c := collector{
 		out: out, credit: artifacts, want: x.want, before: x.before, maxBytes: x.start.Limits.DiskBytes,
 	}

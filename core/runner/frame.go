@@ -265,6 +265,26 @@ func putHeader(p []byte, t frameType, n int) {
 	p[4] = byte(t)
 }
 
+// pair sends two frames in one write: first, whose payload lies behind frameHeader free bytes, and one with payload.
+func (f *frameWriter) pair(t frameType, first []byte, next frameType, payload []byte) error {
+	if len(payload) > maxPayload(next) {
+		return fmt.Errorf("frame type %d of %d bytes, at most %d", next, len(payload), maxPayload(next))
+	}
+	if f.relay != nil || f.marker != nil {
+		return errors.Join(f.framed(t, first), f.raw(next, payload))
+	}
+	at := len(first)
+	putHeader(first, t, at-frameHeader)
+	both := append(append(first, make([]byte, frameHeader)...), payload...)
+	putHeader(both[at:], next, len(payload))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		_, f.err = f.w.Write(both)
+	}
+	return f.err
+}
+
 // frame sends a frame with a small payload.
 func (f *frameWriter) frame(t frameType, payload ...byte) error {
 	if f.relay != nil {

@@ -22,6 +22,8 @@ type group struct {
 	fd *os.File
 	// tasks are the open files through which a thread enters the v1 folders.
 	tasks []int
+	// ahead is whose thread is in these groups while no program is; nil: none's.
+	ahead *spawner
 	// memory and pids tell where those limits are: a v1 folder, the v2 folder, or nowhere.
 	memory, pids, cpu string
 	v2                bool // memory is a v2 folder
@@ -62,7 +64,8 @@ func makeGroup(slot Cgroups, name string, limits executor.Limits) (*group, error
 	if dir := child["pids"]; dir != "" {
 		g.pids = dir
 	}
-	return g, errors.Join(g.openTasks(), g.limit(limits))
+	g.tasks, err = openTasks(child)
+	return g, errors.Join(err, g.limit(limits))
 }
 
 func (g *group) limit(l executor.Limits) error {
@@ -117,28 +120,41 @@ func (g *group) enter() error {
 	return nil
 }
 
-// leave moves the calling thread back to the slot's groups, and then only the program counts.
-func (g *group) leave(l executor.Limits) error {
-	var errs []error
-	for _, dir := range v1(g.home) {
-		errs = append(errs, writeGroup(dir, "tasks", "0"))
-	}
+// lower makes the bound on processes what it is to be once the thread that forks has left.
+func (g *group) lower(l executor.Limits) {
 	if g.pids != "" && l.PIDs > 0 {
-		errs = append(errs, writeGroup(g.pids, "pids.max", strconv.FormatInt(l.PIDs, 10)))
+		_ = writeGroup(g.pids, "pids.max", strconv.FormatInt(l.PIDs, 10)) // one more is what it had anyway
 	}
-	return errors.Join(errs...)
 }
 
-// openTasks opens what enter writes to.
-func (g *group) openTasks() error {
-	for _, dir := range v1(g.Cgroups) {
+// openTasks opens what a thread writes to that enters c.
+func openTasks(c Cgroups) ([]int, error) {
+	var files []int
+	for _, dir := range v1(c) {
 		fd, err := ignoringEINTR(func() (int, error) { return unix.Open(dir+"/tasks", unix.O_WRONLY|unix.O_CLOEXEC, 0) })
 		if err != nil {
-			return fmt.Errorf("open control group %s: %w", dir, err)
+			return files, fmt.Errorf("open control group %s: %w", dir, err)
 		}
-		g.tasks = append(g.tasks, fd)
+		files = append(files, fd)
 	}
-	return nil
+	return files, nil
+}
+
+// enterAhead has s wait in the v1 groups for the program that is to run in them.
+func (g *group) enterAhead(s *spawner) error {
+	if len(g.tasks) == 0 {
+		return nil
+	}
+	g.ahead = s
+	return s.enterAhead(g)
+}
+
+// leaveAhead undoes enterAhead, unless s is the one that waits: it leaves when it has started the program.
+func (g *group) leaveAhead(s *spawner) {
+	if g.ahead != nil && g.ahead != s {
+		g.ahead.leaveAhead(g)
+		g.ahead = nil
+	}
 }
 
 // adopt puts a process that runs already into the v2 group, for kernels without CLONE_INTO_CGROUP.
@@ -199,6 +215,7 @@ func (g *group) cpuTime() time.Duration {
 
 // remove gives the groups back; nothing may be alive in them.
 func (g *group) remove() error {
+	g.leaveAhead(nil)
 	var err error
 	for _, fd := range g.tasks {
 		err = errors.Join(err, unix.Close(fd))

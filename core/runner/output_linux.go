@@ -18,7 +18,11 @@ type outbox struct {
 	out  *frameWriter
 	kept *kept // nil: the host that is there is the only one
 
-	sending sync.Mutex // held while a frame is sent, so that a stream's frames keep their order
+	// sending is held while a frame is sent, so that a stream's frames keep their order. It guards what is held back.
+	sending sync.Mutex
+	held    []byte // a frame of heldOf; empty: none
+	heldOf  executor.Stream
+	timer   *time.Timer // sends what is held; nil until first needed
 
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -49,6 +53,14 @@ func (e *sentEvents) ack(upTo int64) {
 type outStream struct {
 	acked, end int64
 }
+
+const (
+	// holdTime is how long a small piece of output waits for more. Each event costs every process on its way a wake-up, at
+	// the expense of the program that is still writing; nobody sees five milliseconds.
+	holdTime = 5 * time.Millisecond
+	// holdBytes is how much waits; more is sent at once.
+	holdBytes = 4 << 10
+)
 
 func newOutbox(out *frameWriter) *outbox {
 	b := &outbox{out: out}
@@ -83,8 +95,54 @@ func (b *outbox) put(s executor.Stream, buf []byte) bool {
 	b.mu.Unlock()
 	b.sending.Lock()
 	defer b.sending.Unlock()
+	data := buf[frameHeader+outputHeader:]
+	if len(b.held) > 0 && b.heldOf == s && len(b.held)+len(data) <= frameHeader+outputHeader+holdBytes {
+		b.held = append(b.held, data...)
+		return true
+	}
+	ok := b.flush()
 	putOutputHeader(buf[frameHeader:], s, offset)
-	return b.out.framed(frameOutput, buf) == nil
+	if len(data) > holdBytes {
+		return b.out.framed(frameOutput, buf) == nil && ok
+	}
+	b.held, b.heldOf = append(b.held[:0], buf...), s
+	if b.timer == nil {
+		b.timer = time.AfterFunc(holdTime, b.expire)
+	} else {
+		b.timer.Reset(holdTime)
+	}
+	return ok
+}
+
+// expire sends what has been held long enough. It may come late, when something else is held: that is then sent early.
+func (b *outbox) expire() {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	b.flush()
+}
+
+// flush sends what is held; false: nobody listens any more. The caller holds sending.
+func (b *outbox) flush() bool {
+	if len(b.held) == 0 {
+		return true
+	}
+	b.timer.Stop()
+	err := b.out.framed(frameOutput, b.held)
+	b.held = b.held[:0]
+	return err == nil
+}
+
+// last sends a frame that ends the Execution, together with what is held.
+func (b *outbox) last(t frameType, payload []byte) error {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	if len(b.held) == 0 {
+		return b.out.raw(t, payload)
+	}
+	b.timer.Stop()
+	err := b.out.pair(frameOutput, b.held, t, payload)
+	b.held = nil
+	return err
 }
 
 // event sends a frame of type t in its place among the output. false: nobody listens any more. Who comes back gets again
@@ -104,7 +162,7 @@ func (b *outbox) event(t frameType, payload []byte) bool {
 		}
 		b.sending.Lock()
 		defer b.sending.Unlock()
-		return b.out.framed(t, frame) == nil
+		return b.flush() && b.out.framed(t, frame) == nil
 	}
 	putHeader(frame, t, len(payload))
 	return b.kept.event(frame)
@@ -144,6 +202,8 @@ type pump struct {
 	box    *outbox
 	limit  int64 // Unlimited = all
 	done   chan struct{}
+	// ended is called when the program has closed the pipe; nil: nobody wants to know.
+	ended func()
 
 	// Read these after done.
 	total     int64
@@ -178,6 +238,9 @@ func (p *pump) run() {
 			return
 		}
 		if err != nil {
+			if p.ended != nil {
+				p.ended()
+			}
 			return
 		}
 	}
@@ -220,6 +283,11 @@ func (p *pump) rest(buf []byte, listening *bool) {
 // drain waits for the end of the stream once nothing of the program is alive. It comes at once unless a stranger holds
 // the pipe; then what is in it now is all.
 func (p *pump) drain() {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
 	_ = p.pipe.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // a pipe always has deadlines
 	<-p.done
 }

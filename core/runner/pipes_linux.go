@@ -30,8 +30,9 @@ func (p *pipes) close() {
 	}
 }
 
-// makePipes makes the pipes as the program's own: through /dev/stdout it opens them anew.
-func (x *execution) makePipes() (*pipes, error) {
+// makePipes makes the pipes as the program's own: through /dev/stdout it opens them anew. Without stdin its standard input
+// is empty.
+func makePipes(cfg Config, stdin bool) (*pipes, error) {
 	p := &pipes{}
 	pipe := func(oursIsRead bool) (*os.File, error) {
 		var fds [2]int
@@ -44,13 +45,13 @@ func (x *execution) makePipes() (*pipes, error) {
 		}
 		p.theirs = append(p.theirs, theirs)
 		err := unix.SetNonblock(ours, true) // so that closing or a deadline ends a read
-		if x.agent.cfg.UID != 0 {
-			err = errors.Join(err, unix.Fchown(theirs, x.agent.cfg.UID, x.agent.cfg.GID))
+		if cfg.UID != 0 {
+			err = errors.Join(err, unix.Fchown(theirs, cfg.UID, cfg.GID))
 		}
 		return os.NewFile(uintptr(ours), "pipe"), err //nolint:gosec // a descriptor
 	}
 	var err error
-	if x.start.Stdin {
+	if stdin {
 		p.stdin, err = pipe(false)
 	} else {
 		var fd int

@@ -26,17 +26,21 @@ type ended struct {
 // reaper waits for the main process and, since the runner is a subreaper, for every orphan of it. It ends when no
 // process is left: a descendant that is alive has ancestors alive up to a child of ours, so "no children" means none.
 type reaper struct {
+	pid   int
 	main  chan ended
 	empty chan struct{}
 	// cpu is the time of all that was reaped; read it after empty.
 	cpu time.Duration
+
+	mu   sync.Mutex
+	over bool // empty is closed
 }
 
 func newReaper(pid int, fatal func()) *reaper {
-	r := &reaper{main: make(chan ended, 1), empty: make(chan struct{})}
+	r := &reaper{pid: pid, main: make(chan ended, 1), empty: make(chan struct{})}
 	go func() {
 		defer fatal()
-		r.loop(pid)
+		r.loop()
 	}()
 	return r
 }
@@ -49,11 +53,38 @@ var childEnded = sync.OnceValue(func() <-chan os.Signal {
 	return c
 })
 
-func (r *reaper) loop(main int) {
-	defer close(r.empty)
+func (r *reaper) loop() {
 	changed := childEnded() // before the first look, so that nothing is missed
+	for !r.reap() {
+		select {
+		case <-changed:
+		case <-r.empty:
+		}
+	}
+}
+
+// endWait is how long a process is given to end whose output has ended. It takes microseconds, or the process has closed
+// its output and goes on.
+const endWait = time.Millisecond
+
+// soon waits a moment for the main process, whose output has ended: the thread that saw that sees its end much earlier
+// than one that a signal has to wake. pidfd is of the main process, negative without one.
+func (r *reaper) soon(pidfd int) {
+	if pidfd < 0 {
+		return
+	}
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	if n, err := unix.Poll(fds, int(endWait.Milliseconds())); n > 0 || errors.Is(err, unix.EINTR) {
+		r.reap() // EINTR: the signal that tells of its end came to this thread
+	}
+}
+
+// reap takes every process that has ended, and reports whether none is left.
+func (r *reaper) reap() (over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var first *ended
-	for {
+	for !r.over {
 		var ws syscall.WaitStatus
 		var ru syscall.Rusage
 		pid, err := syscall.Wait4(-1, &ws, unix.WALL|unix.WNOHANG, &ru)
@@ -62,7 +93,7 @@ func (r *reaper) loop(main int) {
 		}
 		if err == nil && pid > 0 {
 			r.cpu += time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-			if pid == main {
+			if pid == r.pid {
 				first = &ended{status: ws, at: time.Now()}
 			}
 			continue
@@ -70,13 +101,14 @@ func (r *reaper) loop(main int) {
 		if first != nil {
 			first.alone = err != nil
 			r.main <- *first
-			first = nil
 		}
-		if err != nil {
-			return // ECHILD
+		if err == nil {
+			return false
 		}
-		<-changed
+		r.over = true // ECHILD
+		close(r.empty)
 	}
+	return true
 }
 
 // killAll kills the group, then whatever descends from this process in other ways.

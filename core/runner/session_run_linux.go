@@ -375,7 +375,7 @@ func (x *execution) runBeside(s *session) error {
 	if err != nil {
 		return err
 	}
-	io, err := x.makePipes()
+	io, err := makePipes(x.agent.cfg, x.start.Stdin)
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,10 @@ import (
 type spawner struct {
 	jobs  chan spawnJob
 	ready chan struct{}
-	err   error // after ready: why it cannot start anything
+	// Of the thread alone: the group that it is in, nil for the slot's, and the files through which it goes back there.
+	in   *group
+	home []int
+	err  error // after ready: why it cannot start anything
 }
 
 type spawnJob struct {
@@ -34,12 +37,28 @@ type spawnJob struct {
 	limits executor.Limits
 	inside *container // nil: it is not in one
 	reply  chan spawned
+	// watched: a descriptor of the process is wanted.
+	watched bool
+	// only: nothing is started, the thread enters group, or leaves it.
+	only spawnStep
 }
+
+// spawnStep is a part of a start that is made by itself.
+type spawnStep int
+
+const (
+	startAll spawnStep = iota
+	// enterOnly is what can be done before anybody asks for a program.
+	enterOnly
+	leaveOnly
+)
 
 type spawned struct {
 	pid int
-	at  time.Time // just before the fork
-	err error
+	// pidfd is of the process, the receiver's to close; negative: there is none.
+	pidfd int
+	at    time.Time // just before the fork
+	err   error
 	// ours: err is about our own machinery, not about the program's file.
 	ours bool
 }
@@ -56,21 +75,69 @@ func (s *spawner) loop(emptyNetwork bool) {
 	close(s.ready)
 	for job := range s.jobs {
 		got := spawned{err: s.err, ours: true}
-		if got.err == nil {
-			got = spawn(job)
+		switch {
+		case got.err != nil || job.only == leaveOnly:
+		case job.only == enterOnly:
+			got.err = s.enter(job.group)
+		default:
+			got = s.spawn(job)
+		}
+		if job.only == leaveOnly {
+			s.leave(job.group)
 		}
 		job.reply <- got
-		if len(job.group.Cgroups) > 0 {
-			_ = job.group.leave(job.limits) // failing to leave shows when the group is removed
+		if job.only == startAll {
+			s.leave(job.group)
+			job.group.lower(job.limits)
 		}
 	}
 }
+
+// enter moves the thread, and so what it forks, into g, and gives it shared memory, semaphores and message queues of its
+// own: they outlive their makers, and neither the next program nor the host is to meet them. Where we may not, they stay
+// as what is left in /tmp does.
+func (s *spawner) enter(g *group) error {
+	if s.in == g {
+		return nil
+	}
+	if s.in != nil {
+		s.leave(s.in)
+	}
+	s.in = g
+	if err := g.enter(); err != nil {
+		return err
+	}
+	_ = unix.Unshare(unix.CLONE_NEWIPC)
+	return nil
+}
+
+// leave moves the thread back to the slot's groups if it is in g. Failing to leave shows when g is removed.
+func (s *spawner) leave(g *group) {
+	if s.in != g {
+		return
+	}
+	s.in = nil
+	if s.home == nil && len(g.tasks) > 0 {
+		s.home, _ = openTasks(g.home)
+	}
+	for _, fd := range s.home {
+		_ = writeControl(fd, "0")
+	}
+}
+
+// enterAhead and leaveAhead are enter and leave of a group whose program is not known yet.
+func (s *spawner) enterAhead(g *group) error { return s.start(spawnJob{group: g, only: enterOnly}).err }
+func (s *spawner) leaveAhead(g *group)       { s.start(spawnJob{group: g, only: leaveOnly}) }
 
 // start starts a program and returns its process number.
 func (s *spawner) start(job spawnJob) spawned {
 	job.reply = make(chan spawned, 1)
 	s.jobs <- job
-	return <-job.reply
+	got := <-job.reply
+	if job.only == startAll {
+		job.group.ahead = nil // it leaves by itself
+	}
+	return got
 }
 
 func prepareThread(emptyNetwork bool) error {
@@ -133,17 +200,18 @@ func loopbackUp() error {
 }
 
 // spawn forks and executes on the calling thread.
-func spawn(job spawnJob) spawned {
-	if err := job.group.enter(); err != nil {
+func (s *spawner) spawn(job spawnJob) spawned {
+	if err := s.enter(job.group); err != nil {
 		return spawned{err: err, ours: true}
 	}
-	// Shared memory, semaphores and message queues outlive their makers: neither the next program nor the host is to meet
-	// them. Where we may not, they stay as what is left in /tmp does.
-	_ = unix.Unshare(unix.CLONE_NEWIPC)
+	pidfd := -1
 	attr := &syscall.ProcAttr{Dir: job.dir, Env: job.env, Files: job.files, Sys: &syscall.SysProcAttr{
 		Setsid:    true,
 		Pdeathsig: syscall.SIGKILL,
 	}}
+	if job.watched {
+		attr.Sys.PidFD = &pidfd
+	}
 	if job.uid != 0 {
 		//nolint:gosec // ids come from the host's configuration
 		attr.Sys.Credential = &syscall.Credential{Uid: uint32(job.uid), Gid: uint32(job.gid), Groups: []uint32{}}
@@ -169,10 +237,13 @@ func spawn(job spawnJob) spawned {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			_, _ = syscall.Wait4(pid, nil, 0, nil)
 		}
+		if pidfd >= 0 {
+			_ = unix.Close(pidfd)
+		}
 		return spawned{err: err, ours: ours}
 	}
 	hardenLimits(pid, job)
-	return spawned{pid: pid, at: at}
+	return spawned{pid: pid, pidfd: pidfd, at: at}
 }
 
 // lendLimits sets the resource limits that a program must have from its first instruction on the runner itself, because

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/apijson"
@@ -147,7 +148,8 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, from
 		return fmt.Errorf("encode the result of %s: %w", e.ID, err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	out := bufio.NewWriterSize(w, 8<<10)
+	sent := &begun{Writer: w}
+	out := bufio.NewWriterSize(sent, 8<<10)
 	// Errors stick to the bufio.Writer and come out of Flush.
 	_, _ = out.Write(head)
 	broken := map[executor.Stream]bool{}
@@ -177,7 +179,26 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, from
 	_ = out.WriteByte(',')
 	_, _ = out.Write(tail)
 	_ = out.WriteByte('\n')
-	return out.Flush()
+	if !sent.yes {
+		w.Header().Set("Content-Length", strconv.Itoa(out.Buffered()))
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	_ = http.NewResponseController(w).Flush() // the client goes on while we log; who cannot flush sends it later
+	return nil
+}
+
+// begun notes whether anything was written.
+type begun struct {
+	io.Writer
+	yes bool
+}
+
+// Write implements io.Writer.
+func (b *begun) Write(p []byte) (int, error) {
+	b.yes = true
+	return b.Writer.Write(p)
 }
 
 // writeText writes a stream as the inside of a JSON string and reports whether it was not UTF-8.

@@ -176,6 +176,15 @@ func (w *watchedSink) Emit(e executor.Event) error {
 	return w.Sink.Emit(e)
 }
 
+// Trail implements executor.TrailingSink.
+func (w *watchedSink) Trail(e executor.Event) error {
+	if trailing, ok := w.Sink.(executor.TrailingSink); ok {
+		w.touched = true
+		return trailing.Trail(e)
+	}
+	return w.Emit(e)
+}
+
 // source is a Source as a reader that opens it at the first Read: stdin only after the workspace was read to its end.
 // Close ends a Read that blocks, as far as the Source's own Close does.
 type source struct {

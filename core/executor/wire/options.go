@@ -18,6 +18,10 @@ import (
 // Result's list of artifacts. gRPC's own bound for what a server receives is 4 MiB.
 const maxMessageBytes = 256 << 20
 
+// flowWindow is how much of a stream, and of a connection, is on its way unread. A fixed one keeps gRPC from measuring the
+// connection, which is a socket of this machine: it would send a ping for nearly every message of a short run.
+const flowWindow = 1 << 20
+
 // servicePrefix is how the methods of our services start. go-plugin's own streams share the connection; an interceptor
 // that touched them would make it log an error at every stop (prototypes.md §3).
 const servicePrefix = "/pyexec.v1."
@@ -30,6 +34,8 @@ const principalKey = "pyexec-principal-bin"
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.StaticStreamWindowSize(flowWindow),
+		grpc.StaticConnWindowSize(flowWindow),
 		grpc.ChainUnaryInterceptor(unaryServer),
 		grpc.ChainStreamInterceptor(streamServer),
 	}
@@ -37,7 +43,11 @@ func ServerOptions() []grpc.ServerOption {
 
 // DialOptions make a gRPC connection fit for NewBackend and NewService.
 func DialOptions() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes))}
+	return []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		grpc.WithStaticStreamWindowSize(flowWindow),
+		grpc.WithStaticConnWindowSize(flowWindow),
+	}
 }
 
 func unaryServer(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {

@@ -25,9 +25,12 @@ type runCall struct {
 
 	sending sync.Mutex
 	// deliveries go from the receiving goroutine to the caller's: *pb.Event, *incomingArtifact, and last an ending. Its
-	// capacity of one is enough: nothing follows an event or artifact before its acknowledgement, but the ending.
+	// capacity of one is enough: nothing follows an event or artifact before its acknowledgement, but the ending, and before
+	// that events that nobody waits for.
 	deliveries chan any
 	sinkErr    error
+	// trailErr is what the sink made of events that the other side does not wait for.
+	trailErr error
 }
 
 // ending is how the stream ended.
@@ -63,6 +66,8 @@ func (c *runCall) follow() (executor.Result, error) {
 		switch body := m.GetMessage().(type) {
 		case *pb.RunResponse_Event:
 			c.acknowledge(c.sink.Emit(fromEvent(body.Event)))
+		case *pb.RunResponse_Trailing:
+			c.trail(body.Trailing)
 		case *pb.RunResponse_Result:
 			return c.finish(ending{result: body.Result})
 		case *pb.RunResponse_Failure:
@@ -91,6 +96,8 @@ func (c *runCall) receive(m *pb.RunResponse) {
 		switch m := m.GetMessage().(type) {
 		case *pb.RunResponse_Event:
 			c.hand(m.Event)
+		case *pb.RunResponse_Trailing:
+			c.hand(trailing{m.Trailing})
 		case *pb.RunResponse_ArtifactBegin:
 			artifact.end(io.ErrUnexpectedEOF)
 			artifact = newIncomingArtifact(m.ArtifactBegin)
@@ -158,6 +165,8 @@ func (c *runCall) deliver() (executor.Result, error) {
 		switch d := d.(type) {
 		case *pb.Event:
 			c.acknowledge(c.sink.Emit(fromEvent(d)))
+		case trailing:
+			c.trail(d.Event)
 		case *incomingArtifact:
 			err := c.sink.Artifact(d.header, d)
 			d.abandon()
@@ -165,6 +174,17 @@ func (c *runCall) deliver() (executor.Result, error) {
 		case ending:
 			return c.finish(d)
 		}
+	}
+}
+
+// trailing is an event that the other side does not wait for.
+type trailing struct{ *pb.Event }
+
+// trail gives the sink what nothing follows but more of its kind and the Result. What is wrong with it comes in place of
+// that.
+func (c *runCall) trail(e *pb.Event) {
+	if c.trailErr == nil {
+		c.trailErr = c.sink.Emit(fromEvent(e))
 	}
 }
 
@@ -178,6 +198,8 @@ func (c *runCall) acknowledge(err error) {
 
 func (c *runCall) finish(e ending) (executor.Result, error) {
 	switch {
+	case e.result != nil && c.trailErr != nil:
+		return executor.Result{}, c.trailErr
 	case e.result != nil:
 		return fromResult(e.result), nil
 	case e.failure.GetSink() && c.sinkErr != nil:

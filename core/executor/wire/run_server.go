@@ -30,7 +30,7 @@ type runServer struct {
 	turn sync.Mutex
 }
 
-var _ executor.Sink = (*runServer)(nil)
+var _ executor.TrailingSink = (*runServer)(nil)
 
 func newRunServer(stream grpc.BidiStreamingServer[pb.RunRequest, pb.RunResponse], cancel context.CancelCauseFunc) *runServer {
 	r := &runServer{stream: stream, cancel: cancel, acks: make(chan *pb.RunAck, 1), gone: make(chan struct{})}
@@ -106,6 +106,21 @@ func (r *runServer) Emit(e executor.Event) error {
 		return r.sendError(err)
 	}
 	return r.acknowledged(nil)
+}
+
+// Trail implements executor.TrailingSink: the caller returns the Result after its sink has returned, and the sink's error
+// in place of it.
+func (r *runServer) Trail(e executor.Event) error {
+	m, err := toEvent(e)
+	if err != nil {
+		return err
+	}
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	if err := r.send(&pb.RunResponse{Message: &pb.RunResponse_Trailing{Trailing: m}}); err != nil {
+		return r.sendError(err)
+	}
+	return nil
 }
 
 // sendError is what the backend sees when it cannot reach the caller.

@@ -519,7 +519,8 @@ func (*RunCancel) Descriptor() ([]byte, []int) {
 	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{7}
 }
 
-// RunResponse is a message of the backend. After an event or an artifact's begin, the next one waits for the ack.
+// RunResponse is a message of the backend. After an event or an artifact's begin, the next one waits for the ack; after a
+// trailing event only more of those and the result follow, and nothing waits.
 type RunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -531,6 +532,7 @@ type RunResponse struct {
 	//	*RunResponse_Source
 	//	*RunResponse_Result
 	//	*RunResponse_Failure
+	//	*RunResponse_Trailing
 	Message       isRunResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -636,6 +638,15 @@ func (x *RunResponse) GetFailure() *RunFailure {
 	return nil
 }
 
+func (x *RunResponse) GetTrailing() *Event {
+	if x != nil {
+		if x, ok := x.Message.(*RunResponse_Trailing); ok {
+			return x.Trailing
+		}
+	}
+	return nil
+}
+
 type isRunResponse_Message interface {
 	isRunResponse_Message()
 }
@@ -668,6 +679,10 @@ type RunResponse_Failure struct {
 	Failure *RunFailure `protobuf:"bytes,7,opt,name=failure,oneof"`
 }
 
+type RunResponse_Trailing struct {
+	Trailing *Event `protobuf:"bytes,8,opt,name=trailing,oneof"`
+}
+
 func (*RunResponse_Event) isRunResponse_Message() {}
 
 func (*RunResponse_ArtifactBegin) isRunResponse_Message() {}
@@ -681,6 +696,8 @@ func (*RunResponse_Source) isRunResponse_Message() {}
 func (*RunResponse_Result) isRunResponse_Message() {}
 
 func (*RunResponse_Failure) isRunResponse_Message() {}
+
+func (*RunResponse_Trailing) isRunResponse_Message() {}
 
 // RunFailure is an error instead of a result.
 type RunFailure struct {
@@ -2043,7 +2060,7 @@ const file_pyexec_v1_backend_proto_rawDesc = "" +
 	"\tcancelled\x18\x03 \x01(\bR\tcancelled\"0\n" +
 	"\x06RunAck\x12&\n" +
 	"\x05error\x18\x01 \x01(\v2\x10.pyexec.v1.ErrorR\x05error\"\v\n" +
-	"\tRunCancel\"\xfd\x02\n" +
+	"\tRunCancel\"\xad\x03\n" +
 	"\vRunResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.pyexec.v1.EventH\x00R\x05event\x12A\n" +
 	"\x0eartifact_begin\x18\x02 \x01(\v2\x18.pyexec.v1.ArtifactBeginH\x00R\rartifactBegin\x12%\n" +
@@ -2051,7 +2068,8 @@ const file_pyexec_v1_backend_proto_rawDesc = "" +
 	"\fartifact_end\x18\x04 \x01(\v2\x16.pyexec.v1.ArtifactEndH\x00R\vartifactEnd\x122\n" +
 	"\x06source\x18\x05 \x01(\v2\x18.pyexec.v1.SourceRequestH\x00R\x06source\x12+\n" +
 	"\x06result\x18\x06 \x01(\v2\x11.pyexec.v1.ResultH\x00R\x06result\x121\n" +
-	"\afailure\x18\a \x01(\v2\x15.pyexec.v1.RunFailureH\x00R\afailureB\t\n" +
+	"\afailure\x18\a \x01(\v2\x15.pyexec.v1.RunFailureH\x00R\afailure\x12.\n" +
+	"\btrailing\x18\b \x01(\v2\x10.pyexec.v1.EventH\x00R\btrailingB\t\n" +
 	"\amessage\"H\n" +
 	"\n" +
 	"RunFailure\x12&\n" +
@@ -2236,50 +2254,51 @@ var file_pyexec_v1_backend_proto_depIdxs = []int32{
 	42, // 15: pyexec.v1.RunResponse.source:type_name -> pyexec.v1.SourceRequest
 	43, // 16: pyexec.v1.RunResponse.result:type_name -> pyexec.v1.Result
 	9,  // 17: pyexec.v1.RunResponse.failure:type_name -> pyexec.v1.RunFailure
-	40, // 18: pyexec.v1.RunFailure.error:type_name -> pyexec.v1.Error
-	44, // 19: pyexec.v1.ArtifactBegin.mod_time:type_name -> google.protobuf.Timestamp
-	44, // 20: pyexec.v1.ArtifactBegin.access_time:type_name -> google.protobuf.Timestamp
-	44, // 21: pyexec.v1.ArtifactBegin.change_time:type_name -> google.protobuf.Timestamp
-	34, // 22: pyexec.v1.ArtifactBegin.pax_records:type_name -> pyexec.v1.ArtifactBegin.PaxRecordsEntry
-	40, // 23: pyexec.v1.ArtifactEnd.error:type_name -> pyexec.v1.Error
-	45, // 24: pyexec.v1.SessionBackendServiceOpenSessionRequest.session:type_name -> pyexec.v1.Session
-	45, // 25: pyexec.v1.SessionBackendServiceAdoptSessionRequest.session:type_name -> pyexec.v1.Session
-	46, // 26: pyexec.v1.SessionBackendServiceVariablesResponse.variables:type_name -> pyexec.v1.Variable
-	47, // 27: pyexec.v1.SessionBackendServiceListFilesResponse.files:type_name -> pyexec.v1.File
-	48, // 28: pyexec.v1.SessionBackendServiceReadFileResponse.piece:type_name -> pyexec.v1.FilePiece
-	48, // 29: pyexec.v1.SessionBackendServiceWriteFileRequest.piece:type_name -> pyexec.v1.FilePiece
-	47, // 30: pyexec.v1.SessionBackendServiceWriteFileResponse.file:type_name -> pyexec.v1.File
-	0,  // 31: pyexec.v1.BackendService.Info:input_type -> pyexec.v1.InfoRequest
-	4,  // 32: pyexec.v1.BackendService.Run:input_type -> pyexec.v1.RunRequest
-	12, // 33: pyexec.v1.BackendService.Remove:input_type -> pyexec.v1.RemoveRequest
-	14, // 34: pyexec.v1.SessionBackendService.OpenSession:input_type -> pyexec.v1.SessionBackendServiceOpenSessionRequest
-	16, // 35: pyexec.v1.SessionBackendService.AdoptSession:input_type -> pyexec.v1.SessionBackendServiceAdoptSessionRequest
-	18, // 36: pyexec.v1.SessionBackendService.RestartSession:input_type -> pyexec.v1.SessionBackendServiceRestartSessionRequest
-	20, // 37: pyexec.v1.SessionBackendService.CloseSession:input_type -> pyexec.v1.SessionBackendServiceCloseSessionRequest
-	22, // 38: pyexec.v1.SessionBackendService.Variables:input_type -> pyexec.v1.SessionBackendServiceVariablesRequest
-	24, // 39: pyexec.v1.SessionBackendService.AddRequirements:input_type -> pyexec.v1.SessionBackendServiceAddRequirementsRequest
-	26, // 40: pyexec.v1.SessionBackendService.ListFiles:input_type -> pyexec.v1.SessionBackendServiceListFilesRequest
-	28, // 41: pyexec.v1.SessionBackendService.ReadFile:input_type -> pyexec.v1.SessionBackendServiceReadFileRequest
-	30, // 42: pyexec.v1.SessionBackendService.WriteFile:input_type -> pyexec.v1.SessionBackendServiceWriteFileRequest
-	32, // 43: pyexec.v1.SessionBackendService.RemoveFile:input_type -> pyexec.v1.SessionBackendServiceRemoveFileRequest
-	1,  // 44: pyexec.v1.BackendService.Info:output_type -> pyexec.v1.InfoResponse
-	8,  // 45: pyexec.v1.BackendService.Run:output_type -> pyexec.v1.RunResponse
-	13, // 46: pyexec.v1.BackendService.Remove:output_type -> pyexec.v1.RemoveResponse
-	15, // 47: pyexec.v1.SessionBackendService.OpenSession:output_type -> pyexec.v1.SessionBackendServiceOpenSessionResponse
-	17, // 48: pyexec.v1.SessionBackendService.AdoptSession:output_type -> pyexec.v1.SessionBackendServiceAdoptSessionResponse
-	19, // 49: pyexec.v1.SessionBackendService.RestartSession:output_type -> pyexec.v1.SessionBackendServiceRestartSessionResponse
-	21, // 50: pyexec.v1.SessionBackendService.CloseSession:output_type -> pyexec.v1.SessionBackendServiceCloseSessionResponse
-	23, // 51: pyexec.v1.SessionBackendService.Variables:output_type -> pyexec.v1.SessionBackendServiceVariablesResponse
-	25, // 52: pyexec.v1.SessionBackendService.AddRequirements:output_type -> pyexec.v1.SessionBackendServiceAddRequirementsResponse
-	27, // 53: pyexec.v1.SessionBackendService.ListFiles:output_type -> pyexec.v1.SessionBackendServiceListFilesResponse
-	29, // 54: pyexec.v1.SessionBackendService.ReadFile:output_type -> pyexec.v1.SessionBackendServiceReadFileResponse
-	31, // 55: pyexec.v1.SessionBackendService.WriteFile:output_type -> pyexec.v1.SessionBackendServiceWriteFileResponse
-	33, // 56: pyexec.v1.SessionBackendService.RemoveFile:output_type -> pyexec.v1.SessionBackendServiceRemoveFileResponse
-	44, // [44:57] is the sub-list for method output_type
-	31, // [31:44] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	41, // 18: pyexec.v1.RunResponse.trailing:type_name -> pyexec.v1.Event
+	40, // 19: pyexec.v1.RunFailure.error:type_name -> pyexec.v1.Error
+	44, // 20: pyexec.v1.ArtifactBegin.mod_time:type_name -> google.protobuf.Timestamp
+	44, // 21: pyexec.v1.ArtifactBegin.access_time:type_name -> google.protobuf.Timestamp
+	44, // 22: pyexec.v1.ArtifactBegin.change_time:type_name -> google.protobuf.Timestamp
+	34, // 23: pyexec.v1.ArtifactBegin.pax_records:type_name -> pyexec.v1.ArtifactBegin.PaxRecordsEntry
+	40, // 24: pyexec.v1.ArtifactEnd.error:type_name -> pyexec.v1.Error
+	45, // 25: pyexec.v1.SessionBackendServiceOpenSessionRequest.session:type_name -> pyexec.v1.Session
+	45, // 26: pyexec.v1.SessionBackendServiceAdoptSessionRequest.session:type_name -> pyexec.v1.Session
+	46, // 27: pyexec.v1.SessionBackendServiceVariablesResponse.variables:type_name -> pyexec.v1.Variable
+	47, // 28: pyexec.v1.SessionBackendServiceListFilesResponse.files:type_name -> pyexec.v1.File
+	48, // 29: pyexec.v1.SessionBackendServiceReadFileResponse.piece:type_name -> pyexec.v1.FilePiece
+	48, // 30: pyexec.v1.SessionBackendServiceWriteFileRequest.piece:type_name -> pyexec.v1.FilePiece
+	47, // 31: pyexec.v1.SessionBackendServiceWriteFileResponse.file:type_name -> pyexec.v1.File
+	0,  // 32: pyexec.v1.BackendService.Info:input_type -> pyexec.v1.InfoRequest
+	4,  // 33: pyexec.v1.BackendService.Run:input_type -> pyexec.v1.RunRequest
+	12, // 34: pyexec.v1.BackendService.Remove:input_type -> pyexec.v1.RemoveRequest
+	14, // 35: pyexec.v1.SessionBackendService.OpenSession:input_type -> pyexec.v1.SessionBackendServiceOpenSessionRequest
+	16, // 36: pyexec.v1.SessionBackendService.AdoptSession:input_type -> pyexec.v1.SessionBackendServiceAdoptSessionRequest
+	18, // 37: pyexec.v1.SessionBackendService.RestartSession:input_type -> pyexec.v1.SessionBackendServiceRestartSessionRequest
+	20, // 38: pyexec.v1.SessionBackendService.CloseSession:input_type -> pyexec.v1.SessionBackendServiceCloseSessionRequest
+	22, // 39: pyexec.v1.SessionBackendService.Variables:input_type -> pyexec.v1.SessionBackendServiceVariablesRequest
+	24, // 40: pyexec.v1.SessionBackendService.AddRequirements:input_type -> pyexec.v1.SessionBackendServiceAddRequirementsRequest
+	26, // 41: pyexec.v1.SessionBackendService.ListFiles:input_type -> pyexec.v1.SessionBackendServiceListFilesRequest
+	28, // 42: pyexec.v1.SessionBackendService.ReadFile:input_type -> pyexec.v1.SessionBackendServiceReadFileRequest
+	30, // 43: pyexec.v1.SessionBackendService.WriteFile:input_type -> pyexec.v1.SessionBackendServiceWriteFileRequest
+	32, // 44: pyexec.v1.SessionBackendService.RemoveFile:input_type -> pyexec.v1.SessionBackendServiceRemoveFileRequest
+	1,  // 45: pyexec.v1.BackendService.Info:output_type -> pyexec.v1.InfoResponse
+	8,  // 46: pyexec.v1.BackendService.Run:output_type -> pyexec.v1.RunResponse
+	13, // 47: pyexec.v1.BackendService.Remove:output_type -> pyexec.v1.RemoveResponse
+	15, // 48: pyexec.v1.SessionBackendService.OpenSession:output_type -> pyexec.v1.SessionBackendServiceOpenSessionResponse
+	17, // 49: pyexec.v1.SessionBackendService.AdoptSession:output_type -> pyexec.v1.SessionBackendServiceAdoptSessionResponse
+	19, // 50: pyexec.v1.SessionBackendService.RestartSession:output_type -> pyexec.v1.SessionBackendServiceRestartSessionResponse
+	21, // 51: pyexec.v1.SessionBackendService.CloseSession:output_type -> pyexec.v1.SessionBackendServiceCloseSessionResponse
+	23, // 52: pyexec.v1.SessionBackendService.Variables:output_type -> pyexec.v1.SessionBackendServiceVariablesResponse
+	25, // 53: pyexec.v1.SessionBackendService.AddRequirements:output_type -> pyexec.v1.SessionBackendServiceAddRequirementsResponse
+	27, // 54: pyexec.v1.SessionBackendService.ListFiles:output_type -> pyexec.v1.SessionBackendServiceListFilesResponse
+	29, // 55: pyexec.v1.SessionBackendService.ReadFile:output_type -> pyexec.v1.SessionBackendServiceReadFileResponse
+	31, // 56: pyexec.v1.SessionBackendService.WriteFile:output_type -> pyexec.v1.SessionBackendServiceWriteFileResponse
+	33, // 57: pyexec.v1.SessionBackendService.RemoveFile:output_type -> pyexec.v1.SessionBackendServiceRemoveFileResponse
+	45, // [45:58] is the sub-list for method output_type
+	32, // [32:45] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_backend_proto_init() }
@@ -2302,6 +2321,7 @@ func file_pyexec_v1_backend_proto_init() {
 		(*RunResponse_Source)(nil),
 		(*RunResponse_Result)(nil),
 		(*RunResponse_Failure)(nil),
+		(*RunResponse_Trailing)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
