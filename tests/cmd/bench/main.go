@@ -28,6 +28,7 @@ func main() {
 	only := flag.String("cases", ".", "regular expression: only the cases whose names match, and of `throughput` and `tar` likewise")
 	flag.IntVar(&opts.rounds, "rounds", 200, "interleaved rounds")
 	flag.IntVar(&opts.tarMB, "tar-mb", 1024, "size of the tar in MB, 0 to leave it out")
+	flag.DurationVar(&opts.sustained, "sustained", 60*time.Second, "how long each side of the sustained load of Docker goes on")
 	flag.Parse()
 	var err error
 	if opts.cases, err = regexp.Compile(*only); err != nil {
@@ -43,6 +44,7 @@ func main() {
 type options struct {
 	binary, python, uv, out, against string
 	rounds, tarMB                    int
+	sustained                        time.Duration
 	cases                            *regexp.Regexp
 }
 
@@ -108,6 +110,18 @@ func run(opts options) error {
 		defer other.Stop()
 		measures = append(measures, measure{"http sync, other build", 1, func() error { return sync(other, httpHello) }})
 	}
+	var d *docker
+	if opts.cases.MatchString("docker") {
+		if d, err = startDocker(r, dir, binary); err != nil {
+			return err
+		}
+		defer func() {
+			if err := d.stop(); err != nil {
+				fmt.Fprintln(os.Stderr, "stop Docker:", err)
+			}
+		}()
+		measures = append(measures, d.cases()...)
+	}
 	measures = slices.DeleteFunc(measures, func(m measure) bool { return !opts.cases.MatchString(m.name) })
 	for _, m := range measures { // warm-up, and proof that each works
 		if err := m.do(); err != nil {
@@ -135,6 +149,9 @@ func run(opts options) error {
 		if err := bigTar(r, opts, dir, binary); err != nil {
 			return err
 		}
+	}
+	if err := d.load(r, opts, dir, binary); err != nil {
+		return err
 	}
 	r.print(os.Stdout)
 	if opts.out != "" {
