@@ -21,6 +21,7 @@ type Config struct {
 	Retention Retention          `json:"retention"`
 	Sessions  Sessions           `json:"sessions"`
 	MCP       MCP                `json:"mcp"`
+	Scripts   Scripts            `json:"scripts"`
 }
 
 // HTTP configures the HTTP frontend.

@@ -26,7 +26,8 @@ func Default() Config {
 			Max: 100, MaxWaiting: 16, IdleTimeoutSeconds: 1800, EvictIdleSeconds: 300, MaxLifeSeconds: 86400, MaxFileBytes: 1 << 30, KeepClosedSeconds: 3600,
 			Preload: []string{},
 		},
-		MCP: defaultMCP(),
+		MCP:     defaultMCP(),
+		Scripts: defaultScripts(),
 	}
 }
 

@@ -37,6 +37,7 @@ func (c Config) Validate() error {
 	p.notNegative("retention.max_bytes", float64(c.Retention.MaxBytes))
 	c.Sessions.validate(&p)
 	c.MCP.validate(&p, c.HTTP)
+	c.Scripts.validate(&p)
 	return p.err()
 }
 

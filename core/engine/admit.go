@@ -30,9 +30,10 @@ type request struct {
 // Submit implements executor.Service.
 //
 // A sync Submit that finds a free slot streams its input straight to the backend. It holds the slot while it does, for
-// at most Deadlines.Prepare; if ctx ends before the input was consumed, its caller has gone and it is killed. Any other
-// Submit has its input spooled first, and holds a place in the queue while it does, for at most Deadlines.Upload; the
-// Execution exists once its input is whole, so a Submit that ends before leaves nothing behind.
+// at most Deadlines.Prepare; if ctx ends before the input was consumed, its caller has gone and it is killed. At most half
+// of the slots are held so, because callers may send slowly. Any other Submit has its input spooled first, and holds a
+// place in the queue while it does, for at most Deadlines.Upload; the Execution exists once its input is whole, so a
+// Submit that ends before leaves nothing behind.
 func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
 	req, err := e.check(ctx, spec, in)
 	if err != nil {
@@ -42,7 +43,7 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	rec := executor.Record{Execution: executor.Execution{
 		Owner: req.owner, Spec: req.spec, Status: executor.StatusQueued, Backend: req.backend,
 	}}
-	x, starts, err := e.reserve(&rec, req, !spec.Durable && !spool)
+	x, starts, err := e.reserve(&rec, req, startOf(spec, spool, in))
 	if err != nil {
 		return executor.Execution{}, err
 	}
@@ -124,9 +125,30 @@ func (e *Engine) offered(req *request) error {
 	return missing.err(executor.Unimplemented)
 }
 
+// startOf says how soon an Execution may start. A Source that can be read again is at hand; another one comes as fast as
+// its caller sends it.
+func startOf(spec executor.Spec, spool bool, in executor.Input) startKind {
+	switch {
+	case spec.Durable || spool:
+		return startLater
+	case atHand(in.Workspace) && atHand(in.Stdin):
+		return startNow
+	}
+	return startArriving
+}
+
+func atHand(s *executor.Source) bool { return s == nil || s.Replayable || s.Path != "" }
+
+// arrived notes that x's input is all there, or comes no more.
+func (e *Engine) arrived(x *execution) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.queue.arrived(x.place)
+}
+
 // reserve gives rec its id and a place, or says that there is none. starts: it has a slot already. The ids of a Session's
 // Executions are in the order of their turns.
-func (e *Engine) reserve(rec *executor.Record, req request, mayStart bool) (x *execution, starts bool, err error) {
+func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *execution, starts bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.acceptingLocked(); err != nil {
@@ -136,13 +158,15 @@ func (e *Engine) reserve(rec *executor.Record, req request, mayStart bool) (x *e
 	rec.ID, rec.CreatedAt = e.ids.next(now), now.UTC().Round(0)
 	x = e.newExecution(*rec, req.limits)
 	if s := req.session; s != nil {
-		mayStart = mayStart && s.freeLocked()
+		if !s.freeLocked() {
+			kind = startLater
+		}
 		if err := s.joinLocked(x, req.in.Stdin != nil); err != nil {
 			x.cancel(nil)
 			return nil, false, err
 		}
 	}
-	p, why := e.queue.reserve(x.owner, x.backend, mayStart)
+	p, why := e.queue.reserve(x.owner, x.backend, kind)
 	if p == nil {
 		e.metrics.refused.Inc()
 		x.turn.leaveLocked()
@@ -197,6 +221,7 @@ func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Re
 	case <-x.done:
 	case <-ctx.Done():
 	}
+	e.arrived(x)
 	// A stream that breaks because its caller has gone is that, whichever is seen first.
 	broken := x.direct.failure()
 	if ctx.Err() != nil && (broken != nil || !x.direct.isConsumed()) {

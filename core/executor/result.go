@@ -85,6 +85,8 @@ type Result struct {
 	// DisplaysDropped counts Displays beyond MaxDisplays.
 	DisplaysDropped int64          `json:"displays_dropped,omitzero"`
 	MemorySamples   []MemorySample `json:"memory_samples,omitempty"`
+	// LogPath is the file of the host that holds what an allow-listed script wrote; empty for everything else.
+	LogPath string `json:"log_path,omitzero"`
 	// Artifacts lists what was collected, in collection order.
 	Artifacts []Artifact `json:"artifacts,omitempty"`
 }

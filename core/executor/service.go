@@ -48,6 +48,12 @@ type Admitter interface {
 	Admit(ctx context.Context) error
 }
 
+// ScriptBackend is what a Backend with Capabilities.Scripts also implements.
+type ScriptBackend interface {
+	// Scripts lists what may be run.
+	Scripts(ctx context.Context) ([]Script, error)
+}
+
 // Script describes one allow-listed host script.
 type Script struct {
 	Path        string

@@ -27,6 +27,7 @@ func newConfig() huma.Config {
 		{Name: "execute", Description: "Run something."},
 		{Name: "executions", Description: "What became of it."},
 		{Name: "sessions", Description: "State that lives between executions."},
+		{Name: "scripts", Description: "Scripts of the server's host, by allow-list."},
 		{Name: "server", Description: "The server itself."},
 	}
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
@@ -71,6 +72,8 @@ type operation struct {
 	errors                              []int
 	// open: it needs no token.
 	open bool
+	// scriptErrors have a body of the test-start specification, too.
+	scriptErrors []int
 }
 
 func (o operation) huma() *huma.Operation {
@@ -92,6 +95,9 @@ func (o operation) huma() *huma.Operation {
 			r.Headers = map[string]*huma.Param{"WWW-Authenticate": {Description: "Bearer.", Schema: typed(huma.TypeString, "")}}
 		}
 		op.Responses[strconv.Itoa(status)] = r
+	}
+	for _, status := range o.scriptErrors {
+		op.Responses[strconv.Itoa(status)].Content["application/json"] = &huma.MediaType{Schema: scriptErrorSchema()}
 	}
 	return op
 }

@@ -2,6 +2,7 @@ package httpfrontend
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -9,7 +10,9 @@ import (
 )
 
 // routes are all operations.
-func (f *frontend) routes() []route { return append(f.operations(), f.sessionOperations()...) }
+func (f *frontend) routes() []route {
+	return slices.Concat(f.operations(), f.sessionOperations(), f.scriptOperations())
+}
 
 var (
 	sessionParam = &huma.Param{Name: "id", In: "path", Required: true, Description: "The Session's id.", Schema: typed(huma.TypeString, ""), Example: exampleSessionID}

@@ -68,6 +68,8 @@ type HTTP struct {
 	AllowedOrigins []string `json:"allowed_origins"`
 	// MaxBodyBytes bounds one message. Default 16 MiB.
 	MaxBodyBytes int64 `json:"max_body_bytes"`
+	// LocalScripts: without tokens a local caller may run allowed scripts.
+	LocalScripts bool `json:"local_scripts"`
 	// Tokens are the accepted bearer tokens, as in http.tokens; none: everybody is the local owner.
 	Tokens []auth.Token `json:"tokens"`
 	// SessionIdleSeconds is when an MCP session that is not used ends. Default 1,800.

@@ -42,6 +42,9 @@ func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[stri
 	if f.authenticator, err = auth.New(config.HTTP.Tokens); err != nil {
 		return nil, nil, err
 	}
+	if config.HTTP.LocalScripts {
+		f.authenticator.Allow(executor.ScopeScripts)
+	}
 	details := map[string]string{}
 	if config.HTTP.Bind != "" {
 		if f.listener, err = net.Listen("tcp", config.HTTP.Bind); err != nil { //nolint:noctx // it listens at once

@@ -1,5 +1,173 @@
 package mcpfrontend
 
-import "context"
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
 
-func (t *tools) addScripts(context.Context) error { return nil }
+	"github.com/mark3labs/mcp-go/mcp"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// The error codes of the toolset scripts.
+const (
+	scriptForbidden = "E_FORBIDDEN"
+	scriptBadArg    = "E_BAD_ARG"
+	scriptTimeout   = "E_TIMEOUT"
+	scriptExec      = "E_EXEC"
+	scriptPolicy    = "E_POLICY"
+)
+
+// textOrNumber is an argument of a script: numbers are taken as they are written.
+type textOrNumber string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *textOrNumber) UnmarshalJSON(raw []byte) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return err
+	}
+	switch v := v.(type) {
+	case string:
+		*t = textOrNumber(v)
+	case json.Number:
+		*t = textOrNumber(v.String())
+	default:
+		return fmt.Errorf("args: must be texts or numbers")
+	}
+	return nil
+}
+
+type runHostScriptArgs struct {
+	Path      string            `json:"path" jsonschema:"Absolute path of a script from list_allowed"`
+	Args      []textOrNumber    `json:"args,omitempty" jsonschema:"Allowed flags by name, each with its value behind it: --port, 8080"`
+	Env       map[string]string `json:"env,omitempty" jsonschema:"Allowed variables"`
+	TimeoutMS int64             `json:"timeout_ms,omitempty" jsonschema:"Kill the script and everything it started after so many milliseconds; default: the server's"`
+}
+
+type runHostScriptResult struct {
+	ExitCode   int    `json:"exitCode"`
+	DurationMS int64  `json:"duration_ms"`
+	Stdout     string `json:"stdout"`
+	Stderr     string `json:"stderr"`
+	Truncated  bool   `json:"truncated"`
+	LogPath    string `json:"logPath,omitempty" jsonschema:"File on the server with the output"`
+}
+
+type listAllowedArgs struct{}
+
+type allowedScript struct {
+	Path        string   `json:"path"`
+	AllowedArgs []string `json:"allowedArgs"`
+	DefaultArgs []string `json:"defaultArgs,omitempty"`
+}
+
+type listAllowedResult struct {
+	Scripts []allowedScript `json:"scripts"`
+}
+
+// hostScripts is the toolset scripts: allow-listed scripts of the host.
+type hostScripts struct{ *tools }
+
+func (t *tools) addScripts(context.Context) error {
+	s := hostScripts{t}
+	t.server.AddTool(mcp.NewTool("run_script",
+		mcp.WithTitleAnnotation("Run an allowed host script"),
+		mcp.WithDescription("Run a script of the server's host that its configuration allows (list_allowed), without a shell and in the script's own folder, "+
+			"and wait for it. It is no sandbox: the script does what it does to the host. An exit code other than 0 is a normal result. "+
+			"Live output: GET /sse/run_script_stream of the HTTP API."),
+		inputSchema[runHostScriptArgs](), outputSchema[runHostScriptResult](),
+		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(true), mcp.WithIdempotentHintAnnotation(false),
+		mcp.WithOpenWorldHintAnnotation(true),
+	), s.run)
+	t.server.AddTool(mcp.NewTool("list_allowed",
+		mcp.WithTitleAnnotation("List allowed host scripts"),
+		mcp.WithDescription("List the scripts that run_script may run, and the flags that may be given to them."),
+		inputSchema[listAllowedArgs](), outputSchema[listAllowedResult](),
+		mcp.WithReadOnlyHintAnnotation(true), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(true),
+		mcp.WithOpenWorldHintAnnotation(false),
+	), s.list)
+	return nil
+}
+
+// scriptFailure is an error in the form of the toolset.
+func scriptFailure(code, format string, args ...any) *mcp.CallToolResult {
+	return mcp.NewToolResultError(text(map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}}))
+}
+
+// hostScriptError names what went wrong in the specification's words.
+func (s hostScripts) hostScriptError(code executor.Code, field string, err error) *mcp.CallToolResult {
+	switch {
+	case code == executor.Denied:
+		return scriptFailure(scriptForbidden, "%v", err)
+	case field == "script":
+		return scriptFailure(scriptPolicy, "%v", err)
+	case code == executor.Invalid:
+		return scriptFailure(scriptBadArg, "%v", err)
+	case code == executor.Internal:
+		s.log.Error("tool failed", "tool", "run_script", "error", err)
+		return scriptFailure(scriptExec, "internal error; the server's log says more")
+	}
+	return scriptFailure(scriptExec, "%v", err)
+}
+
+func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	var a runHostScriptArgs
+	if err := bind(request, &a); err != nil {
+		return scriptFailure(scriptBadArg, "%v", err), nil
+	}
+	switch {
+	case a.Path == "":
+		return scriptFailure(scriptBadArg, "path: must not be empty"), nil
+	case a.TimeoutMS < 0:
+		return scriptFailure(scriptBadArg, "timeout_ms: must be positive"), nil
+	}
+	spec := executor.Spec{Script: a.Path, Env: a.Env, Limits: executor.Limits{Timeout: time.Duration(a.TimeoutMS) * time.Millisecond}}
+	for _, arg := range a.Args {
+		spec.Args = append(spec.Args, string(arg))
+	}
+	o, err := s.tools.run(ctx, spec, executor.Input{}, newProgress(ctx, request), s.config.MaxResultBytes)
+	if err != nil {
+		return s.hostScriptError(executor.CodeOf(err), fieldOf(err), err), nil
+	}
+	r := o.result
+	if f := r.Failure; f != nil {
+		if f.Phase == executor.PhaseStart {
+			return scriptFailure(scriptExec, "%s", f.Message), nil
+		}
+		return s.hostScriptError(f.Code, f.Field, executor.Errorf(f.Code, "%s", f.Message)), nil
+	}
+	if r.Status == executor.StatusTimedOut {
+		return scriptFailure(scriptTimeout, "the script was killed after %d ms; it had written:\n%s%s", r.Wall.Milliseconds(), o.stdout.text(""), o.stderr.text("")), nil
+	}
+	return structured(runHostScriptResult{
+		ExitCode: exitCode(r), DurationMS: r.Wall.Milliseconds(), Stdout: o.stdout.text(""), Stderr: o.stderr.text(""),
+		Truncated: r.StdoutTruncated || r.StderrTruncated || o.stdout.truncated() || o.stderr.truncated(), LogPath: r.LogPath,
+	}, "")
+}
+
+// fieldOf is the first field that an error names.
+func fieldOf(err error) string {
+	if e, ok := errors.AsType[*executor.Error](err); ok && len(e.Fields) > 0 {
+		return e.Fields[0].Field
+	}
+	return ""
+}
+
+func (s hostScripts) list(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	list, err := s.svc.Scripts(ctx)
+	if err != nil {
+		return s.hostScriptError(executor.CodeOf(err), "", err), nil
+	}
+	out := listAllowedResult{Scripts: []allowedScript{}}
+	for _, script := range list {
+		out.Scripts = append(out.Scripts, allowedScript{script.Path, append([]string{}, script.AllowedArgs...), script.DefaultArgs})
+	}
+	return structured(out, "")
+}

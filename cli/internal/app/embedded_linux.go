@@ -68,8 +68,14 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	if o.Lasting {
 		admission, retention = o.Config.Engine, o.Config.Retention
 	}
+	backends := h.Backends()
+	if o.Lasting {
+		if backends, err = withScripts(o.Config, backends, spool.path, o.Bundle.Version, &l.stack, o.Log); err != nil {
+			return nil, err
+		}
+	}
 	e, err := engine.New(engine.Options{
-		Store: store, Blobs: blobs, Backends: h.Backends(), DefaultBackend: o.Config.Backend,
+		Store: store, Blobs: blobs, Backends: backends, DefaultBackend: o.Config.Backend,
 		Engine: admission, Limits: o.Config.Limits, Retention: retention, Sessions: o.Config.Sessions, Log: o.Log,
 		Embedded: true,
 	})

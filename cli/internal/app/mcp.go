@@ -50,6 +50,7 @@ func mcpConfig(c config.Config, version string) mcpfrontend.Config {
 	}
 	m.HTTP.Path = c.MCP.HTTP.Path
 	m.HTTP.AllowedOrigins = c.MCP.HTTP.AllowedOrigins
+	m.HTTP.LocalScripts = localScripts(c)
 	m.HTTP.MaxBodyBytes = c.MCP.HTTP.MaxBodyBytes
 	for _, t := range c.HTTP.Tokens {
 		token := auth.Token{Owner: t.Owner, SHA256: t.SHA256}

@@ -33,6 +33,9 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	if localScripts(o.Config) {
+		authenticator.Allow(executor.ScopeScripts)
+	}
 	var stack closers
 	defer func() { err = errors.Join(err, stack.close(ctx)) }()
 	// The port first: most servers that fail to start fail here, and nothing is to be undone yet.
@@ -78,8 +81,12 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if err := h.Start(ctx); err != nil {
 		return err
 	}
+	backends, err := withScripts(o.Config, h.Backends(), spool.path, o.Bundle.Version, &stack, o.Log)
+	if err != nil {
+		return err
+	}
 	e, err := engine.New(engine.Options{
-		Store: store, Blobs: blobs, Backends: h.Backends(), DefaultBackend: o.Config.Backend, Engine: o.Config.Engine,
+		Store: store, Blobs: blobs, Backends: backends, DefaultBackend: o.Config.Backend, Engine: o.Config.Engine,
 		Limits: o.Config.Limits, Retention: o.Config.Retention, Sessions: o.Config.Sessions, SpoolBytes: o.Config.HTTP.MaxBodyBytes, Log: o.Log,
 		Registerer: registry,
 	})

@@ -21,10 +21,36 @@ var aliases = map[string]string{
 	"mcp.shell.max_output_bytes": "MCP_EXEC_MAX_OUTPUT_BYTES",
 	"mcp.shell.log_full_output":  "MCP_EXEC_LOG_FULL_OUTPUT",
 	"mcp.shell.log_output_bytes": "MCP_EXEC_LOG_OUTPUT_BYTES",
+	"scripts.root":               "TSM_ALLOWED_ROOT",
+	"scripts.allowed":            "TSM_ALLOWED_SCRIPTS",
+	"scripts.args":               "TSM_ALLOWED_ARGS",
+	"scripts.env":                "TSM_ENV_ALLOWLIST",
+	"scripts.timeout_ms":         "TSM_TIMEOUT_MS_DEFAULT",
+	"scripts.max_output_bytes":   "TSM_MAX_OUTPUT_BYTES",
+	"scripts.max_line_bytes":     "TSM_MAX_LINE_BYTES",
+	"scripts.log_dir":            "TSM_LOG_DIR",
 }
 
-// truth is text with 1 and 0 as the specifications write true and false.
-func truth(to reflect.Value, text string) string {
+// scriptsToken is the variable of the test-start specification with a bearer token. Its bearer may run allowed scripts, and
+// see what became of them.
+const scriptsToken = "TSM_TOKEN" //nolint:gosec // a name
+
+// separators stand between the items of a list in a variable of the specifications.
+var separators = map[string]string{"TSM_ALLOWED_SCRIPTS": ":;", "TSM_ALLOWED_ARGS": ",", "TSM_ENV_ALLOWLIST": ","}
+
+// aliasText is the text of an alias as ours would have it: 1 and 0 are true and false, and a list has brackets.
+func aliasText(to reflect.Value, alias, text string) string {
+	if between := separators[alias]; between != "" {
+		items := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(between, r) })
+		for i := range items {
+			items[i] = strings.TrimSpace(items[i])
+		}
+		raw, err := json.Marshal(items)
+		if err != nil {
+			return text
+		}
+		return string(raw)
+	}
 	if to.Kind() == reflect.Bool {
 		switch text {
 		case "1":

@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +43,12 @@ func Load(o Options) (config.Config, error) {
 		return config.Config{}, err
 	}
 	l.backends(&c)
+	if token := os.Getenv(scriptsToken); token != "" {
+		sum := sha256.Sum256([]byte(token))
+		c.HTTP.Tokens = append(c.HTTP.Tokens, config.Token{
+			Owner: "tsm", SHA256: hex.EncodeToString(sum[:]), Scopes: []string{string(executor.ScopeScripts), string(executor.ScopeRead)},
+		})
+	}
 	l.strayVariables()
 	if len(l.problems) > 0 {
 		return config.Config{}, l.err()
@@ -167,7 +175,7 @@ func (l *loader) decode(k key, value any) {
 		} else if os.Getenv(k.variable()) != "" {
 			where = k.variable()
 		} else if alias := aliases[k.path]; alias != "" && os.Getenv(alias) != "" {
-			where, v = alias, truth(k.value, v)
+			where, v = alias, aliasText(k.value, alias, v)
 		} else {
 			return // a default
 		}

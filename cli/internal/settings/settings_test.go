@@ -107,8 +107,14 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 			value = "[numpy, os.path]"
 		case "mcp.toolsets":
 			value = "[python]"
-		case "mcp.directories", "mcp.http.allowed_origins":
+		case "mcp.directories", "mcp.http.allowed_origins", "scripts.allowed":
 			value = "[/srv]"
+		case "scripts.root":
+			value = "/srv"
+		case "scripts.args":
+			value = "[--port]"
+		case "scripts.env":
+			value = "[PORT]"
 		case "mcp.network.python", "mcp.network.contexts", "mcp.network.shell":
 			value = "on"
 		case "mcp.max_result_bytes":
@@ -157,6 +163,19 @@ func TestTheSpecificationsVariablesAreAliases(t *testing.T) {
 	}
 	if want := (config.MCPShell{MaxOutputBytes: 500, LogFullOutput: true, LogOutputBytes: 64}); c.MCP.Shell != want {
 		t.Errorf("%+v", c.MCP.Shell)
+	}
+	t.Setenv("TSM_ALLOWED_SCRIPTS", "/srv/a.sh:/srv/b.sh; /srv/c.sh")
+	t.Setenv("TSM_ALLOWED_ARGS", "--smoke, --port")
+	t.Setenv("TSM_TIMEOUT_MS_DEFAULT", "500")
+	t.Setenv("TSM_TOKEN", "secret")
+	if c, err = settings.Load(settings.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(c.Scripts.Allowed, []string{"/srv/a.sh", "/srv/b.sh", "/srv/c.sh"}) || !reflect.DeepEqual(c.Scripts.Args, []string{"--smoke", "--port"}) || c.Scripts.TimeoutMS != 500 {
+		t.Errorf("%+v", c.Scripts)
+	}
+	if len(c.HTTP.Tokens) != 1 || c.HTTP.Tokens[0].Owner != "tsm" || !reflect.DeepEqual(c.HTTP.Tokens[0].Scopes, []string{"scripts", "read"}) {
+		t.Errorf("%+v", c.HTTP.Tokens)
 	}
 	t.Setenv("PYEXEC_MCP_HTTP_BIND", "127.0.0.1:9001")
 	if c, err = settings.Load(settings.Options{}); err != nil || c.MCP.HTTP.Bind != "127.0.0.1:9001" {

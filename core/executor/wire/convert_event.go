@@ -110,6 +110,7 @@ func toResult(r executor.Result) *pb.Result {
 		ImageDigest:     r.ImageDigest,
 		SessionState:    string(r.SessionState),
 		DisplaysDropped: r.DisplaysDropped,
+		LogPath:         r.LogPath,
 		MemorySamples: each(r.MemorySamples, func(s executor.MemorySample) *pb.MemorySample {
 			return &pb.MemorySample{Offset: toDuration(s.Offset), Bytes: s.Bytes}
 		}),
@@ -152,6 +153,7 @@ func fromResult(r *pb.Result) executor.Result {
 		ImageDigest:     r.ImageDigest,
 		SessionState:    executor.SessionState(r.SessionState),
 		DisplaysDropped: r.DisplaysDropped,
+		LogPath:         r.LogPath,
 		MemorySamples: each(r.MemorySamples, func(s *pb.MemorySample) executor.MemorySample {
 			return executor.MemorySample{Offset: s.GetOffset().AsDuration(), Bytes: s.GetBytes()}
 		}),

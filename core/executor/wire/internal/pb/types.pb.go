@@ -1402,6 +1402,7 @@ type Result struct {
 	Artifacts       []*Artifact            `protobuf:"bytes,17,rep,name=artifacts" json:"artifacts,omitempty"`
 	SessionState    string                 `protobuf:"bytes,18,opt,name=session_state,json=sessionState" json:"session_state,omitempty"`
 	DisplaysDropped int64                  `protobuf:"varint,19,opt,name=displays_dropped,json=displaysDropped" json:"displays_dropped,omitempty"`
+	LogPath         string                 `protobuf:"bytes,20,opt,name=log_path,json=logPath" json:"log_path,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1567,6 +1568,13 @@ func (x *Result) GetDisplaysDropped() int64 {
 		return x.DisplaysDropped
 	}
 	return 0
+}
+
+func (x *Result) GetLogPath() string {
+	if x != nil {
+		return x.LogPath
+	}
+	return ""
 }
 
 // Execution is one run of a Spec.
@@ -3319,7 +3327,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"W\n" +
 	"\fMemorySample\x121\n" +
 	"\x06offset\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06offset\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\x8a\x06\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xa5\x06\n" +
 	"\x06Result\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\"\n" +
 	"\texit_code\x18\x02 \x01(\x03B\x05\xaa\x01\x02\b\x01R\bexitCode\x12\x16\n" +
@@ -3340,7 +3348,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x0ememory_samples\x18\x10 \x03(\v2\x17.pyexec.v1.MemorySampleR\rmemorySamples\x121\n" +
 	"\tartifacts\x18\x11 \x03(\v2\x13.pyexec.v1.ArtifactR\tartifacts\x12#\n" +
 	"\rsession_state\x18\x12 \x01(\tR\fsessionState\x12)\n" +
-	"\x10displays_dropped\x18\x13 \x01(\x03R\x0fdisplaysDropped\"\x91\x04\n" +
+	"\x10displays_dropped\x18\x13 \x01(\x03R\x0fdisplaysDropped\x12\x19\n" +
+	"\blog_path\x18\x14 \x01(\tR\alogPath\"\x91\x04\n" +
 	"\tExecution\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12#\n" +

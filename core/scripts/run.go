@@ -1,0 +1,265 @@
+package scripts
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/binary"
+)
+
+const (
+	defaultTimeout = 90 * time.Second
+	defaultOutput  = 256 << 10
+	defaultLine    = 8 << 10
+	// runnerPatience bounds how long a runner gets to end after its connection was closed.
+	runnerPatience = 10 * time.Second
+)
+
+// program is how runners are started.
+type program struct {
+	path string
+	args []string
+	file *os.File // keeps the embedded one
+}
+
+func findRunner(given func() (string, []string, error)) (*program, error) {
+	if given != nil {
+		path, args, err := given()
+		return &program{path: path, args: args}, err
+	}
+	if f, ok := binary.Open(); ok {
+		return &program{path: fmt.Sprintf("/proc/self/fd/%d", f.Fd()), args: []string{"python-executor-runner"}, file: f}, nil
+	}
+	return &program{path: "/proc/self/exe", args: []string{"python-executor", "runner"}}, nil
+}
+
+func (p *program) close() error {
+	if p.file == nil {
+		return nil
+	}
+	return p.file.Close()
+}
+
+// plan is a checked request.
+type plan struct {
+	script allowed
+	args   []string
+	env    map[string]string
+	limits executor.Limits
+}
+
+// plan checks job against the policy. Codes: denied, invalid, unimplemented.
+func (b *Backend) plan(job executor.Job) (plan, error) {
+	s := job.Spec
+	if s.Script == "" {
+		return plan{}, executor.FieldErrorf(executor.Unimplemented, "script", "this backend runs allow-listed scripts only")
+	}
+	for _, other := range []struct {
+		field string
+		set   bool
+	}{
+		{"code", s.Code != ""}, {"command", len(s.Command) > 0}, {"entrypoint", s.Entrypoint != ""}, {"tar", job.Workspace != nil},
+		{"requirements_txt", s.Requirements != ""}, {"pre_commands", len(s.PreCommands) > 0}, {"docker_image", s.Image != ""},
+		{"python_version", s.PythonVersion != ""}, {"outputs", len(s.Outputs) > 0 || s.OutputsChanged}, {"host_directory", s.HostDirectory != ""},
+		{"session_id", s.Session != ""}, {"config.memory_mb", s.Limits.MemoryBytes != 0}, {"config.disk_mb", s.Limits.DiskBytes != 0},
+		{"config.cpu_shares", s.Limits.CPUShares != 0}, {"config.pids", s.Limits.PIDs != 0},
+		{"config.network_disabled", s.Network == executor.NetworkOff}, {"sample_interval_seconds", s.SampleInterval != 0},
+	} {
+		if other.set {
+			return plan{}, executor.FieldErrorf(executor.Unimplemented, other.field, "has no meaning for a script of the host")
+		}
+	}
+	script, err := b.policy.find(s.Script)
+	if err != nil {
+		return plan{}, err
+	}
+	p := plan{script: script}
+	if p.args, err = b.policy.arguments(s.Args); err != nil {
+		return plan{}, err
+	}
+	if p.env, err = b.policy.environment(s.Env); err != nil {
+		return plan{}, err
+	}
+	p.limits = executor.Limits{Timeout: job.Limits.Timeout, KillGrace: job.Limits.KillGrace, OutputBytes: b.policy.MaxOutputBytes}
+	if s.Limits.Timeout == 0 {
+		p.limits.Timeout = min(b.policy.Timeout, job.Limits.Timeout)
+	}
+	if s.Limits.OutputBytes > 0 {
+		p.limits.OutputBytes = min(p.limits.OutputBytes, s.Limits.OutputBytes)
+	}
+	return p, nil
+}
+
+// run starts a runner for p alone: a script takes seconds, a runner milliseconds.
+func (b *Backend) run(ctx context.Context, job executor.Job, p plan, sink executor.Sink) (res executor.Result, err error) {
+	if ctx.Err() != nil {
+		return executor.Result{Status: executor.StatusKilled}, nil
+	}
+	dir, err := os.MkdirTemp(b.options.WorkDir, "script-")
+	if err != nil {
+		return executor.Result{}, executor.Errorf(executor.Internal, "work folder: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	conn, stop, err := b.runner.start(dir)
+	if err != nil {
+		return executor.Result{}, executor.Errorf(executor.Unavailable, "%w", err)
+	}
+	defer stop()
+	log, err := b.audit.begin(job.ID)
+	if err != nil {
+		b.log.Error("log of a script", "execution", job.ID, "error", err)
+	}
+	capped := &lineSink{sink: sink, max: b.policy.MaxLineBytes, log: log}
+	in := runner.RunInput{}
+	if job.Stdin != nil {
+		stdin, err := job.Stdin.Open()
+		if err != nil {
+			return executor.Result{}, err
+		}
+		in.Stdin = stdin
+	}
+	began := time.Now()
+	res, err = conn.Run(ctx, runner.Start{
+		ExecutionID: job.ID, Command: append([]string{p.script.real}, p.args...), Directory: p.script.dir,
+		Env: p.env, Path: p.env["PATH"], Network: true, Limits: p.limits,
+	}, in, capped)
+	res.StdoutTruncated = res.StdoutTruncated || capped.cut[executor.Stdout]
+	res.StderrTruncated = res.StderrTruncated || capped.cut[executor.Stderr]
+	if path, closeErr := log.end(); closeErr != nil {
+		b.log.Error("log of a script", "execution", job.ID, "error", closeErr)
+	} else {
+		res.LogPath = path
+	}
+	b.record(job, p, res, err, time.Since(began))
+	return res, err
+}
+
+// start starts a runner whose files lie in dir.
+func (p *program) start(dir string) (*runner.Conn, func(), error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "runner")
+	defer theirs.Close()
+	mine := os.NewFile(uintptr(fds[0]), "host")
+	conn, err := net.FileConn(mine) // a net.Conn, so that Close ends a Read
+	mine.Close()
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	cmd := &exec.Cmd{
+		Path: p.path, Args: append(append([]string{}, p.args...), "--fd", "3"), Dir: "/", Env: []string{}, ExtraFiles: []*os.File{theirs},
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	if err := cmd.Start(); err != nil {
+		conn.Close()
+		return nil, nil, fmt.Errorf("start a runner: %w", err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait() // that it ended is what counts
+	}()
+	kill := func() {
+		timer := time.AfterFunc(runnerPatience, func() { _ = cmd.Process.Kill() })
+		defer timer.Stop()
+		<-exited
+	}
+	c, err := runner.NewConn(conn, runner.Config{WorkRoot: dir})
+	if err != nil {
+		kill()
+		return nil, nil, fmt.Errorf("start a runner: %w", err)
+	}
+	return c, func() {
+		_ = c.Close() // the runner ends by it
+		kill()
+	}, nil
+}
+
+// lineSink hands on what a script writes, with long lines cut, and keeps a copy in log.
+type lineSink struct {
+	sink executor.Sink
+	max  int
+	log  *runLog
+	cut  map[executor.Stream]bool
+	// line is how long the line at hand is, offset where the next byte that is kept goes; by stream.
+	line   map[executor.Stream]int
+	offset map[executor.Stream]int64
+}
+
+// Emit implements executor.Sink.
+func (s *lineSink) Emit(e executor.Event) error {
+	o, ok := e.Body.(executor.Output)
+	if !ok {
+		return s.sink.Emit(e)
+	}
+	if s.line == nil {
+		s.line, s.offset, s.cut = map[executor.Stream]int{}, map[executor.Stream]int64{}, map[executor.Stream]bool{}
+	}
+	kept := s.shorten(o.Stream, o.Data)
+	s.log.write(o.Stream, kept)
+	if len(kept) == 0 {
+		return nil
+	}
+	o.Data, o.Offset = kept, s.offset[o.Stream]
+	s.offset[o.Stream] += int64(len(kept))
+	return s.sink.Emit(executor.Event{Body: o})
+}
+
+func (s *lineSink) shorten(stream executor.Stream, data []byte) []byte {
+	kept := make([]byte, 0, len(data))
+	for _, c := range data {
+		if c == '\n' {
+			s.line[stream] = 0
+			kept = append(kept, c)
+			continue
+		}
+		if s.line[stream] >= s.max {
+			s.cut[stream] = true
+			continue
+		}
+		s.line[stream]++
+		kept = append(kept, c)
+	}
+	return kept
+}
+
+// Artifact implements executor.Sink: scripts have none.
+func (s *lineSink) Artifact(_ *tar.Header, r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return errors.Join(err, executor.Errorf(executor.Internal, "a script has no artifacts"))
+}
+
+// record writes the audit line of one run.
+func (b *Backend) record(job executor.Job, p plan, res executor.Result, err error, took time.Duration) {
+	outcome := string(res.Status)
+	if err != nil {
+		outcome = string(executor.CodeOf(err))
+	}
+	line := auditLine{
+		TS: time.Now().UTC().Format(time.RFC3339Nano), Tool: "run_script", Path: p.script.path, Args: p.args,
+		DurationMS: took.Milliseconds(), ExitCode: res.ExitCode, Signal: strings.TrimPrefix(res.Signal, "SIG"), Result: outcome,
+		Truncated: res.StdoutTruncated || res.StderrTruncated, Requester: job.Owner, ExecutionID: job.ID, LogPath: res.LogPath,
+	}
+	if line.Args == nil {
+		line.Args = []string{}
+	}
+	if err := b.audit.write(line); err != nil {
+		b.log.Error("audit log", "folder", filepath.Clean(b.policy.LogDir), "error", err)
+	}
+}

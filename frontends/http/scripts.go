@@ -1,0 +1,334 @@
+package httpfrontend
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// The endpoints of the test-start specification: allow-listed scripts of the host, with its names and its errors.
+
+// maxScriptBody bounds a request to run a script.
+const maxScriptBody = 1 << 20
+
+// The error codes of the specification.
+const (
+	scriptForbidden = "E_FORBIDDEN"
+	scriptBadArg    = "E_BAD_ARG"
+	scriptTimeout   = "E_TIMEOUT"
+	scriptExec      = "E_EXEC"
+	scriptPolicy    = "E_POLICY"
+)
+
+// scriptRequest is what a script shall be run with.
+type scriptRequest struct {
+	Path      string            `json:"path"`
+	Args      scriptArgs        `json:"args"`
+	Env       map[string]string `json:"env"`
+	TimeoutMS int64             `json:"timeout_ms"`
+}
+
+// scriptArgs are texts; numbers are taken as they are written.
+type scriptArgs []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *scriptArgs) UnmarshalJSON(raw []byte) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var list []any
+	if err := d.Decode(&list); err != nil {
+		return err
+	}
+	*a = make([]string, len(list))
+	for i, v := range list {
+		switch v := v.(type) {
+		case string:
+			(*a)[i] = v
+		case json.Number:
+			(*a)[i] = v.String()
+		default:
+			return fmt.Errorf("args[%d] must be text or a number", i)
+		}
+	}
+	return nil
+}
+
+// scriptResult is how it ended.
+type scriptResult struct {
+	ExitCode   int    `json:"exitCode"`
+	DurationMS int64  `json:"duration_ms"`
+	Stdout     string `json:"stdout"`
+	Stderr     string `json:"stderr"`
+	Truncated  bool   `json:"truncated"`
+	LogPath    string `json:"logPath,omitempty"`
+}
+
+// scriptError is an error in the specification's form.
+type scriptError struct {
+	code    string
+	message string
+}
+
+func (e *scriptError) Error() string { return e.code + ": " + e.message }
+
+// scriptStatus is the HTTP status of each code.
+func scriptStatus(code string) int {
+	switch code {
+	case scriptForbidden, scriptPolicy:
+		return http.StatusForbidden
+	case scriptBadArg:
+		return http.StatusBadRequest
+	case scriptTimeout:
+		return http.StatusRequestTimeout
+	default:
+		return http.StatusUnprocessableEntity
+	}
+}
+
+// scriptErrorOf names what went wrong in the specification's words; nil: it has none for it.
+func scriptErrorOf(code executor.Code, field, message string) *scriptError {
+	switch {
+	case code == executor.Denied:
+		return &scriptError{scriptForbidden, message}
+	case field == "script":
+		return &scriptError{scriptPolicy, message}
+	case code == executor.Invalid:
+		return &scriptError{scriptBadArg, message}
+	}
+	return nil
+}
+
+func asScriptError(err error) error {
+	e, ok := errors.AsType[*executor.Error](err)
+	if !ok {
+		return err
+	}
+	field := ""
+	if len(e.Fields) > 0 {
+		field = e.Fields[0].Field
+	}
+	if s := scriptErrorOf(e.Code, field, e.Error()); s != nil {
+		return s
+	}
+	return err
+}
+
+// scripts makes a handler of one that may fail with a scriptError.
+func (f *frontend) scripts(h func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		err := asScriptError(h(w, r))
+		if s, ok := errors.AsType[*scriptError](err); ok {
+			return writeJSON(w, scriptStatus(s.code), map[string]any{"error": map[string]string{"code": s.code, "message": s.message}})
+		}
+		return err
+	}
+}
+
+// runScript runs one and answers when it has ended.
+func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
+	var asked scriptRequest
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxScriptBody))
+	if err != nil {
+		return &scriptError{scriptBadArg, "the body did not come whole, or is too large"}
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&asked); err != nil {
+		return &scriptError{scriptBadArg, "the body: " + err.Error()}
+	}
+	run, err := f.startScript(r.Context(), asked)
+	if err != nil {
+		return err
+	}
+	var stdout, stderr []byte
+	result, err := f.followScript(r.Context(), run, nil, func(o executor.Output) error {
+		if o.Stream == executor.Stderr {
+			stderr = append(stderr, o.Data...)
+		} else {
+			stdout = append(stdout, o.Data...)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	result.Stdout, result.Stderr = strings.ToValidUTF8(string(stdout), "\uFFFD"), strings.ToValidUTF8(string(stderr), "\uFFFD")
+	return writeJSON(w, http.StatusOK, result)
+}
+
+// startScript submits it.
+func (f *frontend) startScript(ctx context.Context, asked scriptRequest) (executor.Execution, error) {
+	switch {
+	case asked.Path == "":
+		return executor.Execution{}, &scriptError{scriptBadArg, "path must not be empty"}
+	case asked.TimeoutMS < 0:
+		return executor.Execution{}, &scriptError{scriptBadArg, "timeout_ms must be positive"}
+	}
+	return f.svc.Submit(ctx, executor.Spec{
+		Script: asked.Path, Args: asked.Args, Env: asked.Env,
+		Limits: executor.Limits{Timeout: time.Duration(asked.TimeoutMS) * time.Millisecond},
+	}, executor.Input{})
+}
+
+// followScript hands on what it writes until it ends; started, if not nil, is called first. A caller that goes away ends it.
+func (f *frontend) followScript(ctx context.Context, x executor.Execution, started func() error, output func(executor.Output) error) (scriptResult, error) {
+	began := time.Now()
+	var end *executor.Result
+	for e, err := range f.svc.Events(ctx, x.ID, 0) {
+		if err == nil {
+			switch b := e.Body.(type) {
+			case executor.Started:
+				if started != nil {
+					err = started()
+				}
+			case executor.Output:
+				err = output(b)
+			case executor.Finished:
+				end = &b.Result
+			}
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				f.stopScript(ctx, x.ID)
+			}
+			return scriptResult{}, err
+		}
+	}
+	if end == nil {
+		return scriptResult{}, executor.Errorf(executor.Unavailable, "the log ended early")
+	}
+	return scriptEnd(*end, time.Since(began))
+}
+
+// stopScript kills one whose caller has gone.
+func (f *frontend) stopScript(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutTime)
+	defer cancel()
+	if _, err := f.svc.Cancel(ctx, id); err != nil {
+		f.log.WarnContext(ctx, "cancel a script", "execution", id, "error", err)
+	}
+}
+
+// scriptEnd is r as the specification has it.
+func scriptEnd(r executor.Result, took time.Duration) (scriptResult, error) {
+	if r.Failure != nil {
+		if s := scriptErrorOf(r.Failure.Code, r.Failure.Field, r.Failure.Message); s != nil && r.Failure.Phase != executor.PhaseStart {
+			return scriptResult{}, s
+		}
+		return scriptResult{}, &scriptError{scriptExec, r.Failure.Message}
+	}
+	if r.Status == executor.StatusTimedOut {
+		return scriptResult{}, &scriptError{scriptTimeout, fmt.Sprintf("the script was killed after %d ms", r.Wall.Milliseconds())}
+	}
+	out := scriptResult{
+		DurationMS: took.Milliseconds(), Truncated: r.StdoutTruncated || r.StderrTruncated, LogPath: r.LogPath, ExitCode: -1,
+	}
+	if r.Wall > 0 {
+		out.DurationMS = r.Wall.Milliseconds()
+	}
+	if r.ExitCode != nil {
+		out.ExitCode = *r.ExitCode
+	}
+	return out, nil
+}
+
+// listAllowed answers with what may be run.
+func (f *frontend) listAllowed(w http.ResponseWriter, r *http.Request) error {
+	list, err := f.svc.Scripts(r.Context())
+	if err != nil {
+		return err
+	}
+	type script struct {
+		Path        string   `json:"path"`
+		AllowedArgs []string `json:"allowedArgs"`
+		DefaultArgs []string `json:"defaultArgs,omitempty"`
+	}
+	out := make([]script, len(list))
+	for i, s := range list {
+		out[i] = script{s.Path, list0(s.AllowedArgs), s.DefaultArgs}
+	}
+	return writeJSON(w, http.StatusOK, map[string][]script{"scripts": out})
+}
+
+// streamScript runs one and streams its lines. Until it has started, errors are HTTP statuses.
+func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
+	asked, err := scriptQuery(r)
+	if err != nil {
+		return err
+	}
+	x, err := f.startScript(r.Context(), asked)
+	if err != nil {
+		return err
+	}
+	s := &scriptStream{w: w, rc: http.NewResponseController(w)}
+	ping := func(beat bool) error { return s.event("ping", map[string]any{"t": time.Now().UnixMilli()}, beat) }
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer func() { <-done }()
+	beats, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(f.heartbeat)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-beats.Done():
+				return
+			case <-ticker.C:
+				if err := ping(true); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		}
+	}()
+	result, err := f.followScript(ctx, x, func() error { return ping(false) }, s.lines)
+	stop(nil)
+	if err = asScriptError(err); err != nil {
+		e, ok := errors.AsType[*scriptError](err)
+		if !s.begun() {
+			return err
+		}
+		if !ok {
+			e = &scriptError{scriptExec, "the script was lost"}
+		}
+		_ = errors.Join(s.flushLines(), s.event("error", map[string]string{"code": e.code, "message": e.message}, false))
+		return nil // a stream that was begun has no other way to tell; a client that is gone misses nothing
+	}
+	end := map[string]any{"exitCode": result.ExitCode, "duration_ms": result.DurationMS, "truncated": result.Truncated}
+	if result.LogPath != "" {
+		end["logPath"] = result.LogPath
+	}
+	_ = errors.Join(s.flushLines(), s.event("end", end, false)) // a client that is gone misses nothing
+	return nil
+}
+
+// scriptQuery reads a request from a URL: args is repeated, or a JSON array.
+func scriptQuery(r *http.Request) (scriptRequest, error) {
+	q := r.URL.Query()
+	asked := scriptRequest{Path: q.Get("path"), Args: q["args"]}
+	if len(asked.Args) == 1 && strings.HasPrefix(strings.TrimSpace(asked.Args[0]), "[") {
+		if err := json.Unmarshal([]byte(asked.Args[0]), &asked.Args); err != nil {
+			return asked, &scriptError{scriptBadArg, "args: must be repeated, or a JSON array"}
+		}
+	}
+	if text := q.Get("timeout_ms"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n <= 0 {
+			return asked, &scriptError{scriptBadArg, fmt.Sprintf("timeout_ms: must be a positive whole number (got %q)", text)}
+		}
+		asked.TimeoutMS = n
+	}
+	return asked, nil
+}
