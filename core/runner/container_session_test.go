@@ -1,0 +1,97 @@
+//go:build linux
+
+package runner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestASessionLivesInAContainerAndOutlivesItsHost(t *testing.T) {
+	r := startInside(t)
+	start := pythonSession()
+	if err := r.OpenSession(t.Context(), start); err != nil {
+		t.Fatalf("%v\n%s", err, r.stderr)
+	}
+	cell := func(conn *Conn, id, code string) (executor.Result, *record) {
+		t.Helper()
+		rec := newRecord()
+		s := Start{ExecutionID: id, Session: true, Code: code, Limits: limits()}
+		res, err := conn.Run(t.Context(), s, RunInput{}, rec)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", id, err, r.stderr)
+		}
+		return res, rec
+	}
+	cell(r.Conn, "exe_1", "import time\nkept = 41")
+	command := Start{ExecutionID: "exe_2", Session: true, Command: []string{"/bin/sh", "-c", "(trap '' TERM; sleep 1000) & echo beside"}, Path: "/usr/bin:/bin", Limits: limits()}
+	if res, rec := r.run(t, command, RunInput{}); describe(res) != "succeeded exit 0" || rec.stdout() != "beside\n" {
+		t.Errorf("a command: %s %q %q", describe(res), rec.stdout(), rec.stderr())
+	}
+
+	// The host goes away while a cell runs, and what the cell has printed since is there for the next host.
+	board := r.Conn.rw.(*client).board
+	rec := newRecord()
+	gone := make(chan error, 1)
+	go func() {
+		_, err := r.Run(t.Context(), Start{ExecutionID: "exe_3", Session: true, Code: "for i in range(20):\n    print(i, flush=True); time.sleep(0.02)\nkept + 1", Limits: limits()}, RunInput{}, rec)
+		gone <- err
+	}()
+	<-rec.started
+	if err := r.Detach(); err != nil {
+		t.Error(err)
+	}
+	if err := <-gone; executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("the host that went away: %v", err)
+	}
+	held, err := ResumeConn(board.attach(-1, -1), ResumeOptions{Epoch: r.Epoch()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held.ExecutionID() != "exe_3" {
+		t.Errorf("the session is at %q", held.ExecutionID())
+	}
+	if err := held.Detach(); err != nil {
+		t.Error(err)
+	}
+	again, err := ResumeConn(board.attach(-1, -1), ResumeOptions{Epoch: r.Epoch(), ExecutionID: "exe_3", Stdout: int64(rec.out[0].Len())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := again.Follow(t.Context(), rec)
+	want := ""
+	for _, n := range []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16", "17", "18", "19"} {
+		want += n + "\n"
+	}
+	if err != nil || describe(res) != "succeeded exit 0" || rec.stdout() != want || rec.badOffset {
+		t.Errorf("%v %s %q", err, describe(res), rec.stdout())
+	}
+	displays := 0
+	for _, k := range rec.kinds {
+		if k == executor.KindDisplay {
+			displays++
+		}
+	}
+	if displays != 1 {
+		t.Errorf("%d values of the last expression", displays)
+	}
+	if _, rec := cell(again, "exe_4", "print(kept)"); rec.stdout() != "41\n" {
+		t.Errorf("the state is gone: %q %q", rec.stdout(), rec.stderr())
+	}
+	slow := Start{ExecutionID: "exe_5", Session: true, Code: "while True: pass", Limits: limits()}
+	slow.Limits.Timeout = 300 * time.Millisecond
+	if res, err := again.Run(t.Context(), slow, RunInput{}, newRecord()); err != nil || res.Status != executor.StatusTimedOut {
+		t.Errorf("%v %s", err, describe(res))
+	}
+	if _, rec := cell(again, "exe_6", "print(kept)"); rec.stdout() != "41\n" {
+		t.Errorf("the state is gone after an interrupt: %q %q", rec.stdout(), rec.stderr())
+	}
+	if err := again.CloseSession(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
