@@ -20,3 +20,6 @@ func Import(ctx context.Context, host, tag string) (string, error) {
 	}
 	return name, nil
 }
+
+// Private reports whether the Docker is this process's own: nobody else changes what is in it.
+func Private() bool { return daemon.own != nil }

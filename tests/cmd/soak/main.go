@@ -1,5 +1,6 @@
 // Command soak submits async executions while it kills the core with SIGKILL, and checks that every accepted id reaches
-// exactly one terminal state and that only what was running at a kill is lost.
+// exactly one terminal state and that only what was running at a kill is lost. Where a Docker is at hand the same is done to
+// its backend: there a program outlives core and plugin (see containers).
 package main
 
 import (
@@ -20,8 +21,16 @@ func main() {
 	binary := flag.String("binary", "bin/python-executor", "the program under test")
 	count := flag.Int("executions", 10000, "async executions")
 	kills := flag.Int("kills", 3, "kill -9 of the core in between")
+	rounds := flag.Int("docker-rounds", 200, "rounds of kill -9 on the Docker backend; 0 leaves it out")
 	flag.Parse()
-	if err := run(*binary, *count, *kills); err != nil {
+	err := run(*binary, *count, *kills)
+	if err == nil && *rounds > 0 {
+		var path string
+		if path, err = filepath.Abs(*binary); err == nil {
+			err = runContainers(path, *rounds)
+		}
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
 	}
@@ -34,6 +43,9 @@ type state struct {
 }
 
 func run(binary string, count, kills int) error {
+	if count == 0 {
+		return nil
+	}
 	dir, err := os.MkdirTemp("", "pyexec-soak-")
 	if err != nil {
 		return err
