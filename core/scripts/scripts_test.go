@@ -1,0 +1,341 @@
+package scripts
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "runner" {
+		os.Exit(runner.Main(os.Args[2:]))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// journal is a Sink that remembers.
+type journal struct {
+	mu     sync.Mutex
+	out    map[executor.Stream]string
+	begun  chan struct{}
+	failed error
+}
+
+func newJournal() *journal {
+	return &journal{out: map[executor.Stream]string{}, begun: make(chan struct{})}
+}
+
+func (j *journal) Emit(e executor.Event) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch b := e.Body.(type) {
+	case executor.Started:
+		close(j.begun)
+	case executor.Output:
+		if b.Offset != int64(len(j.out[b.Stream])) {
+			j.failed = errors.New("offsets have a gap")
+		}
+		j.out[b.Stream] += string(b.Data)
+	}
+	return nil
+}
+
+func (j *journal) Artifact(*tar.Header, io.Reader) error { return errors.New("no artifacts") }
+
+type place struct {
+	t      *testing.T
+	root   string
+	logs   string
+	policy Policy
+}
+
+func newPlace(t *testing.T) *place {
+	dir := t.TempDir()
+	p := &place{t: t, root: filepath.Join(dir, "root"), logs: filepath.Join(dir, "logs")}
+	if err := os.Mkdir(p.root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.policy = Policy{Root: p.root, LogDir: p.logs, Args: []string{"--port", "--smoke", "--name"}, Env: []string{"GREETING"}}
+	return p
+}
+
+// script writes an allowed script.
+func (p *place) script(name, text string) string {
+	p.t.Helper()
+	path := filepath.Join(p.root, name)
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil { //nolint:gosec // it is executed
+		p.t.Fatal(err)
+	}
+	p.policy.Scripts = append(p.policy.Scripts, path)
+	return path
+}
+
+func (p *place) backend() *Backend {
+	p.t.Helper()
+	b, err := New(Options{Policy: p.policy, WorkDir: p.t.TempDir(), Runner: func() (string, []string, error) {
+		return "/proc/self/exe", []string{os.Args[0], "runner"}, nil
+	}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			p.t.Errorf("close: %v", err)
+		}
+	})
+	return b
+}
+
+var ids int
+
+func job(path string, args ...string) executor.Job {
+	ids++
+	return executor.Job{
+		ID: "exe_" + strconv.Itoa(ids), Owner: "me", Spec: executor.Spec{Script: path, Args: args},
+		Limits: executor.Limits{Timeout: 5 * time.Minute, KillGrace: 100 * time.Millisecond},
+	}
+}
+
+func TestAScriptRunsInItsOwnFolderWithItsArguments(t *testing.T) {
+	p := newPlace(t)
+	path := p.script("hello.sh", `pwd; echo "$@"; echo "$GREETING"; echo "secret: $SCRIPTS_TEST_SECRET"; echo wrong >&2; exit 3`)
+	t.Setenv("SCRIPTS_TEST_SECRET", "leaked")
+	b := p.backend()
+	j := job(path, "--port", "8080.0", "--smoke", "--name=a b")
+	j.Spec.Env = map[string]string{"GREETING": "hi"}
+	sink := newJournal()
+	res, err := b.Run(t.Context(), j, sink)
+	if err != nil || res.ExitCode == nil || *res.ExitCode != 3 || res.Status != executor.StatusFailed {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	if want := p.root + "\n--port 8080 --smoke --name=a b\nhi\nsecret: \n"; sink.out[executor.Stdout] != want {
+		t.Errorf("stdout is %q, want %q", sink.out[executor.Stdout], want)
+	}
+	if sink.out[executor.Stderr] != "wrong\n" {
+		t.Errorf("stderr is %q", sink.out[executor.Stderr])
+	}
+	log, err := os.ReadFile(res.LogPath)
+	if err != nil || !strings.Contains(string(log), "--- stderr ---\nwrong\n") {
+		t.Errorf("its log %s is %q, %v", res.LogPath, log, err)
+	}
+	lines := p.audit()
+	if len(lines) != 1 || lines[0].Path != path || lines[0].Requester != "me" || *lines[0].ExitCode != 3 || lines[0].LogPath != res.LogPath {
+		t.Errorf("audit: %+v", lines)
+	}
+}
+
+func (p *place) audit() []auditLine {
+	p.t.Helper()
+	f, err := os.Open(filepath.Join(p.logs, auditName))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer f.Close()
+	var list []auditLine
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var line auditLine
+		if err := json.Unmarshal(s.Bytes(), &line); err != nil {
+			p.t.Fatal(err)
+		}
+		list = append(list, line)
+	}
+	return list
+}
+
+func TestWhatThePolicyDoesNotAllowIsNamed(t *testing.T) {
+	p := newPlace(t)
+	path := p.script("ok.sh", "true")
+	outside := filepath.Join(t.TempDir(), "outside.sh")
+	if err := os.WriteFile(outside, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is executed
+		t.Fatal(err)
+	}
+	link := filepath.Join(p.root, "link.sh")
+	if err := os.Symlink(outside, link); err != nil {
+		t.Fatal(err)
+	}
+	p.policy.Scripts = append(p.policy.Scripts, link, p.root, filepath.Join(p.root, "missing.sh"))
+	other := filepath.Join(p.root, "other.sh")
+	if err := os.WriteFile(other, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is executed
+		t.Fatal(err)
+	}
+	b := p.backend()
+	for name, test := range map[string]struct {
+		do    func(*executor.Job)
+		code  executor.Code
+		field string
+	}{
+		"a script that is not listed":    {func(j *executor.Job) { j.Spec.Script = other }, executor.Denied, "script"},
+		"a path that is not absolute":    {func(j *executor.Job) { j.Spec.Script = "ok.sh" }, executor.Denied, "script"},
+		"a path around a folder":         {func(j *executor.Job) { j.Spec.Script = p.root + "/x/../other.sh" }, executor.Denied, "script"},
+		"a link out of the root":         {func(j *executor.Job) { j.Spec.Script = link }, executor.Invalid, "script"},
+		"a folder":                       {func(j *executor.Job) { j.Spec.Script = p.root }, executor.Invalid, "script"},
+		"a script that is not there":     {func(j *executor.Job) { j.Spec.Script = p.root + "/missing.sh" }, executor.Invalid, "script"},
+		"a flag that is not listed":      {func(j *executor.Job) { j.Spec.Args = []string{"--rm"} }, executor.Invalid, "args[0]"},
+		"a value without a flag":         {func(j *executor.Job) { j.Spec.Args = []string{"8080"} }, executor.Invalid, "args[0]"},
+		"two values of one flag":         {func(j *executor.Job) { j.Spec.Args = []string{"--name", "a", "b"} }, executor.Invalid, "args[2]"},
+		"a port that is no number":       {func(j *executor.Job) { j.Spec.Args = []string{"--port", "x"} }, executor.Invalid, "args[1]"},
+		"a port that is none":            {func(j *executor.Job) { j.Spec.Args = []string{"--port=70000"} }, executor.Invalid, "args[0]"},
+		"a value of two lines":           {func(j *executor.Job) { j.Spec.Args = []string{"--name", "a\nb"} }, executor.Invalid, "args[1]"},
+		"a variable that is not listed":  {func(j *executor.Job) { j.Spec.Env = map[string]string{"LD_PRELOAD": "x"} }, executor.Invalid, "env.LD_PRELOAD"},
+		"code beside it":                 {func(j *executor.Job) { j.Spec.Code = "x" }, executor.Unimplemented, "code"},
+		"a limit that nobody enforces":   {func(j *executor.Job) { j.Spec.Limits.MemoryBytes = 1 }, executor.Unimplemented, "config.memory_mb"},
+		"a network that cannot be taken": {func(j *executor.Job) { j.Spec.Network = executor.NetworkOff }, executor.Unimplemented, "config.network_disabled"},
+		"no script":                      {func(j *executor.Job) { j.Spec.Script = "" }, executor.Unimplemented, "script"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := job(path)
+			test.do(&j)
+			_, err := b.Run(t.Context(), j, newJournal())
+			e, ok := errors.AsType[*executor.Error](err)
+			if !ok || e.Code != test.code || len(e.Fields) != 1 || e.Fields[0].Field != test.field {
+				t.Errorf("got %v, want %s about %s", err, test.code, test.field)
+			}
+		})
+	}
+	empty, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer empty.Close()
+	if _, err := empty.Run(t.Context(), job(path), newJournal()); executor.CodeOf(err) != executor.Denied {
+		t.Errorf("an empty list allows: %v", err)
+	}
+}
+
+func TestATimeoutKillsAllThatTheScriptStarted(t *testing.T) {
+	p := newPlace(t)
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	path := p.script("slow.sh", `(setsid sh -c 'echo $$ > `+pidFile+`.part; mv `+pidFile+`.part `+pidFile+`; trap "" TERM; while :; do sleep 1; done' &) ; while ! [ -f `+pidFile+` ]; do :; done; sleep 600`)
+	p.policy.Timeout = 300 * time.Millisecond
+	b := p.backend()
+	res, err := b.Run(t.Context(), job(path), newJournal())
+	if err != nil || res.Status != executor.StatusTimedOut {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	raw, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Skip("the time was over before it had started anything")
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, 0); err == nil {
+		t.Errorf("process %d of the script is alive", pid)
+	}
+}
+
+func TestACancelledScriptIsKilledAndALaterRemoveHarmless(t *testing.T) {
+	p := newPlace(t)
+	path := p.script("slow.sh", "sleep 600")
+	b := p.backend()
+	for name, stop := range map[string]func(context.CancelCauseFunc, string){
+		"cancel": func(cancel context.CancelCauseFunc, _ string) { cancel(errors.New("enough")) },
+		"remove": func(_ context.CancelCauseFunc, id string) {
+			if err := b.Remove(context.Background(), id); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		sink, j := newJournal(), job(path)
+		type end struct {
+			res executor.Result
+			err error
+		}
+		done := make(chan end, 1)
+		go func() {
+			res, err := b.Run(ctx, j, sink)
+			done <- end{res, err}
+		}()
+		<-sink.begun
+		stop(cancel, j.ID)
+		got := <-done
+		if got.err != nil || got.res.Status != executor.StatusKilled {
+			t.Errorf("%s: got %+v, %v", name, got.res, got.err)
+		}
+		if err := b.Remove(t.Context(), j.ID); err != nil {
+			t.Errorf("%s: remove: %v", name, err)
+		}
+		cancel(nil)
+	}
+}
+
+func TestLongLinesAndLongOutputAreCutAndSaidSo(t *testing.T) {
+	p := newPlace(t)
+	p.policy.MaxLineBytes, p.policy.MaxOutputBytes = 10, 100_000
+	path := p.script("long.sh", `i=0; while [ $i -lt 100 ]; do printf x; i=$((i+1)); done; echo; echo short; head -c 300000 /dev/zero | tr '\0' '\n' >&2`)
+	sink := newJournal()
+	res, err := p.backend().Run(t.Context(), job(path), sink)
+	if err != nil || sink.failed != nil {
+		t.Fatal(err, sink.failed)
+	}
+	if sink.out[executor.Stdout] != "xxxxxxxxxx\nshort\n" || !res.StdoutTruncated {
+		t.Errorf("stdout is %q, truncated %t", sink.out[executor.Stdout], res.StdoutTruncated)
+	}
+	if len(sink.out[executor.Stderr]) != 100_000 || !res.StderrTruncated || res.StderrBytes != 300_000 {
+		t.Errorf("stderr has %d bytes of %d, truncated %t", len(sink.out[executor.Stderr]), res.StderrBytes, res.StderrTruncated)
+	}
+}
+
+func TestTheAuditLogIsRotatedAndRunLogsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	a, err := openAudit(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := auditLine{Path: strings.Repeat("p", 1<<20), Args: []string{}}
+	for range 80 {
+		if err := a.write(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, auditName+"*"))
+	if err != nil || len(files) != 1+keptAudits {
+		t.Errorf("%d files: %v, %v", len(files), files, err)
+	}
+	for _, f := range files {
+		if st, err := os.Stat(f); err != nil || st.Size() > maxAuditBytes+1<<20 {
+			t.Errorf("%s has %d bytes, %v", f, st.Size(), err)
+		}
+	}
+	if err := a.write(line); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a closed log takes a line: %v", err)
+	}
+}
+
+func TestInfoPromisesScriptsAndNothingElse(t *testing.T) {
+	p := newPlace(t)
+	path := p.script("a.sh", "true")
+	b := p.backend()
+	info, err := b.Info(t.Context())
+	if err != nil || !info.Healthy || !info.Capabilities.Scripts || info.Capabilities.Commands || info.Capabilities.Memory {
+		t.Errorf("%+v, %v", info, err)
+	}
+	list, err := b.Scripts(t.Context())
+	if err != nil || len(list) != 1 || list[0].Path != path || len(list[0].AllowedArgs) != 3 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if _, err := b.Attach(t.Context(), job(path), executor.Resume{}, newJournal()); executor.CodeOf(err) != executor.Unimplemented {
+		t.Errorf("attach: %v", err)
+	}
+}
