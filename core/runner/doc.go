@@ -40,7 +40,7 @@
 //	 96 Credit        channel (1 byte: 1 Workspace, 2 Stdin, 3 Artifact), bytes (4 bytes) that the receiver has consumed
 //
 // Neither side buffers without bound, and neither blocks the other's other channels. Per Execution a sender may have a
-// window of bytes on their way (Workspace 1 MiB, Stdin 256 KiB, Artifact 1 MiB) and then waits for Credit; of each output
+// window of bytes on their way (Workspace 4 MiB, Stdin 256 KiB, Artifact 1 MiB) and then waits for Credit; of each output
 // stream at most 1 MiB is unacknowledged, and then the program's own write blocks. So a receiver takes every frame off the
 // stream at once: a program that reads no stdin blocks neither the Workspace nor a Cancel, and a slow log blocks only the
 // program. A sender that overruns its window ends the connection. Frames about an Execution that has been answered are

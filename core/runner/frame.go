@@ -57,7 +57,7 @@ const (
 // The windows: how many bytes of a channel may be on their way without having been consumed. They are fixed by Version,
 // so both sides start an Execution with them and need not be told.
 const (
-	workspaceWindow = 1 << 20
+	workspaceWindow = 4 << 20
 	stdinWindow     = 256 << 10
 	artifactWindow  = 1 << 20
 	outputWindow    = 1 << 20

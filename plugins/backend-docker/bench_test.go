@@ -1,6 +1,9 @@
 package dockerbackend
 
 import (
+	"archive/tar"
+	"errors"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -46,4 +49,37 @@ func BenchmarkSustained(b *testing.B) {
 			succeeds(b, d, executor.Spec{Code: "pass"})
 		}
 	})
+}
+
+// BenchmarkWorkspace is a large tar into /work.
+func BenchmarkWorkspace(b *testing.B) {
+	const size = 1 << 30
+	d := backend(b, nil)
+	succeeds(b, d, executor.Spec{Code: "pass"})
+	b.SetBytes(size)
+	for b.Loop() {
+		b.StopTimer()
+		settled(d)
+		b.StartTimer()
+		j := job(executor.Spec{Command: []string{"true"}})
+		j.Workspace = &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) {
+			r, w := io.Pipe()
+			go func() {
+				t := tar.NewWriter(w)
+				err := t.WriteHeader(&tar.Header{Name: "large", Size: size, Mode: 0o644})
+				for chunk := make([]byte, 1<<20); err == nil; {
+					if _, err = t.Write(chunk); errors.Is(err, tar.ErrWriteTooLong) {
+						err = t.Close()
+						break
+					}
+				}
+				_ = w.CloseWithError(err)
+			}()
+			return r, nil
+		}}
+		r, err := d.Run(b.Context(), j, &journal{})
+		if err != nil || r.Status != executor.StatusSucceeded {
+			b.Fatalf("%v %+v %+v", err, r, r.Failure)
+		}
+	}
 }

@@ -96,6 +96,8 @@ type containerInfo struct {
 	Labels    map[string]string
 	// State is created, running, paused, restarting, removing, exited or dead.
 	State string
+	// PID is that of its first process on the daemon's machine; 0: it does not run, or is one of a list.
+	PID int
 	// ExitCode and OutOfMemory are of one that has ended.
 	ExitCode    int
 	OutOfMemory bool
@@ -111,7 +113,7 @@ func (d *daemon) inspect(ctx context.Context, id string) (containerInfo, error) 
 	}
 	info := containerInfo{ID: c.ID, Image: c.Image, Labels: c.Config.Labels}
 	if c.State != nil {
-		info.State, info.ExitCode, info.OutOfMemory, info.Error = string(c.State.Status), c.State.ExitCode, c.State.OOMKilled, c.State.Error
+		info.State, info.PID, info.ExitCode, info.OutOfMemory, info.Error = string(c.State.Status), c.State.Pid, c.State.ExitCode, c.State.OOMKilled, c.State.Error
 	}
 	return info, nil
 }

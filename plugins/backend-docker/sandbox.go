@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -103,13 +104,29 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio.Reader) (*runner.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	rc, err := runner.NewConn(newStdio(conn, in, f.log.With("container", short(id))), runner.Config{
+	rc, err := runner.NewConn(newStdio(conn, in, f.direct(ctx, id), f.log.With("container", short(id))), runner.Config{
 		WorkRoot: workFolder, UseWorkRoot: true, Silence: f.silence,
 	})
 	if err != nil {
 		return nil, f.explain(ctx, id, err)
 	}
 	return rc, nil
+}
+
+// direct is the short way into a container; nil: there is none.
+func (f *factory) direct(ctx context.Context, id string) *os.File {
+	if !f.daemon.local() || os.Geteuid() != 0 {
+		return nil
+	}
+	c, err := f.daemon.inspect(ctx, id)
+	if err != nil {
+		return nil
+	}
+	file, err := openDirect(c.PID, id)
+	if err != nil {
+		f.log.Debug("a container's input goes through the daemon", "container", short(id), "error", err)
+	}
+	return file
 }
 
 // explain adds what the daemon knows of a container whose runner does not answer.

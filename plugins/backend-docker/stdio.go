@@ -8,8 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync/atomic"
-	"time"
+	"os"
 )
 
 // stdio is a container's standard input and output as one connection. The daemon multiplexes output and errors: a header
@@ -17,10 +16,11 @@ import (
 type stdio struct {
 	conn net.Conn
 	in   *bufio.Reader
-	log  *slog.Logger
-	// heard is when the last byte came, in Unix nanoseconds.
-	heard atomic.Int64
-	left  int // of the piece at hand; of Read's goroutine
+	// out takes what is written: conn, or direct.
+	out    io.Writer
+	direct *os.File // nil: none
+	log    *slog.Logger
+	left   int // of the piece at hand; of Read's goroutine
 }
 
 // The daemon's streams.
@@ -34,14 +34,18 @@ const maxLogged = 4 << 10
 
 var errMultiplex = errors.New("the daemon's stream is broken")
 
-func newStdio(conn net.Conn, in *bufio.Reader, log *slog.Logger) *stdio {
+// newStdio makes one of an attached connection. direct is the container's own end of its standard input; nil: what is written
+// goes through the daemon.
+func newStdio(conn net.Conn, in *bufio.Reader, direct *os.File, log *slog.Logger) *stdio {
 	if u, ok := conn.(*net.UnixConn); ok {
 		// So that a chunk of a Workspace fits at once. What the kernel does not give costs only speed.
 		_ = u.SetWriteBuffer(1 << 20)
 		_ = u.SetReadBuffer(1 << 20)
 	}
-	s := &stdio{conn: conn, in: in, log: log}
-	s.heard.Store(time.Now().UnixNano())
+	s := &stdio{conn: conn, in: in, out: conn, direct: direct, log: log}
+	if direct != nil {
+		s.out = direct
+	}
 	return s
 }
 
@@ -54,7 +58,6 @@ func (s *stdio) Read(p []byte) (int, error) {
 	}
 	n, err := s.in.Read(p[:min(len(p), s.left)])
 	s.left -= n
-	s.heard.Store(time.Now().UnixNano())
 	if errors.Is(err, io.EOF) && s.left > 0 {
 		err = io.ErrUnexpectedEOF
 	}
@@ -85,12 +88,12 @@ func (s *stdio) next() error {
 }
 
 // Write implements io.Writer.
-func (s *stdio) Write(p []byte) (int, error) { return s.conn.Write(p) }
+func (s *stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
 
 // Close implements io.Closer.
-func (s *stdio) Close() error { return s.conn.Close() }
-
-// silentFor is how long nothing has come.
-func (s *stdio) silentFor(now time.Time) time.Duration {
-	return now.Sub(time.Unix(0, s.heard.Load()))
+func (s *stdio) Close() error {
+	if s.direct != nil {
+		_ = s.direct.Close() // the container keeps its end
+	}
+	return s.conn.Close()
 }
