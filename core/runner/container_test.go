@@ -167,7 +167,7 @@ for pid in [1] + [int(t) for t in os.listdir("/proc/1/task")]:
         try: change(); print("changed:", pid, name)
         except PermissionError: pass
 for change in (lambda: resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE, (100, 100)), lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
-               lambda: os.setpriority(os.PRIO_PROCESS, os.getpid(), 1)): change()
+               lambda: os.setpriority(os.PRIO_PROCESS, os.getpid(), 19)): change()
 fd = libc.syscall(434, 1, 0)
 for n in range(20): call("pidfd_getfd", 438, fd, n, 0)
 for n in os.listdir("/proc/self/fd"):
