@@ -435,7 +435,7 @@ def compile_cell(source, name):
     body = tree.body
     last = None
     if body and isinstance(body[-1], _ast.Expr) and not source.rstrip().endswith(";"):
-        last = _ast.Expression(body.pop().value)
+        last = _ast.Interactive([body.pop()])  # it calls sys.displayhook, from the cell's own frame
     names = set()
     stack = list(body) + ([last] if last is not None else [])
     if "asyncio" in sys.modules or "asyncio" in source:
@@ -456,21 +456,23 @@ def compile_cell(source, name):
         first = compile(tree, name, "exec", S.flags, dont_inherit=True)
         S.flags |= first.co_flags & FUTURE_FLAGS
     if last is not None:
-        last = compile(last, name, "eval", S.flags, dont_inherit=True)
+        last = compile(last, name, "single", S.flags, dont_inherit=True)
     return first, last, bool(names & NEED_LOOP) and not names & OWN_LOOP
 
 
 def evaluate(code, in_loop):
-    """Runs code in the user's namespace and returns its value."""
+    """Runs code in the user's namespace."""
     if code.co_flags & CO_COROUTINE:
-        return run_in_loop(types.FunctionType(code, NS)())
+        run_in_loop(types.FunctionType(code, NS)())
+        return
     if in_loop:
 
         async def inside():
-            return eval(code, NS)
+            exec(code, NS)
 
-        return run_in_loop(inside())
-    return eval(code, NS)
+        run_in_loop(inside())
+        return
+    exec(code, NS)
 
 
 def run_in_loop(coroutine):
@@ -482,7 +484,7 @@ def run_in_loop(coroutine):
     S.cancelled = False
     task = S.task = S.loop.create_task(coroutine)
     try:
-        return S.loop.run_until_complete(task)
+        S.loop.run_until_complete(task)
     except asyncio.CancelledError as error:
         if S.cancelled:
             raise KeyboardInterrupt().with_traceback(error.__traceback__) from None
@@ -523,8 +525,7 @@ def run_cell(message):
             if first is not None:
                 evaluate(first, in_loop)
             if last is not None:
-                hook = sys.displayhook
-                hook(evaluate(last, in_loop))
+                evaluate(last, in_loop)
             if "matplotlib.pyplot" in sys.modules:
                 show_figures()
         finally:
