@@ -54,8 +54,7 @@ for number, cell in enumerate(cells, 1):
     try:
         tree = compile(cell["code"], name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
         parts = []
-        for i, node in enumerate(tree.body):
-            single = isinstance(node, ast.Expr) and i == len(tree.body) - 1 or len(tree.body) == 1
+        for node in tree.body:
             parts.append((ast.Interactive([node]), "single"))
     except (SyntaxError, ValueError, OverflowError):
         console.showsyntaxerror(name)
