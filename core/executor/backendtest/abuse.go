@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -21,7 +20,7 @@ type level int
 const (
 	// always: by every Backend.
 	always level = iota
-	// separated: where the program is another user than we are, or isolated.
+	// separated: where the program is another user than we are (it cannot read what is ours alone), or isolated.
 	separated
 	// contained: where the program is isolated.
 	contained
@@ -95,6 +94,13 @@ def first(things, use):
             pass
     raise Refused("none of them")
 
+def make(folder):
+    """A file in folder, for a moment."""
+    path = folder + "/pyexec-law"
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    os.unlink(path)
+    return folder
+
 def attempt(name, function):
     child = os.fork()
     if child == 0:
@@ -111,16 +117,17 @@ def attempt(name, function):
         print(name + ": refused: by signal", os.WTERMSIG(status), flush=True)
 `
 
-// separation tells how far the program is from us.
+// separation tells how far the program is from us. Its number tells nothing: a user namespace gives it any.
 func (c *Case) separation() level {
 	if c.caps().Isolation != executor.IsolationNone {
 		return contained
 	}
-	uid, err := strconv.Atoi(strings.TrimSpace(c.program(Program{Python: "import os\nprint(os.geteuid())\n", Fake: "print 65534"}).succeeded().stdout()))
-	if err != nil {
-		c.Fatalf("the program's user: %v", err)
-	}
-	if uid == os.Geteuid() {
+	ours := c.hostFile("ours", "ours", 0o600)
+	r := c.program(Program{
+		Python: fmt.Sprintf("try:\n    print(open(%q).read())\nexcept OSError:\n    print('another')\n", ours),
+		Fake:   "print another",
+	}).succeeded()
+	if r.stdout() == "ours\n" {
 		return always
 	}
 	return separated

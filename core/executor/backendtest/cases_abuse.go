@@ -70,10 +70,6 @@ return first(pids(), look)`)},
 func abuseWrite(c *Case) {
 	c.try([]attempt{
 		{"a system folder", separated, `
-def make(folder):
-    path = folder + "/pyexec-law"
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    os.unlink(path)
 return first(["/", "/bin", "/boot", "/dev", "/etc", "/etc/cron.d", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/root", "/sbin",
               "/srv", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/share", "/var",
               "/var/cache", "/var/lib", "/var/log", "/var/spool"], make)`},
@@ -83,15 +79,14 @@ return first(["/etc/passwd", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", 
 		{"the interpreter", separated, `
 return first([sys.executable, os.path.realpath(sys.executable), "/proc/self/exe"], lambda f: os.utime(f))`},
 		{"the interpreter's folder", separated, `
-return first([os.path.dirname(sys.executable), os.path.dirname(os.path.realpath(sys.executable))],
-             lambda d: os.open(d + "/pyexec-law", os.O_CREAT | os.O_WRONLY))`},
+return first([os.path.dirname(sys.executable), os.path.dirname(os.path.realpath(sys.executable))], make)`},
 		{"the standard library", separated, `
 return first([os.__file__, socket.__file__, ctypes.__file__], lambda f: os.open(f, os.O_WRONLY | os.O_APPEND))`},
 		{"the installed packages", separated, `
 here = os.path.realpath(os.getcwd())
 folders = [p for p in sys.path if os.path.isdir(p) and not os.path.realpath(p).startswith(here)]
-return first(folders, lambda d: os.open(d + "/pyexec_law.py", os.O_CREAT | os.O_WRONLY))`},
-		{"the folder around the work folder", separated, "return os.open('../pyexec-law', os.O_CREAT | os.O_WRONLY)"},
+return first(folders, make)`},
+		{"the folder around the work folder", separated, `return make("..")`},
 		{"the runner", separated, `
 return first(ancestors() + [1], lambda p: os.open("/proc/%d/exe" % p, os.O_WRONLY))`},
 	})
@@ -143,6 +138,7 @@ for line in open("/proc/self/cgroup"):
         for at in (own[2], ""):
             try:
                 os.mkdir(root + at + "/pyexec-law")
+                os.rmdir(root + at + "/pyexec-law")
                 return root + at
             except OSError:
                 pass

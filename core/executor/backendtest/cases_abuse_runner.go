@@ -51,7 +51,7 @@ return first(%s, lambda p: os.listdir("/proc/%%d/root/" %% p) + os.listdir("/pro
 		{"its namespaces", separated, fmt.Sprintf(`
 return first(%s, lambda p: call("setns", os.open("/proc/%%d/ns/pid" %% p, os.O_RDONLY), 0))`, who)},
 		{"its order of dying", separated, fmt.Sprintf(`return first(%s, lambda p: os.open("/proc/%%d/oom_score_adj" %% p, os.O_WRONLY))`, who)},
-		{"its limits", separated, fmt.Sprintf(`return first(%s, lambda p: resource.prlimit(p, resource.RLIMIT_NOFILE, (5, 5)))`, who)},
+		{"its limits", separated, fmt.Sprintf(`return first(%s, lambda p: resource.prlimit(p, resource.RLIMIT_NOFILE, resource.prlimit(p, resource.RLIMIT_NOFILE)))`, who)},
 	})
 }
 
