@@ -73,6 +73,9 @@ func IndexKey(set map[string]string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// Variables are the names of all that HostVariables may return.
+func Variables() []string { return slices.Clone(passedVariables) }
+
 // SystemBundle is the file of the authorities that this machine trusts; empty: none is where distributions keep it.
 func SystemBundle() string {
 	if i := slices.IndexFunc(systemBundles, isFile); i >= 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
@@ -118,7 +119,7 @@ func indexFinding(ctx context.Context, x index) Finding {
 	defer cancel()
 	fail := func(err error) Finding {
 		return Finding{
-			LevelWarn, "index", fmt.Sprintf("%s cannot be reached: %s; requirements that are not in the cache cannot be installed", x.shown, withoutCredentials(err.Error())),
+			LevelWarn, "index", fmt.Sprintf("%s cannot be reached: %s; requirements that are not in the cache cannot be installed", x.shown, requirements.WithoutCredentials(err.Error())),
 			"check the network, HTTPS_PROXY and SSL_CERT_FILE, or set backends.uv.index_url",
 		}
 	}

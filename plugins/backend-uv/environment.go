@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 )
 
 // buildTime bounds the building of one environment, a fetch of uv included.
@@ -138,7 +139,7 @@ func (b *builder) install(ctx context.Context, program uvProgram, temp string, w
 	if _, exited := errors.AsType[*exec.ExitError](err); !exited {
 		return nil, fmt.Errorf("run uv: %w", err)
 	}
-	return classify(clean(said, temp)), nil
+	return requirements.Classify(clean(said, temp)), nil
 }
 
 // uv runs uv in an environment of its own and returns what it said.
@@ -180,7 +181,7 @@ func (p *progressLines) Write(b []byte) (int, error) {
 		text = rest
 		p.line(strings.TrimSpace(line))
 	}
-	p.rest = shorten(text, 1024)
+	p.rest = requirements.Shorten(text, 1024)
 	return len(b), nil
 }
 
@@ -192,7 +193,7 @@ func (p *progressLines) line(line string) {
 		if !strings.HasPrefix(line, start) {
 			continue
 		}
-		e := executor.Progress{Phase: executor.PhasePrepare, Message: shorten(line, 200)}
+		e := executor.Progress{Phase: executor.PhasePrepare, Message: requirements.Shorten(line, 200)}
 		if p.total > 0 {
 			e.Total, e.Unit = p.total, "packages"
 			if start == "Installed" {
@@ -206,33 +207,13 @@ func (p *progressLines) line(line string) {
 // clean takes our own paths and the index's credentials out of what uv said.
 func clean(said, temp string) string {
 	var lines []string
-	for _, line := range strings.Split(withoutCredentials(strings.ReplaceAll(said, temp+"/", "")), "\n") {
+	for _, line := range strings.Split(requirements.WithoutCredentials(strings.ReplaceAll(said, temp+"/", "")), "\n") {
 		line = strings.TrimRight(line, " \t\r")
 		if line != "" && !strings.HasPrefix(line, "Using Python ") && !strings.HasPrefix(line, "Resolved ") && !strings.HasPrefix(line, "warning: ") {
 			lines = append(lines, line)
 		}
 	}
-	return shorten(strings.Join(lines, "\n"), 8<<10)
-}
-
-var (
-	offlineForm = regexp.MustCompile(`(?i)failed to fetch|request failed|error sending request|client error \(connect\)|dns error|network was disabled|connection (refused|reset)|timed out|certificate|tls`)
-	fullForm    = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`)
-	oursForm    = regexp.MustCompile(`(?i)permission denied \(os error|read-only file system`)
-)
-
-// classify turns uv's explanation into a Failure. Only a missing index, a full disk and our own folders are not the
-// requirements' fault. Whose fault it is does not change what uv says, which is passed on.
-func classify(said string) *executor.Failure {
-	switch {
-	case fullForm.MatchString(said):
-		return &executor.Failure{Code: executor.Exhausted, Phase: executor.PhasePrepare, Message: "no space for the environment:\n" + said}
-	case oursForm.MatchString(said):
-		return &executor.Failure{Code: executor.Internal, Phase: executor.PhasePrepare, Message: said}
-	case offlineForm.MatchString(said):
-		return unavailable("the package index could not be reached:\n" + said)
-	}
-	return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "requirements_txt", Message: said}
+	return requirements.Shorten(strings.Join(lines, "\n"), 8<<10)
 }
 
 func unavailable(message string) *executor.Failure {
@@ -277,7 +258,7 @@ func resolved(dir string) ([]string, error) {
 		if name == "" || version == "" {
 			name, version, _ = strings.Cut(base, "-")
 		}
-		list = append(list, strings.ToLower(separators.ReplaceAllString(name, "-"))+"=="+version)
+		list = append(list, requirements.Name(name)+"=="+version)
 	}
 	slices.Sort(list)
 	return list, nil

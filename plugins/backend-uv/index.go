@@ -1,33 +1,19 @@
 package uvbackend
 
 import (
-	"bufio"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-)
 
-// passedVariables reach uv as the plugin got them: where the index is, how to get there, whom to trust. Nothing else of
-// the host's environment does.
-var passedVariables = []string{
-	"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX", "UV_INDEX_STRATEGY",
-	"UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_OFFLINE", "UV_EXCLUDE_NEWER",
-	"SSL_CERT_FILE", "SSL_CERT_DIR", "SSL_CLIENT_CERT", "NETRC",
-	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
-}
+	"github.com/python-executor/python-executor/core/requirements"
+)
 
 // pipVariables reach pip, when it fetches uv.
 var pipVariables = []string{
 	"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT",
 	"PIP_PROXY", "PIP_DEFAULT_TIMEOUT", "PIP_CONFIG_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 }
-
-// systemBundles are where distributions keep the authorities that the machine trusts.
-var systemBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem"}
 
 // index is which packages are taken from where.
 type index struct {
@@ -43,49 +29,12 @@ type index struct {
 // hostIndex reads the index settings: backends.uv.index_url, else what uv's own variables say, else pip's, else pip.conf.
 // So what `pip install` reaches on this host is reached here too.
 func hostIndex(indexURL, home string, env func(string) string) index {
-	set := map[string]string{}
-	for _, name := range passedVariables {
-		if v := env(name); v != "" {
-			set[name] = v
-		}
-	}
-	pip := pipSettings(home, env)
-	if indexURL != "" {
-		delete(set, "UV_INDEX_URL")
-		delete(set, "UV_NO_INDEX")
-		set["UV_DEFAULT_INDEX"] = indexURL
-	} else if set["UV_DEFAULT_INDEX"] == "" && set["UV_INDEX_URL"] == "" && pip["index-url"] != "" {
-		set["UV_DEFAULT_INDEX"] = pip["index-url"]
-	}
-	orElse := func(name, value string) {
-		if set[name] == "" && value != "" {
-			set[name] = value
-		}
-	}
-	if set["UV_INDEX"] == "" && set["UV_EXTRA_INDEX_URL"] == "" && indexURL == "" {
-		orElse("UV_INDEX", strings.Join(strings.Fields(pip["extra-index-url"]), " "))
-	}
-	orElse("UV_FIND_LINKS", strings.Join(existing(pip["find-links"]), ","))
-	orElse("UV_INSECURE_HOST", strings.Join(strings.Fields(pip["trusted-host"]), " "))
-	orElse("SSL_CERT_FILE", cmp.Or(pip["cert"], env("REQUESTS_CA_BUNDLE"), env("CURL_CA_BUNDLE")))
-	orElse("HTTPS_PROXY", pip["proxy"])
-	if netrc := below(home, ".netrc"); netrc != "" && set["NETRC"] == "" && isFile(netrc) {
-		set["NETRC"] = netrc
-	}
-	if set["SSL_CERT_FILE"] == "" && set["SSL_CERT_DIR"] == "" && slices.ContainsFunc(systemBundles, isFile) {
-		// The machine's own authorities, as pip uses them: an index behind a company's proxy is signed by those. Two
-		// names because uv renamed it.
-		orElse("UV_SYSTEM_CERTS", "1")
-		orElse("UV_NATIVE_TLS", "1")
-	}
-	x := index{uv: variables(set)}
-	where := []string{set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"], set["UV_INDEX"], set["UV_EXTRA_INDEX_URL"], set["UV_FIND_LINKS"], set["UV_NO_INDEX"], set["UV_INDEX_STRATEGY"], set["UV_EXCLUDE_NEWER"]}
-	sum := sha256.Sum256([]byte(strings.Join(where, "\x00")))
-	x.key = hex.EncodeToString(sum[:])
-	x.shown = withoutCredentials(cmp.Or(set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"], "https://pypi.org/simple"))
+	set := requirements.HostVariables(indexURL, home, env)
+	x := index{uv: variables(set), key: requirements.IndexKey(set)}
+	x.shown = requirements.WithoutCredentials(cmp.Or(set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"], "https://pypi.org/simple"))
 
 	forPip := map[string]string{}
-	for _, name := range append(slices.Clone(pipVariables), passedVariables...) {
+	for _, name := range append(slices.Clone(pipVariables), requirements.Variables()...) {
 		if v := env(name); v != "" && !strings.HasPrefix(name, "UV_") {
 			forPip[name] = v
 		}
@@ -102,64 +51,6 @@ func hostIndex(indexURL, home string, env func(string) string) index {
 	return x
 }
 
-// pipSettings are pip's settings of this host, by their name in pip.conf: the files, then the variables, which win.
-func pipSettings(home string, env func(string) string) map[string]string {
-	set := map[string]string{}
-	files := []string{"/etc/pip.conf", "/etc/xdg/pip/pip.conf", below(home, ".pip/pip.conf"), below(home, ".config/pip/pip.conf"), env("PIP_CONFIG_FILE")}
-	for _, file := range files {
-		if file == "" {
-			continue
-		}
-		readPipConf(file, set)
-	}
-	for _, name := range []string{"index-url", "extra-index-url", "find-links", "trusted-host", "cert", "proxy"} {
-		if v := env("PIP_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))); v != "" {
-			set[name] = v
-		}
-	}
-	return set
-}
-
-// readPipConf reads the sections [global] and [install] of a pip.conf into set.
-func readPipConf(path string, set map[string]string) {
-	f, err := os.Open(path)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	wanted, last := false, ""
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := lines.Text()
-		trimmed := strings.TrimSpace(line)
-		switch {
-		case trimmed == "" || trimmed[0] == '#' || trimmed[0] == ';':
-		case trimmed[0] == '[':
-			section := strings.Trim(trimmed, "[]")
-			wanted, last = section == "global" || section == "install", ""
-		case wanted && (line[0] == ' ' || line[0] == '\t') && last != "":
-			set[last] = strings.TrimSpace(set[last] + " " + trimmed)
-		case wanted:
-			name, value, ok := strings.Cut(trimmed, "=")
-			if !ok {
-				name, value, _ = strings.Cut(trimmed, ":")
-			}
-			last = strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
-			set[last] = strings.TrimSpace(value)
-		}
-	}
-}
-
-// existing keeps addresses and the folders that are there: uv fails on one that is not, pip does not.
-func existing(list string) []string {
-	return slices.DeleteFunc(strings.Fields(strings.ReplaceAll(list, ",", " ")), func(place string) bool {
-		if strings.Contains(place, "://") {
-			return false
-		}
-		_, err := os.Stat(place)
-		return err != nil || !filepath.IsAbs(place)
-	})
-}
-
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
@@ -172,25 +63,4 @@ func variables(set map[string]string) []string {
 	}
 	slices.Sort(list)
 	return list
-}
-
-// withoutCredentials cuts user:password@ out of every address in text.
-func withoutCredentials(text string) string {
-	var b strings.Builder
-	for {
-		i := strings.Index(text, "://")
-		if i < 0 {
-			b.WriteString(text)
-			return b.String()
-		}
-		b.WriteString(text[:i+3])
-		text = text[i+3:]
-		end := strings.IndexAny(text, "/ \t\r\n\"'`)")
-		if end < 0 {
-			end = len(text)
-		}
-		if at := strings.LastIndexByte(text[:end], '@'); at >= 0 {
-			text = text[at+1:]
-		}
-	}
 }

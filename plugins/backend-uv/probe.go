@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/python-executor/python-executor/core/requirements"
 )
 
 const (
@@ -214,7 +216,7 @@ func (p prober) probe(ctx context.Context, c candidate, uid int) answer {
 		}
 		a.Error = err.Error()
 		if said != "" {
-			a.Error = shorten(fmt.Sprintf("%s (%v)", lastLine(said), err), 300)
+			a.Error = requirements.Shorten(fmt.Sprintf("%s (%v)", lastLine(said), err), 300)
 		}
 		return a
 	}

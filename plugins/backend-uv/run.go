@@ -97,7 +97,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, sin
 	if strings.TrimSpace(spec.Requirements) != "" {
 		lines, err := normalise(spec.Requirements, b.config.AllowBuilds)
 		if err != nil {
-			return p, requirementsError(err), nil
+			return p, refused(err), nil
 		}
 		if len(lines) > 0 {
 			emit := func(e executor.Progress) error {

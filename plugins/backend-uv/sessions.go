@@ -118,7 +118,7 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 		return err
 	}
 	if s.lines, err = normalise(spec.Requirements, b.config.AllowBuilds); err != nil {
-		return failureError(requirementsError(err)) // plan has said so
+		return failureError(refused(err)) // plan has said so
 	}
 	start := runner.SessionStart{
 		SessionID: s.id, Language: s.language, Interpreter: p.start.Interpreter, Env: spec.Env, Path: p.start.Path,
@@ -281,7 +281,7 @@ func (b *Backend) AddRequirements(ctx context.Context, id, requirements string) 
 	}
 	added, err := normalise(requirements, b.config.AllowBuilds)
 	if err != nil {
-		return nil, failureError(requirementsError(err))
+		return nil, failureError(refused(err))
 	}
 	s.mu.Lock()
 	lines := slices.Concat(s.lines, added)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
@@ -193,14 +194,14 @@ func (n *noise) Write(p []byte) (int, error) {
 	}
 	if n.left > 0 {
 		n.left--
-		n.log.Warn("runner says", "text", shorten(string(bytes.TrimSpace(p)), 1000))
+		n.log.Warn("runner says", "text", requirements.Shorten(string(bytes.TrimSpace(p)), 1000))
 	}
 	return len(p), nil
 }
 
 func (n *noise) tail() string {
 	if text := bytes.TrimSpace(n.last); len(text) > 0 {
-		return ": " + shorten(string(text), 1000)
+		return ": " + requirements.Shorten(string(text), 1000)
 	}
 	return ""
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 )
 
 // pin names the uv that is fetched where there is none: its version and the SHA-256 of the wheels that may be taken.
@@ -173,7 +174,7 @@ func (u *uvTool) fetch(ctx context.Context) (uvProgram, error) {
 		}
 		return uvProgram{}, &executor.Error{Code: executor.Unavailable, Op: "fetch uv", Err: err, Message: fmt.Sprintf(
 			"uv %s, which installs requirements, is not on this machine and could not be fetched: %s. Install uv and put it on PATH, or let the package index be reached (backends.uv.index_url)",
-			u.pin.version, withoutCredentials(err.Error()))}
+			u.pin.version, requirements.WithoutCredentials(err.Error()))}
 	}
 	final := filepath.Dir(filepath.Dir(u.fetched()))
 	if err := errors.Join(removeAll(final), os.Rename(filepath.Join(temp, "target"), final)); err != nil {
@@ -239,7 +240,7 @@ func (u *uvTool) run(ctx context.Context, env []string, program string, args ...
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		if said := complaint(errs.String()); said != "" {
-			return "", errors.New(shorten(said, 2000))
+			return "", errors.New(requirements.Shorten(said, 2000))
 		}
 		return "", err
 	}

@@ -1,4 +1,4 @@
-package uvbackend
+package requirements
 
 import (
 	"strings"
@@ -14,9 +14,9 @@ func TestRequirementsThatMeanTheSameGiveTheSameLines(t *testing.T) {
 	}
 	want := "markdown-it-py==3.0\nrequests[security,socks]>=2.0,<3"
 	for _, text := range texts {
-		lines, err := normalise(text, false)
+		lines, err := Normalise(text, Options{})
 		if got := strings.Join(lines, "\n"); err != nil || got != want {
-			t.Errorf("normalise(%q) = %q, %v, want %q", text, got, err, want)
+			t.Errorf("Normalise(%q) = %q, %v, want %q", text, got, err, want)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestRequirementLines(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			lines, err := normalise(c.line, c.builds)
+			lines, err := Normalise(c.line, Options{AllowBuilds: c.builds})
 			switch got := strings.Join(lines, "\n"); {
 			case c.want == "" && err == nil:
 				t.Errorf("accepted as %q", got)
@@ -79,7 +79,7 @@ func TestARequirementsTextIsBounded(t *testing.T) {
 		"lines":   strings.Repeat("a\n", 1) + manyRequirements(maxRequirements+1),
 		"garbage": "\xff\xfe",
 	} {
-		if _, err := normalise(text, false); err == nil {
+		if _, err := Normalise(text, Options{}); err == nil {
 			t.Errorf("too many %s were accepted", name)
 		}
 	}
@@ -97,11 +97,11 @@ func FuzzNormalise(f *testing.F) {
 	f.Add("six\nrequests[a,b]>=1 --hash=sha256:00")
 	f.Add("a @ https://x/y.whl ; python_version<'3'\\\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		lines, err := normalise(text, false)
+		lines, err := Normalise(text, Options{})
 		if err != nil {
 			return
 		}
-		again, err := normalise(strings.Join(lines, "\n"), false)
+		again, err := Normalise(strings.Join(lines, "\n"), Options{})
 		if err != nil || strings.Join(again, "\n") != strings.Join(lines, "\n") {
 			t.Errorf("normal form %q became %q, %v", lines, again, err)
 		}
