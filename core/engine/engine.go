@@ -46,7 +46,8 @@ type Options struct {
 // Deadlines bound the states that have no limit of their own in a Spec. Zero fields mean the defaults.
 type Deadlines struct {
 	// Upload bounds how long a place in the queue is held for an input that is still being spooled, however slowly it
-	// trickles. (A streamed input holds a slot, and is bounded by Prepare; an idle sender is the frontend's matter.)
+	// trickles. (A streamed input holds a slot, of which half are for such, and is bounded by Prepare; an idle sender is the
+	// frontend's matter.)
 	// Default 30 min.
 	Upload time.Duration
 	// Queue bounds waiting for a place, or for a backend that is down; a restart begins it anew. Default 24 h.

@@ -17,9 +17,12 @@ type queue struct {
 
 	running   int
 	runningOn map[string]int
-	queued    int
-	queuedOn  map[string]int
-	held      map[string]int
+	// arriving counts the granted places whose input is still on its way from their caller.
+	arriving   int
+	arrivingOn map[string]int
+	queued     int
+	queuedOn   map[string]int
+	held       map[string]int
 
 	// lines are the owners with a waiting place; turn holds them in the order of their next turn.
 	lines map[string]*line
@@ -49,27 +52,45 @@ type place struct {
 	owner, backend string
 	state          placeState
 	execution      *execution
+	// arriving: its input comes from its caller while it holds a slot.
+	arriving bool
 }
 
 func newQueue(slots, maxQueued, perOwner int) *queue {
 	return &queue{
 		slots: slots, maxQueued: maxQueued, perOwner: perOwner,
 		capacity:  map[string]int{},
-		runningOn: map[string]int{}, queuedOn: map[string]int{}, held: map[string]int{},
+		runningOn: map[string]int{}, arrivingOn: map[string]int{}, queuedOn: map[string]int{}, held: map[string]int{},
 		lines: map[string]*line{},
 	}
 }
 
-// reserve gives owner a place: granted, if mayStart and it can start at once without passing anybody who waits, else
+// startKind says whether a place may be granted at once.
+type startKind int
+
+const (
+	// startLater: its input is spooled first.
+	startLater startKind = iota
+	// startArriving: its input, if it is granted, comes from its caller meanwhile, who may be slow.
+	startArriving
+	// startNow: its input is at hand, or there is none.
+	startNow
+)
+
+// reserve gives owner a place: granted, if kind allows it and it can start at once without passing anybody who waits, else
 // reserved. nil means full; why says of what.
-func (q *queue) reserve(owner, backend string, mayStart bool) (p *place, why string) {
+func (q *queue) reserve(owner, backend string, kind startKind) (p *place, why string) {
 	if why := q.refusal(owner, backend); why != "" {
 		return nil, why
 	}
 	p = &place{owner: owner, backend: backend}
 	q.held[owner]++
-	if mayStart && q.room(backend) && !q.awaited(backend) {
+	if kind != startLater && q.room(backend) && !q.awaited(backend) && (kind == startNow || q.roomToArrive(backend)) {
 		q.grant(p)
+		if p.arriving = kind == startArriving; p.arriving {
+			q.arriving++
+			q.arrivingOn[backend]++
+		}
 	} else {
 		q.queued++
 		q.queuedOn[backend]++
@@ -172,8 +193,18 @@ func (q *queue) take(p *place) {
 	}
 }
 
+// arrived notes that p's input is all there. Idempotent.
+func (q *queue) arrived(p *place) {
+	if p.arriving {
+		p.arriving = false
+		q.arriving--
+		q.arrivingOn[p.backend]--
+	}
+}
+
 // pause takes a slot away and leaves the place reserved.
 func (q *queue) pause(p *place) {
+	q.arrived(p)
 	q.running--
 	q.runningOn[p.backend]--
 	q.queued++
@@ -183,6 +214,7 @@ func (q *queue) pause(p *place) {
 
 // release gives a place back, whatever its state. Idempotent.
 func (q *queue) release(p *place) {
+	q.arrived(p)
 	switch p.state {
 	case released:
 		return
@@ -215,6 +247,14 @@ func (q *queue) unqueue(p *place) {
 func (q *queue) room(backend string) bool {
 	c := q.capacity[backend]
 	return q.running < q.slots && (c <= 0 || q.runningOn[backend] < c)
+}
+
+// roomToArrive reports whether one more slot may be held by a caller that is still sending. At most half of them are: the
+// others are for those who have sent, however slow the senders are and however many. What finds none is spooled, which
+// holds no slot.
+func (q *queue) roomToArrive(backend string) bool {
+	c := q.capacity[backend]
+	return q.arriving < q.slots/2 && (c <= 0 || q.arrivingOn[backend] < c/2)
 }
 
 // awaited reports whether somebody waits who could take a slot on backend.

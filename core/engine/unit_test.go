@@ -139,7 +139,7 @@ func TestTheQueueTakesTurnsAndHonoursBackends(t *testing.T) {
 	q.capacity["small"] = 1
 	names := map[*place]string{}
 	enter := func(name, owner, backend string) *place {
-		p, why := q.reserve(owner, backend, true)
+		p, why := q.reserve(owner, backend, startNow)
 		if p == nil {
 			t.Fatal(why)
 		}
