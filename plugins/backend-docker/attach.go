@@ -21,7 +21,11 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resum
 	if json.Unmarshal(r.Handle, &h) != nil || h.Container == "" {
 		return executor.Result{}, executor.Errorf(executor.NotFound, "execution %s: not a handle of ours", job.ID)
 	}
-	s, err := b.resume(ctx, h, runner.ResumeOptions{Epoch: h.Epoch, ExecutionID: job.ID, Stdout: r.Stdout, Stderr: r.Stderr})
+	o := runner.ResumeOptions{Epoch: h.Epoch, ExecutionID: job.ID, Stdout: r.Stdout, Stderr: r.Stderr}
+	if job.Spec.Session != "" {
+		return b.attachInSession(ctx, job, h, o, sink)
+	}
+	s, err := b.resume(ctx, h, o)
 	if err != nil {
 		return executor.Result{}, err
 	}
@@ -91,6 +95,7 @@ func (b *Backend) abandon() {
 	for _, end := range ends {
 		<-end
 	}
+	b.leaveSessions(true)
 	b.stop(errClosed)
 	b.wg.Wait()
 	b.interpreters.close()

@@ -33,6 +33,7 @@ type Backend struct {
 	pool         *pool
 	cleaner      *cleaner
 	claims       claims
+	sessions     sessions
 
 	reaped atomic.Int64
 
@@ -180,6 +181,11 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 			return executor.Errorf(executor.Unavailable, "remove %s: %w", id, context.Cause(ctx))
 		}
 	}
+	return b.removeClaimed(ctx, id)
+}
+
+// removeClaimed removes the container that an earlier life of this plugin had for an Execution or a Session.
+func (b *Backend) removeClaimed(ctx context.Context, id string) error {
 	claim, ok := b.claims.find(id)
 	if !ok {
 		return nil
@@ -213,6 +219,7 @@ func (b *Backend) Close() error {
 	if again {
 		return nil
 	}
+	b.leaveSessions(!b.embedded)
 	b.stop(errClosed)
 	b.wg.Wait()
 	b.images.close()

@@ -35,6 +35,8 @@ type Config struct {
 	// SilenceSeconds is how long a program goes on without a backend: after a crash it can be found again for so long.
 	// Default 60.
 	SilenceSeconds int `json:"silence_seconds"`
+	// Preload names Python modules that a session imports before it is ready; those that are not there are passed over.
+	Preload []string `json:"preload"`
 	// Pool are the containers that wait for work.
 	Pool PoolConfig `json:"pool"`
 	// Prepare is how images with requirements are made.
@@ -156,7 +158,7 @@ func parseConfig(name string, raw json.RawMessage) (Config, error) {
 	var pool, prepare json.RawMessage
 	p.read("", raw, map[string]any{
 		"host": &c.Host, "default_image": &c.DefaultImage, "images": &c.Images, "runtime": &c.Runtime, "network": &c.Network,
-		"cpus": &c.CPUs, "silence_seconds": &c.SilenceSeconds, "pool": &pool, "prepare": &prepare,
+		"cpus": &c.CPUs, "silence_seconds": &c.SilenceSeconds, "preload": &c.Preload, "pool": &pool, "prepare": &prepare,
 	})
 	p.read("pool.", pool, map[string]any{"min_idle": &c.Pool.MinIdle, "max": &c.Pool.Max, "sessions": &c.Pool.Sessions})
 	r := &c.Prepare

@@ -147,6 +147,9 @@ func sandboxSpec(p place, c class, limits capacity, covered []string, name strin
 	if !c.Network {
 		s.Hosts = p.Hosts
 	}
+	if c.Session {
+		s.Tmpfs[packagesFolder] = tmpfs(c.DiskBytes, "0700", true)
+	}
 	for _, path := range covered {
 		if _, taken := s.Tmpfs[path]; !taken && path != runnerFolder {
 			s.Tmpfs[path] = tmpfs(scratchBytes, "0755", true)

@@ -35,7 +35,9 @@ func promises(d daemonInfo, c Config) executor.Capabilities {
 		MemorySamples:     true,
 		SystemInterpreter: true,
 		Attach:            true,
-		Languages:         []executor.Language{executor.LanguagePython},
+		Sessions:          true,
+		// Of an image that has them; of others a session is refused.
+		Languages: []executor.Language{executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell},
 	}
 }
 
@@ -115,6 +117,7 @@ func (b *Backend) details() map[string]string {
 // metrics are gauges and counters.
 func (b *Backend) metrics() map[string]float64 {
 	m := map[string]float64{"reaped_total": float64(b.reaped.Load())}
+	m["sessions"] = float64(b.sessions.count())
 	maps.Copy(m, b.pool.metrics())
 	maps.Copy(m, b.images.cache.metrics())
 	return m

@@ -148,13 +148,17 @@ func (n *interpreters) ask(ctx context.Context, image imageInfo) (interpreter, e
 	return interpreter{}, nil
 }
 
-// answer keeps a program's standard output.
-type answer struct{ text strings.Builder }
+// answer keeps what a program prints.
+type answer struct{ text, errors strings.Builder }
 
 // Emit implements executor.Sink.
 func (a *answer) Emit(e executor.Event) error {
-	if o, ok := e.Body.(executor.Output); ok && o.Stream == executor.Stdout {
-		a.text.Write(o.Data)
+	if o, ok := e.Body.(executor.Output); ok {
+		if o.Stream == executor.Stdout {
+			a.text.Write(o.Data)
+		} else {
+			a.errors.Write(o.Data)
+		}
 	}
 	return nil
 }

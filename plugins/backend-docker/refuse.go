@@ -52,7 +52,7 @@ func refuse(job executor.Job, can executor.Capabilities) error {
 	if language == executor.LanguageDefault {
 		language = executor.LanguagePython
 	}
-	no(!slices.Contains(can.Languages, language), "language", "this backend does not run it; use command for others")
+	no(!slices.Contains(can.Languages, language), "language", "this backend does not know it; use command")
 	no(spec.Script != "", "script", "the docker backend runs no host scripts")
 	no(spec.HostDirectory != "", "host_directory", "the docker backend shows no folder of the host to programs")
 	no(spec.Session != "" && !can.Sessions, "session", "the docker backend has no sessions")

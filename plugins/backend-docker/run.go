@@ -31,6 +31,12 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 	if err := refuse(job, b.can); err != nil {
 		return executor.Result{}, err
 	}
+	if job.Spec.Session != "" {
+		return b.runInSession(ctx, job, sink)
+	}
+	if l := job.Spec.Language; l != executor.LanguageDefault && l != executor.LanguagePython {
+		return executor.Result{}, executor.FieldErrorf(executor.Unimplemented, "language", "outside of a session the docker backend runs Python; use command for others")
+	}
 	ctx, r, err := b.enter(ctx, job.ID)
 	if err != nil {
 		return executor.Result{}, err
@@ -220,14 +226,20 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 func (b *Backend) see(ctx context.Context, s *sandbox, run func(context.Context) (executor.Result, error)) (executor.Result, error) {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
+	end := func() {
 		if b.letsGo(ctx) {
 			_ = s.conn.Detach() // run returns because of it
 		} else {
 			cancel(context.Cause(ctx))
 		}
+	}
+	if ctx.Err() != nil {
+		end() // before run begins, which AfterFunc would not promise
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		end()
 	})
 	result, err := run(inner)
 	if !stop() {

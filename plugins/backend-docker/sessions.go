@@ -1,0 +1,429 @@
+package dockerbackend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+var _ executor.SessionBackend = (*Backend)(nil)
+
+// sessionLife bounds what is kept on disk of a Session that says no bound of its own.
+const sessionLife = 30 * 24 * time.Hour
+
+// session is a sandbox that one Session has for its life.
+type session struct {
+	id       string
+	language executor.Language
+	spec     executor.Spec
+	// python is its image's interpreter, and version which one that is.
+	python  string
+	version string
+	digest  string
+	// ready is closed when it is open, or never will be; err says why.
+	ready chan struct{}
+	err   error
+	ended sync.Once
+	// pooled: the sandbox was claimed from the pool, in this life of the plugin.
+	pooled bool
+
+	mu  sync.Mutex
+	box *sandbox
+	// requirements is the text of all that was asked for, packages what it resolved to, added how often some were added.
+	requirements string
+	packages     []string
+	added        int
+}
+
+// sandbox is where the session is now.
+func (s *session) sandbox() *sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.box
+}
+
+func (s *session) conn() *runner.Conn { return s.sandbox().conn }
+
+func (s *session) resolved() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.packages)
+}
+
+// sessions are the Sessions at hand.
+type sessions struct {
+	mu     sync.Mutex
+	open   map[string]*session
+	closed bool
+}
+
+// reserve makes room for a Session; another one of that id is returned instead.
+func (l *sessions) reserve(s *session) (other *session, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errClosed
+	}
+	if other := l.open[s.id]; other != nil {
+		return other, nil
+	}
+	if l.open == nil {
+		l.open = map[string]*session{}
+	}
+	l.open[s.id] = s
+	return nil, nil
+}
+
+func (l *sessions) forget(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[s.id] == s {
+		delete(l.open, s.id)
+	}
+}
+
+func (l *sessions) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)
+}
+
+// sessionHandle finds a Session's sandbox again: OpenedSession.Handle.
+type sessionHandle struct {
+	Container string `json:"container"`
+	Epoch     uint64 `json:"epoch"`
+	Python    string `json:"python,omitempty"`
+}
+
+func (s *session) opened() (executor.OpenedSession, error) {
+	box := s.sandbox()
+	raw, err := json.Marshal(sessionHandle{box.id, box.conn.Epoch(), s.python})
+	return executor.OpenedSession{Handle: raw, PythonVersion: s.version, Requirements: s.resolved(), ImageDigest: s.digest}, err
+}
+
+// OpenSession implements executor.SessionBackend.
+func (b *Backend) OpenSession(ctx context.Context, asked executor.Session) (executor.OpenedSession, error) {
+	spec := asked.Spec
+	spec.Language = asked.Language
+	if err := refuse(executor.Job{Spec: spec, Limits: asked.Limits}, b.can); err != nil {
+		return executor.OpenedSession{}, err
+	}
+	s := newSession(asked, spec)
+	other, err := b.sessions.reserve(s)
+	if other != nil {
+		err = executor.Errorf(executor.Conflict, "session %s is open already", s.id)
+	}
+	if err != nil {
+		return executor.OpenedSession{}, err
+	}
+	s.err = b.openSession(ctx, s, asked)
+	close(s.ready)
+	if s.err != nil {
+		b.endSession(s)
+		return executor.OpenedSession{}, s.err
+	}
+	return s.opened()
+}
+
+func newSession(asked executor.Session, spec executor.Spec) *session {
+	s := &session{id: asked.ID, language: asked.Language, spec: spec, requirements: spec.Requirements, ready: make(chan struct{})}
+	if s.language == executor.LanguageDefault {
+		s.language = executor.LanguagePython
+	}
+	return s
+}
+
+// openSession prepares the image, claims a sandbox and starts the interpreter in it.
+func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Session) error {
+	e := &emitter{sink: nowhere{}, stop: func(error) {}}
+	image, i, failure, err := b.image(ctx, s.spec, e)
+	if err == nil && failure != nil {
+		err = failureError(failure)
+	}
+	if err != nil {
+		return err
+	}
+	s.python, s.version, s.digest, s.packages = i.Path, i.Version, image.Digest, image.Requirements
+	start := runner.SessionStart{
+		SessionID: s.id, Language: s.language, Env: s.spec.Env, Path: programPath(image.Path), Network: true, Limits: asked.Limits,
+	}
+	interpreters := [][]string{{i.Path}}
+	switch s.language {
+	case executor.LanguageJavaScript:
+		interpreters = [][]string{{"node"}, {"nodejs"}}
+	case executor.LanguageShell:
+		interpreters = [][]string{{"bash"}, {"sh"}}
+	default:
+		start.Preload = b.config.Preload
+		if i.Path == "" {
+			return executor.FieldErrorf(executor.Invalid, "docker_image", "the image %s has neither python3 nor python on its PATH", b.wanted(s.spec))
+		}
+	}
+	c := class{Image: image.ID, Runtime: b.config.Runtime, Network: s.spec.Network == executor.NetworkOn, DiskBytes: asked.Limits.DiskBytes, Session: true}
+	for {
+		box, warm, err := b.pool.claim(ctx, c, capacityOf(asked.Limits))
+		if err != nil {
+			return err
+		}
+		for _, interpreter := range interpreters {
+			start.Interpreter = interpreter
+			if err = box.conn.OpenSession(ctx, start); executor.CodeOf(err) != executor.Invalid {
+				break
+			}
+		}
+		if err == nil {
+			s.box, s.pooled = box, true
+			b.claimed(s.id, box.id, lifeOf(asked))
+			return nil
+		}
+		ended := box.ended()
+		b.spend(box)
+		if executor.CodeOf(err) == executor.Invalid {
+			return executor.FieldErrorf(executor.Invalid, "language", "the image %s has no interpreter for %s: %v", b.wanted(s.spec), s.language, err)
+		}
+		if !warm || !ended || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func lifeOf(s executor.Session) time.Duration {
+	if s.MaxLife > 0 {
+		return s.MaxLife + time.Hour
+	}
+	return sessionLife
+}
+
+// claimed notes on disk whose a container is.
+func (b *Backend) claimed(id, container string, life time.Duration) {
+	if err := b.claims.add(id, container, time.Now().Add(life)); err != nil {
+		b.log.Warn("a claim is not on disk: after a crash the container is left to its silence", "error", err)
+	}
+}
+
+// nowhere is the Sink of a preparation that nobody follows.
+type nowhere struct{ executor.Sink }
+
+// Emit implements executor.Sink.
+func (nowhere) Emit(executor.Event) error { return nil }
+
+// failureError is what an Execution would have in its Result.
+func failureError(f *executor.Failure) error {
+	err := &executor.Error{Code: f.Code, Message: f.Message}
+	if f.Field != "" {
+		err.Fields = []executor.FieldError{{Field: f.Field, Message: f.Message}}
+	}
+	return err
+}
+
+// AdoptSession implements executor.SessionBackend: the container of a Session outlives the plugin and the core.
+func (b *Backend) AdoptSession(ctx context.Context, asked executor.Session, raw []byte) (executor.OpenedSession, error) {
+	var h sessionHandle
+	if json.Unmarshal(raw, &h) != nil || h.Container == "" {
+		return executor.OpenedSession{}, executor.Errorf(executor.NotFound, "session %s: not a handle of ours", asked.ID)
+	}
+	spec := asked.Spec
+	spec.Language = asked.Language
+	s := newSession(asked, spec)
+	s.python, s.version, s.digest, s.packages = h.Python, asked.PythonVersion, asked.ImageDigest, asked.Requirements
+	if len(asked.Requirements) > 0 {
+		s.requirements = strings.Join(asked.Requirements, "\n") // also those that were added
+	}
+	other, err := b.sessions.reserve(s)
+	if err != nil {
+		return executor.OpenedSession{}, err
+	}
+	if other != nil { // it is held already
+		held, err := b.session(ctx, asked.ID)
+		if err != nil {
+			return executor.OpenedSession{}, err
+		}
+		return held.opened()
+	}
+	s.box, s.err = b.resume(ctx, handle{Container: h.Container, Epoch: h.Epoch}, runner.ResumeOptions{Epoch: h.Epoch})
+	close(s.ready)
+	if s.err != nil {
+		b.sessions.forget(s)
+		return executor.OpenedSession{}, s.err
+	}
+	b.claimed(s.id, s.box.id, lifeOf(asked))
+	return s.opened()
+}
+
+// session returns an open Session. Codes: not_found.
+func (b *Backend) session(ctx context.Context, id string) (*session, error) {
+	b.sessions.mu.Lock()
+	s := b.sessions.open[id]
+	b.sessions.mu.Unlock()
+	if s != nil {
+		select {
+		case <-s.ready: // mostly; then the end of ctx is for others to see
+		default:
+			select {
+			case <-s.ready:
+			case <-ctx.Done():
+				return nil, executor.Errorf(executor.Unavailable, "session %s: %w", id, context.Cause(ctx))
+			}
+		}
+		if s.err == nil && s.sandbox().ended() {
+			b.endSession(s)
+			s = nil
+		}
+	}
+	if s == nil || s.err != nil {
+		return nil, executor.Errorf(executor.NotFound, "session %s is not held here", id)
+	}
+	return s, nil
+}
+
+// endSession gives everything of a Session back. Idempotent; who comes second waits for the first.
+func (b *Backend) endSession(s *session) {
+	s.ended.Do(func() {
+		if box := s.sandbox(); box != nil {
+			b.factory.discard(box)
+			if s.pooled {
+				b.pool.done(box.class)
+			}
+			b.claims.drop(s.id)
+		}
+		b.sessions.forget(s)
+	})
+}
+
+// leaveSessions ends all, or lets them go: then they can be adopted for Config.SilenceSeconds.
+func (b *Backend) leaveSessions(letGo bool) {
+	b.sessions.mu.Lock()
+	b.sessions.closed = true
+	var all []*session
+	for _, s := range b.sessions.open {
+		all = append(all, s)
+	}
+	b.sessions.mu.Unlock()
+	for _, s := range all {
+		<-s.ready
+		if !letGo || s.err != nil {
+			b.endSession(s)
+			continue
+		}
+		s.ended.Do(func() {
+			_ = s.conn().Detach() // the connection is of no more use
+			b.sessions.forget(s)
+		})
+	}
+}
+
+// RestartSession implements executor.SessionBackend.
+func (b *Backend) RestartSession(ctx context.Context, id string, wipe bool) error {
+	s, err := b.session(ctx, id)
+	if err != nil {
+		return err
+	}
+	return b.said(s, s.conn().RestartSession(ctx, wipe))
+}
+
+// CloseSession implements executor.SessionBackend: also of one that an earlier life of this plugin has left.
+func (b *Backend) CloseSession(ctx context.Context, id string) error {
+	s, err := b.session(ctx, id)
+	switch {
+	case err == nil:
+		b.endSession(s)
+		return nil
+	case executor.CodeOf(err) != executor.NotFound:
+		return err
+	}
+	return b.removeClaimed(ctx, id)
+}
+
+// said passes on what a runner said; a runner that is gone takes its Session with it.
+func (b *Backend) said(s *session, err error) error {
+	if err != nil && s.sandbox().ended() {
+		b.endSession(s)
+		return executor.Errorf(executor.Unavailable, "session %s: its runner is gone: %w", s.id, err)
+	}
+	return err
+}
+
+// runInSession is Run of a job whose Spec names a Session.
+func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+	s, err := b.session(ctx, job.Spec.Session)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	ctx, r, err := b.enter(ctx, job.ID)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	defer b.leave(job.ID, r)
+	spec := job.Spec
+	start := runner.Start{
+		ExecutionID: job.ID, Session: true, Code: spec.Code, Command: spec.Command, Args: spec.Args, Limits: job.Limits,
+		Outputs: spec.Outputs, OutputsChanged: spec.OutputsChanged, SampleInterval: spec.SampleInterval,
+		PythonVersion: s.version, Requirements: s.resolved(),
+	}
+	if s.language != executor.LanguagePython && len(spec.Command) == 0 {
+		start.PythonVersion, start.Requirements = "", nil
+	}
+	stdin := newSource(job.Stdin)
+	box := s.sandbox()
+	out := &jobSink{Sink: sink, handle: handle{Container: box.id, Epoch: box.conn.Epoch(), Digest: s.digest}}
+	result, err := b.see(ctx, box, func(ctx context.Context) (executor.Result, error) {
+		return box.conn.Run(ctx, start, runner.RunInput{Stdin: stdin.reader()}, out)
+	})
+	result.ImageDigest = s.digest
+	return result, b.afterSession(ctx, s, err)
+}
+
+// afterSession sees what became of a Session when a Run in it has returned.
+func (b *Backend) afterSession(ctx context.Context, s *session, err error) error {
+	switch {
+	case executor.CodeOf(err) != executor.Unavailable || !s.sandbox().ended():
+	case b.letsGo(ctx):
+		s.ended.Do(func() { b.sessions.forget(s) }) // its connection is gone, and it is not
+	default:
+		b.log.Warn("a session's runner died", "session", s.id, "error", err)
+		b.endSession(s)
+	}
+	return err
+}
+
+// attachInSession is Attach of a job whose Spec names a Session, which is taken over first if it is not held.
+func (b *Backend) attachInSession(ctx context.Context, job executor.Job, h handle, o runner.ResumeOptions, sink executor.Sink) (executor.Result, error) {
+	s, err := b.session(ctx, job.Spec.Session)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	// The connection that holds the session is not one that follows what runs.
+	old := s.sandbox()
+	_ = old.conn.Detach() // another takes its place
+	box, err := b.resume(ctx, h, o)
+	if err != nil {
+		// What was to be followed has ended, and somebody had its Result: the session is still there.
+		again, againErr := b.resume(ctx, h, runner.ResumeOptions{Epoch: h.Epoch})
+		if againErr != nil {
+			b.endSession(s)
+			return executor.Result{}, errors.Join(err, againErr)
+		}
+		s.take(again, old)
+		return executor.Result{}, err
+	}
+	s.take(box, old)
+	out := &resumedSink{Sink: sink}
+	result, err := b.see(ctx, box, func(ctx context.Context) (executor.Result, error) { return box.conn.Follow(ctx, out) })
+	result.PythonVersion, result.Requirements, result.ImageDigest = out.started.PythonVersion, out.started.Requirements, h.Digest
+	return result, b.afterSession(ctx, s, err)
+}
+
+// take lets s go on with another connection to the same sandbox.
+func (s *session) take(box, old *sandbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	box.class, box.has = old.class, old.has
+	s.box = box
+}
