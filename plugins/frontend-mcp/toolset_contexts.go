@@ -251,6 +251,11 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest) (*mc
 		return contextError(codeInvalidParams, "code: must not be empty"), nil
 	}
 	o, err := c.run(ctx, executor.Spec{Session: a.ContextID, Code: a.Code}, executor.Input{}, newProgress(ctx, request), c.config.MaxResultBytes)
+	if executor.CodeOf(err) == executor.Conflict {
+		if s, getErr := c.svc.GetSession(ctx, a.ContextID); getErr == nil && s.Status == executor.SessionClosed {
+			err = executor.Errorf(executor.NotFound, "closed") // to this toolset a stopped context is none
+		}
+	}
 	if err != nil {
 		return c.wrong("run_code", a.ContextID, err), nil
 	}

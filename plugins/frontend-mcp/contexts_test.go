@@ -1,0 +1,97 @@
+package mcpfrontend
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+func TestAContextKeepsItsStateUntilItIsStopped(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	made := c.call("create_context", map[string]any{"name": "first", "description": "a test"})
+	id, _ := made.fields["context_id"].(string)
+	if !regexp.MustCompile(`^ctx-[0-9a-f-]{36}$`).MatchString(id) || made.fields["status"] != "active" || made.fields["language"] != "python" ||
+		made.fields["name"] != "first" || made.fields["description"] != "a test" || made.fields["message"] != "Python context created successfully" {
+		t.Fatalf("%v", made)
+	}
+	if created, _ := made.fields["created_at"].(string); !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$`).MatchString(created) {
+		t.Errorf("created_at is %q", created)
+	}
+	run := func(code string) answer { return c.call("run_code", map[string]any{"code": code, "context_id": id}) }
+	if a := run("set x 100\nprint stored"); a.isError || a.fields["success"] != true || a.fields["stdout"] != "stored\n" || a.fields["execution_time"] == nil {
+		t.Errorf("%v", a)
+	}
+	if a := run("value x"); a.fields["result"] != "100" {
+		t.Errorf("%v", a)
+	}
+	if a := run("raise oh"); a.isError || a.fields["success"] != false || !strings.Contains(a.fields["stderr"].(string), "RuntimeError: oh") {
+		t.Errorf("%v", a)
+	}
+	second := c.call("create_context", map[string]any{"name": "second"})
+	list := c.call("list_contexts", nil)
+	contexts, _ := list.fields["contexts"].([]any)
+	if list.fields["total"] != 2.0 || len(contexts) != 2 || contexts[0].(map[string]any)["context_id"] != second.fields["context_id"] {
+		t.Errorf("not the newest first: %v", list.fields)
+	}
+	if a := c.call("stop_context", map[string]any{"context_id": id}); a.fields["status"] != "stopped" || a.fields["message"] != "Context stopped successfully" {
+		t.Errorf("%v", a)
+	}
+	if list := c.call("list_contexts", nil); list.fields["total"] != 1.0 {
+		t.Errorf("a stopped context is listed: %v", list.fields)
+	}
+	for name, a := range map[string]answer{"run": run("print x"), "stop": c.call("stop_context", map[string]any{"context_id": id})} {
+		if !a.isError || !strings.Contains(a.text, `"CONTEXT_NOT_FOUND"`) {
+			t.Errorf("%s in a stopped context: %v", name, a)
+		}
+	}
+}
+
+func TestContextErrorsHaveTheSpecificationsCodes(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	id := c.call("create_context", map[string]any{"name": "n"}).fields["context_id"]
+	for name, test := range map[string]struct {
+		tool string
+		args map[string]any
+		code string
+	}{
+		"no name":              {"create_context", map[string]any{}, "INVALID_PARAMS"},
+		"a name that is none":  {"create_context", map[string]any{"name": 7}, "INVALID_PARAMS"},
+		"ruby":                 {"create_context", map[string]any{"name": "n", "language": "ruby"}, "INVALID_LANGUAGE"},
+		"an unknown argument":  {"create_context", map[string]any{"name": "n", "lang": "python"}, "INVALID_PARAMS"},
+		"no code":              {"run_code", map[string]any{"context_id": id}, "INVALID_PARAMS"},
+		"no context":           {"run_code", map[string]any{"code": "print 1"}, "INVALID_PARAMS"},
+		"an unknown context":   {"run_code", map[string]any{"code": "print 1", "context_id": "ctx-1"}, "CONTEXT_NOT_FOUND"},
+		"stop without context": {"stop_context", map[string]any{}, "INVALID_PARAMS"},
+		"stop of an unknown":   {"stop_context", map[string]any{"context_id": "ctx-1"}, "CONTEXT_NOT_FOUND"},
+	} {
+		if a := c.call(test.tool, test.args); !a.isError || !strings.Contains(a.text, `"code":"`+test.code+`"`) {
+			t.Errorf("%s: %v", name, a)
+		}
+	}
+}
+
+func TestADeadInterpreterIsSaidAndImagesComeAsImages(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	id := c.call("create_context", map[string]any{"name": "n"}).fields["context_id"]
+	a := c.call("run_code", map[string]any{"code": "display image/png abc\ndisplay text/plain note", "context_id": id})
+	kinds := ""
+	for _, part := range a.content {
+		m := part.(map[string]any)
+		kinds += m["type"].(string) + " "
+		if m["type"] == "image" && (m["mimeType"] != "image/png" || m["data"] != "YWJj") {
+			t.Errorf("%v", m)
+		}
+	}
+	if kinds != "text image text " || strings.Contains(a.text, "YWJj") {
+		t.Errorf("content is %s: %v", kinds, a)
+	}
+	a = c.call("run_code", map[string]any{"code": "signal SEGV", "context_id": id})
+	if a.fields["success"] != false || !strings.Contains(a.fields["note"].(string), "died of SIGSEGV: the context is lost") {
+		t.Errorf("%v", a)
+	}
+	if a = c.call("run_code", map[string]any{"code": "print 1", "context_id": id}); !a.isError || !strings.Contains(a.text, "EXECUTION_FAILED") {
+		t.Errorf("in a lost context: %v", a)
+	}
+}

@@ -1,0 +1,293 @@
+package mcpfrontend
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/auth"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+func TestProgressComesBeforeItsOwnResultAndToNobodyElse(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			own := *c
+			for n := range 5 {
+				token := fmt.Sprintf("token-%d-%d", i, n)
+				_, messages, err := own.post(t.Context(), map[string]any{"jsonrpc": "2.0", "id": 100*i + n + 1000, "method": "tools/call", "params": map[string]any{
+					"name": "run_script_with_dependencies", "arguments": map[string]any{"script_content": "print " + token, "python_version": "3.12"},
+					"_meta": map[string]any{"progressToken": token},
+				}}, nil)
+				if err != nil || len(messages) < 2 {
+					t.Errorf("%s: %v, %v", token, messages, err)
+					return
+				}
+				last := 0.0
+				for _, m := range messages[:len(messages)-1] {
+					p, _ := m["params"].(map[string]any)
+					if m["method"] != "notifications/progress" || p["progressToken"] != token {
+						t.Errorf("%s got %v", token, m)
+					}
+					if n, _ := p["progress"].(float64); n <= last {
+						t.Errorf("%s: progress does not increase: %v", token, m)
+					} else {
+						last = n
+					}
+				}
+				end := messages[len(messages)-1]
+				result, _ := end["result"].(map[string]any)
+				if a := answerOf(result); a.fields["stdout"] != token+"\n" {
+					t.Errorf("%s: %v", token, end)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAClientThatGoesAwayLeavesNothingRunning(t *testing.T) {
+	svc := newService(t, fake.Options{})
+	c := serveTest(t, svc, nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _, _ = c.post(ctx, map[string]any{"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": map[string]any{
+			"name": "run_script_with_dependencies", "arguments": map[string]any{"script_content": "hang", "python_version": "3.12"},
+		}}, nil)
+	}()
+	x := awaitOne(t, svc, executor.StatusRunning)
+	cancel(nil)
+	<-gone
+	for _, err := range svc.Events(t.Context(), x.ID, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if x, err := svc.Get(t.Context(), x.ID); err != nil || x.Status != executor.StatusKilled {
+		t.Errorf("it is %s, %v", x.Status, err)
+	}
+}
+
+// awaitOne waits until there is an Execution of that status.
+func awaitOne(t *testing.T, svc executor.Service, status executor.Status) executor.Execution {
+	t.Helper()
+	for {
+		list, err := svc.List(t.Context(), executor.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range list {
+			if x.Status == status {
+				return x
+			}
+			for range svc.Events(t.Context(), x.ID, 0) {
+				break // the next look follows an event, not a timer
+			}
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("none came")
+		}
+	}
+}
+
+func TestWhatIsRefusedBeforeItReachesTheLibrary(t *testing.T) {
+	sum := sha256.Sum256([]byte("secret"))
+	open := serveTest(t, newService(t, fake.Options{}), func(c *Config) {
+		c.HTTP.MaxBodyBytes, c.HTTP.AllowedOrigins = 2000, []string{"https://app.example"}
+	})
+	closed := serveTest(t, newService(t, fake.Options{}), func(c *Config) {
+		c.HTTP.Tokens = []auth.Token{{Owner: "me", SHA256: hex.EncodeToString(sum[:])}}
+	})
+	ping := map[string]any{"jsonrpc": "2.0", "id": 1, "method": "ping"}
+	big := map[string]any{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": map[string]any{"x": strings.Repeat("y", 3000)}}
+	for name, test := range map[string]struct {
+		c       *client
+		message map[string]any
+		headers map[string]string
+		status  int
+	}{
+		"a foreign page":                  {open, ping, map[string]string{"Origin": "http://evil.example"}, 403},
+		"a page of the same name":         {open, ping, map[string]string{"Origin": "http://localhost:1"}, 403},
+		"a page that is allowed":          {open, ping, map[string]string{"Origin": "https://app.example"}, 200},
+		"a name that was made to resolve": {open, ping, map[string]string{"Host": "evil.example"}, 403},
+		"too much":                        {open, big, nil, 413},
+		"another owner's session":         {open, ping, map[string]string{"Mcp-Session-Id": "mcp-session-00000000-0000-4000-8000-000000000000"}, 404},
+		"no token":                        {closed, ping, nil, 401},
+		"a wrong token":                   {closed, ping, map[string]string{"Authorization": "Bearer wrong"}, 401},
+		"a name in a header":              {closed, ping, map[string]string{PrincipalHeader: `{"Owner":"root","Scopes":["trusted"]}`}, 401},
+	} {
+		status, messages, err := test.c.post(t.Context(), test.message, test.headers)
+		if err != nil || status != test.status {
+			t.Errorf("%s: status %d, want %d: %v %v", name, status, test.status, messages, err)
+		}
+	}
+	closed.token = "secret"
+	closed.initialize()
+	if status, _, err := closed.post(t.Context(), ping, nil); err != nil || status != 200 {
+		t.Errorf("with the token: %d, %v", status, err)
+	}
+	other := *closed
+	other.token = ""
+	if status, _, _ := other.post(t.Context(), ping, nil); status != 401 {
+		t.Errorf("a session id is taken for a token: %d", status)
+	}
+}
+
+func TestOneClientCannotCancelAnothersCall(t *testing.T) {
+	svc := newService(t, fake.Options{})
+	c := serveTest(t, svc, nil)
+	modern := map[string]string{"Mcp-Session-Id": "", "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "run_script_with_dependencies"}
+	meta := map[string]any{
+		"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientInfo": map[string]any{"name": "t", "version": "1"},
+		"io.modelcontextprotocol/clientCapabilities": map[string]any{},
+	}
+	own := *c
+	own.session = ""
+	done := make(chan answer, 1)
+	go func() {
+		_, messages, err := own.post(t.Context(), map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": map[string]any{
+			"name": "run_script_with_dependencies", "_meta": meta,
+			"arguments": map[string]any{"script_content": "print begun\nsleep 300ms\nprint done", "python_version": "3.12"},
+		}}, modern)
+		if err != nil || len(messages) == 0 {
+			t.Errorf("%v, %v", messages, err)
+			done <- answer{}
+			return
+		}
+		result, _ := messages[len(messages)-1]["result"].(map[string]any)
+		done <- answerOf(result)
+	}()
+	awaitOne(t, svc, executor.StatusRunning)
+	foreign := *c
+	foreign.session = ""
+	status, _, err := foreign.post(t.Context(), map[string]any{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": map[string]any{"requestId": 1}},
+		map[string]string{"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "notifications/cancelled"})
+	if err != nil || status != http.StatusAccepted {
+		t.Errorf("status %d, %v", status, err)
+	}
+	if a := <-done; a.fields["stdout"] != "begun\ndone\n" {
+		t.Errorf("the other's call: %v", a)
+	}
+}
+
+func TestAnMCPSessionThatEndsTakesItsSandboxWithIt(t *testing.T) {
+	backend := fake.Options{}
+	svc := newService(t, backend)
+	c := serveTest(t, svc, nil)
+	run := func(c *client, text string) answer {
+		return c.call("execute", map[string]any{"command": "fake", "args": []string{"-c", text}})
+	}
+	if a := run(c, "write-file f kept"); a.isError || a.fields["exit_code"] != 0.0 {
+		t.Fatalf("%v", a)
+	}
+	if a := run(c, "cat f"); a.fields["stdout"] != "kept" {
+		t.Errorf("files do not persist: %v", a)
+	}
+	first := c.session
+	c.initialize()
+	if a := run(c, "exists f"); a.fields["stdout"] != "false\n" {
+		t.Errorf("another session sees the file: %v", a)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, c.url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Mcp-Session-Id", first)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		sessions, err := svc.ListSessions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := 0
+		for _, s := range sessions {
+			if s.Status == executor.SessionActive {
+				open++
+			}
+		}
+		if open == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d sandboxes are open", open)
+		}
+	}
+	// A fourth session ends the one that was used least recently.
+	for range 3 {
+		c.initialize()
+	}
+	old := *c
+	old.session = first
+	if status, _, _ := old.post(t.Context(), map[string]any{"jsonrpc": "2.0", "id": 1, "method": "ping"}, nil); status != 404 {
+		t.Errorf("a session that was deleted answers %d", status)
+	}
+}
+
+func TestStdio(t *testing.T) {
+	svc := newService(t, fake.Options{})
+	p := serveStdioTest(t, svc, nil)
+	p.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n")
+	if m := p.receive(); m["id"] != 1.0 {
+		t.Fatalf("%v", m)
+	}
+	// Long calls leave room for those that end them.
+	const hanging = 12
+	for i := range hanging {
+		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"h%d","method":"tools/call","params":{"name":"run_script_with_dependencies","arguments":{"script_content":"hang","python_version":"3.12"}}}`+"\n", i))
+	}
+	p.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"list_running_jobs","arguments":{}}}` + "\n")
+	if m := p.receive(); m["id"] != 2.0 {
+		t.Fatalf("a quick call waits behind long ones: %v", m)
+	}
+	for i := range hanging {
+		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"h%d"}}`+"\n", i))
+	}
+	for range hanging {
+		if m := p.receive(); !strings.HasPrefix(fmt.Sprint(m["id"]), "h") {
+			t.Errorf("%v", m)
+		}
+	}
+	// Progress stands before its result, every time.
+	for i := range 50 {
+		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_script_with_dependencies","arguments":{"script_content":"print x","python_version":"3.12"},"_meta":{"progressToken":"p%d"}}}`+"\n", 100+i, i))
+		for seen := false; ; {
+			m := p.receive()
+			if m["method"] == "notifications/progress" {
+				seen = true
+				continue
+			}
+			if m["id"] != float64(100+i) || !seen {
+				t.Fatalf("%v, after progress: %t", m, seen)
+			}
+			break
+		}
+	}
+	// What was asked before the end of standard input is answered, the last line without a line break too.
+	p.send(`{"jsonrpc":"2.0","id":1e3,"method":"tools/call","params":{"name":"run_script_with_dependencies","arguments":{"script_content":"sleep 50ms\nprint late","python_version":"3.12"}}}`)
+	p.in.Close()
+	m := p.receive()
+	result, _ := m["result"].(map[string]any)
+	if a := answerOf(result); m["id"] != 1000.0 || a.fields["stdout"] != "late\n" {
+		t.Errorf("%v", m)
+	}
+	if err := <-p.done; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	p.done <- nil
+}
