@@ -22,6 +22,8 @@ type group struct {
 	fd *os.File
 	// tasks are the open files through which a thread enters the v1 folders.
 	tasks []int
+	// entered: there are some to enter. It stays when they are closed, which the thread that leaves may not look at.
+	entered bool
 	// ahead is whose thread is in these groups while no program is; nil: none's.
 	ahead *spawner
 	// memory and pids tell where those limits are: a v1 folder, the v2 folder, or nowhere.
@@ -65,6 +67,7 @@ func makeGroup(slot Cgroups, name string, limits executor.Limits) (*group, error
 		g.pids = dir
 	}
 	g.tasks, err = openTasks(child)
+	g.entered = len(g.tasks) > 0
 	return g, errors.Join(err, g.limit(limits))
 }
 

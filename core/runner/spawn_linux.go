@@ -117,7 +117,7 @@ func (s *spawner) leave(g *group) {
 		return
 	}
 	s.in = nil
-	if s.home == nil && len(g.tasks) > 0 {
+	if s.home == nil && g.entered {
 		s.home, _ = openTasks(g.home)
 	}
 	for _, fd := range s.home {
