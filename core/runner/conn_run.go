@@ -272,6 +272,11 @@ func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, e
 		if errors.Is(err, errFrame) || f.isLost() && err != nil {
 			return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: %w", err)
 		}
+		if errors.Is(err, executor.ErrCallerGone) && f.conn.reply.Silence > 0 {
+			// Nobody wants it dead: whoever took its events is. Another host goes on with it.
+			_ = f.conn.Detach() // what it could not tell us matters to nobody
+			return executor.Result{}, err
+		}
 		if err != nil && sinkErr == nil {
 			sinkErr = err
 			cancel()

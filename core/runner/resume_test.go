@@ -232,6 +232,26 @@ flood(sys.stdout, "out"); t.join()
 	}
 }
 
+func TestASinkWhoseOwnerIsGoneLetsTheProgramGoOn(t *testing.T) {
+	s := newSurvivor(t, survivorConfig(t))
+	for after := range 6 {
+		s.reset()
+		seen := 0
+		s.emit = func(executor.Event) error {
+			if seen++; seen == after+1 {
+				return executor.ErrCallerGone
+			}
+			return nil
+		}
+		hosts := s.hosts
+		res, err := s.run(t, talkativeStart(), RunInput{}, -1, -1)
+		s.checkTalkative(t, res, err)
+		if seen > after && s.hosts == hosts {
+			t.Errorf("after %d events nobody succeeded the first host", after)
+		}
+	}
+}
+
 func TestAResultIsHeldUntilTheNextStart(t *testing.T) {
 	s := newSurvivor(t, survivorConfig(t))
 	res, err := s.run(t, talkativeStart(), RunInput{}, -1, -1)

@@ -128,6 +128,13 @@ func (r *runServer) sendError(err error) error {
 	if _, ok := errors.AsType[*executor.Error](err); ok {
 		return err
 	}
+	return r.lost()
+}
+
+// lost is what the backend's calls return once the caller is gone. Its ctx has ended for that reason then, whichever of the
+// two shows first: a backend that only looks at its ctx must not take it for an error of the sink.
+func (r *runServer) lost() error {
+	r.cancel(executor.ErrCallerGone)
 	return executor.ErrCallerGone
 }
 
@@ -141,7 +148,7 @@ func (r *runServer) acknowledged(ack *pb.RunAck) error {
 		select {
 		case ack = <-r.acks:
 		case <-r.gone:
-			return executor.ErrCallerGone
+			return r.lost()
 		}
 	}
 	if err := fromError(ack.GetError()); err != nil {
