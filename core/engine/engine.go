@@ -118,8 +118,10 @@ type Engine struct {
 	live  map[string]*execution
 	// sessions are those whose sandbox is there, or being made.
 	sessions map[string]*session
-	strays   map[<-chan struct{}]string
-	average  time.Duration // of a run, for Retry-After
+	// leftovers are ended ones whose sandbox may still be there, with their backend.
+	leftovers map[string]string
+	strays    map[<-chan struct{}]string
+	average   time.Duration // of a run, for Retry-After
 }
 
 // phase is where an Engine's life stands.
@@ -168,6 +170,7 @@ func New(o Options) (*Engine, error) {
 		queue:          newQueue(o.Engine.MaxConcurrent, o.Engine.MaxQueued, o.Engine.MaxPerOwner),
 		live:           map[string]*execution{},
 		sessions:       map[string]*session{},
+		leftovers:      map[string]string{},
 		rules:          newSessionRules(o.Sessions),
 		embedded:       o.Embedded,
 		lookNow:        make(chan struct{}, 1),

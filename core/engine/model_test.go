@@ -284,6 +284,9 @@ func (p *player) checkBounds() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q := e.queue
+	if q.arriving < 0 || q.arriving > q.slots/2 {
+		p.t.Errorf("%d of %d slots are held by senders", q.arriving, q.slots)
+	}
 	// One that pauses has given its slot to another, so it is the sum that is bounded.
 	if q.running > q.slots || q.running+q.queued > q.slots+q.maxQueued+p.adopted {
 		p.t.Errorf("running %d of %d, queued %d of %d, adopted %d", q.running, q.slots, q.queued, q.maxQueued, p.adopted)

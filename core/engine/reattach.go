@@ -42,22 +42,29 @@ func (e *Engine) lostWith(s *session) *sessionEnd {
 }
 
 // accompany follows x's program wherever its backend's plugin dies under it: it waits for the backend to come back and
-// attaches where the log ends.
+// attaches where the log ends. One that comes back and breaks off at once, again and again, is given up.
 func (e *Engine) accompany(x *execution, s *sink, v verdict, job executor.Job) (*sink, verdict) {
-	for e.outlived(x, s, v) {
+	for tries := 0; e.outlived(x, s, v) && tries < maxAttempts; tries++ {
 		e.log.Warn("backend away, its program may run on", "execution", x.id, "backend", x.backend, "error", v.err)
 		s = e.successor(x, s)
-		if !e.awaitReturn(x, s) {
+		if !e.awaitReturn(x, tries) {
 			break
 		}
+		began := time.Now()
 		next, ok := e.attachTo(x, s, job)
 		if !ok {
 			break // v says why it is lost
 		}
 		v = next
+		if time.Since(began) >= steadyAttach {
+			tries = 0
+		}
 	}
 	return s, v
 }
+
+// steadyAttach is how long a program must have been followed for the next loss to count as the first again.
+const steadyAttach = 10 * time.Second
 
 // outlived reports whether x's program may run on although the call that followed it has ended.
 func (e *Engine) outlived(x *execution, s *sink, v verdict) bool {
@@ -81,12 +88,17 @@ func (e *Engine) successor(x *execution, old *sink) *sink {
 	return s
 }
 
-// awaitReturn waits for x's backend to answer again; false: it does not in time, or x is told to end.
-func (e *Engine) awaitReturn(x *execution, s *sink) bool {
+// awaitReturn waits for x's backend to answer again, after a pause where it has just broken off; false: it does not in
+// time, or x is told to end.
+func (e *Engine) awaitReturn(x *execution, broken int) bool {
 	deadline := time.NewTimer(e.deadlines.Reattach)
 	defer deadline.Stop()
 	b := e.backends[x.backend]
 	for try := 1; ; try++ {
+		if broken > 0 && !x.rest(backOff(broken), deadline.C) {
+			return false
+		}
+		broken = 0
 		b.forget()
 		_, err := e.info(x.ctx, x.backend)
 		if err == nil && x.session != nil {
@@ -100,16 +112,23 @@ func (e *Engine) awaitReturn(x *execution, s *sink) bool {
 		case executor.CodeOf(err) == executor.NotFound:
 			return false // with its Session
 		}
-		pause := time.NewTimer(min(backOff(try), 5*time.Second))
-		select {
-		case <-pause.C:
-		case <-x.ctx.Done():
-		case <-deadline.C:
-			pause.Stop()
+		if !x.rest(min(backOff(try), 5*time.Second), deadline.C) {
 			return false
 		}
-		pause.Stop()
 	}
+}
+
+// rest lets d pass; false: deadline came, or x is told to end.
+func (x *execution) rest(d time.Duration, deadline <-chan time.Time) bool {
+	pause := time.NewTimer(d)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-x.ctx.Done():
+	case <-deadline:
+	}
+	return false
 }
 
 // attachTo follows a program from where the log ends. ok is false if the backend has it no more.

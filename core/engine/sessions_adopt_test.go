@@ -381,3 +381,50 @@ func TestASessionThatCannotOpenLeavesNothing(t *testing.T) {
 		_ = r.open(ctx) // the place is free
 	})
 }
+
+func TestASandboxThatCouldNotBeClosedIsClosedLater(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		s, plugin := withRelay(lasting, func(s *setup) {
+			s.options.Store, s.options.Blobs = memorystore.New(memorystore.Options{}), openBlobs(t)
+		})
+		r := newRig(t, s)
+		ctx := as("alice")
+		first, second := r.open(ctx), r.open(ctx)
+		away := executor.Errorf(executor.Unavailable, "away")
+		plugin.current().SetDown(away)
+		if v := must(r.CloseSession(ctx, first.ID)); v.Status != executor.SessionClosed {
+			t.Errorf("closed while its backend is away: %+v", v)
+		}
+		time.Sleep(time.Minute)
+		plugin.current().SetDown(nil)
+		time.Sleep(2 * lookInterval)
+		if left := plugin.current().Sessions(); len(left) != 1 || left[0] != second.ID {
+			t.Errorf("left: %v", left)
+		}
+		plugin.current().SetDown(away)
+		_ = must(r.CloseSession(ctx, second.ID))
+		if err := r.closeNow(); err != nil {
+			t.Fatal(err)
+		}
+		plugin.current().SetDown(nil)
+		r = newRig(t, s)
+		time.Sleep(2 * lookInterval)
+		if left := plugin.current().Sessions(); len(left) > 0 {
+			t.Errorf("the next life left %v", left)
+		}
+	})
+}
+
+func TestABackendThatBreaksOffAgainAndAgainIsGivenUp(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		s, _ := withRelay(lasting)
+		r := newRig(t, s)
+		x := r.submit(as("alice"), "print one\nbackend-die")
+		if res := r.result(x.ID); res.Status != executor.StatusLost || res.Failure.Code != executor.Unavailable || stdout(r.events(x.ID)) != "one\n" {
+			t.Errorf("%+v, %+v", res, res.Failure)
+		}
+		r.wantIdle()
+	})
+}

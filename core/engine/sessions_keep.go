@@ -60,6 +60,9 @@ func (e *Engine) loadSessions(ctx context.Context) error {
 				at = rec.CreatedAt
 			}
 			e.ended.add(rec.ID, at)
+			if len(rec.Handle) > 0 {
+				e.leftovers[rec.ID] = rec.Backend
+			}
 			continue
 		}
 		e.sessions[rec.ID] = &session{
@@ -91,7 +94,10 @@ func (e *Engine) keepSessions() {
 
 // nextLook is how long nothing is to be done; ok is false if there is nothing at all.
 func (e *Engine) nextLook() (wait time.Duration, ok bool) {
-	if len(e.sessionsOf(func(*session) bool { return true })) > 0 {
+	e.mu.Lock()
+	watched := len(e.sessions) + len(e.leftovers)
+	e.mu.Unlock()
+	if watched > 0 {
 		return lookInterval, true
 	}
 	e.ended.mu.Lock()
@@ -104,8 +110,9 @@ func (e *Engine) nextLook() (wait time.Duration, ok bool) {
 
 func (e *Engine) lookAfterSessions() {
 	generations := map[string]int{}
+	leftovers := e.leftBehind()
 	for _, name := range e.names {
-		if len(e.sessionsOf(func(s *session) bool { return s.backend == name })) == 0 {
+		if len(e.sessionsOf(func(s *session) bool { return s.backend == name })) == 0 && len(leftovers[name]) == 0 {
 			continue
 		}
 		if info, err := e.info(e.base, name); err == nil {
@@ -119,6 +126,14 @@ func (e *Engine) lookAfterSessions() {
 		return gone || up && (!s.verified || s.rec.Generation != generation)
 	}) {
 		wg.Go(func() { _ = e.checkSandbox(e.base, s) }) // what it finds is in s
+	}
+	for backend, ids := range leftovers {
+		if _, up := generations[backend]; !up && e.backends[backend] != nil {
+			continue
+		}
+		for _, id := range ids {
+			wg.Go(func() { e.clearAway(id, backend) })
+		}
 	}
 	wg.Wait()
 	for _, s := range e.sessionsOf(func(s *session) bool { return s.rec.LastUsed.Sub(s.saved) >= saveInterval }) {
@@ -137,6 +152,33 @@ func (e *Engine) lookAfterSessions() {
 			e.ended.add(id, time.Now())
 			return
 		}
+	}
+}
+
+// leftBehind are the ids of ended Sessions whose sandboxes may still be there, by backend.
+func (e *Engine) leftBehind() map[string][]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	byBackend := map[string][]string{}
+	for id, backend := range e.leftovers {
+		byBackend[backend] = append(byBackend[backend], id)
+	}
+	return byBackend
+}
+
+// clearAway ends the sandbox of a Session that has ended.
+func (e *Engine) clearAway(id, backend string) {
+	if e.removeSandbox(id, backend) != nil {
+		return
+	}
+	e.mu.Lock()
+	delete(e.leftovers, id)
+	e.mu.Unlock()
+	ctx, cancel := storeContext(e.base)
+	defer cancel()
+	_, err := e.store.UpdateSession(ctx, id, func(r *executor.SessionRecord) { r.Handle = nil })
+	if err != nil && executor.CodeOf(err) != executor.NotFound {
+		e.log.Error("session not written", "session", id, "error", err)
 	}
 }
 

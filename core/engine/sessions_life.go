@@ -9,9 +9,6 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// closeTries is how often a backend that is away is asked to end a sandbox.
-const closeTries = 6
-
 // InterruptSession implements executor.Sessions. What waits goes on.
 func (e *Engine) InterruptSession(ctx context.Context, id string) (executor.Session, error) {
 	s, view, err := e.activeSession(ctx, id)
@@ -158,8 +155,11 @@ func (s *session) beginClose(reason string) bool {
 func (e *Engine) finishSession(s *session, t *turn, reason string) {
 	defer close(s.closed)
 	<-t.granted
-	e.closeSandbox(s)
+	closed := e.closeSandbox(s)
 	e.mu.Lock()
+	if closed {
+		s.rec.Handle = nil
+	}
 	if s.rec.Status == executor.SessionActive {
 		s.usedLocked()
 	}
@@ -190,32 +190,33 @@ func (s *session) leaveForeverLocked() {
 	s.line = nil
 }
 
-// closeSandbox asks the backend to leave nothing of s. One that is away is asked again, for a while; what it held has then
-// ended with it, or ends by itself.
-func (e *Engine) closeSandbox(s *session) {
-	b, err := e.sessionBackend(s.backend)
-	if err != nil {
-		return
-	}
-	doing := "close session " + s.id
-	attempt := func() error {
-		_, err := ask(context.WithoutCancel(e.base), e, doing, e.deadlines.Stop, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, b.CloseSession(ctx, s.id)
-		})
-		return err
-	}
-	if err = attempt(); err == nil {
-		return
+// closeSandbox asks the backend to leave nothing of s, and reports whether it has said so. One that is away is asked again
+// once it is back, also in the next life of the server, where the record still has the handle.
+func (e *Engine) closeSandbox(s *session) bool {
+	err := e.removeSandbox(s.id, s.backend)
+	if err == nil {
+		return true
 	}
 	e.log.Warn("a sandbox was not closed", "session", s.id, "backend", s.backend, "error", err)
-	e.spawn(func() {
-		for try := 1; try < closeTries && e.accepting() == nil; try++ {
-			e.sleep(backOff(try))
-			if attempt() == nil {
-				return
-			}
-		}
+	e.mu.Lock()
+	e.leftovers[s.id] = s.backend
+	e.mu.Unlock()
+	e.lookSoon()
+	return false
+}
+
+func (e *Engine) removeSandbox(id, backend string) error {
+	b, err := e.sessionBackend(backend)
+	if executor.CodeOf(err) == executor.Unimplemented {
+		return nil // then it never had one
+	}
+	if err != nil {
+		return err
+	}
+	_, err = ask(context.WithoutCancel(e.base), e, "close session "+id, e.deadlines.Stop, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, b.CloseSession(ctx, id)
 	})
+	return err
 }
 
 // lose ends what waits in s. gone: its sandbox is, too, and nothing brings it back.
@@ -230,6 +231,9 @@ func (e *Engine) lose(s *session, reason string, gone bool) {
 	s.refuseLocked(&sessionEnd{executor.StatusLost, "its session was lost: " + reason})
 	if gone {
 		s.rec.EndedAt = time.Now().UTC().Round(0)
+		if len(s.rec.Handle) > 0 {
+			e.leftovers[s.id] = s.backend // whatever may be there that could not be adopted
+		}
 		s.leaveForeverLocked()
 	} else {
 		s.advanceLocked()
