@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,6 +49,9 @@ func TestSyncAnswersWithTheResult(t *testing.T) {
 		`"phases":{"queue_seconds":0,"prepare_seconds":0,"run_seconds":0,"collect_seconds":0},"backend":"fake","python_version":"3.12.1","resolved_requirements":[],"artifacts":[],"error":null}` + "\n"
 	if w.Body.String() != want {
 		t.Fatalf("got\n%s, want\n%s", w.Body, want)
+	}
+	if w.Header().Get("Content-Length") != strconv.Itoa(len(want)) || !w.Flushed {
+		t.Errorf("Content-Length %q, flushed %v: the client would wait for our log lines", w.Header().Get("Content-Length"), w.Flushed)
 	}
 }
 

@@ -1,0 +1,108 @@
+package runner
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// writes keeps every Write apart, as the frames in it.
+type writes [][]string
+
+func (w *writes) Write(p []byte) (int, error) {
+	var list []string
+	for r := newFrameReader(bytes.NewReader(p)); ; {
+		ft, n, err := r.header()
+		if err != nil {
+			break
+		}
+		payload, err := r.payload(n)
+		if err != nil {
+			return 0, err
+		}
+		if ft != frameOutput {
+			list = append(list, fmt.Sprintf("%d %s", ft, payload))
+			continue
+		}
+		o, err := parseOutput(payload)
+		if err != nil {
+			return 0, err
+		}
+		list = append(list, fmt.Sprintf("%s@%d %d %.8s", o.Stream, o.Offset, len(o.Data), o.Data))
+	}
+	*w = append(*w, list)
+	return len(p), nil
+}
+
+func TestSmallOutputWaitsForMoreAndKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	big := bytes.Repeat([]byte{'b'}, holdBytes+1)
+	type step func(b *outbox)
+	put := func(s executor.Stream, text string) step {
+		return func(b *outbox) { b.put(s, append(make([]byte, frameHeader+outputHeader), text...)) }
+	}
+	answer := func(b *outbox) { _ = b.last(frameExited, []byte("{}")) }
+	event := func(b *outbox) { b.event(frameDisplay, []byte("{}")) }
+	exited, display := fmt.Sprintf("%d {}", frameExited), fmt.Sprintf("%d {}", frameDisplay)
+	for name, c := range map[string]struct {
+		steps []step
+		want  writes
+	}{
+		"the last output travels with the Result": {[]step{put(executor.Stdout, "a"), put(executor.Stdout, "b"), answer}, writes{{"stdout@0 2 ab", exited}}},
+		"nothing held, nothing sent but the Result": {[]step{answer}, writes{{exited}}},
+		"the other stream sends what is held first": {
+			[]step{put(executor.Stdout, "a"), put(executor.Stderr, "b"), put(executor.Stdout, "c"), answer},
+			writes{{"stdout@0 1 a"}, {"stderr@0 1 b"}, {"stdout@1 1 c", exited}},
+		},
+		"an event sends what is held first": {[]step{put(executor.Stdout, "a"), event, answer}, writes{{"stdout@0 1 a"}, {display}, {exited}}},
+		"much is sent at once, behind what is held": {
+			[]step{put(executor.Stdout, "a"), put(executor.Stdout, string(big)), answer},
+			writes{{"stdout@0 1 a"}, {fmt.Sprintf("stdout@1 %d bbbbbbbb", len(big))}, {exited}},
+		},
+		"no more is held than holdBytes": {
+			[]step{put(executor.Stdout, string(big[1:])), put(executor.Stdout, "c"), answer},
+			writes{{fmt.Sprintf("stdout@0 %d bbbbbbbb", holdBytes)}, {fmt.Sprintf("stdout@%d 1 c", holdBytes), exited}},
+		},
+		"what has waited long enough is sent": {[]step{put(executor.Stdout, "a"), (*outbox).expire, answer}, writes{{"stdout@0 1 a"}, {exited}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got writes
+			b := newOutbox(&frameWriter{w: &got})
+			for _, s := range c.steps {
+				b.sending.Lock()
+				if b.timer != nil {
+					b.timer.Stop() // the steps alone say when
+				}
+				b.sending.Unlock()
+				s(b)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(c.want) {
+				t.Errorf("written: %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAFrameAfterAMarkerIsNotJoinedToAnother(t *testing.T) {
+	t.Parallel()
+	var got writes
+	w := &frameWriter{w: &got}
+	w.protect([]byte("marker"))
+	first := append(make([]byte, frameHeader+outputHeader), 'a')
+	putOutputHeader(first[frameHeader:], executor.Stdout, 0)
+	if err := w.pair(frameOutput, first, frameExited, []byte("{}")); err != nil || len(got) != 2 {
+		t.Errorf("written: %q, %v", got, err)
+	}
+}
+
+func TestAProgramMayCloseItsOutputAndGoOn(t *testing.T) {
+	t.Parallel()
+	r := startRunner(t, testConfig(t))
+	res, rec := r.run(t, shell("echo a; exec >&- 2>&-; sleep 0.2; exit 3"), RunInput{})
+	if res.ExitCode == nil || *res.ExitCode != 3 || rec.stdout() != "a\n" {
+		t.Errorf("%+v, stdout %q", res, rec.stdout())
+	}
+}
