@@ -50,7 +50,7 @@ func TestSmallOutputWaitsForMoreAndKeepsItsOrder(t *testing.T) {
 		steps []step
 		want  writes
 	}{
-		"the last output travels with the Result": {[]step{put(executor.Stdout, "a"), put(executor.Stdout, "b"), answer}, writes{{"stdout@0 2 ab", exited}}},
+		"the last output travels with the Result":   {[]step{put(executor.Stdout, "a"), put(executor.Stdout, "b"), answer}, writes{{"stdout@0 2 ab", exited}}},
 		"nothing held, nothing sent but the Result": {[]step{answer}, writes{{exited}}},
 		"the other stream sends what is held first": {
 			[]step{put(executor.Stdout, "a"), put(executor.Stderr, "b"), put(executor.Stdout, "c"), answer},
