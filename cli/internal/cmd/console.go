@@ -168,7 +168,7 @@ func (c *console) run(ctx context.Context, code string) error {
 	if err != nil {
 		return c.refused(ctx, err)
 	}
-	f := follower{stdout: &lineEnd{w: c.g.Out}, stderr: &lineEnd{w: c.g.Err}, progress: newProgress(c.g), g: c.g, show: c.shown.show}
+	f := follower{stdout: &lineEnd{w: c.g.Out}, stderr: &lineEnd{w: c.g.Err}, progress: newProgress(c.g), g: c.g, show: c.shown.show, stopped: "interrupted"}
 	stop := c.interruptible(ctx, e.ID)
 	result, err := f.follow(ctx, c.svc, e.ID)
 	stop()

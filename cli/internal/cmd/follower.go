@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ type follower struct {
 	stdout, stderr io.Writer
 	progress       *progress
 	g              *global
+	// stopped is the word for what was stopped by request. Default "killed".
+	stopped string
 	// show takes what is displayed; displays is room for what it keeps.
 	show     func(executor.Display) error
 	displays []executor.Display
@@ -103,7 +106,7 @@ func (f *follower) report(r executor.Result) {
 		case executor.StatusOutOfMemory:
 			f.g.note("out of memory (raise --memory)")
 		case executor.StatusKilled:
-			f.g.note("killed")
+			f.g.note("%s", cmp.Or(f.stopped, "killed"))
 		case executor.StatusLost:
 			fmt.Fprintln(f.g.Err, "python-executor: lost: it may have run, and can be tried again")
 		}

@@ -487,7 +487,7 @@ func TestCtrlCInAConsole(t *testing.T) {
 	if got := out.b.String(); got != "up\nhung\n5\n" { // "up" had no line end
 		t.Errorf("%q", got)
 	}
-	if errs.String() != "python-executor: killed\n" {
+	if errs.String() != "python-executor: interrupted\n" {
 		t.Errorf("%q", errs.String())
 	}
 }

@@ -217,7 +217,7 @@ func TestAConsoleAtATerminal(t *testing.T) {
 	y.types("print '''\r")
 	y.sees("\n'''\r\n")
 	y.types(ctrlC)
-	y.sees("killed")
+	y.sees("interrupted")
 	y.sees(">>> ")
 	y.types("get x\r")
 	y.sees("\n100\r\n")
