@@ -159,6 +159,7 @@ func (c *Case) try(attempts []attempt, tweak ...func(*executor.Job)) {
 	n.answers()
 	r.wait().succeeded()
 	n.leaves()
+	c.Logf("%s", r.stdout())
 	for _, a := range made {
 		c.judge(r, a.name)
 	}

@@ -206,9 +206,11 @@ except OSError:
 }
 
 // listen opens a port of the host and returns its address, one that a program with the host's network can reach.
-func (c *Case) listen() string {
+func (c *Case) listen() string { return c.listenAt("127.0.0.1:0") }
+
+func (c *Case) listenAt(address string) string {
 	var lc net.ListenConfig
-	l, err := lc.Listen(c.ctx, "tcp", "127.0.0.1:0")
+	l, err := lc.Listen(c.ctx, "tcp", address)
 	if err != nil {
 		c.Fatalf("listen: %v", err)
 	}

@@ -1,0 +1,158 @@
+package backendtest_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/backendtest"
+)
+
+// wideOpen runs programs as root with all that root may, and says that they are contained. Only what would hurt the
+// machine is not the machine's: its mounts, processes, names, shared memory and, but where that is the question, network
+// are its own.
+type wideOpen struct{ dir string }
+
+func (w *wideOpen) Info(context.Context) (executor.Info, error) {
+	return executor.Info{Name: "wide-open", Type: "wide-open", Version: "1", Healthy: true, Capabilities: executor.Capabilities{
+		Isolation: executor.IsolationContainer, NetworkOff: true, Languages: []executor.Language{executor.LanguagePython},
+	}}, nil
+}
+
+func (w *wideOpen) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+	dir, err := os.MkdirTemp(w.dir, "")
+	if err != nil {
+		return executor.Result{}, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte(job.Spec.Code), 0o600); err != nil {
+		return executor.Result{}, err
+	}
+	// The shell stays above the program, as a runner would.
+	cmd := exec.CommandContext(ctx, "sh", "-c", "mount -t proc proc /proc && python3 main.py; exit $?")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONUNBUFFERED=1")
+	for name, value := range job.Spec.Env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:   syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+		Unshareflags: syscall.CLONE_NEWNS,
+		Pdeathsig:    syscall.SIGKILL,
+	}
+	if job.Spec.Network != executor.NetworkOff { // the one rule that asks for it is about the host's network
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET
+	}
+	if job.Stdin != nil {
+		in, err := job.Stdin.Open()
+		if err != nil {
+			return executor.Result{}, err
+		}
+		defer in.Close() //nolint:errcheck // a test's pipe
+		cmd.Stdin = in
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return executor.Result{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return executor.Result{}, err
+	}
+	if err := sink.Emit(executor.Event{Body: executor.Started{PID: cmd.Process.Pid, Start: executor.StartExec}}); err != nil {
+		return executor.Result{}, err
+	}
+	total, buf := int64(0), make([]byte, 32<<10)
+	for {
+		n, err := out.Read(buf)
+		if n > 0 {
+			if err := say(sink, executor.Output{Stream: executor.Stdout, Offset: total, Data: bytes.Clone(buf[:n])}); err != nil {
+				return executor.Result{}, err
+			}
+			total += int64(n)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err := cmd.Wait(); cmd.ProcessState == nil {
+		return executor.Result{}, err
+	}
+	if stderr.Len() > 0 {
+		if err := say(sink, executor.Output{Stream: executor.Stderr, Data: stderr.Bytes()[:min(stderr.Len(), executor.MaxOutputData)]}); err != nil {
+			return executor.Result{}, err
+		}
+	}
+	code := cmd.ProcessState.ExitCode()
+	result := executor.Result{Status: executor.StatusSucceeded, ExitCode: &code, StdoutBytes: total, StderrBytes: int64(stderr.Len())}
+	if code != 0 {
+		result.Status = executor.StatusFailed
+	}
+	return result, nil
+}
+
+func (w *wideOpen) Attach(context.Context, executor.Job, executor.Resume, executor.Sink) (executor.Result, error) {
+	return executor.Result{}, executor.Errorf(executor.Unimplemented, "attach")
+}
+
+func (w *wideOpen) Remove(context.Context, string) error { return nil }
+
+// TestTheAttemptsGetThroughWhereNothingHoldsThem: an attempt that fails for another reason than being refused would pass
+// on every backend, and prove nothing. What a machine may lack (a device, a filter, a right of its own root) is not asked.
+func TestTheAttemptsGetThroughWhereNothingHoldsThem(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: not root, so there is nothing to get through to")
+	}
+	b := &wideOpen{dir: t.TempDir()}
+	probe := executor.Job{Spec: executor.Spec{Code: "import ctypes, socket\nprint('up')\n"}}
+	if r, err := b.Run(t.Context(), probe, discard{}); err != nil || r.Status != executor.StatusSucceeded {
+		t.Skipf("SKIPPED: no python3 with ctypes in namespaces of its own here: %v, %+v", err, r)
+	}
+	want := map[string][]string{
+		"BE-200": {
+			"a file of the host", "a file of the host, up from here", "a file of the host, by the root of another process",
+			"a file of the host, by the folder of another process", "a private file of the host", "the host's passwords",
+		},
+		"BE-201": {"a system folder", "a system file", "the interpreter", "the interpreter's folder", "the standard library", "the folder around the work folder"},
+		"BE-202": {"mount a file system", "bind a folder", "unmount the processes", "change the root"},
+		"BE-203": {"a better place in the queue for the CPU"},
+		"BE-204": {"a device of its own making"},
+		"BE-205": {"trace it", "its memory", "its memory by a call", "its environment", "its map", "its descriptors", "its root and its folder", "its order of dying", "its limits"},
+		"BE-208": {"to be root", "a capability", "a capability that it could get", "new privileges", "root by a call", "more groups by a call", "a setuid program of its own", "somebody else's file"},
+		"BE-210": {"make one of mounts", "make one of names", "make one of users"},
+		"BE-213": {"raw IP", "packets"},
+		"BE-214": {"a port of the host", "a port of the host by another loopback address", "a port of the host by an address in an address", "a socket of the host without a file"},
+	}
+	var options backendtest.Options
+	for id := range want {
+		options.Only = append(options.Only, id)
+	}
+	for _, r := range backendtest.Check(t.Context(), b, options) {
+		for _, attempt := range want[r.ID] {
+			if !slices.ContainsFunc(r.Errors, func(e string) bool { return strings.HasPrefix(e, attempt+": got through: ") }) {
+				t.Errorf("%s %q did not get through", r.ID, attempt)
+			}
+		}
+		for _, e := range r.Errors {
+			if !strings.Contains(e, ": got through: ") {
+				t.Errorf("%s: %s", r.ID, e)
+			}
+		}
+		t.Logf("%s %s", r.ID, strings.Join(r.Log, "\n"))
+	}
+}
+
+// discard is a Sink that keeps nothing.
+type discard struct{ executor.Sink }
+
+func (discard) Emit(executor.Event) error { return nil }
+
+var (
+	_ executor.Backend = (*wideOpen)(nil)
+)
