@@ -63,7 +63,7 @@ func (b *Backend) resume(ctx context.Context, h handle, o runner.ResumeOptions) 
 	if err != nil {
 		return nil, errors.Join(err, ctx.Err())
 	}
-	return &sandbox{id: c.ID, conn: rc}, nil
+	return &sandbox{id: c.ID, conn: rc, gone: rc.Done()}, nil
 }
 
 // resumedSink keeps the second Started, which the log has already.

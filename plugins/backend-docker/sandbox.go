@@ -23,13 +23,14 @@ type sandbox struct {
 	class class
 	has   capacity
 	conn  *runner.Conn
-	since time.Time // when it began to wait
+	gone  <-chan struct{} // closed when the connection has ended
+	since time.Time       // when it began to wait
 }
 
 // ended reports whether the runner is gone.
 func (s *sandbox) ended() bool {
 	select {
-	case <-s.conn.Done():
+	case <-s.gone:
 		return true
 	default:
 		return false
@@ -97,7 +98,7 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 	if err != nil {
 		return nil, err
 	}
-	return &sandbox{id: id, class: c, has: limits, conn: rc, since: time.Now()}, nil
+	return &sandbox{id: id, class: c, has: limits, conn: rc, gone: rc.Done(), since: time.Now()}, nil
 }
 
 // greet makes the runner at the other end of conn ours.
