@@ -16,8 +16,17 @@
 //   - Owners take turns; within one owner it is first in, first out, but for a backend that has no room.
 //   - A backend that is away before the program started, with the input untouched or spooled, is tried again: at most six
 //     times, and not while its Info says that it is down. After Started there is no second try: the Execution is lost.
+//   - Where programs outlive their plugin (Capabilities.Attach), one whose plugin dies is followed again from where its log
+//     ends, once the backend is back, within Deadlines.Reattach; what is sent again of its output and artifacts counts once.
 //   - An Execution whose caller waits (not Durable) does not survive its process: at Close and after a crash it is lost.
-//     A Durable one stays queued for the next Start.
+//     A Durable one stays queued for the next Start, or running, where its program outlives its plugin.
+//   - Executions in a Session run one at a time, in the order of their ids; one whose input is still being uploaded is passed
+//     by. They wait for their turn first, holding no slot, and then for a slot: neither waits for the other.
+//   - A Session is lost when its interpreter dies (RestartSession revives it) or when its backend says that it has the
+//     sandbox no more and cannot adopt it (nothing does). What waits in it ends with it, as lost. Only a backend that answers
+//     can lose a Session; one that is away is waited for.
+//   - A Session is closed when it was idle or lived for too long, by request, to make room for another of its owner's (only
+//     if idle for config.Sessions.EvictIdleSeconds, never while something uses it), and at Close where nothing could adopt it.
 //   - The Engine backs up every deadline of its backends. One that does not stop a run in time is given up: the run ends,
 //     its slot is free, what the backend still says is refused, and Remove is asked for.
 //   - Spec.Requirements and Spec.PythonVersion of an Execution hold what was found in its files, where the Spec said

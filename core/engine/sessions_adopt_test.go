@@ -408,7 +408,7 @@ func TestASandboxThatCouldNotBeClosedIsClosedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		plugin.current().SetDown(nil)
-		r = newRig(t, s)
+		newRig(t, s)
 		time.Sleep(2 * lookInterval)
 		if left := plugin.current().Sessions(); len(left) > 0 {
 			t.Errorf("the next life left %v", left)
