@@ -27,6 +27,9 @@
 //	 10 Ping          answered by HelloReply
 //	 11 File          the Workspace is in the descriptor that comes along (SCM_RIGHTS), in place of 3; 4 follows when it is whole
 //	 12 Bye           the runner kills its program and exits
+//	 20 Session       JSON {n, op, …}: a call about the session, ≤ 16 MiB; several may be at work, n tells them apart
+//	 21 SessionData   n (4 bytes), ≤ 256 KiB of a file that is written; needs credit
+//	 22 SessionEnd    n, 1 byte: the file is whole
 //	runner → host
 //	 64 HelloReply    JSON {version, epoch, pid, execution_id, running, silence, error, code}; an error is a refusal, and the
 //	                  end, unless it is one to resume
@@ -35,8 +38,12 @@
 //	 68 Artifact      JSON {path, size, mode, mod_time}, then
 //	 69 ArtifactData  ≤ 256 KiB; needs credit         70 ArtifactEnd
 //	 72 Exited        JSON executor.Result without Artifacts; the last word about an Execution
+//	 80 SessionReply  JSON {n, more, code, message, …}: answers a call; the last one has no more
+//	 81 SessionFile   n, ≤ 256 KiB of a file that is read; needs credit
+//	 83 Display       JSON executor.Display, ≤ 4 MiB unacknowledged
 //	 76 Lost          the runner cannot follow what the host sends any more; only a resume helps
 //	both
+//	 40 SessionCredit n (4 bytes), bytes (4 bytes) of a file that the receiver has consumed, of a window of 1 MiB
 //	 96 Credit        channel (1 byte: 1 Workspace, 2 Stdin, 3 Artifact), bytes (4 bytes) that the receiver has consumed
 //
 // Neither side buffers without bound, and neither blocks the other's other channels. Per Execution a sender may have a
@@ -48,6 +55,32 @@
 //
 // The end of the stream is the end of the host, and with Config.Silence 0 the runner then kills its program, cleans up and
 // exits.
+//
+// # Sessions
+//
+// Between the calls open and close the runner has a session: a work folder, control groups, and an interpreter that runs one
+// of the drivers (package drivers). An Execution with Start.Session is a cell for that interpreter, or, with a Command, a
+// process of its own in the same place. One at a time; calls about files at any time; variables and path wait their turn.
+//
+// The driver is told what to do over a socket that it shares with the user's code, so the runner takes what it says for what
+// it is: bounded lines, a bounded number of Displays, answers by number, and a clock that runs beside. What cannot be
+// understood ends the interpreter. Output is read from the interpreter's own pipes, which never end: after the driver's word
+// that a cell is done, what then lies in the pipes still belongs to it, and no more is waited for. What comes between two
+// Executions is kept, the newest 512 KiB of each stream, and is the first output of the next one; Started tells how much it
+// is. The counts in a Result include what went.
+//
+// Cancel and timeout send SIGINT to the interpreter and to what it has started since the cell began, so background
+// processes live on. Who is not back after Limits.KillGrace is killed, with all it started, and started anew
+// (SessionStateRestarted); an interpreter that ends by itself is not (SessionStateLost), until the call restart. Standard
+// input comes through a FIFO that the driver opens as descriptor 0.
+//
+// A Command's processes have a control group below the session's and are killed by it; without control groups they are the
+// children that the runner has got since, which takes in what the interpreter's background processes have left meanwhile.
+// CPU time and peak memory are the interpreter's group's, measured from the cell's beginning, as far as the kernel can
+// begin a peak anew.
+//
+// Files are opened through an os.Root, so no link leads out of the folder. They are written under another name and renamed,
+// and belong to the program's uid.
 //
 // # Hosts that come and go
 //
