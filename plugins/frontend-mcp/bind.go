@@ -41,7 +41,7 @@ func bind(request mcp.CallToolRequest, args any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &kind):
-		return fmt.Errorf("%s: must be %s, not a %s", kind.Field, article(kind.Type.Kind().String()), kind.Value)
+		return fmt.Errorf("%s: must be %s, not a %s", leaf(kind.Field), article(kind.Type.Kind().String()), kind.Value)
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
 		return fmt.Errorf("%s: no such argument", strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`))
 	}
@@ -115,3 +115,6 @@ func trimPartialRune(text string) string {
 	}
 	return text
 }
+
+// leaf is a field's own name, without the embedded structs around it.
+func leaf(field string) string { return field[strings.LastIndexByte(field, '.')+1:] }

@@ -1,0 +1,316 @@
+package mcpfrontend
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+func TestRunScriptWithDependencies(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	a := c.call("run_script_with_dependencies", map[string]any{
+		"script_content": "print hi\nprint-err oh\nprint-args\nexit 3", "python_version": "3.12", "dependencies": []string{"probe==1.2.3"}, "args": []string{"a", "b c"},
+	})
+	f := a.fields
+	if a.isError || f["stdout"] != "hi\na\nb c\n" || f["stderr"] != "oh\n" || f["exit_code"] != 3.0 || f["execution_strategy"] != "uv-run" {
+		t.Errorf("%v", a)
+	}
+	if deps, _ := f["resolved_dependencies"].([]any); len(deps) == 0 || !strings.HasPrefix(f["python_version_used"].(string), "3.12") {
+		t.Errorf("%v", f)
+	}
+	if a = c.call("run_script_with_dependencies", map[string]any{"script_content": "signal KILL", "python_version": "3.12"}); a.fields["exit_code"] != -9.0 {
+		t.Errorf("a death by signal: %v", a)
+	}
+	a = c.call("run_script_with_dependencies", map[string]any{"script_content": "print-err x\nhang", "python_version": "3.12", "timeout_seconds": 1})
+	if a.isError || a.fields["stderr"] != "x\n[TIMEOUT]" || a.fields["exit_code"] != -15.0 {
+		t.Errorf("a timeout: %v", a)
+	}
+	long := c.call("run_script_with_dependencies", map[string]any{"script_content": "flood stdout 200KB", "python_version": "3.12"})
+	if text := long.fields["stdout"].(string); long.fields["stdout_truncated"] != true || long.fields["stdout_bytes"] != 204800.0 ||
+		len(text) > 41_000 || !strings.Contains(text, "164800 of 204800 bytes left out; get_job_output(job_id=") {
+		t.Errorf("%d bytes of output, %v of %v", len(text), long.fields["stdout_truncated"], long.fields["stdout_bytes"])
+	}
+	b := c.call("benchmark_script", map[string]any{"script_content": "busy 30ms", "python_version": "3.12", "sample_interval": 0.01})
+	if b.isError || b.fields["wall_time_seconds"] == 0.0 || b.fields["peak_rss_mb"] == nil || b.fields["cpu_time_seconds"] == nil {
+		t.Errorf("%v", b)
+	}
+}
+
+func TestScriptErrorsSayWhatToChange(t *testing.T) {
+	dir := t.TempDir()
+	c := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.Directories = []string{dir} })
+	if err := os.Symlink("/etc", filepath.Join(dir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	deps := "run_script_with_dependencies"
+	for name, test := range map[string]struct {
+		tool string
+		args map[string]any
+		says string
+	}{
+		"neither script":            {deps, map[string]any{"python_version": "3.12"}, "ValueError: provide exactly one of script_path and script_content"},
+		"both scripts":              {deps, map[string]any{"python_version": "3.12", "script_path": "a", "script_content": "b"}, "ValueError: provide exactly one"},
+		"no version":                {deps, map[string]any{"script_content": "print 1"}, "ValueError: python_version must be given"},
+		"a version that is none":    {deps, map[string]any{"script_content": "print 1", "python_version": "3.12.1"}, "ValueError: python_version must be an exact minor version"},
+		"an option as a dependency": {deps, map[string]any{"script_content": "print 1", "python_version": "3.12", "dependencies": []string{"--index-url x"}}, "ValueError: dependencies[0]"},
+		"a negative timeout":        {deps, map[string]any{"script_content": "print 1", "python_version": "3.12", "timeout_seconds": -1}, "ValueError: timeout_seconds"},
+		"an unknown argument":       {deps, map[string]any{"script": "x"}, "ValueError: script: no such argument"},
+		"a number as a script":      {deps, map[string]any{"script_content": 7, "python_version": "3.12"}, "ValueError: script_content: must be a string, not a number"},
+		"no such script":            {deps, map[string]any{"script_path": dir + "/none.py", "python_version": "3.12"}, "FileNotFoundError: script_path"},
+		"no such folder":            {"run_script_in_dir", map[string]any{"directory": dir + "/none", "script_content": "print 1"}, "FileNotFoundError: directory"},
+		"a folder of no root":       {"run_script_in_dir", map[string]any{"directory": "/etc", "script_content": "print 1"}, "FileNotFoundError: directory is not one of the folders"},
+		"a link out of the root":    {"run_script_in_dir", map[string]any{"directory": dir + "/out", "script_content": "print 1"}, "FileNotFoundError: directory is not one of the folders"},
+		"a script out of the root":  {"run_script_in_dir", map[string]any{"directory": dir, "script_path": "out/passwd"}, "FileNotFoundError: script_path"},
+		"a short interval":          {"benchmark_script", map[string]any{"script_content": "print 1", "python_version": "3.12", "sample_interval": 0.001}, "ValueError: sample_interval"},
+		"an unknown job":            {"get_job_output", map[string]any{"job_id": "exe_1"}, `Error: job "exe_1" not found`},
+		"a job that cannot be":      {"kill_job", map[string]any{"job_id": "../x"}, "not found"},
+		"a negative offset":         {"get_job_output", map[string]any{"job_id": "exe_1", "stdout_offset": -1}, "ValueError: stdout_offset"},
+		"a package that is not":     {deps, map[string]any{"script_content": "print 1", "python_version": "3.12", "dependencies": []string{"no-such-package"}}, "Error: prepare: "},
+	} {
+		if a := c.call(test.tool, test.args); !a.isError || !strings.Contains(a.text, test.says) {
+			t.Errorf("%s: %v", name, a)
+		}
+	}
+}
+
+func TestAFolderIsSentWhereItCannotBeUsedInPlace(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("tool.py", "cat data/x\nexists .git/config\nexists out")
+	write("data/x", "content\n")
+	write(".git/config", "secret")
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	c := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.Directories = []string{filepath.Dir(dir)} })
+	for _, path := range []string{"tool.py", filepath.Join(dir, "tool.py")} {
+		a := c.call("run_script_in_dir", map[string]any{"directory": dir, "script_path": path, "python_version": "3.12"})
+		if a.isError || a.fields["stdout"] != "content\nfalse\nfalse\n" {
+			t.Errorf("%s: %v", path, a)
+		}
+	}
+	write("pyproject.toml", "[project]\ndependencies = [\"probe==1.2.3\"]\n")
+	a := c.call("run_script_in_dir", map[string]any{"directory": dir, "script_content": "cat data/x\nimport probe"})
+	if a.isError || a.fields["stdout"] == "" || a.fields["exit_code"] != 0.0 {
+		t.Errorf("with the project's packages: %v", a)
+	}
+	a = c.call("run_script_in_dir", map[string]any{"directory": dir, "script_content": "cat data/x", "use_uv": false})
+	if a.isError || a.fields["execution_strategy"] != "system-python" {
+		t.Errorf("with the system's python: %v", a)
+	}
+}
+
+func TestJobs(t *testing.T) {
+	svc := newService(t, fake.Options{})
+	c := serveTest(t, svc, nil)
+	start := func(code string) string {
+		t.Helper()
+		a := c.call("run_script_with_dependencies_async", map[string]any{"script_content": code, "python_version": "3.12", "dependencies": []string{"probe==1.2.3"}, "stream": true})
+		id, _ := a.fields["job_id"].(string)
+		if a.isError || a.fields["status"] != "started" || len(a.fields["resolved_dependencies"].([]any)) != 1 || id == "" {
+			t.Fatalf("%v", a)
+		}
+		return id
+	}
+	id := start("print one\nprint-err two\nprint three\nhang")
+	for out := ""; out != "one\nthree\n"; {
+		out, _ = c.call("get_job_output", map[string]any{"job_id": id}).fields["stdout"].(string)
+	}
+	a := c.call("get_job_output", map[string]any{"job_id": id, "stdout_offset": 4, "stderr_offset": 0})
+	if a.fields["status"] != "running" || a.fields["stdout"] != "three\n" || a.fields["stderr"] != "two\n" || a.fields["exit_code"] != "None" ||
+		a.fields["next_stdout_offset"] != 10.0 || a.fields["next_stderr_offset"] != 4.0 {
+		t.Errorf("%v", a.fields)
+	}
+	if a = c.call("get_job_output", map[string]any{"job_id": id, "stdout_offset": 10}); a.fields["stdout"] != "" || a.fields["next_stdout_offset"] != 10.0 {
+		t.Errorf("behind the end: %v", a.fields)
+	}
+	read := func(uri string) string {
+		t.Helper()
+		result, _ := c.request("resources/read", map[string]any{"uri": uri})
+		contents := result["contents"].([]any)
+		return contents[0].(map[string]any)["text"].(string)
+	}
+	if text := read("job-stream://" + id); text != "---STDOUT---\none\nthree\n\n---STDERR---\ntwo\n" {
+		t.Errorf("resource: %q", text)
+	}
+	text := read("job-stream://" + id + "?offset=0")
+	_, offset, ok := strings.Cut(text, "---OFFSET---\n")
+	if n, err := strconv.Atoi(offset); !ok || err != nil || n < 4 {
+		t.Errorf("resource with an offset: %q", text)
+	}
+	if text := read("job-stream://" + id + "?offset=" + offset); text != "---STDOUT---\n\n---STDERR---\n\n---OFFSET---\n"+offset {
+		t.Errorf("nothing new: %q", text)
+	}
+	list := c.call("list_running_jobs", nil)
+	jobs := list.fields["result"].([]any)
+	j := jobs[0].(map[string]any)
+	if len(jobs) != 1 || j["job_id"] != id || j["running"] != "True" || j["exit_code"] != "None" || j["stream"] != "True" || j["stdout_chunks"] != "2" || j["stderr_chunks"] != "1" {
+		t.Errorf("%v", jobs)
+	}
+	for key, value := range j {
+		if _, ok := value.(string); !ok {
+			t.Errorf("%s is no text: %v", key, value)
+		}
+	}
+	if a := c.call("kill_job", map[string]any{"job_id": id}); a.fields["status"] != "killed" || a.fields["exit_code"] != "-15" {
+		t.Errorf("%v", a)
+	}
+	if a := c.call("get_job_output", map[string]any{"job_id": id}); a.fields["status"] != "finished" || a.fields["exit_code"] != "-15" {
+		t.Errorf("%v", a.fields)
+	}
+	done := start("exit 4")
+	awaitEnd(t, svc, done)
+	if a := c.call("kill_job", map[string]any{"job_id": done}); a.fields["status"] != "finished" || a.fields["exit_code"] != "4" {
+		t.Errorf("killed when it had ended: %v", a)
+	}
+	running := start("hang")
+	for { // the list learns of an end by following the log
+		a = c.call("job_cleanup", nil)
+		if removed := a.fields["removed"].([]any); len(removed) > 0 {
+			break
+		}
+	}
+	if a.fields["running"].([]any)[0] != running {
+		t.Errorf("%v", a.fields)
+	}
+	c.call("kill_job", map[string]any{"job_id": running})
+	failed := c.call("run_script_with_dependencies_async", map[string]any{"script_content": "print 1", "python_version": "3.12", "dependencies": []string{"no-such-package"}})
+	if !failed.isError || !strings.Contains(failed.text, "Error: prepare: ") {
+		t.Errorf("a preparation that fails: %v", failed)
+	}
+}
+
+func awaitEnd(t *testing.T, svc executor.Service, id string) {
+	t.Helper()
+	for _, err := range svc.Events(t.Context(), id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestExecute(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.Shell.MaxOutputBytes = 10 })
+	run := func(args map[string]any) answer { return c.call("execute", args) }
+	a := run(map[string]any{"command": "fake", "args": []string{"-c", "print-err oh\nwrite äöüß\nexit 7"}, "stdin": "x"})
+	if f := a.fields; a.isError || f["exit_code"] != 7.0 || f["stderr"] != "oh\n" || f["stdout"] != "äöü" || f["stdout_truncated"] != true || f["stderr_truncated"] != false || f["timed_out"] != false {
+		t.Errorf("%v", f)
+	}
+	if a = run(map[string]any{"command": "fake", "args": []string{"-c", "hang"}, "timeout_ms": 200}); a.isError || a.fields["timed_out"] != true || a.fields["exit_code"] != -15.0 {
+		t.Errorf("%v", a)
+	}
+	if a = run(map[string]any{"command": "fake", "args": []string{"-c", "read-stdin"}, "stdin": "in"}); a.fields["stdout"] != "in" {
+		t.Errorf("%v", a)
+	}
+	for says, args := range map[string]map[string]any{
+		"Error: command: empty":          {"command": "  "},
+		"Error: execute: spawn failed":   {"command": "no-such-program", "args": []string{}},
+		"Error: timeout_ms: must be pos": {"command": "x", "timeout_ms": -5},
+		"Error: cmd: no such argument":   {"cmd": "x"},
+	} {
+		if a := run(args); !a.isError || !strings.HasPrefix(a.text, says) {
+			t.Errorf("%v: %v", args, a)
+		}
+	}
+}
+
+func TestWithoutSessionsEveryCommandHasASandboxOfItsOwn(t *testing.T) {
+	can := fake.DefaultCapabilities()
+	c := serveTest(t, newService(t, fake.Options{Capabilities: &can}), nil)
+	if a := c.call("execute", map[string]any{"command": "fake", "args": []string{"-c", "write-file f x\nexists f"}}); a.fields["stdout"] != "true\n" {
+		t.Errorf("%v", a)
+	}
+	if a := c.call("execute", map[string]any{"command": "fake", "args": []string{"-c", "exists f"}}); a.fields["stdout"] != "false\n" {
+		t.Errorf("%v", a)
+	}
+	result, _ := c.request("tools/list", nil)
+	for _, tool := range result["tools"].([]any) {
+		if tool.(map[string]any)["name"] == "run_code" {
+			t.Error("a tool is listed that the backend cannot serve")
+		}
+	}
+}
+
+func TestEveryToolSaysWhatItIs(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	result, _ := c.request("tools/list", nil)
+	want := []string{
+		"benchmark_script", "create_context", "execute", "get_job_output", "job_cleanup", "kill_job", "list_allowed", "list_contexts", "list_running_jobs", "run_code",
+		"run_script", "run_script_in_dir", "run_script_in_dir_async", "run_script_with_dependencies", "run_script_with_dependencies_async", "stop_context",
+	}
+	var got []string
+	for _, tool := range result["tools"].([]any) {
+		m := tool.(map[string]any)
+		got = append(got, m["name"].(string))
+		notes, _ := m["annotations"].(map[string]any)
+		input, _ := m["inputSchema"].(map[string]any)
+		output, _ := m["outputSchema"].(map[string]any)
+		if notes["title"] == "" || len(m["description"].(string)) < 30 || input["type"] != "object" || output["type"] != "object" {
+			t.Errorf("%v", m)
+		}
+		for _, hint := range []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} {
+			if _, ok := notes[hint].(bool); !ok {
+				t.Errorf("%s has no %s", m["name"], hint)
+			}
+		}
+		if strings.Contains(text(m), `"null"`) {
+			t.Errorf("%s allows null: %s", m["name"], text(m))
+		}
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("tools are %v", got)
+	}
+}
+
+func TestATailKeepsBothEnds(t *testing.T) {
+	t.Parallel()
+	for _, step := range []int{1, 3, 7, 100} {
+		in := strings.Repeat("0123456789", 10)
+		w := tail{limit: 20}
+		for rest := in; rest != ""; {
+			n := min(step, len(rest))
+			w.add([]byte(rest[:n]))
+			rest = rest[n:]
+		}
+		if got := w.text(" (x)"); got != "0123456789\n[… 80 of 100 bytes left out (x) …]\n0123456789" {
+			t.Errorf("step %d: %q", step, got)
+		}
+	}
+	short := tail{limit: 20}
+	short.add([]byte("exactly twenty bytes"))
+	if short.truncated() || short.text("") != "exactly twenty bytes" {
+		t.Errorf("%q", short.text(""))
+	}
+}
+
+func TestConfigurationProblemsAreAllNamed(t *testing.T) {
+	t.Parallel()
+	_, err := parseConfig("mcp", []byte(`{"toolsets":["perl"],"directories":["x"],"network":{"y":true},"http":{"bind":"z","path":"p","max_body_bytes":0,"max_sessions":0,"session_idle_seconds":0},"max_result_bytes":1,"shell":{"max_output_bytes":0,"log_output_bytes":-1}}`))
+	if executor.CodeOf(err) != executor.Invalid {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"toolsets[0]", "directories[0]", "network.y", "http.bind", "http.path", "http.max_body_bytes", "http.max_sessions", "http.session_idle_seconds", "max_result_bytes", "shell.max_output_bytes", "shell.log_output_bytes"} {
+		if !strings.Contains(err.Error(), "mcp."+key+": ") {
+			t.Errorf("%s is not named: %v", key, err)
+		}
+	}
+	for _, bad := range []string{`{"nonsense":1}`, `{"toolsets":7}`, `{"test_fixtures":true,"http":{"bind":"0.0.0.0:1"}}`} {
+		if _, err := parseConfig("mcp", []byte(bad)); executor.CodeOf(err) != executor.Invalid {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
