@@ -101,12 +101,6 @@ func (i *images) close() {
 	i.prepares.wg.Wait()
 }
 
-// check says whether an image may be asked for, without asking the daemon. Codes: invalid, denied (field docker_image).
-func (i *images) check(ref string) error {
-	_, err := i.allow.check(ref)
-	return err
-}
-
 // ensure returns an image that may be used, and fetches it if the daemon has it not. progress is told what happens, on this
 // goroutine, at most five times a second. Everybody who wants the same image waits for one pull, which goes on as long as
 // somebody does. Codes: invalid (no name, or no such image), denied (not on the list, or the registry does not let us), all

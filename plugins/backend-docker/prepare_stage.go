@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -136,27 +137,21 @@ func (i *images) converse(ctx context.Context, id string, run stageRun, end *sta
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	wait := i.daemon.ended(ctx, id)
-	var done []<-chan error
-	begin := func(work func() error) {
-		c := make(chan error, 1)
-		done = append(done, c)
-		go func() { c <- work() }()
-	}
+	var beside sync.WaitGroup
 	defer func() {
 		stop(nil)
 		conn.Close()
-		for _, c := range done {
-			<-c
-		}
+		beside.Wait()
 	}()
 	if err := i.daemon.start(ctx, id); err != nil {
 		return err
 	}
 	if len(run.stdin) > 0 {
-		// A program that reads nothing is ended by its own fault; what it says tells.
-		begin(func() error { _, err := conn.Write(run.stdin); return err })
+		beside.Go(func() {
+			_, _ = conn.Write(run.stdin) // one that reads nothing ends by its own fault; what it says tells
+		})
 	}
-	begin(func() error { i.watchDisk(ctx, id, stop); return nil })
+	beside.Go(func() { i.watchDisk(ctx, id, stop) })
 	stdout, stderr := &lines{tell: run.stdout}, &lines{tell: run.stderr}
 	// Until the container's end, or ctx's, which closes conn.
 	if err := demultiplex(in, stdout, stderr); err != nil && ctx.Err() == nil {

@@ -1,6 +1,7 @@
 package dockerbackend
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -72,7 +73,7 @@ func TestWhatIsNoNameOfAnImageIsInvalid(t *testing.T) {
 		"", " ", "UPPER", "a b", "a\nb", "../etc", "-x", "a:b:c", "a@sha256:short", someDigest[7:], "a//b", "http://x/y", "a:tag with space", "é",
 	} {
 		_, err := a.check(name)
-		if e, ok := err.(*executor.Error); !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image" {
+		if e, ok := errors.AsType[*executor.Error](err); !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image" {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -230,7 +231,7 @@ func TestWhyAnImageCannotBePulled(t *testing.T) {
 		if executor.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %s: %v", name, executor.CodeOf(err), err)
 		}
-		if e, ok := err.(*executor.Error); c.code != executor.Unavailable && (!ok || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image") {
+		if e, ok := errors.AsType[*executor.Error](err); c.code != executor.Unavailable && (!ok || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image") {
 			t.Errorf("%s: the field is not named: %v", name, err)
 		}
 	}

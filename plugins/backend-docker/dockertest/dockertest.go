@@ -88,11 +88,11 @@ func find() (string, *private, error) {
 func answers(host string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	cli, err := dial(host)
+	cli, done, err := dial(host)
 	if err != nil {
 		return err
 	}
-	defer cli.Close()
+	defer done()
 	ping, err := cli.Ping(ctx)
 	if err == nil && ping.OSType != "" && ping.OSType != "linux" {
 		err = fmt.Errorf("runs %s containers", ping.OSType)
@@ -100,9 +100,13 @@ func answers(host string) error {
 	return err
 }
 
-// dial makes a client of host, with the TLS settings of the environment.
-func dial(host string) (*client.Client, error) {
-	return client.NewClientWithOpts(client.WithTLSClientConfigFromEnv(), client.WithHost(host), client.WithAPIVersionNegotiation())
+// dial makes a client of host, with the TLS settings of the environment. done gives its connections back.
+func dial(host string) (cli *client.Client, done func(), err error) {
+	cli, err = client.NewClientWithOpts(client.WithTLSClientConfigFromEnv(), client.WithHost(host), client.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, nil, err
+	}
+	return cli, func() { _ = cli.Close() }, nil // it never fails
 }
 
 // missing skips t loudly, or fails it where CI requires Docker.

@@ -74,11 +74,11 @@ func imported(t testing.TB, tag string) string {
 
 // importOnce imports an image unless the daemon has it. Test processes take turns: the same daemon may serve several.
 func importOnce(ctx context.Context, host, name, tag string) error {
-	cli, err := dial(host)
+	cli, done, err := dial(host)
 	if err != nil {
 		return err
 	}
-	defer cli.Close()
+	defer done()
 	there := func(version string) (bool, error) {
 		found, err := cli.ImageInspect(ctx, name)
 		if errdefs.IsNotFound(err) {

@@ -22,11 +22,11 @@ func asking() (context.Context, context.CancelFunc) {
 // for people; a test that has ended has none.
 func Objects(t testing.TB, label string) []string {
 	t.Helper()
-	cli, err := dial(Host(t))
+	cli, done, err := dial(Host(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cli.Close()
+	defer done()
 	ctx, cancel := asking()
 	defer cancel()
 	ours := filters.NewArgs(filters.Arg("label", label))
@@ -58,11 +58,11 @@ func Objects(t testing.TB, label string) []string {
 // Containers are the ids of the containers that have a label, running or not.
 func Containers(t testing.TB, label string) []string {
 	t.Helper()
-	cli, err := dial(Host(t))
+	cli, done, err := dial(Host(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cli.Close()
+	defer done()
 	ctx, cancel := asking()
 	defer cancel()
 	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
@@ -79,11 +79,11 @@ func Containers(t testing.TB, label string) []string {
 // Kill kills a container as its daemon does when told to.
 func Kill(t testing.TB, id string) {
 	t.Helper()
-	cli, err := dial(Host(t))
+	cli, done, err := dial(Host(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer cli.Close()
+	defer done()
 	ctx, cancel := asking()
 	defer cancel()
 	if err := cli.ContainerKill(ctx, id, "KILL"); err != nil {
