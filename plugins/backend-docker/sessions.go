@@ -18,6 +18,9 @@ var _ executor.SessionBackend = (*Backend)(nil)
 // sessionLife bounds what is kept on disk of a Session that says no bound of its own.
 const sessionLife = 30 * 24 * time.Hour
 
+// closeTime bounds how long a runner may take to end a session; then its container is killed.
+const closeTime = 15 * time.Second
+
 // session is a sandbox that one Session has for its life.
 type session struct {
 	id       string
@@ -283,10 +286,17 @@ func (b *Backend) session(ctx context.Context, id string) (*session, error) {
 	return s, nil
 }
 
-// endSession gives everything of a Session back. Idempotent; who comes second waits for the first.
+// endSession ends all that is in a Session and gives everything of it back. Idempotent; who comes second waits for the first.
 func (b *Backend) endSession(s *session) {
 	s.ended.Do(func() {
 		if box := s.sandbox(); box != nil {
+			// What runs in it ends now; the container goes behind the answer.
+			ctx, cancel := context.WithTimeoutCause(context.Background(), closeTime, errSilent)
+			if err := box.conn.CloseSession(ctx); err != nil && !box.ended() {
+				b.log.Warn("a session's runner did not close it", "session", s.id, "error", err)
+				_ = b.daemon.remove(ctx, box.id) // discard tries again, and says so
+			}
+			cancel()
 			b.factory.discard(box)
 			if s.pooled {
 				b.pool.done(box.class)

@@ -55,8 +55,8 @@ func Objects(t testing.TB, label string) []string {
 	return list
 }
 
-// Containers are the ids of the containers that have a label, running or not.
-func Containers(t testing.TB, label string) []string {
+// Containers are the ids of the containers that have all these labels, running or not.
+func Containers(t testing.TB, labels ...string) []string {
 	t.Helper()
 	cli, done, err := dial(Host(t))
 	if err != nil {
@@ -65,7 +65,11 @@ func Containers(t testing.TB, label string) []string {
 	defer done()
 	ctx, cancel := asking()
 	defer cancel()
-	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+	all := filters.NewArgs()
+	for _, l := range labels {
+		all.Add("label", l)
+	}
+	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: all})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,290 @@
+package dockerbackend
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
+)
+
+// process starts a plugin process of an installation.
+func process(t *testing.T, instance, dir string, options json.RawMessage) *plugintest.Plugin {
+	t.Helper()
+	p, err := plugintest.Start(t, plugin.Configure{Name: "docker", Instance: instance, DataDir: dir, Options: options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// begun is a Run under way that has printed something.
+type begun struct {
+	journal
+	job    executor.Job
+	result executor.Result
+	err    error
+	ended  chan struct{}
+}
+
+// begin runs spec and returns when its output holds text.
+func begin(t *testing.T, b executor.Backend, spec executor.Spec, text string) *begun {
+	t.Helper()
+	r := &begun{job: job(spec), ended: make(chan struct{})}
+	said := make(chan struct{})
+	once := sync.OnceFunc(func() { close(said) })
+	r.on = func(executor.Event) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if strings.Contains(r.stdout.String(), text) {
+			once()
+		}
+		return nil
+	}
+	go func() {
+		defer close(r.ended)
+		r.result, r.err = b.Run(context.WithoutCancel(t.Context()), r.job, r)
+	}()
+	select {
+	case <-said:
+	case <-r.ended:
+		t.Fatalf("it ended before it said %q: %+v, %v", text, r.result, r.err)
+	}
+	return r
+}
+
+// resume is what the log of r says where to go on.
+func (r *begun) resume() executor.Resume {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return executor.Resume{Handle: r.started.Handle, Stdout: int64(r.stdout.Len()), Stderr: int64(r.stderr.Len())}
+}
+
+// counter prints what it is while nobody listens, too: more than a window of output.
+const counter = `
+import sys, time
+print("one", flush=True)
+sys.stdin.readline()
+for i in range(300_000):
+    print(i)
+time.sleep(1)
+print("two", file=sys.stderr)
+sys.exit(7)
+`
+
+func TestAProgramOutlivesAKillOfItsPlugin(t *testing.T) {
+	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 60})
+	first := process(t, id, dir, options)
+	r := begin(t, first.Backend, executor.Spec{Code: counter}, "one")
+	first.Kill()
+	<-r.ended
+	if executor.CodeOf(r.err) != executor.Unavailable {
+		t.Errorf("Run returned %+v, %v", r.result, r.err)
+	}
+	next := process(t, id, dir, options)
+	var rest journal
+	result, err := next.Backend.Attach(t.Context(), r.job, r.resume(), &rest)
+	if err != nil || result.Status != executor.StatusFailed || result.ExitCode == nil || *result.ExitCode != 7 || result.PythonVersion == "" || result.ImageDigest == "" {
+		t.Errorf("%+v, %v", result, err)
+	}
+	var want strings.Builder
+	want.WriteString("one\n")
+	for i := range 300_000 {
+		want.WriteString(itoa(i) + "\n")
+	}
+	if got := r.stdout.String() + rest.stdout.String(); got != want.String() {
+		t.Errorf("%d bytes of output, want %d", len(got), want.Len())
+	}
+	if got := rest.stderr.String(); got != "two\n" {
+		t.Errorf("stderr is %q", got)
+	}
+	// It is over, and nobody has it any more.
+	if _, err := next.Backend.Attach(t.Context(), r.job, r.resume(), &journal{}); executor.CodeOf(err) != executor.NotFound {
+		t.Errorf("a second Attach: %v", err)
+	}
+}
+
+func itoa(i int) string {
+	raw, _ := json.Marshal(i) // a number can be
+	return string(raw)
+}
+
+func TestWhatNobodyAttachesToEndsByItself(t *testing.T) {
+	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 5})
+	first := process(t, id, dir, options)
+	r := begin(t, first.Backend, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
+	first.Kill()
+	<-r.ended
+	next := process(t, id, dir, section(t, map[string]any{"silence_seconds": 5, "pool": map[string]any{"min_idle": 0, "sessions": 0}}))
+	if _, err := next.Backend.Info(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of its container", func() bool { return len(containersOf(t, id)) == 0 })
+	if _, err := next.Backend.Attach(t.Context(), r.job, r.resume(), &journal{}); executor.CodeOf(err) != executor.NotFound {
+		t.Errorf("Attach to what has ended: %v", err)
+	}
+}
+
+func TestRemoveEndsWhatAnEarlierLifeHasLeft(t *testing.T) {
+	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 600, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	first := process(t, id, dir, options)
+	r := begin(t, first.Backend, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
+	first.Kill()
+	<-r.ended
+	next := process(t, id, dir, options)
+	for range 2 {
+		if err := next.Backend.Remove(t.Context(), r.job.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := containersOf(t, id); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// containersOf lists the containers of an installation.
+func containersOf(t *testing.T, instance string) []containerInfo {
+	t.Helper()
+	d, err := dial(t.Context(), dockertest.Host(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close() //nolint:errcheck // read only
+	list, err := d.containers(t.Context(), map[string]string{labelInstance: instance})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestAContainerThatIsKilledIsUnavailableAndNeverAHang(t *testing.T) {
+	b := backend(t, nil)
+	r := begin(t, b, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
+	var h handle
+	if err := json.Unmarshal(r.started.Handle, &h); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.daemon.remove(t.Context(), h.Container); err != nil {
+		t.Fatal(err)
+	}
+	<-r.ended
+	if executor.CodeOf(r.err) != executor.Unavailable {
+		t.Errorf("%+v, %v", r.result, r.err)
+	}
+	succeeds(t, b, executor.Spec{Code: "print(1)"})
+}
+
+func TestContainersThatDieWhileTheyWaitAreReplaced(t *testing.T) {
+	b := backend(t, nil)
+	succeeds(t, b, executor.Spec{Code: "print(1)"})
+	for range 2 {
+		b.pool.mu.Lock()
+		for _, f := range b.pool.shelves {
+			for _, s := range f.idle {
+				if err := b.daemon.remove(t.Context(), s.id); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		b.pool.mu.Unlock()
+		if out, _ := succeeds(t, b, executor.Spec{Code: "print(2)"}); out != "2\n" {
+			t.Errorf("got %q", out)
+		}
+	}
+}
+
+func TestTheRunnersVolumeIsFilledAgainWhenSomebodyHasRemovedIt(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	succeeds(t, b, executor.Spec{Code: "print(1)"})
+	b.cleaner.wait()
+	if err := b.daemon.removeVolume(t.Context(), b.place.Volume); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := succeeds(t, b, executor.Spec{Code: "print(2)"}); out != "2\n" {
+		t.Errorf("got %q", out)
+	}
+}
+
+func TestAnImageWithoutShellAndTarRunsPrograms(t *testing.T) {
+	b := backend(t, map[string]any{"default_image": dockertest.Bare(t)})
+	out, r := succeeds(t, b, executor.Spec{Code: "import os, sys; print(sys.version_info[:2], os.path.exists('/bin/sh'))"})
+	if out != "(3, 11) False\n" || r.PythonVersion == "" {
+		t.Errorf("%q, %q", out, r.PythonVersion)
+	}
+}
+
+func TestNothingOfAProgramIsThereForTheNext(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 1}})
+	plant := executor.Spec{Env: map[string]string{"CANARY": "canary"}, Code: `
+import os, subprocess, sys
+for folder in ["/work", "/tmp", "/dev/shm"]:
+    open(folder + "/canary", "w").write("canary")
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)", "canary"], start_new_session=True)
+`}
+	look := executor.Spec{Code: `
+import glob, os
+print([f + "/" + n for f in ["/work", "/tmp", "/dev/shm"] for n in os.listdir(f) if n == "canary"], os.environ.get("CANARY"))
+print(sum(b"canary" in open(p, "rb").read() for p in glob.glob("/proc/[0-9]*/cmdline") if os.access(p, os.R_OK)))
+`}
+	for range 3 {
+		succeeds(t, b, plant)
+		if out, _ := succeeds(t, b, look); out != "[] None\n0\n" {
+			t.Errorf("the next sees %q", out)
+		}
+	}
+}
+
+func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
+	b := backend(t, nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r := &begun{job: job(executor.Spec{Code: "import time\nprint('up', flush=True)\ntime.sleep(1)\nprint('down')"}), ended: make(chan struct{})}
+	r.on = func(e executor.Event) error {
+		if _, ok := e.Body.(executor.Output); ok {
+			cancel(executor.ErrCallerGone)
+		}
+		return nil
+	}
+	if _, err := b.Run(ctx, r.job, r); executor.CodeOf(err) != executor.Unavailable {
+		t.Fatalf("Run returned %v", err)
+	}
+	r.on = nil
+	result, err := b.Attach(t.Context(), r.job, r.resume(), r)
+	if err != nil || result.Status != executor.StatusSucceeded || r.stdout.String() != "up\ndown\n" {
+		t.Errorf("%+v, %v, %q", result, err, r.stdout.String())
+	}
+}
+
+func TestCloseIsIdempotentAndNothingRunsAfterIt(t *testing.T) {
+	b := backend(t, nil)
+	for range 2 {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := b.Run(t.Context(), job(executor.Spec{Code: "print(1)"}), &journal{}); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("Run after Close: %v", err)
+	}
+}
+
+func TestAnEmbeddedBackendEndsWhatRuns(t *testing.T) {
+	b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: instance(t), Embedded: true, Options: section(t, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := begin(t, b, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	<-r.ended
+	if r.err != nil || r.result.Status != executor.StatusKilled {
+		t.Errorf("%+v, %v", r.result, r.err)
+	}
+	if idle, making, _ := b.pool.counts(); idle+making != 0 {
+		t.Errorf("%d wait", idle+making)
+	}
+}
