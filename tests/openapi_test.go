@@ -76,6 +76,12 @@ func TestOpenAPIDocumentIsValidAndTrue(t *testing.T) {
 	a := s.post("/api/v1/exec/sync", `{"code":"open('f','w').write('x'); print(1)","outputs":["f"]}`)
 	id, _ := a.json(t)["execution_id"].(string)
 	generate("[parameters]\n\"path.id\" = \""+id+"\"\n\n"+string(base), "--include-path-regex", "executions/.id.")
+	// And with a session that exists; what closes it would leave nothing to ask.
+	a = s.post("/api/v1/sessions", `{"name":"generated"}`)
+	if id, _ = a.json(t)["session_id"].(string); id == "" {
+		t.Fatalf("no session: %s", a.body)
+	}
+	generate("[parameters]\n\"path.id\" = \""+id+"\"\n\n"+string(base), "--include-path-regex", "sessions/.id.", "--exclude-operation-id", "close-session")
 }
 
 func tail(b []byte, n int) []byte {
