@@ -370,7 +370,7 @@ func (i *interpreter) stop() {
 func (i *interpreter) killAll() {
 	deadline := time.Now().Add(killPatience)
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		left := 0
+		var left int
 		if len(i.group.Cgroups) > 0 {
 			left = i.group.killOnce()
 		} else {

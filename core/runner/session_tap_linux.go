@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +21,6 @@ const earlierBytes = 512 << 10
 type tap struct {
 	stream executor.Stream
 	pipe   *os.File
-	raw    syscall.RawConn
 
 	mu     sync.Mutex
 	buf    []byte
@@ -126,7 +124,7 @@ func (t *tap) drainLocked() {
 	})
 }
 
-// attach gives an Execution what came before it, whose length it returns before anything is sent, and what comes now.
+// earlier returns how much was kept since the last Execution: attach will send it first.
 func (t *tap) earlier() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
