@@ -30,13 +30,14 @@ type sessionRules struct {
 	evict                   time.Duration
 	idle, life, kept        time.Duration
 	fileBytes               int64
+	preload                 []string
 }
 
 func newSessionRules(c config.Sessions) sessionRules {
 	return sessionRules{
 		most: c.Max, perOwner: c.MaxPerOwner, waiting: c.MaxWaiting,
 		evict: time.Duration(c.EvictIdleSeconds * float64(time.Second)),
-		idle:  c.IdleTimeout(), life: c.MaxLife(), kept: c.KeepClosed(), fileBytes: c.MaxFileBytes,
+		idle:  c.IdleTimeout(), life: c.MaxLife(), kept: c.KeepClosed(), fileBytes: c.MaxFileBytes, preload: c.Preload,
 	}
 }
 

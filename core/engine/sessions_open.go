@@ -80,6 +80,9 @@ func (e *Engine) checkSession(ctx context.Context, asked executor.Session) (sess
 		invalid.add("language", "is both %q and %q", clip(string(asked.Language), 100), clip(string(asked.Spec.Language), 100))
 	}
 	s.Spec.Language = s.Language
+	if s.Language == executor.LanguagePython {
+		s.Preload = slices.Clone(e.rules.preload)
+	}
 	invalid.text("name", s.Name, maxSessionName)
 	invalid.text("description", s.Description, maxSessionDescription)
 	e.validateLife(s, &invalid)

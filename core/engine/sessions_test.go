@@ -91,7 +91,7 @@ func (r *rig) wantNoSessions() {
 func TestASessionKeepsItsStateAndIsDescribed(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
-		r := newRig(t, withSessions())
+		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.Preload = []string{"numpy"} })))
 		ctx := as("alice")
 		began := time.Now()
 		s := r.open(ctx, func(s *executor.Session) {
@@ -100,7 +100,7 @@ func TestASessionKeepsItsStateAndIsDescribed(t *testing.T) {
 			s.Spec.Limits.Timeout = 7 * time.Second
 		})
 		if !sessionForm.MatchString(s.ID) || s.Owner != "alice" || s.Status != executor.SessionActive || s.Language != executor.LanguagePython ||
-			s.Backend != "fake" || s.Generation != 1 || !s.CreatedAt.Equal(began) || !s.LastUsed.Equal(began) || !s.ExpiresAt.Equal(began.Add(30*time.Minute)) ||
+			s.Backend != "fake" || !slices.Equal(s.Preload, []string{"numpy"}) || s.Generation != 1 || !s.CreatedAt.Equal(began) || !s.LastUsed.Equal(began) || !s.ExpiresAt.Equal(began.Add(30*time.Minute)) ||
 			s.IdleTimeout != 30*time.Minute || s.MaxLife != 24*time.Hour || s.Limits.Timeout != 7*time.Second || s.Limits.MemoryBytes == 0 ||
 			!slices.Equal(s.Requirements, []string{"requests==2.32.3"}) || s.PythonVersion == "" || s.Name != "mine" || s.Description != "to think" {
 			t.Errorf("the session is %+v", s)
