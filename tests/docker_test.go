@@ -299,6 +299,22 @@ func TestAProgramThatEndsWhileNobodyIsThereHasItsResult(t *testing.T) {
 	}
 }
 
+func TestAPreparationDoesNotOutliveItsPlugin(t *testing.T) {
+	s := startDocker(t)
+	id := s.async(`{"code":"1","pre_commands":["sleep 600"]}`)
+	preparing := func() []string { return dockertest.Containers(t, s.label(), "python-executor.kind=prepare") }
+	eventually(t, "it is prepared", func() bool { return len(preparing()) == 1 })
+	left := preparing()[0]
+	pid := s.pluginPID()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its container is gone", func() bool { return !slices.Contains(preparing(), left) })
+	s.do(s.request("DELETE", "/api/v1/executions/"+id, nil))
+	s.wait(id, "killed", "lost", "failed")
+	eventually(t, "no other is there", func() bool { return len(preparing()) == 0 })
+}
+
 func TestAContainerThatIsKilledLosesItsExecutionAndNothingElse(t *testing.T) {
 	s := startDocker(t, "PYEXEC_BACKENDS_DOCKER_POOL_MIN_IDLE=0", "PYEXEC_BACKENDS_DOCKER_POOL_SESSIONS=0")
 	id := s.async(`{"code":"print('up', flush=True)\nimport time; time.sleep(600)"}`)
