@@ -33,8 +33,8 @@ func enterInside(groups []string) error {
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 		unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""),
 		syscall.Setgroups(nil),
-		syscall.Setresgid(testUID, testUID, testUID),
-		syscall.Setresuid(testUID, testUID, testUID),
+		syscall.Setresgid(insideUID, insideUID, insideUID),
+		syscall.Setresuid(insideUID, insideUID, insideUID),
 		unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
 	); err != nil {
 		return err
@@ -42,7 +42,10 @@ func enterInside(groups []string) error {
 	return syscall.Exec("/proc/self/exe", []string{"test", "runner", "--stdio", ownMounts}, nil)
 }
 
-// insideLimits of the container's control groups.
+// insideUID is nobody else's: other tests kill all that runs as testUID, and in a container the runner would be among them.
+const insideUID = 61299
+
+// Limits of the container's control groups.
 const (
 	insideMemory = 128 << 20
 	insidePIDs   = OwnThreads + 30
@@ -69,7 +72,7 @@ func startInside(t *testing.T) *testRunner {
 		}
 	}
 	cfg := Config{WorkRoot: workRoot(t), UseWorkRoot: true, Silence: time.Minute}
-	if err := os.Chown(cfg.WorkRoot, testUID, testUID); err != nil {
+	if err := os.Chown(cfg.WorkRoot, insideUID, insideUID); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe", append([]string{"inside"}, slot.folders()...)...) //nolint:gosec // ourselves
