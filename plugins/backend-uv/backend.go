@@ -45,6 +45,8 @@ type Backend struct {
 	// languages are the interpreters of sessions that are not in Python.
 	languages knownLanguages
 	sessions  sessions
+	warm      warmSessions
+	life      context.Context // ends with Close
 
 	searching sync.Mutex
 	searched  time.Time // guarded by searching
@@ -131,7 +133,10 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 // a single call, because it comes up while the call is still on its way here.
 func (b *Backend) begin(ctx context.Context, keep int) {
 	base, stop := context.WithCancelCause(context.Background())
-	b.stop = stop
+	b.stop, b.life = stop, base
+	if b.warm.keep = b.config.WarmSessions; b.embedded {
+		b.warm.keep = 0
+	}
 	b.slots.warm(base, max(1, keep-1))
 	b.equip(b.slots.uidDir)
 	b.flights = newFlights(base, &builder{cache: b.cache, tool: b.tool, index: b.tool.index, allowBuilds: b.config.AllowBuilds, log: b.log})
@@ -293,6 +298,7 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 // Close ends every program and runner and gives everything but the caches back. Idempotent; Run answers unavailable then.
 func (b *Backend) Close() error {
 	b.stop(errClosed)
+	b.warm.close()
 	b.closeSessions()
 	b.slots.close()
 	b.flights.wg.Wait()

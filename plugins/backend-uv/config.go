@@ -51,6 +51,9 @@ type Config struct {
 	ImageMap map[string]string `json:"image_map"`
 	// Preload names Python modules that a session imports before it is ready; those that are not there are passed over.
 	Preload []string `json:"preload"`
+	// WarmSessions is how many interpreters are ready for sessions like the last one that was opened. Default 1, or none for
+	// a single call; at most 16; -1 = none.
+	WarmSessions int `json:"warm_sessions"`
 }
 
 // Default returns the configuration of a backend that nobody configured. The two folders are those of this user.
@@ -58,7 +61,7 @@ func Default() Config {
 	cache := defaultCacheDir()
 	return Config{
 		Isolation: IsolationAuto, RunAs: "60600-61111", CacheDir: cache, WorkDir: filepath.Join(cache, "work"),
-		CacheBytes: 20 << 30, ImageMap: map[string]string{},
+		CacheBytes: 20 << 30, WarmSessions: 1, ImageMap: map[string]string{},
 	}
 }
 
@@ -106,6 +109,9 @@ func (c Config) withDefaults() Config {
 	if c.CacheBytes == 0 {
 		c.CacheBytes = d.CacheBytes
 	}
+	if c.WarmSessions == 0 {
+		c.WarmSessions = d.WarmSessions
+	}
 	return c
 }
 
@@ -133,6 +139,9 @@ func (c Config) validate(name string) error {
 	}
 	if c.CacheBytes < 0 {
 		p.add("cache_bytes", "must be > 0 (got %d)", c.CacheBytes)
+	}
+	if c.WarmSessions < -1 || c.WarmSessions > 16 {
+		p.add("warm_sessions", "must be -1 (none) to 16 (got %d)", c.WarmSessions)
 	}
 	if c.IndexURL != "" {
 		if u, err := url.Parse(c.IndexURL); err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
@@ -203,14 +212,14 @@ func (c *Config) set(key string, value json.RawMessage) error {
 	targets := map[string]any{
 		"isolation": &c.Isolation, "run_as": &c.RunAs, "work_dir": &c.WorkDir, "cache_dir": &c.CacheDir,
 		"cache_bytes": &c.CacheBytes, "allow_builds": &c.AllowBuilds, "index_url": &c.IndexURL, "image_map": &c.ImageMap,
-		"preload": &c.Preload,
+		"preload": &c.Preload, "warm_sessions": &c.WarmSessions,
 	}
 	target, known := targets[key]
 	if !known {
 		return fmt.Errorf("unknown key; known are %s", strings.Join(slices.Sorted(maps.Keys(targets)), ", "))
 	}
 	if err := json.Unmarshal(value, target); err != nil {
-		wants := map[string]string{"cache_bytes": "a whole number of bytes", "allow_builds": "true or false", "image_map": "a mapping of image to version", "preload": "a list of module names"}
+		wants := map[string]string{"cache_bytes": "a whole number of bytes", "allow_builds": "true or false", "image_map": "a mapping of image to version", "preload": "a list of module names", "warm_sessions": "a whole number"}
 		if want := wants[key]; want != "" {
 			return fmt.Errorf("must be %s (got %s)", want, value)
 		}

@@ -127,6 +127,13 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 	if s.language != executor.LanguagePython {
 		start.Interpreter, start.Preload = []string{b.languages[s.language]}, nil
 	}
+	ahead := p.environment == nil // see warmSessions
+	if ahead {
+		if s.slot = b.warm.take(b, warmKey(start)); s.slot != nil {
+			b.warm.refill(b, start)
+			return nil
+		}
+	}
 	for {
 		slot, fresh, err := b.slots.take(ctx, p.network)
 		if err != nil {
@@ -135,7 +142,9 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 		slot.weigh(asked.Limits.CPUShares)
 		err = slot.conn.OpenSession(ctx, start)
 		if err == nil {
-			s.slot = slot
+			if s.slot = slot; ahead {
+				b.warm.refill(b, start)
+			}
 			return nil
 		}
 		alive := slot.alive()

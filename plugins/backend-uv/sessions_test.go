@@ -72,7 +72,7 @@ func TestSessionsKeepTheirOwnState(t *testing.T) {
 }
 
 func TestAClosedSessionsSlotServesAgainAndHasNothingOfIt(t *testing.T) {
-	b := backend(t, nil)
+	b := backend(t, map[string]any{"warm_sessions": -1})
 	open(t, b, "ctx-1", executor.Spec{})
 	cell(t, b, "ctx-1", "import os, subprocess\nopen('file', 'w').close()\np = subprocess.Popen(['sleep', '1000'], start_new_session=True)")
 	_, pid, _ := cell(t, b, "ctx-1", "p.pid")
@@ -136,7 +136,7 @@ func TestASessionWithRequirementsThatCannotBeHadIsRefused(t *testing.T) {
 }
 
 func TestASessionWhoseRunnerDiesIsNotHeldAnyMore(t *testing.T) {
-	b := backend(t, nil)
+	b := backend(t, map[string]any{"warm_sessions": -1})
 	open(t, b, "ctx-1", executor.Spec{})
 	s, err := b.session(t.Context(), "ctx-1")
 	if err != nil {
@@ -189,6 +189,43 @@ func TestAnInterpreterOutOfReachIsNone(t *testing.T) {
 	}
 	if got := reachable(filepath.Join(dir, "bin", "node"), m); got != "" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestAnInterpreterIsReadyForASessionLikeTheLast(t *testing.T) {
+	b := backend(t, nil)
+	open(t, b, "ctx-1", executor.Spec{})
+	warm := func() *slot {
+		b.wg.Wait()
+		b.warm.mu.Lock()
+		defer b.warm.mu.Unlock()
+		if len(b.warm.ready) != 1 {
+			t.Fatalf("%d are ready", len(b.warm.ready))
+		}
+		return b.warm.ready[0]
+	}
+	ready := warm()
+	open(t, b, "ctx-2", executor.Spec{})
+	if s, err := b.session(t.Context(), "ctx-2"); err != nil || s.slot != ready {
+		t.Error("the interpreter that was ready was not taken", err)
+	}
+	if _, value, _ := cell(t, b, "ctx-2", "1 + 1"); value != "2" {
+		t.Error(value)
+	}
+	// Another kind of session does not get it, and one that died is nobody's.
+	ready = warm()
+	open(t, b, "ctx-3", executor.Spec{Env: map[string]string{"A": "b"}})
+	if s, err := b.session(t.Context(), "ctx-3"); err != nil || s.slot == ready {
+		t.Error("an interpreter of another kind was taken", err)
+	}
+	ready = warm()
+	if err := ready.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-ready.exited
+	open(t, b, "ctx-4", executor.Spec{Env: map[string]string{"A": "b"}})
+	if _, value, _ := cell(t, b, "ctx-4", "__import__('os').environ['A']"); value != "'b'" {
+		t.Error(value)
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *slot) alive() bool {
 	case <-s.exited:
 		return false
 	default:
-		return true
+		return s.conn.Err() == nil // which is known a moment before Done
 	}
 }
 
