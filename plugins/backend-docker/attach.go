@@ -29,6 +29,7 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resum
 	if err != nil {
 		return executor.Result{}, err
 	}
+	b.claimed(job.ID, s.id, deadline(job.Limits)) // it is ours now, and no orphan
 	out := &resumedSink{Sink: sink}
 	result, err := b.see(ctx, s, func(ctx context.Context) (executor.Result, error) { return s.conn.Follow(ctx, out) })
 	if b.letsGo(ctx) && executor.CodeOf(err) == executor.Unavailable {

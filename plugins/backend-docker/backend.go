@@ -32,7 +32,7 @@ type Backend struct {
 	factory      *factory
 	pool         *pool
 	cleaner      *cleaner
-	claims       claims
+	claims       *claims
 	sessions     sessions
 
 	reaped atomic.Int64
@@ -124,8 +124,9 @@ func (b *Backend) equip(dataDir string, p program) error {
 		covered: b.images.volumes, cleaner: b.cleaner, log: b.log,
 	}
 	b.interpreters = newInterpreters(b.factory, b.config.Runtime)
+	b.claims = &claims{boot: b.place.Boot}
 	if dataDir != "" {
-		b.claims = claims{dir: filepath.Join(dataDir, "claims"), boot: b.place.Boot}
+		b.claims.dir = filepath.Join(dataDir, "claims")
 		b.interpreters.file = filepath.Join(dataDir, "interpreters.json")
 		b.interpreters.load()
 	}

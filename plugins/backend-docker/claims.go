@@ -3,29 +3,47 @@ package dockerbackend
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 )
 
-// claims says on disk which container runs which Execution: labels cannot be changed once a container is made, and a warm
-// one was made before. It is for the life after a crash: a file per Execution that runs. The zero value keeps nothing.
-type claims struct{ dir, boot string }
+// claims says which container is whose: labels cannot be changed once a container is made, and a warm one was made before
+// anybody knew. It is for the reaper, and, where there is a folder, for the life after a crash: a file per Execution or
+// Session that has a container. Safe for concurrent use.
+type claims struct {
+	dir  string // empty: nothing outlives the process
+	boot string
 
-// claim is one such file.
+	mu   sync.Mutex
+	here map[string]claim // this process's own
+}
+
+// claim is what is known of one container.
 type claim struct {
 	Container string    `json:"container"`
 	Boot      string    `json:"boot"` // who has it
 	Deadline  time.Time `json:"deadline"`
 }
 
-func (c claims) path(id string) string { return filepath.Join(c.dir, filepath.Base(id)+".json") }
+func (c *claims) path(id string) string { return filepath.Join(c.dir, filepath.Base(id)+".json") }
 
-func (c claims) add(id, container string, deadline time.Time) error {
+// add notes that id has a container. An error means that only this process knows.
+func (c *claims) add(id, container string, deadline time.Time) error {
+	one := claim{container, c.boot, deadline}
+	c.mu.Lock()
+	if c.here == nil {
+		c.here = map[string]claim{}
+	}
+	c.here[id] = one
+	c.mu.Unlock()
 	if c.dir == "" {
 		return nil
 	}
-	raw, err := json.Marshal(claim{container, c.boot, deadline})
+	raw, err := json.Marshal(one)
 	if err != nil {
 		return err
 	}
@@ -38,11 +56,18 @@ func (c claims) add(id, container string, deadline time.Time) error {
 	return err
 }
 
-func (c claims) find(id string) (claim, bool) {
-	if c.dir == "" {
-		return claim{}, false
+func (c *claims) find(id string) (claim, bool) {
+	c.mu.Lock()
+	one, ok := c.here[id]
+	c.mu.Unlock()
+	if ok || c.dir == "" {
+		return one, ok
 	}
-	raw, err := os.ReadFile(c.path(id))
+	return c.read(c.path(id))
+}
+
+func (c *claims) read(path string) (claim, bool) {
+	raw, err := os.ReadFile(path)
 	var found claim
 	if err != nil || json.Unmarshal(raw, &found) != nil {
 		return claim{}, false
@@ -50,23 +75,26 @@ func (c claims) find(id string) (claim, bool) {
 	return found, found.Container != ""
 }
 
-func (c claims) drop(id string) {
+func (c *claims) drop(id string) {
+	c.mu.Lock()
+	delete(c.here, id)
+	c.mu.Unlock()
 	if c.dir != "" {
 		_ = os.Remove(c.path(id)) // what stays is dropped by the reaper
 	}
 }
 
-// all returns what is claimed, by Execution.
-func (c claims) all() map[string]claim {
+// all returns what is claimed, by whom.
+func (c *claims) all() map[string]claim {
 	found := map[string]claim{}
-	if c.dir == "" {
-		return found
+	if c.dir != "" {
+		files, _ := filepath.Glob(filepath.Join(c.dir, "*.json")) // the pattern is well-formed
+		for _, f := range files {
+			found[strings.TrimSuffix(filepath.Base(f), ".json")], _ = c.read(f)
+		}
 	}
-	files, _ := filepath.Glob(filepath.Join(c.dir, "*.json")) // the pattern is well-formed
-	for _, f := range files {
-		id := filepath.Base(f)
-		id = id[:len(id)-len(".json")]
-		found[id], _ = c.find(id)
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(found, c.here)
 	return found
 }

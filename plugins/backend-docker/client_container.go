@@ -113,7 +113,7 @@ func (d *daemon) inspect(ctx context.Context, id string) (containerInfo, error) 
 	}
 	info := containerInfo{ID: c.ID, Image: c.Image, Labels: c.Config.Labels}
 	if c.State != nil {
-		info.State, info.PID, info.ExitCode, info.OutOfMemory, info.Error = string(c.State.Status), c.State.Pid, c.State.ExitCode, c.State.OOMKilled, c.State.Error
+		info.State, info.PID, info.ExitCode, info.OutOfMemory, info.Error = c.State.Status, c.State.Pid, c.State.ExitCode, c.State.OOMKilled, c.State.Error
 	}
 	return info, nil
 }
@@ -126,7 +126,7 @@ func (d *daemon) containers(ctx context.Context, labels map[string]string) ([]co
 	}
 	infos := make([]containerInfo, 0, len(list))
 	for _, c := range list {
-		infos = append(infos, containerInfo{ID: c.ID, Image: c.ImageID, Labels: c.Labels, State: string(c.State)})
+		infos = append(infos, containerInfo{ID: c.ID, Image: c.ImageID, Labels: c.Labels, State: c.State})
 	}
 	return infos, nil
 }

@@ -148,7 +148,7 @@ func leftovers(d *daemon, instance string) []string {
 			found = append(found, what+" has processes")
 		}
 		files, _ := os.ReadDir(filepath.Join(proc, "root/work"))
-		if len(files) > 0 && !(len(files) == 1 && files[0].Name() == ".tmp") {
+		if len(files) > 1 || len(files) == 1 && files[0].Name() != ".tmp" {
 			found = append(found, what+" has files in /work")
 		}
 	}

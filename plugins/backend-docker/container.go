@@ -17,11 +17,9 @@ const (
 	labelBoot = labelPrefix + "boot"
 	// labelKind is one of the kinds below.
 	labelKind = labelPrefix + "kind"
-	// labelExecution is the id of the Execution, where it was known when the container was made.
-	labelExecution = labelPrefix + "execution"
-	// labelSession is the id of the Session, likewise.
-	labelSession = labelPrefix + "session"
-	// labelCreated and labelDeadline are Unix seconds: when it was made, and when it may be removed whatever it does.
+	// labelCreated and labelDeadline are Unix seconds: when it was made, and when it may be removed whatever it does. Labels
+	// cannot be changed, and a warm container is made before anybody knows what for: of which Execution or Session it is, and
+	// until when, is in claims.
 	labelCreated  = labelPrefix + "created"
 	labelDeadline = labelPrefix + "deadline"
 	// labelHash is the digest of the runner in a volume.

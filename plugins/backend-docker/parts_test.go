@@ -163,29 +163,32 @@ func TestTheStreamsOfAContainerAreTakenApart(t *testing.T) {
 
 func TestClaimsAreThereForTheNextLife(t *testing.T) {
 	t.Parallel()
-	c := claims{dir: filepath.Join(t.TempDir(), "claims"), boot: "boot"}
+	c := &claims{dir: filepath.Join(t.TempDir(), "claims"), boot: "boot"}
+	next := &claims{dir: c.dir, boot: "next"}
 	until := time.Now().Add(time.Hour)
 	for id, container := range map[string]string{"exe_1": "c1", "../exe_2": "c2"} {
 		if err := c.add(id, container, until); err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := c.find(id); !ok || got.Container != container || got.Boot != "boot" || !got.Deadline.Equal(until) {
+		if got, ok := next.find(id); !ok || got.Container != container || got.Boot != "boot" || !got.Deadline.Equal(until) {
 			t.Errorf("%s: %+v, %v", id, got, ok)
 		}
 	}
-	if all := c.all(); len(all) != 2 || all["exe_2"].Container != "c2" {
+	if all := next.all(); len(all) != 2 || all["exe_2"].Container != "c2" {
 		t.Errorf("all are %+v", all)
 	}
 	c.drop("exe_1")
 	c.drop("exe_1")
-	if _, ok := c.find("exe_1"); ok {
-		t.Error("it is still there")
+	for _, life := range []*claims{c, next} {
+		if _, ok := life.find("exe_1"); ok {
+			t.Error("it is still there")
+		}
 	}
 	if outside, _ := filepath.Glob(filepath.Join(filepath.Dir(c.dir), "*.json")); len(outside) != 0 {
 		t.Errorf("written outside: %q", outside)
 	}
-	var none claims
-	if err := none.add("exe_1", "c", until); err != nil || len(none.all()) != 0 {
-		t.Errorf("without a folder: %v", err)
+	none := &claims{boot: "boot"}
+	if err := none.add("exe_1", "c", until); err != nil || none.all()["exe_1"].Container != "c" {
+		t.Errorf("without a folder: %v, %+v", err, none.all())
 	}
 }

@@ -92,14 +92,15 @@ func judge(c containerInfo, mine string, now time.Time, alive, held func(string)
 // sweep looks once, and returns how many have nobody and will end by themselves.
 func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err error) {
 	b := r.b
+	claimed, there := b.claims.all(), map[string]bool{} // before the list: whose container is not in it has none any more
 	list, err := b.daemon.containers(ctx, map[string]string{labelInstance: b.place.Instance})
 	if err != nil {
 		return 0, err
 	}
-	claimed, there := b.claims.all(), map[string]bool{}
-	used := map[string]bool{}
+	used, overdue := map[string]bool{}, map[string]bool{}
 	for _, c := range claimed {
 		used[c.Container] = true
+		overdue[c.Container] = now.After(c.Deadline)
 	}
 	held := func(container string) bool {
 		for _, c := range claimed {
@@ -112,6 +113,9 @@ func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err err
 	for _, c := range list {
 		there[c.ID] = true
 		v := judge(c, b.place.Boot, now, bootAlive, held)
+		if overdue[c.ID] {
+			v = verdictRemove
+		}
 		if v == verdictOrphan && b.claims.dir != "" && !used[c.ID] {
 			v = verdictRemove // it only waited for work: what may be attached to again is claimed before it is used
 		}

@@ -199,9 +199,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			return executor.Result{}, err
 		}
 		prepared := time.Since(begun)
-		if err := b.claims.add(job.ID, s.id, time.Now().Add(deadline(job.Limits))); err != nil {
-			b.log.Warn("a claim is not on disk: after a crash the container is left to its silence", "error", err)
-		}
+		b.claimed(job.ID, s.id, deadline(job.Limits))
 		out := &jobSink{Sink: sink, handle: handle{s.id, s.conn.Epoch(), p.digest}}
 		result, err := b.see(ctx, s, func(ctx context.Context) (executor.Result, error) {
 			return s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.reader(), Stdin: stdin.reader()}, out)
