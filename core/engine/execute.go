@@ -182,6 +182,9 @@ func (e *Engine) again(x *execution, v verdict) bool {
 	if exhausted, ok := errors.AsType[*executor.Error](v.err); ok && exhausted.Code == executor.Exhausted {
 		away = exhausted.RetryAfter > 0 // it has no place now; other bounds stay reached
 	}
+	if x.session != nil && executor.CodeOf(v.err) == executor.Conflict {
+		away = true // its backend is still busy with one that was given up here
+	}
 	if !away || x.retries+1 >= maxAttempts {
 		return false
 	}

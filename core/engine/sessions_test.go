@@ -425,6 +425,24 @@ func TestInterruptRestartAndCloseWhileOthersWait(t *testing.T) {
 	})
 }
 
+func TestABackendThatIsStillBusyWithTheLastOneIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		busy := executor.Errorf(executor.Conflict, "it runs another one")
+		r := newRig(t, withSessions(func(s *setup) { s.fake.Hook = fake.FirstRuns(2, fake.Fail(busy)) }))
+		ctx := as("alice")
+		s := r.open(ctx)
+		first := r.submit(ctx, "set x 1", in(s))
+		if got := r.say(ctx, s, "get x"); got != "1\n" {
+			t.Errorf("it said %q", got)
+		}
+		if x := must(r.Get(ctx, first.ID)); x.Attempts != 3 || x.Status != executor.StatusSucceeded {
+			t.Errorf("the first is %s after %d attempts", x.Status, x.Attempts)
+		}
+		r.wantIdle()
+	})
+}
+
 func TestADeadInterpreterLosesItsSessionUntilItIsRestarted(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
