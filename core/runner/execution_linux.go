@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -383,19 +382,4 @@ func (x *execution) clean() error {
 		err = errors.Join(err, killErr)
 	}
 	return errors.Join(err, x.group.remove())
-}
-
-func (x *execution) setPID(pid int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.pid = pid
-}
-
-// signal sends a signal to the program's process group.
-func (x *execution) signal(s syscall.Signal) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.pid > 0 {
-		_ = unix.Kill(-x.pid, s) // gone is as good
-	}
 }

@@ -109,3 +109,18 @@ func (x *execution) account(r *reaper, s *sampler) {
 	x.res.PeakMemoryBytes = s.result()
 	x.res.MemorySamples = s.samples
 }
+
+func (x *execution) setPID(pid int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.pid = pid
+}
+
+// signal sends a signal to the program's process group.
+func (x *execution) signal(s syscall.Signal) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.pid > 0 {
+		_ = unix.Kill(-x.pid, s) // gone is as good
+	}
+}
