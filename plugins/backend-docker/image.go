@@ -103,8 +103,9 @@ func (i *images) close() {
 
 // ensure returns an image that may be used, and fetches it if the daemon has it not. progress is told what happens, on this
 // goroutine, at most five times a second. Everybody who wants the same image waits for one pull, which goes on as long as
-// somebody does. Codes: invalid (no name, or no such image), denied (not on the list, or the registry does not let us), all
-// of the field docker_image; unavailable (the daemon or the registry); the end of ctx gives its cause.
+// somebody does. Codes: invalid (no name, or no such image), denied (not on the list, or the registry does not let us),
+// unavailable (the registry), all of the field docker_image; unavailable without a field (the daemon); the end of ctx gives
+// its cause.
 func (i *images) ensure(ctx context.Context, ref string, progress func(executor.Progress)) (imageInfo, error) {
 	r, err := i.allow.check(ref)
 	if err != nil {

@@ -331,7 +331,7 @@ func cleanWords(said string) string {
 	var kept []string
 	for _, line := range strings.Split(requirements.WithoutCredentials(strings.ReplaceAll(said, prepareFolder+"/", "")), "\n") {
 		line = strings.TrimRight(line, " \t\r")
-		if line != "" && !strings.HasPrefix(line, "Using Python ") && !strings.HasPrefix(line, "Resolved ") && !strings.HasPrefix(line, "WARNING: Retrying") {
+		if line != "" && !strings.HasPrefix(line, "Using Python ") && !strings.HasPrefix(line, "Resolved ") && !strings.HasPrefix(line, "WARNING: Retrying") && !strings.HasPrefix(line, "warning: ") {
 			kept = append(kept, line)
 		}
 	}

@@ -99,16 +99,17 @@ var (
 	diskForm         = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`)
 )
 
-// pullError is what a failed pull means for whoever asked. loggedIn: credentials were sent.
+// pullError is what a failed pull means for whoever asked: an error of the field docker_image, because the daemon itself
+// is well. loggedIn: credentials were sent.
 func pullError(r imageRef, said string, loggedIn bool) error {
 	said = shorten(requirements.WithoutCredentials(said), 1000)
 	const field = "docker_image"
 	name := r.familiar()
 	switch {
 	case diskForm.MatchString(said):
-		return executor.Errorf(executor.Unavailable, "no space for %s: %s", name, said)
+		return executor.FieldErrorf(executor.Unavailable, field, "no space for %s: %s", name, said)
 	case busyForm.MatchString(said):
-		return executor.Errorf(executor.Unavailable, "the registry of %s is busy: %s", name, said)
+		return executor.FieldErrorf(executor.Unavailable, field, "the registry of %s is busy: %s", name, said)
 	case unauthorisedForm.MatchString(said):
 		hint := "it may not exist, or need credentials: docker login " + r.registry() + " on the host of python-executor"
 		if loggedIn {
@@ -118,5 +119,5 @@ func pullError(r imageRef, said string, loggedIn bool) error {
 	case absentForm.MatchString(said):
 		return executor.FieldErrorf(executor.Invalid, field, "%s does not exist: %s", name, said)
 	}
-	return executor.Errorf(executor.Unavailable, "%s could not be pulled: %s", name, said)
+	return executor.FieldErrorf(executor.Unavailable, field, "%s could not be pulled: %s", name, said)
 }

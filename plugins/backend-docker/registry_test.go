@@ -231,9 +231,19 @@ func TestWhyAnImageCannotBePulled(t *testing.T) {
 		if executor.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %s: %v", name, executor.CodeOf(err), err)
 		}
-		if e, ok := errors.AsType[*executor.Error](err); c.code != executor.Unavailable && (!ok || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image") {
+		if e, ok := errors.AsType[*executor.Error](err); !ok || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image" {
 			t.Errorf("%s: the field is not named: %v", name, err)
 		}
+	}
+}
+
+func TestARegistryOutOfReachFailsTheExecutionAndNotTheBackend(t *testing.T) {
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	b := backend(t, nil)
+	f := fails(t, b, executor.Spec{Code: "1", Image: strings.TrimPrefix(gone.URL, "http://") + "/app:1"})
+	if f.Code != executor.Unavailable || f.Field != "docker_image" || f.Phase != executor.PhasePrepare {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -167,14 +167,18 @@ func (b *Backend) look(ctx context.Context, name string, e *emitter) (imageInfo,
 
 // inputFailure makes of an error about the user's input a Failure of the preparation; others stay errors.
 func inputFailure(err error, field string) (*executor.Failure, error) {
-	switch code := executor.CodeOf(err); code {
-	case executor.Invalid, executor.Denied, executor.NotFound:
-		if e, ok := errors.AsType[*executor.Error](err); ok && len(e.Fields) > 0 {
-			field = e.Fields[0].Field
-		}
-		return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Message: err.Error(), Field: field}, nil
+	code, named := executor.CodeOf(err), false
+	if e, ok := errors.AsType[*executor.Error](err); ok && len(e.Fields) > 0 {
+		field, named = e.Fields[0].Field, true
 	}
-	return nil, err
+	switch {
+	case code == executor.Invalid || code == executor.Denied || code == executor.NotFound:
+		code = executor.Invalid
+	case code == executor.Unavailable && named: // a registry is, not the daemon: whoever waits for us to come back waits in vain
+	default:
+		return nil, err
+	}
+	return &executor.Failure{Code: code, Phase: executor.PhasePrepare, Message: err.Error(), Field: field}, nil
 }
 
 // execute runs a planned job in a container of its own. One that died while nobody used it may show only when it is used:
