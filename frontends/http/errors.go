@@ -123,6 +123,9 @@ func problemOf(err error, requestID string) (problem, http.Header) {
 	if e, ok := errors.AsType[*executor.Error](err); ok {
 		p.Detail, p.ExecutionID, retry = e.Message, e.ExecutionID, e.RetryAfter
 		for _, f := range e.Fields {
+			if f.Field == "session" { // as it is called here
+				f.Field = "session_id"
+			}
 			p.Errors = append(p.Errors, problemField{Field: f.Field, Location: where + "." + f.Field, Message: f.Message})
 		}
 	}

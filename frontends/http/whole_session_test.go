@@ -234,7 +234,7 @@ func TestSessionsHaveTheirBounds(t *testing.T) {
 			t.Errorf("%s of a closed one: %d %v", what, status, p)
 		}
 	}
-	if status, p, _ := w.as("ann", "POST", "/api/v1/exec/async", `{"session_id":"`+id+`","code":"print 1"}`); status != 409 {
+	if status, p, _ := w.as("ann", "POST", "/api/v1/exec/async", `{"session_id":"`+id+`","code":"print 1"}`); status != 409 || !strings.Contains(fmt.Sprint(p["errors"]), "field:session_id") {
 		t.Errorf("%d %v", status, p)
 	}
 	if status, s, _ := w.as("ann", "GET", "/api/v1/sessions/"+id, ""); status != 200 || s["status"] != "closed" || s["reason"] == nil {

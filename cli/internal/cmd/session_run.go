@@ -157,7 +157,7 @@ func (o *sessionRunOptions) spec() (executor.Spec, error) {
 	if o.file == "" {
 		return s, nil
 	}
-	var source io.Reader = o.g.In
+	source := o.g.In
 	if o.file != "-" {
 		f, err := os.Open(o.file)
 		if err != nil {
