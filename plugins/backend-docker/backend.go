@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,6 +96,10 @@ func newBackend(ctx context.Context, c plugin.Configure, p program) (*Backend, e
 	b.place = place{
 		Instance: c.Instance, Boot: newBoot(), Volume: p.volumeName(c.Instance), Program: p.argv(), NanoCPUs: int64(config.CPUs * 1e9),
 	}
+	if c.Embedded {
+		// Each call is an installation of its own; one that is killed leaves a volume that the next removes.
+		b.place.Volume = p.volumeName("embedded-" + strconv.Itoa(os.Getuid()))
+	}
 	b.can = promises(b.facts, config)
 	if err := b.equip(c.DataDir, p); err != nil {
 		return nil, errors.Join(err, d.close())
@@ -125,11 +130,10 @@ func (b *Backend) equip(dataDir string, p program) error {
 	}
 	b.interpreters = newInterpreters(b.factory, b.config.Runtime)
 	b.claims = &claims{boot: b.place.Boot}
-	if dataDir != "" {
+	if dataDir != "" && !b.embedded {
 		b.claims.dir = filepath.Join(dataDir, "claims")
-		b.interpreters.file = filepath.Join(dataDir, "interpreters.json")
-		b.interpreters.load()
 	}
+	b.interpreters.keep(dataDir, b.embedded)
 	o := poolOptions{
 		min: b.config.Pool.MinIdle, minSessions: b.config.Pool.Sessions, max: b.config.Pool.Max, atOnce: max(2, 2*b.facts.CPUs), log: b.log,
 	}

@@ -38,6 +38,7 @@ func (s containerSpec) request() (*container.Config, *container.HostConfig) {
 		ShmSize:        scratchBytes,
 		OomScoreAdj:    outOfMemoryScore,
 		Runtime:        s.Runtime,
+		AutoRemove:     s.AutoRemove,
 		RestartPolicy:  container.RestartPolicy{Name: "no"},
 		// What a program prints is ours to carry: a log would fill the daemon's disk.
 		LogConfig: container.LogConfig{Type: "none"},

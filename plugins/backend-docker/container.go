@@ -86,6 +86,8 @@ type containerSpec struct {
 	// that as for all the rest of its start. The network namespace is the container's own either way.
 	Hosts   string
 	Runtime string // empty: the daemon's default
+	// AutoRemove: the daemon removes it when it ends, also when nobody of ours is left to do it.
+	AutoRemove bool
 	// WritableRoot: the image's files may be changed, in a layer of the container's own (preparation).
 	WritableRoot bool
 	// Capabilities that are kept of all; empty: none.
@@ -140,7 +142,7 @@ func sandboxSpec(p place, c class, limits capacity, covered []string, name strin
 			workFolder: tmpfs(c.DiskBytes, "0700", true),
 			"/tmp":     tmpfs(scratchBytes, "1777", false),
 		},
-		Volume: p.Volume, Capacity: limits, NanoCPUs: p.NanoCPUs,
+		Volume: p.Volume, Capacity: limits, NanoCPUs: p.NanoCPUs, AutoRemove: true,
 	}
 	if !c.Network {
 		s.Hosts = p.Hosts

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -175,19 +176,40 @@ func (n *interpreters) remember(image string, i interpreter) {
 	if n.file == "" {
 		return
 	}
+	n.load() // what others have written meanwhile
 	raw, err := json.Marshal(n.known)
+	fresh := n.file + "." + random()
 	if err == nil {
-		err = os.WriteFile(n.file+".new", raw, 0o600)
+		err = os.WriteFile(fresh, raw, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(n.file+".new", n.file)
+		err = os.Rename(fresh, n.file)
 	}
 	if err != nil {
 		n.factory.log.Warn("what images have is not on disk", "file", filepath.Base(n.file), "error", err)
 	}
 }
 
-// load reads what an earlier life has found out. A file that cannot be read is one that is not there.
+// keep makes the answers outlive the process: in its folder, or, of a single call, whose folder goes with it, in the user's
+// cache.
+func (n *interpreters) keep(dataDir string, embedded bool) {
+	if embedded {
+		dataDir = ""
+		if cache, err := os.UserCacheDir(); err == nil {
+			dataDir = filepath.Join(cache, "python-executor", "docker")
+			if os.MkdirAll(dataDir, 0o700) != nil {
+				return
+			}
+		}
+	}
+	if dataDir == "" {
+		return
+	}
+	n.file = filepath.Join(dataDir, "interpreters.json")
+	n.load()
+}
+
+// load reads what others have found out. A file that cannot be read is one that is not there.
 func (n *interpreters) load() {
 	raw, err := os.ReadFile(n.file)
 	if err != nil {
@@ -195,6 +217,6 @@ func (n *interpreters) load() {
 	}
 	known := map[string]interpreter{}
 	if json.Unmarshal(raw, &known) == nil {
-		n.known = known
+		maps.Copy(n.known, known)
 	}
 }
