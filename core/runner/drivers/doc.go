@@ -21,4 +21,23 @@
 // n numbers the operations, count the cells: "<cell 3>" is what tracebacks say. One operation at a time. SIGINT means: end
 // the cell, keep the state. User code shares the process, so the runner believes nothing it reads: what is forged here
 // misleads nobody but the forger's own session.
+//
+// # What a session is in each language
+//
+// Python: cells run in __main__. The last expression's value is shown, unless the cell ends in a semicolon, and is _; the
+// display function shows others. Shown are the forms that _repr_html_ and its kin give, and figures of matplotlib that are
+// open at the end of a cell. await works at top level on one event loop for the session's life; tasks go on while a later
+// cell awaits. A cell that is no coroutine but names create_task finds that loop running, one that calls asyncio.run brings
+// its own. sys.exit ends the cell. A fork that comes back from a cell ends there. Builtins that were deleted come back
+// after the cell.
+//
+// JavaScript: cells run as V8's REPL mode runs them: const, let and class last and may be repeated, await works at top
+// level, undefined is not shown. require, dynamic import and Node's modules by name work from the work folder; import
+// declarations do not. process.exit ends the cell (it throws). An interrupt ends code that runs and the waiting for what
+// does not; a loop without end behind an await is only ended by a restart.
+//
+// Shell: cells run in one bash, at top level. exit ends the cell, and so does what would end the shell (set -e, an error in
+// posix mode), after which it executes itself anew with variables, functions, aliases, options and traps, without errexit,
+// nounset and xtrace and without its job numbers. exec replaces it, and the session is lost. Without bash a POSIX shell
+// serves: what ends that one starts it anew, without its state.
 package drivers
