@@ -1,21 +1,11 @@
 package dockerbackend
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"context"
-	"debug/elf"
-	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/docker/docker/client"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
@@ -295,70 +285,6 @@ func TestNoSecretOfAPreparationIsInItsImage(t *testing.T) {
 	}
 }
 
-func TestTheCacheKeepsWhatWasUsedLast(t *testing.T) {
-	b := backend(t, map[string]any{"prepare": map[string]any{"cache_bytes": 5 << 20}})
-	forgetPrepared(t, b)
-	now := time.Now()
-	clock := func() time.Time { return now }
-	b.images.cache.now = clock
-	base, err := b.images.ensure(t.Context(), b.config.DefaultImage, func(executor.Progress) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := func(executor.Progress) {}
-	var made []imageInfo
-	for range 3 {
-		info, failure, err := b.images.prepare(t.Context(), base, prepareSpec{PreCommands: []string{"head -c 2000000 /dev/urandom >/opt/x # " + random()}}, nobody)
-		if failure != nil || err != nil {
-			t.Fatal(failure, err)
-		}
-		made = append(made, info)
-	}
-	there := func(n int) bool {
-		_, err := b.daemon.image(t.Context(), made[n].ID)
-		return err == nil
-	}
-	b.images.prepares.wg.Wait()
-	if !there(0) || !there(1) || !there(2) {
-		t.Error("an image was evicted that somebody may be about to use")
-	}
-	// Others may have images in this daemon: only ours are evicted here.
-	list, total, err := b.images.cache.entries(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := func(e preparedEntry) bool {
-		return slices.ContainsFunc(made, func(i imageInfo) bool { return i.ID == e.id })
-	}
-	for _, e := range list {
-		if !own(e) {
-			total -= e.bytes
-		}
-	}
-	if total < 6_000_000 || total > 7_000_000 {
-		t.Errorf("three images of 2 MB take %d", total)
-	}
-	now = now.Add(time.Hour)
-	for _, e := range list {
-		if e.id == made[0].ID && !b.images.cache.remove(t.Context(), e) {
-			t.Error("an image that nobody needs stays")
-		}
-	}
-	if there(0) || !there(1) {
-		t.Error("the wrong one was evicted")
-	}
-}
-
-func TestTheLeastRecentlyUsedGoesFirst(t *testing.T) {
-	c := newPreparedCache(nil, 0, nil)
-	at := time.Now()
-	list := []preparedEntry{{key: "b", used: at.Add(time.Second)}, {key: "a", used: at}, {key: "c", used: at.Add(time.Minute)}}
-	c.order(list)
-	if list[0].key != "a" || list[1].key != "b" || list[2].key != "c" {
-		t.Errorf("got %v", list)
-	}
-}
-
 func TestRealPackagesFromTheRealIndex(t *testing.T) {
 	b := backend(t, nil)
 	forgetPrepared(t, b)
@@ -370,106 +296,4 @@ func TestRealPackagesFromTheRealIndex(t *testing.T) {
 	if err != nil || r.Status != executor.StatusSucceeded || len(r.Requirements) < 5 {
 		t.Errorf("%v %+v %+v", err, r, r.Failure)
 	}
-}
-
-// isStatic reports whether a program needs no libraries.
-func isStatic(t testing.TB, path string) bool {
-	t.Helper()
-	if path == "" {
-		return false
-	}
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
-}
-
-// required reports whether CI insists on a thing.
-func required(what string) bool {
-	return slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), what)
-}
-
-// fails runs spec, whose preparation must fail.
-func fails(t testing.TB, b executor.Backend, spec executor.Spec) executor.Failure {
-	t.Helper()
-	var j journal
-	r, err := b.Run(t.Context(), job(spec), &j)
-	if err != nil || r.Status != executor.StatusFailed || r.Failure == nil {
-		t.Fatalf("%v %+v; stdout %q", err, r, j.stdout.String())
-	}
-	if j.started != nil {
-		t.Error("the program was started")
-	}
-	return *r.Failure
-}
-
-// inspectRaw is all that the daemon tells about an image, its history included.
-func inspectRaw(t testing.TB, b *Backend, id string) string {
-	t.Helper()
-	var raw bytes.Buffer
-	if _, err := b.daemon.api.ImageInspect(t.Context(), id, client.ImageInspectWithRawResponse(&raw)); err != nil {
-		t.Fatal(err)
-	}
-	history, err := b.daemon.api.ImageHistory(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw.String() + fmt.Sprint(history)
-}
-
-// sdist is a source archive that setuptools builds.
-func sdist(t testing.TB, module, version string) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	w := tar.NewWriter(z)
-	for name, text := range map[string]string{
-		"PKG-INFO":       "Metadata-Version: 2.1\nName: " + module + "\nVersion: " + version + "\n",
-		"pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n",
-		"backend.py": "import os, zipfile\ndef build_wheel(out, *a, **k):\n  name = '" + module + "-" + version + "-py3-none-any.whl'\n" +
-			"  z = zipfile.ZipFile(os.path.join(out, name), 'w')\n  info = '" + module + "-" + version + ".dist-info/'\n" +
-			"  files = {'" + module + ".py': '', info + 'METADATA': 'Metadata-Version: 2.1\\nName: " + module + "\\nVersion: " + version + "\\n', info + 'WHEEL': 'Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n'}\n" +
-			"  for n, c in files.items(): z.writestr(n, c)\n  z.writestr(info + 'RECORD', ''.join(n + ',,\\n' for n in files))\n  z.close()\n  return name\n",
-	} {
-		if err := w.WriteHeader(&tar.Header{Name: module + "-" + version + "/" + name, Mode: 0o644, Size: int64(len(text))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(w.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-// forgetPrepared removes, after t, the images that b's preparations have made.
-func forgetPrepared(t testing.TB, b *Backend) {
-	t.Helper()
-	before := preparedImages(t, b)
-	t.Cleanup(func() {
-		for range 2 { // the second time without what others were made of it
-			for _, id := range preparedImages(t, b) {
-				if !slices.Contains(before, id) {
-					ctx, cancel := cleanUp(context.Background())
-					_ = b.daemon.removeImage(ctx, id) // another test may still use it
-					cancel()
-				}
-			}
-		}
-	})
-}
-
-func preparedImages(t testing.TB, b *Backend) []string {
-	t.Helper()
-	ctx, cancel := cleanUp(context.Background())
-	defer cancel()
-	ids, err := b.daemon.images(ctx, map[string]string{labelPrepared: ""})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ids
 }

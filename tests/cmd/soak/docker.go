@@ -180,8 +180,8 @@ func (c *containers) rounds(count int) error {
 		for range each {
 			number++
 			body, want := program(number)
-			var v state
-			if err := c.server.JSON(http.MethodPost, "/api/v1/exec/async", body, &v); err != nil {
+			v, err := c.submit(body)
+			if err != nil {
 				return fmt.Errorf("docker: round %d: submit: %w", round, err)
 			}
 			mu.Lock()
@@ -216,6 +216,16 @@ func (c *containers) rounds(count int) error {
 		}
 	}
 	return nil
+}
+
+// submit is accepted at last: while a plugin that was killed is started again the server says 503, which means retry.
+func (c *containers) submit(body string) (v state, err error) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if err = c.server.JSON(http.MethodPost, "/api/v1/exec/async", body, &v); err == nil {
+			return v, nil
+		}
+	}
+	return v, err
 }
 
 // kill ends one of them with SIGKILL.
