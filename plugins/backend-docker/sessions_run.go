@@ -1,0 +1,87 @@
+package dockerbackend
+
+import (
+	"context"
+	"errors"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+// runInSession is Run of a job whose Spec names a Session.
+func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
+	s, err := b.session(ctx, job.Spec.Session)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	ctx, r, err := b.enter(ctx, job.ID)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	defer b.leave(job.ID, r)
+	spec := job.Spec
+	start := runner.Start{
+		ExecutionID: job.ID, Session: true, Code: spec.Code, Command: spec.Command, Args: spec.Args, Limits: job.Limits,
+		Outputs: spec.Outputs, OutputsChanged: spec.OutputsChanged, SampleInterval: spec.SampleInterval,
+		PythonVersion: s.version, Requirements: s.resolved(),
+	}
+	if s.language != executor.LanguagePython && len(spec.Command) == 0 {
+		start.PythonVersion, start.Requirements = "", nil
+	}
+	stdin := newSource(job.Stdin)
+	box := s.sandbox()
+	out := &jobSink{Sink: sink, handle: handle{Container: box.id, Epoch: box.conn.Epoch(), Digest: s.digest}}
+	result, err := b.see(ctx, box, func(ctx context.Context) (executor.Result, error) {
+		return box.conn.Run(ctx, start, runner.RunInput{Stdin: stdin.reader()}, out)
+	})
+	result.ImageDigest = s.digest
+	return result, b.afterSession(ctx, s, err)
+}
+
+// afterSession sees what became of a Session when a Run in it has returned.
+func (b *Backend) afterSession(ctx context.Context, s *session, err error) error {
+	switch {
+	case executor.CodeOf(err) != executor.Unavailable || !s.sandbox().ended():
+	case b.letsGo(ctx):
+		s.ended.Do(func() { b.sessions.forget(s) }) // its connection is gone, and it is not
+	default:
+		b.log.Warn("a session's runner died", "session", s.id, "error", err)
+		b.endSession(s)
+	}
+	return err
+}
+
+// attachInSession is Attach of a job whose Spec names a Session, which is taken over first if it is not held.
+func (b *Backend) attachInSession(ctx context.Context, job executor.Job, h handle, o runner.ResumeOptions, sink executor.Sink) (executor.Result, error) {
+	s, err := b.session(ctx, job.Spec.Session)
+	if err != nil {
+		return executor.Result{}, err
+	}
+	// The connection that holds the session is not one that follows what runs.
+	old := s.sandbox()
+	_ = old.conn.Detach() // another takes its place
+	box, err := b.resume(ctx, h, o)
+	if err != nil {
+		// What was to be followed has ended, and somebody had its Result: the session is still there.
+		again, againErr := b.resume(ctx, h, runner.ResumeOptions{Epoch: h.Epoch})
+		if againErr != nil {
+			b.endSession(s)
+			return executor.Result{}, errors.Join(err, againErr)
+		}
+		s.take(again, old)
+		return executor.Result{}, err
+	}
+	s.take(box, old)
+	out := &resumedSink{Sink: sink}
+	result, err := b.see(ctx, box, func(ctx context.Context) (executor.Result, error) { return box.conn.Follow(ctx, out) })
+	result.PythonVersion, result.Requirements, result.ImageDigest = out.started.PythonVersion, out.started.Requirements, h.Digest
+	return result, b.afterSession(ctx, s, err)
+}
+
+// take lets s go on with another connection to the same sandbox.
+func (s *session) take(box, old *sandbox) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	box.class, box.has = old.class, old.has
+	s.box = box
+}
