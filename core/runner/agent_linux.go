@@ -45,6 +45,8 @@ type agent struct {
 	startedEvent *startedFrame
 	// session is open; nil: none.
 	session *session
+	// life is held while one is opened or ended.
+	life    sync.Mutex
 	nonce   []byte        // of the host that is there now, if it came back
 	resumed chan struct{} // closed when the next one comes
 	// Of Config and of Start; nil: none.
@@ -306,7 +308,7 @@ func (a *agent) begin(p []byte) error {
 	}
 	a.current, a.running, a.startedEvent = x, true, nil
 	a.setDeadline(&a.startDeadline, start.Deadline)
-	if start.Session {
+	if start.Session || a.session != nil {
 		a.goGuarded(func() { x.runInSession(before) })
 		return nil
 	}

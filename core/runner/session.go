@@ -2,6 +2,8 @@ package runner
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -36,8 +38,17 @@ func (c *Conn) OpenSession(ctx context.Context, start SessionStart) error {
 	}
 	defer func() { c.turn <- struct{}{} }()
 	_, err := c.ask(ctx, sessionCall{Op: callOpen, Start: &start})
+	if err != nil && ctx.Err() != nil {
+		// Whoever comes next must not meet one that is still being opened, or has just been.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killPatienceOfHost)
+		defer cancel()
+		err = errors.Join(err, c.CloseSession(ctx))
+	}
 	return err
 }
+
+// killPatienceOfHost is how long a host waits until something is dead.
+const killPatienceOfHost = 15 * time.Second
 
 // RestartSession kills the interpreter and all it started, and what runs in the session (its Run returns StatusKilled), and
 // starts the interpreter anew; with wipe it empties the work folder between. Codes: not_found (no session is open),

@@ -239,6 +239,10 @@ func TestARunnerIsAsBeforeWhenItsSessionIsClosed(t *testing.T) {
 	if err := r.OpenSession(t.Context(), pythonSession()); executor.CodeOf(err) != executor.Conflict {
 		t.Error(err)
 	}
+	if res, _ := r.run(t, python("print('plain')"), RunInput{}); res.Failure == nil || res.Failure.Code != executor.Conflict {
+		t.Errorf("beside a session: %+v", res)
+	}
+	r.wants(t, "1", "", "1") // and it has hurt nothing
 	for range 2 {
 		if err := r.CloseSession(t.Context()); err != nil {
 			t.Fatal(err)
@@ -257,6 +261,22 @@ func TestARunnerIsAsBeforeWhenItsSessionIsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.wants(t, "5", "", "5")
+}
+
+func TestAnOpeningThatIsGivenUpLeavesARunnerThatCanBeUsed(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	slow := pythonSession()
+	slow.Interpreter = []string{"/bin/sh", "-c", "sleep 1000"}
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if err := r.OpenSession(ctx, slow); executor.CodeOf(err) != executor.Unavailable {
+			t.Error(err)
+		}
+		cancel()
+		if res, _ := r.run(t, shell("true"), RunInput{}); describe(res) != "succeeded exit 0" {
+			t.Errorf("%s %+v", describe(res), res.Failure)
+		}
+	}
 }
 
 func TestASessionWhoseInterpreterDoesNotComeUpSaysWhy(t *testing.T) {

@@ -46,6 +46,8 @@ var (
 
 // openSession makes the sandbox and starts the interpreter. ctx bounds it.
 func (a *agent) openSession(ctx context.Context, start SessionStart) (err error) {
+	a.life.Lock()
+	defer a.life.Unlock()
 	driver, err := drivers.For(start.Language, start.Interpreter)
 	if err != nil {
 		return executor.FieldErrorf(executor.Unimplemented, "language", "%v", err)
@@ -249,8 +251,11 @@ func (s *session) remove() error {
 	return errors.Join(err, s.group.remove())
 }
 
-// endSession ends the session at hand, if there is one: the host is gone.
+// endSession ends the session at hand, or the one that is being opened, if there is one.
 func (a *agent) endSession() {
+	a.calls.forget() // what is at work is about that one, too
+	a.life.Lock()
+	defer a.life.Unlock()
 	a.mu.Lock()
 	s := a.session
 	a.session = nil

@@ -48,6 +48,9 @@ func (x *execution) takeSession(s *session) error {
 	if s == nil {
 		return failed(executor.NotFound, executor.PhasePrepare, "no session is open")
 	}
+	if !x.start.Session {
+		return failed(executor.Conflict, executor.PhasePrepare, "the runner has a session open, and runs nothing else until that is closed")
+	}
 	if err := s.take(x.cancelled, x.dropped); err != nil {
 		return x.whyNot(err)
 	}
