@@ -2,11 +2,7 @@ package uvbackend
 
 import (
 	"context"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -323,45 +319,6 @@ func (b *Backend) AddRequirements(ctx context.Context, id, requirements string) 
 	return slices.Clone(s.packages), nil
 }
 
-// ListFiles implements executor.SessionFiles.
-func (b *Backend) ListFiles(ctx context.Context, id, path string, recursive bool) ([]executor.File, error) {
-	s, err := b.session(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	list, err := s.slot.conn.ListFiles(ctx, path, recursive)
-	return list, b.said(s, err)
-}
-
-// ReadFile implements executor.SessionFiles.
-func (b *Backend) ReadFile(ctx context.Context, id, path string) (executor.File, io.ReadCloser, error) {
-	s, err := b.session(ctx, id)
-	if err != nil {
-		return executor.File{}, nil, err
-	}
-	f, r, err := s.slot.conn.ReadFile(ctx, path)
-	return f, r, b.said(s, err)
-}
-
-// WriteFile implements executor.SessionFiles.
-func (b *Backend) WriteFile(ctx context.Context, id, path string, size int64, r io.Reader) (executor.File, error) {
-	s, err := b.session(ctx, id)
-	if err != nil {
-		return executor.File{}, err
-	}
-	f, err := s.slot.conn.WriteFile(ctx, path, size, r)
-	return f, b.said(s, err)
-}
-
-// RemoveFile implements executor.SessionFiles.
-func (b *Backend) RemoveFile(ctx context.Context, id, path string) error {
-	s, err := b.session(ctx, id)
-	if err != nil {
-		return err
-	}
-	return b.said(s, s.slot.conn.RemoveFile(ctx, path))
-}
-
 // said passes on what a runner said; a runner that is gone takes its Session with it.
 func (b *Backend) said(s *session, err error) error {
 	if err != nil && !s.slot.alive() {
@@ -402,67 +359,4 @@ func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink execu
 		b.log.Warn("a session's runner died", "session", s.id, "after", time.Since(begun))
 	}
 	return result, err
-}
-
-// knownLanguages are the interpreters of other languages, by language: files that programs can execute.
-type knownLanguages map[executor.Language]string
-
-// findLanguages looks for them in the machine's own folders and on the host's PATH.
-func findLanguages(p places, m mechanisms) knownLanguages {
-	found := knownLanguages{}
-	folders, _ := p.folders()
-	folders = append(folders, strings.Split(defaultPath, ":")...)
-	for _, candidate := range []struct {
-		language executor.Language
-		name     string
-	}{{executor.LanguageJavaScript, "node"}, {executor.LanguageShell, "bash"}, {executor.LanguageShell, "sh"}} {
-		if found[candidate.language] != "" {
-			continue
-		}
-		for _, dir := range folders {
-			if path := reachable(dir+"/"+candidate.name, m); path != "" {
-				found[candidate.language] = path
-				break
-			}
-		}
-	}
-	return found
-}
-
-// list is what Capabilities says.
-func (k knownLanguages) list() []executor.Language {
-	list := []executor.Language{executor.LanguagePython}
-	for _, l := range []executor.Language{executor.LanguageJavaScript, executor.LanguageShell} {
-		if k[l] != "" {
-			list = append(list, l)
-		}
-	}
-	return list
-}
-
-func (k knownLanguages) missing(l executor.Language) string {
-	switch l {
-	case executor.LanguageJavaScript:
-		return "no node that programs can reach is on this machine"
-	case executor.LanguageShell:
-		return "neither bash nor sh that programs can reach is on this machine"
-	default:
-		return "the uv backend does not know it"
-	}
-}
-
-// reachable returns path, if it is a program and the uids that run programs can execute it.
-func reachable(path string, m mechanisms) string {
-	file, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return ""
-	}
-	info, err := os.Stat(file)
-	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-		return ""
-	}
-	if m.Setuid && (passable(filepath.Dir(path), m.uids.first)+passable(filepath.Dir(file), m.uids.first) != "" || info.Mode()&0o001 == 0) {
-		return ""
-	}
-	return path // not file: busybox and shims go by the name they are called by
 }
