@@ -115,7 +115,9 @@ func (a *agent) one(frames *frameReader, silence *silence) error {
 		return fmt.Errorf("%w: frame type %d of a new host", errFrame, t)
 	}
 	a.newHost = false
-	return a.handle(frames, t, n)
+	err = a.handle(frames, t, n)
+	silence.heard() // again, because only the first hello says how long a silence may be
+	return err
 }
 
 // handle does what one frame asks for. It never blocks on the program or on the disk.
