@@ -101,7 +101,7 @@ func (t *tools) fixtureDialogues() {
 	t.server.AddTool(mcp.NewTool("test_sampling", mcp.WithDescription("fixture: asks the client's model"),
 		mcp.WithString("prompt", mcp.Required())),
 		func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			answer, err := t.server.RequestSampling(ctx, mcp.CreateMessageRequest{
+			answer, err := t.server.RequestSampling(ctx, mcp.CreateMessageRequest{ //nolint:staticcheck // the suite asks for it
 				Request: mcp.Request{Method: string(mcp.MethodSamplingCreateMessage)},
 				CreateMessageParams: mcp.CreateMessageParams{
 					Messages:  []mcp.SamplingMessage{{Role: mcp.RoleUser, Content: mcp.NewTextContent(request.GetString("prompt", ""))}},

@@ -201,7 +201,9 @@ func serveListener(ctx context.Context, l net.Listener, handler http.Handler, lo
 	if err != nil {
 		err = s.Close()
 	}
-	<-served
+	if served := <-served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }
 

@@ -68,7 +68,7 @@ func readBounded(fsys fs.FS, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // read only
 	raw, err := io.ReadAll(io.LimitReader(f, maxProjectFile+1))
 	if err == nil && len(raw) > maxProjectFile {
 		err = fmt.Errorf("%s: more than %d bytes", name, maxProjectFile)

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"errors"
 	"context"
 	"io"
 	"testing"
@@ -68,7 +69,7 @@ func TestTheErrorOfATrailingEventComesInPlaceOfTheResult(t *testing.T) {
 		return full
 	}}
 	res, err := plugintest.Wire(t, trails(t, "a", "b")).Run(t.Context(), executor.Job{}, log)
-	if err != error(full) || res.Status != executor.StatusUnknown || calls != 1 {
+	if !errors.Is(err, full) || res.Status != executor.StatusUnknown || calls != 1 {
 		t.Errorf("got %+v, %v after %d calls", res, err, calls)
 	}
 }
