@@ -87,7 +87,7 @@ func nothingLeft(t *testing.T, instance string, options json.RawMessage) {
 // eventually waits until cond holds. Processes end some time after what ended them.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	patience, again := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
+	patience, again := time.After(2*time.Minute), time.NewTicker(20*time.Millisecond) // a runner waits a minute for its first host
 	defer again.Stop()
 	for !cond() {
 		select {

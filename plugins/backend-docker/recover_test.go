@@ -288,3 +288,20 @@ func TestAnEmbeddedBackendEndsWhatRuns(t *testing.T) {
 		t.Errorf("%d wait", idle+making)
 	}
 }
+
+func TestWhatWaitsEndsByItselfWhenThePluginIsKilled(t *testing.T) {
+	id, options := instance(t), section(t, map[string]any{"silence_seconds": 5})
+	p := process(t, id, t.TempDir(), options)
+	succeeds(t, p.Backend, executor.Spec{Code: "print(1)"})
+	eventually(t, "a full pool", func() bool { return len(containersOf(t, id)) >= 5 })
+	p.Kill()
+	eventually(t, "the end of every container, with nobody left to remove it", func() bool {
+		for _, c := range containersOf(t, id) {
+			if c.State != "created" { // one that was never started ends with the next life
+				return false
+			}
+		}
+		return true
+	})
+	nothingLeft(t, id, options)
+}
