@@ -183,6 +183,10 @@ func (l *loader) decode(k key, value any) {
 			k.value.SetString(v)
 			return
 		}
+		if k.value.Type() == reflect.TypeFor[[]string]() && !strings.HasPrefix(strings.TrimSpace(v), "[") {
+			k.value.Set(reflect.ValueOf(commaList(v)))
+			return
+		}
 		var doc yaml.Node
 		if err := yaml.Unmarshal([]byte(v), &doc); err != nil || len(doc.Content) != 1 {
 			l.add(k.path, "must be %s (got %q, in %s)", describe(k.value.Type()), v, where)
@@ -194,10 +198,24 @@ func (l *loader) decode(k key, value any) {
 			k.value.SetBool(v)
 		}
 		return
+	case []string: // a flag that may be given more than once
+		if flag := l.options.Flags[k.path]; flag != nil && flag.Changed && k.value.Type() == reflect.TypeFor[[]string]() {
+			k.value.Set(reflect.ValueOf(v))
+		}
+		return
 	default:
 		return
 	}
 	l.decodeNode(k, node, where)
+}
+
+// commaList is a list as a variable may have it: A,B.
+func commaList(text string) []string {
+	list := strings.Split(text, ",")
+	for i := range list {
+		list[i] = strings.TrimSpace(list[i])
+	}
+	return list
 }
 
 func (l *loader) decodeNode(k key, node *yaml.Node, where string) {

@@ -187,6 +187,30 @@ func TestTheSpecificationsVariablesAreAliases(t *testing.T) {
 	}
 }
 
+func TestListsComeFromVariablesAndFlags(t *testing.T) {
+	for text, want := range map[string][]string{
+		"python": {"python"}, "python, shell": {"python", "shell"}, "[contexts]": {"contexts"}, `["python","scripts"]`: {"python", "scripts"},
+	} {
+		t.Setenv("PYEXEC_MCP_TOOLSETS", text)
+		if c, err := settings.Load(settings.Options{}); err != nil || !reflect.DeepEqual(c.MCP.Toolsets, want) {
+			t.Errorf("%q: %q, %v", text, c.MCP.Toolsets, err)
+		}
+	}
+	flags := pflag.NewFlagSet("t", pflag.ContinueOnError)
+	flags.StringSlice("toolset", nil, "")
+	o := settings.Options{Flags: map[string]*pflag.Flag{"mcp.toolsets": flags.Lookup("toolset")}}
+	t.Setenv("PYEXEC_MCP_TOOLSETS", "python")
+	if c, err := settings.Load(o); err != nil || !reflect.DeepEqual(c.MCP.Toolsets, []string{"python"}) {
+		t.Errorf("a flag that was not given: %q, %v", c.MCP.Toolsets, err)
+	}
+	if err := flags.Parse([]string{"--toolset", "shell,scripts"}); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := settings.Load(o); err != nil || !reflect.DeepEqual(c.MCP.Toolsets, []string{"shell", "scripts"}) {
+		t.Errorf("the flag: %q, %v", c.MCP.Toolsets, err)
+	}
+}
+
 func TestFlagsWinOverVariablesOverFile(t *testing.T) {
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	flags.String("bind", "", "")
