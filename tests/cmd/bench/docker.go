@@ -21,6 +21,12 @@ type docker struct {
 	peer             string
 }
 
+// dockerNames are what a choice of cases may match of it.
+var dockerNames = []string{
+	"docker run, hardened", "docker exec, warm container", "docker http sync, warm", "docker http sync, cold",
+	"docker idle", "docker sustained", "docker neighbours", "docker tar",
+}
+
 // hardening is what `docker run` needs to be told to do the same.
 var hardening = []string{
 	"--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", "1000:1000", "--pids-limit", "272",

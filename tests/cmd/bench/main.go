@@ -111,7 +111,7 @@ func run(opts options) error {
 		measures = append(measures, measure{"http sync, other build", 1, func() error { return sync(other, httpHello) }})
 	}
 	var d *docker
-	if opts.cases.MatchString("docker") {
+	if slices.ContainsFunc(dockerNames, opts.cases.MatchString) {
 		if d, err = startDocker(r, dir, binary); err != nil {
 			return err
 		}
