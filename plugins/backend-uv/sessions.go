@@ -116,9 +116,13 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 	if s.lines, err = normalise(spec.Requirements, b.config.AllowBuilds); err != nil {
 		return failureError(refused(err)) // plan has said so
 	}
+	preload := b.config.Preload
+	if len(asked.Preload) > 0 {
+		preload = asked.Preload
+	}
 	start := runner.SessionStart{
 		SessionID: s.id, Language: s.language, Interpreter: p.start.Interpreter, Env: spec.Env, Path: p.start.Path,
-		Network: p.network, Limits: asked.Limits, Preload: b.config.Preload,
+		Network: p.network, Limits: asked.Limits, Preload: preload,
 	}
 	if s.language != executor.LanguagePython {
 		start.Interpreter, start.Preload = []string{b.languages[s.language]}, nil

@@ -1,8 +1,8 @@
 package wire_test
 
 import (
-	"errors"
 	"context"
+	"errors"
 	"io"
 	"testing"
 

@@ -1,0 +1,214 @@
+package httpfrontend
+
+import (
+	"context"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// scriptService runs one script by what a test says.
+type scriptService struct {
+	executor.Service
+	spec   executor.Spec
+	refuse error
+	events []executor.Body
+	// hang: after the events nothing comes until the caller goes.
+	hang     bool
+	canceled chan struct{}
+}
+
+func (s *scriptService) Scripts(context.Context) ([]executor.Script, error) {
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
+	return []executor.Script{{Path: "/srv/run.sh", AllowedArgs: []string{"--port"}}}, nil
+}
+
+func (s *scriptService) Submit(_ context.Context, spec executor.Spec, _ executor.Input) (executor.Execution, error) {
+	s.spec = spec
+	return executor.Execution{ID: testID}, s.refuse
+}
+
+func (s *scriptService) Cancel(context.Context, string) (executor.Execution, error) {
+	close(s.canceled)
+	return executor.Execution{}, nil
+}
+
+func (s *scriptService) Events(ctx context.Context, _ string, _ uint64) iter.Seq2[executor.Event, error] {
+	return func(yield func(executor.Event, error) bool) {
+		for i, b := range s.events {
+			if !yield(executor.Event{Seq: uint64(i) + 1, Body: b}, nil) {
+				return
+			}
+		}
+		if s.hang {
+			<-ctx.Done()
+			yield(executor.Event{}, context.Cause(ctx))
+		}
+	}
+}
+
+func outputs(stream executor.Stream, texts ...string) []executor.Body {
+	var list []executor.Body
+	offset := int64(0)
+	for _, text := range texts {
+		list = append(list, executor.Output{Stream: stream, Offset: offset, Data: []byte(text)})
+		offset += int64(len(text))
+	}
+	return list
+}
+
+func scriptEnded(r executor.Result) executor.Body { return executor.Finished{Result: r} }
+
+func runScriptRequest(t *testing.T, s *scriptService, method, target, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	h, err := New(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Host = "localhost"
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestAScriptIsRunWithWhatWasAsked(t *testing.T) {
+	t.Parallel()
+	code := 4
+	s := &scriptService{events: append(append([]executor.Body{executor.Started{}}, outputs(executor.Stdout, "a\n", "b\xff")...),
+		scriptEnded(executor.Result{Status: executor.StatusFailed, ExitCode: &code, Wall: 1500 * time.Millisecond, StdoutTruncated: true, LogPath: "/logs/1"}))}
+	w := runScriptRequest(t, s, http.MethodPost, "/actions/run_script", `{"path":"/srv/run.sh","args":["--port",8080],"env":{"A":"b"},"timeout_ms":2500}`)
+	if want := `{"exitCode":4,"duration_ms":1500,"stdout":"a\nb�","stderr":"","truncated":true,"logPath":"/logs/1"}`; w.Code != 200 || strings.TrimSpace(w.Body.String()) != want {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if s.spec.Script != "/srv/run.sh" || strings.Join(s.spec.Args, " ") != "--port 8080" || s.spec.Env["A"] != "b" || s.spec.Limits.Timeout != 2500*time.Millisecond {
+		t.Errorf("%+v", s.spec)
+	}
+	w = runScriptRequest(t, s, http.MethodPost, "/actions/list_allowed", "")
+	if strings.TrimSpace(w.Body.String()) != `{"scripts":[{"path":"/srv/run.sh","allowedArgs":["--port"]}]}` {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestScriptErrorsHaveTheSpecificationsCodesAndAStatus(t *testing.T) {
+	t.Parallel()
+	failed := func(code executor.Code, phase executor.Phase, field string) []executor.Body {
+		return []executor.Body{scriptEnded(executor.Result{Status: executor.StatusFailed, Failure: &executor.Failure{Code: code, Phase: phase, Field: field, Message: "why"}})}
+	}
+	for name, test := range map[string]struct {
+		service scriptService
+		body    string
+		status  int
+		code    string
+	}{
+		"a body that is none":        {scriptService{}, `{`, 400, "E_BAD_ARG"},
+		"an unknown member":          {scriptService{}, `{"path":"/x","shell":true}`, 400, "E_BAD_ARG"},
+		"an argument that is a list": {scriptService{}, `{"path":"/x","args":[[]]}`, 400, "E_BAD_ARG"},
+		"no path":                    {scriptService{}, `{}`, 400, "E_BAD_ARG"},
+		"a negative time":            {scriptService{}, `{"path":"/x","timeout_ms":-1}`, 400, "E_BAD_ARG"},
+		"a scope that is missing":    {scriptService{refuse: executor.FieldErrorf(executor.Denied, "script", "needs the scope")}, `{"path":"/x"}`, 403, "E_FORBIDDEN"},
+		"a script not on the list":   {scriptService{events: failed(executor.Denied, executor.PhasePrepare, "script")}, `{"path":"/x"}`, 403, "E_FORBIDDEN"},
+		"a script out of the root":   {scriptService{events: failed(executor.Invalid, executor.PhasePrepare, "script")}, `{"path":"/x"}`, 403, "E_POLICY"},
+		"a flag not on the list":     {scriptService{events: failed(executor.Invalid, executor.PhasePrepare, "args[0]")}, `{"path":"/x"}`, 400, "E_BAD_ARG"},
+		"a file that is no program":  {scriptService{events: failed(executor.Invalid, executor.PhaseStart, "")}, `{"path":"/x"}`, 422, "E_EXEC"},
+		"a timeout":                  {scriptService{events: []executor.Body{executor.Started{}, scriptEnded(executor.Result{Status: executor.StatusTimedOut})}}, `{"path":"/x"}`, 408, "E_TIMEOUT"},
+	} {
+		w := runScriptRequest(t, &test.service, http.MethodPost, "/actions/run_script", test.body)
+		if w.Code != test.status || !strings.Contains(w.Body.String(), `{"error":{"code":"`+test.code+`","message":"`) {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+	full := &scriptService{refuse: executor.Errorf(executor.Exhausted, "full")}
+	if w := runScriptRequest(t, full, http.MethodPost, "/actions/run_script", `{"path":"/x"}`); w.Code != 429 || !strings.Contains(w.Header().Get("Content-Type"), "problem+json") {
+		t.Errorf("what the specification has no word for: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestAScriptsLinesAreStreamed(t *testing.T) {
+	t.Parallel()
+	zero := 0
+	s := &scriptService{events: append(append(append([]executor.Body{executor.Queued{}, executor.Started{}}, outputs(executor.Stdout, "on", "e\ntwo\r\nthr", "ee")...),
+		outputs(executor.Stderr, "oh\n")...), scriptEnded(executor.Result{Status: executor.StatusSucceeded, ExitCode: &zero, Wall: time.Second}))}
+	w := runScriptRequest(t, s, http.MethodGet, `/sse/run_script_stream?path=/srv/run.sh&args=--port&args=1&timeout_ms=500`, "")
+	got := w.Body.String()
+	_, lines, ok := strings.Cut(got, "\n\n")
+	want := `event: stdout
+data: {"line":"one"}
+
+event: stdout
+data: {"line":"two"}
+
+event: stderr
+data: {"line":"oh"}
+
+event: stdout
+data: {"line":"three"}
+
+event: end
+data: {"duration_ms":1000,"exitCode":0,"truncated":false}
+
+`
+	if w.Code != 200 || !strings.HasPrefix(got, "event: ping\ndata: {\"t\":") || !ok || lines != want || w.Header().Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%d %s", w.Code, got)
+	}
+	if strings.Join(s.spec.Args, " ") != "--port 1" || s.spec.Limits.Timeout != 500*time.Millisecond {
+		t.Errorf("%+v", s.spec)
+	}
+	runScriptRequest(t, s, http.MethodGet, `/sse/run_script_stream?path=/srv/run.sh&args=["--port",2]`, "")
+	if strings.Join(s.spec.Args, " ") != "--port 2" {
+		t.Errorf("%+v", s.spec)
+	}
+	for query, status := range map[string]int{"": 400, "?path=/x&timeout_ms=soon": 400, "?path=/x&args=[1": 400} {
+		if w := runScriptRequest(t, s, http.MethodGet, "/sse/run_script_stream"+query, ""); w.Code != status {
+			t.Errorf("%q: %d %s", query, w.Code, w.Body)
+		}
+	}
+	// Before it has started an error is a status, behind that an event.
+	refused := executor.Failure{Code: executor.Denied, Phase: executor.PhasePrepare, Field: "script", Message: "no"}
+	s = &scriptService{events: []executor.Body{scriptEnded(executor.Result{Status: executor.StatusFailed, Failure: &refused})}}
+	if w := runScriptRequest(t, s, http.MethodGet, "/sse/run_script_stream?path=/x", ""); w.Code != 403 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	s = &scriptService{events: []executor.Body{executor.Started{}, scriptEnded(executor.Result{Status: executor.StatusTimedOut})}}
+	if w := runScriptRequest(t, s, http.MethodGet, "/sse/run_script_stream?path=/x", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "event: error\ndata: {\"code\":\"E_TIMEOUT\"") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestACallerOfAScriptThatGoesAwayEndsIt(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"/sse/run_script_stream?path=/x", "/actions/run_script"} {
+		s := &scriptService{events: []executor.Body{executor.Started{}}, hang: true, canceled: make(chan struct{})}
+		h, err := New(s, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewServer(h)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		method, body := http.MethodGet, ""
+		if strings.HasPrefix(target, "/actions") {
+			method, body = http.MethodPost, `{"path":"/x"}`
+		}
+		r, err := http.NewRequestWithContext(ctx, method, server.URL+target, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if resp, err := server.Client().Do(r); err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		}()
+		time.AfterFunc(50*time.Millisecond, func() { cancel(nil) })
+		<-s.canceled
+		server.Close()
+	}
+}
