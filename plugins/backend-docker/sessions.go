@@ -164,6 +164,9 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 		interpreters = [][]string{{"bash"}, {"sh"}}
 	default:
 		start.Preload = b.config.Preload
+		if len(asked.Preload) > 0 {
+			start.Preload = asked.Preload
+		}
 		if i.Path == "" {
 			return executor.FieldErrorf(executor.Invalid, "docker_image", "the image %s has neither python3 nor python on its PATH", b.wanted(s.spec))
 		}
