@@ -68,7 +68,7 @@ func TestConformance(t *testing.T) {
 // nothingLeft waits until an installation has nothing in the daemon: a plugin that was killed leaves its containers to
 // their silence, and to the reaper of the next.
 func nothingLeft(t *testing.T, instance string, options json.RawMessage) {
-	b, err := testFactory(context.Background(), plugin.Configure{Name: "docker", Instance: instance, Embedded: true, Options: options})
+	b, err := testFactory(context.Background(), plugin.Configure{Name: "docker", Instance: instance, Options: options})
 	if err != nil {
 		t.Fatal(err)
 	}
