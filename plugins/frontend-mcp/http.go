@@ -74,6 +74,11 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := executor.WithPrincipal(r.Context(), principal)
+	if r.Method == http.MethodGet && r.Header.Get(server.HeaderKeySessionID) == "" && !mcp.IsModernProtocol(r.Header.Get(server.HeaderKeyProtocolVersion)) {
+		// A stream of nobody's: mcp-go would hold it open for ever, and all of them would be one session.
+		refuse(w, http.StatusBadRequest, "a stream belongs to a session: initialize first, and send its Mcp-Session-Id")
+		return
+	}
 	if r.Method != http.MethodPost {
 		e.inner.ServeHTTP(w, r.WithContext(ctx))
 		return

@@ -132,6 +132,17 @@ func TestWhatIsRefusedBeforeItReachesTheLibrary(t *testing.T) {
 			t.Errorf("%s: status %d, want %d: %v %v", name, status, test.status, messages, err)
 		}
 	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, open.url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.Body.Close(); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a stream without a session: status %d", resp.StatusCode)
+	}
 	closed.token = "secret"
 	closed.initialize()
 	if status, _, err := closed.post(t.Context(), ping, nil); err != nil || status != 200 {
