@@ -30,6 +30,10 @@ type session struct {
 	lines        []string
 	packages     []string
 	environments []*environment
+	// users counts the calls that are in it; over: it is being closed, and left is closed when they are out.
+	users int
+	over  bool
+	left  chan struct{}
 }
 
 // sessions are the Sessions at hand.
@@ -148,19 +152,23 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 			return nil
 		}
 		alive := slot.alive()
-		b.giveBack(slot)
+		b.giveBack(slot, nil)
 		if alive || fresh || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// giveBack returns a slot that had, or may have had, a session.
-func (b *Backend) giveBack(s *slot) {
+// giveBack returns a slot that had, or may have had, a session. left is closed when nobody is in that any more; nil: nobody
+// was.
+func (b *Backend) giveBack(s *slot, left <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), runnerPatience)
 	defer cancel()
 	if err := s.conn.CloseSession(ctx); err != nil {
 		_ = s.conn.Close() // what it has left ends with the runner
+	}
+	if left != nil && !s.leftBy(left) {
+		_ = s.conn.Close() // what they still send must not reach another session
 	}
 	b.slots.put(s)
 }
@@ -201,7 +209,7 @@ func (b *Backend) session(ctx context.Context, id string) (*session, error) {
 		}
 	}
 	if s == nil || s.err != nil {
-		return nil, executor.Errorf(executor.NotFound, "session %s is not held here", id)
+		return nil, notHeld(id)
 	}
 	return s, nil
 }
@@ -209,8 +217,9 @@ func (b *Backend) session(ctx context.Context, id string) (*session, error) {
 // endSession gives everything of a Session back. Idempotent; who comes second waits for the first.
 func (b *Backend) endSession(s *session) {
 	s.ended.Do(func() {
+		left := s.shut()
 		if s.slot != nil {
-			b.giveBack(s.slot)
+			b.giveBack(s.slot, left)
 		}
 		s.mu.Lock()
 		for _, e := range s.environments {
@@ -248,10 +257,11 @@ func (b *Backend) AdoptSession(context.Context, executor.Session, []byte) (execu
 
 // RestartSession implements executor.SessionBackend.
 func (b *Backend) RestartSession(ctx context.Context, id string, wipe bool) error {
-	s, err := b.session(ctx, id)
+	s, done, err := b.use(ctx, id)
 	if err != nil {
 		return err
 	}
+	defer done()
 	return b.said(s, s.slot.conn.RestartSession(ctx, wipe))
 }
 
@@ -270,10 +280,11 @@ func (b *Backend) CloseSession(ctx context.Context, id string) error {
 
 // Variables implements executor.SessionTools.
 func (b *Backend) Variables(ctx context.Context, id string) ([]executor.Variable, error) {
-	s, err := b.session(ctx, id)
+	s, done, err := b.use(ctx, id)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	list, err := s.slot.conn.Variables(ctx)
 	return list, b.said(s, err)
 }
@@ -308,16 +319,30 @@ func (b *Backend) AddRequirements(ctx context.Context, id, requirements string) 
 	if err != nil {
 		return nil, err
 	}
+	if packages, err = b.adopt(ctx, s, lines, env); err != nil {
+		env.release()
+	}
+	return packages, err
+}
+
+// adopt lets a Session have env, which is its own then. It may have been closed while that was prepared.
+func (b *Backend) adopt(ctx context.Context, s *session, lines []string, env *environment) ([]string, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
 	folder, err := sitePackages(env.dir)
 	if err == nil {
 		err = b.said(s, s.slot.conn.AddPath(ctx, folder))
 	}
 	if err != nil {
-		env.release()
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.over {
+		return nil, notHeld(s.id)
+	}
 	s.lines, s.packages = lines, env.Requirements
 	s.environments = append(s.environments, env)
 	return slices.Clone(s.packages), nil
@@ -334,10 +359,11 @@ func (b *Backend) said(s *session, err error) error {
 
 // runInSession is Run of a job whose Spec names a Session.
 func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
-	s, err := b.session(ctx, job.Spec.Session)
+	s, done, err := b.use(ctx, job.Spec.Session)
 	if err != nil {
 		return executor.Result{}, err
 	}
+	defer done()
 	ctx, r, err := b.enter(ctx, job.ID)
 	if err != nil {
 		return executor.Result{}, err

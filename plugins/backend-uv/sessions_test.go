@@ -92,6 +92,40 @@ func TestAClosedSessionsSlotServesAgainAndHasNothingOfIt(t *testing.T) {
 	}
 }
 
+func TestACallIntoAClosedSessionDoesNotArriveInTheNextOne(t *testing.T) {
+	b := backend(t, map[string]any{"warm_sessions": -1})
+	open(t, b, "ctx-1", executor.Spec{})
+	late, done, err := b.use(t.Context(), "ctx-1") // a call that has found its session and is not at the runner yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.CloseSession(t.Context(), "ctx-1"); err != nil {
+		t.Fatal(err)
+	}
+	open(t, b, "ctx-2", executor.Spec{})
+	if _, err := late.slot.conn.WriteFile(t.Context(), "theirs", 1, strings.NewReader("x")); err == nil {
+		t.Error("the call was answered")
+	}
+	if list, err := b.ListFiles(t.Context(), "ctx-2", "", false); err != nil || len(list) > 0 {
+		t.Error("it wrote into the next session", list, err)
+	}
+	done()
+	if _, _, err := b.use(t.Context(), "ctx-1"); executor.CodeOf(err) != executor.NotFound {
+		t.Error(err)
+	}
+	if err := late.enter(); executor.CodeOf(err) != executor.NotFound {
+		t.Error(err)
+	}
+	// Where nobody is left the slot serves again.
+	s, err := b.session(t.Context(), "ctx-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.CloseSession(t.Context(), "ctx-2"); err != nil || !s.slot.alive() {
+		t.Error("the runner was ended", err)
+	}
+}
+
 func TestRequirementsCanBeAddedToASession(t *testing.T) {
 	needUV(t)
 	index := newWheelhouse(t)

@@ -84,7 +84,7 @@ func (w *warmSessions) add(b *Backend, key string, start runner.SessionStart) {
 	if err == nil {
 		s.weigh(start.Limits.CPUShares)
 		if err = s.conn.OpenSession(ctx, start); err != nil {
-			b.giveBack(s)
+			b.giveBack(s, nil)
 		}
 	}
 	w.mu.Lock()
@@ -94,7 +94,7 @@ func (w *warmSessions) add(b *Backend, key string, start runner.SessionStart) {
 	case err != nil:
 		b.log.Debug("no interpreter could be started ahead", "error", err)
 	case w.closed || w.key != key:
-		b.wg.Go(func() { b.giveBack(s) })
+		b.wg.Go(func() { b.giveBack(s, nil) })
 	default:
 		w.ready = append(w.ready, s)
 	}
@@ -104,7 +104,7 @@ func (w *warmSessions) add(b *Backend, key string, start runner.SessionStart) {
 func (w *warmSessions) emptyLocked(b *Backend) {
 	w.key = ""
 	for _, s := range w.ready {
-		b.wg.Go(func() { b.giveBack(s) })
+		b.wg.Go(func() { b.giveBack(s, nil) })
 	}
 	w.ready = nil
 }
