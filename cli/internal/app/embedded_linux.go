@@ -11,6 +11,7 @@ import (
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/host"
+	boltstore "github.com/python-executor/python-executor/core/store/bolt"
 	memorystore "github.com/python-executor/python-executor/core/store/memory"
 )
 
@@ -58,11 +59,10 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	if err := h.Start(ctx); err != nil {
 		return nil, err
 	}
-	var window int64
-	if o.Config.Limits.Max.OutputBytes == executor.Unlimited {
-		window = windowBytes
+	store, err := o.store(spool.path)
+	if err != nil {
+		return nil, err
 	}
-	store := memorystore.New(memorystore.Options{LogWindowBytes: window})
 	l.stack.add(func(context.Context) error { return store.Close() })
 	admission, retention := config.Engine{MaxConcurrent: 1, MaxQueued: 1}, config.Retention{}
 	if o.Lasting {
@@ -93,6 +93,19 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	})
 	l.Service = e
 	return l, nil
+}
+
+// store is in memory for one execution, whose reader drains it. Where many come, and are read again later, their logs would
+// fill the memory: they lie in a temporary folder.
+func (o EmbeddedOptions) store(dir string) (executor.Store, error) {
+	if o.Lasting {
+		return boltstore.Open(filepath.Join(dir, "executions.db"), boltstore.Options{Log: o.Log})
+	}
+	var window int64
+	if o.Config.Limits.Max.OutputBytes == executor.Unlimited {
+		window = windowBytes
+	}
+	return memorystore.New(memorystore.Options{LogWindowBytes: window}), nil
 }
 
 // Close stops everything in reverse order and removes every temporary folder. It goes on where ctx has ended.
