@@ -145,6 +145,11 @@ func run(opts options) error {
 			return err
 		}
 	}
+	if opts.cases.MatchString("mcp") {
+		if err := mcp(r, opts, dir, binary); err != nil {
+			return err
+		}
+	}
 	if opts.tarMB > 0 && opts.cases.MatchString("tar") {
 		if err := bigTar(r, opts, dir, binary); err != nil {
 			return err

@@ -22,12 +22,19 @@ func main() {
 	count := flag.Int("executions", 10000, "async executions")
 	kills := flag.Int("kills", 3, "kill -9 of the core in between")
 	rounds := flag.Int("docker-rounds", 200, "rounds of kill -9 on the Docker backend; 0 leaves it out")
+	mcp := flag.Int("mcp-calls", 1000, "calls over each transport of MCP; 0 leaves it out")
 	flag.Parse()
 	err := run(*binary, *count, *kills)
 	if err == nil && *rounds > 0 {
 		var path string
 		if path, err = filepath.Abs(*binary); err == nil {
 			err = runContainers(path, *rounds)
+		}
+	}
+	if err == nil && *mcp > 0 {
+		var path string
+		if path, err = filepath.Abs(*binary); err == nil {
+			err = runMCP(path, *mcp)
 		}
 	}
 	if err != nil {

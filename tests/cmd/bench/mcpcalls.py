@@ -1,0 +1,50 @@
+"""Times MCP calls of servers side by side, one after the other in each round, and prints the samples as JSON.
+
+The argument is JSON: {"rounds": N, "python": "3.11", "servers": {name: URL or [command, …]}}.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+
+from mcp import Client, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+
+async def main(plan):
+    samples = {}
+    async with contextlib.AsyncExitStack() as stack:
+        cases = []
+        for name, target in plan["servers"].items():
+            transport = streamable_http_client(target) if isinstance(target, str) else stdio_client(
+                StdioServerParameters(command=target[0], args=target[1:], env=dict(os.environ)))
+            client = await stack.enter_async_context(Client(transport, mode="legacy"))
+            script = "import requests; print('hello')"
+            if name.startswith("peer"):
+                cases.append((f"mcp {name}, sys.executable", client, "run_python", {"code": "print('hello')"}))
+                cases.append((f"mcp {name}, uv run, cached requests", client, "run_uv", {"code": script, "dependencies": ["requests==2.32.3"]}))
+            else:
+                made = await client.call_tool("create_context", {"name": "bench"})
+                cases.append((f"mcp {name}, run_code", client, "run_code", {"code": "print('hello')", "context_id": made.structured_content["context_id"]}))
+                cases.append((f"mcp {name}, cached requests", client, "run_script_with_dependencies",
+                              {"script_content": script, "python_version": plan["python"], "dependencies": ["requests==2.32.3"]}))
+        for round in range(plan["rounds"] + 1):  # the first warms up, and proves that each works
+            for name, client, tool, args in cases:
+                begin = time.perf_counter()
+                r = await client.call_tool(tool, args)
+                took = (time.perf_counter() - begin) * 1000
+                if r.is_error or r.structured_content.get("stdout") != "hello\n":
+                    raise SystemExit(f"{name}: {r.content[0].text[:500]}")
+                if round:
+                    samples.setdefault(name, []).append(round_to(took))
+    print(json.dumps(samples))
+
+
+def round_to(ms):
+    return round(ms, 3)
+
+
+asyncio.run(main(json.loads(sys.argv[1])))
