@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -136,7 +137,14 @@ func (f *frontend) scripts(h func(http.ResponseWriter, *http.Request) error) fun
 // runScript runs one and answers when it has ended.
 func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 	var asked scriptRequest
-	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxScriptBody))
+	b, err := f.openBody(w, r, maxScriptBody)
+	if err != nil {
+		return err
+	}
+	raw, err := io.ReadAll(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return bodyError("the body", err)
+	}
 	if err != nil {
 		return &scriptError{scriptBadArg, "the body did not come whole, or is too large"}
 	}
@@ -170,8 +178,8 @@ func (f *frontend) startScript(ctx context.Context, asked scriptRequest) (execut
 	switch {
 	case asked.Path == "":
 		return executor.Execution{}, &scriptError{scriptBadArg, "path must not be empty"}
-	case asked.TimeoutMS < 0:
-		return executor.Execution{}, &scriptError{scriptBadArg, "timeout_ms must be positive"}
+	case asked.TimeoutMS < 0 || asked.TimeoutMS > maxSeconds*1000:
+		return executor.Execution{}, &scriptError{scriptBadArg, fmt.Sprintf("timeout_ms must be positive and at most %d", int64(maxSeconds*1000))}
 	}
 	return f.svc.Submit(ctx, executor.Spec{
 		Script: asked.Path, Args: asked.Args, Env: asked.Env,
@@ -179,7 +187,8 @@ func (f *frontend) startScript(ctx context.Context, asked scriptRequest) (execut
 	}, executor.Input{})
 }
 
-// followScript hands on what it writes until it ends; started, if not nil, is called first. A caller that goes away ends it.
+// followScript hands on what it writes until it ends; started, if not nil, is called first. It ends with its caller: nobody
+// else waits for it, and a failed write tells of the caller's leaving before ctx does.
 func (f *frontend) followScript(ctx context.Context, x executor.Execution, started func() error, output func(executor.Output) error) (scriptResult, error) {
 	began := time.Now()
 	var end *executor.Result
@@ -197,9 +206,7 @@ func (f *frontend) followScript(ctx context.Context, x executor.Execution, start
 			}
 		}
 		if err != nil {
-			if ctx.Err() != nil {
-				f.stopScript(ctx, x.ID)
-			}
+			f.stopScript(ctx, x.ID)
 			return scriptResult{}, err
 		}
 	}
@@ -261,6 +268,10 @@ func (f *frontend) listAllowed(w http.ResponseWriter, r *http.Request) error {
 
 // streamScript runs one and streams its lines. Until it has started, errors are HTTP statuses.
 func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
+	// A GET that does something: a page of another origin can have it made as an image's, without an Origin.
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return executor.Errorf(executor.Denied, "requests from another origin are refused")
+	}
 	asked, err := scriptQuery(r)
 	if err != nil {
 		return err

@@ -114,6 +114,7 @@ func TestScriptErrorsHaveTheSpecificationsCodesAndAStatus(t *testing.T) {
 		"an argument that is a list": {scriptService{}, `{"path":"/x","args":[[]]}`, 400, "E_BAD_ARG"},
 		"no path":                    {scriptService{}, `{}`, 400, "E_BAD_ARG"},
 		"a negative time":            {scriptService{}, `{"path":"/x","timeout_ms":-1}`, 400, "E_BAD_ARG"},
+		"a time beyond all times":    {scriptService{}, `{"path":"/x","timeout_ms":9223372036854775807}`, 400, "E_BAD_ARG"},
 		"a scope that is missing":    {scriptService{refuse: executor.FieldErrorf(executor.Denied, "script", "needs the scope")}, `{"path":"/x"}`, 403, "E_FORBIDDEN"},
 		"a script not on the list":   {scriptService{events: failed(executor.Denied, executor.PhasePrepare, "script")}, `{"path":"/x"}`, 403, "E_FORBIDDEN"},
 		"a script out of the root":   {scriptService{events: failed(executor.Invalid, executor.PhasePrepare, "script")}, `{"path":"/x"}`, 403, "E_POLICY"},
@@ -210,5 +211,48 @@ func TestACallerOfAScriptThatGoesAwayEndsIt(t *testing.T) {
 		time.AfterFunc(50*time.Millisecond, func() { cancel(nil) })
 		<-s.canceled
 		server.Close()
+	}
+}
+
+// brokenWriter is a client that has gone before its request's ctx knows.
+type brokenWriter struct{ *httptest.ResponseRecorder }
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestAScriptWhoseLinesNobodyTakesIsEnded(t *testing.T) {
+	t.Parallel()
+	s := &scriptService{events: append([]executor.Body{executor.Started{}}, outputs(executor.Stdout, "a\n")...), canceled: make(chan struct{})}
+	h, err := New(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/sse/run_script_stream?path=/x", nil)
+	r.Host = "localhost"
+	h.ServeHTTP(brokenWriter{httptest.NewRecorder()}, r)
+	select {
+	case <-s.canceled:
+	default:
+		t.Error("it runs on for nobody")
+	}
+}
+
+func TestAPageOfAnotherOriginCannotHaveAScriptRun(t *testing.T) {
+	t.Parallel()
+	for site, status := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200, "": 200} {
+		s := &scriptService{events: []executor.Body{executor.Started{}, scriptEnded(executor.Result{Status: executor.StatusSucceeded})}}
+		h, err := New(s, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodGet, "/sse/run_script_stream?path=/x", nil)
+		r.Host = "localhost"
+		if site != "" {
+			r.Header.Set("Sec-Fetch-Site", site) // an image's request has this, and no Origin
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != status || (s.spec.Script != "") != (status == 200) {
+			t.Errorf("%q: %d, ran %q", site, w.Code, s.spec.Script)
+		}
 	}
 }
