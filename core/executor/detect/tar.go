@@ -13,8 +13,12 @@ import (
 // this size is not one.
 const maxFile = 4 << 20
 
-// maxNames bounds how many Python files are remembered while the entrypoint is still unknown.
-const maxNames = 1 << 16
+// maxNames and maxNameBytes bound how many Python files are remembered while the entrypoint is still unknown. A name in a
+// tar may be a megabyte long.
+const (
+	maxNames     = 1 << 16
+	maxNameBytes = 4 << 20
+)
 
 // Ask says what is known before a Workspace is read.
 type Ask struct {
@@ -47,10 +51,12 @@ func TarFor(r io.Reader, ask Ask) (Found, error) {
 
 // collector keeps the few files that can matter, of each the last one of its name, as unpacking would.
 type collector struct {
-	ask     Ask
-	order   []string
-	present map[string]bool
-	kept    map[string][]byte
+	ask   Ask
+	order []string
+	// orderBytes is the length of the names in order.
+	orderBytes int
+	present    map[string]bool
+	kept       map[string][]byte
 }
 
 func (c *collector) take(h *tar.Header, r io.Reader) error {
@@ -81,17 +87,22 @@ func (c *collector) take(h *tar.Header, r io.Reader) error {
 // candidate records a Python file and reports whether it may be the entrypoint.
 func (c *collector) candidate(name string) bool {
 	if c.ask.Entrypoint != "" {
-		c.present[name] = c.present[name] || name == path.Clean(c.ask.Entrypoint)
-		return c.present[name]
+		if name != path.Clean(c.ask.Entrypoint) {
+			return false // and not remembered: an archive may hold millions
+		}
+		c.present[name] = true
+		return true
 	}
 	if !isPython(name) {
 		return false
 	}
 	if _, seen := c.present[name]; !seen {
-		if len(c.order) >= maxNames && name != mainName && name != dunderName {
+		full := len(c.order) >= maxNames || c.orderBytes+len(name) > maxNameBytes
+		if full && name != mainName && name != dunderName {
 			return false
 		}
 		c.order = append(c.order, name)
+		c.orderBytes += len(name)
 	}
 	c.present[name] = true
 	return name == Entrypoint(c.alive())
