@@ -45,14 +45,27 @@ func openRunDir(parent string, log *slog.Logger) (*runDir, error) {
 	if err != nil {
 		return nil, executor.Errorf(executor.Unavailable, "run folder: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	}
+	lock, err := makeLock(path)
 	if err != nil {
 		return nil, errors.Join(executor.Errorf(executor.Unavailable, "run folder: %w", err), os.RemoveAll(path))
 	}
 	return &runDir{path: path, lock: lock}, nil
+}
+
+// makeLock makes the lock in dir. It has its name only once it is held: another host that starts at this moment would
+// take the folder for a stale one.
+func makeLock(dir string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, lockName+".new"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // in our own folder
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		err = os.Rename(lock.Name(), filepath.Join(dir, lockName))
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
 }
 
 // makePrivate makes dir, and checks that it is a folder of ours that nobody else can enter: whoever can reach a socket

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -78,4 +79,28 @@ func TestTheLongestRunFolderLeavesRoomForASocket(t *testing.T) {
 	if n := len(longest + "/h4294967295/p4294967295/plugin4294967295"); n+1 != 108 {
 		t.Errorf("%d bytes with the final zero, want 108", n+1)
 	}
+}
+
+func TestAFolderThatIsBeingMadeIsNotTakenForStale(t *testing.T) {
+	t.Parallel()
+	parent, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 300 {
+				d, err := openRunDir(parent, log)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if _, err := os.Stat(d.path); err != nil {
+					t.Errorf("the folder was taken away: %v", err)
+				}
+				if err := d.close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
