@@ -57,7 +57,9 @@ func (s *Store) checkpoint(rotate bool) (err error) {
 	var fresh *segment
 	if rotate {
 		s.mu.Lock()
-		number, empty, idle := s.current().number+1, s.current().last == 0, !s.isDirty()
+		number, empty := s.current().number+1, s.current().last == 0
+		// A full segment that bbolt has already is dropped all the same: writers wait for its end.
+		idle := !s.isDirty() && s.current().size < maxWaitingBytes
 		s.mu.Unlock()
 		if idle {
 			return nil

@@ -2,6 +2,7 @@ package boltstore
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -321,5 +322,24 @@ func TestOldDeletedIdsAreForgotten(t *testing.T) {
 		if _, err := s.Get(t.Context(), fmt.Sprintf("exe_%06d", i)); executor.CodeOf(err) != want {
 			t.Errorf("id %d: %v, want %s", i, err, want)
 		}
+	}
+}
+
+func TestAFullSegmentThatHoldsNothingNewStopsNobody(t *testing.T) {
+	t.Parallel()
+	s := mustOpenDelayed(t, filepath.Join(t.TempDir(), "store"), never)
+	create(t, s, "exe_1")
+	emit(t, s, "exe_1", executor.Started{}, text(0, strings.Repeat("x", maxWaitingBytes)))
+	// As after a checkpoint that failed when it had made its segment, and the next one found that segment empty.
+	if err := s.checkpoint(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.checkpoint(true); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(nil) // an Append that has to wait fails at once
+	if err := s.Append(ended, "exe_1", executor.Event{Body: text(maxWaitingBytes, "y")}); err != nil {
+		t.Errorf("a writer waits although nothing is to be written: %v", err)
 	}
 }
