@@ -119,11 +119,6 @@ func (b *Backend) run(ctx context.Context, job executor.Job, p plan, sink execut
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "%w", err)
 	}
 	defer stop()
-	log, err := b.audit.begin(job.ID)
-	if err != nil {
-		b.log.Error("log of a script", "execution", job.ID, "error", err)
-	}
-	capped := &lineSink{sink: sink, max: b.policy.MaxLineBytes, log: log}
 	in := runner.RunInput{}
 	if job.Stdin != nil {
 		stdin, err := job.Stdin.Open()
@@ -132,6 +127,11 @@ func (b *Backend) run(ctx context.Context, job executor.Job, p plan, sink execut
 		}
 		in.Stdin = stdin
 	}
+	log, err := b.audit.begin(job.ID)
+	if err != nil {
+		b.log.Error("log of a script", "execution", job.ID, "error", err)
+	}
+	capped := &lineSink{sink: sink, max: b.policy.MaxLineBytes, log: log}
 	began := time.Now()
 	res, err = conn.Run(ctx, runner.Start{
 		ExecutionID: job.ID, Command: append([]string{p.script.real}, p.args...), Directory: p.script.dir,

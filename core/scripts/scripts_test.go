@@ -339,3 +339,17 @@ func TestInfoPromisesScriptsAndNothingElse(t *testing.T) {
 		t.Errorf("attach: %v", err)
 	}
 }
+
+func TestAnInputThatCannotBeOpenedLeavesNoFile(t *testing.T) {
+	p := newPlace(t)
+	j := job(p.script("hello.sh", "echo hi"))
+	b := p.backend()
+	broken := errors.New("it is gone")
+	j.Stdin = &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) { return nil, broken }}
+	if _, err := b.Run(t.Context(), j, newJournal()); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(p.logs, runPrefix+"*")); err != nil || len(left) > 0 {
+		t.Errorf("left open: %v, %v", left, err)
+	}
+}

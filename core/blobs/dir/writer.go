@@ -85,7 +85,7 @@ func (w *writer) publish(path, root string, durable bool) (time.Time, error) {
 	if durable {
 		for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 			if err := syncDir(dir); err != nil {
-				return time.Time{}, err
+				return time.Time{}, errors.Join(err, w.file.Close())
 			}
 			if dir == root {
 				break
