@@ -139,7 +139,7 @@ type Retention struct {
 	MaxAgeSeconds float64 `json:"max_age_seconds"`
 	// MaxExecutions in all. Default 10,000.
 	MaxExecutions int `json:"max_executions"`
-	// MaxBytes of logs and blobs. Default 10 GiB.
+	// MaxBytes of what was asked for (its code, above all), logs and blobs. Default 10 GiB.
 	MaxBytes int64 `json:"max_bytes"`
 }
 
@@ -160,7 +160,7 @@ type Sessions struct {
 	MaxLifeSeconds float64 `json:"max_life_seconds"`
 	// MaxFileBytes bounds one file that is written into a Session. Default 1 GiB.
 	MaxFileBytes int64 `json:"max_file_bytes"`
-	// KeepClosedSeconds is how long a closed Session is still listed. Default 3,600; 0: not at all.
+	// KeepClosedSeconds is how long a closed Session is still listed, the last 1,000 at most. Default 3,600; 0: not at all.
 	KeepClosedSeconds float64 `json:"keep_closed_seconds"`
 	// Preload names Python modules that a Session's interpreter imports before it is ready; one that it does not have is
 	// passed over. Default none.

@@ -46,7 +46,7 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	}
 	r.StdoutBytes, r.StdoutTruncated = s.total(executor.Stdout, r.StdoutBytes, r.StdoutTruncated)
 	r.StderrBytes, r.StderrTruncated = s.total(executor.Stderr, r.StderrBytes, r.StderrTruncated)
-	r.DisplaysDropped = max(0, r.DisplaysDropped) + s.shown.dropped
+	r.DisplaysDropped = max(0, r.DisplaysDropped) + s.displayed().dropped
 	e.clockPhases(x, v, &r)
 	if f := r.Failure; f != nil {
 		if f.Code == "" {

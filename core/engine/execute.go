@@ -198,9 +198,6 @@ func (e *Engine) pause(x *execution) {
 	e.log.Warn("backend away, execution waits", "execution", x.id, "backend", x.backend, "attempt", x.attempts, "wait", wait)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.phase != serving && !x.durable {
-		x.cancel(errShutdown)
-	}
 	e.queue.pause(x.place)
 	e.waitLocked(x, wait)
 	e.dispatch()
@@ -212,6 +209,9 @@ func (e *Engine) waitLocked(x *execution, wait time.Duration) {
 		// It stays queued for the next life of the server.
 		x.endLocked()
 		return
+	}
+	if e.phase != serving {
+		x.cancel(errShutdown) // Close does not look at it again
 	}
 	if x.ctx.Err() != nil {
 		x.finishLocked()

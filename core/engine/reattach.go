@@ -83,7 +83,7 @@ func (e *Engine) successor(x *execution, old *sink) *sink {
 	for name, o := range s.out {
 		o.before, _ = old.seen(name)
 	}
-	s.shown, s.handle = old.shown, old.handle
+	s.shown, s.handle = old.displayed(), old.handle
 	s.resumed(old.begun())
 	return s
 }

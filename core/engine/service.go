@@ -44,7 +44,8 @@ func errNotFound(id string) error {
 	return executor.Errorf(executor.NotFound, "no execution has the id %s", clip(id, 64))
 }
 
-// own returns the Record of an Execution that p may see. Another owner's is not found, deleted or not.
+// own returns the Record of an Execution that the Principal in ctx may see. Another owner's is not found; whose a deleted
+// one was the Store does not know any more, so that it is purged for everybody.
 func (e *Engine) own(ctx context.Context, id string, s executor.Scope) (executor.Record, error) {
 	p := executor.PrincipalFrom(ctx)
 	if err := needs(p, s); err != nil {

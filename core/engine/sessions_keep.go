@@ -13,6 +13,9 @@ import (
 // was lost shall say so.
 const lookInterval = 10 * time.Second
 
+// maxEnded bounds how many ended Sessions are kept, however short their lives were: the Store has all of them in memory.
+const maxEnded = 1000
+
 // endedSessions are those whose record is kept for a while.
 type endedSessions struct {
 	kept time.Duration
@@ -25,18 +28,20 @@ type endedSession struct {
 	at time.Time
 }
 
-func (l *endedSessions) add(id string, at time.Time) {
+// add reports whether there are too many now.
+func (l *endedSessions) add(id string, at time.Time) (full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, endedSession{id, at})
 	slices.SortStableFunc(l.list, func(a, b endedSession) int { return a.at.Compare(b.at) })
+	return len(l.list) > maxEnded
 }
 
-// expired takes out one that was kept for long enough.
+// expired takes out one that was kept for long enough, or that is too many.
 func (l *endedSessions) expired() (id string, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.list) == 0 || time.Since(l.list[0].at) < l.kept {
+	if len(l.list) == 0 || len(l.list) <= maxEnded && time.Since(l.list[0].at) < l.kept {
 		return "", false
 	}
 	id = l.list[0].id

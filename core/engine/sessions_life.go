@@ -30,7 +30,8 @@ func (e *Engine) InterruptSession(ctx context.Context, id string) (executor.Sess
 	return s.viewLocked(), nil
 }
 
-// RestartSession implements executor.Sessions. Once the interpreter is being restarted, the end of ctx does not stop that.
+// RestartSession implements executor.Sessions. Once the interpreter is being restarted, the end of ctx does not stop that;
+// only a close does.
 func (e *Engine) RestartSession(ctx context.Context, id string, wipe bool) (executor.Session, error) {
 	s, view, err := e.ownSession(ctx, id, executor.ScopeExec)
 	if err != nil {
@@ -50,13 +51,16 @@ func (e *Engine) RestartSession(ctx context.Context, id string, wipe bool) (exec
 		return executor.Session{}, err
 	}
 	t := s.firstLocked()
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	t.stop = stop
 	s.interruptLocked(&sessionEnd{executor.StatusKilled, "its session was restarted"})
 	s.advanceLocked()
 	e.mu.Unlock()
 	if err := t.await(ctx); err != nil {
 		return executor.Session{}, err
 	}
-	err = e.restart(context.WithoutCancel(ctx), s, wipe)
+	err = e.restart(work, s, wipe)
 	e.mu.Lock()
 	s.usedLocked()
 	if err == nil {
@@ -142,6 +146,9 @@ func (s *session) beginClose(reason string) bool {
 	s.closed = make(chan struct{})
 	end := &sessionEnd{executor.StatusKilled, "its session was closed: " + reason}
 	t := s.firstLocked()
+	if c := s.current; c != nil && c.first {
+		c.stop(end) // a restart, which may take long
+	}
 	s.interruptLocked(end)
 	s.refuseLocked(end)
 	s.advanceLocked()
@@ -178,7 +185,9 @@ func (s *session) leaveForeverLocked() {
 	if s.clock != nil {
 		s.clock.Stop()
 	}
-	e.ended.add(s.id, s.rec.EndedAt)
+	if e.ended.add(s.id, s.rec.EndedAt) {
+		e.lookSoon()
+	}
 	for _, t := range s.line {
 		if t.x != nil {
 			continue // its input is on the way; it finds out when that is whole

@@ -174,6 +174,7 @@ func (t *turn) await(ctx context.Context) error {
 		return t.refused
 	case <-ctx.Done():
 	case <-t.session.engine.base.Done():
+		ctx = t.session.engine.base
 	}
 	e := t.session.engine
 	e.mu.Lock()

@@ -40,7 +40,6 @@ type sink struct {
 	calls     sync.Mutex
 	artifacts artifacts
 	out       map[executor.Stream]*outputStream
-	shown     displays
 	// handle is what Started gave to find the program again.
 	handle []byte
 	last   map[executor.Phase]time.Time
@@ -50,6 +49,7 @@ type sink struct {
 	broken    error
 	lost      error
 	startedAt time.Time
+	shown     displays
 	// blocked is how long calls have waited for the log in all; since when one does now, zero if none.
 	blocked time.Duration
 	since   time.Time
@@ -150,7 +150,10 @@ func (s *sink) check(body executor.Body) (executor.Body, error) {
 		if !s.hasBegun() {
 			return nil, fmt.Errorf("a display event before started")
 		}
-		if kept, ok := s.shown.take(b); ok {
+		s.mu.Lock()
+		kept, ok := s.shown.take(b)
+		s.mu.Unlock()
+		if ok {
 			return kept, nil
 		}
 		return nil, nil
@@ -300,6 +303,13 @@ func (s *sink) waited() time.Duration {
 		return s.blocked
 	}
 	return s.blocked + time.Since(s.since)
+}
+
+// displayed is what was shown so far.
+func (s *sink) displayed() displays {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown
 }
 
 // seen returns how many bytes of a stream the backend sent, and how many of them are in the log.

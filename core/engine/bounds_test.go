@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+// away is a backend that has gone after it was described once, and whose absence is noticed only when told is closed.
+type away struct {
+	runFunc
+	once sync.Once
+	told chan struct{}
+}
+
+func (a *away) Info(ctx context.Context) (info executor.Info, err error) {
+	described := true
+	a.once.Do(func() { described = false })
+	if !described {
+		return a.runFunc.Info(ctx)
+	}
+	<-a.told
+	return info, executor.Errorf(executor.Unavailable, "it has gone")
+}
+
+func TestCloseWaitsForNobodyWhoLooksForItsBackend(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		gone := &away{told: make(chan struct{}), runFunc: func(context.Context, executor.Job, executor.Sink) (executor.Result, error) {
+			return executor.Result{}, executor.Errorf(executor.Unavailable, "it has gone")
+		}}
+		r := newRig(t, setup{backend: gone})
+		x := r.submit(t.Context(), "exit 0")
+		time.Sleep(time.Second) // it pauses after its first attempt, then looks for its backend
+		closed := make(chan error, 1)
+		go func() { closed <- r.Close(context.Background()) }()
+		synctest.Wait()
+		close(gone.told)
+		synctest.Wait()
+		select {
+		case err := <-closed:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("Close waits for one that nobody ends")
+			_ = r.closeNow()
+			<-closed
+		}
+		if rec := must(r.store.Get(t.Context(), x.ID)); rec.Status != executor.StatusLost {
+			t.Errorf("its status is %s", rec.Status)
+		}
+	})
+}
+
+func TestRetentionCountsWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{Retention: config.Retention{MaxBytes: 1 << 20}}})
+		for range 8 {
+			r.result(r.submit(t.Context(), "exit 0\n"+strings.Repeat("#", 400<<10)).ID)
+		}
+		synctest.Wait()
+		if list := must(r.List(t.Context(), executor.Filter{})); len(list) != 2 {
+			t.Errorf("%d executions with 400 KiB of code each are left, 1 MiB may be", len(list))
+		}
+	})
+}
+
+func TestOnlySoManyClosedSessionsAreKept(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.Max = 2 * maxEnded })))
+		ctx := as("alice")
+		kept := r.open(ctx)
+		var last executor.Session
+		for range maxEnded + 100 {
+			last = r.open(ctx)
+			_ = must(r.CloseSession(ctx, last.ID))
+		}
+		synctest.Wait()
+		list := must(r.ListSessions(ctx))
+		if len(list) != maxEnded+1 {
+			t.Errorf("%d sessions are kept, want the open one and %d", len(list), maxEnded)
+		}
+		if v := r.session(kept); v.Status != executor.SessionActive {
+			t.Errorf("the open one is %+v", v)
+		}
+		if v := r.session(last); v.Status != executor.SessionClosed {
+			t.Errorf("the last one is %+v", v)
+		}
+	})
+}
+
+// stuckRestart is a backend that restarts no interpreter before it is told to stop.
+type stuckRestart struct{ *fake.Backend }
+
+func (stuckRestart) RestartSession(ctx context.Context, _ string, _ bool) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func TestACloseEndsARestartThatTakesLong(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(func(s *setup) { s.backend = stuckRestart{fake.New(s.fake)} }))
+		ctx := as("alice")
+		s := r.open(ctx)
+		restarted := make(chan error, 1)
+		go func() {
+			_, err := r.RestartSession(ctx, s.ID, false)
+			restarted <- err
+		}()
+		synctest.Wait()
+		asked := time.Now()
+		if v := must(r.CloseSession(ctx, s.ID)); v.Status != executor.SessionClosed {
+			t.Errorf("closed: %+v", v)
+		}
+		if waited := time.Since(asked); waited > 0 {
+			t.Errorf("the close waited %s for the restart", waited)
+		}
+		err := <-restarted
+		wantCode(t, err, executor.Unavailable)
+		if !strings.Contains(err.Error(), "closed") {
+			t.Errorf("the restart says %v", err)
+		}
+	})
+}
+
+func TestWhatIsShownWhileARunIsGivenUpRacesWithNobody(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		display := executor.Display{Data: map[string][]byte{"text/plain": []byte("x")}}
+		ended := make(chan struct{})
+		r := newRig(t, setup{backend: runFunc(func(ctx context.Context, _ executor.Job, sink executor.Sink) (executor.Result, error) {
+			defer close(ended)
+			if err := emit(sink, executor.Started{}); err != nil {
+				return executor.Result{}, err
+			}
+			for { // it obeys nothing but the end of its sink
+				if err := emit(sink, display); err != nil {
+					return executor.Result{}, err
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})})
+		x := r.submit(t.Context(), "exit 0")
+		synctest.Wait()
+		if res := must(r.Cancel(t.Context(), x.ID)); res.Result.Status != executor.StatusKilled || res.Result.DisplaysDropped == 0 {
+			t.Errorf("result %+v", res.Result)
+		}
+		<-ended
+	})
+}
+
+func TestWhoWaitsForASessionOfAnEngineThatClosesIsToldWhy(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions())
+		s := r.open(as("alice"))
+		r.mu.Lock()
+		waiting := r.sessions[s.ID].firstLocked()
+		r.mu.Unlock()
+		waited := make(chan error, 1)
+		go func() { waited <- waiting.await(context.Background()) }()
+		synctest.Wait()
+		r.halt(errShutdown)
+		if err := <-waited; !errors.Is(err, errShutdown) {
+			t.Errorf("it is told %v", err)
+		}
+	})
+}
