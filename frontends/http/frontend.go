@@ -87,6 +87,7 @@ type frontend struct {
 	mux           *http.ServeMux
 	description   []byte
 	uploadIdle    time.Duration
+	writeIdle     time.Duration
 	heartbeat     time.Duration
 }
 
@@ -124,6 +125,7 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 		metadata:     newMetadata(o.Limits),
 		mux:          http.NewServeMux(),
 		uploadIdle:   uploadIdle,
+		writeIdle:    writeIdle,
 		heartbeat:    heartbeat,
 	}
 	f.admitter, _ = svc.(executor.Admitter)

@@ -50,7 +50,8 @@ func (f *frontend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
 	h.Set("Cache-Control", "no-store")
-	rec := &recorder{ResponseWriter: w}
+	rec := &recorder{ResponseWriter: w, idle: f.writeIdle}
+	rec.disarm()
 	owner := ""
 	defer func() {
 		p := recover()

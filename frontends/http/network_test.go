@@ -296,3 +296,59 @@ func TestAnUploadThatWaitsForContinueIsRefusedUnsent(t *testing.T) {
 		t.Fatalf("%d %v", res.StatusCode, res.Header)
 	}
 }
+
+// closing tells when it is closed.
+type closing struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func (c closing) Close() error {
+	close(c.closed)
+	return nil
+}
+
+func TestAClientThatReadsNoMoreIsGivenUp(t *testing.T) {
+	t.Parallel()
+	svc := hello().service()
+	archive := closing{zero{}, make(chan struct{})}
+	svc.artifacts = func(context.Context, string) (io.ReadCloser, error) { return archive, nil }
+	f := handlerOf(t, svc)
+	f.writeIdle = 50 * time.Millisecond
+	server := httptest.NewServer(f)
+	defer server.Close()
+	var d net.Dialer
+	conn, err := d.DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET "+one+"/artifacts HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	select {
+	case <-archive.closed:
+	case <-time.After(20 * time.Second):
+		t.Error("its answer is held for ever")
+	}
+}
+
+// deadlined notes the deadlines that it gets.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (d *deadlined) SetWriteDeadline(t time.Time) error {
+	d.set = append(d.set, t)
+	return nil
+}
+
+func TestADeadlineOfARequestIsNotThatOfTheNextOne(t *testing.T) {
+	t.Parallel()
+	w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequest(http.MethodGet, "/healthz", nil)
+	r.Host = "localhost"
+	handlerOf(t, hello().service()).ServeHTTP(w, r)
+	if len(w.set) != 2 || !w.set[0].IsZero() || w.set[1].Before(time.Now()) {
+		t.Error(w.set)
+	}
+}

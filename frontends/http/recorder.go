@@ -1,18 +1,43 @@
 package httpfrontend
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
-// recorder remembers what was answered, for the access log and to know whether an answer has begun.
+// writeIdle is how long a client may take nothing of its answer: who pauses a stream in a terminal has some minutes, who never
+// reads on does not hold a connection, and all behind it, for ever.
+const writeIdle = 5 * time.Minute
+
+// recorder remembers what was answered, for the access log and to know whether an answer has begun, and bounds how long a
+// write may take.
 type recorder struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
+
+	idle  time.Duration
+	armed time.Time
+}
+
+// arm sets the deadline anew when a quarter of it has passed. Not every ResponseWriter has deadlines.
+func (r *recorder) arm() {
+	if now := time.Now(); now.Sub(r.armed) > r.idle/4 {
+		r.armed = now
+		_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(now.Add(r.idle))
+	}
+}
+
+// disarm takes the deadline away that a request before on this connection has left.
+func (r *recorder) disarm() {
+	_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Time{})
 }
 
 func (r *recorder) WriteHeader(status int) {
 	if r.status == 0 && status >= http.StatusOK {
 		r.status = status
 	}
+	r.arm()
 	r.ResponseWriter.WriteHeader(status)
 }
 
@@ -20,6 +45,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
+	r.arm()
 	n, err := r.ResponseWriter.Write(p)
 	r.bytes += int64(n)
 	return n, err
