@@ -240,7 +240,7 @@ func (m *mcpSoak) killed() error {
 		if err != nil {
 			return err
 		}
-		if err := m.call(in, "import subprocess, time\nsubprocess.Popen(['sleep', '4321'], start_new_session=True)\nprint('up', flush=True)\ntime.sleep(4321)"); err != nil {
+		if err := m.call(in, "import subprocess, time\nsubprocess.Popen(['sleep', '4321'], start_new_session=True)\ntime.sleep(1)\nprint('up', flush=True)\ntime.sleep(4321)"); err != nil {
 			return err
 		}
 		for line := ""; !strings.Contains(line, `"message":"up"`); {
