@@ -38,6 +38,8 @@ type session struct {
 
 	mu  sync.Mutex
 	box *sandbox
+	// moving is not nil while another connection to the sandbox takes the place of box's; it is closed when one has.
+	moving chan struct{}
 	// requirements is the text of all that was asked for, packages what it resolved to, added how often some were added.
 	requirements string
 	packages     []string
@@ -49,6 +51,29 @@ func (s *session) sandbox() *sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.box
+}
+
+// gone reports whether the sandbox is. A connection that was let go for another one says nothing about it.
+func (s *session) gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.moving == nil && s.box.ended()
+}
+
+// settled waits until no connection is being changed for another.
+func (s *session) settled(ctx context.Context) error {
+	s.mu.Lock()
+	moving := s.moving
+	s.mu.Unlock()
+	if moving == nil {
+		return nil
+	}
+	select {
+	case <-moving:
+		return nil
+	case <-ctx.Done():
+		return executor.Errorf(executor.Unavailable, "session %s: %w", s.id, context.Cause(ctx))
+	}
 }
 
 func (s *session) conn() *runner.Conn { return s.sandbox().conn }
@@ -277,9 +302,14 @@ func (b *Backend) session(ctx context.Context, id string) (*session, error) {
 				return nil, executor.Errorf(executor.Unavailable, "session %s: %w", id, context.Cause(ctx))
 			}
 		}
-		if s.err == nil && s.sandbox().ended() {
-			b.endSession(s)
-			s = nil
+		if s.err == nil {
+			if err := s.settled(ctx); err != nil {
+				return nil, err
+			}
+			if s.gone() {
+				b.endSession(s)
+				s = nil
+			}
 		}
 	}
 	if s == nil || s.err != nil {
@@ -355,7 +385,7 @@ func (b *Backend) CloseSession(ctx context.Context, id string) error {
 
 // said passes on what a runner said; a runner that is gone takes its Session with it.
 func (b *Backend) said(s *session, err error) error {
-	if err != nil && s.sandbox().ended() {
+	if err != nil && s.gone() {
 		b.endSession(s)
 		return executor.Errorf(executor.Unavailable, "session %s: its runner is gone: %w", s.id, err)
 	}

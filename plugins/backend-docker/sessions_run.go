@@ -3,6 +3,7 @@ package dockerbackend
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
@@ -41,7 +42,7 @@ func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink execu
 // afterSession sees what became of a Session when a Run in it has returned.
 func (b *Backend) afterSession(ctx context.Context, s *session, err error) error {
 	switch {
-	case executor.CodeOf(err) != executor.Unavailable || !s.sandbox().ended():
+	case executor.CodeOf(err) != executor.Unavailable || !s.gone():
 	case b.letsGo(ctx):
 		s.ended.Do(func() { b.sessions.forget(s) }) // its connection is gone, and it is not
 	default:
@@ -58,13 +59,15 @@ func (b *Backend) attachInSession(ctx context.Context, job executor.Job, h handl
 		return executor.Result{}, err
 	}
 	// The connection that holds the session is not one that follows what runs.
-	old := s.sandbox()
+	old, moved := s.move()
+	defer moved()
 	_ = old.conn.Detach() // another takes its place
 	box, err := b.resume(ctx, h, o)
 	if err != nil {
 		// What was to be followed has ended, and somebody had its Result: the session is still there.
 		again, againErr := b.resume(ctx, h, runner.ResumeOptions{Epoch: h.Epoch})
 		if againErr != nil {
+			moved()
 			b.endSession(s)
 			return executor.Result{}, errors.Join(err, againErr)
 		}
@@ -72,10 +75,26 @@ func (b *Backend) attachInSession(ctx context.Context, job executor.Job, h handl
 		return executor.Result{}, err
 	}
 	s.take(box, old)
+	moved()
 	out := &resumedSink{Sink: sink}
 	result, err := b.see(ctx, box, func(ctx context.Context) (executor.Result, error) { return box.conn.Follow(ctx, out) })
 	result.PythonVersion, result.Requirements, result.ImageDigest = out.started.PythonVersion, out.started.Requirements, h.Digest
 	return result, b.afterSession(ctx, s, err)
+}
+
+// move begins to change the connection to s's sandbox, which others wait for and take for no end. moved is called when it is
+// done, and may be called again.
+func (s *session) move() (old *sandbox, moved func()) {
+	done := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moving = done
+	return s.box, sync.OnceFunc(func() {
+		s.mu.Lock()
+		s.moving = nil
+		s.mu.Unlock()
+		close(done)
+	})
 }
 
 // take lets s go on with another connection to the same sandbox.
