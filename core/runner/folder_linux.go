@@ -121,7 +121,13 @@ func (f *folder) closeRoot() error {
 // emptyFolder removes everything below root, following no link. Trees deeper than flattenDepth are moved up and removed
 // there, so that the depth a program chose costs no descriptors.
 func emptyFolder(root int) error {
-	e := emptier{root: root}
+	var name [8]byte
+	_, _ = rand.Read(name[:]) // never fails (crypto/rand)
+	e := emptier{root: root, prefix: ".flat-" + hex.EncodeToString(name[:]) + "-"}
+	var st unix.Stat_t
+	if unix.Fstat(root, &st) == nil && st.Mode&0o700 != 0o700 {
+		_ = unix.Fchmod(root, st.Mode&0o777|0o700) // a program may have taken its own rights away
+	}
 	for {
 		e.moved = false
 		if err := e.folder(root, 0); err != nil {
@@ -136,9 +142,11 @@ func emptyFolder(root int) error {
 const flattenDepth = 64
 
 type emptier struct {
-	root  int
-	count int
-	moved bool
+	root int
+	// prefix begins the names of what was moved up. A program that knew it could stand in the way.
+	prefix string
+	count  int
+	moved  bool
 }
 
 func (e *emptier) folder(dir, depth int) error {
@@ -173,7 +181,7 @@ func (e *emptier) entry(dir int, name string, depth int) error {
 	if depth >= flattenDepth {
 		e.count++
 		e.moved = true
-		return unix.Renameat(dir, name, e.root, fmt.Sprintf(".flat-%d-%d", os.Getpid(), e.count))
+		return unix.Renameat(dir, name, e.root, e.prefix+strconv.Itoa(e.count))
 	}
 	sub, err := openDir(dir, name)
 	if errors.Is(err, unix.EACCES) {
