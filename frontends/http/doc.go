@@ -20,6 +20,7 @@
 //     counts everybody's, so it needs the scope admin where there are tokens.
 //   - A client may keep us waiting for 60 s in its upload, and for a second more with each KiB that it sends; then it is
 //     408, because what it sends may hold a slot.
+//   - A client that takes nothing of its answer for 5 min is cut off; event streams resume where they were.
 //   - A client that holds an idempotency key and gets an Execution that somebody else's call started does not kill it by
 //     going away.
 //   - memory_samples and image_digest stand in a Result only where they exist.

@@ -27,6 +27,8 @@ const (
 	maxFiles = 10_000
 	// nameMax bounds each element of a path, as Linux does.
 	nameMax = 255
+	// depthMax bounds the folders of a path, as a tar's are bounded where it is unpacked.
+	depthMax = 200
 )
 
 // filesField is the key that only a JSON body has.
@@ -50,6 +52,9 @@ func filesField() field {
 				return
 			case len(s.files) >= maxFiles:
 				d.bad("files", "has more than %d files; send a tar", maxFiles)
+				return
+			case strings.Count(name, "/") >= depthMax:
+				d.bad(at, "lies more than %d folders deep", depthMax-1)
 				return
 			case !validPath(name):
 				d.bad(at, "is not a path of a file: relative, with slashes, without . and .. and NUL, at most 255 bytes between two slashes")
@@ -116,8 +121,8 @@ func checkTree(d *decoder, files []file) {
 		names[f.path] = true
 	}
 	for _, f := range files {
-		for dir := path.Dir(f.path); dir != "."; dir = path.Dir(dir) {
-			if names[dir] {
+		for i := strings.LastIndexByte(f.path, '/'); i > 0; i = strings.LastIndexByte(f.path[:i], '/') {
+			if dir := f.path[:i]; names[dir] {
 				d.bad("files."+clip(f.path), "lies in %q, which is a file", clip(dir))
 				break
 			}

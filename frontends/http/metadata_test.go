@@ -133,6 +133,8 @@ func TestBadFilesAreNamed(t *testing.T) {
 		{"a name that is too long", `{"files":{"d/` + strings.Repeat("x", 256) + `":""}}`, []string{"files.d/" + strings.Repeat("x", 98) + "…"}},
 		{"contents that are none", `{"files":{"a":1,"b":{},"c":{"base64":"%%"},"d":{"base64":1},"e":{"base64":"","x":1},"f":[]}}`,
 			[]string{"files.a", "files.b.base64", "files.c.base64", "files.d.base64", "files.e.x", "files.f"}},
+		{"a file in too many folders", `{"files":{"` + strings.Repeat("d/", depthMax) + `f":""}}`, []string{"files." + strings.Repeat("d/", 50) + "…"}},
+		{"a file that is a folder too, far above", `{"files":{"a":"","a/b/c/d":""}}`, []string{"files.a/b/c/d"}},
 		{"a file that is a folder too", `{"files":{"a":"","a/b":""}}`, []string{"files.a/b"}},
 		{"a file that is there twice", `{"files":{"a":"1","a":"2"}}`, []string{"files.a"}},
 		{"files that are no object", `{"files":["a"]}`, []string{"files"}},
