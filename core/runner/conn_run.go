@@ -170,9 +170,6 @@ type received struct {
 	data []byte
 }
 
-// maxHeld bounds what a runner that keeps its windows can make a host hold.
-const maxHeld = 2*outputWindow + artifactWindow + 2*maxControl
-
 func newFollower(c *Conn) *follower {
 	f := &follower{conn: c, workspace: newCredit(workspaceWindow), stdin: newCredit(stdinWindow)}
 	f.cond = sync.NewCond(&f.mu)
@@ -207,15 +204,7 @@ func (f *follower) take(frames *frameReader, t frameType, n int) error {
 	if err := frames.into(data); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.held += n
-	if f.held > maxHeld {
-		return fmt.Errorf("%w: the runner overran its windows", errFrame)
-	}
-	f.queue = append(f.queue, received{t, data})
-	f.cond.Signal()
-	return nil
+	return f.put(received{t, data})
 }
 
 // lost ends the queue after what is in it.
