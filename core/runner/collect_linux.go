@@ -110,6 +110,8 @@ type collector struct {
 
 	count int
 	bytes int64
+	// sent are the names so far, each with how often it was wanted.
+	sent map[string]int
 }
 
 // errTooMany ends a collection that reached a bound; what was sent stays.
@@ -166,8 +168,23 @@ func (c *collector) send(at int, base, name string) error {
 		return &errTooMany{fmt.Sprintf("the artifacts are larger than the disk limit of %d bytes", c.maxBytes)}
 	}
 	return c.sendFile(f, artifactHeader{
-		Path: strings.ToValidUTF8(name, "\uFFFD"), Size: st.Size(), Mode: int64(st.Mode().Perm()), ModTime: st.ModTime().Round(time.Second),
+		Path: c.uniqueName(name), Size: st.Size(), Mode: int64(st.Mode().Perm()), ModTime: st.ModTime().Round(time.Second),
 	})
+}
+
+// uniqueName is name as text. Names that are the same as text get a number: of one name there is one artifact.
+func (c *collector) uniqueName(name string) string {
+	if c.sent == nil {
+		c.sent = map[string]int{}
+	}
+	text := strings.ToValidUTF8(name, "\uFFFD")
+	unique := text
+	for c.sent[unique] > 0 {
+		c.sent[text]++
+		unique = fmt.Sprintf("%s~%d", text, c.sent[text])
+	}
+	c.sent[unique]++
+	return unique
 }
 
 func (c *collector) sendFile(f *os.File, h artifactHeader) error {

@@ -201,6 +201,22 @@ os.mkdir("shut"); put("shut/f.txt", "f"); os.chmod("shut", 0)
 	}
 }
 
+func TestArtifactsWhoseNamesAreNoTextHaveNamesOfTheirOwn(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	start := python(`
+for name in b"\xfe", b"\xff", "\ufffd".encode(), "\ufffd~2".encode():
+    open(name, "wb").write(name)
+`)
+	start.OutputsChanged = true
+	res, rec := r.run(t, start, RunInput{})
+	if describe(res) != "succeeded exit 0" {
+		t.Fatal(describe(res), rec.stderr(), res.Failure)
+	}
+	if len(res.Artifacts) != 4 || len(rec.files) != 4 {
+		t.Errorf("four files came as %+v", res.Artifacts)
+	}
+}
+
 func TestArtifactsAreBounded(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	for _, c := range []struct{ name, code, want string }{
