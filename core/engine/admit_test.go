@@ -57,6 +57,7 @@ func TestEveryBadFieldIsNamed(t *testing.T) {
 		{name: "too quick a sample", spec: executor.Spec{Code: "x", SampleInterval: time.Millisecond}, fields: "sample_interval_seconds"},
 		{name: "an unknown backend", spec: executor.Spec{Code: "x", Backend: "nowhere"}, fields: "backend"},
 		{name: "metadata that is no TOML", spec: executor.Spec{Code: "# /// script\n# dependencies = [\n# ///\n"}, fields: "code"},
+		{name: "metadata that requires too much", spec: executor.Spec{Code: "# /// script\n# dependencies = [\"" + strings.Repeat("a", maxRequirements) + "\"]\n# ///\n"}, fields: "code"},
 		{name: "a dependency that is an option", spec: executor.Spec{Code: "# /// script\n# dependencies = [\"-r /etc/passwd\"]\n# ///\n"}, fields: "code"},
 		{name: "a version that is none", spec: executor.Spec{Code: "# /// script\n# requires-python = \"new\"\n# ///\n"}, fields: "code"},
 		{name: "two things at once", spec: executor.Spec{Args: []string{"\x00"}, Backend: "nowhere"}, fields: "code args[0] backend"},

@@ -40,6 +40,8 @@ func detectCode(req *request, invalid *problems) {
 		invalid.add("code", "%v", err)
 	case script.RequiresPython != "" && !detect.ValidSpecifier(script.RequiresPython):
 		invalid.add("code", "script metadata: requires-python: %q is not a version specifier", clip(script.RequiresPython, 100))
+	case len(script.Requirements()) > maxRequirements:
+		invalid.add("code", "script metadata: dependencies: must be at most %d bytes", maxRequirements)
 	default:
 		req.script, req.requires = script, script.RequiresPython
 		req.spec.Requirements = script.Requirements()

@@ -83,10 +83,7 @@ func (e *Engine) newSink(x *execution, rec executor.Record) *sink {
 func (s *sink) Emit(ev executor.Event) error {
 	s.calls.Lock()
 	defer s.calls.Unlock()
-	if err := context.Cause(s.ctx); err != nil {
-		return executor.Errorf(executor.Conflict, "the execution has ended: %w", err)
-	}
-	if err := s.brokenLaw(); err != nil {
+	if err := s.closed(); err != nil {
 		return err
 	}
 	body, err := s.check(ev.Body)
@@ -106,6 +103,14 @@ func (s *sink) Emit(ev executor.Event) error {
 		close(s.began)
 	}
 	return nil
+}
+
+// closed says why nothing more is taken; nil: it is.
+func (s *sink) closed() error {
+	if err := context.Cause(s.ctx); err != nil {
+		return executor.Errorf(executor.Conflict, "the execution has ended: %w", err)
+	}
+	return s.brokenLaw()
 }
 
 // resumed makes s go on with a log whose Started was written at, by an earlier life of the server.
@@ -222,10 +227,7 @@ func (s *sink) output(b executor.Output) (executor.Body, error) {
 func (s *sink) Artifact(h *tar.Header, r io.Reader) error {
 	s.calls.Lock()
 	defer s.calls.Unlock()
-	if err := context.Cause(s.ctx); err != nil {
-		return executor.Errorf(executor.Conflict, "the execution has ended: %w", err)
-	}
-	if err := s.brokenLaw(); err != nil {
+	if err := s.closed(); err != nil {
 		return err
 	}
 	if !s.hasBegun() {
