@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/term"
 
@@ -56,6 +57,8 @@ func Main(args []string, bundle app.Bundle) int {
 
 // Execute runs one command and returns the exit status.
 func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) int {
+	out := &product{w: streams.Out}
+	streams.Out = out
 	root := newRoot(streams, bundle)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -65,10 +68,28 @@ func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) 
 		}
 	}
 	status, message := exit.Of(err)
+	if status == exit.Ours && out.gone.Load() {
+		return exit.BrokenPipe // whoever read it has seen enough
+	}
 	if message != "" {
 		fmt.Fprintln(streams.Err, "python-executor: "+clean(message)+kind(err))
 	}
 	return status
+}
+
+// product is our standard output. It notes that its reader has gone.
+type product struct {
+	w    io.Writer
+	gone atomic.Bool
+}
+
+// Write implements io.Writer.
+func (p *product) Write(b []byte) (int, error) {
+	n, err := p.w.Write(b)
+	if err != nil && brokenPipe(err) {
+		p.gone.Store(true)
+	}
+	return n, err
 }
 
 // kind adds the code where the message alone may not say what went wrong ("execution exe_1").
