@@ -23,13 +23,21 @@ func main() {
 	kills := flag.Int("kills", 3, "kill -9 of the core in between")
 	rounds := flag.Int("docker-rounds", 200, "rounds of kill -9 on the Docker backend; 0 leaves it out")
 	mcp := flag.Int("mcp-calls", 1000, "calls over each transport of MCP; 0 leaves it out")
+	sessions := flag.Int("sessions", 1000, "sessions that are opened, used and ended; 0 leaves them out")
+	inContainers := flag.Int("docker-sessions", 100, "the same on the Docker backend")
 	flag.Parse()
-	err := run(*binary, *count, *kills)
+	path, err := filepath.Abs(*binary)
+	if err == nil {
+		err = run(path, *count, *kills)
+	}
+	if err == nil {
+		err = runSessions(path, "sessions", *sessions, nil)
+	}
 	if err == nil && *rounds > 0 {
-		var path string
-		if path, err = filepath.Abs(*binary); err == nil {
-			err = runContainers(path, *rounds)
-		}
+		err = runContainers(path, *rounds)
+	}
+	if err == nil {
+		err = runSessionsInContainers(path, *inContainers)
 	}
 	if err == nil && *mcp > 0 {
 		var path string
