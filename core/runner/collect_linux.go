@@ -168,8 +168,16 @@ func (c *collector) send(at int, base, name string) error {
 		return &errTooMany{fmt.Sprintf("the artifacts are larger than the disk limit of %d bytes", c.maxBytes)}
 	}
 	return c.sendFile(f, artifactHeader{
-		Path: c.uniqueName(name), Size: st.Size(), Mode: int64(st.Mode().Perm()), ModTime: st.ModTime().Round(time.Second),
+		Path: c.uniqueName(name), Size: st.Size(), Mode: int64(st.Mode().Perm()), ModTime: sayable(st.ModTime().Round(time.Second)),
 	})
+}
+
+// sayable is t, or zero (unknown) where JSON has no words for it: a program may give its files a time of any year.
+func sayable(t time.Time) time.Time {
+	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
 }
 
 // uniqueName is name as text. Names that are the same as text get a number: of one name there is one artifact.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -214,6 +215,34 @@ for name in b"\xfe", b"\xff", "\ufffd".encode(), "\ufffd~2".encode():
 	}
 	if len(res.Artifacts) != 4 || len(rec.files) != 4 {
 		t.Errorf("four files came as %+v", res.Artifacts)
+	}
+}
+
+func TestAFileMayBeOfAnyTime(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	start := python(`
+import os
+for name, time in ("a", 2**45), ("b", -2**45), ("c", 1_000_000_000):
+    open(name, "w").close()
+    os.utime(name, (time, time))
+`)
+	start.OutputsChanged = true
+	res, rec := r.run(t, start, RunInput{})
+	if describe(res) != "succeeded exit 0" || len(rec.headers) != 3 {
+		t.Fatal(describe(res), rec.stderr(), res.Failure, len(rec.headers))
+	}
+	if last := rec.headers[2]; last.Name != "c" || last.ModTime.Unix() != 1_000_000_000 {
+		t.Errorf("got %s of %s", last.Name, last.ModTime)
+	}
+}
+
+func TestTimesThatJSONCannotSayAreUnknown(t *testing.T) {
+	for seconds, known := range map[int64]bool{0: true, 1 << 31: true, 1 << 45: false, -(1 << 45): false, 253402300800: false, 253402300799: true} {
+		if got := sayable(time.Unix(seconds, 0)); got.IsZero() == known {
+			t.Errorf("%d is %s", seconds, got)
+		} else if _, err := got.MarshalJSON(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

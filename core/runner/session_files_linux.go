@@ -68,7 +68,7 @@ func bare(err error) error {
 
 func describeFile(name string, info fs.FileInfo) executor.File {
 	f := executor.File{
-		Path: strings.ToValidUTF8(name, "\uFFFD"), Directory: info.IsDir(), Mode: uint32(info.Mode().Perm()), ModTime: info.ModTime(),
+		Path: strings.ToValidUTF8(name, "\uFFFD"), Directory: info.IsDir(), Mode: uint32(info.Mode().Perm()), ModTime: sayable(info.ModTime()),
 	}
 	if !f.Directory {
 		f.SizeBytes = info.Size()
