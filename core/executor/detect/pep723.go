@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/pelletier/go-toml/v2"
 )
 
 // Script is what a program's own block of metadata (PEP 723) says.
@@ -38,7 +36,7 @@ func ParseScript(source []byte) (m Script, ok bool, err error) {
 	if err != nil || !ok {
 		return Script{}, ok, err
 	}
-	if err := toml.Unmarshal(text, &m); err != nil {
+	if err := decodeTOML(text, maxScriptBrackets, &m); err != nil {
 		return Script{}, true, fmt.Errorf("script metadata is not valid TOML: %w", err)
 	}
 	for i, d := range m.Dependencies {

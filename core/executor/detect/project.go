@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-
-	"github.com/pelletier/go-toml/v2"
 )
 
 // maxProjectFile bounds the files that Project reads.
@@ -52,7 +50,7 @@ func Project(fsys fs.FS) (Dependencies, error) {
 			Dependencies []string `toml:"dependencies"`
 		} `toml:"project"`
 	}
-	if err := toml.Unmarshal(raw, &project); err != nil {
+	if err := decodeTOML(raw, maxProjectBrackets, &project); err != nil {
 		return Dependencies{}, fmt.Errorf("pyproject.toml: %w", err)
 	}
 	for _, line := range project.Project.Dependencies {
@@ -115,7 +113,7 @@ type lockNeed struct {
 // conditions under which it does.
 func locked(raw []byte) (Dependencies, error) {
 	var l lock
-	if err := toml.Unmarshal(raw, &l); err != nil {
+	if err := decodeTOML(raw, maxProjectBrackets, &l); err != nil {
 		return Dependencies{}, err
 	}
 	if l.Version != 1 {
