@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -33,5 +34,25 @@ func TestANestedProjectIsRefused(t *testing.T) {
 				t.Errorf("%s: %s is read", file, name)
 			}
 		}
+	}
+}
+
+func TestAConditionThatGrowsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	var lock strings.Builder
+	lock.WriteString("version = 1\n[[package]]\nname = 'own'\nsource = { virtual = '.' }\ndependencies = [{ name = 'p0' }]\n")
+	const packages = 2000
+	for i := range packages {
+		fmt.Fprintf(&lock, "[[package]]\nname = 'p%d'\nversion = '1'\nsource = { registry = 'r' }\n", i)
+		if i+1 < packages {
+			fmt.Fprintf(&lock, "dependencies = [{ name = 'p%d', marker = \"sys_platform != '%d'\" }]\n", i+1, i)
+		}
+	}
+	found, err := Project(fstest.MapFS{"uv.lock": {Data: []byte(lock.String())}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(found.Requirements, "\n"); len(lines) != packages || len(found.Requirements) > packages*(maxCondition+100) {
+		t.Errorf("%d lines, %d bytes", len(lines), len(found.Requirements))
 	}
 }

@@ -12,8 +12,12 @@ import (
 // maxProjectFile bounds the files that Project reads.
 const maxProjectFile = 16 << 20
 
-// maxConditions bounds how many ways of needing a package are told apart; beyond it is needed always.
-const maxConditions = 8
+// maxConditions bounds how many ways of needing a package are told apart, maxCondition the bytes of one; beyond it is
+// needed always.
+const (
+	maxConditions = 8
+	maxCondition  = 4 << 10
+)
 
 // Dependencies are what a project's own files ask for.
 type Dependencies struct {
@@ -203,7 +207,7 @@ func (w *lockWalk) note(i int, condition string) string {
 	switch {
 	case slices.Contains(known, ""):
 		return ""
-	case condition == "" || len(known) >= maxConditions:
+	case condition == "" || len(known) >= maxConditions || len(condition) > maxCondition:
 		w.when[i] = []string{""}
 		return ""
 	case !slices.Contains(known, condition):
