@@ -7,5 +7,9 @@ venv="$cache/bench-venv"
 if [ ! -x "$venv/bin/uv" ]; then # the peer: uv's real binary, pinned
   python3 -m venv "$venv" && "$venv/bin/pip" install -q "uv==0.13.9"
 fi
+jupyter="$cache/bench-jupyter"
+if [ ! -e "$jupyter/ready" ]; then # the peer of sessions, pinned
+  python3 -m venv "$jupyter" && "$jupyter/bin/pip" install -q "jupyter_kernel_gateway==3.0.1" "ipykernel==7.4.0" "websocket-client==1.9.2" && touch "$jupyter/ready"
+fi
 mkdir -p bench
-go run ./tests/cmd/bench -binary bin/python-executor -uv "$venv/bin/uv" -out "bench/$(date -u +%Y-%m-%d).json" "$@"
+go run ./tests/cmd/bench -binary bin/python-executor -uv "$venv/bin/uv" -jupyter "$jupyter/bin/python" -out "bench/$(date -u +%Y-%m-%d).json" "$@"

@@ -150,6 +150,8 @@ func (r *report) print(w io.Writer) {
 		{"cli embedded / uv run", "cli embedded", "uv run", 3},
 		{"other build / bare python", "http sync, other build", "bare python", 1.3},
 		{"tar through exec/sync / tar x", "tar through exec/sync", "tar x to a tmpfs", 2},
+		{"session cell / jupyter cell", "session cell", "jupyter cell", 0.2},
+		{"session creation / kernel start", "session creation", "jupyter kernel start", 0.1},
 		{"docker warm / docker run", "docker http sync, warm", "docker run, hardened", 0.1},
 		{"docker cold / docker run", "docker http sync, cold", "docker run, hardened", 1.3},
 		{"docker warm / docker exec", "docker http sync, warm", "docker exec, warm container", 1},

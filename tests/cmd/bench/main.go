@@ -23,6 +23,7 @@ func main() {
 	flag.StringVar(&opts.binary, "binary", "bin/python-executor", "the program under test")
 	flag.StringVar(&opts.python, "python", "/usr/bin/python3", "the bare interpreter to compare with")
 	flag.StringVar(&opts.uv, "uv", "", "uv's real binary; empty: that comparison is left out, and says so")
+	flag.StringVar(&opts.jupyter, "jupyter", "", "a Python with jupyter_kernel_gateway, ipykernel and websocket-client; empty: sessions are left out, and it says so")
 	flag.StringVar(&opts.out, "out", "", "file for the raw numbers (JSON)")
 	flag.StringVar(&opts.against, "against", "", "another build, whose `http sync` is measured beside ours")
 	only := flag.String("cases", ".", "regular expression: only the cases whose names match, and of `throughput` and `tar` likewise")
@@ -42,10 +43,10 @@ func main() {
 }
 
 type options struct {
-	binary, python, uv, out, against string
-	rounds, tarMB                    int
-	sustained                        time.Duration
-	cases                            *regexp.Regexp
+	binary, python, uv, jupyter, out, against string
+	rounds, tarMB                             int
+	sustained                                 time.Duration
+	cases                                     *regexp.Regexp
 }
 
 // report is what is kept: the raw samples in milliseconds by case, and single figures.
@@ -138,6 +139,11 @@ func run(opts options) error {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 			r.Samples[m.name] = append(r.Samples[m.name], float64(time.Since(begin).Microseconds())/1000)
+		}
+	}
+	if slices.ContainsFunc(sessionNames, opts.cases.MatchString) {
+		if err := sessions(r, opts, s, dir); err != nil {
+			return err
 		}
 	}
 	if opts.cases.MatchString("throughput") {
