@@ -18,7 +18,8 @@
 //     times, and not while its Info says that it is down. After Started there is no second try: the Execution is lost.
 //   - Where programs outlive their plugin (Capabilities.Attach), one whose plugin dies is followed again from where its log
 //     ends, once the backend is back, within Deadlines.Reattach; what is sent again of its output and artifacts counts once.
-//   - An Execution whose caller waits (not Durable) does not survive its process: at Close and after a crash it is lost.
+//   - An Execution whose caller waits (not Durable) does not survive its process: at Close it is lost, and after a crash
+//     unless its program outlives its plugin.
 //     A Durable one stays queued for the next Start, or running, where its program outlives its plugin.
 //   - Executions in a Session run one at a time, in the order of their ids; one whose input is still being uploaded is passed
 //     by. They wait for their turn first, holding no slot, and then for a slot: neither waits for the other.
