@@ -163,7 +163,7 @@ func TestEveryWordIsThere(t *testing.T) {
 	t.Parallel()
 	left := map[string]string{
 		// What a Session's JSON leaves out on purpose, or calls by another name.
-		"ID": "session_id", "Owner": "", "Spec": "", "Requirements": "resolved_requirements", "IdleTimeout": "idle_timeout_seconds", "MaxLife": "max_life_seconds",
+		"ID": "session_id", "Owner": "", "Spec": "", "Preload": "", "Requirements": "resolved_requirements", "IdleTimeout": "idle_timeout_seconds", "MaxLife": "max_life_seconds",
 	}
 	have := map[string]bool{}
 	for i := range reflect.TypeFor[Session]().NumField() {
