@@ -29,9 +29,11 @@ type agent struct {
 	lost, newHost bool
 	// rights has the descriptors that came along; nil: none can come.
 	rights *rightsReader
-	epoch  uint64
-	cfg    Config
-	ready  bool // a Hello was accepted
+	// door is of a host that asked for one; nil: none, or it is not needed any more.
+	door  *door
+	epoch uint64
+	cfg   Config
+	ready bool // a Hello was accepted
 
 	inside *container // nil: it is not PID 1
 
@@ -207,6 +209,9 @@ func (a *agent) chunk(frames *frameReader, t frameType, n int) error {
 // file takes the descriptor that has x's Workspace. x may be nil.
 func (a *agent) file(x *execution) error {
 	f := a.rights.take()
+	if f == nil {
+		f = a.door.enter()
+	}
 	switch {
 	case f == nil:
 		return fmt.Errorf("%w: a file frame without a file", errFrame)
@@ -268,6 +273,13 @@ func (a *agent) accept(cfg Config) error {
 		a.in.marker = marker(a.epoch)
 		a.goGuarded(a.up.run)
 	}
+	if cfg.Door {
+		d, err := newDoor()
+		if err != nil {
+			return err
+		}
+		a.door = d
+	}
 	a.setDeadline(&a.lifeDeadline, cfg.Deadline)
 	a.plain = newSpawner(false)
 	if cfg.NetworkNamespace && !cfg.InNetworkNamespace {
@@ -284,6 +296,9 @@ func (a *agent) state(refusal string) helloReply {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := helloReply{Version: Version, Epoch: a.epoch, PID: os.Getpid(), Silence: a.cfg.Silence, Error: refusal}
+	if a.door != nil && a.door.inside != nil {
+		r.Door = a.door.outside
+	}
 	if x := a.current; x != nil {
 		r.ExecutionID, r.Running, r.KillGrace = x.start.ExecutionID, a.running, x.start.Limits.KillGrace
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -23,6 +24,7 @@ type Conn struct {
 	rw    io.ReadWriteCloser
 	out   *frameWriter
 	reply helloReply
+	door  atomic.Int32  // the runner's, until it was used
 	turn  chan struct{} // one token: the right to run
 	done  chan struct{} // closed when the reader has ended
 	alive sync.WaitGroup
@@ -39,6 +41,7 @@ type Conn struct {
 // answers, another version), invalid (the runner refuses cfg).
 func NewConn(rw io.ReadWriteCloser, cfg Config) (*Conn, error) {
 	c := newConn(rw)
+	_, cfg.Door = rw.(DoorOpener)
 	return c.open(func(frames *frameReader) error { return c.hello(frames, cfg) })
 }
 
@@ -100,6 +103,7 @@ func (c *Conn) accept(frames *frameReader, t frameType, n int) error {
 	if c.reply.Error != "" {
 		return executor.Errorf(cmp.Or(c.reply.Code, executor.Invalid), "runner: %s", c.reply.Error)
 	}
+	c.door.Store(int32(c.reply.Door)) //nolint:gosec // a descriptor
 	return nil
 }
 

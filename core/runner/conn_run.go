@@ -147,6 +147,8 @@ type follower struct {
 
 	sendMu  sync.Mutex
 	stopped bool
+	// release lets go of a door and of what is poured into it; nil: there is none.
+	release func()
 
 	mu       sync.Mutex
 	cond     *sync.Cond

@@ -26,10 +26,13 @@ func (f *follower) send(in RunInput) error {
 		if part.r == nil {
 			continue
 		}
+		sent, err := true, error(nil)
 		if part.credit == f.workspace {
-			f.handOver(part.r)
+			sent, err = f.handOver(part.r)
 		}
-		sent, err := f.copy(part.r, part.credit, part.data)
+		if sent && err == nil {
+			sent, err = f.copy(part.r, part.credit, part.data)
+		}
 		if err != nil {
 			return fmt.Errorf("read %s: %w", part.name, err)
 		}
@@ -42,15 +45,18 @@ func (f *follower) send(in RunInput) error {
 }
 
 // handOver lets the runner read the Workspace out of the descriptor in which it lies, if it lies in one and c can carry
-// it. What is left of r for copy is then its end.
-func (f *follower) handOver(r io.Reader) {
+// it, or pours it through the runner's door. What is left of r for copy is then its end. False: the Execution ended before.
+func (f *follower) handOver(r io.Reader) (bool, error) {
+	if door := f.conn.openDoor(); door != nil {
+		return f.pour(door, r)
+	}
 	s, ok := r.(executor.FileStream)
 	if !ok || !f.conn.out.carriesFiles() {
-		return
+		return true, nil
 	}
 	file := s.TakeFile()
 	if file == nil {
-		return
+		return true, nil
 	}
 	defer file.Close() //nolint:errcheck // the runner has its own
 	f.sendMu.Lock()
@@ -58,6 +64,7 @@ func (f *follower) handOver(r io.Reader) {
 	if !f.stopped {
 		f.conn.out.sendFile(frameFile, file)
 	}
+	return true, nil
 }
 
 // copy sends r in chunks; false: the Execution ended before r did.
@@ -103,6 +110,9 @@ func (f *follower) stopSending() {
 	f.sendMu.Lock()
 	defer f.sendMu.Unlock()
 	f.stopped = true
+	if f.release != nil {
+		f.release()
+	}
 }
 
 func (f *follower) isStopped() bool {

@@ -54,6 +54,12 @@ const (
 // startInside starts a runner as PID 1 of something like a container, and speaks to it.
 func startInside(t *testing.T) *testRunner {
 	t.Helper()
+	return startInsideWith(t, func(c *client) io.ReadWriteCloser { return c })
+}
+
+// startInsideWith speaks to it over what beside makes of the connection.
+func startInsideWith(t *testing.T, beside func(*client) io.ReadWriteCloser) *testRunner {
+	t.Helper()
 	if !isRoot() {
 		t.Skip("SKIPPED: a pid namespace of our own needs root")
 	}
@@ -78,7 +84,7 @@ func startInside(t *testing.T) *testRunner {
 	cmd := exec.Command("/proc/self/exe", append([]string{"inside"}, slot.folders()...)...) //nolint:gosec // ourselves
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET}
 	board := startSwitchboard(t, cmd)
-	conn, err := NewConn(board.attach(-1, -1), cfg)
+	conn, err := NewConn(beside(board.attach(-1, -1)), cfg)
 	if err != nil {
 		t.Fatalf("hello: %v\n%s", err, &board.err)
 	}

@@ -26,6 +26,7 @@
 //	  9 Ack           stdout and stderr offsets up to which output is in the log, number of Displays in it (8 bytes each)
 //	 10 Ping          answered by HelloReply
 //	 11 File          the Workspace is in the descriptor that comes along (SCM_RIGHTS), in place of 3; 4 follows when it is whole
+//	                  or, without one, in the runner's door: see below
 //	 12 Bye           the runner kills its program and exits
 //	 20 Session       JSON {n, op, …}: a call about the session, ≤ 16 MiB; several may be at work, n tells them apart
 //	 21 SessionData   n (4 bytes), ≤ 256 KiB of a file that is written; needs credit
@@ -52,6 +53,11 @@
 // stream at once: a program that reads no stdin blocks neither the Workspace nor a Cancel, and a slow log blocks only the
 // program. A sender that overruns its window ends the connection. Frames about an Execution that has been answered are
 // dropped.
+//
+// Credit costs a round trip per window, which is long behind a container's daemon. A host that is root on the same machine
+// therefore opens a pipe of the runner's, its door, as /proc/PID/fd/N (N is in HelloReply; Config.Door asks for it), says
+// File and writes one Workspace there; the kernel holds the writer back, and 4 says on the stream whether that was all. The
+// runner closes its own end of the door for writing when File comes, so before any program starts.
 //
 // The end of the stream is the end of the host, and with Config.Silence 0 the runner then kills its program, cleans up and
 // exits.

@@ -47,7 +47,7 @@ func TestLeftoversAreKilledByFolder(t *testing.T) {
 func TestLeftoversAreKilledByUID(t *testing.T) {
 	needs(t, isRoot(), "root")
 	cmd := exec.Command("sleep", "100")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testUID + 2000, Gid: testUID + 2000}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(testUID + 2000), Gid: uint32(testUID + 2000)}}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -34,8 +34,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// testUID is the slot's uid where the tests run as root.
-const testUID = 61234
+// testUID is the slot's uid where the tests run as root; the next few thousand are this process's too. Tests kill all that
+// runs as it: another process of tests has another.
+var testUID = 1<<20 + os.Getpid()%100_000*4096
 
 // isRoot: the tests may use uids, mounts and control groups.
 func isRoot() bool { return os.Geteuid() == 0 }

@@ -40,6 +40,8 @@ type helloReply struct {
 	Events int64 `json:"events,omitempty"`
 	// Silence is Config.Silence as it holds.
 	Silence time.Duration `json:"silence,omitempty"`
+	// Door is the descriptor that a DoorOpener is to open; 0: there is none, or it was used.
+	Door int `json:"door,omitempty"`
 	// Error: the runner refuses the Config and ends, or refuses to resume and goes on. Code is invalid if empty.
 	Error string        `json:"error,omitempty"`
 	Code  executor.Code `json:"code,omitempty"`

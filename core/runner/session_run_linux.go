@@ -148,7 +148,7 @@ func (x *execution) runCell(s *session) error {
 
 // watch waits for the cell's end and enforces its time.
 func (c *cell) watch(answers <-chan drivers.Answer) {
-	var timeout, grace, look <-chan time.Time
+	var timeout, grace, again, look <-chan time.Time
 	if c.start.Limits.Timeout > 0 {
 		t := time.NewTimer(c.start.Limits.Timeout)
 		defer t.Stop()
@@ -159,13 +159,20 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 	}
 	defer func() { c.end = time.Now() }()
 	cancelled := c.cancelled
+	begun := !c.session.driver.Begins
 	stop := func(why executor.Status) {
 		if c.reason != executor.StatusUnknown {
 			return
 		}
 		c.reason = why
-		c.interp.interrupt(c.started)
-		grace = time.After(max(c.start.Limits.KillGrace, 0))
+		wait := max(c.start.Limits.KillGrace, 0)
+		grace = time.After(wait)
+		if begun {
+			c.interp.interrupt(c.started)
+		}
+		if c.session.driver.Begins {
+			again = time.After(wait / 2)
+		}
 	}
 	for {
 		select {
@@ -176,6 +183,10 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 			switch a.Op {
 			case "display":
 				c.display(a)
+			case "begun":
+				if begun = true; c.reason != executor.StatusUnknown {
+					c.interp.interrupt(c.started)
+				}
 			case "reading":
 				c.opened()
 			case "done":
@@ -201,6 +212,9 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 		case <-c.dropped:
 			c.reason = executor.StatusKilled
 			return
+		case <-again:
+			// A command of a shell's may have been between fork and exec, where an interrupt is lost.
+			c.interp.interrupt(c.started)
 		case <-grace:
 			return
 		case <-look:

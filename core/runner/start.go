@@ -31,6 +31,8 @@ type Config struct {
 	// Silence says what to do when the host is gone: 0 = kill and exit at once; > 0 keep running that long, and hold the
 	// Result of the last Execution, with its Artifacts, for a host that comes (ResumeConn). A Conn Pings by itself then.
 	Silence time.Duration `json:"silence"`
+	// Door: the runner makes a door for a Workspace. NewConn sets it where the connection is a DoorOpener.
+	Door bool `json:"door,omitempty"`
 	// Deadline is how long the runner lives at most from its Hello on, whatever its host says; 0 = no bound. See also
 	// Start.Deadline.
 	Deadline time.Duration `json:"deadline,omitempty"`

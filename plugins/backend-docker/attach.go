@@ -60,7 +60,7 @@ func (b *Backend) resume(ctx context.Context, h handle, o runner.ResumeOptions) 
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	rc, err := runner.ResumeConn(newStdio(conn, in, b.factory.direct(ctx, c.ID), b.log.With("container", short(c.ID))), o)
+	rc, err := runner.ResumeConn(newStdio(conn, in, b.factory.inside(ctx, c.ID), b.log.With("container", short(c.ID))), o)
 	if err != nil {
 		return nil, errors.Join(err, ctx.Err())
 	}

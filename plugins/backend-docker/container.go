@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
 )
 
 // The labels of everything that is ours. Values tell whose and what for.
@@ -45,8 +46,6 @@ const (
 	hostName = "sandbox"
 	// scratchBytes sizes /tmp, /dev/shm and what covers an image's volumes. What is in them is memory of the container.
 	scratchBytes = 64 << 20
-	// runnerThreads are the tasks that a runner needs beside the program's.
-	runnerThreads = 16
 	// filesSoft and filesHard are the numbers of open files. A daemon without CAP_SYS_RESOURCE cannot give more than it has.
 	filesSoft, filesHard = 1024, 4096
 	// fileBytes is the least a file takes: the number of files in a folder in memory is bounded by its size.
@@ -67,7 +66,7 @@ type capacity struct {
 // capacityOf is what the limits of an Execution mean for its container. The folders in memory count as its memory, and the
 // runner's threads as its processes.
 func capacityOf(l executor.Limits) capacity {
-	return capacity{MemoryBytes: l.MemoryBytes + l.DiskBytes, CPUShares: l.CPUShares, PIDs: l.PIDs + runnerThreads}
+	return capacity{MemoryBytes: l.MemoryBytes + l.DiskBytes, CPUShares: l.CPUShares, PIDs: l.PIDs + runner.OwnThreads}
 }
 
 // containerSpec is a container before it is made: all that we decide about it. What is not here is forced by the client's

@@ -1,7 +1,9 @@
 package dockerbackend
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,33 +12,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeBytes is how much a runner's standard input holds, where we may set it.
+// pipeBytes is how much a pipe into a container holds, where we may set it.
 const pipeBytes = 1 << 20
 
-// openDirect opens the standard input of a container's first process where the daemon runs on our machine and we are root:
-// what a host sends then does not pass through the daemon and the container's shim, which is three times as fast. The stream
-// is the same: nothing else is written into it. An error says why it cannot be; the daemon's way is then used.
-func openDirect(pid int, container string) (*os.File, error) {
+// openDirect opens a pipe that is descriptor fd of a container's first process, where the daemon runs on our machine and we
+// are root: what a host sends then does not pass through the daemon and the container's shim. An error says why it cannot be;
+// the daemon's way is then used.
+func openDirect(pid int, container string, fd int) (_ *os.File, err error) {
 	if pid <= 0 {
-		return nil, fmt.Errorf("no process")
+		return nil, errors.New("no process")
 	}
-	proc := filepath.Join("/proc", strconv.Itoa(pid))
-	// A daemon in a virtual machine or in another namespace counts processes differently: what bears that number here must be
-	// in the container's own control group.
-	groups, err := os.ReadFile(filepath.Join(proc, "cgroup"))
+	// Held while we look: the number may be given to another process, and this folder is then empty.
+	process, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err != nil {
 		return nil, err
 	}
-	if !strings.Contains(string(groups), container) {
+	defer process.Close() //nolint:errcheck // read only
+	open := func(name string, flags int) (*os.File, error) {
+		n, err := unix.Openat(int(process.Fd()), name, flags|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: filepath.Join(process.Name(), name), Err: err}
+		}
+		return os.NewFile(uintptr(n), name), nil //nolint:gosec // a descriptor
+	}
+	// A daemon in a virtual machine or in another namespace counts processes differently: what bears that number here must be
+	// in the container's own control group.
+	groups, err := open("cgroup", unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(groups)
+	if err = errors.Join(err, groups.Close()); err != nil {
+		return nil, err
+	}
+	if !strings.Contains(string(text), container) {
 		return nil, fmt.Errorf("process %d is not of the container", pid)
 	}
-	f, err := os.OpenFile(filepath.Join(proc, "fd/0"), os.O_WRONLY|unix.O_NONBLOCK, 0)
+	f, err := open(filepath.Join("fd", strconv.Itoa(fd)), unix.O_WRONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode()&os.ModeNamedPipe == 0 {
-		err = fmt.Errorf("the standard input of process %d is not a pipe", pid)
+		err = fmt.Errorf("descriptor %d of process %d is not a pipe", fd, pid)
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written

@@ -11,6 +11,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/runner"
 )
 
 // promises are the capabilities that hold with this daemon.
@@ -101,7 +102,7 @@ func (b *Backend) details() map[string]string {
 		"host": b.daemon.host, "engine": b.facts.Version, "api": b.daemon.apiVersion(), "cgroup": "v" + b.facts.CgroupVersion,
 		"storage": b.facts.Driver, "kernel": b.facts.Kernel, "default_image": b.config.DefaultImage, "images": strings.Join(b.config.Images, ", "),
 		"runtime": b.config.Runtime, "run_as": user(), "runner": b.volume.program.hash[:16], "silence_seconds": strconv.Itoa(b.config.SilenceSeconds),
-		"pids_beyond": fmt.Sprintf("%d for the runner", runnerThreads),
+		"pids_beyond": fmt.Sprintf("%d for the runner", runner.OwnThreads),
 	}
 	if d["runtime"] == "" {
 		d["runtime"] = b.facts.DefaultRuntime + " (the daemon's default)"

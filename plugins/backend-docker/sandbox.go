@@ -105,7 +105,7 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio.Reader) (*runner.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	rc, err := runner.NewConn(newStdio(conn, in, f.direct(ctx, id), f.log.With("container", short(id))), runner.Config{
+	rc, err := runner.NewConn(newStdio(conn, in, f.inside(ctx, id), f.log.With("container", short(id))), runner.Config{
 		WorkRoot: workFolder, UseWorkRoot: true, Silence: f.silence,
 	})
 	if err != nil {
@@ -114,8 +114,8 @@ func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio
 	return rc, nil
 }
 
-// direct is the short way into a container; nil: there is none.
-func (f *factory) direct(ctx context.Context, id string) *os.File {
+// inside is the short way into a container; nil: there is none.
+func (f *factory) inside(ctx context.Context, id string) inside {
 	if !f.daemon.local() || os.Geteuid() != 0 {
 		return nil
 	}
@@ -123,11 +123,7 @@ func (f *factory) direct(ctx context.Context, id string) *os.File {
 	if err != nil {
 		return nil
 	}
-	file, err := openDirect(c.PID, id)
-	if err != nil {
-		f.log.Debug("a container's input goes through the daemon", "container", short(id), "error", err)
-	}
-	return file
+	return func(fd int) (*os.File, error) { return openDirect(c.PID, id, fd) }
 }
 
 // explain adds what the daemon knows of a container whose runner does not answer.

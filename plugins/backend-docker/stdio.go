@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+
+	"github.com/python-executor/python-executor/core/runner"
 )
 
 // stdio is a container's standard input and output as one connection. The daemon multiplexes output and errors: a header
@@ -19,6 +21,7 @@ type stdio struct {
 	// out takes what is written: conn, or direct.
 	out    io.Writer
 	direct *os.File // nil: none
+	inside inside
 	log    *slog.Logger
 	left   int // of the piece at hand; of Read's goroutine
 }
@@ -34,19 +37,33 @@ const maxLogged = 4 << 10
 
 var errMultiplex = errors.New("the daemon's stream is broken")
 
-// newStdio makes one of an attached connection. direct is the container's own end of its standard input; nil: what is written
-// goes through the daemon.
-func newStdio(conn net.Conn, in *bufio.Reader, direct *os.File, log *slog.Logger) *stdio {
+// inside opens a pipe of a container's first process; nil: that cannot be done here.
+type inside func(fd int) (*os.File, error)
+
+// newStdio makes one of an attached connection. Without inside what is written goes through the daemon.
+func newStdio(conn net.Conn, in *bufio.Reader, inside inside, log *slog.Logger) *stdio {
 	if u, ok := conn.(*net.UnixConn); ok {
 		// So that a chunk of a Workspace fits at once. What the kernel does not give costs only speed.
 		_ = u.SetWriteBuffer(1 << 20)
 		_ = u.SetReadBuffer(1 << 20)
 	}
-	s := &stdio{conn: conn, in: in, out: conn, direct: direct, log: log}
-	if direct != nil {
-		s.out = direct
+	s := &stdio{conn: conn, in: in, out: conn, inside: inside, log: log}
+	if direct, err := s.OpenDoor(0); err == nil {
+		s.out, s.direct = direct, direct
+	} else if inside != nil {
+		log.Debug("a container's input goes through the daemon", "error", err)
 	}
 	return s
+}
+
+var _ runner.DoorOpener = (*stdio)(nil)
+
+// OpenDoor implements runner.DoorOpener.
+func (s *stdio) OpenDoor(fd int) (*os.File, error) {
+	if s.inside == nil {
+		return nil, errors.ErrUnsupported
+	}
+	return s.inside(fd)
 }
 
 // Read implements io.Reader.

@@ -12,6 +12,7 @@
 //	  path       n, dir: find modules there, too
 //	driver → runner
 //	  ready      version
+//	  begun      n: the code runs from here on, and an interrupt is its own (where Driver.Begins)
 //	  reading    n: stdin is open, it may come and end
 //	  display    n, display {data {mime: base64}, value, truncated}
 //	  done       n, code, dropped: the cell has ended; all that it wrote has been flushed before

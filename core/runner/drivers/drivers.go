@@ -53,6 +53,8 @@ type Driver struct {
 	Variables, Paths bool
 	// ExitEnds: the interpreter's exit is how the cell has ended, and it is to be started anew.
 	ExitEnds bool
+	// Begins: the driver says when a cell has begun. An interrupt that comes before would hit the driver.
+	Begins bool
 	// Env is set for the interpreter only.
 	Env    map[string]string
 	fields fieldForm
@@ -80,7 +82,7 @@ func For(language executor.Language, interpreter []string) (Driver, error) {
 	case executor.LanguageShell:
 		if strings.Contains(path.Base(interpreter[0]), "bash") {
 			return Driver{
-				Command: []string{"--noprofile", "--norc", "-i"}, First: append([]byte(bashDriver), 0), fields: zeroEnded,
+				Command: []string{"--noprofile", "--norc", "-i"}, First: append([]byte(bashDriver), 0), fields: zeroEnded, Begins: true,
 				Env: map[string]string{"PROMPT_COMMAND": bashBoot, "PS1": ""},
 			}, nil
 		}

@@ -87,6 +87,7 @@ while
     IFS= read -r -d '' -u 250 __pyexec_in && IFS= read -r -d '' -u 250 __pyexec_op
 do
   __pyexec_busy=1 __pyexec_after=
+  printf '{"op":"begun","n":%d}\n' "$__pyexec_n" >&250 # from here on an interrupt ends the cell, and no operation is half read
   if [[ $__pyexec_in ]]; then
     exec 249<"$__pyexec_in"
     rm -f -- "$__pyexec_in"
