@@ -119,7 +119,7 @@ func (c *Case) leaveProcess() Program {
 func sessionClose(c *Case) {
 	o := c.open()
 	o.run(c.leaveProcess()).succeeded().prints("up\n")
-	if c.suite.options.Dialect == DialectPython && c.suite.lane != LaneCheck && c.caps().LocalPath && len(marked(c.mark())) == 0 {
+	if c.suite.options.Dialect == DialectPython && c.suite.lane != LaneCheck && c.caps().LocalPath && !c.appears() {
 		c.Errorf("what the interpreter has started is gone before the Session is closed")
 	}
 	r := o.start(o.job(deafCell))
@@ -146,6 +146,17 @@ func sessionClose(c *Case) {
 	if left := o.paths("", true); len(left) > 0 {
 		c.Errorf("files are left: %q", left)
 	}
+}
+
+// appears waits, bounded, until a process of the Case is seen: one that was just started has its parent's command line at
+// first.
+func (c *Case) appears() bool {
+	for deadline := time.Now().Add(10 * time.Second); len(marked(c.mark())) == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
 }
 
 func sessionUnknown(c *Case) {
