@@ -36,6 +36,7 @@ func promises(d daemonInfo, c Config) executor.Capabilities {
 		MemorySamples:     true,
 		SystemInterpreter: true,
 		Attach:            true,
+		LocalPath:         true, // the plugin's, which brings the bytes into the container
 		Sessions:          true,
 		// Of an image that has them; of others a session is refused.
 		Languages: []executor.Language{executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell},
