@@ -3,11 +3,13 @@ package dockerbackend
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -28,21 +30,44 @@ func random() string {
 	return hex.EncodeToString(b[:])
 }
 
-// newBoot names this life of the plugin: a random part, the process and when it started. Whether it is over can then be
-// told by whoever finds it in a label, on the same machine.
+// newBoot names this life of the plugin: a random part, the process, when it started, and what tells its number from the same
+// one elsewhere. Whether it is over can then be told by whoever finds it in a label, on the same machine.
 func newBoot() string {
-	return fmt.Sprintf("%s.%d.%s", random(), os.Getpid(), startTime(os.Getpid()))
+	return fmt.Sprintf("%s.%d.%s.%s", random(), os.Getpid(), startTime(os.Getpid()), processNumbers())
 }
 
 // bootAlive reports whether the process that a boot names is there.
 func bootAlive(boot string) bool {
+	here, alive := findBoot(boot)
+	return here && alive
+}
+
+// bootOver reports whether the process that a boot names has certainly ended: whose it is may be on another machine, where
+// nobody can tell.
+func bootOver(boot string) bool {
+	here, alive := findBoot(boot)
+	return here && !alive
+}
+
+func findBoot(boot string) (here, alive bool) {
 	parts := strings.Split(boot, ".")
-	if len(parts) != 3 {
-		return false
+	if len(parts) != 4 || parts[3] == "" || parts[3] != processNumbers() {
+		return false, false
 	}
 	pid, err := strconv.Atoi(parts[1])
-	return err == nil && parts[2] != "" && startTime(pid) == parts[2]
+	return true, err == nil && parts[2] != "" && startTime(pid) == parts[2]
 }
+
+// processNumbers names the machine, as long as it runs, and the namespace in which process numbers mean ours; empty: unknown.
+var processNumbers = sync.OnceValue(func() string {
+	machine, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	namespace, err2 := os.Readlink("/proc/self/ns/pid")
+	if err != nil || err2 != nil {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(string(machine) + namespace))
+	return hex.EncodeToString(sum[:4])
+})
 
 // startTime is a process's, in clock ticks since the machine's boot; empty if it is not there.
 func startTime(pid int) string {

@@ -2,6 +2,7 @@ package dockerbackend
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,12 +15,14 @@ const (
 	reapSoon  = 3 * time.Second
 	// unstartedTime is how long a container may be made and not started.
 	unstartedTime = 10 * time.Minute
+	// strayTime is how long after its time another installation's container stays whose owner may be elsewhere.
+	strayTime = time.Hour
 	// orphanTime is what an orphan gets beyond its silence before it is killed.
 	orphanTime = 30 * time.Second
 )
 
-// reap removes, at the start and then now and then, what lives of this installation's plugin have left: never another
-// installation's, and never what may still be attached to.
+// reap removes, at the start and then now and then, what lives of this installation's plugin have left, and never what may
+// still be attached to. Of another installation it removes only what cannot be of use to anybody any more: see stray.
 func (b *Backend) reap(ctx context.Context) {
 	r := reaper{b: b, since: map[string]time.Time{}}
 	for {
@@ -61,12 +64,8 @@ const (
 // container whether somebody who is alive has it.
 func judge(c containerInfo, mine string, now time.Time, alive, held func(string) bool) verdict {
 	boot := c.Labels[labelBoot]
-	passed := func(label string, more time.Duration) bool {
-		n, err := strconv.ParseInt(c.Labels[label], 10, 64)
-		return err == nil && now.After(time.Unix(n, 0).Add(more))
-	}
 	switch {
-	case passed(labelDeadline, 0):
+	case passed(c, labelDeadline, now):
 		return verdictRemove
 	case c.State == "exited" || c.State == "dead":
 		if boot == mine && c.Labels[labelKind] != kindSandbox {
@@ -77,7 +76,9 @@ func judge(c containerInfo, mine string, now time.Time, alive, held func(string)
 		}
 		return verdictRemove
 	case c.State == "created":
-		if passed(labelCreated, unstartedTime) || boot != mine && !alive(boot) {
+		// A preparation is given files before it starts, and has a deadline.
+		late := c.Labels[labelKind] != kindPrepare && passed(c, labelCreated, now.Add(-unstartedTime))
+		if late || boot != mine && !alive(boot) {
 			return verdictRemove
 		}
 		return verdictKeep
@@ -89,14 +90,51 @@ func judge(c containerInfo, mine string, now time.Time, alive, held func(string)
 	return verdictOrphan
 }
 
+// stray says whether a container of another installation was left half made, or is a preparation of somebody who is gone. A
+// single call is an installation of its own, so one that is killed between creating and starting a container has no later
+// life, and nobody else would ever remove it: what runs ends by itself, but this does not run. over tells of a boot whether
+// it is certainly over; of an owner on another machine only time tells.
+func stray(c containerInfo, now time.Time, over func(string) bool) bool {
+	boot := c.Labels[labelBoot]
+	switch kind := c.Labels[labelKind]; {
+	case kind == kindPrepare:
+		return over(boot) || passed(c, labelDeadline, now.Add(-strayTime))
+	case c.State == "created" && (kind == kindSandbox || kind == kindFill):
+		return over(boot) || passed(c, labelCreated, now.Add(-strayTime))
+	}
+	return false
+}
+
+// passed reports whether the time in a label is before now. What is no time never passes.
+func passed(c containerInfo, label string, now time.Time) bool {
+	n, err := strconv.ParseInt(c.Labels[label], 10, 64)
+	return err == nil && now.After(time.Unix(n, 0))
+}
+
+// ours splits a list of all installations' containers: those of this one are returned, and strays of others removed.
+func (r *reaper) ours(list []containerInfo, now time.Time) []containerInfo {
+	return slices.DeleteFunc(list, func(c containerInfo) bool {
+		if c.Labels[labelInstance] == r.b.place.Instance {
+			return false
+		}
+		if stray(c, now, bootOver) {
+			r.b.log.Info("a container that nobody can want is removed", "container", short(c.ID), "state", c.State, "kind", c.Labels[labelKind], "instance", c.Labels[labelInstance])
+			r.b.reaped.Add(1)
+			r.b.cleaner.remove(c.ID)
+		}
+		return true
+	})
+}
+
 // sweep looks once, and returns how many have nobody and will end by themselves.
 func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err error) {
 	b := r.b
 	claimed, there := b.claims.all(), map[string]bool{} // before the list: whose container is not in it has none any more
-	list, err := b.daemon.containers(ctx, map[string]string{labelInstance: b.place.Instance})
+	list, err := b.daemon.containers(ctx, map[string]string{labelInstance: ""})
 	if err != nil {
 		return 0, err
 	}
+	list = r.ours(list, now)
 	used, overdue := map[string]bool{}, map[string]bool{}
 	for _, c := range claimed {
 		used[c.Container] = true

@@ -2,9 +2,13 @@ package dockerbackend
 
 import (
 	"context"
+	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
 )
 
 func TestTheReaperTouchesOnlyWhatNobodyCanWant(t *testing.T) {
@@ -23,23 +27,24 @@ func TestTheReaperTouchesOnlyWhatNobodyCanWant(t *testing.T) {
 		held      bool
 		want      verdict
 	}{
-		"mine and running":                        {container("running", "mine", kindSandbox), false, verdictKeep},
-		"mine and ended":                          {container("exited", "mine", kindSandbox), false, verdictRemove},
-		"mine and not started yet":                {container("created", "mine", kindSandbox), false, verdictKeep},
-		"mine and never started":                  {container("created", "mine", kindSandbox, labelCreated, ago(time.Hour)), false, verdictRemove},
-		"mine and past its deadline":              {container("running", "mine", kindSandbox, labelDeadline, ago(time.Second)), false, verdictRemove},
-		"mine and before its deadline":            {container("running", "mine", kindSandbox, labelDeadline, ago(-time.Second)), false, verdictKeep},
-		"my preparation that has ended":           {container("exited", "mine", kindPrepare), false, verdictKeep},
-		"another life's that is alive, running":   {container("running", "alive", kindSandbox), false, verdictKeep},
-		"another life's that is alive, created":   {container("created", "alive", kindSandbox), false, verdictKeep},
-		"a dead life's, between create and start": {container("created", "dead", kindSandbox), false, verdictRemove},
-		"a dead life's, ended":                    {container("exited", "dead", kindSandbox), false, verdictRemove},
-		"a dead life's, broken":                   {container("dead", "dead", kindSandbox), false, verdictRemove},
-		"a dead life's that may be attached to":   {container("running", "dead", kindSandbox), false, verdictOrphan},
-		"a dead life's that somebody took over":   {container("running", "dead", kindSandbox), true, verdictKeep},
-		"a dead life's preparation":               {container("running", "dead", kindPrepare), false, verdictRemove},
-		"a dead life's that is paused":            {container("paused", "dead", kindSandbox), false, verdictOrphan},
-		"labels that say nothing":                 {container("running", "", kindSandbox, labelCreated, "x", labelDeadline, "y"), false, verdictOrphan},
+		"mine and running":                         {container("running", "mine", kindSandbox), false, verdictKeep},
+		"mine and ended":                           {container("exited", "mine", kindSandbox), false, verdictRemove},
+		"mine and not started yet":                 {container("created", "mine", kindSandbox), false, verdictKeep},
+		"mine and never started":                   {container("created", "mine", kindSandbox, labelCreated, ago(time.Hour)), false, verdictRemove},
+		"my preparation that still gets its files": {container("created", "mine", kindPrepare, labelCreated, ago(time.Hour), labelDeadline, ago(-time.Hour)), false, verdictKeep},
+		"mine and past its deadline":               {container("running", "mine", kindSandbox, labelDeadline, ago(time.Second)), false, verdictRemove},
+		"mine and before its deadline":             {container("running", "mine", kindSandbox, labelDeadline, ago(-time.Second)), false, verdictKeep},
+		"my preparation that has ended":            {container("exited", "mine", kindPrepare), false, verdictKeep},
+		"another life's that is alive, running":    {container("running", "alive", kindSandbox), false, verdictKeep},
+		"another life's that is alive, created":    {container("created", "alive", kindSandbox), false, verdictKeep},
+		"a dead life's, between create and start":  {container("created", "dead", kindSandbox), false, verdictRemove},
+		"a dead life's, ended":                     {container("exited", "dead", kindSandbox), false, verdictRemove},
+		"a dead life's, broken":                    {container("dead", "dead", kindSandbox), false, verdictRemove},
+		"a dead life's that may be attached to":    {container("running", "dead", kindSandbox), false, verdictOrphan},
+		"a dead life's that somebody took over":    {container("running", "dead", kindSandbox), true, verdictKeep},
+		"a dead life's preparation":                {container("running", "dead", kindPrepare), false, verdictRemove},
+		"a dead life's that is paused":             {container("paused", "dead", kindSandbox), false, verdictOrphan},
+		"labels that say nothing":                  {container("running", "", kindSandbox, labelCreated, "x", labelDeadline, "y"), false, verdictOrphan},
 	} {
 		got := judge(c.container, "mine", now, func(boot string) bool { return boot == "mine" || boot == "alive" }, func(string) bool { return c.held })
 		if got != c.want {
@@ -52,8 +57,10 @@ func TestABootTellsWhetherItsProcessIsThere(t *testing.T) {
 	t.Parallel()
 	mine := newBoot()
 	for boot, want := range map[string]bool{
-		mine:              true,
-		mine + "0":        false, // the number was given to another process
+		mine:       true,
+		mine + "0": false, // on another machine
+		strings.Replace(mine, startTime(os.Getpid()), "17", 1): false, // the number was given to another process
+		strings.TrimSuffix(mine, processNumbers()):             false,
 		"x.1":             false,
 		"":                false,
 		"a.4194304999.17": false,
@@ -61,6 +68,52 @@ func TestABootTellsWhetherItsProcessIsThere(t *testing.T) {
 	} {
 		if got := bootAlive(boot); got != want {
 			t.Errorf("%q: %v, want %v", boot, got, want)
+		}
+	}
+}
+
+func TestABootIsOverOnlyWhereThatCanBeTold(t *testing.T) {
+	t.Parallel()
+	mine := newBoot()
+	for boot, want := range map[string]bool{
+		mine: false,
+		strings.Replace(mine, startTime(os.Getpid()), "17", 1): true,
+		"a.4194304999.17." + processNumbers():                  true,
+		"a.4194304999.17.another":                              false,
+		"a.4194304999.17":                                      false,
+		"":                                                     false,
+	} {
+		if got := bootOver(boot); got != want {
+			t.Errorf("%q: %v, want %v", boot, got, want)
+		}
+	}
+}
+
+func TestOfAnotherInstallationOnlyStraysAreTaken(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	ago := func(d time.Duration) string { return strconv.FormatInt(now.Add(-d).Unix(), 10) }
+	for name, c := range map[string]struct {
+		state, boot, kind, created, deadline string
+		want                                 bool
+	}{
+		"half made by one that is gone":               {"created", "over", kindSandbox, ago(time.Second), "", true},
+		"half made by one that may be alive":          {"created", "far", kindSandbox, ago(time.Minute), "", false},
+		"half made, and long ago":                     {"created", "far", kindSandbox, ago(2 * time.Hour), "", true},
+		"half made at no time":                        {"created", "far", kindSandbox, "", "", false},
+		"a volume's that was never filled":            {"created", "over", kindFill, ago(time.Second), "", true},
+		"what runs, of one that is gone":              {"running", "over", kindSandbox, ago(24 * time.Hour), "", false},
+		"what has ended, of one that is gone":         {"exited", "over", kindSandbox, ago(24 * time.Hour), "", false},
+		"a preparation of one that is gone":           {"running", "over", kindPrepare, ago(time.Second), ago(-time.Hour), true},
+		"a preparation's end that nobody has seen":    {"exited", "over", kindPrepare, ago(time.Second), ago(-time.Hour), true},
+		"a preparation of one that may be alive":      {"running", "far", kindPrepare, ago(24 * time.Hour), ago(time.Minute), false},
+		"a preparation long after its deadline":       {"running", "far", kindPrepare, ago(24 * time.Hour), ago(2 * time.Hour), true},
+		"of a kind that a later version may have":     {"created", "over", "later", ago(24 * time.Hour), "", false},
+		"of a kind that a later version may have, up": {"running", "over", "later", ago(24 * time.Hour), ago(24 * time.Hour), false},
+	} {
+		one := containerInfo{State: c.state, Labels: map[string]string{labelBoot: c.boot, labelKind: c.kind, labelCreated: c.created, labelDeadline: c.deadline}}
+		if got := stray(one, now, func(boot string) bool { return boot == "over" }); got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
@@ -79,6 +132,14 @@ func TestTheReaperLeavesOtherInstallationsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Half made by a process that is gone: nobody else would ever remove it.
+	over := sandboxSpec(a.place, class{Image: image.ID, DiskBytes: 1 << 20}, capacity{MemoryBytes: 64 << 20, PIDs: 32}, nil, newName(kindSandbox), time.Now())
+	over.Labels[labelBoot], over.Labels[labelInstance] = "dead.4194304999.1."+processNumbers(), t.Name()+"-gone-"+random()
+	over.Volume = ""
+	halfMade, err := a.daemon.create(t.Context(), over)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, one := range []struct {
 		backend *Backend
 		left    bool
@@ -90,6 +151,9 @@ func TestTheReaperLeavesOtherInstallationsAlone(t *testing.T) {
 		one.backend.cleaner.wait()
 		if _, err := a.daemon.inspect(context.Background(), id); (err == nil) != one.left {
 			t.Errorf("after the sweep: %v, want it there %v", err, one.left)
+		}
+		if _, err := a.daemon.inspect(context.Background(), halfMade); executor.CodeOf(err) != executor.NotFound {
+			t.Errorf("what a process that is gone left half made: %v", err)
 		}
 	}
 }
