@@ -52,14 +52,20 @@ func mcpConfig(c config.Config, version string) mcpfrontend.Config {
 	m.HTTP.AllowedOrigins = c.MCP.HTTP.AllowedOrigins
 	m.HTTP.LocalScripts = localScripts(c)
 	m.HTTP.MaxBodyBytes = c.MCP.HTTP.MaxBodyBytes
-	for _, t := range c.HTTP.Tokens {
-		token := auth.Token{Owner: t.Owner, SHA256: t.SHA256}
-		for _, scope := range t.Scopes {
-			token.Scopes = append(token.Scopes, executor.Scope(scope))
-		}
-		m.HTTP.Tokens = append(m.HTTP.Tokens, token)
-	}
+	m.HTTP.Tokens = authTokens(c.HTTP.Tokens)
 	return m
+}
+
+// authTokens are the tokens of the configuration as those take them who check them.
+func authTokens(tokens []config.Token) []auth.Token {
+	list := make([]auth.Token, len(tokens))
+	for i, t := range tokens {
+		list[i] = auth.Token{Owner: t.Owner, SHA256: t.SHA256}
+		for _, scope := range t.Scopes {
+			list[i].Scopes = append(list[i].Scopes, executor.Scope(scope))
+		}
+	}
+	return list
 }
 
 func marshal(c mcpfrontend.Config) (json.RawMessage, error) { return json.Marshal(c) }

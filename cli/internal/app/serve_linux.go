@@ -15,7 +15,6 @@ import (
 
 	"github.com/python-executor/python-executor/core/auth"
 	dirblobs "github.com/python-executor/python-executor/core/blobs/dir"
-	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/host"
@@ -29,7 +28,7 @@ const drainTime = 30 * time.Second
 // Serve runs a server until ctx ends, and then drains it: no new work, running executions get drainTime, in which those who
 // wait for them or follow them are still answered; then everything stops in the reverse order of its start.
 func Serve(ctx context.Context, o ServeOptions) (err error) {
-	authenticator, err := authenticator(o.Config.HTTP.Tokens)
+	authenticator, err := auth.New(authTokens(o.Config.HTTP.Tokens))
 	if err != nil {
 		return err
 	}
@@ -162,15 +161,4 @@ func ignoreClosed(err error) error {
 		return nil
 	}
 	return err
-}
-
-func authenticator(tokens []config.Token) (*auth.Authenticator, error) {
-	list := make([]auth.Token, len(tokens))
-	for i, t := range tokens {
-		list[i] = auth.Token{Owner: t.Owner, SHA256: t.SHA256}
-		for _, scope := range t.Scopes {
-			list[i].Scopes = append(list[i].Scopes, executor.Scope(scope))
-		}
-	}
-	return auth.New(list)
 }
