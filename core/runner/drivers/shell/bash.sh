@@ -5,6 +5,12 @@
 # Fields come over the control channel, each ended by a zero byte; answers go there as JSON lines (drivers/doc.go).
 # `exit` ends the cell, not the shell. What ends the shell all the same (set -e, `builtin exit`) lets it execute itself anew
 # with its variables, functions, aliases, options and traps; only the numbers of its jobs are gone.
+#
+# A process that bash has forked and that is interrupted before it is the command comes here too: it is none to read cells.
+if [[ $BASHPID != "$$" ]]; then
+  trap - EXIT
+  builtin exit 130
+fi
 if [[ ${__pyexec_pid-} != "$$" ]]; then
   __pyexec_pid=$$
   export -n PROMPT_COMMAND PS1
