@@ -156,7 +156,7 @@ func closeAtExec() {
 // sends to a whole group are for the host to judge. They are caught, not ignored: programs would inherit that.
 func endOnSignal(a *agent) {
 	ignored := make(chan os.Signal, 1)
-	signal.Notify(ignored, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(ignored, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGXFSZ)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
 	go func() {
