@@ -33,7 +33,7 @@ gotest() { # gotest MODULE
   local packages
   packages=$(cd "$1" && go list ./... | grep -v /backendtest$)
   # shellcheck disable=SC2086 # a list of words
-  (cd "$1" && go test -race -cover -timeout 20m $packages) 2>&1 | tee -a "$work/cover" | grep -vE 'no test files|coverage: 0.0% of statements$'
+  (cd "$1" && go test -race -cover -timeout 20m $packages) 2>&1 | tee -a "$work/cover" | grep --line-buffered -vE 'no test files|coverage: 0.0% of statements$'
   return "${PIPESTATUS[0]}"
 }
 # The ninety saboteurs run on a fake clock, and the race detector makes them ten times slower: the law itself is raced by
