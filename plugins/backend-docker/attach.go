@@ -35,6 +35,7 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resum
 	if b.letsGo(ctx) && executor.CodeOf(err) == executor.Unavailable {
 		return executor.Result{}, err
 	}
+	result, err = b.diedOf(ctx, s, true, result, err)
 	b.factory.discard(s)
 	b.claims.drop(job.ID)
 	result.PythonVersion, result.Requirements, result.ImageDigest = out.started.PythonVersion, out.started.Requirements, h.Digest

@@ -119,6 +119,18 @@ func (d *daemon) inspect(ctx context.Context, id string) (containerInfo, error) 
 	return info, nil
 }
 
+// end waits until a container does not run, and says how it ended. One that the daemon removes by itself is asked about in
+// the moment between. Codes: not_found (the moment has passed).
+func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
+	answers, errs := d.api.ContainerWait(ctx, id, container.WaitConditionNotRunning)
+	select {
+	case <-answers:
+	case err := <-errs:
+		return containerInfo{}, failed("wait", err)
+	}
+	return d.inspect(ctx, id)
+}
+
 // containers lists those with all these labels, whatever they do.
 func (d *daemon) containers(ctx context.Context, labels map[string]string) ([]containerInfo, error) {
 	list, err := d.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filter(labels)})

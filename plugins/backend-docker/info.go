@@ -88,6 +88,7 @@ func (b *Backend) warnings() []string {
 	add(!b.can.PIDs, "pids is not enforced: the daemon cannot limit processes")
 	add(b.networks.iptables == nil, "programs with a network reach private and metadata addresses: "+b.networks.why)
 	add(!slices.ContainsFunc(b.facts.Security, func(s string) bool { return strings.Contains(s, "seccomp") }), "system calls are not filtered: the daemon has no seccomp")
+	add(b.can.Isolation != executor.IsolationVM, "programs of all containers have the same user ("+user()+"): what the kernel counts by user, waiting signals, inotify watches and memory in pipes, they share")
 	b.mu.Lock()
 	err := b.warmErr
 	b.mu.Unlock()

@@ -212,6 +212,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			b.pool.done(s.class)
 			return executor.Result{}, err
 		}
+		result, err = b.diedOf(ctx, s, out.started, result, err)
 		b.spend(s)
 		b.claims.drop(job.ID)
 		if warm && executor.CodeOf(err) == executor.Unavailable && !out.touched && !workspace.opened() && !stdin.opened() && ctx.Err() == nil {
@@ -221,6 +222,14 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 		result.ImageDigest = p.digest
 		return result, err
 	}
+}
+
+// diedOf is the outcome of a program whose runner went away: out of memory if its whole container was.
+func (b *Backend) diedOf(ctx context.Context, s *sandbox, started bool, result executor.Result, err error) (executor.Result, error) {
+	if executor.CodeOf(err) != executor.Unavailable || !started || ctx.Err() != nil || !b.factory.wasOutOfMemory(ctx, s) {
+		return result, err
+	}
+	return executor.Result{Status: executor.StatusOutOfMemory, CPU: -1}, nil
 }
 
 // see calls run with a ctx that ends with ctx, unless that only means that the caller went away: then the container is let
@@ -261,6 +270,7 @@ type jobSink struct {
 	executor.Sink
 	handle  handle
 	touched bool
+	started bool
 }
 
 // Emit implements executor.Sink.
@@ -271,6 +281,7 @@ func (w *jobSink) Emit(e executor.Event) error {
 		if err != nil {
 			return err
 		}
+		w.started = true
 		s.PID, s.Handle = 0, raw // its number is one of the container's
 		e.Body = s
 	}

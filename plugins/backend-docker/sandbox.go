@@ -135,6 +135,21 @@ func (f *factory) explain(ctx context.Context, id string, err error) error {
 	return fmt.Errorf("%w; the container is %s with exit code %d %s", err, c.State, c.ExitCode, c.Error)
 }
 
+// diedTime bounds the question how a container ended whose connection has.
+const diedTime = 2 * time.Second
+
+// wasOutOfMemory reports whether a container ended for its memory: what lies in its folders is memory, too, and nobody's to
+// kill, so the kernel may end the runner as well, which can then not say so.
+func (f *factory) wasOutOfMemory(ctx context.Context, s *sandbox) bool {
+	if !s.ended() {
+		return false
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), diedTime, errSilent)
+	defer cancel()
+	c, err := f.daemon.end(ctx, s.id)
+	return err == nil && c.OutOfMemory
+}
+
 // update implements maker.
 func (f *factory) update(ctx context.Context, s *sandbox, limits capacity) error {
 	return f.daemon.update(ctx, s.id, limits)
