@@ -68,7 +68,7 @@ type PrepareConfig struct {
 	// SSL_CERT_FILE and what pip is told, else what this host trusts.
 	CACert string `json:"ca_cert"`
 	// Network is the daemon's network of preparations. Default: its bridge for requirements, and for pre_commands, which
-	// users write, the network of programs (Config.Network).
+	// users write, and what follows them, the network of programs (Config.Network).
 	Network string `json:"network"`
 	// AllowBuilds: requirements without a wheel are built, in the preparation's container. Default: wheels only.
 	AllowBuilds bool `json:"allow_builds"`

@@ -75,9 +75,9 @@ func (i *images) prepare(ctx context.Context, base imageInfo, spec prepareSpec, 
 		if failure := noPython(python, spec.PythonVersion); failure != nil {
 			return imageInfo{}, failure, nil
 		}
-		key := hashOf(append([]string{"requirements/1", under.ID, i.settings.key, fmt.Sprint(i.settings.allowBuilds)}, lines...)...)
+		key := hashOf(append([]string{"requirements/2", under.ID, i.settings.key, fmt.Sprint(i.settings.allowBuilds)}, lines...)...)
 		at, failure, err = i.derive(ctx, key, under, progress, func(ctx context.Context, progress func(executor.Progress)) (prepared, error) {
-			return i.install(ctx, key, under, python, lines, progress)
+			return i.install(ctx, installation{key: key, base: under, python: python, lines: lines, foreign: len(commands) > 0}, progress)
 		})
 		if failure != nil || err != nil {
 			return imageInfo{}, failure, err
@@ -191,17 +191,17 @@ func (i *images) runCommands(ctx context.Context, key string, base imageInfo, co
 	if i.settings.bundle != "" {
 		bundle, apt = toolsFolder+"/ca.pem", toolsFolder+"/apt.conf"
 	}
+	mark := "python-executor: " + random() // nobody prints it by chance
 	run := stageRun{
-		stdin: commandScript(commands, i.settings.forCommands(bundle, apt)),
-		stdout: func(line string) {
+		stdin: commandScript(commands, i.settings.forCommands(bundle, apt), mark),
+		stderr: func(line string) {
 			var n int
-			if _, err := fmt.Sscanf(line, commandMark+" %d", &n); err == nil && n >= 0 && n < len(commands) {
+			if _, err := fmt.Sscanf(line, mark+" %d", &n); err == nil && n >= 0 && n < len(commands) {
 				at = n
 				said.reset()
 				say("running " + shorten(commands[n], 160))
+				return
 			}
-		},
-		stderr: func(line string) {
 			said.add(line)
 			if line = printable(line); line != "" {
 				say(shorten(line, 200))
@@ -238,9 +238,25 @@ func (i *images) runCommands(ctx context.Context, key string, base imageInfo, co
 	return prepared{info: info}, err
 }
 
+// installation is what makes an image of requirements.
+type installation struct {
+	key    string
+	base   imageInfo
+	python interpreter
+	lines  []string
+	// foreign: users' commands made the base, and may have put anything in Python's place. It then gets no more than they: the
+	// network of programs, and no credentials.
+	foreign bool
+}
+
 // install makes the image of requirements: as the programs' user, without any rights.
-func (i *images) install(ctx context.Context, key string, base imageInfo, python interpreter, lines []string, progress func(executor.Progress)) (prepared, error) {
-	network, err := i.installNetwork(ctx)
+func (i *images) install(ctx context.Context, n installation, progress func(executor.Progress)) (prepared, error) {
+	key, base, python, lines := n.key, n.base, n.python, n.lines
+	settings := i.settings
+	if n.foreign {
+		settings = settings.withoutCredentials()
+	}
+	network, err := i.installNetwork(ctx, n.foreign)
 	if err != nil {
 		return prepared{}, err
 	}
@@ -250,10 +266,10 @@ func (i *images) install(ctx context.Context, key string, base imageInfo, python
 	if i.settings.bundle != "" {
 		bring.bundle = toolsFolder + "/ca.pem"
 	}
-	if i.settings.netrc != "" {
+	if settings.netrc != "" {
 		bring.netrc = toolsFolder + "/netrc"
 	}
-	links := slices.Clone(i.settings.links)
+	links := slices.Clone(settings.links)
 	for n, folder := range i.settings.folders {
 		inside := fmt.Sprintf("%s/links%d", toolsFolder, n)
 		links = append(links, inside)
@@ -261,7 +277,7 @@ func (i *images) install(ctx context.Context, key string, base imageInfo, python
 	}
 	job, err := json.Marshal(map[string]any{
 		"base": prepareFolder, "tools": toolsFolder, "requirements": lines, "allow_builds": i.settings.allowBuilds,
-		"env": i.settings.forTools(bring.bundle, bring.netrc, links),
+		"env": settings.forTools(bring.bundle, bring.netrc, links),
 	})
 	if err != nil {
 		return prepared{}, err
@@ -326,10 +342,14 @@ func (i *images) limitFailure(end stageEnd, field string) *executor.Failure {
 	return nil
 }
 
-// installNetwork is the network of installations: the configured one, else the daemon's bridge, else the programs'.
-func (i *images) installNetwork(ctx context.Context) (string, error) {
+// installNetwork is the network of installations: the configured one, else the daemon's bridge, else the programs', which it
+// is always where users' commands came before.
+func (i *images) installNetwork(ctx context.Context, foreign bool) (string, error) {
 	if i.settings.network != "" {
 		return i.settings.network, nil
+	}
+	if foreign {
+		return i.network(ctx)
 	}
 	const bridge = "bridge"
 	if _, err := i.daemon.network(ctx, bridge); executor.CodeOf(err) != executor.NotFound {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -105,6 +106,19 @@ func newPrepareSettings(c PrepareConfig, section string, host hostSettings) (pre
 		}
 	}
 	return s, nil
+}
+
+// withoutCredentials are the settings for what users' commands may have changed: nothing in them opens an index. Proxies stay,
+// because the commands have them, too.
+func (s prepareSettings) withoutCredentials() prepareSettings {
+	s.netrc, s.variables, s.links = "", maps.Clone(s.variables), slices.Clone(s.links)
+	for name, v := range s.variables {
+		s.variables[name] = requirements.WithoutCredentials(v)
+	}
+	for n, link := range s.links {
+		s.links[n] = requirements.WithoutCredentials(link)
+	}
+	return s
 }
 
 // forTools are the variables of uv and pip in the container: links are where its find-links are there.

@@ -2,6 +2,8 @@ package dockerbackend
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -184,7 +186,7 @@ func TestWhatMustBeBuiltIsRefusedUnlessAllowed(t *testing.T) {
 func TestAPreparationIsMadeOnceAndKept(t *testing.T) {
 	house := newWheelhouse(t)
 	house.probe()
-	more := map[string]any{"prepare": map[string]any{"index_url": house.url(t)}}
+	more := map[string]any{"prepare": map[string]any{"index_url": house.url(t), "network": "bridge"}}
 	b := backend(t, more)
 	forgetPrepared(t, b)
 	spec := executor.Spec{Code: "import pyexec_probe, os; print(pyexec_probe.__version__, os.path.exists('/opt/x'))", Requirements: "pyexec-probe", PreCommands: []string{"touch /opt/x # " + random()}}
@@ -262,7 +264,7 @@ func TestNoSecretOfAPreparationIsInItsImage(t *testing.T) {
 	secret := random()
 	index := strings.Replace(house.url(t), "http://", "http://someone:"+secret+"@", 1)
 	proxy := "http://other:" + secret + "@" + strings.TrimPrefix(house.server.URL, "http://")
-	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": index}})
+	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": index, "network": "bridge"}})
 	b.images.settings.proxies = map[string]string{"FTP_PROXY": proxy}
 	forgetPrepared(t, b)
 	before := preparedImages(t, b)
@@ -282,6 +284,42 @@ func TestNoSecretOfAPreparationIsInItsImage(t *testing.T) {
 		if strings.Contains(raw, secret) {
 			t.Errorf("in the image's settings: %s", raw)
 		}
+	}
+}
+
+// TestCommandsCannotCatchWhatAnInstallationIsTold: whoever writes pre_commands may put anything in Python's place, which the
+// installation then runs.
+func TestCommandsCannotCatchWhatAnInstallationIsTold(t *testing.T) {
+	house := newWheelhouse(t)
+	house.probe()
+	secret := random()
+	netrc := filepath.Join(t.TempDir(), "netrc")
+	if err := os.WriteFile(netrc, []byte("machine index.example.org login someone password "+secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := backend(t, map[string]any{"prepare": map[string]any{
+		"index_url": strings.Replace(house.url(t), "http://", "http://someone:"+secret+"@", 1), "network": "bridge",
+		"find_links": "https://someone:" + secret + "@index.example.org/links",
+	}})
+	b.images.settings.netrc = netrc
+	forgetPrepared(t, b)
+	var j journal
+	r, err := b.Run(t.Context(), job(executor.Spec{
+		Code: "print(1)", Requirements: "pyexec-probe",
+		PreCommands: []string{`cat >>"$(python3 -c 'import json; print(json.__file__)')" <<'END'
+import os, sys
+if os.path.isdir("` + toolsFolder + `"):
+    told = sys.stdin.readline() + repr(dict(os.environ))
+    for name in os.listdir("` + toolsFolder + `"):
+        try: told += open("` + toolsFolder + `/" + name).read()
+        except (OSError, UnicodeDecodeError): pass
+    print("caught", "` + secret[:8] + `" + "` + secret[8:] + `" in told, file=sys.stderr)
+    os._exit(1)
+END
+# ` + random()},
+	}), &j)
+	if err != nil || r.Failure == nil || !strings.Contains(r.Failure.Message, "caught False") {
+		t.Errorf("%+v, %+v, %v", r, r.Failure, err)
 	}
 }
 
