@@ -61,7 +61,7 @@ func Default() Config {
 	cache := defaultCacheDir()
 	return Config{
 		Isolation: IsolationAuto, RunAs: "60600-61111", CacheDir: cache, WorkDir: filepath.Join(cache, "work"),
-		CacheBytes: 20 << 30, WarmSessions: 1, ImageMap: map[string]string{},
+		CacheBytes: 20 << 30, WarmSessions: 1, ImageMap: map[string]string{}, Preload: []string{},
 	}
 }
 
