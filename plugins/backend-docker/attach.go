@@ -62,6 +62,9 @@ func (b *Backend) resume(ctx context.Context, h handle, o runner.ResumeOptions) 
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	rc, err := runner.ResumeConn(newStdio(conn, in, b.factory.inside(ctx, c.ID), b.log.With("container", short(c.ID))), o)
+	if err != nil && ctx.Err() == nil && b.factory.died(ctx, c.ID) {
+		return nil, executor.Errorf(executor.NotFound, "container %s has ended meanwhile: %w", short(c.ID), err)
+	}
 	if err != nil {
 		return nil, errors.Join(err, ctx.Err())
 	}

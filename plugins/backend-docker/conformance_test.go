@@ -72,10 +72,7 @@ func nothingLeft(t *testing.T, instance string, options json.RawMessage) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of every container", func() bool {
-		list, err := b.daemon.containers(context.Background(), map[string]string{labelInstance: instance})
-		return err == nil && len(list) == 0
-	})
+	noneOfTheDead(t, instance)
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}

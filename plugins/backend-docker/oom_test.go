@@ -1,6 +1,7 @@
 package dockerbackend
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -69,5 +70,9 @@ func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
+		eventually(t, "the container's removal by the daemon", func() bool {
+			_, err := b.daemon.inspect(context.Background(), id)
+			return executor.CodeOf(err) == executor.NotFound
+		})
 	}
 }

@@ -197,7 +197,9 @@ func TestAPool(t *testing.T) {
 			defer p.close()
 			p.warm(a, small)
 			time.Sleep(2 * time.Second)
+			y.mu.Lock()
 			close(y.gone[0])
+			y.mu.Unlock()
 			time.Sleep(10 * time.Second)
 			if made, discarded := y.counts(); made != 2 || discarded != 1 {
 				t.Errorf("%d made, %d discarded, want 2 and 1", made, discarded)

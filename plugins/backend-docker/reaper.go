@@ -25,13 +25,13 @@ const (
 // still be attached to. Of another installation it removes only what cannot be of use to anybody any more: see stray.
 func (b *Backend) reap(ctx context.Context) {
 	r := reaper{b: b, since: map[string]time.Time{}}
-	for {
+	for again := 2; ; again-- {
 		orphans, err := r.sweep(ctx, time.Now())
 		if err != nil && ctx.Err() == nil {
 			b.log.Warn("left-over containers were not looked for", "error", err)
 		}
 		pause := reapEvery
-		if orphans > 0 {
+		if orphans > 0 || again > 0 { // what a life that was killed had asked for may be made only now
 			pause = reapSoon
 		}
 		timer := time.NewTimer(pause)

@@ -107,6 +107,20 @@ func TestAProgramOutlivesAKillOfItsPlugin(t *testing.T) {
 	if _, err := next.Backend.Attach(t.Context(), r.job, r.resume(), &journal{}); executor.CodeOf(err) != executor.NotFound {
 		t.Errorf("a second Attach: %v", err)
 	}
+	noneOfTheDead(t, id)
+}
+
+// noneOfTheDead waits until an installation has nothing that a life made which is over.
+func noneOfTheDead(t *testing.T, instance string) {
+	t.Helper()
+	eventually(t, "the end of what the killed plugin has left", func() bool {
+		for _, c := range containersOf(t, instance) {
+			if !bootAlive(c.Labels[labelBoot]) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 func itoa(i int) string {
@@ -150,12 +164,12 @@ func TestRemoveEndsWhatAnEarlierLifeHasLeft(t *testing.T) {
 // containersOf lists the containers of an installation.
 func containersOf(t *testing.T, instance string) []containerInfo {
 	t.Helper()
-	d, err := dial(t.Context(), dockertest.Host(t))
+	d, err := dial(context.Background(), dockertest.Host(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.close() //nolint:errcheck // read only
-	list, err := d.containers(t.Context(), map[string]string{labelInstance: instance})
+	list, err := d.containers(context.Background(), map[string]string{labelInstance: instance})
 	if err != nil {
 		t.Fatal(err)
 	}

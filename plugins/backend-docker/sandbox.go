@@ -150,6 +150,14 @@ func (f *factory) wasOutOfMemory(ctx context.Context, s *sandbox) bool {
 	return err == nil && c.OutOfMemory
 }
 
+// died reports whether a container has ended, or does within diedTime.
+func (f *factory) died(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeoutCause(ctx, diedTime, errSilent)
+	defer cancel()
+	_, err := f.daemon.end(ctx, id)
+	return err == nil || executor.CodeOf(err) == executor.NotFound
+}
+
 // update implements maker.
 func (f *factory) update(ctx context.Context, s *sandbox, limits capacity) error {
 	return f.daemon.update(ctx, s.id, limits)
