@@ -67,6 +67,7 @@ type editor struct {
 	state *liner.State
 	// plain and edit are the terminal's modes outside and inside of line. nil: there is none to be had.
 	plain, edit liner.ModeApplier
+	giveBack    func()
 	history     string
 }
 
@@ -74,7 +75,7 @@ type editor struct {
 const indent = "    "
 
 func newEditor(language executor.Language) *editor {
-	e := &editor{history: historyFile(language)}
+	e := &editor{history: historyFile(language), giveBack: holdTerminal()}
 	plain, plainErr := liner.TerminalMode()
 	e.state = liner.NewLiner()
 	withoutSignals()
@@ -130,9 +131,10 @@ func (e *editor) line(ctx context.Context, prompt string) (string, error) {
 func (e *editor) remember(line string) { e.state.AppendHistory(line) }
 
 func (e *editor) close() error {
-	apply(e.plain)
 	err := e.keep()
-	return errors.Join(err, e.state.Close())
+	err = errors.Join(err, e.state.Close())
+	e.giveBack()
+	return err
 }
 
 // keep writes the history, which is its owner's only. Where there is no place for it, it is forgotten.
