@@ -21,6 +21,7 @@ type terminal struct {
 	t      *testing.T
 	master *os.File
 	cmd    *exec.Cmd
+	before unix.Termios // the modes that the command found
 
 	mu     sync.Mutex
 	screen bytes.Buffer
@@ -64,10 +65,11 @@ func atTerminal(t *testing.T, env []string, args ...string) *terminal {
 	cmd.Env = append(append(os.Environ(), asCommand+"=1", "TERM=xterm"), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	y := &terminal{t: t, master: master, cmd: cmd, more: make(chan struct{}, 1), ended: make(chan struct{})}
+	y.before = y.modes()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	y := &terminal{t: t, master: master, cmd: cmd, more: make(chan struct{}, 1), ended: make(chan struct{})}
 	go y.watch()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -167,7 +169,6 @@ func TestAConsoleAtATerminal(t *testing.T) {
 	state := t.TempDir()
 	env := []string{"XDG_STATE_HOME=" + state}
 	y := atTerminal(t, env, "session", "exec", "-i", id)
-	before := y.modes()
 	y.sees("in session " + id)
 	y.sees(">>> ")
 	y.types("set x 100\r")
@@ -233,8 +234,8 @@ func TestAConsoleAtATerminal(t *testing.T) {
 	// Ctrl-D leaves, and the terminal is as it was.
 	y.types(ctrlD)
 	y.leaves(0)
-	if after := y.modes(); after.Lflag != before.Lflag || after.Iflag != before.Iflag {
-		t.Errorf("the terminal's modes were %x %x and are %x %x", before.Lflag, before.Iflag, after.Lflag, after.Iflag)
+	if after := y.modes(); after.Lflag != y.before.Lflag || after.Iflag != y.before.Iflag {
+		t.Errorf("the terminal's modes were %x %x and are %x %x", y.before.Lflag, y.before.Iflag, after.Lflag, after.Iflag)
 	}
 	history := filepath.Join(state, "python-executor", "history-python")
 	raw, err := os.ReadFile(history)
@@ -260,14 +261,13 @@ func TestASignalEndsAConsoleAndGivesTheTerminalBack(t *testing.T) {
 	bundle := sessionServer(t)
 	id := opened(t, bundle, "--language", "shell")
 	y := atTerminal(t, []string{"XDG_STATE_HOME=" + t.TempDir()}, "session", "exec", "-i", id)
-	before := y.modes()
 	y.sees("$ ")
 	if err := y.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	y.leaves(143)
-	if after := y.modes(); after.Lflag != before.Lflag {
-		t.Errorf("the terminal's modes were %x and are %x", before.Lflag, after.Lflag)
+	if after := y.modes(); after.Lflag != y.before.Lflag {
+		t.Errorf("the terminal's modes were %x and are %x", y.before.Lflag, after.Lflag)
 	}
 }
 
