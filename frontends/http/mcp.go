@@ -1,9 +1,12 @@
 package httpfrontend
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -20,6 +23,8 @@ type MCP struct {
 	Socket func() string
 	// PrincipalHeader is the header in which it takes the caller from us, as JSON.
 	PrincipalHeader string
+	// MaxBodyBytes bounds one message. Default 16 MiB.
+	MaxBodyBytes int64
 }
 
 // mcpFiles are the page of /mcp_ui.
@@ -45,8 +50,17 @@ func (f *frontend) mountMCP() error {
 type socketKey struct{}
 
 // mcpProxy passes a request that was checked on to the plugin's socket, with the caller's name in place of the token.
+//
+// A message is read whole before it is passed on. If it were passed on while it comes, http.Transport would look behind its
+// end once more when it has sent it; the plugin's first event may be back by then, net/http closes a request's body when the
+// answer begins, and the Transport takes the closed body for a failed request and drops the connection with the answer on it.
 func (f *frontend) mcpProxy(m MCP) http.Handler {
+	limit := m.MaxBodyBytes
+	if limit <= 0 {
+		limit = 16 << 20
+	}
 	proxy := &httputil.ReverseProxy{
+		ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelWarn),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: "mcp"})
 			r.Out.Host = r.In.Host
@@ -79,6 +93,13 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		message, err := f.wholeMessage(w, r, limit)
+		if err != nil {
+			f.writeProblem(w, r, err)
+			return
+		}
+		r = r.WithContext(r.Context())
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(message)), int64(len(message)), nil
 		socket := m.Socket()
 		if socket == "" {
 			f.writeProblem(w, r, executor.Errorf(executor.Unavailable, "the MCP frontend is being restarted"))
@@ -86,4 +107,17 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 		}
 		proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), socketKey{}, socket)))
 	})
+}
+
+// wholeMessage reads a request's body.
+func (f *frontend) wholeMessage(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	b, err := f.openBody(w, r, limit)
+	if err != nil {
+		return nil, err
+	}
+	message, err := io.ReadAll(b)
+	if err != nil {
+		return nil, bodyError("the message", err)
+	}
+	return message, nil
 }

@@ -73,7 +73,7 @@ func serveMCP(ctx context.Context, o ServeOptions, svc executor.Service, runDir 
 	stack.add(f.Close)
 	url = "http://" + f.Details()[mcpfrontend.DetailAddress] + c.HTTP.Path
 	return &httpfrontend.MCP{
-		Path: c.HTTP.Path, PrincipalHeader: mcpfrontend.PrincipalHeader,
+		Path: c.HTTP.Path, PrincipalHeader: mcpfrontend.PrincipalHeader, MaxBodyBytes: c.HTTP.MaxBodyBytes,
 		Socket: func() string { return f.Details()[mcpfrontend.DetailSocket] },
 	}, url, nil
 }

@@ -1,0 +1,147 @@
+package httpfrontend
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// mcpPlugin is a plugin's socket that handler serves; asked counts how often it was asked for.
+func mcpPlugin(t *testing.T, handler http.HandlerFunc) (change func(*Options), asked *atomic.Int32) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mcp") // the name of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(handler)
+	_ = server.Listener.Close()
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	asked = &atomic.Int32{}
+	return func(o *Options) {
+		o.MCP = &MCP{Path: "/mcp", PrincipalHeader: "X-Principal", MaxBodyBytes: 1000, Socket: func() string {
+			asked.Add(1)
+			return socket
+		}}
+	}, asked
+}
+
+// hastyBody is a request's body as net/http has it, at its worst: whoever looks behind its end once the message was passed
+// on is kept until the answer has begun, and finds it closed.
+type hastyBody struct {
+	message  io.Reader
+	passedOn *atomic.Int32
+	late     atomic.Bool // it is read while it is passed on
+	answered chan struct{}
+	closed   func()
+}
+
+func (b *hastyBody) Read(p []byte) (int, error) {
+	if b.passedOn.Load() > 0 {
+		b.late.Store(true)
+	}
+	n, err := b.message.Read(p)
+	if n > 0 || !b.late.Load() {
+		return n, err
+	}
+	<-b.answered
+	b.closed()
+	return 0, http.ErrBodyReadAfterClose
+}
+
+func (b *hastyBody) Close() error { return nil }
+
+// beginning tells when the answer begins.
+type beginning struct {
+	*httptest.ResponseRecorder
+	begun func()
+}
+
+func (b beginning) WriteHeader(status int) {
+	b.ResponseRecorder.WriteHeader(status)
+	b.begun()
+}
+
+func TestAnAnswerOfMCPIsNotLostWhenItsFirstEventComesAtOnce(t *testing.T) {
+	t.Parallel()
+	closed, answered := make(chan struct{}), make(chan struct{})
+	body := &hastyBody{message: strings.NewReader("message"), answered: answered, closed: sync.OnceFunc(func() { close(closed) })}
+	plugin, asked := mcpPlugin(t, func(w http.ResponseWriter, r *http.Request) {
+		message, _ := io.ReadAll(io.LimitReader(r.Body, r.ContentLength))
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: progress\n\n")
+		_ = http.NewResponseController(w).Flush()
+		if body.late.Load() {
+			<-closed
+			<-r.Context().Done() // the connection is gone
+		}
+		_, _ = io.WriteString(w, "data: "+string(message)+"\n\n")
+	})
+	body.passedOn = asked
+	h := handlerOf(t, hello().service(), plugin)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", nil)
+	r.Host = "127.0.0.1:8080"
+	r.Body, r.ContentLength = body, 7
+	w := beginning{httptest.NewRecorder(), sync.OnceFunc(func() { close(answered) })}
+	h.ServeHTTP(w, r)
+	if w.Code != 200 || w.Body.String() != "data: progress\n\ndata: message\n\n" {
+		t.Fatalf("%d %q", w.Code, w.Body)
+	}
+}
+
+func TestTheMountOfMCP(t *testing.T) {
+	t.Parallel()
+	plugin, asked := mcpPlugin(t, func(w http.ResponseWriter, r *http.Request) {
+		message, _ := io.ReadAll(r.Body)
+		var p executor.Principal
+		if err := json.Unmarshal([]byte(r.Header.Get("X-Principal")), &p); err != nil {
+			t.Error(err)
+		}
+		for _, name := range []string{"Authorization", "Cookie", "Origin"} {
+			if r.Header.Get(name) != "" {
+				t.Errorf("%s is passed on", name)
+			}
+		}
+		w.Header().Set("Cache-Control", "no-cache")
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+p.Owner+" "+string(message))
+	})
+	h := handlerOf(t, hello().service(), withTokens(t), plugin)
+	ann := []string{"Authorization", "Bearer ann-token", "Cookie", "a=b", "X-Principal", `{"Owner":"root"}`}
+	if w := do(t, h, http.MethodPost, "/mcp", strings.NewReader("hello"), ann...); w.Code != http.StatusTeapot || w.Body.String() != "POST /mcp ann hello" ||
+		len(w.Header().Values("Cache-Control")) != 1 {
+		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
+	}
+	if w := do(t, h, http.MethodDelete, "/mcp", nil, ann...); w.Body.String() != "DELETE /mcp ann " {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	before := asked.Load()
+	wantProblem(t, do(t, h, http.MethodPost, "/mcp", strings.NewReader("hello")), 401, executor.Unauthenticated)
+	wantProblem(t, do(t, h, http.MethodPost, "/mcp", strings.NewReader(strings.Repeat("x", 1001)), ann...), 413, executor.Exhausted)
+	// One that does not say how long it is.
+	wantProblem(t, do(t, h, http.MethodPost, "/mcp", io.MultiReader(strings.NewReader(strings.Repeat("x", 1001))), ann...), 413, executor.Exhausted)
+	if asked.Load() != before {
+		t.Error("what is refused is passed on")
+	}
+	away := handlerOf(t, hello().service(), func(o *Options) { o.MCP = &MCP{Path: "/mcp", Socket: func() string { return "" }} })
+	wantProblem(t, do(t, away, http.MethodPost, "/mcp", strings.NewReader("{}")), 503, executor.Unavailable)
+	gone := handlerOf(t, hello().service(), func(o *Options) { o.MCP = &MCP{Path: "/mcp", Socket: func() string { return "/nowhere" }} })
+	wantProblem(t, do(t, gone, http.MethodPost, "/mcp", strings.NewReader("{}")), 503, executor.Unavailable)
+}
