@@ -158,7 +158,7 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 	rec.ID, rec.CreatedAt = e.ids.next(now), now.UTC().Round(0)
 	x = e.newExecution(*rec, req.limits)
 	if s := req.session; s != nil {
-		if !s.freeLocked() {
+		if !s.freeLocked() || s.closing != nil {
 			kind = startLater
 		}
 		if err := s.joinLocked(x, req.in.Stdin != nil); err != nil {

@@ -12,13 +12,18 @@ import (
 const lastTries = 3
 
 // finish writes the end of x, once, and lets go of everything it held. Its slot, and its turn in its Session, are free
-// before the log is closed, so that who waits for the end finds them free.
+// before the log is closed, so that who waits for the end finds them free. Where Results outlive us, the next one in the
+// Session begins only when the log is closed: until then the backend has this one's Result, for the next life of the server.
 func (e *Engine) finish(x *execution, r executor.Result) {
 	defer x.end()
 	e.ranInSession(x, r)
+	keeps := false
+	if b := e.backends[x.backend]; b != nil {
+		keeps = b.keeps()
+	}
 	e.mu.Lock()
 	e.queue.release(x.place)
-	x.turn.leaveLocked()
+	x.turn.freeLocked(keeps)
 	if !x.granted.IsZero() {
 		e.learn(time.Since(x.granted))
 	}
@@ -34,8 +39,9 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 	runtime.Gosched() // who waits for the end goes first, the rest is bookkeeping
 	e.metrics.finished(x.backend, r)
 	e.log.Info("execution finished", "execution", x.id, "status", r.Status, "backend", x.backend, "attempts", x.attempts)
-	if b := e.backends[x.backend]; b != nil && !x.granted.IsZero() && (b.keeps() || r.Status == executor.StatusLost) {
-		// Where a program can outlive its plugin, what it left is kept for Attach until now; of a lost one nobody knows.
+	if e.backends[x.backend] != nil && !x.granted.IsZero() && (keeps || r.Status == executor.StatusLost) {
+		// Where a program can outlive its plugin, what it left, and its Result, is kept for Attach until now; of a lost one
+		// nobody knows.
 		e.spawn(func() { e.clean(x) })
 	}
 	if x.spooled {

@@ -111,7 +111,7 @@ func (e *Engine) reclaim(x *execution, rec executor.Record) {
 		e.finish(x, result)
 		return
 	}
-	info, err := e.awaitBackend(x)
+	info, err := e.awaitBackend(x, rec)
 	if err == nil && x.session != nil {
 		err = e.checkSandbox(x.ctx, x.session)
 	}
@@ -138,12 +138,16 @@ func (e *Engine) reclaim(x *execution, rec executor.Record) {
 	e.finish(x, result)
 }
 
-// awaitBackend gives the backend of a recovered Execution some time to come up.
-func (e *Engine) awaitBackend(x *execution) (executor.Info, error) {
-	deadline := time.Now().Add(e.deadlines.Stop)
-	for {
+// awaitBackend gives the backend of a recovered Execution some time to come up: as much as after the death of its plugin
+// where the program may run on, and is wanted.
+func (e *Engine) awaitBackend(x *execution, rec executor.Record) (executor.Info, error) {
+	for began := time.Now(); ; {
+		patience := e.deadlines.Stop
+		if rec.Started != nil && len(rec.Started.Handle) > 0 && x.ctx.Err() == nil {
+			patience = e.deadlines.Reattach
+		}
 		info, err := e.info(e.base, x.backend)
-		if err == nil || time.Now().After(deadline) || e.accepting() != nil {
+		if err == nil || time.Since(began) > patience || e.accepting() != nil {
 			return info, err
 		}
 		e.sleep(time.Second)

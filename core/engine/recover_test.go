@@ -157,3 +157,69 @@ func TestRecoveryAttachesWhereItCan(t *testing.T) {
 		})
 	}
 }
+
+// TestAResultOutlivesALogThatDidNotTakeIt: the core dies between the Result and the end of the log, with its plugin or without.
+func TestAResultOutlivesALogThatDidNotTakeIt(t *testing.T) {
+	t.Parallel()
+	for _, abandoned := range []bool{false, true} {
+		t.Run(map[bool]string{false: "the backend lives", true: "its plugin dies, too"}[abandoned], func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				caps := fake.DefaultCapabilities()
+				caps.Attach = true
+				store := newFailingStore()
+				store.set(func(_ string, events ...executor.Event) error {
+					if len(events) > 0 {
+						if _, ok := events[len(events)-1].Body.(executor.Finished); ok {
+							return executor.Errorf(executor.Unavailable, "the core is killed before")
+						}
+					}
+					return nil
+				})
+				o := Options{Store: store, Blobs: openBlobs(t)}
+				r := newRig(t, setup{fake: fake.Options{Capabilities: &caps}, options: o})
+				x := r.submit(t.Context(), "print one\nwrite-file a A\nexit 3", durable, func(s *executor.Spec) { s.Outputs = []string{"a"} })
+				synctest.Wait()
+				if left := r.fake.Running(); len(left) != 0 {
+					t.Fatalf("it runs on: %v", left)
+				}
+				_ = r.closeNow()
+				if removed := r.fake.Removed(); len(removed) != 0 {
+					t.Errorf("removed before the log had the end: %v", removed)
+				}
+				heir := r.fake
+				if abandoned {
+					heir = heir.Abandon()
+				}
+				next := newRig(t, setup{backend: heir, options: Options{Store: store.Store, Blobs: o.Blobs}})
+				res := next.result(x.ID)
+				if res.Status != executor.StatusFailed || res.ExitCode == nil || *res.ExitCode != 3 || len(res.Artifacts) != 1 || stdout(next.events(x.ID)) != "one\n" {
+					t.Errorf("%+v, %+v", res, res.Failure)
+				}
+				next.wantIdle()
+				if removed, runs := heir.Removed(), heir.Runs(); !slices.Equal(removed, []string{x.ID}) || len(runs) != 1 {
+					t.Errorf("removed %v, ran %v", removed, runs)
+				}
+			})
+		})
+	}
+}
+
+func TestABackendThatComesUpLateIsWaitedForByWhatRunsInIt(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		s, plugin := withRelay(lasting)
+		o := Options{Store: memorystore.New(memorystore.Options{}), Blobs: openBlobs(t)}
+		s.options = o
+		r := newRig(t, s)
+		x := r.submit(t.Context(), "print one\nsleep 10s\nprint two", durable)
+		synctest.Wait()
+		plugin.die(100 * time.Second)
+		_ = r.closeNow()
+		next := newRig(t, s)
+		if res := next.result(x.ID); res.Status != executor.StatusSucceeded || stdout(next.events(x.ID)) != "one\ntwo\n" {
+			t.Errorf("%+v, %+v", res, res.Failure)
+		}
+		next.wantIdle()
+	})
+}

@@ -67,6 +67,8 @@ type session struct {
 	verified bool
 	line     []*turn
 	current  *turn
+	// closing is the turn that is over, but for its log: nobody has the next one before that is closed.
+	closing *turn
 	// files counts the file operations under way.
 	files int
 	// clock ends an idle or too long life.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -312,4 +313,56 @@ func TestASandboxThatCouldNotBeClosedIsClosedLater(t *testing.T) {
 			t.Errorf("the next life left %v", left)
 		}
 	})
+}
+
+// TestTheNextInASessionBeginsWhenTheLogHasTheOneBefore: its backend has the Result only until then.
+func TestTheNextInASessionBeginsWhenTheLogHasTheOneBefore(t *testing.T) {
+	t.Parallel()
+	for _, lasts := range []bool{false, true} {
+		t.Run(map[bool]string{false: "that ends with its plugin", true: "that outlives its plugin"}[lasts], func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				s := withSessions()
+				if lasts {
+					lasting(&s)
+				}
+				store := newFailingStore()
+				s.options.Store = store
+				r := newRig(t, s)
+				ctx := as("alice")
+				place := r.open(ctx)
+				store.set(func(_ string, events ...executor.Event) error {
+					if len(events) > 0 {
+						if _, ok := events[len(events)-1].Body.(executor.Finished); ok {
+							return executor.Errorf(executor.Unavailable, "not now")
+						}
+					}
+					return nil
+				})
+				first := r.submit(ctx, "set x 1", in(place))
+				synctest.Wait()
+				second := r.submit(ctx, "get x", in(place))
+				synctest.Wait()
+				want := []string{first.ID, second.ID}
+				if lasts {
+					want = want[:1]
+				}
+				if runs := r.fake.Runs(); !slices.Equal(runs, want) {
+					t.Errorf("while the log is not closed: ran %v, want %v", runs, want)
+				}
+				if view := r.session(place); view.Running == first.ID {
+					t.Errorf("it is over, and shown as running: %+v", view)
+				}
+				store.set(nil)
+				if res := r.result(first.ID); res.Status != executor.StatusSucceeded {
+					t.Errorf("the first: %+v", res)
+				}
+				if got := r.result(second.ID); got.Status != executor.StatusSucceeded || stdout(r.events(second.ID)) != "1\n" {
+					t.Errorf("the second: %+v", got)
+				}
+				must(r.CloseSession(ctx, place.ID))
+				r.wantIdle()
+			})
+		})
+	}
 }

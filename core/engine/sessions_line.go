@@ -40,7 +40,7 @@ func (s *session) freeLocked() bool {
 // advanceLocked grants the next turn, if nobody has one. The caller holds the lock.
 func (s *session) advanceLocked() {
 	defer s.armLocked()
-	if s.current != nil {
+	if s.current != nil || s.closing != nil {
 		return
 	}
 	for i, t := range s.line {
@@ -76,10 +76,23 @@ func (t *turn) leaveLocked() {
 	if s.current == t {
 		s.current = nil
 	}
+	if s.closing == t {
+		s.closing = nil
+	}
 	s.advanceLocked()
 }
 
-// takeLocked gives t its turn at once: nobody has one, and nobody waits. The caller holds the lock.
+// freeLocked ends t's turn for who asks, and, unless closing, for who waits; those wait for leaveLocked then. The caller holds
+// the lock.
+func (t *turn) freeLocked(closing bool) {
+	if closing && t != nil && t.session.current == t {
+		t.session.current, t.session.closing = nil, t
+		return
+	}
+	t.leaveLocked()
+}
+
+// takeLocked gives t its turn at once: nobody has one, not even one that closes, and nobody waits. The caller holds the lock.
 func (t *turn) takeLocked() {
 	if t == nil {
 		return

@@ -18,11 +18,12 @@ type Backend interface {
 	// and a Failure; an error means that WE failed. Codes: invalid and unimplemented (refused before anything started,
 	// Fields names why), unavailable, internal.
 	Run(ctx context.Context, job Job, sink Sink) (Result, error)
-	// Attach follows a job that outlived the process that ran it, from r's offsets. As Run otherwise. Codes: not_found,
-	// unimplemented.
+	// Attach follows a job that outlived the process that ran it, from r's offsets, also one that has ended and whose Result
+	// was returned already: until Remove, or in a Session until the next job begins, it is returned again, with every
+	// Artifact. As Run otherwise. Codes: not_found, unimplemented.
 	Attach(ctx context.Context, job Job, r Resume, sink Sink) (Result, error)
-	// Remove makes sure that nothing is left of an Execution. Idempotent; safe if it never started; while it runs it is
-	// killed first. Codes: unavailable, internal.
+	// Remove makes sure that nothing is left of an Execution, its Result included: the caller has it in the log, or wants
+	// none. Idempotent; safe if it never started; while it runs it is killed first. Codes: unavailable, internal.
 	Remove(ctx context.Context, id string) error
 }
 

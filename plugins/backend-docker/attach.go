@@ -25,8 +25,15 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resum
 	if job.Spec.Session != "" {
 		return b.attachInSession(ctx, job, h, o, sink)
 	}
+	old := b.results.take(job.ID)
+	if old != nil {
+		_ = old.conn.Detach() // another takes its place
+	}
 	s, err := b.resume(ctx, h, o)
 	if err != nil {
+		if old != nil {
+			b.retire(job.ID, old, true, nil) // who asks better may have it
+		}
 		return executor.Result{}, err
 	}
 	b.claimed(job.ID, s.id, deadline(job.Limits)) // it is ours now, and no orphan
@@ -36,8 +43,7 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resum
 		return executor.Result{}, err
 	}
 	result, err = b.diedOf(ctx, s, true, result, err)
-	b.factory.discard(s)
-	b.claims.drop(job.ID)
+	b.retire(job.ID, s, true, err)
 	result.PythonVersion, result.Requirements, result.ImageDigest = out.started.PythonVersion, out.started.Requirements, h.Digest
 	return result, err
 }
@@ -101,6 +107,7 @@ func (b *Backend) abandon() {
 		<-end
 	}
 	b.leaveSessions(true)
+	b.leaveResults()
 	b.stop(errClosed)
 	b.wg.Wait()
 	b.interpreters.close()

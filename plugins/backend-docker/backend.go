@@ -35,6 +35,7 @@ type Backend struct {
 	cleaner      *cleaner
 	claims       *claims
 	sessions     sessions
+	results      results
 
 	reaped atomic.Int64
 
@@ -129,6 +130,7 @@ func (b *Backend) equip(dataDir string, p program) error {
 		covered: b.images.volumes, cleaner: b.cleaner, log: b.log,
 	}
 	b.interpreters = newInterpreters(b.factory, b.config.Runtime)
+	b.results.most = max(minResults, 4*b.facts.CPUs)
 	b.claims = &claims{boot: b.place.Boot}
 	if dataDir != "" && !b.embedded {
 		b.claims.dir = filepath.Join(dataDir, "claims")
@@ -173,7 +175,8 @@ func (b *Backend) warm() {
 	}
 }
 
-// Remove implements executor.Backend: it ends what runs, here or left by an earlier life of this plugin.
+// Remove implements executor.Backend: it ends what runs, here or left by an earlier life of this plugin, and gives up the
+// Result of what has ended.
 func (b *Backend) Remove(ctx context.Context, id string) error {
 	b.mu.Lock()
 	r := b.running[id]
@@ -189,21 +192,8 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 	return b.removeClaimed(ctx, id)
 }
 
-// removeClaimed removes the container that an earlier life of this plugin had for an Execution or a Session.
-func (b *Backend) removeClaimed(ctx context.Context, id string) error {
-	claim, ok := b.claims.find(id)
-	if !ok {
-		return nil
-	}
-	if err := b.daemon.remove(ctx, claim.Container); err != nil {
-		return err
-	}
-	b.claims.drop(id)
-	return nil
-}
-
-// Close lets go of what runs: programs go on without a backend for Config.SilenceSeconds, in which the next one may Attach;
-// an embedded backend ends them. Everything that waits is removed. Idempotent; Run answers unavailable then.
+// Close lets go of what runs, and of Results that were not removed: they are there without a backend for
+// Config.SilenceSeconds, in which the next one may Attach; an embedded backend ends them. Everything that waits is removed. Idempotent; Run answers unavailable then.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	again := b.closed
@@ -225,6 +215,7 @@ func (b *Backend) Close() error {
 		return nil
 	}
 	b.leaveSessions(!b.embedded)
+	b.leaveResults()
 	b.stop(errClosed)
 	b.wg.Wait()
 	b.images.close()

@@ -15,7 +15,7 @@ import (
 func settled(b *Backend) {
 	for again := time.NewTicker(time.Millisecond); ; {
 		idle, making, busy := b.pool.counts()
-		if idle > 0 && making == 0 && busy == 0 && len(b.cleaner.queue) == 0 {
+		if idle > 0 && making == 0 && busy == 0 && b.results.count() == 0 && len(b.cleaner.turns) == 0 && len(b.cleaner.queue) == 0 {
 			return
 		}
 		<-again.C
@@ -80,6 +80,9 @@ func BenchmarkWorkspace(b *testing.B) {
 		r, err := d.Run(b.Context(), j, &journal{})
 		if err != nil || r.Status != executor.StatusSucceeded {
 			b.Fatalf("%v %+v %+v", err, r, r.Failure)
+		}
+		if err := d.Remove(b.Context(), j.ID); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

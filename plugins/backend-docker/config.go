@@ -32,8 +32,8 @@ type Config struct {
 	Network string `json:"network"`
 	// CPUs is the most CPU time that a program may use, in CPUs. Default 0: all of the daemon's.
 	CPUs float64 `json:"cpus"`
-	// SilenceSeconds is how long a program goes on without a backend: after a crash it can be found again for so long.
-	// Default 60.
+	// SilenceSeconds is how long a program goes on without a backend: after a crash it can be found again for so long. A
+	// Result that nobody removes is kept for about as long. Default 60.
 	SilenceSeconds int `json:"silence_seconds"`
 	// Preload names Python modules that a session imports before it is ready; those that are not there are passed over.
 	Preload []string `json:"preload"`

@@ -122,6 +122,7 @@ func (b *Backend) metrics() map[string]float64 {
 	m := map[string]float64{"reaped_total": float64(b.reaped.Load())}
 	m["sessions"] = float64(b.sessions.count())
 	maps.Copy(m, b.pool.metrics())
+	m["results_kept"] = float64(b.results.count())
 	maps.Copy(m, b.images.cache.metrics())
 	return m
 }

@@ -94,11 +94,28 @@ func backend(t testing.TB, more map[string]any) *Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		removeEnded(t, b)
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return b
+}
+
+// removeEnded removes what has ended and nobody has removed, as an Engine does once an end is in its log.
+func removeEnded(t testing.TB, b *Backend) {
+	t.Helper()
+	b.results.mu.Lock()
+	var ids []string
+	for _, k := range b.results.kept {
+		ids = append(ids, k.id)
+	}
+	b.results.mu.Unlock()
+	for _, id := range ids {
+		if err := b.Remove(context.Background(), id); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // instance is an installation of this test's own. When the test has ended nothing of it may be left in the daemon.
@@ -194,11 +211,18 @@ func (j *journal) Artifact(_ *tar.Header, r io.Reader) error {
 	return err
 }
 
-// succeeds runs spec and returns what it printed.
+// succeeds runs spec and returns what it printed. It is removed behind the answer, as by an Engine.
 func succeeds(t testing.TB, b executor.Backend, spec executor.Spec) (string, executor.Result) {
 	t.Helper()
 	var j journal
-	r, err := b.Run(t.Context(), job(spec), &j)
+	x := job(spec)
+	r, err := b.Run(t.Context(), x, &j)
+	removed := make(chan struct{})
+	go func() {
+		defer close(removed)
+		_ = b.Remove(context.WithoutCancel(t.Context()), x.ID) // some tests end its plugin meanwhile
+	}()
+	t.Cleanup(func() { <-removed })
 	if err != nil || r.Status != executor.StatusSucceeded {
 		t.Fatalf("%v; %+v %+v; stderr %q", err, r, r.Failure, j.stderr.String())
 	}

@@ -129,6 +129,7 @@ func (r *reaper) ours(list []containerInfo, now time.Time) []containerInfo {
 // sweep looks once, and returns how many have nobody and will end by themselves.
 func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err error) {
 	b := r.b
+	b.expire(now)
 	claimed, there := b.claims.all(), map[string]bool{} // before the list: whose container is not in it has none any more
 	list, err := b.daemon.containers(ctx, map[string]string{labelInstance: ""})
 	if err != nil {

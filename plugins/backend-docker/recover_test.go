@@ -3,9 +3,12 @@ package dockerbackend
 import (
 	"context"
 	"encoding/json"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
@@ -103,11 +106,143 @@ func TestAProgramOutlivesAKillOfItsPlugin(t *testing.T) {
 	if got := rest.stderr.String(); got != "two\n" {
 		t.Errorf("stderr is %q", got)
 	}
-	// It is over, and nobody has it any more.
+	if err := next.Backend.Remove(t.Context(), r.job.ID); err != nil {
+		t.Error(err)
+	}
 	if _, err := next.Backend.Attach(t.Context(), r.job, r.resume(), &journal{}); executor.CodeOf(err) != executor.NotFound {
-		t.Errorf("a second Attach: %v", err)
+		t.Errorf("Attach to what was removed: %v", err)
 	}
 	noneOfTheDead(t, id)
+}
+
+// TestAResultIsThereUntilItIsRemoved: whoever had it may have died before it was in a log.
+func TestAResultIsThereUntilItIsRemoved(t *testing.T) {
+	options := section(t, map[string]any{"silence_seconds": 60, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	kill := func(t *testing.T, id, dir string) (first executor.Backend, die func() executor.Backend) {
+		p := process(t, id, dir, options)
+		return p.Backend, func() executor.Backend {
+			p.Kill()
+			return process(t, id, dir, options).Backend
+		}
+	}
+	here := func(end func(*testing.T, *Backend)) func(t *testing.T, id, dir string) (executor.Backend, func() executor.Backend) {
+		return func(t *testing.T, id, dir string) (executor.Backend, func() executor.Backend) {
+			start := func() *Backend {
+				b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: id, DataDir: dir, Options: options})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					if err := b.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				return b
+			}
+			first := start()
+			return first, func() executor.Backend {
+				if end == nil {
+					return first
+				}
+				end(t, first)
+				return start()
+			}
+		}
+	}
+	for name, start := range map[string]func(t *testing.T, id, dir string) (executor.Backend, func() executor.Backend){
+		"its plugin was killed": kill,
+		"its core was killed": here(func(t *testing.T, b *Backend) {
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		}),
+		"all are there": here(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			id, dir := instance(t), t.TempDir()
+			b, die := start(t, id, dir)
+			j := job(executor.Spec{Code: "import sys; open('a', 'w').write('kept'); print('out'); sys.exit(3)", Outputs: []string{"a"}})
+			var log journal
+			want, err := b.Run(t.Context(), j, &log)
+			if err != nil || want.ExitCode == nil || *want.ExitCode != 3 || len(want.Artifacts) != 1 {
+				t.Fatalf("%+v, %v", want, err)
+			}
+			for again := range 2 {
+				if again == 0 {
+					b = die()
+				}
+				var rest journal
+				got, err := b.Attach(t.Context(), j, executor.Resume{Handle: log.started.Handle, Stdout: 4}, &rest)
+				want.Phases, got.Phases = executor.Phases{}, executor.Phases{}
+				if err != nil || !reflect.DeepEqual(got, want) || rest.stdout.String() != "" {
+					t.Errorf("%+v, %v, %q; want %+v", got, err, rest.stdout.String(), want)
+				}
+			}
+			if err := b.Remove(t.Context(), j.ID); err != nil {
+				t.Error(err)
+			}
+			if left := containersOf(t, id); len(left) != 0 {
+				t.Errorf("left: %v", left)
+			}
+			if _, err := b.Attach(t.Context(), j, executor.Resume{Handle: log.started.Handle, Stdout: 4}, &journal{}); executor.CodeOf(err) != executor.NotFound {
+				t.Errorf("Attach to what was removed: %v", err)
+			}
+			if files, _ := filepath.Glob(filepath.Join(dir, "claims", "*")); len(files) != 0 {
+				t.Errorf("claims: %v", files)
+			}
+		})
+	}
+}
+
+func TestAResultThatNobodyRemovesGoesInTime(t *testing.T) {
+	b := backend(t, map[string]any{"silence_seconds": 60, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	ids := make([]string, 3)
+	for i := range ids {
+		b.results.most = 2
+		j := job(executor.Spec{Code: "print(1)"})
+		ids[i] = j.ID
+		if r, err := b.Run(t.Context(), j, &journal{}); err != nil || r.Status != executor.StatusSucceeded {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	left := func(n int, when string) {
+		t.Helper()
+		b.cleaner.wait()
+		if got := len(containersOf(t, b.place.Instance)); got != n || b.results.count() != n || len(b.claims.all()) != n {
+			t.Errorf("%s: %d containers, %d results, %d claims; want %d of each", when, got, b.results.count(), len(b.claims.all()), n)
+		}
+	}
+	left(2, "the oldest has made room")
+	r := reaper{b: b, since: map[string]time.Time{}}
+	for _, step := range []struct {
+		after time.Duration
+		left  int
+	}{{59 * time.Second, 2}, {2 * time.Minute, 0}} {
+		if _, err := r.sweep(t.Context(), time.Now().Add(step.after)); err != nil {
+			t.Fatal(err)
+		}
+		left(step.left, "after "+step.after.String())
+	}
+	for _, id := range ids {
+		if err := b.Remove(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAnotherAttemptTakesThePlaceOfTheOneBefore: also where nobody has removed that.
+func TestAnotherAttemptTakesThePlaceOfTheOneBefore(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	j := job(executor.Spec{Code: "print(1)"})
+	for range 2 {
+		if r, err := b.Run(t.Context(), j, &journal{}); err != nil || r.Status != executor.StatusSucceeded {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	b.cleaner.wait()
+	if got := len(containersOf(t, b.place.Instance)); got != 1 || b.results.count() != 1 {
+		t.Errorf("%d containers, %d results", got, b.results.count())
+	}
 }
 
 // noneOfTheDead waits until an installation has nothing that a life made which is over.

@@ -203,6 +203,9 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			return executor.Result{}, err
 		}
 		prepared := time.Since(begun)
+		if old := b.results.take(job.ID); old != nil {
+			b.factory.discard(old) // of an attempt before this one
+		}
 		b.claimed(job.ID, s.id, deadline(job.Limits))
 		out := &jobSink{Sink: sink, handle: handle{s.id, s.conn.Epoch(), p.digest}}
 		result, err := b.see(ctx, s, func(ctx context.Context) (executor.Result, error) {
@@ -213,8 +216,8 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			return executor.Result{}, err
 		}
 		result, err = b.diedOf(ctx, s, out.started, result, err)
-		b.spend(s)
-		b.claims.drop(job.ID)
+		b.pool.done(s.class)
+		b.retire(job.ID, s, out.started, err)
 		if warm && executor.CodeOf(err) == executor.Unavailable && !out.touched && !workspace.opened() && !stdin.opened() && ctx.Err() == nil {
 			continue
 		}

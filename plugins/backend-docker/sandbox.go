@@ -216,6 +216,20 @@ func (c *cleaner) do(work func(context.Context) error) {
 	})
 }
 
+// now runs work when it is its turn, and returns what came of it. The end of ctx ends only the waiting. Codes: unavailable
+// (its turn did not come).
+func (c *cleaner) now(ctx context.Context, work func(context.Context) error) error {
+	select {
+	case c.turns <- struct{}{}:
+	case <-ctx.Done():
+		return executor.Errorf(executor.Unavailable, "remove a container: %w", context.Cause(ctx))
+	}
+	defer func() { <-c.turns }()
+	ctx, cancel := cleanUp(ctx)
+	defer cancel()
+	return work(ctx)
+}
+
 func (c *cleaner) remove(id string) {
 	c.do(func(ctx context.Context) error { return c.daemon.remove(ctx, id) })
 }

@@ -1,7 +1,9 @@
 package backendtest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"strconv"
 	"time"
@@ -16,6 +18,7 @@ func lifeRules() []rule {
 		{"BE-82", "Attach follows a job that outlived its backend, without gap or repeat, or is unimplemented", attach},
 		{"BE-83", "when the plugin is killed its Runs fail as unavailable and nothing stays behind", pluginKilled},
 		{"BE-84", "a plugin's backend lives in a process of its own", ownProcess},
+		{"BE-85", "where Attach is promised a Result can be asked for again until it is removed, and is the same", resultAgain},
 	}
 }
 
@@ -89,6 +92,72 @@ func attach(c *Case) {
 	if got := first.stdout() + second.stdout(); got != "one\ntwo\n" {
 		c.Errorf("both logs together say %q", got)
 	}
+}
+
+// resultAgain: whoever had the Result may have died before it was in a log.
+func resultAgain(c *Case) {
+	c.need(c.caps().Attach, "attach")
+	job := c.job(Program{
+		Python: "import sys\nopen('a.txt', 'w').write('kept')\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(3)\n",
+		Fake:   "print out\nprint-err err\nwrite-file a.txt kept\nexit 3",
+	})
+	if c.caps().Artifacts {
+		job.Spec.Outputs = []string{"a.txt"}
+	}
+	first := c.run(job).exit(3)
+	// The backend is asked again as it is, and where one can die its successor is, too.
+	for range 2 {
+		first.again()
+		if c.suite.successor != nil {
+			c.suite.backend = c.suite.successor()
+		}
+		first.again()
+	}
+	if err := c.suite.backend.Remove(c.ctx, job.ID); err != nil {
+		c.Errorf("Remove: %v", err)
+	}
+	if r := c.begin(job, runAttached(c, first.end())).wait(); executor.CodeOf(r.err) != executor.NotFound {
+		c.Errorf("Attach to what was removed: %v, %s, want code not_found", r.err, r.verdict())
+	}
+}
+
+// end is where a log ends that has all of r but the Result.
+func (r *running) end() executor.Resume {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return executor.Resume{Handle: r.started[0].Handle, Stdout: r.next[executor.Stdout], Stderr: r.next[executor.Stderr]}
+}
+
+// again asks for the Result of what has ended, and compares.
+func (r *running) again() {
+	from := r.end()
+	second := r.c.begin(r.job, runAttached(r.c, from), func(again *running) {
+		again.started = r.started
+		again.next[executor.Stdout], again.next[executor.Stderr] = from.Stdout, from.Stderr
+	}).wait()
+	second.noError()
+	got, want := second.result, r.result
+	got.Phases, want.Phases = executor.Phases{}, executor.Phases{} // of the call, as far as they are not the program's
+	if a, b := resultText(got), resultText(want); a != b {
+		r.c.Errorf("asked for again the Result is\n%s, and was\n%s", a, b)
+	}
+	if text := second.stdout() + second.stderr(); text != "" {
+		r.c.Errorf("it said %q again", text)
+	}
+	for _, a := range r.artifacts {
+		if data, ok := second.file(a.header.Name); !ok || !bytes.Equal(data, a.data) {
+			r.c.Errorf("the artifact %s is %q, and was %q", a.header.Name, data, a.data)
+		}
+	}
+}
+
+// resultText is a Result as it is written down, so that two can be compared.
+func resultText(r executor.Result) string {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
 }
 
 func runAttached(c *Case, from executor.Resume) runFunc {

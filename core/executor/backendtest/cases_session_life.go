@@ -19,6 +19,7 @@ func sessionLifeRules() []rule {
 		{"SE-44", "a Session that the backend does not hold is not_found in every method", sessionUnknown},
 		{"SE-45", "a Session that outlived its backend can be adopted with its state and what runs in it, or adoption is unimplemented", sessionAdopt},
 		{"SE-46", "when the plugin is killed its Sessions end and nothing of them stays, unless they can be adopted", sessionPluginKilled},
+		{"SE-47", "where Attach is promised the Result of an Execution in a Session can be asked for again until the next one begins, and is the same", sessionResultAgain},
 	}
 }
 
@@ -233,6 +234,23 @@ func sessionAdopt(c *Case) {
 	}
 	o.says(showX, "101\n")
 	o.says(readKept, "here\n")
+}
+
+func sessionResultAgain(c *Case) {
+	c.need(c.caps().Attach, "attach")
+	o := c.open()
+	o.run(setHundred).succeeded()
+	r := o.run(showX).succeeded()
+	r.again()
+	if c.suite.successor != nil {
+		c.suite.backend = c.suite.successor()
+		o.backend = c.suite.backend
+		if err := o.adopt(o.session, o.Handle); err != nil {
+			c.Fatalf("AdoptSession: %v", err)
+		}
+		r.again()
+	}
+	o.says(showX, "100\n")
 }
 
 func (o *opened) adopt(s executor.Session, handle []byte) error {

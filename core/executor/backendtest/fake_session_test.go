@@ -53,7 +53,7 @@ func TestTheFakeKeepsTheLawOfSessions(t *testing.T) {
 			for _, r := range backendtest.Rules() {
 				watched := strings.HasPrefix(r[0], "EV-") || strings.HasPrefix(r[0], "BE-9")
 				// Where they outlive it only what that changes is asked again.
-				if watched || !attach && strings.HasPrefix(r[0], "SE-") || slices.Contains([]string{"SE-01", "SE-02", "SE-43", "SE-44", "SE-45", "SE-46", "BE-82"}, r[0]) {
+				if watched || !attach && strings.HasPrefix(r[0], "SE-") || slices.Contains([]string{"SE-01", "SE-02", "SE-43", "SE-44", "SE-45", "SE-46", "SE-47", "BE-82", "BE-85"}, r[0]) {
 					options.Only = append(options.Only, r[0])
 				}
 			}

@@ -146,7 +146,7 @@ func TestALaterBackendFollowsWhatItsPredecessorLeft(t *testing.T) {
 	caps.Attach = true
 	var last *fake.Backend
 	options := fakeOptions()
-	options.Only = []string{"BE-01", "BE-42", "BE-81", "BE-82", "EV-03", "EV-05", "EV-07", "BE-91"}
+	options.Only = []string{"BE-01", "BE-42", "BE-81", "BE-82", "BE-85", "EV-03", "EV-05", "EV-07", "BE-91"}
 	backendtest.Run(t, backendtest.Harness{
 		New: func(*testing.T) executor.Backend {
 			last = fake.New(fake.Options{Capabilities: &caps})

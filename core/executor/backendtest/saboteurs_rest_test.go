@@ -233,6 +233,13 @@ func lifeSaboteurs() []saboteur {
 			},
 		},
 		{
+			does: "forgets a Result once it was told", breaks: []string{"BE-85"},
+			caps: func(c *executor.Capabilities) { c.Attach = true },
+			wrap: func(b *fake.Backend) executor.Backend {
+				return &facade{Backend: b, attach: func() error { return executor.Errorf(executor.NotFound, "it has ended") }}
+			},
+		},
+		{
 			does: "panics at a signal", breaks: []string{"BE-05"},
 			hook: func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 				result, err := run(ctx, job, sink)

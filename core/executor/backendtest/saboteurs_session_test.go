@@ -333,6 +333,13 @@ func sessionLifeSaboteurs() []saboteur {
 			wrap: faced(func(f *sessionFacade) { f.adopt = func() error { return errors.New("not written yet") } }),
 		},
 		{
+			does: "forgets the Result of an Execution in a Session once it was told", breaks: []string{"SE-47"}, sessions: true,
+			caps: func(c *executor.Capabilities) { c.Attach = true },
+			wrap: func(b *fake.Backend) executor.Backend {
+				return &facade{Backend: b, attach: func() error { return executor.Errorf(executor.NotFound, "it has ended") }}
+			},
+		},
+		{
 			does: "closes a Session long after it said so", breaks: []string{"SE-43"},
 			wrap: faced(func(f *sessionFacade) {
 				f.close = func(_ context.Context, id string) error {
