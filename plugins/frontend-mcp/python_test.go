@@ -1,11 +1,14 @@
 package mcpfrontend
 
 import (
+	"context"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
@@ -114,8 +117,37 @@ func TestAFolderIsSentWhereItCannotBeUsedInPlace(t *testing.T) {
 	}
 }
 
+// elsewhere is a Service as a client of a server has it: what the HTTP API does not say is not there.
+type elsewhere struct{ executor.Service }
+
+func (e elsewhere) Get(ctx context.Context, id string) (executor.Execution, error) {
+	x, err := e.Service.Get(ctx, id)
+	x.Owner, x.Spec, x.LastSeq = "", executor.Spec{}, 0
+	return x, err
+}
+
+func (e elsewhere) Cancel(ctx context.Context, id string) (executor.Execution, error) {
+	x, err := e.Service.Cancel(ctx, id)
+	return executor.Execution{ID: x.ID, Status: x.Status}, err
+}
+
+func (e elsewhere) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
+	return func(yield func(executor.Event, error) bool) {
+		for event, err := range e.Service.Events(ctx, id, after) {
+			event.Time = time.Time{}
+			if !yield(event, err) {
+				return
+			}
+		}
+	}
+}
+
 func TestJobs(t *testing.T) {
-	svc := newService(t, fake.Options{})
+	t.Run("of the engine", func(t *testing.T) { testJobs(t, newService(t, fake.Options{})) })
+	t.Run("of a server elsewhere", func(t *testing.T) { testJobs(t, elsewhere{newService(t, fake.Options{})}) })
+}
+
+func testJobs(t *testing.T, svc executor.Service) {
 	c := serveTest(t, svc, nil)
 	start := func(code string) string {
 		t.Helper()

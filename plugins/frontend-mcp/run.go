@@ -19,7 +19,9 @@ const stopTimeout = 30 * time.Second
 // outcome is an Execution that was followed to its end.
 type outcome struct {
 	id      string
+	session string // the one it ran in; empty: a sandbox of its own
 	started *executor.Started
+	began   time.Time // when it was started, by the server's clock; zero: unknown
 	result  executor.Result
 	stdout  tail
 	stderr  tail
@@ -34,7 +36,7 @@ func (t *tools) run(ctx context.Context, spec executor.Spec, in executor.Input, 
 	if err != nil {
 		return nil, err
 	}
-	o := &outcome{id: x.ID, stdout: tail{limit: limit}, stderr: tail{limit: limit}}
+	o := &outcome{id: x.ID, session: spec.Session, stdout: tail{limit: limit}, stderr: tail{limit: limit}}
 	for e, err := range t.svc.Events(ctx, x.ID, 0) {
 		if err != nil {
 			if ctx.Err() != nil {
@@ -69,7 +71,7 @@ func (o *outcome) take(e executor.Event, p *progress) {
 	case executor.Progress:
 		p.say(b.Message, false)
 	case executor.Started:
-		o.started = &b
+		o.started, o.began = &b, e.Time
 		p.say("started", true)
 	case executor.Output:
 		s := &o.stdout

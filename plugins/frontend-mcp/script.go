@@ -50,6 +50,11 @@ func (s *script) ctx(ctx context.Context) context.Context {
 	return executor.WithPrincipal(ctx, p)
 }
 
+// inPlace has s run in a folder of the host, where what it makes stays.
+func (s *script) inPlace(dir string) {
+	s.host, s.spec.HostDirectory, s.spec.OutputsChanged = true, dir, false
+}
+
 func (s *script) timeout(seconds *int) error {
 	n := defaultTimeoutSeconds
 	if seconds != nil {
@@ -73,7 +78,8 @@ func (p *python) base(args []string, version string) (*script, error) {
 	}
 	return &script{strategy: strategyUV, spec: executor.Spec{
 		Args: args, PythonVersion: version, Backend: p.config.Backend, Network: p.config.network(ToolsetPython),
-		Limits: executor.Limits{Timeout: executor.TimeoutMaximum},
+		OutputsChanged: p.backend.Capabilities.Artifacts, // what it makes is linked to
+		Limits:         executor.Limits{Timeout: executor.TimeoutMaximum},
 	}}, nil
 }
 
@@ -121,7 +127,7 @@ func (p *python) dirScript(_ context.Context, a dirArgs) (*script, error) {
 		return nil, err
 	}
 	if p.inPlace() {
-		s.host, s.spec.HostDirectory = true, dir
+		s.inPlace(dir)
 		p.hostScript(s, dir, file)
 		return s, nil
 	}
@@ -215,7 +221,8 @@ func (p *python) depsScript(_ context.Context, a depsArgs) (*script, error) {
 		return nil, err
 	}
 	if p.inPlace() {
-		s.host, s.spec.HostDirectory, s.spec.Entrypoint = true, filepath.Dir(file), filepath.Base(file)
+		s.inPlace(filepath.Dir(file))
+		s.spec.Entrypoint = filepath.Base(file)
 		return s, nil
 	}
 	code, err := os.ReadFile(file)

@@ -18,7 +18,7 @@ const endTimeout = 30 * time.Second
 
 // newTools makes the server and adds every toolset that is configured and that the backend can serve.
 func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Logger) (*tools, error) {
-	t := &tools{config: c, svc: svc, log: log, calls: make(chan struct{}, maxCalls)}
+	t := &tools{config: c, svc: svc, log: log, calls: make(chan struct{}, maxCalls), hooks: &server.Hooks{}, made: newMadeFiles()}
 	var err error
 	if t.backend, err = chooseBackend(ctx, svc, c.Backend); err != nil {
 		return nil, err
@@ -29,6 +29,7 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 		server.WithToolCapabilities(false),
 		server.WithResourceCapabilities(false, false),
 		server.WithToolHandlerMiddleware(t.around),
+		server.WithHooks(t.hooks),
 		server.WithRecovery(),
 	}
 	if c.TestFixtures {
@@ -51,6 +52,10 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 			return nil, fmt.Errorf("toolset %s: %w", set.name, err)
 		}
 	}
+	if c.has(ToolsetPython) || c.has(ToolsetContexts) || c.has(ToolsetShell) {
+		t.addFiles()
+	}
+	t.hooks.AddBeforeReadResource(t.missing)
 	return t, nil
 }
 

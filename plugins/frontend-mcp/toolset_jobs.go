@@ -158,7 +158,7 @@ func (p *python) getOutput(ctx context.Context, request mcp.CallToolRequest) (*m
 		return p.jobError("get_job_output", a.JobID, err), nil
 	}
 	stdout, stderr := newWindow(a.StdoutOffset, p.config.MaxResultBytes), newWindow(a.StderrOffset, p.config.MaxResultBytes)
-	if err := p.replay(ctx, x, 0, func(_ uint64, o executor.Output) {
+	if _, err := p.replay(ctx, x, 0, func(o executor.Output) {
 		if o.Stream == executor.Stderr {
 			stderr.add(o)
 		} else {
@@ -175,18 +175,20 @@ func (p *python) getOutput(ctx context.Context, request mcp.CallToolRequest) (*m
 		StdoutTruncated: stdout.cut(), StderrTruncated: stderr.cut(),
 		NextStdoutOffset: stdout.next, NextStderrOffset: stderr.next,
 	}
+	var files []mcp.Content
 	if r := x.Result; r != nil {
+		files = artifacts(x.ID, *r)
 		out.Status = "finished"
 		out.StdoutBytes, out.StderrBytes = r.StdoutBytes, r.StderrBytes
 		out.StdoutTruncated, out.StderrTruncated = out.StdoutTruncated || r.StdoutTruncated, out.StderrTruncated || r.StderrTruncated
-		if r.Failure != nil {
+		if !ran(*r) {
 			out.Error = fmt.Sprintf("%s: %s", r.Failure.Phase, r.Failure.Message)
 		}
 		if r.Status == executor.StatusTimedOut {
 			out.Stderr += timeoutSuffix
 		}
 	}
-	return structured(out, "")
+	return structured(out, "", files...)
 }
 
 // elapsed is how long an Execution has been there, or was.
@@ -209,23 +211,52 @@ func (p *python) jobError(tool, id string, err error) *mcp.CallToolResult {
 	return p.toolError(tool, err)
 }
 
-// replay hands what x had written when it was read to take, from Seq after on.
-func (p *python) replay(ctx context.Context, x executor.Execution, after uint64, take func(uint64, executor.Output)) error {
-	if after >= x.LastSeq {
-		return nil
+// replay hands what x had written when it was read to take, from Seq after on, and returns the Seq that it has come to.
+func (p *python) replay(ctx context.Context, x executor.Execution, after uint64, take func(executor.Output)) (last uint64, err error) {
+	if x.LastSeq == 0 {
+		return p.replayRemote(ctx, x, after, take)
+	}
+	if last = max(after, x.LastSeq); after >= x.LastSeq {
+		return last, nil
 	}
 	for e, err := range p.svc.Events(ctx, x.ID, after) {
 		if err != nil {
-			return err
+			return last, err
 		}
 		if o, ok := e.Body.(executor.Output); ok {
-			take(e.Seq, o)
+			take(o)
 		}
 		if e.Seq >= x.LastSeq {
-			return nil
+			break
 		}
 	}
-	return nil
+	return last, nil
+}
+
+// replayRemote is replay where x does not say what its last Event is: on a server elsewhere. It says how much there is.
+func (p *python) replayRemote(ctx context.Context, x executor.Execution, after uint64, take func(executor.Output)) (last uint64, err error) {
+	var stdout, stderr int64
+	last = after
+	for e, err := range p.svc.Events(ctx, x.ID, 0) {
+		if err != nil {
+			return last, err
+		}
+		if o, ok := e.Body.(executor.Output); ok {
+			if o.Stream == executor.Stderr {
+				stderr = o.Offset + int64(len(o.Data))
+			} else {
+				stdout = o.Offset + int64(len(o.Data))
+			}
+			if e.Seq > after {
+				take(o)
+			}
+		}
+		last = max(last, e.Seq)
+		if !x.Status.Terminal() && stdout >= x.StdoutBytes && stderr >= x.StderrBytes {
+			break
+		}
+	}
+	return last, nil
 }
 
 func (p *python) killJob(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -280,14 +311,14 @@ func (p *python) readStream(ctx context.Context, request mcp.ReadResourceRequest
 		return nil, fmt.Errorf("job %q: %w", id, server.ErrResourceNotFound)
 	}
 	stdout, stderr := newWindow(nil, p.config.MaxResultBytes), newWindow(nil, p.config.MaxResultBytes)
-	last := max(after, x.LastSeq)
-	if err := p.replay(ctx, x, after, func(_ uint64, o executor.Output) {
+	last, err := p.replay(ctx, x, after, func(o executor.Output) {
 		if o.Stream == executor.Stderr {
 			stderr.add(o)
 		} else {
 			stdout.add(o)
 		}
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 	hint := "; get_job_output reads them"

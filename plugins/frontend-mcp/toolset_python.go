@@ -145,7 +145,7 @@ func (t *tools) addPython(ctx context.Context) error {
 	}
 	where := "The script runs in the folder itself."
 	if !p.inPlace() {
-		where = "The script runs in a sandbox, on a copy of the folder: what it writes there does not come back."
+		where = "The script runs in a sandbox, on a copy of the folder: what it writes there is not written into the folder; the result links to it."
 	}
 	add := func(name, title, description string, tags []string, handler server.ToolHandlerFunc, options ...mcp.ToolOption) {
 		tool := mcp.NewTool(name, append([]mcp.ToolOption{
@@ -201,7 +201,7 @@ func (p *python) runInDir(ctx context.Context, request mcp.CallToolRequest) (*mc
 	if failure != nil {
 		return failure, nil
 	}
-	return structured(p.scriptResult(s, o, elapsed), "")
+	return structured(p.scriptResult(s, o, elapsed), "", p.filesOf(ctx, o)...)
 }
 
 func (p *python) runWithDeps(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -220,7 +220,7 @@ func (p *python) runWithDeps(ctx context.Context, request mcp.CallToolRequest) (
 	if failure != nil {
 		return failure, nil
 	}
-	return structured(p.depsResult(s, o, elapsed), "")
+	return structured(p.depsResult(s, o, elapsed), "", p.filesOf(ctx, o)...)
 }
 
 func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -257,7 +257,7 @@ func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest) (*m
 	for _, m := range o.result.MemorySamples {
 		out.MemorySamples = append(out.MemorySamples, memorySample{m.Offset.Seconds(), float64(m.Bytes) / (1 << 20)})
 	}
-	return structured(out, "")
+	return structured(out, "", p.filesOf(ctx, o)...)
 }
 
 func (p *python) runInDirAsync(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -301,9 +301,9 @@ func (p *python) runWithDepsAsync(ctx context.Context, request mcp.CallToolReque
 		return nil, context.Cause(ctx)
 	}
 	now := j.now()
-	if f := now.result; f != nil && f.Failure != nil {
+	if f := now.result; f != nil && !ran(*f) {
 		p.jobs.remove(j.id)
-		return p.failed(f), nil
+		return s.failed(f), nil
 	}
 	if now.started != nil {
 		out.PythonVersionUsed = now.started.PythonVersion
@@ -319,16 +319,19 @@ func (p *python) wait(ctx context.Context, tool string, s *script, progress *pro
 	if err != nil {
 		return nil, 0, p.toolError(tool, err)
 	}
-	if o.result.Failure != nil {
-		return nil, 0, p.failed(&o.result)
+	if !ran(o.result) {
+		return nil, 0, s.failed(&o.result)
 	}
 	return o, time.Since(began), nil
 }
 
 // failed explains a script that did not get to run.
-func (p *python) failed(r *executor.Result) *mcp.CallToolResult {
-	text := fmt.Sprintf("Error: %s: %s", r.Failure.Phase, r.Failure.Message)
-	if r.Failure.Field == "requirements_txt" {
+func (s *script) failed(r *executor.Result) *mcp.CallToolResult {
+	f := r.Failure
+	text := fmt.Sprintf("Error: %s: %s", f.Phase, f.Message)
+	// A server elsewhere does not name the field.
+	unnamed := f.Field == "" && f.Phase == executor.PhasePrepare && f.Code == executor.Invalid && s.spec.Requirements != ""
+	if f.Field == "requirements_txt" || unnamed {
 		text += "\nChange dependencies."
 	}
 	return mcp.NewToolResultError(text)

@@ -94,23 +94,25 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest) (*mcp.
 	}
 	spec := executor.Spec{
 		Command: []string{"sh", "-c", a.Command}, Backend: s.config.Backend, Network: s.config.network(ToolsetShell),
-		Limits: executor.Limits{Timeout: time.Duration(a.TimeoutMS) * time.Millisecond},
+		Limits:         executor.Limits{Timeout: time.Duration(a.TimeoutMS) * time.Millisecond},
+		OutputsChanged: s.backend.Capabilities.Artifacts, // what it makes is linked to
 	}
 	if _, given := request.GetArguments()["args"]; given {
 		spec.Command = append([]string{a.Command}, a.Args...)
 	}
 	began := time.Now()
 	c := &capture{left: s.config.Shell.MaxOutputBytes}
-	result, err := s.inSandbox(ctx, spec, a.Stdin, newProgress(ctx, request), c, metaSession(request))
+	o, err := s.inSandbox(ctx, spec, a.Stdin, newProgress(ctx, request), c, metaSession(request))
 	if err != nil {
 		return s.failure(ctx, err), nil
 	}
-	if f := result.Failure; f != nil {
+	result := o.result
+	if f := result.Failure; !ran(result) {
 		switch {
 		case f.Phase == executor.PhaseStart:
-			return mcp.NewToolResultError(errSpawnFailed + ": " + f.Message), nil
+			return detailed(errSpawnFailed, f.Message), nil
 		case result.Status == executor.StatusLost:
-			return mcp.NewToolResultError(errWaitFailed + ": " + f.Message), nil
+			return detailed(errWaitFailed, f.Message), nil
 		default:
 			return mcp.NewToolResultError("Error: execute: " + f.Message), nil
 		}
@@ -122,14 +124,21 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest) (*mcp.
 		ElapsedMS: time.Since(began).Milliseconds(),
 	}
 	s.logOutput(a.Command, out)
-	return structured(out, "")
+	return structured(out, "", s.filesOf(ctx, o)...)
+}
+
+// detailed is an error in the specification's words, with what is behind it in a text of its own.
+func detailed(text, detail string) *mcp.CallToolResult {
+	r := mcp.NewToolResultError(text)
+	r.Content = append(r.Content, mcp.NewTextContent(detail))
+	return r
 }
 
 // failure is the text of an error that is ours, or of a request that is refused.
 func (s *shell) failure(ctx context.Context, err error) *mcp.CallToolResult {
 	switch {
 	case ctx.Err() != nil:
-		return mcp.NewToolResultError(errWaitFailed + ": cancelled")
+		return detailed(errWaitFailed, "cancelled")
 	case executor.CodeOf(err) == executor.Internal, executor.CodeOf(err) == executor.Purged:
 		s.log.Error("execute", "error", err)
 		return mcp.NewToolResultError(errReadFailed)
@@ -152,7 +161,7 @@ func (s *shell) logOutput(command string, r executeResult) {
 }
 
 // inSandbox runs spec in the sandbox of the MCP session, in the Session that the client has named, or in a fresh one.
-func (s *shell) inSandbox(ctx context.Context, spec executor.Spec, stdin string, p *progress, c *capture, named string) (executor.Result, error) {
+func (s *shell) inSandbox(ctx context.Context, spec executor.Spec, stdin string, p *progress, c *capture, named string) (*outcome, error) {
 	if named != "" {
 		return s.follow(ctx, inSession(spec, named), stdin, p, c)
 	}
@@ -162,15 +171,15 @@ func (s *shell) inSandbox(ctx context.Context, spec executor.Spec, stdin string,
 	}
 	id, err := s.boxes.open(ctx, owner)
 	if err != nil {
-		return executor.Result{}, err
+		return nil, err
 	}
-	result, err := s.follow(ctx, inSession(spec, id), stdin, p, c)
+	o, err := s.follow(ctx, inSession(spec, id), stdin, p, c)
 	if code := executor.CodeOf(err); code != executor.NotFound && code != executor.Conflict {
-		return result, err
+		return o, err
 	}
 	s.boxes.forget(owner, id) // it was lost, or closed by somebody: its files are gone
 	if id, err = s.boxes.open(ctx, owner); err != nil {
-		return executor.Result{}, err
+		return nil, err
 	}
 	return s.follow(ctx, inSession(spec, id), stdin, p, c)
 }
@@ -181,29 +190,29 @@ func inSession(spec executor.Spec, id string) executor.Spec {
 }
 
 // follow runs spec and captures what it writes.
-func (s *shell) follow(ctx context.Context, spec executor.Spec, stdin string, p *progress, c *capture) (executor.Result, error) {
+func (s *shell) follow(ctx context.Context, spec executor.Spec, stdin string, p *progress, c *capture) (*outcome, error) {
 	in := executor.Input{}
 	if stdin != "" {
 		in.Stdin = textSource(stdin)
 	}
 	x, err := s.svc.Submit(ctx, spec, in)
 	if err != nil {
-		return executor.Result{}, err
+		return nil, err
 	}
-	o := &outcome{id: x.ID}
+	o := &outcome{id: x.ID, session: spec.Session}
 	for e, err := range s.svc.Events(ctx, x.ID, 0) {
 		if err != nil {
 			if ctx.Err() != nil {
 				s.cancel(ctx, x.ID)
 			}
-			return executor.Result{}, err
+			return nil, err
 		}
 		if b, ok := e.Body.(executor.Output); ok && !b.Earlier {
 			c.add(b)
 		}
 		o.take(e, p)
 	}
-	return o.result, nil
+	return o, nil
 }
 
 // textSource is text as an input.
@@ -278,6 +287,9 @@ func (b *sandboxes) open(ctx context.Context, owner string) (string, error) {
 			defer close(box.ready)
 			s, err := b.t.svc.OpenSession(ctx, b.like)
 			box.id, box.err = s.ID, err
+			if err == nil {
+				b.t.made.opened(s.ID)
+			}
 		})
 	}
 	b.mu.Unlock()
@@ -337,6 +349,7 @@ func (b *sandboxes) close(ctx context.Context, box *sandbox) {
 	if box.id == "" {
 		return
 	}
+	b.t.made.forget(box.id)
 	if _, err := b.t.svc.CloseSession(executor.WithPrincipal(ctx, box.principal), box.id); err != nil {
 		b.t.log.Warn("close the sandbox of an MCP session", "session", box.id, "error", err)
 	}

@@ -8,10 +8,11 @@ A transcript is a list of steps. What a step may hold:
   background      do not wait for the call; cancel: end that one as a client does
   want            fields that the structured content must have, and the text content as JSON too
   error           the text of a tool error
-  content         the kinds of the content, "text" or an image's MIME type
+  content         the kinds of the content, "text", "resource_link" or an image's MIME type
   progress        the least number of progress notifications
   until           repeat the call until it is as it should be
   save            variables for later steps, from fields of the structured content
+  link            a variable for the URI of the first link to a file
   only            the step is for servers that have all of these (--with)
 A string that begins with ~ is a regular expression for the whole text; its named groups are saved. ${name} is a variable.
 """
@@ -116,6 +117,8 @@ class Replay:
             kinds = [c.mime_type if c.type == "image" else c.type for c in result.content]
             if kinds != step["content"]:
                 raise Wrong(f"content is {kinds}, want {step['content']}")
+        if "link" in step:
+            self.variables[step["link"]] = str(next(c.uri for c in result.content if c.type == "resource_link"))
         for name, field in step.get("save", {}).items():
             self.variables[name] = fields[field]
 
