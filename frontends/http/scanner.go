@@ -21,7 +21,7 @@ const (
 type scanner struct {
 	r io.Reader
 	// mark is what every boundary but the first one has in it.
-	mark []byte
+	mark finder
 	// held was read and not given out; it lies in store.
 	held, store []byte
 	err         error
@@ -30,7 +30,7 @@ type scanner struct {
 }
 
 func newScanner(r io.Reader, boundary string, size int) *scanner {
-	return &scanner{r: r, mark: []byte("\n--" + boundary), store: make([]byte, min(size, scanBytes))}
+	return &scanner{r: r, mark: finder{text: []byte("\n--" + boundary)}, store: make([]byte, min(size, scanBytes))}
 }
 
 // next returns the next part of m, which reads s. It is multipart.Reader's NextPart.
@@ -75,7 +75,7 @@ func (s *scanner) Read(p []byte) (int, error) {
 
 // bulk reads what is certainly the part's. 0 bytes: mime/multipart must look at what comes.
 func (s *scanner) bulk(p []byte) int {
-	if len(s.held) > len(s.mark) || s.err != nil {
+	if len(s.held) > len(s.mark.text) || s.err != nil {
 		n := copy(p, s.held[:s.certain(s.held)])
 		s.held = s.held[n:]
 		return n
@@ -97,9 +97,9 @@ func (s *scanner) bulk(p []byte) int {
 
 // certain is the length of b without what may be, or become, a boundary.
 func (s *scanner) certain(b []byte) int {
-	i := bytes.Index(b, s.mark)
+	i := s.mark.index(b)
 	if i < 0 {
-		return max(0, len(b)-len(s.mark)) // a boundary that begins before has its mark in b
+		return max(0, len(b)-len(s.mark.text)) // a boundary that begins before has its mark in b
 	}
 	if i > 0 && b[i-1] == '\r' {
 		i--
@@ -122,7 +122,7 @@ func (b *bulkPart) Read(p []byte) (int, error) {
 	if b.decoded != nil {
 		return b.decoded.Read(p)
 	}
-	if b.begun && b.scan.ahead == 0 && len(p) >= bulkBytes+len(b.scan.mark) {
+	if b.begun && b.scan.ahead == 0 && len(p) >= bulkBytes+len(b.scan.mark.text) {
 		if n := b.scan.bulk(p); n > 0 {
 			return n, nil
 		}

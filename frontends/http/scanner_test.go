@@ -101,12 +101,16 @@ func TestAScannedBodyHasTheSameParts(t *testing.T) {
 	for name, body := range bodies() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want := plainly([]byte(body), "b", 512)
-			for _, size := range []int{1, 512, 5000, 70000, 1 << 20} {
-				if got := scanned(strings.NewReader(body), "b", size); got != want {
-					t.Errorf("reads of %d:\n got  %.300q\n want %.300q", size, got, want)
+			for _, boundary := range []string{"b", longBoundary} {
+				body := strings.ReplaceAll(body, "--b", "--"+boundary)
+				want := plainly([]byte(body), boundary, 512)
+				for _, size := range []int{1, 512, 5000, 70000, 1 << 20} {
+					if got := scanned(strings.NewReader(body), boundary, size); got != want {
+						t.Errorf("boundary %q, reads of %d:\n got  %.300q\n want %.300q", boundary, size, got, want)
+					}
 				}
 			}
+			want := plainly([]byte(body), "b", 512)
 			for how, r := range map[string]io.Reader{
 				"byte by byte": iotest.OneByteReader(strings.NewReader(body)), "in halves": iotest.HalfReader(strings.NewReader(body)),
 				"with its end": iotest.DataErrReader(strings.NewReader(body)),
@@ -118,6 +122,9 @@ func TestAScannedBodyHasTheSameParts(t *testing.T) {
 		})
 	}
 }
+
+// longBoundary is as long as those of clients.
+const longBoundary = "----------------------------b1b2b3b4b5b6"
 
 func TestAScannedBodyFailsAsItsReaderDoes(t *testing.T) {
 	t.Parallel()
@@ -133,6 +140,7 @@ func TestAScannedBodyFailsAsItsReaderDoes(t *testing.T) {
 func FuzzScanner(f *testing.F) {
 	for _, body := range bodies() {
 		f.Add([]byte(body), "b", uint16(5000), uint16(700))
+		f.Add([]byte(strings.ReplaceAll(body, "--b", "--"+longBoundary)), longBoundary, uint16(5000), uint16(700))
 	}
 	f.Fuzz(func(t *testing.T, body []byte, boundary string, size, step uint16) {
 		if boundary == "" || size == 0 || step == 0 {
