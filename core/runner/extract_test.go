@@ -142,6 +142,7 @@ func TestGoodArchives(t *testing.T) {
 		{"a folder after a link to a folder", archive{dir("t/"), link("a", "t"), dir("a/"), file("a/f", "1")}, "a/ a/f=1 t/", ""},
 		{"links that stay inside", archive{file("d/f", "1"), link("l", "d/f"), link("d/up", "../d/f"), link("dangling", "nowhere"), link("loop", "loop")},
 			"d/ d/f=1 d/up -> ../d/f dangling -> nowhere l -> d/f loop -> loop", ""},
+		{"a link to a name that no file has", archive{link("l", strings.Repeat("n", 300)), file("a", "1")}, "a=1 l -> " + strings.Repeat("n", 300), ""},
 		{"a hard link", archive{file("d/f", "1"), hard("h.py", "d/f")}, "d/ d/f=1 h.py=1", "h.py"},
 		{"a long name", archive{file(long, "1")}, "", ""},
 		{"the first .py in archive order", archive{file("z.py", "1"), file("a.py", "2")}, "a.py=2 z.py=1", "z.py"},

@@ -2,6 +2,8 @@ package httpfrontend
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"mime"
 	"net/http"
 	"net/textproto"
@@ -24,6 +26,8 @@ var compressedMagic = []struct{ name, prefix string }{
 	{"compress", "\x1f\x9d"},
 	{"7z", "7z\xbc\xaf\x27\x1c"},
 	{"zip", "PK\x03\x04"},
+	{"lzop", "\x89LZO\x00"},
+	{"rar", "Rar!\x1a\x07"},
 }
 
 // compressedTypes are content types of parts that are not an uncompressed tar.
@@ -62,5 +66,19 @@ func checkMagic(head []byte) error {
 			return compressedError(m.name)
 		}
 	}
+	if isLZMA(head) {
+		return compressedError("lzma")
+	}
 	return nil
+}
+
+// isLZMA reports whether head begins as `xz --format=lzma` and `tar --lzma` write it, a format without a magic: properties,
+// a dictionary of 2^n or 2^n + 2^(n-1) bytes, and a size that is mostly unknown (all ones). A tar of a file named "]" has
+// zeros there.
+func isLZMA(head []byte) bool {
+	if len(head) < 13 || head[0] != 0x5d {
+		return false
+	}
+	dictionary, size := binary.LittleEndian.Uint32(head[1:]), binary.LittleEndian.Uint64(head[5:])
+	return bits.OnesCount32(dictionary) <= 2 && dictionary >= 1<<12 && (size == 1<<64-1 || size-1 < 1<<40)
 }

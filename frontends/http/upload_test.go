@@ -67,6 +67,9 @@ func TestBrokenRequests(t *testing.T) {
 		{"xz", multi(meta, compressed("tar", "\xfd7zXZ\x00")), 415, executor.Invalid, []string{"tar"}},
 		{"zstd before the metadata", multi(compressed("tar", "\x28\xb5\x2f\xfd"), meta), 415, executor.Invalid, []string{"tar"}},
 		{"zip", multi(meta, compressed("tar", "PK\x03\x04")), 415, executor.Invalid, []string{"tar"}},
+		{"lzma, which has no magic", multi(meta, compressed("tar", "\x5d\x00\x00\x80\x00"+strings.Repeat("\xff", 8))), 415, executor.Invalid, []string{"tar"}},
+		{"lzma of a known size", multi(meta, compressed("tar", "\x5d\x00\x00\x80\x00\x00\x28\x00\x00\x00\x00\x00\x00")), 415, executor.Invalid, []string{"tar"}},
+		{"lzop", multi(meta, compressed("tar", "\x89LZO\x00\r\n\x1a\n")), 415, executor.Invalid, []string{"tar"}},
 		{"a few bytes of gzip", multi(meta, part{"tar", "\x1f\x8b", nil}), 415, executor.Invalid, []string{"tar"}},
 		{"a part that says it is gzip", multi(meta, compressed("tar", "x", "Content-Type", "application/gzip")), 415, executor.Invalid, []string{"tar"}},
 		{"a part that is encoded", multi(meta, compressed("tar", "x", "Content-Encoding", "gzip")), 415, executor.Invalid, []string{"tar"}},
@@ -88,10 +91,18 @@ func TestBrokenRequests(t *testing.T) {
 	}
 }
 
-func TestATarMayBeginLikeABzip2(t *testing.T) {
+func TestATarMayBeginLikeACompressedFile(t *testing.T) {
 	t.Parallel()
 	svc, got := taking(hello())
 	archive := string(tarOf("BZhello.py", "x"))
+	post(t, svc, got, archive)
+	// Of old, a header had no magic.
+	post(t, svc, got, "]"+strings.Repeat("\x00", 99)+archive[100:257]+strings.Repeat("\x00", 8)+archive[265:])
+}
+
+// post sends archive and expects it to come whole.
+func post(t *testing.T, svc *stub, got *taken, archive string) {
+	t.Helper()
 	if w := postForm(t, handlerOf(t, svc), "/api/v1/exec/sync", part{"metadata", "{}", nil}, part{"tar", archive, nil}); w.Code != 200 || got.workspace != archive {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
