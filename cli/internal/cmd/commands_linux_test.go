@@ -318,6 +318,10 @@ func TestCommandsThatRunNothing(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("backend: fake\nbackends: {fake: {nonsense: 1}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	worse := filepath.Join(t.TempDir(), "worse.yaml")
+	if err := os.WriteFile(worse, []byte("no: 1\nbackend: fake\nbackends: {fake: {nonsense: 1}}\nengine: {max_queued: -1}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		args           string
 		status         int
@@ -338,6 +342,9 @@ func TestCommandsThatRunNothing(t *testing.T) {
 		{"config show --json", 0, `"backend": "fake"`, ""},
 		{"config check --config " + bad, 1, "", "backends.fake.nonsense: unknown key"},
 		{"config check --json --config " + bad, 1, `"backends.fake.nonsense"`, ""},
+		{"config check --config " + worse, 1, "", "no: unknown key"},
+		{"config check --config " + worse, 1, "", "\nengine.max_queued: must be >= 0"},
+		{"config check --config " + worse, 1, "", "\nbackends.fake.nonsense: unknown key"},
 		{"config check --config /no/such", 125, "", "/no/such"},
 		{"doctor", 0, "warn   fake tools: no hammer\n       → buy one", ""},
 		{"doctor --json", 0, `"remedy": "buy one"`, ""},

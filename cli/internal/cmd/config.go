@@ -39,10 +39,27 @@ func newConfig(g *global) *cobra.Command {
 // loadChecked is loadConfig with the bundled plugins' own sections looked at too.
 func (g *global) loadChecked() (config.Config, error) {
 	c, err := g.loadConfig()
-	if err != nil {
+	if err != nil && !settings.IsInvalid(err) {
 		return c, err
 	}
-	return c, checkSections(g.bundle, c)
+	return c, joinInvalid(err, checkSections(g.bundle, c))
+}
+
+// joinInvalid makes one list of problems of two; either may be nil.
+func joinInvalid(a, b error) error {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	all := &executor.Error{Code: executor.Invalid, Message: a.Error() + "\n" + b.Error()}
+	for _, err := range []error{a, b} {
+		if e, ok := errors.AsType[*executor.Error](err); ok {
+			all.Fields = append(all.Fields, e.Fields...)
+		}
+	}
+	return all
 }
 
 // checkSections has each bundled plugin look at its section.

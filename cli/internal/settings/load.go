@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -32,7 +33,8 @@ type Options struct {
 	Sections map[string]json.RawMessage
 }
 
-// Load returns the effective configuration, or an *executor.Error of code invalid that lists every problem.
+// Load returns the effective configuration. An *executor.Error of code invalid lists every problem; what was understood is
+// returned beside it, for more to be said of it.
 func Load(o Options) (config.Config, error) {
 	c := config.Default()
 	l := loader{options: o, keys: keysOf(reflect.ValueOf(&c).Elem()), file: map[string]*yaml.Node{}}
@@ -50,13 +52,47 @@ func Load(o Options) (config.Config, error) {
 		})
 	}
 	l.strayVariables()
-	if len(l.problems) > 0 {
-		return config.Config{}, l.err()
+	if err := l.validate(c); err != nil {
+		return c, err
 	}
-	if err := c.Validate(); err != nil {
-		return config.Config{}, err
+	if len(l.problems) > 0 {
+		return c, l.err()
 	}
 	return c, nil
+}
+
+// validate adds what is wrong with c, but for what only follows from a value that was not understood.
+func (l *loader) validate(c config.Config) error {
+	err := c.Validate()
+	if err == nil {
+		return nil
+	}
+	invalid, ok := errors.AsType[*executor.Error](err)
+	if !ok || len(l.problems) == 0 {
+		return err
+	}
+	known := l.problems
+	for _, f := range invalid.Fields {
+		if !slices.ContainsFunc(known, func(p executor.FieldError) bool { return follows(f.Field, p.Field) }) {
+			l.problems = append(l.problems, f)
+		}
+	}
+	return nil
+}
+
+// follows reports whether a problem of field may be only that of cause: where a value was not understood its default, or
+// nothing, stands.
+func follows(field, cause string) bool {
+	switch {
+	case field == cause, strings.HasPrefix(field, cause+"."), strings.HasPrefix(field, cause+"["), strings.HasPrefix(cause, field+"."), strings.HasPrefix(cause, field+"["):
+		return true
+	case field == "backend":
+		return cause == "backends" || strings.HasPrefix(cause, "backends.")
+	case field == "http.bind":
+		return strings.HasPrefix(cause, "http.")
+	default:
+		return false
+	}
 }
 
 type loader struct {

@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/python-executor/python-executor/cli/internal/settings"
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
 )
 
 func TestMain(m *testing.M) {
@@ -258,6 +260,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 		{"an unknown key", "limits: {max: {memory: 5}}", []string{"limits.max.memory: unknown key (", ":1)"}},
 		{"an unknown section", "\nhttps: {}", []string{"https: unknown key", "c.yaml:2)"}},
 		{"two problems", "a: 1\nb: 2", []string{"a: unknown key", "\nb: unknown key"}},
+		{"one of words and one of meaning", "a: 1\nengine: {max_queued: -1}\nlimits: {max: {pids: many}}", []string{"a: unknown key", "\nengine.max_queued: must be >= 0", "\nlimits.max.pids: must be a whole"}},
 		{"a key in capitals", "HTTP: {}", []string{"HTTP: unknown key"}},
 		{"a key twice", "backend: a\nbackend: b", []string{"backend: given twice"}},
 		{"a text for a number", "engine: {max_queued: many}", []string{`engine.max_queued: must be a whole number (got "many", in `}},
@@ -292,6 +295,21 @@ func TestEveryProblemIsNamed(t *testing.T) {
 				}
 			}
 		})
+	}
+	// What was not understood is said once: not also what would follow from its absence.
+	for _, text := range []string{
+		"backends: [uv]", "backends: {uv: []}", "http: {bind: '0.0.0.0:80', tokens: {}}", "http: {tokens: [{owner: a, sha256: [], hash: b}]}", "limits: {max: {pids: []}}",
+	} {
+		_, err := settings.Load(settings.Options{File: file(t, text)})
+		invalid, ok := errors.AsType[*executor.Error](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		for _, f := range invalid.Fields {
+			if !strings.Contains(f.Message, "c.yaml:1") {
+				t.Errorf("%s: %s: %s", text, f.Field, f.Message)
+			}
+		}
 	}
 	if _, err := settings.Load(settings.Options{File: "/no/such/file"}); err == nil || settings.IsInvalid(err) || !strings.Contains(err.Error(), "/no/such/file") {
 		t.Error(err)
