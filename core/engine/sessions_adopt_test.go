@@ -366,3 +366,27 @@ func TestTheNextInASessionBeginsWhenTheLogHasTheOneBefore(t *testing.T) {
 		})
 	}
 }
+
+// fullSessions is a backend whose sandboxes are gone, and it knows why.
+type fullSessions struct{ relayed }
+
+func (f fullSessions) AdoptSession(context.Context, executor.Session, []byte) (executor.OpenedSession, error) {
+	return executor.OpenedSession{}, executor.Errorf(executor.Exhausted, "no memory")
+}
+
+func TestASessionWhoseSandboxRanOutOfMemorySaysSo(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		s, plugin := withRelay(lasting)
+		s.backend = fullSessions{relayed{relay: plugin}}
+		r := newRig(t, s)
+		ctx := as("alice")
+		place := r.open(ctx)
+		plugin.die(0)
+		time.Sleep(2 * lookInterval)
+		if v := r.session(place); v.Status != executor.SessionLost || v.Reason != "its sandbox ran out of memory" {
+			t.Errorf("%+v", v)
+		}
+		r.wantIdle()
+	})
+}

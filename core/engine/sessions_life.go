@@ -299,6 +299,8 @@ func (e *Engine) checkSandbox(ctx context.Context, s *session) error {
 			e.found(s, info.Generation, &opened)
 			e.log.Info("session adopted", "session", s.id, "backend", s.backend, "generation", info.Generation)
 			return nil
+		case executor.Exhausted:
+			return e.sandboxGone(s, "its sandbox ran out of memory")
 		case executor.NotFound, executor.Unimplemented:
 		default:
 			return e.internal("adopt session "+s.id, err)

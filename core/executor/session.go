@@ -165,7 +165,8 @@ type SessionBackend interface {
 	// OpenSession makes the sandbox of s (ID, Owner, Language, Spec and Limits are set) and starts its interpreter. Codes:
 	// invalid (requirements among others; Fields names them), exhausted, unavailable, unimplemented.
 	OpenSession(ctx context.Context, s Session) (OpenedSession, error)
-	// AdoptSession takes over a sandbox that outlived its plugin. Codes: not_found, unimplemented.
+	// AdoptSession takes over a sandbox that outlived its plugin. Codes: not_found, exhausted (likewise, and it is known that
+	// the sandbox went for its memory), unimplemented.
 	AdoptSession(ctx context.Context, s Session, handle []byte) (OpenedSession, error)
 	// RestartSession starts the interpreter anew, and empties the work folder if wipe. What runs is killed.
 	RestartSession(ctx context.Context, id string, wipe bool) error

@@ -117,6 +117,17 @@ func (c *Conn) PID() int { return c.reply.PID }
 // Done is closed when the connection has ended, whichever side ended it. The Conn is of no use then.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
+var (
+	errClosed   = errors.New("closed by the host")
+	errDetached = errors.New("detached by the host")
+)
+
+// HungUp reports whether the connection was ended here, by Close or Detach.
+func (c *Conn) HungUp() bool {
+	err := c.Err()
+	return errors.Is(err, errClosed) || errors.Is(err, errDetached)
+}
+
 // Err says why the connection ended; nil before Done.
 func (c *Conn) Err() error {
 	c.mu.Lock()
@@ -127,7 +138,7 @@ func (c *Conn) Err() error {
 // Close ends the runner and the connection: the runner kills its program and exits, also with Config.Silence > 0. A Run
 // under way returns unavailable. Idempotent. See Detach.
 func (c *Conn) Close() error {
-	c.fail(errors.New("closed by the host"))
+	c.fail(errClosed)
 	if c.reply.Silence > 0 {
 		// A stream without an end does not tell the runner that we are gone. One that takes nothing tells it nothing either.
 		timer := time.AfterFunc(byeTimeout, func() { _ = c.rw.Close() })
@@ -140,7 +151,7 @@ func (c *Conn) Close() error {
 // Detach lets go of the runner without ending it: our end is closed, and the program goes on for Config.Silence, in which
 // ResumeConn may take it up again. A Run under way returns unavailable. With Config.Silence 0 it is Close. Idempotent.
 func (c *Conn) Detach() error {
-	c.fail(errors.New("detached by the host"))
+	c.fail(errDetached)
 	return c.hangUp()
 }
 

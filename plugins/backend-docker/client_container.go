@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/go-units"
 
@@ -119,16 +123,62 @@ func (d *daemon) inspect(ctx context.Context, id string) (containerInfo, error) 
 	return info, nil
 }
 
-// end waits until a container does not run, and says how it ended. One that the daemon removes by itself is asked about in
-// the moment between. Codes: not_found (the moment has passed).
+// sameEnd is how long before the end of a container a process of it may have been killed for memory to have been its last.
+const sameEnd = 10 * time.Second
+
+// end waits until a container does not run, and says how it ended. One that the daemon removes by itself may be gone by
+// then: so it is not the container that is asked but what the daemon remembers, its last few hundred events, in which the
+// kernel's killing for memory comes before the end, or soon after it. Codes: not_found (there is nothing to be known).
 func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
-	answers, errs := d.api.ContainerWait(ctx, id, container.WaitConditionNotRunning)
-	select {
-	case <-answers:
-	case err := <-errs:
-		return containerInfo{}, failed("wait", err)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c := containerInfo{ID: id, State: "running"}
+	var out, died time.Time
+	messages, errs := d.api.Events(ctx, events.ListOptions{Since: "1", Filters: filters.NewArgs(
+		filters.Arg("type", string(events.ContainerEventType)), filters.Arg("container", id), filters.Arg("event", string(events.ActionOOM)),
+		filters.Arg("event", string(events.ActionDie)), filters.Arg("event", string(events.ActionDestroy)),
+	)})
+	for {
+		select {
+		case m := <-messages:
+			switch at := time.Unix(0, m.TimeNano); m.Action {
+			case events.ActionOOM:
+				out = at
+			case events.ActionDie:
+				died, c.State = at, "exited"
+				c.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // the daemon's number
+			case events.ActionDestroy:
+				if died.IsZero() {
+					return c, executor.Errorf(executor.NotFound, "container %s is gone, and nothing is known of its end", id)
+				}
+				return c, nil // nothing comes after it
+			default:
+			}
+			if c.OutOfMemory = !out.IsZero() && !died.IsZero() && died.Sub(out) < sameEnd; c.OutOfMemory || !died.IsZero() && c.ExitCode < exitSignal {
+				return c, nil
+			}
+		case err := <-errs:
+			if !died.IsZero() {
+				return c, nil
+			}
+			return d.ending(ctx, id, failed("events", err))
+		}
 	}
-	return d.inspect(ctx, id)
+}
+
+// exitSignal and more are the exit codes of what a signal has ended.
+const exitSignal = 128
+
+// ending says how a container ended of which the daemon remembers no event; running: it has not, and err says why that is
+// the answer.
+func (d *daemon) ending(ctx context.Context, id string, running error) (containerInfo, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	c, err := d.inspect(ctx, id)
+	if err == nil && c.State == "running" {
+		err = running
+	}
+	return c, err
 }
 
 // containers lists those with all these labels, whatever they do.

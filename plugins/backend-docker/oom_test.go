@@ -2,11 +2,15 @@ package dockerbackend
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
 // TestAContainerWhoseMemoryIsFullOfFilesIsOutOfMemory: files in memory are nobody's to kill, so the kernel ends the program
@@ -33,7 +37,8 @@ for folder in ["/dev/shm", "/tmp"]:
 	}
 }
 
-// TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory: the first process of a container that is removed by itself.
+// TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory: the first process of a container that is removed by itself, and
+// is gone by the time we ask.
 func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	image, err := b.images.ensure(t.Context(), b.config.DefaultImage, nothing)
@@ -62,6 +67,10 @@ func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 		if _, err := conn.Write([]byte("\n")); err != nil {
 			t.Fatal(err)
 		}
+		eventually(t, "the container's removal by the daemon", func() bool {
+			_, err := b.daemon.inspect(context.Background(), id)
+			return executor.CodeOf(err) == executor.NotFound
+		})
 		lost := executor.Errorf(executor.Unavailable, "the runner went away")
 		r, err := b.diedOf(t.Context(), &sandbox{id: id, gone: gone}, true, executor.Result{}, lost)
 		if got := err == nil && r.Status == executor.StatusOutOfMemory; got != want || !want && !errors.Is(err, lost) {
@@ -70,9 +79,97 @@ func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "the container's removal by the daemon", func() bool {
-			_, err := b.daemon.inspect(context.Background(), id)
-			return executor.CodeOf(err) == executor.NotFound
+	}
+}
+
+// TestASessionWhoseContainerRanOutOfMemorySaysSo: whatever is going on in it, and afterwards.
+func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
+	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	start := func() *Backend {
+		b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: id, DataDir: dir, Options: options})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		b.factory.full = func(ctx context.Context, container string) bool { // the kernel would have to be waited for
+			_, err := b.daemon.end(ctx, container)
+			return err == nil
+		}
+		return b
+	}
+	b := start()
+	for name, using := range map[string]func(s executor.Session) (die func(), seen func()){
+		"while a cell runs": func(s executor.Session) (func(), func()) {
+			r := begin(t, b, executor.Spec{Session: s.ID, Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
+			return nil, func() {
+				<-r.ended
+				if r.err != nil || r.result.Status != executor.StatusOutOfMemory || r.result.SessionState != executor.SessionStateLost {
+					t.Errorf("%+v, %v", r.result, r.err)
+				}
+			}
+		},
+		"while a file is written": func(s executor.Session) (func(), func()) {
+			in, out := io.Pipe()
+			written := make(chan error, 1)
+			go func() {
+				_, err := b.WriteFile(context.WithoutCancel(t.Context()), s.ID, "a", 2, in)
+				_ = in.Close()
+				written <- err
+			}()
+			if _, err := out.Write([]byte("a")); err != nil {
+				t.Fatal(err)
+			}
+			return nil, func() {
+				eventually(t, "the end of the session", func() bool { return b.sessions.wasFull(s.ID) })
+				if err := out.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := <-written; executor.CodeOf(err) != executor.Exhausted || !strings.Contains(err.Error(), "out of memory") {
+					t.Errorf("%v", err)
+				}
+			}
+		},
+		"while nobody uses it": func(s executor.Session) (func(), func()) {
+			return nil, func() {
+				eventually(t, "the end of the session", func() bool { return b.sessions.wasFull(s.ID) && b.sessions.count() == 0 })
+			}
+		},
+		"while its plugin is away": func(executor.Session) (func(), func()) {
+			return b.abandon, func() { b = start() }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := job(executor.Spec{}).Limits
+			s := executor.Session{ID: "ctx-" + random(), Language: executor.LanguagePython, Limits: l}
+			opened, err := b.OpenSession(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var h sessionHandle
+			if err := json.Unmarshal(opened.Handle, &h); err != nil {
+				t.Fatal(err)
+			}
+			die, seen := using(s)
+			if die != nil {
+				die()
+			}
+			if err := b.daemon.remove(t.Context(), h.Container); err != nil {
+				t.Fatal(err)
+			}
+			seen()
+			if _, err := b.ListFiles(t.Context(), s.ID, "", false); executor.CodeOf(err) != executor.NotFound {
+				t.Errorf("its files: %v", err)
+			}
+			if _, err := b.AdoptSession(t.Context(), s, opened.Handle); executor.CodeOf(err) != executor.Exhausted || !strings.Contains(err.Error(), "out of memory") {
+				t.Errorf("adopted: %v", err)
+			}
+			if n := b.sessions.count(); n != 0 {
+				t.Errorf("%d sessions are held", n)
+			}
 		})
 	}
 }

@@ -229,7 +229,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 
 // diedOf is the outcome of a program whose runner went away: out of memory if its whole container was.
 func (b *Backend) diedOf(ctx context.Context, s *sandbox, started bool, result executor.Result, err error) (executor.Result, error) {
-	if executor.CodeOf(err) != executor.Unavailable || !started || ctx.Err() != nil || !b.factory.wasOutOfMemory(ctx, s) {
+	if executor.CodeOf(err) != executor.Unavailable || !started || ctx.Err() != nil || !s.ended() || !b.factory.full(context.WithoutCancel(ctx), s.id) {
 		return result, err
 	}
 	return executor.Result{Status: executor.StatusOutOfMemory, CPU: -1}, nil

@@ -44,6 +44,8 @@ type factory struct {
 	volume  *runnerVolume
 	silence time.Duration
 	network func(context.Context) (string, error)
+	// full reports whether a container has ended, or does soon, for its memory.
+	full func(ctx context.Context, container string) bool
 	// covered are the volumes that an image declares.
 	covered func(image string) []string
 	cleaner *cleaner
@@ -136,17 +138,14 @@ func (f *factory) explain(ctx context.Context, id string, err error) error {
 }
 
 // diedTime bounds the question how a container ended whose connection has.
-const diedTime = 2 * time.Second
+const diedTime = 5 * time.Second // the daemon knows some 50 ms after us, or later if its machine is busy
 
 // wasOutOfMemory reports whether a container ended for its memory: what lies in its folders is memory, too, and nobody's to
 // kill, so the kernel may end the runner as well, which can then not say so.
-func (f *factory) wasOutOfMemory(ctx context.Context, s *sandbox) bool {
-	if !s.ended() {
-		return false
-	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), diedTime, errSilent)
+func (d *daemon) wasOutOfMemory(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeoutCause(ctx, diedTime, errSilent)
 	defer cancel()
-	c, err := f.daemon.end(ctx, s.id)
+	c, err := d.end(ctx, id)
 	return err == nil && c.OutOfMemory
 }
 

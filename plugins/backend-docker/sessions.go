@@ -35,6 +35,8 @@ type session struct {
 	ended sync.Once
 	// pooled: the sandbox was claimed from the pool, in this life of the plugin.
 	pooled bool
+	// full tells of a sandbox that is gone whether it went for its memory; see watch.
+	full func() bool
 
 	mu  sync.Mutex
 	box *sandbox
@@ -89,6 +91,25 @@ type sessions struct {
 	mu     sync.Mutex
 	open   map[string]*session
 	closed bool
+	// full are the last of those that went for their memory.
+	full []string
+}
+
+// maxFull bounds how many are remembered.
+const maxFull = 1000
+
+func (l *sessions) ranFull(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.full = append(l.full, id)
+	l.full = l.full[max(0, len(l.full)-maxFull):]
+}
+
+// wasFull reports whether a Session went for its memory, in this life of the plugin.
+func (l *sessions) wasFull(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.full, id)
 }
 
 // reserve makes room for a Session; another one of that id is returned instead.
@@ -151,6 +172,9 @@ func (b *Backend) OpenSession(ctx context.Context, asked executor.Session) (exec
 		return executor.OpenedSession{}, err
 	}
 	s.err = b.openSession(ctx, s, asked)
+	if s.err == nil {
+		b.watch(s)
+	}
 	close(s.ready)
 	if s.err != nil {
 		b.endSession(s)
@@ -278,6 +302,12 @@ func (b *Backend) AdoptSession(ctx context.Context, asked executor.Session, raw 
 		return held.opened()
 	}
 	s.box, s.err = b.resume(ctx, handle{Container: h.Container, Epoch: h.Epoch}, runner.ResumeOptions{Epoch: h.Epoch})
+	if executor.CodeOf(s.err) == executor.NotFound && (b.sessions.wasFull(s.id) || b.factory.full(ctx, h.Container)) {
+		s.err = errFull(s.id)
+	}
+	if s.err == nil {
+		b.watch(s)
+	}
 	close(s.ready)
 	if s.err != nil {
 		b.sessions.forget(s)
@@ -307,6 +337,7 @@ func (b *Backend) session(ctx context.Context, id string) (*session, error) {
 				return nil, err
 			}
 			if s.gone() {
+				s.full() // while it can be told
 				b.endSession(s)
 				s = nil
 			}
@@ -386,8 +417,52 @@ func (b *Backend) CloseSession(ctx context.Context, id string) error {
 // said passes on what a runner said; a runner that is gone takes its Session with it.
 func (b *Backend) said(s *session, err error) error {
 	if err != nil && s.gone() {
+		full := s.full()
 		b.endSession(s)
+		if full {
+			return errFull(s.id)
+		}
 		return executor.Errorf(executor.Unavailable, "session %s: its runner is gone: %w", s.id, err)
 	}
 	return err
+}
+
+// errFull says why a Session is over whose container went for its memory.
+func errFull(id string) error {
+	return executor.Errorf(executor.Exhausted, "session %s: its container ran out of memory, and is gone", id)
+}
+
+// watch finds out, when s's sandbox is gone, whether it went for its memory, and ends s then: also one that nobody uses, and
+// soon, for a daemon does not remember for long. It comes before s is ready.
+func (b *Backend) watch(s *session) {
+	s.full = sync.OnceValue(func() bool {
+		full := b.factory.full(b.base, s.sandbox().id)
+		if full {
+			b.log.Warn("a session's container ran out of memory", "session", s.id)
+			b.sessions.ranFull(s.id)
+		}
+		return full
+	})
+	b.wg.Go(func() {
+		for {
+			box := s.sandbox()
+			select {
+			case <-box.gone:
+			case <-b.base.Done():
+				return
+			}
+			switch {
+			case s.settled(b.base) != nil: // we are closed
+				return
+			case s.sandbox() != box: // another connection has taken its place
+			case box.conn.HungUp():
+				return
+			default:
+				if s.full() {
+					b.endSession(s)
+				}
+				return
+			}
+		}
+	})
 }

@@ -35,21 +35,26 @@ func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink execu
 	result, err := b.see(ctx, box, func(ctx context.Context) (executor.Result, error) {
 		return box.conn.Run(ctx, start, runner.RunInput{Stdin: stdin.reader()}, out)
 	})
+	result, err = b.afterSession(ctx, s, out.started, result, err)
 	result.ImageDigest = s.digest
-	return result, b.afterSession(ctx, s, err)
+	return result, err
 }
 
-// afterSession sees what became of a Session when a Run in it has returned.
-func (b *Backend) afterSession(ctx context.Context, s *session, err error) error {
+// afterSession sees what became of a Session when a Run in it has returned, and of that.
+func (b *Backend) afterSession(ctx context.Context, s *session, started bool, result executor.Result, err error) (executor.Result, error) {
 	switch {
 	case executor.CodeOf(err) != executor.Unavailable || !s.gone():
 	case b.letsGo(ctx):
 		s.ended.Do(func() { b.sessions.forget(s) }) // its connection is gone, and it is not
 	default:
 		b.log.Warn("a session's runner died", "session", s.id, "error", err)
+		full := s.full()
 		b.endSession(s)
+		if full && started && ctx.Err() == nil {
+			return executor.Result{Status: executor.StatusOutOfMemory, CPU: -1, SessionState: executor.SessionStateLost}, nil
+		}
 	}
-	return err
+	return result, err
 }
 
 // attachInSession is Attach of a job whose Spec names a Session, which is taken over first if it is not held.
@@ -78,8 +83,9 @@ func (b *Backend) attachInSession(ctx context.Context, job executor.Job, h handl
 	moved()
 	out := &resumedSink{Sink: sink}
 	result, err := b.see(ctx, box, func(ctx context.Context) (executor.Result, error) { return box.conn.Follow(ctx, out) })
+	result, err = b.afterSession(ctx, s, true, result, err)
 	result.PythonVersion, result.Requirements, result.ImageDigest = out.started.PythonVersion, out.started.Requirements, h.Digest
-	return result, b.afterSession(ctx, s, err)
+	return result, err
 }
 
 // move begins to change the connection to s's sandbox, which others wait for and take for no end. moved is called when it is
