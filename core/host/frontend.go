@@ -46,6 +46,7 @@ type Frontend struct {
 
 	mu      sync.Mutex
 	current *plugin.Frontend
+	caller  *caller // of current
 	details map[string]string
 	err     error
 	closing context.Context
@@ -75,19 +76,20 @@ func StartFrontend(ctx context.Context, o FrontendOptions, svc executor.Service)
 func (f *Frontend) launch(ctx context.Context) (*plugin.Frontend, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
+	c := newCaller(f.service, f.log)
 	p, err := plugin.LaunchFrontend(ctx, plugin.LaunchOptions{
 		Path: f.options.Path, Args: f.options.Args, RunDir: f.dir.path, Files: f.options.Files,
 		Configure: plugin.Configure{
 			Name: f.options.Name, Instance: f.options.Instance, Embedded: f.options.Embedded, Options: f.options.Options,
 		},
 		Log: f.log,
-	}, f.service)
+	}, c)
 	if err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.current, f.details = p, p.Info().Details
+	f.current, f.caller, f.details = p, c, p.Info().Details
 	return p, nil
 }
 
@@ -129,12 +131,13 @@ func (f *Frontend) supervise(p *plugin.Frontend) {
 // end leaves nothing of p and returns why it ended; nil: in order.
 func (f *Frontend) end(p *plugin.Frontend) error {
 	f.mu.Lock()
-	ctx := f.closing
-	f.current, f.details = nil, nil
+	ctx, c := f.closing, f.caller
+	f.current, f.caller, f.details = nil, nil, nil
 	f.mu.Unlock()
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	defer c.abandon(context.WithoutCancel(ctx))
 	select {
 	case <-p.Ended():
 		err := p.EndErr()
