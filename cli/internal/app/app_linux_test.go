@@ -288,6 +288,10 @@ func TestAPluginIsChecked(t *testing.T) {
 	if _, err := CheckPlugin(t.Context(), CheckOptions{Path: "/no/such/plugin", Log: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("a missing plugin was checked")
 	}
+	// A rule that is not there would be kept by everybody.
+	if _, err := CheckPlugin(t.Context(), CheckOptions{Path: self, Rules: []string{"BE-01", "BE-0l"}, Log: slog.New(slog.DiscardHandler)}); executor.CodeOf(err) != executor.Invalid || !strings.Contains(err.Error(), "BE-0l") {
+		t.Errorf("a rule that does not exist: %v", err)
+	}
 }
 
 func TestClosersRunInReverseEachOnceAlsoAfterAFailure(t *testing.T) {

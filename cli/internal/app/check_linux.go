@@ -5,7 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
@@ -13,6 +15,11 @@ import (
 // CheckPlugin starts the plugin at a path and tries the rules of the contract on it. An error means that it did not come
 // as far as that.
 func CheckPlugin(ctx context.Context, o CheckOptions) (_ []Rule, err error) {
+	for _, id := range o.Rules {
+		if !slices.ContainsFunc(backendtest.Rules(), func(r [2]string) bool { return r[0] == id }) {
+			return nil, executor.FieldErrorf(executor.Invalid, "--rule", "there is no rule %q", id)
+		}
+	}
 	path, err := filepath.Abs(o.Path)
 	if err != nil {
 		return nil, err
