@@ -48,17 +48,27 @@ type shell struct {
 	lasting bool
 }
 
-func (t *tools) addShell(context.Context) error {
+// serversSandbox is how the sandboxes of a server's MCP sessions are known: those sessions end with this process.
+const serversSandbox = "files of an MCP session of this server"
+
+func (t *tools) addShell(ctx context.Context) error {
 	can := t.backend.Capabilities
 	if t.backend.Healthy && !can.Commands {
 		t.log.Warn("toolset shell is left out: the backend runs no commands", "backend", t.backend.Name)
 		return nil
 	}
 	s := &shell{tools: t, lasting: can.Sessions && slices.Contains(can.Languages, executor.LanguageShell)}
+	description := "files of the MCP toolset shell"
+	if !t.config.Stdio {
+		description = serversSandbox
+	}
 	s.boxes = newSandboxes(t, executor.Session{
-		Name: "shell", Description: "files of the MCP toolset shell", Language: executor.LanguageShell,
+		Name: "shell", Description: description, Language: executor.LanguageShell,
 		Spec: executor.Spec{Language: executor.LanguageShell, Backend: t.config.Backend, Network: t.config.network(ToolsetShell)},
 	})
+	if s.lasting && !t.config.Stdio {
+		s.boxes.sweep(ctx)
+	}
 	where := "Files persist between the calls of one MCP session."
 	if !s.lasting {
 		where = "Every call has a fresh sandbox of its own: files do not persist."
@@ -272,6 +282,30 @@ func newSandboxes(t *tools, like executor.Session) *sandboxes {
 	t.onSessionEnd = append(t.onSessionEnd, b.end)
 	t.onClose = append(t.onClose, b.endAll)
 	return b
+}
+
+// sweep closes what a process before this one has left: its MCP sessions have ended with it.
+func (b *sandboxes) sweep(ctx context.Context) {
+	everybody := executor.WithPrincipal(ctx, executor.Principal{
+		Owner: executor.LocalOwner, Scopes: []executor.Scope{executor.ScopeAdmin, executor.ScopeExec, executor.ScopeRead},
+	})
+	list, err := b.t.svc.ListSessions(everybody)
+	if err != nil {
+		b.t.log.Warn("look for sandboxes of MCP sessions that have ended", "error", err)
+		return
+	}
+	for _, s := range list {
+		if s.Status == executor.SessionClosed || s.Language != executor.LanguageShell || s.Description != serversSandbox {
+			continue
+		}
+		b.t.wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(everybody), endTimeout)
+			defer cancel()
+			if _, err := b.t.svc.CloseSession(ctx, s.ID); err != nil {
+				b.t.log.Warn("close the sandbox of an MCP session that has ended", "session", s.ID, "error", err)
+			}
+		})
+	}
 }
 
 // open returns the Session of the MCP session owner.

@@ -250,6 +250,35 @@ func TestAnMCPSessionThatEndsTakesItsSandboxWithIt(t *testing.T) {
 	}
 }
 
+func TestSandboxesOfAProcessThatWasKilledAreClosedByTheNext(t *testing.T) {
+	svc := newService(t, fake.Options{})
+	first := serveTest(t, svc, nil)
+	if a := first.call("execute", map[string]any{"command": "fake", "args": []string{"-c", "print 1"}}); a.isError {
+		t.Fatalf("%v", a)
+	}
+	mine := first.call("create_context", map[string]any{"name": "stays"}).fields["context_id"]
+	bridge := executor.Session{Name: "shell", Description: "files of the MCP toolset shell", Language: executor.LanguageShell}
+	if _, err := svc.OpenSession(t.Context(), bridge); err != nil { // of another client's own process
+		t.Fatal(err)
+	}
+	second := serveTest(t, svc, nil)
+	for open := 3; open != 2; {
+		list, err := svc.ListSessions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = 0
+		for _, s := range list {
+			if s.Status == executor.SessionActive {
+				open++
+			}
+		}
+	}
+	if a := second.call("run_code", map[string]any{"context_id": mine, "code": "print 1"}); a.isError {
+		t.Errorf("a context: %v", a)
+	}
+}
+
 func TestStdio(t *testing.T) {
 	svc := newService(t, fake.Options{})
 	p := serveStdioTest(t, svc, nil)
