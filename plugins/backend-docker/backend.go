@@ -114,6 +114,7 @@ func (b *Backend) equip(dataDir string, p program) error {
 	b.cleaner = newCleaner(b.daemon, b.log)
 	b.volume = &runnerVolume{daemon: b.daemon, program: p, place: func() place { return b.place }}
 	b.networks = newNetworks(b.daemon, b.config.Network, b.place.Instance, b.log)
+	b.networks.boot = b.place.Boot
 	home, _ := os.UserHomeDir() // without one there is nothing to read in it
 	var err error
 	if b.images, err = newImages(b.name, b.config, imagesOptions{

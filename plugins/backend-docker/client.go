@@ -186,10 +186,24 @@ func filter(labels map[string]string) filters.Args {
 	return args
 }
 
-// createVolume makes a local volume and returns where it is on the daemon's machine; one that exists stays as it is.
-func (d *daemon) createVolume(ctx context.Context, name string, labels map[string]string) (path string, err error) {
+// volumeInfo is a volume of the daemon.
+type volumeInfo struct {
+	Name   string
+	Labels map[string]string
+	// Path is where it is on the daemon's machine; Created is zero if that is not known.
+	Path    string
+	Created time.Time
+}
+
+// createVolume makes a local volume; one that exists stays as it is, and is returned.
+func (d *daemon) createVolume(ctx context.Context, name string, labels map[string]string) (volumeInfo, error) {
 	v, err := d.api.VolumeCreate(ctx, volume.CreateOptions{Name: name, Driver: "local", Labels: labels})
-	return v.Mountpoint, failed("create volume", err)
+	return infoOfVolume(v), failed("create volume", err)
+}
+
+func infoOfVolume(v volume.Volume) volumeInfo {
+	created, _ := time.Parse(time.RFC3339, v.CreatedAt) // zero where there is none
+	return volumeInfo{Name: v.Name, Labels: v.Labels, Path: v.Mountpoint, Created: created}
 }
 
 // removeVolume removes a volume. Codes: conflict (it is in use).
@@ -197,17 +211,17 @@ func (d *daemon) removeVolume(ctx context.Context, name string) error {
 	return failed("remove volume", d.api.VolumeRemove(ctx, name, false))
 }
 
-// volumes lists the names of those with all these labels.
-func (d *daemon) volumes(ctx context.Context, labels map[string]string) ([]string, error) {
+// volumes lists those with all these labels.
+func (d *daemon) volumes(ctx context.Context, labels map[string]string) ([]volumeInfo, error) {
 	list, err := d.api.VolumeList(ctx, volume.ListOptions{Filters: filter(labels)})
 	if err != nil {
 		return nil, failed("list volumes", err)
 	}
-	var names []string
+	var found []volumeInfo
 	for _, v := range list.Volumes {
-		names = append(names, v.Name)
+		found = append(found, infoOfVolume(*v))
 	}
-	return names, nil
+	return found, nil
 }
 
 // networkInfo is a network of the daemon.
@@ -215,8 +229,9 @@ type networkInfo struct {
 	ID, Name, Driver string
 	Labels           map[string]string
 	// Bridge is the name of the interface on the daemon's machine, as it was asked for.
-	Bridge string
-	Subnet []string
+	Bridge  string
+	Subnet  []string
+	Created time.Time
 }
 
 const bridgeName = "com.docker.network.bridge.name"
@@ -227,11 +242,28 @@ func (d *daemon) network(ctx context.Context, name string) (networkInfo, error) 
 	if err != nil {
 		return networkInfo{}, failed("inspect network", err)
 	}
-	info := networkInfo{ID: n.ID, Name: n.Name, Driver: n.Driver, Labels: n.Labels, Bridge: n.Options[bridgeName]}
+	return infoOfNetwork(n), nil
+}
+
+func infoOfNetwork(n network.Inspect) networkInfo {
+	info := networkInfo{ID: n.ID, Name: n.Name, Driver: n.Driver, Labels: n.Labels, Bridge: n.Options[bridgeName], Created: n.Created}
 	for _, c := range n.IPAM.Config {
 		info.Subnet = append(info.Subnet, c.Subnet)
 	}
-	return info, nil
+	return info
+}
+
+// networks lists those with all these labels.
+func (d *daemon) networks(ctx context.Context, labels map[string]string) ([]networkInfo, error) {
+	list, err := d.api.NetworkList(ctx, network.ListOptions{Filters: filter(labels)})
+	if err != nil {
+		return nil, failed("list networks", err)
+	}
+	var found []networkInfo
+	for _, n := range list {
+		found = append(found, infoOfNetwork(n))
+	}
+	return found, nil
 }
 
 // createBridge makes a bridge on which containers do not reach each other. bridge is the name of its interface.

@@ -62,11 +62,16 @@ func (s containerSpec) request() (*container.Config, *container.HostConfig) {
 	}
 	switch {
 	case s.Volume != "":
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: s.Volume, Target: runnerFolder, ReadOnly: true, VolumeOptions: &mount.VolumeOptions{NoCopy: true}})
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: s.Volume, Target: runnerFolder, ReadOnly: true, VolumeOptions: s.volumeOptions()})
 	case s.FillVolume != "":
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: s.FillVolume, Target: runnerFolder, VolumeOptions: &mount.VolumeOptions{NoCopy: true}})
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: s.FillVolume, Target: runnerFolder, VolumeOptions: s.volumeOptions()})
 	}
 	return config, host
+}
+
+// volumeOptions say whose a volume is that the daemon makes because it is not there any more.
+func (s containerSpec) volumeOptions() *mount.VolumeOptions {
+	return &mount.VolumeOptions{NoCopy: true, Labels: map[string]string{labelInstance: s.Labels[labelInstance], labelBoot: s.Labels[labelBoot]}}
 }
 
 // create makes a container and returns its id. Codes: not_found (the image), conflict (the name), invalid, unavailable.

@@ -154,7 +154,7 @@ func objects(t testing.TB, instance string) []string {
 		t.Fatal(err)
 	}
 	for _, v := range volumes {
-		found = append(found, "volume "+v)
+		found = append(found, "volume "+v.Name)
 	}
 	n := newNetworks(d, "", instance, nil)
 	if _, err := d.network(ctx, n.own); err == nil {
@@ -211,18 +211,19 @@ func (j *journal) Artifact(_ *tar.Header, r io.Reader) error {
 	return err
 }
 
-// succeeds runs spec and returns what it printed. It is removed behind the answer, as by an Engine.
+// succeeds runs spec and returns what it printed. It is removed then, as by an Engine; behind the answer where time is taken.
 func succeeds(t testing.TB, b executor.Backend, spec executor.Spec) (string, executor.Result) {
 	t.Helper()
 	var j journal
 	x := job(spec)
 	r, err := b.Run(t.Context(), x, &j)
-	removed := make(chan struct{})
-	go func() {
-		defer close(removed)
-		_ = b.Remove(context.WithoutCancel(t.Context()), x.ID) // some tests end its plugin meanwhile
-	}()
-	t.Cleanup(func() { <-removed })
+	removed := make(chan error, 1)
+	go func() { removed <- b.Remove(context.WithoutCancel(t.Context()), x.ID) }()
+	if _, timed := t.(*testing.B); timed {
+		t.Cleanup(func() { <-removed })
+	} else if err := <-removed; err != nil {
+		t.Error(err)
+	}
 	if err != nil || r.Status != executor.StatusSucceeded {
 		t.Fatalf("%v; %+v %+v; stderr %q", err, r, r.Failure, j.stderr.String())
 	}

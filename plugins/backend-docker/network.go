@@ -30,6 +30,7 @@ type networks struct {
 	daemon   *daemon
 	named    string // by the configuration
 	instance string
+	boot     string
 	own      string // the bridge's name, and its interface's
 	device   string
 	log      *slog.Logger
@@ -70,7 +71,7 @@ func (n *networks) ensure(ctx context.Context) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, err := n.daemon.network(ctx, n.own); executor.CodeOf(err) == executor.NotFound {
-		err := n.daemon.createBridge(ctx, n.own, n.device, map[string]string{labelInstance: n.instance})
+		err := n.daemon.createBridge(ctx, n.own, n.device, map[string]string{labelInstance: n.instance, labelBoot: n.boot})
 		if err != nil && executor.CodeOf(err) != executor.Conflict {
 			return "", err
 		}
@@ -136,6 +137,10 @@ func (n *networks) close(ctx context.Context) error {
 	if n.named != "" {
 		return nil
 	}
+	return n.remove(ctx)
+}
+
+func (n *networks) remove(ctx context.Context) error {
 	err := n.daemon.removeNetwork(ctx, n.own)
 	switch {
 	case executor.CodeOf(err) == executor.NotFound:

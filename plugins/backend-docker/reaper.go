@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/python-executor/python-executor/core/executor"
 )
 
 const (
@@ -15,8 +13,10 @@ const (
 	reapSoon  = 3 * time.Second
 	// unstartedTime is how long a container may be made and not started.
 	unstartedTime = 10 * time.Minute
-	// strayTime is how long after its time another installation's container stays whose owner may be elsewhere.
-	strayTime = time.Hour
+	// strayTime is how long after its time another installation's container stays whose owner may be elsewhere, and
+	// strayThings how long after it was made a volume or network of one that has no container.
+	strayTime   = time.Hour
+	strayThings = 24 * time.Hour
 	// orphanTime is what an orphan gets beyond its silence before it is killed.
 	orphanTime = 30 * time.Second
 )
@@ -135,6 +135,7 @@ func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err err
 	if err != nil {
 		return 0, err
 	}
+	r.things(ctx, list, now)
 	list = r.ours(list, now)
 	used, overdue := map[string]bool{}, map[string]bool{}
 	for _, c := range claimed {
@@ -190,22 +191,5 @@ func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err err
 			b.claims.drop(id)
 		}
 	}
-	return orphans, r.volumes(ctx)
-}
-
-// volumes removes those of this installation that have another runner: an older version's.
-func (r *reaper) volumes(ctx context.Context) error {
-	names, err := r.b.daemon.volumes(ctx, map[string]string{labelInstance: r.b.place.Instance})
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if name == r.b.place.Volume {
-			continue
-		}
-		if err := r.b.daemon.removeVolume(ctx, name); err != nil && executor.CodeOf(err) != executor.Conflict && executor.CodeOf(err) != executor.NotFound {
-			return err
-		}
-	}
-	return nil
+	return orphans, nil
 }

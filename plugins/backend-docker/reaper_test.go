@@ -2,6 +2,7 @@ package dockerbackend
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -156,4 +157,96 @@ func TestTheReaperLeavesOtherInstallationsAlone(t *testing.T) {
 			t.Errorf("what a process that is gone left half made: %v", err)
 		}
 	}
+}
+
+func TestOfVolumesAndNetworksOnlyLeftOnesAreTaken(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	over := func(boot string) bool { return boot == "over" }
+	for name, c := range map[string]struct {
+		boot       string
+		made       time.Duration // ago; negative: unknown
+		containers []string      // boots of those of the same installation
+		want       bool
+	}{
+		"of one that is gone":                        {"over", time.Second, nil, true},
+		"of one that is gone, in use":                {"over", time.Second, []string{"over"}, true}, // the daemon says no
+		"of an installation that lives again":        {"over", 48 * time.Hour, []string{"over", "alive"}, false},
+		"of one that lives":                          {"alive", time.Hour, nil, false},
+		"of one that may live elsewhere":             {"far", time.Hour, nil, false},
+		"of one that may live elsewhere, old":        {"far", 25 * time.Hour, nil, true},
+		"of one that may live elsewhere, old, used":  {"far", 25 * time.Hour, []string{"far"}, false},
+		"of one that may live elsewhere, at no time": {"far", -1, nil, false},
+		"of a version that did not say":              {"", 25 * time.Hour, nil, true},
+	} {
+		labels := map[string]string{labelInstance: "other", labelBoot: c.boot}
+		list := []containerInfo{{Labels: map[string]string{labelInstance: "another", labelBoot: "alive"}}}
+		for _, boot := range c.containers {
+			list = append(list, containerInfo{Labels: map[string]string{labelInstance: "other", labelBoot: boot}})
+		}
+		created := now.Add(-c.made)
+		if c.made < 0 {
+			created = time.Time{}
+		}
+		if got := strayThing(labels, created, list, now, over); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestWhatAKilledInstallationLeavesIsTakenByAnother: it never comes back.
+func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	dead := "dead.4194304999.1." + processNumbers()
+	for boot, left := range map[string]bool{dead: false, newBoot(): true} {
+		other := t.Name() + "-other-" + random()
+		volume := "python-executor-runner-" + random()
+		labels := map[string]string{labelInstance: other, labelBoot: boot}
+		if _, err := b.daemon.createVolume(t.Context(), volume, labels); err != nil {
+			t.Fatal(err)
+		}
+		n := newNetworks(b.daemon, "", other, b.log)
+		n.boot = boot
+		if _, err := n.ensure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r := reaper{b: b, since: map[string]time.Time{}}
+		if _, err := r.sweep(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if found := len(objects(t, other)); found != map[bool]int{true: 2, false: 0}[left] {
+			t.Errorf("a life that is over %v: %d are left", !left, found)
+		}
+		if forward, _ := n.chains(); n.iptables != nil && (n.iptables(t.Context(), "-L", forward, "-n") == nil) != left {
+			t.Errorf("a life that is over %v: its rules are there: %v", !left, !left)
+		}
+		if err := errors.Join(n.close(context.Background()), gone(b.daemon.removeVolume(context.Background(), volume))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestALaterLifeMakesTheVolumeItsOwn: else others would take it for left over.
+func TestALaterLifeMakesTheVolumeItsOwn(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	labels := map[string]string{labelInstance: b.place.Instance, labelBoot: "dead.4194304999.1." + processNumbers()}
+	if _, err := b.daemon.createVolume(t.Context(), b.place.Volume, labels); err != nil {
+		t.Fatal(err)
+	}
+	owner := func(when string) {
+		t.Helper()
+		if out, _ := succeeds(t, b, executor.Spec{Code: "print(1)"}); out != "1\n" {
+			t.Errorf("%s: %q", when, out)
+		}
+		list, err := b.daemon.volumes(t.Context(), map[string]string{labelInstance: b.place.Instance})
+		if err != nil || len(list) != 1 || list[0].Labels[labelBoot] != b.place.Boot || list[0].Created.IsZero() {
+			t.Errorf("%s: %+v, %v", when, list, err)
+		}
+	}
+	owner("taken over")
+	eventually(t, "the end of its container", func() bool { return len(containersOf(t, b.place.Instance)) == 0 })
+	if err := b.daemon.removeVolume(t.Context(), b.place.Volume); err != nil {
+		t.Fatal(err)
+	}
+	owner("taken away, and made again")
 }

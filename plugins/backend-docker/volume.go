@@ -131,9 +131,16 @@ func (v *runnerVolume) doubt() {
 
 func (v *runnerVolume) fill(ctx context.Context, image string) (err error) {
 	name := v.place().Volume
-	if v.path, err = v.daemon.createVolume(ctx, name, map[string]string{labelInstance: v.place().Instance, labelHash: v.program.hash}); err != nil {
+	labels := map[string]string{labelInstance: v.place().Instance, labelBoot: v.place().Boot, labelHash: v.program.hash}
+	made, err := v.daemon.createVolume(ctx, name, labels)
+	if err == nil && bootOver(made.Labels[labelBoot]) && v.daemon.removeVolume(ctx, name) == nil {
+		// Whose life is over is taken for left over by others, so it is to be ours; what is in use is not.
+		made, err = v.daemon.createVolume(ctx, name, labels)
+	}
+	if err != nil {
 		return err
 	}
+	v.path = made.Path
 	creating, cancel := cleanUp(ctx) // not cut off: see factory.try
 	defer cancel()
 	id, err := v.daemon.create(creating, fillSpec(v.place(), image, name, newName(kindFill), time.Now()))
