@@ -58,7 +58,7 @@ func (r *reaper) missed(ctx context.Context, what string, err error) {
 func strayThing(labels map[string]string, created time.Time, containers []containerInfo, now time.Time, over func(boot string) bool) bool {
 	ended := over(labels[labelBoot])
 	for _, c := range containers {
-		if c.Labels[labelInstance] == labels[labelInstance] && !(ended && over(c.Labels[labelBoot])) {
+		if c.Labels[labelInstance] == labels[labelInstance] && (!ended || !over(c.Labels[labelBoot])) {
 			return false
 		}
 	}
