@@ -123,12 +123,23 @@ func TestEmbeddedThatCannotStartLeavesNothing(t *testing.T) {
 type urls struct {
 	once sync.Once
 	url  chan string
+	mu   sync.Mutex
+	// failures are the errors that were logged.
+	failures []string
 }
 
 func (u *urls) Enabled(context.Context, slog.Level) bool { return true }
 func (u *urls) WithAttrs([]slog.Attr) slog.Handler       { return u }
 func (u *urls) WithGroup(string) slog.Handler            { return u }
 func (u *urls) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelError {
+		r.Attrs(func(a slog.Attr) bool {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			u.failures = append(u.failures, r.Message+": "+a.Value.String())
+			return true
+		})
+	}
 	if r.Message == "listening" {
 		r.Attrs(func(a slog.Attr) bool {
 			u.once.Do(func() { u.url <- a.Value.String() })
@@ -141,6 +152,12 @@ func (u *urls) Handle(_ context.Context, r slog.Record) error {
 // serving starts a server; stop ends it and returns what Serve returned.
 func serving(t *testing.T, c config.Config) (url string, stop func() error) {
 	t.Helper()
+	url, _, stop = servingLogged(t, c)
+	return url, stop
+}
+
+func servingLogged(t *testing.T, c config.Config) (url string, log *urls, stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	u := &urls{url: make(chan string, 1)}
 	done := make(chan error, 1)
@@ -151,7 +168,7 @@ func serving(t *testing.T, c config.Config) (url string, stop func() error) {
 		cancel(nil)
 		t.Fatalf("serve ended: %v", err)
 	}
-	return url, sync.OnceValue(func() error {
+	return url, u, sync.OnceValue(func() error {
 		cancel(errors.New("the test is over"))
 		http.DefaultClient.CloseIdleConnections()
 		return <-done
@@ -250,6 +267,26 @@ func TestAServerThatDrainsStillAnswersThoseWhoFollow(t *testing.T) {
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)
+	}
+}
+
+// The command drops the error of what a signal ended: that the end went wrong, a full disk say, must be in the log.
+func TestAServerThatCannotStopWellLogsIt(t *testing.T) {
+	c := fakeConfig(t)
+	_, log, stop := servingLogged(t, c)
+	if err := os.Rename(c.DataDir, c.DataDir+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.DataDir, nil, 0o600); err != nil { // nothing can be removed below a file
+		t.Fatal(err)
+	}
+	if err := stop(); err == nil {
+		t.Error("no error")
+	}
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if !strings.Contains(strings.Join(log.failures, "\n"), "not a directory") {
+		t.Errorf("logged: %q", log.failures)
 	}
 }
 

@@ -36,7 +36,13 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		authenticator.Allow(executor.ScopeScripts)
 	}
 	var stack closers
-	defer func() { err = errors.Join(err, stack.close(ctx)) }()
+	defer func() {
+		closing := stack.close(ctx)
+		if closing != nil { // after a signal nobody else says it
+			o.Log.Error("not everything was stopped or written", "error", closing)
+		}
+		err = errors.Join(err, closing)
+	}()
 	// The port first: most servers that fail to start fail here, and nothing is to be undone yet.
 	listener, err := (&net.ListenConfig{}).Listen(ctx, network(o.Config.HTTP.Bind), o.Config.HTTP.Bind)
 	if err != nil {
