@@ -121,14 +121,14 @@ func (b *Backend) removeClaimed(ctx context.Context, id string) error {
 	if !ok {
 		return nil
 	}
-	err := b.cleaner.now(ctx, func(ctx context.Context) error {
-		if box := b.results.take(id); box != nil {
-			_ = box.conn.Detach() // the connection is of no more use
+	return b.cleaner.now(ctx, func(ctx context.Context) error {
+		for _, old := range b.results.takeIf(func(k keptResult) bool { return k.box.id == claim.Container }) {
+			_ = old.box.conn.Detach() // the connection is of no more use
 		}
-		return b.daemon.remove(ctx, claim.Container)
+		err := b.daemon.remove(ctx, claim.Container)
+		if err == nil {
+			b.unclaim(id, claim.Container)
+		}
+		return err
 	})
-	if err == nil {
-		b.unclaim(id, claim.Container)
-	}
-	return err
 }

@@ -215,18 +215,23 @@ func (c *cleaner) do(work func(context.Context) error) {
 	})
 }
 
-// now runs work when it is its turn, and returns what came of it. The end of ctx ends only the waiting. Codes: unavailable
-// (its turn did not come).
+// now runs work when it is its turn, and returns what came of it. The end of ctx ends only the waiting for that. Codes:
+// unavailable (it goes on), work's.
 func (c *cleaner) now(ctx context.Context, work func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() {
+		c.turns <- struct{}{}
+		defer func() { <-c.turns }()
+		ctx, cancel := cleanUp(ctx)
+		defer cancel()
+		done <- work(ctx)
+	}()
 	select {
-	case c.turns <- struct{}{}:
+	case err := <-done:
+		return err
 	case <-ctx.Done():
-		return executor.Errorf(executor.Unavailable, "remove a container: %w", context.Cause(ctx))
+		return executor.Errorf(executor.Unavailable, "a container is not removed yet: %w", context.Cause(ctx))
 	}
-	defer func() { <-c.turns }()
-	ctx, cancel := cleanUp(ctx)
-	defer cancel()
-	return work(ctx)
 }
 
 func (c *cleaner) remove(id string) {
