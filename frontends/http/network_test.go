@@ -126,7 +126,7 @@ func TestALargeUploadCostsNoMemory(t *testing.T) {
 }
 
 func TestALargeResultCostsNoMemory(t *testing.T) {
-	const chunk, chunks = 256 << 10, 400
+	const chunk, chunks = 256 << 10, 160
 	data := []byte(strings.Repeat("x\xff", chunk/2))
 	log := newRun().add(executor.Started{})
 	for i := range chunks {

@@ -498,11 +498,11 @@ func TestTooManyDisplaysAreCutInTheResultAndWholeInTheEvents(t *testing.T) {
 	t.Parallel()
 	r := newRun().add(executor.Queued{}, executor.Started{})
 	const each, count = executor.MaxDisplayData - 100, 10
+	data := make([]byte, each) // one array, many times
+	for i := range data {
+		data[i] = byte(rand.Uint32()) | 0x80
+	}
 	for i := range count {
-		data := make([]byte, each)
-		for j := range data {
-			data[j] = byte(rand.Uint32()) | 0x80
-		}
 		r.add(executor.Display{Data: map[string][]byte{"image/png": data, "text/plain": []byte(strconv.Itoa(i))}})
 	}
 	r.add(done(0))
