@@ -229,6 +229,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	// How much each backend can take, before anything is given to it.
 	_ = e.describe(ctx)
 	e.recover(found.unfinished)
+	e.spawn(func() { e.removeLate(found.late) })
 	e.spawn(e.retention.run)
 	e.spawn(e.keepSessions)
 	return nil

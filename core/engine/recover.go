@@ -15,6 +15,8 @@ type survey struct {
 	// unfinished are by age, without their Specs.
 	unfinished []executor.Record
 	finished   []kept
+	// late have just ended, on a backend that holds them until they are removed.
+	late []executor.Record
 }
 
 // survey reads all heads of the Store, page by page.
@@ -29,6 +31,9 @@ func (e *Engine) survey(ctx context.Context) (survey, error) {
 		for _, rec := range page {
 			if rec.Status.Terminal() {
 				s.finished = append(s.finished, keptOf(rec))
+				if rec.Started != nil && len(rec.Started.Handle) > 0 && time.Since(rec.FinishedAt) < e.deadlines.Reattach {
+					s.late = append(s.late, rec)
+				}
 				continue
 			}
 			// What it asks for is read again when its turn comes; a queue of thousands must be small.
@@ -88,6 +93,24 @@ func (e *Engine) recover(unfinished []executor.Record) {
 			})
 		default:
 			e.requeue(x)
+		}
+	}
+}
+
+// removeLate tells backends to let go of what has ended shortly before this life: the one before may have died in between.
+// What ended earlier they have let go of by themselves.
+func (e *Engine) removeLate(late []executor.Record) {
+	for _, rec := range late {
+		if e.backends[rec.Backend] == nil {
+			continue
+		}
+		x := e.newExecution(rec, executor.Limits{})
+		if _, err := e.awaitBackend(x, rec); err == nil {
+			e.remove(x)
+		}
+		x.cancel(nil)
+		if e.accepting() != nil {
+			return
 		}
 	}
 }

@@ -223,3 +223,29 @@ func TestABackendThatComesUpLateIsWaitedForByWhatRunsInIt(t *testing.T) {
 		next.wantIdle()
 	})
 }
+
+// TestWhatHasJustEndedIsRemovedByTheNextLife: the core dies between the end of the log and Remove.
+func TestWhatHasJustEndedIsRemovedByTheNextLife(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := memorystore.New(memorystore.Options{})
+		var ids idSource
+		ended := func(ago time.Duration, handle string) string {
+			id := ids.next(time.Now())
+			time.Sleep(3*time.Minute - ago)
+			leave(t, store, id, leftover{spec: executor.Spec{Code: "x"}, attempts: 1, events: []executor.Body{
+				executor.Queued{}, executor.Started{Handle: []byte(handle)}, executor.Finished{Result: executor.Result{Status: executor.StatusSucceeded}},
+			}})
+			time.Sleep(ago)
+			return id
+		}
+		before, other := ended(0, "h"), ended(0, "")
+		just := ended(30*time.Second, "h")
+		r := newRig(t, setup{options: Options{Store: store}})
+		synctest.Wait()
+		if removed := r.fake.Removed(); !slices.Equal(removed, []string{just}) {
+			t.Errorf("removed %v; want %s, and not %s, which is long ago, nor %s, which nobody holds", removed, just, before, other)
+		}
+		r.wantIdle()
+	})
+}
