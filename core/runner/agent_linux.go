@@ -295,7 +295,7 @@ func (a *agent) reply(refusal string) error {
 func (a *agent) state(refusal string) helloReply {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r := helloReply{Version: Version, Epoch: a.epoch, PID: os.Getpid(), Silence: a.cfg.Silence, Error: refusal}
+	r := helloReply{Version: Version, Epoch: a.epoch, PID: os.Getpid(), Silence: a.cfg.Silence, Kernel: a.inside.kernel(), Error: refusal}
 	if a.door != nil && a.door.inside != nil {
 		r.Door = a.door.outside
 	}

@@ -114,6 +114,9 @@ func (c *Conn) Epoch() uint64 { return c.reply.Epoch }
 // PID is the runner's own process number, as the runner sees it.
 func (c *Conn) PID() int { return c.reply.PID }
 
+// Kernel is what the runner runs on, if that is not Linux itself: KernelGVisor; else empty.
+func (c *Conn) Kernel() string { return c.reply.Kernel }
+
 // Done is closed when the connection has ended, whichever side ended it. The Conn is of no use then.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 

@@ -26,6 +26,8 @@ type container struct {
 	oom      *os.File
 	oomScore []byte
 	seen     watched
+	// gvisor: the kernel is gVisor's. See "On gVisor" in doc.go.
+	gvisor bool
 }
 
 // programOOMScore makes the kernel end the program, not us, when the container's memory is full.
@@ -37,7 +39,7 @@ func enterContainer() (*container, error) {
 	if os.Getpid() != 1 {
 		return nil, nil
 	}
-	c := &container{seen: findWatched()}
+	c := &container{seen: findWatched(), gvisor: onGVisor()}
 	if f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0); err == nil {
 		raw := make([]byte, 16)
 		if n, err := f.ReadAt(raw, 0); err == nil || n > 0 {

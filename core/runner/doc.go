@@ -128,6 +128,17 @@
 // peak (of the whole container: page cache and tmpfs count, and an earlier Execution may hide it, in which case it is
 // sampled) and the CPU time. A container that is killed whole, also for its memory, has no Result; its backend says so.
 //
+// # On gVisor
+//
+// gVisor's kernel differs where it matters to a PID 1, so a runner that finds it (KernelGVisor in HelloReply) does otherwise.
+// Signals from inside reach PID 1 there, and its descriptors can be opened by their names in /proc; so the container starts
+// the runner as root of that kernel, Config.UID names the program's user, and nothing of the runner is the program's to touch.
+// The runner catches signals instead of leaving them to the kernel, and drops the capabilities that programs would be bounded
+// by. There are no control groups inside: RLIMIT_NPROC bounds processes, CPU time is that of what was waited for, and the
+// peak is the main process's as last seen. Memory is bounded by the control group of the whole container, on the machine:
+// when it is full the container ends, without a Result. A folder is opened without asking for one, and links of a session's
+// paths are followed by the runner itself, because a link that is to be a folder is followed there whatever is asked for.
+//
 // # What a program gets
 //
 // Descriptors 0, 1 and 2; a session and process group of its own; its slot's uid without other groups; no new privileges,

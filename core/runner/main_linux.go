@@ -47,7 +47,7 @@ func Main(args []string) int {
 		inside, err = enterContainer()
 	}
 	if err == nil {
-		err = settle()
+		err = settle(inside)
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "runner:", err)
@@ -55,11 +55,14 @@ func Main(args []string) int {
 	}
 	a := &agent{inside: inside}
 	defer a.guard()
-	if inside != nil {
+	switch {
+	case inside != nil && inside.gvisor:
+		catchSignals()
+	case inside != nil:
 		childEnded()
 		swallowPipeSignals()
 		ignoreSignals()
-	} else {
+	default:
 		endOnSignal(a)
 	}
 	if stdio {
@@ -111,9 +114,10 @@ func takeMounts() {
 	_ = syscall.Exec("/proc/self/exe", append(slices.Clone(os.Args), ownMounts), os.Environ()) //nolint:gosec // ourselves
 }
 
-// settle makes this process what programs must find above them.
-func settle() error {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+// settle makes this process what programs must find above them. inside is nil outside of a container.
+func settle(inside *container) error {
+	// PID 1 gets the orphans in any case, and gVisor has no other subreapers.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && inside == nil {
 		return fmt.Errorf("subreaper: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

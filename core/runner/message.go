@@ -24,6 +24,9 @@ type hello struct {
 	Nonce []byte `json:"nonce,omitempty"`
 }
 
+// KernelGVisor is what Conn.Kernel says of gVisor's kernel.
+const KernelGVisor = "gvisor"
+
 // helloReply answers hello and ping.
 type helloReply struct {
 	Version int `json:"version"`
@@ -42,6 +45,8 @@ type helloReply struct {
 	Silence time.Duration `json:"silence,omitempty"`
 	// Door is the descriptor that a DoorOpener is to open; 0: there is none, or it was used.
 	Door int `json:"door,omitempty"`
+	// Kernel is what it runs on, if that is not Linux itself: KernelGVisor.
+	Kernel string `json:"kernel,omitempty"`
 	// Error: the runner refuses the Config and ends, or refuses to resume and goes on. Code is invalid if empty.
 	Error string        `json:"error,omitempty"`
 	Code  executor.Code `json:"code,omitempty"`

@@ -155,8 +155,17 @@ func descendants() []int {
 	return found
 }
 
+// listsChildren reports whether the kernel lists the children of processes.
+var listsChildren = sync.OnceValue(func() bool {
+	_, err := os.Stat("/proc/thread-self/children")
+	return err == nil
+})
+
 // children lists the children of all threads of pid.
 func children(pid int) []int {
+	if !listsChildren() {
+		return childrenByParent(pid)
+	}
 	lists, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
 	if err != nil {
 		return nil
@@ -171,6 +180,25 @@ func children(pid int) []int {
 			if child, err := strconv.Atoi(string(f)); err == nil {
 				found = append(found, child)
 			}
+		}
+	}
+	return found
+}
+
+// childrenByParent lists the processes that call pid their parent.
+func childrenByParent(pid int) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, e := range entries {
+		child, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if _, parent := processState(child); parent == pid {
+			found = append(found, child)
 		}
 	}
 	return found

@@ -82,6 +82,9 @@ func (s *session) listFiles(k *hostCall) error {
 	if err != nil {
 		return err
 	}
+	if name, err = s.within(name, true); err != nil {
+		return fileError(k.Path, err)
+	}
 	l := lister{session: s, call: k}
 	if err := l.folder(name, 0); err != nil {
 		return err
@@ -167,6 +170,9 @@ func (s *session) readFile(k *hostCall) error {
 	if err != nil {
 		return err
 	}
+	if name, err = s.within(name, true); err != nil {
+		return fileError(k.Path, err)
+	}
 	f, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not keep us
 	if err != nil {
 		return fileError(k.Path, err)
@@ -220,6 +226,12 @@ func (s *session) writeFile(k *hostCall) (*executor.File, error) {
 		return nil, executor.Errorf(executor.Exhausted, "%q does not fit into the disk limit", k.Path)
 	}
 	// A link is replaced, as long as it does not lead out: that would not be what its name promises.
+	if _, err = s.within(name, true); err == nil {
+		name, err = s.within(name, false)
+	}
+	if err != nil {
+		return nil, fileError(k.Path, err)
+	}
 	switch info, err := s.root.Stat(name); {
 	case err == nil && !info.Mode().IsRegular():
 		return nil, executor.FieldErrorf(executor.Invalid, "path", "%q is not a regular file", k.Path)
@@ -329,6 +341,9 @@ func (s *session) removeFile(name string) error {
 	}
 	if clean == "." || clean == tmpName {
 		return executor.FieldErrorf(executor.Invalid, "path", "%q stays as long as the session", name)
+	}
+	if clean, err = s.within(clean, false); err != nil {
+		return fileError(name, err)
 	}
 	if _, err := s.root.Lstat(clean); err != nil {
 		return fileError(name, err)

@@ -145,15 +145,12 @@ func (i *interpreter) connect(cfg Config) (theirs []int, err error) {
 	}
 	theirs = append(theirs, null)
 	for n, stream := range []executor.Stream{executor.Stdout, executor.Stderr} {
-		var fds [2]int
-		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		fds, err := programPipe(cfg)
+		if err != nil {
 			return theirs, fmt.Errorf("pipes: %w", err)
 		}
 		theirs = append(theirs, fds[1])
-		err := unix.SetNonblock(fds[0], true)
-		if cfg.UID != 0 {
-			err = errors.Join(err, unix.Fchown(fds[1], cfg.UID, cfg.GID))
-		}
+		err = unix.SetNonblock(fds[0], true)
 		i.taps[n] = newTap(stream, os.NewFile(uintptr(fds[0]), "pipe")) //nolint:gosec // a descriptor
 		if err != nil {
 			return theirs, fmt.Errorf("pipes: %w", err)

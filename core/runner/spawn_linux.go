@@ -149,7 +149,7 @@ func prepareThread(emptyNetwork bool) error {
 			return err
 		}
 	}
-	if os.Getuid() == 0 && !initialUserNamespace() {
+	if os.Getuid() == 0 && (os.Getpid() == 1 || !initialUserNamespace()) {
 		dropCapabilities()
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -161,8 +161,8 @@ func prepareThread(emptyNetwork bool) error {
 	return nil
 }
 
-// dropCapabilities makes what this thread forks start without any, although it is root in a user namespace: such a root
-// could otherwise trace the runner. The thread keeps its own. What the kernel refuses leaves the program no more than it had.
+// dropCapabilities makes what this thread forks start without any, although it is root in a user namespace or in a container:
+// such a root could otherwise trace the runner. The thread keeps its own. What the kernel refuses leaves the program no more than it had.
 func dropCapabilities() {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
@@ -299,8 +299,9 @@ func hardenLimits(pid int, job spawnJob) {
 	if job.countsByUID() {
 		set(unix.RLIMIT_NPROC, job.limits.PIDs)
 	}
-	if job.group.memory == "" && job.limits.MemoryBytes > 0 {
-		// Address space is not memory, so some slack; but it is all there is without a control group.
+	if job.group.memory == "" && job.limits.MemoryBytes > 0 && (job.inside == nil || !job.inside.gvisor) {
+		// Address space is not memory, so some slack; but it is all there is without a control group. gVisor's kernel is in
+		// one itself, whole, which nobody inside sees.
 		set(unix.RLIMIT_AS, job.limits.MemoryBytes+addressSpaceSlack)
 	}
 }

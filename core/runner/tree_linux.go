@@ -140,6 +140,9 @@ func (s *dirStack) forget(p string) {
 
 // openDir opens a folder, never through a link.
 func openDir(at int, name string) (int, error) {
+	if onGVisor() {
+		return openDirOnGVisor(at, name)
+	}
 	return ignoringEINTR(func() (int, error) {
 		return unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	})

@@ -4,6 +4,7 @@ package backendtest
 
 import (
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -19,24 +20,32 @@ type Harness struct {
 	// Abandon plays the death of what New returned last and returns its successor; for Backends with
 	// Capabilities.Attach. nil: rules about that are skipped.
 	Abandon func(t *testing.T) executor.Backend
+	// Lanes are those to run in: a backend that is held to the law in all of them may be tried in one more kind of place.
+	// Default: all.
+	Lanes []Lane
 	Options
 }
 
-// Run runs the suite on h in all lanes, one subtest per lane and rule.
+// Run runs the suite on h in its lanes, one subtest per lane and rule.
 func Run(t *testing.T, h Harness) {
 	t.Setenv(canary, "leaked") // before any backend or plugin starts: BE-15 looks for it
-	t.Run(string(LaneDirect), func(t *testing.T) {
+	lane := func(l Lane, run func(t *testing.T)) {
+		if len(h.Lanes) == 0 || slices.Contains(h.Lanes, l) {
+			t.Run(string(l), run)
+		}
+	}
+	lane(LaneDirect, func(t *testing.T) {
 		b := h.New(t)
 		runLane(t, newSuite(b, LaneDirect, h.Options, h.successor(t, nil)))
 		closeBackend(t, b)
 	})
-	t.Run(string(LaneWire), func(t *testing.T) {
+	lane(LaneWire, func(t *testing.T) {
 		inner := h.New(t)
 		wired := func(b executor.Backend) executor.Backend { return plugintest.Wire(t, b) }
 		runLane(t, newSuite(wired(inner), LaneWire, h.Options, h.successor(t, wired)))
 		closeBackend(t, inner)
 	})
-	t.Run(string(LaneProcess), func(t *testing.T) {
+	lane(LaneProcess, func(t *testing.T) {
 		if h.Process == nil {
 			t.Skip("the harness knows no plugin process for this backend")
 		}
