@@ -37,6 +37,30 @@ func TestANestedProjectIsRefused(t *testing.T) {
 	}
 }
 
+// The TOML reader panics on some of these, which ended the process of whoever was sent such a text.
+func TestAValueOfAnotherKindIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"1979-05-27", "07:32:00", "1979-05-27T07:32:00", "1979-05-27T07:32:00Z", "1.5", "inf", "true", "[[]]", "[{a=1}]", "{}"} {
+		for _, text := range []string{"requires-python = ", "dependencies = ", "requires-python.a = ", "dependencies.a = "} {
+			if _, ok, err := ParseScript([]byte("# /// script\n# " + text + value + "\n# ///\n")); !ok || err == nil {
+				t.Errorf("%s%s: %t, %v", text, value, ok, err)
+			}
+		}
+		for _, project := range []fstest.MapFS{
+			{"pyproject.toml": {Data: []byte("project.dependencies = " + value)}},
+			{"pyproject.toml": {Data: []byte("project.dependencies = [" + value + "]")}},
+			{"uv.lock": {Data: []byte("version = " + value)}},
+			{"uv.lock": {Data: []byte("version = 1\n[[package]]\nname = " + value)}},
+			{"uv.lock": {Data: []byte("version = 1\n[[package]]\nsource.url = " + value)}},
+			{"uv.lock": {Data: []byte("version = 1\n[[package]]\noptional-dependencies = " + value)}},
+		} {
+			if _, err := Project(project); err == nil {
+				t.Errorf("%v is read", project)
+			}
+		}
+	}
+}
+
 func TestAConditionThatGrowsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	var lock strings.Builder

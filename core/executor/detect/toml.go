@@ -16,9 +16,15 @@ const (
 )
 
 // decodeTOML reads text, which anybody may have written, into v.
-func decodeTOML(text []byte, brackets int, v any) error {
+func decodeTOML(text []byte, brackets int, v any) (err error) {
 	if n := bytes.Count(text, []byte("[")) + bytes.Count(text, []byte("{")); n > brackets {
 		return fmt.Errorf("%d brackets, more than %d", n, brackets)
 	}
+	defer func() {
+		// go-toml 2.2.4 assigns a date to a string without a look (unmarshaler.go, unmarshalLocalDate), which panics.
+		if p := recover(); p != nil {
+			err = fmt.Errorf("toml: a value is of another kind than it must be: %v", p)
+		}
+	}()
 	return toml.Unmarshal(text, v)
 }
