@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -28,8 +29,9 @@ func heeded() []os.Signal {
 	return list
 }
 
-// withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP ends. The second one finds the system's own
-// behaviour again, so that nobody has to wait for our clean-up.
+// withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP ends. SIGINT then finds the system's own
+// behaviour again, so that nobody has to wait for our clean-up. The others are dropped: timeout(1), a terminal that is closed
+// and a service manager send one stop as two signals, and the second one must not keep us from killing what we started.
 //
 // SIGPIPE is caught and dropped, so that a write to a closed standard output is an error that we can clean up after.
 // Ignoring it would do that too, but children inherit what is ignored.
@@ -39,19 +41,23 @@ func withSignals(parent context.Context) (context.Context, func()) {
 	ctx = context.WithValue(ctx, takerKey{}, taker)
 	signals := make(chan os.Signal, 1)
 	pipe := make(chan os.Signal, 1)
-	signal.Notify(signals, heeded()...)
+	signalled := heeded()
+	signal.Notify(signals, signalled...)
 	notifyPipe(pipe)
 	done := make(chan struct{})
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		for {
+		for first := true; ; {
 			select {
 			case s := <-signals:
-				if s == os.Interrupt && taker.offer() {
+				if s == os.Interrupt && taker.offer() || !first {
 					continue
 				}
-				signal.Stop(signals)
+				first = false
+				if slices.Contains(signalled, os.Interrupt) {
+					signal.Reset(os.Interrupt)
+				}
 				number, _ := s.(syscall.Signal)
 				cancel(interrupted{number})
 			case <-pipe:
