@@ -98,6 +98,14 @@ func TestEmbeddedCrossesAPluginProcessAndLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestEmbeddedNamesTheVariableOfATemporaryFolderThatIsMissing(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "no-such"))
+	_, err := Embedded(t.Context(), EmbeddedOptions{Config: fakeConfig(t), Bundle: testBundle(), Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "TMPDIR") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestEmbeddedThatCannotStartLeavesNothing(t *testing.T) {
 	temp, c := t.TempDir(), fakeConfig(t)
 	t.Setenv("TMPDIR", temp)

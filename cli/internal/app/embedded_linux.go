@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -41,7 +42,7 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	// Spooled input may be large: it goes where temporary files belong, not beside the sockets.
 	spool, err := newTemporary(os.TempDir())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("no place for temporary files (TMPDIR): %w", err)
 	}
 	l.stack.add(func(context.Context) error { return spool.Close() })
 	blobs, err := dirblobs.Open(filepath.Join(spool.path, "blobs"))

@@ -128,6 +128,8 @@ func cases(t *testing.T, bundle app.Bundle) {
 		{"stdin", []string{"run", inFolder(t, "read-stdin"), "--stdin", "-"}, "fed", 0, "fed", ""},
 		{"an unknown backend", []string{"run", "--backend", "nope"}, "print 1", 125, "", "nope"},
 		{"too much memory", []string{"run", "--memory", "999999"}, "print 1", 125, "", "memory"},
+		{"no such requirements", []string{"run", "--requirements", "/no/such"}, "print 1", 125, "", "--requirements: "},
+		{"no such standard input", []string{"run", inFolder(t, "read-stdin"), "--stdin", "/no/such"}, "", 125, "", "--stdin: "},
 		{"a backend that dies", []string{"run"}, "print 1\nbackend-error internal broken", 125, "1\n", ""},
 		{"verbose", []string{"run", "-v"}, "print hi", 0, "hi\n", "python-executor: succeeded: wall"},
 	} {

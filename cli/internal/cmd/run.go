@@ -130,7 +130,7 @@ func (o *runOptions) prepare() (executor.Spec, error) {
 	if o.requirements != "" {
 		text, err := os.ReadFile(o.requirements)
 		if err != nil {
-			return spec, err
+			return spec, fmt.Errorf("--requirements: %w", err)
 		}
 		spec.Requirements = string(text)
 	}
@@ -181,7 +181,7 @@ func (o *runOptions) programStdin() (*executor.Source, error) {
 	}
 	info, err := os.Stat(o.stdin)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--stdin: %w", err)
 	}
 	if info.IsDir() {
 		return nil, fmt.Errorf("--stdin %s is a folder", o.stdin)

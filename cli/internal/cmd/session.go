@@ -138,7 +138,7 @@ func (o *sessionNewOptions) run(ctx context.Context) error {
 	if o.requirements != "" {
 		text, err := os.ReadFile(o.requirements)
 		if err != nil {
-			return err
+			return fmt.Errorf("--requirements: %w", err)
 		}
 		s.Spec.Requirements = string(text)
 	}

@@ -324,6 +324,11 @@ func (in *Input) look(r Request) error {
 	}
 	defer src.Close()
 	if in.Found, err = detect.TarFor(src, ask); err != nil {
+		if in.Method == MethodFile { // its one file is what the input is called
+			if of, ok := errors.AsType[*detect.Error](err); ok {
+				err = of.Err
+			}
+		}
 		return fmt.Errorf("%s: %w", r.what(), err)
 	}
 	if in.Found.Entrypoint == "" && !r.Command {

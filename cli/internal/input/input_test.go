@@ -165,6 +165,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"a.py": "", "sub/a.py": "", "x.tar.gz": "\x1f\x8b", "gzipped.tar": "\x1f\x8b\x08\x00", "broken.tar": strings.Repeat("garbage ", 200),
 		"short.tar": string(archiveOf(t, "a.py", strings.Repeat("x", 2000))[:1000]), "none/readme": "", "void/": "", "zipped": "PK\x03\x04",
 		"pep/main.py": "# /// script\n# dependencies = [1]\n# ///\n", "nothing.tar": string(archiveOf(t, "readme", "")), "project": string(archiveOf(t, "a.py", "")),
+		"pep.py": "# /// script\n# dependencies = [1]\n# ///\n",
 	})
 	t.Chdir(dir)
 	for _, test := range []struct {
@@ -193,10 +194,11 @@ func TestWhatIsRefused(t *testing.T) {
 		{"an empty pipe", input.Request{Stdin: strings.NewReader("\n")}, "standard input is empty"},
 		{"a compressed pipe", input.Request{Stdin: strings.NewReader("\x1f\x8b\x08")}, "standard input is compressed"},
 		{"a tar as a pipe", input.Request{Stdin: bytes.NewReader(archiveOf(t, "a.py", ""))}, "standard input is a tar"},
-		{"a script block that is wrong", input.Request{Args: []string{"pep"}}, "main.py"},
+		{"a script block that is wrong", input.Request{Args: []string{"pep"}}, "pep: main.py: script metadata"},
+		{"a script block that is wrong, in a file", input.Request{Args: []string{"pep.py"}}, "pep.py: script metadata"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if _, err := open(t, test.r); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := open(t, test.r); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "pep.py: pep.py") {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
