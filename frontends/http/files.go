@@ -46,12 +46,13 @@ func filesField() field {
 		Description: "Files of the work folder by their path (relative, with slashes). The order counts: the first .py file is the entrypoint where there is no main.py and no __main__.py."}
 	return field{"files", schema, func(d *decoder, s *submission, at string, raw json.RawMessage) {
 		s.files = []file{}
+		full := false
 		d.object(at, raw, func(name, at string, raw json.RawMessage) {
 			switch {
 			case isNull(raw):
 				return
 			case len(s.files) >= maxFiles:
-				d.bad("files", "has more than %d files; send a tar", maxFiles)
+				full = true
 				return
 			case strings.Count(name, "/") >= depthMax:
 				d.bad(at, "lies more than %d folders deep", depthMax-1)
@@ -65,6 +66,9 @@ func filesField() field {
 				s.files = append(s.files, file{name, data})
 			}
 		})
+		if full {
+			d.bad("files", "has more than %d files; send a tar", maxFiles)
+		}
 		checkTree(d, s.files)
 	}}
 }

@@ -178,6 +178,18 @@ func TestThousandsOfBadFieldsAreNotAllRepeated(t *testing.T) {
 	}
 }
 
+func TestTooManyFilesAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString(`{"files":{"main.py":""`)
+	for i := range maxFiles + 10 {
+		fmt.Fprintf(&b, `,"f%d":""`, i)
+	}
+	b.WriteString("}}")
+	_, err := newMetadata(LimitRange{}.settled()).decode([]byte(b.String()), true)
+	wantFields(t, err, []string{"files"})
+}
+
 func TestWhatIsNotJSONIs400(t *testing.T) {
 	t.Parallel()
 	m := newMetadata(LimitRange{}.settled())
