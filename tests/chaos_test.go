@@ -116,6 +116,7 @@ func TestKillingCoreAndPluginTogetherIsCleanedUpByTheNextStart(t *testing.T) {
 }
 
 func TestStoppingTheServerEndsEverything(t *testing.T) {
+	t.Parallel() // it waits for as long as a server may take to end
 	s := startServer(t, nil)
 	s.up(s.async(stubborn))
 	s.stop()

@@ -39,6 +39,7 @@ func pythonTools(t *testing.T) string {
 }
 
 func TestOpenAPIDocumentIsValidAndTrue(t *testing.T) {
+	t.Parallel() // beside the other that takes long and needs no quiet
 	bin := pythonTools(t)
 	document, err := filepath.Abs("../frontends/http/openapi.json")
 	if err != nil {
