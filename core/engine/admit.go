@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -37,7 +38,7 @@ type request struct {
 func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
 	req, err := e.check(ctx, spec, in)
 	if err != nil {
-		return executor.Execution{}, err
+		return e.repeated(ctx, spec, in, err)
 	}
 	inHand, spool := looksInto(req)
 	rec := executor.Record{Execution: executor.Execution{
@@ -45,7 +46,7 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	}}
 	x, starts, err := e.reserve(&rec, req, startOf(spec, spool, in))
 	if err != nil {
-		return executor.Execution{}, err
+		return e.repeated(ctx, spec, in, err)
 	}
 	defer func() {
 		// A caller's stream or callback that panics is its own matter, but for the place that it holds.
@@ -323,6 +324,37 @@ func (e *Engine) first(existing *executor.Record, digest string, err error) (exe
 		return executor.Execution{}, conflict
 	}
 	return visible(existing.Execution), nil
+}
+
+// repeated answers a Submit that cannot be done now, because of err. If it has been done, under the same key, what has become
+// of its Session or its backend since, and how full we are, does not matter.
+func (e *Engine) repeated(ctx context.Context, spec executor.Spec, in executor.Input, err error) (executor.Execution, error) {
+	switch executor.CodeOf(err) {
+	case executor.Conflict, executor.NotFound, executor.Unavailable, executor.Exhausted:
+	default:
+		return executor.Execution{}, err
+	}
+	if spec.IdempotencyKey == "" {
+		return executor.Execution{}, err
+	}
+	owner := executor.PrincipalFrom(ctx).Owner
+	existing, findErr := e.store.ByKey(ctx, owner, spec.IdempotencyKey)
+	if findErr != nil {
+		return executor.Execution{}, err
+	}
+	digest, digestErr := specDigest(owner, spec)
+	if digestErr != nil || !strings.HasPrefix(existing.SpecDigest, digest+" ") {
+		return executor.Execution{}, err
+	}
+	workspace, readErr := readDigest(in.Workspace)
+	if readErr != nil {
+		return executor.Execution{}, err
+	}
+	stdin, readErr := readDigest(in.Stdin)
+	if readErr != nil {
+		return executor.Execution{}, err
+	}
+	return e.first(&existing, joinDigest(digest, workspace, stdin), nil)
 }
 
 // stillborn ends an Execution that the Store has made and that cannot go on. It returns what its caller gets.

@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -52,6 +54,23 @@ func sourceDigest(src *executor.Source) string {
 		return digestUnknown
 	}
 	return src.Digest
+}
+
+// readDigest is sourceDigest of an input that is read for nothing else.
+func readDigest(src *executor.Source) (digest string, err error) {
+	if src == nil || src.Digest != "" {
+		return sourceDigest(src), nil
+	}
+	r, err := src.Open()
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	_, err = io.Copy(hash, r)
+	if err = errors.Join(err, r.Close()); err != nil {
+		return "", err
+	}
+	return "sha256:" + hex.EncodeToString(hash.Sum(nil)), nil
 }
 
 // sameRequest reports whether two SpecDigests may be of one request: what is known of both is equal.

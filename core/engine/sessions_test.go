@@ -358,3 +358,54 @@ func TestASessionThatWaitsHoldsNoSlot(t *testing.T) {
 		r.wantIdle()
 	})
 }
+
+func TestARepeatedRequestGetsTheFirstsResultWhateverBecameOfTheSession(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.KeepClosedSeconds = 60 })))
+		s := r.open(t.Context())
+		submit := func(ctx context.Context, spec executor.Spec, stdin string) (executor.Execution, error) {
+			return r.Submit(ctx, spec, executor.Input{Stdin: once([]byte(stdin))})
+		}
+		spec := executor.Spec{Session: s.ID, Code: "read-stdin", IdempotencyKey: "k"}
+		first, err := submit(t.Context(), spec, "in")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.result(first.ID)
+		if _, err := r.CloseSession(t.Context(), s.ID); err != nil {
+			t.Fatal(err)
+		}
+		wantGone := func(err error, code executor.Code) {
+			t.Helper()
+			if executor.CodeOf(err) != code {
+				t.Errorf("error %v, want %s", err, code)
+			}
+		}
+		again := func(when string, gone executor.Code) {
+			t.Helper()
+			if x, err := submit(t.Context(), spec, "in"); err != nil || x.ID != first.ID || x.Status != executor.StatusSucceeded {
+				t.Errorf("%s: %s %s, %v", when, x.ID, x.Status, err)
+			}
+			_, err := submit(t.Context(), spec, "other")
+			wantCode(t, err, executor.Conflict, "idempotency_key")
+			other := spec
+			other.Code = "exit 1"
+			_, err = submit(t.Context(), other, "in")
+			wantGone(err, gone)
+			other = spec
+			other.IdempotencyKey = "another"
+			_, err = submit(t.Context(), other, "in")
+			wantGone(err, gone)
+			_, err = submit(as("somebody"), spec, "in")
+			wantGone(err, executor.NotFound)
+		}
+		again("closed", executor.Conflict)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if _, err := r.GetSession(t.Context(), s.ID); executor.CodeOf(err) != executor.NotFound {
+			t.Fatalf("the session is kept: %v", err)
+		}
+		again("forgotten", executor.NotFound)
+	})
+}

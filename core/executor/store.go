@@ -32,6 +32,8 @@ type Store interface {
 	Create(ctx context.Context, r Record) (existing Record, created bool, err error)
 	// Get returns a copy. Codes: not_found, purged (deleted not long ago).
 	Get(ctx context.Context, id string) (Record, error)
+	// ByKey returns a copy of the one that was created with an idempotency key and is there. Codes: not_found.
+	ByKey(ctx context.Context, owner, key string) (Record, error)
 	// List returns copies, newest id first.
 	List(ctx context.Context, f Filter) ([]Record, error)
 	// Update changes the fields that are not folded from Events (blob keys, Cancelled, Backend, Attempts) atomically.

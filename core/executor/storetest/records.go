@@ -86,6 +86,9 @@ func idempotentCreate(t *testing.T, s executor.Store) {
 	if err != nil || len(page) != 1 {
 		t.Errorf("List has %d records, error %v", len(page), err)
 	}
+	if got, err := s.ByKey(bounded(t), newRecord(0).Owner, "k"); err != nil || got.ID != ids[0] {
+		t.Errorf("ByKey found %q, error %v, want %s", got.ID, err, ids[0])
+	}
 }
 
 func keyLifetime(t *testing.T, s executor.Store) {
@@ -98,6 +101,12 @@ func keyLifetime(t *testing.T, s executor.Store) {
 	if err := s.Delete(bounded(t), first.ID); err != nil {
 		t.Fatal(err)
 	}
+	for _, owner := range []string{first.Owner, "nobody"} {
+		_, err := s.ByKey(bounded(t), owner, "k")
+		wantCode(t, "ByKey of "+owner, err, executor.NotFound)
+	}
+	_, err := s.ByKey(bounded(t), first.Owner, "")
+	wantCode(t, "ByKey of no key", err, executor.NotFound)
 	again := newRecord(3)
 	again.Spec.IdempotencyKey = "k"
 	create(t, s, again)

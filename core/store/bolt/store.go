@@ -175,6 +175,23 @@ func (s *Store) Get(_ context.Context, id string) (executor.Record, error) {
 	return head.Clone(), nil
 }
 
+// ByKey implements executor.Store.
+func (s *Store) ByKey(_ context.Context, owner, key string) (executor.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return executor.Record{}, errClosed()
+	}
+	e, err := s.byKey(owner, key)
+	if err == nil && e == nil {
+		err = executor.Errorf(executor.NotFound, "no execution has that idempotency key")
+	}
+	if err != nil {
+		return executor.Record{}, err
+	}
+	return e.head.Clone(), nil
+}
+
 // Update implements executor.Store. change is called once, with the Store locked: it must not call the Store.
 func (s *Store) Update(ctx context.Context, id string, change func(*executor.Record)) (executor.Record, error) {
 	s.mu.Lock()

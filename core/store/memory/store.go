@@ -99,6 +99,20 @@ func (s *Store) Get(_ context.Context, id string) (executor.Record, error) {
 	return rec.copyHead(), nil
 }
 
+// ByKey implements executor.Store.
+func (s *Store) ByKey(_ context.Context, owner, key string) (executor.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return executor.Record{}, errClosed()
+	}
+	id, ok := s.keys[ownerKey{owner, key}]
+	if !ok {
+		return executor.Record{}, executor.Errorf(executor.NotFound, "no execution has that idempotency key")
+	}
+	return s.records[id].copyHead(), nil
+}
+
 // List implements executor.Store.
 func (s *Store) List(_ context.Context, f executor.Filter) ([]executor.Record, error) {
 	limit := f.PageSize()
