@@ -90,6 +90,9 @@ func hostile(tb testing.TB) map[string]struct {
 	two.Write(broken)
 	add("a wrong checksum later", "good.txt", two.Bytes())
 	add("a sparse file that lies", "sparse", sparse(tb))
+	for name, c := range rawHostile() {
+		add(name, c.want, c.data)
+	}
 	return all
 }
 
