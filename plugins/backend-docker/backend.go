@@ -95,7 +95,7 @@ func newBackend(ctx context.Context, c plugin.Configure, p program) (*Backend, e
 		return nil, errors.Join(err, d.close())
 	}
 	b.place = place{
-		Instance: c.Instance, Boot: newBoot(), Volume: p.volumeName(c.Instance), Program: p.argv(), NanoCPUs: int64(config.CPUs * 1e9),
+		Under: b.facts.under(config.Runtime), Instance: c.Instance, Boot: newBoot(), Volume: p.volumeName(c.Instance), Program: p.argv(), NanoCPUs: int64(config.CPUs * 1e9),
 	}
 	if c.Embedded {
 		// Each call is an installation of its own; one that is killed leaves a volume that the next removes.
@@ -118,7 +118,7 @@ func (b *Backend) equip(dataDir string, p program) error {
 	home, _ := os.UserHomeDir() // without one there is nothing to read in it
 	var err error
 	if b.images, err = newImages(b.name, b.config, imagesOptions{
-		daemon: b.daemon, place: b.place, network: b.networks.ensure,
+		daemon: b.daemon, place: b.place, network: b.networks.ensure, under: b.facts.under,
 		interpreter: func(ctx context.Context, image imageInfo) (interpreter, error) {
 			return b.interpreters.find(ctx, image)
 		},
@@ -172,7 +172,7 @@ func (b *Backend) warm() {
 	}
 	limits := executor.Limits{MemoryBytes: 1 << 30, DiskBytes: 2 << 30, CPUShares: 1024, PIDs: 256}
 	for _, session := range []bool{false, true} {
-		b.pool.warm(class{Image: info.ID, Runtime: b.config.Runtime, DiskBytes: limits.DiskBytes, Session: session}, capacityOf(limits))
+		b.pool.warm(b.class(info.ID, executor.NetworkDefault, limits, session), capacityOf(limits))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/docker/cli/cli/connhelper"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 
@@ -57,31 +59,27 @@ func dial(ctx context.Context, host string) (*daemon, error) {
 }
 
 func clientOptions(host string) ([]client.Opt, error) {
-	negotiate := client.WithAPIVersionNegotiation()
+	negotiate := []client.Opt{client.WithVersionFromEnv(), client.WithAPIVersionNegotiation()}
 	if host == "" {
 		host = os.Getenv(client.EnvOverrideHost)
 	}
-	if host != "" {
-		options, err := hostOptions(host)
-		return append(options, client.WithTLSClientConfigFromEnv(), client.WithVersionFromEnv(), negotiate), err
+	at := environmentEndpoint(host, os.Getenv)
+	if host == "" {
+		var err error
+		if at, err = currentContext(dockerFolder(), os.Getenv("DOCKER_CONTEXT")); err != nil {
+			return nil, err
+		}
 	}
-	c, err := currentContext(dockerFolder(), os.Getenv("DOCKER_CONTEXT"))
-	if err != nil {
-		return nil, err
+	if at.host == "" {
+		return negotiate, nil
 	}
-	if c.host == "" {
-		return []client.Opt{client.WithVersionFromEnv(), negotiate}, nil
-	}
-	options, err := hostOptions(c.host)
-	if c.ca != "" || c.cert != "" {
-		options = append(options, client.WithTLSClientConfig(c.ca, c.cert, c.key))
-	}
-	return append(options, client.WithVersionFromEnv(), negotiate), err
+	options, err := hostOptions(at)
+	return append(options, negotiate...), err
 }
 
 // hostOptions understands ssh:// besides what the client does.
-func hostOptions(host string) ([]client.Opt, error) {
-	helper, err := connhelper.GetConnectionHelper(host)
+func hostOptions(at endpoint) ([]client.Opt, error) {
+	helper, err := connhelper.GetConnectionHelper(at.host)
 	if err != nil {
 		return nil, executor.Errorf(executor.Invalid, "docker host: %w", err)
 	}
@@ -91,7 +89,14 @@ func hostOptions(host string) ([]client.Opt, error) {
 			client.WithHost(helper.Host), client.WithDialContext(helper.Dialer),
 		}, nil
 	}
-	return []client.Opt{client.WithHost(host)}, nil
+	var options []client.Opt
+	if secured, err := at.tls(); err != nil {
+		return nil, err
+	} else if secured != nil {
+		// Before the host, which sets how this client dials.
+		options = append(options, client.WithHTTPClient(&http.Client{Transport: &http.Transport{TLSClientConfig: secured}, CheckRedirect: client.CheckRedirect}))
+	}
+	return append(options, client.WithHost(at.host)), nil
 }
 
 // dockerFolder is where the docker command keeps its settings; empty without a home.
@@ -122,9 +127,11 @@ type daemonInfo struct {
 	MemoryBytes                                          int64
 	// Memory, Swap, CPUShares, CPUQuota and PIDs: the kernel can limit them.
 	Memory, Swap, CPUShares, CPUQuota, PIDs bool
-	Runtimes                                []string
-	DefaultRuntime                          string
-	Security                                []string
+	// Runtimes are those that may be named, in order, and RuntimeFacts what the daemon tells of them.
+	Runtimes       []string
+	RuntimeFacts   map[string]runtimeFacts
+	DefaultRuntime string
+	Security       []string
 }
 
 func (d *daemon) info(ctx context.Context) (daemonInfo, error) {
@@ -132,16 +139,27 @@ func (d *daemon) info(ctx context.Context) (daemonInfo, error) {
 	if err != nil {
 		return daemonInfo{}, failed("info", err)
 	}
+	return readInfo(i), nil
+}
+
+// readInfo takes of a daemon's answer what we use. It is the same for either version of control groups: the daemon looks at
+// its own, and says what it can limit.
+func readInfo(i system.Info) daemonInfo {
 	r := daemonInfo{
 		ID: i.ID, Version: i.ServerVersion, Name: i.Name, OS: i.OperatingSystem, Kernel: i.KernelVersion, Driver: i.Driver, CgroupVersion: i.CgroupVersion,
 		CPUs: i.NCPU, MemoryBytes: i.MemTotal, Memory: i.MemoryLimit, Swap: i.SwapLimit, CPUShares: i.CPUShares, CPUQuota: i.CPUCfsQuota,
 		PIDs: i.PidsLimit, DefaultRuntime: i.DefaultRuntime, Security: i.SecurityOptions,
 	}
-	for name := range i.Runtimes {
+	if r.CgroupVersion == "" {
+		r.CgroupVersion = "1" // a daemon that knows no other
+	}
+	r.RuntimeFacts = make(map[string]runtimeFacts, len(i.Runtimes))
+	for name, runtime := range i.Runtimes {
 		r.Runtimes = append(r.Runtimes, name)
+		r.RuntimeFacts[name] = runtimeFacts{Path: runtime.Path, Type: runtime.Type, Args: runtime.Args}
 	}
 	slices.Sort(r.Runtimes)
-	return r, nil
+	return r
 }
 
 // ping reports whether the daemon answers.
@@ -163,6 +181,11 @@ func failed(what string, err error) error {
 		return executor.Errorf(executor.Invalid, "docker %s: %w", what, err)
 	}
 	return executor.Errorf(executor.Unavailable, "docker %s: %w", what, err)
+}
+
+// answered reports whether err is the daemon's answer, and not that there was none.
+func answered(err error) bool {
+	return !client.IsErrConnectionFailed(err) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // gone is err unless it says that what was to be removed is not there, or is being removed already.

@@ -86,9 +86,20 @@ func (d *daemon) start(ctx context.Context, id string) error {
 	return failed("start container", d.api.ContainerStart(ctx, id, container.StartOptions{}))
 }
 
-// remove kills a container, if it runs, and removes it with what is only its own. Idempotent.
+// remove kills a container, if it runs, and removes it with what is only its own. It is gone then, also if the daemon was
+// about to remove it by itself. Idempotent.
 func (d *daemon) remove(ctx context.Context, id string) error {
-	return gone(failed("remove container", d.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})))
+	err := failed("remove container", d.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+	if executor.CodeOf(err) == executor.Conflict && gone(err) == nil {
+		ended, errs := d.api.ContainerWait(ctx, id, container.WaitConditionRemoved)
+		select {
+		case <-ended:
+			return nil
+		case err = <-errs:
+			err = failed("wait for a container's removal", err)
+		}
+	}
+	return gone(err)
 }
 
 // update changes the limits of a container that runs.

@@ -67,6 +67,9 @@ type PrepareConfig struct {
 	// CACert is a file of this host with the certificates that preparations trust, besides the image's own. Default:
 	// SSL_CERT_FILE and what pip is told, else what this host trusts.
 	CACert string `json:"ca_cert"`
+	// Runtime is the container runtime of preparations. Default: that of programs (Config.Runtime). Users' pre_commands run in
+	// it as root, and no code of users' otherwise.
+	Runtime string `json:"runtime"`
 	// Network is the daemon's network of preparations. Default: its bridge for requirements, and for pre_commands, which
 	// users write, and what follows them, the network of programs (Config.Network).
 	Network string `json:"network"`
@@ -164,7 +167,7 @@ func parseConfig(name string, raw json.RawMessage) (Config, error) {
 	r := &c.Prepare
 	p.read("prepare.", prepare, map[string]any{
 		"index_url": &r.IndexURL, "extra_index_urls": &r.ExtraIndexURLs, "find_links": &r.FindLinks, "proxy": &r.Proxy, "ca_cert": &r.CACert,
-		"network": &r.Network, "allow_builds": &r.AllowBuilds,
+		"runtime": &r.Runtime, "network": &r.Network, "allow_builds": &r.AllowBuilds,
 		"timeout_seconds": &r.TimeoutSeconds, "memory_mb": &r.MemoryMB, "disk_mb": &r.DiskMB, "cache_bytes": &r.CacheBytes,
 	})
 	if err := p.err(); err != nil {

@@ -109,6 +109,8 @@ type class struct {
 	DiskBytes int64
 	// Session: for a Session; they are counted apart.
 	Session bool
+	// Limits are all of them where the runtime cannot change any, else zero.
+	Limits capacity
 }
 
 // place is what of a container comes from the configuration and the daemon rather than from a request.
@@ -121,6 +123,7 @@ type place struct {
 	Runtime  string
 	Network  string // the network of containers that may use one
 	NanoCPUs int64
+	Under    under // what Runtime, or a class's, puts below programs
 }
 
 // sandboxSpec builds the container in which a program that nobody trusts runs. covered are the image's declared volumes:
@@ -130,6 +133,7 @@ func sandboxSpec(p place, c class, limits capacity, covered []string, name strin
 	if c.Network {
 		network = p.Network
 	}
+	limits.PIDs = p.Under.pids(limits.PIDs)
 	s := containerSpec{
 		Name: name, Image: c.Image, Command: p.Program, User: user(), Folder: workFolder, Network: network, Runtime: c.Runtime,
 		Labels: map[string]string{
@@ -143,7 +147,10 @@ func sandboxSpec(p place, c class, limits capacity, covered []string, name strin
 		},
 		Volume: p.Volume, Capacity: limits, NanoCPUs: p.NanoCPUs, AutoRemove: true,
 	}
-	if !c.Network {
+	switch {
+	case p.Under.rootRunner():
+		s.User, s.Capabilities = "0:0", runnerCapabilities
+	case !c.Network:
 		s.Hosts = p.Hosts
 	}
 	if c.Session {

@@ -23,11 +23,14 @@ func TestTheContainerIsWhatWeDecided(t *testing.T) {
 	}
 	limits := capacityOf(executor.Limits{MemoryBytes: 1 << 30, DiskBytes: 2 << 30, CPUShares: 512, PIDs: 256})
 	now := time.Unix(1_700_000_000, 0)
+	sentry := p
+	sentry.Under = under{gvisor: true, vm: true}
 	for name, spec := range map[string]containerSpec{
 		"sandbox":         sandboxSpec(p, class{Image: "sha256:image", DiskBytes: 2 << 30}, limits, nil, "name", now),
 		"sandbox-network": sandboxSpec(p, class{Image: "sha256:image", DiskBytes: 64 << 20, Network: true, Runtime: "runsc"}, limits, []string{"/data", "/tmp", runnerFolder}, "name", now),
 		"sandbox-session": sandboxSpec(p, class{Image: "sha256:image", DiskBytes: 2 << 30, Session: true}, limits, nil, "name", now),
 		"sandbox-remote":  sandboxSpec(place{Instance: "inst", Volume: "v", Program: p.Program}, class{Image: "sha256:image", DiskBytes: 1 << 20}, limits, nil, "name", now),
+		"sandbox-gvisor":  sandboxSpec(sentry, class{Image: "sha256:image", DiskBytes: 2 << 30, Runtime: "runsc"}, limits, nil, "name", now),
 		"fill":            fillSpec(p, "sha256:image", p.Volume, "name", now),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,6 +48,14 @@ func openDirect(pid int, container string, fd int) (_ *os.File, err error) {
 	if !strings.Contains(string(text), container) {
 		return nil, fmt.Errorf("process %d is not of the container", pid)
 	}
+	// Of a runtime with a kernel of its own it is that kernel, whose descriptors mean something else.
+	program, err := os.Readlink(filepath.Join(process.Name(), "exe"))
+	if err == nil && filepath.Base(program) != runnerFile {
+		err = fmt.Errorf("process %d is %s", pid, program)
+	}
+	if err != nil {
+		return nil, err
+	}
 	f, err := open(filepath.Join("fd", strconv.Itoa(fd)), unix.O_WRONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package dockerbackend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,8 @@ type imagesOptions struct {
 	place place
 	// network is that of programs which may use one.
 	network func(context.Context) (string, error)
+	// under says what a runtime puts below what runs.
+	under func(runtime string) under
 	// interpreter finds an image's Python.
 	interpreter func(context.Context, imageInfo) (interpreter, error)
 	host        hostSettings
@@ -85,7 +88,8 @@ func newImages(name string, c Config, o imagesOptions) (*images, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.place.Runtime = c.Runtime
+	o.place.Runtime = cmp.Or(c.Prepare.Runtime, c.Runtime)
+	o.place.Under = o.under(o.place.Runtime)
 	base, end := context.WithCancelCause(context.Background())
 	return &images{
 		imagesOptions: o, allow: allow, settings: settings, end: end,

@@ -1,6 +1,7 @@
 package dockerbackend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,21 +18,22 @@ import (
 // promises are the capabilities that hold with this daemon.
 func promises(d daemonInfo, c Config) executor.Capabilities {
 	isolation := executor.IsolationContainer
-	if c.Runtime != "" && strings.Contains(c.Runtime, "runsc") || strings.Contains(c.Runtime, "kata") {
+	programs, preparations := d.under(c.Runtime), d.under(cmp.Or(c.Prepare.Runtime, c.Runtime))
+	if programs.vm {
 		isolation = executor.IsolationVM
 	}
 	return executor.Capabilities{
 		Isolation:         isolation,
 		NetworkOff:        true,
-		NetworkOn:         true,
-		Memory:            d.Memory,
+		NetworkOn:         !programs.noNetwork,
+		Memory:            d.Memory && !programs.noGroups,
 		Disk:              true,
-		CPU:               d.CPUShares,
+		CPU:               d.CPUShares && !programs.noGroups,
 		PIDs:              d.PIDs,
 		Commands:          true,
-		Requirements:      true,
+		Requirements:      !preparations.noNetwork,
 		Images:            true,
-		PreCommands:       true,
+		PreCommands:       !preparations.noNetwork,
 		Artifacts:         true,
 		MemorySamples:     true,
 		SystemInterpreter: true,
@@ -45,10 +47,13 @@ func promises(d daemonInfo, c Config) executor.Capabilities {
 
 // checkDaemon refuses what this daemon does not have, before it shows in the first request.
 func checkDaemon(name string, c Config, d daemonInfo) error {
-	if c.Runtime != "" && !slices.Contains(d.Runtimes, c.Runtime) {
-		return executor.FieldErrorf(executor.Invalid, "backends."+name+".runtime", "the daemon has no runtime %q; it has %s", c.Runtime, strings.Join(d.Runtimes, ", "))
+	p := problems{prefix: "backends." + name + "."}
+	for key, runtime := range map[string]string{"runtime": c.Runtime, "prepare.runtime": c.Prepare.Runtime} {
+		if runtime != "" && !slices.Contains(d.Runtimes, runtime) {
+			p.add(key, "the daemon has no runtime %q; it has %s", runtime, strings.Join(d.Runtimes, ", "))
+		}
 	}
-	return nil
+	return p.err()
 }
 
 // Info implements executor.Backend.
@@ -88,6 +93,7 @@ func (b *Backend) warnings() []string {
 	add(!b.can.PIDs, "pids is not enforced: the daemon cannot limit processes")
 	add(b.networks.iptables == nil, "programs with a network reach private and metadata addresses: "+b.networks.why)
 	add(!slices.ContainsFunc(b.facts.Security, func(s string) bool { return strings.Contains(s, "seccomp") }), "system calls are not filtered: the daemon has no seccomp")
+	list = append(list, b.place.Under.warnings()...)
 	add(b.can.Isolation != executor.IsolationVM, "programs of all containers have the same user ("+user()+"): what the kernel counts by user, waiting signals, inotify watches and memory in pipes, they share")
 	b.mu.Lock()
 	err := b.warmErr

@@ -109,6 +109,10 @@ func TestTheDockerCommandsContextIsUsed(t *testing.T) {
 	if c, err := currentContext(folder, "default"); err != nil || c != (endpoint{}) {
 		t.Errorf("default: %+v, %v", c, err)
 	}
+	write(`{"Endpoints": {"docker": {"Host": "tcp://far:2376", "SkipTLSVerify": true}}}`, "contexts", "meta", id, "meta.json")
+	if c, err := currentContext(folder, "far"); err != nil || !c.secured || !c.unverified {
+		t.Errorf("one that believes anybody: %+v, %v", c, err)
+	}
 	if _, err := currentContext(folder, "gone"); executor.CodeOf(err) != executor.Invalid || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("a context that is not there: %v", err)
 	}

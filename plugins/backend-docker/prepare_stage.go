@@ -46,7 +46,7 @@ func (i *images) preparationSpec(on imageInfo, s stage) containerSpec {
 	c := containerSpec{
 		Name: newName(kindPrepare), Image: on.ID, Command: s.command, User: s.user, Folder: "/", Network: cmp.Or(s.network, defaultNetworkNone),
 		Runtime: i.place.Runtime, WritableRoot: true, Capabilities: s.capabilities, NanoCPUs: i.place.NanoCPUs,
-		Capacity: capacity{MemoryBytes: i.settings.memory, CPUShares: prepareShares, PIDs: preparePIDs},
+		Capacity: capacity{MemoryBytes: i.settings.memory, CPUShares: prepareShares, PIDs: i.place.Under.pids(preparePIDs)},
 		Labels: map[string]string{
 			labelInstance: i.place.Instance, labelBoot: i.place.Boot, labelKind: kindPrepare,
 			labelCreated: unix(now), labelDeadline: unix(now.Add(i.settings.timeout + time.Minute)),

@@ -96,7 +96,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, e *emitter) (plan,
 	if failure != nil || err != nil {
 		return p, failure, err
 	}
-	p.class = class{Image: image.ID, Runtime: b.config.Runtime, Network: spec.Network == executor.NetworkOn, DiskBytes: job.Limits.DiskBytes}
+	p.class = b.class(image.ID, spec.Network, job.Limits, false)
 	p.limits = capacityOf(job.Limits)
 	p.start = runner.Start{
 		ExecutionID: job.ID, Command: spec.Command, Entrypoint: spec.Entrypoint, Code: spec.Code, Args: spec.Args, Env: spec.Env,
@@ -114,6 +114,15 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, e *emitter) (plan,
 		p.start.Interpreter = []string{i.Path}
 	}
 	return p, nil, nil
+}
+
+// class is which waiting containers are as good as a new one.
+func (b *Backend) class(image string, network executor.Network, l executor.Limits, session bool) class {
+	c := class{Image: image, Runtime: b.config.Runtime, Network: network == executor.NetworkOn, DiskBytes: l.DiskBytes, Session: session}
+	if b.place.Under.fixes() {
+		c.Limits = capacityOf(l)
+	}
+	return c
 }
 
 // wanted is the name of the image that spec asks for.

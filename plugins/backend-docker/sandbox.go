@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -50,18 +52,33 @@ type factory struct {
 	covered func(image string) []string
 	cleaner *cleaner
 	log     *slog.Logger
+
+	// works: a sandbox has been made.
+	works atomic.Bool
 }
 
 var _ maker = (*factory)(nil)
 
+// unstartable is why a container does not become a sandbox although the daemon is there. It may pass, unless it was never
+// otherwise.
+type unstartable struct{ error }
+
+func (u unstartable) Unwrap() error { return u.error }
+
 // make implements maker. What it has created when it fails is removed again; if this process dies between, the reaper
-// finds it by its labels. Codes: not_found (the image is gone), invalid, unavailable.
+// finds it by its labels. Codes: not_found (the image is gone), invalid, unimplemented (no container has ever become one here,
+// and why), unavailable.
 func (f *factory) make(ctx context.Context, c class, limits capacity) (*sandbox, error) {
 	s, err := f.try(ctx, c, limits)
 	if err != nil && ctx.Err() == nil && executor.CodeOf(err) != executor.NotFound {
 		// Somebody may have removed the runner's volume, or the network.
 		f.volume.doubt()
 		s, err = f.try(ctx, c, limits)
+	}
+	if err == nil {
+		f.works.Store(true)
+	} else if _, ok := errors.AsType[unstartable](err); ok && !f.works.Load() {
+		err = executor.Errorf(executor.Unimplemented, "no program can be started here: %w", err)
 	}
 	return s, err
 }
@@ -94,6 +111,9 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 		return nil, err
 	}
 	if err := f.daemon.start(ctx, id); err != nil {
+		if ctx.Err() == nil && answered(err) {
+			err = unstartable{err}
+		}
 		return nil, errors.Join(err, conn.Close())
 	}
 	rc, err := f.greet(ctx, id, conn, in)
@@ -107,18 +127,25 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio.Reader) (*runner.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	rc, err := runner.NewConn(newStdio(conn, in, f.inside(ctx, id), f.log.With("container", short(id))), runner.Config{
-		WorkRoot: workFolder, UseWorkRoot: true, Silence: f.silence,
-	})
+	streams := newStdio(conn, in, f.inside(ctx, id), f.log.With("container", short(id)))
+	config := runner.Config{WorkRoot: workFolder, UseWorkRoot: true, Silence: f.silence}
+	if f.place.Under.rootRunner() {
+		config.UID, config.GID, config.OwnUID = programID, programID, true
+	}
+	rc, err := runner.NewConn(streams, config)
 	if err != nil {
-		return nil, f.explain(ctx, id, err)
+		return nil, f.explain(ctx, id, err, streams.said)
+	}
+	if (rc.Kernel() == runner.KernelGVisor) != f.place.Under.gvisor {
+		_ = rc.Close() // it is of no use
+		return nil, unstartable{executor.Errorf(executor.Unavailable, "the runtime's name says another kernel than there is: a runtime that is gVisor's has runsc in its name, and no other")}
 	}
 	return rc, nil
 }
 
 // inside is the short way into a container; nil: there is none.
 func (f *factory) inside(ctx context.Context, id string) inside {
-	if !f.daemon.local() || os.Geteuid() != 0 {
+	if !f.daemon.local() || os.Geteuid() != 0 || f.place.Under.vm {
 		return nil
 	}
 	c, err := f.daemon.inspect(ctx, id)
@@ -128,14 +155,32 @@ func (f *factory) inside(ctx context.Context, id string) inside {
 	return func(fd int) (*os.File, error) { return openDirect(c.PID, id, fd) }
 }
 
-// explain adds what the daemon knows of a container whose runner does not answer.
-func (f *factory) explain(ctx context.Context, id string, err error) error {
-	c, inspectErr := f.daemon.inspect(ctx, id)
-	if inspectErr != nil || c.State == "running" {
+// explain adds what is known of a container whose runner does not answer: said is the last that it wrote to its standard
+// error.
+func (f *factory) explain(ctx context.Context, id string, err error, said string) error {
+	within, cancel := context.WithTimeoutCause(ctx, diedTime, errSilent)
+	defer cancel()
+	c, endErr := f.daemon.end(within, id)
+	said = strings.TrimSpace(said)
+	switch {
+	case endErr != nil && executor.CodeOf(endErr) != executor.NotFound: // it runs on
 		return err
+	case endErr == nil && (c.OutOfMemory || c.ExitCode == killedCode):
+		return fmt.Errorf("%w; the container was killed", err)
+	case endErr == nil:
+		err = fmt.Errorf("%w; its container has ended with exit code %d %s", err, c.ExitCode, c.Error)
 	}
-	return fmt.Errorf("%w; the container is %s with exit code %d %s", err, c.State, c.ExitCode, c.Error)
+	if said == "" && endErr != nil {
+		return err // nobody knows
+	}
+	if said != "" {
+		err = fmt.Errorf("%w: it said %q", err, said)
+	}
+	return unstartable{err}
 }
+
+// killedCode is the exit code of a container that was killed.
+const killedCode = 128 + 9
 
 // diedTime bounds the question how a container ended whose connection has.
 const diedTime = 5 * time.Second // the daemon knows some 50 ms after us, or later if its machine is busy

@@ -220,7 +220,7 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 			return executor.FieldErrorf(executor.Invalid, "docker_image", "the image %s has neither python3 nor python on its PATH", b.wanted(s.spec))
 		}
 	}
-	c := class{Image: image.ID, Runtime: b.config.Runtime, Network: s.spec.Network == executor.NetworkOn, DiskBytes: asked.Limits.DiskBytes, Session: true}
+	c := b.class(image.ID, s.spec.Network, asked.Limits, true)
 	for {
 		box, warm, err := b.pool.claim(ctx, c, capacityOf(asked.Limits))
 		if err != nil {

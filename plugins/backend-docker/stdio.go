@@ -23,7 +23,9 @@ type stdio struct {
 	direct *os.File // nil: none
 	inside inside
 	log    *slog.Logger
-	left   int // of the piece at hand; of Read's goroutine
+	// Of Read's goroutine: what is left of the piece at hand, and the end of what the runner wrote to its standard error.
+	left int
+	said string
 }
 
 // The daemon's streams.
@@ -98,6 +100,7 @@ func (s *stdio) next() error {
 			return err
 		}
 		s.log.Warn("the runner says", "text", string(text))
+		s.said = string(text)
 		_, err := io.CopyN(io.Discard, s.in, int64(n-len(text)))
 		return err
 	}

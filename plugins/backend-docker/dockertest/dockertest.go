@@ -32,9 +32,33 @@ func Host(t testing.TB) string {
 	t.Helper()
 	daemon.once.Do(func() { daemon.host, daemon.own, daemon.err = find() })
 	if daemon.err != nil {
-		missing(t, daemon.err)
+		missing(t, "docker", daemon.err)
 	}
 	return daemon.host
+}
+
+// gVisor is the name of the runtime that is gVisor's.
+const gVisor = "runsc"
+
+// GVisor returns the name of the daemon's runtime that runs containers on gVisor's kernel. The test is skipped where the
+// daemon has none, and fails if PYEXEC_TEST_REQUIRE has "runsc". A private Docker has it where the program is installed.
+func GVisor(t testing.TB) string {
+	t.Helper()
+	cli, done, err := dial(Host(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	ctx, cancel := asking()
+	defer cancel()
+	info, err := cli.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := info.Runtimes[gVisor]; !ok {
+		missing(t, gVisor, errors.New("the daemon has no such runtime"))
+	}
+	return gVisor
 }
 
 // Main runs the tests, stops the Docker that they started, if any, checks that no goroutine is left, and exits.
@@ -109,11 +133,11 @@ func dial(host string) (cli *client.Client, done func(), err error) {
 	return cli, func() { _ = cli.Close() }, nil // it never fails
 }
 
-// missing skips t loudly, or fails it where CI requires Docker.
-func missing(t testing.TB, why error) {
+// missing skips t loudly, or fails it where CI requires what is missing.
+func missing(t testing.TB, what string, why error) {
 	t.Helper()
-	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), "docker") {
-		t.Fatalf("docker is required and missing: %s", why)
+	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), what) {
+		t.Fatalf("%s is required and missing: %s", what, why)
 	}
-	t.Skipf("SKIPPED, docker is missing: %s", why)
+	t.Skipf("SKIPPED, %s is missing: %s", what, why)
 }

@@ -67,7 +67,7 @@ func imported(t testing.TB, tag string) string {
 	host := Host(t)
 	name := "pyexec-test:" + tag
 	if err := importOnce(t.Context(), host, name, tag); err != nil {
-		missing(t, fmt.Errorf("no image %s: %w", name, err))
+		missing(t, "docker", fmt.Errorf("no image %s: %w", name, err))
 	}
 	return name
 }

@@ -2,6 +2,7 @@ package dockertest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,9 +29,11 @@ const (
 // private is a Docker of this process. Its folder holds data/, exec/, docker.sock, pid, log, bridge (the name of its
 // bridge) and lock, which this process holds as long as it lives.
 type private struct {
-	dir  string
-	lock *os.File
-	cmd  *exec.Cmd
+	dir string
+	// address is its bridge's.
+	address string
+	lock    *os.File
+	cmd     *exec.Cmd
 	// done is closed when dockerd has ended.
 	done chan struct{}
 }
@@ -82,9 +85,18 @@ func (p *private) launch() error {
 	defer log.Close()
 	p.cmd = exec.Command("dockerd", "--data-root", p.path("data"), "--exec-root", p.path("exec"), "--pidfile", p.path("pid"),
 		"--host", p.host(), "--bridge", bridge, "--config-file", p.path("daemon.json"), "--group", strconv.Itoa(os.Getegid()))
-	if err := os.WriteFile(p.path("daemon.json"), []byte("{}\n"), 0o600); err != nil {
+	settings, err := privateSettings()
+	if err == nil {
+		err = os.WriteFile(p.path("daemon.json"), settings, 0o600)
+	}
+	if err != nil {
 		return err
 	}
+	secured, err := p.secure()
+	if err != nil {
+		return err
+	}
+	p.cmd.Args = append(p.cmd.Args, secured...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	// A test process that is killed takes its daemon along. The parent's death is that of the thread that forked: the
 	// thread is kept by the goroutine that waits.
@@ -104,6 +116,17 @@ func (p *private) launch() error {
 		return err
 	}
 	return p.ready()
+}
+
+// privateSettings are those of a private Docker: gVisor is a runtime of it where it is installed. Its ptrace platform works
+// everywhere, also inside a virtual machine. The network is the container's own, passed on: gVisor's own network stack of
+// 2022, which is Debian's, does not come up on newer kernels ("cannot run with network enabled in root network namespace").
+func privateSettings() ([]byte, error) {
+	settings := map[string]any{}
+	if path, err := exec.LookPath(gVisor); err == nil {
+		settings["runtimes"] = map[string]any{gVisor: map[string]any{"path": path, "runtimeArgs": []string{"--platform=ptrace", "--network=host"}}}
+	}
+	return json.Marshal(settings)
 }
 
 // ready waits until the daemon answers.
@@ -146,7 +169,8 @@ func (p *private) bridge() (string, error) {
 		if err := os.WriteFile(p.path("bridge"), []byte(name), 0o600); err != nil {
 			return "", errors.Join(err, run("ip", "link", "delete", name))
 		}
-		return name, errors.Join(run("ip", "address", "add", fmt.Sprintf("10.213.%d.1/24", n), "dev", name), run("ip", "link", "set", name, "up"))
+		p.address = fmt.Sprintf("10.213.%d.1", n)
+		return name, errors.Join(run("ip", "address", "add", p.address+"/24", "dev", name), run("ip", "link", "set", name, "up"))
 	}
 	return "", failed
 }

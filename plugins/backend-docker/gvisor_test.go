@@ -1,0 +1,187 @@
+package dockerbackend
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/backendtest"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
+)
+
+// otherwiseOnGVisor are the rules that are not checked there, and why. All others are.
+var otherwiseOnGVisor = map[string]string{
+	"BE-62":  "a container takes long to go, so the goroutines that wait for that pile up between two rounds",
+	"BE-203": "the order in which processes die, and a better place in the queue, can be set: both are of gVisor's own kernel, and mean nothing outside",
+	"BE-204": "devices can be made, and /dev/fuse opened: gVisor's own, nothing of the machine is behind them",
+	"BE-205": "the environment, map and list of descriptors of the runner can be read, which hold no secret; its memory, trace and descriptors cannot",
+	"BE-207": "the program's own output can be opened by the runner's name of it; nothing else of the runner's can",
+	"BE-208": "there is no second filter of calls: gVisor is the filter",
+	"BE-210": "namespaces can be made: gVisor's own, in which nothing of the machine is",
+	"BE-213": "an abstract address of another namespace can be taken: it is in gVisor's own network",
+	"SE-43":  "what a session runs is no process of the machine, where the rule looks for it",
+}
+
+// TestConformanceOnGVisor holds the backend to the law with gVisor's kernel below programs, in the direct lane: what the others
+// add is between the plugin and the core.
+func TestConformanceOnGVisor(t *testing.T) {
+	index := newWheelhouse(t)
+	index.probe()
+	options := section(t, map[string]any{
+		"runtime": dockertest.GVisor(t), "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
+	})
+	law := instance(t)
+	dir := t.TempDir()
+	var last *Backend
+	start := func(t *testing.T) *Backend {
+		b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: law, DataDir: dir, Options: options})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	forgetPrepared(t, backend(t, nil))
+	var only []string
+	for _, rule := range backendtest.Rules() {
+		if why, otherwise := otherwiseOnGVisor[rule[0]]; otherwise {
+			t.Logf("%s %s: otherwise: %s", rule[0], rule[1], why)
+		} else {
+			only = append(only, rule[0])
+		}
+	}
+	backendtest.Run(t, backendtest.Harness{
+		Lanes: []backendtest.Lane{backendtest.LaneDirect},
+		New: func(t *testing.T) executor.Backend {
+			last = start(t)
+			return last
+		},
+		Abandon: func(t *testing.T) executor.Backend {
+			last.abandon()
+			last = start(t)
+			next := last
+			t.Cleanup(func() {
+				if err := next.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return last
+		},
+		Options: backendtest.Options{
+			Image:       dockertest.Python(t),
+			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
+			Only:        only,
+		},
+	})
+}
+
+func TestOnGVisorTheKernelIsAnotherAndTheProgramAsElsewhere(t *testing.T) {
+	b := backend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	info, err := b.Info(t.Context())
+	if err != nil || info.Capabilities.Isolation != executor.IsolationVM || !slices.ContainsFunc(info.Warnings, func(w string) bool { return strings.Contains(w, "gVisor") }) {
+		t.Errorf("%v; %+v", err, info)
+	}
+	out, r := succeeds(t, b, executor.Spec{Code: `
+import os
+print(os.path.exists("/proc/sentry-meminfo"), os.getuid(), os.getgid(), os.getppid())
+for line in open("/proc/self/status"):
+    if line.startswith("Cap"):
+        print(line.split())
+`})
+	if !strings.HasPrefix(out, "True 1000 1000 1\n") || strings.Count(out, "'0000000000000000'") != strings.Count(out, "Cap") || r.ImageDigest == "" {
+		t.Errorf("%q, %+v", out, r)
+	}
+	// What the runner has is root's: its streams cannot be had by their names, nor can it be ended.
+	out, _ = succeeds(t, b, executor.Spec{Code: `
+import os, signal
+def refused(what, *args):
+    try:
+        what(*args)
+    except OSError as e:
+        return e.strerror
+    return "got through"
+print(refused(os.kill, 1, signal.SIGKILL), refused(os.open, "/proc/1/fd/0", os.O_RDONLY), refused(os.open, "/proc/1/fd/1", os.O_WRONLY), refused(os.open, "/proc/1/mem", os.O_RDWR))
+`})
+	if strings.Contains(out, "got through") || !strings.HasPrefix(out, "Operation not permitted ") {
+		t.Errorf("the runner is within reach: %q", out)
+	}
+}
+
+// TestOnGVisorAWarmContainerHasTheLimitsThatItWillBeAskedFor: they cannot be changed there.
+func TestOnGVisorAWarmContainerHasTheLimitsThatItWillBeAskedFor(t *testing.T) {
+	b := backend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 1, "sessions": 0}})
+	small := job(executor.Spec{Code: "print(1)"})
+	small.Limits.MemoryBytes, small.Limits.DiskBytes = 300<<20, 64<<20
+	for range 2 {
+		small.ID = "exe_" + random()
+		var j journal
+		if r, err := b.Run(t.Context(), small, &j); err != nil || r.Status != executor.StatusSucceeded {
+			t.Fatalf("%v %+v", err, r)
+		}
+		if err := b.Remove(t.Context(), small.ID); err != nil {
+			t.Error(err)
+		}
+		eventually(t, "a container that waits", func() bool {
+			b.pool.mu.Lock()
+			defer b.pool.mu.Unlock()
+			f := b.pool.shelves[b.class(b.imageOf(t), executor.NetworkDefault, small.Limits, false)]
+			return f != nil && len(f.idle) > 0
+		})
+	}
+	if m := b.pool.metrics(); m["pool_hits_total"] < 1 || m["pool_updates_total"] != 0 {
+		t.Errorf("%v", m)
+	}
+}
+
+// fileOf is a file with this content.
+func fileOf(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// imageOf is the id of the default image.
+func (b *Backend) imageOf(t *testing.T) string {
+	t.Helper()
+	info, err := b.images.ensure(t.Context(), b.config.DefaultImage, func(executor.Progress) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ID
+}
+
+// TestWhatCannotStartSaysSoAtOnce: an Execution does not wait for a runtime that will not work, and it says what is wrong.
+func TestWhatCannotStartSaysSoAtOnce(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	for name, program := range map[string]string{"a runner that ends": "#!/usr/bin/python3\nimport sys\nsys.exit('this runner cannot be')\n", "a runner that is none": "nothing to execute"} {
+		t.Run(name, func(t *testing.T) {
+			ill := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}, runnerKey: fileOf(t, program)})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := ill.Run(ctx, job(executor.Spec{Code: "print(1)"}), &journal{})
+			if executor.CodeOf(err) != executor.Unimplemented || !strings.Contains(fmt.Sprint(err), "no program can be started here") {
+				t.Errorf("%v", err)
+			}
+			if strings.HasPrefix(program, "#!") && !strings.Contains(fmt.Sprint(err), "this runner cannot be") {
+				t.Errorf("it does not say what is wrong: %v", err)
+			}
+		})
+	}
+	// Where it has worked before it is taken for something that passes.
+	if _, r := succeeds(t, b, executor.Spec{Code: "print(1)"}); r.Status != executor.StatusSucceeded {
+		t.Fatal(r)
+	}
+	b.factory.place.Program = []string{"/nowhere"}
+	if _, err := b.Run(t.Context(), job(executor.Spec{Code: "print(1)"}), &journal{}); err == nil || executor.CodeOf(err) == executor.Unimplemented {
+		t.Errorf("%v", err)
+	}
+}
