@@ -22,7 +22,8 @@ func newFollow(g *global, runF func(context.Context, *followOptions) error) *cob
 		Use:   "follow ID [--tail]",
 		Short: "Poll or tail an execution",
 		Long: `Wait for the end of an execution, then print its output and end with its exit code.
-With --tail its output is printed as it comes. Ctrl-C stops following, not the execution.`,
+With --tail its output is printed as it comes. Ctrl-C stops following, not the execution. A server that is started anew
+meanwhile is waited for, half a minute at most.`,
 		Args: exactly(1, "the id of an execution"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.id = args[0]

@@ -32,7 +32,11 @@ func (g *global) openServer(what string) (executor.Service, error) {
 	if g.server == "" {
 		return nil, fmt.Errorf("%s needs a server: set --server or PYEXEC_SERVER", what)
 	}
-	return remote.New(g.server, g.token, "python-executor/"+g.bundle.Version)
+	return remote.New(g.server, g.token, "python-executor/"+g.bundle.Version, func() {
+		if !g.quiet {
+			fmt.Fprintln(g.Err, "python-executor: the server went away: waiting for it")
+		}
+	})
 }
 
 // open returns the server's Service where one is set, else the engine inside this process, with the named backends

@@ -4,11 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,14 +178,14 @@ func TestBodies(t *testing.T) {
 }
 
 func TestWhatTheAPIDoesNotHave(t *testing.T) {
-	s, err := New("http://127.0.0.1:1", "", "test")
+	s, err := New("http://127.0.0.1:1", "", "test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Scripts(t.Context()); executor.CodeOf(err) != executor.Unimplemented {
 		t.Error(err)
 	}
-	if _, err := New("nonsense", "", ""); executor.CodeOf(err) != executor.Invalid {
+	if _, err := New("nonsense", "", "", nil); executor.CodeOf(err) != executor.Invalid {
 		t.Error(err)
 	}
 }
@@ -193,7 +196,7 @@ func TestCapabilitiesAreRead(t *testing.T) {
 		_, _ = w.Write([]byte(`{"backends":[{"name":"uv","healthy":true,"capabilities":{"isolation":"none","memory":true,"python_versions":["3.12"]}}]}`))
 	}))
 	defer server.Close()
-	s, err := New(server.URL, "", "test")
+	s, err := New(server.URL, "", "test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,5 +204,61 @@ func TestCapabilitiesAreRead(t *testing.T) {
 	infos, err := s.Backends(t.Context())
 	if err != nil || len(infos) != 1 || !infos[0].Capabilities.Memory || infos[0].Capabilities.PythonVersions[0] != "3.12" {
 		t.Errorf("%+v %v", infos, err)
+	}
+}
+
+// A server that is restarted is away for longer than a request is tried again.
+func TestAServerThatComesBackIsFollowedOn(t *testing.T) {
+	const away = 8
+	var calls atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := calls.Add(1)
+		if n > 1 && n <= 1+away {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		if n == 1 {
+			_, _ = io.WriteString(w, "id: 1\nevent: queued\ndata: {\"position\":0}\n\n")
+			return
+		}
+		if r.Header.Get("Last-Event-ID") != "1" {
+			t.Errorf("resumed after %q", r.Header.Get("Last-Event-ID"))
+		}
+		_, _ = io.WriteString(w, "id: 2\nevent: output\ndata: {\"stream\":\"stdout\",\"offset\":0,\"data\":\"x\"}\n\n"+
+			"id: 3\nevent: finished\ndata: {\"status\":\"succeeded\",\"exit_code\":0}\n\n")
+	}))
+	defer server.Close()
+	soon := pyexec.RetryPolicy{Attempts: 2, MinDelay: time.Millisecond, MaxDelay: time.Millisecond}
+	patient, said := soon, 0
+	patient.Attempts = restartAttempts
+	s, err := newService(server.URL, "", "test", soon, patient, func() { said++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.client.CloseIdleConnections()
+	defer s.patient.CloseIdleConnections()
+	var seqs []uint64
+	for e, err := range s.Events(t.Context(), "exe_1", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seqs = append(seqs, e.Seq)
+	}
+	if !slices.Equal(seqs, []uint64{1, 2, 3}) {
+		t.Errorf("got %v", seqs)
+	}
+	if said != 1 {
+		t.Errorf("said %d times that the server is away", said)
+	}
+	// One that never answered is not waited for.
+	calls.Store(1)
+	for _, err := range s.Events(t.Context(), "exe_1", 0) {
+		if executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("got %v", err)
+		}
+	}
+	if n := calls.Load(); n != 1+int32(soon.Attempts) {
+		t.Errorf("%d calls", n-1)
 	}
 }

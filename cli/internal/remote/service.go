@@ -12,17 +12,39 @@ import (
 )
 
 // Service is a server's Service.
-type Service struct{ client *pyexec.Client }
+type Service struct {
+	client *pyexec.Client
+	// patient is client for the log of an Execution that the server had when it went away.
+	patient *pyexec.Client
+}
 
 var _ executor.Service = (*Service)(nil)
 
-// New returns the Service of the server at url. token may be empty. agent names the program in the server's log.
-func New(url, token, agent string) (*Service, error) {
-	client, err := pyexec.NewClient(url, pyexec.WithToken(token), pyexec.WithUserAgent(agent))
+// New returns the Service of the server at url. token may be empty. agent names the program in the server's log. away, if
+// there is one, is called when a server that was followed went away and is waited for.
+func New(url, token, agent string, away func()) (*Service, error) {
+	return newService(url, token, agent, pyexec.RetryPolicy{}, pyexec.RetryPolicy{Attempts: restartAttempts}, away)
+}
+
+// restartAttempts with the SDK's pauses give a server between 18 and 36 seconds to be there again.
+const restartAttempts = 12
+
+func newService(url, token, agent string, usual, patient pyexec.RetryPolicy, away func()) (*Service, error) {
+	options := []pyexec.Option{pyexec.WithToken(token), pyexec.WithUserAgent(agent)}
+	client, err := pyexec.NewClient(url, append(options, pyexec.WithRetry(usual))...)
 	if err != nil {
 		return nil, toError(err)
 	}
-	return &Service{client}, nil
+	options = append(options, pyexec.WithRetry(patient), pyexec.WithRetryHook(func(r pyexec.Retry) {
+		if away != nil && r.Attempt == 1 {
+			away()
+		}
+	}))
+	waiting, err := pyexec.NewClient(url, options...)
+	if err != nil {
+		return nil, toError(err)
+	}
+	return &Service{client, waiting}, nil
 }
 
 // Submit implements executor.Executions by an asynchronous call, so that the output can be followed: it returns when the
@@ -111,18 +133,39 @@ func (s *Service) Cancel(ctx context.Context, id string) (executor.Execution, er
 }
 
 // Events implements executor.Executions.
+//
+// A server that went away after it had sent something may only be started anew, and its programs may run on: it is waited
+// for, much longer than one that never answered.
 func (s *Service) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
 	return func(yield func(executor.Event, error) bool) {
-		for e, err := range s.client.Events(ctx, id, after) {
+		last := after
+		client := s.client
+		for {
+			err := follow(ctx, client, id, &last, yield)
+			if client == s.client && last > after && ctx.Err() == nil && pyexec.CodeOf(err) == pyexec.CodeUnavailable {
+				client = s.patient
+				continue
+			}
 			if err != nil {
 				yield(executor.Event{}, toError(err))
-				return
 			}
-			if !yield(executor.Event{Seq: e.Seq, Body: toBody(e.Body)}, nil) {
-				return
-			}
+			return
 		}
 	}
+}
+
+// follow yields what comes after *last until its end, nil, or an error. It is nil too where yield said no.
+func follow(ctx context.Context, client *pyexec.Client, id string, last *uint64, yield func(executor.Event, error) bool) error {
+	for e, err := range client.Events(ctx, id, *last) {
+		if err != nil {
+			return err
+		}
+		*last = e.Seq
+		if !yield(executor.Event{Seq: e.Seq, Body: toBody(e.Body)}, nil) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // Artifacts implements executor.Executions.
