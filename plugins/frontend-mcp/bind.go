@@ -41,11 +41,22 @@ func bind(request mcp.CallToolRequest, args any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &kind):
-		return fmt.Errorf("%s: must be %s, not a %s", leaf(kind.Field), article(kind.Type.Kind().String()), kind.Value)
+		if kind.Field == "" {
+			return fmt.Errorf("arguments: must be an object, not %s", indefinite(kind.Value))
+		}
+		return fmt.Errorf("%s: must be %s, not %s", leaf(kind.Field), article(kind.Type.Kind().String()), indefinite(kind.Value))
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
 		return fmt.Errorf("%s: no such argument", strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`))
 	}
 	return fmt.Errorf("arguments: %w", err)
+}
+
+// indefinite puts an article before a kind of JSON value.
+func indefinite(kind string) string {
+	if strings.HasPrefix(kind, "array") || strings.HasPrefix(kind, "object") {
+		return "an " + kind
+	}
+	return "a " + kind
 }
 
 func article(kind string) string {

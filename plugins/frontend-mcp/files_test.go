@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,27 @@ func (c *client) as(owner string) *client {
 	other := &client{t: c.t, url: c.url, token: owner + "-token"}
 	other.initialize()
 	return other
+}
+
+func TestAnotherOwnersSessionIsNotListenedTo(t *testing.T) {
+	server := serveTest(t, newService(t, fake.Options{}), twoOwners)
+	ann := server.as("ann")
+	for _, method := range []string{http.MethodGet, http.MethodDelete} {
+		r, err := http.NewRequestWithContext(t.Context(), method, ann.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Mcp-Session-Id", ann.session)
+		r.Header.Set("Authorization", "Bearer bob-token")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: status %d", method, resp.StatusCode)
+		}
+	}
+	ann.call("list_contexts", nil) // it is still there
 }
 
 func TestFilesOfAScriptAreLinkedAndReadByTheirOwner(t *testing.T) {

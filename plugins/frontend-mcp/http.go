@@ -29,6 +29,9 @@ const (
 	bodyTimeout    = 60 * time.Second
 	heartbeatEvery = 15 * time.Second
 	httpDrain      = 10 * time.Second
+	// What is taken in of a message that is refused for its size.
+	settleTime  = 5 * time.Second
+	settleBytes = 64 << 20
 )
 
 // endpoint is streamable HTTP: what stands in front of mcp-go's handler.
@@ -74,13 +77,22 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := executor.WithPrincipal(r.Context(), principal)
-	if r.Method == http.MethodGet && r.Header.Get(server.HeaderKeySessionID) == "" && !mcp.IsModernProtocol(r.Header.Get(server.HeaderKeyProtocolVersion)) {
-		// A stream of nobody's: mcp-go would hold it open for ever, and all of them would be one session.
-		refuse(w, http.StatusBadRequest, "a stream belongs to a session: initialize first, and send its Mcp-Session-Id")
-		return
-	}
-	if r.Method != http.MethodPost {
+	session, modern := r.Header.Get(server.HeaderKeySessionID), mcp.IsModernProtocol(r.Header.Get(server.HeaderKeyProtocolVersion))
+	switch r.Method {
+	case http.MethodPost:
+	case http.MethodGet, http.MethodDelete:
+		if !modern { // else mcp-go refuses it
+			// mcp-go would hold a stream of nobody's, or of anybody's session, open for ever.
+			if status, message := e.ownSession(session, principal); status != 0 {
+				refuse(w, status, message)
+				return
+			}
+		}
 		e.inner.ServeHTTP(w, r.WithContext(ctx))
+		return
+	default:
+		h.Set("Allow", "GET, POST, DELETE, OPTIONS")
+		refuse(w, http.StatusMethodNotAllowed, "this method is not possible here")
 		return
 	}
 	body, status, err := e.body(w, r)
@@ -89,7 +101,20 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	if r.Header.Get(server.HeaderKeySessionID) == "" && cancels(body) {
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
+		refuse(w, http.StatusBadRequest, "a batch is not taken: send one message at a time")
+		return
+	}
+	var message envelope
+	if json.Unmarshal(body, &message) != nil {
+		message = envelope{} // mcp-go will say so
+	}
+	modern = modern || mcp.IsModernProtocol(message.Params.Meta.Version)
+	if session == "" && !modern && message.Method != "" && message.Method != string(mcp.MethodInitialize) {
+		refuse(w, http.StatusBadRequest, "there is no session: initialize first, and send its Mcp-Session-Id")
+		return
+	}
+	if session == "" && message.Method == string(mcp.MethodNotificationCancelled) {
 		// Without a session mcp-go would look the id up among everybody's. Closing the connection cancels, too.
 		w.WriteHeader(http.StatusAccepted)
 		return
@@ -97,6 +122,17 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stream := newPostStream(w, r)
 	defer stream.finish()
 	e.inner.ServeHTTP(stream, r.WithContext(withNotifier(ctx, stream.notify)))
+}
+
+// ownSession says why a session cannot be used; 0: it can.
+func (e *endpoint) ownSession(id string, p executor.Principal) (status int, message string) {
+	if id == "" {
+		return http.StatusBadRequest, "there is no session: initialize first, and send its Mcp-Session-Id"
+	}
+	if _, err := (&ownedSessions{all: e.sessions, owner: p.Owner}).Validate(id); err != nil {
+		return http.StatusNotFound, "no such session"
+	}
+	return 0, ""
 }
 
 // admit says who calls, or why nobody may.
@@ -144,10 +180,13 @@ func (e *endpoint) allowed(origin, host string) bool {
 
 // body reads one message, bounded in size and time.
 func (e *endpoint) body(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
+	rc := http.NewResponseController(w)
 	if r.ContentLength > e.config.MaxBodyBytes {
+		// Many clients read no answer before they have sent everything.
+		_ = rc.SetReadDeadline(time.Now().Add(settleTime))
+		_, _ = io.CopyN(io.Discard, r.Body, settleBytes)
 		return nil, http.StatusRequestEntityTooLarge, errTooLarge(e.config.MaxBodyBytes)
 	}
-	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a listener without deadlines has its own bounds
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, e.config.MaxBodyBytes))
 	_ = rc.SetReadDeadline(time.Time{})
@@ -163,12 +202,6 @@ func (e *endpoint) body(w http.ResponseWriter, r *http.Request) ([]byte, int, er
 
 func errTooLarge(limit int64) error {
 	return executor.Errorf(executor.Exhausted, "a message has at most %d bytes (mcp.http.max_body_bytes)", limit)
-}
-
-// cancels reports whether body is a notifications/cancelled.
-func cancels(body []byte) bool {
-	var e envelope
-	return json.Unmarshal(body, &e) == nil && e.Method == string(mcp.MethodNotificationCancelled)
 }
 
 // refuse answers with a JSON-RPC error, which clients show.

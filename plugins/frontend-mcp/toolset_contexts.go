@@ -218,7 +218,10 @@ func (c contexts) stop(ctx context.Context, request mcp.CallToolRequest) (*mcp.C
 	return structured(stopContextResult{ContextID: a.ContextID, Status: "stopped", Message: "Context stopped successfully"}, "")
 }
 
-func (c contexts) list(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (c contexts) list(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	if err := bind(request, &listContextsArgs{}); err != nil {
+		return contextError(codeInvalidParams, "%v", err), nil
+	}
 	sessions, err := c.svc.ListSessions(ctx)
 	if err != nil {
 		return c.wrong("list_contexts", "", err), nil

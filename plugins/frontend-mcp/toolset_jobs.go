@@ -126,7 +126,10 @@ func exitText(r *executor.Result) string {
 	return strconv.Itoa(exitCode(*r))
 }
 
-func (p *python) listJobs(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (p *python) listJobs(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	if err := bind(request, &listJobsArgs{}); err != nil {
+		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
+	}
 	out := jobList{Result: []jobInfo{}}
 	for _, j := range p.jobs.of(executor.PrincipalFrom(ctx).Owner) {
 		s := j.now()

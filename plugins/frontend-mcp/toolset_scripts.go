@@ -160,7 +160,10 @@ func fieldOf(err error) string {
 	return ""
 }
 
-func (s hostScripts) list(ctx context.Context, _ mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (s hostScripts) list(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	if err := bind(request, &listAllowedArgs{}); err != nil {
+		return scriptFailure(scriptBadArg, "%v", err), nil
+	}
 	list, err := s.svc.Scripts(ctx)
 	if err != nil {
 		return s.hostScriptError(executor.CodeOf(err), "", err), nil

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -132,17 +133,44 @@ func TestWhatIsRefusedBeforeItReachesTheLibrary(t *testing.T) {
 			t.Errorf("%s: status %d, want %d: %v %v", name, status, test.status, messages, err)
 		}
 	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, open.url, nil)
-	if err != nil {
-		t.Fatal(err)
+	unknown := "mcp-session-00000000-0000-4000-8000-000000000000"
+	for _, test := range []struct {
+		method, session, body string
+		status                int
+		says                  string
+	}{
+		{http.MethodGet, "", "", 400, "initialize first"},
+		{http.MethodGet, unknown, "", 404, "no such session"},
+		{http.MethodDelete, "", "", 400, "initialize first"},
+		{http.MethodDelete, unknown, "", 404, "no such session"},
+		{http.MethodPut, open.session, "{}", 405, "not possible"},
+		{http.MethodPost, "", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, 400, "initialize first"},
+		{http.MethodPost, open.session, ` [{"jsonrpc":"2.0","id":1,"method":"ping"}]`, 400, "one message at a time"},
+		{http.MethodPost, open.session, "{nope", 400, "-32700"},
+		{http.MethodPost, open.session, "", 400, "-32700"},
+		{http.MethodDelete, open.session, "", 200, ""},
+		{http.MethodDelete, open.session, "", 404, "no such session"},
+		{http.MethodGet, open.session, "", 404, "no such session"},
+		{http.MethodPost, open.session, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, 404, ""},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), test.method, open.url, strings.NewReader(test.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		if test.session != "" {
+			r.Header.Set("Mcp-Session-Id", test.session)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if resp.Body.Close(); err != nil || resp.StatusCode != test.status || !strings.Contains(string(body), test.says) {
+			t.Errorf("%s %q in %q: %d %s, %v", test.method, test.body, test.session, resp.StatusCode, body, err)
+		}
 	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp.Body.Close(); resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("a stream without a session: status %d", resp.StatusCode)
-	}
+	open.initialize()
 	closed.token = "secret"
 	closed.initialize()
 	if status, _, err := closed.post(t.Context(), ping, nil); err != nil || status != 200 {
