@@ -21,23 +21,6 @@ func startTicks(t time.Time) int64 {
 	return int64((time.Duration(now.Nano()) - time.Since(t)) / clockTick)
 }
 
-// processTicks is when a process was started; 0: it is gone.
-func processTicks(pid int) int64 {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat") //nolint:gosec // a path of procfs
-	if err != nil {
-		return 0
-	}
-	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]) // the name before may contain anything
-	if len(f) < 20 {
-		return 0
-	}
-	ticks, err := strconv.ParseInt(string(f[19]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return ticks
-}
-
 // cpuTime is what the interpreter and what it started have used so far; negative = unknown. Without a control group it is
 // the interpreter's alone.
 func (i *interpreter) cpuTime() time.Duration {

@@ -229,22 +229,6 @@ func describeEnd(ws syscall.WaitStatus) string {
 	return fmt.Sprintf("exit code %d", ws.ExitStatus())
 }
 
-// interrupt sends SIGINT to the interpreter and to what it started since then and waits for. What it had started before
-// goes on, as background jobs do.
-func (i *interpreter) interrupt(since time.Time) {
-	from := startTicks(since)
-	_ = unix.Kill(i.pid, unix.SIGINT) // gone is as good
-	queue := children(i.pid)
-	for n := 0; n < len(queue) && n < 1<<12; n++ {
-		pid := queue[n]
-		if ticks := processTicks(pid); ticks == 0 || ticks < from {
-			continue
-		}
-		_ = unix.Kill(pid, unix.SIGINT) // gone is as good
-		queue = append(queue, children(pid)...)
-	}
-}
-
 // kill kills the interpreter and all that descends from it. exited follows.
 func (i *interpreter) kill() {
 	if len(i.group.Cgroups) > 0 {

@@ -148,7 +148,7 @@ func (x *execution) runCell(s *session) error {
 
 // watch waits for the cell's end and enforces its time.
 func (c *cell) watch(answers <-chan drivers.Answer) {
-	var timeout, grace, again, look <-chan time.Time
+	var timeout, grace, interrupt, look <-chan time.Time
 	if c.start.Limits.Timeout > 0 {
 		t := time.NewTimer(c.start.Limits.Timeout)
 		defer t.Stop()
@@ -160,18 +160,15 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 	defer func() { c.end = time.Now() }()
 	cancelled := c.cancelled
 	begun := !c.session.driver.Begins
+	i := newInterruption(c.interp, c.n, c.started)
 	stop := func(why executor.Status) {
 		if c.reason != executor.StatusUnknown {
 			return
 		}
 		c.reason = why
-		wait := max(c.start.Limits.KillGrace, 0)
-		grace = time.After(wait)
+		grace = time.After(max(c.start.Limits.KillGrace, 0))
 		if begun {
-			c.interp.interrupt(c.started)
-		}
-		if c.session.driver.Begins {
-			again = time.After(wait / 2)
+			interrupt = i.send()
 		}
 	}
 	for {
@@ -185,7 +182,11 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 				c.display(a)
 			case "begun":
 				if begun = true; c.reason != executor.StatusUnknown {
-					c.interp.interrupt(c.started)
+					interrupt = i.send()
+				}
+			case "heard":
+				if c.reason != executor.StatusUnknown {
+					interrupt = nil
 				}
 			case "reading":
 				c.opened()
@@ -212,9 +213,8 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 		case <-c.dropped:
 			c.reason = executor.StatusKilled
 			return
-		case <-again:
-			// A command of a shell's may have been between fork and exec, where an interrupt is lost.
-			c.interp.interrupt(c.started)
+		case <-interrupt:
+			interrupt = i.send()
 		case <-grace:
 			return
 		case <-look:

@@ -234,7 +234,7 @@ func (s *session) ask(ctx context.Context, o drivers.Operation, kind string) (dr
 				return drivers.Answer{}, executor.Errorf(executor.Unavailable, "the interpreter does not answer")
 			}
 			interrupted = true
-			i.interrupt(began)
+			newInterruption(i, o.N, began).send()
 			patience.Reset(interruptPatience)
 		}
 	}

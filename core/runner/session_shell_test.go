@@ -33,6 +33,7 @@ func TestExitEndsACellAndNotTheShell(t *testing.T) {
 	r.wants(t, "x=1; f() { exit 3; }; readonly r=5", "", "")
 	for code, want := range map[string]string{
 		"f; echo no": "failed exit 3", "exit": "succeeded exit 0", "set -e; false; echo no": "failed exit 1", "builtin exit 9": "failed exit 9",
+		"false; exit": "failed exit 1", "(exit 4)": "failed exit 4", "(true; exit)": "succeeded exit 0", "(false; exit) || exit 6": "failed exit 6",
 		"set -o posix; exit 4": "failed exit 4", "break 3; exit 8": "succeeded exit 0", "if": "failed exit 2", "${nope:?gone}": "failed exit 1",
 	} {
 		res, rec := r.cell(t, code)

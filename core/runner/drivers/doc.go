@@ -10,18 +10,21 @@
 //	  cell       n, count, code, stdin: run it; stdin names a FIFO that is to be descriptor 0, or is empty
 //	  variables  n
 //	  path       n, dir: find modules there, too
+//	  interrupt  n: end that cell (where Driver.Told)
 //	driver → runner
 //	  ready      version
 //	  begun      n: the code runs from here on, and an interrupt is its own (where Driver.Begins)
+//	  heard      n: an interrupt has reached the code (where Driver.Hears)
 //	  reading    n: stdin is open, it may come and end
 //	  display    n, display {data {mime: base64}, value, truncated}
 //	  done       n, code, dropped: the cell has ended; all that it wrote has been flushed before
 //	  variables  n, variables [{name, type, preview}]
 //	  added      n
 //
-// n numbers the operations, count the cells: "<cell 3>" is what tracebacks say. One operation at a time. SIGINT means: end
-// the cell, keep the state. User code shares the process, so the runner believes nothing it reads: what is forged here
-// misleads nobody but the forger's own session.
+// n numbers the operations, count the cells: "<cell 3>" is what tracebacks say. One operation at a time, and interrupts. An
+// interrupt (Driver.Signal, or the operation) means: end the cell, keep the state. It may come at any moment; one that comes
+// when the cell has ended does nothing, least of all to the next cell. User code shares the process, so the runner believes
+// nothing it reads: what is forged here misleads nobody but the forger's own session.
 //
 // # What a session is in each language
 //
@@ -34,8 +37,8 @@
 //
 // JavaScript: cells run as V8's REPL mode runs them: const, let and class last and may be repeated, await works at top
 // level, undefined is not shown. require, dynamic import and Node's modules by name work from the work folder; import
-// declarations do not. process.exit ends the cell (it throws). An interrupt ends code that runs and the waiting for what
-// does not; a loop without end behind an await is only ended by a restart.
+// declarations do not. process.exit ends the cell (it throws). An interrupt ends code that runs, also behind an await or in a
+// timer, and the waiting for what does not.
 //
 // Shell: cells run in one bash, at top level. exit ends the cell, and so does what would end the shell (set -e, an error in
 // posix mode), after which it executes itself anew with variables, functions, aliases, options and traps, without errexit,

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -53,8 +54,14 @@ type Driver struct {
 	Variables, Paths bool
 	// ExitEnds: the interpreter's exit is how the cell has ended, and it is to be started anew.
 	ExitEnds bool
-	// Begins: the driver says when a cell has begun. An interrupt that comes before would hit the driver.
+	// Begins: the driver says when a cell has begun. An interrupt that comes before would be lost, or hit the driver.
 	Begins bool
+	// Signal interrupts a cell.
+	Signal syscall.Signal
+	// Hears: the driver says that an interrupt has reached the cell. Until then it may be sent again.
+	Hears bool
+	// Told: the driver is told to interrupt a cell. It gets no signal.
+	Told bool
 	// Env is set for the interpreter only.
 	Env    map[string]string
 	fields fieldForm
@@ -76,17 +83,20 @@ func For(language executor.Language, interpreter []string) (Driver, error) {
 	}
 	switch language {
 	case executor.LanguageDefault, executor.LanguagePython:
-		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonDriver), Variables: true, Paths: true}, nil
+		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonDriver), Variables: true, Paths: true, Begins: true, Signal: 63, Hears: true}, nil
 	case executor.LanguageJavaScript:
-		return Driver{Command: []string{"-e", javascriptBoot}, First: counted(javascriptDriver), Variables: true}, nil
+		// Without the checks code that is terminated in a timer does not end Node.
+		return Driver{
+			Command: []string{"--no-force-async-hooks-checks", "-e", javascriptBoot}, First: counted(javascriptDriver), Variables: true, Told: true,
+		}, nil
 	case executor.LanguageShell:
 		if strings.Contains(path.Base(interpreter[0]), "bash") {
 			return Driver{
-				Command: []string{"--noprofile", "--norc", "-i"}, First: append([]byte(bashDriver), 0), fields: zeroEnded, Begins: true,
+				Command: []string{"--noprofile", "--norc", "-i"}, First: append([]byte(bashDriver), 0), fields: zeroEnded, Begins: true, Signal: syscall.SIGINT,
 				Env: map[string]string{"PROMPT_COMMAND": bashBoot, "PS1": ""},
 			}, nil
 		}
-		return Driver{Command: []string{"-c", shBoot}, First: append([]byte(escape(shDriver)), '\n'), fields: escapedLines, ExitEnds: true}, nil
+		return Driver{Command: []string{"-c", shBoot}, First: append([]byte(escape(shDriver)), '\n'), fields: escapedLines, Signal: syscall.SIGINT, ExitEnds: true}, nil
 	default:
 		return Driver{}, fmt.Errorf("no driver for %q", language)
 	}

@@ -2,17 +2,18 @@
 // the other at the top level of one realm, with V8's own REPL mode (the inspector's): declarations last and may be repeated,
 // await stands anywhere. It speaks with the runner over descriptor 3, one JSON object a line (drivers/doc.go). Node 18 and
 // later, standard modules only.
+//
+// A thread of its own reads what the runner says, so that an interrupt is heard whatever the user's code does: what waits is
+// told to, what runs is terminated, by the inspector.
 'use strict';
 const fs = require('fs');
 const inspector = require('inspector');
-const net = require('net');
 const os = require('os');
 const path = require('path');
 const util = require('util');
-const vm = require('vm');
+const { Worker } = require('worker_threads');
 
 const control = 3;
-const entrance = Symbol('python-executor');
 const { stringify, parse } = JSON;
 const realExit = process.reallyExit.bind(process);
 const maxText = 256 << 10;
@@ -24,11 +25,14 @@ let maxDisplays = 200;
 const sleeper = new Int32Array(new SharedArrayBuffer(4));
 
 // send writes a line whole and at once: whatever user code does next, it is out.
+// One that is terminated leaves the rest of its line to the next.
+let unsent = Buffer.alloc(0);
+
 function send(message) {
-  const line = Buffer.from(stringify(message) + '\n');
-  for (let at = 0; at < line.length; ) {
+  unsent = Buffer.concat([unsent, Buffer.from(stringify(message) + '\n')]);
+  while (unsent.length) {
     try {
-      at += fs.writeSync(control, line, at, line.length - at);
+      unsent = unsent.subarray(fs.writeSync(control, unsent));
     } catch (error) {
       if (error.code === 'EPIPE' || error.code === 'EBADF' || error.code === 'ECONNRESET') realExit(0);
       if (error.code !== 'EAGAIN') throw error;
@@ -51,6 +55,7 @@ class Interruption {
   }
 }
 
+let answered = 0; // the last cell that has ended
 let cell = null; // the one that runs: {n, name, displays, dropped, exit}
 
 process.exit = function exit(code) {
@@ -168,9 +173,9 @@ function post(method, params) {
 }
 
 const holder = { value: undefined };
-globalThis[entrance] = holder;
-const holderID = post('Runtime.evaluate', { expression: 'globalThis[Object.getOwnPropertySymbols(globalThis).find((s) => s.description === "python-executor")]' }).result.objectId;
-delete globalThis[entrance];
+Object.defineProperty(globalThis, '__pyexec_holder', { value: holder, enumerable: false, configurable: true });
+const holderID = post('Runtime.evaluate', { expression: '__pyexec_holder' }).result.objectId;
+delete globalThis.__pyexec_holder;
 
 // real is the value that a remote object stands for.
 function real(remote) {
@@ -269,49 +274,41 @@ Object.defineProperty(globalThis, 'display', {
 
 // Cells.
 
-let evaluated; // what the evaluation at hand does with its outcome
+// How the cell that runs is to end. Whoever changes going decides it: a cell that has ended is not terminated any more, and
+// one that is being terminated has not ended before that is over.
+const going = 0;
+const ended = 1;
+const terminating = 2;
+const ending = new Int32Array(new SharedArrayBuffer(4));
 
-const start = new vm.Script('globalThis[Object.getOwnPropertySymbols(globalThis).find((s) => s.description === "python-executor")]()', {
-  filename: '<python-executor>',
-});
-Object.defineProperty(globalThis, entrance, {
-  value: () => session.post('Runtime.evaluate', evaluated.request, (error, result) => evaluated.outcome(error, result)), enumerable: false,
-});
+const newCell = (message) => ({ n: message.n, name: `cell-${message.count}`, displays: 0, dropped: 0, exit: null, place: '' });
 
 function runCell(message) {
-  const mine = (cell = { n: message.n, name: `cell-${message.count}`, displays: 0, dropped: 0, exit: null, place: '' });
+  const mine = (cell = newCell(message));
   connectInput(message.stdin);
-  evaluated = {
-    request: {
-      expression: `${importsRenamed(message.code || '', '__pyexec_import')}\n//# sourceURL=${mine.name}`,
-      replMode: true, objectGroup: 'cell', userGesture: false,
-    },
-    outcome(error, result) {
-      if (cell !== mine) return; // it was interrupted
-      if (error) return finish(mine, 1, error);
-      if (result.exceptionDetails) {
-        const details = result.exceptionDetails;
-        mine.place = `${mine.name}:${details.lineNumber + 1}:${details.columnNumber + 1}`;
-        return failed(mine, details.exception ? real(details.exception) : new Error(details.text));
-      }
-      const value = real(result.result);
-      if (value !== undefined) {
-        try {
-          globalThis._ = value;
-        } catch {
-          // The user has a _ of their own.
-        }
-        show(value, true);
-      }
-      setImmediate(() => finish(mine, 0)); // behind what Node says of rejections that nobody handles
-    },
+  const request = {
+    expression: `${importsRenamed(message.code || '', '__pyexec_import')}\n//# sourceURL=${mine.name}`,
+    replMode: true, objectGroup: 'cell', userGesture: false,
   };
-  try {
-    start.runInThisContext({ breakOnSigint: true });
-  } catch (error) {
-    if (cell !== mine) return;
-    failed(mine, error && error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' ? new Interruption() : error);
-  }
+  session.post('Runtime.evaluate', request, (error, result) => {
+    if (cell !== mine) return; // it was interrupted
+    if (error) return finish(mine, 1, error);
+    if (result.exceptionDetails) {
+      const details = result.exceptionDetails;
+      mine.place = `${mine.name}:${details.lineNumber + 1}:${details.columnNumber + 1}`;
+      return failed(mine, details.exception ? real(details.exception) : new Error(details.text));
+    }
+    const value = real(result.result);
+    if (value !== undefined) {
+      try {
+        globalThis._ = value;
+      } catch {
+        // The user has a _ of their own.
+      }
+      show(value, true);
+    }
+    setImmediate(() => finish(mine, 0)); // behind what Node says of rejections that nobody handles
+  });
 }
 
 function failed(mine, error) {
@@ -321,16 +318,22 @@ function failed(mine, error) {
 }
 
 function finish(mine, code, error, thrown) {
-  if (cell !== mine) return;
+  if (cell !== mine || Atomics.compareExchange(ending, 0, going, ended) === terminating) return;
   if (error !== undefined || thrown) report('Uncaught ', error);
   cell = null;
   session.post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
   if (inputIsOpen) connectInput('');
+  answered = mine.n;
   send({ op: 'done', n: mine.n, code, dropped: mine.dropped });
 }
 
+// interrupted ends the cell n: it waits; what it waits for goes on, and is nobody's.
+function interrupted(n) {
+  if (cell && cell.n === n) failed(cell, new Interruption());
+}
+
 process.on('SIGINT', () => {
-  if (cell) failed(cell, new Interruption()); // it waits; what it waits for goes on, and is nobody's
+  if (cell) interrupted(cell.n); // the user's own doing
 });
 process.on('uncaughtException', (error) => {
   if (error instanceof Exit) {
@@ -421,19 +424,62 @@ function take(message) {
     case 'variables':
       variables(message);
       break;
+    case 'interrupt':
+      interrupted(message.n);
+      break;
+    case 'terminated':
+      Atomics.store(ending, 0, going);
+      if (!cell && answered < message.n) cell = newCell(message); // what would have begun it was terminated
+      interrupted(message.n);
+      break;
   }
 }
 
-let rest = [];
-const channel = new net.Socket({ fd: control, readable: true, writable: false });
-channel.on('data', (data) => {
-  for (let at; (at = data.indexOf(10)) >= 0; data = data.subarray(at + 1)) {
-    rest.push(data.subarray(0, at));
-    const line = Buffer.concat(rest).toString();
-    rest = [];
-    take(parse(line));
-  }
-  if (data.length) rest.push(data);
-});
-channel.on('end', () => realExit(0));
-channel.on('error', () => realExit(0));
+// listen is the body of the thread that reads what the runner says.
+function listen() {
+  const { parentPort, workerData: ending } = require('worker_threads');
+  const net = require('net');
+  const [going, terminating] = [0, 2];
+  const patience = 20; // milliseconds in which what waits takes an interrupt
+  let current; // the cell that was passed on last
+  let debug;
+
+  // terminate ends what runs. The answer comes when all of it has left the stack: of the first JavaScript there is, if
+  // nothing ran. That may be the user's, or our poke.
+  const terminate = (n) => {
+    if (!debug) {
+      const inspector = require('inspector');
+      debug = new inspector.Session();
+      debug.connectToMainThread();
+    }
+    debug.post('Runtime.terminateExecution', () => parentPort.postMessage({ op: 'terminated', n }));
+    parentPort.postMessage({ op: 'poke' });
+  };
+  const take = (message) => {
+    if (message.op === 'cell') {
+      current = message.n;
+      Atomics.store(ending, 0, going); // the one before has been answered
+    }
+    parentPort.postMessage(message);
+    if (message.op !== 'interrupt') return;
+    setTimeout(() => {
+      if (current === message.n && Atomics.compareExchange(ending, 0, going, terminating) === going) terminate(message.n);
+    }, patience);
+  };
+  let rest = [];
+  const channel = new net.Socket({ fd: 3, readable: true, writable: false });
+  channel.on('data', (data) => {
+    for (let at; (at = data.indexOf(10)) >= 0; data = data.subarray(at + 1)) {
+      rest.push(data.subarray(0, at));
+      const line = Buffer.concat(rest).toString();
+      rest = [];
+      take(JSON.parse(line));
+    }
+    if (data.length) rest.push(data);
+  });
+  const leave = () => process.kill(process.pid, 'SIGKILL'); // the runner is gone
+  channel.on('end', leave);
+  channel.on('error', leave);
+}
+
+new Worker(`(${listen})()`, { eval: true, workerData: ending, execArgv: [], name: 'python-executor' }).on('message', take);

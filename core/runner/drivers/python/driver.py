@@ -17,6 +17,7 @@ import traceback
 import types
 
 CONTROL = 3
+RUNNERS_SIGNAL = 63
 FLAGS = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 CO_COROUTINE = 0x80
 FUTURE_FLAGS = 0
@@ -62,6 +63,7 @@ class State:
     max_data = 2 << 20
     max_displays = 200
     cell = 0
+    unanswered = None  # the cell that runs
     stdin = None
     stdin_is_null = True
     shown = []  # figures that were displayed as values in this cell
@@ -72,6 +74,8 @@ NS = sys.modules["__main__"].__dict__
 HOME = dict(builtins.__dict__)
 SYSTEM_EXCEPTHOOK = sys.excepthook
 get_pid = os.getpid
+MAIN_THREAD = _thread.get_ident()
+DEFAULT_INT_HANDLER = signal.default_int_handler
 
 
 # The control socket.
@@ -138,17 +142,24 @@ def receive():
 def send(message):
     """Sends whole lines: an interrupt waits until one is out."""
     data = json.dumps(message).encode() + b"\n"
-    with S.sending:
-        S.critical += 1
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(S.control, view) :]
-        finally:
-            S.critical -= 1
+    if _thread.get_ident() != MAIN_THREAD:
+        write_line(data)
+        return
+    S.critical += 1
+    try:
+        write_line(data)
+    finally:
+        S.critical -= 1
     if S.pending and not S.critical and S.interruptible:
         S.pending = False
-        raise KeyboardInterrupt
+        interrupt(None)
+
+
+def write_line(data):
+    with S.sending:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(S.control, view) :]
 
 
 # Interrupts.
@@ -158,25 +169,59 @@ def on_interrupt(signum, frame):
     if S.child or get_pid() != S.pid:
         raise KeyboardInterrupt
     if not S.interruptible:
-        return
+        return  # it came too late
     if S.critical:
         S.pending = True
         return
-    task = S.task
-    if task is not None and not task.done():
-        import asyncio
+    interrupt(frame)
 
-        if asyncio.current_task(S.loop) is None:  # the loop waits: nothing of the user's is on the stack
-            S.cancelled = True
-            S.loop.call_soon_threadsafe(task.cancel)
-            return
+
+def on_runner(signum, frame):
+    """Interrupts for the runner: where SIGINT itself is lost, as while the C library's system() waits, this is not."""
+    if S.child or get_pid() != S.pid:
+        return
+    if S.interruptible and not S.critical and signal.getsignal(signal.SIGINT) is not on_interrupt:
+        heard()  # whatever the user's own handler does
+    signal.raise_signal(signal.SIGINT)
+    for _ in (1, 2):
+        pass  # here at the latest its handler runs
+
+
+def heard():
+    S.critical += 1
+    try:
+        write_line(b'{"op":"heard","n":%d}\n' % S.cell)
+    finally:
+        S.critical -= 1
+
+
+def interrupt(frame):
+    heard()
+    S.pending = False
+    task = S.task
+    if task is not None and not task.done() and in_asyncio(frame):
+        S.cancelled = True
+        S.loop.call_soon_threadsafe(task.cancel)
+        return
     raise KeyboardInterrupt
+
+
+def in_asyncio(frame):
+    """Reports whether what runs is the event loop, which does not stand an exception anywhere: a task whose next step it
+    was about to note would never end."""
+    while frame is not None and frame.f_code is on_runner.__code__:
+        frame = frame.f_back
+    if frame is None or frame.f_code is run_in_loop.__code__:
+        return frame is not None
+    return str(frame.f_globals.get("__name__", "")).split(".")[0] in ("asyncio", "selectors")
 
 
 def take_interrupts():
     try:
-        if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler, None):
+        if signal.getsignal(signal.SIGINT) in (signal.SIG_DFL, signal.SIG_IGN, DEFAULT_INT_HANDLER, None):
             signal.signal(signal.SIGINT, on_interrupt)
+        if signal.getsignal(RUNNERS_SIGNAL) is not on_runner:
+            signal.signal(RUNNERS_SIGNAL, on_runner)
     except (ValueError, TypeError, OSError):
         pass
 
@@ -188,8 +233,9 @@ def after_fork():
         os.close(S.control)
         for fd in S.backup:
             os.close(fd)
+        signal.default_int_handler = DEFAULT_INT_HANDLER
         if signal.getsignal(signal.SIGINT) is on_interrupt:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGINT, DEFAULT_INT_HANDLER)
     except (OSError, ValueError):
         pass
 
@@ -482,8 +528,14 @@ def run_in_loop(coroutine):
         S.loop = asyncio.new_event_loop()
     asyncio.set_event_loop(S.loop)
     S.cancelled = False
-    task = S.task = S.loop.create_task(coroutine)
+    S.critical += 1  # a task that nobody knows would go on in a later cell
     try:
+        task = S.task = S.loop.create_task(coroutine)
+    finally:
+        S.critical -= 1
+    try:
+        if S.pending:
+            interrupt(None)
         S.loop.run_until_complete(task)
     except asyncio.CancelledError as error:
         if S.cancelled:
@@ -505,54 +557,71 @@ def run_in_loop(coroutine):
             task.exception()  # it counts as seen
 
 
+def guarded(function, *args):
+    """Runs what may run the user's code, which an interrupt ends, and returns what it raised."""
+    caught = None
+    try:
+        try:
+            S.interruptible = True
+            if S.pending and not S.critical:
+                interrupt(None)
+            function(*args)
+        finally:
+            S.interruptible = False
+    except BaseException as error:
+        S.interruptible = False
+        caught = error
+    return caught
+
+
+def execute(message):
+    send({"op": "begun", "n": S.cell})  # from here on an interrupt is the cell's
+    source, name = message["code"], "<cell %d>" % message["count"]
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    first, last, in_loop = compile_cell(source, name)
+    if first is not None:
+        evaluate(first, in_loop)
+    if last is not None:
+        evaluate(last, in_loop)
+    if "matplotlib.pyplot" in sys.modules:
+        show_figures()
+
+
 def run_cell(message):
-    S.cell = message["n"]
+    S.cell = S.unanswered = message["n"]
     S.displays = S.dropped = 0
     S.pending = False
     del S.shown[:]
     restore_descriptors()
     connect_stdin(message.get("stdin"))
     take_interrupts()
-    code, error = 0, None
-    source = message["code"]
-    name = "<cell %d>" % message["count"]
-    try:
-        try:
-            lines = source.splitlines(True)
-            linecache.cache[name] = (len(source), None, lines, name)
-            S.interruptible = True
-            first, last, in_loop = compile_cell(source, name)
-            if first is not None:
-                evaluate(first, in_loop)
-            if last is not None:
-                evaluate(last, in_loop)
-            if "matplotlib.pyplot" in sys.modules:
-                show_figures()
-        finally:
-            S.interruptible = False
-    except SystemExit as caught:
-        code, error = exit_code(caught), None
-    except BaseException as caught:
-        S.interruptible = False
-        code, error = 130 if isinstance(caught, KeyboardInterrupt) else 1, caught
-        report(caught)
-        if not isinstance(caught, KeyboardInterrupt) and "matplotlib.pyplot" in sys.modules:
-            try:
-                show_figures()
-            except BaseException:
-                pass
+    code = 0
+    error = guarded(execute, message)
+    if isinstance(error, SystemExit):
+        said = []
+        guarded(lambda: said.append(exit_code(error)))
+        code = said[0] if said else 1
+    elif error is not None:
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        guarded(report, error)
+        if code != 130 and "matplotlib.pyplot" in sys.modules:
+            guarded(show_figures)
     if S.child or get_pid() != S.pid:
         flush()
         os._exit(code)
-    if code and isinstance(error, KeyboardInterrupt):
-        code = 130
+    del error
     for key in HOME:
         if key not in builtins.__dict__:
             builtins.__dict__[key] = HOME[key]
-    flush()
+    guarded(flush)
     if message.get("stdin"):
         connect_stdin(None)
-    send({"op": "done", "n": message["n"], "code": code, "dropped": S.dropped})
+    answer(code)
+
+
+def answer(code):
+    send({"op": "done", "n": S.cell, "code": code, "dropped": S.dropped})
+    S.unanswered = None
 
 
 def connect_stdin(path):
@@ -639,7 +708,9 @@ def prepare(message):
     sys.displayhook = displayhook
     sys.meta_path.insert(0, FigureHook)
     S.stdin = sys.stdin
+    signal.default_int_handler = on_interrupt  # whoever finds it, as asyncio.run does, may have their own for a while
     signal.signal(signal.SIGINT, on_interrupt)
+    signal.signal(RUNNERS_SIGNAL, on_runner)
     for folder in message.get("paths") or ():
         add_path(folder)
     for name in message.get("preload") or ():
@@ -667,8 +738,10 @@ def serve():
                 send({"op": "added", "n": message["n"]})
             elif operation == "start":
                 prepare(message)
-        except KeyboardInterrupt:
-            continue  # it came a moment too late
+        except KeyboardInterrupt:  # one after the other, and the second in the midst of taking the first
+            S.interruptible = False
+            if S.unanswered is not None:
+                answer(130)
 
 
 serve()

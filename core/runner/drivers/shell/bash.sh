@@ -6,12 +6,22 @@
 # `exit` ends the cell, not the shell. What ends the shell all the same (set -e, `builtin exit`) lets it execute itself anew
 # with its variables, functions, aliases, options and traps; only the numbers of its jobs are gone.
 #
-# A process that bash has forked and that is interrupted before it is the command comes here too: it is none to read cells.
-if [[ $BASHPID != "$$" ]]; then
-  trap - EXIT
-  builtin exit 130
-fi
-if [[ ${__pyexec_pid-} != "$$" ]]; then
+# Interrupts belong to cells. __pyexec_hold, with which everything that is not a cell's begins, ignores them: one in the midst
+# of an answer would throw it away, and what of it is in a buffer would be the user's output. Until it has been called, an
+# interrupt leads to the beginning of this text, as it does in a cell.
+#
+# A process that bash has forked and that is interrupted before it is the command goes on here, or behind the cell, as if it
+# were the shell. It is none to read cells, and ends as the command would have: of the interrupt, so that bash takes notice.
+{
+  if [[ $BASHPID != "$$" ]]; then
+    trap - EXIT
+    exec /bin/sh -c 'kill -INT $$'
+  fi
+  case $- in *x*) __pyexec_x='set -x;' && set +x ;; *) __pyexec_x= ;; esac
+} 2>/dev/null
+if [[ ${__pyexec_pid-} == "$$" ]]; then
+  __pyexec_hold
+else
   __pyexec_pid=$$
   export -n PROMPT_COMMAND PS1
   PS1= PS2=
@@ -22,15 +32,37 @@ if [[ ${__pyexec_pid-} != "$$" ]]; then
     __pyexec_state=
     exec 2>&249 249>&- # the new shell was started without
     set +m
+    __pyexec_hold
   else
     exec 250<&3 3<&-
-    __pyexec_busy= __pyexec_code=0 __pyexec_last=0 __pyexec_trap= __pyexec_n=0 __pyexec_x= __pyexec_in=
+    exec 247<> <(:) # a pipe to ourselves
+    __pyexec_busy= __pyexec_code=0 __pyexec_last=0 __pyexec_held= __pyexec_trap= __pyexec_said=0 __pyexec_n=0 __pyexec_in=
     __pyexec_driver=$PROMPT_COMMAND
     set +m +o history
     shopt -s expand_aliases
+    __pyexec_hold() {
+      if [[ $BASHPID != "$$" ]]; then
+        trap - EXIT
+        exec /bin/sh -c 'kill -INT $$'
+      fi
+      if [[ ! $__pyexec_held ]]; then
+        # What the user wants done at an interrupt. The number tells it from what an interrupt has left in the pipe.
+        __pyexec_said=$((__pyexec_said + 1))
+        if { trap -p INT >&247 && printf '#%d\0' "$__pyexec_said" >&247; } 2>/dev/null; then
+          while IFS= read -r -d '' -u 247 __pyexec_trap && [[ ${__pyexec_trap##*#} != "$__pyexec_said" ]]; do :; done
+          __pyexec_trap=${__pyexec_trap%#*}
+        else # in a cell the pipe is closed
+          __pyexec_trap=$(trap -p INT)
+        fi
+        __pyexec_held=1
+      fi
+      trap '' INT
+    }
     exit() {
-      ((BASH_SUBSHELL == 0)) || builtin exit "$@"
-      __pyexec_code=${1-$?}
+      __pyexec_code=$?
+      ((BASH_SUBSHELL == 0)) || builtin exit "${@-$__pyexec_code}"
+      __pyexec_hold
+      __pyexec_code=${1-$__pyexec_code}
       case $__pyexec_code in
       '' | *[!0-9-]* | ?*-*)
         printf 'bash: exit: %s: numeric argument required\n' "$__pyexec_code" >&2
@@ -38,9 +70,8 @@ if [[ ${__pyexec_pid-} != "$$" ]]; then
         ;;
       esac
       __pyexec_code=$((__pyexec_code & 255)) __pyexec_busy=exit
-      __pyexec_trap=$(trap -p INT)
-      trap - INT
       exec 248>&2 2>/dev/null # where bash says that it was interrupted
+      trap - INT
       kill -INT "$$"
       : # here bash sees the signal and throws everything away
     }
@@ -48,6 +79,7 @@ if [[ ${__pyexec_pid-} != "$$" ]]; then
     __pyexec_exit() {
       __pyexec_last=$?
       { set +xeu; } 2>/dev/null
+      __pyexec_hold
       if [[ $__pyexec_busy ]]; then
         __pyexec_busy=
         printf '{"op":"done","n":%d,"code":%d}\n' "$__pyexec_n" "$__pyexec_last" >&250
@@ -62,12 +94,14 @@ if [[ ${__pyexec_pid-} != "$$" ]]; then
         set +o
       } >"$__pyexec_state" 2>/dev/null
       export __pyexec_state
+      trap - INT # the new shell would take it for the world's
       # bash says on standard error that it has no terminal.
       PS1= PROMPT_COMMAND=$__pyexec_driver exec "$BASH" --noprofile --norc -i 249>&2 2>/dev/null
     }
     trap __pyexec_exit EXIT
     while IFS= read -r -d '' -u 250 __pyexec_op && [[ $__pyexec_op != start ]]; do :; done
     for __pyexec_op in 1 2 3 4; do IFS= read -r -d '' -u 250 __pyexec_in || builtin exit; done
+    __pyexec_hold
     printf '{"op":"ready","version":"%s"}\n' "${BASH_VERSION%%[!0-9.]*}" >&250
   fi
 fi
@@ -77,14 +111,14 @@ if [[ $__pyexec_busy ]]; then # a cell was thrown away, or has left the loop bel
   left) __pyexec_code=0 ;;
   *) __pyexec_code=130 ;;
   esac
-  eval "${__pyexec_trap-}"
-  __pyexec_trap= __pyexec_last=$__pyexec_code __pyexec_after=$__pyexec_code
+  __pyexec_last=$__pyexec_code __pyexec_after=$__pyexec_code
 fi
 # The condition reports, because a cell may say continue.
 while
   if [[ $__pyexec_busy ]]; then
-    __pyexec_last=${__pyexec_after:-0}
     { set +x; } 2>/dev/null
+    __pyexec_hold
+    __pyexec_last=${__pyexec_after:-0}
     [[ ! $__pyexec_in ]] || exec 249<&-
     __pyexec_busy=
     printf '{"op":"done","n":%d,"code":%d}\n' "$__pyexec_n" "$__pyexec_last" >&250
@@ -92,21 +126,25 @@ while
   IFS= read -r -d '' -u 250 __pyexec_op && IFS= read -r -d '' -u 250 __pyexec_n && IFS= read -r -d '' -u 250 __pyexec_in &&
     IFS= read -r -d '' -u 250 __pyexec_in && IFS= read -r -d '' -u 250 __pyexec_op
 do
-  __pyexec_busy=1 __pyexec_after=
-  printf '{"op":"begun","n":%d}\n' "$__pyexec_n" >&250 # from here on an interrupt ends the cell, and no operation is half read
+  __pyexec_after=
   if [[ $__pyexec_in ]]; then
     exec 249<"$__pyexec_in"
     rm -f -- "$__pyexec_in"
     printf '{"op":"reading","n":%d}\n' "$__pyexec_n" >&250
+  fi
+  __pyexec_busy=1 __pyexec_held=
+  eval "${__pyexec_trap:-trap - INT}"
+  printf '{"op":"begun","n":%d}\n' "$__pyexec_n" >&250 # from here on an interrupt may come, and is the cell's
+  if [[ $__pyexec_in ]]; then
     __pyexec_status
-    eval "$__pyexec_x$__pyexec_op" 250>&- 0<&249 249<&-
+    eval "$__pyexec_x$__pyexec_op" 247>&- 250>&- 0<&249 249<&-
     {
       __pyexec_after=$?
       case $- in *x*) set +x && __pyexec_x='set -x;' ;; *) __pyexec_x= ;; esac
     } 2>/dev/null
   else
     __pyexec_status
-    eval "$__pyexec_x$__pyexec_op" 250>&-
+    eval "$__pyexec_x$__pyexec_op" 247>&- 250>&-
     {
       __pyexec_after=$?
       case $- in *x*) set +x && __pyexec_x='set -x;' ;; *) __pyexec_x= ;; esac

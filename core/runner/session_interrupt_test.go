@@ -1,0 +1,122 @@
+//go:build linux
+
+package runner
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// interrupts is how often each test here interrupts a session; -count does it more often.
+const interrupts = 20
+
+// interruptAnywhere interrupts cells at moments that nobody chose. None may cost the session its state, or meet the cell that
+// comes next, which check proves.
+func interruptAnywhere(t *testing.T, r *sessionRunner, cells []string, check func()) {
+	t.Helper()
+	for n := range interrupts {
+		start := cellOf(cells[n%len(cells)])
+		start.Limits.Timeout = time.Duration(1 + rand.Int64N(int64(20*time.Millisecond)))
+		start.Limits.KillGrace = 20 * time.Second
+		began := time.Now()
+		res, rec := r.run(t, start, RunInput{})
+		ended := res.Status == executor.StatusTimedOut
+		if start.Code == cells[0] { // it ends by itself
+			ended = ended || res.Status == executor.StatusSucceeded
+		}
+		if !ended || res.SessionState != executor.SessionStateKept {
+			t.Errorf("%s, interrupted after %s: %s %q after %s\nstdout %q\nstderr %q", start.Code, start.Limits.Timeout,
+				describe(res), res.SessionState, time.Since(began), rec.stdout(), rec.stderr())
+			return
+		}
+		check()
+		if t.Failed() {
+			t.Logf("after %s, interrupted after %s", start.Code, start.Limits.Timeout)
+			return
+		}
+	}
+}
+
+func TestAShellThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	r.wants(t, "x=1; f() { echo \"f $x\"; }; mkdir -p d; cd d; loop() { while :; do y=1; done; }", "", "")
+	interruptAnywhere(t, r, []string{
+		"for y in {1..9999}; do :; done", "sleep 100", "python3 -c 'while 1: pass'", "sleep 100 | cat | cat", "loop", "(loop)", "(sleep 100; sleep 100)",
+		"while :; do /bin/true; done", "while :; do y=$(echo 1); done", "y=$(sleep 100)", "while :; do sleep 0.001; done | cat",
+		"python3 -c 'import time\ntry: time.sleep(100)\nexcept KeyboardInterrupt: raise SystemExit(3)'; sleep 100",
+		"sleep 100 & wait", "while :; do echo x >/dev/null; done", "sh -c 'sleep 100; sleep 100'", "g() { sleep 100; }; g; g",
+		"bash -c 'while :; do /bin/true; done'", "for ((;;)); do ((y++)); done", "set -x; { loop; } 2>/dev/null",
+	}, func() { r.wants(t, "set +x; echo ${PWD##*/}; f", "d\nf 1\n", "") })
+}
+
+func TestAShellsOwnTrapsOutliveAnInterrupt(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	r.wants(t, "trap 'echo mine' INT; kill -INT $$", "mine\n", "")
+	r.wants(t, "exit", "", "")
+	r.wants(t, "kill -INT $$", "mine\n", "")
+	r.wants(t, "set -e; trap", "trap -- '__pyexec_exit' EXIT\ntrap -- 'echo mine' SIGINT\n", "")
+	if res, _ := r.cell(t, "false"); describe(res) != "failed exit 1" {
+		t.Error(describe(res))
+	}
+	r.wants(t, "kill -INT $$", "mine\n", "") // in the shell that has taken the place of the one that set -e ended
+	r.wants(t, "trap - INT", "", "")
+	interruptAnywhere(t, r, []string{":", "sleep 100"}, func() { r.wants(t, "trap -p INT", "", "") })
+}
+
+func TestPythonThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "import asyncio, os, signal, subprocess, sys, threading, time\nx = 1\nclass Slow:\n    def __repr__(self): time.sleep(100)\n"+
+		"class Bad(Exception):\n    def __str__(self): time.sleep(100)\n"+
+		"def wait(*_): time.sleep(100)\nasync def spin():\n    while True: await asyncio.sleep(0)", "", "")
+	interruptAnywhere(t, r, []string{
+		"x", "while True: pass", "time.sleep(100)", "subprocess.run(['sleep', '100'])", "os.system('sleep 100')",
+		"while True: os.system('true')", "while True: subprocess.run(['true'])", "await asyncio.sleep(100)", "await spin()", "asyncio.run(spin())",
+		"asyncio.create_task(spin()); await asyncio.Event().wait()", "asyncio.get_running_loop().call_soon(wait); await asyncio.sleep(100)",
+		"threading.Event().wait()", "while True: display(x)", "Slow()", "raise Bad()", "while True: print(x, flush=True)",
+		"with open('f', 'w') as f:\n    while True: f.write('x'); f.seek(0)", "sorted(range(10**7), key=lambda n: -n) and time.sleep(100)",
+		"try: time.sleep(100)\nfinally: x = 1", "sys.excepthook = wait\nraise ValueError",
+	}, func() { r.wants(t, "sys.excepthook = sys.__excepthook__; x", "", "1") })
+}
+
+func TestNodeThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {
+	r := openNode(t)
+	r.wants(t, "const x = 1; const child = require('child_process'); const sleep = (n) => new Promise((done) => setTimeout(done, n))", "", "")
+	interruptAnywhere(t, r, []string{
+		"x", "while (true) {}", "await sleep(1e6)", "await new Promise(() => {})", "await 1; while (true) {}", "while (true) await 1", "while (true) await sleep(0)",
+		"process.nextTick(() => { while (true) {} }); await sleep(1e6)",
+		"child.execSync('sleep 100')", "while (true) child.execSync('true')", "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)",
+		"try { while (true) {} } finally { x }", "while (true) { try { while (true) {} } catch { } }", "while (true) display(x)",
+		"({ [require('util').inspect.custom]() { while (true) {} } })",
+		"Promise.resolve().then(() => { while (true) {} }); await sleep(1e6)", "while (true) console.log(x)", "/(a+)+b/.test('a'.repeat(64))",
+	}, func() { r.wants(t, "x", "", "1") })
+}
+
+func TestNodeIsInterruptedInWhatItCallsBack(t *testing.T) {
+	r := openNode(t)
+	r.wants(t, "const x = 1; const spin = () => { console.log('on'); while (true) {} }", "", "")
+	for _, code := range []string{
+		"setTimeout(spin, 1); await new Promise(() => {})", "setImmediate(spin); await new Promise(() => {})",
+		"require('fs').stat('/', spin); await new Promise(() => {})", "new (require('events'))().on('e', spin).emit('e')",
+		"await new Promise((done) => setTimeout(done, 1)); spin()", "setInterval(spin, 1); await new Promise(() => {})",
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		rec := newRecord()
+		rec.emit = func(e executor.Event) error {
+			if e.Body.Kind() == executor.KindOutput {
+				cancel(nil)
+			}
+			return nil
+		}
+		start := cellOf(code)
+		start.Limits.KillGrace = 20 * time.Second
+		res, err := r.Run(ctx, start, RunInput{}, rec)
+		if err != nil || res.Status != executor.StatusKilled || res.SessionState != executor.SessionStateKept {
+			t.Errorf("%s: %v %s %q", code, err, describe(res), res.SessionState)
+		}
+	}
+	r.wants(t, "setImmediate(() => setTimeout(() => require('fs').stat('/', () => console.log('on')), 1)); await new Promise((done) => setTimeout(done, 20)); x", "on\n", "1")
+}
