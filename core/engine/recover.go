@@ -158,6 +158,9 @@ func (e *Engine) reclaim(x *execution, rec executor.Record) {
 		result = x.unstarted()
 	}
 	result.StdoutBytes, result.StderrBytes = rec.StdoutBytes, rec.StderrBytes
+	if rec.Started != nil {
+		result.PythonVersion, result.Requirements = rec.Started.PythonVersion, rec.Started.Requirements
+	}
 	e.finish(x, result)
 }
 

@@ -25,7 +25,7 @@ type leftover struct {
 
 func TestRecoveryEndsEveryIdOnce(t *testing.T) {
 	t.Parallel()
-	started := executor.Started{Handle: []byte("h")}
+	started := executor.Started{Handle: []byte("h"), PythonVersion: "3.12.1", Requirements: []string{"six==1.17.0"}}
 	lasting := executor.Spec{Code: "print again", Durable: true}
 	for _, test := range []struct {
 		name string
@@ -53,6 +53,8 @@ func TestRecoveryEndsEveryIdOnce(t *testing.T) {
 				r := newRig(t, setup{options: Options{Store: store}})
 				if res := r.result(id); res.Status != test.status {
 					t.Errorf("result %+v, %+v; want %s", res, res.Failure, test.status)
+				} else if slices.ContainsFunc(test.events, isStarted) && (res.PythonVersion != started.PythonVersion || !slices.Equal(res.Requirements, started.Requirements)) {
+					t.Errorf("result %+v does not say what had started", res)
 				}
 				if x := must(r.Get(as("alice"), id)); x.Attempts != test.attempts {
 					t.Errorf("%d attempts, want %d", x.Attempts, test.attempts)
@@ -64,6 +66,11 @@ func TestRecoveryEndsEveryIdOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+func isStarted(b executor.Body) bool {
+	_, ok := b.(executor.Started)
+	return ok
 }
 
 func leave(t *testing.T, store executor.Store, id string, l leftover) {

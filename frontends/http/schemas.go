@@ -82,7 +82,7 @@ func resultProps(withOutput bool) []prop {
 		prop{name: "created_at", schema: nullable(formatted(str, "date-time", "When it was accepted."))},
 		prop{name: "started_at", schema: nullable(formatted(str, "date-time", "When the program started."))},
 		prop{name: "finished_at", schema: nullable(formatted(str, "date-time", "When it ended."))},
-		prop{name: "duration_seconds", schema: nullable(typed(number, "From the program's start to its end."))},
+		prop{name: "duration_seconds", schema: nullable(typed(number, "From the program's start to its end; null where it was lost and nobody saw its end."))},
 		prop{name: "cpu_seconds", schema: nullable(typed(number, "User and system time of all its processes."))},
 		prop{name: "peak_memory_bytes", schema: nullable(formatted(integer, "int64", "The highest memory use of all its processes."))},
 		prop{name: "phases", schema: object("How long each phase took.",

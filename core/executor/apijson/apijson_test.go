@@ -78,6 +78,18 @@ func TestSessionVectors(t *testing.T) {
 	})
 }
 
+func TestHowLongALostProgramRanIsNotSaidIfNobodyKnows(t *testing.T) {
+	t.Parallel()
+	e := executor.Execution{StartedAt: time.Now(), Status: executor.StatusLost, Result: &executor.Result{Status: executor.StatusLost}}
+	if d := TailOf(e).DurationSeconds; d != nil {
+		t.Errorf("%v seconds", *d)
+	}
+	e.Result.Wall = time.Second
+	if d := TailOf(e).DurationSeconds; d == nil || *d != 1 {
+		t.Errorf("%v", d)
+	}
+}
+
 func TestAnInternalFailureSaysNothing(t *testing.T) {
 	t.Parallel()
 	e := executor.Execution{Status: executor.StatusFailed, Result: &executor.Result{Failure: &executor.Failure{Code: executor.Internal, Message: "password is hunter2"}}}

@@ -162,7 +162,9 @@ func (t *Tail) end(r *executor.Result, started, inSession bool) {
 		t.SessionState = new(StateOf(r.SessionState))
 	}
 	if started {
-		t.DurationSeconds = seconds(r.Wall)
+		if r.Wall > 0 || r.Status != executor.StatusLost { // when a program ended that nobody watched is not known
+			t.DurationSeconds = seconds(r.Wall)
+		}
 		if r.CPU >= 0 {
 			t.CPUSeconds = seconds(r.CPU)
 		}
