@@ -27,7 +27,7 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resum
 	}
 	old := b.results.take(job.ID)
 	if old != nil {
-		_ = old.conn.Detach() // another takes its place
+		_ = old.conn.Detach() // it has ended when this returns
 	}
 	s, err := b.resume(ctx, h, o)
 	if err != nil {
@@ -107,7 +107,6 @@ func (b *Backend) abandon() {
 		<-end
 	}
 	b.leaveSessions(true)
-	b.leaveResults()
 	b.stop(errClosed)
 	b.wg.Wait()
 	b.interpreters.close()

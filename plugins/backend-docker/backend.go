@@ -216,7 +216,6 @@ func (b *Backend) Close() error {
 		return nil
 	}
 	b.leaveSessions(!b.embedded)
-	b.leaveResults()
 	b.stop(errClosed)
 	b.wg.Wait()
 	b.images.close()

@@ -195,7 +195,7 @@ func TestAResultIsThereUntilItIsRemoved(t *testing.T) {
 }
 
 func TestAResultThatNobodyRemovesGoesInTime(t *testing.T) {
-	b := backend(t, map[string]any{"silence_seconds": 60, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := backend(t, map[string]any{"silence_seconds": 600, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	ids := make([]string, 3)
 	for i := range ids {
 		b.results.most = 2
@@ -214,14 +214,19 @@ func TestAResultThatNobodyRemovesGoesInTime(t *testing.T) {
 	}
 	left(2, "the oldest has made room")
 	r := reaper{b: b, since: map[string]time.Time{}}
+	oldest, newest := b.results.kept[0].since, b.results.kept[1].since
 	for _, step := range []struct {
-		after time.Duration
-		left  int
-	}{{59 * time.Second, 2}, {2 * time.Minute, 0}} {
-		if _, err := r.sweep(t.Context(), time.Now().Add(step.after)); err != nil {
+		now  time.Time
+		left int
+		when string
+	}{
+		{oldest.Add(b.config.silence()), 2, "within their time"},
+		{newest.Add(b.config.silence() + 1), 0, "after their time"},
+	} {
+		if _, err := r.sweep(t.Context(), step.now); err != nil {
 			t.Fatal(err)
 		}
-		left(step.left, "after "+step.after.String())
+		left(step.left, step.when)
 	}
 	for _, id := range ids {
 		if err := b.Remove(t.Context(), id); err != nil {

@@ -13,8 +13,8 @@ import (
 const minResults = 32
 
 // results are the containers of Executions that have ended: the runner in each has the Result, and gives it to whoever
-// attaches, until the Execution is removed, which is what an Engine does once the end is in its log. What nobody removes goes
-// after Config.SilenceSeconds, and before that only to make room. Safe for concurrent use.
+// attaches, until the Execution is removed, which is what an Engine does once the end is in its log. We let go of the runner
+// meanwhile, so it ends after Config.SilenceSeconds; before that it goes only to make room. Safe for concurrent use.
 type results struct {
 	most int
 
@@ -81,6 +81,7 @@ func (b *Backend) retire(id string, s *sandbox, started bool, err error) {
 		b.clear(id, s)
 		return
 	}
+	b.wg.Go(func() { _ = s.conn.Detach() }) // behind the answer; the connection is of no more use
 	for _, old := range b.results.put(id, s) {
 		b.clear(old.id, old.box)
 	}
@@ -99,14 +100,7 @@ func (b *Backend) unclaim(id, container string) {
 	}
 }
 
-// leaveResults lets the runners of those that were not removed go: their Results can be asked for in the next life.
-func (b *Backend) leaveResults() {
-	for _, old := range b.results.takeIf(func(keptResult) bool { return true }) {
-		_ = old.box.conn.Detach() // the connection is of no more use
-	}
-}
-
-// expire removes what nobody has removed in time.
+// expire removes what nobody has removed in time, if it has not ended by itself.
 func (b *Backend) expire(now time.Time) {
 	for _, old := range b.results.takeIf(func(k keptResult) bool { return now.Sub(k.since) > b.config.silence() }) {
 		b.log.Debug("an execution that has ended was not removed", "execution", old.id, "container", short(old.box.id))
@@ -122,9 +116,7 @@ func (b *Backend) removeClaimed(ctx context.Context, id string) error {
 		return nil
 	}
 	return b.cleaner.now(ctx, func(ctx context.Context) error {
-		for _, old := range b.results.takeIf(func(k keptResult) bool { return k.box.id == claim.Container }) {
-			_ = old.box.conn.Detach() // the connection is of no more use
-		}
+		b.results.takeIf(func(k keptResult) bool { return k.box.id == claim.Container })
 		err := b.daemon.remove(ctx, claim.Container)
 		if err == nil {
 			b.unclaim(id, claim.Container)
