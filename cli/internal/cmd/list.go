@@ -109,8 +109,8 @@ func ending(e executor.Execution) string {
 }
 
 func wall(e executor.Execution) string {
-	if e.Result == nil || e.StartedAt.IsZero() {
-		return ""
+	if e.Result == nil || e.StartedAt.IsZero() || e.Result.Status == executor.StatusLost && e.Result.Wall == 0 {
+		return "" // it did not run, or nobody knows for how long
 	}
 	return fmt.Sprintf("%.2f", e.Result.Wall.Seconds())
 }
