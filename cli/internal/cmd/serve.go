@@ -3,6 +3,8 @@ package cmd
 import (
 	"context"
 	"log/slog"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -63,16 +65,21 @@ func (o *serveOptions) run(ctx context.Context) error {
 	return app.Serve(ctx, app.ServeOptions{Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: o.g.serverLog()})
 }
 
+// serverLevel is the least level that a server logs. The flags win over the variable that the test-start specification
+// names (INFO or DEBUG).
+func serverLevel(quiet, verbose bool, variable string) slog.Level {
+	switch {
+	case quiet:
+		return slog.LevelWarn
+	case verbose, strings.EqualFold(variable, "DEBUG"):
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
 // serverLog is text for a person and JSON for a collector.
 func (g *global) serverLog() *slog.Logger {
-	level := slog.LevelInfo
-	switch {
-	case g.quiet:
-		level = slog.LevelWarn
-	case g.verbose:
-		level = slog.LevelDebug
-	}
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: serverLevel(g.quiet, g.verbose, os.Getenv("TSM_LOG_LEVEL"))}
 	if g.ErrTerminal {
 		return slog.New(slog.NewTextHandler(g.Err, options))
 	}
