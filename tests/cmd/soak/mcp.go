@@ -84,6 +84,10 @@ func runMCP(binary string, calls int) error {
 		if err != nil {
 			return err
 		}
+		held, err := mcpHolds(s)
+		if err != nil {
+			return err
+		}
 		if err := m.calls(calls, target); err != nil {
 			return fmt.Errorf("mcp over %s: %w", name, err)
 		}
@@ -91,7 +95,14 @@ func runMCP(binary string, calls int) error {
 		if err != nil {
 			return fmt.Errorf("mcp over %s: %w", name, err)
 		}
-		fmt.Printf("mcp over %s: processes before %d, after %d\n", name, before, after)
+		holds, err := held.again(s)
+		if err != nil {
+			return fmt.Errorf("mcp over %s: %w", name, err)
+		}
+		fmt.Printf("mcp over %s: processes before %d, after %d; before %v, after %v\n", name, before, after, held, holds)
+	}
+	if err := m.killedOverHTTP(s, "http://"+address+"/mcp"); err != nil {
+		return fmt.Errorf("mcp over http: %w", err)
 	}
 	if err := m.flood(); err != nil {
 		return fmt.Errorf("mcp: a flood: %w", err)
