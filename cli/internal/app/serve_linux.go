@@ -125,7 +125,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopServing(nil)
 	drained := context.AfterFunc(ctx, func() {
-		o.Log.Info("draining", "for", drainTime)
+		o.Log.Info("draining", "for", drainTime.String())
 		if err := closeEngine(ctx, e); err != nil {
 			o.Log.Error("drain", "error", err)
 		}
