@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -111,6 +112,11 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 
 // wholeMessage reads a request's body.
 func (f *frontend) wholeMessage(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if r.ContentLength > limit {
+		// Many clients read no answer before they have sent everything. Not every ResponseWriter has deadlines.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(settleTime))
+		_, _ = io.CopyN(io.Discard, r.Body, settleBytes) // it is refused anyway
+	}
 	b, err := f.openBody(w, r, limit)
 	if err != nil {
 		return nil, err

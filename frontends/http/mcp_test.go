@@ -134,7 +134,11 @@ func TestTheMountOfMCP(t *testing.T) {
 	}
 	before := asked.Load()
 	wantProblem(t, do(t, h, http.MethodPost, "/mcp", strings.NewReader("hello")), 401, executor.Unauthenticated)
-	wantProblem(t, do(t, h, http.MethodPost, "/mcp", strings.NewReader(strings.Repeat("x", 1001)), ann...), 413, executor.Exhausted)
+	large := strings.NewReader(strings.Repeat("x", 1001))
+	wantProblem(t, do(t, h, http.MethodPost, "/mcp", large, ann...), 413, executor.Exhausted)
+	if large.Len() != 0 {
+		t.Error("a client that sends everything first does not get to see the answer")
+	}
 	// One that does not say how long it is.
 	wantProblem(t, do(t, h, http.MethodPost, "/mcp", io.MultiReader(strings.NewReader(strings.Repeat("x", 1001))), ann...), 413, executor.Exhausted)
 	if asked.Load() != before {
