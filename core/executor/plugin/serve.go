@@ -120,7 +120,7 @@ func (s *server) Configure(ctx context.Context, c wire.Configuration) (executor.
 	defer stop()
 	backend, err := s.factory(ctx, Configure{
 		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, DataDir: c.DataDir, Options: c.Options,
-		Log: s.log, // the host says whose it is
+		Log: s.log.With("backend", c.Name),
 	})
 	if err != nil {
 		return executor.Info{}, err
