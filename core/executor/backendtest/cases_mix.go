@@ -105,6 +105,13 @@ print(sorted(os.path.basename(f) for f in found), "LEFT" in os.environ)
 // goroutines compares the count after a first round, when everything that stays is there, with that after a second.
 func goroutines(c *Case) {
 	round := func() {
+		before := c.suite.jobs.Load()
+		// What a Backend keeps of an Execution that has ended it keeps until Remove.
+		defer func() {
+			for n := before + 1; n <= c.suite.jobs.Load(); n++ {
+				c.remove(executionID(n))
+			}
+		}()
 		c.program(helloProgram).succeeded()
 		cancelSilent(c)
 		job := c.job(hang)

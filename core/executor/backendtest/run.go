@@ -36,7 +36,7 @@ func (c *Case) job(p Program) executor.Job {
 
 // bare makes a Job without a program. Its limits are what an Engine would have resolved.
 func (c *Case) bare() executor.Job {
-	id := fmt.Sprintf("exe_%026d", c.suite.jobs.Add(1))
+	id := executionID(c.suite.jobs.Add(1))
 	c.Defer(func() { c.remove(id) })
 	return executor.Job{
 		ID: id, Owner: "law", Attempt: 1,
@@ -52,6 +52,9 @@ func (c *Case) bare() executor.Job {
 		},
 	}
 }
+
+// executionID is the id of the suite's nth job.
+func executionID(n int64) string { return fmt.Sprintf("exe_%026d", n) }
 
 // remove is what an Engine does when it is done with an Execution. A Remove that hangs does not hang the suite.
 func (c *Case) remove(id string) {
