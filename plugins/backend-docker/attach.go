@@ -37,12 +37,13 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resum
 		return executor.Result{}, err
 	}
 	b.claimed(job.ID, s.id, deadline(job.Limits)) // it is ours now, and no orphan
-	out := &resumedSink{Sink: sink}
+	out := &resumedSink{Sink: sink, reached: reached{r.Stdout, r.Stderr}}
 	result, err := b.see(ctx, s, func(ctx context.Context) (executor.Result, error) { return s.conn.Follow(ctx, out) })
 	if b.letsGo(ctx) && executor.CodeOf(err) == executor.Unavailable {
 		return executor.Result{}, err
 	}
 	result, err = b.diedOf(ctx, s, true, result, err)
+	out.reached.count(&result)
 	b.retire(job.ID, s, true, err)
 	result.PythonVersion, result.Requirements, result.ImageDigest = out.started.PythonVersion, out.started.Requirements, h.Digest
 	return result, err
@@ -81,6 +82,7 @@ func (b *Backend) resume(ctx context.Context, h handle, o runner.ResumeOptions) 
 type resumedSink struct {
 	executor.Sink
 	started executor.Started
+	reached reached
 }
 
 // Emit implements executor.Sink.
@@ -88,6 +90,9 @@ func (w *resumedSink) Emit(e executor.Event) error {
 	if s, ok := e.Body.(executor.Started); ok {
 		w.started = s
 		return nil
+	}
+	if o, ok := e.Body.(executor.Output); ok {
+		w.reached.note(o)
 	}
 	return w.Sink.Emit(e)
 }

@@ -225,6 +225,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			return executor.Result{}, err
 		}
 		result, err = b.diedOf(ctx, s, out.started, result, err)
+		out.reached.count(&result)
 		b.pool.done(s.class)
 		b.retire(job.ID, s, out.started, err)
 		if warm && executor.CodeOf(err) == executor.Unavailable && !out.touched && !workspace.opened() && !stdin.opened() && ctx.Err() == nil {
@@ -241,7 +242,24 @@ func (b *Backend) diedOf(ctx context.Context, s *sandbox, started bool, result e
 	if executor.CodeOf(err) != executor.Unavailable || !started || ctx.Err() != nil || !s.ended() || !b.factory.full(context.WithoutCancel(ctx), s.id) {
 		return result, err
 	}
-	return executor.Result{Status: executor.StatusOutOfMemory, CPU: -1}, nil
+	return executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", CPU: -1}, nil
+}
+
+// reached is how far the streams are in the log.
+type reached struct{ stdout, stderr int64 }
+
+func (r *reached) note(o executor.Output) {
+	end := o.Offset + int64(len(o.Data))
+	if o.Stream == executor.Stderr {
+		r.stderr = max(r.stderr, end)
+	} else {
+		r.stdout = max(r.stdout, end)
+	}
+}
+
+// count puts into a Result what of its output is known to have been written: nobody else says it of one whose runner is gone.
+func (r *reached) count(result *executor.Result) {
+	result.StdoutBytes, result.StderrBytes = max(result.StdoutBytes, r.stdout), max(result.StderrBytes, r.stderr)
 }
 
 // see calls run with a ctx that ends with ctx, unless that only means that the caller went away: then the container is let
@@ -283,11 +301,15 @@ type jobSink struct {
 	handle  handle
 	touched bool
 	started bool
+	reached reached
 }
 
 // Emit implements executor.Sink.
 func (w *jobSink) Emit(e executor.Event) error {
 	w.touched = true
+	if o, ok := e.Body.(executor.Output); ok {
+		w.reached.note(o)
+	}
 	if s, ok := e.Body.(executor.Started); ok {
 		raw, err := json.Marshal(w.handle)
 		if err != nil {

@@ -51,7 +51,7 @@ func (b *Backend) afterSession(ctx context.Context, s *session, started bool, re
 		full := s.full()
 		b.endSession(s)
 		if full && started && ctx.Err() == nil {
-			return executor.Result{Status: executor.StatusOutOfMemory, CPU: -1, SessionState: executor.SessionStateLost}, nil
+			return executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", CPU: -1, SessionState: executor.SessionStateLost}, nil
 		}
 	}
 	return result, err
