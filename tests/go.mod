@@ -2,7 +2,10 @@ module github.com/python-executor/python-executor/tests
 
 go 1.26.8
 
-require github.com/python-executor/python-executor/plugins/backend-docker v0.0.0
+require (
+	github.com/python-executor/python-executor/core v0.0.0
+	github.com/python-executor/python-executor/plugins/backend-docker v0.0.0
+)
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
