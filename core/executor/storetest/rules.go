@@ -8,7 +8,7 @@ func StoreRules() []Rule {
 	return []Rule{
 		{"ST-01", "Create adds a Record with LastSeq 0 and LogBytes 0; Get returns it as it was given."},
 		{"ST-02", "Create of an id that exists is conflict and changes nothing; an empty id is invalid."},
-		{"ST-03", "Of all Creates with the same owner and idempotency key exactly one adds a Record; the others get that Record back, created false."},
+		{"ST-03", "Of all Creates with the same owner and idempotency key exactly one adds a Record; the others get that Record back, created false. ByKey finds it."},
 		{"ST-04", "An idempotency key belongs to its owner, and is free again when its Record is deleted."},
 		{"ST-05", "Get, Update, Append and Events of an id that never was are not_found; of a deleted one they are purged."},
 		{"ST-06", "What goes in and what comes out is copied: changing it afterwards changes nothing in the Store."},
