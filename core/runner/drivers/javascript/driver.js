@@ -482,4 +482,8 @@ function listen() {
   channel.on('error', leave);
 }
 
-new Worker(`(${listen})()`, { eval: true, workerData: ending, execArgv: [], name: 'python-executor' }).on('message', take);
+new Worker(`(${listen})()`, {
+  eval: true, workerData: ending, execArgv: [], name: 'python-executor',
+  // What a thread takes of an address space by default is more than a limit of it (RLIMIT_AS) may leave.
+  resourceLimits: { codeRangeSizeMb: 4, maxYoungGenerationSizeMb: 8, maxOldGenerationSizeMb: 256, stackSizeMb: 1 },
+}).on('message', take);
