@@ -29,8 +29,23 @@ func TestMain(m *testing.M) {
 	plugintest.Main(map[string]plugin.Factory{"docker": func(ctx context.Context, c plugin.Configure) (executor.Backend, error) {
 		return testFactory(ctx, c)
 	}})
-	dockertest.Main(m)
+	dockertest.Main(leaving{m})
 }
+
+// leaving is a testing.M that removes the runner which was built for it.
+type leaving struct{ m *testing.M }
+
+func (l leaving) Run() int {
+	code := l.m.Run()
+	if err := os.RemoveAll(runnerDir); err != nil { // "": none was built
+		fmt.Fprintln(os.Stderr, "remove the runner:", err)
+		code = max(code, 1)
+	}
+	return code
+}
+
+// runnerDir is the folder of the runner under test.
+var runnerDir string
 
 // testFactory makes a backend with the runner that its options name.
 func testFactory(ctx context.Context, c plugin.Configure) (*Backend, error) {
@@ -56,6 +71,7 @@ var testRunner = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	runnerDir = dir
 	path := filepath.Join(dir, "runner")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/python-executor/python-executor/core/runner/cmd/python-executor-runner")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

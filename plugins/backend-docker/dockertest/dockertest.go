@@ -62,7 +62,7 @@ func GVisor(t testing.TB) string {
 }
 
 // Main runs the tests, stops the Docker that they started, if any, checks that no goroutine is left, and exits.
-func Main(m *testing.M) { goleak.VerifyTestMain(stopping{m}) }
+func Main(m goleak.TestingM) { goleak.VerifyTestMain(stopping{m}) }
 
 // Stop stops and removes the Docker that this process started, if any. Main calls it; a TestMain of its own that does not
 // end in Main must. Safe to call twice, and without a Docker.
@@ -76,8 +76,8 @@ func Stop() error {
 	return err
 }
 
-// stopping is a testing.M that stops the daemon before goroutines are counted.
-type stopping struct{ m *testing.M }
+// stopping is a TestingM that stops the daemon before goroutines are counted.
+type stopping struct{ m goleak.TestingM }
 
 func (s stopping) Run() int {
 	code := s.m.Run()
