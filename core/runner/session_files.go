@@ -109,6 +109,10 @@ func (c *Conn) WriteFile(ctx context.Context, path string, size int64, r io.Read
 	}
 	defer done()
 	if err := k.send(r); err != nil {
+		// Nothing of it is there any more when we return.
+		if c.out.json(frameSession, sessionCall{N: k.n, Op: callStop}) == nil {
+			_, _ = k.reply() // it only says that it stopped
+		}
 		return executor.File{}, err
 	}
 	reply, err := k.reply()

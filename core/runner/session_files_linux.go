@@ -40,9 +40,12 @@ func fileName(name string) (string, error) {
 
 // fileError says in the contract's words what the file system said.
 func fileError(name string, err error) error {
+	var said *executor.Error
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &said):
+		return said
 	case errors.Is(err, fs.ErrNotExist):
 		// With its field: without one it would mean that the session is not there.
 		return executor.FieldErrorf(executor.NotFound, "path", "%q is not there", name)
@@ -221,6 +224,9 @@ func (s *session) writeFile(k *hostCall) (*executor.File, error) {
 	if name == "." {
 		return nil, executor.FieldErrorf(executor.Invalid, "path", "it names the work folder itself")
 	}
+	if strings.HasPrefix(path.Base(name), writingName) {
+		return nil, executor.FieldErrorf(executor.Invalid, "path", "%q: names that begin with %s are reserved", k.Path, writingName)
+	}
 	limit := s.start.Limits.DiskBytes
 	if limit > 0 && k.Size > limit {
 		return nil, executor.Errorf(executor.Exhausted, "%q does not fit into the disk limit", k.Path)
@@ -238,14 +244,9 @@ func (s *session) writeFile(k *hostCall) (*executor.File, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fileError(k.Path, err)
 	}
-	if err := s.makeFolders(path.Dir(name)); err != nil {
-		return nil, fileError(k.Path, err)
-	}
-	var id [8]byte
-	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
-	temp := path.Join(path.Dir(name), writingName+hex.EncodeToString(id[:]))
-	f, err := s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, temp, made, err := s.begin(path.Dir(name))
 	if err != nil {
+		s.unmake(made)
 		return nil, fileError(k.Path, err)
 	}
 	file, err := s.fill(f, k, name)
@@ -255,6 +256,7 @@ func (s *session) writeFile(k *hostCall) (*executor.File, error) {
 	}
 	if err != nil {
 		_ = s.root.Remove(temp) // it is no file of anybody's
+		s.unmake(made)
 		return nil, fileError(k.Path, err)
 	}
 	return file, nil
@@ -297,28 +299,54 @@ func (s *session) fill(f *os.File, k *hostCall, name string) (*executor.File, er
 	return &file, nil
 }
 
-// makeFolders makes the folders on the way to a file, the program's own.
-func (s *session) makeFolders(dir string) error {
-	if dir == "." {
-		return nil
+// begin opens a file of no name yet in a folder, which it makes where it is not there, and returns what it made on the way.
+func (s *session) begin(dir string) (f *os.File, temp string, made []string, err error) {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
+	temp = path.Join(dir, writingName+hex.EncodeToString(id[:]))
+	for range 16 {
+		if made, err = s.makeFolders(dir); err != nil {
+			break
+		}
+		if f, err = s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); !errors.Is(err, fs.ErrNotExist) {
+			break // else another upload that failed has just taken back the folder that it had made
+		}
 	}
-	made := ""
+	return f, temp, made, err
+}
+
+// makeFolders makes the folders on the way to a file, the program's own, and returns those that were not there.
+func (s *session) makeFolders(dir string) (made []string, err error) {
+	if dir == "." {
+		return nil, nil
+	}
+	at := ""
 	for part := range strings.SplitSeq(dir, "/") {
-		made = path.Join(made, part)
-		err := s.root.Mkdir(made, 0o755)
+		at = path.Join(at, part)
+		err := s.root.Mkdir(at, 0o755)
 		if errors.Is(err, fs.ErrExist) {
 			continue // whatever it is, the next step shows
 		}
 		if err != nil {
-			return err
+			return made, err
 		}
+		made = append(made, at)
 		if cfg := s.agent.cfg; cfg.UID != 0 {
-			if err := s.root.Lchown(made, cfg.UID, cfg.GID); err != nil {
-				return err
+			if err := s.root.Lchown(at, cfg.UID, cfg.GID); err != nil {
+				return made, err
 			}
 		}
 	}
-	return nil
+	return made, nil
+}
+
+// unmake takes back the folders that were made for a file that did not come, as long as nothing else is in them.
+func (s *session) unmake(made []string) {
+	for _, dir := range slices.Backward(made) {
+		if info, err := s.root.Lstat(dir); err != nil || !info.IsDir() || s.root.Remove(dir) != nil {
+			return
+		}
+	}
 }
 
 // used measures the work folder, no further than most.

@@ -5,10 +5,12 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -303,6 +305,48 @@ func TestWhatCannotBeWrittenWholeIsNotThere(t *testing.T) {
 		t.Error(err)
 	}
 	r.wants(t, "import os; os.listdir()", "", "['.tmp']")
+
+	// Nor are the folders that were made for it; those that were there stay.
+	r.wants(t, "os.makedirs('had/empty')", "", "")
+	for _, name := range []string{"new/folder/cut", "had/new/cut", "had/empty/cut"} {
+		if _, err := r.WriteFile(ctx, name, -1, io.MultiReader(strings.NewReader("half"), failingReader{broken})); !errors.Is(err, broken) {
+			t.Error(err)
+		}
+		if _, err := r.WriteFile(ctx, name, -1, strings.NewReader(strings.Repeat("x", 10<<20))); executor.CodeOf(err) != executor.Exhausted {
+			t.Error(err)
+		}
+		if _, err := r.WriteFile(ctx, name, 3, strings.NewReader("four")); executor.CodeOf(err) != executor.Invalid {
+			t.Error(err)
+		}
+	}
+	if _, err := r.WriteFile(ctx, "made/"+strings.Repeat("x", 200)+"/"+strings.Repeat("y", 255)+"/"+writingName, -1, strings.NewReader("x")); executor.CodeOf(err) != executor.Invalid {
+		t.Errorf("a name that is never listed: %v", err)
+	}
+	r.wants(t, "sorted(d for d, _, _ in os.walk('.')), [f for _, _, f in os.walk('.') if f]", "", "(['.', './.tmp', './had', './had/empty'], [])")
+}
+
+func TestUploadsThatFailDoNotTakeTheFolderOfOthers(t *testing.T) {
+	r := openSession(t, pythonSession())
+	var all sync.WaitGroup
+	for writer := range 4 {
+		for _, fails := range []bool{false, true} {
+			all.Go(func() {
+				for i := range 20 {
+					folder := fmt.Sprintf("a/b%d", i)
+					if fails {
+						_, _ = r.WriteFile(t.Context(), fmt.Sprintf("%s/cut%d", folder, writer), -1, failingReader{errors.New("broken")})
+					} else if _, err := r.WriteFile(t.Context(), fmt.Sprintf("%s/%d", folder, writer), -1, strings.NewReader("x")); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	list, err := r.ListFiles(t.Context(), "", true)
+	if len(list) != 1+20+4*20 || err != nil {
+		t.Errorf("%d entries, %v", len(list), err)
+	}
 }
 
 type failingReader struct{ err error }
