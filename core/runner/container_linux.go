@@ -123,6 +123,10 @@ func (c *container) group() *group {
 	return g
 }
 
+// boundsMemory reports whether the container is one whose memory has a bound: gVisor's kernel is in such a one, whole, which
+// nobody inside sees.
+func (c *container) boundsMemory() bool { return c != nil && (c.gvisor || c.seen.limited()) }
+
 // watched is the container's control groups, which we may only read. They count since the container's start.
 type watched struct {
 	memory string // a v1 folder, or with v2 the v2 one; "": none

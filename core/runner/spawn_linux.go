@@ -299,9 +299,8 @@ func hardenLimits(pid int, job spawnJob) {
 	if job.countsByUID() {
 		set(unix.RLIMIT_NPROC, job.limits.PIDs)
 	}
-	if job.group.memory == "" && job.limits.MemoryBytes > 0 && (job.inside == nil || !job.inside.gvisor) {
-		// Address space is not memory, so some slack; but it is all there is without a control group. gVisor's kernel is in
-		// one itself, whole, which nobody inside sees.
+	if job.group.memory == "" && job.limits.MemoryBytes > 0 && !job.inside.boundsMemory() {
+		// Address space is not memory, so some slack; but it is all there is without a control group.
 		set(unix.RLIMIT_AS, job.limits.MemoryBytes+addressSpaceSlack)
 	}
 }

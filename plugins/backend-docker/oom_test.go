@@ -173,3 +173,25 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 		})
 	}
 }
+
+// TestMemoryInAContainerIsTheContainers: a limit of the address space would refuse what only reserves it.
+func TestMemoryInAContainerIsTheContainers(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	code := "import resource; print(resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY)"
+	s := executor.Session{ID: "ctx-" + random(), Language: executor.LanguagePython, Limits: job(executor.Spec{}).Limits}
+	if _, err := b.OpenSession(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	for name, j := range map[string]executor.Job{
+		"a program's own": job(executor.Spec{Code: code}),
+		"a session's":     job(executor.Spec{Code: code, Session: s.ID}),
+	} {
+		var out journal
+		if r, err := b.Run(t.Context(), j, &out); err != nil || r.Status != executor.StatusSucceeded || out.stdout.String() != "True\n" {
+			t.Errorf("%s: %+v, %v, %q", name, r, err, out.stdout.String())
+		}
+	}
+	if err := b.CloseSession(t.Context(), s.ID); err != nil {
+		t.Error(err)
+	}
+}
