@@ -79,12 +79,16 @@ func (e *Engine) AddRequirements(ctx context.Context, id, requirements string) (
 	return all, nil
 }
 
-// sessionError is what a caller gets of err. Where s was lost meanwhile, that is the answer.
+// sessionError is what a caller gets of err. Where s was lost or closed meanwhile, that is the answer.
 func (e *Engine) sessionError(s *session, doing string, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if executor.CodeOf(err) == executor.NotFound && s.rec.Status != executor.SessionActive {
+	code := executor.CodeOf(err)
+	switch gone := s.rec.Status != executor.SessionActive; {
+	case gone && code == executor.NotFound, s.rec.Status == executor.SessionClosed && code == executor.Unavailable:
 		return errNotActive(s.rec.Session)
+	case s.closed != nil && code == executor.Unavailable: // to try again would not help
+		return s.openLocked()
 	}
 	return e.internal(doing, err)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -125,6 +126,7 @@ func problemOf(err error, requestID string) (problem, http.Header) {
 		for _, f := range e.Fields {
 			if f.Field == "session" { // as it is called here
 				f.Field = "session_id"
+				p.Detail = strings.Replace(p.Detail, "session: "+f.Message, "session_id: "+f.Message, 1)
 			}
 			p.Errors = append(p.Errors, problemField{Field: f.Field, Location: where + "." + f.Field, Message: f.Message})
 		}
@@ -156,6 +158,13 @@ func problemOf(err error, requestID string) (problem, http.Header) {
 // whole.
 func (f *frontend) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p, header := problemOf(err, requestID(r.Context()))
+	if strings.HasPrefix(r.URL.Path, "/api/v1/sessions/") { // its id is in no other part of such a request
+		for i := range p.Errors {
+			if p.Errors[i].Field == "session_id" {
+				p.Errors[i].Location = "path.session_id"
+			}
+		}
+	}
 	if p.Status >= http.StatusInternalServerError && p.Code == executor.Internal {
 		f.log.ErrorContext(r.Context(), "request failed", "request_id", p.RequestID, "method", r.Method, "path", r.URL.Path, "error", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +99,10 @@ func (f *frontend) listExecutions(w http.ResponseWriter, r *http.Request) error 
 
 // filterOf reads the query of a list.
 func filterOf(r *http.Request) (executor.Filter, error) {
-	q := r.URL.Query()
+	q, err := queryOf(r)
+	if err != nil {
+		return executor.Filter{}, err
+	}
 	filter := executor.Filter{Limit: defaultPage, After: q.Get("after")}
 	var bad []executor.FieldError
 	for _, value := range q["status"] {
@@ -119,6 +123,15 @@ func filterOf(r *http.Request) (executor.Filter, error) {
 		filter.Limit = n
 	}
 	return filter, queryError(bad)
+}
+
+// queryOf reads the query of a request. What is no query is refused: a parameter that is not understood is not left out.
+func queryOf(r *http.Request) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, executor.Errorf(executor.Invalid, "the query cannot be read: %w", err)
+	}
+	return q, nil
 }
 
 // queryError makes one error of the bad parameters of a query; nil if there are none.

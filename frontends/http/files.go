@@ -137,6 +137,9 @@ func checkTree(d *decoder, files []file) {
 // workspace makes a tar of the files, in their order, and settles in spec what only they can tell. They are in hand, so
 // what the server would otherwise find out after unpacking is an error of the request here.
 func (s *submission) workspace(spec *executor.Spec) (*executor.Source, error) {
+	if spec.Session != "" {
+		return nil, executor.FieldErrorf(executor.Invalid, "files", "a session has its own files")
+	}
 	names := make([]string, len(s.files))
 	has := make(map[string]bool, len(s.files))
 	codeMeets := false // a file or a folder of the name that code gets
@@ -150,7 +153,7 @@ func (s *submission) workspace(spec *executor.Spec) (*executor.Source, error) {
 	switch {
 	case spec.Code != "" && codeMeets:
 		return nil, executor.FieldErrorf(executor.Invalid, "files.main.py", "code runs as main.py; there cannot be a file of that name")
-	case spec.Code != "" || len(spec.Command) > 0 || spec.Script != "" || spec.Session != "":
+	case spec.Code != "" || len(spec.Command) > 0 || spec.Script != "":
 	case spec.Entrypoint != "":
 		if !has[path.Clean(spec.Entrypoint)] {
 			return nil, executor.FieldErrorf(executor.Invalid, "entrypoint", "is not among the files")
@@ -158,7 +161,7 @@ func (s *submission) workspace(spec *executor.Spec) (*executor.Source, error) {
 	case python && detect.Entrypoint(names) == "":
 		return nil, executor.FieldErrorf(executor.Invalid, "entrypoint", "is missing, and there is no .py file to take")
 	}
-	if spec.Detect == nil && spec.Requirements == "" && spec.Session == "" {
+	if spec.Detect == nil && spec.Requirements == "" {
 		// In hand means: look into them (PEP 723, requirements.txt). The Engine does it, by its own rules.
 		spec.Detect = new(true)
 	}

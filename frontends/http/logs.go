@@ -64,7 +64,10 @@ func (f *frontend) logs(w http.ResponseWriter, r *http.Request) error {
 }
 
 func logsQuery(r *http.Request) (stream executor.Stream, follow bool, err error) {
-	q := r.URL.Query()
+	q, err := queryOf(r)
+	if err != nil {
+		return "", false, err
+	}
 	var bad []executor.FieldError
 	switch v := q.Get("stream"); v {
 	case "", "both":

@@ -174,19 +174,30 @@ func (f *frontend) route(w http.ResponseWriter, r *http.Request) {
 		f.writeProblem(w, r, executor.Errorf(executor.NotFound, "no such path"))
 		return
 	}
-	h, pattern := f.mux.Handler(r)
-	if pattern != "" {
+	if f.serves(r, p) {
 		f.mux.ServeHTTP(w, r)
 		return
 	}
-	probe := &discard{header: http.Header{}}
-	h.ServeHTTP(probe, r)
-	if probe.status == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", probe.header.Get("Allow"))
-		f.writeProblem(w, r, refuse(http.StatusMethodNotAllowed, executor.Invalid, "%s is not possible here, but %s is", method(r.Method), probe.header.Get("Allow")))
+	var allowed []string
+	for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodPost, http.MethodPut} {
+		other := r.WithContext(r.Context()) // a copy
+		if other.Method = m; f.serves(other, p) {
+			allowed = append(allowed, m)
+		}
+	}
+	if len(allowed) > 0 {
+		list := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", list)
+		f.writeProblem(w, r, refuse(http.StatusMethodNotAllowed, executor.Invalid, "%s is not possible here, but %s is", method(r.Method), list))
 		return
 	}
 	f.writeProblem(w, r, executor.Errorf(executor.NotFound, "no such path"))
+}
+
+// serves reports whether an operation is at this path p. What the mux would lead to, a slash further, is another path.
+func (f *frontend) serves(r *http.Request, p string) bool {
+	_, pattern := f.mux.Handler(r)
+	return pattern != "" && strings.Count(p, "/") >= strings.Count(pattern, "/")
 }
 
 // ofASessionsFile reports whether a path that would be cleaned was meant for a file of a Session: what is wrong with it is
@@ -204,13 +215,3 @@ func method(m string) string {
 	}
 	return m
 }
-
-// discard is a ResponseWriter that keeps the status only.
-type discard struct {
-	header http.Header
-	status int
-}
-
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
-func (d *discard) WriteHeader(status int)      { d.status = status }

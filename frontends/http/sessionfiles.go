@@ -20,7 +20,10 @@ const badPath = "must be a path in the work folder: relative, with slashes, with
 
 // filesQuery reads the query of a list of files. "" and "." are the work folder itself.
 func filesQuery(r *http.Request) (folder string, recursive bool, err error) {
-	q := r.URL.Query()
+	q, err := queryOf(r)
+	if err != nil {
+		return "", false, err
+	}
 	var bad []executor.FieldError
 	if folder = q.Get("path"); folder != "" && folder != "." && !validPath(folder) {
 		bad = append(bad, executor.FieldError{Field: "path", Message: badPath})

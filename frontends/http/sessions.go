@@ -16,7 +16,7 @@ import (
 func sessionID(r *http.Request) (string, error) {
 	id, err := pathID(r)
 	if err != nil {
-		return "", executor.Errorf(executor.NotFound, "there is no such session")
+		return "", executor.FieldErrorf(executor.NotFound, "session", "no session has that id")
 	}
 	return id, nil
 }

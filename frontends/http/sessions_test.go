@@ -180,7 +180,16 @@ func TestAnUnknownSessionIsNotFound(t *testing.T) {
 		}
 		for _, id := range []string{"ctx-unknown", "%00", "a%20b", "%2e%2e", strings.Repeat("x", 200), "ctx-%c3%a9"} {
 			w := do(t, h, r.method, strings.Replace(target, "{id}", id, 1), strings.NewReader(body), "Content-Type", contentType)
-			wantProblem(t, w, 404, executor.NotFound)
+			p := wantProblem(t, w, 404, executor.NotFound)
+			errs, _ := p["errors"].([]any)
+			if id == "%2e%2e" && errs == nil {
+				continue // no path at all
+			}
+			if len(errs) != 1 || !strings.HasPrefix(fmt.Sprint(p["detail"]), "session_id: ") {
+				t.Errorf("%s %s: %v", r.id, id, p)
+			} else if m, _ := errs[0].(map[string]any); m["field"] != "session_id" || m["location"] != "path.session_id" {
+				t.Errorf("%s %s: %v", r.id, id, p)
+			}
 		}
 	})
 }
@@ -246,6 +255,17 @@ func TestNoPathLeadsOutOfTheWorkFolder(t *testing.T) {
 		wantProblem(t, do(t, h, "GET", oneSession+"/files?"+query, nil), 422, executor.Invalid, "path")
 	}
 	wantProblem(t, do(t, h, "GET", oneSession+"/files?recursive=perhaps&path=..", nil), 422, executor.Invalid, "path", "recursive")
+	// What is no query is not left out, as if the work folder were meant.
+	for _, query := range []string{"path=%zz", "path=a;b", "recursive=true&path=%"} {
+		wantProblem(t, do(t, h, "GET", oneSession+"/files?"+query, nil), 422, executor.Invalid)
+	}
+	// Nor does the folder lead to what lies in it.
+	for _, method := range []string{"PUT", "DELETE", "POST", "PATCH"} {
+		w := do(t, h, method, oneSession+"/files", strings.NewReader("x"))
+		if wantProblem(t, w, 405, executor.Invalid); w.Header().Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s: %v", method, w.Header())
+		}
+	}
 	// Elsewhere such a path is no path at all.
 	wantProblem(t, do(t, h, "GET", oneSession+"/../x", nil), 404, executor.NotFound)
 }

@@ -35,7 +35,7 @@ func (m *memorySessions) one(id string) (executor.Session, error) {
 		return executor.Session{}, m.fail
 	}
 	if id != testSession {
-		return executor.Session{}, executor.Errorf(executor.NotFound, "no session has the id %s", id)
+		return executor.Session{}, executor.FieldErrorf(executor.NotFound, "session", "no session has the id %s", id)
 	}
 	return m.s, nil
 }

@@ -139,8 +139,8 @@ func TestWhatIsFixedForASessionIsRefusedInIt(t *testing.T) {
 			t.Errorf("%s: %d %v", field, status, p)
 		}
 	}
-	for _, body := range []string{`{"session_id":"` + id + `","files":{"main.py":"print 1"}}`, `{"session_id":"` + id + `","entrypoint":"main.py","command":["x"]}`} {
-		if status, p, _ := w.as("ann", "POST", "/api/v1/exec/sync", body); status != 422 {
+	for body, field := range map[string]string{`"files":{"main.py":"print 1"}`: "files", `"files":{}`: "files", `"entrypoint":"main.py","command":["x"]`: "entrypoint"} {
+		if status, p, _ := w.as("ann", "POST", "/api/v1/exec/sync", `{"session_id":"`+id+`",`+body+`}`); status != 422 || !strings.Contains(fmt.Sprint(p["errors"]), "field:"+field) {
 			t.Errorf("%s: %d %v", body, status, p)
 		}
 	}
