@@ -126,6 +126,10 @@ func (c *Client) Sessions(ctx context.Context) ([]Session, error) {
 // RunInSession runs code in the Session's interpreter and returns how it ended, with its output and displays. It is Run
 // with spec.SessionID; use Submit and Events to see output as it comes.
 func (c *Client) RunInSession(ctx context.Context, id, code string) (*Execution, error) {
+	if id == "" { // it would run, in a sandbox of its own
+		_, err := sessionPath(id, "")
+		return nil, err
+	}
 	return c.Run(ctx, Spec{SessionID: id, Code: code}, Input{})
 }
 

@@ -137,6 +137,10 @@ func TestBadNamesOfSessionsAndFilesAreErrorsWithoutARequest(t *testing.T) {
 			}
 		}
 	}
+	// An id that was not set must not mean a sandbox of its own.
+	if _, err := c.RunInSession(ctx, "", "1"); pyexec.CodeOf(err) != pyexec.CodeNotFound {
+		t.Error(err)
+	}
 	for _, path := range []string{"", ".", "..", "../x", "a/../b", "/etc/passwd", "a//b", "a/", "a/./b", "a\x00b", "\xff"} {
 		_, _, download := c.DownloadFile(ctx, "ctx-1", path)
 		for _, err := range []error{download, second(c.UploadFile(ctx, "ctx-1", path, nil)), c.RemoveFile(ctx, "ctx-1", path)} {

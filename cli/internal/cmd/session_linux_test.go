@@ -558,6 +558,11 @@ func TestSessionCommandsThatAreRefused(t *testing.T) {
 	if o.status != 125 || !strings.Contains(o.stderr, "whole life") {
 		t.Errorf("%+v", o)
 	}
+	for _, args := range [][]string{{"run", "", "-c", "print 1"}, {"exec", "", "--", "ls"}, {"exec", "-i", ""}} {
+		if o := execute(t, t.Context(), bundle, "", append([]string{"session"}, args...)...); o != (outcome{125, "", "python-executor: the id of the session is empty\n"}) {
+			t.Errorf("%q: %+v", args, o)
+		}
+	}
 	if o := execute(t, t.Context(), bundle, "", "session"); o.status != 0 || !strings.Contains(o.stdout, "session new") {
 		t.Errorf("%+v", o)
 	}

@@ -71,10 +71,15 @@ its last expression, is printed as text behind its output. Ctrl-C interrupts it;
 	return cmd
 }
 
+// errNoID: a variable of a script is not set. Without a session the code would run all the same, in a sandbox of its own.
+var errNoID = errors.New("the id of the session is empty")
+
 // settle says which of the three it is; a pipe is code only when nothing else is named.
 func (o *sessionRunOptions) settle() error {
 	code := o.flags.Changed("code")
 	switch {
+	case o.id == "":
+		return errNoID
 	case code && o.file != "":
 		return errors.New("a file and -c contradict each other")
 	case code && o.code == "":
@@ -120,7 +125,9 @@ Without a terminal the lines are read from standard input, and the exit status i
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.id, o.command = args[0], args[1:]
+			if o.id, o.command = args[0], args[1:]; o.id == "" {
+				return errNoID
+			}
 			if o.console && (o.stdin != "" || o.g.json) {
 				return errors.New("-i reads the console: it goes with neither --stdin nor --json")
 			}
