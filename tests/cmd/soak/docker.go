@@ -60,7 +60,6 @@ func runContainers(binary string, rounds int) (err error) {
 		fmt.Println("no Docker is at hand: its backend is not soaked:", err)
 		return nil
 	}
-	defer func() { err = errors.Join(err, dockertest.Stop()) }()
 	image, err := dockertest.Import(context.Background(), host, "python")
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
@@ -45,7 +47,7 @@ func main() {
 			err = runMCP(path, *mcp)
 		}
 	}
-	if err != nil {
+	if err = errors.Join(err, dockertest.Stop()); err != nil { // the one that two of them share
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
 	}

@@ -374,7 +374,6 @@ func runSessionsInContainers(binary string, count int) (err error) {
 		fmt.Println("no Docker is at hand: sessions in containers are not soaked:", err)
 		return nil
 	}
-	defer func() { err = errors.Join(err, dockertest.Stop()) }()
 	image, err := dockertest.Import(context.Background(), host, "python")
 	if err != nil {
 		return err
