@@ -18,8 +18,12 @@ import (
 
 // otherwiseOnGVisor are the rules that are not checked there, and why. All others are.
 var otherwiseOnGVisor = map[string]string{
+	"BE-02":  "the entrypoint is chosen by ours, as elsewhere",
+	"BE-58":  "a Source is read by ours, as elsewhere",
 	"BE-60":  "twenty containers at once take long to start, and what keeps them apart is the daemon's, as elsewhere",
 	"BE-62":  "twenty-five containers take long to start, and goroutines are ours, as elsewhere",
+	"BE-71":  "fields are refused by ours, as elsewhere",
+	"BE-85":  "what keeps a Result is ours, as elsewhere",
 	"BE-203": "the order in which processes die, and a better place in the queue, can be set: both are of gVisor's own kernel, and mean nothing outside",
 	"BE-204": "devices can be made, and /dev/fuse opened: gVisor's own, nothing of the machine is behind them",
 	"BE-205": "the environment, map and list of descriptors of the runner can be read, which hold no secret; its memory, trace and descriptors cannot",
@@ -28,7 +32,9 @@ var otherwiseOnGVisor = map[string]string{
 	"BE-210": "namespaces can be made: gVisor's own, in which nothing of the machine is",
 	"BE-213": "an abstract address of another namespace can be taken: it is in gVisor's own network",
 	"BE-218": "a hundred thousand files take long, and are bounded by memory alone",
+	"SE-41":  "the package installer speaks, as elsewhere",
 	"SE-43":  "what a session runs is no process of the machine, where the rule looks for it",
+	"SE-47":  "what keeps a Result is ours, as elsewhere",
 }
 
 // TestConformanceOnGVisor holds the backend to the law with gVisor's kernel below programs, in the direct lane: what the others
