@@ -47,7 +47,7 @@ const insideUID = 61299
 
 // Limits of the container's control groups.
 const (
-	insideMemory = 128 << 20
+	insideMemory = 256 << 20 // also the race detector's, of a runner among thirty interpreters
 	insidePIDs   = OwnThreads + 30
 )
 
