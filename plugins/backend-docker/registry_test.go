@@ -18,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -35,6 +36,12 @@ type imageRegistry struct {
 	content        map[string][]byte
 	types          map[string]string
 }
+
+// layerPiece and layerPause are how a registry sends the second half of its layer.
+const (
+	layerPiece = 64 << 10
+	layerPause = 25 * time.Millisecond
+)
 
 func newRegistry(t testing.TB) *imageRegistry {
 	t.Helper()
@@ -122,7 +129,14 @@ func (r *imageRegistry) serve(w http.ResponseWriter, in *http.Request) {
 				return
 			}
 		}
-		content = content[1<<20:]
+		// As slowly as registries are: a daemon tells of a progress every 512 KB, and not of two within 100 ms.
+		for content = content[1<<20:]; len(content) > layerPiece; content = content[layerPiece:] {
+			_, _ = w.Write(content[:layerPiece])
+			if f, ok := w.(http.Flusher); ok {
+				f.Flush()
+			}
+			time.Sleep(layerPause)
+		}
 	}
 	_, _ = w.Write(content)
 }

@@ -53,6 +53,15 @@ func start() (*private, error) {
 		}
 	}
 	sweep()
+	// A daemon that starts makes the machine's firewall chains anew, and fails where another does so at the same time.
+	turn, err := os.OpenFile(filepath.Join(os.TempDir(), "pyexec-dockerd-start.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Close()
+	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", privatePrefix)
 	if err != nil {
 		return nil, err
