@@ -23,7 +23,7 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 	}
 	e.mu.Lock()
 	e.queue.release(x.place)
-	x.turn.freeLocked(keeps)
+	x.turn.overLocked(keeps)
 	if !x.granted.IsZero() {
 		e.learn(time.Since(x.granted))
 	}

@@ -82,9 +82,9 @@ func (t *turn) leaveLocked() {
 	s.advanceLocked()
 }
 
-// freeLocked ends t's turn for who asks, and, unless closing, for who waits; those wait for leaveLocked then. The caller holds
+// overLocked ends t's turn for who asks, and, unless closing, for who waits; those wait for leaveLocked then. The caller holds
 // the lock.
-func (t *turn) freeLocked(closing bool) {
+func (t *turn) overLocked(closing bool) {
 	if closing && t != nil && t.session.current == t {
 		t.session.current, t.session.closing = nil, t
 		return

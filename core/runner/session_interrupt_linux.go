@@ -23,8 +23,8 @@ const (
 // it had started before goes on, as background jobs do.
 //
 // One signal is not always enough. A child between fork and exec drops it; a shell takes no notice when its child ended by
-// itself. So it is sent again, but to nobody who may be cleaning up: not to an interpreter that has heard it, not to another program than a shell that had it, or to what that
-// has started since, and to a shell only when it goes on with new commands.
+// itself. So it is sent again, but to nobody who may be cleaning up: not to an interpreter that has heard it, not to a program
+// that had it and is no shell, or to what that has started since, and to a shell only when it goes on with new commands.
 type interruption struct {
 	interp *interpreter
 	n      int64 // the cell

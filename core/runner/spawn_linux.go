@@ -162,7 +162,8 @@ func prepareThread(emptyNetwork bool) error {
 }
 
 // dropCapabilities makes what this thread forks start without any, although it is root in a user namespace or in a container:
-// such a root could otherwise trace the runner. The thread keeps its own. What the kernel refuses leaves the program no more than it had.
+// such a root could otherwise trace the runner. The thread keeps its own. What the kernel refuses leaves the program no more
+// than it had.
 func dropCapabilities() {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)

@@ -194,7 +194,8 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 }
 
 // Close lets go of what runs, and of Results that were not removed: they are there without a backend for
-// Config.SilenceSeconds, in which the next one may Attach; an embedded backend ends them. Everything that waits is removed. Idempotent; Run answers unavailable then.
+// Config.SilenceSeconds, in which the next one may Attach; an embedded backend ends them. Everything that waits is removed.
+// Idempotent; Run answers unavailable then.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	again := b.closed

@@ -31,6 +31,14 @@ func TestConformance(t *testing.T) {
 	law := instance(t)
 	t.Cleanup(func() { nothingLeft(t, processInstance, options) })
 	forgetPrepared(t, backend(t, nil))
+	h := harness(t, law, options)
+	h.Process = func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "docker", options) }
+	h.Options.Residue = func() []string { return residue(t, law, processInstance) }
+	backendtest.Run(t, h)
+}
+
+// harness is what the law needs of an installation of this backend with these options.
+func harness(t *testing.T, law string, options json.RawMessage) backendtest.Harness {
 	dir := t.TempDir()
 	var last *Backend
 	start := func(t *testing.T) *Backend {
@@ -40,12 +48,11 @@ func TestConformance(t *testing.T) {
 		}
 		return b
 	}
-	backendtest.Run(t, backendtest.Harness{
+	return backendtest.Harness{
 		New: func(t *testing.T) executor.Backend {
 			last = start(t)
 			return last
 		},
-		Process: func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "docker", options) },
 		Abandon: func(t *testing.T) executor.Backend {
 			last.abandon()
 			last = start(t)
@@ -60,9 +67,8 @@ func TestConformance(t *testing.T) {
 		Options: backendtest.Options{
 			Image:       dockertest.Python(t),
 			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
-			Residue:     func() []string { return residue(t, law, processInstance) },
 		},
-	})
+	}
 }
 
 // nothingLeft waits until an installation has nothing in the daemon: a plugin that was killed leaves its containers to

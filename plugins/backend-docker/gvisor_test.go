@@ -12,7 +12,6 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
-	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -45,16 +44,6 @@ func TestConformanceOnGVisor(t *testing.T) {
 	options := section(t, map[string]any{
 		"runtime": dockertest.GVisor(t), "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
 	})
-	law := instance(t)
-	dir := t.TempDir()
-	var last *Backend
-	start := func(t *testing.T) *Backend {
-		b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: law, DataDir: dir, Options: options})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
 	forgetPrepared(t, backend(t, nil))
 	var only []string
 	for _, rule := range backendtest.Rules() {
@@ -64,29 +53,9 @@ func TestConformanceOnGVisor(t *testing.T) {
 			only = append(only, rule[0])
 		}
 	}
-	backendtest.Run(t, backendtest.Harness{
-		Lanes: []backendtest.Lane{backendtest.LaneDirect},
-		New: func(t *testing.T) executor.Backend {
-			last = start(t)
-			return last
-		},
-		Abandon: func(t *testing.T) executor.Backend {
-			last.abandon()
-			last = start(t)
-			next := last
-			t.Cleanup(func() {
-				if err := next.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			return last
-		},
-		Options: backendtest.Options{
-			Image:       dockertest.Python(t),
-			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
-			Only:        only,
-		},
-	})
+	h := harness(t, instance(t), options)
+	h.Lanes, h.Options.Only = []backendtest.Lane{backendtest.LaneDirect}, only
+	backendtest.Run(t, h)
 }
 
 func TestOnGVisorTheKernelIsAnotherAndTheProgramAsElsewhere(t *testing.T) {

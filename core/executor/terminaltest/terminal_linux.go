@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,12 +38,16 @@ type Terminal struct {
 }
 
 // Start starts cmd, which was not started yet, in a terminal of its own of 24 lines of 100 columns. Its three streams and its
-// SysProcAttr are set here. It is killed at the end of the test. The test is skipped where there are no pseudo terminals.
+// SysProcAttr are set here. It is killed at the end of the test. The test is skipped where there are no pseudo
+// terminals, and fails there if PYEXEC_TEST_REQUIRE has "pty".
 func Start(t testing.TB, cmd *exec.Cmd) *Terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("no pseudo terminals here: %v", err)
+		if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "pty") {
+			t.Fatalf("pty is required by PYEXEC_TEST_REQUIRE, and there are no pseudo terminals: %v", err)
+		}
+		t.Skipf("SKIPPED: no pseudo terminals here: %v", err)
 	}
 	fd := int(master.Fd())
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)

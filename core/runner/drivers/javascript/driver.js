@@ -24,10 +24,10 @@ let maxDisplays = 200;
 
 const sleeper = new Int32Array(new SharedArrayBuffer(4));
 
-// send writes a line whole and at once: whatever user code does next, it is out.
-// One that is terminated leaves the rest of its line to the next.
+// unsent is what a send that was terminated has left of its line to the next.
 let unsent = Buffer.alloc(0);
 
+// send writes a line whole and at once: whatever user code does next, it is out.
 function send(message) {
   unsent = Buffer.concat([unsent, Buffer.from(stringify(message) + '\n')]);
   while (unsent.length) {
