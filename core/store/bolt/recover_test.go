@@ -3,7 +3,9 @@ package boltstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,19 +63,33 @@ var done = executor.Finished{Result: executor.Result{Status: executor.StatusSucc
 // crashed copies a store's files as a crash at this moment leaves them.
 func crashed(t *testing.T, path string) map[string][]byte {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Dir(path))
+	for range 100 {
+		files, err := copied(filepath.Dir(path))
+		if err == nil {
+			return files
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // else its log was moved meanwhile: what was copied is of no one moment
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("the log is moved again and again")
+	return nil
+}
+
+func copied(dir string) (map[string][]byte, error) {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	files := map[string][]byte{}
 	for _, entry := range entries {
-		raw, err := os.ReadFile(filepath.Join(filepath.Dir(path), entry.Name()))
+		raw, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		files[entry.Name()] = raw
 	}
-	return files
+	return files, nil
 }
 
 // restored writes files into a folder of its own and opens the store there.
