@@ -13,9 +13,6 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// Control is the descriptor of a driver's control channel.
-const Control = 3
-
 //go:embed shell/bash.sh
 var bashDriver string
 
