@@ -64,8 +64,35 @@ func TestAPrivateDockerLeavesNothing(t *testing.T) {
 }
 
 func TestTheDockerOfAKilledProcessIsSwept(t *testing.T) {
+	helper, dir, bridge := startHelper(t)
+	sweep()
+	if len(members(dir)) == 0 {
+		t.Fatal("the daemon of a living process was swept")
+	}
+	if err := helper.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = helper.Wait() // killed
+	sweep()
+	gone(t, dir, bridge)
+}
+
+func TestAProcessThatIsToldToEndRemovesItsDocker(t *testing.T) {
+	helper, dir, bridge := startHelper(t)
+	if err := helper.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := helper.Wait(); err == nil || err.Error() != "signal: terminated" {
+		t.Errorf("it ended with %v", err)
+	}
+	gone(t, dir, bridge)
+}
+
+// startHelper starts a process with a private Docker, and returns its folder and bridge.
+func startHelper(t *testing.T) (helper *exec.Cmd, dir, bridge string) {
+	t.Helper()
 	needRoot(t)
-	helper := exec.Command(os.Args[0])
+	helper = exec.Command(os.Args[0])
 	helper.Env = append(os.Environ(), helperVariable+"=1")
 	helper.Stderr = os.Stderr
 	out, err := helper.StdoutPipe()
@@ -76,30 +103,21 @@ func TestTheDockerOfAKilledProcessIsSwept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer in.Close()
+	t.Cleanup(func() { in.Close() })
 	if err := helper.Start(); err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	dir := strings.TrimSpace(line)
+	dir = strings.TrimSpace(line)
 	if err != nil || !filepath.IsAbs(dir) {
 		_ = helper.Process.Kill()
 		t.Fatalf("the helper said %q (%v)", line, err)
 	}
-	bridge, err := os.ReadFile(filepath.Join(dir, "bridge"))
+	raw, err := os.ReadFile(filepath.Join(dir, "bridge"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sweep()
-	if len(members(dir)) == 0 {
-		t.Fatal("the daemon of a living process was swept")
-	}
-	if err := helper.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = helper.Wait() // killed
-	sweep()
-	gone(t, dir, string(bridge))
+	return helper, dir, string(raw)
 }
 
 // gone fails t if something of a private Docker is left.

@@ -8,11 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -36,6 +38,9 @@ type private struct {
 	cmd     *exec.Cmd
 	// done is closed when dockerd has ended.
 	done chan struct{}
+	// ignore ends what heed began; removed is what came of remove. Both are done once.
+	ignore  func()
+	removed func() error
 }
 
 func (p *private) host() string { return "unix://" + p.path("docker.sock") }
@@ -66,12 +71,35 @@ func start() (*private, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &private{dir: dir, done: make(chan struct{})}
+	p := &private{dir: dir, done: make(chan struct{}), ignore: func() {}}
+	p.removed = sync.OnceValue(p.remove)
 	close(p.done) // nothing runs yet
 	if err := p.launch(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start a private dockerd: %w", err), p.stop())
 	}
+	p.heed()
 	return p, nil
+}
+
+// heed removes the Docker when this process is told to end, before it does. A second signal ends it at once.
+func (p *private) heed() {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	p.ignore = sync.OnceFunc(func() {
+		signal.Stop(told)
+		close(told)
+	})
+	go func() {
+		s, ok := (<-told).(unix.Signal)
+		if !ok {
+			return // the Docker was stopped
+		}
+		signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+		if err := p.removed(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop the private Docker:", err)
+		}
+		_ = unix.Kill(os.Getpid(), s)
+	}()
 }
 
 func (p *private) launch() error {
@@ -107,7 +135,7 @@ func (p *private) launch() error {
 	}
 	p.cmd.Args = append(p.cmd.Args, secured...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	// A test process that is killed takes its daemon along. The parent's death is that of the thread that forked: the
+	// A test process that is killed (-9) takes its daemon along. The parent's death is that of the thread that forked: the
 	// thread is kept by the goroutine that waits.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	begun := make(chan error, 1)
@@ -186,6 +214,11 @@ func (p *private) bridge() (string, error) {
 
 // stop ends the daemon and removes all it had.
 func (p *private) stop() error {
+	p.ignore()
+	return p.removed()
+}
+
+func (p *private) remove() error {
 	if p.cmd != nil && p.cmd.Process != nil {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		late := time.AfterFunc(stopTime, func() { _ = p.cmd.Process.Kill() })
