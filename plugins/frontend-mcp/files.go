@@ -59,8 +59,27 @@ func (t *tools) addFiles() {
 	}
 }
 
+// openedKey is where a request that is read carries its openedFile, beside what its sender says in _meta.
+const openedKey = "python-executor/opened"
+
+// openedFile is what opening the file that a request names came to.
+type openedFile struct {
+	file *madeFile
+	err  error
+}
+
+// takeOpened returns what missing has opened for a request, once; neither a file nor an error: nothing.
+func takeOpened(p mcp.ReadResourceParams) openedFile {
+	if p.Meta == nil {
+		return openedFile{}
+	}
+	o, _ := p.Meta.AdditionalFields[openedKey].(openedFile)
+	delete(p.Meta.AdditionalFields, openedKey)
+	return o
+}
+
 // missing answers for what is not there: mcp-go knows the code that the request's revision has for it, but gives it only to
-// a URI that no template has.
+// a URI that no template has. A file that is there stays open for readFileResource, else for unread.
 func (t *tools) missing(ctx context.Context, _ any, request *mcp.ReadResourceRequest) {
 	uri := request.Params.URI
 	var err error
@@ -72,13 +91,27 @@ func (t *tools) missing(ctx context.Context, _ any, request *mcp.ReadResourceReq
 		}
 	case strings.HasPrefix(uri, executionFiles), strings.HasPrefix(uri, contextFiles):
 		var f *madeFile
-		if f, err = t.openFile(ctx, uri); err == nil {
-			_ = f.Close() // it was only looked for
+		f, err = t.openFile(ctx, uri)
+		if request.Params.Meta == nil {
+			request.Params.Meta = &mcp.Meta{}
 		}
+		if request.Params.Meta.AdditionalFields == nil {
+			request.Params.Meta.AdditionalFields = map[string]any{}
+		}
+		request.Params.Meta.AdditionalFields[openedKey] = openedFile{f, err}
 	}
 	switch executor.CodeOf(err) {
 	case executor.NotFound, executor.Purged:
 		request.Params.URI += " " // a blank is in no URI
+	}
+}
+
+// unread closes the file of a request that came to no template.
+func (t *tools) unread(_ context.Context, _ any, _ mcp.MCPMethod, message any, _ error) {
+	if request, ok := message.(*mcp.ReadResourceRequest); ok {
+		if f := takeOpened(request.Params).file; f != nil {
+			_ = f.Close() // read only
+		}
 	}
 }
 
@@ -206,11 +239,12 @@ func offsetOf(query string) (int64, error) {
 }
 
 // readFileResource is the resource of both templates.
-func (t *tools) readFileResource(ctx context.Context, request mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
-	f, err := t.openFile(ctx, request.Params.URI)
-	if err != nil {
-		return nil, err
+func (t *tools) readFileResource(_ context.Context, request mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
+	o := takeOpened(request.Params)
+	if o.err != nil {
+		return nil, o.err
 	}
+	f := o.file
 	defer f.Close() //nolint:errcheck // read only
 	if f.offset > f.size {
 		return nil, executor.Errorf(executor.Invalid, "offset: %d is behind the end of the file, which has %d bytes", f.offset, f.size)

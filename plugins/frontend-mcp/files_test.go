@@ -1,13 +1,16 @@
 package mcpfrontend
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,6 +203,75 @@ func TestFilesOfAContextAreLinkedWhenACallHasMadeThem(t *testing.T) {
 	uris, _ := links(t, ann.call("execute", map[string]any{"command": "fake", "args": []string{"-c", "write-file made.txt x"}}))
 	if len(uris) != 1 || !strings.HasPrefix(uris[0], "context-file://ctx-") || ann.text(uris[0]) != "x" {
 		t.Errorf("of the shell: %q", uris)
+	}
+}
+
+// readers is a Service that counts the files which are opened, and closed.
+type readers struct {
+	executor.Service
+	opened, closed atomic.Int32
+}
+
+func (r *readers) ReadFile(ctx context.Context, id, path string) (executor.File, io.ReadCloser, error) {
+	f, content, err := r.Service.ReadFile(ctx, id, path)
+	return f, r.count(content, err), err
+}
+
+func (r *readers) Artifacts(ctx context.Context, id string) (io.ReadCloser, error) {
+	content, err := r.Service.Artifacts(ctx, id)
+	return r.count(content, err), err
+}
+
+func (r *readers) count(content io.ReadCloser, err error) io.ReadCloser {
+	if err != nil {
+		return content
+	}
+	r.opened.Add(1)
+	return struct {
+		io.Reader
+		io.Closer
+	}{content, closerFunc(func() error { r.closed.Add(1); return content.Close() })}
+}
+
+type closerFunc func() error
+
+func (c closerFunc) Close() error { return c() }
+
+func TestAFileIsOpenedOnceAndClosed(t *testing.T) {
+	svc := &readers{Service: newService(t, fake.Options{})}
+	c := serveTest(t, svc, nil)
+	id := c.call("create_context", map[string]any{"name": "n"}).fields["context_id"].(string)
+	c.call("run_code", map[string]any{"code": "write-file a.txt one", "context_id": id})
+	job := c.call("run_script_with_dependencies", map[string]any{"script_content": "write-file a.txt one", "python_version": "3.12"}).fields["job_id"].(string)
+	for uri, code := range map[string]float64{
+		"context-file://" + id + "/a.txt": 0, "context-file://" + id + "/a.txt?offset=x": -32603, "context-file://" + id + "/a.txt?offset=9": -32603,
+		"context-file://" + id + "/b.txt":    -32002,
+		"execution-file://" + job + "/a.txt": 0, "execution-file://" + job + "/a.txt?offset=9": -32603, "execution-file://" + job + "/b.txt": -32002,
+	} {
+		svc.opened.Store(0)
+		svc.closed.Store(0)
+		for _, meta := range []map[string]any{nil, {openedKey: "a client's own"}} {
+			if _, got := c.read(uri, nil, meta); got != code {
+				t.Errorf("%s: code %v, want %v", uri, got, code)
+			}
+		}
+		if opened, closed := svc.opened.Load(), svc.closed.Load(); opened > 2 || closed != opened || code == 0 && opened != 2 {
+			t.Errorf("%s: read twice, opened %d times, closed %d times", uri, opened, closed)
+		}
+	}
+	// A request that no template takes.
+	svc.opened.Store(0)
+	svc.closed.Store(0)
+	tools, err := newTools(t.Context(), testConfig(nil), svc, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var request mcp.ReadResourceRequest
+	request.Params.URI = "execution-file://" + job + "/a.txt"
+	tools.missing(t.Context(), 1, &request)
+	tools.unread(t.Context(), 1, mcp.MethodResourcesRead, &request, nil)
+	if opened, closed := svc.opened.Load(), svc.closed.Load(); opened != 1 || closed != 1 {
+		t.Errorf("opened %d times, closed %d times", opened, closed)
 	}
 }
 

@@ -56,6 +56,7 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 		t.addFiles()
 	}
 	t.hooks.AddBeforeReadResource(t.missing)
+	t.hooks.AddOnError(t.unread)
 	return t, nil
 }
 
