@@ -2,12 +2,15 @@ package mcpfrontend
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -33,10 +36,11 @@ func bind(request mcp.CallToolRequest, args any) error {
 	if string(raw) == "null" {
 		raw = []byte("{}")
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	err := d.Decode(args)
+	err := decode(raw, args)
 	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) && strings.HasPrefix(kind.Value, "number ") {
+		err = decode(wholeNumbers(raw), args)
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -51,8 +55,43 @@ func bind(request mcp.CallToolRequest, args any) error {
 	return fmt.Errorf("arguments: %w", err)
 }
 
-// indefinite puts an article before a kind of JSON value.
+func decode(raw []byte, args any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	return d.Decode(args)
+}
+
+// wholeNumbers is the object raw with 5.0 and 5e0 written as 5: to JSON Schema they are integers.
+func wholeNumbers(raw []byte) []byte {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		return raw
+	}
+	for name, value := range members {
+		if f, err := strconv.ParseFloat(string(value), 64); err == nil && f == math.Trunc(f) && math.Abs(f) < maxWhole {
+			members[name] = strconv.AppendInt(nil, int64(f), 10)
+		}
+	}
+	plain, err := json.Marshal(members)
+	if err != nil {
+		return raw
+	}
+	return plain
+}
+
+// maxWhole is where a float64 ceases to hold every whole number.
+const maxWhole = 1 << 53
+
+// duration is n units, as far as a Duration goes; the engine refuses what is too long.
+func duration(n int64, unit time.Duration) time.Duration {
+	return time.Duration(min(n, int64(math.MaxInt64/unit))) * unit
+}
+
+// indefinite puts an article before a kind of JSON value; a number that does not fit is named.
 func indefinite(kind string) string {
+	if number, ok := strings.CutPrefix(kind, "number "); ok {
+		return number
+	}
 	if strings.HasPrefix(kind, "array") || strings.HasPrefix(kind, "object") {
 		return "an " + kind
 	}
@@ -125,6 +164,20 @@ func trimPartialRune(text string) string {
 		}
 	}
 	return text
+}
+
+// argumentError is err in the words of a tool: names has its arguments by the fields of a Spec.
+func argumentError(err error, names map[string]string) error {
+	e, ok := errors.AsType[*executor.Error](err)
+	if !ok || len(e.Fields) == 0 {
+		return err
+	}
+	fields, lines := make([]executor.FieldError, len(e.Fields)), make([]string, len(e.Fields))
+	for i, f := range e.Fields {
+		fields[i] = executor.FieldError{Field: cmp.Or(names[f.Field], f.Field), Message: f.Message}
+		lines[i] = fields[i].Field + ": " + f.Message
+	}
+	return &executor.Error{Code: e.Code, Message: strings.Join(lines, "; "), Fields: fields}
 }
 
 // leaf is a field's own name, without the embedded structs around it.

@@ -289,7 +289,7 @@ func TestEveryToolSaysWhatItIs(t *testing.T) {
 		notes, _ := m["annotations"].(map[string]any)
 		input, _ := m["inputSchema"].(map[string]any)
 		output, _ := m["outputSchema"].(map[string]any)
-		if notes["title"] == "" || len(m["description"].(string)) < 30 || input["type"] != "object" || output["type"] != "object" {
+		if notes["title"] == "" || m["title"] != notes["title"] || len(m["description"].(string)) < 30 || input["type"] != "object" || output["type"] != "object" {
 			t.Errorf("%v", m)
 		}
 		for _, hint := range []string{"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"} {

@@ -160,11 +160,11 @@ func structured(v any, text string, more ...mcp.Content) (*mcp.CallToolResult, e
 }
 
 // toolError is a result that says what went wrong and what to change. Only the detail of what is our own fault stays in
-// the log.
-func (t *tools) toolError(what string, err error) *mcp.CallToolResult {
+// the log. names has the tool's arguments by the fields of a Spec.
+func (t *tools) toolError(what string, err error, names map[string]string) *mcp.CallToolResult {
 	if executor.CodeOf(err) == executor.Internal {
 		t.log.Error("tool failed", "tool", what, "error", err)
 		return mcp.NewToolResultError("Error: internal error; the server's log says more")
 	}
-	return mcp.NewToolResultError("Error: " + err.Error())
+	return mcp.NewToolResultError("Error: " + argumentError(err, names).Error())
 }

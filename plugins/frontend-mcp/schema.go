@@ -6,6 +6,14 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
+// titled gives a tool its title, in both places where clients look for it.
+func titled(title string) mcp.ToolOption {
+	return func(tool *mcp.Tool) {
+		mcp.WithToolTitle(title)(tool)
+		mcp.WithTitleAnnotation(title)(tool)
+	}
+}
+
 // inputSchema is the schema of a struct of arguments. Arguments that may be left out are of one type: what the library
 // makes of a pointer or a list allows null, too, which some clients cannot read.
 func inputSchema[T any]() mcp.ToolOption {

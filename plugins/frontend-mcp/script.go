@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -53,10 +54,14 @@ func (s *script) ctx(ctx context.Context) context.Context {
 // inPlace has s run in a folder of the host, where what it makes stays.
 func (s *script) inPlace(dir string) {
 	s.host, s.spec.HostDirectory, s.spec.OutputsChanged = true, dir, false
+	if s.spec.Code != "" {
+		// Code lies in a folder of its own, but imports what lies beside it for who has asked.
+		s.spec.Env = map[string]string{"PYTHONPATH": dir}
+	}
 }
 
-func (s *script) timeout(seconds *int) error {
-	n := defaultTimeoutSeconds
+func (s *script) timeout(seconds *int64) error {
+	n := int64(defaultTimeoutSeconds)
 	if seconds != nil {
 		n = *seconds
 	}
@@ -66,7 +71,7 @@ func (s *script) timeout(seconds *int) error {
 	case n == 0:
 		s.spec.Limits.Timeout = executor.TimeoutMaximum
 	default:
-		s.spec.Limits.Timeout = time.Duration(n) * time.Second
+		s.spec.Limits.Timeout = duration(n, time.Second)
 	}
 	return nil
 }
@@ -91,6 +96,8 @@ func oneOf(path, content *string) error {
 		return valueError("provide exactly one of script_path and script_content")
 	case content != nil && strings.TrimSpace(*content) == "":
 		return valueError("script_content must not be empty")
+	case content != nil && strings.ContainsRune(*content, 0):
+		return valueError("script_content must not contain a NUL byte")
 	case path != nil && *path == "":
 		return valueError("script_path must not be empty")
 	}
@@ -180,14 +187,27 @@ func (p *python) copied(s *script, dir, file string) error {
 	if err := measure(dir); err != nil {
 		return err
 	}
-	if s.spec.Code != "" {
-		if _, err := os.Lstat(filepath.Join(dir, "main.py")); err == nil {
-			// Code runs as main.py; the folder has one of its own.
-			s.spec.Command, s.spec.Code = []string{"python3", "-c", s.spec.Code}, ""
+	s.input.Workspace = folderSource(dir, "", nil)
+	if s.spec.Code == "" {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "main.py")); err == nil {
+		// Code runs as main.py; the folder has one of its own, so the code goes along under another name.
+		s.spec.Entrypoint = freeName(dir)
+		s.input.Workspace = folderSource(dir, s.spec.Entrypoint, []byte(s.spec.Code))
+		s.spec.Code = ""
+	}
+	return nil
+}
+
+// freeName is the name of a script that dir does not have.
+func freeName(dir string) string {
+	for i := 1; ; i++ {
+		name := fmt.Sprintf("script_content_%d.py", i)
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			return name
 		}
 	}
-	s.input.Workspace = folderSource(dir)
-	return nil
 }
 
 // depsScript is what run_script_with_dependencies and benchmark_script run.
@@ -232,7 +252,9 @@ func (p *python) depsScript(_ context.Context, a depsArgs) (*script, error) {
 	if len(code) > maxScript {
 		return nil, valueError("script_path %s is larger than %d bytes", file, maxScript)
 	}
-	s.spec.Code = string(code)
+	// As a file: it keeps its name, and is not necessarily UTF-8.
+	s.spec.Entrypoint = filepath.Base(file)
+	s.input.Workspace = folderSource("", s.spec.Entrypoint, code)
 	return s, nil
 }
 
@@ -356,23 +378,35 @@ func measure(dir string) error {
 	return nil
 }
 
-// folderSource is dir as a tar that is made while it is read.
-func folderSource(dir string) *executor.Source {
+// folderSource is dir as a tar that is made while it is read, with one more file if it has a name. Without dir that is all.
+func folderSource(dir, name string, data []byte) *executor.Source {
 	return &executor.Source{SizeBytes: -1, Replayable: true, Open: func() (io.ReadCloser, error) {
 		r, w := io.Pipe()
-		go func() { w.CloseWithError(writeFolder(w, dir)) }()
+		go func() {
+			t := tar.NewWriter(w)
+			var err error
+			if dir != "" {
+				err = writeFolder(t, dir)
+			}
+			if err == nil && name != "" {
+				err = t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: 0o644})
+				if err == nil {
+					_, err = t.Write(data)
+				}
+			}
+			w.CloseWithError(errors.Join(err, t.Close()))
+		}()
 		return r, nil
 	}}
 }
 
-func writeFolder(w io.Writer, dir string) error {
+func writeFolder(t *tar.Writer, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close() //nolint:errcheck // read only
-	t := tar.NewWriter(w)
-	err = walk(dir, func(rel string, e fs.DirEntry) error {
+	return walk(dir, func(rel string, e fs.DirEntry) error {
 		if e.IsDir() {
 			return t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: rel + "/", Mode: 0o755})
 		}
@@ -394,5 +428,4 @@ func writeFolder(w io.Writer, dir string) error {
 		_, err = io.CopyN(t, f, info.Size()) // one that shrinks meanwhile is an error
 		return err
 	})
-	return errors.Join(err, t.Close())
 }

@@ -98,7 +98,7 @@ func (t *tools) addContexts(context.Context) error {
 		net = "They may use the network."
 	}
 	t.server.AddTool(mcp.NewTool("run_code",
-		mcp.WithTitleAnnotation("Run code in a context"),
+		titled("Run code in a context"),
 		mcp.WithDescription("Run code in a context that create_context made. Its state (variables, imports, files) is kept between calls. "+
 			"An exception is a normal result with success false and the traceback in stderr. Plots and images come back as images."),
 		inputSchema[runCodeArgs](), outputSchema[runCodeResult](),
@@ -106,21 +106,21 @@ func (t *tools) addContexts(context.Context) error {
 		mcp.WithOpenWorldHintAnnotation(t.config.network(ToolsetContexts) == executor.NetworkOn),
 	), c.runCode)
 	t.server.AddTool(mcp.NewTool("create_context",
-		mcp.WithTitleAnnotation("Create a context"),
+		titled("Create a context"),
 		mcp.WithDescription("Create a context: an interpreter of python (default) or javascript whose state lasts until stop_context, or until it was idle for long. "+net),
 		inputSchema[createContextArgs](), outputSchema[createContextResult](),
 		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false),
 		mcp.WithOpenWorldHintAnnotation(false),
 	), c.create)
 	t.server.AddTool(mcp.NewTool("stop_context",
-		mcp.WithTitleAnnotation("Stop a context"),
+		titled("Stop a context"),
 		mcp.WithDescription("Stop a context: what runs in it is killed, its state and files are removed."),
 		inputSchema[stopContextArgs](), outputSchema[stopContextResult](),
 		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(true), mcp.WithIdempotentHintAnnotation(false),
 		mcp.WithOpenWorldHintAnnotation(false),
 	), c.stop)
 	t.server.AddTool(mcp.NewTool("list_contexts",
-		mcp.WithTitleAnnotation("List contexts"),
+		titled("List contexts"),
 		mcp.WithDescription("List the contexts, newest first."),
 		inputSchema[listContextsArgs](), outputSchema[listContextsResult](),
 		mcp.WithReadOnlyHintAnnotation(true), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(true),

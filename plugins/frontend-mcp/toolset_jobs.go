@@ -187,8 +187,8 @@ func (p *python) getOutput(ctx context.Context, request mcp.CallToolRequest) (*m
 		if !ran(*r) {
 			out.Error = fmt.Sprintf("%s: %s", r.Failure.Phase, r.Failure.Message)
 		}
-		if r.Status == executor.StatusTimedOut {
-			out.Stderr += timeoutSuffix
+		if !stderr.cut() || stderr.whole != nil { // a piece with more behind it is not the end
+			out.Stderr += suffix(r.Status)
 		}
 	}
 	return structured(out, "", files...)
@@ -211,7 +211,7 @@ func (p *python) jobError(tool, id string, err error) *mcp.CallToolResult {
 	case executor.NotFound, executor.Purged:
 		return errNoJob(id)
 	}
-	return p.toolError(tool, err)
+	return p.toolError(tool, err, scriptNames)
 }
 
 // replay hands what x had written when it was read to take, from Seq after on, and returns the Seq that it has come to.

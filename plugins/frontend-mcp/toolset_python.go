@@ -1,6 +1,7 @@
 package mcpfrontend
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,6 +29,12 @@ const defaultTimeoutSeconds = 300
 // startWait bounds how long an async start with dependencies waits for what the program's start tells.
 const startWait = 60 * time.Second
 
+// scriptNames are the arguments of the toolset by the fields of the Spec that is made of them.
+var scriptNames = map[string]string{
+	"code": "script_content", "config.timeout_seconds": "timeout_seconds", "entrypoint": "script_path", "host_directory": "directory",
+	"requirements_txt": "dependencies", "sample_interval_seconds": "sample_interval",
+}
+
 type dirArgs struct {
 	Directory     string   `json:"directory" jsonschema:"Folder to run in; it must exist"`
 	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Script file, absolute or relative to directory; not with script_content"`
@@ -46,7 +53,7 @@ type depsArgs struct {
 }
 
 type syncArgs struct {
-	TimeoutSeconds *int `json:"timeout_seconds,omitempty" jsonschema:"Seconds until the script is stopped; default 300; 0: the server's maximum"`
+	TimeoutSeconds *int64 `json:"timeout_seconds,omitempty" jsonschema:"Seconds until the script is stopped; default 300; 0: the server's maximum"`
 }
 
 type asyncArgs struct {
@@ -147,9 +154,13 @@ func (t *tools) addPython(ctx context.Context) error {
 	if !p.inPlace() {
 		where = "The script runs in a sandbox, on a copy of the folder: what it writes there is not written into the folder; the result links to it."
 	}
+	of := ""
+	if p.inPlace() {
+		of = "A script_path runs in the folder that it lies in. "
+	}
 	add := func(name, title, description string, tags []string, handler server.ToolHandlerFunc, options ...mcp.ToolOption) {
 		tool := mcp.NewTool(name, append([]mcp.ToolOption{
-			mcp.WithTitleAnnotation(title), mcp.WithDescription(description),
+			titled(title), mcp.WithDescription(description),
 			mcp.WithReadOnlyHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false), mcp.WithDestructiveHintAnnotation(false),
 			mcp.WithOpenWorldHintAnnotation(t.config.network(ToolsetPython) == executor.NetworkOn),
 		}, options...)...)
@@ -163,21 +174,21 @@ func (t *tools) addPython(ctx context.Context) error {
 		inputSchema[runInDirArgs](), outputSchema[runScriptResult](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
 	add("run_script_with_dependencies", "Run Python code with packages",
 		"Run Python code (script_content, or a file as script_path: exactly one) in an environment that has the named packages, and wait for it. "+
-			"Environments are cached, so the same packages are installed once. "+net+" timeout_seconds 0 means the server's maximum.",
+			"Environments are cached, so the same packages are installed once. "+of+net+" timeout_seconds 0 means the server's maximum.",
 		[]string{"execution", "dependencies", "sync"}, p.runWithDeps,
-		inputSchema[runWithDepsArgs](), outputSchema[runWithDepsResult]())
+		inputSchema[runWithDepsArgs](), outputSchema[runWithDepsResult](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
 	add("benchmark_script", "Benchmark Python code",
-		"Run Python code as run_script_with_dependencies does and measure it: wall time, CPU time of all its processes, peak memory, and the memory over time.",
+		"Run Python code as run_script_with_dependencies does and measure it: wall time, CPU time of all its processes, peak memory, and the memory over time. "+of+net,
 		[]string{"benchmark", "performance", "sync"}, p.benchmark,
-		inputSchema[benchmarkArgs](), outputSchema[benchmarkResult]())
+		inputSchema[benchmarkArgs](), outputSchema[benchmarkResult](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
 	add("run_script_in_dir_async", "Start a Python script in a folder",
 		"Start a script as run_script_in_dir does and return its job_id at once. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+where+" "+net,
 		[]string{"execution", "async", "stream"}, p.runInDirAsync,
 		inputSchema[runInDirAsyncArgs](), outputSchema[asyncJobStart](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
 	add("run_script_with_dependencies_async", "Start Python code with packages",
-		"Start code as run_script_with_dependencies does and return its job_id when it runs. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+net,
+		"Start code as run_script_with_dependencies does and return its job_id when it runs. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+of+net,
 		[]string{"execution", "dependencies", "async", "stream"}, p.runWithDepsAsync,
-		inputSchema[runWithDepsAsyncArgs](), outputSchema[asyncDepsJobStart]())
+		inputSchema[runWithDepsAsyncArgs](), outputSchema[asyncDepsJobStart](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
 	p.addJobTools(add)
 	return nil
 }
@@ -271,7 +282,7 @@ func (p *python) runInDirAsync(ctx context.Context, request mcp.CallToolRequest)
 	}
 	j, err := p.start(ctx, s, a.Stream)
 	if err != nil {
-		return p.toolError("run_script_in_dir_async", err), nil
+		return p.toolError("run_script_in_dir_async", err, scriptNames), nil
 	}
 	return structured(asyncJobStart{JobID: j.id, Status: "started", ExecutionStrategy: s.strategy}, "")
 }
@@ -288,7 +299,7 @@ func (p *python) runWithDepsAsync(ctx context.Context, request mcp.CallToolReque
 	progress := newProgress(ctx, request)
 	j, err := p.start(ctx, s, a.Stream)
 	if err != nil {
-		return p.toolError("run_script_with_dependencies_async", err), nil
+		return p.toolError("run_script_with_dependencies_async", err, scriptNames), nil
 	}
 	progress.say("preparing", true)
 	out := asyncDepsJobStart{JobID: j.id, Status: "started", PythonVersionUsed: a.PythonVersion, ResolvedDependencies: []string{}}
@@ -317,7 +328,7 @@ func (p *python) wait(ctx context.Context, tool string, s *script, progress *pro
 	began := time.Now()
 	o, err := p.run(s.ctx(ctx), s.spec, s.input, progress, p.config.MaxResultBytes)
 	if err != nil {
-		return nil, 0, p.toolError(tool, err)
+		return nil, 0, p.toolError(tool, err, scriptNames)
 	}
 	if !ran(o.result) {
 		return nil, 0, s.failed(&o.result)
@@ -328,7 +339,11 @@ func (p *python) wait(ctx context.Context, tool string, s *script, progress *pro
 // failed explains a script that did not get to run.
 func (s *script) failed(r *executor.Result) *mcp.CallToolResult {
 	f := r.Failure
-	text := fmt.Sprintf("Error: %s: %s", f.Phase, f.Message)
+	message := f.Message
+	if rest, ok := strings.CutPrefix(message, f.Field+": "); ok && f.Field != "" {
+		message = cmp.Or(scriptNames[f.Field], f.Field) + ": " + rest
+	}
+	text := fmt.Sprintf("Error: %s: %s", f.Phase, message)
 	// A server elsewhere does not name the field.
 	unnamed := f.Field == "" && f.Phase == executor.PhasePrepare && f.Code == executor.Invalid && s.spec.Requirements != ""
 	if f.Field == "requirements_txt" || unnamed {
@@ -349,13 +364,19 @@ func (p *python) scriptResult(s *script, o *outcome, elapsed time.Duration) runS
 			JobID:           o.id,
 		},
 	}
-	switch o.result.Status {
-	case executor.StatusTimedOut:
-		out.Stderr += timeoutSuffix
-	case executor.StatusOutOfMemory:
-		out.Stderr += "[OUT OF MEMORY]"
-	}
+	out.Stderr += suffix(o.result.Status)
 	return out
+}
+
+// suffix ends the stderr of a script that a limit has stopped.
+func suffix(s executor.Status) string {
+	switch s {
+	case executor.StatusTimedOut:
+		return timeoutSuffix
+	case executor.StatusOutOfMemory:
+		return "[OUT OF MEMORY]"
+	}
+	return ""
 }
 
 func (p *python) depsResult(s *script, o *outcome, elapsed time.Duration) runWithDepsResult {

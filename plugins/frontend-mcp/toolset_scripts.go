@@ -60,6 +60,9 @@ type runHostScriptResult struct {
 	LogPath    string `json:"logPath,omitempty" jsonschema:"File on the server with the output"`
 }
 
+// hostScriptNames are the arguments of run_script by the fields of the Spec that is made of them.
+var hostScriptNames = map[string]string{"script": "path", "config.timeout_seconds": "timeout_ms (in seconds)"}
+
 type listAllowedArgs struct{}
 
 type allowedScript struct {
@@ -78,7 +81,7 @@ type hostScripts struct{ *tools }
 func (t *tools) addScripts(context.Context) error {
 	s := hostScripts{t}
 	t.server.AddTool(mcp.NewTool("run_script",
-		mcp.WithTitleAnnotation("Run an allowed host script"),
+		titled("Run an allowed host script"),
 		mcp.WithDescription("Run a script of the server's host that its configuration allows (list_allowed), without a shell and in the script's own folder, "+
 			"and wait for it. It is no sandbox: the script does what it does to the host. An exit code other than 0 is a normal result. "+
 			"Live output: GET /sse/run_script_stream of the HTTP API."),
@@ -87,7 +90,7 @@ func (t *tools) addScripts(context.Context) error {
 		mcp.WithOpenWorldHintAnnotation(true),
 	), s.run)
 	t.server.AddTool(mcp.NewTool("list_allowed",
-		mcp.WithTitleAnnotation("List allowed host scripts"),
+		titled("List allowed host scripts"),
 		mcp.WithDescription("List the scripts that run_script may run, and the flags that may be given to them."),
 		inputSchema[listAllowedArgs](), outputSchema[listAllowedResult](),
 		mcp.WithReadOnlyHintAnnotation(true), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(true),
@@ -128,13 +131,13 @@ func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest) (*mcp
 	case a.TimeoutMS < 0:
 		return scriptFailure(scriptBadArg, "timeout_ms: must be positive"), nil
 	}
-	spec := executor.Spec{Script: a.Path, Env: a.Env, Limits: executor.Limits{Timeout: time.Duration(a.TimeoutMS) * time.Millisecond}}
+	spec := executor.Spec{Script: a.Path, Env: a.Env, Limits: executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)}}
 	for _, arg := range a.Args {
 		spec.Args = append(spec.Args, string(arg))
 	}
 	o, err := s.tools.run(ctx, spec, executor.Input{}, newProgress(ctx, request), s.config.MaxResultBytes)
 	if err != nil {
-		return s.hostScriptError(executor.CodeOf(err), fieldOf(err), err), nil
+		return s.hostScriptError(executor.CodeOf(err), fieldOf(err), argumentError(err, hostScriptNames)), nil
 	}
 	r := o.result
 	if f := r.Failure; f != nil {

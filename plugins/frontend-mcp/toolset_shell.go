@@ -2,6 +2,7 @@ package mcpfrontend
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -19,6 +20,15 @@ type executeArgs struct {
 	Args      []string `json:"args,omitempty" jsonschema:"Arguments; when present, command is executed directly, without a shell"`
 	Stdin     string   `json:"stdin,omitempty" jsonschema:"Text for the command's standard input"`
 	TimeoutMS int64    `json:"timeout_ms,omitempty" jsonschema:"Kill the command and everything it started after so many milliseconds; default: the server's"`
+}
+
+// names are the arguments by the fields of the Spec that is made of them.
+func (a executeArgs) names() map[string]string {
+	names := map[string]string{"config.timeout_seconds": "timeout_ms (in seconds)", "command[0]": "command", "command[2]": "command"}
+	for i := range a.Args {
+		names[fmt.Sprintf("command[%d]", i+1)] = fmt.Sprintf("args[%d]", i)
+	}
+	return names
 }
 
 // executeResult is what execute returns, as its specification has it.
@@ -78,7 +88,7 @@ func (t *tools) addShell(ctx context.Context) error {
 		net = "The network is on."
 	}
 	t.server.AddTool(mcp.NewTool("execute",
-		mcp.WithTitleAnnotation("Run a shell command"),
+		titled("Run a shell command"),
 		mcp.WithDescription("Run a command in a sandbox and return its stdout, stderr and exit code (-n: killed by signal n). "+
 			"Without args the command is a line for sh -c; with args it is executed directly. "+where+" "+net),
 		inputSchema[executeArgs](),
@@ -104,17 +114,17 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest) (*mcp.
 	}
 	spec := executor.Spec{
 		Command: []string{"sh", "-c", a.Command}, Backend: s.config.Backend, Network: s.config.network(ToolsetShell),
-		Limits:         executor.Limits{Timeout: time.Duration(a.TimeoutMS) * time.Millisecond},
+		Limits:         executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)},
 		OutputsChanged: s.backend.Capabilities.Artifacts, // what it makes is linked to
 	}
-	if _, given := request.GetArguments()["args"]; given {
+	if a.Args != nil { // null is the same as none
 		spec.Command = append([]string{a.Command}, a.Args...)
 	}
 	began := time.Now()
 	c := &capture{left: s.config.Shell.MaxOutputBytes}
 	o, err := s.inSandbox(ctx, spec, a.Stdin, newProgress(ctx, request), c, metaSession(request))
 	if err != nil {
-		return s.failure(ctx, err), nil
+		return s.failure(ctx, argumentError(err, a.names())), nil
 	}
 	result := o.result
 	if f := result.Failure; !ran(result) {
@@ -153,7 +163,7 @@ func (s *shell) failure(ctx context.Context, err error) *mcp.CallToolResult {
 		s.log.Error("execute", "error", err)
 		return mcp.NewToolResultError(errReadFailed)
 	}
-	return s.toolError("execute", err)
+	return s.toolError("execute", err, nil)
 }
 
 // logOutput logs what the configuration says, as attributes of one line.

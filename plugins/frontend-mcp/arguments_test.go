@@ -1,0 +1,125 @@
+package mcpfrontend
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+func TestWholeNumbersAreTakenAsJSONSchemaHasThem(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	deps := func(seconds string) map[string]any {
+		return map[string]any{"script_content": "print hi", "python_version": "3.12", "timeout_seconds": json.RawMessage(seconds)}
+	}
+	for name, test := range map[string]struct {
+		tool string
+		args map[string]any
+		says string // of an error; empty: there is none
+	}{
+		"a float that is whole":        {"run_script_with_dependencies", deps("300.0"), ""},
+		"with an exponent":             {"run_script_with_dependencies", deps("3e1"), ""},
+		"a fraction":                   {"run_script_with_dependencies", deps("1.5"), "ValueError: timeout_seconds: must be a whole number, not 1.5"},
+		"more than fits":               {"run_script_with_dependencies", deps("1e30"), "ValueError: timeout_seconds: must be a whole number, not 1e30"},
+		"more than is allowed":         {"run_script_with_dependencies", deps("90000"), "Error: timeout_seconds: must be at most 86400"},
+		"what would wrap around":       {"run_script_with_dependencies", deps("18446744075"), "Error: timeout_seconds: must be at most 86400"},
+		"milliseconds, whole":          {"execute", map[string]any{"command": "fake", "args": []string{"-c", "print hi"}, "timeout_ms": json.RawMessage("5000.0")}, ""},
+		"milliseconds that would wrap": {"execute", map[string]any{"command": "fake", "args": []string{}, "timeout_ms": 18446744075000}, "Error: timeout_ms (in seconds): must be at most 86400"},
+		"of a host script":             {"run_script", map[string]any{"path": "/x", "timeout_ms": 18446744075000}, `"E_BAD_ARG","message":"timeout_ms (in seconds): must be at most 86400`},
+		"an argument that is too long": {"execute", map[string]any{"command": "fake", "args": []string{"x", strings.Repeat("x", 200_000)}}, "Error: args[1]: must be at most 131071 bytes"},
+		"a line that is too long":      {"execute", map[string]any{"command": strings.Repeat("x", 200_000)}, "Error: command: must be at most 131071 bytes"},
+		"a version that is not there":  {"run_script_with_dependencies", map[string]any{"script_content": "print hi", "python_version": "3.99"}, "Error: python_version: "},
+		"a NUL byte in code":           {"run_script_with_dependencies", map[string]any{"script_content": "print\x00", "python_version": "3.12"}, "ValueError: script_content must not contain a NUL byte"},
+		"a NUL byte in an argument":    {"run_script_with_dependencies", map[string]any{"script_content": "print", "python_version": "3.12", "args": []string{"\x00"}}, "Error: args[0]: "},
+	} {
+		a := c.call(test.tool, test.args)
+		if a.isError != (test.says != "") || !strings.Contains(a.text, test.says) {
+			t.Errorf("%s: %v", name, a)
+		}
+	}
+}
+
+func TestArgumentsThatAreNullAreNotGiven(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	// Of a line the fake finds no sh, of a program not the program: the second text says which it was.
+	a := c.call("execute", map[string]any{"command": "print hi", "args": nil, "stdin": nil, "timeout_ms": nil})
+	b := c.call("execute", map[string]any{"command": "print hi"})
+	if direct := c.call("execute", map[string]any{"command": "print hi", "args": []string{}}); text(a.content) != text(b.content) || text(a.content) == text(direct.content) {
+		t.Errorf("args: null is %v, without args it is %v", a, b)
+	}
+	a = c.call("run_script_with_dependencies", map[string]any{
+		"script_content": "print hi", "script_path": nil, "python_version": "3.12", "dependencies": nil, "args": nil, "timeout_seconds": nil,
+	})
+	if a.isError || a.fields["stdout"] != "hi\n" {
+		t.Errorf("%v", a)
+	}
+}
+
+func TestCodeBesideAMainOfTheFolderIsAFileToo(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"main.py": "print main", "script_content_1.py": "print taken", "latin.py": "print h\xe9", "-c": "print dash"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.Directories = []string{dir} })
+	long := "print " + strings.Repeat("x", 200_000) // more than an argument holds
+	a := c.call("run_script_in_dir", map[string]any{"directory": dir, "script_content": "argv0\ncat script_content_1.py\n#" + long})
+	if a.isError || a.fields["stdout"] != "script_content_2.py\nprint taken" {
+		t.Errorf("%v", a)
+	}
+	// A file that is not UTF-8 is run as it is, under its own name.
+	a = c.call("run_script_with_dependencies", map[string]any{"script_path": dir + "/latin.py", "python_version": "3.12"})
+	if a.isError || a.fields["stdout"] != "h\uFFFD\n" {
+		t.Errorf("%v", a)
+	}
+	a = c.call("run_script_with_dependencies", map[string]any{"script_path": dir + "/-c", "python_version": "3.12"})
+	if a.isError || a.fields["stdout"] != "dash\n" {
+		t.Errorf("%v", a)
+	}
+}
+
+func TestCodeInPlaceImportsWhatLiesInTheFolder(t *testing.T) {
+	dir, path, code := t.TempDir(), "a.py", "import neighbour"
+	if err := os.WriteFile(filepath.Join(dir, path), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := &python{tools: &tools{config: testConfig(func(c *Config) { c.Stdio = true })}}
+	p.backend.Capabilities.HostDirectories = true
+	s, err := p.dirScript(t.Context(), dirArgs{Directory: dir, ScriptContent: &code})
+	if err != nil || s.spec.HostDirectory != dir || s.spec.Env["PYTHONPATH"] != dir {
+		t.Errorf("code: %+v, %v", s, err)
+	}
+	s, err = p.dirScript(t.Context(), dirArgs{Directory: dir, ScriptPath: &path})
+	if err != nil || len(s.spec.Env) != 0 {
+		t.Errorf("a file has its own folder on its path: %+v, %v", s, err)
+	}
+}
+
+func TestTheSuffixStandsAtTheEndOfStderrOnly(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	a := c.call("run_script_with_dependencies", map[string]any{"script_content": "flood stderr 60KB\nhang", "python_version": "3.12", "timeout_seconds": 1})
+	job, stderr := a.fields["job_id"], a.fields["stderr"].(string)
+	if !strings.HasSuffix(stderr, "\n[TIMEOUT]") {
+		t.Errorf("%v", a)
+	}
+	piece := func(offset any) (string, any) {
+		t.Helper()
+		a := c.call("get_job_output", map[string]any{"job_id": job, "stderr_offset": offset})
+		return a.fields["stderr"].(string), a.fields["next_stderr_offset"]
+	}
+	whole, _ := piece(nil)
+	first, next := piece(0)
+	last, _ := piece(next)
+	if whole != strings.Replace(stderr, "get_job_output(job_id=\""+job.(string)+"\", …_offset) reads them", "read them with stdout_offset and stderr_offset", 1) ||
+		strings.Contains(first, "[TIMEOUT]") || !strings.HasSuffix(last, "\n[TIMEOUT]") {
+		t.Errorf("whole …%q, first …%q, last …%q", whole[len(whole)-20:], first[len(first)-20:], last[len(last)-20:])
+	}
+	if got := suffix(executor.StatusOutOfMemory); got != "[OUT OF MEMORY]" {
+		t.Errorf("%q", got)
+	}
+}
