@@ -26,6 +26,25 @@ func TestNestedMetadataIsRefused(t *testing.T) {
 	}
 }
 
+func TestLargeMetadataIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"a name of many parts": strings.Repeat("a.", maxScript/2) + "a = 1",
+		"many names":           strings.Repeat("\n# a.b = 1", maxScript/8),
+	} {
+		if _, ok, err := ParseScript([]byte("# /// script\n# " + text + "\n# ///\n")); !ok || err == nil || !strings.Contains(err.Error(), "more than") {
+			t.Errorf("%s: %t, %.100v", name, ok, err)
+		}
+	}
+	var many strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&many, "#   'a-package-of-some-name-%d>=1.2',\n", i)
+	}
+	if m, _, err := ParseScript([]byte("# /// script\n# dependencies = [\n" + many.String() + "# ]\n# ///\n")); len(m.Dependencies) != 5000 {
+		t.Errorf("%d dependencies, %v", len(m.Dependencies), err)
+	}
+}
+
 func TestANestedProjectIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, text := range deep() {

@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// maxScript bounds the bytes of a block: a text of names makes a TOML reader remember a hundred times its size.
+const maxScript = 256 << 10
+
 // Script is what a program's own block of metadata (PEP 723) says.
 type Script struct {
 	// RequiresPython is a version specifier, or empty.
@@ -35,6 +38,9 @@ func ParseScript(source []byte) (m Script, ok bool, err error) {
 	text, ok, err := scriptBlock(source)
 	if err != nil || !ok {
 		return Script{}, ok, err
+	}
+	if len(text) > maxScript {
+		return Script{}, true, fmt.Errorf("script metadata: more than %d bytes", maxScript)
 	}
 	if err := decodeTOML(text, maxScriptBrackets, &m); err != nil {
 		return Script{}, true, fmt.Errorf("script metadata is not valid TOML: %w", err)
