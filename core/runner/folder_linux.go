@@ -27,7 +27,9 @@ type folder struct {
 func makeFolder(cfg Config, diskBytes int64) (*folder, error) {
 	f := &folder{path: cfg.WorkRoot, keep: cfg.UseWorkRoot}
 	if !f.keep {
-		var name [12]byte
+		// Short: TMPDIR lies below it, and programs put sockets there, whose paths may have 107 bytes (multiprocessing's
+		// manager takes 32).
+		var name [4]byte
 		_, _ = rand.Read(name[:]) // never fails (crypto/rand)
 		f.path = filepath.Join(cfg.WorkRoot, hex.EncodeToString(name[:]))
 		if err := os.Mkdir(f.path, 0o700); err != nil {

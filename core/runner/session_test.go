@@ -103,6 +103,58 @@ func TestAnErrorIsShownWithTheUsersLinesOnly(t *testing.T) {
 	r.wants(t, "f.__name__", "", "'f'")
 }
 
+// What the compiler finds, which is given a tree, is shown with its line as what the parser finds is.
+func TestASyntaxErrorIsShownWithItsLine(t *testing.T) {
+	r := openSession(t, pythonSession())
+	for _, code := range []string{"x = 1\nreturn 5", "x = 1\nf(1,\n  x=1, x=2)", "def f():\n  nonlocal nope", "x = 1\nbreak"} {
+		res, rec := r.cell(t, code)
+		lines := strings.Split(code, "\n")
+		if last := strings.TrimSpace(lines[len(lines)-1]); describe(res) != "failed exit 1" || !strings.Contains(rec.stderr(), "\n    "+last+"\n") {
+			t.Errorf("%q: %s %q", code, describe(res), rec.stderr())
+		}
+	}
+}
+
+// A semicolon hides the last value wherever it stands behind it, and nothing that is in a string or a comment is one.
+func TestASemicolonHidesTheValue(t *testing.T) {
+	r := openSession(t, pythonSession())
+	for code, want := range map[string]string{
+		"1": "1", "1;": "", "1; # c": "", "1 # ;": "1", "';'": "';'", "('é'\n)  ;\n# c\n": "", "(1,\n2)\n# ;": "(1, 2)", "1\r\n2;\r\n": "",
+		"1\r2": "2", "x = 5; x": "5", "\ufeff6": "6",
+	} {
+		r.wants(t, code, "", want)
+	}
+}
+
+// The forms that an object gives itself, as IPython asks for them; one that is none takes no other with it.
+func TestAnObjectsOwnForms(t *testing.T) {
+	r := openSession(t, pythonSession())
+	for _, given := range []string{"self, include, exclude", "self, include=None, exclude=None", "self, **kw", "self"} {
+		_, rec := r.cell(t, "class F:\n  def _repr_mimebundle_("+given+"):\n    return {1: 2, 'a/b': 5, 'text/html': '<i>', 'text/plain': 'own'}, {}\nF()")
+		if got := rec.value(); got != "own" || string(rec.displays[0].Data["text/html"]) != "<i>" {
+			t.Errorf("%s: %q %+v %s", given, got, rec.displays, rec.stderr())
+		}
+	}
+}
+
+// multiprocessing makes sockets in TMPDIR, whose paths may have 107 bytes: we take little of them.
+func TestTheTemporaryFolderHasAShortName(t *testing.T) {
+	cfg := testConfig(t)
+	r := openSessionWith(t, cfg, pythonSession())
+	_, rec := r.cell(t, "import tempfile; print(tempfile.gettempdir(), end='')")
+	if got := strings.TrimPrefix(rec.stdout(), cfg.WorkRoot); got == rec.stdout() || len(got) > len("/12345678/.tmp") {
+		t.Errorf("%q in %q", rec.stdout(), cfg.WorkRoot)
+	}
+}
+
+// A stream that the user took away or broke is not asked for a value, which has a way of its own.
+func TestAValueIsShownWithoutStreams(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "import sys; del sys.stdout, sys.__stderr__\n1", "", "1")
+	r.wants(t, "2", "", "2")
+	r.wants(t, "sys.stdout = 5; 3", "", "3")
+}
+
 func TestATimeoutInterruptsAndKeepsTheState(t *testing.T) {
 	r := openSession(t, pythonSession())
 	r.wants(t, "x = 1", "", "")

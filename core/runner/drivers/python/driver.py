@@ -271,18 +271,24 @@ def forms(value):
     kind = type(value)
     if isinstance(value, type):
         return found
-    bundle = getattr(kind, "_repr_mimebundle_", None)
-    if bundle is not None:
+    if callable(getattr(kind, "_repr_mimebundle_", None)):
         try:
-            given = value._repr_mimebundle_()
+            try:
+                given = value._repr_mimebundle_(include=None, exclude=None)
+            except TypeError:
+                given = value._repr_mimebundle_()
             if isinstance(given, tuple):
                 given = given[0]
-            for mime, data in (given or {}).items():
-                data = encode(mime, data)
-                if data is not None:
-                    found[str(mime)] = data
+            given = list((given or {}).items())
         except Exception:
-            pass
+            given = ()
+        for mime, data in given:
+            try:
+                data = encode(mime, data)
+            except Exception:
+                continue
+            if data is not None:
+                found[str(mime)] = data
     for method, mime in FORMS:
         if mime in found or not callable(getattr(kind, method, None)):
             continue
@@ -408,6 +414,8 @@ def clean(error, seen):
     """Takes our own frames, and those that led to the user's, out of an error and what it names as its causes."""
     while error is not None and id(error) not in seen:
         seen.add(id(error))
+        if isinstance(error, SyntaxError) and error.text is None and str(error.filename).startswith("<cell "):
+            error.text = linecache.getline(error.filename, error.lineno or 0) or None  # the compiler had a tree, no text
         frames = []
         tb = error.__traceback__
         while tb is not None:
@@ -468,11 +476,19 @@ def exit_code(error):
 
 
 def flush():
-    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+    for name in ("stdout", "stderr", "__stdout__", "__stderr__"):
         try:
-            stream.flush()
+            getattr(sys, name).flush()
         except Exception:
             pass
+
+
+def quiet(source, node):
+    """Reports whether a semicolon follows the last statement: its value is not shown."""
+    source = source.replace("\r\n", "\n").replace("\r", "\n")  # as the tokenizer does
+    lines = source.encode("utf-8", "surrogatepass").split(b"\n")[node.end_lineno - 1 :]
+    lines[0] = lines[0][node.end_col_offset :]
+    return any(b";" in line.split(b"#")[0] for line in lines)
 
 
 def compile_cell(source, name):
@@ -480,7 +496,7 @@ def compile_cell(source, name):
     tree = compile(source, name, "exec", S.flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
     body = tree.body
     last = None
-    if body and isinstance(body[-1], _ast.Expr) and not source.rstrip().endswith(";"):
+    if body and isinstance(body[-1], _ast.Expr) and not quiet(source, body[-1]):
         last = _ast.Interactive([body.pop()])  # it calls sys.displayhook, from the cell's own frame
     names = set()
     stack = list(body) + ([last] if last is not None else [])
@@ -577,6 +593,8 @@ def guarded(function, *args):
 def execute(message):
     send({"op": "begun", "n": S.cell})  # from here on an interrupt is the cell's
     source, name = message["code"], "<cell %d>" % message["count"]
+    if source.startswith("\ufeff"):
+        source = source[1:]  # as a file may begin
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     first, last, in_loop = compile_cell(source, name)
     if first is not None:
