@@ -64,6 +64,59 @@ func TestNodeShowsTheUsersFramesOnly(t *testing.T) {
 	}
 }
 
+// A place behind the user's code is its end; frames of ours are not shown either where an error is part of a value.
+func TestNodeShowsNothingOfOurs(t *testing.T) {
+	r := openNode(t)
+	for code, place := range map[string]string{"foo(": ":1:5", "let x = `a\nb": ":2:2", "if (1) {\n": ":2:1"} {
+		if res, rec := r.cell(t, code); describe(res) != "failed exit 1" || !strings.HasSuffix(rec.stderr(), place+"\n") {
+			t.Errorf("%q: %s %q, want a place %s", code, describe(res), rec.stderr(), place)
+		}
+	}
+	for _, code := range []string{"[new Error('deep')]", "({ e: new Error('deep') })", "Promise.reject(new Error('deep'))"} {
+		_, rec := r.cell(t, code)
+		if got := rec.value(); !strings.Contains(got, "deep\n") || !strings.Contains(got, "at cell-") || strings.Contains(got, "node:inspector") || strings.Contains(got, "python-executor") {
+			t.Errorf("%s: %s", code, got)
+		}
+	}
+}
+
+func TestNodeImportsAndMethodsOfThatName(t *testing.T) {
+	r := openNode(t)
+	r.wants(t, "const o = { import(x) { return x }, async import2() { return (await import('fs')).existsSync('/') } }; o.import(5)", "", "5")
+	r.wants(t, "class M { static import(a, b = (1)) { return a + b } }; M.import(6)", "", "7")
+	r.wants(t, "await o.import2()", "", "true")
+	r.wants(t, "if ((await import('os')).EOL) { 'block' }", "", "'block'")
+}
+
+// What the user takes from the realm is theirs to miss: a cell ends all the same, and an error is told.
+func TestNodeWithoutItsGlobals(t *testing.T) {
+	r := openNode(t)
+	r.wants(t, "delete globalThis.process", "", "true")
+	res, rec := r.cell(t, "process")
+	if describe(res) != "failed exit 1" || !strings.Contains(rec.stderr(), "process is not defined") {
+		t.Errorf("%s %q", describe(res), rec.stderr())
+	}
+	start := cellOf("Array.prototype[Symbol.iterator] = null; Object.entries = null; ({})")
+	start.Limits.Timeout = 0
+	if res, rec = r.run(t, start, RunInput{}); describe(res) != "failed exit 1" || res.SessionState != executor.SessionStateKept {
+		t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stderr())
+	}
+}
+
+func TestNodeLeavesToTheUsersListeners(t *testing.T) {
+	r := openNode(t)
+	for event, code := range map[string]string{"unhandledRejection": "Promise.reject(new Error('mine'))", "uncaughtException": "setImmediate(() => { throw new Error('mine') })"} {
+		_, rec := r.cell(t, code+"; await new Promise(done => setTimeout(done, 20))")
+		if !strings.Contains(rec.stderr(), "mine") {
+			t.Errorf("%s: %q", event, rec.stderr())
+		}
+		_, rec = r.cell(t, "process.once('"+event+"', e => console.log(e.message)); "+code+"; await new Promise(done => setTimeout(done, 20))")
+		if rec.stdout() != "mine\n" || rec.stderr() != "" {
+			t.Errorf("%s: %q %q", event, rec.stdout(), rec.stderr())
+		}
+	}
+}
+
 func TestProcessExitEndsACellAndNotTheSession(t *testing.T) {
 	r := openNode(t)
 	r.wants(t, "let x = 1", "", "")

@@ -12,6 +12,7 @@ const os = require('os');
 const path = require('path');
 const util = require('util');
 const { Worker } = require('worker_threads');
+const process = globalThis.process; // the user may delete theirs
 
 const control = 3;
 const { stringify, parse } = JSON;
@@ -91,7 +92,9 @@ function clean(error, seen = new Set()) {
 
 function describe(value) {
   try {
-    return util.inspect(value, { showProxy: true });
+    const text = util.inspect(value, { showProxy: true });
+    if (!text.includes('<python-executor>')) return text;
+    return text.split('\n').filter((line) => !(/^\s+at /.test(line) && ours(line))).join('\n'); // errors deeper within
   } catch (error) {
     return `[${typeof value} whose form cannot be shown: ${error && error.message}]`;
   }
@@ -106,7 +109,11 @@ function report(prefix, error) {
   try {
     process.stderr.write(`${prefix}${text}\n`);
   } catch {
-    // Its own standard error is the user's to break.
+    try {
+      fs.writeSync(2, `${prefix}${text}\n`);
+    } catch {
+      // Its own standard error is the user's to break.
+    }
   }
 }
 
@@ -204,7 +211,9 @@ function importsRenamed(code, name) {
   let out = '';
   let last = ''; // the last token that counts
   const open = []; // depths of braces at which a template goes on
+  const calls = []; // where in out a name may be a method's after all, and the depth of its parentheses
   let depth = 0;
+  let round = 0;
   let at = 0;
   const template = () => {
     while (at < code.length) {
@@ -253,8 +262,16 @@ function importsRenamed(code, name) {
     at += text.length;
     if (text === '{') depth++;
     if (text === '}') depth--;
-    if (text === 'import' && last !== '.' && /^\s*\(/.test(code.slice(at, at + 200))) out += name;
-    else out += text;
+    if (text === '(') round++;
+    if (text === ')') round--;
+    if (text === ')' && calls.length && calls[calls.length - 1].round === round) {
+      const start = calls.pop().start;
+      if (/^[^\S\n]*\{/.test(code.slice(at, at + 200))) out = out.slice(0, start) + 'import' + out.slice(start + name.length);
+    }
+    if (text === 'import' && last !== '.' && /^\s*\(/.test(code.slice(at, at + 200))) {
+      calls.push({ start: out.length, round });
+      out += name;
+    } else out += text;
     if (!/^\s|^\/[/*]/.test(text)) last = text;
   }
   return out;
@@ -292,23 +309,34 @@ function runCell(message) {
   };
   session.post('Runtime.evaluate', request, (error, result) => {
     if (cell !== mine) return; // it was interrupted
-    if (error) return finish(mine, 1, error);
-    if (result.exceptionDetails) {
-      const details = result.exceptionDetails;
-      mine.place = `${mine.name}:${details.lineNumber + 1}:${details.columnNumber + 1}`;
-      return failed(mine, details.exception ? real(details.exception) : new Error(details.text));
+    try {
+      evaluated(mine, message.code, error, result);
+    } catch (broken) {
+      finish(mine, 1, broken); // what we need was changed under our feet
     }
-    const value = real(result.result);
-    if (value !== undefined) {
-      try {
-        globalThis._ = value;
-      } catch {
-        // The user has a _ of their own.
-      }
-      show(value, true);
-    }
-    setImmediate(() => finish(mine, 0)); // behind what Node says of rejections that nobody handles
   });
+}
+
+function evaluated(mine, code, error, result) {
+  if (error) return finish(mine, 1, error);
+  if (result.exceptionDetails) {
+    const details = result.exceptionDetails;
+    const lines = code.split('\n');
+    const line = Math.min(details.lineNumber, lines.length - 1); // ours is behind the user's
+    const column = line < details.lineNumber ? lines[line].length : details.columnNumber;
+    mine.place = `${mine.name}:${line + 1}:${column + 1}`;
+    return failed(mine, details.exception ? real(details.exception) : new Error(details.text));
+  }
+  const value = real(result.result);
+  if (value !== undefined) {
+    try {
+      globalThis._ = value;
+    } catch {
+      // The user has a _ of their own.
+    }
+    show(value, true);
+  }
+  setImmediate(() => finish(mine, 0)); // behind what Node says of rejections that nobody handles
 }
 
 function failed(mine, error) {
@@ -335,20 +363,16 @@ function interrupted(n) {
 process.on('SIGINT', () => {
   if (cell) interrupted(cell.n); // the user's own doing
 });
-process.on('uncaughtException', (error) => {
+// stray takes what was thrown where nobody catches: the end of a cell, or what the user's own listeners see to, if there are any.
+const stray = (event, prefix) => process.on(event, (error) => {
   if (error instanceof Exit) {
     if (cell && cell.exit === error) finish(cell, error.code);
     return;
   }
-  report('Uncaught ', error);
+  if (process.listenerCount(event) < 2) report(prefix, error);
 });
-process.on('unhandledRejection', (error) => {
-  if (error instanceof Exit) {
-    if (cell && cell.exit === error) finish(cell, error.code);
-    return;
-  }
-  report('Uncaught (in promise) ', error);
-});
+stray('uncaughtException', 'Uncaught ');
+stray('unhandledRejection', 'Uncaught (in promise) ');
 
 // Standard input.
 
