@@ -379,6 +379,29 @@ func TestCommandsThatRunNothing(t *testing.T) {
 	}
 }
 
+func TestAVariableThatSetsNothingIsAWarning(t *testing.T) {
+	bundle := withFake(t)
+	t.Setenv("PYEXEC_BAKCENDS_FAKE_NONSENSE", "1")
+	const warning = "python-executor: warning: PYEXEC_BAKCENDS_FAKE_NONSENSE sets nothing and is ignored"
+	for args, want := range map[string]outcome{
+		"config check": {0, "ok\n", warning}, "config check --json": {0, `"ok": true`, warning}, "config check -q": {0, "ok\n", ""},
+		"doctor": {0, "warn   config: PYEXEC_BAKCENDS_FAKE_NONSENSE sets nothing", ""},
+	} {
+		o := execute(t, t.Context(), bundle, "", strings.Fields(args)...)
+		if o.status != want.status || !strings.Contains(o.stdout, want.stdout) || !strings.Contains(o.stderr, want.stderr) || want.stderr == "" && o.stderr != "" {
+			t.Errorf("%s: %+v", args, o)
+		}
+	}
+	var log lockedBuffer
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(nil) // it ends as soon as it serves
+	t.Setenv("PYEXEC_DATA_DIR", t.TempDir())
+	Execute(ctx, []string{"serve", "--bind", "127.0.0.1:0"}, IO{In: strings.NewReader(""), Out: io.Discard, Err: &log}, bundle)
+	if !strings.Contains(log.b.String(), `"variable":"PYEXEC_BAKCENDS_FAKE_NONSENSE"`) {
+		t.Errorf("serve says %s", log.b.String())
+	}
+}
+
 // A backend without a doctor of its own is started and asked; one that does not start says why.
 func TestDoctorAsksABackendThatHasNone(t *testing.T) {
 	bundle := withFake(t)

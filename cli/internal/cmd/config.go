@@ -25,8 +25,10 @@ func newConfig(g *global) *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "check",
 		Short: "Report every problem of the configuration; exit status 1 if there is one",
-		Args:  none,
-		RunE:  func(*cobra.Command, []string) error { return checkConfig(g) },
+		Long: `Report every problem of the file and of the variables; exit status 1 if there is one. A variable that begins with
+PYEXEC_ and sets nothing is a warning on standard error.`,
+		Args: none,
+		RunE: func(*cobra.Command, []string) error { return checkConfig(g) },
 	}, &cobra.Command{
 		Use:   "show",
 		Short: "Print the effective configuration: defaults, file, environment",
@@ -105,9 +107,12 @@ func bundledTypes(bundle app.Bundle) string {
 }
 
 func checkConfig(g *global) error {
-	_, err := g.loadChecked()
+	c, err := g.loadChecked()
 	if err != nil && !settings.IsInvalid(err) {
 		return err
+	}
+	for _, s := range settings.Strays(g.layers(), c) {
+		g.note("warning: %s", s)
 	}
 	if g.json {
 		report := struct {

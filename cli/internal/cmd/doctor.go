@@ -121,6 +121,9 @@ func (o *doctorOptions) local(ctx context.Context) []app.Finding {
 		source = o.g.config
 	}
 	findings := []app.Finding{{Level: app.LevelOK, Topic: "config", Message: source}, dataDirFinding(c.DataDir)}
+	for _, s := range settings.Strays(o.g.layers(), c) {
+		findings = append(findings, app.Finding{Level: app.LevelWarn, Topic: "config", Message: s.String()})
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
 		findings = append(findings, o.backend(ctx, name, c.Backends[name])...)
 	}

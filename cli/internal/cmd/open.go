@@ -87,9 +87,12 @@ func only(c config.Config, name string) (config.Config, error) {
 	return c, nil
 }
 
-func (g *global) loadConfig() (config.Config, error) {
-	return settings.Load(settings.Options{File: g.config, Sections: g.bundle.Sections()})
+// layers are where the configuration comes from.
+func (g *global) layers() settings.Options {
+	return settings.Options{File: g.config, Sections: g.bundle.Sections()}
 }
+
+func (g *global) loadConfig() (config.Config, error) { return settings.Load(g.layers()) }
 
 // embeddedLog keeps the program's stderr its own: only what nobody should miss comes through.
 func (g *global) embeddedLog() *slog.Logger {
@@ -97,6 +100,11 @@ func (g *global) embeddedLog() *slog.Logger {
 	if g.verbose {
 		level = slog.LevelDebug
 	}
+	return g.textLog(level)
+}
+
+// textLog is text on the standard error; --quiet keeps it empty.
+func (g *global) textLog(level slog.Level) *slog.Logger {
 	w := g.Err
 	if g.quiet {
 		w = io.Discard

@@ -54,7 +54,9 @@ An address that is not loopback needs tokens in the configuration, or --allow-un
 
 // config is what the server will run with.
 func (o *serveOptions) config() (config.Config, error) {
-	return settings.Load(settings.Options{File: o.g.config, Flags: o.flags, Sections: o.g.bundle.Sections()})
+	from := o.g.layers()
+	from.Flags = o.flags
+	return settings.Load(from)
 }
 
 func (o *serveOptions) run(ctx context.Context) error {
@@ -62,7 +64,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return app.Serve(ctx, app.ServeOptions{Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: o.g.serverLog()})
+	log := o.g.serverLog()
+	for _, s := range settings.Strays(o.g.layers(), c) {
+		log.Warn("a variable sets nothing and is ignored", "variable", s.Variable, "nearest", s.Nearest)
+	}
+	return app.Serve(ctx, app.ServeOptions{Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: log})
 }
 
 // serverLevel is the least level that a server logs. The flags win over the variable that the test-start specification

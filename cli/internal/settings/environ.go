@@ -2,6 +2,7 @@ package settings
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -147,22 +148,126 @@ func (l *loader) variableValue(at string, standard any, text string) any {
 }
 
 // strayVariables reports variables that look like keys and are none. Only names below a fixed section are certain to be
-// meant for the configuration: PYEXEC_SERVER, PYEXEC_TOKEN and PYEXEC_CONFIG are the client's, PYEXEC_BACKENDS_… may be
-// about a backend that another configuration has, and others are somebody else's.
+// meant for the configuration: of the others see Strays.
 func (l *loader) strayVariables() {
-	known := map[string]bool{}
-	var sections []string
-	for _, k := range l.keys {
-		known[k.variable()] = true
-		if section, _, nested := strings.Cut(k.path, "."); nested {
-			sections = append(sections, EnvPrefix+strings.ToUpper(section)+"_")
+	known := variablesOf(l.keys, l.options.Sections)
+	for _, variable := range ours() {
+		if belowSection(l.keys, variable) && !slices.Contains(known, variable) {
+			l.add(variable, "unknown key (environment)%s", question(nearest(variable, known)))
 		}
 	}
+}
+
+// Stray is a variable that begins as ours do and sets nothing.
+type Stray struct {
+	Variable string
+	// Nearest is the one that may be meant; empty: none is like it.
+	Nearest string
+}
+
+func (s Stray) String() string {
+	return s.Variable + " sets nothing and is ignored" + question(s.Nearest)
+}
+
+func question(nearest string) string {
+	if nearest == "" {
+		return ""
+	}
+	return ": did you mean " + nearest + "?"
+}
+
+// Strays returns the variables that may be misspelled, in order: those that begin with EnvPrefix and are taken neither by
+// the client nor by c, which Load made of o. What Load refuses is not among them, nor what is about tests, or about a known
+// backend that c does not have: another configuration may.
+func Strays(o Options, c config.Config) []Stray {
+	keys := keysOf(reflect.ValueOf(&c).Elem())
+	known := append(variablesOf(keys, o.Sections), EnvPrefix+"SERVER", EnvPrefix+"TOKEN", EnvPrefix+"CONFIG")
+	prefixes := []string{EnvPrefix + "TEST_"}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(c.Backends)), slices.Collect(maps.Keys(o.Sections))) {
+		prefixes = append(prefixes, sectionPrefix(name))
+	}
+	var strays []Stray
+	for _, variable := range ours() {
+		taken := func(prefix string) bool { return strings.HasPrefix(variable, prefix) }
+		if !belowSection(keys, variable) && !slices.Contains(known, variable) && !slices.ContainsFunc(prefixes, taken) {
+			strays = append(strays, Stray{variable, nearest(variable, known)})
+		}
+	}
+	return strays
+}
+
+// ours are the names of the variables that begin with EnvPrefix and have a text, in order.
+func ours() []string {
+	var names []string
 	for _, entry := range os.Environ() {
-		variable, text, _ := strings.Cut(entry, "=")
-		below := slices.ContainsFunc(sections, func(s string) bool { return strings.HasPrefix(variable, s) })
-		if below && text != "" && !known[variable] {
-			l.add(variable, "unknown key (environment)")
+		if variable, text, _ := strings.Cut(entry, "="); text != "" && strings.HasPrefix(variable, EnvPrefix) {
+			names = append(names, variable)
 		}
 	}
+	slices.Sort(names)
+	return names
+}
+
+// belowSection reports whether variable is below a fixed section of the configuration, as PYEXEC_HTTP_BIND is.
+func belowSection(keys []key, variable string) bool {
+	return slices.ContainsFunc(keys, func(k key) bool {
+		section, _, nested := strings.Cut(k.path, ".")
+		return nested && strings.HasPrefix(variable, EnvPrefix+strings.ToUpper(section)+"_")
+	})
+}
+
+// variablesOf are the variables of keys, and of the known backends' own.
+func variablesOf(keys []key, sections map[string]json.RawMessage) []string {
+	var names []string
+	for _, k := range keys {
+		names = append(names, k.variable())
+	}
+	for typ, raw := range sections {
+		var defaults map[string]any
+		_ = json.Unmarshal(raw, &defaults) // ours
+		names = append(names, below(sectionPrefix(typ), defaults)...)
+	}
+	return names
+}
+
+func below(prefix string, defaults map[string]any) (names []string) {
+	for name, value := range defaults {
+		name = prefix + strings.ToUpper(name)
+		if nested, ok := value.(map[string]any); ok {
+			names = append(names, below(name+"_", nested)...)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// nearest is the one of known that is most like variable; empty: none is like it.
+func nearest(variable string, known []string) string {
+	best, least := "", 2+(len(variable)-len(EnvPrefix))/4
+	for _, name := range slices.Sorted(slices.Values(known)) {
+		if d := edits(variable, name); d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// edits is how many letters must be added, taken away or changed to make b of a (Levenshtein's distance).
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := corner
+			if a[i] != b[j] {
+				d = 1 + min(corner, row[j], row[j+1])
+			}
+			corner, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
 }

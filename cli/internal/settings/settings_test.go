@@ -318,7 +318,8 @@ func TestEveryProblemIsNamed(t *testing.T) {
 
 func TestAVariableThatIsNoKeyIsNamed(t *testing.T) {
 	for variable, want := range map[string]string{
-		"PYEXEC_ENGINE_MAXQUEUED":  "PYEXEC_ENGINE_MAXQUEUED: unknown key",
+		"PYEXEC_ENGINE_MAXQUEUED":  "PYEXEC_ENGINE_MAXQUEUED: unknown key (environment): did you mean PYEXEC_ENGINE_MAX_QUEUED?",
+		"PYEXEC_ENGINE_WHATEVER":   "PYEXEC_ENGINE_WHATEVER: unknown key (environment)",
 		"PYEXEC_ENGINE_MAX_QUEUED": `engine.max_queued: must be a whole number (got "x", in PYEXEC_ENGINE_MAX_QUEUED)`,
 	} {
 		t.Run(variable, func(t *testing.T) {
@@ -333,6 +334,47 @@ func TestAVariableThatIsNoKeyIsNamed(t *testing.T) {
 	t.Setenv("PYEXEC_BACKENDS_DOCKER_IMAGE", "x")
 	if _, err := settings.Load(settings.Options{}); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAVariableThatMayBeMisspelledIsNamed(t *testing.T) {
+	sections := map[string]json.RawMessage{"uv": json.RawMessage(`{"cache_dir":"","pool":{"min_idle":2}}`), "docker": json.RawMessage(`{"runtime":""}`)}
+	from := settings.Options{Sections: sections, File: file(t, "backends: {uv: {}, my-uv: {type: uv}}\nbackend: uv")}
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, settings.EnvPrefix) {
+			t.Setenv(name, "")
+		}
+	}
+	for variable, nearest := range map[string]string{
+		"PYEXEC_BAKCEND": "PYEXEC_BACKEND", "PYEXEC_DATADIR": "PYEXEC_DATA_DIR", "PYEXEC_SEVER": "PYEXEC_SERVER", "PYEXEC_HTPP_BIND": "PYEXEC_HTTP_BIND",
+		"PYEXEC_BACKENDS_DOKCER_RUNTIME": "PYEXEC_BACKENDS_DOCKER_RUNTIME", "PYEXEC_BACKEND_UV_POOL_MIN_IDLE": "PYEXEC_BACKENDS_UV_POOL_MIN_IDLE",
+		"PYEXEC_SOMETHING_OF_MINE": "", "PYEXEC_": "",
+	} {
+		t.Run(variable, func(t *testing.T) {
+			// Beside what is taken, what others take, and what is empty.
+			for _, other := range []string{"PYEXEC_SERVER", "PYEXEC_TOKEN", "PYEXEC_CONFIG", "PYEXEC_BACKENDS_MY_UV_CACHE_DIR", "PYEXEC_BACKENDS_DOCKER_RUNTIME", "PYEXEC_TEST_REQUIRE", "PYEXECUTOR"} {
+				t.Setenv(other, "x")
+			}
+			t.Setenv("PYEXEC_HTTP_BIND", "127.0.0.1:1")
+			t.Setenv("PYEXEC_EMPTY", "")
+			t.Setenv(variable, "x")
+			c, err := settings.Load(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			strays := settings.Strays(from, c)
+			if len(strays) != 1 || strays[0] != (settings.Stray{Variable: variable, Nearest: nearest}) {
+				t.Fatalf("%v", strays)
+			}
+			if text := strays[0].String(); !strings.Contains(text, variable) || strings.Contains(text, "did you mean") != (nearest != "") {
+				t.Error(text)
+			}
+		})
+	}
+	t.Setenv("PYEXEC_HTTP_BNID", "x") // refused
+	c, err := settings.Load(from)
+	if strays := settings.Strays(from, c); !settings.IsInvalid(err) || len(strays) != 0 {
+		t.Errorf("%v, %v", strays, err)
 	}
 }
 
