@@ -26,7 +26,7 @@ type Conn struct {
 	reply helloReply
 	door  atomic.Int32  // the runner's, until it was used
 	turn  chan struct{} // one token: the right to run
-	done  chan struct{} // closed when the reader has ended
+	done  chan struct{} // closed when the reader has read its last
 	alive sync.WaitGroup
 
 	mu      sync.Mutex
@@ -117,7 +117,8 @@ func (c *Conn) PID() int { return c.reply.PID }
 // Kernel is what the runner runs on, if that is not Linux itself: KernelGVisor; else empty.
 func (c *Conn) Kernel() string { return c.reply.Kernel }
 
-// Done is closed when the connection has ended, whichever side ended it. The Conn is of no use then.
+// Done is closed when the connection has ended, whichever side ended it, and before what was under way returns because of
+// it. The Conn is of no use then.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 var (
@@ -184,13 +185,13 @@ func (c *Conn) fail(err error) {
 // read is the reader's goroutine: it ends with the connection. It never blocks on a Sink: what a follower has not taken
 // yet is bounded by the windows.
 func (c *Conn) read(frames *frameReader) {
-	defer close(c.done)
 	err := c.readAll(frames)
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the runner went away")
 	}
 	c.fail(err)
 	_ = c.rw.Close()
+	close(c.done) // before whoever waits for an answer hears of it, and asks whether this is why
 	c.mu.Lock()
 	f := c.current
 	err = c.err
