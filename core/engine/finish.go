@@ -38,7 +38,11 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 	}
 	runtime.Gosched() // who waits for the end goes first, the rest is bookkeeping
 	e.metrics.finished(x.backend, r)
-	e.log.Info("execution finished", "execution", x.id, "status", r.Status, "backend", x.backend, "attempts", x.attempts)
+	facts := []any{"execution", x.id, "status", r.Status, "backend", x.backend, "attempts", x.attempts}
+	if x.session != nil {
+		facts = append(facts, "session", x.session.id, "language", x.session.rec.Language)
+	}
+	e.log.Info("execution finished", facts...)
 	if e.backends[x.backend] != nil && !x.granted.IsZero() && (keeps || r.Status == executor.StatusLost) {
 		// Where a program can outlive its plugin, what it left, and its Result, is kept for Attach until now; of a lost one
 		// nobody knows.

@@ -175,7 +175,7 @@ func (e *Engine) finishSession(s *session, t *turn, reason string) {
 	s.leaveForeverLocked()
 	e.mu.Unlock()
 	s.save()
-	e.log.Info("session closed", "session", s.id, "reason", reason)
+	e.log.Info("session closed", "session", s.id, "name", s.rec.Name, "reason", reason)
 }
 
 // leaveForeverLocked takes s out of what is open; its record stays for a while. The caller holds the lock.

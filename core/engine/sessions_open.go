@@ -266,7 +266,7 @@ func (e *Engine) beginSession(ctx context.Context, s *session, opened executor.O
 	}
 	e.lookSoon()
 	e.metrics.sessionsOpened.WithLabelValues(s.backend).Inc()
-	e.log.Info("session opened", "session", s.id, "backend", s.backend, "language", s.rec.Language)
+	e.log.Info("session opened", "session", s.id, "name", s.rec.Name, "backend", s.backend, "language", s.rec.Language)
 	return nil
 }
 

@@ -106,6 +106,7 @@ func (b *Backend) Scripts(context.Context) ([]executor.Script, error) {
 func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
 	plan, err := b.plan(job)
 	if err != nil {
+		b.record(job, job.Spec.Script, job.Spec.Args, executor.Result{}, err, 0)
 		return executor.Result{}, err
 	}
 	ctx, r, err := b.enter(ctx, job.ID)

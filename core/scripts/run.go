@@ -144,7 +144,7 @@ func (b *Backend) run(ctx context.Context, job executor.Job, p plan, sink execut
 	} else {
 		res.LogPath = path
 	}
-	b.record(job, p, res, err, time.Since(began))
+	b.record(job, p.script.path, p.args, res, err, time.Since(began))
 	return res, err
 }
 
@@ -245,14 +245,14 @@ func (s *lineSink) Artifact(_ *tar.Header, r io.Reader) error {
 	return errors.Join(err, executor.Errorf(executor.Internal, "a script has no artifacts"))
 }
 
-// record writes the audit line of one run.
-func (b *Backend) record(job executor.Job, p plan, res executor.Result, err error, took time.Duration) {
+// record writes the audit line of one run, or of one that was refused.
+func (b *Backend) record(job executor.Job, path string, args []string, res executor.Result, err error, took time.Duration) {
 	outcome := string(res.Status)
 	if err != nil {
 		outcome = string(executor.CodeOf(err))
 	}
 	line := auditLine{
-		TS: time.Now().UTC().Format(time.RFC3339Nano), Tool: "run_script", Path: p.script.path, Args: p.args,
+		TS: time.Now().UTC().Format(time.RFC3339Nano), Tool: "run_script", Path: path, Args: args,
 		DurationMS: took.Milliseconds(), ExitCode: res.ExitCode, Signal: strings.TrimPrefix(res.Signal, "SIG"), Result: outcome,
 		Truncated: res.StdoutTruncated || res.StderrTruncated, Requester: job.Owner, ExecutionID: job.ID, LogPath: res.LogPath,
 	}

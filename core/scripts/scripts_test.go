@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -205,6 +206,11 @@ func TestWhatThePolicyDoesNotAllowIsNamed(t *testing.T) {
 			e, ok := errors.AsType[*executor.Error](err)
 			if !ok || e.Code != test.code || len(e.Fields) != 1 || e.Fields[0].Field != test.field {
 				t.Errorf("got %v, want %s about %s", err, test.code, test.field)
+			}
+			lines := p.audit()
+			last := lines[len(lines)-1]
+			if last.ExecutionID != j.ID || last.Path != j.Spec.Script || !slices.Equal(last.Args, j.Spec.Args) || last.Result != string(test.code) || last.ExitCode != nil {
+				t.Errorf("audit of what was refused: %+v", last)
 			}
 		})
 	}

@@ -402,27 +402,6 @@ func TestAVariableThatSetsNothingIsAWarning(t *testing.T) {
 	}
 }
 
-// A backend without a doctor of its own is started and asked; one that does not start says why.
-func TestDoctorAsksABackendThatHasNone(t *testing.T) {
-	bundle := withFake(t)
-	for name, p := range bundle.Plugins {
-		p.Doctor, p.Check = nil, nil // so that the plugin itself finds the bad key
-		bundle.Plugins[name] = p
-	}
-	o := execute(t, t.Context(), bundle, "", "doctor")
-	if o.status != 0 || !strings.Contains(o.stdout, "\nok     backend fake: works; enforced: timeout, output") || o.stderr != "" {
-		t.Errorf("%+v", o)
-	}
-	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("backend: fake\nbackends: {fake: {nonsense: 1}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	o = execute(t, t.Context(), bundle, "", "doctor", "--config", bad)
-	if o.status != 1 || !strings.Contains(o.stdout, "\nerror  backend fake: ") || !strings.Contains(o.stdout, "nonsense") {
-		t.Errorf("%+v", o)
-	}
-}
-
 func TestAPluginProgramIsChecked(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

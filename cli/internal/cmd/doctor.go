@@ -136,32 +136,14 @@ func (o *doctorOptions) backend(ctx context.Context, name string, b config.Backe
 		return []app.Finding{externalFinding(topic, b)}
 	}
 	_, p, ok := o.g.bundle.ByType(b.TypeOr(name))
-	if !ok {
+	if !ok || p.Doctor == nil {
 		return nil
-	}
-	if p.Doctor == nil {
-		return o.asked(ctx, name)
 	}
 	findings := p.Doctor(ctx, b.Options)
 	for i := range findings {
 		findings[i].Topic = name + " " + findings[i].Topic
 	}
 	return findings
-}
-
-// asked starts a backend that has no doctor of its own, as a single command does, and has it say how it is. One that does not
-// start says why.
-func (o *doctorOptions) asked(ctx context.Context, name string) []app.Finding {
-	d, err := o.g.open(ctx, name, false)
-	if err != nil {
-		message := strings.TrimPrefix(err.Error(), "backend "+name+": ")
-		return []app.Finding{{Level: app.LevelError, Topic: "backend " + name, Message: message}}
-	}
-	infos, err := d.Backends(d.ctx)
-	if err = joinClose(err, d.close()); err != nil {
-		return []app.Finding{{Level: app.LevelError, Topic: "backend " + name, Message: err.Error()}}
-	}
-	return told(infos)
 }
 
 // externalFinding says whether an external plugin is the program that the configuration means; it starts nothing.

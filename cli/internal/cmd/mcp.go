@@ -3,7 +3,9 @@ package cmd
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -58,9 +60,25 @@ func (o *mcpOptions) run(ctx context.Context) error {
 		return err
 	}
 	err = app.MCP(ctx, app.MCPOptions{
-		Config: c, Bundle: o.g.bundle, Service: svc, Remote: o.g.server != "", In: in, Out: out, Log: o.g.embeddedLog(),
+		Config: c, Bundle: o.g.bundle, Service: svc, Remote: o.g.server != "", In: in, Out: out, Log: o.log(c),
 	})
 	return errors.Join(err, done())
+}
+
+func (o *mcpOptions) log(c config.Config) *slog.Logger {
+	return o.g.textLog(mcpLevel(o.g.verbose, os.Getenv("TSM_LOG_LEVEL"), c.MCP.Shell))
+}
+
+// mcpLevel is the least level that `mcp` logs to its client's log of us. Without a reason it says what nobody should miss;
+// the specifications' variables are reasons. The flag wins.
+func mcpLevel(verbose bool, variable string, shell config.MCPShell) slog.Level {
+	switch {
+	case verbose, strings.EqualFold(variable, "DEBUG"):
+		return slog.LevelDebug
+	case strings.EqualFold(variable, "INFO"), shell.LogFullOutput, shell.LogOutputBytes > 0:
+		return slog.LevelInfo
+	}
+	return slog.LevelError
 }
 
 // service is the server's, or that of an engine inside this process.
@@ -73,7 +91,7 @@ func (o *mcpOptions) service(ctx context.Context, c config.Config) (executor.Ser
 	if err != nil {
 		return nil, nil, err
 	}
-	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: o.g.bundle, Lasting: true, Log: o.g.embeddedLog()})
+	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: o.g.bundle, Lasting: true, Log: o.log(c)})
 	if err != nil {
 		return nil, nil, err
 	}

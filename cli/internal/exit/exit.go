@@ -98,7 +98,7 @@ func ofFailed(r executor.Result) int {
 		}
 	}
 	if r.Signal != "" {
-		if n := signalNumber(r.Signal); n > 0 {
+		if n := executor.SignalNumber(r.Signal); n > 0 {
 			return 128 + n
 		}
 		return Killed

@@ -1,13 +1,13 @@
-package exit
+package executor
 
 import (
 	"strconv"
 	"strings"
 )
 
-// signalNumber returns the number that Linux, where programs run, gives to a signal; 0 if it has none. The client's own
-// system may number them otherwise or not at all.
-func signalNumber(name string) int {
+// SignalNumber returns the number that Linux, where programs run, gives to a signal by its name (Result.Signal); 0 if it
+// has none. The system of who asks may number them otherwise or not at all.
+func SignalNumber(name string) int {
 	name = strings.TrimPrefix(strings.ToUpper(name), "SIG")
 	for i, known := range strings.Fields(linuxSignals) {
 		if known == name {
