@@ -88,3 +88,52 @@ func TestAShellWithoutBashIsStartedAnewWhenItEnds(t *testing.T) {
 	}
 	r.wants(t, "echo \"[$x]\"", "[]\n", "")
 }
+
+// A shell that ends and cannot keep its state says so; it is not said to have kept it.
+func TestAShellThatCannotKeepItsState(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	// Its place is taken from it, and then both.
+	r.wants(t, "x=1; rm -r $TMPDIR; TMPDIR=/nowhere", "", "")
+	if res, rec := r.cell(t, "set -e; false"); describe(res) != "failed exit 1" || res.SessionState != executor.SessionStateKept || rec.stderr() != "" {
+		t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stderr())
+	}
+	r.wants(t, "echo $x $TMPDIR; chmod 500 ~", "1 /nowhere\n", "")
+	if os.Geteuid() == 0 {
+		r.wants(t, "chmod 700 ~; mkdir ~/.pyexec-state", "", "")
+	}
+	res, rec := r.cell(t, "set -e; false")
+	if describe(res) != "failed exit 1" || res.SessionState != executor.SessionStateLost || !strings.Contains(rec.stderr(), "to keep its state") {
+		t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stderr())
+	}
+}
+
+// An environment in which nothing can be executed does not keep a shell that ends from executing itself.
+func TestAShellWithALargeEnvironmentKeepsItsState(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	r.wants(t, "x=1; export y=2 big=$(head -c 200000 /dev/zero | tr '\\0' a)", "", "")
+	if res, rec := r.cell(t, "set -e; ls"); describe(res) != "failed exit 126" || res.SessionState != executor.SessionStateKept {
+		t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stderr())
+	}
+	r.wants(t, "echo $x ${#big}; unset big; sh -c 'echo $y'", "1 200000\n2\n", "")
+}
+
+// exec of what is not there ends no interactive shell.
+func TestAnExecThatFailsEndsNoShell(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	res, rec := r.cell(t, "x=1; exec no-such-program; echo after $?")
+	if describe(res) != "succeeded exit 0" || rec.stdout() != "after 127\n" {
+		t.Errorf("%s %q %q", describe(res), rec.stdout(), rec.stderr())
+	}
+	r.wants(t, "echo $x", "1\n", "")
+}
+
+// Commands that failed are no jobs; what runs in the background is, and its end can be asked for.
+func TestAShellsJobs(t *testing.T) {
+	r := openSession(t, shellSession("/bin/bash"))
+	if res, _ := r.cell(t, "ls /nope; /bin/false"); describe(res) != "failed exit 1" {
+		t.Error(describe(res))
+	}
+	r.wants(t, "jobs", "", "")
+	r.wants(t, "sh -c 'exit 7' & job=$!", "", "")
+	r.wants(t, "wait $job; echo $?", "7\n", "")
+}

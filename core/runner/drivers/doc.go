@@ -44,6 +44,8 @@
 //
 // Shell: cells run in one bash, at top level. exit ends the cell, and so does what would end the shell (set -e, an error in
 // posix mode), after which it executes itself anew with variables, functions, aliases, options and traps, without errexit,
-// nounset and xtrace and without its job numbers. exec replaces it, and the session is lost. Without bash a POSIX shell
+// nounset and xtrace and without its job numbers; without room for its state in TMPDIR or the work folder it ends, and says so.
+// That needs the EXIT trap: a shell whose user has set their own is lost where it ends. exec replaces it, and the session is
+// lost; one that fails does nothing (execfail). Lines are counted from elsewhere. Without bash a POSIX shell
 // serves: what ends that one starts it anew, without its state.
 package drivers

@@ -4,7 +4,8 @@
 #
 # Fields come over the control channel, each ended by a zero byte; answers go there as JSON lines (drivers/doc.go).
 # `exit` ends the cell, not the shell. What ends the shell all the same (set -e, `builtin exit`) lets it execute itself anew
-# with its variables, functions, aliases, options and traps; only the numbers of its jobs are gone.
+# with its variables, functions, aliases, options and traps; only the numbers of its jobs are gone. That is our EXIT trap's
+# doing: a shell whose user has set their own ends.
 #
 # Interrupts belong to cells. __pyexec_hold, with which everything that is not a cell's begins, ignores them: one in the midst
 # of an answer would throw it away, and what of it is in a buffer would be the user's output. Until it has been called, an
@@ -31,15 +32,17 @@ else
     rm -f -- "$__pyexec_state"
     __pyexec_state=
     exec 2>&249 249>&- # the new shell was started without
+    __pyexec_first=
     set +m
     __pyexec_hold
   else
     exec 250<&3 3<&-
     exec 247<> <(:) # a pipe to ourselves
+    __pyexec_first=$!
     __pyexec_busy= __pyexec_code=0 __pyexec_last=0 __pyexec_held= __pyexec_trap= __pyexec_said=0 __pyexec_n=0 __pyexec_in=
-    __pyexec_driver=$PROMPT_COMMAND
+    __pyexec_driver=$PROMPT_COMMAND __pyexec_places=("${TMPDIR:-/tmp}" "$PWD")
     set +m +o history
-    shopt -s expand_aliases
+    shopt -s expand_aliases execfail
     __pyexec_hold() {
       if [[ $BASHPID != "$$" ]]; then
         trap - EXIT
@@ -80,22 +83,36 @@ else
       __pyexec_last=$?
       { set +xeu; } 2>/dev/null
       __pyexec_hold
+      for __pyexec_place in "${__pyexec_places[@]}"; do
+        __pyexec_state=$__pyexec_place/.pyexec-state
+        {
+          shopt -p
+          alias -p
+          declare -f
+          declare -p
+          echo '__pyexec_busy='
+          trap -p
+          set +o
+          echo :
+        } >"$__pyexec_state" && break
+        rm -f -- "$__pyexec_state"
+        __pyexec_state=
+      done 2>/dev/null
+      if [[ ! $__pyexec_state ]]; then
+        printf 'bash: the shell has ended, and there is no room in %s to keep its state\n' "${__pyexec_places[0]}" >&2
+        return # and it does end
+      fi
       if [[ $__pyexec_busy ]]; then
         __pyexec_busy=
         printf '{"op":"done","n":%d,"code":%d}\n' "$__pyexec_n" "$__pyexec_last" >&250
       fi
-      __pyexec_state=${TMPDIR:-/tmp}/.pyexec-state
-      {
-        shopt -p
-        alias -p
-        declare -f
-        declare -p
-        trap -p
-        set +o
-      } >"$__pyexec_state" 2>/dev/null
       export __pyexec_state
       trap - INT # the new shell would take it for the world's
       # bash says on standard error that it has no terminal.
+      PS1= PROMPT_COMMAND=$__pyexec_driver exec "$BASH" --noprofile --norc -i 249>&2 2>/dev/null
+      # The environment is too large. The state has what was exported.
+      export -n $(IFS=$' \n' && compgen -e)
+      export __pyexec_state
       PS1= PROMPT_COMMAND=$__pyexec_driver exec "$BASH" --noprofile --norc -i 249>&2 2>/dev/null
     }
     trap __pyexec_exit EXIT
@@ -120,6 +137,8 @@ while
     __pyexec_hold
     __pyexec_last=${__pyexec_after:-0}
     [[ ! $__pyexec_in ]] || exec 249<&-
+    # Commands that failed are kept to be told of at a prompt. What ran in the background the user may want to ask for.
+    [[ ${!-} != "$__pyexec_first" ]] || jobs >/dev/null
     __pyexec_busy=
     printf '{"op":"done","n":%d,"code":%d}\n' "$__pyexec_n" "$__pyexec_last" >&250
   fi
