@@ -36,6 +36,7 @@ func bundled() app.Bundle {
 				Serve:  func(version string) { plugin.ServeBackend("docker", version, dockerbackend.Factory) },
 				Filled: dockerFilled,
 				Check:  dockerbackend.Check,
+				Doctor: dockerDoctor,
 			},
 		},
 		Frontends: map[string]func(string){
@@ -130,6 +131,20 @@ func uvDoctor(ctx context.Context, section json.RawMessage) []app.Finding {
 	}
 	var findings []app.Finding
 	for _, f := range uvbackend.Doctor(ctx, c) {
+		findings = append(findings, app.Finding{Level: app.Level(f.Level), Topic: f.Topic, Message: f.Message, Remedy: f.Remedy})
+	}
+	return findings
+}
+
+func dockerDoctor(ctx context.Context, section json.RawMessage) []app.Finding {
+	c := dockerbackend.Default()
+	if len(section) > 0 {
+		if err := json.Unmarshal(section, &c); err != nil {
+			return []app.Finding{{Level: app.LevelError, Topic: "config", Message: err.Error()}}
+		}
+	}
+	var findings []app.Finding
+	for _, f := range dockerbackend.Doctor(ctx, c) {
 		findings = append(findings, app.Finding{Level: app.Level(f.Level), Topic: f.Topic, Message: f.Message, Remedy: f.Remedy})
 	}
 	return findings

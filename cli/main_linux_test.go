@@ -246,3 +246,14 @@ func sameBytes(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("got %s, want %s", got, args[1])
 	}
 }
+
+func TestEveryBundledBackendIsLookedAt(t *testing.T) {
+	t.Setenv("DOCKER_HOST", "unix:///nowhere")
+	for name, p := range bundled().Plugins {
+		if p.Check == nil || p.Filled == nil || p.Doctor == nil {
+			t.Errorf("%s has no Check, Filled or Doctor", name)
+		} else if len(p.Doctor(t.Context(), nil)) == 0 || len(p.Doctor(t.Context(), []byte(`{"network": 1, "isolation": 1}`))) == 0 {
+			t.Errorf("%s: its doctor says nothing", name)
+		}
+	}
+}

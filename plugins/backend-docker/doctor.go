@@ -99,13 +99,17 @@ func limitFindings(d *daemon, facts daemonInfo, c Config) []Finding {
 		}
 	}
 	groups := "give the daemon's machine the missing control group, on its kernel's command line"
-	check(facts.Memory, "memory", "memory_mb is enforced, together with disk_mb", "memory_mb is not enforced", groups)
+	can := promises(facts, c)
+	check(can.Memory, "memory", "memory_mb is enforced, together with disk_mb", "memory_mb is not enforced", groups)
 	check(facts.Swap, "swap", "programs cannot swap beyond their memory", "programs may swap beyond memory_mb", groups)
-	check(facts.PIDs, "pids", "the number of processes is enforced", "the number of processes is not enforced", groups)
-	check(facts.CPUShares, "cpu", "cpu_shares is enforced", "cpu_shares is not enforced", groups)
+	check(can.PIDs, "pids", "the number of processes is enforced", "the number of processes is not enforced", groups)
+	check(can.CPU, "cpu", "cpu_shares is enforced", "cpu_shares is not enforced", groups)
 	check(strings.Contains(strings.Join(facts.Security, " "), "seccomp"), "seccomp", "system calls are filtered", "system calls are not filtered", "use a daemon with seccomp")
 	n := newNetworks(d, c.Network, "", slog.New(slog.DiscardHandler))
 	check(n.iptables != nil, "network", "programs with a network cannot reach private and metadata addresses",
 		"programs with a network reach private and metadata addresses: "+n.why, "run as root beside the daemon, or give backends.docker.network a network that is guarded")
+	for _, w := range facts.under(c.Runtime).warnings() {
+		list = append(list, Finding{LevelWarn, "runtime", strings.TrimPrefix(w, "runtime: "), ""})
+	}
 	return list
 }

@@ -27,7 +27,7 @@ type Plugin struct {
 	Filled func(section json.RawMessage) json.RawMessage
 	// Check validates the section of the backend called name without starting anything.
 	Check func(name string, section json.RawMessage) error
-	// Doctor looks at what the backend would find on this machine, without starting it; nil: start it and ask.
+	// Doctor looks at what the backend would find on this machine, without starting it.
 	Doctor func(ctx context.Context, section json.RawMessage) []Finding
 }
 
