@@ -73,8 +73,10 @@ type session struct {
 	files int
 	// clock ends an idle or too long life.
 	clock *time.Timer
-	// closed is made when it begins to close, and closed when that is done.
+	// closed is made when it begins to close, and closed when that is done. reason is why, once it cannot but become closed:
+	// from then on it is closed for who looks, so before what ran in it has ended.
 	closed chan struct{}
+	reason string
 }
 
 // turn is a claim on a Session's interpreter.
@@ -172,6 +174,9 @@ func (s *session) viewLocked() executor.Session {
 	}
 	if at := s.dueLocked(); !s.busyLocked() {
 		view.ExpiresAt = at
+	}
+	if s.reason != "" {
+		view.Status, view.Reason, view.ExpiresAt = executor.SessionClosed, s.reason, time.Time{}
 	}
 	return view
 }

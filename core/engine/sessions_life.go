@@ -154,7 +154,9 @@ func (s *session) beginClose(reason string) bool {
 	s.advanceLocked()
 	if !e.spawnLocked(func() { e.finishSession(s, t, reason) }) {
 		close(s.closed) // the Engine has closed before; what it could end has ended
+		return true
 	}
+	s.reason = reason
 	return true
 }
 

@@ -138,6 +138,58 @@ func TestASessionExpiresWhenItIsIdleOrTooOld(t *testing.T) {
 	})
 }
 
+// slowToClose is a backend that takes its time to close a Session.
+type slowToClose struct {
+	*fake.Backend
+	gate chan struct{}
+}
+
+func (b slowToClose) CloseSession(ctx context.Context, id string) error {
+	<-b.gate
+	return b.Backend.CloseSession(ctx, id)
+}
+
+// Who sees that a Session's end has ended what ran in it, or waited, sees the Session ended, too.
+func TestASessionIsNotActiveOnceItsEndHasEndedWhatRan(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		ctx := as("alice")
+		for reason, end := range map[string]func(r *rig, id string){
+			"its life of 1h0m0s is over": func(*rig, string) { time.Sleep(2 * time.Hour) },
+			"by request":                 func(r *rig, id string) { go func() { _, _ = r.CloseSession(ctx, id) }() },
+		} {
+			gate := make(chan struct{})
+			r := newRig(t, withSessions(func(s *setup) { s.backend = slowToClose{fake.New(s.fake), gate} }))
+			s := r.open(ctx, func(s *executor.Session) { s.MaxLife = time.Hour })
+			runs := r.submit(ctx, "hang", in(s), func(s *executor.Spec) { s.Limits.Timeout = executor.TimeoutMaximum })
+			waits := r.submit(ctx, "exit 0", in(s))
+			synctest.Wait()
+			end(r, s.ID)
+			synctest.Wait()
+			for _, x := range []executor.Execution{runs, waits} {
+				if got := must(r.Get(ctx, x.ID)); got.Status != executor.StatusKilled {
+					t.Errorf("%s: it is %s", reason, got.Status)
+				}
+			}
+			for _, v := range append(must(r.ListSessions(ctx)), must(r.GetSession(ctx, s.ID))) {
+				if v.Status != executor.SessionClosed || v.Reason != reason || v.Running != "" || !v.ExpiresAt.IsZero() {
+					t.Errorf("%s: the session is %+v", reason, v)
+				}
+			}
+			_, err := r.Submit(ctx, executor.Spec{Session: s.ID, Code: "exit 0"}, executor.Input{})
+			wantCode(t, err, executor.Conflict, "session")
+			close(gate)
+			synctest.Wait()
+			if v := r.session(s); v.Status != executor.SessionClosed || v.Reason != reason {
+				t.Errorf("closed: %+v", v)
+			}
+			if err := r.closeNow(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestBoundsAndWhoMakesRoom(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

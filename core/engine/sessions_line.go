@@ -32,7 +32,8 @@ func (s *session) openLocked() error {
 	return nil
 }
 
-// freeLocked reports whether nobody has or waits for a turn. The caller holds the lock.
+// freeLocked reports whether nobody has or waits for a turn. A turn that closes counts for none: it is over for who asks, who
+// may wait for the next one where nobody may wait. The caller holds the lock.
 func (s *session) freeLocked() bool {
 	return s.current == nil && !slices.ContainsFunc(s.line, func(t *turn) bool { return !t.uploading })
 }
