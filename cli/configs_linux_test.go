@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -92,4 +93,30 @@ func TestTheUVSampleIsTheDefaultsOfTheBackend(t *testing.T) {
 			t.Errorf("uv.yaml does not mention %s", key)
 		}
 	}
+}
+
+// Of the Docker backend it is the page that explains every key, and the sample has the few that most set.
+func TestEveryKeyOfDockerIsExplained(t *testing.T) {
+	page, err := os.ReadFile("../docs/docker.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var look func(at string, section json.RawMessage)
+	look = func(at string, section json.RawMessage) {
+		var keys map[string]json.RawMessage
+		if err := json.Unmarshal(section, &keys); err != nil {
+			t.Fatal(err)
+		}
+		for key, value := range keys {
+			switch {
+			case !regexp.MustCompile("[^a-z_]" + key + "[:`]").Match(page):
+				t.Errorf("docs/docker.md does not explain %s%s", at, key)
+			case string(value) == "null":
+				t.Errorf("%s%s has no default, so that a variable's list is not taken for one", at, key)
+			case value[0] == '{':
+				look(at+key+".", value)
+			}
+		}
+	}
+	look("backends.docker.", dockerFilled(nil))
 }

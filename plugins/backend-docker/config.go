@@ -87,9 +87,9 @@ type PrepareConfig struct {
 // Default returns the configuration of a backend that nobody configured.
 func Default() Config {
 	return Config{
-		DefaultImage: "python:3.12-slim", Images: []string{"python", "python:*", "python@*"}, SilenceSeconds: 60,
+		DefaultImage: "python:3.12-slim", Images: []string{"python", "python:*", "python@*"}, SilenceSeconds: 60, Preload: []string{},
 		Pool:    PoolConfig{MinIdle: 2, Max: 12, Sessions: 3},
-		Prepare: PrepareConfig{TimeoutSeconds: 900, MemoryMB: 2048, DiskMB: 10240, CacheBytes: 20 << 30},
+		Prepare: PrepareConfig{ExtraIndexURLs: []string{}, TimeoutSeconds: 900, MemoryMB: 2048, DiskMB: 10240, CacheBytes: 20 << 30},
 	}
 }
 
