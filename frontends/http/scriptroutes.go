@@ -27,7 +27,7 @@ func (f *frontend) scriptOperations() []route {
 		"timeout_ms": {Type: huma.TypeInteger, Format: "int64", Minimum: new(0.0), Description: "0: the server's."},
 	}}
 	result := object("",
-		prop{name: "exitCode", schema: typed(huma.TypeInteger, "-1: it was killed by a signal.")},
+		prop{name: "exitCode", schema: typed(huma.TypeInteger, "-n: it was killed by signal n.")},
 		prop{name: "duration_ms", schema: typed(huma.TypeInteger, "")},
 		prop{name: "stdout", schema: text("")}, prop{name: "stderr", schema: text("")},
 		prop{name: "truncated", schema: typed(huma.TypeBoolean, "Output, or long lines of it, are missing.")},

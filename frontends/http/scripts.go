@@ -2,11 +2,13 @@ package httpfrontend
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"strconv"
@@ -35,7 +37,27 @@ type scriptRequest struct {
 	Path      string            `json:"path"`
 	Args      scriptArgs        `json:"args"`
 	Env       map[string]string `json:"env"`
-	TimeoutMS int64             `json:"timeout_ms"`
+	TimeoutMS wholeNumber       `json:"timeout_ms"`
+}
+
+// wholeNumber takes 5000.0 as 5000, as JSON Schema does.
+type wholeNumber int64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *wholeNumber) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		return nil
+	}
+	whole, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil {
+		f, floatErr := strconv.ParseFloat(string(raw), 64)
+		if floatErr != nil || f != math.Trunc(f) || math.Abs(f) > maxSeconds*1000 {
+			return fmt.Errorf("timeout_ms must be a whole number, at most %d (got %s)", int64(maxSeconds*1000), kindOf(raw))
+		}
+		whole = int64(f)
+	}
+	*n = wholeNumber(whole)
+	return nil
 }
 
 // scriptArgs are texts; numbers are taken as they are written.
@@ -47,7 +69,7 @@ func (a *scriptArgs) UnmarshalJSON(raw []byte) error {
 	d.UseNumber()
 	var list []any
 	if err := d.Decode(&list); err != nil {
-		return err
+		return fmt.Errorf("args must be a list of texts or numbers (got %s)", kindOf(raw))
 	}
 	*a = make([]string, len(list))
 	for i, v := range list {
@@ -95,8 +117,14 @@ func scriptStatus(code string) int {
 	}
 }
 
+// scriptNames are the names that requests have for the fields of a Spec.
+var scriptNames = map[string]string{"script": "path", "config.timeout_seconds": "timeout_ms (in seconds)"}
+
 // scriptErrorOf names what went wrong in the specification's words; nil: it has none for it.
 func scriptErrorOf(code executor.Code, field, message string) *scriptError {
+	if rest, ok := strings.CutPrefix(message, field+": "); ok && scriptNames[field] != "" {
+		message = scriptNames[field] + ": " + rest
+	}
 	switch {
 	case code == executor.Denied:
 		return &scriptError{scriptForbidden, message}
@@ -117,7 +145,7 @@ func asScriptError(err error) error {
 	if len(e.Fields) > 0 {
 		field = e.Fields[0].Field
 	}
-	if s := scriptErrorOf(e.Code, field, e.Error()); s != nil {
+	if s := scriptErrorOf(e.Code, field, cmp.Or(e.Message, e.Error())); s != nil {
 		return s
 	}
 	return err
@@ -134,6 +162,27 @@ func (f *frontend) scripts(h func(http.ResponseWriter, *http.Request) error) fun
 	}
 }
 
+// decode reads a body. Its errors name what is wrong, and not our types.
+func (asked *scriptRequest) decode(raw []byte) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(asked)
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		what := map[string]string{"path": "path must be text", "env": "env must be an object of texts"}
+		field, _, _ := strings.Cut(kind.Field, ".")
+		return fmt.Errorf("%s (got %s)", cmp.Or(what[field], "the body must be an object"), kind.Value)
+	}
+	if err == nil {
+		if _, more := d.Token(); !errors.Is(more, io.EOF) {
+			err = errors.New("there is more behind the object")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("the body: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
 // runScript runs one and answers when it has ended.
 func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 	var asked scriptRequest
@@ -148,10 +197,8 @@ func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return &scriptError{scriptBadArg, "the body did not come whole, or is too large"}
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&asked); err != nil {
-		return &scriptError{scriptBadArg, "the body: " + err.Error()}
+	if err := asked.decode(raw); err != nil {
+		return &scriptError{scriptBadArg, err.Error()}
 	}
 	run, err := f.startScript(r.Context(), asked)
 	if err != nil {
@@ -238,6 +285,9 @@ func scriptEnd(r executor.Result, took time.Duration) (scriptResult, error) {
 	}
 	out := scriptResult{
 		DurationMS: took.Milliseconds(), Truncated: r.StdoutTruncated || r.StderrTruncated, LogPath: r.LogPath, ExitCode: -1,
+	}
+	if n := executor.SignalNumber(r.Signal); n > 0 {
+		out.ExitCode = -n
 	}
 	if r.Wall > 0 {
 		out.DurationMS = r.Wall.Milliseconds()
@@ -339,7 +389,7 @@ func scriptQuery(r *http.Request) (scriptRequest, error) {
 		if err != nil || n <= 0 {
 			return asked, &scriptError{scriptBadArg, fmt.Sprintf("timeout_ms: must be a positive whole number (got %q)", text)}
 		}
-		asked.TimeoutMS = n
+		asked.TimeoutMS = wholeNumber(n)
 	}
 	return asked, nil
 }

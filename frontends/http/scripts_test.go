@@ -127,6 +127,29 @@ func TestScriptErrorsHaveTheSpecificationsCodesAndAStatus(t *testing.T) {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
 	}
+	for body, says := range map[string]string{
+		`[]`:                               "the body must be an object (got array)",
+		`{"path":5}`:                       "path must be text (got number)",
+		`{"path":"/x","args":"--port"}`:    "the body: args must be a list of texts or numbers (got a string)",
+		`{"path":"/x","env":{"A":5}}`:      "env must be an object of texts (got number)",
+		`{"path":"/x","timeout_ms":"5"}`:   "the body: timeout_ms must be a whole number, at most 4294967296000 (got a string)",
+		`{"path":"/x","timeout_ms":1.5}`:   "the body: timeout_ms must be a whole number, at most 4294967296000 (got a number)",
+		`{"path":"/x","timeout_ms":1e300}`: "the body: timeout_ms must be a whole number, at most 4294967296000 (got a number)",
+		`{"path":"/x"}{}`:                  "the body: there is more behind the object",
+		`{"path":"/x","x":1}`:              `the body: unknown field \"x\"`,
+	} {
+		if w := runScriptRequest(t, &scriptService{}, http.MethodPost, "/actions/run_script", body); w.Code != 400 || !strings.Contains(w.Body.String(), `"message":"`+says+`"`) {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+	long := &scriptService{refuse: executor.FieldErrorf(executor.Invalid, "config.timeout_seconds", "must be at most 60")}
+	if w := runScriptRequest(t, long, http.MethodPost, "/actions/run_script", `{"path":"/x","timeout_ms":90000.0}`); !strings.Contains(w.Body.String(), `"timeout_ms (in seconds): must be at most 60"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	killed := &scriptService{events: []executor.Body{executor.Started{}, scriptEnded(executor.Result{Status: executor.StatusFailed, Signal: "SIGKILL"})}}
+	if w := runScriptRequest(t, killed, http.MethodPost, "/actions/run_script", `{"path":"/x"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"exitCode":-9,`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
 	full := &scriptService{refuse: executor.Errorf(executor.Exhausted, "full")}
 	if w := runScriptRequest(t, full, http.MethodPost, "/actions/run_script", `{"path":"/x"}`); w.Code != 429 || !strings.Contains(w.Header().Get("Content-Type"), "problem+json") {
 		t.Errorf("what the specification has no word for: %d %s", w.Code, w.Body)

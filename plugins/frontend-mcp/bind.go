@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -129,28 +128,10 @@ func exitCode(r executor.Result) int {
 	if r.ExitCode != nil {
 		return *r.ExitCode
 	}
-	if n := signalNumber(r.Signal); n > 0 {
+	if n := executor.SignalNumber(r.Signal); n > 0 {
 		return -n
 	}
 	return -1
-}
-
-// signals are Linux's, where programs run, whatever this runs on.
-var signals = []string{
-	"SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV", "SIGUSR2",
-	"SIGPIPE", "SIGALRM", "SIGTERM", "SIGSTKFLT", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG",
-	"SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS",
-}
-
-func signalNumber(name string) int {
-	if i := slices.Index(signals, name); i >= 0 {
-		return i + 1
-	}
-	n, err := strconv.Atoi(strings.TrimPrefix(name, "SIG")) // a real-time signal
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // trimPartialRune leaves out a character of which only the beginning is there.

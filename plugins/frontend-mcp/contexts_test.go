@@ -48,6 +48,16 @@ func TestAContextKeepsItsStateUntilItIsStopped(t *testing.T) {
 	}
 }
 
+func TestAnExitThatSaysNothingIsExplained(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	id := c.call("create_context", map[string]any{"name": "n"}).fields["context_id"]
+	for code, want := range map[string]any{"exit 3": "The code ended with exit code 3.", "raise oh": nil, "exit 0": nil} {
+		if a := c.call("run_code", map[string]any{"context_id": id, "code": code}); a.isError || a.fields["note"] != want {
+			t.Errorf("%s: %v", code, a)
+		}
+	}
+}
+
 func TestContextErrorsHaveTheSpecificationsCodes(t *testing.T) {
 	c := serveTest(t, newService(t, fake.Options{}), nil)
 	id := c.call("create_context", map[string]any{"name": "n"}).fields["context_id"]

@@ -64,6 +64,7 @@ func TestScriptErrorsSayWhatToChange(t *testing.T) {
 		"a negative timeout":        {deps, map[string]any{"script_content": "print 1", "python_version": "3.12", "timeout_seconds": -1}, "ValueError: timeout_seconds"},
 		"an unknown argument":       {deps, map[string]any{"script": "x"}, "ValueError: script: no such argument"},
 		"a number as a script":      {deps, map[string]any{"script_content": 7, "python_version": "3.12"}, "ValueError: script_content: must be a string, not a number"},
+		"a relative script":         {deps, map[string]any{"script_path": "none.py", "python_version": "3.12"}, "ValueError: script_path must be an absolute path (got \"none.py\")"},
 		"no such script":            {deps, map[string]any{"script_path": dir + "/none.py", "python_version": "3.12"}, "FileNotFoundError: script_path"},
 		"no such folder":            {"run_script_in_dir", map[string]any{"directory": dir + "/none", "script_content": "print 1"}, "FileNotFoundError: directory"},
 		"a folder of no root":       {"run_script_in_dir", map[string]any{"directory": "/etc", "script_content": "print 1"}, "FileNotFoundError: directory is not one of the folders"},

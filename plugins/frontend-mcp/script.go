@@ -232,6 +232,9 @@ func (p *python) depsScript(_ context.Context, a depsArgs) (*script, error) {
 		s.spec.Code = *a.ScriptContent
 		return s, nil
 	}
+	if !p.config.Stdio && !filepath.IsAbs(*a.ScriptPath) {
+		return nil, valueError("script_path must be an absolute path (got %q)", *a.ScriptPath)
+	}
 	cwd, err := os.Getwd()
 	if err != nil {
 		return nil, err

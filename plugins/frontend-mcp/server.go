@@ -57,6 +57,7 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	}
 	t.hooks.AddBeforeReadResource(t.missing)
 	t.hooks.AddOnError(t.unread)
+	log.Info("serving MCP", "toolsets", c.Toolsets, "tools", len(t.server.ListTools()), "languages", t.backend.Capabilities.Languages)
 	return t, nil
 }
 

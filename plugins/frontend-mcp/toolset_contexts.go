@@ -289,6 +289,10 @@ func note(r executor.Result) string {
 		said = append(said, "The code needed more memory than the context has.")
 	case executor.StatusKilled:
 		said = append(said, "The code was cancelled.")
+	case executor.StatusFailed:
+		if r.ExitCode != nil && r.StderrBytes == 0 { // sys.exit(3) says nothing itself
+			said = append(said, fmt.Sprintf("The code ended with exit code %d.", *r.ExitCode))
+		}
 	}
 	switch r.SessionState {
 	case executor.SessionStateRestarted:
