@@ -48,9 +48,9 @@ func promises(d daemonInfo, c Config) executor.Capabilities {
 // checkDaemon refuses what this daemon does not have, before it shows in the first request.
 func checkDaemon(name string, c Config, d daemonInfo) error {
 	p := problems{prefix: "backends." + name + "."}
-	for key, runtime := range map[string]string{"runtime": c.Runtime, "prepare.runtime": c.Prepare.Runtime} {
-		if runtime != "" && !slices.Contains(d.Runtimes, runtime) {
-			p.add(key, "the daemon has no runtime %q; it has %s", runtime, strings.Join(d.Runtimes, ", "))
+	for _, asked := range []struct{ key, runtime string }{{"runtime", c.Runtime}, {"prepare.runtime", c.Prepare.Runtime}} {
+		if asked.runtime != "" && !slices.Contains(d.Runtimes, asked.runtime) {
+			p.add(asked.key, "the daemon has no runtime %q; it has %s", asked.runtime, strings.Join(d.Runtimes, ", "))
 		}
 	}
 	return p.err()

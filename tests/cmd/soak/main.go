@@ -42,10 +42,7 @@ func main() {
 		err = runSessionsInContainers(path, *inContainers)
 	}
 	if err == nil && *mcp > 0 {
-		var path string
-		if path, err = filepath.Abs(*binary); err == nil {
-			err = runMCP(path, *mcp)
-		}
+		err = runMCP(path, *mcp)
 	}
 	if err = errors.Join(err, dockertest.Stop()); err != nil { // the one that two of them share
 		fmt.Fprintln(os.Stderr, "soak:", err)
