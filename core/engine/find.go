@@ -82,7 +82,7 @@ func (e *Engine) detect(req *request, src *executor.Source) (refused *executor.F
 		return nil, inputError(fieldTar, err)
 	}
 	found, err := guard(func() (detect.Found, error) {
-		return detect.TarFor(r, detect.Ask{
+		return detect.Tar(r, detect.Ask{
 			Entrypoint:   req.spec.Entrypoint,
 			NoEntrypoint: req.spec.Code != "" || len(req.spec.Command) > 0,
 		})

@@ -323,7 +323,7 @@ func (in *Input) look(r Request) error {
 		return err
 	}
 	defer src.Close()
-	if in.Found, err = detect.TarFor(src, ask); err != nil {
+	if in.Found, err = detect.Tar(src, ask); err != nil {
 		if in.Method == MethodFile { // its one file is what the input is called
 			if of, ok := errors.AsType[*detect.Error](err); ok {
 				err = of.Err

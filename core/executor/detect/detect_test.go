@@ -64,7 +64,8 @@ func TestPEP723ReadsTheScriptBlock(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			requires, version, ok, err := PEP723([]byte(test.source))
+			script, ok, err := ParseScript([]byte(test.source))
+			requires, version := script.Requirements(), script.RequiresPython
 			if requires != test.requires || version != test.version || ok != test.ok || (err != nil) != test.fails {
 				t.Errorf("got %q, %q, %v, %v", requires, version, ok, err)
 			}
@@ -149,7 +150,7 @@ func TestTarFindsWhatTheFilesSay(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := TarFor(bytes.NewReader(archive(t, test.files...)), test.ask)
+			got, err := Tar(bytes.NewReader(archive(t, test.files...)), test.ask)
 			_, typed := errors.AsType[*Error](err)
 			if got != test.want || typed != test.fails || (err != nil) != test.fails {
 				t.Errorf("got %+v, %v, want %+v", got, err, test.want)
@@ -162,12 +163,12 @@ func TestABrokenTarIsNoStatementOfItsFiles(t *testing.T) {
 	t.Parallel()
 	whole := archive(t, "main.py", strings.Repeat("x", 2000))
 	for _, broken := range [][]byte{whole[:700], []byte(strings.Repeat("garbage ", 200))} {
-		_, err := Tar(bytes.NewReader(broken))
+		_, err := Tar(bytes.NewReader(broken), Ask{})
 		if _, typed := errors.AsType[*Error](err); err == nil || typed {
 			t.Errorf("error %v", err)
 		}
 	}
-	if _, err := Tar(io.MultiReader(bytes.NewReader(whole[:600]), failing{})); !errors.Is(err, errBroken) {
+	if _, err := Tar(io.MultiReader(bytes.NewReader(whole[:600]), failing{}), Ask{}); !errors.Is(err, errBroken) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -248,8 +249,9 @@ func FuzzPEP723(f *testing.F) {
 		if ok != (count > 0) || (err != nil) != (count > 1) || err == nil && string(text) != want {
 			t.Fatalf("of %q: %q, %v, %v; the expression finds %d: %q", source, text, ok, err, count, want)
 		}
-		requires, _, ok, err := PEP723(source)
+		script, ok, err := ParseScript(source)
 		if err == nil && ok {
+			requires := script.Requirements()
 			for line := range strings.Lines(requires) {
 				if strings.HasPrefix(strings.TrimSpace(line), "-") || strings.TrimSpace(line) == "" {
 					t.Fatalf("of %q: requirements %q", source, requires)
@@ -263,7 +265,7 @@ func FuzzTar(f *testing.F) {
 	f.Add(archive(f, "main.py", "# /// script\n# dependencies = ['a']\n# ///\n", "requirements.txt", "r"))
 	f.Add(archive(f, "a.py", "x", "a.py", "->b", "./__main__.py", ""))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		found, err := Tar(bytes.NewReader(content))
+		found, err := Tar(bytes.NewReader(content), Ask{})
 		if err == nil && len(found.Requirements) > 2*maxFile {
 			t.Fatalf("requirements of %d bytes", len(found.Requirements))
 		}

@@ -18,13 +18,6 @@ type Script struct {
 	Dependencies []string `toml:"dependencies"`
 }
 
-// PEP723 reads the script block of a Python source. ok is false where there is none. requires is its dependencies, one a
-// line; pythonVersion its requires-python, as it stands there.
-func PEP723(source []byte) (requires, pythonVersion string, ok bool, err error) {
-	script, ok, err := ParseScript(source)
-	return script.Requirements(), script.RequiresPython, ok, err
-}
-
 // Requirements returns the dependencies in requirements.txt form.
 func (s Script) Requirements() string {
 	if len(s.Dependencies) == 0 {

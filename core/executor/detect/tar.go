@@ -29,10 +29,7 @@ type Ask struct {
 }
 
 // Tar reads a Workspace to its end. An *Error means that what the files say is wrong, any other that r is no readable tar.
-func Tar(r io.Reader) (Found, error) { return TarFor(r, Ask{}) }
-
-// TarFor is Tar for a caller who knows more.
-func TarFor(r io.Reader, ask Ask) (Found, error) {
+func Tar(r io.Reader, ask Ask) (Found, error) {
 	c := collector{ask: ask, kept: map[string][]byte{}, present: map[string]bool{}}
 	archive := tar.NewReader(r)
 	for {
