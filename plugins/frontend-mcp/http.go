@@ -100,15 +100,25 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, status, err.Error())
 		return
 	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
-		refuse(w, http.StatusBadRequest, "a batch is not taken: send one message at a time")
+	r = r.WithContext(ctx)
+	if isBatch(body) {
+		if e.sessions.version(session, principal.Owner) != batchVersion {
+			refuse(w, http.StatusBadRequest, errBatch)
+			return
+		}
+		e.serveBatch(w, r, body)
 		return
 	}
+	stream := newPostStream(w, r)
+	defer stream.finish()
+	e.serveMessage(stream, r, body, stream.notify)
+}
+
+// serveMessage hands one message to mcp-go, unless it must not come that far.
+func (e *endpoint) serveMessage(w http.ResponseWriter, r *http.Request, body []byte, n notifier) {
+	session, modern := r.Header.Get(server.HeaderKeySessionID), mcp.IsModernProtocol(r.Header.Get(server.HeaderKeyProtocolVersion))
 	var message envelope
-	if json.Unmarshal(body, &message) != nil {
-		message = envelope{} // mcp-go will say so
-	}
+	_ = json.Unmarshal(body, &message) // mcp-go says what is wrong with it
 	modern = modern || mcp.IsModernProtocol(message.Params.Meta.Version)
 	if session == "" && !modern && message.Method != "" && message.Method != string(mcp.MethodInitialize) {
 		refuse(w, http.StatusBadRequest, "there is no session: initialize first, and send its Mcp-Session-Id")
@@ -119,9 +129,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	stream := newPostStream(w, r)
-	defer stream.finish()
-	e.inner.ServeHTTP(stream, r.WithContext(withNotifier(ctx, stream.notify)))
+	r = r.WithContext(withNotifier(r.Context(), n))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	e.inner.ServeHTTP(w, r)
 }
 
 // ownSession says why a session cannot be used; 0: it can.

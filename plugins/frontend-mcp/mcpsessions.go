@@ -25,9 +25,10 @@ type mcpSessions struct {
 }
 
 type mcpSession struct {
-	owner string
-	used  time.Time
-	busy  int // calls that run
+	owner   string
+	version string // the revision that was negotiated
+	used    time.Time
+	busy    int // calls that run
 }
 
 func newMCPSessions(idle time.Duration, maximum int, ended func(id string)) *mcpSessions {
@@ -110,6 +111,25 @@ func (o *ownedSessions) Terminate(id string) (isNotAllowed bool, err error) {
 	s.mu.Unlock()
 	s.ended(id)
 	return false, nil
+}
+
+// negotiated remembers the revision of a session.
+func (s *mcpSessions) negotiated(id, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if open := s.open[id]; open != nil {
+		open.version = version
+	}
+}
+
+// version is the revision of the owner's session; empty: there is no such session.
+func (s *mcpSessions) version(id, owner string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if open := s.open[id]; open != nil && open.owner == owner {
+		return open.version
+	}
+	return ""
 }
 
 // hold keeps a session from ending while a call of it runs.

@@ -55,6 +55,8 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	if c.has(ToolsetPython) || c.has(ToolsetContexts) || c.has(ToolsetShell) {
 		t.addFiles()
 	}
+	t.hooks.AddAfterInitialize(t.negotiated)
+	t.hooks.AddBeforeCallTool(begun)
 	t.hooks.AddBeforeReadResource(t.missing)
 	t.hooks.AddOnError(t.unread)
 	log.Info("serving MCP", "toolsets", c.Toolsets, "tools", len(t.server.ListTools()), "languages", t.backend.Capabilities.Languages)
@@ -99,6 +101,15 @@ func quick(name string) bool {
 		return true
 	}
 	return false
+}
+
+// negotiated tells the transport which revision its client speaks.
+func (t *tools) negotiated(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
+	if c, ok := ctx.Value(stdioKey{}).(*stdioClient); ok {
+		c.negotiated(result.ProtocolVersion)
+	} else if id := mcpSessionID(ctx); id != "" && t.sessions != nil {
+		t.sessions.negotiated(id, result.ProtocolVersion)
+	}
 }
 
 // mcpSessionID is the id of the protocol's session that ctx belongs to; empty where there is none.

@@ -9,6 +9,7 @@ import (
 	"log"
 	"sync"
 
+	"github.com/mark3labs/mcp-go/mcp"
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -30,7 +31,7 @@ func serveStdio(ctx context.Context, s *server.MCPServer, in io.Reader, out io.W
 		Scopes: []executor.Scope{executor.ScopeExec, executor.ScopeRead, executor.ScopeScripts, executor.ScopeTrusted},
 	})
 	c := newStdioClient(in, out)
-	ctx = withNotifier(ctx, c.notify)
+	ctx = context.WithValue(withNotifier(ctx, c.notify), stdioKey{}, c)
 	stdio := server.NewStdioServer(s)
 	stdio.SetErrorLogger(log)
 	server.WithWorkerPoolSize(stdioWorkers)(stdio)
@@ -46,17 +47,35 @@ func serveStdio(ctx context.Context, s *server.MCPServer, in io.Reader, out io.W
 // been answered, and a Writer that notifications share.
 type stdioClient struct {
 	lines *bufio.Reader
-	rest  []byte // of the line at hand
+	rest  []byte // of what is at hand
 
 	mu      sync.Mutex
 	cond    *sync.Cond
 	out     io.Writer
-	err     error          // of out: nobody listens any more
-	pending map[string]int // requests by id that were not answered
+	err     error                 // of out: nobody listens any more
+	pending map[string][]*request // requests by id that were not answered
+	version string                // the revision that was negotiated
 }
 
+// request is one that was not answered yet.
+type request struct {
+	// call: mcp-go has a queue for it. Until it has begun, what would cancel it is kept here: mcp-go would find nothing to
+	// cancel.
+	call, begun bool
+	cancelled   []byte
+	batch       *batch // nil: it is in none
+}
+
+// batch holds the answers to a batch until there are all.
+type batch struct {
+	left    int
+	answers []json.RawMessage
+}
+
+type stdioKey struct{}
+
 func newStdioClient(in io.Reader, out io.Writer) *stdioClient {
-	c := &stdioClient{lines: bufio.NewReaderSize(in, 64<<10), out: out, pending: map[string]int{}}
+	c := &stdioClient{lines: bufio.NewReaderSize(in, 64<<10), out: out, pending: map[string][]*request{}}
 	c.cond = sync.NewCond(&c.mu)
 	return c
 }
@@ -66,11 +85,7 @@ func (c *stdioClient) Read(p []byte) (int, error) {
 	for len(c.rest) == 0 {
 		line, err := c.lines.ReadBytes('\n')
 		if len(bytes.TrimSpace(line)) > 0 {
-			if line[len(line)-1] != '\n' {
-				line = append(line, '\n') // mcp-go would drop the last line of a client that does not end it
-			}
-			c.asked(line)
-			c.rest = line
+			c.rest = c.take(bytes.TrimSpace(line))
 			continue
 		}
 		if err != nil {
@@ -91,17 +106,94 @@ type envelope struct {
 		Meta struct {
 			Version string `json:"io.modelcontextprotocol/protocolVersion"`
 		} `json:"_meta"`
+		RequestID json.RawMessage `json:"requestId"`
 	} `json:"params"`
 }
 
-func (c *stdioClient) asked(line []byte) {
+// take returns what mcp-go shall read of a line: its messages, each a line with its end, which the client may have left out.
+func (c *stdioClient) take(line []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !isBatch(line) {
+		return c.pass(line, nil)
+	}
+	if c.version != batchVersion {
+		_, _ = c.write(append(invalidRequest(nil, errBatch), '\n')) // drain sees that nobody listens
+		return nil
+	}
+	messages, answers, err := splitBatch(line)
+	if err != nil {
+		_, _ = c.write(append(invalidRequest(nil, err.Error()), '\n'))
+		return nil
+	}
+	b := &batch{answers: answers}
+	var list []byte
+	for _, message := range messages {
+		var one bytes.Buffer
+		if json.Compact(&one, message) == nil { // it may have had line breaks in it
+			list = append(list, c.pass(one.Bytes(), b)...)
+		}
+	}
+	c.finish(b)
+	return list
+}
+
+// pass notes what a message asks for and returns it as a line; nothing if it must wait. The caller holds the lock.
+func (c *stdioClient) pass(message []byte, b *batch) []byte {
+	line := append(bytes.Clone(message), '\n')
 	var e envelope
-	if json.Unmarshal(line, &e) != nil || e.Method == "" || len(e.ID) == 0 || string(e.ID) == "null" {
+	if _ = json.Unmarshal(message, &e); e.Method == "" { // params of another kind are mcp-go's to refuse
+		return line
+	}
+	if len(e.ID) > 0 && string(e.ID) != "null" {
+		r := &request{call: e.Method == string(mcp.MethodToolsCall), batch: b}
+		id := canonical(e.ID)
+		c.pending[id] = append(c.pending[id], r)
+		if b != nil {
+			b.left++
+		}
+		return line
+	}
+	if e.Method == string(mcp.MethodNotificationCancelled) {
+		for _, r := range c.pending[canonical(e.Params.RequestID)] {
+			if r.call && !r.begun {
+				r.cancelled = message
+				return nil
+			}
+		}
+	}
+	return line
+}
+
+// begun is called when mcp-go can cancel a call, before its handler is.
+func begun(ctx context.Context, id any, _ *mcp.CallToolRequest) {
+	c, ok := ctx.Value(stdioKey{}).(*stdioClient)
+	if !ok {
+		return
+	}
+	raw, err := json.Marshal(id)
+	if err != nil {
 		return
 	}
 	c.mu.Lock()
+	var cancelled []byte
+	for _, r := range c.pending[string(raw)] {
+		r.begun = true
+		if r.cancelled != nil {
+			cancelled, r.cancelled = r.cancelled, nil
+		}
+	}
+	c.mu.Unlock()
+	if cancelled != nil {
+		server.ServerFromContext(ctx).HandleMessage(ctx, cancelled)
+	}
+}
+
+// negotiated remembers the revision of the client.
+func (c *stdioClient) negotiated(version string) {
+	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending[canonical(e.ID)]++
+	c.version = version
 }
 
 // canonical is an id as mcp-go writes it back: 1.0 becomes 1.
@@ -121,16 +213,39 @@ func canonical(id json.RawMessage) string {
 func (c *stdioClient) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, err := c.write(p)
 	var e envelope
-	if json.Unmarshal(p, &e) == nil && e.Method == "" && len(e.ID) > 0 {
-		id := canonical(e.ID)
-		if c.pending[id]--; c.pending[id] <= 0 {
-			delete(c.pending, id)
-		}
-		c.cond.Broadcast()
+	if json.Unmarshal(p, &e) != nil || e.Method != "" || len(e.ID) == 0 {
+		return c.write(p)
 	}
+	id := canonical(e.ID)
+	waiting := c.pending[id]
+	if len(waiting) == 0 {
+		return c.write(p)
+	}
+	n, err := len(p), error(nil)
+	if b := waiting[0].batch; b == nil {
+		n, err = c.write(p)
+	} else {
+		b.answers = append(b.answers, bytes.Clone(bytes.TrimSpace(p)))
+		b.left--
+		c.finish(b)
+	}
+	if c.pending[id] = waiting[1:]; len(waiting) == 1 {
+		delete(c.pending, id)
+	}
+	c.cond.Broadcast()
 	return n, err
+}
+
+// finish answers a batch when all of it is answered. The caller holds the lock.
+func (c *stdioClient) finish(b *batch) {
+	if b.left > 0 || len(b.answers) == 0 {
+		return
+	}
+	raw, err := json.Marshal(b.answers)
+	if err == nil {
+		_, _ = c.write(append(raw, '\n')) // drain sees that nobody listens
+	}
 }
 
 func (c *stdioClient) write(p []byte) (int, error) {

@@ -2,6 +2,7 @@ package mcpfrontend
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"sync"
@@ -102,6 +103,25 @@ func (s *postStream) Flush() {
 	defer s.mu.Unlock()
 	if f, ok := s.ResponseWriter.(http.Flusher); ok && !s.ours {
 		f.Flush()
+	}
+}
+
+// finishBatch answers a batch.
+func (s *postStream) finishBatch(answers []json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	// A client that is gone has no use for what cannot be written.
+	switch {
+	case s.ours:
+		for _, answer := range answers {
+			_ = s.event(answer)
+		}
+	case len(answers) == 0:
+		s.ResponseWriter.WriteHeader(http.StatusAccepted)
+	default:
+		s.ResponseWriter.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(s.ResponseWriter).Encode(answers)
 	}
 }
 
