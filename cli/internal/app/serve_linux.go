@@ -49,67 +49,18 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		return fmt.Errorf("http.bind: %w", err)
 	}
 	stack.add(func(context.Context) error { return ignoreClosed(listener.Close()) })
-	data, err := openDataDir(o.Config.DataDir)
-	if err != nil {
-		return fmt.Errorf("data_dir: %w", err)
-	}
-	stack.add(func(context.Context) error { return data.Close() })
-	run, err := newRunDir()
+	c, err := startCore(ctx, o, &stack)
 	if err != nil {
 		return err
 	}
-	stack.add(func(context.Context) error { return run.Close() })
-	spool, err := newTemporary(data.path)
+	mcp, mcpURL, err := serveMCP(ctx, o, c.engine, c.runDir, &stack)
 	if err != nil {
 		return err
 	}
-	stack.add(func(context.Context) error { return spool.Close() })
-	store, err := boltstore.Open(filepath.Join(data.path, "executions.db"), boltstore.Options{Log: o.Log})
-	if err != nil {
-		return err
-	}
-	stack.add(func(context.Context) error { return store.Close() })
-	blobs, err := dirblobs.Open(filepath.Join(data.path, "blobs"))
-	if err != nil {
-		return err
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	h, err := host.New(host.Options{
-		Entries: o.Config.Backends, Instance: data.instance, DataDir: data.path, RunDir: run.path,
-		Command: o.Bundle.command, Log: o.Log, Registerer: registry,
-	})
-	if err != nil {
-		return err
-	}
-	stack.add(h.Close)
-	if err := h.Start(ctx); err != nil {
-		return err
-	}
-	backends, err := withScripts(o.Config, h.Backends(), spool.path, o.Bundle.Version, &stack, o.Log)
-	if err != nil {
-		return err
-	}
-	e, err := engine.New(engine.Options{
-		Store: store, Blobs: blobs, Backends: backends, DefaultBackend: o.Config.Backend, Engine: o.Config.Engine,
-		Limits: o.Config.Limits, Retention: o.Config.Retention, Sessions: o.Config.Sessions, SpoolBytes: o.Config.HTTP.MaxBodyBytes, Log: o.Log,
-		Registerer: registry,
-	})
-	if err != nil {
-		return err
-	}
-	if err := e.Start(ctx); err != nil {
-		return err
-	}
-	stack.add(func(context.Context) error { return closeEngine(ctx, e) })
-	mcp, mcpURL, err := serveMCP(ctx, o, e, run.path, &stack)
-	if err != nil {
-		return err
-	}
-	handler, err := httpfrontend.New(e, httpfrontend.Options{
+	handler, err := httpfrontend.New(c.engine, httpfrontend.Options{
 		Auth: authenticator, Version: o.Bundle.Version, Bind: listener.Addr().String(),
-		MaxBodyBytes: o.Config.HTTP.MaxBodyBytes, SpoolDir: spool.path,
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Ready: e.Ready,
+		MaxBodyBytes: o.Config.HTTP.MaxBodyBytes, SpoolDir: c.spoolDir,
+		Metrics: promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{}), Ready: c.engine.Ready,
 		Limits:       httpfrontend.LimitRange{Default: o.Config.Limits.Default.Executor(), Max: o.Config.Limits.Max.Executor()},
 		MaxFileBytes: o.Config.Sessions.MaxFileBytes,
 		MCP:          mcp,
@@ -126,7 +77,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	defer stopServing(nil)
 	drained := context.AfterFunc(ctx, func() {
 		o.Log.Info("draining", "for", drainTime.String())
-		if err := closeEngine(ctx, e); err != nil {
+		if err := closeEngine(ctx, c.engine); err != nil {
 			o.Log.Error("drain", "error", err)
 		}
 		stopServing(errDrained)
@@ -135,6 +86,71 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	err = httpfrontend.Serve(serving, listener, handler, o.Log)
 	o.Log.Info("stopping")
 	return err
+}
+
+// core is a server's engine, and what of it others need.
+type core struct {
+	engine           *engine.Engine
+	registry         *prometheus.Registry
+	runDir, spoolDir string
+}
+
+// startCore starts the engine with its store, its blobs and the plugins of its backends. What is to be undone, also where it
+// fails, is in stack.
+func startCore(ctx context.Context, o ServeOptions, stack *closers) (c core, err error) {
+	data, err := openDataDir(o.Config.DataDir)
+	if err != nil {
+		return c, fmt.Errorf("data_dir: %w", err)
+	}
+	stack.add(func(context.Context) error { return data.Close() })
+	run, err := newRunDir()
+	if err != nil {
+		return c, err
+	}
+	stack.add(func(context.Context) error { return run.Close() })
+	spool, err := newTemporary(data.path)
+	if err != nil {
+		return c, err
+	}
+	stack.add(func(context.Context) error { return spool.Close() })
+	store, err := boltstore.Open(filepath.Join(data.path, "executions.db"), boltstore.Options{Log: o.Log})
+	if err != nil {
+		return c, err
+	}
+	stack.add(func(context.Context) error { return store.Close() })
+	blobs, err := dirblobs.Open(filepath.Join(data.path, "blobs"))
+	if err != nil {
+		return c, err
+	}
+	c.runDir, c.spoolDir, c.registry = run.path, spool.path, prometheus.NewRegistry()
+	c.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	h, err := host.New(host.Options{
+		Entries: o.Config.Backends, Instance: data.instance, DataDir: data.path, RunDir: run.path,
+		Command: o.Bundle.command, Log: o.Log, Registerer: c.registry,
+	})
+	if err != nil {
+		return c, err
+	}
+	stack.add(h.Close)
+	if err := h.Start(ctx); err != nil {
+		return c, err
+	}
+	backends, err := withScripts(o.Config, h.Backends(), spool.path, o.Bundle.Version, stack, o.Log)
+	if err != nil {
+		return c, err
+	}
+	if c.engine, err = engine.New(engine.Options{
+		Store: store, Blobs: blobs, Backends: backends, DefaultBackend: o.Config.Backend, Engine: o.Config.Engine,
+		Limits: o.Config.Limits, Retention: o.Config.Retention, Sessions: o.Config.Sessions, SpoolBytes: o.Config.HTTP.MaxBodyBytes, Log: o.Log,
+		Registerer: c.registry,
+	}); err != nil {
+		return c, err
+	}
+	if err := c.engine.Start(ctx); err != nil {
+		return c, err
+	}
+	stack.add(func(context.Context) error { return closeEngine(ctx, c.engine) })
+	return c, nil
 }
 
 // network keeps 0.0.0.0 to IPv4: Go takes it for "every address", IPv6 included.
