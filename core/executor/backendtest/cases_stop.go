@@ -140,10 +140,15 @@ def child():  # a plain child
     if os.fork() == 0:
         idle()
 
-def session():  # one in a session of its own
+def session():  # one in a session of its own, and it is when this returns: gVisor hangs up a group that is left while one of it is stopped
+    near, far = os.pipe()
     if os.fork() == 0:
         os.setsid()
+        os.close(far)
         idle()
+    os.close(far)
+    os.read(near, 1)
+    os.close(near)
 
 def daemon():  # double-forked: its parent is gone
     pid = os.fork()
