@@ -128,8 +128,9 @@ func (b *Backend) equip(dataDir string, p program) error {
 	}
 	b.factory = &factory{
 		daemon: b.daemon, place: b.place, volume: b.volume, silence: b.config.silence(), network: b.networks.ensure,
-		covered: b.images.volumes, cleaner: b.cleaner, full: b.daemon.wasOutOfMemory, log: b.log,
+		covered: b.images.volumes, cleaner: b.cleaner, log: b.log,
 	}
+	b.factory.full = b.factory.wasOutOfMemory
 	b.interpreters = newInterpreters(b.factory, b.config.Runtime)
 	b.results.most = max(minResults, 4*b.facts.CPUs)
 	b.claims = &claims{boot: b.place.Boot}

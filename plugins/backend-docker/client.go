@@ -291,11 +291,18 @@ func (d *daemon) networks(ctx context.Context, labels map[string]string) ([]netw
 
 // createBridge makes a bridge on which containers do not reach each other. bridge is the name of its interface.
 func (d *daemon) createBridge(ctx context.Context, name, bridge string, labels map[string]string) error {
-	_, err := d.api.NetworkCreate(ctx, name, network.CreateOptions{
-		Driver: "bridge", Labels: labels,
-		Options: map[string]string{bridgeName: bridge, "com.docker.network.bridge.enable_icc": "false"},
-	})
+	_, err := d.api.NetworkCreate(ctx, name, bridgeOptions(bridge, labels))
 	return failed("create network", err)
+}
+
+// bridgeOptions are those of a network of ours. It has no IPv6, whatever the daemon's default is: what is blocked on it are
+// addresses of IPv4.
+func bridgeOptions(bridge string, labels map[string]string) network.CreateOptions {
+	no := false
+	return network.CreateOptions{
+		Driver: "bridge", Labels: labels, EnableIPv6: &no,
+		Options: map[string]string{bridgeName: bridge, "com.docker.network.bridge.enable_icc": "false"},
+	}
 }
 
 // removeNetwork removes a network. Codes: conflict (containers are in it).

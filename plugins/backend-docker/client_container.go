@@ -122,6 +122,8 @@ type containerInfo struct {
 	// ExitCode and OutOfMemory are of one that has ended.
 	ExitCode    int
 	OutOfMemory bool
+	// Told: the daemon was told to send it a signal, which it remembers of one that end asks for.
+	Told bool
 	// Error is why it did not start.
 	Error string
 }
@@ -152,7 +154,7 @@ func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 	var out, died time.Time
 	messages, errs := d.api.Events(ctx, events.ListOptions{Since: "1", Filters: filters.NewArgs(
 		filters.Arg("type", string(events.ContainerEventType)), filters.Arg("container", id), filters.Arg("event", string(events.ActionOOM)),
-		filters.Arg("event", string(events.ActionDie)), filters.Arg("event", string(events.ActionDestroy)),
+		filters.Arg("event", string(events.ActionKill)), filters.Arg("event", string(events.ActionDie)), filters.Arg("event", string(events.ActionDestroy)),
 	)})
 	for {
 		select {
@@ -160,6 +162,8 @@ func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 			switch at := time.Unix(0, m.TimeNano); m.Action {
 			case events.ActionOOM:
 				out = at
+			case events.ActionKill:
+				c.Told = true
 			case events.ActionDie:
 				died, c.State = at, "exited"
 				c.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // the daemon's number
@@ -170,7 +174,8 @@ func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 				return c, nil // nothing comes after it
 			default:
 			}
-			if c.OutOfMemory = !out.IsZero() && !died.IsZero() && died.Sub(out) < sameEnd; c.OutOfMemory || !died.IsZero() && c.ExitCode < exitSignal {
+			c.OutOfMemory = !out.IsZero() && !died.IsZero() && died.Sub(out) < sameEnd
+			if !died.IsZero() && (c.OutOfMemory || c.Told || c.ExitCode < exitSignal) {
 				return c, nil
 			}
 		case err := <-errs:

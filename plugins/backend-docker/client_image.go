@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"path"
+	"slices"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -36,11 +39,21 @@ func (d *daemon) image(ctx context.Context, ref string) (imageFacts, error) {
 	f := imageFacts{ID: i.ID, RepoTags: i.RepoTags, RepoDigests: i.RepoDigests, SizeBytes: i.Size, Tagged: i.Metadata.LastTagTime}
 	if i.Config != nil {
 		f.Labels, f.Env = i.Config.Labels, i.Config.Env
-		for path := range i.Config.Volumes {
-			f.Volumes = append(f.Volumes, path)
-		}
+		f.Volumes = volumePaths(i.Config.Volumes)
 	}
 	return f, nil
+}
+
+// volumePaths are the folders that an image declares as volumes, each once and as the daemon takes them: "/data/", "data" and
+// "/data" are one place, of which two mounts would hide each other. The root is no volume.
+func volumePaths(declared map[string]struct{}) []string {
+	found := map[string]bool{}
+	for name := range declared {
+		if place := path.Join("/", name); place != "/" {
+			found[place] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // images lists the ids of those with all these labels.
@@ -100,6 +113,9 @@ func (d *daemon) pull(ctx context.Context, ref string, who credentials, tell fun
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if !answered(err) {
+			return failed("pull", err) // the daemon is out of reach, and no registry was asked
 		}
 		return errPull{err.Error()}
 	}

@@ -109,7 +109,8 @@ func (c Config) validate(name string) error {
 	scheme, rest, found := strings.Cut(c.Host, "://")
 	check(c.Host == "" || found && rest != "" && slices.Contains([]string{"unix", "tcp", "ssh", "http", "https"}, scheme),
 		"host", "must be unix://PATH, tcp://HOST:PORT or ssh://HOST (got %q)", c.Host)
-	check(c.DefaultImage != "" && !strings.ContainsAny(c.DefaultImage, "*? \t\n"), "default_image", "must be the name of an image (got %q)", c.DefaultImage)
+	_, nameErr := parseRef(c.DefaultImage)
+	check(nameErr == nil, "default_image", "must be the name of an image (got %q)", c.DefaultImage)
 	for i, glob := range c.Images {
 		if _, err := parsePattern(glob); err != nil {
 			p.add(fmt.Sprintf("images[%d]", i), "%s", err)

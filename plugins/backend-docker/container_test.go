@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +78,17 @@ func TestTheNumberOfFilesIsBoundedWithTheSizeOfAFolder(t *testing.T) {
 		if got := tmpfs(bytes, "0700", true); !strings.Contains(got, want) {
 			t.Errorf("%d bytes: %s, want %s", bytes, got, want)
 		}
+	}
+}
+
+func TestAVolumeIsCoveredOnce(t *testing.T) {
+	t.Parallel()
+	got := volumePaths(map[string]struct{}{"/data": {}, "/data/": {}, "data": {}, "/work/": {}, "/a/../b": {}, "/": {}})
+	if want := []string{"/b", "/data", "/work"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	spec := sandboxSpec(place{}, class{DiskBytes: 1 << 20}, capacity{}, got, "name", time.Unix(0, 0))
+	if spec.Tmpfs[workFolder] != tmpfs(1<<20, "0700", true) || len(spec.Tmpfs) != 4 {
+		t.Errorf("%v", spec.Tmpfs)
 	}
 }

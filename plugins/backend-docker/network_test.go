@@ -78,6 +78,13 @@ for host in [gateway, "169.254.169.254"]:
 	}
 }
 
+func TestABridgeOfOursHasNoAddressesThatAreNotGuarded(t *testing.T) {
+	t.Parallel()
+	if o := bridgeOptions("pyexec-1", nil); o.EnableIPv6 == nil || *o.EnableIPv6 {
+		t.Errorf("IPv6 is as the daemon likes: %+v", o)
+	}
+}
+
 func TestTheGuardIsPutUpOnceAndBlocksEveryRange(t *testing.T) {
 	t.Parallel()
 	n := &networks{device: "pyexec-1", log: slog.New(slog.DiscardHandler)}

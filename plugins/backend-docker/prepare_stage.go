@@ -31,6 +31,8 @@ const (
 	preparePIDs = 1024
 	// prepareShares is half of what a program gets: preparations give way.
 	prepareShares = 512
+	// toldTime bounds the question whether a container was killed: the daemon notes that right after it has.
+	toldTime = time.Second
 	// diskPause is how often a preparation's disk is looked at.
 	diskPause = 3 * time.Second
 )
@@ -164,7 +166,19 @@ func (i *images) converse(ctx context.Context, id string, run stageRun, end *sta
 	}
 	c, err := i.daemon.inspect(ctx, id)
 	end.outOfMemory = c.OutOfMemory
+	if end.exit == killedCode && (executor.CodeOf(err) == executor.NotFound || err == nil && !c.OutOfMemory && i.killed(ctx, id)) {
+		return executor.Errorf(executor.Unavailable, "the preparation's container was killed")
+	}
 	return err
+}
+
+// killed reports whether the daemon was told to kill a container that has ended. What ends by itself may have the same exit
+// code.
+func (i *images) killed(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeoutCause(ctx, toldTime, errSilent)
+	defer cancel()
+	c, err := i.daemon.end(ctx, id)
+	return err == nil && c.Told
 }
 
 // watchDisk stops a stage that writes more than it may. What it writes between two looks is bounded by the disk's speed.

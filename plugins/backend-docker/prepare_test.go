@@ -102,7 +102,8 @@ func TestCommandsRunAsRootWithFewRightsAndTheProgramDoesNot(t *testing.T) {
 func TestWhatAPreparationFailsWith(t *testing.T) {
 	house := newWheelhouse(t)
 	house.probe()
-	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "timeout_seconds": 20, "memory_mb": 96, "disk_mb": 64}})
+	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "memory_mb": 96, "disk_mb": 64}})
+	hasty := backend(t, map[string]any{"prepare": map[string]any{"timeout_seconds": 3}})
 	before := preparedImages(t, b)
 	for name, c := range map[string]struct {
 		spec executor.Spec
@@ -125,7 +126,7 @@ func TestWhatAPreparationFailsWith(t *testing.T) {
 			executor.Spec{PreCommands: []string{"kill -9 $$"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "exit code 137"},
 		},
 		"a command that never ends": {
-			executor.Spec{PreCommands: []string{"sleep 1000"}}, executor.Failure{Code: executor.Exhausted, Message: "within 20s"},
+			executor.Spec{PreCommands: []string{"sleep 1000"}}, executor.Failure{Code: executor.Exhausted, Message: "within 3s"},
 		},
 		"a command that wants much memory": {
 			executor.Spec{PreCommands: []string{"exec python3 -c 'x = bytearray(500 << 20)'"}}, executor.Failure{Code: executor.Exhausted, Field: "pre_commands", Message: "memory"},
@@ -146,7 +147,11 @@ func TestWhatAPreparationFailsWith(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.spec.Code = "print('ran')"
-			f := fails(t, b, c.spec)
+			on := b
+			if strings.Contains(c.want.Message, "within") {
+				on = hasty
+			}
+			f := fails(t, on, c.spec)
 			if f.Code != c.want.Code || f.Field != c.want.Field || f.Phase != executor.PhasePrepare || !strings.Contains(f.Message, c.want.Message) {
 				t.Errorf("got %+v", f)
 			}
@@ -157,6 +162,36 @@ func TestWhatAPreparationFailsWith(t *testing.T) {
 			t.Errorf("%d images were made of nothing", len(after)-len(before))
 		}
 	})
+}
+
+// TestAPreparationThatIsKilledIsNotTheCommandsFault: somebody told the daemon to.
+func TestAPreparationThatIsKilledIsNotTheCommandsFault(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	for name, kill := range map[string]func(id string) error{
+		"killed":  func(id string) error { return b.daemon.api.ContainerKill(t.Context(), id, "KILL") },
+		"removed": func(id string) error { return b.daemon.remove(t.Context(), id) },
+	} {
+		var once sync.Once
+		j := journal{on: func(e executor.Event) error {
+			if p, ok := e.Body.(executor.Progress); ok && strings.HasPrefix(p.Message, "running") {
+				once.Do(func() {
+					list, err := b.daemon.containers(t.Context(), map[string]string{labelInstance: b.place.Instance, labelKind: kindPrepare})
+					if err != nil || len(list) != 1 {
+						t.Errorf("%s: %v, %v", name, list, err)
+						return
+					}
+					if err := kill(list[0].ID); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				})
+			}
+			return nil
+		}}
+		r, err := b.Run(t.Context(), job(executor.Spec{Code: "1", PreCommands: []string{"sleep 1000 # " + random()}}), &j)
+		if executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("%s: %v, %+v, %+v", name, err, r, r.Failure)
+		}
+	}
 }
 
 func TestAnIndexOutOfReachIsNotTheRequirementsFault(t *testing.T) {

@@ -187,11 +187,16 @@ const diedTime = 5 * time.Second // the daemon knows some 50 ms after us, or lat
 
 // wasOutOfMemory reports whether a container ended for its memory: what lies in its folders is memory, too, and nobody's to
 // kill, so the kernel may end the runner as well, which can then not say so.
-func (d *daemon) wasOutOfMemory(ctx context.Context, id string) bool {
+func (f *factory) wasOutOfMemory(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, diedTime, errSilent)
 	defer cancel()
-	c, err := d.end(ctx, id)
-	return err == nil && c.OutOfMemory
+	c, err := f.daemon.end(ctx, id)
+	if err != nil {
+		return false
+	}
+	// gVisor's own process is what the kernel ends, and takes the control group along: on a busy machine before the daemon has
+	// looked into that. Nobody else kills it, but who told the daemon to.
+	return c.OutOfMemory || f.place.Under.gvisor && c.ExitCode == killedCode && !c.Told
 }
 
 // died reports whether a container has ended, or does within diedTime.
