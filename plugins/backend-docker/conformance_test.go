@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,20 +22,29 @@ import (
 // processInstance is what plugintest.Process calls the installation.
 const processInstance = "test"
 
-// TestConformance holds this backend to the law, in all three lanes, with a real daemon.
+// TestConformance holds this backend to the law, in all three lanes, with a real daemon. Where all tests run, the wire lane is
+// beside the others.
 func TestConformance(t *testing.T) {
+	lanes := besideLanes(t)
 	index := newWheelhouse(t)
 	index.probe()
 	options := section(t, map[string]any{
 		"silence_seconds": 10, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
 	})
 	law := instance(t)
-	t.Cleanup(func() { nothingLeft(t, processInstance, options) })
+	ours := []string{law}
+	if len(lanes) == 0 || slices.Contains(lanes, backendtest.LaneProcess) {
+		ours = append(ours, processInstance)
+		t.Cleanup(func() { nothingLeft(t, processInstance, options) })
+	}
 	forgetPrepared(t, backend(t, nil))
 	h := harness(t, law, options)
 	h.Process = func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "docker", options) }
-	h.Options.Residue = func() []string { return residue(t, law, processInstance) }
+	h.Lanes, h.Options.Residue = lanes, func() []string { return residue(t, ours...) }
 	backendtest.Run(t, h)
+	if besides != nil {
+		t.Run("beside", besides.passes)
+	}
 }
 
 // harness is what the law needs of an installation of this backend with these options.
@@ -101,14 +111,17 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// residue lists what programs left for longer than a backend needs to clear up behind the answer.
+// residueTime is longer than a backend needs to clear up behind the answer.
+const residueTime = 30 * time.Second
+
+// residue lists what programs left for longer than residueTime.
 func residue(t testing.TB, instances ...string) []string {
 	d, err := dial(context.Background(), dockertest.Host(t))
 	if err != nil {
 		return []string{err.Error()}
 	}
 	defer d.close() //nolint:errcheck // read only
-	patience, again := time.After(30*time.Second), time.NewTicker(50*time.Millisecond)
+	patience, again := time.After(residueTime), time.NewTicker(50*time.Millisecond)
 	defer again.Stop()
 	for {
 		var found []string
@@ -136,8 +149,10 @@ func leftovers(d *daemon, instance string) []string {
 	var found []string
 	for _, c := range list {
 		what := fmt.Sprintf("container %s (%s, %s)", short(c.ID), c.Labels[labelKind], c.State)
+		if c.State == "created" && !passed(c, labelCreated, time.Now().Add(-residueTime)) {
+			continue // one on its way to the pool is no left-over, but it may not stay so
+		}
 		if c.State != "running" {
-			// One on its way to the pool is no left-over, but it may not stay so.
 			found = append(found, what)
 			continue
 		}

@@ -2,6 +2,7 @@ package dockerbackend
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
@@ -39,10 +42,16 @@ var otherwiseOnGVisor = map[string]string{
 // TestConformanceOnGVisor holds the backend to the law with gVisor's kernel below programs, in the direct lane: what the others
 // add is between the plugin and the core.
 func TestConformanceOnGVisor(t *testing.T) {
+	if dockertest.GVisor(t); besides != nil {
+		besides.passes(t)
+		return
+	}
 	index := newWheelhouse(t)
 	index.probe()
 	options := section(t, map[string]any{
 		"runtime": dockertest.GVisor(t), "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
+		// A container here serves one set of limits, and takes a second of a CPU: none is made that no rule uses.
+		"pool": map[string]any{"min_idle": 0, "sessions": 0},
 	})
 	forgetPrepared(t, backend(t, nil))
 	var only []string
@@ -87,6 +96,35 @@ print(refused(os.kill, 1, signal.SIGKILL), refused(os.open, "/proc/1/fd/0", os.O
 `})
 	if strings.Contains(out, "got through") || !strings.HasPrefix(out, "Operation not permitted ") {
 		t.Errorf("the runner is within reach: %q", out)
+	}
+}
+
+// TestOnGVisorWhatTheKernelKillsIsOutOfMemory: its event may be missing, and a kill of gVisor's process is all there is to see.
+func TestOnGVisorWhatTheKernelKillsIsOutOfMemory(t *testing.T) {
+	b := backend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	for name, c := range map[string]struct {
+		kill func(container containerInfo) error
+		full bool
+	}{
+		"by the kernel": {func(c containerInfo) error { return unix.Kill(c.PID, unix.SIGKILL) }, true},
+		"by the daemon": {func(c containerInfo) error { return b.daemon.remove(t.Context(), c.ID) }, false},
+	} {
+		r := begin(t, b, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
+		var h handle
+		if err := json.Unmarshal(r.started.Handle, &h); err != nil {
+			t.Fatal(err)
+		}
+		container, err := b.daemon.inspect(t.Context(), h.Container)
+		if err != nil || !b.daemon.local() || os.Geteuid() != 0 {
+			t.Skipf("SKIPPED, the process of a container is out of reach: %v", err)
+		}
+		if err := c.kill(container); err != nil {
+			t.Fatal(err)
+		}
+		<-r.ended
+		if full := r.err == nil && r.result.Status == executor.StatusOutOfMemory; full != c.full || !full && executor.CodeOf(r.err) != executor.Unavailable {
+			t.Errorf("%s: %+v, %v", name, r.result, r.err)
+		}
 	}
 }
 
