@@ -132,6 +132,9 @@ func (e *Engine) faulty(x *execution, v verdict, phase executor.Phase) executor.
 	if typed, ok := errors.AsType[*executor.Error](err); ok && len(typed.Fields) > 0 {
 		r.Failure.Field = typed.Fields[0].Field
 	}
+	if b := e.backends[x.backend]; code == executor.Unavailable && !v.began.IsZero() && x.session != nil && b != nil && !b.keeps() {
+		r.SessionState = executor.SessionStateLost // its interpreter went with it
+	}
 	return r
 }
 

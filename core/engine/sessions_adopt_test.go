@@ -100,7 +100,7 @@ func TestSessionsThatEndWithTheirPluginAreLostAndSaySo(t *testing.T) {
 		if res := r.result(runs.ID); res.Status != executor.StatusLost || res.Failure.Code != executor.Unavailable {
 			t.Errorf("what ran: %+v, %+v", res, res.Failure)
 		}
-		if res := r.result(waits.ID); res.Status != executor.StatusLost || !strings.Contains(res.Failure.Message, "backend fake was restarted") {
+		if res := r.result(waits.ID); res.Status != executor.StatusLost || !strings.Contains(res.Failure.Message, "the backend fake went away") {
 			t.Errorf("what waited: %+v, %+v", res, res.Failure)
 		}
 		time.Sleep(2 * lookInterval) // nobody has used the other one

@@ -13,6 +13,9 @@ import (
 // was lost shall say so.
 const lookInterval = 10 * time.Second
 
+// lookAgain is how soon a backend with open Sessions that does not answer is looked at again: it is being restarted.
+const lookAgain = time.Second
+
 // maxEnded bounds how many ended Sessions are kept, however short their lives were: the Store has all of them in memory.
 const maxEnded = 1000
 
@@ -89,9 +92,12 @@ func (e *Engine) keepSessions() {
 		case <-e.lookNow:
 		case <-timer.C:
 		}
-		e.lookAfterSessions()
+		away := e.lookAfterSessions()
 		timer.Stop()
 		if wait, ok := e.nextLook(); ok {
+			if away {
+				wait = min(wait, lookAgain)
+			}
 			timer.Reset(wait)
 		}
 	}
@@ -113,16 +119,20 @@ func (e *Engine) nextLook() (wait time.Duration, ok bool) {
 	return max(time.Until(e.ended.list[0].at.Add(e.ended.kept)), time.Second), true
 }
 
-func (e *Engine) lookAfterSessions() {
+// lookAfterSessions reports whether a backend that is asked for does not answer.
+func (e *Engine) lookAfterSessions() (away bool) {
 	generations := map[string]int{}
 	leftovers := e.leftBehind()
 	for _, name := range e.names {
 		if len(e.sessionsOf(func(s *session) bool { return s.backend == name })) == 0 && len(leftovers[name]) == 0 {
 			continue
 		}
-		if info, err := e.info(e.base, name); err == nil {
-			generations[name] = info.Generation
+		info, err := e.info(e.base, name)
+		if err != nil {
+			away = true
+			continue
 		}
+		generations[name] = info.Generation
 	}
 	var wg sync.WaitGroup
 	for _, s := range e.sessionsOf(func(s *session) bool {
@@ -147,7 +157,7 @@ func (e *Engine) lookAfterSessions() {
 	for {
 		id, ok := e.ended.expired()
 		if !ok {
-			return
+			return away
 		}
 		ctx, cancel := storeContext(e.base)
 		err := e.store.DeleteSession(ctx, id)
@@ -155,7 +165,7 @@ func (e *Engine) lookAfterSessions() {
 		if err != nil {
 			e.log.Error("session not deleted", "session", id, "error", err)
 			e.ended.add(id, time.Now())
-			return
+			return away
 		}
 	}
 }

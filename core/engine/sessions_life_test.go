@@ -138,6 +138,27 @@ func TestASessionExpiresWhenItIsIdleOrTooOld(t *testing.T) {
 	})
 }
 
+// A backend whose Sessions end with it has lost one when it goes away under what runs in it: both say so at once.
+func TestASessionIsLostWithTheBackendThatWentAway(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(func(s *setup) { s.fake.Hook = fake.FirstRuns(1, fake.DieAfter(1)) }))
+		ctx := as("alice")
+		s := r.open(ctx)
+		runs := r.submit(ctx, "wait gate", in(s))
+		waits := r.submit(ctx, "exit 0", in(s))
+		if res := r.result(runs.ID); res.Status != executor.StatusLost || res.SessionState != executor.SessionStateLost {
+			t.Errorf("what ran: %+v", res)
+		}
+		if v := r.session(s); v.Status != executor.SessionLost || !strings.Contains(v.Reason, "went away") {
+			t.Errorf("the session is %+v", v)
+		}
+		if res := r.result(waits.ID); res.Status != executor.StatusLost || res.Failure == nil || !strings.Contains(res.Failure.Message, "went away") {
+			t.Errorf("what waited: %+v, %+v", res, res.Failure)
+		}
+	})
+}
+
 // slowToClose is a backend that takes its time to close a Session.
 type slowToClose struct {
 	*fake.Backend

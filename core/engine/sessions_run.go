@@ -112,6 +112,8 @@ func (e *Engine) ranInSession(x *execution, r executor.Result) {
 
 func interpreterEnd(r executor.Result) string {
 	switch {
+	case r.Status == executor.StatusLost && r.Failure != nil:
+		return r.Failure.Message
 	case r.Status == executor.StatusOutOfMemory:
 		return "its interpreter ran out of memory"
 	case r.Signal != "":
