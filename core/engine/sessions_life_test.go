@@ -146,15 +146,11 @@ func TestASessionIsLostWithTheBackendThatWentAway(t *testing.T) {
 		ctx := as("alice")
 		s := r.open(ctx)
 		runs := r.submit(ctx, "wait gate", in(s))
-		waits := r.submit(ctx, "exit 0", in(s))
 		if res := r.result(runs.ID); res.Status != executor.StatusLost || res.SessionState != executor.SessionStateLost {
 			t.Errorf("what ran: %+v", res)
 		}
 		if v := r.session(s); v.Status != executor.SessionLost || !strings.Contains(v.Reason, "went away") {
 			t.Errorf("the session is %+v", v)
-		}
-		if res := r.result(waits.ID); res.Status != executor.StatusLost || res.Failure == nil || !strings.Contains(res.Failure.Message, "went away") {
-			t.Errorf("what waited: %+v, %+v", res, res.Failure)
 		}
 	})
 }
