@@ -46,7 +46,7 @@ type Backend struct {
 	mu      sync.Mutex
 	closed  bool
 	running map[string]*running
-	warmErr error // why nothing could be made ahead
+	warmErr error // why the default image could not be used last
 }
 
 // running is one job at work.
@@ -165,9 +165,7 @@ func (b *Backend) warm() {
 	if err != nil {
 		if b.base.Err() == nil {
 			b.log.Warn("nothing waits for the default image", "image", b.config.DefaultImage, "error", err)
-			b.mu.Lock()
-			b.warmErr = err
-			b.mu.Unlock()
+			b.warmed(err)
 		}
 		return
 	}
@@ -175,6 +173,13 @@ func (b *Backend) warm() {
 	for _, session := range []bool{false, true} {
 		b.pool.warm(b.class(info.ID, executor.NetworkDefault, limits, session), capacityOf(limits))
 	}
+}
+
+// warmed notes why the default image cannot be used, for Info; nil: it can.
+func (b *Backend) warmed(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.warmErr = err
 }
 
 // Remove implements executor.Backend: it ends what runs, here or left by an earlier life of this plugin, and gives up the

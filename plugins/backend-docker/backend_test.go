@@ -1,6 +1,9 @@
 package dockerbackend
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -31,5 +34,31 @@ except OSError as e:
 `})
 	if out != "['lo']\nTrue\nup\nrefused\n" {
 		t.Errorf("got %q", out)
+	}
+}
+
+// TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed: its registry may have been away when the backend started.
+func TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed(t *testing.T) {
+	python := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	name := "127.0.0.1:9/late-" + strings.ToLower(random()) + ":1" // nothing listens there
+	b := backend(t, map[string]any{"default_image": name, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	unusable := func() bool {
+		info, err := b.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(info.Warnings, func(w string) bool { return strings.Contains(w, name+" cannot be used") })
+	}
+	eventually(t, "the warning", unusable)
+	if err := b.daemon.tag(t.Context(), python.imageOf(t), name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.daemon.removeImage(context.Background(), name); err != nil {
+			t.Error(err)
+		}
+	})
+	if out, _ := succeeds(t, b, executor.Spec{Code: "print(1)"}); out != "1\n" || unusable() {
+		t.Errorf("%q, and the warning is still there: %v", out, unusable())
 	}
 }

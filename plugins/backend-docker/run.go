@@ -171,6 +171,9 @@ func (b *Backend) look(ctx context.Context, name string, e *emitter) (imageInfo,
 		return info, interpreter{}, err
 	}
 	i, err := b.interpreters.find(ctx, info)
+	if err == nil && name == b.config.DefaultImage {
+		b.warmed(nil)
+	}
 	return info, i, err
 }
 
@@ -193,7 +196,7 @@ func inputFailure(err error, field string) (*executor.Failure, error) {
 // execute runs a planned job in a container of its own. One that died while nobody used it may show only when it is used:
 // if nothing has happened yet, the job gets another.
 func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink executor.Sink, begun time.Time) (executor.Result, error) {
-	workspace, stdin := newSource(job.Workspace), newSource(job.Stdin)
+	workspace, stdin := runner.NewSourceReader(job.Workspace), runner.NewSourceReader(job.Stdin)
 	defer workspace.Close() //nolint:errcheck // it was read; there is nothing to lose
 	defer stdin.Close()     //nolint:errcheck // likewise
 	for {
@@ -218,7 +221,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 		b.claimed(job.ID, s.id, deadline(job.Limits))
 		out := &jobSink{Sink: sink, handle: handle{s.id, s.conn.Epoch(), p.digest}}
 		result, err := b.see(ctx, s, func(ctx context.Context) (executor.Result, error) {
-			return s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.reader(), Stdin: stdin.reader()}, out)
+			return s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.Reader(), Stdin: stdin.Reader()}, out)
 		})
 		if b.letsGo(ctx) && executor.CodeOf(err) == executor.Unavailable {
 			b.pool.done(s.class)
@@ -228,7 +231,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 		out.reached.count(&result)
 		b.pool.done(s.class)
 		b.retire(job.ID, s, out.started, err)
-		if warm && executor.CodeOf(err) == executor.Unavailable && !out.touched && !workspace.opened() && !stdin.opened() && ctx.Err() == nil {
+		if warm && executor.CodeOf(err) == executor.Unavailable && !out.touched && !workspace.Opened() && !stdin.Opened() && ctx.Err() == nil {
 			continue
 		}
 		result.Phases.Prepare += prepared
