@@ -181,6 +181,8 @@ func (r *run) finish(e end) {
 	r.children.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.writing.Lock() // what a session has left running may be writing still
+	defer r.writing.Unlock()
 	if r.grace != nil {
 		r.grace.Stop()
 	}
