@@ -29,11 +29,11 @@ func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink execu
 	if s.language != executor.LanguagePython && len(spec.Command) == 0 {
 		start.PythonVersion, start.Requirements = "", nil
 	}
-	stdin := newSource(job.Stdin)
+	stdin := runner.NewSourceReader(job.Stdin)
 	box := s.sandbox()
 	out := &jobSink{Sink: sink, handle: handle{Container: box.id, Epoch: box.conn.Epoch(), Digest: s.digest}}
 	result, err := b.see(ctx, box, func(ctx context.Context) (executor.Result, error) {
-		return box.conn.Run(ctx, start, runner.RunInput{Stdin: stdin.reader()}, out)
+		return box.conn.Run(ctx, start, runner.RunInput{Stdin: stdin.Reader()}, out)
 	})
 	result, err = b.afterSession(ctx, s, out.started, result, err)
 	result.ImageDigest = s.digest

@@ -3,10 +3,7 @@ package uvbackend
 import (
 	"context"
 	"errors"
-	"io"
-	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -140,15 +137,15 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			return executor.Result{}, err
 		}
 		s.weigh(job.Limits.CPUShares)
-		workspace, stdin := newSource(job.Workspace), newSource(job.Stdin)
+		workspace, stdin := runner.NewSourceReader(job.Workspace), runner.NewSourceReader(job.Stdin)
 		watched := &watchedSink{Sink: sink, start: &p.start}
-		result, err := s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.reader(), Stdin: stdin.reader()}, watched)
+		result, err := s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.Reader(), Stdin: stdin.Reader()}, watched)
 		gone := executor.CodeOf(err) == executor.Unavailable
 		if gone {
 			_ = s.conn.Close() // whatever it was, nobody uses this runner again
 		}
 		b.slots.put(s)
-		untouched := !watched.touched && !workspace.opened() && !stdin.opened()
+		untouched := !watched.touched && !workspace.Opened() && !stdin.Opened()
 		if gone && untouched && !fresh && ctx.Err() == nil {
 			continue
 		}
@@ -183,88 +180,4 @@ func (w *watchedSink) Trail(e executor.Event) error {
 		return trailing.Trail(e)
 	}
 	return w.Emit(e)
-}
-
-// source is a Source as a reader that opens it at the first Read: stdin only after the workspace was read to its end.
-// Close ends a Read that blocks, as far as the Source's own Close does.
-type source struct {
-	from *executor.Source
-
-	mu     sync.Mutex
-	r      io.ReadCloser
-	err    error
-	closed bool
-}
-
-func newSource(from *executor.Source) *source { return &source{from: from} }
-
-// reader is nil for a Source that is not there.
-func (s *source) reader() io.Reader {
-	if s.from == nil {
-		return nil
-	}
-	return s
-}
-
-func (s *source) opened() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.r != nil || s.err != nil
-}
-
-// Read implements io.Reader. Only one goroutine reads.
-func (s *source) Read(p []byte) (int, error) {
-	s.mu.Lock()
-	r, err, closed := s.r, s.err, s.closed
-	s.mu.Unlock()
-	if r == nil && err == nil && !closed {
-		r, err = s.open()
-	}
-	if err != nil {
-		return 0, err
-	}
-	if r == nil {
-		return 0, io.ErrClosedPipe
-	}
-	return r.Read(p)
-}
-
-// TakeFile implements executor.FileStream: the runner reads a file or a socket itself.
-func (s *source) TakeFile() *os.File {
-	s.mu.Lock()
-	r, err, closed := s.r, s.err, s.closed
-	s.mu.Unlock()
-	if r == nil && err == nil && !closed {
-		r, _ = s.open() // Read says why not
-	}
-	if stream, ok := r.(executor.FileStream); ok {
-		return stream.TakeFile()
-	}
-	return nil
-}
-
-// open opens without holding the lock: a Close that comes meanwhile does not wait, and what was opened is closed again.
-func (s *source) open() (io.ReadCloser, error) {
-	r, err := s.from.Open()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err == nil && s.closed {
-		return nil, errors.Join(io.ErrClosedPipe, r.Close())
-	}
-	s.r, s.err = r, err
-	return r, err
-}
-
-// Close implements io.Closer.
-func (s *source) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
-	}
-	s.closed = true
-	if s.r == nil {
-		return nil
-	}
-	return s.r.Close()
 }

@@ -381,9 +381,9 @@ func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink execu
 	if s.language != executor.LanguagePython && len(spec.Command) == 0 {
 		start.PythonVersion, start.Requirements = "", nil
 	}
-	stdin := newSource(job.Stdin)
+	stdin := runner.NewSourceReader(job.Stdin)
 	begun := time.Now()
-	result, err := s.slot.conn.Run(ctx, start, runner.RunInput{Stdin: stdin.reader()}, &watchedSink{Sink: sink, start: &start})
+	result, err := s.slot.conn.Run(ctx, start, runner.RunInput{Stdin: stdin.Reader()}, &watchedSink{Sink: sink, start: &start})
 	if executor.CodeOf(err) == executor.Unavailable && !s.slot.alive() {
 		b.endSession(s)
 		b.log.Warn("a session's runner died", "session", s.id, "after", time.Since(begun))

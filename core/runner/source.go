@@ -1,4 +1,4 @@
-package dockerbackend
+package runner
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// source is a Source as a reader that opens it at the first Read: stdin only after the workspace was read to its end.
-// Close ends a Read that blocks, as far as the Source's own Close does.
-type source struct {
+// SourceReader is a Source as RunInput takes it: it is opened at the first Read, so stdin only after the Workspace was read to
+// its end. Close ends a Read that blocks, as far as the Source's own Close does.
+type SourceReader struct {
 	from *executor.Source
 
 	mu     sync.Mutex
@@ -20,24 +20,26 @@ type source struct {
 	closed bool
 }
 
-func newSource(from *executor.Source) *source { return &source{from: from} }
+// NewSourceReader reads from, which may be nil: no Source.
+func NewSourceReader(from *executor.Source) *SourceReader { return &SourceReader{from: from} }
 
-// reader is nil for a Source that is not there.
-func (s *source) reader() io.Reader {
+// Reader is s, or nil for a Source that is not there.
+func (s *SourceReader) Reader() io.Reader {
 	if s.from == nil {
 		return nil
 	}
 	return s
 }
 
-func (s *source) opened() bool {
+// Opened reports whether it was tried to open the Source: until then another attempt may read it as if nothing had happened.
+func (s *SourceReader) Opened() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.r != nil || s.err != nil
 }
 
 // Read implements io.Reader. Only one goroutine reads.
-func (s *source) Read(p []byte) (int, error) {
+func (s *SourceReader) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	r, err, closed := s.r, s.err, s.closed
 	s.mu.Unlock()
@@ -54,7 +56,7 @@ func (s *source) Read(p []byte) (int, error) {
 }
 
 // TakeFile implements executor.FileStream: the runner reads a file or a socket itself.
-func (s *source) TakeFile() *os.File {
+func (s *SourceReader) TakeFile() *os.File {
 	s.mu.Lock()
 	r, err, closed := s.r, s.err, s.closed
 	s.mu.Unlock()
@@ -68,7 +70,7 @@ func (s *source) TakeFile() *os.File {
 }
 
 // open opens without holding the lock: a Close that comes meanwhile does not wait, and what was opened is closed again.
-func (s *source) open() (io.ReadCloser, error) {
+func (s *SourceReader) open() (io.ReadCloser, error) {
 	r, err := s.from.Open()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +82,7 @@ func (s *source) open() (io.ReadCloser, error) {
 }
 
 // Close implements io.Closer.
-func (s *source) Close() error {
+func (s *SourceReader) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
