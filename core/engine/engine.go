@@ -190,6 +190,9 @@ func New(o Options) (*Engine, error) {
 	if e.defaultBackend == "" && len(e.names) == 1 {
 		e.defaultBackend = e.names[0]
 	}
+	if i := slices.Index(e.names, e.defaultBackend); i > 0 {
+		e.names = slices.Concat([]string{e.defaultBackend}, e.names[:i], e.names[i+1:])
+	}
 	if _, ok := e.backends[e.defaultBackend]; !ok {
 		return nil, executor.FieldErrorf(executor.Invalid, "backend", "the default backend %q is not configured", e.defaultBackend)
 	}

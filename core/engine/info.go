@@ -167,7 +167,8 @@ func (b *backend) forget() {
 	b.at = time.Time{}
 }
 
-// Backends implements executor.Service: every configured backend by name; one that is down is there, with the reason.
+// Backends implements executor.Service: every configured backend, the default first, the others by name; one that is down
+// is there, with the reason.
 func (e *Engine) Backends(ctx context.Context) ([]executor.Info, error) {
 	if err := needs(executor.PrincipalFrom(ctx), executor.ScopeRead); err != nil {
 		return nil, err
@@ -175,7 +176,7 @@ func (e *Engine) Backends(ctx context.Context) ([]executor.Info, error) {
 	return e.describe(ctx), nil
 }
 
-// describe returns what is known of every backend, by name.
+// describe returns what is known of every backend, in the order of Backends.
 func (e *Engine) describe(ctx context.Context) []executor.Info {
 	infos := make([]executor.Info, len(e.names))
 	var wg sync.WaitGroup

@@ -282,6 +282,21 @@ func TestABackendThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	})
 }
 
+func TestTheDefaultBackendIsListedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{DefaultBackend: "uv", Backends: map[string]executor.Backend{
+			"docker": fake.New(fake.Options{}), "scripts": fake.New(fake.Options{}), "uv": fake.New(fake.Options{}),
+		}}})
+		var names []string
+		for _, info := range must(r.Backends(t.Context())) {
+			names = append(names, info.Name)
+		}
+		if !slices.Equal(names, []string{"uv", "docker", "scripts"}) {
+			t.Errorf("%v", names)
+		}
+	})
+}
+
 func TestReadyAsksTheBackendAnew(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

@@ -13,7 +13,7 @@ type Service interface {
 	Sessions
 	SessionTools
 	SessionFiles
-	// Backends describes every configured backend. Codes: denied.
+	// Backends describes every configured backend, the one first that a Spec gets which names none. Codes: denied.
 	Backends(ctx context.Context) ([]Info, error)
 	// Scripts lists the allow-listed host scripts. Codes: denied.
 	Scripts(ctx context.Context) ([]Script, error)

@@ -159,7 +159,7 @@ func backendsSchema() *huma.Schema {
 		prop{name: "details", optional: true, schema: &huma.Schema{Type: huma.TypeObject, AdditionalProperties: typed(str, "")}},
 		prop{name: "metrics", optional: true, schema: &huma.Schema{Type: huma.TypeObject, AdditionalProperties: typed(huma.TypeNumber, "")}},
 	)
-	return object("", prop{name: "backends", schema: array(info, "Every configured backend.")})
+	return object("", prop{name: "backends", schema: array(info, "Every configured backend, the default first.")})
 }
 
 // components fills the registry with everything that is named.

@@ -1,6 +1,7 @@
 package mcpfrontend
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -121,5 +122,55 @@ func TestTheSuffixStandsAtTheEndOfStderrOnly(t *testing.T) {
 	}
 	if got := suffix(executor.StatusOutOfMemory); got != "[OUT OF MEMORY]" {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestAFailureIsToldInTheWordsOfTheTool(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		failure executor.Failure
+		field   string
+		message string
+	}{
+		"named":                     {executor.Failure{Field: "script", Message: "script: /x is not there"}, "script", "path: /x is not there"},
+		"of a server elsewhere":     {executor.Failure{Message: "script: /x is not there"}, "script", "path: /x is not there"},
+		"of a field that has ours":  {executor.Failure{Field: "env.A", Message: "env.A: is not on the list"}, "env.A", "env.A: is not on the list"},
+		"of no field":               {executor.Failure{Message: "error: no such thing"}, "", "error: no such thing"},
+		"a message without a field": {executor.Failure{Field: "script", Message: "gone"}, "script", "gone"},
+	} {
+		if field, message := failure(&test.failure, hostScriptNames); field != test.field || message != test.message {
+			t.Errorf("%s: %q %q", name, field, message)
+		}
+	}
+}
+
+// manyBackends is a Service that says which backends it has.
+type manyBackends struct {
+	executor.Service
+	list []executor.Info
+}
+
+func (s manyBackends) Backends(context.Context) ([]executor.Info, error) { return s.list, nil }
+
+func TestToolsAreThoseOfTheBackendThatRunsThem(t *testing.T) {
+	t.Parallel()
+	scripts := executor.Info{Name: "scripts", Capabilities: executor.Capabilities{Scripts: true}}
+	docker, uv := executor.Info{Name: "docker"}, executor.Info{Name: "uv"}
+	for name, test := range map[string]struct {
+		list []executor.Info
+		name string
+		want string // empty: an error
+	}{
+		"the default is the first":            {[]executor.Info{uv, docker, scripts}, "", "uv"},
+		"host scripts are no backend of ours": {[]executor.Info{scripts, uv}, "", "uv"},
+		"but where there is nothing else":     {[]executor.Info{scripts}, "", "scripts"},
+		"the one that is configured":          {[]executor.Info{uv, docker}, "docker", "docker"},
+		"one that is not there":               {[]executor.Info{uv}, "docker", ""},
+		"none":                                {nil, "", ""},
+	} {
+		got, err := chooseBackend(t.Context(), manyBackends{list: test.list}, test.name)
+		if got.Name != test.want || (err != nil) != (test.want == "") {
+			t.Errorf("%s: %q, %v", name, got.Name, err)
+		}
 	}
 }

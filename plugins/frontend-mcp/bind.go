@@ -161,5 +161,18 @@ func argumentError(err error, names map[string]string) error {
 	return &executor.Error{Code: e.Code, Message: strings.Join(lines, "; "), Fields: fields}
 }
 
+// failure is the field that f names, and what it says, in the words of a tool. A server elsewhere does not name the field,
+// but its message begins with it.
+func failure(f *executor.Failure, names map[string]string) (field, message string) {
+	name, rest, ok := strings.Cut(f.Message, ": ")
+	if field = f.Field; field == "" && names[name] != "" {
+		field = name
+	}
+	if ok && name == field {
+		return field, cmp.Or(names[name], name) + ": " + rest
+	}
+	return field, f.Message
+}
+
 // leaf is a field's own name, without the embedded structs around it.
 func leaf(field string) string { return field[strings.LastIndexByte(field, '.')+1:] }

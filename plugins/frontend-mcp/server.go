@@ -69,7 +69,10 @@ func chooseBackend(ctx context.Context, svc executor.Service, name string) (exec
 	if err != nil {
 		return executor.Info{}, err
 	}
-	i := slices.IndexFunc(list, func(b executor.Info) bool { return name == "" || b.Name == name })
+	i := slices.IndexFunc(list, func(b executor.Info) bool { return b.Name == name || name == "" && !b.Capabilities.Scripts })
+	if i < 0 && name == "" && len(list) > 0 {
+		i = 0 // there are only scripts
+	}
 	if i < 0 {
 		return executor.Info{}, executor.FieldErrorf(executor.Invalid, "mcp.backend", "no backend %q", name)
 	}

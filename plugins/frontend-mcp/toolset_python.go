@@ -1,7 +1,6 @@
 package mcpfrontend
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -339,14 +338,11 @@ func (p *python) wait(ctx context.Context, tool string, s *script, progress *pro
 // failed explains a script that did not get to run.
 func (s *script) failed(r *executor.Result) *mcp.CallToolResult {
 	f := r.Failure
-	message := f.Message
-	if rest, ok := strings.CutPrefix(message, f.Field+": "); ok && f.Field != "" {
-		message = cmp.Or(scriptNames[f.Field], f.Field) + ": " + rest
-	}
+	field, message := failure(f, scriptNames)
 	text := fmt.Sprintf("Error: %s: %s", f.Phase, message)
 	// A server elsewhere does not name the field.
-	unnamed := f.Field == "" && f.Phase == executor.PhasePrepare && f.Code == executor.Invalid && s.spec.Requirements != ""
-	if f.Field == "requirements_txt" || unnamed {
+	unnamed := field == "" && f.Phase == executor.PhasePrepare && f.Code == executor.Invalid && s.spec.Requirements != ""
+	if field == "requirements_txt" || unnamed {
 		text += "\nChange dependencies."
 	}
 	return mcp.NewToolResultError(text)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
@@ -145,11 +144,8 @@ func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest) (*mcp
 		if f.Phase == executor.PhaseStart {
 			return scriptFailure(scriptExec, "%s", f.Message), nil
 		}
-		message := f.Message
-		if rest, ok := strings.CutPrefix(message, f.Field+": "); ok && hostScriptNames[f.Field] != "" {
-			message = hostScriptNames[f.Field] + ": " + rest
-		}
-		return s.hostScriptError(f.Code, f.Field, executor.Errorf(f.Code, "%s", message)), nil
+		field, message := failure(f, hostScriptNames)
+		return s.hostScriptError(f.Code, field, executor.Errorf(f.Code, "%s", message)), nil
 	}
 	if r.Status == executor.StatusTimedOut {
 		return scriptFailure(scriptTimeout, "the script was killed after %d ms; it had written:\n%s%s", r.Wall.Milliseconds(), o.stdout.text(""), o.stderr.text("")), nil
