@@ -188,7 +188,7 @@ const diedTime = 5 * time.Second // the daemon knows some 50 ms after us, or lat
 // wasOutOfMemory reports whether a container ended for its memory: what lies in its folders is memory, too, and nobody's to
 // kill, so the kernel may end the runner as well, which can then not say so.
 func (f *factory) wasOutOfMemory(ctx context.Context, id string) bool {
-	ctx, cancel := context.WithTimeoutCause(ctx, diedTime, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*diedTime, errSilent) // patient: the wrong answer would be final
 	defer cancel()
 	c, err := f.daemon.end(ctx, id)
 	if err != nil {
