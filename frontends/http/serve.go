@@ -51,11 +51,11 @@ func serve(ctx context.Context, l net.Listener, handler http.Handler, log *slog.
 		return fmt.Errorf("serve http: %w", err)
 	case <-ctx.Done():
 	}
-	log.Info("http drains", "for", drainFor.String())
+	log.Info("http drains", "for", drainFor)
 	bounded, cancel := context.WithTimeout(work, drainFor)
 	defer cancel()
 	if err := s.Shutdown(bounded); err != nil {
-		log.Warn("http calls are cut", "after", drainFor.String())
+		log.Warn("http calls are cut", "after", drainFor)
 		cut(errDraining)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutTime)
 		defer cancel()

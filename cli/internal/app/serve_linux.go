@@ -76,7 +76,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopServing(nil)
 	drained := context.AfterFunc(ctx, func() {
-		o.Log.Info("draining", "for", drainTime.String())
+		o.Log.Info("draining", "for", drainTime)
 		if err := closeEngine(ctx, c.engine); err != nil {
 			o.Log.Error("drain", "error", err)
 		}

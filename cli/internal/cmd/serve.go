@@ -83,9 +83,17 @@ func serverLevel(quiet, verbose bool, variable string) slog.Level {
 	return slog.LevelInfo
 }
 
-// serverLog is text for a person and JSON for a collector.
+// serverLog is text for a person and JSON for a collector. A duration has its unit in both.
 func (g *global) serverLog() *slog.Logger {
-	options := &slog.HandlerOptions{Level: serverLevel(g.quiet, g.verbose, os.Getenv("TSM_LOG_LEVEL"))}
+	options := &slog.HandlerOptions{
+		Level: serverLevel(g.quiet, g.verbose, os.Getenv("TSM_LOG_LEVEL")),
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Value.Kind() == slog.KindDuration {
+				a.Value = slog.StringValue(a.Value.Duration().String())
+			}
+			return a
+		},
+	}
 	if g.ErrTerminal {
 		return slog.New(slog.NewTextHandler(g.Err, options))
 	}
