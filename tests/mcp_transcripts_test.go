@@ -101,6 +101,18 @@ func TestMCPTranscripts(t *testing.T) {
 					})
 				}
 			})
+			t.Run("bridge", func(t *testing.T) {
+				if backend != "uv" {
+					t.Log("the server's backend makes no difference to it")
+					return
+				}
+				on := append(slices.Clone(env), "PYEXEC_SERVER="+startServer(t, env).url)
+				for _, path := range transcripts {
+					if filepath.Base(path) != "scripts.json" { // whose folder of logs is the server's
+						replay(t, path, on, append(slices.Clone(traits), "stdio", "session"), append(slices.Clone(set), "--", binary, "mcp")...)
+					}
+				}
+			})
 			t.Run("http", func(t *testing.T) {
 				address := freeAddress(t)
 				on := append(slices.Clone(env), "PYEXEC_MCP_HTTP_ENABLED=true", "PYEXEC_MCP_HTTP_BIND="+address)

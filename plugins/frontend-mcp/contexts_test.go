@@ -48,6 +48,19 @@ func TestAContextKeepsItsStateUntilItIsStopped(t *testing.T) {
 	}
 }
 
+func TestLongOutputOfAContextSaysWhereTheRestIs(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}), nil)
+	id := c.call("create_context", map[string]any{"name": "n"}).fields["context_id"]
+	f := c.call("run_code", map[string]any{"context_id": id, "code": "flood stdout 100KB"}).fields
+	if want := `bytes left out; get_job_output(job_id="` + f["execution_id"].(string) + `", `; !strings.Contains(f["stdout"].(string), want) {
+		t.Errorf("%q is not in %d bytes", want, len(f["stdout"].(string)))
+	}
+	f = c.call("get_job_output", map[string]any{"job_id": f["execution_id"], "stdout_offset": 102_400 - 16}).fields
+	if f["next_stdout_offset"] != 102_400.0 || len(f["stdout"].(string)) != 16 {
+		t.Errorf("%v", f)
+	}
+}
+
 func TestAnExitThatSaysNothingIsExplained(t *testing.T) {
 	c := serveTest(t, newService(t, fake.Options{}), nil)
 	id := c.call("create_context", map[string]any{"name": "n"}).fields["context_id"]

@@ -267,8 +267,12 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest) (*mc
 	if f := o.result.Failure; f != nil {
 		return contextError(codeExecutionFailed, "%s", f.Message), nil
 	}
+	rest := ""
+	if c.config.has(ToolsetPython) {
+		rest = restOf(o.id)
+	}
 	out := runCodeResult{
-		Stdout: o.stdout.text(""), Stderr: o.stderr.text(""), Success: o.result.Status == executor.StatusSucceeded,
+		Stdout: o.stdout.text(rest), Stderr: o.stderr.text(rest), Success: o.result.Status == executor.StatusSucceeded,
 		ExecutionTime: o.result.Wall.Seconds(), ExecutionID: o.id, Note: note(o.result),
 	}
 	for _, d := range o.displays {

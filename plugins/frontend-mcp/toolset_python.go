@@ -349,7 +349,7 @@ func (s *script) failed(r *executor.Result) *mcp.CallToolResult {
 }
 
 func (p *python) scriptResult(s *script, o *outcome, elapsed time.Duration) runScriptResult {
-	where := fmt.Sprintf("; get_job_output(job_id=%q, …_offset) reads them", o.id)
+	where := restOf(o.id)
 	out := runScriptResult{
 		Stdout: o.stdout.text(where), Stderr: o.stderr.text(where), ExitCode: exitCode(o.result),
 		ExecutionStrategy: s.strategy, ElapsedSeconds: elapsed.Seconds(),
@@ -362,6 +362,11 @@ func (p *python) scriptResult(s *script, o *outcome, elapsed time.Duration) runS
 	}
 	out.Stderr += suffix(o.result.Status)
 	return out
+}
+
+// restOf says where the rest of long output is read.
+func restOf(id string) string {
+	return fmt.Sprintf("; get_job_output(job_id=%q, …_offset) reads them", id)
 }
 
 // suffix ends the stderr of a script that a limit has stopped.
