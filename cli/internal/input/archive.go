@@ -120,17 +120,4 @@ func eachName(r io.Reader, do func(string)) error {
 	}
 }
 
-// isTar reports whether head is the beginning of a tar.
-func isTar(head []byte) bool { return len(head) >= 262 && string(head[257:262]) == "ustar" }
-
 var errCompressed = errors.New("is compressed: only an uncompressed .tar is taken (decompress it first)")
-
-// compressed reports whether head is the beginning of a compressed file or archive.
-func compressed(head []byte) bool {
-	for _, magic := range []string{"\x1f\x8b", "BZh", "\xfd7zXZ\x00", "\x28\xb5\x2f\xfd", "PK\x03\x04", "7z\xbc\xaf\x27\x1c", "\x1f\x9d", "LZIP", "\x04\x22\x4d\x18", "Rar!", "\x89LZO", "\x5d\x00\x00\x80\x00"} {
-		if len(head) >= len(magic) && string(head[:len(magic)]) == magic {
-			return true
-		}
-	}
-	return false
-}

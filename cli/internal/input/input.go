@@ -161,12 +161,11 @@ func (in *Input) openTar(name string) error {
 	if err != nil {
 		return err
 	}
-	head := make([]byte, 8)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+	head, err := io.ReadAll(io.LimitReader(f, detect.HeadBytes))
+	if err != nil {
 		return err
 	}
-	if compressed(head[:n]) {
+	if detect.Compressed(head) != "" {
 		return fmt.Errorf("%s %w", name, errCompressed)
 	}
 	absolute, err := filepath.Abs(name)
@@ -246,9 +245,9 @@ func (in *Input) addFile(a *archive, name string) error {
 	switch head, err := headOf(name); {
 	case err != nil:
 		return err
-	case compressed(head) && !strings.HasSuffix(base, ".pyz"):
+	case detect.Compressed(head) != "" && !strings.HasSuffix(base, ".pyz"):
 		return fmt.Errorf("%s %w", name, errCompressed)
-	case isTar(head):
+	case detect.IsTar(head):
 		return fmt.Errorf("%s is a tar, not code: give it a name that ends in .tar", name)
 	}
 	if in.Entrypoint == "" && !strings.HasSuffix(base, ".py") {
@@ -263,7 +262,7 @@ func headOf(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	head, err := io.ReadAll(io.LimitReader(f, 512))
+	head, err := io.ReadAll(io.LimitReader(f, detect.HeadBytes))
 	return head, err
 }
 
@@ -276,9 +275,9 @@ func addPipe(ctx context.Context, a *archive, stdin io.Reader) error {
 		return fmt.Errorf("read code from standard input: %w", err)
 	case len(bytes.TrimSpace(code)) == 0:
 		return errors.New("no input: standard input is empty, and nothing else is named")
-	case compressed(code):
+	case detect.Compressed(code) != "":
 		return fmt.Errorf("standard input %w", errCompressed)
-	case isTar(code):
+	case detect.IsTar(code):
 		return errors.New("standard input is a tar, not code: name it as an argument")
 	}
 	return a.text("main.py", code)

@@ -160,12 +160,20 @@ func TestAPipeIsNotReadWhenAnInputIsNamed(t *testing.T) {
 	}
 }
 
+func TestATarMayBeginLikeACompressedFile(t *testing.T) {
+	t.Chdir(tree(t, map[string]string{"a.tar": string(archiveOf(t, "BZh.py", "print(1)"))}))
+	if _, err := open(t, input.Request{Args: []string{"a.tar"}}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhatIsRefused(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"a.py": "", "sub/a.py": "", "x.tar.gz": "\x1f\x8b", "gzipped.tar": "\x1f\x8b\x08\x00", "broken.tar": strings.Repeat("garbage ", 200),
 		"short.tar": string(archiveOf(t, "a.py", strings.Repeat("x", 2000))[:1000]), "none/readme": "", "void/": "", "zipped": "PK\x03\x04",
 		"pep/main.py": "# /// script\n# dependencies = [1]\n# ///\n", "nothing.tar": string(archiveOf(t, "readme", "")), "project": string(archiveOf(t, "a.py", "")),
-		"pep.py": "# /// script\n# dependencies = [1]\n# ///\n",
+		"lzma.tar": "\x5d\x00\x00\x00\x04" + strings.Repeat("\xff", 8),
+		"pep.py":   "# /// script\n# dependencies = [1]\n# ///\n",
 	})
 	t.Chdir(dir)
 	for _, test := range []struct {
@@ -194,6 +202,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"an empty pipe", input.Request{Stdin: strings.NewReader("\n")}, "standard input is empty"},
 		{"a compressed pipe", input.Request{Stdin: strings.NewReader("\x1f\x8b\x08")}, "standard input is compressed"},
 		{"a tar as a pipe", input.Request{Stdin: bytes.NewReader(archiveOf(t, "a.py", ""))}, "standard input is a tar"},
+		{"an lzma that is called .tar", input.Request{Args: []string{"lzma.tar"}}, "lzma.tar is compressed"},
 		{"a script block that is wrong", input.Request{Args: []string{"pep"}}, "pep: main.py: script metadata"},
 		{"a script block that is wrong, in a file", input.Request{Args: []string{"pep.py"}}, "pep.py: script metadata"},
 	} {

@@ -1,0 +1,58 @@
+package detect
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
+
+// HeadBytes is how many bytes of a file Compressed and IsTar need: up to the end of the magic in a tar's first header.
+const HeadBytes = 257 + 5
+
+// compressedMagic holds how the formats begin that people mistake for a tar, or for code.
+var compressedMagic = []struct{ name, prefix string }{
+	{"gzip", "\x1f\x8b"},
+	{"bzip2", "BZh"},
+	{"xz", "\xfd7zXZ\x00"},
+	{"zstd", "\x28\xb5\x2f\xfd"},
+	{"lz4", "\x04\x22\x4d\x18"},
+	{"lzip", "LZIP"},
+	{"compress", "\x1f\x9d"},
+	{"7z", "7z\xbc\xaf\x27\x1c"},
+	{"zip", "PK\x03\x04"},
+	{"lzop", "\x89LZO\x00"},
+	{"rar", "Rar!\x1a\x07"},
+}
+
+// IsTar reports whether a file that begins with head has a tar's magic. Of old, tars had none.
+func IsTar(head []byte) bool {
+	return len(head) >= HeadBytes && string(head[257:HeadBytes]) == "ustar"
+}
+
+// Compressed names the compressed format of a file that begins with head ("gzip"); empty: it is none. A tar may begin with any
+// name, "BZh.txt" too, so what has a tar's own magic is one.
+func Compressed(head []byte) string {
+	if IsTar(head) {
+		return ""
+	}
+	for _, m := range compressedMagic {
+		if bytes.HasPrefix(head, []byte(m.prefix)) {
+			return m.name
+		}
+	}
+	if isLZMA(head) {
+		return "lzma"
+	}
+	return ""
+}
+
+// isLZMA reports whether head begins as `xz --format=lzma` and `tar --lzma` write it, a format without a magic: properties,
+// a dictionary of 2^n or 2^n + 2^(n-1) bytes, and a size that is mostly unknown (all ones). A tar of a file named "]" has
+// zeros there.
+func isLZMA(head []byte) bool {
+	if len(head) < 13 || head[0] != 0x5d {
+		return false
+	}
+	dictionary, size := binary.LittleEndian.Uint32(head[1:]), binary.LittleEndian.Uint64(head[5:])
+	return bits.OnesCount32(dictionary) <= 2 && dictionary >= 1<<12 && (size == 1<<64-1 || size-1 < 1<<40)
+}
