@@ -83,14 +83,20 @@ print("done", file=sys.%s)
 
 // checkFlood says what is wrong with a piece of numbered lines that begins at offset.
 func checkFlood(offset int64, data []byte) string {
+	line := fmt.Appendf(nil, "%015d\n", offset/16)
 	for len(data) > 0 {
-		line := fmt.Appendf(nil, "%015d\n", offset/16)
 		skip := offset % 16
 		n := min(len(data), int(16-skip))
 		if string(data[:n]) != string(line[skip:int(skip)+n]) {
 			return fmt.Sprintf("at offset %d stands %q instead of %q", offset, clip(string(data[:n])), line[skip:])
 		}
 		data, offset = data[n:], offset+int64(n)
+		for at := len(line) - 2; ; at-- { // the next number; formatting each takes longer than all the rest
+			if line[at]++; line[at] <= '9' {
+				break
+			}
+			line[at] = '0'
+		}
 	}
 	return ""
 }

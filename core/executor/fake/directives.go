@@ -134,15 +134,17 @@ func flood(p *process, rest string) error {
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, 0, 256<<10)
-	for line := int64(0); total > 0; {
+	buf, line := make([]byte, 0, 256<<10), []byte("000000000000000\n")
+	for total > 0 {
 		buf = buf[:0]
 		for len(buf) < cap(buf) {
-			buf = append(buf, "000000000000000\n"...)
-			for i, n := len(buf)-2, line; n > 0; i, n = i-1, n/10 {
-				buf[i] += byte(n % 10)
+			buf = append(buf, line...)
+			for at := len(line) - 2; ; at-- {
+				if line[at]++; line[at] <= '9' {
+					break
+				}
+				line[at] = '0'
 			}
-			line++
 		}
 		piece := buf[:min(int64(len(buf)), total)]
 		total -= int64(len(piece))
