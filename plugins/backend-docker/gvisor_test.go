@@ -21,6 +21,12 @@ import (
 // otherwiseOnGVisor are the rules that are not checked there, and why. All others are.
 var otherwiseOnGVisor = map[string]string{
 	"BE-02":  "the entrypoint is chosen by ours, as elsewhere",
+	"BE-23":  "how a flood is held back is between the runner and ours, as elsewhere",
+	"BE-24":  "what an error of the log does is ours, as elsewhere",
+	"BE-25":  "output is counted and cut by the runner and ours, as elsewhere",
+	"BE-32":  "which status a limit has is said by the runner, as elsewhere",
+	"BE-51":  "the package installer speaks, as elsewhere",
+	"BE-56":  "a tar is read by the runner, as elsewhere; what is in it meets gVisor's files in BE-55",
 	"BE-58":  "a Source is read by ours, as elsewhere",
 	"BE-60":  "twenty containers at once take long to start, and what keeps them apart is the daemon's, as elsewhere",
 	"BE-62":  "twenty-five containers take long to start, and goroutines are ours, as elsewhere",

@@ -195,6 +195,7 @@ func TestAPreparationThatIsKilledIsNotTheCommandsFault(t *testing.T) {
 }
 
 func TestAnIndexOutOfReachIsNotTheRequirementsFault(t *testing.T) {
+	t.Parallel() // the installer tries again and waits
 	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": "http://" + gateway(t) + ":9/simple"}})
 	if f := fails(t, b, executor.Spec{Code: "1", Requirements: "pyexec-probe"}); f.Code != executor.Unavailable || f.Field != "" {
 		t.Errorf("got %+v", f)

@@ -269,6 +269,7 @@ func itoa(i int) string {
 }
 
 func TestWhatNobodyAttachesToEndsByItself(t *testing.T) {
+	t.Parallel() // it waits
 	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 5})
 	first := process(t, id, dir, options)
 	r := begin(t, first.Backend, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
@@ -444,10 +445,15 @@ func TestAnEmbeddedBackendEndsWhatRuns(t *testing.T) {
 }
 
 func TestWhatWaitsEndsByItselfWhenThePluginIsKilled(t *testing.T) {
+	t.Parallel() // it waits
 	id, options := instance(t), section(t, map[string]any{"silence_seconds": 5})
 	p := process(t, id, t.TempDir(), options)
 	succeeds(t, p.Backend, executor.Spec{Code: "print(1)"})
-	eventually(t, "a full pool", func() bool { return len(containersOf(t, id)) >= 5 })
+	// Each knows its host: one that has never heard of any waits longer.
+	eventually(t, "a full pool", func() bool {
+		info, err := p.Backend.Info(t.Context())
+		return err == nil && info.Metrics["pool_idle"] >= 5 && info.Metrics["pool_making"] == 0
+	})
 	p.Kill()
 	eventually(t, "the end of every container, with nobody left to remove it", func() bool {
 		for _, c := range containersOf(t, id) {
