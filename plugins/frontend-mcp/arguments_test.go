@@ -84,6 +84,33 @@ func TestCodeBesideAMainOfTheFolderIsAFileToo(t *testing.T) {
 	}
 }
 
+func TestAScriptIsSentThoughItIsALinkOrLiesWhereNothingIsSent(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "venv"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"real.py": "print real", "venv/tool.py": "print tool\nexists venv/other", "venv/other": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"link.py": "real.py", "out.py": "/etc/passwd"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.Directories = []string{dir} })
+	for path, want := range map[string]string{"link.py": "real\n", "venv/tool.py": "tool\nfalse\n", "real.py": "real\n"} {
+		a := c.call("run_script_in_dir", map[string]any{"directory": dir, "script_path": path})
+		if a.isError || a.fields["stdout"] != want {
+			t.Errorf("%s: %v", path, a)
+		}
+	}
+	if a := c.call("run_script_in_dir", map[string]any{"directory": dir, "script_path": "out.py"}); !strings.HasPrefix(a.text, "FileNotFoundError: script_path ") {
+		t.Errorf("a link out of the roots: %v", a)
+	}
+}
+
 func TestCodeInPlaceImportsWhatLiesInTheFolder(t *testing.T) {
 	dir, path, code := t.TempDir(), "a.py", "import neighbour"
 	if err := os.WriteFile(filepath.Join(dir, path), nil, 0o600); err != nil {

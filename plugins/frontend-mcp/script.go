@@ -188,6 +188,12 @@ func (p *python) copied(s *script, dir, file string) error {
 		return err
 	}
 	s.input.Workspace = folderSource(dir, "", nil)
+	if file != "" && !isSent(dir, s.spec.Entrypoint) {
+		// Links and what tools made stay here, but for the script that was named.
+		code, err := readScript(file)
+		s.input.Workspace = folderSource(dir, s.spec.Entrypoint, code)
+		return err
+	}
 	if s.spec.Code == "" {
 		return nil
 	}
@@ -198,6 +204,28 @@ func (p *python) copied(s *script, dir, file string) error {
 		s.spec.Code = ""
 	}
 	return nil
+}
+
+// isSent reports whether walk comes to the file rel of dir.
+func isSent(dir, rel string) bool {
+	folders := strings.Split(rel, "/")
+	if slices.ContainsFunc(folders[:len(folders)-1], func(name string) bool { return slices.Contains(leftOut, name) }) {
+		return false
+	}
+	st, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(rel)))
+	return err == nil && st.Mode().IsRegular()
+}
+
+// readScript reads a script that is sent alone.
+func readScript(file string) ([]byte, error) {
+	code, err := os.ReadFile(file)
+	switch {
+	case err != nil:
+		return nil, notFoundError("script_path cannot be read: %v", err)
+	case len(code) > maxScript:
+		return nil, valueError("script_path %s is larger than %d bytes", file, maxScript)
+	}
+	return code, nil
 }
 
 // freeName is the name of a script that dir does not have.
@@ -248,12 +276,9 @@ func (p *python) depsScript(_ context.Context, a depsArgs) (*script, error) {
 		s.spec.Entrypoint = filepath.Base(file)
 		return s, nil
 	}
-	code, err := os.ReadFile(file)
+	code, err := readScript(file)
 	if err != nil {
-		return nil, notFoundError("script_path cannot be read: %v", err)
-	}
-	if len(code) > maxScript {
-		return nil, valueError("script_path %s is larger than %d bytes", file, maxScript)
+		return nil, err
 	}
 	// As a file: it keeps its name, and is not necessarily UTF-8.
 	s.spec.Entrypoint = filepath.Base(file)
