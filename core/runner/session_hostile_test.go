@@ -36,6 +36,10 @@ func TestCodeThatWritesIntoTheControlChannelHurtsItsOwnSessionOnly(t *testing.T)
 		if res.Status != executor.StatusFailed || res.SessionState != executor.SessionStateLost {
 			t.Errorf("%s: %s %q %+v", name, describe(res), res.SessionState, res.Failure)
 		}
+		// It is the code's doing, and told as such; we did not fail.
+		if f := res.Failure; f == nil && name == "garbage" || f != nil && (f.Code != executor.Conflict || !strings.Contains(f.Message, "control channel")) {
+			t.Errorf("%s: %+v", name, f)
+		}
 		if err := r.RestartSession(t.Context(), false); err != nil {
 			t.Fatal(name, err)
 		}

@@ -285,7 +285,7 @@ func (c *cell) verdict(ended bool) {
 		}
 	case !ended && c.reason == executor.StatusUnknown:
 		res.Status, res.Signal = executor.StatusFailed, signalName(unix.SIGKILL)
-		res.Failure = &executor.Failure{Code: executor.Internal, Phase: executor.PhaseRun, Message: "the interpreter was killed: " + c.interp.why.Error()}
+		res.Failure = &executor.Failure{Code: executor.Conflict, Phase: executor.PhaseRun, Message: "the interpreter was killed: " + c.interp.why.Error()}
 	case !ended:
 		res.Signal = signalName(unix.SIGKILL)
 	case ws.Exited():
