@@ -47,6 +47,7 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	r.StdoutBytes, r.StdoutTruncated = s.total(executor.Stdout, r.StdoutBytes, r.StdoutTruncated)
 	r.StderrBytes, r.StderrTruncated = s.total(executor.Stderr, r.StderrBytes, r.StderrTruncated)
 	r.DisplaysDropped = max(0, r.DisplaysDropped) + s.displayed().dropped
+	boundFiles(&r)
 	e.clockPhases(x, v, &r)
 	if f := r.Failure; f != nil {
 		if f.Code == "" {
@@ -58,6 +59,17 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 		f.Message = strings.ToValidUTF8(clip(f.Message, maxFailure), "\uFFFD")
 	}
 	return r
+}
+
+// boundFiles sees to it that what a backend says of files is text, and no more than may be.
+func boundFiles(r *executor.Result) {
+	r.FilesOmitted = max(0, r.FilesOmitted)
+	if n := len(r.FilesChanged) - executor.MaxFilesChanged; n > 0 {
+		r.FilesChanged, r.FilesOmitted = r.FilesChanged[:executor.MaxFilesChanged], r.FilesOmitted+int64(n)
+	}
+	for i, f := range r.FilesChanged {
+		r.FilesChanged[i].Path = strings.ToValidUTF8(clip(f.Path, maxPath), "\uFFFD")
+	}
 }
 
 // judge decides how x ended.

@@ -130,6 +130,7 @@ func validateSessionSpec(s executor.Spec, p *problems) {
 	theirs(len(s.Args) > 0, "args")
 	theirs(len(s.Outputs) > 0, "outputs")
 	theirs(s.OutputsChanged, "outputs_changed")
+	theirs(s.FilesChanged, "files_changed")
 	theirs(s.Durable, "durable")
 	theirs(s.IdempotencyKey != "", "idempotency_key")
 	theirs(s.SampleInterval != 0, "sample_interval_seconds")

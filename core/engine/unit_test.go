@@ -323,3 +323,25 @@ func TestAFullDiskIsNotCalledALimitOfTheExecution(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestWhatABackendSaysOfFilesIsBounded(t *testing.T) {
+	t.Parallel()
+	r := executor.Result{FilesChanged: make([]executor.Artifact, executor.MaxFilesChanged+2), FilesOmitted: 3}
+	r.FilesChanged[0].Path = "a\xff" + strings.Repeat("b", maxPath)
+	boundFiles(&r)
+	if len(r.FilesChanged) != executor.MaxFilesChanged || r.FilesOmitted != 5 || !strings.HasPrefix(r.FilesChanged[0].Path, "a\uFFFDb") || len(r.FilesChanged[0].Path) > maxPath+8 {
+		t.Errorf("%d files and %d more, the first %.10q", len(r.FilesChanged), r.FilesOmitted, r.FilesChanged[0].Path)
+	}
+	r = executor.Result{FilesOmitted: -1}
+	if boundFiles(&r); r.FilesOmitted != 0 {
+		t.Errorf("%d more", r.FilesOmitted)
+	}
+	var bad problems
+	if validate(executor.Spec{Code: "x", FilesChanged: true}, executor.Input{}, &bad); len(bad) != 1 || bad[0].Field != "files_changed" {
+		t.Errorf("without a session: %v", bad)
+	}
+	bad = nil
+	if validate(executor.Spec{Code: "x", Session: "ctx-1", FilesChanged: true}, executor.Input{}, &bad); len(bad) != 0 {
+		t.Errorf("in a session: %v", bad)
+	}
+}

@@ -87,6 +87,9 @@ func validate(s executor.Spec, in executor.Input, p *problems) {
 	if s.SampleInterval != 0 && s.SampleInterval < leastSampleInterval {
 		p.add("sample_interval_seconds", "must be at least %s (got %s)", number(leastSampleInterval.Seconds()), number(s.SampleInterval.Seconds()))
 	}
+	if s.FilesChanged && s.Session == "" {
+		p.add("files_changed", "only in a session")
+	}
 	if s.Interpreter == executor.InterpreterSystem && s.Requirements != "" {
 		p.add("requirements_txt", "the system interpreter takes no requirements")
 	}

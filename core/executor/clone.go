@@ -23,6 +23,7 @@ func (r Result) Clone() Result {
 	r.Requirements = slices.Clone(r.Requirements)
 	r.MemorySamples = slices.Clone(r.MemorySamples)
 	r.Artifacts = slices.Clone(r.Artifacts)
+	r.FilesChanged = slices.Clone(r.FilesChanged)
 	return r
 }
 

@@ -36,7 +36,10 @@ type Phases struct {
 	Collect time.Duration `json:"collect"`
 }
 
-// Artifact is one collected file.
+// MaxFilesChanged is how many files Result.FilesChanged has at most.
+const MaxFilesChanged = 100
+
+// Artifact is one collected file, or in Result.FilesChanged one that is only named.
 type Artifact struct {
 	// Path is relative to the work folder, with slashes.
 	Path      string `json:"path"`
@@ -89,4 +92,12 @@ type Result struct {
 	LogPath string `json:"log_path,omitzero"`
 	// Artifacts lists what was collected, in collection order.
 	Artifacts []Artifact `json:"artifacts,omitempty"`
+	// FilesChanged are the regular files of the Session's work folder that were made or changed, by whomever, since the
+	// Execution before that asked for them ended, or, if there was none, since this one began; sorted by path, at most
+	// MaxFilesChanged. A link to such a file in the folder is one, too. Hidden files, what lies in hidden folders (a name that
+	// begins with a dot) and __pycache__ are left out. Where the folder holds more files than a backend remembers, it may go by
+	// the times of the files; of more than 10,000 none is named.
+	FilesChanged []Artifact `json:"files_changed,omitempty"`
+	// FilesOmitted counts those beyond MaxFilesChanged.
+	FilesOmitted int64 `json:"files_omitted,omitzero"`
 }

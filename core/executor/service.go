@@ -48,6 +48,25 @@ type Admitter interface {
 	Admit(ctx context.Context) error
 }
 
+// Follower is an optional power of a Service that is reached over a wire: Submit and Events in one exchange.
+type Follower interface {
+	// SubmitAndFollow is Submit, and then Events of what was accepted, from its first one. The sequence is ranged over once, to
+	// its end or not; before that nothing of the call is given back.
+	SubmitAndFollow(ctx context.Context, spec Spec, in Input) (Execution, iter.Seq2[Event, error], error)
+}
+
+// SubmitAndFollow does what Follower describes, whatever s can.
+func SubmitAndFollow(ctx context.Context, s Executions, spec Spec, in Input) (Execution, iter.Seq2[Event, error], error) {
+	if f, ok := s.(Follower); ok {
+		return f.SubmitAndFollow(ctx, spec, in)
+	}
+	x, err := s.Submit(ctx, spec, in)
+	if err != nil {
+		return Execution{}, nil, err
+	}
+	return x, s.Events(ctx, x.ID, 0), nil
+}
+
 // ScriptBackend is what a Backend with Capabilities.Scripts also implements.
 type ScriptBackend interface {
 	// Scripts lists what may be run.

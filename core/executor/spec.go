@@ -100,12 +100,15 @@ type Spec struct {
 	Outputs []string `json:"outputs,omitempty"`
 	// OutputsChanged also keeps every regular file that is new or changed since the program started.
 	OutputsChanged bool `json:"outputs_changed,omitzero"`
+	// FilesChanged has Result.FilesChanged name the files of the Session that were made or changed, and copies none. Only in a
+	// Session.
+	FilesChanged bool `json:"files_changed,omitzero"`
 	// Limits as asked for; zero fields take the Engine's defaults.
 	Limits Limits `json:"limits,omitzero"`
 	// Network mode.
 	Network Network `json:"network,omitzero"`
 	// Session is the id of the Session to run in ("ctx-…"); empty: a Sandbox of its own. Then only Code or Command, Args (of
-	// a Command), Outputs, OutputsChanged, Limits.{Timeout, OutputBytes, KillGrace}, Durable, IdempotencyKey and
+	// a Command), Outputs, OutputsChanged, FilesChanged, Limits.{Timeout, OutputBytes, KillGrace}, Durable, IdempotencyKey and
 	// SampleInterval may be set besides: the rest is the Session's.
 	Session string `json:"session,omitzero"`
 	// Backend names the backend; empty: the configured default.

@@ -28,6 +28,8 @@ type session struct {
 	reaper *orphanage
 	// turn is the right to use the interpreter: one token.
 	turn chan struct{}
+	// seen belongs to who has the turn.
+	seen seenFiles
 
 	mu     sync.Mutex
 	env    map[string]string

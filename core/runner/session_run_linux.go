@@ -75,11 +75,21 @@ func (x *execution) executeInSession(s *session) error {
 			return fmt.Errorf("look at the work folder: %w", err)
 		}
 	}
-	x.res.Phases.Prepare = time.Since(began)
-	if x.isCell() {
-		return x.runCell(s)
+	if x.start.FilesChanged {
+		s.seeFiles()
 	}
-	return x.runBeside(s)
+	x.res.Phases.Prepare = time.Since(began)
+	run := x.runBeside
+	if x.isCell() {
+		run = x.runCell
+	}
+	if err := run(s); err != nil {
+		return err
+	}
+	if x.start.FilesChanged {
+		x.res.FilesChanged, x.res.FilesOmitted = s.filesChanged()
+	}
+	return nil
 }
 
 func (x *execution) whyNot(err error) error {

@@ -59,8 +59,8 @@ type Start struct {
 	// Directory runs the program in a folder of the host instead of a work folder (HostDirectory).
 	Directory string `json:"directory,omitempty"`
 	// Session: run in the session that is open (Conn.OpenSession): Code goes to its interpreter, Command is a process of its
-	// own beside it. Of the rest only Args (of a Command), Stdin, Outputs, OutputsChanged, SampleInterval and of Limits
-	// Timeout, OutputBytes and KillGrace count; what else a program gets is the session's.
+	// own beside it. Of the rest only Args (of a Command), Stdin, Outputs, OutputsChanged, FilesChanged, SampleInterval and of
+	// Limits Timeout, OutputBytes and KillGrace count; what else a program gets is the session's.
 	Session bool `json:"session,omitempty"`
 	// Workspace and Stdin: frames of that kind will follow.
 	Workspace bool `json:"workspace"`
@@ -70,7 +70,9 @@ type Start struct {
 	Limits         executor.Limits `json:"limits"`
 	Outputs        []string        `json:"outputs,omitempty"`
 	OutputsChanged bool            `json:"outputs_changed,omitempty"`
-	SampleInterval time.Duration   `json:"sample_interval,omitempty"`
+	// FilesChanged: only in a session.
+	FilesChanged   bool          `json:"files_changed,omitempty"`
+	SampleInterval time.Duration `json:"sample_interval,omitempty"`
 	// Deadline ends the runner, and all in it, so long after this Start, whatever its host says, unless another Start comes
 	// before; 0 = no bound. It is for containers that nobody may be left to remove: a limit of the program is Limits.Timeout.
 	Deadline time.Duration `json:"deadline,omitempty"`

@@ -46,7 +46,7 @@ func TestEventsAreTheLog(t *testing.T) {
 			t.Errorf("finished has %s", key)
 		}
 	}
-	if len(m) != len(resultProps(false))-2 {
+	if len(m) != len(resultProps(false))-4 {
 		t.Errorf("finished has %d members", len(m))
 	}
 }

@@ -53,7 +53,7 @@ func TestARunningExecutionHasTheSameShape(t *testing.T) {
 
 func TestTheDescriptionKnowsEveryMember(t *testing.T) {
 	t.Parallel()
-	r := newRun().add(executor.Started{}, executor.Finished{Result: executor.Result{Status: executor.StatusFailed, Signal: "SIGKILL", ImageDigest: "sha256:0",
+	r := newRun().add(executor.Started{}, executor.Finished{Result: executor.Result{Status: executor.StatusFailed, Signal: "SIGKILL", ImageDigest: "sha256:0", FilesChanged: []executor.Artifact{{Path: "a"}}, FilesOmitted: 1,
 		MemorySamples: []executor.MemorySample{{Offset: time.Second, Bytes: 1}}, Artifacts: []executor.Artifact{{Path: "a", SizeBytes: 1}},
 		Failure: &executor.Failure{Code: executor.Internal, Phase: executor.PhaseRun, Message: "the inside"}}})
 	m := decode(t, do(t, handlerOf(t, r.service()), http.MethodGet, one, nil).Body.Bytes())
@@ -155,7 +155,7 @@ func TestListPages(t *testing.T) {
 		for _, e := range m["executions"].([]any) {
 			e := e.(map[string]any)
 			ids = append(ids, e["execution_id"].(string))
-			if _, there := e["stdout"]; there || len(e) != len(resultProps(false))-2 {
+			if _, there := e["stdout"]; there || len(e) != len(resultProps(false))-4 {
 				t.Fatalf("%v", e)
 			}
 		}

@@ -84,6 +84,7 @@ func metadataFields(l LimitRange) []field {
 			func(s *submission) *[]string { return &s.spec.Command }),
 		list("outputs", "Globs (** too) of files in the work folder to keep as artifacts.", func(s *submission) *[]string { return &s.spec.Outputs }),
 		toggle("outputs_changed", "Also keep every regular file that is new or changed since the program started.", func(s *submission) *bool { return &s.spec.OutputsChanged }),
+		toggle("files_changed", "Only in a Session: name the files that were made or changed, and copy none.", func(s *submission) *bool { return &s.spec.FilesChanged }),
 		text("backend", "Name of the backend. Default: the server's.", noNUL, sp(func(s *executor.Spec) *string { return &s.Backend })),
 		{"detect", &huma.Schema{Type: huma.TypeBoolean, Nullable: true, Description: "Whether the server looks into the tar for requirements. Default: only into code and files of a JSON body; true: also into a tar, which is then kept on the server's disk until it is read; false: never."},
 			func(d *decoder, s *submission, path string, raw json.RawMessage) {

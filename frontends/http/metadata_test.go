@@ -16,7 +16,7 @@ const everyField = `{
 	"entrypoint": "app/run.py", "docker_image": "python:3.12-slim", "requirements_txt": "numpy\n", "pre_commands": ["apt update"], "stdin": "in",
 	"config": {"timeout_seconds": 1.5, "network_disabled": false, "memory_mb": 128, "disk_mb": 64.0, "cpu_shares": 1e3, "pids": 7, "output_bytes": 1000, "kill_grace_seconds": 0.25},
 	"args": ["a", ""], "env": {"K": "v", "Gone": null}, "python_version": "3.12", "interpreter": "system", "language": "shell", "code": "x", "command": ["ls"],
-	"outputs": ["**/*.csv"], "outputs_changed": true, "backend": "uv", "detect": false, "idempotency_key": "k", "session_id": "ctx-1", "durable": true,
+	"outputs": ["**/*.csv"], "outputs_changed": true, "files_changed": true, "backend": "uv", "detect": false, "idempotency_key": "k", "session_id": "ctx-1", "durable": true,
 	"sample_interval_seconds": 0.5, "script": "s.sh", "host_directory": "/srv"
 }`
 
@@ -29,7 +29,7 @@ func TestEverySpecFieldTravels(t *testing.T) {
 	want := executor.Spec{
 		Language: executor.LanguageShell, Entrypoint: "app/run.py", Code: "x", Command: []string{"ls"}, Args: []string{"a", ""}, Env: map[string]string{"K": "v"},
 		PythonVersion: "3.12", Interpreter: executor.InterpreterSystem, Image: "python:3.12-slim", Requirements: "numpy\n", PreCommands: []string{"apt update"},
-		Detect: new(false), Outputs: []string{"**/*.csv"}, OutputsChanged: true,
+		Detect: new(false), Outputs: []string{"**/*.csv"}, OutputsChanged: true, FilesChanged: true,
 		Limits:  executor.Limits{Timeout: 1500 * time.Millisecond, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, CPUShares: 1000, PIDs: 7, OutputBytes: 1000, KillGrace: 250 * time.Millisecond},
 		Network: executor.NetworkOn, Session: "ctx-1", Backend: "uv", Durable: true, IdempotencyKey: "k", SampleInterval: 500 * time.Millisecond, Script: "s.sh", HostDirectory: "/srv",
 	}

@@ -103,6 +103,11 @@ func resultProps(withOutput bool) []prop {
 		prop{name: "memory_samples", optional: true, schema: array(object("",
 			prop{name: "offset_seconds", schema: typed(number, "Since started_at.")},
 			prop{name: "bytes", schema: formatted(integer, "int64", "")}), "Only where sample_interval_seconds asked for them.")},
+		prop{name: "files_changed", optional: true, schema: array(object("",
+			prop{name: "path", schema: typed(str, "Relative to the work folder.")},
+			prop{name: "size_bytes", schema: formatted(integer, "int64", "")}),
+			"Only where files_changed asked for them: the files of the Session that were made or changed since the Execution before that asked, without hidden ones, at most 100.")},
+		prop{name: "files_omitted", optional: true, schema: formatted(integer, "int64", "How many more than those in files_changed.")},
 		prop{name: "image_digest", optional: true, schema: typed(str, "Digest of the image, only on backends with images.")},
 	)
 }

@@ -23,7 +23,7 @@ func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink execu
 	spec := job.Spec
 	start := runner.Start{
 		ExecutionID: job.ID, Session: true, Code: spec.Code, Command: spec.Command, Args: spec.Args, Limits: job.Limits,
-		Outputs: spec.Outputs, OutputsChanged: spec.OutputsChanged, SampleInterval: spec.SampleInterval,
+		Outputs: spec.Outputs, OutputsChanged: spec.OutputsChanged, FilesChanged: spec.FilesChanged, SampleInterval: spec.SampleInterval,
 		PythonVersion: s.version, Requirements: s.resolved(),
 	}
 	if s.language != executor.LanguagePython && len(spec.Command) == 0 {

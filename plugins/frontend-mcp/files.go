@@ -124,9 +124,9 @@ func fileURI(scheme, id, name string) string {
 	return scheme + id + "/" + strings.Join(parts, "/")
 }
 
-// fileLinks are the links to files of id, which are sorted here, and a text for those that are too many. Hidden files are
-// what tools keep for themselves: they can be read, but are not shown.
-func fileLinks(scheme, id string, files []executor.Artifact) []mcp.Content {
+// fileLinks are the links to files of id, which are sorted here, and a text for those that are too many; omitted are not even
+// in files. Hidden files are what tools keep for themselves: they can be read, but are not shown.
+func fileLinks(scheme, id string, files []executor.Artifact, omitted int64) []mcp.Content {
 	files = slices.DeleteFunc(slices.Clone(files), func(f executor.Artifact) bool {
 		return strings.HasPrefix(f.Path, ".") || strings.Contains(f.Path, "/.") || strings.Contains("/"+f.Path, "/__pycache__/")
 	})
@@ -138,7 +138,7 @@ func fileLinks(scheme, id string, files []executor.Artifact) []mcp.Content {
 		link.Size = &size
 		list = append(list, link)
 	}
-	if more := len(files) - len(list); more > 0 {
+	if more := int64(len(files)-len(list)) + omitted; more > 0 && len(files) > maxFileLinks {
 		list = append(list, mcp.NewTextContent(fmt.Sprintf("%d more files were made, among them %s. They are read as %s%s/<path>.",
 			more, files[maxFileLinks].Path, scheme, id)))
 	}

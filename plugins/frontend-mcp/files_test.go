@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
 
@@ -345,51 +344,5 @@ func TestAPieceOfAFile(t *testing.T) {
 		if uri != want || !template.Regexp().MatchString(uri) || !template.Regexp().MatchString(uri+"?offset=5") || template.Regexp().MatchString(uri+" ") {
 			t.Errorf("%q is %q", name, uri)
 		}
-	}
-}
-
-func TestFilesThatACallHasMade(t *testing.T) {
-	t.Parallel()
-	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	old := executor.File{Path: "old", SizeBytes: 1, ModTime: began.Add(-time.Minute)}
-	fresh := executor.File{Path: "new", SizeBytes: 2, ModTime: began.Add(-clockSlack / 2)}
-	folder := executor.File{Path: "folder", Directory: true, ModTime: began}
-	m := newMadeFiles()
-	made := func(files ...executor.File) (names string) {
-		for _, f := range m.since("s", began, files) {
-			names += f.Path + " "
-		}
-		return names
-	}
-	if got := made(old, fresh, folder); got != "new " {
-		t.Errorf("of a Session that is not known: %q", got)
-	}
-	if got := made(old, fresh, folder); got != "" {
-		t.Errorf("nothing has changed: %q", got)
-	}
-	old.SizeBytes++
-	if got := made(old, fresh); got != "old " {
-		t.Errorf("one has another size: %q", got)
-	}
-	if got := len(m.since("unknown", time.Time{}, []executor.File{fresh})); got != 0 {
-		t.Errorf("neither the Session nor the time is known: %d", got)
-	}
-	m.opened("s")
-	if got := made(old); got != "old " {
-		t.Errorf("in a new Session: %q", got)
-	}
-	many := make([]executor.File, maxKnownFiles+1)
-	for i := range many {
-		many[i] = executor.File{Path: fmt.Sprint(i), ModTime: began.Add(-time.Hour)}
-	}
-	_ = made(many...)
-	if m.sessions["s"] != nil || made(many...) != "" {
-		t.Error("too many files are remembered")
-	}
-	for i := range 2 * maxKnownSessions {
-		m.opened(fmt.Sprint(i))
-	}
-	if len(m.sessions) > maxKnownSessions {
-		t.Errorf("%d Sessions are remembered", len(m.sessions))
 	}
 }

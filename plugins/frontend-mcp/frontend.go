@@ -114,7 +114,6 @@ type tools struct {
 	backend  executor.Info
 	hooks    *server.Hooks
 	sessions *mcpSessions // nil over stdio
-	made     *madeFiles
 	calls    chan struct{}
 
 	// onSessionEnd is called with the id of an MCP session that has ended; onClose when all ends.

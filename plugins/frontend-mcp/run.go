@@ -21,7 +21,6 @@ type outcome struct {
 	id      string
 	session string // the one it ran in; empty: a sandbox of its own
 	started *executor.Started
-	began   time.Time // when it was started, by the server's clock; zero: unknown
 	result  executor.Result
 	stdout  tail
 	stderr  tail
@@ -32,12 +31,13 @@ type outcome struct {
 // run submits spec and follows it to its end. What it wrote is kept up to limit bytes of each stream. When ctx ends, the
 // Execution is cancelled: a client that has gone leaves nothing running.
 func (t *tools) run(ctx context.Context, spec executor.Spec, in executor.Input, p *progress, limit int) (*outcome, error) {
-	x, err := t.svc.Submit(ctx, spec, in)
+	spec.FilesChanged = spec.Session != ""
+	x, events, err := executor.SubmitAndFollow(ctx, t.svc, spec, in)
 	if err != nil {
 		return nil, err
 	}
 	o := &outcome{id: x.ID, session: spec.Session, stdout: tail{limit: limit}, stderr: tail{limit: limit}}
-	for e, err := range t.svc.Events(ctx, x.ID, 0) {
+	for e, err := range events {
 		if err != nil {
 			if ctx.Err() != nil {
 				t.cancel(ctx, x.ID)
@@ -71,7 +71,7 @@ func (o *outcome) take(e executor.Event, p *progress) {
 	case executor.Progress:
 		p.say(b.Message, false)
 	case executor.Started:
-		o.started, o.began = &b, e.Time
+		o.started = &b
 		p.say("started", true)
 	case executor.Output:
 		s := &o.stdout

@@ -18,7 +18,7 @@ const endTimeout = 30 * time.Second
 
 // newTools makes the server and adds every toolset that is configured and that the backend can serve.
 func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Logger) (*tools, error) {
-	t := &tools{config: c, svc: svc, log: log, calls: make(chan struct{}, maxCalls), hooks: &server.Hooks{}, made: newMadeFiles()}
+	t := &tools{config: c, svc: svc, log: log, calls: make(chan struct{}, maxCalls), hooks: &server.Hooks{}}
 	var err error
 	if t.backend, err = chooseBackend(ctx, svc, c.Backend); err != nil {
 		return nil, err

@@ -178,7 +178,6 @@ func (c contexts) create(ctx context.Context, request mcp.CallToolRequest) (*mcp
 	if err != nil {
 		return c.wrong("create_context", "", err), nil
 	}
-	c.made.opened(s.ID)
 	return structured(createContextResult{
 		ContextID: s.ID, Name: s.Name, Language: string(s.Language), Description: s.Description,
 		CreatedAt: stamp(s.CreatedAt), Status: string(s.Status),
@@ -214,7 +213,6 @@ func (c contexts) stop(ctx context.Context, request mcp.CallToolRequest) (*mcp.C
 	if err != nil {
 		return c.wrong("stop_context", a.ContextID, err), nil
 	}
-	c.made.forget(a.ContextID)
 	return structured(stopContextResult{ContextID: a.ContextID, Status: "stopped", Message: "Context stopped successfully"}, "")
 }
 
@@ -280,7 +278,7 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest) (*mc
 			out.Result = cut(string(text), c.config.MaxResultBytes)
 		}
 	}
-	return structured(out, "", append(pictures(o.displays), c.filesOf(ctx, o)...)...)
+	return structured(out, "", append(pictures(o.displays), filesOf(o)...)...)
 }
 
 // note says what became of the context, and why the code stopped, where that is not in the output.

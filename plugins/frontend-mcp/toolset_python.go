@@ -211,7 +211,7 @@ func (p *python) runInDir(ctx context.Context, request mcp.CallToolRequest) (*mc
 	if failure != nil {
 		return failure, nil
 	}
-	return structured(p.scriptResult(s, o, elapsed), "", p.filesOf(ctx, o)...)
+	return structured(p.scriptResult(s, o, elapsed), "", filesOf(o)...)
 }
 
 func (p *python) runWithDeps(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -230,7 +230,7 @@ func (p *python) runWithDeps(ctx context.Context, request mcp.CallToolRequest) (
 	if failure != nil {
 		return failure, nil
 	}
-	return structured(p.depsResult(s, o, elapsed), "", p.filesOf(ctx, o)...)
+	return structured(p.depsResult(s, o, elapsed), "", filesOf(o)...)
 }
 
 func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -267,7 +267,7 @@ func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest) (*m
 	for _, m := range o.result.MemorySamples {
 		out.MemorySamples = append(out.MemorySamples, memorySample{m.Offset.Seconds(), float64(m.Bytes) / (1 << 20)})
 	}
-	return structured(out, "", p.filesOf(ctx, o)...)
+	return structured(out, "", filesOf(o)...)
 }
 
 func (p *python) runInDirAsync(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {

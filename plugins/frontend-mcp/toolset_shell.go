@@ -144,7 +144,7 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest) (*mcp.
 		ElapsedMS: time.Since(began).Milliseconds(),
 	}
 	s.logOutput(a.Command, out)
-	return structured(out, "", s.filesOf(ctx, o)...)
+	return structured(out, "", filesOf(o)...)
 }
 
 // detailed is an error in the specification's words, with what is behind it in a text of its own.
@@ -206,7 +206,7 @@ func (s *shell) inSandbox(ctx context.Context, spec executor.Spec, stdin string,
 
 // inSession leaves of spec what may be said in a Session.
 func inSession(spec executor.Spec, id string) executor.Spec {
-	return executor.Spec{Session: id, Command: spec.Command, Limits: spec.Limits}
+	return executor.Spec{Session: id, Command: spec.Command, Limits: spec.Limits, FilesChanged: true}
 }
 
 // follow runs spec and captures what it writes.
@@ -215,12 +215,12 @@ func (s *shell) follow(ctx context.Context, spec executor.Spec, stdin string, p 
 	if stdin != "" {
 		in.Stdin = textSource(stdin)
 	}
-	x, err := s.svc.Submit(ctx, spec, in)
+	x, events, err := executor.SubmitAndFollow(ctx, s.svc, spec, in)
 	if err != nil {
 		return nil, err
 	}
 	o := &outcome{id: x.ID, session: spec.Session}
-	for e, err := range s.svc.Events(ctx, x.ID, 0) {
+	for e, err := range events {
 		if err != nil {
 			if ctx.Err() != nil {
 				s.cancel(ctx, x.ID)
@@ -331,9 +331,6 @@ func (b *sandboxes) open(ctx context.Context, owner string) (string, error) {
 			defer close(box.ready)
 			s, err := b.t.svc.OpenSession(ctx, b.like)
 			box.id, box.err = s.ID, err
-			if err == nil {
-				b.t.made.opened(s.ID)
-			}
 		})
 	}
 	b.mu.Unlock()
@@ -393,7 +390,6 @@ func (b *sandboxes) close(ctx context.Context, box *sandbox) {
 	if box.id == "" {
 		return
 	}
-	b.t.made.forget(box.id)
 	if _, err := b.t.svc.CloseSession(executor.WithPrincipal(ctx, box.principal), box.id); err != nil {
 		b.t.log.Warn("close the sandbox of an MCP session", "session", box.id, "error", err)
 	}

@@ -68,6 +68,10 @@ type Execution struct {
 	// ImageDigest and MemorySamples are there where the backend has them.
 	ImageDigest   string         `json:"image_digest"`
 	MemorySamples []MemorySample `json:"memory_samples"`
+	// FilesChanged are the files of the session that were made or changed, where Spec.FilesChanged asked; FilesOmitted counts
+	// those that are too many to name.
+	FilesChanged []Artifact `json:"files_changed,omitempty"`
+	FilesOmitted int64      `json:"files_omitted,omitzero"`
 }
 
 // DisplayForm is one form of a displayed value. Forms with the same Display are of one value.

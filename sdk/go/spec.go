@@ -32,6 +32,8 @@ type Spec struct {
 	Outputs []string `json:"outputs,omitempty"`
 	// OutputsChanged also keeps every file that is new or changed.
 	OutputsChanged bool `json:"outputs_changed,omitzero"`
+	// FilesChanged has Execution.FilesChanged name the files of the session that were made or changed. Only in a session.
+	FilesChanged bool `json:"files_changed,omitzero"`
 	// Config bounds the run.
 	Config Config `json:"config,omitzero"`
 	// Backend names the backend to run on.

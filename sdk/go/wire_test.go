@@ -261,7 +261,7 @@ func TestSpecsAreSentAsTheVectorsSay(t *testing.T) {
 		"minimal": {Code: "print(1)"},
 		"all": {Code: "print(1)", Args: []string{"a"}, Env: map[string]string{"K": "v"}, PythonVersion: "3.12", RequirementsTxt: "idna",
 			Detect: new(false), Outputs: []string{"out/**"}, OutputsChanged: true, Backend: "uv", IdempotencyKey: "k", Language: "python",
-			Interpreter: "environment", SessionID: "ctx-1", Durable: true, SampleIntervalSeconds: 0.25,
+			Interpreter: "environment", SessionID: "ctx-1", Durable: true, FilesChanged: true, SampleIntervalSeconds: 0.25,
 			Config: pyexec.Config{TimeoutSeconds: new(0.0), NetworkDisabled: new(false), MemoryMB: 64, DiskMB: 32, CPUShares: 512, PIDs: 16,
 				OutputBytes: 1000, KillGraceSeconds: 1.5}},
 		"privileged": {Command: []string{"make", "test"}, Script: "/opt/tests/start.sh", HostDirectory: "/srv/x"},

@@ -13,7 +13,7 @@ func toSpec(s executor.Spec) pyexec.Spec {
 		Language: string(s.Language), Entrypoint: s.Entrypoint, Code: s.Code, Command: s.Command, Args: s.Args, Env: s.Env,
 		PythonVersion: s.PythonVersion, Interpreter: string(s.Interpreter), DockerImage: s.Image,
 		RequirementsTxt: s.Requirements, PreCommands: s.PreCommands, Detect: s.Detect, Outputs: s.Outputs,
-		OutputsChanged: s.OutputsChanged, Config: toConfig(s.Limits, s.Network), SessionID: s.Session, Backend: s.Backend,
+		OutputsChanged: s.OutputsChanged, FilesChanged: s.FilesChanged, Config: toConfig(s.Limits, s.Network), SessionID: s.Session, Backend: s.Backend,
 		Durable: s.Durable, IdempotencyKey: s.IdempotencyKey, SampleIntervalSeconds: s.SampleInterval.Seconds(),
 		Script: s.Script, HostDirectory: s.HostDirectory,
 	}
@@ -70,7 +70,7 @@ func toResult(e pyexec.Execution) executor.Result {
 		StdoutBytes: e.StdoutBytes, StderrBytes: e.StderrBytes,
 		StdoutTruncated: e.StdoutTruncated, StderrTruncated: e.StderrTruncated,
 		PythonVersion: e.PythonVersion, Requirements: e.ResolvedRequirements, ImageDigest: e.ImageDigest,
-		DisplaysDropped: e.DisplaysDropped,
+		DisplaysDropped: e.DisplaysDropped, FilesOmitted: e.FilesOmitted,
 	}
 	if e.SessionState != pyexec.SessionStateKept {
 		r.SessionState = executor.SessionState(e.SessionState)
@@ -80,6 +80,9 @@ func toResult(e pyexec.Execution) executor.Result {
 	}
 	for _, a := range e.Artifacts {
 		r.Artifacts = append(r.Artifacts, executor.Artifact(a))
+	}
+	for _, f := range e.FilesChanged {
+		r.FilesChanged = append(r.FilesChanged, executor.Artifact(f))
 	}
 	for _, m := range e.MemorySamples {
 		r.MemorySamples = append(r.MemorySamples, executor.MemorySample{Offset: seconds(m.OffsetSeconds), Bytes: m.Bytes})

@@ -65,6 +65,8 @@ type Tail struct {
 	Artifacts            []Artifact     `json:"artifacts"`
 	Error                *Failure       `json:"error"`
 	MemorySamples        []MemorySample `json:"memory_samples,omitempty"`
+	FilesChanged         []Artifact     `json:"files_changed,omitempty"`
+	FilesOmitted         int64          `json:"files_omitted,omitempty"`
 	ImageDigest          string         `json:"image_digest,omitempty"`
 }
 
@@ -192,6 +194,10 @@ func (t *Tail) end(r *executor.Result, started, inSession bool) {
 	for _, m := range r.MemorySamples {
 		t.MemorySamples = append(t.MemorySamples, MemorySample{m.Offset.Seconds(), m.Bytes})
 	}
+	for _, f := range r.FilesChanged {
+		t.FilesChanged = append(t.FilesChanged, Artifact(f))
+	}
+	t.FilesOmitted = r.FilesOmitted
 	t.ImageDigest = r.ImageDigest
 }
 

@@ -102,6 +102,7 @@ func specProbes() map[string]probe {
 		"Detect":         {harmless: func(j *executor.Job) { yes := true; j.Spec.Detect = &yes }},
 		"Outputs":        {rule: "BE-16"},
 		"OutputsChanged": {check: outputsChanged},
+		"FilesChanged":   {rule: "SE-23"},
 		"Limits":         {rule: "BE-72"},
 		"Network":        {rule: "BE-36"},
 		"Session":        {check: sessions},

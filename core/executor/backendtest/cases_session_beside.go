@@ -19,6 +19,7 @@ func sessionBesideRules() []rule {
 		{"SE-20", "the outputs of an Execution in a Session are collected, and only its own changes", sessionOutputs},
 		{"SE-21", "javascript keeps its state, or is refused", sessionJavaScript},
 		{"SE-22", "shell keeps its state, or is refused", sessionShell},
+		{"SE-23", "who asks is told which files of the Session were made or changed since the one before who asked, and nobody else", sessionFilesChanged},
 	}
 }
 
@@ -171,6 +172,56 @@ func sessionOutputs(c *Case) {
 	r = o.finish(job).succeeded()
 	if _, ok := r.file("out-2.txt"); !ok || len(r.result.Artifacts) != 1 {
 		c.Errorf("changed: %+v", r.result.Artifacts)
+	}
+}
+
+func sessionFilesChanged(c *Case) {
+	o := c.open()
+	tell := func(job executor.Job, want ...executor.Artifact) {
+		job.Spec.FilesChanged = true
+		r := o.finish(job).succeeded()
+		if !slices.Equal(r.result.FilesChanged, want) || r.result.FilesOmitted != 0 || len(r.result.Artifacts) != 0 {
+			c.Errorf("told %v and %d more, want %v", r.result.FilesChanged, r.result.FilesOmitted, want)
+		}
+	}
+	writes := func(name, text string) Program {
+		return Program{
+			Python: fmt.Sprintf("import os\nos.makedirs(os.path.dirname(%[1]q) or '.', exist_ok=True)\nopen(%[1]q, 'w').write(%[2]q)\nNone\n", name, text),
+			Fake:   "write-file " + name + " " + text,
+		}
+	}
+	if r := o.run(writes("before.txt", "x")).succeeded(); len(r.result.FilesChanged) != 0 {
+		c.Errorf("told %v, and nobody asked", r.result.FilesChanged)
+	}
+	tell(o.job(writes("sub/b.txt", "bb")), executor.Artifact{Path: "sub/b.txt", SizeBytes: 2})
+	tell(o.job(writes(".cache/x", "hidden")))
+	tell(o.job(writes("a.txt", "aaa")), executor.Artifact{Path: "a.txt", SizeBytes: 3})
+	// What nobody asked about, and what somebody else did, is told to the next who asks.
+	o.run(writes("unasked.txt", "u")).succeeded()
+	if _, err := o.write("sent.txt", 4, strings.NewReader("sent")); err != nil {
+		c.Errorf("write: %v", err)
+	}
+	tell(o.job(writes("a.txt", "longer")), executor.Artifact{Path: "a.txt", SizeBytes: 6},
+		executor.Artifact{Path: "sent.txt", SizeBytes: 4}, executor.Artifact{Path: "unasked.txt", SizeBytes: 1})
+	if err := o.remove("a.txt"); err != nil {
+		c.Errorf("remove: %v", err)
+	}
+	tell(o.job(setHundred))
+	if c.caps().Commands {
+		tell(o.command(writes("c.txt", "by a command")), executor.Artifact{Path: "c.txt", SizeBytes: 12})
+	}
+	const extra = 3
+	var many strings.Builder
+	for n := range executor.MaxFilesChanged + extra {
+		fmt.Fprintf(&many, "write-file many-%04d.txt x\n", n)
+	}
+	job := o.job(Program{
+		Python: fmt.Sprintf("for n in range(%d):\n    open(f'many-{n:04}.txt', 'w').close()\n", executor.MaxFilesChanged+extra),
+		Fake:   many.String(),
+	})
+	job.Spec.FilesChanged = true
+	if r := o.finish(job).succeeded().result; len(r.FilesChanged) != executor.MaxFilesChanged || r.FilesOmitted != extra {
+		c.Errorf("%d are told and %d more, want %d and %d", len(r.FilesChanged), r.FilesOmitted, executor.MaxFilesChanged, extra)
 	}
 }
 

@@ -79,6 +79,14 @@ func stateSaboteurs() []saboteur {
 			}),
 		},
 		{
+			does: "tells of files only when it was asked not to", breaks: []string{"SE-23"},
+			hook: changeJob(func(job *executor.Job) { job.Spec.FilesChanged = !job.Spec.FilesChanged && job.Spec.Session != "" }),
+		},
+		{
+			does: "counts no files beyond those that it tells of", breaks: []string{"SE-23"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) { r.FilesOmitted = 0 }),
+		},
+		{
 			does: "forgets the displays that it drops", breaks: []string{"SE-08"},
 			hook: changeResult(func(_ executor.Job, r *executor.Result) { r.DisplaysDropped = 0 }),
 		},

@@ -124,6 +124,9 @@ func (r *run) live() {
 		r.result.Status, r.result.Failure = executor.StatusFailed, failure
 		return
 	}
+	if r.session != nil {
+		r.session.see(r)
+	}
 	if !r.begin(p) {
 		r.result.Status = executor.StatusKilled
 		return
@@ -135,6 +138,9 @@ func (r *run) live() {
 	sampling()
 	p.stdin.close()
 	r.finish(end)
+	if r.session != nil {
+		r.session.tell(r)
+	}
 }
 
 // begin marks the start of the program, unless the job was stopped before.

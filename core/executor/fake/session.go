@@ -24,6 +24,8 @@ type session struct {
 	python string
 	tree   *tree
 	vars   *names
+	// seen are the files as the last Execution that asked left them; nil: none has. It is of the one that runs.
+	seen map[string]*file
 
 	mu           sync.Mutex
 	requirements []string

@@ -138,6 +138,7 @@ func roundTrip(t *testing.T, s executor.Store) {
 			StdoutBytes: 6, StderrBytes: 7, StdoutTruncated: true, StderrTruncated: true, PythonVersion: "3.12.1",
 			Requirements: []string{"a==1"}, ImageDigest: "sha256:1", MemorySamples: []executor.MemorySample{{Offset: 1, Bytes: 2}},
 			Artifacts: []executor.Artifact{{Path: "a/b", SizeBytes: 8}}, SessionState: executor.SessionStateLost, DisplaysDropped: 9,
+			FilesChanged: []executor.Artifact{{Path: "a/c", SizeBytes: 10}}, FilesOmitted: 11,
 		}},
 	}
 	appendAll(t, s, newID(1), bodies...)

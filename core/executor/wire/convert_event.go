@@ -88,6 +88,14 @@ func fromStarted(s *pb.Started) executor.Started {
 	}
 }
 
+func toArtifact(a executor.Artifact) *pb.Artifact {
+	return &pb.Artifact{Path: a.Path, SizeBytes: a.SizeBytes}
+}
+
+func fromArtifact(a *pb.Artifact) executor.Artifact {
+	return executor.Artifact{Path: a.GetPath(), SizeBytes: a.GetSizeBytes()}
+}
+
 func toResult(r executor.Result) *pb.Result {
 	out := &pb.Result{
 		Status:          string(r.Status),
@@ -114,9 +122,9 @@ func toResult(r executor.Result) *pb.Result {
 		MemorySamples: each(r.MemorySamples, func(s executor.MemorySample) *pb.MemorySample {
 			return &pb.MemorySample{Offset: toDuration(s.Offset), Bytes: s.Bytes}
 		}),
-		Artifacts: each(r.Artifacts, func(a executor.Artifact) *pb.Artifact {
-			return &pb.Artifact{Path: a.Path, SizeBytes: a.SizeBytes}
-		}),
+		Artifacts:    each(r.Artifacts, toArtifact),
+		FilesChanged: each(r.FilesChanged, toArtifact),
+		FilesOmitted: r.FilesOmitted,
 	}
 	if r.ExitCode != nil {
 		code := int64(*r.ExitCode)
@@ -157,9 +165,9 @@ func fromResult(r *pb.Result) executor.Result {
 		MemorySamples: each(r.MemorySamples, func(s *pb.MemorySample) executor.MemorySample {
 			return executor.MemorySample{Offset: s.GetOffset().AsDuration(), Bytes: s.GetBytes()}
 		}),
-		Artifacts: each(r.Artifacts, func(a *pb.Artifact) executor.Artifact {
-			return executor.Artifact{Path: a.GetPath(), SizeBytes: a.GetSizeBytes()}
-		}),
+		Artifacts:    each(r.Artifacts, fromArtifact),
+		FilesChanged: each(r.FilesChanged, fromArtifact),
+		FilesOmitted: r.FilesOmitted,
 	}
 	if r.ExitCode != nil {
 		code := int(*r.ExitCode)

@@ -256,7 +256,7 @@ func FuzzConvert(f *testing.F) {
 		toVariable(executor.Variable{Name: "x", Type: "int", Preview: "1"}),
 		toOpened(executor.OpenedSession{Handle: []byte{0}, Requirements: []string{"attrs==1"}}),
 		mustEvent(executor.Event{Seq: 2, Body: executor.Display{Data: map[string][]byte{"text/plain": nil}, Value: true, Truncated: true}}),
-		toResult(executor.Result{Status: executor.StatusKilled, SessionState: executor.SessionStateRestarted, DisplaysDropped: 1}),
+		toResult(executor.Result{Status: executor.StatusKilled, SessionState: executor.SessionStateRestarted, DisplaysDropped: 1, FilesChanged: []executor.Artifact{{Path: "a/\xff"}}, FilesOmitted: 1}),
 	} {
 		if raw, err = proto.Marshal(m); err != nil {
 			f.Fatal(err)

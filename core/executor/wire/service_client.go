@@ -26,6 +26,7 @@ type serviceClient struct {
 var (
 	_ executor.Service  = (*serviceClient)(nil)
 	_ executor.Admitter = (*serviceClient)(nil)
+	_ executor.Follower = (*serviceClient)(nil)
 )
 
 // Admit implements executor.Admitter. A Service at the other end that is none promises nothing.
@@ -36,11 +37,66 @@ func (s *serviceClient) Admit(ctx context.Context) error {
 
 // Submit implements executor.Executions.
 func (s *serviceClient) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+	call, err := s.submit(ctx, spec, in, false)
+	if err != nil {
+		return executor.Execution{}, err
+	}
+	defer call.end()
+	return call.accepted()
+}
+
+// SubmitAndFollow implements executor.Follower. With an input they are two exchanges: its feeding ends with the first.
+func (s *serviceClient) SubmitAndFollow(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, iter.Seq2[executor.Event, error], error) {
+	if in.Workspace != nil || in.Stdin != nil {
+		x, err := s.Submit(ctx, spec, in)
+		return x, s.Events(ctx, x.ID, 0), err
+	}
+	call, err := s.submit(ctx, spec, in, true)
+	if err != nil {
+		return executor.Execution{}, nil, err
+	}
+	x, err := call.accepted()
+	if err != nil {
+		call.end()
+		return executor.Execution{}, nil, err
+	}
+	return x, func(yield func(executor.Event, error) bool) {
+		defer call.end()
+		none := true
+		for {
+			m, err := call.stream.Recv()
+			if errors.Is(err, io.EOF) && none { // the other side knows Submit only
+				s.Events(ctx, x.ID, 0)(yield)
+				return
+			}
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(executor.Event{}, fromStatus(ctx, err))
+				return
+			}
+			if none = false; !yield(fromEvent(m.GetEvent()), nil) {
+				return
+			}
+		}
+	}, nil
+}
+
+// submitCall is the caller's side of one Submit.
+type submitCall struct {
+	ctx    context.Context //nolint:containedctx // it is the call's
+	cut    context.CancelCauseFunc
+	stream grpc.BidiStreamingClient[pb.SubmitRequest, pb.SubmitResponse]
+	feed   *feeder
+}
+
+func (s *serviceClient) submit(ctx context.Context, spec executor.Spec, in executor.Input, follow bool) (*submitCall, error) {
 	callCtx, cut := context.WithCancelCause(ctx)
 	stream, err := s.service.Submit(outgoing(callCtx))
 	if err != nil {
 		cut(nil)
-		return executor.Execution{}, fromStatus(ctx, err)
+		return nil, fromStatus(ctx, err)
 	}
 	var sending sync.Mutex
 	send := func(m *pb.SubmitRequest) error {
@@ -51,29 +107,35 @@ func (s *serviceClient) Submit(ctx context.Context, spec executor.Spec, in execu
 	feed := newFeeder(in.Workspace, in.Stdin, nil, func(r *pb.SourceReply) error {
 		return send(&pb.SubmitRequest{Message: &pb.SubmitRequest_Source{Source: r}})
 	})
-	defer func() {
-		cut(nil) // first: it ends a Send that waits for the other side
-		feed.stop()
-	}()
 	// What Send fails with is only that the stream has ended; Recv knows why.
 	_ = send(&pb.SubmitRequest{Message: &pb.SubmitRequest_Start{Start: &pb.SubmitStart{
-		Spec: toSpec(spec), Workspace: announce(in.Workspace, false), Stdin: announce(in.Stdin, false),
+		Spec: toSpec(spec), Workspace: announce(in.Workspace, false), Stdin: announce(in.Stdin, false), Follow: follow,
 	}}})
+	return &submitCall{ctx: ctx, cut: cut, stream: stream, feed: feed}, nil
+}
+
+// accepted feeds the sources until the service has accepted, and ends them.
+func (c *submitCall) accepted() (executor.Execution, error) {
 	for {
-		m, err := stream.Recv()
+		m, err := c.stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return executor.Execution{}, executor.Errorf(executor.Internal, "the service's side ended without an answer")
 		}
 		if err != nil {
-			return executor.Execution{}, fromStatus(ctx, err)
+			return executor.Execution{}, fromStatus(c.ctx, err)
 		}
 		switch m := m.GetMessage().(type) {
 		case *pb.SubmitResponse_Source:
-			feed.handle(m.Source)
+			c.feed.handle(m.Source)
 		case *pb.SubmitResponse_Execution:
 			return fromExecution(m.Execution), nil
 		}
 	}
+}
+
+func (c *submitCall) end() {
+	c.cut(nil) // first: it ends a Send that waits for the other side
+	c.feed.stop()
 }
 
 // Get implements executor.Executions.

@@ -42,7 +42,13 @@ func (s *serviceServer) Submit(stream grpc.BidiStreamingServer[pb.SubmitRequest,
 	if err != nil {
 		return err
 	}
-	return call.send(&pb.SubmitResponse{Message: &pb.SubmitResponse_Execution{Execution: toExecution(execution)}})
+	if err := call.send(&pb.SubmitResponse{Message: &pb.SubmitResponse_Execution{Execution: toExecution(execution)}}); err != nil || !start.GetFollow() {
+		return err
+	}
+	call.close() // what the caller sends from now on is too late
+	return s.follow(stream.Context(), execution.ID, 0, func(e *pb.Event) error {
+		return stream.Send(&pb.SubmitResponse{Message: &pb.SubmitResponse_Event{Event: e}})
+	})
 }
 
 // submitServer is the service's side of one Submit.
@@ -125,7 +131,11 @@ func (s *serviceServer) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.Ca
 
 // Events implements pb.ExecutorServiceServer.
 func (s *serviceServer) Events(r *pb.EventsRequest, stream grpc.ServerStreamingServer[pb.EventsResponse]) error {
-	for e, err := range s.service.Events(stream.Context(), r.GetId(), r.GetAfter()) {
+	return s.follow(stream.Context(), r.GetId(), r.GetAfter(), func(e *pb.Event) error { return stream.Send(&pb.EventsResponse{Event: e}) })
+}
+
+func (s *serviceServer) follow(ctx context.Context, id string, after uint64, send func(*pb.Event) error) error {
+	for e, err := range s.service.Events(ctx, id, after) {
 		if err != nil {
 			return err
 		}
@@ -133,7 +143,7 @@ func (s *serviceServer) Events(r *pb.EventsRequest, stream grpc.ServerStreamingS
 		if err != nil {
 			return err
 		}
-		if err := stream.Send(&pb.EventsResponse{Event: m}); err != nil {
+		if err := send(m); err != nil {
 			return err
 		}
 	}

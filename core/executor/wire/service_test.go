@@ -268,6 +268,81 @@ func TestEventsReplayAndFollow(t *testing.T) {
 	<-s.follow
 }
 
+func TestASubmitIsFollowed(t *testing.T) {
+	t.Parallel()
+	s := &service{t: t, follow: make(chan struct{}), submit: func(_ context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+		if spec.Code == "" {
+			return executor.Execution{}, executor.FieldErrorf(executor.Invalid, "code", "none")
+		}
+		if in.Stdin != nil {
+			if _, err := drainSource(in.Stdin); err != nil {
+				return executor.Execution{}, err
+			}
+		}
+		return executor.Execution{ID: spec.Code, Owner: "ada"}, nil
+	}}
+	svc := plugintest.WireService(t, s)
+	if _, _, err := executor.SubmitAndFollow(ada(t.Context()), svc, executor.Spec{}, executor.Input{}); executor.CodeOf(err) != executor.Invalid {
+		t.Errorf("a Spec that is refused: %v", err)
+	}
+	stdin := &executor.Source{SizeBytes: 2, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("in")), nil }}
+	for name, in := range map[string]executor.Input{"alone": {}, "with its input": {Stdin: stdin}} {
+		s.follow = make(chan struct{})
+		x, events, err := executor.SubmitAndFollow(ada(t.Context()), svc, executor.Spec{Code: "exe_1"}, in)
+		if err != nil || x.ID != "exe_1" {
+			t.Fatal(name, x, err)
+		}
+		var seqs []uint64
+		for e, err := range events {
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			if seqs = append(seqs, e.Seq); e.Seq == 5 {
+				break // ends the call, and with it the follower at the other end
+			}
+		}
+		<-s.follow
+		if !reflect.DeepEqual(seqs, []uint64{1, 2, 3, 4, 5}) {
+			t.Errorf("%s: followed by %v", name, seqs)
+		}
+	}
+	_, events, err := executor.SubmitAndFollow(ada(t.Context()), svc, executor.Spec{Code: "exe_2"}, executor.Input{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range events {
+		if executor.CodeOf(err) != executor.NotFound {
+			t.Errorf("what cannot be followed: %v", err)
+		}
+	}
+	s.follow = make(chan struct{})
+	ctx, cancel := context.WithCancelCause(ada(t.Context()))
+	defer cancel(nil)
+	_, events, err = executor.SubmitAndFollow(ctx, svc, executor.Spec{Code: "exe_1"}, executor.Input{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last error
+	for e, err := range events {
+		if last = err; e.Seq == 5 {
+			cancel(nil)
+		}
+	}
+	if !errors.Is(last, context.Canceled) {
+		t.Errorf("it ended with %v", last)
+	}
+	<-s.follow
+}
+
+func drainSource(s *executor.Source) ([]byte, error) {
+	r, err := s.Open()
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(r)
+	return data, errors.Join(err, r.Close())
+}
+
 func TestFollowingEndsWithItsCtx(t *testing.T) {
 	t.Parallel()
 	s := &service{t: t, follow: make(chan struct{})}

@@ -106,10 +106,12 @@ func (*SubmitRequest_Source) isSubmitRequest_Message() {}
 
 // SubmitStart begins a call.
 type SubmitStart struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec" json:"spec,omitempty"`
-	Workspace     *Source                `protobuf:"bytes,2,opt,name=workspace" json:"workspace,omitempty"`
-	Stdin         *Source                `protobuf:"bytes,3,opt,name=stdin" json:"stdin,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Spec      *Spec                  `protobuf:"bytes,1,opt,name=spec" json:"spec,omitempty"`
+	Workspace *Source                `protobuf:"bytes,2,opt,name=workspace" json:"workspace,omitempty"`
+	Stdin     *Source                `protobuf:"bytes,3,opt,name=stdin" json:"stdin,omitempty"`
+	// follow asks for the events as well. A service that does not know it ends the call with the execution.
+	Follow        bool `protobuf:"varint,4,opt,name=follow" json:"follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -165,13 +167,21 @@ func (x *SubmitStart) GetStdin() *Source {
 	return nil
 }
 
-// SubmitResponse asks for source data, or ends the call.
+func (x *SubmitStart) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+// SubmitResponse asks for source data, or says what was accepted, and what happens then.
 type SubmitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
 	//
 	//	*SubmitResponse_Source
 	//	*SubmitResponse_Execution
+	//	*SubmitResponse_Event
 	Message       isSubmitResponse_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -232,6 +242,15 @@ func (x *SubmitResponse) GetExecution() *Execution {
 	return nil
 }
 
+func (x *SubmitResponse) GetEvent() *Event {
+	if x != nil {
+		if x, ok := x.Message.(*SubmitResponse_Event); ok {
+			return x.Event
+		}
+	}
+	return nil
+}
+
 type isSubmitResponse_Message interface {
 	isSubmitResponse_Message()
 }
@@ -244,9 +263,15 @@ type SubmitResponse_Execution struct {
 	Execution *Execution `protobuf:"bytes,2,opt,name=execution,oneof"`
 }
 
+type SubmitResponse_Event struct {
+	Event *Event `protobuf:"bytes,3,opt,name=event,oneof"`
+}
+
 func (*SubmitResponse_Source) isSubmitResponse_Message() {}
 
 func (*SubmitResponse_Execution) isSubmitResponse_Message() {}
+
+func (*SubmitResponse_Event) isSubmitResponse_Message() {}
 
 // AdmitRequest is empty.
 type AdmitRequest struct {
@@ -2065,14 +2090,16 @@ const file_pyexec_v1_service_proto_rawDesc = "" +
 	"\rSubmitRequest\x12.\n" +
 	"\x05start\x18\x01 \x01(\v2\x16.pyexec.v1.SubmitStartH\x00R\x05start\x120\n" +
 	"\x06source\x18\x02 \x01(\v2\x16.pyexec.v1.SourceReplyH\x00R\x06sourceB\t\n" +
-	"\amessage\"\x8c\x01\n" +
+	"\amessage\"\xa4\x01\n" +
 	"\vSubmitStart\x12#\n" +
 	"\x04spec\x18\x01 \x01(\v2\x0f.pyexec.v1.SpecR\x04spec\x12/\n" +
 	"\tworkspace\x18\x02 \x01(\v2\x11.pyexec.v1.SourceR\tworkspace\x12'\n" +
-	"\x05stdin\x18\x03 \x01(\v2\x11.pyexec.v1.SourceR\x05stdin\"\x85\x01\n" +
+	"\x05stdin\x18\x03 \x01(\v2\x11.pyexec.v1.SourceR\x05stdin\x12\x16\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow\"\xaf\x01\n" +
 	"\x0eSubmitResponse\x122\n" +
 	"\x06source\x18\x01 \x01(\v2\x18.pyexec.v1.SourceRequestH\x00R\x06source\x124\n" +
-	"\texecution\x18\x02 \x01(\v2\x14.pyexec.v1.ExecutionH\x00R\texecutionB\t\n" +
+	"\texecution\x18\x02 \x01(\v2\x14.pyexec.v1.ExecutionH\x00R\texecution\x12(\n" +
+	"\x05event\x18\x03 \x01(\v2\x10.pyexec.v1.EventH\x00R\x05eventB\t\n" +
 	"\amessage\"\x0e\n" +
 	"\fAdmitRequest\"\x0f\n" +
 	"\rAdmitResponse\"\x1c\n" +
@@ -2245,8 +2272,8 @@ var file_pyexec_v1_service_proto_goTypes = []any{
 	(*Source)(nil),                   // 45: pyexec.v1.Source
 	(*SourceRequest)(nil),            // 46: pyexec.v1.SourceRequest
 	(*Execution)(nil),                // 47: pyexec.v1.Execution
-	(*Filter)(nil),                   // 48: pyexec.v1.Filter
-	(*Event)(nil),                    // 49: pyexec.v1.Event
+	(*Event)(nil),                    // 48: pyexec.v1.Event
+	(*Filter)(nil),                   // 49: pyexec.v1.Filter
 	(*Session)(nil),                  // 50: pyexec.v1.Session
 	(*Info)(nil),                     // 51: pyexec.v1.Info
 	(*Script)(nil),                   // 52: pyexec.v1.Script
@@ -2262,72 +2289,73 @@ var file_pyexec_v1_service_proto_depIdxs = []int32{
 	45, // 4: pyexec.v1.SubmitStart.stdin:type_name -> pyexec.v1.Source
 	46, // 5: pyexec.v1.SubmitResponse.source:type_name -> pyexec.v1.SourceRequest
 	47, // 6: pyexec.v1.SubmitResponse.execution:type_name -> pyexec.v1.Execution
-	47, // 7: pyexec.v1.GetResponse.execution:type_name -> pyexec.v1.Execution
-	48, // 8: pyexec.v1.ListRequest.filter:type_name -> pyexec.v1.Filter
-	47, // 9: pyexec.v1.ListResponse.executions:type_name -> pyexec.v1.Execution
-	47, // 10: pyexec.v1.CancelResponse.execution:type_name -> pyexec.v1.Execution
-	49, // 11: pyexec.v1.EventsResponse.event:type_name -> pyexec.v1.Event
-	50, // 12: pyexec.v1.OpenSessionRequest.session:type_name -> pyexec.v1.Session
-	50, // 13: pyexec.v1.OpenSessionResponse.session:type_name -> pyexec.v1.Session
-	50, // 14: pyexec.v1.GetSessionResponse.session:type_name -> pyexec.v1.Session
-	50, // 15: pyexec.v1.ListSessionsResponse.sessions:type_name -> pyexec.v1.Session
-	50, // 16: pyexec.v1.InterruptSessionResponse.session:type_name -> pyexec.v1.Session
-	50, // 17: pyexec.v1.RestartSessionResponse.session:type_name -> pyexec.v1.Session
-	50, // 18: pyexec.v1.CloseSessionResponse.session:type_name -> pyexec.v1.Session
-	51, // 19: pyexec.v1.BackendsResponse.backends:type_name -> pyexec.v1.Info
-	52, // 20: pyexec.v1.ScriptsResponse.scripts:type_name -> pyexec.v1.Script
-	53, // 21: pyexec.v1.VariablesResponse.variables:type_name -> pyexec.v1.Variable
-	54, // 22: pyexec.v1.ListFilesResponse.files:type_name -> pyexec.v1.File
-	55, // 23: pyexec.v1.ReadFileResponse.piece:type_name -> pyexec.v1.FilePiece
-	55, // 24: pyexec.v1.WriteFileRequest.piece:type_name -> pyexec.v1.FilePiece
-	54, // 25: pyexec.v1.WriteFileResponse.file:type_name -> pyexec.v1.File
-	0,  // 26: pyexec.v1.ExecutorService.Submit:input_type -> pyexec.v1.SubmitRequest
-	3,  // 27: pyexec.v1.ExecutorService.Admit:input_type -> pyexec.v1.AdmitRequest
-	5,  // 28: pyexec.v1.ExecutorService.Get:input_type -> pyexec.v1.GetRequest
-	7,  // 29: pyexec.v1.ExecutorService.List:input_type -> pyexec.v1.ListRequest
-	9,  // 30: pyexec.v1.ExecutorService.Cancel:input_type -> pyexec.v1.CancelRequest
-	11, // 31: pyexec.v1.ExecutorService.Events:input_type -> pyexec.v1.EventsRequest
-	13, // 32: pyexec.v1.ExecutorService.Artifacts:input_type -> pyexec.v1.ArtifactsRequest
-	15, // 33: pyexec.v1.ExecutorService.OpenSession:input_type -> pyexec.v1.OpenSessionRequest
-	17, // 34: pyexec.v1.ExecutorService.GetSession:input_type -> pyexec.v1.GetSessionRequest
-	19, // 35: pyexec.v1.ExecutorService.ListSessions:input_type -> pyexec.v1.ListSessionsRequest
-	21, // 36: pyexec.v1.ExecutorService.InterruptSession:input_type -> pyexec.v1.InterruptSessionRequest
-	23, // 37: pyexec.v1.ExecutorService.RestartSession:input_type -> pyexec.v1.RestartSessionRequest
-	25, // 38: pyexec.v1.ExecutorService.CloseSession:input_type -> pyexec.v1.CloseSessionRequest
-	31, // 39: pyexec.v1.ExecutorService.Variables:input_type -> pyexec.v1.VariablesRequest
-	33, // 40: pyexec.v1.ExecutorService.AddRequirements:input_type -> pyexec.v1.AddRequirementsRequest
-	35, // 41: pyexec.v1.ExecutorService.ListFiles:input_type -> pyexec.v1.ListFilesRequest
-	37, // 42: pyexec.v1.ExecutorService.ReadFile:input_type -> pyexec.v1.ReadFileRequest
-	39, // 43: pyexec.v1.ExecutorService.WriteFile:input_type -> pyexec.v1.WriteFileRequest
-	41, // 44: pyexec.v1.ExecutorService.RemoveFile:input_type -> pyexec.v1.RemoveFileRequest
-	27, // 45: pyexec.v1.ExecutorService.Backends:input_type -> pyexec.v1.BackendsRequest
-	29, // 46: pyexec.v1.ExecutorService.Scripts:input_type -> pyexec.v1.ScriptsRequest
-	2,  // 47: pyexec.v1.ExecutorService.Submit:output_type -> pyexec.v1.SubmitResponse
-	4,  // 48: pyexec.v1.ExecutorService.Admit:output_type -> pyexec.v1.AdmitResponse
-	6,  // 49: pyexec.v1.ExecutorService.Get:output_type -> pyexec.v1.GetResponse
-	8,  // 50: pyexec.v1.ExecutorService.List:output_type -> pyexec.v1.ListResponse
-	10, // 51: pyexec.v1.ExecutorService.Cancel:output_type -> pyexec.v1.CancelResponse
-	12, // 52: pyexec.v1.ExecutorService.Events:output_type -> pyexec.v1.EventsResponse
-	14, // 53: pyexec.v1.ExecutorService.Artifacts:output_type -> pyexec.v1.ArtifactsResponse
-	16, // 54: pyexec.v1.ExecutorService.OpenSession:output_type -> pyexec.v1.OpenSessionResponse
-	18, // 55: pyexec.v1.ExecutorService.GetSession:output_type -> pyexec.v1.GetSessionResponse
-	20, // 56: pyexec.v1.ExecutorService.ListSessions:output_type -> pyexec.v1.ListSessionsResponse
-	22, // 57: pyexec.v1.ExecutorService.InterruptSession:output_type -> pyexec.v1.InterruptSessionResponse
-	24, // 58: pyexec.v1.ExecutorService.RestartSession:output_type -> pyexec.v1.RestartSessionResponse
-	26, // 59: pyexec.v1.ExecutorService.CloseSession:output_type -> pyexec.v1.CloseSessionResponse
-	32, // 60: pyexec.v1.ExecutorService.Variables:output_type -> pyexec.v1.VariablesResponse
-	34, // 61: pyexec.v1.ExecutorService.AddRequirements:output_type -> pyexec.v1.AddRequirementsResponse
-	36, // 62: pyexec.v1.ExecutorService.ListFiles:output_type -> pyexec.v1.ListFilesResponse
-	38, // 63: pyexec.v1.ExecutorService.ReadFile:output_type -> pyexec.v1.ReadFileResponse
-	40, // 64: pyexec.v1.ExecutorService.WriteFile:output_type -> pyexec.v1.WriteFileResponse
-	42, // 65: pyexec.v1.ExecutorService.RemoveFile:output_type -> pyexec.v1.RemoveFileResponse
-	28, // 66: pyexec.v1.ExecutorService.Backends:output_type -> pyexec.v1.BackendsResponse
-	30, // 67: pyexec.v1.ExecutorService.Scripts:output_type -> pyexec.v1.ScriptsResponse
-	47, // [47:68] is the sub-list for method output_type
-	26, // [26:47] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	48, // 7: pyexec.v1.SubmitResponse.event:type_name -> pyexec.v1.Event
+	47, // 8: pyexec.v1.GetResponse.execution:type_name -> pyexec.v1.Execution
+	49, // 9: pyexec.v1.ListRequest.filter:type_name -> pyexec.v1.Filter
+	47, // 10: pyexec.v1.ListResponse.executions:type_name -> pyexec.v1.Execution
+	47, // 11: pyexec.v1.CancelResponse.execution:type_name -> pyexec.v1.Execution
+	48, // 12: pyexec.v1.EventsResponse.event:type_name -> pyexec.v1.Event
+	50, // 13: pyexec.v1.OpenSessionRequest.session:type_name -> pyexec.v1.Session
+	50, // 14: pyexec.v1.OpenSessionResponse.session:type_name -> pyexec.v1.Session
+	50, // 15: pyexec.v1.GetSessionResponse.session:type_name -> pyexec.v1.Session
+	50, // 16: pyexec.v1.ListSessionsResponse.sessions:type_name -> pyexec.v1.Session
+	50, // 17: pyexec.v1.InterruptSessionResponse.session:type_name -> pyexec.v1.Session
+	50, // 18: pyexec.v1.RestartSessionResponse.session:type_name -> pyexec.v1.Session
+	50, // 19: pyexec.v1.CloseSessionResponse.session:type_name -> pyexec.v1.Session
+	51, // 20: pyexec.v1.BackendsResponse.backends:type_name -> pyexec.v1.Info
+	52, // 21: pyexec.v1.ScriptsResponse.scripts:type_name -> pyexec.v1.Script
+	53, // 22: pyexec.v1.VariablesResponse.variables:type_name -> pyexec.v1.Variable
+	54, // 23: pyexec.v1.ListFilesResponse.files:type_name -> pyexec.v1.File
+	55, // 24: pyexec.v1.ReadFileResponse.piece:type_name -> pyexec.v1.FilePiece
+	55, // 25: pyexec.v1.WriteFileRequest.piece:type_name -> pyexec.v1.FilePiece
+	54, // 26: pyexec.v1.WriteFileResponse.file:type_name -> pyexec.v1.File
+	0,  // 27: pyexec.v1.ExecutorService.Submit:input_type -> pyexec.v1.SubmitRequest
+	3,  // 28: pyexec.v1.ExecutorService.Admit:input_type -> pyexec.v1.AdmitRequest
+	5,  // 29: pyexec.v1.ExecutorService.Get:input_type -> pyexec.v1.GetRequest
+	7,  // 30: pyexec.v1.ExecutorService.List:input_type -> pyexec.v1.ListRequest
+	9,  // 31: pyexec.v1.ExecutorService.Cancel:input_type -> pyexec.v1.CancelRequest
+	11, // 32: pyexec.v1.ExecutorService.Events:input_type -> pyexec.v1.EventsRequest
+	13, // 33: pyexec.v1.ExecutorService.Artifacts:input_type -> pyexec.v1.ArtifactsRequest
+	15, // 34: pyexec.v1.ExecutorService.OpenSession:input_type -> pyexec.v1.OpenSessionRequest
+	17, // 35: pyexec.v1.ExecutorService.GetSession:input_type -> pyexec.v1.GetSessionRequest
+	19, // 36: pyexec.v1.ExecutorService.ListSessions:input_type -> pyexec.v1.ListSessionsRequest
+	21, // 37: pyexec.v1.ExecutorService.InterruptSession:input_type -> pyexec.v1.InterruptSessionRequest
+	23, // 38: pyexec.v1.ExecutorService.RestartSession:input_type -> pyexec.v1.RestartSessionRequest
+	25, // 39: pyexec.v1.ExecutorService.CloseSession:input_type -> pyexec.v1.CloseSessionRequest
+	31, // 40: pyexec.v1.ExecutorService.Variables:input_type -> pyexec.v1.VariablesRequest
+	33, // 41: pyexec.v1.ExecutorService.AddRequirements:input_type -> pyexec.v1.AddRequirementsRequest
+	35, // 42: pyexec.v1.ExecutorService.ListFiles:input_type -> pyexec.v1.ListFilesRequest
+	37, // 43: pyexec.v1.ExecutorService.ReadFile:input_type -> pyexec.v1.ReadFileRequest
+	39, // 44: pyexec.v1.ExecutorService.WriteFile:input_type -> pyexec.v1.WriteFileRequest
+	41, // 45: pyexec.v1.ExecutorService.RemoveFile:input_type -> pyexec.v1.RemoveFileRequest
+	27, // 46: pyexec.v1.ExecutorService.Backends:input_type -> pyexec.v1.BackendsRequest
+	29, // 47: pyexec.v1.ExecutorService.Scripts:input_type -> pyexec.v1.ScriptsRequest
+	2,  // 48: pyexec.v1.ExecutorService.Submit:output_type -> pyexec.v1.SubmitResponse
+	4,  // 49: pyexec.v1.ExecutorService.Admit:output_type -> pyexec.v1.AdmitResponse
+	6,  // 50: pyexec.v1.ExecutorService.Get:output_type -> pyexec.v1.GetResponse
+	8,  // 51: pyexec.v1.ExecutorService.List:output_type -> pyexec.v1.ListResponse
+	10, // 52: pyexec.v1.ExecutorService.Cancel:output_type -> pyexec.v1.CancelResponse
+	12, // 53: pyexec.v1.ExecutorService.Events:output_type -> pyexec.v1.EventsResponse
+	14, // 54: pyexec.v1.ExecutorService.Artifacts:output_type -> pyexec.v1.ArtifactsResponse
+	16, // 55: pyexec.v1.ExecutorService.OpenSession:output_type -> pyexec.v1.OpenSessionResponse
+	18, // 56: pyexec.v1.ExecutorService.GetSession:output_type -> pyexec.v1.GetSessionResponse
+	20, // 57: pyexec.v1.ExecutorService.ListSessions:output_type -> pyexec.v1.ListSessionsResponse
+	22, // 58: pyexec.v1.ExecutorService.InterruptSession:output_type -> pyexec.v1.InterruptSessionResponse
+	24, // 59: pyexec.v1.ExecutorService.RestartSession:output_type -> pyexec.v1.RestartSessionResponse
+	26, // 60: pyexec.v1.ExecutorService.CloseSession:output_type -> pyexec.v1.CloseSessionResponse
+	32, // 61: pyexec.v1.ExecutorService.Variables:output_type -> pyexec.v1.VariablesResponse
+	34, // 62: pyexec.v1.ExecutorService.AddRequirements:output_type -> pyexec.v1.AddRequirementsResponse
+	36, // 63: pyexec.v1.ExecutorService.ListFiles:output_type -> pyexec.v1.ListFilesResponse
+	38, // 64: pyexec.v1.ExecutorService.ReadFile:output_type -> pyexec.v1.ReadFileResponse
+	40, // 65: pyexec.v1.ExecutorService.WriteFile:output_type -> pyexec.v1.WriteFileResponse
+	42, // 66: pyexec.v1.ExecutorService.RemoveFile:output_type -> pyexec.v1.RemoveFileResponse
+	28, // 67: pyexec.v1.ExecutorService.Backends:output_type -> pyexec.v1.BackendsResponse
+	30, // 68: pyexec.v1.ExecutorService.Scripts:output_type -> pyexec.v1.ScriptsResponse
+	48, // [48:69] is the sub-list for method output_type
+	27, // [27:48] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_service_proto_init() }
@@ -2343,6 +2371,7 @@ func file_pyexec_v1_service_proto_init() {
 	file_pyexec_v1_service_proto_msgTypes[2].OneofWrappers = []any{
 		(*SubmitResponse_Source)(nil),
 		(*SubmitResponse_Execution)(nil),
+		(*SubmitResponse_Event)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -49,7 +49,8 @@ const (
 // ExecutorService is executor.Service. The principal travels as metadata.
 type ExecutorServiceClient interface {
 	// Submit accepts a Spec. The caller's first message is start; then it sends source data as credit allows. The one
-	// execution ends the call; the call's end bounds only the acceptance.
+	// execution ends the call, or, with follow, is followed by the events of its log, to its end; the call's end bounds only
+	// the acceptance.
 	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitResponse], error)
 	// Admit says before any input is read whether the principal could submit now; a service that cannot say says yes.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
@@ -351,7 +352,8 @@ func (c *executorServiceClient) Scripts(ctx context.Context, in *ScriptsRequest,
 // ExecutorService is executor.Service. The principal travels as metadata.
 type ExecutorServiceServer interface {
 	// Submit accepts a Spec. The caller's first message is start; then it sends source data as credit allows. The one
-	// execution ends the call; the call's end bounds only the acceptance.
+	// execution ends the call, or, with follow, is followed by the events of its log, to its end; the call's end bounds only
+	// the acceptance.
 	Submit(grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]) error
 	// Admit says before any input is read whether the principal could submit now; a service that cannot say says yes.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)

@@ -334,6 +334,7 @@ type Spec struct {
 	SampleInterval *durationpb.Duration   `protobuf:"bytes,21,opt,name=sample_interval,json=sampleInterval" json:"sample_interval,omitempty"`
 	Script         string                 `protobuf:"bytes,22,opt,name=script" json:"script,omitempty"`
 	HostDirectory  string                 `protobuf:"bytes,23,opt,name=host_directory,json=hostDirectory" json:"host_directory,omitempty"`
+	FilesChanged   bool                   `protobuf:"varint,24,opt,name=files_changed,json=filesChanged" json:"files_changed,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -527,6 +528,13 @@ func (x *Spec) GetHostDirectory() string {
 		return x.HostDirectory
 	}
 	return ""
+}
+
+func (x *Spec) GetFilesChanged() bool {
+	if x != nil {
+		return x.FilesChanged
+	}
+	return false
 }
 
 // Event is one entry of an Execution's log. kind is always set; body is not when the sender knows a kind that this
@@ -1403,6 +1411,8 @@ type Result struct {
 	SessionState    string                 `protobuf:"bytes,18,opt,name=session_state,json=sessionState" json:"session_state,omitempty"`
 	DisplaysDropped int64                  `protobuf:"varint,19,opt,name=displays_dropped,json=displaysDropped" json:"displays_dropped,omitempty"`
 	LogPath         string                 `protobuf:"bytes,20,opt,name=log_path,json=logPath" json:"log_path,omitempty"`
+	FilesChanged    []*Artifact            `protobuf:"bytes,21,rep,name=files_changed,json=filesChanged" json:"files_changed,omitempty"`
+	FilesOmitted    int64                  `protobuf:"varint,22,opt,name=files_omitted,json=filesOmitted" json:"files_omitted,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1575,6 +1585,20 @@ func (x *Result) GetLogPath() string {
 		return x.LogPath
 	}
 	return ""
+}
+
+func (x *Result) GetFilesChanged() []*Artifact {
+	if x != nil {
+		return x.FilesChanged
+	}
+	return nil
+}
+
+func (x *Result) GetFilesOmitted() int64 {
+	if x != nil {
+		return x.FilesOmitted
+	}
+	return 0
 }
 
 // Execution is one run of a Spec.
@@ -3237,7 +3261,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x04pids\x18\x05 \x01(\x03R\x04pids\x12!\n" +
 	"\foutput_bytes\x18\x06 \x01(\x03R\voutputBytes\x128\n" +
 	"\n" +
-	"kill_grace\x18\a \x01(\v2\x19.google.protobuf.DurationR\tkillGrace\"\xaf\x06\n" +
+	"kill_grace\x18\a \x01(\v2\x19.google.protobuf.DurationR\tkillGrace\"\xd4\x06\n" +
 	"\x04Spec\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x1e\n" +
 	"\n" +
@@ -3264,7 +3288,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x14 \x01(\tR\x0eidempotencyKey\x12B\n" +
 	"\x0fsample_interval\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\x0esampleInterval\x12\x16\n" +
 	"\x06script\x18\x16 \x01(\tR\x06script\x12%\n" +
-	"\x0ehost_directory\x18\x17 \x01(\tR\rhostDirectory\x1a6\n" +
+	"\x0ehost_directory\x18\x17 \x01(\tR\rhostDirectory\x12#\n" +
+	"\rfiles_changed\x18\x18 \x01(\bR\ffilesChanged\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb5\x03\n" +
@@ -3327,7 +3352,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"size_bytes\x18\x02 \x01(\x03R\tsizeBytes\"W\n" +
 	"\fMemorySample\x121\n" +
 	"\x06offset\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06offset\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\xa5\x06\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"\x84\a\n" +
 	"\x06Result\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\"\n" +
 	"\texit_code\x18\x02 \x01(\x03B\x05\xaa\x01\x02\b\x01R\bexitCode\x12\x16\n" +
@@ -3349,7 +3374,9 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\tartifacts\x18\x11 \x03(\v2\x13.pyexec.v1.ArtifactR\tartifacts\x12#\n" +
 	"\rsession_state\x18\x12 \x01(\tR\fsessionState\x12)\n" +
 	"\x10displays_dropped\x18\x13 \x01(\x03R\x0fdisplaysDropped\x12\x19\n" +
-	"\blog_path\x18\x14 \x01(\tR\alogPath\"\x91\x04\n" +
+	"\blog_path\x18\x14 \x01(\tR\alogPath\x128\n" +
+	"\rfiles_changed\x18\x15 \x03(\v2\x13.pyexec.v1.ArtifactR\ffilesChanged\x12#\n" +
+	"\rfiles_omitted\x18\x16 \x01(\x03R\ffilesOmitted\"\x91\x04\n" +
 	"\tExecution\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12#\n" +
@@ -3594,36 +3621,37 @@ var file_pyexec_v1_types_proto_depIdxs = []int32{
 	14, // 25: pyexec.v1.Result.phases:type_name -> pyexec.v1.Phases
 	16, // 26: pyexec.v1.Result.memory_samples:type_name -> pyexec.v1.MemorySample
 	15, // 27: pyexec.v1.Result.artifacts:type_name -> pyexec.v1.Artifact
-	4,  // 28: pyexec.v1.Execution.spec:type_name -> pyexec.v1.Spec
-	40, // 29: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
-	40, // 30: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
-	40, // 31: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
-	8,  // 32: pyexec.v1.Execution.started:type_name -> pyexec.v1.Started
-	17, // 33: pyexec.v1.Execution.result:type_name -> pyexec.v1.Result
-	40, // 34: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	40, // 35: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
-	4,  // 36: pyexec.v1.Session.spec:type_name -> pyexec.v1.Spec
-	40, // 37: pyexec.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
-	39, // 38: pyexec.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
-	39, // 39: pyexec.v1.Session.max_life:type_name -> google.protobuf.Duration
-	3,  // 40: pyexec.v1.Session.limits:type_name -> pyexec.v1.Limits
-	40, // 41: pyexec.v1.File.mod_time:type_name -> google.protobuf.Timestamp
-	1,  // 42: pyexec.v1.FileEnd.error:type_name -> pyexec.v1.Error
-	23, // 43: pyexec.v1.FilePiece.target:type_name -> pyexec.v1.FileTarget
-	22, // 44: pyexec.v1.FilePiece.file:type_name -> pyexec.v1.File
-	24, // 45: pyexec.v1.FilePiece.end:type_name -> pyexec.v1.FileEnd
-	27, // 46: pyexec.v1.Info.capabilities:type_name -> pyexec.v1.Capabilities
-	37, // 47: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
-	38, // 48: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
-	31, // 49: pyexec.v1.SourceRequest.open:type_name -> pyexec.v1.SourceOpen
-	32, // 50: pyexec.v1.SourceRequest.close:type_name -> pyexec.v1.SourceClose
-	34, // 51: pyexec.v1.SourceReply.end:type_name -> pyexec.v1.SourceEnd
-	1,  // 52: pyexec.v1.SourceEnd.error:type_name -> pyexec.v1.Error
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	15, // 28: pyexec.v1.Result.files_changed:type_name -> pyexec.v1.Artifact
+	4,  // 29: pyexec.v1.Execution.spec:type_name -> pyexec.v1.Spec
+	40, // 30: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
+	40, // 31: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
+	40, // 32: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
+	8,  // 33: pyexec.v1.Execution.started:type_name -> pyexec.v1.Started
+	17, // 34: pyexec.v1.Execution.result:type_name -> pyexec.v1.Result
+	40, // 35: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	40, // 36: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
+	4,  // 37: pyexec.v1.Session.spec:type_name -> pyexec.v1.Spec
+	40, // 38: pyexec.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	39, // 39: pyexec.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
+	39, // 40: pyexec.v1.Session.max_life:type_name -> google.protobuf.Duration
+	3,  // 41: pyexec.v1.Session.limits:type_name -> pyexec.v1.Limits
+	40, // 42: pyexec.v1.File.mod_time:type_name -> google.protobuf.Timestamp
+	1,  // 43: pyexec.v1.FileEnd.error:type_name -> pyexec.v1.Error
+	23, // 44: pyexec.v1.FilePiece.target:type_name -> pyexec.v1.FileTarget
+	22, // 45: pyexec.v1.FilePiece.file:type_name -> pyexec.v1.File
+	24, // 46: pyexec.v1.FilePiece.end:type_name -> pyexec.v1.FileEnd
+	27, // 47: pyexec.v1.Info.capabilities:type_name -> pyexec.v1.Capabilities
+	37, // 48: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
+	38, // 49: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
+	31, // 50: pyexec.v1.SourceRequest.open:type_name -> pyexec.v1.SourceOpen
+	32, // 51: pyexec.v1.SourceRequest.close:type_name -> pyexec.v1.SourceClose
+	34, // 52: pyexec.v1.SourceReply.end:type_name -> pyexec.v1.SourceEnd
+	1,  // 53: pyexec.v1.SourceEnd.error:type_name -> pyexec.v1.Error
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_types_proto_init() }
