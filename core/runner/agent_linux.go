@@ -334,13 +334,27 @@ func (a *agent) begin(p []byte) error {
 }
 
 func (a *agent) started(x *execution, s startedFrame) {
+	_ = a.out.json(frameStarted, a.noteStarted(x, s)) // a broken connection shows in the reader
+}
+
+// cellStarted is started for a cell, which mostly has ended before anybody could do something about its start.
+func (a *agent) cellStarted(x *execution, s startedFrame) {
+	raw, err := json.Marshal(a.noteStarted(x, s))
+	if err != nil {
+		a.logf("started: %v", err)
+		return
+	}
+	_ = x.box.first(frameStarted, raw) // a broken connection shows in the reader
+}
+
+func (a *agent) noteStarted(x *execution, s startedFrame) startedFrame {
 	if a.up != nil {
 		s.PythonVersion, s.Requirements = x.start.PythonVersion, x.start.Requirements
 	}
 	a.mu.Lock()
 	a.startedEvent = &s
 	a.mu.Unlock()
-	_ = a.out.json(frameStarted, s) // a broken connection shows in the reader
+	return s
 }
 
 // answer sends the Result by out. From here on the host may send the next Start.

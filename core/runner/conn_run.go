@@ -275,7 +275,8 @@ func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, e
 	}
 }
 
-// towards is sink, or, when nothing but output is left and the Result is here, one that lets the output travel with it.
+// towards is sink for the frame that was taken last, or, when nothing but output follows it and the Result is here, one that
+// lets it travel with that.
 func (f *follower) towards(sink executor.Sink) executor.Sink {
 	trailing, ok := sink.(executor.TrailingSink)
 	if !ok {

@@ -244,10 +244,15 @@ func (f *frameWriter) framed(t frameType, buf []byte) error {
 }
 
 func (f *frameWriter) send(t frameType, buf []byte) error {
+	putHeader(buf, t, len(buf)-frameHeader)
+	return f.write(buf)
+}
+
+// write writes whole frames. The caller holds the lock.
+func (f *frameWriter) write(buf []byte) error {
 	if f.err != nil {
 		return f.err
 	}
-	putHeader(buf, t, len(buf)-frameHeader)
 	_, f.err = f.w.Write(buf)
 	if f.err == nil && f.marker != nil && endsLikeMarker(buf, f.marker) > 0 {
 		_, f.err = f.w.Write([]byte{frameHeader - 1: byte(framePing)})
@@ -265,24 +270,11 @@ func putHeader(p []byte, t frameType, n int) {
 	p[4] = byte(t)
 }
 
-// pair sends two frames in one write: first, whose payload lies behind frameHeader free bytes, and one with payload.
-func (f *frameWriter) pair(t frameType, first []byte, next frameType, payload []byte) error {
-	if len(payload) > maxPayload(next) {
-		return fmt.Errorf("frame type %d of %d bytes, at most %d", next, len(payload), maxPayload(next))
-	}
-	if f.relay != nil || f.marker != nil {
-		return errors.Join(f.framed(t, first), f.raw(next, payload))
-	}
-	at := len(first)
-	putHeader(first, t, at-frameHeader)
-	both := append(append(first, make([]byte, frameHeader)...), payload...)
-	putHeader(both[at:], next, len(payload))
+// frames sends whole frames in one write. There is no relay; and with a marker it is one frame.
+func (f *frameWriter) frames(whole []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err == nil {
-		_, f.err = f.w.Write(both)
-	}
-	return f.err
+	return f.write(whole)
 }
 
 // frame sends a frame with a small payload.

@@ -20,7 +20,8 @@ type outbox struct {
 
 	// sending is held while a frame is sent, so that a stream's frames keep their order. It guards what is held back.
 	sending sync.Mutex
-	held    []byte // a frame of heldOf; empty: none
+	front   []byte // a whole frame that goes before all output; empty: none, or it went
+	held    []byte // a frame of heldOf, whose header is not written yet; empty: none
 	heldOf  executor.Stream
 	timer   *time.Timer // sends what is held; nil until first needed
 
@@ -100,18 +101,42 @@ func (b *outbox) put(s executor.Stream, buf []byte) bool {
 		b.held = append(b.held, data...)
 		return true
 	}
-	ok := b.flush()
+	ok := true
+	if len(b.held) > 0 || len(data) > holdBytes {
+		ok = b.flush()
+	}
 	putOutputHeader(buf[frameHeader:], s, offset)
 	if len(data) > holdBytes {
 		return b.out.framed(frameOutput, buf) == nil && ok
 	}
 	b.held, b.heldOf = append(b.held[:0], buf...), s
+	if len(b.front) == 0 { // else the clock runs
+		b.arm()
+	}
+	return ok
+}
+
+// arm sees to it that what is held is sent. The caller holds sending.
+func (b *outbox) arm() {
 	if b.timer == nil {
 		b.timer = time.AfterFunc(holdTime, b.expire)
 	} else {
 		b.timer.Reset(holdTime)
 	}
-	return ok
+}
+
+// first sends a frame before all output. It is held as a small piece of output is: of a program that ends at once one message
+// tells all.
+func (b *outbox) first(t frameType, payload []byte) error {
+	if b.kept != nil || b.out.marker != nil || len(payload) > maxPayload(t) {
+		return b.out.raw(t, payload)
+	}
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	b.front = append(make([]byte, frameHeader, frameHeader+len(payload)), payload...)
+	putHeader(b.front, t, len(payload))
+	b.arm()
+	return nil
 }
 
 // expire sends what has been held long enough. It may come late, when something else is held: that is then sent early.
@@ -123,26 +148,45 @@ func (b *outbox) expire() {
 
 // flush sends what is held; false: nobody listens any more. The caller holds sending.
 func (b *outbox) flush() bool {
-	if len(b.held) == 0 {
-		return true
+	frames := b.takeHeld()
+	return len(frames) == 0 || b.out.frames(frames) == nil
+}
+
+// takeHeld returns the frames that are held. The caller holds sending, and is done with them before it gives that back.
+func (b *outbox) takeHeld() []byte {
+	frames := b.front
+	b.front = nil
+	if len(b.held) > 0 {
+		putHeader(b.held, frameOutput, len(b.held)-frameHeader)
+		if len(frames) == 0 {
+			frames = b.held
+		} else {
+			frames = append(frames, b.held...)
+		}
+		b.held = b.held[:0]
 	}
-	b.timer.Stop()
-	err := b.out.framed(frameOutput, b.held)
-	b.held = b.held[:0]
-	return err == nil
+	if len(frames) > 0 {
+		b.timer.Stop()
+	}
+	return frames
 }
 
 // last sends a frame that ends the Execution, together with what is held.
 func (b *outbox) last(t frameType, payload []byte) error {
 	b.sending.Lock()
 	defer b.sending.Unlock()
-	if len(b.held) == 0 {
+	if b.out.marker != nil || len(payload) > maxPayload(t) {
+		b.flush() // if it fails, the next one does as well
 		return b.out.raw(t, payload)
 	}
-	b.timer.Stop()
-	err := b.out.pair(frameOutput, b.held, t, payload)
-	b.held = nil
-	return err
+	frames := b.takeHeld()
+	if len(frames) == 0 {
+		return b.out.raw(t, payload)
+	}
+	at := len(frames)
+	frames = append(append(frames, make([]byte, frameHeader)...), payload...)
+	putHeader(frames[at:], t, len(payload))
+	return b.out.frames(frames)
 }
 
 // event sends a frame of type t in its place among the output. false: nobody listens any more. Who comes back gets again

@@ -45,7 +45,8 @@ func TestSmallOutputWaitsForMoreAndKeepsItsOrder(t *testing.T) {
 	}
 	answer := func(b *outbox) { _ = b.last(frameExited, []byte("{}")) }
 	event := func(b *outbox) { b.event(frameDisplay, []byte("{}")) }
-	exited, display := fmt.Sprintf("%d {}", frameExited), fmt.Sprintf("%d {}", frameDisplay)
+	begin := func(b *outbox) { _ = b.first(frameStarted, []byte("{}")) }
+	exited, display, started := fmt.Sprintf("%d {}", frameExited), fmt.Sprintf("%d {}", frameDisplay), fmt.Sprintf("%d {}", frameStarted)
 	for name, c := range map[string]struct {
 		steps []step
 		want  writes
@@ -65,7 +66,17 @@ func TestSmallOutputWaitsForMoreAndKeepsItsOrder(t *testing.T) {
 			[]step{put(executor.Stdout, string(big[1:])), put(executor.Stdout, "c"), answer},
 			writes{{fmt.Sprintf("stdout@0 %d bbbbbbbb", holdBytes)}, {fmt.Sprintf("stdout@%d 1 c", holdBytes), exited}},
 		},
-		"what has waited long enough is sent": {[]step{put(executor.Stdout, "a"), (*outbox).expire, answer}, writes{{"stdout@0 1 a"}, {exited}}},
+		"what goes first goes with what is held": {
+			[]step{begin, put(executor.Stdout, "a"), put(executor.Stdout, "b"), answer}, writes{{started, "stdout@0 2 ab", exited}},
+		},
+		"what goes first goes before what is sent at once": {
+			[]step{begin, put(executor.Stdout, string(big)), answer},
+			writes{{started}, {fmt.Sprintf("stdout@0 %d bbbbbbbb", len(big))}, {exited}},
+		},
+		"what goes first goes before an event": {[]step{begin, event, answer}, writes{{started}, {display}, {exited}}},
+		"what goes first does not wait longer": {[]step{begin, (*outbox).expire, put(executor.Stderr, "a"), answer}, writes{{started}, {"stderr@0 1 a", exited}}},
+		"nothing but first and last":           {[]step{begin, answer}, writes{{started, exited}}},
+		"what has waited long enough is sent":  {[]step{put(executor.Stdout, "a"), (*outbox).expire, answer}, writes{{"stdout@0 1 a"}, {exited}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,9 +102,12 @@ func TestAFrameAfterAMarkerIsNotJoinedToAnother(t *testing.T) {
 	var got writes
 	w := &frameWriter{w: &got}
 	w.protect([]byte("marker"))
-	first := append(make([]byte, frameHeader+outputHeader), 'a')
-	putOutputHeader(first[frameHeader:], executor.Stdout, 0)
-	if err := w.pair(frameOutput, first, frameExited, []byte("{}")); err != nil || len(got) != 2 {
+	b := newOutbox(w)
+	if err := b.first(frameStarted, []byte("{}")); err != nil {
+		t.Error(err)
+	}
+	b.put(executor.Stdout, append(make([]byte, frameHeader+outputHeader), 'a'))
+	if err := b.last(frameExited, []byte("{}")); err != nil || len(got) != 3 {
 		t.Errorf("written: %q, %v", got, err)
 	}
 }

@@ -140,7 +140,7 @@ func (x *execution) runCell(s *session) error {
 	c.oom = i.group.oomKills()
 	cpu := i.cpuTime()
 	i.resetPeak()
-	x.agent.started(x, startedFrame{
+	x.agent.cellStarted(x, startedFrame{
 		Started: executor.Started{PID: i.pid, Start: executor.StartExec}, EarlierStdout: i.taps[0].earlier(), EarlierStderr: i.taps[1].earlier(),
 	})
 	for _, t := range i.taps {

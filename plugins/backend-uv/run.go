@@ -164,20 +164,21 @@ type watchedSink struct {
 }
 
 // Emit implements executor.Sink.
-func (w *watchedSink) Emit(e executor.Event) error {
+func (w *watchedSink) Emit(e executor.Event) error { return w.Sink.Emit(w.watch(e)) }
+
+func (w *watchedSink) watch(e executor.Event) executor.Event {
 	w.touched = true
 	if s, ok := e.Body.(executor.Started); ok {
 		s.PythonVersion, s.Requirements = w.start.PythonVersion, w.start.Requirements
 		e.Body = s
 	}
-	return w.Sink.Emit(e)
+	return e
 }
 
 // Trail implements executor.TrailingSink.
 func (w *watchedSink) Trail(e executor.Event) error {
 	if trailing, ok := w.Sink.(executor.TrailingSink); ok {
-		w.touched = true
-		return trailing.Trail(e)
+		return trailing.Trail(w.watch(e))
 	}
 	return w.Emit(e)
 }
