@@ -134,6 +134,13 @@ func TestAShellsJobs(t *testing.T) {
 		t.Error(describe(res))
 	}
 	r.wants(t, "jobs", "", "")
+	if _, rec := r.run(t, cellOf("read line; jobs"), RunInput{Stdin: strings.NewReader("line\n")}); rec.stdout() != "" {
+		t.Errorf("with standard input: %q", rec.stdout())
+	}
+	if res, _ := r.cell(t, "set -e; false"); describe(res) != "failed exit 1" {
+		t.Error(describe(res))
+	}
+	r.wants(t, "jobs", "", "")
 	r.wants(t, "sh -c 'exit 7' & job=$!", "", "")
 	r.wants(t, "wait $job; echo $?", "7\n", "")
 }

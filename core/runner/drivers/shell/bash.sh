@@ -30,6 +30,7 @@ else
     unset __pyexec_pid
     . "$__pyexec_state" 2>/dev/null
     rm -f -- "$__pyexec_state"
+    jobs >/dev/null # that one
     __pyexec_state=
     exec 2>&249 249>&- # the new shell was started without
     __pyexec_first=
@@ -149,6 +150,7 @@ do
   if [[ $__pyexec_in ]]; then
     exec 249<"$__pyexec_in"
     rm -f -- "$__pyexec_in"
+    [[ ${!-} != "$__pyexec_first" ]] || jobs >/dev/null
     printf '{"op":"reading","n":%d}\n' "$__pyexec_n" >&250
   fi
   __pyexec_busy=1 __pyexec_held=
