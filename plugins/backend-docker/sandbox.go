@@ -269,13 +269,13 @@ func (c *cleaner) do(work func(context.Context) error) {
 // unavailable (it goes on), work's.
 func (c *cleaner) now(ctx context.Context, work func(context.Context) error) error {
 	done := make(chan error, 1)
-	go func() {
+	c.wg.Go(func() {
 		c.turns <- struct{}{}
 		defer func() { <-c.turns }()
 		ctx, cancel := cleanUp(ctx)
 		defer cancel()
 		done <- work(ctx)
-	}()
+	})
 	select {
 	case err := <-done:
 		return err
