@@ -51,8 +51,8 @@ type Config struct {
 	ImageMap map[string]string `json:"image_map"`
 	// Preload names Python modules that a session imports before it is ready; those that are not there are passed over.
 	Preload []string `json:"preload"`
-	// WarmSessions is how many interpreters are ready for sessions like the last one that was opened. Default 1, or none for
-	// a single call; at most 16; -1 = none.
+	// WarmSessions is how many interpreters are ready for sessions like those that were opened last. Default 3, or none for a
+	// single call; at most 16; -1 = none.
 	WarmSessions int `json:"warm_sessions"`
 }
 
@@ -61,7 +61,7 @@ func Default() Config {
 	cache := defaultCacheDir()
 	return Config{
 		Isolation: IsolationAuto, RunAs: "60600-61111", CacheDir: cache, WorkDir: filepath.Join(cache, "work"),
-		CacheBytes: 20 << 30, WarmSessions: 1, ImageMap: map[string]string{}, Preload: []string{},
+		CacheBytes: 20 << 30, WarmSessions: 3, ImageMap: map[string]string{}, Preload: []string{},
 	}
 }
 

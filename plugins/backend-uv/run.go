@@ -126,7 +126,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, sin
 // has happened yet, the job gets another slot, at the latest a fresh one.
 func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink executor.Sink) (executor.Result, error) {
 	for {
-		s, fresh, err := b.slots.take(ctx, p.network)
+		s, fresh, err := b.takeSlot(ctx, p.network)
 		if ctx.Err() != nil {
 			if err == nil {
 				b.slots.put(s)

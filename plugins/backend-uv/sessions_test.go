@@ -1,9 +1,11 @@
 package uvbackend
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -231,17 +233,27 @@ func TestAnInterpreterOutOfReachIsNone(t *testing.T) {
 	}
 }
 
+// warmOnes are the slots that are ready, by kind, the last asked for last; it waits for those that are on their way.
+func warmOnes(b *Backend) [][]*slot {
+	b.wg.Wait()
+	b.warm.mu.Lock()
+	defer b.warm.mu.Unlock()
+	list := make([][]*slot, 0, len(b.warm.kinds))
+	for _, k := range b.warm.kinds {
+		list = append(list, slices.Clone(k.ready))
+	}
+	return list
+}
+
 func TestAnInterpreterIsReadyForASessionLikeTheLast(t *testing.T) {
-	b := backend(t, nil)
+	b := backend(t, map[string]any{"warm_sessions": 1})
 	open(t, b, "ctx-1", executor.Spec{})
 	warm := func() *slot {
-		b.wg.Wait()
-		b.warm.mu.Lock()
-		defer b.warm.mu.Unlock()
-		if len(b.warm.ready) != 1 {
-			t.Fatalf("%d are ready", len(b.warm.ready))
+		ready := warmOnes(b)
+		if len(ready) != 1 || len(ready[0]) != 1 {
+			t.Fatalf("%v are ready", ready)
 		}
-		return b.warm.ready[0]
+		return ready[0][0]
 	}
 	ready := warm()
 	open(t, b, "ctx-2", executor.Spec{})
@@ -265,6 +277,65 @@ func TestAnInterpreterIsReadyForASessionLikeTheLast(t *testing.T) {
 	open(t, b, "ctx-4", executor.Spec{Env: map[string]string{"A": "b"}})
 	if _, value, _ := cell(t, b, "ctx-4", "__import__('os').environ['A']"); value != "'b'" {
 		t.Error(value)
+	}
+}
+
+// TestKindsOfSessionsShareWhatIsReady: who asks for Python and for JavaScript in turn finds both.
+func TestKindsOfSessionsShareWhatIsReady(t *testing.T) {
+	b := backend(t, nil)
+	kinds := 0
+	ask := func(kind string, warm bool, want ...int) {
+		t.Helper()
+		kinds++
+		id := fmt.Sprintf("ctx-%d", kinds)
+		before := warmOnes(b)
+		open(t, b, id, executor.Spec{Env: map[string]string{"KIND": kind}})
+		s, err := b.session(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if was := slices.ContainsFunc(before, func(ready []*slot) bool { return slices.Contains(ready, s.slot) }); was != warm {
+			t.Errorf("%s: ready before it was asked for: %v", kind, was)
+		}
+		if _, value, _ := cell(t, b, id, "__import__('os').environ['KIND']"); value != "'"+kind+"'" {
+			t.Errorf("%s: got %s", kind, value)
+		}
+		var got []int
+		for _, ready := range warmOnes(b) {
+			got = append(got, len(ready))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("after %s are ready %v, want %v", kind, got, want)
+		}
+		if err := b.CloseSession(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask("a", false, 3)
+	ask("a", true, 3)
+	ask("b", false, 2, 1)
+	ask("a", true, 1, 2)
+	ask("b", true, 2, 1)
+	ask("c", false, 1, 1, 1)
+	ask("d", false, 1, 1, 1) // in the place of a
+	ask("b", true, 1, 1, 1)
+	ask("a", false, 1, 1, 1) // in the place of c
+	ask("c", false, 1, 1, 1)
+}
+
+// TestWhatIsReadyGivesWay: an execution needs the uid more.
+func TestWhatIsReadyGivesWay(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: uids are given out by root only")
+	}
+	b := backend(t, map[string]any{"run_as": "61200-61203"})
+	open(t, b, "ctx-1", executor.Spec{})
+	for n := 2; n <= 4; n++ {
+		warmOnes(b)
+		open(t, b, fmt.Sprintf("ctx-%d", n), executor.Spec{Env: map[string]string{"KIND": strconv.Itoa(n)}})
+	}
+	if s, err := b.OpenSession(t.Context(), asked("ctx-5", executor.Spec{})); executor.CodeOf(err) != executor.Exhausted {
+		t.Errorf("a fifth session: %+v, %v", s, err)
 	}
 }
 

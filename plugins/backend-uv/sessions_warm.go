@@ -3,25 +3,35 @@ package uvbackend
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// warmTime is how long an interpreter that was started ahead waits for its session.
+// warmTime is how long interpreters that were started ahead wait for a session of their kind.
 const warmTime = 10 * time.Minute
 
-// warmSessions are interpreters that are ready before anybody asks: for a session like the last one that was opened, because
+// warmSessions are interpreters that are ready before anybody asks: for sessions like those that were opened last, because
 // nearly everybody asks for the same. Those with requirements are not made ahead: their environment would be in use.
+//
+// The first kind gets all of them. One that finds none takes the place of one of the kind that was not asked for longest,
+// and what is taken is replaced by its like: so the kinds have what they use.
 type warmSessions struct {
 	keep int
 
-	mu      sync.Mutex
+	mu     sync.Mutex
+	kinds  []*warmKind // that was asked for last comes last
+	closed bool
+}
+
+// warmKind is what is ready for one kind of session.
+type warmKind struct {
 	key     string
 	ready   []*slot
 	filling int
-	closed  bool
 	expiry  *time.Timer
 }
 
@@ -35,13 +45,23 @@ func warmKey(start runner.SessionStart) string {
 	return string(raw)
 }
 
+// find returns the place of a kind; -1: it has none. The caller holds the lock.
+func (w *warmSessions) find(key string) int {
+	return slices.IndexFunc(w.kinds, func(k *warmKind) bool { return k.key == key })
+}
+
 // take returns the slot of an interpreter that fits; nil: there is none. What does not live any more is given back.
 func (w *warmSessions) take(b *Backend, key string) *slot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for key == w.key && len(w.ready) > 0 {
-		s := w.ready[0]
-		w.ready = w.ready[1:]
+	i := w.find(key)
+	if i < 0 {
+		return nil
+	}
+	k := w.kinds[i]
+	for len(k.ready) > 0 {
+		s := k.ready[0]
+		k.ready = k.ready[1:]
 		if s.alive() {
 			return s
 		}
@@ -57,27 +77,65 @@ func (w *warmSessions) refill(b *Backend, start runner.SessionStart) {
 	if w.closed || w.keep <= 0 {
 		return
 	}
-	key := warmKey(start)
-	if key != w.key {
-		w.emptyLocked(b)
-		w.key = key
+	k := w.askedLocked(b, warmKey(start))
+	count := 0
+	for _, other := range w.kinds {
+		count += len(other.ready) + other.filling
 	}
-	if w.expiry != nil {
-		w.expiry.Stop()
+	if count >= w.keep && len(k.ready)+k.filling == 0 {
+		if s := w.oldestLocked(); s != nil {
+			count--
+			b.wg.Go(func() { b.giveBack(s, nil) })
+		}
 	}
-	w.expiry = time.AfterFunc(warmTime, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.emptyLocked(b)
-	})
-	for len(w.ready)+w.filling < w.keep {
-		w.filling++
-		b.wg.Go(func() { w.add(b, key, start) })
+	for ; count < w.keep; count++ {
+		k.filling++
+		b.wg.Go(func() { w.add(b, k, start) })
 	}
 }
 
+// askedLocked is the kind that is asked for now. The caller holds the lock.
+func (w *warmSessions) askedLocked(b *Backend, key string) *warmKind {
+	k := &warmKind{key: key}
+	if i := w.find(key); i >= 0 {
+		k = w.kinds[i]
+		w.kinds = slices.Delete(w.kinds, i, i+1)
+		k.expiry.Stop()
+	}
+	w.kinds = append(w.kinds, k)
+	k.expiry = time.AfterFunc(warmTime, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if i := w.find(key); i < 0 || w.kinds[i] != k || w.closed {
+			return
+		}
+		w.kinds = slices.DeleteFunc(w.kinds, func(other *warmKind) bool { return other == k })
+		for _, s := range k.ready {
+			b.wg.Go(func() { b.giveBack(s, nil) })
+		}
+	})
+	return k
+}
+
+// oldestLocked takes the slot that will most likely not be missed; nil: none is ready. A kind that has none left goes with it.
+// The caller holds the lock.
+func (w *warmSessions) oldestLocked() *slot {
+	for i, k := range w.kinds {
+		if len(k.ready) == 0 {
+			continue
+		}
+		s := k.ready[0]
+		if k.ready = k.ready[1:]; len(k.ready)+k.filling == 0 {
+			k.expiry.Stop()
+			w.kinds = slices.Delete(w.kinds, i, i+1)
+		}
+		return s
+	}
+	return nil
+}
+
 // add makes one. Whoever needs its place more is not kept waiting: an error only means that there is none.
-func (w *warmSessions) add(b *Backend, key string, start runner.SessionStart) {
+func (w *warmSessions) add(b *Backend, k *warmKind, start runner.SessionStart) {
 	ctx, cancel := context.WithTimeout(b.life, time.Minute)
 	defer cancel()
 	s, _, err := b.slots.take(ctx, start.Network)
@@ -89,24 +147,15 @@ func (w *warmSessions) add(b *Backend, key string, start runner.SessionStart) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.filling--
+	k.filling--
 	switch {
 	case err != nil:
 		b.log.Debug("no interpreter could be started ahead", "error", err)
-	case w.closed || w.key != key:
+	case w.closed || !slices.Contains(w.kinds, k):
 		b.wg.Go(func() { b.giveBack(s, nil) })
 	default:
-		w.ready = append(w.ready, s)
+		k.ready = append(k.ready, s)
 	}
-}
-
-// emptyLocked gives all back.
-func (w *warmSessions) emptyLocked(b *Backend) {
-	w.key = ""
-	for _, s := range w.ready {
-		b.wg.Go(func() { b.giveBack(s, nil) })
-	}
-	w.ready = nil
 }
 
 // close lets nothing be made any more. What is ready ends with the slots.
@@ -114,8 +163,25 @@ func (w *warmSessions) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
-	w.ready = nil
-	if w.expiry != nil {
-		w.expiry.Stop()
+	for _, k := range w.kinds {
+		k.expiry.Stop()
+	}
+	w.kinds = nil
+}
+
+// takeSlot is slots.take for who is asked for: where no uid is free, what waits for sessions gives its own back.
+func (b *Backend) takeSlot(ctx context.Context, network bool) (s *slot, fresh bool, err error) {
+	for {
+		s, fresh, err = b.slots.take(ctx, network)
+		if executor.CodeOf(err) != executor.Exhausted {
+			return s, fresh, err
+		}
+		b.warm.mu.Lock()
+		spare := b.warm.oldestLocked()
+		b.warm.mu.Unlock()
+		if spare == nil {
+			return s, fresh, err
+		}
+		b.giveBack(spare, nil)
 	}
 }
