@@ -1,4 +1,4 @@
-// Package drivers holds the programs that make an interpreter a session: one embedded file per language, run by the
+// Package drivers holds the programs that make an interpreter a session: one embedded text per language, run by the
 // interpreter itself, nothing but its standard library.
 //
 // A driver is started with its control channel, a socket, as descriptor 3, and /dev/null, the session's output pipes as 0,

@@ -32,8 +32,14 @@ var javascriptDriver string
 const javascriptBoot = `{const fs=require('fs'),take=n=>{const b=Buffer.alloc(n);for(let i=0;i<n;)i+=fs.readSync(3,b,i,n-i);return b.toString()};` +
 	`require('vm').runInThisContext('(function(require,load){'+take(+take(8))+'\n})',{filename:'<python-executor>'})(require,(s,o)=>import(s,o))}`
 
-//go:embed python/driver.py
-var pythonDriver string
+//go:embed python/control.py
+var pythonControl string
+
+//go:embed python/display.py
+var pythonDisplay string
+
+//go:embed python/cells.py
+var pythonCells string
 
 // pythonBoot reads the driver from the control channel and runs it in a namespace of its own: __main__ is the user's, and
 // builtins that the user deletes stay the driver's.
@@ -80,7 +86,7 @@ func For(language executor.Language, interpreter []string) (Driver, error) {
 	}
 	switch language {
 	case executor.LanguageDefault, executor.LanguagePython:
-		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonDriver), Variables: true, Paths: true, Begins: true, Signal: 63, Hears: true}, nil
+		return Driver{Command: []string{"-c", pythonBoot}, First: counted(pythonControl + pythonDisplay + pythonCells), Variables: true, Paths: true, Begins: true, Signal: 63, Hears: true}, nil
 	case executor.LanguageJavaScript:
 		// Without the checks code that is terminated in a timer does not end Node.
 		return Driver{
