@@ -25,8 +25,14 @@ const (
 	shBoot   = `IFS= read -r __pyexec_op <&3; eval "$(printf %b "$__pyexec_op")"`
 )
 
-//go:embed javascript/driver.js
-var javascriptDriver string
+//go:embed javascript/control.js
+var javascriptControl string
+
+//go:embed javascript/realm.js
+var javascriptRealm string
+
+//go:embed javascript/cells.js
+var javascriptCells string
 
 // javascriptBoot runs the driver, which gets import() from here: a script with a place to import from.
 const javascriptBoot = `{const fs=require('fs'),take=n=>{const b=Buffer.alloc(n);for(let i=0;i<n;)i+=fs.readSync(3,b,i,n-i);return b.toString()};` +
@@ -90,7 +96,7 @@ func For(language executor.Language, interpreter []string) (Driver, error) {
 	case executor.LanguageJavaScript:
 		// Without the checks code that is terminated in a timer does not end Node.
 		return Driver{
-			Command: []string{"--no-force-async-hooks-checks", "-e", javascriptBoot}, First: counted(javascriptDriver), Variables: true, Told: true,
+			Command: []string{"--no-force-async-hooks-checks", "-e", javascriptBoot}, First: counted(javascriptControl + javascriptRealm + javascriptCells), Variables: true, Told: true,
 		}, nil
 	case executor.LanguageShell:
 		if strings.Contains(path.Base(interpreter[0]), "bash") {
