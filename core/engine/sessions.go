@@ -73,8 +73,8 @@ type session struct {
 	files int
 	// clock ends an idle or too long life.
 	clock *time.Timer
-	// closed is made when it begins to close, and closed when that is done. reason is why, once it cannot but become closed:
-	// from then on it is closed for who looks, so before what ran in it has ended.
+	// closed is made when it begins to close, and closed when that is done. reason is why, if that ends something: then it is
+	// closed for who looks before what it has ended is seen to have. Else it is when its place is free.
 	closed chan struct{}
 	reason string
 }

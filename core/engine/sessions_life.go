@@ -144,6 +144,7 @@ func (s *session) beginClose(reason string) bool {
 		return false
 	}
 	s.closed = make(chan struct{})
+	busy := s.busyLocked()
 	end := &sessionEnd{executor.StatusKilled, "its session was closed: " + reason}
 	t := s.firstLocked()
 	if c := s.current; c != nil && c.first {
@@ -156,7 +157,9 @@ func (s *session) beginClose(reason string) bool {
 		close(s.closed) // the Engine has closed before; what it could end has ended
 		return true
 	}
-	s.reason = reason
+	if busy {
+		s.reason = reason
+	}
 	return true
 }
 

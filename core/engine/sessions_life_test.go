@@ -207,6 +207,34 @@ func TestASessionIsNotActiveOnceItsEndHasEndedWhatRan(t *testing.T) {
 	})
 }
 
+// Who sees a Session closed that nothing ran in may open another in its place.
+func TestASessionThatEndsIdleIsClosedWhenItsPlaceIsFree(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		ctx := as("alice")
+		gate := make(chan struct{})
+		bounds := rules(func(c *config.Sessions) { c.Max = 1 })
+		r := newRig(t, withSessions(bounds, func(s *setup) { s.backend = slowToClose{fake.New(s.fake), gate} }))
+		first := r.open(ctx, func(s *executor.Session) { s.IdleTimeout = time.Minute })
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		_, err := r.OpenSession(ctx, executor.Session{})
+		wantCode(t, err, executor.Exhausted)
+		if v := r.session(first); v.Status != executor.SessionActive {
+			t.Errorf("its place is not free, and it is %s", v.Status)
+		}
+		close(gate)
+		synctest.Wait()
+		if v := r.session(first); v.Status != executor.SessionClosed {
+			t.Errorf("its place is free, and it is %s", v.Status)
+		}
+		r.open(ctx)
+		if err := r.closeNow(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestBoundsAndWhoMakesRoom(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
