@@ -24,7 +24,8 @@ const (
 	runPrefix = "run-"
 )
 
-// auditLine says who ran what, or was refused it (Result is the code), and how it ended. What the script was given as environment does not stand in it.
+// auditLine says who ran what, or was refused it (Result is the code), and how it ended. What the script was given as
+// environment does not stand in it.
 type auditLine struct {
 	TS          string   `json:"ts"`
 	Tool        string   `json:"tool"`
