@@ -266,6 +266,21 @@ func TestTheTimeoutStaysWhateverTheProgramSays(t *testing.T) {
 	}
 }
 
+// A shell that cannot fork any more, or whose child is killed, would end by itself: it has to be killed first.
+func TestWhatIsKilledHasNoTimeToExit(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	for range 10 {
+		start := shell("trap '' TERM; for i in $(seq 40); do sleep 100 & done; while :; do (exit 0); done")
+		start.Limits.Timeout = 150 * time.Millisecond
+		start.Limits.KillGrace = 10 * time.Millisecond
+		start.Limits.PIDs = 100
+		res, _ := r.run(t, start, RunInput{})
+		if got := describe(res); got != "timed_out SIGKILL" {
+			t.Fatalf("got %q", got)
+		}
+	}
+}
+
 func TestASinkErrorStopsTheJobAndComesBack(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	full := errors.New("the log is full")

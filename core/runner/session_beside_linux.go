@@ -101,8 +101,11 @@ func (x *execution) runBeside(s *session) error {
 	return nil
 }
 
-// killPrograms kills what x has started: of a Command in a session its own tree, which the interpreter is not in.
+// killPrograms kills what x has started: of a Command in a session its own tree, which the interpreter is not in. Its main
+// process goes first, with its process group: a shell that sees a child killed, or cannot fork any more, ends by itself,
+// and its exit code would be told instead of the signal.
 func (x *execution) killPrograms() {
+	x.signal(unix.SIGKILL)
 	if x.spared == nil {
 		killAll(x.group)
 		return
