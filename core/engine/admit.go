@@ -12,8 +12,9 @@ import (
 
 // request is a Submit that was checked.
 type request struct {
-	owner   string
-	spec    executor.Spec
+	owner string
+	spec  executor.Spec
+	// digest is the Spec's part of the SpecDigest; empty without a key.
 	digest  string
 	limits  executor.Limits
 	backend string
@@ -26,6 +27,14 @@ type request struct {
 	requires string
 	// look: the Workspace is to be looked into once it is spooled.
 	look bool
+}
+
+// identity is the SpecDigest of the request with these inputs; empty without a key, by which alone anybody compares it.
+func (r request) identity(workspace, stdin string) string {
+	if r.digest == "" {
+		return ""
+	}
+	return joinDigest(r.digest, workspace, stdin)
 }
 
 // Submit implements executor.Service.
@@ -88,8 +97,10 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 		return request{}, err
 	}
 	var err error
-	if req.digest, err = specDigest(req.owner, spec); err != nil {
-		return request{}, e.internal("submit", err)
+	if spec.IdempotencyKey != "" {
+		if req.digest, err = specDigest(req.owner, spec); err != nil {
+			return request{}, e.internal("submit", err)
+		}
 	}
 	if spec.Session != "" {
 		return req, e.checkRunInSession(ctx, &req)
@@ -189,7 +200,7 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 // submitDirect starts x now and returns when its input is consumed.
 func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Record, req request, refused *executor.Failure) (executor.Execution, error) {
 	rec.Attempts = 1
-	rec.SpecDigest = joinDigest(req.digest, sourceDigest(req.in.Workspace), sourceDigest(req.in.Stdin))
+	rec.SpecDigest = req.identity(sourceDigest(req.in.Workspace), sourceDigest(req.in.Stdin))
 	existing, err := e.create(ctx, rec)
 	if err != nil || existing != nil {
 		x.end()
@@ -270,7 +281,7 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 	}
 	rec.WorkspaceBlob, rec.StdinBlob = input.workspace.Key, input.stdin.Key
 	x.spooled = rec.WorkspaceBlob != "" || rec.StdinBlob != ""
-	rec.SpecDigest = joinDigest(req.digest, blobDigest(input.workspace), blobDigest(input.stdin))
+	rec.SpecDigest = req.identity(blobDigest(input.workspace), blobDigest(input.stdin))
 	existing, err := e.create(ctx, rec)
 	if err != nil || existing != nil {
 		e.dropBlobs(x.id, blobWorkspace, blobStdin)

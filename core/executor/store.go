@@ -10,7 +10,7 @@ import (
 // Record is an Execution as a Store keeps it: the public part and what only the Engine needs.
 type Record struct {
 	Execution
-	// SpecDigest identifies owner, Spec and input for idempotency.
+	// SpecDigest identifies owner, Spec and input for idempotency; empty without Spec.IdempotencyKey.
 	SpecDigest string `json:"spec_digest,omitzero"`
 	// WorkspaceBlob and StdinBlob are the keys of the spooled input; empty if none.
 	WorkspaceBlob string `json:"workspace_blob,omitzero"`

@@ -26,6 +26,8 @@ type group struct {
 	entered bool
 	// ahead is whose thread is in these groups while no program is; nil: none's.
 	ahead *spawner
+	// usedCPU, peak and events are open for cpuTime, memoryPeak and oomKills, for which somebody waits; nil: there is none.
+	usedCPU, peak, events *os.File
 	// memory and pids tell where those limits are: a v1 folder, the v2 folder, or nowhere.
 	memory, pids, cpu string
 	v2                bool // memory is a v2 folder
@@ -68,6 +70,7 @@ func makeGroup(slot Cgroups, name string, limits executor.Limits) (*group, error
 	}
 	g.tasks, err = openTasks(child)
 	g.entered = len(g.tasks) > 0
+	g.openUsage()
 	return g, errors.Join(err, g.limit(limits))
 }
 
@@ -170,14 +173,7 @@ func (g *group) oomKills() int64 {
 	if g.watched != nil {
 		return g.watched.oomKills()
 	}
-	if g.memory == "" {
-		return 0
-	}
-	file := "memory.oom_control"
-	if g.v2 {
-		file = "memory.events"
-	}
-	return keyed(g.memory, file, "oom_kill")
+	return parseKeyed(readControl(g.events), "oom_kill")
 }
 
 // memoryNow and memoryPeak are bytes; 0 = unknown.
@@ -192,10 +188,7 @@ func (g *group) memoryPeak() int64 {
 	if g.watched != nil {
 		return g.watched.peak()
 	}
-	if g.v2 {
-		return number(g.memory, "memory.peak")
-	}
-	return number(g.memory, "memory.max_usage_in_bytes")
+	return parseNumber(readControl(g.peak))
 }
 
 // cpuTime is what all processes used; negative = unknown.
@@ -203,17 +196,57 @@ func (g *group) cpuTime() time.Duration {
 	if g.watched != nil {
 		return g.watched.cpuTime()
 	}
-	if dir := g.Cgroups["cpuacct"]; dir != "" {
-		if n := number(dir, "cpuacct.usage"); n > 0 {
+	raw := readControl(g.usedCPU)
+	if g.Cgroups["cpuacct"] != "" {
+		if n := parseNumber(raw); n > 0 {
 			return time.Duration(n)
 		}
-	}
-	if dir := g.Cgroups[unified]; dir != "" {
-		if n := keyed(dir, "cpu.stat", "usage_usec"); n > 0 {
-			return time.Duration(n) * time.Microsecond
-		}
+	} else if n := parseKeyed(raw, "usage_usec"); n > 0 {
+		return time.Duration(n) * time.Microsecond
 	}
 	return -1
+}
+
+// resetPeak lets memoryPeak begin anew, where the kernel can.
+func (g *group) resetPeak() {
+	if g.peak != nil {
+		_, _ = g.peak.WriteAt([]byte("0"), 0) // v2 can from Linux 6.12 on
+	}
+}
+
+// openUsage opens what is read when the program has ended. What cannot be opened is unknown then.
+func (g *group) openUsage() {
+	switch {
+	case g.memory == "":
+	case g.v2:
+		if g.peak = openControl(g.memory, "memory.peak", unix.O_RDWR); g.peak == nil { // see resetPeak
+			g.peak = openControl(g.memory, "memory.peak", unix.O_RDONLY)
+		}
+		g.events = openControl(g.memory, "memory.events", unix.O_RDONLY)
+	default:
+		g.peak = openControl(g.memory, "memory.max_usage_in_bytes", unix.O_RDWR)
+		g.events = openControl(g.memory, "memory.oom_control", unix.O_RDONLY)
+	}
+	if dir := g.Cgroups["cpuacct"]; dir != "" {
+		g.usedCPU = openControl(dir, "cpuacct.usage", unix.O_RDONLY)
+	} else if dir := g.Cgroups[unified]; dir != "" {
+		g.usedCPU = openControl(dir, "cpu.stat", unix.O_RDONLY)
+	}
+}
+
+func openControl(dir, file string, mode int) *os.File {
+	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(dir+"/"+file, mode|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), file) //nolint:gosec // a descriptor
+}
+
+// readControl is what f says now; nothing if it cannot be read.
+func readControl(f *os.File) []byte {
+	buf := make([]byte, 4096)
+	n, _ := f.ReadAt(buf, 0) // ErrInvalid of a nil f, or io.EOF behind the little that there is
+	return buf[:n]
 }
 
 // remove gives the groups back; nothing may be alive in them.
@@ -224,6 +257,12 @@ func (g *group) remove() error {
 		err = errors.Join(err, unix.Close(fd))
 	}
 	g.tasks = nil
+	for _, f := range []*os.File{g.usedCPU, g.peak, g.events} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	g.usedCPU, g.peak, g.events = nil, nil, nil
 	if g.fd != nil {
 		err = errors.Join(err, g.fd.Close())
 		g.fd = nil
@@ -239,6 +278,10 @@ func number(dir, file string) int64 {
 	if err != nil {
 		return 0
 	}
+	return parseNumber(raw)
+}
+
+func parseNumber(raw []byte) int64 {
 	n, err := strconv.ParseInt(string(bytes.TrimSpace(raw)), 10, 64)
 	if err != nil {
 		return 0
@@ -252,6 +295,10 @@ func keyed(dir, file, key string) int64 {
 	if err != nil {
 		return 0
 	}
+	return parseKeyed(raw, key)
+}
+
+func parseKeyed(raw []byte, key string) int64 {
 	for line := range bytes.Lines(raw) {
 		if f := bytes.Fields(line); len(f) == 2 && string(f[0]) == key {
 			if n, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil {

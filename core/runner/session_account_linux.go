@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"bytes"
 	"os"
 	"strconv"
 	"time"
@@ -37,32 +36,9 @@ func (i *interpreter) cpuTime() time.Duration {
 
 // resetPeak lets the peak begin anew, where the kernel can: else it is the highest since the interpreter started.
 func (i *interpreter) resetPeak() {
-	switch {
-	case i.group.memory != "" && i.group.v2:
-		// From Linux 6.12 on, for who holds it open.
-		if i.peak == nil {
-			i.peak, _ = os.OpenFile(i.group.memory+"/memory.peak", os.O_RDWR, 0)
-		}
-		if i.peak != nil {
-			_, _ = i.peak.WriteAt([]byte("0"), 0)
-		}
-	case i.group.memory != "":
-		_ = writeGroup(i.group.memory, "memory.max_usage_in_bytes", "0") // see above
-	default:
-		_ = os.WriteFile("/proc/"+strconv.Itoa(i.pid)+"/clear_refs", []byte("5"), 0o600) // see above
+	if i.group.memory != "" {
+		i.group.resetPeak()
+		return
 	}
-}
-
-// peakMemory is the highest use since resetPeak; 0 = unknown.
-func (i *interpreter) peakMemory(s *sampler) int64 {
-	if i.peak == nil {
-		return s.result()
-	}
-	var text [32]byte
-	n, _ := i.peak.ReadAt(text[:], 0)
-	peak, err := strconv.ParseInt(string(bytes.TrimSpace(text[:n])), 10, 64)
-	if err != nil {
-		return s.result()
-	}
-	return peak
+	_ = os.WriteFile("/proc/"+strconv.Itoa(i.pid)+"/clear_refs", []byte("5"), 0o600) // it may be gone already
 }

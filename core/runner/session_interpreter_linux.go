@@ -27,7 +27,6 @@ type interpreter struct {
 	control *os.File
 	taps    [2]*tap
 	process *reaper
-	peak    *os.File // memory.peak; nil: it cannot be reset here
 
 	// exited is closed when the process is gone; end says how.
 	exited chan struct{}
@@ -281,9 +280,6 @@ func (i *interpreter) release() {
 		if t != nil {
 			t.close()
 		}
-	}
-	if i.peak != nil {
-		_ = i.peak.Close()
 	}
 	if err := i.group.remove(); err != nil {
 		i.session.agent.logf("clean up: %v", err)

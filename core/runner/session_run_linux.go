@@ -241,7 +241,7 @@ func (c *cell) finish(cpu time.Duration) {
 	if i.group.memory == "" || c.sampler.interval > 0 {
 		c.sampler.take()
 	}
-	x.res.PeakMemoryBytes, x.res.MemorySamples = i.peakMemory(c.sampler), c.sampler.samples
+	x.res.PeakMemoryBytes, x.res.MemorySamples = c.sampler.result(), c.sampler.samples
 	x.res.CPU = -1
 	if now := i.cpuTime(); now >= 0 && cpu >= 0 {
 		x.res.CPU = max(now-cpu, 0)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -58,6 +59,7 @@ func servePlugin(typ, version string, f Factory, register func(*server, *goplugi
 	// that we start would inherit ignored ones.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
+	useFewProcessors()
 	stderr := os.Stderr // go-plugin replaces the variable
 	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	slog.SetDefault(log)
@@ -74,6 +76,15 @@ func servePlugin(typ, version string, f Factory, register func(*server, *goplugi
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "go-plugin", Level: hclog.Warn, Output: stderr, JSONFormat: true}),
 	})
 	s.wait()
+}
+
+// useFewProcessors keeps one processor of the Go scheduler for each four. A plugin relays messages, and a scheduler with an
+// idle processor wakes another thread for each, on another CPU and at the expense of the program: of two CPUs, using both
+// makes a run of 14 ms 0.4 ms slower. GOMAXPROCS in the environment decides otherwise.
+func useFewProcessors() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/4))
+	}
 }
 
 // server is the plugin's side of supervision.

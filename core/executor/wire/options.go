@@ -22,6 +22,10 @@ const maxMessageBytes = 256 << 20
 // connection, which is a socket of this machine: it would send a ping for nearly every message of a short run.
 const flowWindow = 1 << 20
 
+// streamWorkers is how many goroutines of a server wait for calls. A new one would grow its stack anew, which is a tenth
+// of what a short run costs a backend's process; a call for which none is free has its own.
+const streamWorkers = 4
+
 // servicePrefix is how the methods of our services start. go-plugin's own streams share the connection; an interceptor
 // that touched them would make it log an error at every stop (prototypes.md §3).
 const servicePrefix = "/pyexec.v1."
@@ -36,6 +40,7 @@ func ServerOptions() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.StaticStreamWindowSize(flowWindow),
 		grpc.StaticConnWindowSize(flowWindow),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.ChainUnaryInterceptor(unaryServer),
 		grpc.ChainStreamInterceptor(streamServer),
 	}
