@@ -258,7 +258,7 @@ func TestTheTimeoutStaysWhateverTheProgramSays(t *testing.T) {
 		{"trap '' TERM; while :; do sleep 0.01; done", "timed_out SIGKILL"},
 	} {
 		start := shell(c.script)
-		start.Limits.Timeout = 300 * time.Millisecond
+		start.Limits.Timeout = time.Second
 		res, _ := r.run(t, start, RunInput{})
 		if got := describe(res); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.script, got, c.want)
@@ -275,7 +275,8 @@ func TestWhatIsKilledHasNoTimeToExit(t *testing.T) {
 		start.Limits.KillGrace = 10 * time.Millisecond
 		start.Limits.PIDs = 100
 		res, _ := r.run(t, start, RunInput{})
-		if got := describe(res); got != "timed_out SIGKILL" {
+		// On a busy machine the time may be over before the shell has set its trap.
+		if got := describe(res); got != "timed_out SIGKILL" && got != "timed_out SIGTERM" {
 			t.Fatalf("got %q", got)
 		}
 	}

@@ -25,16 +25,19 @@ const errBatch = "a batch is taken in revision " + batchVersion + " only: send o
 // isBatch reports whether a message is a JSON array.
 func isBatch(message []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(message), []byte("[")) }
 
-// splitBatch takes a batch apart: what is to be handled, and the answers to what cannot be.
-func splitBatch(raw []byte) (messages []json.RawMessage, answers []json.RawMessage, err error) {
+// splitBatch takes a batch of a client that has negotiated version apart: what is to be handled, and the answers to what
+// cannot be. A refusal answers all of it.
+func splitBatch(raw []byte, version string) (messages, answers []json.RawMessage, refusal json.RawMessage) {
 	var all []json.RawMessage
 	switch err := json.Unmarshal(raw, &all); {
 	case err != nil:
-		return nil, nil, fmt.Errorf("the batch is not JSON: %w", err)
+		return nil, nil, errorAnswer(mcp.PARSE_ERROR, nil, "the batch is not JSON: "+err.Error())
+	case version != batchVersion:
+		return nil, nil, invalidRequest(nil, errBatch)
 	case len(all) == 0:
-		return nil, nil, fmt.Errorf("a batch must not be empty")
+		return nil, nil, invalidRequest(nil, "a batch must not be empty")
 	case len(all) > maxBatch:
-		return nil, nil, fmt.Errorf("a batch has at most %d messages (got %d)", maxBatch, len(all))
+		return nil, nil, invalidRequest(nil, fmt.Sprintf("a batch has at most %d messages (got %d)", maxBatch, len(all)))
 	}
 	for _, message := range all {
 		var e envelope
@@ -51,9 +54,13 @@ func splitBatch(raw []byte) (messages []json.RawMessage, answers []json.RawMessa
 	return messages, answers, nil
 }
 
-// invalidRequest is an error about the message id; nil: about one that has none.
 func invalidRequest(id json.RawMessage, text string) json.RawMessage {
-	message := mcp.JSONRPCError{JSONRPC: mcp.JSONRPC_VERSION, Error: mcp.NewJSONRPCErrorDetails(mcp.INVALID_REQUEST, text, nil)}
+	return errorAnswer(mcp.INVALID_REQUEST, id, text)
+}
+
+// errorAnswer is an error about the message id; nil: about one that has none.
+func errorAnswer(code int, id json.RawMessage, text string) json.RawMessage {
+	message := mcp.JSONRPCError{JSONRPC: mcp.JSONRPC_VERSION, Error: mcp.NewJSONRPCErrorDetails(code, text, nil)}
 	if id != nil {
 		message.ID = mcp.NewRequestId(id)
 	}
@@ -66,10 +73,10 @@ func invalidRequest(id json.RawMessage, text string) json.RawMessage {
 
 // serveBatch has the messages of a batch handled, all at once, and answers as the revision wants it: with nothing if there
 // is nothing to answer, else with an array, or, where one of them has sent a notification, with a stream of the answers.
-func (e *endpoint) serveBatch(w http.ResponseWriter, r *http.Request, raw []byte) {
-	messages, answers, err := splitBatch(raw)
-	if err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
+func (e *endpoint) serveBatch(w http.ResponseWriter, r *http.Request, raw []byte, version string) {
+	messages, answers, refusal := splitBatch(raw, version)
+	if refusal != nil {
+		refuseWith(w, http.StatusBadRequest, refusal)
 		return
 	}
 	stream := newPostStream(w, r)

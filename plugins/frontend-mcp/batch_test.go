@@ -109,6 +109,9 @@ func TestBatchesAreTakenInTheRevisionThatHasThem(t *testing.T) {
 			t.Errorf("%d, not %d: %s", status, want, body)
 		}
 	}
+	if _, _, body := c.raw(`[{"jsonrpc":"2.0","id":1,`); !strings.Contains(body, `"code":-32700`) {
+		t.Errorf("a batch that breaks off: %s", body)
+	}
 	// Progress of one of them, before the answers.
 	status, mediaType, body := c.raw(`[` + callOf("1", "print x", `,"_meta":{"progressToken":"p"}`) + `,{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
 	list := messagesOf(t, mediaType, []byte(body))
@@ -152,6 +155,10 @@ func TestBatchesOverStdio(t *testing.T) {
 		p.send("[]\n")
 		if answer := line(); !strings.Contains(answer, `"code":-32600`) || answer[0] != '{' {
 			t.Errorf("an empty batch: %s", answer)
+		}
+		p.send(`[{"jsonrpc":"2.0","id":1,` + "\n")
+		if answer := line(); !strings.Contains(answer, `"code":-32700`) || answer[0] != '{' {
+			t.Errorf("a batch that breaks off: %s", answer)
 		}
 	}
 	// What was asked is answered when standard input has ended.

@@ -102,11 +102,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(ctx)
 	if isBatch(body) {
-		if e.sessions.version(session, principal.Owner) != batchVersion {
-			refuse(w, http.StatusBadRequest, errBatch)
-			return
-		}
-		e.serveBatch(w, r, body)
+		e.serveBatch(w, r, body, e.sessions.version(session, principal.Owner))
 		return
 	}
 	stream := newPostStream(w, r)
@@ -216,12 +212,13 @@ func errTooLarge(limit int64) error {
 
 // refuse answers with a JSON-RPC error, which clients show.
 func refuse(w http.ResponseWriter, status int, message string) {
+	refuseWith(w, status, invalidRequest(nil, message))
+}
+
+func refuseWith(w http.ResponseWriter, status int, answer json.RawMessage) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(mcp.JSONRPCError{
-		JSONRPC: mcp.JSONRPC_VERSION,
-		Error:   mcp.NewJSONRPCErrorDetails(mcp.INVALID_REQUEST, message, nil),
-	}) // a client that is gone has no use for it
+	_, _ = w.Write(append(answer, '\n')) // a client that is gone has no use for it
 }
 
 // serveListener serves handler on l until ctx ends, then gives running calls a moment.

@@ -28,29 +28,35 @@ type outcome struct {
 	displays []executor.Display
 }
 
-// run submits spec and follows it to its end. What it wrote is kept up to limit bytes of each stream. When ctx ends, the
-// Execution is cancelled: a client that has gone leaves nothing running.
+// run submits spec and follows it to its end. What it wrote is kept up to limit bytes of each stream.
 func (t *tools) run(ctx context.Context, spec executor.Spec, in executor.Input, p *progress, limit int) (*outcome, error) {
 	spec.FilesChanged = spec.Session != ""
+	o := &outcome{session: spec.Session, stdout: tail{limit: limit}, stderr: tail{limit: limit}}
+	return o, t.follow(ctx, spec, in, o, func(e executor.Event) { o.take(e, p) })
+}
+
+// follow submits spec and gives take every Event of it, to its end. o gets its id. When ctx ends, the Execution is
+// cancelled: a client that has gone leaves nothing running.
+func (t *tools) follow(ctx context.Context, spec executor.Spec, in executor.Input, o *outcome, take func(executor.Event)) error {
 	x, events, err := executor.SubmitAndFollow(ctx, t.svc, spec, in)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	o := &outcome{id: x.ID, session: spec.Session, stdout: tail{limit: limit}, stderr: tail{limit: limit}}
+	o.id = x.ID
 	for e, err := range events {
 		if err != nil {
 			if ctx.Err() != nil {
 				t.cancel(ctx, x.ID)
-				return nil, context.Cause(ctx)
+				return context.Cause(ctx)
 			}
-			return nil, err
+			return err
 		}
-		o.take(e, p)
+		take(e)
 	}
 	if o.result.Status == executor.StatusUnknown {
-		return nil, executor.Errorf(executor.Unavailable, "the log of %s ended early", x.ID)
+		return executor.Errorf(executor.Unavailable, "the log of %s ended early", x.ID)
 	}
-	return o, nil
+	return nil
 }
 
 // cancel stops an Execution that nobody waits for any more.

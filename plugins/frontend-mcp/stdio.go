@@ -117,13 +117,9 @@ func (c *stdioClient) take(line []byte) []byte {
 	if !isBatch(line) {
 		return c.pass(line, nil)
 	}
-	if c.version != batchVersion {
-		_, _ = c.write(append(invalidRequest(nil, errBatch), '\n')) // drain sees that nobody listens
-		return nil
-	}
-	messages, answers, err := splitBatch(line)
-	if err != nil {
-		_, _ = c.write(append(invalidRequest(nil, err.Error()), '\n'))
+	messages, answers, refusal := splitBatch(line, c.version)
+	if refusal != nil {
+		_, _ = c.write(append(refusal, '\n')) // drain sees that nobody listens
 		return nil
 	}
 	b := &batch{answers: answers}

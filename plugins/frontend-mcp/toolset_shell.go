@@ -183,17 +183,17 @@ func (s *shell) logOutput(command string, r executeResult) {
 // inSandbox runs spec in the sandbox of the MCP session, in the Session that the client has named, or in a fresh one.
 func (s *shell) inSandbox(ctx context.Context, spec executor.Spec, stdin string, p *progress, c *capture, named string) (*outcome, error) {
 	if named != "" {
-		return s.follow(ctx, inSession(spec, named), stdin, p, c)
+		return s.capture(ctx, inSession(spec, named), stdin, p, c)
 	}
 	owner := mcpSessionID(ctx)
 	if owner == "" || !s.lasting {
-		return s.follow(ctx, spec, stdin, p, c)
+		return s.capture(ctx, spec, stdin, p, c)
 	}
 	id, err := s.boxes.open(ctx, owner)
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.follow(ctx, inSession(spec, id), stdin, p, c)
+	o, err := s.capture(ctx, inSession(spec, id), stdin, p, c)
 	if code := executor.CodeOf(err); code != executor.NotFound && code != executor.Conflict {
 		return o, err
 	}
@@ -201,7 +201,7 @@ func (s *shell) inSandbox(ctx context.Context, spec executor.Spec, stdin string,
 	if id, err = s.boxes.open(ctx, owner); err != nil {
 		return nil, err
 	}
-	return s.follow(ctx, inSession(spec, id), stdin, p, c)
+	return s.capture(ctx, inSession(spec, id), stdin, p, c)
 }
 
 // inSession leaves of spec what may be said in a Session.
@@ -209,30 +209,19 @@ func inSession(spec executor.Spec, id string) executor.Spec {
 	return executor.Spec{Session: id, Command: spec.Command, Limits: spec.Limits, FilesChanged: true}
 }
 
-// follow runs spec and captures what it writes.
-func (s *shell) follow(ctx context.Context, spec executor.Spec, stdin string, p *progress, c *capture) (*outcome, error) {
+// capture runs spec and captures what it writes into c.
+func (s *shell) capture(ctx context.Context, spec executor.Spec, stdin string, p *progress, c *capture) (*outcome, error) {
 	in := executor.Input{}
 	if stdin != "" {
 		in.Stdin = textSource(stdin)
 	}
-	x, events, err := executor.SubmitAndFollow(ctx, s.svc, spec, in)
-	if err != nil {
-		return nil, err
-	}
-	o := &outcome{id: x.ID, session: spec.Session}
-	for e, err := range events {
-		if err != nil {
-			if ctx.Err() != nil {
-				s.cancel(ctx, x.ID)
-			}
-			return nil, err
-		}
+	o := &outcome{session: spec.Session}
+	return o, s.follow(ctx, spec, in, o, func(e executor.Event) {
 		if b, ok := e.Body.(executor.Output); ok && !b.Earlier {
 			c.add(b)
 		}
 		o.take(e, p)
-	}
-	return o, nil
+	})
 }
 
 // textSource is text as an input.
