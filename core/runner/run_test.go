@@ -225,11 +225,15 @@ func TestCancel(t *testing.T) {
 			t.Errorf("%v %s", err, describe(res))
 		}
 	})
-	for _, c := range []struct{ name, script, want string }{
-		{"of a silent program", "sleep 100", "killed SIGTERM"},
-		{"of a flooding program", "yes", "killed SIGTERM"},
-		{"of a program that ignores SIGTERM", "trap '' TERM; while :; do sleep 0.01; done", "killed SIGKILL"},
-		{"of a program that ends well within the grace", "trap 'exit 0' TERM; while :; do sleep 0.01; done", "killed exit 0"},
+	for _, c := range []struct {
+		name, script string
+		grace        time.Duration
+		want         string
+	}{
+		{"of a silent program", "sleep 100", 10 * time.Second, "killed SIGTERM"},
+		{"of a flooding program", "yes", 10 * time.Second, "killed SIGTERM"},
+		{"of a program that ignores SIGTERM", "trap '' TERM; while :; do sleep 0.01; done", 300 * time.Millisecond, "killed SIGKILL"},
+		{"of a program that ends well within the grace", "trap 'exit 0' TERM; while :; do sleep 0.01; done", 10 * time.Second, "killed exit 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -239,7 +243,7 @@ func TestCancel(t *testing.T) {
 				cancel(nil)
 			}()
 			start := shell(c.script)
-			start.Limits.KillGrace = 300 * time.Millisecond
+			start.Limits.KillGrace = c.grace
 			start.Limits.OutputBytes = 1 << 20
 			res, err := r.Run(ctx, start, RunInput{}, rec)
 			// A cancel may come before the shell has set its trap.
@@ -252,13 +256,18 @@ func TestCancel(t *testing.T) {
 
 func TestTheTimeoutStaysWhateverTheProgramSays(t *testing.T) {
 	r := startRunner(t, testConfig(t))
-	for _, c := range []struct{ script, want string }{
-		{"echo ready; sleep 100", "timed_out SIGTERM"},
-		{"trap 'exit 0' TERM; while :; do sleep 0.01; done", "timed_out exit 0"},
-		{"trap '' TERM; while :; do sleep 0.01; done", "timed_out SIGKILL"},
+	for _, c := range []struct {
+		script string
+		grace  time.Duration
+		want   string
+	}{
+		{"echo ready; sleep 100", 10 * time.Second, "timed_out SIGTERM"},
+		{"trap 'exit 0' TERM; while :; do sleep 0.01; done", 10 * time.Second, "timed_out exit 0"},
+		{"trap '' TERM; while :; do sleep 0.01; done", 200 * time.Millisecond, "timed_out SIGKILL"},
 	} {
 		start := shell(c.script)
 		start.Limits.Timeout = time.Second
+		start.Limits.KillGrace = c.grace
 		res, _ := r.run(t, start, RunInput{})
 		if got := describe(res); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.script, got, c.want)

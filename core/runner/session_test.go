@@ -178,7 +178,7 @@ func TestAnInterpreterThatDoesNotStopIsRestarted(t *testing.T) {
 	r := openSession(t, pythonSession())
 	r.wants(t, "open('kept', 'w').close(); x = 1", "", "")
 	start := cellOf("import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nprint('on')\nwhile True: time.sleep(1)")
-	start.Limits.Timeout = 200 * time.Millisecond
+	start.Limits.Timeout = time.Second
 	res, rec := r.run(t, start, RunInput{})
 	if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateRestarted || rec.stdout() != "on\n" {
 		t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stdout())
