@@ -179,7 +179,7 @@ func startProcess(tb testing.TB, attr *syscall.SysProcAttr) (*testRunner, net.Co
 func limits() executor.Limits {
 	return executor.Limits{
 		Timeout: time.Minute, MemoryBytes: 512 << 20, DiskBytes: 256 << 20, CPUShares: 1024, PIDs: 64,
-		OutputBytes: 64 << 20, KillGrace: 200 * time.Millisecond,
+		OutputBytes: 64 << 20, KillGrace: 2 * time.Second,
 	}
 }
 
