@@ -45,7 +45,8 @@ type Configure struct {
 type Factory func(ctx context.Context, c Configure) (executor.Backend, error)
 
 // ServeBackend is the whole of a plugin's main. It returns when the host has stopped the plugin, or exits the process
-// with status 0 when the host is gone.
+// with status 0 when the host is gone. It sets GOMAXPROCS to a quarter of what it was, at least 1, unless the environment
+// has that variable: see useFewProcessors.
 func ServeBackend(typ, version string, f Factory) {
 	servePlugin(typ, version, f, func(s *server, _ *goplugin.GRPCBroker, g *grpc.Server) {
 		wire.RegisterBackend(g, s.backend)
