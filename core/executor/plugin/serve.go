@@ -45,8 +45,8 @@ type Configure struct {
 type Factory func(ctx context.Context, c Configure) (executor.Backend, error)
 
 // ServeBackend is the whole of a plugin's main. It returns when the host has stopped the plugin, or exits the process
-// with status 0 when the host is gone. It sets GOMAXPROCS to a quarter of what it was, at least 1, unless the environment
-// has that variable: see useFewProcessors.
+// with status 0 when the host is gone. Once configured it sets GOMAXPROCS to a quarter of what it was, at least 1, unless the
+// environment has that variable: see useFewProcessors.
 func ServeBackend(typ, version string, f Factory) {
 	servePlugin(typ, version, f, func(s *server, _ *goplugin.GRPCBroker, g *grpc.Server) {
 		wire.RegisterBackend(g, s.backend)
@@ -60,7 +60,6 @@ func servePlugin(typ, version string, f Factory, register func(*server, *goplugi
 	// that we start would inherit ignored ones.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
-	useFewProcessors()
 	stderr := os.Stderr // go-plugin replaces the variable
 	log := slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	slog.SetDefault(log)
@@ -153,6 +152,7 @@ func (s *server) Configure(ctx context.Context, c wire.Configuration) (executor.
 	s.mu.Lock()
 	s.attach = info.Capabilities.Attach
 	s.mu.Unlock()
+	useFewProcessors() // to start, which is computing, all are of use
 	return info, nil
 }
 
