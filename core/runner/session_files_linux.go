@@ -304,14 +304,12 @@ func (s *session) begin(dir string) (f *os.File, temp string, made []string, err
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 	temp = path.Join(dir, writingName+hex.EncodeToString(id[:]))
-	for range 16 {
-		if made, err = s.makeFolders(dir); err != nil {
-			break
-		}
-		if f, err = s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); !errors.Is(err, fs.ErrNotExist) {
-			break // else another upload that failed has just taken back the folder that it had made
-		}
+	s.making.Lock() // another upload that fails takes back the folders that it has made
+	defer s.making.Unlock()
+	if made, err = s.makeFolders(dir); err != nil {
+		return nil, temp, made, err
 	}
+	f, err = s.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	return f, temp, made, err
 }
 
@@ -342,6 +340,8 @@ func (s *session) makeFolders(dir string) (made []string, err error) {
 
 // unmake takes back the folders that were made for a file that did not come, as long as nothing else is in them.
 func (s *session) unmake(made []string) {
+	s.making.Lock()
+	defer s.making.Unlock()
 	for _, dir := range slices.Backward(made) {
 		if info, err := s.root.Lstat(dir); err != nil || !info.IsDir() || s.root.Remove(dir) != nil {
 			return

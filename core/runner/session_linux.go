@@ -23,6 +23,7 @@ type session struct {
 	driver drivers.Driver
 	folder *folder
 	root   *os.Root
+	making sync.Mutex // held while folders for a file are made or taken back
 	// group binds everything in the session together; each process tree has one of its own below it.
 	group  *group
 	reaper *orphanage
