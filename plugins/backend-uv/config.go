@@ -159,30 +159,6 @@ func (c Config) validate(name string) error {
 // minorForm is an exact minor version.
 var minorForm = regexp.MustCompile(`^3\.(0|[1-9][0-9]?)$`)
 
-// uids is an inclusive range.
-type uids struct{ first, last int }
-
-func (u uids) String() string { return fmt.Sprintf("%d-%d", u.first, u.last) }
-func (u uids) count() int     { return u.last - u.first + 1 }
-
-func parseUIDs(text string) (uids, error) {
-	first, last, found := strings.Cut(text, "-")
-	a, errA := strconv.Atoi(strings.TrimSpace(first))
-	b, errB := a, errA
-	if found {
-		b, errB = strconv.Atoi(strings.TrimSpace(last))
-	}
-	switch {
-	case errA != nil || errB != nil:
-		return uids{}, fmt.Errorf("must be a range of uids FIRST-LAST (got %q)", text)
-	case a < 1 || b < a:
-		return uids{}, fmt.Errorf("must be a range of uids FIRST-LAST with 0 < FIRST <= LAST (got %q)", text)
-	case b-a >= 65536 || b > 1<<31-2:
-		return uids{}, fmt.Errorf("must have at most 65536 uids below 2147483647 (got %q)", text)
-	}
-	return uids{a, b}, nil
-}
-
 // parseConfig reads a plugin's section. An unknown key is an error that names it.
 func parseConfig(name string, raw json.RawMessage) (Config, error) {
 	p := problems{prefix: "backends." + name + "."}
