@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 )
 
 // Config is the section backends.<name> of a backend of type docker, as Default fills it and a section changes it.
@@ -25,6 +26,9 @@ type Config struct {
 	// characters but a slash, ** for any, ? for one; a name without a tag means every tag and digest; "*" alone every image.
 	// DefaultImage always may. Default: the official Python images.
 	Images []string `json:"images"`
+	// TrustedImages are the images whose preparations get the credentials of package indexes and proxies, in the form of
+	// Images. DefaultImage is trusted only if an entry matches it. Default: none.
+	TrustedImages []string `json:"trusted_images"`
 	// Runtime is the container runtime ("runc", "runsc"). Default: the daemon's own.
 	Runtime string `json:"runtime"`
 	// Network is the daemon's network for programs that may use one. Default: a bridge of our own, on which private and
@@ -87,7 +91,7 @@ type PrepareConfig struct {
 // Default returns the configuration of a backend that nobody configured.
 func Default() Config {
 	return Config{
-		DefaultImage: "python:3.12-slim", Images: []string{"python", "python:*", "python@*"}, SilenceSeconds: 60, Preload: []string{},
+		DefaultImage: "python:3.12-slim", Images: []string{"python", "python:*", "python@*"}, TrustedImages: []string{}, SilenceSeconds: 60, Preload: []string{},
 		Pool:    PoolConfig{MinIdle: 2, Max: 12, Sessions: 3},
 		Prepare: PrepareConfig{ExtraIndexURLs: []string{}, TimeoutSeconds: 900, MemoryMB: 2048, DiskMB: 10240, CacheBytes: 20 << 30},
 	}
@@ -111,11 +115,15 @@ func (c Config) validate(name string) error {
 		"host", "must be unix://PATH, tcp://HOST:PORT or ssh://HOST (got %q)", c.Host)
 	_, nameErr := parseRef(c.DefaultImage)
 	check(nameErr == nil, "default_image", "must be the name of an image (got %q)", c.DefaultImage)
-	for i, glob := range c.Images {
-		if _, err := parsePattern(glob); err != nil {
-			p.add(fmt.Sprintf("images[%d]", i), "%s", err)
+	patterns := func(key string, list []string) {
+		for i, glob := range list {
+			if _, err := parsePattern(glob); err != nil {
+				p.add(fmt.Sprintf("%s[%d]", key, i), "%s", err)
+			}
 		}
 	}
+	patterns("images", c.Images)
+	patterns("trusted_images", c.TrustedImages)
 	check(notShared(c.Prepare.Network), "prepare.network", "must be a network of its own: host and container:… are none (got %q)", c.Prepare.Network)
 	check(notShared(c.Network), "network", "must be a network of its own: host and container:… are none (got %q)", c.Network)
 	check(c.CPUs >= 0 && c.CPUs <= 4096, "cpus", "must be from 0 to 4096 (got %v)", c.CPUs)
@@ -161,7 +169,7 @@ func parseConfig(name string, raw json.RawMessage) (Config, error) {
 	p := problems{prefix: "backends." + name + "."}
 	var pool, prepare json.RawMessage
 	p.read("", raw, map[string]any{
-		"host": &c.Host, "default_image": &c.DefaultImage, "images": &c.Images, "runtime": &c.Runtime, "network": &c.Network,
+		"host": &c.Host, "default_image": &c.DefaultImage, "images": &c.Images, "trusted_images": &c.TrustedImages, "runtime": &c.Runtime, "network": &c.Network,
 		"cpus": &c.CPUs, "silence_seconds": &c.SilenceSeconds, "preload": &c.Preload, "pool": &pool, "prepare": &prepare,
 	})
 	p.read("pool.", pool, map[string]any{"min_idle": &c.Pool.MinIdle, "max": &c.Pool.Max, "sessions": &c.Pool.Sessions})
@@ -198,7 +206,7 @@ func (p *problems) read(under string, section json.RawMessage, targets map[strin
 		if !known {
 			p.add(under+key, "unknown key; known are %s", strings.Join(slices.Sorted(maps.Keys(targets)), ", "))
 		} else if json.Unmarshal(keys[key], target) != nil {
-			p.add(under+key, "must be %s (got %s)", wanted(target), keys[key])
+			p.add(under+key, "must be %s (got %s)", wanted(target), requirements.WithoutCredentials(string(keys[key])))
 		}
 	}
 }

@@ -26,12 +26,17 @@ type imageInfo struct {
 	Volumes []string
 	// Requirements is the resolved list of a prepared image, sorted.
 	Requirements []string
+	// Name is the image as it was asked for; empty: a prepared one.
+	Name string
+	// Trusted: the operator has marked the image as one that may see the credentials of package indexes.
+	Trusted bool
 }
 
 // images decides which images may be used, fetches them, and prepares the ones with requirements.
 type images struct {
 	imagesOptions
 	allow    allowList
+	trusted  imageList
 	settings prepareSettings
 
 	end      context.CancelCauseFunc
@@ -84,15 +89,20 @@ func newImages(name string, c Config, o imagesOptions) (*images, error) {
 	if err != nil {
 		return nil, err
 	}
+	trusted, err := newImageList(c.TrustedImages, section+".trusted_images")
+	if err != nil {
+		return nil, err
+	}
 	settings, err := newPrepareSettings(c.Prepare, section+".prepare", o.host)
 	if err != nil {
 		return nil, err
 	}
+	settings.trust = section + ".trusted_images"
 	o.place.Runtime = cmp.Or(c.Prepare.Runtime, c.Runtime)
 	o.place.Under = o.under(o.place.Runtime)
 	base, end := context.WithCancelCause(context.Background())
 	return &images{
-		imagesOptions: o, allow: allow, settings: settings, end: end,
+		imagesOptions: o, allow: allow, trusted: trusted, settings: settings, end: end,
 		pulls: newFlights[imageInfo](base), prepares: newFlights[prepared](base), cache: newPreparedCache(o.daemon, c.Prepare.CacheBytes, o.log),
 		seen: map[string]seenImage{}, declared: map[string][]string{},
 	}, nil
@@ -155,7 +165,7 @@ func (i *images) recent(name string) (imageInfo, bool) {
 // hand puts together what is known about an image that was asked for as r, and remembers it.
 func (i *images) hand(r imageRef, facts imageFacts) imageInfo {
 	path, env := splitPath(facts.Env)
-	info := imageInfo{ID: facts.ID, Digest: digestOf(r, facts), Path: path, Env: env, Volumes: facts.Volumes}
+	info := imageInfo{ID: facts.ID, Digest: digestOf(r, facts), Path: path, Env: env, Volumes: facts.Volumes, Name: r.familiar(), Trusted: i.trusted.has(r)}
 	i.remember(r.String(), info)
 	return info
 }

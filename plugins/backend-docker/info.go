@@ -95,6 +95,8 @@ func (b *Backend) warnings() []string {
 	add(!slices.ContainsFunc(b.facts.Security, func(s string) bool { return strings.Contains(s, "seccomp") }), "system calls are not filtered: the daemon has no seccomp")
 	list = append(list, b.place.Under.warnings()...)
 	add(b.can.Isolation != executor.IsolationVM, "programs of all containers have the same user ("+user()+"): what the kernel counts by user, waiting signals, inotify watches and memory in pipes, they share")
+	add(len(b.images.trusted) == 0 && b.images.settings.given(false, false).fewerThan(b.images.settings),
+		"preparations use no credentials of package indexes and proxies, because no image is trusted: see "+b.images.settings.trust)
 	b.mu.Lock()
 	err := b.warmErr
 	b.mu.Unlock()

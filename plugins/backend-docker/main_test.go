@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,7 +106,13 @@ func section(t testing.TB, more map[string]any) json.RawMessage {
 // backend makes a backend of its own instance and closes it with t; nothing of it is left then.
 func backend(t testing.TB, more map[string]any) *Backend {
 	t.Helper()
-	b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: instance(t), DataDir: t.TempDir(), Options: section(t, more)})
+	return backendThatLogs(t, more, nil)
+}
+
+// backendThatLogs is backend with a log; nil: none.
+func backendThatLogs(t testing.TB, more map[string]any, log *slog.Logger) *Backend {
+	t.Helper()
+	b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: instance(t), DataDir: t.TempDir(), Options: section(t, more), Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -58,9 +59,10 @@ func (i *images) prepare(ctx context.Context, base imageInfo, spec prepareSpec, 
 	}
 	at := base
 	if len(commands) > 0 {
-		key := hashOf(append([]string{"commands/1", base.ID}, commands...)...)
+		settings := i.settings.given(base.Trusted, false)
+		key := hashOf(append([]string{"commands/2", base.ID, fmt.Sprint(settings.fewerThan(i.settings))}, commands...)...)
 		at, failure, err = i.derive(ctx, key, base, progress, func(ctx context.Context, progress func(executor.Progress)) (prepared, error) {
-			return i.runCommands(ctx, key, base, commands, progress)
+			return i.runCommands(ctx, key, base, settings, commands, progress)
 		})
 		if failure != nil || err != nil {
 			return imageInfo{}, failure, err
@@ -75,9 +77,14 @@ func (i *images) prepare(ctx context.Context, base imageInfo, spec prepareSpec, 
 		if failure := noPython(python, spec.PythonVersion); failure != nil {
 			return imageInfo{}, failure, nil
 		}
-		key := hashOf(append([]string{"requirements/2", under.ID, i.settings.key, fmt.Sprint(i.settings.allowBuilds)}, lines...)...)
+		foreign := len(commands) > 0
+		settings := i.settings.given(base.Trusted, foreign)
+		// Without the credentials an index may give other packages.
+		key := hashOf(append([]string{
+			"requirements/3", under.ID, i.settings.key, fmt.Sprint(i.settings.allowBuilds), fmt.Sprint(settings.fewerThan(i.settings)),
+		}, lines...)...)
 		at, failure, err = i.derive(ctx, key, under, progress, func(ctx context.Context, progress func(executor.Progress)) (prepared, error) {
-			return i.install(ctx, installation{key: key, base: under, python: python, lines: lines, foreign: len(commands) > 0}, progress)
+			return i.install(ctx, installation{key: key, base: under, asked: base, python: python, lines: lines, foreign: foreign, settings: settings}, progress)
 		})
 		if failure != nil || err != nil {
 			return imageInfo{}, failure, err
@@ -178,7 +185,7 @@ func (i *images) preparedInfo(facts imageFacts, base imageInfo) (imageInfo, erro
 
 // runCommands makes the image of pre_commands: each in a shell of its own, as root with the rights that package managers
 // need and no other, on the programs' network.
-func (i *images) runCommands(ctx context.Context, key string, base imageInfo, commands []string, progress func(executor.Progress)) (prepared, error) {
+func (i *images) runCommands(ctx context.Context, key string, base imageInfo, settings prepareSettings, commands []string, progress func(executor.Progress)) (prepared, error) {
 	say := func(message string) { progress(executor.Progress{Phase: executor.PhasePrepare, Message: message}) }
 	network, err := i.network(ctx)
 	if err != nil {
@@ -193,7 +200,7 @@ func (i *images) runCommands(ctx context.Context, key string, base imageInfo, co
 	}
 	mark := "python-executor: " + random() // nobody prints it by chance
 	run := stageRun{
-		stdin: commandScript(commands, i.settings.forCommands(bundle, apt), mark),
+		stdin: commandScript(commands, settings.forCommands(bundle, apt), mark),
 		stderr: func(line string) {
 			var n int
 			if _, err := fmt.Sscanf(line, mark+" %d", &n); err == nil && n >= 0 && n < len(commands) {
@@ -240,22 +247,21 @@ func (i *images) runCommands(ctx context.Context, key string, base imageInfo, co
 
 // installation is what makes an image of requirements.
 type installation struct {
-	key    string
-	base   imageInfo
-	python interpreter
-	lines  []string
+	key string
+	// base is what it is made on, and asked the image that base is or was prepared from.
+	base, asked imageInfo
+	python      interpreter
+	lines       []string
 	// foreign: users' commands made the base, and may have put anything in Python's place. It then gets no more than they: the
-	// network of programs, and no credentials.
+	// network of programs, and no credentials of indexes.
 	foreign bool
+	// settings are what the image may be given.
+	settings prepareSettings
 }
 
 // install makes the image of requirements: as the programs' user, without any rights.
 func (i *images) install(ctx context.Context, n installation, progress func(executor.Progress)) (prepared, error) {
-	key, base, python, lines := n.key, n.base, n.python, n.lines
-	settings := i.settings
-	if n.foreign {
-		settings = settings.withoutCredentials()
-	}
+	key, base, python, lines, settings := n.key, n.base, n.python, n.lines, n.settings
 	network, err := i.installNetwork(ctx, n.foreign)
 	if err != nil {
 		return prepared{}, err
@@ -263,7 +269,7 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 	progress(executor.Progress{Phase: executor.PhasePrepare, Message: fmt.Sprintf("installing %d requirements for Python %s", len(lines), python.Version)})
 	s := i.preparationSpec(base, stage{command: []string{python.Path, "-I", "-c", driver}, user: user(), network: network})
 	bring := bringSpec{tools: true}
-	if i.settings.bundle != "" {
+	if settings.bundle != "" {
 		bring.bundle = toolsFolder + "/ca.pem"
 	}
 	if settings.netrc != "" {
@@ -317,7 +323,7 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 	words := cleanWords(said.String())
 	switch {
 	case outcome.Failed == "install":
-		return prepared{failure: requirements.Classify(words)}, nil
+		return prepared{failure: i.installFailure(n, words)}, nil
 	case outcome.Failed == "tool":
 		return prepared{failure: fault(executor.Invalid, "requirements_txt", "the image has neither pip nor venv, and no uv of this host runs in it: install uv on the host of the backend, or use an image with pip")}, nil
 	case outcome.Python == "":
@@ -326,6 +332,27 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 	i.log.Info("requirements installed", "tool", outcome.Tool, "packages", len(outcome.Requirements), "image", facts.ID)
 	info, err := i.preparedInfo(facts, base)
 	return prepared{info: info}, err
+}
+
+// refusedForm is what uv and pip say of an index that wants credentials.
+var refusedForm = regexp.MustCompile(`(?i)\b40[137]\b|unauthorized|forbidden|authentication`)
+
+// installFailure is what an installation failed with that ended with words. It says so when credentials were withheld: an
+// index that wants some may also answer that it has no such package.
+func (i *images) installFailure(n installation, words string) *executor.Failure {
+	failure := requirements.Classify(words)
+	if !n.settings.fewerThan(i.settings) {
+		return failure
+	}
+	if refusedForm.MatchString(words) { // to try again would not help
+		failure.Code, failure.Field = executor.Invalid, "requirements_txt"
+	}
+	why := fmt.Sprintf("the installation had no credentials of indexes and proxies, because the image is not trusted: add %q to %s", n.asked.Name, i.settings.trust)
+	if n.asked.Trusted {
+		why = "the installation had no credentials of indexes, because pre_commands came before it: use a trusted image that has what they make"
+	}
+	failure.Message = why + "\n" + failure.Message
+	return failure
 }
 
 // maxAnswer bounds what the driver answers.

@@ -25,9 +25,9 @@ type hostSettings struct {
 
 // prepareSettings is where preparations take packages from, and how much they may use.
 type prepareSettings struct {
-	// section is the configuration's path of these settings, for messages.
-	section string
-	timeout time.Duration
+	// section is the configuration's path of these settings, and trust that of the list of trusted images, for messages.
+	section, trust string
+	timeout        time.Duration
 	// memory and disk are bytes.
 	memory, disk int64
 	// network of both steps; empty: the daemon's bridge for requirements, that of programs for pre_commands, because whoever
@@ -108,17 +108,33 @@ func newPrepareSettings(c PrepareConfig, section string, host hostSettings) (pre
 	return s, nil
 }
 
-// withoutCredentials are the settings for what users' commands may have changed: nothing in them opens an index. Proxies stay,
-// because the commands have them, too.
-func (s prepareSettings) withoutCredentials() prepareSettings {
-	s.netrc, s.variables, s.links = "", maps.Clone(s.variables), slices.Clone(s.links)
-	for name, v := range s.variables {
-		s.variables[name] = requirements.WithoutCredentials(v)
+// given are the settings for a preparation on an image. A trusted image gets all credentials, another image none. After users'
+// commands (foreign) a trusted image gets those of the proxies alone, which the commands had as well.
+func (s prepareSettings) given(trusted, foreign bool) prepareSettings {
+	if !trusted {
+		s.proxies = openAddresses(s.proxies)
 	}
-	for n, link := range s.links {
-		s.links[n] = requirements.WithoutCredentials(link)
+	if !trusted || foreign {
+		s.netrc, s.variables, s.links = "", openAddresses(s.variables), slices.Clone(s.links)
+		for n, link := range s.links {
+			s.links[n] = requirements.WithoutCredentials(link)
+		}
 	}
 	return s
+}
+
+// openAddresses is a copy of variables without the credentials in their addresses.
+func openAddresses(variables map[string]string) map[string]string {
+	open := maps.Clone(variables)
+	for name, v := range open {
+		open[name] = requirements.WithoutCredentials(v)
+	}
+	return open
+}
+
+// fewerThan reports whether s lacks credentials that all has.
+func (s prepareSettings) fewerThan(all prepareSettings) bool {
+	return s.netrc != all.netrc || !maps.Equal(s.variables, all.variables) || !maps.Equal(s.proxies, all.proxies) || !slices.Equal(s.links, all.links)
 }
 
 // forTools are the variables of uv and pip in the container: links are where its find-links are there.

@@ -338,12 +338,20 @@ func (t *toolLines) line(line string) {
 	t.notify(e)
 }
 
-// cleanWords takes our own paths, the index's credentials and chatter out of what a tool said.
+// cleanWords takes our own paths, the index's credentials and chatter out of what a tool said. The first warning about a
+// connection stays: pip says nowhere else that the index is out of reach.
 func cleanWords(said string) string {
 	var kept []string
+	retried := false
 	for _, line := range strings.Split(requirements.WithoutCredentials(strings.ReplaceAll(said, prepareFolder+"/", "")), "\n") {
 		line = strings.TrimRight(line, " \t\r")
-		if line != "" && !strings.HasPrefix(line, "Using Python ") && !strings.HasPrefix(line, "Resolved ") && !strings.HasPrefix(line, "WARNING: Retrying") && !strings.HasPrefix(line, "warning: ") {
+		if strings.HasPrefix(line, "WARNING: Retrying") {
+			if retried {
+				continue
+			}
+			retried = true
+		}
+		if line != "" && !strings.HasPrefix(line, "Using Python ") && !strings.HasPrefix(line, "Resolved ") && !strings.HasPrefix(line, "warning: ") {
 			kept = append(kept, line)
 		}
 	}

@@ -3,6 +3,7 @@ package dockerbackend
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
@@ -127,9 +128,30 @@ func (p imagePattern) matches(r imageRef) bool {
 	return true
 }
 
+// imageList is a list of patterns in the configuration.
+type imageList []imagePattern
+
+// newImageList reads the list at the path setting. Codes: invalid (an entry is no pattern).
+func newImageList(entries []string, setting string) (imageList, error) {
+	var list imageList
+	for n, text := range entries {
+		p, err := parsePattern(text)
+		if err != nil {
+			return nil, executor.FieldErrorf(executor.Invalid, fmt.Sprintf("%s[%d]", setting, n), "%s", err)
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// has reports whether a pattern of the list matches r.
+func (l imageList) has(r imageRef) bool {
+	return slices.ContainsFunc(l, func(p imagePattern) bool { return p.matches(r) })
+}
+
 // allowList says which images may be asked for.
 type allowList struct {
-	patterns []imagePattern
+	patterns imageList
 	// always may be used: the default image.
 	always imageRef
 	// setting names the list to whoever is refused.
@@ -138,17 +160,12 @@ type allowList struct {
 
 // newAllowList reads a list that Config.validate has found good.
 func newAllowList(patterns []string, defaultImage, setting string) (allowList, error) {
-	a := allowList{setting: setting}
-	for _, text := range patterns {
-		p, err := parsePattern(text)
-		if err != nil {
-			return allowList{}, executor.FieldErrorf(executor.Invalid, setting, "%s", err)
-		}
-		a.patterns = append(a.patterns, p)
+	list, err := newImageList(patterns, setting)
+	if err != nil {
+		return allowList{}, err
 	}
-	var err error
-	a.always, err = parseRef(defaultImage)
-	return a, err
+	always, err := parseRef(defaultImage)
+	return allowList{patterns: list, always: always, setting: setting}, err
 }
 
 // check returns the name of an image that may be used. Codes: invalid (it is no name), denied (it is not on the list); both
@@ -161,10 +178,8 @@ func (a allowList) check(name string) (imageRef, error) {
 	if strings.HasPrefix(r.repository, "docker.io/"+preparedRepository) {
 		return imageRef{}, executor.FieldErrorf(executor.Denied, "docker_image", "%s: prepared images cannot be asked for", r.familiar())
 	}
-	for _, p := range a.patterns {
-		if p.matches(r) {
-			return r, nil
-		}
+	if a.patterns.has(r) {
+		return r, nil
 	}
 	return imageRef{}, executor.FieldErrorf(executor.Denied, "docker_image", "%s is not among the images that may be used here (%s)", r.familiar(), a.setting)
 }

@@ -32,6 +32,8 @@ type wheelhouse struct {
 	files map[string]map[string][]byte // project → file name → content
 	// hold, if set, is waited for before a wheel is sent.
 	hold chan struct{}
+	// password, if set, is what it wants to be told.
+	password string
 	// asked is closed when the first wheel was asked for.
 	asked     chan struct{}
 	askedOnce sync.Once
@@ -109,7 +111,11 @@ func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
 		project = w.files[parts[1]]
 	}
 	w.mu.Unlock()
+	_, password, _ := in.BasicAuth()
 	switch {
+	case password != w.password:
+		out.Header().Set("WWW-Authenticate", "Basic")
+		out.WriteHeader(http.StatusUnauthorized)
 	case project == nil:
 		http.NotFound(out, in)
 	case len(parts) == 2:
