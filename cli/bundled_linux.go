@@ -28,6 +28,7 @@ func bundled() app.Bundle {
 				Type:   "uv",
 				Serve:  func(version string) { plugin.ServeBackend("uv", version, uvbackend.Factory) },
 				Filled: uvFilled,
+				UIDs:   uvUIDs,
 				Check:  uvCheck,
 				Doctor: uvDoctor,
 			},
@@ -122,6 +123,15 @@ func renamed(err error, name string) error {
 		lines[i] = fields[i].Field + ": " + fields[i].Message
 	}
 	return &executor.Error{Code: e.Code, Message: strings.Join(lines, "\n"), Fields: fields}
+}
+
+// uvUIDs are the users that a section runs programs as. A section that cannot be read is refused elsewhere.
+func uvUIDs(section json.RawMessage) (first, last int, ok bool) {
+	c, err := uvConfig(section)
+	if err != nil {
+		return 0, 0, false
+	}
+	return c.UIDs()
 }
 
 func uvDoctor(ctx context.Context, section json.RawMessage) []app.Finding {

@@ -167,6 +167,7 @@ func (s *server) start() {
 		for {
 			line, err := lines.ReadString('\n')
 			_, _ = io.WriteString(s.log, line)
+			line = strings.Replace(line, "http://[::]:", "http://127.0.0.1:", 1)
 			if i := strings.Index(line, "http://127.0.0.1:"); i >= 0 {
 				url := strings.FieldsFunc(line[i:], func(r rune) bool { return strings.ContainsRune(" \t\n\"'", r) })[0]
 				select {

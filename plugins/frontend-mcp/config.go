@@ -12,6 +12,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/peer"
 )
 
 // The toolsets.
@@ -72,6 +73,8 @@ type HTTP struct {
 	LocalScripts bool `json:"local_scripts"`
 	// Tokens are the accepted bearer tokens, as in http.tokens; none: everybody is the local owner.
 	Tokens []auth.Token `json:"tokens"`
+	// RefuseUIDs are the users of this host whose connections to Bind are refused: those that run programs.
+	RefuseUIDs []peer.UIDRange `json:"refuse_uids"`
 	// SessionIdleSeconds is when an MCP session that is not used ends. Default 1,800.
 	SessionIdleSeconds float64 `json:"session_idle_seconds"`
 	// MaxSessions bounds the MCP sessions at once. Default 1,000.

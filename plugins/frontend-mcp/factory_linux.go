@@ -10,6 +10,7 @@ import (
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/peer"
 )
 
 // The keys of the details that Factory returns.
@@ -51,6 +52,7 @@ func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[stri
 			return nil, nil, executor.FieldErrorf(executor.Unavailable, c.Name+".http.bind", "%v", err)
 		}
 		details[DetailAddress] = f.listener.Addr().String()
+		f.listener = peer.New(config.HTTP.RefuseUIDs, log).Listener(f.listener)
 	}
 	if config.HTTP.Socket != "" {
 		// The folder is private; the name may be left from a process that was killed.

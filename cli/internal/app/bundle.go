@@ -25,6 +25,9 @@ type Plugin struct {
 	Serve func(version string)
 	// Filled is a section with the defaults of what it leaves out, as JSON.
 	Filled func(section json.RawMessage) json.RawMessage
+	// UIDs is the range of users that run programs for a section; ok is false where programs run as the plugin's own user.
+	// nil: the programs do not run on this host's network.
+	UIDs func(section json.RawMessage) (first, last int, ok bool)
 	// Check validates the section of the backend called name without starting anything.
 	Check func(name string, section json.RawMessage) error
 	// Doctor looks at what the backend would find on this machine, without starting it.

@@ -58,6 +58,7 @@ func serveMCP(ctx context.Context, o ServeOptions, svc executor.Service, runDir 
 	c.Backend = o.Config.Backend
 	c.HTTP.Bind = o.Config.MCP.HTTP.Bind
 	c.HTTP.Socket = filepath.Join(runDir, "mcp.sock")
+	c.HTTP.RefuseUIDs = programUIDs(o.Config.Backends, o.Bundle)
 	c.TestFixtures = o.TestFixtures
 	options, err := marshal(c)
 	if err != nil {

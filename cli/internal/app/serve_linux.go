@@ -18,6 +18,7 @@ import (
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/host"
+	"github.com/python-executor/python-executor/core/peer"
 	boltstore "github.com/python-executor/python-executor/core/store/bolt"
 	httpfrontend "github.com/python-executor/python-executor/frontends/http"
 )
@@ -83,7 +84,8 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		stopServing(errDrained)
 	})
 	defer drained()
-	err = httpfrontend.Serve(serving, listener, handler, o.Log)
+	guarded := peer.New(programUIDs(o.Config.Backends, o.Bundle), o.Log).Listener(listener)
+	err = httpfrontend.Serve(serving, guarded, handler, o.Log)
 	o.Log.Info("stopping")
 	return err
 }

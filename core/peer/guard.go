@@ -1,0 +1,177 @@
+package peer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// UIDRange is a range of user ids, both ends included.
+type UIDRange struct {
+	First int `json:"first"`
+	Last  int `json:"last"`
+}
+
+// Guard refuses connections from sockets of certain users of this host. It is safe for concurrent use. The nil Guard
+// refuses nothing.
+//
+// Only a peer with an address of this host is looked up, in the socket tables of the kernel: once for each connection, by
+// the goroutine that reads from it first. The creator of a socket owns it, whoever holds the descriptor later.
+//
+// A peer on this host whose owner cannot be determined is refused. The kernel forgets the owner of a socket when its last
+// descriptor is closed, and shows root instead; the inode is zero then. A program could otherwise send a request, close
+// its socket before the lookup, and pass for root. The price: a client that closes its socket without waiting for the
+// answer may be refused.
+type Guard struct {
+	refused []UIDRange
+	log     *slog.Logger
+	table   table
+
+	mu     sync.Mutex
+	logged map[int]time.Time // when a refusal of a uid was logged
+}
+
+// table finds the owner of a socket of this host by its addresses.
+type table interface {
+	// owner returns the uid that owns the socket whose own address is local and whose peer is remote.
+	owner(local, remote *net.TCPAddr) (uid int, err error)
+}
+
+// New returns a Guard that refuses the uids of the ranges; nil if there are none. log may be nil.
+func New(refused []UIDRange, log *slog.Logger) *Guard {
+	if len(refused) == 0 {
+		return nil
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Guard{refused: slices.Clone(refused), log: log, table: newTable(log), logged: map[int]time.Time{}}
+}
+
+// Listener returns l with connections that check their peer. Accept does not wait for the check.
+func (g *Guard) Listener(l net.Listener) net.Listener {
+	if g == nil {
+		return l
+	}
+	return &listener{l, g}
+}
+
+// errRefused is the error of a connection whose peer is one of the refused users.
+var errRefused = errors.New("the peer is a program of this server")
+
+// unknownUID stands for an owner that could not be determined.
+const unknownUID = -1
+
+// check returns an error if the connection between local, which is ours, and remote must be refused.
+func (g *Guard) check(local, remote net.Addr) error {
+	to, okTo := local.(*net.TCPAddr)
+	from, okFrom := remote.(*net.TCPAddr)
+	if !okTo || !okFrom {
+		g.refusal(unknownUID, remote, errors.New("not a TCP connection"))
+		return errRefused
+	}
+	if !onThisHost(to, from) {
+		return nil
+	}
+	uid, err := g.table.owner(from, to)
+	if err != nil {
+		g.refusal(unknownUID, remote, err)
+		return errRefused
+	}
+	if slices.ContainsFunc(g.refused, func(r UIDRange) bool { return r.First <= uid && uid <= r.Last }) {
+		g.refusal(uid, remote, errRefused)
+		return errRefused
+	}
+	return nil
+}
+
+// logEvery is how often refusals of one uid are logged at most.
+const logEvery = time.Minute
+
+// refusal logs that a peer was refused.
+func (g *Guard) refusal(uid int, remote net.Addr, why error) {
+	now := time.Now()
+	g.mu.Lock()
+	last, known := g.logged[uid]
+	quiet := known && now.Sub(last) < logEvery
+	if !quiet {
+		g.logged[uid] = now
+	}
+	g.mu.Unlock()
+	if !quiet {
+		g.log.Warn("connection refused", "peer_uid", uid, "remote", remote, "reason", why)
+	}
+}
+
+type listener struct {
+	net.Listener
+	guard *Guard
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c, ok := accepted.(*net.TCPConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("accept: %T is not a TCP connection", accepted), accepted.Close())
+	}
+	return &conn{TCPConn: c, guard: l.guard}, nil
+}
+
+// conn is a TCP connection that checks its peer before anything is read from it.
+type conn struct {
+	*net.TCPConn
+	guard *Guard
+	once  sync.Once
+	err   error
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	if err := c.admit(); err != nil {
+		return 0, err
+	}
+	return c.TCPConn.Read(p)
+}
+
+// WriteTo implements io.WriterTo.
+func (c *conn) WriteTo(w io.Writer) (int64, error) {
+	if err := c.admit(); err != nil {
+		return 0, err
+	}
+	return c.TCPConn.WriteTo(w)
+}
+
+// admit checks the peer once. For a refused peer it returns io.EOF: net/http says nothing more then.
+func (c *conn) admit() error {
+	c.once.Do(func() {
+		if c.guard.check(c.LocalAddr(), c.RemoteAddr()) != nil {
+			c.refuse()
+			c.err = io.EOF
+		}
+	})
+	return c.err
+}
+
+// body is the answer to a refused peer, and refuseTime bounds how long it is written.
+const (
+	body = `{"type":"about:blank","title":"Forbidden","status":403,"code":"denied",` +
+		`"detail":"programs that this server runs must not call it; the owner of this connection is one, or is not known"}` + "\n"
+	refuseTime = time.Second
+)
+
+// refuse answers 403 and closes the connection.
+func (c *conn) refuse() {
+	_ = c.SetDeadline(time.Now().Add(refuseTime))
+	// The peer may have gone.
+	_, _ = fmt.Fprintf(c.TCPConn, "HTTP/1.1 403 Forbidden\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
+	c.Close()
+}

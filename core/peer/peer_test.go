@@ -1,0 +1,472 @@
+//go:build linux
+
+package peer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// programUID is one of the uids that are refused in these tests.
+const programUID = 60601
+
+var programs = []UIDRange{{60600, 60610}}
+
+// needRoot skips where sockets of another user cannot be made.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if strings.Contains(","+os.Getenv("PYEXEC_TEST_REQUIRE")+",", ",root,") {
+		t.Fatal("root is required by PYEXEC_TEST_REQUIRE and missing")
+	}
+	t.Skip("SKIPPED: needs root, to make sockets of another user")
+}
+
+// as calls f on a thread with the file system uid that new sockets get.
+func as(uid int, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err := syscall.Setfsuid(uid); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// dialAs connects with a socket of uid.
+func dialAs(t *testing.T, uid int, address string) *net.TCPConn {
+	t.Helper()
+	var c net.Conn
+	err := as(uid, func() (err error) {
+		c, err = net.Dial("tcp", address) //nolint:noctx // to this host
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// hosts returns addresses of this host that a client may use, with zones. A host may rewrite the sources of what goes to
+// some of them (MASQUERADE): no socket has the address then that the server sees.
+func hosts(t *testing.T) []string {
+	t.Helper()
+	list := []string{"127.0.0.1", "127.3.2.1", "::1"}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		addresses, err := i.Addrs()
+		if err != nil || i.Flags&net.FlagUp == 0 {
+			continue
+		}
+		for _, a := range addresses {
+			n, ok := a.(*net.IPNet)
+			switch {
+			case !ok || n.IP.IsLoopback():
+			case n.IP.IsLinkLocalUnicast() && n.IP.To4() == nil:
+				list = append(list, n.IP.String()+"%"+i.Name)
+			default:
+				list = append(list, n.IP.String())
+			}
+		}
+	}
+	l := listen(t)
+	return slices.DeleteFunc(list, func(host string) bool {
+		c := dialAs(t, os.Geteuid(), at(host, l))
+		_, from := accept(t, l)
+		return c.LocalAddr().String() != from.String()
+	})
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "[::]:0") //nolint:noctx // it listens at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func at(host string, l net.Listener) string {
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return net.JoinHostPort(host, port)
+}
+
+func accept(t *testing.T, l net.Listener) (local, remote *net.TCPAddr) {
+	t.Helper()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)
+}
+
+func TestBothTablesKnowTheOwner(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	l := listen(t)
+	for _, host := range hosts(t) {
+		for _, uid := range []int{0, programUID} {
+			c := dialAs(t, uid, at(host, l))
+			to, from := accept(t, l)
+			if !onThisHost(to, from) {
+				t.Errorf("%s: not on this host", host)
+			}
+			for _, table := range []table{netlinkTable{}, procTable{}} {
+				if got, err := table.owner(from, to); err != nil || got != uid {
+					t.Errorf("%T, %s: uid %d, %v, want %d", table, host, got, err, uid)
+				}
+			}
+			// Who sends its last byte and waits for the answer still owns the socket.
+			if err := c.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			for _, table := range []table{netlinkTable{}, procTable{}} {
+				if got, err := table.owner(from, to); err != nil || got != uid {
+					t.Errorf("%T, %s, half closed: uid %d, %v, want %d", table, host, got, err, uid)
+				}
+			}
+			c.Close()
+			for _, table := range []table{netlinkTable{}, procTable{}} {
+				if got, err := table.owner(from, to); err == nil {
+					t.Errorf("%T, %s: a closed socket belongs to uid %d", table, host, got)
+				}
+			}
+		}
+	}
+}
+
+// A socket of IPv6 may speak IPv4, one of MPTCP is a TCP connection to us, and one may be bound to another local address.
+func TestSocketsOfOtherKindsHaveTheirOwner(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	l := listen(t)
+	port := l.Addr().(*net.TCPAddr).Port
+	mapped := &unix.SockaddrInet6{Port: port, Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}
+	plain := &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
+	for _, test := range []struct {
+		name             string
+		domain, protocol int
+		bind, to         unix.Sockaddr
+	}{
+		{"v4-mapped", unix.AF_INET6, unix.IPPROTO_TCP, nil, mapped},
+		{"mptcp", unix.AF_INET, unix.IPPROTO_MPTCP, nil, plain},
+		{"bound to another loopback address", unix.AF_INET, unix.IPPROTO_TCP, &unix.SockaddrInet4{Addr: [4]byte{127, 9, 9, 9}}, plain},
+	} {
+		err := as(programUID, func() error {
+			fd, err := unix.Socket(test.domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, test.protocol)
+			if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ENOPROTOOPT) {
+				t.Logf("%s: this kernel has none", test.name)
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd) //nolint:errcheck // only read
+			if test.bind != nil {
+				if err := unix.Bind(fd, test.bind); err != nil {
+					return err
+				}
+			}
+			if err := unix.Connect(fd, test.to); err != nil {
+				return err
+			}
+			to, from := accept(t, l)
+			for _, table := range []table{netlinkTable{}, procTable{}} {
+				if got, err := table.owner(from, to); err != nil || got != programUID || !onThisHost(to, from) {
+					t.Errorf("%s, %T: uid %d, %v, want %d", test.name, table, got, err, programUID)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+}
+
+// A listening socket is no peer, though the kernel offers it where it finds no connection.
+func TestAListenerIsNoPeer(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	l := listen(t)
+	address := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: l.Addr().(*net.TCPAddr).Port}
+	for _, table := range []table{netlinkTable{}, procTable{}} {
+		if uid, err := table.owner(address, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}); err == nil {
+			t.Errorf("%T: uid %d", table, uid)
+		}
+	}
+}
+
+func TestOtherHostsAreOthers(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		to, from string
+		want     bool
+	}{
+		{"127.0.0.1", "127.0.0.1", true},
+		{"127.0.0.1", "127.200.1.1", true}, // all of 127.0.0.0/8 is local without being an interface's
+		{"192.0.2.77", "192.0.2.77", true},
+		{"192.0.2.2", "::ffff:127.0.0.1", true},
+		{"192.0.2.77", "198.51.100.9", false},
+		{"2001:db8::1", "2001:db8::2", false},
+	} {
+		got := onThisHost(&net.TCPAddr{IP: net.ParseIP(test.to)}, &net.TCPAddr{IP: net.ParseIP(test.from)})
+		if got != test.want {
+			t.Errorf("%s from %s: %v", test.to, test.from, got)
+		}
+	}
+}
+
+func TestTheTextOfATable(t *testing.T) {
+	t.Parallel()
+	const text = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 100 1 0 100 0 0 10 0
+   1: 0100007F:A000 0100007F:1F90 06 00000000:00000000 03:00001770 00000000     0        0 0 3 0
+   2: 0100007F:A001 0100007F:1F90 01 00000000:00000000 00:00000000 00000000 60601        0 101 1 0 20 4 30 10 -1
+   3: 0100007F:A002 0100007F:1F90 05 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1
+   4: nonsense
+   5: 0100007F:A003 0100007F:1F90 02 00000000:00000000 00:00000000 00000000     0        0 102 1 0 20 4 30 10 -1
+`
+	server := netip.MustParseAddrPort("127.0.0.1:8080")
+	for port, want := range map[uint16]string{
+		0xA000: "not exist", 0xA001: "", 0xA002: "closed", 0xA003: "not exist", 0xA004: "not exist",
+	} {
+		uid, err := find(strings.NewReader(text), netip.AddrPortFrom(server.Addr(), port), server)
+		switch {
+		case want == "" && (err != nil || uid != 60601):
+			t.Errorf("%x: uid %d, %v", port, uid, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%x: uid %d, %v, want %q", port, uid, err, want)
+		}
+	}
+}
+
+// counted counts lookups.
+type counted struct {
+	table
+	n atomic.Int64
+}
+
+func (c *counted) owner(local, remote *net.TCPAddr) (int, error) {
+	c.n.Add(1)
+	return c.table.owner(local, remote)
+}
+
+// serving serves handler behind g.
+func serving(t *testing.T, g *Guard, handler http.Handler) net.Listener {
+	t.Helper()
+	l := listen(t)
+	s := &http.Server{Handler: handler} //nolint:gosec // clients are the test's
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(g.Listener(l)) })
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
+	return l
+}
+
+// exchange sends request and returns the whole answer.
+func exchange(t *testing.T, c *net.TCPConn, request string) string {
+	t.Helper()
+	_, _ = io.WriteString(c, request) // a refused request may not be read to its end
+	all, _ := io.ReadAll(c)
+	return string(all)
+}
+
+func TestProgramsAreRefusedAndOthersServed(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	var log bytes.Buffer
+	g := New(programs, slog.New(slog.NewTextHandler(&log, nil)))
+	var served atomic.Int64
+	l := serving(t, g, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		served.Add(1)
+		_, _ = io.WriteString(w, "served")
+	}))
+	requests := map[string]string{
+		"a request":  "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+		"an upgrade": "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		"a pipeline": "GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+		"a body":     "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 50000\r\n\r\n" + strings.Repeat("x", 50000),
+		"old HTTP":   "GET / HTTP/1.0\r\n\r\n",
+	}
+	for _, host := range hosts(t) {
+		for name, request := range requests {
+			answer := exchange(t, dialAs(t, programUID, at(host, l)), request)
+			if !strings.HasPrefix(answer, "HTTP/1.1 403 ") || strings.Count(answer, "HTTP/1.1") != 1 || !strings.Contains(answer, `"denied"`) {
+				t.Errorf("%s, %s: %q", host, name, answer)
+			}
+		}
+		if n := served.Load(); n != 0 {
+			t.Fatalf("%s: %d requests of a program were served", host, n)
+		}
+		if answer := exchange(t, dialAs(t, 0, at(host, l)), requests["a request"]); !strings.Contains(answer, "served") {
+			t.Errorf("%s: root is answered %q", host, answer)
+		}
+		served.Store(0)
+	}
+	for _, uid := range []int{60600, 60610} {
+		if answer := exchange(t, dialAs(t, uid, at("127.0.0.1", l)), requests["a request"]); !strings.Contains(answer, " 403 ") {
+			t.Errorf("uid %d: %q", uid, answer)
+		}
+	}
+	for _, uid := range []int{60599, 60611, 1000} {
+		if answer := exchange(t, dialAs(t, uid, at("127.0.0.1", l)), requests["a request"]); !strings.Contains(answer, "served") {
+			t.Errorf("uid %d: %q", uid, answer)
+		}
+	}
+	if n := strings.Count(log.String(), "peer_uid=60601"); n != 1 {
+		t.Errorf("the refusals of one uid were logged %d times:\n%s", n, &log)
+	}
+}
+
+// A program that closes its socket behind the request leaves no owner in the kernel's tables but root.
+func TestARequestWhoseSocketIsClosedIsRefused(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	g := New(programs, nil)
+	l := listen(t)
+	guarded := g.Listener(l)
+	for range 20 {
+		c := dialAs(t, programUID, at("127.0.0.1", l))
+		if _, err := io.WriteString(c, "GET / HTTP/1.0\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		accepted, err := guarded.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := accepted.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+			t.Errorf("read %d bytes, %v", n, err)
+		}
+		if n, err := accepted.(io.WriterTo).WriteTo(io.Discard); n != 0 || !errors.Is(err, io.EOF) {
+			t.Errorf("copied %d bytes, %v", n, err)
+		}
+		accepted.Close()
+	}
+}
+
+func TestAConnectionIsLookedUpOnce(t *testing.T) {
+	t.Parallel()
+	g := New(programs, nil)
+	table := &counted{table: g.table}
+	g.table = table
+	l := serving(t, g, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	transport := &http.Transport{MaxConnsPerHost: 1}
+	defer transport.CloseIdleConnections()
+	for range 10 {
+		r, err := (&http.Client{Transport: transport}).Get("http://" + at("127.0.0.1", l)) //nolint:noctx // to this process
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+	}
+	if n := table.n.Load(); n != 1 {
+		t.Errorf("%d lookups", n)
+	}
+	if err := g.check(&net.TCPAddr{IP: net.IPv4(192, 0, 2, 77), Port: 80}, &net.TCPAddr{IP: net.IPv4(198, 51, 100, 9), Port: 8000}); err != nil || table.n.Load() != 1 {
+		t.Errorf("a peer on another host: %v, %d lookups", err, table.n.Load())
+	}
+}
+
+// stuck is a table that answers when it is told to.
+type stuck struct{ release chan struct{} }
+
+func (s stuck) owner(_, _ *net.TCPAddr) (int, error) {
+	<-s.release
+	return 0, errors.New("no owner")
+}
+
+func TestAcceptDoesNotWaitForALookup(t *testing.T) {
+	t.Parallel()
+	g := New(programs, nil)
+	table := stuck{make(chan struct{})}
+	g.table = table
+	l := listen(t)
+	guarded := g.Listener(l)
+	var wg sync.WaitGroup
+	for range 3 {
+		dialAs(t, os.Geteuid(), at("127.0.0.1", l))
+		c, err := guarded.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			defer c.Close()
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("a peer without an owner: %v", err)
+			}
+		})
+	}
+	close(table.release)
+	wg.Wait()
+}
+
+func TestWithoutProgramsNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	var g *Guard = New(nil, nil)
+	l := listen(t)
+	if g != nil || g.Listener(l) != l {
+		t.Error("a guard without uids is not nil")
+	}
+}
+
+func TestOnlyTCPIsServed(t *testing.T) {
+	t.Parallel()
+	name := t.TempDir() + "/socket"
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := (&net.Dialer{}).DialContext(context.Background(), "unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := New(programs, nil).Listener(l).Accept(); err == nil {
+		t.Error("it was accepted")
+	}
+	if _, err := bufio.NewReader(c).ReadByte(); err == nil {
+		t.Error("it was not closed")
+	}
+	if New(programs, nil).check(l.Addr(), l.Addr()) == nil {
+		t.Error("its peer passed")
+	}
+}
