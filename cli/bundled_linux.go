@@ -107,7 +107,10 @@ func uvCheck(name string, section json.RawMessage) error {
 	if err != nil {
 		return executor.FieldErrorf(executor.Invalid, "backends."+name, "%v", err)
 	}
-	return renamed(c.Validate(), name)
+	if err := c.Validate(); err != nil {
+		return renamed(err, name)
+	}
+	return renamed(c.CheckUsers(context.Background()), name)
 }
 
 // renamed makes an error about backends.uv one about the entry's own name.

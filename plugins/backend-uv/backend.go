@@ -88,19 +88,19 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if err := makeFolders(c.Name, config); err != nil {
 		return nil, err
 	}
+	users := make(chan error, 1)
+	go func() { users <- config.checkUsers(ctx, c.Name, thisHost()) }() // beside what else asks the machine
 	b.how = findMechanisms(config, filepath.Join(config.CacheDir, "mechanisms.json"))
-	if err := checkFolders(c.Name, config, b.how); err != nil {
+	if err := cmp.Or(<-users, checkFolders(c.Name, config, b.how)); err != nil {
 		return nil, err
 	}
 	found, err := runner.FindCgroups()
 	b.groupErr = err
-	uidDir := ""
-	if b.how.Setuid {
-		if uidDir, err = uidFolder(config); err != nil {
-			return nil, executor.Errorf(executor.Internal, "uid locks: %w", err)
-		}
+	ids, err := b.uidPool()
+	if err != nil {
+		return nil, executor.Errorf(executor.Internal, "uid locks: %w", err)
 	}
-	if err := b.sweep(ctx, found, uidDir); err != nil {
+	if err := b.sweep(ctx, found, ids); err != nil {
 		return nil, executor.Errorf(executor.Internal, "clean up: %w", err)
 	}
 	claim, err := claimWork(ctx, config.WorkDir, c.Instance)
@@ -110,7 +110,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if b.groups, err = found.Make(groupName(claim.name)); err != nil {
 		b.groupErr, b.groups = errors.Join(b.groupErr, err), nil
 	}
-	keep := 3
+	keep := keptSlots
 	if c.Embedded {
 		keep = 1
 	}
@@ -118,7 +118,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if err := weigh(b.groups, 1024*int64(runtime.NumCPU()), 100*int64(runtime.NumCPU())); err != nil {
 		log.Warn("CPU weight not set", "error", err)
 	}
-	if b.slots, err = newSlots(claim, b.how, b.groups, uidDir, keep, log); err != nil {
+	if b.slots, err = newSlots(claim, b.how, b.groups, ids, keep, log); err != nil {
 		claim.release()
 		return nil, executor.Errorf(executor.Internal, "%w", err)
 	}
@@ -138,7 +138,7 @@ func (b *Backend) begin(ctx context.Context, keep int) {
 		b.warm.keep = 0
 	}
 	b.slots.warm(base, max(1, keep-1))
-	b.equip(b.slots.uidDir)
+	b.equip(b.slots.ids)
 	b.flights = newFlights(base, &builder{cache: b.cache, tool: b.tool, index: b.tool.index, allowBuilds: b.config.AllowBuilds, log: b.log})
 	b.search(ctx)
 	b.wg.Go(func() {
@@ -150,18 +150,14 @@ func (b *Backend) begin(ctx context.Context, keep int) {
 }
 
 // equip makes what finds interpreters, uv and environments.
-func (b *Backend) equip(uidDir string) {
+func (b *Backend) equip(ids *uidPool) {
 	where := places{path: os.Getenv("PATH"), home: homeDir(), env: os.Getenv}
 	if where.path == "" {
 		where.path = defaultPath
 	}
 	b.prober = prober{places: where, cache: filepath.Join(b.config.CacheDir, "interpreters.json"), owner: "self", log: b.log}
-	if b.how.Setuid {
-		b.prober.owner = b.how.uids.String()
-		b.prober.claim = func() (*uidClaim, error) {
-			c, _, err := claimUID(uidDir, b.how.uids)
-			return c, err
-		}
+	if ids != nil {
+		b.prober.owner, b.prober.claim = b.how.uids.String(), ids.take
 	}
 	b.cache = newCache(b.config.CacheDir, b.config.CacheBytes, b.log)
 	b.tool = newUVTool(filepath.Join(b.config.CacheDir, "tools"), where, hostIndex(b.config.IndexURL, where.home, os.Getenv), b.ownPythons, b.log)
@@ -185,6 +181,9 @@ func makeFolders(name string, c Config) error {
 			return executor.FieldErrorf(executor.Invalid, "backends."+name+"."+f.key, "%v", err)
 		}
 	}
+	if err := checkWorkDir(c.WorkDir); err != nil {
+		return executor.FieldErrorf(executor.Invalid, "backends."+name+".work_dir", "%v", err)
+	}
 	return nil
 }
 
@@ -202,30 +201,50 @@ func checkFolders(name string, c Config, m mechanisms) error {
 	return p.err()
 }
 
-// uidFolder is where this machine's uid locks are.
+// uidPool is where the uids of programs come from; nil: programs run as we do.
+func (b *Backend) uidPool() (*uidPool, error) {
+	if !b.how.Setuid {
+		return nil, nil
+	}
+	dir, err := uidFolder(b.config)
+	return newUIDPool(dir, b.how.uids, b.log), err
+}
+
+// uidFolder makes the folder of this machine's uid locks.
 func uidFolder(c Config) (string, error) {
 	if err := errors.Join(ensureDir(filepath.Dir(uidLocks), 0o755), ensureDir(uidLocks, 0o700)); err == nil {
 		return uidLocks, nil
 	}
-	dir := filepath.Join(c.CacheDir, "uids") // better than none: installations that share the cache respect each other
+	dir := c.ownUIDLocks()
 	return dir, ensureDir(dir, 0o700)
 }
 
+// ownUIDLocks is used where /run cannot be written: installations that share the cache then respect each other.
+func (c Config) ownUIDLocks() string { return filepath.Join(c.CacheDir, "uids") }
+
+// uidFolderPath is where uidFolder finds or made the locks. It makes nothing.
+func (c Config) uidFolderPath() string {
+	if info, err := os.Stat(uidLocks); err == nil && info.IsDir() {
+		return uidLocks
+	}
+	return c.ownUIDLocks()
+}
+
 // sweep ends and removes what processes that are gone left behind: by control group, by folder, by uid.
-func (b *Backend) sweep(ctx context.Context, found runner.Cgroups, uidDir string) error {
+func (b *Backend) sweep(ctx context.Context, found runner.Cgroups, ids *uidPool) error {
 	end := func(name, dir string) {
 		_, err := runner.KillLeftovers(dir, 0, 0)
 		if err := errors.Join(err, found.Child(groupName(name)).Remove()); err != nil {
 			b.log.Warn("left-over processes", "folder", dir, "error", err)
 		}
 	}
-	if err := sweepWork(ctx, b.config.WorkDir, end, b.log); err != nil || uidDir == "" {
+	if err := sweepWork(ctx, b.config.WorkDir, end, b.log); err != nil {
 		return err
 	}
-	return sweepUIDs(uidDir, b.how.uids, func(uid int) error {
-		_, err := runner.KillLeftovers(b.config.WorkDir+"/.none", uid, 1)
-		return err
-	})
+	if ids != nil {
+		ids.sweep()
+	}
+	return nil
 }
 
 // search looks for interpreters and remembers the answer.

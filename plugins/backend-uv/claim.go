@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -80,6 +81,28 @@ type workClaim struct {
 	lock *os.File
 }
 
+// lostAndFound is in the root of some file systems.
+const lostAndFound = "lost+found"
+
+// checkWorkDir refuses a work folder that somebody else uses: what lies in it and nobody claims is removed. Ours has the lock
+// file that claimWork makes.
+func checkWorkDir(workDir string) error {
+	if _, err := os.Lstat(filepath.Join(workDir, ".lock")); err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir(workDir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		// Another process may be claiming its own place at this moment, and makes the lock file first.
+		if n := e.Name(); n != lostAndFound && n != ".lock" {
+			return fmt.Errorf("%s is in use by something else: it has %s in it; name a folder that is empty or does not exist", workDir, n)
+		}
+	}
+	return nil
+}
+
 // claimWork makes a folder that is ours as long as we live. instance makes it readable for people whose it is.
 func claimWork(ctx context.Context, workDir, instance string) (*workClaim, error) {
 	guard, err := lock(ctx, filepath.Join(workDir, ".lock"), unix.LOCK_EX)
@@ -140,7 +163,7 @@ func deadClaims(ctx context.Context, workDir string) ([]*workClaim, error) {
 	var dead []*workClaim
 	for _, e := range entries {
 		name, ofFile := strings.CutSuffix(e.Name(), ".lock")
-		if name == "" || ofFile == e.IsDir() {
+		if name == "" || name == lostAndFound || ofFile == e.IsDir() {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(workDir, name)); ofFile && err == nil {
@@ -172,12 +195,8 @@ func claimUID(dir string, r uids) (c *uidClaim, dirty bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		info, err := f.Stat()
-		if err == nil {
-			dirty = info.Size() > 0
-			_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
-		}
-		if err != nil {
+		dirty = marked(f)
+		if err := errors.Join(f.Truncate(0), writeMark(f)); err != nil {
 			f.Close()
 			return nil, false, err
 		}
@@ -186,40 +205,60 @@ func claimUID(dir string, r uids) (c *uidClaim, dirty bool, err error) {
 	return nil, false, executor.FieldErrorf(executor.Exhausted, "backends.uv.run_as", "all %d uids of %s are in use", r.count(), r)
 }
 
+// boot names this boot of the machine: processes do not outlive it, lock files in some folders do.
+var boot = sync.OnceValue(func() string {
+	raw, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(raw))
+})
+
+// writeMark notes in a uid's lock file that the uid is in our hands.
+func writeMark(f *os.File) error {
+	_, err := fmt.Fprintf(f, "%d %s\n", os.Getpid(), boot())
+	return err
+}
+
+// marked reports whether a uid's lock file has a mark of this boot. Whoever gives a uid back removes the mark, so the last
+// user of a marked uid that nobody holds died with it in hand, and processes of ours may be left.
+func marked(f *os.File) bool {
+	var raw [256]byte
+	n, _ := f.ReadAt(raw[:], 0) // an empty file has no mark
+	fields := strings.Fields(string(raw[:n]))
+	return len(fields) == 2 && fields[1] == boot()
+}
+
 // release gives the uid back. No process of it may be left.
 func (c *uidClaim) release() {
 	_ = c.lock.Truncate(0)
 	c.lock.Close()
 }
 
-// sweepUIDs ends what runs under uids whose last user died with them in hand.
+// sweepUIDs ends what runs under uids whose last user died with them in hand. A uid for which end fails stays marked.
 func sweepUIDs(dir string, r uids, end func(uid int) error) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
+	var problems []error
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), ".lock")
 		uid, err := strconv.Atoi(name)
-		if !ok || err != nil || uid < r.first || uid > r.last {
+		if !ok || err != nil || !r.has(uid) {
 			continue
-		}
-		if info, err := e.Info(); err != nil || info.Size() == 0 {
-			continue // given back in order
 		}
 		f, err := tryLock(filepath.Join(dir, e.Name()), unix.LOCK_EX)
 		if err != nil {
 			continue // in use
 		}
-		if err = end(uid); err == nil {
+		if marked(f) {
+			err = end(uid)
+		}
+		if err == nil {
 			err = f.Truncate(0)
 		}
 		f.Close()
-		if err != nil {
-			return err
-		}
+		problems = append(problems, err)
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // ensureDir makes path and gives it mode if it was not there. A folder that others could have put there, or could

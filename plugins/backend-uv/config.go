@@ -32,7 +32,7 @@ type Config struct {
 	// Isolation is auto (default) or none.
 	Isolation string `json:"isolation"`
 	// RunAs is the range of uids, FIRST-LAST, whose members run programs, one per slot, when we are root. Each is its own
-	// group too. Default 60600-61111, which no distribution hands out.
+	// group too. Default 60600-61111, which no distribution hands out. CheckUsers says which ranges are refused.
 	RunAs string `json:"run_as"`
 	// WorkDir holds the work folders. Default: work in CacheDir. Every uid of RunAs must be able to pass through it.
 	WorkDir string `json:"work_dir"`

@@ -49,6 +49,9 @@ func Doctor(ctx context.Context, c Config) []Finding {
 	if err := c.Validate(); err != nil {
 		return configFindings(err)
 	}
+	if err := c.CheckUsers(ctx); err != nil {
+		return configFindings(err)
+	}
 	c = c.withDefaults()
 	how := findMechanisms(c, filepath.Join(c.CacheDir, "mechanisms.json"))
 	if err := errors.Join(makeFolders("uv", c), checkFolders("uv", c, how)); err != nil {
@@ -57,15 +60,11 @@ func Doctor(ctx context.Context, c Config) []Finding {
 	b := &Backend{name: "uv", config: c, how: how, log: slog.New(slog.DiscardHandler)}
 	found, groupErr := runner.FindCgroups()
 	b.can, b.groupErr = promises(how, found, c), groupErr
-	uidDir := ""
-	if how.Setuid {
-		dir, err := uidFolder(c)
-		if err != nil {
-			return configFindings(err)
-		}
-		uidDir = dir
+	ids, err := b.uidPool()
+	if err != nil {
+		return configFindings(err)
 	}
-	b.equip(uidDir)
+	b.equip(ids)
 	b.search(ctx)
 	list := pythonFindings(*b.inventory.Load())
 	list = append(list, b.uvFinding(ctx), indexFinding(ctx, b.tool.index))
@@ -158,7 +157,11 @@ func (b *Backend) limitFindings() []Finding {
 		{"cpu", b.can.CPU, "cpu_shares is enforced by control group", "cpu_shares is not enforced: " + b.groupReason("cpu"), groups},
 		{"disk", b.can.Disk, "disk_mb is enforced by a tmpfs", "disk_mb is not enforced: " + b.how.Why["tmpfs"], root},
 	}
+	others := thisHost().subordinate(b.how.uids)
 	list := []Finding{{LevelWarn, "files", "programs see the host's world-readable files: there is no file sandbox in this version", "do not run untrusted code where world-readable files are secret"}}
+	if b.how.Setuid && len(others) > 0 {
+		list = append(list, Finding{LevelWarn, "user", "uids of " + b.how.uids.String() + " are subordinate uids of " + strings.Join(others, ", ") + ": programs may reach files of their containers", "set backends.uv.run_as to a range that /etc/subuid gives to nobody"})
+	}
 	for _, c := range checks {
 		if c.on {
 			list = append(list, Finding{LevelOK, c.topic, c.good, ""})

@@ -81,6 +81,11 @@ func (b *Backend) warnings() []string {
 	add(!b.can.NetworkOff, "programs have the host's network, although it is off by default: "+why["network"])
 	add(b.can.NetworkOn && b.how.Setuid, "programs with a network share the host's: they reach whatever listens on its loopback addresses, except for this server, which refuses their uids")
 	add(b.can.NetworkOn && !b.how.Setuid, "programs with a network share the host's: they reach whatever listens on its loopback addresses, this server included, which cannot tell them from its own user: set http.tokens")
+	if b.how.Setuid {
+		if others := thisHost().subordinate(b.how.uids); len(others) > 0 {
+			add(true, "programs may reach files of other users' containers: uids of backends."+b.name+".run_as are subordinate uids of "+strings.Join(others, ", "))
+		}
+	}
 	add(!b.how.Setuid && b.config.Isolation != IsolationNone, "programs run as the user of this process and may change its files: "+why["setuid"])
 	add(b.config.Isolation == IsolationNone, "programs run as the user of this process, with all its rights: backends.uv.isolation is none")
 	add(!b.can.Memory, "memory_mb is not enforced, only an address space limit per process: "+b.groupReason("memory"))

@@ -68,14 +68,18 @@ func findMechanisms(c Config, cacheFile string) mechanisms {
 			return m
 		}
 	}
-	m := probeMechanisms(ids)
+	locks := ""
+	if os.Geteuid() == 0 {
+		locks, _ = uidFolder(c) // a folder that cannot be made is an error when uids are claimed for programs
+	}
+	m := probeMechanisms(ids, locks)
 	// Best effort: without it the next start asks again.
 	_ = writeJSON(cacheFile, map[string]mechanisms{stamp: m})
 	return m
 }
 
-// probeMechanisms tries each one.
-func probeMechanisms(ids uids) mechanisms {
+// probeMechanisms tries each one. The process that tries a uid has claimed it: nobody else takes it for a stranger's.
+func probeMechanisms(ids uids, locks string) mechanisms {
 	m := mechanisms{Why: map[string]string{}, uids: ids}
 	works := func(name string, err error) bool {
 		if err != nil {
@@ -85,7 +89,12 @@ func probeMechanisms(ids uids) mechanisms {
 	}
 	if os.Geteuid() == 0 {
 		m.Why["user"] = "not needed: we are root"
-		m.Setuid = works("setuid", runner.ProbeSetuid(ids.first, ids.first))
+		uid := ids.first
+		if c, _, err := claimUID(locks, ids); err == nil {
+			uid = c.uid
+			defer c.release()
+		}
+		m.Setuid = works("setuid", runner.ProbeSetuid(uid, uid))
 		m.Network = works("network", runner.ProbeNetworkNamespace())
 		m.Tmpfs = works("tmpfs", runner.ProbeTmpfs())
 		return m

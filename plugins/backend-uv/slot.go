@@ -40,6 +40,7 @@ type slot struct {
 	given  sync.Once
 	shares int64 // what the groups have; of whoever took the slot
 	litter litter
+	ids    *uidPool
 	log    *slog.Logger
 }
 
@@ -151,27 +152,29 @@ func (s *slot) stop() {
 	}
 }
 
-// give stops the runner and gives everything of the slot back: nothing of its programs is left then. Idempotent: whoever
-// comes second waits for the first, and the uid is not touched again, because it may have another user by then.
+// give stops the runner and gives everything of the slot back: nothing of its programs is left then, or nobody gets its uid.
+// Idempotent: whoever comes second waits for the first, and the uid is not touched again, because it may have another user by
+// then.
 func (s *slot) give() { s.given.Do(s.giveOnce) }
 
 func (s *slot) giveOnce() {
 	s.stop()
-	var problems []error
-	problems = append(problems, s.groups.Remove())
-	first, count := 0, 0
+	problems := []error{s.groups.Remove()}
+	clean := true
 	if s.uid != nil {
-		first, count = s.uid.uid, 1
+		clean = s.ids.cleared(s.uid, s.dir)
+	} else {
+		_, err := runner.KillLeftovers(s.dir, 0, 0)
+		problems = append(problems, err)
 	}
-	_, err := runner.KillLeftovers(s.dir, first, count)
-	problems = append(problems, err, removeAll(s.dir))
+	problems = append(problems, removeAll(s.dir))
 	if s.uid != nil {
 		removeLitter(s.uid.uid)
 	}
 	if err := errors.Join(problems...); err != nil {
 		s.log.Warn("a slot was not given back whole", "folder", s.dir, "error", err)
 	}
-	if s.uid != nil {
+	if s.uid != nil && clean {
 		s.uid.release()
 	}
 }
@@ -210,7 +213,7 @@ var _ io.Writer = (*noise)(nil)
 
 // newSlot makes the folder, the uid and the groups of slot number n and starts its runner.
 func (p *slots) newSlot(ctx context.Context, n int, network bool) (*slot, error) {
-	s := &slot{dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, log: p.log}
+	s := &slot{dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, ids: p.ids, log: p.log}
 	fail := func(err error) (*slot, error) {
 		s.give()
 		return nil, err
@@ -221,17 +224,12 @@ func (p *slots) newSlot(ctx context.Context, n int, network bool) (*slot, error)
 	if err := os.Chmod(s.dir, 0o711); err != nil { //nolint:gosec // whatever the umask says
 		return fail(executor.Errorf(executor.Internal, "make a slot: %w", err))
 	}
-	if p.how.Setuid {
-		uid, dirty, err := claimUID(p.uidDir, p.how.uids)
+	if p.ids != nil {
+		uid, err := p.ids.take()
 		if err != nil {
 			return fail(err)
 		}
 		s.uid = uid
-		if dirty {
-			if _, err := runner.KillLeftovers(s.dir, uid.uid, 1); err != nil {
-				return fail(executor.Errorf(executor.Internal, "clear uid %d: %w", uid.uid, err))
-			}
-		}
 	}
 	var err error
 	if s.groups, err = p.parent.Make("slot-" + strconv.Itoa(n)); err != nil {

@@ -21,13 +21,16 @@ import (
 // idleTime is how long a slot beyond the kept ones waits for work.
 const idleTime = time.Minute
 
+// keptSlots is how many runners a server keeps ready.
+const keptSlots = 3
+
 var errClosed = executor.Errorf(executor.Unavailable, "the backend is closed")
 
 // slots are the resident runners: made when they are needed, kept for a while, never shared.
 type slots struct {
 	claim   *workClaim
 	how     mechanisms
-	uidDir  string
+	ids     *uidPool // nil: programs run as we do
 	parent  runner.Cgroups
 	program program
 	keep    int
@@ -47,9 +50,9 @@ type slots struct {
 	started, died atomic.Int64
 }
 
-func newSlots(claim *workClaim, how mechanisms, parent runner.Cgroups, uidDir string, keep int, log *slog.Logger) (*slots, error) {
+func newSlots(claim *workClaim, how mechanisms, parent runner.Cgroups, ids *uidPool, keep int, log *slog.Logger) (*slots, error) {
 	p := &slots{
-		claim: claim, how: how, parent: parent, uidDir: uidDir, keep: keep, log: log,
+		claim: claim, how: how, parent: parent, ids: ids, keep: keep, log: log,
 		starts: make(chan func()), closed: make(chan struct{}), all: map[*slot]struct{}{},
 	}
 	var err error
@@ -281,6 +284,9 @@ func (p *slots) close() {
 	p.wg.Wait()
 	if p.program.file != nil {
 		p.program.file.Close()
+	}
+	if p.ids != nil {
+		p.ids.close()
 	}
 	if err := p.parent.Remove(); err != nil {
 		p.log.Warn("control groups not removed", "error", err)
