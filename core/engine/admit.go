@@ -22,7 +22,7 @@ type request struct {
 	in      executor.Input
 	// session is the one to run in; nil: none.
 	session *session
-	// script is the block of metadata in spec.Code; requires the version specifier that was found.
+	// script is the block of metadata in spec.Code, requires the version specifier that was found.
 	script   detect.Script
 	requires string
 	// look: the Workspace is to be looked into once it is spooled.
@@ -46,9 +46,14 @@ func (r request) identity(workspace, stdin string) string {
 // Submit that ends before leaves nothing behind.
 func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
 	req, err := e.check(ctx, spec, in)
+	release := func() {}
+	if err == nil {
+		release, err = e.holdSpec(req.owner, req.spec.Size())
+	}
 	if err != nil {
 		return e.repeated(ctx, spec, in, err)
 	}
+	defer release()
 	inHand, spool := looksInto(req)
 	rec := executor.Record{Execution: executor.Execution{
 		Owner: req.owner, Spec: req.spec, Status: executor.StatusQueued, Backend: req.backend,
@@ -312,16 +317,6 @@ func (e *Engine) receive(ctx context.Context, x *execution, req request) (spoole
 	clock := time.AfterFunc(e.deadlines.Upload, func() { cancel(errUploadDeadline) })
 	defer clock.Stop()
 	return e.spool(upload, x.id, req.in, req.spec.Durable)
-}
-
-func blobDigest(b executor.BlobInfo) string {
-	switch {
-	case b.Key == "":
-		return digestNone
-	case b.Digest == "":
-		return digestUnknown
-	}
-	return b.Digest
 }
 
 // first answers a Submit whose idempotency key is taken.

@@ -56,6 +56,17 @@ func sourceDigest(src *executor.Source) string {
 	return src.Digest
 }
 
+// blobDigest is the part of a SpecDigest about a spooled input.
+func blobDigest(b executor.BlobInfo) string {
+	switch {
+	case b.Key == "":
+		return digestNone
+	case b.Digest == "":
+		return digestUnknown
+	}
+	return b.Digest
+}
+
 // readDigest is sourceDigest of an input that is read for nothing else.
 func readDigest(src *executor.Source) (digest string, err error) {
 	if src == nil || src.Digest != "" {

@@ -121,6 +121,7 @@ type Engine struct {
 	// leftovers are ended ones whose sandbox may still be there, with their backend.
 	leftovers map[string]string
 	strays    map[<-chan struct{}]string
+	specs     heldSpecs
 	average   time.Duration // of a run, for Retry-After
 }
 
@@ -175,6 +176,7 @@ func New(o Options) (*Engine, error) {
 		embedded:       o.Embedded,
 		lookNow:        make(chan struct{}, 1),
 		strays:         map[<-chan struct{}]string{},
+		specs:          heldSpecs{of: map[string]int64{}},
 		stopping:       make(chan struct{}),
 	}
 	e.standard, e.most = limitRange(o.Limits)

@@ -74,10 +74,11 @@ func (e *Engine) attempt(x *execution) outcome {
 func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error) {
 	ctx, cancel := storeContext(x.ctx)
 	defer cancel()
-	rec, err := x.record(ctx)
+	rec, spec, err := x.record(ctx)
 	if err != nil {
 		return rec, executor.Job{}, err
 	}
+	x.collects = collects(spec)
 	if e.backends[x.backend] == nil {
 		return rec, executor.Job{}, executor.Errorf(executor.Unavailable, "backend %s is not configured any more", x.backend)
 	}
@@ -93,7 +94,7 @@ func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error)
 		}
 	}
 	job := executor.Job{
-		ID: x.id, Owner: x.owner, Attempt: x.attempts, Spec: rec.Spec, Limits: x.limits,
+		ID: x.id, Owner: x.owner, Attempt: x.attempts, Spec: spec, Limits: x.limits,
 		Workspace: x.workspace, Stdin: x.stdin,
 	}
 	if x.direct != nil {
@@ -108,13 +109,22 @@ func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error)
 	return rec, job, err
 }
 
-func (x *execution) record(ctx context.Context) (executor.Record, error) {
+// record returns the Record of x and its whole Spec.
+func (x *execution) record(ctx context.Context) (executor.Record, executor.Spec, error) {
 	if rec := x.fresh; rec != nil {
 		x.fresh = nil
-		return *rec, nil
+		return *rec, rec.Spec, nil
 	}
-	return x.engine.store.Get(ctx, x.id)
+	rec, err := x.engine.store.Get(ctx, x.id)
+	if err != nil {
+		return rec, executor.Spec{}, err
+	}
+	spec, err := x.engine.store.Spec(ctx, x.id)
+	return rec, spec, err
 }
+
+// collects reports whether a program has outputs to keep.
+func collects(s executor.Spec) bool { return len(s.Outputs) > 0 || s.OutputsChanged }
 
 // failedJob is the end of an Execution that could not be handed to its backend.
 func (e *Engine) failedJob(err error) executor.Result {

@@ -30,9 +30,7 @@ type execution struct {
 	backend string
 	durable bool
 	limits  executor.Limits
-	// collects: it has outputs, which take time after its program has ended.
-	collects bool
-	created  time.Time
+	created time.Time
 	// since is when this process took it in; its wait is measured from here, so that a server that was away for long
 	// does not lose what it had accepted.
 	since time.Time
@@ -60,6 +58,8 @@ type execution struct {
 	fresh    *executor.Record
 	attempts int
 	retries  int
+	// collects: it has outputs, which take time after its program has ended.
+	collects bool
 	// spooled: it has input in Blobs.
 	spooled bool
 	// adopted: an earlier life of the server may have started it.
@@ -73,7 +73,7 @@ type execution struct {
 func (e *Engine) newExecution(rec executor.Record, limits executor.Limits) *execution {
 	x := &execution{
 		engine: e, id: rec.ID, owner: rec.Owner, backend: rec.Backend, limits: limits, durable: rec.Spec.Durable,
-		collects: len(rec.Spec.Outputs) > 0 || rec.Spec.OutputsChanged, created: rec.CreatedAt, since: time.Now(),
+		created: rec.CreatedAt, since: time.Now(),
 		attempts: rec.Attempts, opened: rec.LastSeq > 0, spooled: rec.WorkspaceBlob != "" || rec.StdinBlob != "",
 		done: make(chan struct{}),
 	}

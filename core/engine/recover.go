@@ -12,7 +12,7 @@ import (
 
 // survey is what a Store holds at Start.
 type survey struct {
-	// unfinished are by age, without their Specs.
+	// unfinished are by age. Their Specs are in brief: each is read whole when its turn comes.
 	unfinished []executor.Record
 	finished   []kept
 	// late have just ended, on a backend that holds them until they are removed.
@@ -28,6 +28,9 @@ func (e *Engine) survey(ctx context.Context) (survey, error) {
 		if err != nil {
 			return survey{}, e.internal("read the store", err)
 		}
+		if len(page) == 0 {
+			break
+		}
 		for _, rec := range page {
 			if rec.Status.Terminal() {
 				s.finished = append(s.finished, keptOf(rec))
@@ -36,14 +39,7 @@ func (e *Engine) survey(ctx context.Context) (survey, error) {
 				}
 				continue
 			}
-			// What it asks for is read again when its turn comes; a queue of thousands must be small.
-			limits, durable := rec.Spec.Limits, rec.Spec.Durable
-			outputs := rec.Spec.OutputsChanged || len(rec.Spec.Outputs) > 0
-			rec.Spec = executor.Spec{Limits: limits, Durable: durable, OutputsChanged: outputs, Session: rec.Spec.Session}
 			s.unfinished = append(s.unfinished, rec)
-		}
-		if len(page) < maxPage {
-			break
 		}
 		f.After = page[len(page)-1].ID
 	}
@@ -183,11 +179,12 @@ func (e *Engine) awaitBackend(x *execution, rec executor.Record) (executor.Info,
 // attach follows a program that outlived its core. ok is false if the backend has it no more.
 func (e *Engine) attach(x *execution, rec executor.Record) (out outcome, ok bool) {
 	ctx, cancel := storeContext(x.ctx)
-	full, err := e.store.Get(ctx, x.id)
+	spec, err := e.store.Spec(ctx, x.id)
 	cancel()
 	if err != nil {
 		return outcome{result: e.failedJob(err)}, true
 	}
+	x.collects = collects(spec)
 	e.mu.Lock()
 	e.queue.take(x.place)
 	e.mu.Unlock()
@@ -195,7 +192,7 @@ func (e *Engine) attach(x *execution, rec executor.Record) (out outcome, ok bool
 	s := e.newSink(x, rec)
 	s.handle = rec.Started.Handle
 	s.resumed(rec.StartedAt)
-	job := executor.Job{ID: x.id, Owner: x.owner, Attempt: max(1, x.attempts), Spec: full.Spec, Limits: x.limits}
+	job := executor.Job{ID: x.id, Owner: x.owner, Attempt: max(1, x.attempts), Spec: spec, Limits: x.limits}
 	v, ok := e.attachTo(x, s, job)
 	if !ok {
 		s.abandon(v.err)

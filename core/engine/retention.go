@@ -27,27 +27,13 @@ type kept struct {
 }
 
 func keptOf(rec executor.Record) kept {
-	k := kept{id: rec.ID, at: rec.FinishedAt, bytes: rec.LogBytes + specBytes(rec.Spec)}
+	k := kept{id: rec.ID, at: rec.FinishedAt, bytes: rec.LogBytes + rec.SpecBytes}
 	if rec.Result != nil && rec.ArtifactsBlob != "" {
 		for _, a := range rec.Result.Artifacts {
 			k.bytes += a.SizeBytes + 1024 // headers and padding of a tar
 		}
 	}
 	return k
-}
-
-// specBytes is about what a Store needs for s. Only the fields that may be large count.
-func specBytes(s executor.Spec) int64 {
-	n := len(s.Code) + len(s.Requirements)
-	for _, list := range [][]string{s.Command, s.Args, s.PreCommands, s.Outputs} {
-		for _, text := range list {
-			n += len(text)
-		}
-	}
-	for name, value := range s.Env {
-		n += len(name) + len(value)
-	}
-	return int64(n)
 }
 
 // retention is the janitor: it deletes finished Executions beyond the bounds, the longest finished first.

@@ -22,8 +22,9 @@ func needs(p executor.Principal, s executor.Scope) error {
 	return executor.Errorf(executor.Denied, "this needs the scope %q", s)
 }
 
-// visible is what an owner sees of an Execution: all but the handle of its sandbox.
+// visible is what an owner sees of an Execution: all but the handle of its sandbox, with its Spec in brief.
 func visible(x executor.Execution) executor.Execution {
+	x.Spec = x.Spec.Brief()
 	x = x.Clone()
 	if x.Started != nil {
 		x.Started.Handle = nil

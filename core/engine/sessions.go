@@ -145,7 +145,13 @@ func (e *Engine) ownSession(ctx context.Context, id string, scope executor.Scope
 	case !mine(rec.Owner):
 		return nil, executor.Session{}, errNoSession(id)
 	}
-	return nil, rec.Session, nil
+	return nil, briefSession(rec.Session), nil
+}
+
+// briefSession returns a copy of s with its Spec in brief, as an owner sees it.
+func briefSession(s executor.Session) executor.Session {
+	s.Spec = s.Spec.Brief()
+	return s.Clone()
 }
 
 // activeSession is ownSession of one that can be used now. Codes: conflict (lost, closed).
@@ -159,7 +165,7 @@ func (e *Engine) activeSession(ctx context.Context, id string) (*session, execut
 
 // viewLocked is what an owner sees. The caller holds the lock.
 func (s *session) viewLocked() executor.Session {
-	view := s.rec.Session.Clone()
+	view := briefSession(s.rec.Session)
 	for _, t := range s.line {
 		if t.x != nil {
 			view.Waiting++
@@ -285,7 +291,7 @@ func (e *Engine) ListSessions(ctx context.Context) ([]executor.Session, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, rec := range recs {
-		view := rec.Session
+		view := briefSession(rec.Session)
 		if s := e.sessions[rec.ID]; s != nil && s.rec.Status != executor.SessionUnknown {
 			view = s.viewLocked()
 		}

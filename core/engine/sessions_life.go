@@ -132,7 +132,7 @@ func (e *Engine) closeStored(ctx context.Context, view executor.Session) (execut
 	if err != nil {
 		return executor.Session{}, e.internal("close a session", err)
 	}
-	return rec.Session, nil
+	return briefSession(rec.Session), nil
 }
 
 // beginClose has a task close s, and reports whether it is the first to do so. s.closed tells when that is done.
@@ -176,16 +176,18 @@ func (e *Engine) finishSession(s *session, t *turn, reason string) {
 		s.usedLocked()
 	}
 	s.rec.Status, s.rec.Reason = executor.SessionClosed, reason
-	s.rec.EndedAt = time.Now().UTC().Round(0)
-	s.leaveForeverLocked()
+	s.endLocked()
 	e.mu.Unlock()
 	s.save()
 	e.log.Info("session closed", "session", s.id, "name", s.rec.Name, "reason", reason)
 }
 
-// leaveForeverLocked takes s out of what is open; its record stays for a while. The caller holds the lock.
-func (s *session) leaveForeverLocked() {
+// endLocked takes s out of what is open. Its record stays for a while, with its Spec in brief, because nothing opens it
+// again. The caller holds the lock.
+func (s *session) endLocked() {
 	e := s.engine
+	s.rec.EndedAt = time.Now().UTC().Round(0)
+	s.rec.Spec = s.rec.Spec.Brief()
 	delete(e.sessions, s.id)
 	if s.clock != nil {
 		s.clock.Stop()
@@ -244,11 +246,10 @@ func (e *Engine) lose(s *session, reason string, gone bool) {
 	s.rec.Status, s.rec.Reason = executor.SessionLost, reason
 	s.refuseLocked(&sessionEnd{executor.StatusLost, "its session was lost: " + reason})
 	if gone {
-		s.rec.EndedAt = time.Now().UTC().Round(0)
 		if len(s.rec.Handle) > 0 {
 			e.leftovers[s.id] = s.backend // whatever may be there that could not be adopted
 		}
-		s.leaveForeverLocked()
+		s.endLocked()
 	} else {
 		s.advanceLocked()
 	}

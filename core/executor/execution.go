@@ -45,7 +45,7 @@ type Execution struct {
 	// ID is "exe_" and 26 lower-case letters and digits; ids sort by creation time.
 	ID    string `json:"id"`
 	Owner string `json:"owner"`
-	// Spec as asked for.
+	// Spec as asked for, in brief (Spec.Brief).
 	Spec   Spec   `json:"spec"`
 	Status Status `json:"status"`
 	// Backend that runs or ran it.
@@ -76,7 +76,7 @@ type Filter struct {
 	Statuses []Status
 	// After is the id of the last Execution of the page before; empty: start at the newest.
 	After string
-	// Limit is the page size; 0 = 50, at most 500.
+	// Limit is the most that a page holds; 0 = 50, at most 500.
 	Limit int
 }
 

@@ -28,7 +28,8 @@ type Executions interface {
 	Submit(ctx context.Context, spec Spec, in Input) (Execution, error)
 	// Get returns the present state. Codes: not_found, purged.
 	Get(ctx context.Context, id string) (Execution, error)
-	// List returns a page, newest first. Codes: invalid.
+	// List returns a page, newest first. A page may be shorter than Filter.Limit; only an empty page is the last one.
+	// Codes: invalid.
 	List(ctx context.Context, f Filter) ([]Execution, error)
 	// Cancel asks the Execution to end (status killed) and returns its state when it has ended. Idempotent: an
 	// Execution that had already ended is returned as it is. Codes: not_found, purged.

@@ -48,7 +48,7 @@ type Session struct {
 	MaxLife     time.Duration `json:"max_life,omitzero"`
 	// Spec holds what is fixed for its life: Language, PythonVersion, Image, Requirements, PreCommands, Env, Network,
 	// Backend, and of Limits all but Timeout, OutputBytes and KillGrace, which are the defaults of its Executions. Every
-	// other field is refused (invalid).
+	// other field is refused (invalid). A Service returns it in brief (Spec.Brief).
 	Spec Spec `json:"spec"`
 	// Limits are Spec.Limits resolved: no zero fields.
 	Limits Limits `json:"limits"`

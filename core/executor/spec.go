@@ -124,3 +124,29 @@ type Spec struct {
 	// HostDirectory is a folder of the host to run in. Needs a trusted Principal.
 	HostDirectory string `json:"host_directory,omitzero"`
 }
+
+// BriefBytes is the largest Size of a Spec in brief.
+const BriefBytes = 8 << 10
+
+// Size returns about how many bytes the parts of s take that may be large: Code, Command, Args, Env, Requirements,
+// PreCommands and Outputs.
+func (s Spec) Size() int64 {
+	n := int64(len(s.Code) + len(s.Requirements))
+	for _, list := range [][]string{s.Command, s.Args, s.PreCommands, s.Outputs} {
+		n += sizeOf(list)
+	}
+	for name, value := range s.Env {
+		n += entryWeight + int64(len(name)+len(value))
+	}
+	return n
+}
+
+// Brief returns s itself, or if its Size is more than BriefBytes, s without the parts that Size counts.
+func (s Spec) Brief() Spec {
+	if s.Size() <= BriefBytes {
+		return s
+	}
+	s.Code, s.Requirements = "", ""
+	s.Command, s.Args, s.PreCommands, s.Outputs, s.Env = nil, nil, nil, nil, nil
+	return s
+}

@@ -21,10 +21,15 @@ type Record struct {
 	Cancelled bool `json:"cancelled,omitzero"`
 	// LogBytes is the size of its log as the Store counts it for retention.
 	LogBytes int64 `json:"log_bytes"`
+	// SpecBytes is Spec.Size of the whole Spec. The Store sets it.
+	SpecBytes int64 `json:"spec_bytes,omitzero"`
 }
 
 // Store keeps Executions and their logs. All methods are safe for concurrent use. The rules are ST-… in
 // docs/contract.md; core/executor/storetest checks them. A Store knows no owner: the Engine checks.
+//
+// Every Record that a Store returns has its Spec in brief (Spec.Brief), because a Spec may be as large as an upload. The
+// method Spec returns it whole.
 type Store interface {
 	// Create adds a Record with LastSeq 0. If r.Spec.IdempotencyKey is not empty and (Owner, key) exists, nothing is
 	// added and the existing Record comes back with created false. If r.Spec.Durable, it is on disk when Create
@@ -32,12 +37,15 @@ type Store interface {
 	Create(ctx context.Context, r Record) (existing Record, created bool, err error)
 	// Get returns a copy. Codes: not_found, purged (deleted not long ago).
 	Get(ctx context.Context, id string) (Record, error)
+	// Spec returns the whole Spec of an Execution, as it was given to Create. Codes: not_found, purged.
+	Spec(ctx context.Context, id string) (Spec, error)
 	// ByKey returns a copy of the one that was created with an idempotency key and is there. Codes: not_found.
 	ByKey(ctx context.Context, owner, key string) (Record, error)
-	// List returns copies, newest id first.
+	// List returns a page of copies, newest id first. Filter.Limit and MaxPageBytes bound a page, so a page may be shorter
+	// than the limit. Only an empty page is the last one.
 	List(ctx context.Context, f Filter) ([]Record, error)
-	// Update changes the fields that are not folded from Events (blob keys, Cancelled, Backend, Attempts) atomically.
-	// Codes: not_found, purged.
+	// Update changes the fields that are not folded from Events (blob keys, Cancelled, Backend, Attempts) atomically. The
+	// Spec stays as it is. Codes: not_found, purged.
 	Update(ctx context.Context, id string, change func(*Record)) (Record, error)
 	// Append assigns Seq and Time, folds the Events into the head (Record.Apply) and wakes the followers, atomically.
 	// It blocks while the Store cannot take more. Of a Durable Record, Finished is on disk when Append returns; other
@@ -103,7 +111,7 @@ func (r *Record) Apply(e Event) {
 // Update's change, so that no change can break the fold or the indexes.
 func (r *Record) KeepFolded(before Record) {
 	r.ID, r.Owner, r.CreatedAt = before.ID, before.Owner, before.CreatedAt
-	r.Spec.IdempotencyKey, r.Spec.Durable = before.Spec.IdempotencyKey, before.Spec.Durable
+	r.Spec, r.SpecBytes = before.Spec, before.SpecBytes
 	r.Status, r.Started, r.Result = before.Status, before.Started, before.Result
 	r.StartedAt, r.FinishedAt = before.StartedAt, before.FinishedAt
 	r.StdoutBytes, r.StderrBytes, r.LastSeq, r.LogBytes = before.StdoutBytes, before.StderrBytes, before.LastSeq, before.LogBytes
@@ -118,12 +126,4 @@ func (e Event) Check() error {
 		return Errorf(Invalid, "finished with status %q, which is not terminal", f.Result.Status)
 	}
 	return nil
-}
-
-// PageSize returns f.Limit with its default (50) and its maximum (500) applied.
-func (f Filter) PageSize() int {
-	if f.Limit <= 0 {
-		return 50
-	}
-	return min(f.Limit, 500)
 }

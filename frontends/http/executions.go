@@ -82,8 +82,8 @@ func (f *frontend) listExecutions(w http.ResponseWriter, r *http.Request) error 
 		}
 		out.Executions = append(out.Executions, raw)
 	}
-	if len(page) >= filter.Limit {
-		// A full page may be the last one; its reader is not sent to an empty one.
+	if len(page) > 0 {
+		// Any page but an empty one may be followed by another. Its reader is not sent to an empty one.
 		last := page[len(page)-1].ID
 		filter.After, filter.Limit = last, 1
 		more, err := f.svc.List(r.Context(), filter)

@@ -175,6 +175,15 @@ func TestListPages(t *testing.T) {
 	if m["next"] != nil || len(m["executions"].([]any)) != 5 {
 		t.Fatalf("%v", m["next"])
 	}
+	// A page that is bounded in bytes is shorter than asked for, and another one follows.
+	svc.list = func(_ context.Context, f executor.Filter) ([]executor.Execution, error) {
+		from := slices.IndexFunc(all, func(e executor.Execution) bool { return f.After == "" || e.ID < f.After })
+		return all[from : from+1], nil
+	}
+	m = decode(t, do(t, h, http.MethodGet, "/api/v1/executions?limit=5", nil).Body.Bytes())
+	if m["next"] != all[0].ID || len(m["executions"].([]any)) != 1 {
+		t.Fatalf("next %v after a page of one", m["next"])
+	}
 	svc.list = func(context.Context, executor.Filter) ([]executor.Execution, error) { return nil, nil }
 	if w := do(t, h, http.MethodGet, "/api/v1/executions", nil); strings.TrimSpace(w.Body.String()) != `{"executions":[],"next":null}` {
 		t.Fatal(w.Body)

@@ -178,7 +178,7 @@ func (f *frontend) operations() []route {
 		{handler: f.listExecutions, operation: operation{id: "list-executions", method: get, path: "/api/v1/executions", tag: "executions", summary: "List, newest first",
 			params: []*huma.Param{
 				query("status", "Only these statuses; may be given more than once.", array(oneOf("", executor.Statuses()), "")),
-				query("limit", "Page size.", &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(maxPage)), Default: defaultPage}),
+				query("limit", "The most that a page holds. A page may be shorter; next says whether another one follows.", &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(float64(maxPage)), Default: defaultPage}),
 				query("after", "next of the page before.", &huma.Schema{Type: huma.TypeString, Pattern: `^(exe_[0-9a-z]{26})?$`}),
 			}, success: 200, answer: jsonAnswer("A page.", ref("ExecutionList"), nil), errors: []int{422}}},
 		{handler: f.getExecution, operation: operation{id: "get-execution", method: get, path: one, tag: "executions", summary: "The state and the output so far",

@@ -78,12 +78,8 @@ func (o *listOptions) run(ctx context.Context) error {
 		for _, e := range list {
 			page.Executions = append(page.Executions, apijson.SummaryOf(e))
 		}
-		size := o.limit
-		if size == 0 {
-			size = 50
-		}
-		if len(list) == size {
-			page.Next = &list[size-1].ID
+		if page.Next, err = nextPage(ctx, svc, filter, list); err != nil {
+			return err
 		}
 		return printJSON(o.g.Out, page)
 	}
@@ -93,6 +89,19 @@ func (o *listOptions) run(ctx context.Context) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Status, ending(e), clean(e.Backend), e.CreatedAt.Local().Format(time.DateTime), wall(e))
 	}
 	return t.Flush()
+}
+
+// nextPage returns the id after which the page after list begins; nil: list is the last page.
+func nextPage(ctx context.Context, svc executor.Executions, f executor.Filter, list []executor.Execution) (*string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	f.After, f.Limit = list[len(list)-1].ID, 1
+	more, err := svc.List(ctx, f)
+	if err != nil || len(more) == 0 {
+		return nil, err
+	}
+	return &f.After, nil
 }
 
 func ending(e executor.Execution) string {

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -16,5 +17,37 @@ func TestATimeThatNobodyKnowsIsNotListed(t *testing.T) {
 	e.Result.Wall = 1500 * time.Millisecond
 	if w := wall(e); w != "1.50" {
 		t.Errorf("%q", w)
+	}
+}
+
+// pages is a Service whose pages have one Execution each.
+type pages struct {
+	executor.Executions
+	ids []string
+}
+
+func (p pages) List(_ context.Context, f executor.Filter) ([]executor.Execution, error) {
+	for _, id := range p.ids {
+		if f.After == "" || id < f.After {
+			return []executor.Execution{{ID: id}}, nil
+		}
+	}
+	return nil, nil
+}
+
+func TestAPageShorterThanAskedForMayHaveANext(t *testing.T) {
+	t.Parallel()
+	svc := pages{ids: []string{"exe_2", "exe_1"}}
+	f := executor.Filter{Limit: 10}
+	first, _ := svc.List(t.Context(), f)
+	if next, err := nextPage(t.Context(), svc, f, first); err != nil || next == nil || *next != "exe_2" {
+		t.Errorf("after the first page %v, error %v", next, err)
+	}
+	f.After = "exe_2"
+	second, _ := svc.List(t.Context(), f)
+	for _, list := range [][]executor.Execution{second, nil} {
+		if next, err := nextPage(t.Context(), svc, f, list); err != nil || next != nil {
+			t.Errorf("after the last page %v, error %v", next, err)
+		}
 	}
 }

@@ -22,6 +22,7 @@ func durableCases() []durableCase {
 		{"ST-33", "keys, order and filters hold after reopening", reopenIndexes},
 		{"ST-34", "a second opening is refused", openTwice},
 		{"ST-35", "sessions are there after reopening", reopenSessions},
+		{"ST-36", "a large spec is whole after reopening", reopenLargeSpec},
 	}
 }
 
@@ -34,6 +35,20 @@ func RunDurable(t *testing.T, prepare func(t *testing.T) (open func() (executor.
 			t.Parallel()
 			c.run(t, prepare(t))
 		})
+	}
+}
+
+// largeCases measure what is allocated, so that nothing may run beside them.
+func largeCases() []durableCase {
+	return []durableCase{{"ST-37", "large specs are not read", largeSpecsUnread}}
+}
+
+// RunLarge checks the rules about memory of a Store that keeps things across processes, as RunDurable does. Its caller must
+// not be a parallel test.
+func RunLarge(t *testing.T, prepare func(t *testing.T) (open func() (executor.Store, error))) {
+	t.Helper()
+	for _, c := range largeCases() {
+		t.Run(c.id+" "+c.name, func(t *testing.T) { c.run(t, prepare(t)) })
 	}
 }
 

@@ -28,7 +28,7 @@ func recordCases() []storeCase {
 
 func createThenGet(t *testing.T, s executor.Store) {
 	r := newRecord(1)
-	r.LastSeq, r.LogBytes = 9, 9
+	r.LastSeq, r.LogBytes, r.SpecBytes = 9, 9, 9
 	want := newRecord(1)
 	if got := create(t, s, r); !reflect.DeepEqual(got, want) {
 		t.Errorf("Create returned %+v\nwant %+v", got, want)
@@ -120,6 +120,8 @@ func unknownAndPurged(t *testing.T, s executor.Store) {
 	for id, want := range map[string]executor.Code{newID(1): executor.Purged, newID(2): executor.NotFound, "": executor.NotFound} {
 		_, err := s.Get(bounded(t), id)
 		wantCode(t, "Get", err, want)
+		_, err = s.Spec(bounded(t), id)
+		wantCode(t, "Spec", err, want)
 		_, err = s.Update(bounded(t), id, func(*executor.Record) { t.Error("change was called") })
 		wantCode(t, "Update", err, want)
 		err = s.Append(bounded(t), id, executor.Event{Body: executor.Queued{}})
@@ -153,14 +155,19 @@ func copies(t *testing.T, s executor.Store) {
 		t.Fatal(err)
 	}
 	page[0].Spec.Args[0] = "changed"
-	updated, err := s.Update(bounded(t), r.ID, func(u *executor.Record) { u.Spec.Env["K"] = "new" })
+	updated, err := s.Update(bounded(t), r.ID, func(u *executor.Record) { u.Spec.Env["K"] = "changed" })
 	if err != nil {
 		t.Fatal(err)
 	}
 	updated.Spec.Env["K"] = "changed"
+	spec, err := s.Spec(bounded(t), r.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Args[0], spec.Env["K"] = "changed", "changed"
 
 	got = get(t, s, r.ID)
-	if !reflect.DeepEqual(got.Spec.Args, []string{"a", "b"}) || got.Spec.Env["K"] != "new" || got.Started.Requirements[0] != "x==1" {
+	if !reflect.DeepEqual(got.Spec.Args, []string{"a", "b"}) || got.Spec.Env["K"] != "v" || got.Started.Requirements[0] != "x==1" {
 		t.Errorf("the record was changed from outside: %+v", got)
 	}
 	if data := head(t, s, r.ID, 2)[1].Body.(executor.Output).Data; string(data) != "abc" { //nolint:forcetypeassert // appended above
@@ -256,7 +263,7 @@ func updateKeepsFold(t *testing.T, s executor.Store) {
 	got, err := s.Update(bounded(t), r.ID, func(u *executor.Record) {
 		*u = executor.Record{Execution: executor.Execution{ID: "other", Owner: "eve", Backend: "b2", Attempts: 2, LastSeq: 99,
 			Status: executor.StatusQueued, CreatedAt: time.Unix(0, 0)}, LogBytes: 1, WorkspaceBlob: "w", StdinBlob: "s",
-			ArtifactsBlob: "a", Cancelled: true}
+			ArtifactsBlob: "a", Cancelled: true, SpecBytes: 1}
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +271,6 @@ func updateKeepsFold(t *testing.T, s executor.Store) {
 	want := before.Clone()
 	want.Backend, want.Attempts, want.SpecDigest = "b2", 2, ""
 	want.WorkspaceBlob, want.StdinBlob, want.ArtifactsBlob, want.Cancelled = "w", "s", "a", true
-	want.Spec = executor.Spec{IdempotencyKey: "k"}
 	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(get(t, s, r.ID), want) {
 		t.Errorf("Update made %+v\nwant %+v", got, want)
 	}

@@ -10,11 +10,11 @@ func StoreRules() []Rule {
 		{"ST-02", "Create of an id that exists is conflict and changes nothing; an empty id is invalid."},
 		{"ST-03", "Of all Creates with the same owner and idempotency key exactly one adds a Record; the others get that Record back, created false. ByKey finds it."},
 		{"ST-04", "An idempotency key belongs to its owner, and is free again when its Record is deleted."},
-		{"ST-05", "Get, Update, Append and Events of an id that never was are not_found; of a deleted one they are purged."},
+		{"ST-05", "Get, Spec, Update, Append and Events of an id that never was are not_found; of a deleted one they are purged."},
 		{"ST-06", "What goes in and what comes out is copied: changing it afterwards changes nothing in the Store."},
-		{"ST-07", "List returns the newest id first; paging by After and Limit shows every Record once; Limit 0 is 50 and the most is 500."},
+		{"ST-07", "List returns the newest id first; paging by After and Limit shows every Record once; Limit 0 is 50 and the most is 500. Only an empty page is the last one."},
 		{"ST-08", "List filters by owner and by the statuses that the heads have at that moment."},
-		{"ST-09", "Update is atomic and changes only what is not folded from Events: id, owner, creation, key, durability, status, times, byte counts, LastSeq, LogBytes, Started and Result stay."},
+		{"ST-09", "Update is atomic and changes only what is not folded from Events: id, owner, creation, key, the Spec and its size, status, times, byte counts, LastSeq, LogBytes, Started and Result stay."},
 		{"ST-10", "Append numbers an Execution's Events from 1 without gaps, also under concurrent Appends, and gives them times that never go back."},
 		{"ST-11", "Append folds Events into the head as Record.Apply does, before any follower sees them."},
 		{"ST-12", "Append is all or nothing: after Finished, or with an Event behind a Finished, it is conflict and takes nothing; an Event without a body or a Finished that is not terminal is invalid; no Events are no change."},
@@ -35,6 +35,8 @@ func StoreRules() []Rule {
 		{"ST-27", "UpdateSession is atomic; id, owner and creation stay."},
 		{"ST-28", "Sessions are copied in and out: changing what was given or what came back changes nothing in the Store."},
 		{"ST-29", "Sessions and Executions do not mix, also under one id; after Close every method for Sessions is unavailable."},
+		{"ST-40", "Create, Get, ByKey, List and Update return a Spec in brief: without its texts and lists if these are larger than 8 KiB, else whole. SpecBytes is the size of the whole one. Spec returns it whole."},
+		{"ST-41", "The Records of a page of List weigh at most 4 MiB together, unless it is a single one."},
 	}
 }
 
@@ -47,6 +49,8 @@ func DurableRules() []Rule {
 		{"ST-33", "Idempotency keys, List's order and its filters hold after the next opening."},
 		{"ST-34", "A Store in use cannot be opened a second time: unavailable, naming its path."},
 		{"ST-35", "Sessions are after the next opening as they were before Close: created, updated and deleted."},
+		{"ST-36", "A large Spec is whole after the next opening, also one whose Record changed since, and gone with its Record."},
+		{"ST-37", "Opening, and then List, Get, Update and Append, read no large Spec: what they allocate does not grow with the Specs."},
 	}
 }
 

@@ -20,7 +20,7 @@ func TestEveryRuleHasACaseAndEveryCaseARule(t *testing.T) {
 	for _, c := range storeCases() {
 		cases[c.id]++
 	}
-	for _, c := range durableCases() {
+	for _, c := range slices.Concat(durableCases(), largeCases()) {
 		cases[c.id]++
 	}
 	for _, c := range blobCases() {

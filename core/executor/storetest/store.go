@@ -20,7 +20,7 @@ type storeCase struct {
 }
 
 func storeCases() []storeCase {
-	return slices.Concat(recordCases(), appendCases(), followCases(), sessionCases())
+	return slices.Concat(recordCases(), appendCases(), followCases(), sessionCases(), specCases())
 }
 
 // Run checks the law on fresh Stores; open makes one and registers its own clean-up.
@@ -45,7 +45,7 @@ func bounded(t *testing.T) context.Context {
 func newID(n int) string { return fmt.Sprintf("exe_%026d", n) }
 
 func newRecord(n int) executor.Record {
-	return executor.Record{Execution: executor.Execution{
+	r := executor.Record{Execution: executor.Execution{
 		ID: newID(n), Owner: "ann", Status: executor.StatusQueued, Backend: "fake", Attempts: 1,
 		CreatedAt: time.Date(2026, 11, 21, 20, 0, n, 123456789, time.UTC),
 		Spec: executor.Spec{
@@ -53,6 +53,8 @@ func newRecord(n int) executor.Record {
 			Limits: executor.Limits{Timeout: time.Second, MemoryBytes: 1 << 20},
 		},
 	}, SpecDigest: "sha256:00", WorkspaceBlob: "work/x"}
+	r.SpecBytes = r.Spec.Size()
+	return r
 }
 
 func create(t *testing.T, s executor.Store, r executor.Record) executor.Record {

@@ -104,7 +104,7 @@ func (s *Store) beginCheckpoint(fresh *segment) (work batch, old []*segment) {
 	work = batch{sessions: s.takeSessions(), applied: s.lsn}
 	for e := range s.dirty {
 		e.dirty, e.flushing = false, true
-		work.jobs = append(work.jobs, &job{entry: e, head: e.head, deleted: e.deleted, items: e.pending[:len(e.pending):len(e.pending)]})
+		work.jobs = append(work.jobs, &job{entry: e, head: e.head, spec: e.spec, deleted: e.deleted, items: e.pending[:len(e.pending):len(e.pending)]})
 	}
 	clear(s.dirty)
 	if fresh != nil {
@@ -138,7 +138,7 @@ func (s *Store) endCheckpoint(work batch) {
 		if !e.deleted {
 			// A copy, so that the array with what was flushed can go.
 			e.pending = append([]item(nil), e.pending[len(j.items):]...)
-			e.headBytes = j.size
+			e.headBytes, e.spec = j.size, nil
 		}
 		if key := j.head.Spec.IdempotencyKey; key != "" && !j.deleted {
 			if at := string(ownerKey(j.head.Owner, key)); s.keys[at] == e.id {

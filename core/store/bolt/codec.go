@@ -158,12 +158,31 @@ type storedHead struct {
 
 func encodeHead(h *storedHead) ([]byte, error) { return json.Marshal(h) }
 
-func decodeHead(raw []byte) (*storedHead, error) {
-	h := &storedHead{}
+// decodeHead reads a head with its Spec in brief. spec is the whole Spec where raw holds more than the brief one: in the
+// record of a Create, and in a head that an earlier version wrote.
+func decodeHead(raw []byte) (h *storedHead, spec *executor.Spec, err error) {
+	h = &storedHead{}
 	if err := json.Unmarshal(raw, h); err != nil {
-		return nil, fmt.Errorf("damaged record: %w", err)
+		return nil, nil, fmt.Errorf("damaged record: %w", err)
 	}
-	return h, nil
+	if size := h.Spec.Size(); size > executor.BriefBytes {
+		whole := h.Spec
+		spec = &whole
+		h.Record, h.SpecBytes = h.Brief(), size
+	} else if h.SpecBytes == 0 {
+		h.SpecBytes = size
+	}
+	return h, spec, nil
+}
+
+func encodeSpec(s *executor.Spec) ([]byte, error) { return json.Marshal(s) }
+
+func decodeSpec(raw []byte) (executor.Spec, error) {
+	var s executor.Spec
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return s, fmt.Errorf("damaged spec: %w", err)
+	}
+	return s, nil
 }
 
 // eventKey is the key of the chunk that begins with Seq seq.

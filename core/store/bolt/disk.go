@@ -15,7 +15,8 @@ import (
 // The buckets. The keys of heads, index and purged are ids, which sort by time.
 var (
 	bucketMeta   = []byte("meta")   // format, applied
-	bucketHeads  = []byte("heads")  // id → storedHead as JSON
+	bucketHeads  = []byte("heads")  // id → storedHead as JSON, its Spec in brief
+	bucketSpecs  = []byte("specs")  // id → the whole Spec as JSON, where the head has not all of it
 	bucketIndex  = []byte("index")  // id → status and owner
 	bucketKeys   = []byte("keys")   // owner and idempotency key → id
 	bucketEvents = []byte("events") // id, 0, first Seq → chunk
@@ -28,7 +29,9 @@ var (
 )
 
 const (
-	format = "python-executor 1"
+	// format is what this version writes. In format1 every head holds its whole Spec; such heads are read as they are.
+	format  = "python-executor 2"
+	format1 = "python-executor 1"
 	// chunkBytes is about how much a chunk holds; one larger Event is a chunk of its own.
 	chunkBytes = 64 << 10
 	// maxPurged bounds how many deleted ids are remembered; the oldest go first.
@@ -38,14 +41,14 @@ const (
 // prepare makes the buckets and returns the lsn up to which the write-ahead log is in bbolt.
 func (s *Store) prepare() (applied uint64, err error) {
 	err = s.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{bucketMeta, bucketHeads, bucketIndex, bucketKeys, bucketEvents, bucketPurged, bucketSessions} {
+		for _, name := range [][]byte{bucketMeta, bucketHeads, bucketSpecs, bucketIndex, bucketKeys, bucketEvents, bucketPurged, bucketSessions} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
 		}
 		meta := tx.Bucket(bucketMeta)
 		switch found := meta.Get(keyFormat); {
-		case found == nil:
+		case found == nil || string(found) == format1:
 			if err := meta.Put(keyFormat, []byte(format)); err != nil {
 				return err
 			}
@@ -66,8 +69,8 @@ func (s *Store) prepare() (applied uint64, err error) {
 	return applied, err
 }
 
-// readHead reads a head from bbolt. Codes: not_found, purged.
-func (s *Store) readHead(id string) (head *storedHead, size int, err error) {
+// readHead reads an entry from bbolt. Codes: not_found, purged.
+func (s *Store) readHead(id string) (e *entry, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		raw := tx.Bucket(bucketHeads).Get([]byte(id))
 		if raw == nil {
@@ -76,12 +79,11 @@ func (s *Store) readHead(id string) (head *storedHead, size int, err error) {
 			}
 			return executor.Errorf(executor.NotFound, "no execution has the id %s", id)
 		}
-		size = len(raw)
-		var err error
-		head, err = decodeHead(raw)
+		head, spec, err := decodeHead(raw)
+		e = &entry{id: id, head: head, spec: spec, headBytes: len(raw)}
 		return err
 	})
-	return head, size, readError(err)
+	return e, readError(err)
 }
 
 // readKey returns the id that an idempotency key has in bbolt; empty: none.
@@ -133,6 +135,7 @@ func readError(err error) error {
 type job struct {
 	entry   *entry
 	head    *storedHead
+	spec    *executor.Spec
 	deleted bool
 	items   []item
 	// size is head's on disk.
@@ -151,7 +154,7 @@ func (s *Store) flush(work batch) error {
 	purged := 0
 	err := s.db.Update(func(tx *bolt.Tx) error {
 		t := tables{
-			heads: tx.Bucket(bucketHeads), index: tx.Bucket(bucketIndex), keys: tx.Bucket(bucketKeys),
+			heads: tx.Bucket(bucketHeads), specs: tx.Bucket(bucketSpecs), index: tx.Bucket(bucketIndex), keys: tx.Bucket(bucketKeys),
 			events: tx.Bucket(bucketEvents), purged: tx.Bucket(bucketPurged), purgedCount: s.purged,
 		}
 		// Deletions first: an id or a key that was deleted may have been given again.
@@ -186,8 +189,8 @@ func (s *Store) flush(work batch) error {
 
 // tables are the buckets in one transaction.
 type tables struct {
-	heads, index, keys, events, purged *bolt.Bucket
-	purgedCount                        int
+	heads, specs, index, keys, events, purged *bolt.Bucket
+	purgedCount                               int
 }
 
 func (t *tables) put(j *job) error {
@@ -198,6 +201,13 @@ func (t *tables) put(j *job) error {
 	}
 	j.size = len(raw)
 	errs := []error{t.heads.Put(id, raw), t.index.Put(id, indexValue(j.head))}
+	if j.spec != nil {
+		spec, err := encodeSpec(j.spec)
+		if err != nil {
+			return err
+		}
+		errs = append(errs, t.specs.Put(id, spec))
+	}
 	if key := j.head.Spec.IdempotencyKey; key != "" {
 		errs = append(errs, t.keys.Put(ownerKey(j.head.Owner, key), id))
 	}
@@ -219,7 +229,7 @@ func (t *tables) put(j *job) error {
 
 func (t *tables) remove(j *job) error {
 	id := []byte(j.entry.id)
-	errs := []error{t.heads.Delete(id), t.index.Delete(id)}
+	errs := []error{t.heads.Delete(id), t.specs.Delete(id), t.index.Delete(id)}
 	if key := j.head.Spec.IdempotencyKey; key != "" {
 		at := ownerKey(j.head.Owner, key)
 		if bytes.Equal(t.keys.Get(at), id) {

@@ -19,9 +19,11 @@ const (
 // guards it.
 type entry struct {
 	id string
-	// head is never changed, only replaced, so that it can be read without the lock.
+	// head is never changed, only replaced, so that it can be read without the lock. Its Spec is in brief.
 	head *storedHead
-	// headBytes is about how much memory head takes.
+	// spec is the whole Spec, if head has not all of it and bbolt may not have it yet. It is never changed.
+	spec *executor.Spec
+	// headBytes is about how much memory head and spec take.
 	headBytes int
 	// pending are the Events that are not in bbolt yet, in order.
 	pending []item
@@ -67,11 +69,10 @@ func (s *Store) find(id string) (*entry, error) {
 	}
 	e, ok := s.entries[id]
 	if !ok {
-		head, size, err := s.readHead(id)
-		if err != nil {
+		var err error
+		if e, err = s.readHead(id); err != nil {
 			return nil, err
 		}
-		e = &entry{id: id, head: head, headBytes: size}
 		s.entries[id] = e
 	}
 	if e.deleted {

@@ -13,8 +13,8 @@ import (
 // List implements executor.Store. It goes down the index from the newest id, or from f.After, until the page is full;
 // only the heads of the page are read.
 func (s *Store) List(ctx context.Context, f executor.Filter) ([]executor.Record, error) {
-	limit := f.PageSize()
-	fresh, known, tx, err := s.snapshot(f, limit)
+	page := f.NewPage()
+	fresh, known, tx, err := s.snapshot(f)
 	if err != nil {
 		return nil, err
 	}
@@ -28,31 +28,30 @@ func (s *Store) List(ctx context.Context, f executor.Filter) ([]executor.Record,
 	} else {
 		id, value = cursor.Prev()
 	}
-	page := make([]executor.Record, 0, min(limit, 64))
-	for len(page) < limit && (id != nil || len(fresh) > 0) {
+	for full := false; !full && (id != nil || len(fresh) > 0); {
 		switch {
 		case len(fresh) > 0 && fresh[0].ID > string(id):
-			page = append(page, fresh[0].Clone())
+			full = page.Add(fresh[0].Record)
 			fresh = fresh[1:]
 			continue
 		case !known[string(id)] && matchesIndex(value, f):
-			head, err := decodeHead(heads.Get(id))
+			head, _, err := decodeHead(heads.Get(id))
 			if err != nil {
 				return nil, executor.Errorf(executor.Internal, "list: %s: %w", id, err)
 			}
-			page = append(page, head.Record)
+			full = page.Add(head.Record)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		id, value = cursor.Prev()
 	}
-	return page, nil
+	return page.Records, nil
 }
 
-// snapshot returns the heads in memory that f selects, newest first and at most limit; the ids of all entries in memory;
+// snapshot returns the heads in memory that f selects, newest first; the ids of all entries in memory;
 // and a transaction on bbolt of the same moment, in which entries that memory does not have are.
-func (s *Store) snapshot(f executor.Filter, limit int) (fresh []*storedHead, known map[string]bool, tx *bolt.Tx, err error) {
+func (s *Store) snapshot(f executor.Filter) (fresh []*storedHead, known map[string]bool, tx *bolt.Tx, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -67,5 +66,5 @@ func (s *Store) snapshot(f executor.Filter, limit int) (fresh []*storedHead, kno
 	}
 	slices.SortFunc(fresh, func(a, b *storedHead) int { return strings.Compare(b.ID, a.ID) })
 	tx, err = s.db.Begin(false)
-	return fresh[:min(len(fresh), limit)], known, tx, readError(err)
+	return fresh[:min(len(fresh), f.PageSize())], known, tx, readError(err)
 }

@@ -82,14 +82,14 @@ func (s *Store) Create(ctx context.Context, r executor.Record) (executor.Record,
 	if err := checkID(r.ID); err != nil {
 		return executor.Record{}, false, err
 	}
-	r.LastSeq, r.LogBytes = 0, 0
+	r.LastSeq, r.LogBytes, r.SpecBytes = 0, 0, r.Spec.Size()
 	r.CreatedAt = r.CreatedAt.UTC().Round(0)
 	raw, err := encodeHead(&storedHead{Record: r})
 	if err != nil {
 		return executor.Record{}, false, executor.Errorf(executor.Invalid, "the record cannot be stored: %w", err)
 	}
 	// What is kept is what was encoded: a copy, and the same as after a restart.
-	head, err := decodeHead(raw)
+	head, spec, err := decodeHead(raw)
 	if err != nil {
 		return executor.Record{}, false, executor.Errorf(executor.Internal, "create %s: %w", r.ID, err)
 	}
@@ -115,7 +115,7 @@ func (s *Store) Create(ctx context.Context, r executor.Record) (executor.Record,
 	if err != nil {
 		return executor.Record{}, false, err
 	}
-	s.create(head, len(raw))
+	s.create(head, spec, len(raw))
 	if head.Spec.Durable {
 		err = s.waitSynced(lsn)
 	}
@@ -123,8 +123,8 @@ func (s *Store) Create(ctx context.Context, r executor.Record) (executor.Record,
 }
 
 // create adds an entry. The lock is held.
-func (s *Store) create(head *storedHead, size int) {
-	e := &entry{id: head.ID, head: head, headBytes: size}
+func (s *Store) create(head *storedHead, spec *executor.Spec, size int) {
+	e := &entry{id: head.ID, head: head, spec: spec, headBytes: size}
 	s.entries[e.id] = e
 	if key := head.Spec.IdempotencyKey; key != "" {
 		s.keys[string(ownerKey(head.Owner, key))] = e.id
@@ -175,6 +175,33 @@ func (s *Store) Get(_ context.Context, id string) (executor.Record, error) {
 	return head.Clone(), nil
 }
 
+// Spec implements executor.Store.
+func (s *Store) Spec(_ context.Context, id string) (executor.Spec, error) {
+	s.mu.Lock()
+	e, err := s.find(id)
+	if err != nil {
+		s.mu.Unlock()
+		return executor.Spec{}, err
+	}
+	head, spec := e.head, e.spec
+	if spec == nil && head.SpecBytes <= executor.BriefBytes {
+		spec = &head.Spec
+	}
+	if spec != nil {
+		s.mu.Unlock()
+		return spec.Clone(), nil
+	}
+	// A transaction of this moment has it, and the lock is not held while a large one is read.
+	tx, err := s.db.Begin(false)
+	s.mu.Unlock()
+	if err != nil {
+		return executor.Spec{}, readError(err)
+	}
+	defer func() { _ = tx.Rollback() }() // a read transaction has nothing to lose
+	whole, err := decodeSpec(tx.Bucket(bucketSpecs).Get([]byte(id)))
+	return whole, readError(err)
+}
+
 // ByKey implements executor.Store.
 func (s *Store) ByKey(_ context.Context, owner, key string) (executor.Record, error) {
 	s.mu.Lock()
@@ -210,7 +237,7 @@ func (s *Store) Update(ctx context.Context, id string, change func(*executor.Rec
 	if err != nil {
 		return executor.Record{}, executor.Errorf(executor.Invalid, "the record cannot be stored: %w", err)
 	}
-	head, err := decodeHead(raw)
+	head, _, err := decodeHead(raw)
 	if err != nil {
 		return executor.Record{}, executor.Errorf(executor.Internal, "update %s: %w", id, err)
 	}

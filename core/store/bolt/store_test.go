@@ -44,17 +44,24 @@ func TestStoreKeepsTheLaw(t *testing.T) {
 
 func TestStoreKeepsTheLawOverRestarts(t *testing.T) {
 	t.Parallel()
-	storetest.RunDurable(t, func(t *testing.T) func() (executor.Store, error) {
-		t.Helper()
-		path := filepath.Join(t.TempDir(), "folder", "store.db")
-		return func() (executor.Store, error) {
-			s, err := boltstore.Open(path, boltstore.Options{})
-			if err != nil {
-				return nil, err
-			}
-			return s, nil
+	storetest.RunDurable(t, reopened)
+}
+
+// It measures the memory of the process, and so runs alone.
+func TestStoreKeepsTheLawOfMemory(t *testing.T) { //nolint:paralleltest // see above
+	storetest.RunLarge(t, reopened)
+}
+
+func reopened(t *testing.T) func() (executor.Store, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "folder", "store.db")
+	return func() (executor.Store, error) {
+		s, err := boltstore.Open(path, boltstore.Options{})
+		if err != nil {
+			return nil, err
 		}
-	})
+		return s, nil
+	}
 }
 
 func TestASecondOpeningNamesTheFileAndItsHolder(t *testing.T) {

@@ -103,11 +103,11 @@ func (s *Store) replay(rec record) error {
 	s.lsn = rec.lsn
 	switch rec.op {
 	case opCreate:
-		head, err := decodeHead(rec.body)
+		head, spec, err := decodeHead(rec.body)
 		if err != nil {
 			return err
 		}
-		s.create(head, len(rec.body))
+		s.create(head, spec, len(rec.body))
 		return nil
 	case opPutSession, opDeleteSession:
 		return s.replaySession(rec)
@@ -121,7 +121,7 @@ func (s *Store) replay(rec record) error {
 	}
 	switch rec.op {
 	case opUpdate:
-		if e.head, err = decodeHead(rec.body); err != nil {
+		if e.head, _, err = decodeHead(rec.body); err != nil {
 			return err
 		}
 		s.touch(e)

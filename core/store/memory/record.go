@@ -36,10 +36,17 @@ func newRecord(head executor.Record, window int64) *record {
 	return &record{window: window, head: head, followers: map[*follower]struct{}{}}
 }
 
+// copyHead returns the head with its Spec in brief.
 func (r *record) copyHead() executor.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.head.Clone()
+	return r.head.Brief().Clone()
+}
+
+func (r *record) copySpec() executor.Spec {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.head.Spec.Clone()
 }
 
 func (r *record) identity() (owner, key string) {
@@ -61,11 +68,11 @@ func (r *record) update(change func(*executor.Record)) (executor.Record, error) 
 	if r.ended != nil {
 		return executor.Record{}, r.ended
 	}
-	next := r.head.Clone()
+	next := r.head.Brief().Clone()
 	change(&next)
 	next.KeepFolded(r.head)
 	r.head = next.Clone()
-	return next.Clone(), nil
+	return r.head.Brief().Clone(), nil
 }
 
 func (r *record) append(ctx context.Context, events []executor.Event) error {

@@ -32,13 +32,13 @@ func saboteurs() []saboteur {
 	return []saboteur{
 		{"an honest one", nil, func(s executor.Store) executor.Store { return s }},
 		{"one that forgets what was deleted", []string{"ST-05", "ST-17"}, func(s executor.Store) executor.Store { return forgetful{s} }},
-		{"one without idempotency", []string{"ST-03"}, func(s executor.Store) executor.Store { return &keyless{Store: s} }},
-		{"one that lists the oldest first", []string{"ST-07", "ST-08"}, func(s executor.Store) executor.Store { return upsideDown{s} }},
+		{"one without idempotency", []string{"ST-03", "ST-40"}, func(s executor.Store) executor.Store { return &keyless{Store: s} }},
+		{"one that lists the oldest first", []string{"ST-07", "ST-08", "ST-41"}, func(s executor.Store) executor.Store { return upsideDown{s} }},
 		{"one that ignores the owner in lists", []string{"ST-08"}, func(s executor.Store) executor.Store { return open{s} }},
 		{"one that takes a batch in pieces", []string{"ST-10", "ST-12"}, func(s executor.Store) executor.Store { return piecemeal{s} }},
 		{"one that replays from the start", []string{"ST-13"}, func(s executor.Store) executor.Store { return deaf{s} }},
 		{"one that drops what it does not know", []string{"ST-18"}, func(s executor.Store) executor.Store { return narrow{s} }},
-		{"one that counts no bytes", []string{"ST-09", "ST-19"}, func(s executor.Store) executor.Store { return blind{s} }},
+		{"one that counts no bytes", []string{"ST-09", "ST-19", "ST-40"}, func(s executor.Store) executor.Store { return blind{s} }},
 		{"one that lets Update change everything", []string{"ST-09", "ST-19"}, func(s executor.Store) executor.Store { return lax{s} }},
 		{"one that hands its sessions out", []string{"ST-28"}, func(s executor.Store) executor.Store { return &generous{Store: s} }},
 		{"one that lists the oldest session first", []string{"ST-26"}, func(s executor.Store) executor.Store { return backwards{s} }},
@@ -47,7 +47,47 @@ func saboteurs() []saboteur {
 		{"one that says purged of a session", []string{"ST-25"}, func(s executor.Store) executor.Store { return resentful{s} }},
 		{"one that updates sessions in two steps", []string{"ST-27"}, func(s executor.Store) executor.Store { return torn{s} }},
 		{"one that deletes the session with the execution", []string{"ST-29"}, func(s executor.Store) executor.Store { return mixing{s} }},
+		{"one that lists whole specs", []string{"ST-40"}, func(s executor.Store) executor.Store { return lavish{s} }},
+		{"one whose pages have no bound in bytes", []string{"ST-41"}, func(s executor.Store) executor.Store { return heavy{s} }},
+		{"one that has only the spec in brief", []string{"ST-40"}, func(s executor.Store) executor.Store { return curt{s} }},
 	}
+}
+
+// lavish lists whole Specs.
+type lavish struct{ executor.Store }
+
+func (s lavish) List(ctx context.Context, f executor.Filter) ([]executor.Record, error) {
+	page, err := s.Store.List(ctx, f)
+	for i, r := range page {
+		if page[i].Spec, err = s.Spec(ctx, r.ID); err != nil {
+			return nil, err
+		}
+	}
+	return page, err
+}
+
+// heavy fills its pages up to the limit.
+type heavy struct{ executor.Store }
+
+func (s heavy) List(ctx context.Context, f executor.Filter) ([]executor.Record, error) {
+	var all []executor.Record
+	for limit := f.PageSize(); ; {
+		f.Limit = limit - len(all)
+		page, err := s.Store.List(ctx, f)
+		all = append(all, page...)
+		if err != nil || len(page) == 0 || len(all) == limit {
+			return all, err
+		}
+		f.After = page[len(page)-1].ID
+	}
+}
+
+// curt returns the Spec in brief where the whole one is asked for.
+type curt struct{ executor.Store }
+
+func (s curt) Spec(ctx context.Context, id string) (executor.Spec, error) {
+	spec, err := s.Store.Spec(ctx, id)
+	return spec.Brief(), err
 }
 
 type forgetful struct{ executor.Store }

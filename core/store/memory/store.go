@@ -64,7 +64,7 @@ func (s *Store) Create(_ context.Context, r executor.Record) (executor.Record, b
 		return executor.Record{}, false, executor.FieldErrorf(executor.Invalid, "id", "must not be empty")
 	}
 	r = r.Clone()
-	r.LastSeq, r.LogBytes = 0, 0
+	r.LastSeq, r.LogBytes, r.SpecBytes = 0, 0, r.Spec.Size()
 	r.CreatedAt = r.CreatedAt.UTC().Round(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *Store) Create(_ context.Context, r executor.Record) (executor.Record, b
 	if key.key != "" {
 		s.keys[key] = r.ID
 	}
-	return r.Clone(), true, nil
+	return r.Brief().Clone(), true, nil
 }
 
 // Get implements executor.Store.
@@ -97,6 +97,15 @@ func (s *Store) Get(_ context.Context, id string) (executor.Record, error) {
 		return executor.Record{}, err
 	}
 	return rec.copyHead(), nil
+}
+
+// Spec implements executor.Store.
+func (s *Store) Spec(_ context.Context, id string) (executor.Spec, error) {
+	rec, err := s.find(id)
+	if err != nil {
+		return executor.Spec{}, err
+	}
+	return rec.copySpec(), nil
 }
 
 // ByKey implements executor.Store.
@@ -115,7 +124,7 @@ func (s *Store) ByKey(_ context.Context, owner, key string) (executor.Record, er
 
 // List implements executor.Store.
 func (s *Store) List(_ context.Context, f executor.Filter) ([]executor.Record, error) {
-	limit := f.PageSize()
+	page := f.NewPage()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -125,14 +134,13 @@ func (s *Store) List(_ context.Context, f executor.Filter) ([]executor.Record, e
 	if f.After != "" {
 		end, _ = slices.BinarySearch(s.ids, f.After)
 	}
-	page := make([]executor.Record, 0, min(limit, end))
-	for i := end - 1; i >= 0 && len(page) < limit; i-- {
+	for i := end - 1; i >= 0; i-- {
 		rec := s.records[s.ids[i]]
-		if rec.matches(f) {
-			page = append(page, rec.copyHead())
+		if rec.matches(f) && page.Add(rec.copyHead()) {
+			break
 		}
 	}
-	return page, nil
+	return page.Records, nil
 }
 
 // Update implements executor.Store. change is called once, with the record locked: it must not call the Store.
