@@ -145,9 +145,9 @@ func (u *upload) verdict(e executor.Execution) error {
 	}
 	switch failure.Code {
 	case executor.Invalid:
-		// An argv that cannot be executed shows in phase start. A requirement that cannot be had is no fault of the
-		// request's form, and its author needs what uv says as a Result.
-		prepared := failure.Phase == executor.PhasePrepare && (field == "" || field == "requirements_txt")
+		// An argv that cannot be executed shows in phase start. A requirement that cannot be had and a command that fails are
+		// no fault of the request's form, and their author needs what the tools say as a Result.
+		prepared := failure.Phase == executor.PhasePrepare && (field == "" || field == "requirements_txt" || field == "pre_commands")
 		if prepared || failure.Phase == executor.PhaseStart {
 			return nil
 		}

@@ -210,6 +210,7 @@ func TestWhenAFinishedExecutionIsAnError(t *testing.T) {
 		{"a broken tar that nobody names is 422", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "")}, 422, executor.Invalid, "tar"},
 		{"a tar without an entrypoint is 422", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "entrypoint")}, 422, executor.Invalid, "entrypoint"},
 		{"a requirement that cannot be had is a result", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "requirements_txt")}, 200, "", ""},
+		{"a command that fails is a result", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "pre_commands")}, 200, "", ""},
 		{"a requirement of mere code is a result", codeOnly, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "")}, 200, "", ""},
 		{"a field that turns out wrong is 422", codeOnly, []executor.Body{failed(executor.PhasePrepare, executor.Invalid, "python_version")}, 422, executor.Invalid, "python_version"},
 		{"an argv that cannot start is a result", withTar, []executor.Body{failed(executor.PhaseStart, executor.Invalid, "command")}, 200, "", ""},

@@ -1,7 +1,6 @@
 package dockerbackend
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -35,12 +34,6 @@ const (
 	preparedEnv   = prepareFolder + "/env"
 )
 
-// maxCommands and maxCommandBytes bound pre_commands.
-const (
-	maxCommands     = 256
-	maxCommandBytes = 64 << 10
-)
-
 //go:embed prepare_driver.py
 var driver string
 
@@ -49,14 +42,12 @@ var driver string
 // an error, that we or the daemon are. progress is told what happens, as in ensure. What was begun when ctx ends is removed
 // before prepare returns, unless somebody else waits for it.
 func (i *images) prepare(ctx context.Context, base imageInfo, spec prepareSpec, progress func(executor.Progress)) (imageInfo, *executor.Failure, error) {
-	commands, failure := preCommands(spec.PreCommands)
-	if failure != nil {
-		return imageInfo{}, failure, nil
-	}
+	commands := slices.DeleteFunc(slices.Clone(spec.PreCommands), func(c string) bool { return strings.TrimSpace(c) == "" })
 	lines, err := requirements.Normalise(spec.Requirements, requirements.Options{AllowBuilds: i.settings.allowBuilds, Setting: i.settings.section + ".allow_builds"})
 	if err != nil {
 		return imageInfo{}, requirements.Refused(err), nil
 	}
+	var failure *executor.Failure
 	at := base
 	if len(commands) > 0 {
 		settings := i.settings.given(base.Trusted, false)
@@ -105,25 +96,6 @@ func noPython(python interpreter, minor string) *executor.Failure {
 	return nil
 }
 
-// preCommands drops empty commands and refuses what no shell could take.
-func preCommands(list []string) ([]string, *executor.Failure) {
-	var commands []string
-	total := 0
-	for n, c := range list {
-		if strings.ContainsRune(c, 0) {
-			return nil, fault(executor.Invalid, "pre_commands", fmt.Sprintf("pre_commands[%d]: has a NUL character", n))
-		}
-		if strings.TrimSpace(c) != "" {
-			commands = append(commands, c)
-		}
-		total += len(c)
-	}
-	if len(commands) > maxCommands || total > maxCommandBytes {
-		return nil, fault(executor.Invalid, "pre_commands", fmt.Sprintf("more than %d commands or %d bytes", maxCommands, maxCommandBytes))
-	}
-	return commands, nil
-}
-
 // fault is a Failure in the phase prepare.
 func fault(code executor.Code, field, message string) *executor.Failure {
 	return &executor.Failure{Code: code, Phase: executor.PhasePrepare, Field: field, Message: message}
@@ -143,7 +115,7 @@ func (i *images) derive(ctx context.Context, key string, base imageInfo, progres
 		defer cancel()
 		done, err := work(ctx, progress)
 		if errors.Is(err, errPrepareTime) {
-			done, err = prepared{failure: fault(executor.Exhausted, "", fmt.Sprintf("not prepared within %s (%s.timeout_seconds)", i.settings.timeout, i.settings.section))}, nil
+			done, err = prepared{failure: i.lateFailure("")}, nil
 		}
 		if done.failure == nil && err == nil {
 			i.prepares.wg.Go(func() { i.cache.evict(i.prepares.base) })
@@ -154,6 +126,11 @@ func (i *images) derive(ctx context.Context, key string, base imageInfo, progres
 }
 
 var errPrepareTime = errors.New("the time for preparations is over")
+
+// lateFailure says that a preparation took too long; field is what did.
+func (i *images) lateFailure(field string) *executor.Failure {
+	return fault(executor.Exhausted, field, fmt.Sprintf("not prepared within %s (%s.timeout_seconds)", i.settings.timeout, i.settings.section))
+}
 
 // find looks for the image of key.
 func (i *images) find(ctx context.Context, key string, base imageInfo) (imageInfo, bool, error) {
@@ -181,68 +158,6 @@ func (i *images) preparedInfo(facts imageFacts, base imageInfo) (imageInfo, erro
 	}
 	i.remember(facts.ID, at)
 	return at, nil
-}
-
-// runCommands makes the image of pre_commands: each in a shell of its own, as root with the rights that package managers
-// need and no other, on the programs' network.
-func (i *images) runCommands(ctx context.Context, key string, base imageInfo, settings prepareSettings, commands []string, progress func(executor.Progress)) (prepared, error) {
-	say := func(message string) { progress(executor.Progress{Phase: executor.PhasePrepare, Message: message}) }
-	network, err := i.network(ctx)
-	if err != nil {
-		return prepared{}, err
-	}
-	s := i.preparationSpec(base, stage{command: []string{"/bin/sh", "-s"}, user: "0:0", network: cmp.Or(i.settings.network, network), capabilities: commandCapabilities})
-	said := &tail{most: 8 << 10}
-	at := -1
-	var bundle, apt string
-	if i.settings.bundle != "" {
-		bundle, apt = toolsFolder+"/ca.pem", toolsFolder+"/apt.conf"
-	}
-	mark := "python-executor: " + random() // nobody prints it by chance
-	run := stageRun{
-		stdin: commandScript(commands, settings.forCommands(bundle, apt), mark),
-		stderr: func(line string) {
-			var n int
-			if _, err := fmt.Sscanf(line, mark+" %d", &n); err == nil && n >= 0 && n < len(commands) {
-				at = n
-				said.reset()
-				say("running " + shorten(commands[n], 160))
-				return
-			}
-			said.add(line)
-			if line = printable(line); line != "" {
-				say(shorten(line, 200))
-			}
-		},
-		before: func(ctx context.Context, id string) error {
-			return i.bring(ctx, id, bringSpec{bundle: bundle, apt: apt})
-		},
-	}
-	labels := map[string]string{labelPrepared: key}
-	var facts imageFacts
-	run.after = func(ctx context.Context, id string) (err error) {
-		facts, err = i.commit(ctx, id, key, labels)
-		return err
-	}
-	end, err := i.runStage(ctx, s, run)
-	if executor.CodeOf(err) == executor.Invalid {
-		return prepared{failure: fault(executor.Invalid, "pre_commands", "the image has no /bin/sh to run commands: "+err.Error())}, nil
-	}
-	if err != nil {
-		return prepared{}, err
-	}
-	if failure := i.limitFailure(end, "pre_commands"); failure != nil {
-		return prepared{failure: failure}, nil
-	}
-	if end.exit != 0 {
-		what := "the shell"
-		if at >= 0 {
-			what = fmt.Sprintf("pre_commands[%d] %q", at, shorten(commands[at], 200))
-		}
-		return prepared{failure: fault(executor.Invalid, "pre_commands", fmt.Sprintf("%s ended with exit code %d:\n%s", what, end.exit, said))}, nil
-	}
-	info, err := i.preparedInfo(facts, base)
-	return prepared{info: info}, err
 }
 
 // installation is what makes an image of requirements.

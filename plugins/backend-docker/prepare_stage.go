@@ -222,25 +222,6 @@ func (i *images) commit(ctx context.Context, id, key string, labels map[string]s
 	return i.daemon.image(ctx, image)
 }
 
-// commandScript runs each command in a shell of its own that reads nothing, until one fails. It goes to the shell's
-// standard input, because the container's settings would be those of the image, too. A line of mark and its number comes
-// before what a command says, in the same stream: two would arrive in any order.
-func commandScript(commands []string, env map[string]string, mark string) []byte {
-	var b bytes.Buffer
-	b.WriteString("exec 1>&2\n")
-	for name, value := range env {
-		fmt.Fprintf(&b, "export %s=%s\n", name, quote(value))
-	}
-	for n, c := range commands {
-		fmt.Fprintf(&b, "echo; echo '%s %d'\n/bin/sh -c %s </dev/null || exit\n", mark, n, quote(c))
-	}
-	fmt.Fprintf(&b, "rm -rf %s\nexit 0\n", toolsFolder)
-	return b.Bytes()
-}
-
-// quote makes one word of a shell out of text.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
-
 // lines calls tell with every line that is written, cut at a length.
 type lines struct {
 	tell func(string)

@@ -121,10 +121,26 @@ func TestWhatAPreparationFailsWith(t *testing.T) {
 			executor.Spec{Image: dockertest.Bare(t), PreCommands: []string{"true"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "no /bin/sh"},
 		},
 		"a command that kills its shell": {
-			executor.Spec{PreCommands: []string{"kill -9 $$"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "exit code 137"},
+			executor.Spec{PreCommands: []string{"kill -9 $$"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: "\" ended with exit code 137 (SIGKILL)"},
+		},
+		"a command that a signal ends, with its last words": {
+			executor.Spec{PreCommands: []string{"echo last words; kill -SEGV $$"}}, executor.Failure{Code: executor.Invalid, Field: "pre_commands", Message: " ended with exit code 139 (SIGSEGV):\nlast words"},
 		},
 		"a command that never ends": {
-			executor.Spec{PreCommands: []string{"sleep 1000"}}, executor.Failure{Code: executor.Exhausted, Message: "within 3s"},
+			executor.Spec{PreCommands: []string{"true", "echo asleep; sleep 1000"}}, executor.Failure{
+				Code: executor.Exhausted, Field: "pre_commands",
+				Message: "pre_commands[1] \"echo asleep; sleep 1000\" was still running: not prepared within 3s (backends.docker.prepare.timeout_seconds):\nasleep",
+			},
+		},
+		"a command that writes much and does not end": {
+			executor.Spec{PreCommands: []string{"echo begun; head -c 200000000 /dev/zero >/big; sleep 1000"}}, executor.Failure{
+				Code: executor.Exhausted, Field: "pre_commands", Message: "wrote more than 64 MiB (backends.docker.prepare.disk_mb):\nbegun",
+			},
+		},
+		"a command whose child wants much memory": {
+			executor.Spec{PreCommands: []string{"echo begun; python3 -c 'x = bytearray(500 << 20)' || exit 5"}}, executor.Failure{
+				Code: executor.Exhausted, Field: "pre_commands", Message: "needed more than 96 MiB of memory (backends.docker.prepare.memory_mb):\nbegun",
+			},
 		},
 		"a command that wants much memory": {
 			executor.Spec{PreCommands: []string{"exec python3 -c 'x = bytearray(500 << 20)'"}}, executor.Failure{Code: executor.Exhausted, Field: "pre_commands", Message: "memory"},

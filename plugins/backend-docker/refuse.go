@@ -65,6 +65,7 @@ func refuse(job executor.Job, can executor.Capabilities) error {
 	if job.Limits.MemoryBytes+job.Limits.DiskBytes < leastMemory {
 		r.add(executor.Invalid, "config.memory_mb", "memory and disk together must be at least %d MB", leastMemory>>20)
 	}
+	checkCommands(&r, spec.PreCommands)
 	if spec.Interpreter == executor.InterpreterSystem && strings.TrimSpace(spec.Requirements) != "" {
 		r.add(executor.Invalid, "requirements_txt", "cannot be installed into the system interpreter")
 	}

@@ -20,6 +20,7 @@ func prepareRules() []rule {
 		{"BE-51", "a requirement that cannot be resolved fails in phase prepare as invalid and is named", requirementUnresolvable},
 		{"BE-52", "python_version selects an interpreter of that minor version, or is refused", pythonVersion},
 		{"BE-53", "a stream of ours that breaks is an error of Run, not the user's failure", brokenSource},
+		{"BE-54", "a pre_command that fails fails in phase prepare as invalid and is named, with its exit code and what it said", commandFails},
 	}
 }
 
@@ -70,6 +71,16 @@ func requirementWorks(c *Case) {
 func again(c *Case, job executor.Job) executor.Job {
 	job.ID = c.bare().ID
 	return job
+}
+
+func commandFails(c *Case) {
+	c.need(c.caps().PreCommands, "pre_commands")
+	job := c.job(helloProgram)
+	job.Spec.PreCommands = []string{"true", "echo last words; exit 7"}
+	r := c.run(job).failure(executor.PhasePrepare, executor.Invalid, "pre_commands[1]", "exit code 7")
+	if f := r.result.Failure; f.Field != "pre_commands" || !slices.Contains(strings.Split(f.Message, "\n"), "last words") {
+		c.Errorf("the failure's field is %q, and its message has no line %q: %s", f.Field, "last words", f.Message)
+	}
 }
 
 func requirementUnresolvable(c *Case) {

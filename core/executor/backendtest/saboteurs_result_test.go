@@ -80,6 +80,14 @@ func resultSaboteurs() []saboteur {
 			hook: failureAsError("cannot be resolved"),
 		},
 		{
+			does: "keeps to itself what a pre_command said", breaks: []string{"BE-54"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) {
+				if r.Failure != nil && r.Failure.Field == "pre_commands" {
+					r.Failure.Message, _, _ = strings.Cut(r.Failure.Message, ":\n")
+				}
+			}),
+		},
+		{
 			does: "takes its own broken stream for the user's failure", breaks: []string{"BE-53"},
 			hook: func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 				result, err := run(ctx, job, sink)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -103,13 +104,27 @@ func (r *run) version() string {
 	return minor + ".0"
 }
 
-// install resolves Requirements and runs PreCommands ("true" works, "sleep D" takes time, anything else fails).
+// failingCommand is a command that says something and fails.
+var failingCommand = regexp.MustCompile(`^echo ([a-z ]+); exit ([1-9][0-9]*)$`)
+
+// commandFailure is what becomes of the command of PreCommands at n, which fails.
+func commandFailure(n int, command string) *executor.Failure {
+	code, said := "127", ""
+	if m := failingCommand.FindStringSubmatch(command); m != nil {
+		code, said = m[2], ":\n"+m[1]
+	}
+	f := failure(executor.PhasePrepare, executor.Invalid, "pre_commands[%d] %q ended with exit code %s%s", n, command, code, said)
+	f.Field = "pre_commands"
+	return f
+}
+
+// install resolves Requirements and runs PreCommands ("true" works, anything else fails; see failingCommand).
 // Requirements: "no-such-package…" cannot be resolved; "slow-package" takes an hour.
 func (r *run) install() ([]string, *executor.Failure) {
-	for _, command := range r.job.Spec.PreCommands {
+	for n, command := range r.job.Spec.PreCommands {
 		r.feed.put(r.killed.Done(), executor.Progress{Phase: executor.PhasePrepare, Message: command})
 		if command != "true" {
-			return nil, failure(executor.PhasePrepare, executor.Invalid, "pre_commands: %q failed", command)
+			return nil, commandFailure(n, command)
 		}
 	}
 	if strings.HasPrefix(r.job.Spec.Image, "no-such-image") {
