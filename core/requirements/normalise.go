@@ -1,6 +1,7 @@
 package requirements
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -22,6 +23,8 @@ var (
 	archiveForm     = regexp.MustCompile(`(?i)\.(whl|zip|tgz|tar|tbz|txz|tlz|egg|gz|bz2|xz|zst|lzma)$`)
 	separators      = regexp.MustCompile(`[-_.]+`)
 )
+
+var errNoRequirement = errors.New("is not a requirement")
 
 // Options say what a requirements text may ask for.
 type Options struct {
@@ -50,8 +53,11 @@ func Normalise(text string, o Options) ([]string, error) {
 			continue
 		}
 		clean, err := requirement(line, o)
+		if err == nil {
+			err = stable(clean, o)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("line %d, %q: %w", number+1, Shorten(line, 200), err)
+			return nil, fmt.Errorf("line %d, %q: %w", number+1, Shorten(WithoutCredentials(line), 200), err)
 		}
 		lines = append(lines, clean)
 	}
@@ -60,6 +66,16 @@ func Normalise(text string, o Options) ([]string, error) {
 	}
 	slices.Sort(lines)
 	return slices.Compact(lines), nil
+}
+
+// stable refuses a normal form that would be read as something else: with a part that has become a comment, or that goes on in
+// the next line. The same set would then have two normal forms, and uv or pip would install another set than the user wrote.
+func stable(clean string, o Options) error {
+	again, err := requirement(strings.TrimSpace(stripComment(clean)), o)
+	if err != nil || again != clean || strings.HasSuffix(clean, "\\") {
+		return errNoRequirement
+	}
+	return nil
 }
 
 // stripComment cuts a comment: a # at the start or after white space.
@@ -101,7 +117,7 @@ func requirement(line string, o Options) (string, error) {
 		rest = " @ " + strings.TrimSpace(url)
 	} else {
 		if rest != "" && !strings.ContainsRune("(<>=!~;", rune(rest[0])) {
-			return "", fmt.Errorf("is not a requirement")
+			return "", errNoRequirement
 		}
 		rest = normaliseVersion(rest)
 	}

@@ -93,6 +93,25 @@ func manyRequirements(n int) string {
 	return b.String()
 }
 
+// TestWhatHasNoNormalFormIsRefused: the key of an environment is made of normal forms.
+func TestWhatHasNoNormalFormIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"0;#", "six;#x", "six ;\u00a0# no marker", "six>=1;\u2003#", "six\\", "six ; python_version > '3'\\", "six;a\\\r\\"} {
+		if lines, err := Normalise(text, Options{}); err == nil {
+			t.Errorf("%q: %q", text, lines)
+		}
+	}
+}
+
+func TestARefusalDoesNotRepeatCredentials(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"pkg @ http://user:secret@host/x.whl", "https://user:secret@host/x.whl", "pkg @ git+https://secret@host/x", "--index-url https://user:secret@host/simple"} {
+		if _, err := Normalise(text, Options{Setting: "backends.uv.allow_builds"}); err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "host") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func FuzzNormalise(f *testing.F) {
 	f.Add("six\nrequests[a,b]>=1 --hash=sha256:00")
 	f.Add("a @ https://x/y.whl ; python_version<'3'\\\n")

@@ -31,7 +31,7 @@ type SessionStart struct {
 
 // OpenSession makes the sandbox of a session and returns when its interpreter is ready. Until CloseSession the runner runs
 // Executions with Start.Session only. ctx bounds the opening; its end closes what was opened. Codes: conflict (one is open),
-// invalid (Interpreter cannot be executed), unavailable (the interpreter does not come up, the runner went away).
+// invalid (Interpreter cannot be executed, it runs out of memory before it is ready), unavailable (the interpreter does not come up, the runner went away).
 func (c *Conn) OpenSession(ctx context.Context, start SessionStart) error {
 	if !c.acquire(ctx) {
 		return executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))

@@ -218,6 +218,11 @@ func (i *interpreter) unready(why string) error {
 	if said != "" {
 		why += ": " + said
 	}
+	if i.group.oomKills() > 0 {
+		// SessionFits knows what an interpreter needs, but not what its start-up imports.
+		limit := i.session.start.Limits.MemoryBytes >> 20
+		return executor.FieldErrorf(executor.Invalid, "config.memory_mb", "must be more than %d: the interpreter needs more to come up; %d may do", limit, 2*limit)
+	}
 	return executor.Errorf(executor.Unavailable, "the interpreter does not come up: %s", why)
 }
 

@@ -164,6 +164,9 @@ func (b *Backend) OpenSession(ctx context.Context, asked executor.Session) (exec
 		return executor.OpenedSession{}, err
 	}
 	s := newSession(asked, spec)
+	if err := runner.SessionFits(s.language, asked.Limits); err != nil {
+		return executor.OpenedSession{}, err
+	}
 	other, err := b.sessions.reserve(s)
 	if other != nil {
 		err = executor.Errorf(executor.Conflict, "session %s is open already", s.id)

@@ -88,6 +88,9 @@ func (b *Backend) OpenSession(ctx context.Context, asked executor.Session) (exec
 	if !slices.Contains(b.can.Languages, language) {
 		return executor.OpenedSession{}, executor.FieldErrorf(executor.Unimplemented, "language", "%s", b.languages.missing(language))
 	}
+	if err := runner.SessionFits(language, asked.Limits); err != nil {
+		return executor.OpenedSession{}, err
+	}
 	i, err := b.choose(ctx, spec)
 	if err != nil {
 		return executor.OpenedSession{}, err

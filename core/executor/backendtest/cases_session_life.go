@@ -2,8 +2,11 @@ package backendtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +23,7 @@ func sessionLifeRules() []rule {
 		{"SE-45", "a Session that outlived its backend can be adopted with its state and what runs in it, or adoption is unimplemented", sessionAdopt},
 		{"SE-46", "when the plugin is killed its Sessions end and nothing of them stays, unless they can be adopted", sessionPluginKilled},
 		{"SE-47", "where Attach is promised the Result of an Execution in a Session can be asked for again until the next one begins, and is the same", sessionResultAgain},
+		{"SE-48", "where a memory limit holds, a Session whose memory cannot hold its interpreter is invalid, config.memory_mb is named with a number, and with that number it opens", sessionTooSmall},
 	}
 }
 
@@ -293,4 +297,31 @@ func sessionPluginKilled(c *Case) {
 		time.Sleep(20 * time.Millisecond) // other processes end; there is nothing to wait on
 	}
 	c.noneLeft()
+}
+
+// leastForm finds the number that a refusal names.
+var leastForm = regexp.MustCompile(`at least ([0-9]+)`)
+
+func sessionTooSmall(c *Case) {
+	c.need(c.caps().Sessions, "sessions")
+	c.need(c.caps().Memory, "memory")
+	s := c.newSession()
+	s.Limits.MemoryBytes = 1 << 20
+	err := tried(c, "OpenSession", func(ctx context.Context) error {
+		_, err := c.sessionsOf(c.suite.backend).OpenSession(ctx, s)
+		return err
+	})
+	e, ok := errors.AsType[*executor.Error](err)
+	if !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "config.memory_mb" {
+		c.Fatalf("a session with 1 MB: %v, want invalid for config.memory_mb", err)
+	}
+	m := leastForm.FindStringSubmatch(e.Fields[0].Message)
+	if m == nil {
+		c.Fatalf("%q names no number that is enough", e.Fields[0].Message)
+	}
+	least, err := strconv.ParseInt(m[1], 10, 32)
+	if err != nil || least < 2 {
+		c.Fatalf("%q: %v", e.Fields[0].Message, err)
+	}
+	c.open(func(s *executor.Session) { s.Limits.MemoryBytes = least << 20 })
 }

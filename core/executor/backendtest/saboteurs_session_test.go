@@ -337,6 +337,19 @@ func sessionLifeSaboteurs() []saboteur {
 			}),
 		},
 		{
+			does: "opens no Session where memory is short, and says that it may be tried again", breaks: []string{"SE-48"}, sessions: true,
+			caps: func(c *executor.Capabilities) { c.Memory = true },
+			wrap: faced(func(f *sessionFacade) {
+				f.open = func(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
+					opened, err := f.Backend.OpenSession(ctx, s)
+					if executor.CodeOf(err) == executor.Invalid && s.Spec.Requirements == "" {
+						err = executor.Errorf(executor.Unavailable, "the interpreter does not come up")
+					}
+					return opened, err
+				}
+			}),
+		},
+		{
 			does: "has an adoption that is broken", breaks: []string{"SE-45"},
 			wrap: faced(func(f *sessionFacade) { f.adopt = func() error { return errors.New("not written yet") } }),
 		},

@@ -10,6 +10,9 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
+// leastSessionMemory is what this backend's interpreter would need.
+const leastSessionMemory = 2 << 20
+
 // maxPreview is executor.Variable's.
 const maxPreview = 200
 
@@ -50,6 +53,9 @@ func (b *Backend) equip(ctx context.Context, s executor.Session) ([]string, erro
 	}
 	if err := refuse(b.caps, b.options.Images, executor.Job{Spec: spec}); err != nil {
 		return nil, err
+	}
+	if b.caps.Memory && s.Limits.MemoryBytes > 0 && s.Limits.MemoryBytes < leastSessionMemory {
+		return nil, executor.FieldErrorf(executor.Invalid, "config.memory_mb", "must be at least %d (got %d)", leastSessionMemory>>20, s.Limits.MemoryBytes>>20)
 	}
 	if d := b.options.PrepareDelay; d > 0 {
 		timer := time.NewTimer(d)
