@@ -104,11 +104,15 @@ func (d *daemon) remove(ctx context.Context, id string) error {
 
 // update changes the limits of a container that runs.
 func (d *daemon) update(ctx context.Context, id string, c capacity) error {
-	pids := c.PIDs
-	_, err := d.api.ContainerUpdate(ctx, id, container.UpdateConfig{Resources: container.Resources{
-		Memory: c.MemoryBytes, MemorySwap: c.MemoryBytes, CPUShares: c.CPUShares, PidsLimit: &pids,
-	}})
+	_, err := d.api.ContainerUpdate(ctx, id, c.request())
 	return failed("update container", err)
+}
+
+// request is what the daemon is asked for to change a container's limits to c.
+func (c capacity) request() container.UpdateConfig {
+	return container.UpdateConfig{Resources: container.Resources{
+		Memory: c.MemoryBytes, MemorySwap: c.MemoryBytes, CPUShares: c.CPUShares, PidsLimit: &c.PIDs,
+	}}
 }
 
 // containerInfo is a container of the daemon.

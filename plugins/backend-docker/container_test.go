@@ -26,6 +26,8 @@ func TestTheContainerIsWhatWeDecided(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	sentry := p
 	sentry.Under = under{gvisor: true, vm: true}
+	prepare := prepareSettings{timeout: time.Minute, memory: 2 << 30}
+	volumes := imageInfo{ID: "sha256:image", Volumes: []string{"/data"}}
 	for name, spec := range map[string]containerSpec{
 		"sandbox":         sandboxSpec(p, class{Image: "sha256:image", DiskBytes: 2 << 30}, limits, nil, "name", now),
 		"sandbox-network": sandboxSpec(p, class{Image: "sha256:image", DiskBytes: 64 << 20, Network: true, Runtime: "runsc"}, limits, []string{"/data", "/tmp", runnerFolder}, "name", now),
@@ -33,38 +35,50 @@ func TestTheContainerIsWhatWeDecided(t *testing.T) {
 		"sandbox-remote":  sandboxSpec(place{Instance: "inst", Volume: "v", Program: p.Program}, class{Image: "sha256:image", DiskBytes: 1 << 20}, limits, nil, "name", now),
 		"sandbox-gvisor":  sandboxSpec(sentry, class{Image: "sha256:image", DiskBytes: 2 << 30, Runtime: "runsc"}, limits, nil, "name", now),
 		"fill":            fillSpec(p, "sha256:image", p.Volume, "name", now),
+		"commands":        preparationSpec(p, prepare, volumes, stage{command: []string{"/bin/sh", "-s"}, user: "0:0", network: "net", capabilities: commandCapabilities}, "name", now),
+		"requirements":    preparationSpec(sentry, prepare, imageInfo{ID: "sha256:image"}, stage{command: []string{"python"}, user: user()}, "name", now),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config, host := spec.request()
-			raw, err := json.MarshalIndent(map[string]any{"config": config, "host": host}, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
-			path := filepath.Join("testdata", name+".json")
-			if *update {
-				if err := os.WriteFile(path, append(raw, '\n'), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, expected := strings.Split(string(raw)+"\n", "\n"), strings.Split(string(want), "\n")
-			for i := range max(len(got), len(expected)) {
-				g, w := "", ""
-				if i < len(got) {
-					g = got[i]
-				}
-				if i < len(expected) {
-					w = expected[i]
-				}
-				if g != w {
-					t.Errorf("line %d is %q, want %q", i+1, g, w)
-				}
-			}
+			golden(t, name, map[string]any{"config": config, "host": host})
 		})
+	}
+	t.Run("update", func(t *testing.T) {
+		t.Parallel()
+		golden(t, "update", limits.request())
+	})
+}
+
+// golden fails t unless value is, as JSON, what the file of that name in testdata has.
+func golden(t *testing.T, name string, value any) {
+	t.Helper()
+	raw, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", name+".json")
+	if *update {
+		if err := os.WriteFile(path, append(raw, '\n'), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, expected := strings.Split(string(raw)+"\n", "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(got), len(expected)) {
+		g, w := "", ""
+		if i < len(got) {
+			g = got[i]
+		}
+		if i < len(expected) {
+			w = expected[i]
+		}
+		if g != w {
+			t.Errorf("line %d is %q, want %q", i+1, g, w)
+		}
 	}
 }
 

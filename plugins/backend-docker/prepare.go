@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/requirements"
@@ -182,7 +183,7 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 		return prepared{}, err
 	}
 	progress(executor.Progress{Phase: executor.PhasePrepare, Message: fmt.Sprintf("installing %d requirements for Python %s", len(lines), python.Version)})
-	s := i.preparationSpec(base, stage{command: []string{python.Path, "-I", "-c", driver}, user: user(), network: network})
+	s := preparationSpec(i.place, i.settings, base, stage{command: []string{python.Path, "-I", "-c", driver}, user: user(), network: network}, newName(kindPrepare), time.Now())
 	bring := bringSpec{tools: true}
 	if settings.bundle != "" {
 		bring.bundle = toolsFolder + "/ca.pem"

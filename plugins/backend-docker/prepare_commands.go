@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -78,7 +79,7 @@ func (i *images) runCommands(ctx context.Context, key string, base imageInfo, se
 	if err != nil {
 		return prepared{}, err
 	}
-	s := i.preparationSpec(base, stage{command: []string{"/bin/sh", "-s"}, user: "0:0", network: cmp.Or(i.settings.network, network), capabilities: commandCapabilities})
+	s := preparationSpec(i.place, i.settings, base, stage{command: []string{"/bin/sh", "-s"}, user: "0:0", network: cmp.Or(i.settings.network, network), capabilities: commandCapabilities}, newName(kindPrepare), time.Now())
 	var bundle, apt string
 	if i.settings.bundle != "" {
 		bundle, apt = toolsFolder+"/ca.pem", toolsFolder+"/apt.conf"

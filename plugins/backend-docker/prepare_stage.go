@@ -41,17 +41,16 @@ const (
 // downloads. None reaches beyond the container.
 var commandCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP", "SETGID", "SETUID"}
 
-// preparationSpec builds the container of a stage on an image.
-func (i *images) preparationSpec(on imageInfo, s stage) containerSpec {
-	now := time.Now()
+// preparationSpec builds the container of a stage on an image. It is pure: now is given.
+func preparationSpec(p place, settings prepareSettings, on imageInfo, s stage, name string, now time.Time) containerSpec {
 	unix := func(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
 	c := containerSpec{
-		Name: newName(kindPrepare), Image: on.ID, Command: s.command, User: s.user, Folder: "/", Network: cmp.Or(s.network, defaultNetworkNone),
-		Runtime: i.place.Runtime, WritableRoot: true, Capabilities: s.capabilities, NanoCPUs: i.place.NanoCPUs,
-		Capacity: capacity{MemoryBytes: i.settings.memory, CPUShares: prepareShares, PIDs: i.place.Under.pids(preparePIDs)},
+		Name: name, Image: on.ID, Command: s.command, User: s.user, Folder: "/", Network: cmp.Or(s.network, defaultNetworkNone),
+		Runtime: p.Runtime, WritableRoot: true, Capabilities: s.capabilities, NanoCPUs: p.NanoCPUs,
+		Capacity: capacity{MemoryBytes: settings.memory, CPUShares: prepareShares, PIDs: p.Under.pids(preparePIDs)},
 		Labels: map[string]string{
-			labelInstance: i.place.Instance, labelBoot: i.place.Boot, labelKind: kindPrepare,
-			labelCreated: unix(now), labelDeadline: unix(now.Add(i.settings.timeout + time.Minute)),
+			labelInstance: p.Instance, labelBoot: p.Boot, labelKind: kindPrepare,
+			labelCreated: unix(now), labelDeadline: unix(now.Add(settings.timeout + time.Minute)),
 		},
 		Tmpfs: map[string]string{},
 	}

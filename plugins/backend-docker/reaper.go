@@ -114,7 +114,7 @@ func passed(c containerInfo, label string, now time.Time) bool {
 // ours splits a list of all installations' containers: those of this one are returned, and strays of others removed.
 func (r *reaper) ours(list []containerInfo, now time.Time) []containerInfo {
 	return slices.DeleteFunc(list, func(c containerInfo) bool {
-		if c.Labels[labelInstance] == r.b.place.Instance {
+		if c.Labels[labelInstance] == r.b.place.Instance && r.b.place.Instance != "" {
 			return false
 		}
 		if stray(c, now, bootOver) {

@@ -17,7 +17,7 @@ func (r *reaper) things(ctx context.Context, containers []containerInfo, now tim
 		r.missed(ctx, "volumes", err)
 	}
 	for _, v := range volumes {
-		old := v.Labels[labelInstance] == mine.Instance
+		old := mine.Instance != "" && v.Labels[labelInstance] == mine.Instance
 		if v.Name == mine.Volume || !old && !strayThing(v.Labels, v.Created, containers, now, bootOver) {
 			continue
 		}
@@ -52,13 +52,18 @@ func (r *reaper) missed(ctx context.Context, what string, err error) {
 	}
 }
 
-// strayThing says whether a volume or a network of another installation is left over: of one whose life is certainly over
-// and that has no container of a life that is not; of an owner who may be elsewhere only time tells, and that it has no
+// strayThing reports whether a volume or a network of another installation is left over. A thing without an installation's label
+// is not ours and never left over. Of an installation whose life is certainly over it is left over if no container of another
+// life uses the installation. Of an owner who may be elsewhere it is left over after strayThings, if the installation has no
 // container at all. created may be zero: unknown.
 func strayThing(labels map[string]string, created time.Time, containers []containerInfo, now time.Time, over func(boot string) bool) bool {
+	instance := labels[labelInstance]
+	if instance == "" {
+		return false
+	}
 	ended := over(labels[labelBoot])
 	for _, c := range containers {
-		if c.Labels[labelInstance] == labels[labelInstance] && (!ended || !over(c.Labels[labelBoot])) {
+		if c.Labels[labelInstance] == instance && (!ended || !over(c.Labels[labelBoot])) {
 			return false
 		}
 	}

@@ -1,0 +1,75 @@
+package dockerbackend
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+// forks prints how many processes a program can have beside itself.
+const forks = `import os, signal
+children = []
+try:
+    while len(children) < 500:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        children.append(pid)
+except OSError:
+    pass
+for pid in children:
+    os.kill(pid, signal.SIGKILL)
+print(len(children))
+`
+
+// TestAWarmContainerGetsEveryLimitOfItsExecution: it was made with those of another.
+func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 1, "sessions": 0}})
+	x := job(executor.Spec{Code: "print(1)"})
+	run := func(code string) *journal {
+		t.Helper()
+		x.ID, x.Spec.Code = "exe_"+random(), code
+		j := &journal{}
+		r, err := b.Run(t.Context(), x, j)
+		if err != nil || r.Status != executor.StatusSucceeded {
+			t.Fatalf("%v %+v %+v", err, r, r.Failure)
+		}
+		return j
+	}
+	waiting := func() bool {
+		idle, _, _ := b.pool.counts()
+		return idle > 0
+	}
+	run("print(1)")
+	if err := b.Remove(t.Context(), x.ID); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "a container that waits", waiting)
+	hits := b.pool.metrics()["pool_hits_total"]
+	x.Limits.PIDs, x.Limits.MemoryBytes, x.Limits.CPUShares = 20, 300<<20, 77
+	j := run(forks)
+	if b.pool.metrics()["pool_hits_total"] == hits {
+		t.Fatal("the container was made for it")
+	}
+	// The runner's threads are counted, and need not all be there.
+	n, err := strconv.Atoi(strings.TrimSpace(j.stdout.String()))
+	if err != nil || n < int(x.Limits.PIDs)-1 || n > int(x.Limits.PIDs)+runner.OwnThreads {
+		t.Errorf("%q processes beside the program, want about %d: %v", j.stdout.String(), x.Limits.PIDs, err)
+	}
+	var h handle
+	if err := json.Unmarshal(j.started.Handle, &h); err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.daemon.api.ContainerInspect(t.Context(), h.Container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := capacityOf(x.Limits)
+	if r := c.HostConfig.Resources; r.PidsLimit == nil || *r.PidsLimit != want.PIDs || r.Memory != want.MemoryBytes || r.MemorySwap != want.MemoryBytes || r.CPUShares != want.CPUShares {
+		t.Errorf("%+v, want %+v", r, want)
+	}
+}
