@@ -43,6 +43,10 @@ type MCPHTTP struct {
 	AllowedOrigins []string `json:"allowed_origins"`
 	// MaxBodyBytes bounds one message. Default 16 MiB.
 	MaxBodyBytes int64 `json:"max_body_bytes"`
+	// MaxSessions bounds the MCP sessions of all owners. Default 1,000.
+	MaxSessions int `json:"max_sessions"`
+	// MaxSessionsPerOwner bounds those of one owner. Default 0: half of MaxSessions where there are tokens, else all.
+	MaxSessionsPerOwner int `json:"max_sessions_per_owner"`
 }
 
 // MCPShell configures the toolset shell.
@@ -60,7 +64,7 @@ func defaultMCP() MCP {
 		Toolsets:       []string{"python", "contexts", "shell"},
 		Directories:    []string{},
 		MaxResultBytes: 40_000,
-		HTTP:           MCPHTTP{Bind: "127.0.0.1:8000", Path: "/mcp", AllowedOrigins: []string{}, MaxBodyBytes: 16 << 20},
+		HTTP:           MCPHTTP{Bind: "127.0.0.1:8000", Path: "/mcp", AllowedOrigins: []string{}, MaxBodyBytes: 16 << 20, MaxSessions: 1000},
 		Shell:          MCPShell{MaxOutputBytes: 40_000},
 	}
 }
@@ -99,6 +103,8 @@ func (m MCP) validate(p *problems, http HTTP) {
 	if m.HTTP.MaxBodyBytes <= 0 {
 		p.add("mcp.http.max_body_bytes", "must be > 0 (got %d)", m.HTTP.MaxBodyBytes)
 	}
+	p.atLeast("mcp.http.max_sessions", m.HTTP.MaxSessions, 1)
+	p.atLeast("mcp.http.max_sessions_per_owner", m.HTTP.MaxSessionsPerOwner, 0)
 	p.atLeast("mcp.shell.max_output_bytes", m.Shell.MaxOutputBytes, 1)
 	p.atLeast("mcp.shell.log_output_bytes", m.Shell.LogOutputBytes, 0)
 }

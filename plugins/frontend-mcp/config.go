@@ -79,6 +79,19 @@ type HTTP struct {
 	SessionIdleSeconds float64 `json:"session_idle_seconds"`
 	// MaxSessions bounds the MCP sessions at once. Default 1,000.
 	MaxSessions int `json:"max_sessions"`
+	// MaxSessionsPerOwner bounds those of one owner. Default 0: half of MaxSessions where there are Tokens, else all.
+	MaxSessionsPerOwner int `json:"max_sessions_per_owner"`
+}
+
+// perOwner is the bound that MaxSessionsPerOwner means.
+func (h HTTP) perOwner() int {
+	switch {
+	case h.MaxSessionsPerOwner > 0:
+		return h.MaxSessionsPerOwner
+	case len(h.Tokens) > 0:
+		return max(1, h.MaxSessions/2)
+	}
+	return h.MaxSessions
 }
 
 // Shell configures the toolset shell.
@@ -155,6 +168,9 @@ func (c Config) validate(name string) error {
 	}
 	if c.HTTP.MaxSessions <= 0 {
 		report("http.max_sessions", "must be > 0 (got %d)", c.HTTP.MaxSessions)
+	}
+	if c.HTTP.MaxSessionsPerOwner < 0 {
+		report("http.max_sessions_per_owner", "must not be negative (got %d)", c.HTTP.MaxSessionsPerOwner)
 	}
 	if c.HTTP.SessionIdleSeconds <= 0 {
 		report("http.session_idle_seconds", "must be > 0")

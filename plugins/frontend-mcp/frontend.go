@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/mark3labs/mcp-go/server"
 
@@ -77,10 +76,9 @@ func (f *frontend) serve(ctx context.Context, svc executor.Service) (err error) 
 
 // serveHTTP serves the listeners until ctx ends.
 func (f *frontend) serveHTTP(ctx context.Context, t *tools, wg *sync.WaitGroup, failed chan<- error) {
-	idle := time.Duration(f.config.HTTP.SessionIdleSeconds * float64(time.Second))
-	t.sessions = newMCPSessions(idle, f.config.HTTP.MaxSessions, t.sessionEnded)
+	t.sessions = newMCPSessions(f.config.HTTP, t.sessionEnded)
 	wg.Go(func() { t.sessions.sweep(ctx) })
-	inner := newInner(t.server, t.sessions, idle, f.log)
+	inner := newInner(t.server, t.sessions, f.log)
 	for _, l := range []net.Listener{f.listener, f.socket} {
 		if l == nil {
 			continue

@@ -68,7 +68,7 @@ func testLog(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.
 
 func testConfig(change func(*Config)) Config {
 	c := Default()
-	c.Version, c.Toolsets = "test", Toolsets()
+	c.Version, c.Toolsets, c.HTTP.MaxSessions = "test", Toolsets(), 3
 	if change != nil {
 		change(&c)
 	}
@@ -92,13 +92,13 @@ func serveTest(t *testing.T, svc executor.Service, change func(*Config)) *client
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools.sessions = newMCPSessions(time.Minute, 3, tools.sessionEnded)
+	tools.sessions = newMCPSessions(c.HTTP, tools.sessionEnded)
 	authenticator, err := auth.New(c.HTTP.Tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
 	authenticator.Allow(executor.ScopeScripts)
-	inner := newInner(tools.server, tools.sessions, time.Minute, testLog(t))
+	inner := newInner(tools.server, tools.sessions, testLog(t))
 	s := httptest.NewServer(&endpoint{
 		config: c.HTTP, authenticator: authenticator, sessions: tools.sessions, inner: inner, loopbackOnly: true, log: testLog(t),
 	})

@@ -48,10 +48,10 @@ type endpoint struct {
 }
 
 // newInner returns mcp-go's handler over s with our sessions. Two of them on one server would share its sessions.
-func newInner(s *server.MCPServer, sessions *mcpSessions, idle time.Duration, log *slog.Logger) *server.StreamableHTTPServer {
+func newInner(s *server.MCPServer, sessions *mcpSessions, log *slog.Logger) *server.StreamableHTTPServer {
 	return server.NewStreamableHTTPServer(s,
 		server.WithSessionIdManagerResolver(sessions),
-		server.WithSessionIdleTTL(idle),
+		server.WithSessionIdleTTL(sessions.idle),
 		server.WithHeartbeatInterval(heartbeatEvery),
 		server.WithDisableLocalhostProtection(true), // guard does it, with tokens in mind
 		server.WithStreamableHTTPLogger(log),
@@ -126,6 +126,15 @@ func (e *endpoint) serveMessage(w http.ResponseWriter, r *http.Request, body []b
 		return
 	}
 	r = r.WithContext(withNotifier(r.Context(), n))
+	if message.Method == string(mcp.MethodInitialize) && !modern {
+		id, err := e.sessions.begin(executor.PrincipalFrom(r.Context()).Owner)
+		if err != nil {
+			w.Header().Set("Retry-After", "1")
+			refuse(w, http.StatusTooManyRequests, err.Error())
+			return
+		}
+		r = r.WithContext(context.WithValue(r.Context(), newSessionKey{}, id))
+	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	e.inner.ServeHTTP(w, r)
 }

@@ -12,11 +12,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// mcpSessions are the sessions of the protocol (Mcp-Session-Id): each belongs to the owner that opened it, ends when it is
-// not used, and there are not too many. They are the memory that mcp-go's own managers lack.
+// mcpSessions are the sessions of the protocol (Mcp-Session-Id). Each belongs to the owner that opened it and ends when it
+// is not used. An owner has at most perOwner of them; at a bound an owner's new session takes the place of its own least
+// recently used one, never of another owner's, and never of one with a running call. mcp-go's own managers know no owners.
 type mcpSessions struct {
 	idle time.Duration
-	max  int
+	// max bounds the sessions of all owners, perOwner those of one.
+	max, perOwner int
 	// ended is called, without a lock, for every session that has ended.
 	ended func(id string)
 
@@ -31,8 +33,10 @@ type mcpSession struct {
 	busy    int // calls that run
 }
 
-func newMCPSessions(idle time.Duration, maximum int, ended func(id string)) *mcpSessions {
-	return &mcpSessions{idle: idle, max: maximum, ended: ended, open: map[string]*mcpSession{}}
+// newMCPSessions takes its bounds from c.
+func newMCPSessions(c HTTP, ended func(id string)) *mcpSessions {
+	idle := time.Duration(c.SessionIdleSeconds * float64(time.Second))
+	return &mcpSessions{idle: idle, max: c.MaxSessions, perOwner: c.perOwner(), ended: ended, open: map[string]*mcpSession{}}
 }
 
 var _ server.SessionIdManagerResolver = (*mcpSessions)(nil)
@@ -42,7 +46,61 @@ func (s *mcpSessions) ResolveSessionIdManager(r *http.Request) server.SessionIdM
 	if r == nil { // mcp-go itself, which ends all sessions at its end
 		return &ownedSessions{all: s, anybody: true}
 	}
-	return &ownedSessions{all: s, owner: executor.PrincipalFrom(r.Context()).Owner}
+	id, _ := r.Context().Value(newSessionKey{}).(string)
+	return &ownedSessions{all: s, owner: executor.PrincipalFrom(r.Context()).Owner, fresh: id}
+}
+
+// newSessionKey is where a request's context has the session that was opened for it before mcp-go asks for one: mcp-go cannot
+// be told that there is no room for another.
+type newSessionKey struct{}
+
+// errFull is the error of an owner that cannot have another session.
+func errFull(n int, whose, key string) error {
+	return executor.Errorf(executor.Exhausted, "%d MCP sessions %s: end one and try again (%s)", n, whose, key)
+}
+
+// begin opens a session of owner. Codes: exhausted.
+func (s *mcpSessions) begin(owner string) (id string, err error) {
+	victim, err := func() (string, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		victim, err := s.room(owner)
+		if err != nil {
+			return "", err
+		}
+		delete(s.open, victim)
+		id = "mcp-session-" + uuid.NewString()
+		s.open[id] = &mcpSession{owner: owner, used: time.Now()}
+		return victim, nil
+	}()
+	if victim != "" {
+		s.ended(victim)
+	}
+	return id, err
+}
+
+// room returns the session that must end before owner can have another; empty: none. The caller holds the lock.
+func (s *mcpSessions) room(owner string) (victim string, err error) {
+	own := 0
+	var oldest time.Time
+	for id, open := range s.open {
+		if open.owner != owner {
+			continue
+		}
+		own++
+		if open.busy == 0 && (victim == "" || open.used.Before(oldest)) {
+			victim, oldest = id, open.used
+		}
+	}
+	switch {
+	case own < s.perOwner && len(s.open) < s.max:
+		return "", nil
+	case victim != "":
+		return victim, nil
+	case own >= s.perOwner:
+		return "", errFull(own, "of this owner are busy", "mcp.http.max_sessions_per_owner")
+	}
+	return "", errFull(len(s.open), "are open", "mcp.http.max_sessions")
 }
 
 // ownedSessions are the sessions of one owner, or of anybody.
@@ -50,6 +108,8 @@ type ownedSessions struct {
 	all     *mcpSessions
 	owner   string
 	anybody bool
+	// fresh is the session that was opened for the request; empty: none.
+	fresh string
 }
 
 // find returns a session that the owner may use; nil: there is none. The caller holds the lock.
@@ -60,28 +120,8 @@ func (o *ownedSessions) find(id string) *mcpSession {
 	return nil
 }
 
-// Generate implements server.SessionIdManager. Where there are too many, the one that was used least recently ends.
-func (o *ownedSessions) Generate() string {
-	id := "mcp-session-" + uuid.NewString()
-	s := o.all
-	s.mu.Lock()
-	var victim string
-	if len(s.open) >= s.max {
-		oldest := time.Now()
-		for id, open := range s.open {
-			if open.busy == 0 && open.used.Before(oldest) {
-				victim, oldest = id, open.used
-			}
-		}
-		delete(s.open, victim)
-	}
-	s.open[id] = &mcpSession{owner: o.owner, used: time.Now()}
-	s.mu.Unlock()
-	if victim != "" {
-		s.ended(victim)
-	}
-	return id
-}
+// Generate implements server.SessionIdManager: it returns the session that was opened for the request.
+func (o *ownedSessions) Generate() string { return o.fresh }
 
 // errNoSession makes mcp-go answer 404, which tells a client to initialize again.
 var errNoSession = executor.Errorf(executor.NotFound, "no such session")

@@ -225,15 +225,6 @@ func testJobs(t *testing.T, svc executor.Service) {
 	}
 }
 
-func awaitEnd(t *testing.T, svc executor.Service, id string) {
-	t.Helper()
-	for _, err := range svc.Events(t.Context(), id, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestExecute(t *testing.T) {
 	c := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.Shell.MaxOutputBytes = 10 })
 	run := func(args map[string]any) answer { return c.call("execute", args) }
