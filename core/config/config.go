@@ -112,7 +112,7 @@ type Engine struct {
 	MaxConcurrent int `json:"max_concurrent"`
 	// MaxQueued bounds those that wait. Default 1,000; 0: nothing waits.
 	MaxQueued int `json:"max_queued"`
-	// MaxPerOwner bounds an owner's waiting and running Executions together. Default 0 = no bound.
+	// MaxPerOwner bounds an owner's waiting and running Executions together; 0 = no bound. Default: Config.ShareExecutions.
 	MaxPerOwner int `json:"max_per_owner"`
 }
 
@@ -147,7 +147,7 @@ type Retention struct {
 type Sessions struct {
 	// Max bounds those that are open (active or lost) at once. Default 100; 0: there are none.
 	Max int `json:"max"`
-	// MaxPerOwner bounds an owner's. Default 0 = no bound but Max.
+	// MaxPerOwner bounds an owner's; 0 = no bound but Max. Default: Config.ShareSessions.
 	MaxPerOwner int `json:"max_per_owner"`
 	// MaxWaiting bounds the Executions that wait for one Session. Default 16; 0: nothing waits.
 	MaxWaiting int `json:"max_waiting"`

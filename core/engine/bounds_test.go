@@ -178,3 +178,32 @@ func TestWhoWaitsForASessionOfAnEngineThatClosesIsToldWhy(t *testing.T) {
 		}
 	})
 }
+
+func TestAnOwnerAtItsBoundLeavesRoomToOthers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 9, MaxPerOwner: 2}}})
+		alice, bob := as("alice"), as("bob")
+		first := r.submit(alice, "hang")
+		if err := r.Admit(alice); err != nil {
+			t.Errorf("below its bound alice is refused: %v", err)
+		}
+		second := r.submit(alice, "hang", durable)
+		wantCode(t, r.Admit(alice), executor.Exhausted)
+		_, err := r.Submit(alice, executor.Spec{Code: "exit 0"}, executor.Input{})
+		wantCode(t, err, executor.Exhausted)
+		if full, _ := errors.AsType[*executor.Error](err); full == nil || full.RetryAfter == 0 || !strings.Contains(full.Message, "your executions") {
+			t.Errorf("alice is told %v", err)
+		}
+		if err := r.Admit(bob); err != nil {
+			t.Errorf("bob is refused: %v", err)
+		}
+		other := r.submit(bob, "exit 0", durable)
+		_ = must(r.Cancel(alice, second.ID))
+		third := r.submit(alice, "exit 0", durable)
+		_ = must(r.Cancel(alice, first.ID))
+		r.result(other.ID)
+		r.result(third.ID)
+		r.wantIdle()
+	})
+}

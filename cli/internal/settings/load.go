@@ -51,6 +51,12 @@ func Load(o Options) (config.Config, error) {
 			Owner: "tsm", SHA256: hex.EncodeToString(sum[:]), Scopes: []string{string(executor.ScopeScripts), string(executor.ScopeRead)},
 		})
 	}
+	if !l.given("engine.max_per_owner") {
+		c.ShareExecutions()
+	}
+	if !l.given("sessions.max_per_owner") {
+		c.ShareSessions()
+	}
 	l.strayVariables()
 	if err := l.validate(c); err != nil {
 		return c, err
@@ -131,6 +137,12 @@ func keysOf(v reflect.Value) []key {
 		}
 	}
 	return keys
+}
+
+// given reports whether a file, a variable or a flag sets the key path.
+func (l *loader) given(path string) bool {
+	flag := l.options.Flags[path]
+	return l.file[path] != nil || os.Getenv(key{path: path}.variable()) != "" || flag != nil && flag.Changed
 }
 
 // Keys returns every key that has a variable and a flag form, in the order of the file.

@@ -3,6 +3,7 @@ package settings_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -211,6 +212,58 @@ func TestListsComeFromVariablesAndFlags(t *testing.T) {
 	if c, err := settings.Load(o); err != nil || !reflect.DeepEqual(c.MCP.Toolsets, []string{"shell", "scripts"}) {
 		t.Errorf("the flag: %q, %v", c.MCP.Toolsets, err)
 	}
+}
+
+// With tokens one owner cannot take all; without, all is one owner's.
+func TestTheShareOfAnOwnerFollowsFromTheTokens(t *testing.T) {
+	const tokens = "http: {tokens: [{owner: a, sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08}]}\n"
+	for _, test := range []struct {
+		name, file           string
+		executions, sessions int
+	}{
+		{"no tokens", "engine: {max_concurrent: 4, max_queued: 6}\n", 0, 0},
+		{"tokens", tokens + "engine: {max_concurrent: 4, max_queued: 6}\n", 5, 50},
+		{"an odd number", tokens + "engine: {max_concurrent: 4, max_queued: 7}\nsessions: {max: 5}\n", 5, 2},
+		{"the least", tokens + "engine: {max_concurrent: 1, max_queued: 0}\nsessions: {max: 1}\n", 1, 1},
+		{"an explicit bound", tokens + "engine: {max_concurrent: 4, max_queued: 6, max_per_owner: 9}\nsessions: {max_per_owner: 90}\n", 9, 90},
+		{"an explicit 0", tokens + "engine: {max_concurrent: 4, max_queued: 6, max_per_owner: 0}\nsessions: {max_per_owner: 0}\n", 0, 0},
+		{"an explicit bound without tokens", "engine: {max_per_owner: 3}\nsessions: {max_per_owner: 4}\n", 3, 4},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := settings.Load(settings.Options{File: file(t, test.file)})
+			if err != nil || c.Engine.MaxPerOwner != test.executions || c.Sessions.MaxPerOwner != test.sessions {
+				t.Fatalf("an owner may have %d executions and %d sessions, want %d and %d; error %v",
+					c.Engine.MaxPerOwner, c.Sessions.MaxPerOwner, test.executions, test.sessions, err)
+			}
+			shown, err := settings.YAML(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range []string{fmt.Sprintf("max_per_owner: %d\n", test.executions), fmt.Sprintf("max_per_owner: %d\n", test.sessions)} {
+				if !strings.Contains(string(shown), line) {
+					t.Errorf("config show does not print %q", line)
+				}
+			}
+			if again, err := settings.Load(settings.Options{File: file(t, string(shown))}); err != nil || again.Engine != c.Engine {
+				t.Errorf("what config show prints means %+v, want %+v; error %v", again.Engine, c.Engine, err)
+			}
+		})
+	}
+	t.Run("a variable", func(t *testing.T) {
+		t.Setenv("PYEXEC_ENGINE_MAX_PER_OWNER", "0")
+		t.Setenv("PYEXEC_SESSIONS_MAX_PER_OWNER", "7")
+		c, err := settings.Load(settings.Options{File: file(t, tokens)})
+		if err != nil || c.Engine.MaxPerOwner != 0 || c.Sessions.MaxPerOwner != 7 {
+			t.Errorf("an owner may have %d executions and %d sessions, want 0 and 7; error %v", c.Engine.MaxPerOwner, c.Sessions.MaxPerOwner, err)
+		}
+	})
+	t.Run("the token of the scripts", func(t *testing.T) {
+		t.Setenv("TSM_TOKEN", "secret")
+		c, err := settings.Load(settings.Options{File: file(t, "engine: {max_concurrent: 4, max_queued: 6}\n")})
+		if err != nil || len(c.HTTP.Tokens) != 1 || c.Engine.MaxPerOwner != 5 {
+			t.Errorf("%d tokens, an owner may have %d executions, want 1 and 5; error %v", len(c.HTTP.Tokens), c.Engine.MaxPerOwner, err)
+		}
+	})
 }
 
 func TestFlagsWinOverVariablesOverFile(t *testing.T) {
