@@ -78,6 +78,8 @@ func (a *agent) serve(r io.Reader, w io.Writer) error {
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
+	} else if a.up == nil {
+		a.out.stop(err) // what ends now did not end by anybody's wish, so the host must not get a Result
 	}
 	silence.hostLost()
 	return err
@@ -318,7 +320,7 @@ func (a *agent) begin(p []byte) error {
 	before := a.current
 	x := newExecution(a, start)
 	if a.up != nil {
-		a.up.follow(x.box.kept)
+		x.sender = a.up.follow(x.box.kept)
 		if before != nil {
 			before.release()
 		}
@@ -334,12 +336,18 @@ func (a *agent) begin(p []byte) error {
 }
 
 func (a *agent) started(x *execution, s startedFrame) {
-	_ = a.out.json(frameStarted, a.noteStarted(x, s)) // a broken connection shows in the reader
+	s, out := a.noteStarted(x, s)
+	_ = out.json(frameStarted, s) // a broken connection shows in the reader
 }
 
 // cellStarted is started for a cell, which mostly has ended before anybody could do something about its start.
 func (a *agent) cellStarted(x *execution, s startedFrame) {
-	raw, err := json.Marshal(a.noteStarted(x, s))
+	if a.up != nil {
+		a.started(x, s)
+		return
+	}
+	s, _ = a.noteStarted(x, s)
+	raw, err := json.Marshal(s)
 	if err != nil {
 		a.logf("started: %v", err)
 		return
@@ -347,14 +355,19 @@ func (a *agent) cellStarted(x *execution, s startedFrame) {
 	_ = x.box.first(frameStarted, raw) // a broken connection shows in the reader
 }
 
-func (a *agent) noteStarted(x *execution, s startedFrame) startedFrame {
+// noteStarted keeps s for a host that comes back, and returns it as it is to be sent, and by what. A host that comes after
+// this gets s with its introduction, and not by that writer.
+func (a *agent) noteStarted(x *execution, s startedFrame) (startedFrame, *frameWriter) {
 	if a.up != nil {
 		s.PythonVersion, s.Requirements = x.start.PythonVersion, x.start.Requirements
 	}
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.startedEvent = &s
-	a.mu.Unlock()
-	return s
+	if a.up != nil {
+		return s, a.up.writer()
+	}
+	return s, a.out
 }
 
 // answer sends the Result by out. From here on the host may send the next Start.

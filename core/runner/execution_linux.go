@@ -25,6 +25,8 @@ type execution struct {
 	stdin     *inbox
 	artifacts *credit
 	box       *outbox
+	// sender writes to the host that sends x's input, where hosts come and go; nil elsewhere.
+	sender *frameWriter
 
 	cancelled chan struct{} // closed by Cancel
 	dropped   chan struct{} // closed when the host is gone for good
@@ -57,19 +59,16 @@ type execution struct {
 }
 
 func newExecution(a *agent, start Start) *execution {
-	grant := func(c channel) func(int) {
-		return func(n int) { _ = a.out.frame(frameCredit, creditPayload(c, n)...) } // a broken connection shows in the reader
-	}
 	x := &execution{
 		agent: a, start: start,
-		workspace: newInbox(workspaceWindow, grant(channelWorkspace)),
-		stdin:     newInbox(stdinWindow, grant(channelStdin)),
 		artifacts: newCredit(artifactWindow),
 		box:       newOutbox(a.out),
 		cancelled: make(chan struct{}), dropped: make(chan struct{}), cleaned: make(chan struct{}),
 		answered: make(chan struct{}), released: make(chan struct{}),
 		group: &group{}, forcedNow: make(chan struct{}),
 	}
+	x.workspace = newInbox(workspaceWindow, func(n int) { x.grant(channelWorkspace, n) })
+	x.stdin = newInbox(stdinWindow, func(n int) { x.grant(channelStdin, n) })
 	x.force = sync.OnceFunc(func() { close(x.forcedNow) })
 	x.cancel = sync.OnceFunc(func() {
 		close(x.cancelled)
@@ -92,6 +91,17 @@ func newExecution(a *agent, start Start) *execution {
 	})
 	x.answeredOnce = sync.OnceFunc(func() { close(x.answered) })
 	return x
+}
+
+// grant tells the host that n bytes of x's input were consumed. No credit follows Exited: the host does not know x any more
+// by then. The writer of frames decides while it holds its lock, so no Exited comes between the decision and the frame.
+func (x *execution) grant(c channel, n int) {
+	p := creditPayload(c, n)
+	if x.sender != nil {
+		_ = x.sender.frame(frameCredit, p...) // a broken connection shows in the reader
+		return
+	}
+	_ = x.agent.out.frameIf(func() bool { return x.agent.now() == x }, frameCredit, p...) // likewise
 }
 
 // run does all of it. What the host waits for comes first, the cleaning after the answer.

@@ -288,6 +288,27 @@ func (f *frameWriter) frame(t frameType, payload ...byte) error {
 	return f.send(t, f.buf)
 }
 
+// frameIf sends a frame with a small payload if wanted reports true. It asks while it holds the lock: no other frame is
+// written between the answer and this one. There is no relay.
+func (f *frameWriter) frameIf(wanted func() bool, t frameType, payload ...byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !wanted() {
+		return nil
+	}
+	f.buf = append(append(f.buf[:0], make([]byte, frameHeader)...), payload...)
+	return f.send(t, f.buf)
+}
+
+// stop makes every write fail with err from now on.
+func (f *frameWriter) stop(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+	}
+}
+
 // json sends a frame whose payload is v.
 func (f *frameWriter) json(t frameType, v any) error {
 	raw, err := json.Marshal(v)

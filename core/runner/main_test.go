@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -258,13 +259,31 @@ func (r *record) stderr() string {
 	return r.out[1].String()
 }
 
+// condition says for a test that fails whether the runner is well, and why not. One that has ended is waited for, because it
+// says why at its end.
+func (r *testRunner) condition() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := r.Check(ctx); err != nil {
+		ended := make(chan error, 1)
+		go func() { ended <- r.cmd.Wait() }()
+		select {
+		case exit := <-ended:
+			return fmt.Sprintf("the runner is gone (%v): %v\n%s", exit, err, r.stderr)
+		case <-ctx.Done():
+			return fmt.Sprintf("the runner does not answer: %v\n%s", err, r.stderr)
+		}
+	}
+	return fmt.Sprintf("the runner lives\n%s", r.stderr)
+}
+
 // run runs start and fails the test if we failed.
 func (r *testRunner) run(tb testing.TB, start Start, in RunInput) (executor.Result, *record) {
 	tb.Helper()
 	rec := newRecord()
 	res, err := r.Run(context.Background(), start, in, rec)
 	if err != nil {
-		tb.Fatalf("run: %v\n%s", err, r.stderr)
+		tb.Fatalf("run: %v\n%s", err, r.condition())
 	}
 	if rec.badOffset {
 		tb.Error("output with a wrong offset or size")

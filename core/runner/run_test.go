@@ -160,9 +160,9 @@ func TestStdin(t *testing.T) {
 		{"a program that closes it and goes on", strings.NewReader(big), shell("exec <&-; echo done"), "done\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, rec := r.run(t, c.start, RunInput{Stdin: c.stdin})
-			if rec.stdout() != c.want {
-				t.Errorf("got %.80q, want %q", rec.stdout(), c.want)
+			res, rec := r.run(t, c.start, RunInput{Stdin: c.stdin})
+			if rec.stdout() != c.want || describe(res) != "succeeded exit 0" {
+				t.Errorf("got %s with %.80q, want %q; stderr %.80q, failure %+v\n%s", describe(res), rec.stdout(), c.want, rec.stderr(), res.Failure, r.condition())
 			}
 		})
 	}

@@ -27,7 +27,9 @@ type uplink struct {
 	// box is sent after first, last after box: the Artifacts and the Result.
 	box  *kept
 	last queue
-	err  error // why nothing can be sent any more
+	// exited: the Exited of this generation was queued. No credit may follow it.
+	exited bool
+	err    error // why nothing can be sent any more
 }
 
 // queue is frames to send.
@@ -162,7 +164,7 @@ func (u *uplink) send(generation uint64, t frameType, frame []byte) error {
 		return u.err
 	case frameCredit:
 		c, n, err := parseCredit(frame[frameHeader:])
-		if err == nil {
+		if err == nil && u.generation == generation && !u.exited { // else whoever sent the input is gone, or done with it
 			u.credits[c] += int(n)
 			u.cond.Broadcast()
 		}
@@ -176,7 +178,7 @@ func (u *uplink) send(generation uint64, t frameType, frame []byte) error {
 			return u.err // the next one says more
 		}
 	case frameStarted:
-		if !u.follows {
+		if !u.follows || u.generation != generation {
 			return u.err // who resumes gets it
 		}
 	case frameSessionReply, frameSessionFile, frameSessionCredit:
@@ -205,6 +207,7 @@ func (u *uplink) send(generation uint64, t frameType, frame []byte) error {
 		return errResumed
 	}
 	q.add(frame)
+	u.exited = u.exited || t == frameExited
 	u.cond.Broadcast()
 	return nil
 }
@@ -216,13 +219,14 @@ func (u *uplink) wake() {
 	u.cond.Broadcast()
 }
 
-// follow makes box's the output that is sent: a new Execution's, or nobody's.
-func (u *uplink) follow(box *kept) {
+// follow makes box's the output that is sent, and returns the writer for the present host as long as it follows box.
+func (u *uplink) follow(box *kept) *frameWriter {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.void()
 	u.box = box
 	u.follows = true
+	return &frameWriter{relay: u, generation: u.generation}
 }
 
 // pause sends nothing of the Execution until follow or resume.
@@ -238,7 +242,7 @@ func (u *uplink) resume(intro []byte, box *kept) {
 	defer u.mu.Unlock()
 	u.void()
 	u.hosts++
-	u.first, u.reply, u.credits = queue{}, nil, [channelArtifact + 1]int{}
+	u.first, u.reply = queue{}, nil
 	u.first.add(intro)
 	u.box, u.follows = box, box != nil
 	u.cond.Broadcast()
@@ -253,7 +257,7 @@ func (u *uplink) renew() {
 
 func (u *uplink) void() {
 	u.generation++
-	u.last = queue{}
+	u.last, u.exited, u.credits = queue{}, false, [channelArtifact + 1]int{}
 	u.cond.Broadcast()
 }
 

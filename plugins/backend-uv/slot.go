@@ -34,6 +34,7 @@ type slot struct {
 	groups  runner.Cgroups
 	conn    *runner.Conn
 	cmd     *exec.Cmd
+	stderr  *noise
 	// exited is closed when the runner process is gone.
 	exited chan struct{}
 	idle   *time.Timer // guarded by slots.mu
@@ -56,7 +57,7 @@ const mark = "PYEXEC_RUNNER="
 
 // spawn starts a runner for s by m's mechanisms and returns when it is ready. It must be called on a thread that lives as long as
 // the plugin: the kernel sends the parent-death signal when the thread that forked ends.
-func (s *slot) spawn(p program, m mechanisms, claim string, stderr *noise) error {
+func (s *slot) spawn(p program, m mechanisms, claim string) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socketpair: %w", err)
@@ -71,7 +72,7 @@ func (s *slot) spawn(p program, m mechanisms, claim string, stderr *noise) error
 	}
 	s.cmd = &exec.Cmd{
 		Path: p.path, Args: p.args, Dir: "/", Env: []string{mark + claim}, ExtraFiles: []*os.File{theirs},
-		SysProcAttr: m.attributes(s.network), Stderr: stderr, WaitDelay: time.Second,
+		SysProcAttr: m.attributes(s.network), Stderr: s.stderr, WaitDelay: time.Second,
 	}
 	if err := s.cmd.Start(); err != nil {
 		conn.Close()
@@ -85,7 +86,7 @@ func (s *slot) spawn(p program, m mechanisms, claim string, stderr *noise) error
 	s.conn, err = runner.NewConn(conn, s.config(m))
 	if err != nil {
 		s.stop()
-		return fmt.Errorf("start a runner: %w%s", err, stderr.tail())
+		return fmt.Errorf("start a runner: %w%s", err, s.stderr.tail())
 	}
 	return nil
 }
@@ -108,6 +109,22 @@ func (s *slot) alive() bool {
 	default:
 		return s.conn.Err() == nil // which is known a moment before Done
 	}
+}
+
+// reasonPatience bounds how long the connection of a runner that is gone may take to say so.
+const reasonPatience = time.Second
+
+// reason says why a runner that is gone cannot be used any more; nil if this process has ended it.
+func (s *slot) reason() error {
+	select {
+	case <-s.conn.Done():
+	case <-time.After(reasonPatience):
+		return errors.New("the runner's process ended")
+	}
+	if s.conn.HungUp() {
+		return nil
+	}
+	return s.conn.Err()
 }
 
 // weigh gives the slot's own groups the weight of its next program: the runner weighs the program's group inside them,
@@ -202,9 +219,15 @@ func (n *noise) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// lines are the last ones, shortened. Nobody writes any more.
+func (n *noise) lines() string {
+	return requirements.Shorten(string(bytes.TrimSpace(n.last)), 1000)
+}
+
+// tail is lines as the end of an error's message.
 func (n *noise) tail() string {
-	if text := bytes.TrimSpace(n.last); len(text) > 0 {
-		return ": " + requirements.Shorten(string(text), 1000)
+	if text := n.lines(); text != "" {
+		return ": " + text
 	}
 	return ""
 }
@@ -213,7 +236,9 @@ var _ io.Writer = (*noise)(nil)
 
 // newSlot makes the folder, the uid and the groups of slot number n and starts its runner.
 func (p *slots) newSlot(ctx context.Context, n int, network bool) (*slot, error) {
-	s := &slot{dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, ids: p.ids, log: p.log}
+	s := &slot{
+		dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, stderr: newNoise(p.log), ids: p.ids, log: p.log,
+	}
 	fail := func(err error) (*slot, error) {
 		s.give()
 		return nil, err
@@ -237,7 +262,7 @@ func (p *slots) newSlot(ctx context.Context, n int, network bool) (*slot, error)
 	}
 	spawned := make(chan error, 1)
 	select {
-	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.name, newNoise(p.log)) }:
+	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.name) }:
 	case <-p.closed:
 		return fail(errClosed)
 	case <-ctx.Done():

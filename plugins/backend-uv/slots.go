@@ -110,7 +110,7 @@ func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, er
 			s.litter.look()
 			return s, false, nil
 		}
-		p.dropLater(s)
+		p.buryLater(s, "an idle runner died")
 	}
 }
 
@@ -182,9 +182,7 @@ func (p *slots) watch(s *slot) {
 	}
 	p.mu.Unlock()
 	if i >= 0 {
-		p.died.Add(1)
-		p.log.Warn("an idle runner died", "folder", s.dir)
-		p.drop(s)
+		p.bury(s, "an idle runner died")
 	}
 }
 
@@ -194,8 +192,7 @@ func (p *slots) put(s *slot) {
 		removeLitter(s.uid.uid)
 	}
 	if !s.alive() {
-		p.died.Add(1)
-		p.dropLater(s)
+		p.buryLater(s, "a runner died at work")
 		return
 	}
 	p.mu.Lock()
@@ -233,14 +230,24 @@ func (p *slots) drop(s *slot) {
 	p.mu.Unlock()
 }
 
-// dropLater is drop that nobody waits for but close.
-func (p *slots) dropLater(s *slot) {
+// bury drops a slot whose runner is gone, and logs what and the reason. A runner that this process has ended has none.
+func (p *slots) bury(s *slot, what string) {
+	p.died.Add(1)
+	reason := s.reason()
+	p.drop(s)
+	if reason != nil {
+		p.log.Warn(what, "folder", s.dir, "reason", reason, "exit", s.cmd.ProcessState.String(), "stderr", s.stderr.lines())
+	}
+}
+
+// buryLater is bury that nobody waits for but close.
+func (p *slots) buryLater(s *slot, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isClosed {
 		return
 	}
-	p.wg.Go(func() { p.drop(s) })
+	p.wg.Go(func() { p.bury(s, what) })
 }
 
 // warm starts n slots in the background.
