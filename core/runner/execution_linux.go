@@ -372,7 +372,9 @@ func (x *execution) collect(out *frameWriter, artifacts *credit) error {
 		f = &executor.Failure{Code: executor.Internal, Phase: executor.PhaseCollect, Message: err.Error()}
 	}
 	if f != nil {
-		x.res.Failure = f
+		if x.res.Failure == nil { // else that one came first
+			x.res.Failure = f
+		}
 		if x.res.Status == executor.StatusSucceeded {
 			x.res.Status = executor.StatusFailed // the program did well, but its result is not whole
 		}

@@ -251,10 +251,8 @@ func (x *extractor) symlink(h *tar.Header, name string) error {
 	if err != nil {
 		return err
 	}
-	if x.own {
-		if err := unix.Fchownat(at, base, x.uid, x.gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return err
-		}
+	if err := x.chownLink(at, base); err != nil {
+		return err
 	}
 	x.links = append(x.links, name)
 	return nil
@@ -346,6 +344,20 @@ func (x *extractor) chown(fd int) error {
 		return nil
 	}
 	return unix.Fchown(fd, x.uid, x.gid)
+}
+
+// chownLink gives away the link base itself.
+func (x *extractor) chownLink(at int, base string) error {
+	if !x.own {
+		return nil
+	}
+	fd, err := ignoringEINTR(func() (int, error) {
+		return unix.Openat(at, base, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Fchownat(fd, "", x.uid, x.gid, unix.AT_EMPTY_PATH), unix.Close(fd))
 }
 
 // setTime sets a file's time as far as the file system can; a time is not worth an error.

@@ -40,10 +40,6 @@ func makeFolder(cfg Config, diskBytes int64) (*folder, error) {
 				return nil, errors.Join(fmt.Errorf("work folder: mount: %w", err), f.remove())
 			}
 			f.mounted = true
-		} else if cfg.UID != 0 {
-			if err := os.Chown(f.path, cfg.UID, cfg.GID); err != nil {
-				return nil, errors.Join(fmt.Errorf("work folder: %w", err), f.remove())
-			}
 		}
 	}
 	root, err := os.Open(f.path)
@@ -51,6 +47,11 @@ func makeFolder(cfg Config, diskBytes int64) (*folder, error) {
 		return nil, errors.Join(fmt.Errorf("work folder: %w", err), f.remove())
 	}
 	f.root = root
+	if !f.keep && !f.mounted && cfg.UID != 0 {
+		if err := root.Chown(cfg.UID, cfg.GID); err != nil {
+			return nil, errors.Join(fmt.Errorf("work folder: %w", err), f.remove())
+		}
+	}
 	return f, nil
 }
 
@@ -187,7 +188,7 @@ func (e *emptier) entry(dir int, name string, depth int) error {
 	}
 	sub, err := openDir(dir, name)
 	if errors.Is(err, unix.EACCES) {
-		if err = unix.Fchmodat(dir, name, 0o700, 0); err == nil {
+		if err = permit(dir, name, unix.S_IFDIR, 0o700); err == nil {
 			sub, err = openDir(dir, name)
 		}
 	}

@@ -5,15 +5,12 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -329,13 +326,25 @@ func (s *session) makeFolders(dir string) (made []string, err error) {
 			return made, err
 		}
 		made = append(made, at)
-		if cfg := s.agent.cfg; cfg.UID != 0 {
-			if err := s.root.Lchown(at, cfg.UID, cfg.GID); err != nil {
-				return made, err
-			}
+		if err := s.ownFolder(at); err != nil {
+			return made, err
 		}
 	}
 	return made, nil
+}
+
+// ownFolder gives a folder of ours to the program. It takes a folder and nothing else, by its descriptor: the program may
+// have put a link, or another name of a file outside, in its place.
+func (s *session) ownFolder(name string) error {
+	cfg := s.agent.cfg
+	if cfg.UID == 0 {
+		return nil
+	}
+	dir, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Chown(cfg.UID, cfg.GID), dir.Close())
 }
 
 // unmake takes back the folders that were made for a file that did not come, as long as nothing else is in them.
@@ -353,12 +362,13 @@ func (s *session) unmake(made []string) {
 func (s *session) used(most int64) int64 {
 	var sum int64
 	errEnough := errors.New("enough")
-	_ = walkFiles(s.folder.fd(), func(string) bool { return false }, func(_ int, _, _ string, st unix.Stat_t) error {
+	w := walk{visit: func(_ int, _, _ string, st unix.Stat_t) error {
 		if sum += st.Blocks * 512; sum > most {
 			return errEnough
 		}
 		return nil
-	})
+	}}
+	_ = w.files(s.folder.fd()) // what cannot be read is not counted
 	return min(sum, most)
 }
 
@@ -377,61 +387,4 @@ func (s *session) removeFile(name string) error {
 		return fileError(name, err)
 	}
 	return fileError(name, s.root.RemoveAll(clean))
-}
-
-// feedCell gives the Execution's standard input to the interpreter by a FIFO, which every language can open, and returns its
-// name. It flows once the driver has opened that; stop ends it.
-func (x *execution) feedCell(s *session, n int64) (name string, opened, stop func(), err error) {
-	if !x.start.Stdin {
-		return "", func() {}, func() {}, nil
-	}
-	dir, err := openDir(s.folder.fd(), tmpName)
-	if err != nil {
-		return "", nil, nil, failed(executor.Conflict, executor.PhaseStart, "stdin: the temporary folder is gone")
-	}
-	defer unix.Close(dir) //nolint:errcheck // read only
-	base := fmt.Sprintf(".stdin-%d", n)
-	_ = unix.Unlinkat(dir, base, 0) // of an interpreter that died
-	cfg := x.agent.cfg
-	err = unix.Mkfifoat(dir, base, 0o600)
-	if err == nil && cfg.UID != 0 {
-		err = unix.Fchownat(dir, base, cfg.UID, cfg.GID, unix.AT_SYMLINK_NOFOLLOW)
-	}
-	fd := -1
-	if err == nil {
-		// For both, so that it neither waits for the reader nor fails without one.
-		fd, err = ignoringEINTR(func() (int, error) {
-			return unix.Openat(dir, base, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		})
-	}
-	var st unix.Stat_t
-	if err == nil {
-		if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFIFO {
-			err = syscall.EEXIST
-		}
-	}
-	if err != nil {
-		if fd >= 0 {
-			_ = unix.Close(fd)
-		}
-		return "", nil, nil, failed(executor.Internal, executor.PhaseStart, "stdin: %v", err)
-	}
-	pipe := os.NewFile(uintptr(fd), "stdin") //nolint:gosec // a descriptor
-	fed, open := make(chan struct{}), make(chan struct{})
-	opened = sync.OnceFunc(func() { close(open) })
-	x.agent.goGuarded(func() {
-		defer close(fed)
-		<-open // a FIFO that nobody has open forgets, and one that nobody writes to keeps who opens it waiting
-		feed(x.stdin, pipe)
-	})
-	return path.Join(s.folder.path, tmpName, base), opened, func() {
-		opened()
-		x.stdin.abort(errStopped)
-		_ = pipe.Close() // feed may have closed it
-		<-fed
-		if dir, err := openDir(s.folder.fd(), tmpName); err == nil {
-			_ = unix.Unlinkat(dir, base, 0) // the driver has done so, mostly
-			_ = unix.Close(dir)
-		}
-	}, nil
 }
