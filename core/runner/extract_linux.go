@@ -46,7 +46,9 @@ type folderMeta struct {
 // the machine's.
 func (x *extractor) extract(r io.Reader) error {
 	x.in = &tarInput{r: r}
-	x.buf = make([]byte, 256<<10)
+	pooled := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	defer chunks.Put(pooled)
+	x.buf = *pooled
 	x.dirs = dirStack{root: int(x.root.Fd()), made: x.chown}
 	defer x.dirs.close()
 	if err := x.in.sniff(); err != nil {
