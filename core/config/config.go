@@ -114,7 +114,12 @@ type Engine struct {
 	MaxQueued int `json:"max_queued"`
 	// MaxPerOwner bounds an owner's waiting and running Executions together; 0 = no bound. Default: Config.ShareExecutions.
 	MaxPerOwner int `json:"max_per_owner"`
+	// DrainTimeoutSeconds is how long a stopping server lets running Executions finish. Default 30; 0: they end at once.
+	DrainTimeoutSeconds float64 `json:"drain_timeout_seconds"`
 }
+
+// DrainTimeout returns DrainTimeoutSeconds.
+func (e Engine) DrainTimeout() time.Duration { return seconds(e.DrainTimeoutSeconds) }
 
 // LimitRange holds what an Execution gets when it does not ask, and the most it may ask for.
 type LimitRange struct {

@@ -31,6 +31,7 @@ func (c Config) Validate() error {
 	p.atLeast("engine.max_concurrent", c.Engine.MaxConcurrent, 1)
 	p.atLeast("engine.max_queued", c.Engine.MaxQueued, 0)
 	p.atLeast("engine.max_per_owner", c.Engine.MaxPerOwner, 0)
+	p.notNegative("engine.drain_timeout_seconds", c.Engine.DrainTimeoutSeconds)
 	c.Limits.validate(&p)
 	p.notNegative("retention.max_age_seconds", c.Retention.MaxAgeSeconds)
 	p.atLeast("retention.max_executions", c.Retention.MaxExecutions, 0)

@@ -10,8 +10,12 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// abandonLimit bounds the cancelling of what a dead frontend has left running.
-const abandonLimit = 30 * time.Second
+const (
+	// abandonLimit bounds the cancelling of what a dead frontend has left running; abandonGrace bounds it when the host's time to
+	// stop is over.
+	abandonLimit = 30 * time.Second
+	abandonGrace = 2 * time.Second
+)
 
 // caller is the Service of one process of a frontend. It knows the Executions whose callers wait for them there, so that
 // they end when the process is killed: nobody else would, and nobody waits any more. Durable ones are asked for to go on.
@@ -86,8 +90,19 @@ func (c *caller) ended(id string) {
 	delete(c.awaited, id)
 }
 
-// abandon ends what is still awaited. The process is gone.
-func (c *caller) abandon(ctx context.Context) {
+// abandon ends what is still awaited. The process is gone. It returns soon after the end of closing.
+func (c *caller) abandon(closing context.Context) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(closing))
+	defer cancel(nil)
+	defer context.AfterFunc(closing, func() {
+		last := time.NewTimer(abandonGrace)
+		defer last.Stop()
+		select {
+		case <-last.C:
+			cancel(context.Cause(closing))
+		case <-ctx.Done():
+		}
+	})()
 	c.mu.Lock()
 	left := c.awaited
 	c.awaited, c.gone = nil, true

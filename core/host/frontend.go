@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,9 @@ type FrontendOptions struct {
 	Restart bool
 	// Log takes its log; nil drops it.
 	Log *slog.Logger
+
+	// steady is steadyTime; only tests set it.
+	steady time.Duration
 }
 
 // Frontend keeps one frontend plugin running. Its methods are safe for concurrent use.
@@ -96,7 +100,7 @@ func (f *Frontend) launch(ctx context.Context) (*plugin.Frontend, error) {
 // supervise sees each process to its end.
 func (f *Frontend) supervise(p *plugin.Frontend) {
 	defer close(f.done)
-	pause := firstPause
+	pauses := pauses{steady: cmp.Or(f.options.steady, steadyTime)}
 	for {
 		began := time.Now()
 		select {
@@ -111,19 +115,17 @@ func (f *Frontend) supervise(p *plugin.Frontend) {
 			f.mu.Unlock()
 			return
 		}
-		f.log.Warn("frontend ended; restarting", "error", err)
-		if time.Since(began) >= steady {
-			pause = firstPause
-		}
-		for {
+		f.log.Warn("frontend ended", "error", err)
+		for uptime := time.Since(began); ; uptime = 0 {
+			pause := pauses.next(uptime)
+			f.log.Warn("frontend is started again", "pause", pause)
 			if !rest(f.life, pause) {
 				return
 			}
-			pause = min(2*pause, maxPause)
 			if p, err = f.launch(f.life); err == nil {
 				break
 			}
-			f.log.Error("frontend does not start", "error", err, "pause", pause)
+			f.log.Error("frontend does not start", "error", err)
 		}
 	}
 }
@@ -137,7 +139,7 @@ func (f *Frontend) end(p *plugin.Frontend) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	defer c.abandon(context.WithoutCancel(ctx))
+	defer c.abandon(ctx)
 	select {
 	case <-p.Ended():
 		err := p.EndErr()
@@ -168,8 +170,6 @@ func (f *Frontend) Err() error {
 
 // Close has it drain, bounded by ctx, and ends it. Idempotent. It returns what Err does, or why the draining failed.
 func (f *Frontend) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, drainLimit)
-	defer cancel()
 	f.mu.Lock()
 	if f.closing == nil {
 		f.closing = ctx

@@ -58,7 +58,7 @@ func (oneExecution) Get(_ context.Context, id string) (executor.Execution, error
 }
 
 // startDiary starts one and returns what reads it.
-func startDiary(t *testing.T, d diary, restart bool) (*host.Frontend, *bufio.Reader, error) {
+func startDiary(t *testing.T, d diary, restart bool, more ...func(*host.FrontendOptions)) (*host.Frontend, *bufio.Reader, error) {
 	t.Helper()
 	d.File = filepath.Join(t.TempDir(), "diary")
 	if err := syscall.Mkfifo(d.File, 0o600); err != nil {
@@ -77,9 +77,11 @@ func startDiary(t *testing.T, d diary, restart bool) (*host.Frontend, *bufio.Rea
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := host.StartFrontend(t.Context(), host.FrontendOptions{
-		Name: "diary", Path: path, Args: args, Options: options, Restart: restart,
-	}, oneExecution{})
+	o := host.FrontendOptions{Name: "diary", Path: path, Args: args, Options: options, Restart: restart}
+	for _, set := range more {
+		set(&o)
+	}
+	f, err := host.StartFrontend(t.Context(), o, oneExecution{})
 	if f != nil {
 		t.Cleanup(func() {
 			if err := f.Close(context.Background()); err != nil {

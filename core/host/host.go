@@ -61,6 +61,7 @@ type Host struct {
 	log       *slog.Logger
 	restarts  *prometheus.CounterVec
 	instances map[string]*instance
+	steady    time.Duration
 
 	// life ends when Close begins; closing then bounds the draining.
 	life    context.Context
@@ -78,7 +79,7 @@ type Host struct {
 
 // New checks o and returns a Host that runs nothing yet. Codes: invalid.
 func New(o Options) (*Host, error) {
-	h := &Host{options: o, log: o.Log, instances: map[string]*instance{}}
+	h := &Host{options: o, log: o.Log, instances: map[string]*instance{}, steady: steadyTime}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}

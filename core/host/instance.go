@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -17,12 +16,10 @@ import (
 )
 
 const (
-	firstPause = 100 * time.Millisecond
-	maxPause   = 30 * time.Second
-	// steady is the uptime after which a crash counts as the first again.
-	steady = time.Minute
 	// startLimit bounds one launch, its configuration included: a backend may have to fetch a tool.
 	startLimit = 5 * time.Minute
+	// sweepLimit bounds the start that cleans up behind a plugin that was killed while the host closes.
+	sweepLimit = 10 * time.Second
 )
 
 // instance is the supervisor of one entry.
@@ -70,7 +67,7 @@ func newInstance(h *Host, name string, entry config.Backend) (*instance, error) 
 // supervise keeps one plugin running until the host closes. It tells first how the first launch went, and ends if that
 // failed. startCtx bounds the first launch.
 func (i *instance) supervise(startCtx context.Context, first chan<- error) {
-	pause := firstPause
+	pauses := pauses{steady: i.host.steady}
 	ctx, cancel := context.WithCancelCause(startCtx)
 	stop := context.AfterFunc(i.host.life, func() { cancel(context.Cause(i.host.life)) })
 	process, err := i.launch(ctx)
@@ -82,30 +79,50 @@ func (i *instance) supervise(startCtx context.Context, first chan<- error) {
 		return
 	}
 	for {
+		var uptime time.Duration
 		if process != nil {
 			began := time.Now()
 			if closed := i.attend(process); closed {
 				return
 			}
-			if time.Since(began) >= steady {
-				pause = firstPause
-			}
+			uptime = time.Since(began)
 		}
+		pause := pauses.next(uptime)
+		i.log.Warn("plugin is started again", "pause", pause)
 		if !rest(i.host.life, pause) {
 			i.down("the host is closed")
 			return
 		}
-		pause = min(2*pause, maxPause)
 		i.countRestart()
 		if process, err = i.launch(i.host.life); err != nil {
 			i.down(err.Error())
-			i.log.Error("plugin does not start", "error", err, "pause", pause)
+			i.log.Error("plugin does not start", "error", err)
 		}
 	}
 }
 
 // launch starts the next generation and publishes it.
 func (i *instance) launch(ctx context.Context) (*plugin.Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	i.mu.Lock()
+	i.generation++
+	generation := i.generation
+	i.mu.Unlock()
+	process, err := i.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i.mu.Lock()
+	i.process = process
+	i.message = ""
+	i.mu.Unlock()
+	i.log.Debug("plugin ready", "pid", process.PID(), "generation", generation)
+	return process, nil
+}
+
+// start starts a process that nobody else sees.
+func (i *instance) start(ctx context.Context) (*plugin.Process, error) {
 	path, args := i.entry.Path, []string(nil)
 	if path == "" {
 		var err error
@@ -113,12 +130,6 @@ func (i *instance) launch(ctx context.Context) (*plugin.Process, error) {
 			return nil, fmt.Errorf("backend %s: %w", i.name, err)
 		}
 	}
-	i.mu.Lock()
-	i.generation++
-	generation := i.generation
-	i.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
 	process, err := plugin.Launch(ctx, plugin.LaunchOptions{
 		Path: path, Args: args, SHA256: i.entry.SHA256,
 		RunDir: i.host.dir.path,
@@ -134,12 +145,21 @@ func (i *instance) launch(ctx context.Context) (*plugin.Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", i.name, err)
 	}
-	i.mu.Lock()
-	i.process = process
-	i.message = ""
-	i.mu.Unlock()
-	i.log.Debug("plugin ready", "pid", process.PID(), "generation", generation)
 	return process, nil
+}
+
+// sweep removes what a plugin left that did not stop in order. A plugin does that for its dead predecessors when it starts.
+func (i *instance) sweep() {
+	ctx, cancel := context.WithTimeout(context.Background(), sweepLimit)
+	defer cancel()
+	process, err := i.start(ctx)
+	if err == nil {
+		err = process.Drain(ctx)
+		process.Kill()
+	}
+	if err != nil {
+		i.log.Warn("clean up behind a plugin that was killed", "error", err)
+	}
 }
 
 // attend waits for the end of process, or for the host's Close, and leaves nothing of it. It reports whether the host
@@ -148,7 +168,7 @@ func (i *instance) attend(process *plugin.Process) (closed bool) {
 	select {
 	case <-process.Done():
 		i.down("the plugin ended; it is being restarted")
-		i.log.Warn("plugin ended; restarting", "pid", process.PID(), "error", process.Err())
+		i.log.Warn("plugin ended", "pid", process.PID(), "error", process.Err())
 		process.Kill()
 		return false
 	case <-i.host.life.Done():
@@ -160,21 +180,10 @@ func (i *instance) attend(process *plugin.Process) (closed bool) {
 		}
 		i.down("the host is closed")
 		process.Kill()
+		if !process.Orderly() {
+			i.sweep()
+		}
 		return true
-	}
-}
-
-// rest waits a while; false: life has ended.
-func rest(life context.Context, pause time.Duration) bool {
-	// Plugins that died together shall not come back together.
-	jittered := pause/2 + rand.N(pause/2) //nolint:gosec // no secret
-	timer := time.NewTimer(jittered)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-life.Done():
-		return false
 	}
 }
 

@@ -36,6 +36,7 @@ type waiter struct {
 	Refuse bool   `json:"refuse"`
 	Crash  string `json:"crash"` // while this file exists, making the backend exits
 	Slow   bool   `json:"slow"`  // making the backend ends with its ctx only
+	Made   string `json:"made"`  // making the backend adds a line to this file
 	name   string
 }
 
@@ -50,6 +51,18 @@ func newWaiter(ctx context.Context, c plugin.Configure) (executor.Backend, error
 	if w.Crash != "" {
 		if _, err := os.Stat(w.Crash); err == nil {
 			os.Exit(3)
+		}
+	}
+	if w.Made != "" {
+		f, err := os.OpenFile(w.Made, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := f.WriteString("made\n"); err != nil {
+			return nil, err
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
 		}
 	}
 	if w.Slow {
@@ -213,10 +226,11 @@ type news struct {
 	slog.Handler
 	ready  chan int // generations that are ready
 	failed chan struct{}
+	pauses chan time.Duration // before it, or the frontend, is started again
 }
 
 func newNews() *news {
-	return &news{Handler: slog.DiscardHandler, ready: make(chan int, 100), failed: make(chan struct{}, 100)}
+	return &news{Handler: slog.DiscardHandler, ready: make(chan int, 100), failed: make(chan struct{}, 100), pauses: make(chan time.Duration, 100)}
 }
 
 func (n *news) Enabled(context.Context, slog.Level) bool { return true }
@@ -228,6 +242,13 @@ func (n *news) Handle(_ context.Context, r slog.Record) error {
 		r.Attrs(func(a slog.Attr) bool {
 			if a.Key == "generation" {
 				n.ready <- int(a.Value.Int64())
+			}
+			return true
+		})
+	case "plugin is started again", "frontend is started again":
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "pause" {
+				n.pauses <- a.Value.Duration()
 			}
 			return true
 		})

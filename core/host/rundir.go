@@ -12,14 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
 const (
 	hostDirPrefix = "h"
 	lockName      = "lock"
-	// maxRunDir leaves room for our folder ("/h" and a number), a process's in it ("/p" and a number) and its socket
-	// ("/plugin" and a number) in the 108 bytes of a socket's name.
-	maxRunDir = 108 - 1 - len("/h4294967295/p4294967295/plugin4294967295")
+	// maxRunDir leaves room for our folder ("/h" and a number), a process's in it ("/p" and a number) and the longest name of a
+	// socket in that in the 108 bytes of a socket's name.
+	maxRunDir = 108 - 1 - len("/h4294967295/p4294967295") - plugin.SocketNameLength
 )
 
 // runDir is this host's own folder for sockets. Its lock is held as long as the host lives, so that another can tell

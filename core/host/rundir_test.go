@@ -11,9 +11,24 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
+// shortDir is a temporary folder whose path leaves room for a socket's name.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 func TestARunFolderOfSomebodyElseIsRefused(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := shortDir(t)
 	target := filepath.Join(dir, "target")
 	if err := os.Mkdir(target, 0o755); err != nil {
 		t.Fatal(err)
@@ -43,7 +58,7 @@ func TestARunFolderOfSomebodyElseIsRefused(t *testing.T) {
 
 func TestOnlyWhatIsStaleIsRemoved(t *testing.T) {
 	t.Parallel()
-	parent, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	parent, log := shortDir(t), slog.New(slog.DiscardHandler)
 	living, err := openRunDir(parent, log)
 	if err != nil {
 		t.Fatal(err)
@@ -76,14 +91,14 @@ func TestOnlyWhatIsStaleIsRemoved(t *testing.T) {
 func TestTheLongestRunFolderLeavesRoomForASocket(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("x", maxRunDir)
-	if n := len(longest + "/h4294967295/p4294967295/plugin4294967295"); n+1 != 108 {
+	if n := len(longest + "/h4294967295/p4294967295/plugin-dir4294967295/plugin4294967295"); n+1 != 108 {
 		t.Errorf("%d bytes with the final zero, want 108", n+1)
 	}
 }
 
 func TestAFolderThatIsBeingMadeIsNotTakenForStale(t *testing.T) {
 	t.Parallel()
-	parent, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	parent, log := shortDir(t), slog.New(slog.DiscardHandler)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

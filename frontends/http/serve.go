@@ -24,12 +24,12 @@ const (
 
 // Serve serves handler on l until ctx ends, then drains: no new connection, followers of what still runs end at once
 // (they can resume elsewhere), calls in flight get 30 s, and what is left then is cut, which ends sync Executions as a client that
-// disconnects does. It returns nil after a drain. l is closed.
-func Serve(ctx context.Context, l net.Listener, handler http.Handler, log *slog.Logger) error {
-	return serve(ctx, l, handler, log, drainTime)
+// disconnects does. When now is closed the drain ends at once; nil: it does not. Serve returns nil after a drain. l is closed.
+func Serve(ctx context.Context, now <-chan struct{}, l net.Listener, handler http.Handler, log *slog.Logger) error {
+	return serve(ctx, now, l, handler, log, drainTime)
 }
 
-func serve(ctx context.Context, l net.Listener, handler http.Handler, log *slog.Logger, drainFor time.Duration) error {
+func serve(ctx context.Context, now <-chan struct{}, l net.Listener, handler http.Handler, log *slog.Logger, drainFor time.Duration) error {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -54,10 +54,17 @@ func serve(ctx context.Context, l net.Listener, handler http.Handler, log *slog.
 	log.Info("http drains", "for", drainFor)
 	bounded, cancel := context.WithTimeout(work, drainFor)
 	defer cancel()
+	go func() {
+		select {
+		case <-now:
+			cancel()
+		case <-bounded.Done():
+		}
+	}()
 	if err := s.Shutdown(bounded); err != nil {
 		log.Warn("http calls are cut", "after", drainFor)
 		cut(errDraining)
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutTime)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTime(now))
 		defer cancel()
 		if err := s.Shutdown(last); err != nil {
 			_ = s.Close() // nothing is left to lose
@@ -67,4 +74,14 @@ func serve(ctx context.Context, l net.Listener, handler http.Handler, log *slog.
 		return fmt.Errorf("drain http: %w", err)
 	}
 	return nil
+}
+
+// lastTime is what calls get after they were cut.
+func lastTime(now <-chan struct{}) time.Duration {
+	select {
+	case <-now:
+		return time.Second
+	default:
+		return cutTime
+	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // serving starts serve and returns the address, the end of its ctx, and what it returned.
-func serving(t *testing.T, h http.Handler, drain time.Duration) (addr string, end func(), returned chan error) {
+func serving(t *testing.T, h http.Handler, now <-chan struct{}, drain time.Duration) (addr string, end func(), returned chan error) {
 	t.Helper()
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -24,7 +24,7 @@ func serving(t *testing.T, h http.Handler, drain time.Duration) (addr string, en
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	returned = make(chan error, 1)
-	go func() { returned <- serve(ctx, l, h, slog.New(slog.DiscardHandler), drain) }()
+	go func() { returned <- serve(ctx, now, l, h, slog.New(slog.DiscardHandler), drain) }()
 	return "http://" + l.Addr().String(), func() { cancel(nil) }, returned
 }
 
@@ -47,7 +47,7 @@ func TestServeDrains(t *testing.T) {
 		close(submitted)
 		return r.state(), nil
 	}
-	addr, end, returned := serving(t, handlerOf(t, svc), time.Minute)
+	addr, end, returned := serving(t, handlerOf(t, svc), nil, time.Minute)
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	events, err := ask(t, client, http.MethodGet, addr+one+"/events", "")
@@ -90,10 +90,37 @@ func TestServeDrains(t *testing.T) {
 	}
 }
 
+func TestServeCutsEverythingWhenThereIsNoTimeLeft(t *testing.T) {
+	t.Parallel()
+	svc, submitted, killed := endless(true)
+	now := make(chan struct{})
+	addr, end, returned := serving(t, handlerOf(t, svc), now, 24*time.Hour)
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	answered := make(chan error, 1)
+	go func() {
+		res, err := ask(t, client, http.MethodPost, addr+"/api/v1/exec/sync", `{"code":"x"}`)
+		if err == nil {
+			res.Body.Close()
+		}
+		answered <- err
+	}()
+	<-submitted
+	end()
+	close(now)
+	if id := <-killed; id != testID {
+		t.Fatal(id)
+	}
+	<-answered
+	if err := <-returned; err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestServeCutsWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	svc, submitted, killed := endless(true)
-	addr, end, returned := serving(t, handlerOf(t, svc), time.Millisecond)
+	addr, end, returned := serving(t, handlerOf(t, svc), nil, time.Millisecond)
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	answered := make(chan error, 1)
@@ -123,7 +150,7 @@ func TestServeReportsAListenerThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := Serve(t.Context(), l, http.NotFoundHandler(), nil); !errors.Is(err, net.ErrClosed) {
+	if err := Serve(t.Context(), nil, l, http.NotFoundHandler(), nil); !errors.Is(err, net.ErrClosed) {
 		t.Fatal(err)
 	}
 }

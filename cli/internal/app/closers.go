@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/python-executor/python-executor/cli/internal/stop"
 )
 
 // stopTime is how long each part may take to stop.
@@ -11,7 +13,8 @@ const stopTime = 15 * time.Second
 
 var errStop = errors.New("it did not stop in time")
 
-// closers stop what was started: in reverse order, each once, each with a time of its own, the rest also when one fails.
+// closers stop what was started: in reverse order, each once, each with a time of its own, the rest also when one fails. At the
+// second request to stop that time ends.
 type closers struct{ list []func(context.Context) error }
 
 func (c *closers) add(f func(context.Context) error) { c.list = append(c.list, f) }
@@ -26,8 +29,8 @@ func (c *closers) close(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-func bounded(ctx context.Context, stop func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), stopTime, errStop)
+func bounded(ctx context.Context, end func(context.Context) error) error {
+	ctx, cancel := stop.Within(ctx, stopTime, errStop)
 	defer cancel()
-	return stop(ctx)
+	return end(ctx)
 }

@@ -90,7 +90,7 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 		// Whoever closes has seen the end of what it ran, or does not want it: there is nothing to wait for.
 		now, cancel := context.WithCancelCause(ctx)
 		cancel(errors.New("the command has ended"))
-		return ignoreCancelled(e.Close(now))
+		return ignoreCancelled(stopEngine(now, e, h))
 	})
 	l.Service = e
 	return l, nil

@@ -17,8 +17,9 @@ import (
 // prefix begins the name of every temporary folder of ours.
 const prefix = "pyexec-"
 
-// maxRunDir keeps socket names below it within the 108 bytes that the kernel allows.
-const maxRunDir = 50
+// maxRunDir keeps socket names below it within the 108 bytes that the kernel allows: package host needs 63 of them, our own folder
+// 18.
+const maxRunDir = 108 - 63 - 18
 
 // temporary is a folder that a lock marks as alive, so that the next process can remove what a killed one left.
 type temporary struct {

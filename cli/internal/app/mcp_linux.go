@@ -5,16 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"time"
 
+	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/host"
 	httpfrontend "github.com/python-executor/python-executor/frontends/http"
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
-
-// mcpDrain bounds how long a stopping `mcp` waits for what runs.
-const mcpDrain = 10 * time.Second
 
 // MCP serves o.Service to the client of the standard streams in a plugin process, until the client has gone or ctx ends.
 func MCP(ctx context.Context, o MCPOptions) error {
@@ -43,7 +40,7 @@ func MCP(ctx context.Context, o MCPOptions) error {
 	case <-f.Done():
 	case <-ctx.Done():
 	}
-	clean, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), mcpDrain, errors.New("the calls did not end in time"))
+	clean, cancel := stop.Within(ctx, o.Config.Engine.DrainTimeout(), errors.New("the calls did not end in time"))
 	defer cancel()
 	return f.Close(clean)
 }

@@ -7,12 +7,14 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/auth"
 	dirblobs "github.com/python-executor/python-executor/core/blobs/dir"
 	"github.com/python-executor/python-executor/core/engine"
@@ -23,11 +25,9 @@ import (
 	httpfrontend "github.com/python-executor/python-executor/frontends/http"
 )
 
-// drainTime is how long a stopping server lets running executions finish.
-const drainTime = 30 * time.Second
-
-// Serve runs a server until ctx ends, and then drains it: no new work, running executions get drainTime, in which those who
-// wait for them or follow them are still answered; then everything stops in the reverse order of its start.
+// Serve runs a server until ctx ends, and then drains it: no new work, running executions get engine.drain_timeout_seconds, in
+// which those who wait for them or follow them are still answered; then everything stops in the reverse order of its start.
+// At a second request to stop (package stop) the drain is over at once.
 func Serve(ctx context.Context, o ServeOptions) (err error) {
 	authenticator, err := auth.New(authTokens(o.Config.HTTP.Tokens))
 	if err != nil {
@@ -39,7 +39,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	var stack closers
 	defer func() {
 		closing := stack.close(ctx)
-		if closing != nil { // after a signal nobody else says it
+		if closing != nil && stop.Cause(ctx) == nil { // after a signal nobody else says it; without time to stop it is no news
 			o.Log.Error("not everything was stopped or written", "error", closing)
 		}
 		err = errors.Join(err, closing)
@@ -77,15 +77,14 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopServing(nil)
 	drained := context.AfterFunc(ctx, func() {
-		o.Log.Info("draining", "for", drainTime)
-		if err := closeEngine(ctx, c.engine); err != nil {
+		if err := drain(ctx, o, c); err != nil {
 			o.Log.Error("drain", "error", err)
 		}
 		stopServing(errDrained)
 	})
 	defer drained()
 	guarded := peer.New(programUIDs(o.Config.Backends, o.Bundle), o.Log).Listener(listener)
-	err = httpfrontend.Serve(serving, guarded, handler, o.Log)
+	err = httpfrontend.Serve(serving, stop.Now(ctx), guarded, handler, o.Log)
 	o.Log.Info("stopping")
 	return err
 }
@@ -93,6 +92,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 // core is a server's engine, and what of it others need.
 type core struct {
 	engine           *engine.Engine
+	host             *host.Host
 	registry         *prometheus.Registry
 	runDir, spoolDir string
 }
@@ -133,6 +133,7 @@ func startCore(ctx context.Context, o ServeOptions, stack *closers) (c core, err
 	if err != nil {
 		return c, err
 	}
+	c.host = h
 	stack.add(h.Close)
 	if err := h.Start(ctx); err != nil {
 		return c, err
@@ -151,7 +152,7 @@ func startCore(ctx context.Context, o ServeOptions, stack *closers) (c core, err
 	if err := c.engine.Start(ctx); err != nil {
 		return c, err
 	}
-	stack.add(func(context.Context) error { return closeEngine(ctx, c.engine) })
+	stack.add(func(context.Context) error { return closeEngine(ctx, o, c) })
 	return c, nil
 }
 
@@ -165,15 +166,32 @@ func network(bind string) string {
 
 var errDrained = errors.New("the server is stopping")
 
+// drain closes the engine and says how long that may take.
+func drain(ctx context.Context, o ServeOptions, c core) error {
+	drained := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-stop.Listening(ctx):
+			o.Log.Info("draining: SIGTERM or Ctrl-C again to end at once", "for", o.Config.Engine.DrainTimeout())
+		case <-drained:
+		}
+	})
+	err := closeEngine(ctx, o, c)
+	close(drained)
+	wg.Wait()
+	return err
+}
+
 // closeEngine gives running executions the time of the drain, if there was a signal to stop, and none after a failure.
-func closeEngine(ctx context.Context, e *engine.Engine) error {
+func closeEngine(ctx context.Context, o ServeOptions, c core) error {
 	patience := time.Duration(0)
 	if ctx.Err() != nil {
-		patience = drainTime
+		patience = o.Config.Engine.DrainTimeout()
 	}
-	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errors.New("the drain is over"))
+	bounded, cancel := stop.Within(ctx, patience, errors.New("the drain is over"))
 	defer cancel()
-	err := e.Close(bounded)
+	err := stopEngine(bounded, c.engine, c.host)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}

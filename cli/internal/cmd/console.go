@@ -9,6 +9,7 @@ import (
 
 	"github.com/python-executor/python-executor/cli/internal/exit"
 	"github.com/python-executor/python-executor/cli/internal/snippet"
+	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -169,9 +170,9 @@ func (c *console) run(ctx context.Context, code string) error {
 		return c.refused(ctx, err)
 	}
 	f := follower{stdout: &lineEnd{w: c.g.Out}, stderr: &lineEnd{w: c.g.Err}, progress: newProgress(c.g), g: c.g, show: c.shown.show, stopped: "interrupted"}
-	stop := c.interruptible(ctx, e.ID)
+	release := c.interruptible(ctx, e.ID)
 	result, err := f.follow(ctx, c.svc, e.ID)
-	stop()
+	release()
 	if is, gone := isOutputError(err); is {
 		c.kill(ctx, e.ID)
 		if gone {
@@ -212,8 +213,8 @@ func (c *console) refused(ctx context.Context, err error) error {
 	return nil
 }
 
-// interruptible has Ctrl-C interrupt the execution id until stop is called.
-func (c *console) interruptible(ctx context.Context, id string) (stop func()) {
+// interruptible has Ctrl-C interrupt the execution id until release is called.
+func (c *console) interruptible(ctx context.Context, id string) (release func()) {
 	if c.interrupts == nil {
 		return func() {}
 	}
@@ -239,7 +240,7 @@ func (c *console) interruptible(ctx context.Context, id string) (stop func()) {
 
 // kill ends an execution that nobody follows any more.
 func (c *console) kill(ctx context.Context, id string) {
-	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), killTimeout, errors.New("it did not end in time"))
+	bounded, cancel := stop.Within(ctx, killTimeout, errKill)
 	defer cancel()
 	if _, err := c.svc.Cancel(bounded, id); err != nil {
 		c.g.debug("interrupt %s: %s", id, err.Error())

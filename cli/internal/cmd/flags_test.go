@@ -110,7 +110,7 @@ func TestClientVariablesYieldToFlags(t *testing.T) {
 // TestTheGlobalFlags holds them to the PRD's list and the few that were added.
 func TestTheGlobalFlags(t *testing.T) {
 	t.Parallel()
-	root := newRoot(IO{}, app.Bundle{})
+	root := newGlobal(IO{}, app.Bundle{}).root()
 	want := "server token config timeout memory disk cpu network image async quiet verbose json"
 	for name := range strings.FieldsSeq(want) {
 		if root.PersistentFlags().Lookup(name) == nil {

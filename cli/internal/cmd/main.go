@@ -8,12 +8,14 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/term"
 
 	"github.com/python-executor/python-executor/cli/internal/app"
 	"github.com/python-executor/python-executor/cli/internal/exit"
+	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -46,8 +48,8 @@ func Main(args []string, bundle app.Bundle) int {
 	if len(args) > 1 && args[1] == "runner" && bundle.Runner != nil {
 		return bundle.Runner(args[2:])
 	}
-	ctx, stop := withSignals(context.Background())
-	defer stop()
+	ctx, release := withSignals(context.Background())
+	defer release()
 	streams := IO{
 		In: os.Stdin, InTerminal: term.IsTerminal(int(os.Stdin.Fd())),
 		Out: os.Stdout, OutTerminal: term.IsTerminal(int(os.Stdout.Fd())), Err: os.Stderr, ErrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
@@ -59,9 +61,15 @@ func Main(args []string, bundle app.Bundle) int {
 func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) int {
 	out := &product{w: streams.Out}
 	streams.Out = out
-	root := newRoot(streams, bundle)
+	g := newGlobal(streams, bundle)
+	root := g.root()
 	root.SetArgs(args)
+	told := g.tellOfStop(ctx)
 	err := root.ExecuteContext(ctx)
+	told()
+	if s, ok := errors.AsType[interrupted](stop.Cause(ctx)); ok {
+		return s.status()
+	}
 	if s, ok := errors.AsType[interrupted](context.Cause(ctx)); ok && err != nil {
 		if carried, ok := errors.AsType[*exit.Error](err); !ok || carried.Err != nil {
 			return s.status()
@@ -75,6 +83,28 @@ func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) 
 		fmt.Fprintln(streams.Err, "python-executor: "+clean(message)+kind(err))
 	}
 	return status
+}
+
+// tellOfStop says, while a command stops in order, how to stop it at once; until the returned function is called.
+func (g *global) tellOfStop(ctx context.Context) (end func()) {
+	ended := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for _, c := range []<-chan struct{}{g.settled, stop.Listening(ctx)} {
+			select {
+			case <-c:
+			case <-ended:
+				return
+			}
+		}
+		if !g.logs {
+			g.note("stopping: Ctrl-C or SIGTERM again to end at once")
+		}
+	})
+	return func() {
+		close(ended)
+		wg.Wait()
+	}
 }
 
 // product is our standard output. It notes that its reader has gone.

@@ -29,8 +29,8 @@ func newMCP(g *global, runF func(context.Context, *mcpOptions) error) *cobra.Com
 		Long: `Serve an MCP client over standard input and output: what goes into a client's configuration.
 
 Without --server (or PYEXEC_SERVER) tools run on the engine inside this program, with it on that server. The command ends
-when the client closes standard input, after it has answered everything that was asked. Streamable HTTP is a part of
-serve (mcp.http.enabled in the configuration).`,
+when the client closes standard input, after it has answered everything that was asked. SIGTERM lets running calls finish
+(engine.drain_timeout_seconds), a second one ends everything at once (exit status 143). Streamable HTTP is a part of serve (mcp.http.enabled in the configuration).`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if runF != nil {
@@ -95,9 +95,5 @@ func (o *mcpOptions) service(ctx context.Context, c config.Config) (executor.Ser
 	if err != nil {
 		return nil, nil, err
 	}
-	return local.Service, func() error {
-		clean, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), closeTimeout, errors.New("the engine did not stop in time"))
-		defer cancel()
-		return local.Close(clean)
-	}, nil
+	return local.Service, func() error { return local.Close(ctx) }, nil
 }

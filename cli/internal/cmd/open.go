@@ -2,11 +2,9 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
 
 	"github.com/python-executor/python-executor/cli/internal/app"
 	"github.com/python-executor/python-executor/cli/internal/remote"
@@ -23,9 +21,6 @@ type door struct {
 	embedded bool
 	close    func() error
 }
-
-// closeTimeout bounds how long the engine inside may take to give everything back.
-const closeTimeout = 20 * time.Second
 
 // openServer returns the server's Service; what is the command that needs one.
 func (g *global) openServer(what string) (executor.Service, error) {
@@ -68,9 +63,7 @@ func (g *global) open(ctx context.Context, backend string, all bool) (*door, err
 	}
 	trusted := executor.WithPrincipal(ctx, executor.Principal{Owner: executor.LocalOwner, Scopes: executor.Scopes()})
 	return &door{Service: local.Service, ctx: trusted, embedded: true, close: func() error {
-		clean, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), closeTimeout, errors.New("the engine did not stop in time"))
-		defer cancel()
-		return local.Close(clean)
+		return local.Close(ctx)
 	}}, nil
 }
 

@@ -33,13 +33,21 @@ type global struct {
 	json    bool
 
 	flags *pflag.FlagSet
+
+	// logs: the command writes a log to Err, which says what happens when it is stopped.
+	logs bool
+	// settled is closed when the flags hold.
+	settled chan struct{}
 }
 
 // given reports whether the user set a global flag.
 func (g *global) given(flag string) bool { return g.flags.Changed(flag) }
 
-func newRoot(streams IO, bundle app.Bundle) *cobra.Command {
-	g := &global{IO: streams, bundle: bundle}
+func newGlobal(streams IO, bundle app.Bundle) *global {
+	return &global{IO: streams, bundle: bundle, settled: make(chan struct{})}
+}
+
+func (g *global) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "python-executor",
 		Short: "Run Python, here or on a server, isolated and limited",
@@ -49,13 +57,19 @@ Without --server (or PYEXEC_SERVER) run uses the engine inside this program.
 
 Exit status of run and follow: the program's own; 128+n when signal n ended it; 124 timeout; 125 python-executor failed
 (bad flags, missing files, unreachable server, failed preparation, lost); 126 the command cannot be executed; 127 it is
-not found; 137 out of memory or killed; 130 Ctrl-C, which kills what run started.`,
-		Version:           bundle.Version,
+not found; 137 out of memory or killed; 130 Ctrl-C and 143 SIGTERM, which kill what run started.
+
+The first Ctrl-C or SIGTERM stops a command in order, a second one at once: then the status is 130 or 143 in any case.`,
+		Version:           g.bundle.Version,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		PersistentPreRunE: func(*cobra.Command, []string) error { return g.settle() },
-		Args:              cobra.ArbitraryArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			g.logs = cmd.Name() == "serve"
+			close(g.settled)
+			return g.settle()
+		},
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
@@ -68,9 +82,9 @@ not found; 137 out of memory or killed; 130 Ctrl-C, which kills what run started
 	}
 	root.SuggestionsMinimumDistance = 2 // cobra sets it only where it makes the message itself
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.SetIn(streams.In)
-	root.SetOut(streams.Out)
-	root.SetErr(streams.Err)
+	root.SetIn(g.In)
+	root.SetOut(g.Out)
+	root.SetErr(g.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})

@@ -25,7 +25,8 @@ func newServe(g *global, runF func(context.Context, *serveOptions) error) *cobra
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
-		Long: `Run the HTTP server until SIGTERM or Ctrl-C, then let running executions finish (30 s).
+		Long: `Run the HTTP server until SIGTERM or Ctrl-C, then let running executions finish (engine.drain_timeout_seconds, 30 s).
+A second SIGTERM or Ctrl-C ends everything at once: the exit status is then 143 or 130, after a drain 0.
 
 An address that is not loopback needs tokens in the configuration, or --allow-unauthenticated.`,
 		Args: none,

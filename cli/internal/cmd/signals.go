@@ -4,9 +4,11 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"slices"
 	"sync"
 	"syscall"
+	"time"
+
+	"github.com/python-executor/python-executor/cli/internal/stop"
 )
 
 // interrupted is the cause of a context that a signal ended.
@@ -29,37 +31,36 @@ func heeded() []os.Signal {
 	return list
 }
 
-// withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP ends. SIGINT then finds the system's own
-// behaviour again, so that nobody has to wait for our clean-up. The others are dropped: timeout(1), a terminal that is closed
-// and a service manager send one stop as two signals, and the second one must not keep us from killing what we started.
+// echo is how long after the first signal more signals belong to it: timeout(1) sends each one twice, a service manager and a
+// closing terminal send a SIGHUP besides.
+const echo = 100 * time.Millisecond
+
+// withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP ends: the command stops in order. A second SIGINT or
+// SIGTERM takes away the time for that (package stop). A third one ends the process as the system does.
 //
 // SIGPIPE is caught and dropped, so that a write to a closed standard output is an error that we can clean up after.
 // Ignoring it would do that too, but children inherit what is ignored.
 func withSignals(parent context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(parent)
+	ctx, requests := stop.New(parent)
 	taker := &interruptTaker{}
 	ctx = context.WithValue(ctx, takerKey{}, taker)
-	signals := make(chan os.Signal, 1)
+	h := &signalHandler{requests: requests, taker: taker, heeded: heeded()}
+	signals := make(chan os.Signal, 4)
 	pipe := make(chan os.Signal, 1)
-	signalled := heeded()
-	signal.Notify(signals, signalled...)
+	signal.Notify(signals, h.heeded...)
 	notifyPipe(pipe)
 	done := make(chan struct{})
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		for first := true; ; {
+		for {
 			select {
 			case s := <-signals:
-				if s == os.Interrupt && taker.offer() || !first {
-					continue
+				if number, ok := s.(syscall.Signal); ok {
+					h.take(number)
 				}
-				first = false
-				if slices.Contains(signalled, os.Interrupt) {
-					signal.Reset(os.Interrupt)
-				}
-				number, _ := s.(syscall.Signal)
-				cancel(interrupted{number})
+			case <-h.echoEnds:
+				h.listen()
 			case <-pipe:
 			case <-done:
 				return
@@ -71,7 +72,51 @@ func withSignals(parent context.Context) (context.Context, func()) {
 		signal.Stop(pipe)
 		close(done)
 		<-finished
-		cancel(nil)
+		requests.First(nil)
+	}
+}
+
+// signalHandler turns signals into requests to stop.
+type signalHandler struct {
+	requests *stop.Requests
+	taker    *interruptTaker
+	heeded   []os.Signal
+
+	// first is the signal that began the stop; urged: a second one was taken.
+	first syscall.Signal
+	urged bool
+	// echoEnds fires when more signals no longer belong to the last one that was taken.
+	echoEnds  <-chan time.Time
+	listening bool
+}
+
+// take handles one signal.
+func (h *signalHandler) take(s syscall.Signal) {
+	switch {
+	case s == syscall.SIGINT && h.taker.offer():
+	case h.first == 0:
+		h.first = s
+		h.requests.First(interrupted{s})
+		h.echoEnds = time.After(echo)
+	case h.urged || s == syscall.SIGHUP:
+	case h.listening, s != h.first && h.first != syscall.SIGHUP:
+		h.urged = true
+		h.requests.Again(interrupted{s})
+		h.echoEnds = time.After(echo)
+	}
+}
+
+// listen is called when an echo has ended.
+func (h *signalHandler) listen() {
+	h.listening = true
+	h.requests.Listen()
+	if !h.urged {
+		return
+	}
+	for _, s := range h.heeded {
+		if s != os.Signal(syscall.SIGHUP) {
+			signal.Reset(s)
+		}
 	}
 }
 

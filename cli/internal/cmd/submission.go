@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -26,13 +27,14 @@ func startSubmit(d *door, spec executor.Spec, in executor.Input) *submission {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(d.ctx))
 	var consumed atomic.Bool
 	in.Workspace = watchEnd(in.Workspace, &consumed)
-	stop := context.AfterFunc(d.ctx, func() {
+	release := context.AfterFunc(d.ctx, func() {
 		if consumed.Load() && !d.embedded {
 			grace := time.NewTimer(5 * time.Second)
 			defer grace.Stop()
 			select {
 			case <-grace.C:
 			case <-s.done:
+			case <-stop.Now(d.ctx):
 			}
 		}
 		cancel(context.Cause(d.ctx))
@@ -40,7 +42,7 @@ func startSubmit(d *door, spec executor.Spec, in executor.Input) *submission {
 	go func() {
 		defer close(s.done)
 		defer cancel(nil)
-		defer stop()
+		defer release()
 		s.e, s.err = d.Submit(ctx, spec, in)
 	}()
 	return s

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/cli/internal/exit"
+	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/apijson"
 )
@@ -31,12 +32,14 @@ type viewer struct {
 // killTimeout bounds waiting for the end of what Ctrl-C kills: the kill grace and some network.
 const killTimeout = 75 * time.Second
 
+var errKill = errors.New("it did not end in time")
+
 // view returns the exit status of the program as an error, or ours.
 func (v *viewer) view(d *door, id string, p *progress) error {
 	work, cancel := context.WithCancelCause(context.WithoutCancel(d.ctx))
 	defer cancel(nil)
 	stopped := make(chan struct{})
-	stop := context.AfterFunc(d.ctx, func() {
+	release := context.AfterFunc(d.ctx, func() {
 		defer close(stopped)
 		v.leave(d, id, work, cancel)
 	})
@@ -63,7 +66,7 @@ func (v *viewer) view(d *door, id string, p *progress) error {
 	if is, gone := isOutputError(err); is {
 		return v.outputFailed(d, id, err, gone)
 	}
-	if !stop() {
+	if !release() {
 		cancel(context.Cause(d.ctx))
 		<-stopped
 		return context.Cause(d.ctx)
@@ -101,10 +104,10 @@ func (v *viewer) leave(d *door, id string, work context.Context, cancel context.
 		cancel(context.Cause(d.ctx))
 		return
 	}
-	bounded, done := context.WithTimeoutCause(work, killTimeout, errors.New("it did not end in time"))
+	bounded, done := stop.Within(work, killTimeout, errKill)
 	defer done()
 	if _, err := d.Cancel(bounded, id); err != nil {
-		if work.Err() == nil {
+		if work.Err() == nil && stop.Cause(work) == nil {
 			fmt.Fprintf(v.g.Err, "python-executor: kill %s: %s\n", id, clean(err.Error()))
 		}
 		cancel(err)
@@ -116,6 +119,8 @@ func (v *viewer) leave(d *door, id string, work context.Context, cancel context.
 	select {
 	case <-rest.C:
 		cancel(context.Cause(d.ctx))
+	case <-stop.Now(work):
+		cancel(stop.Cause(work))
 	case <-work.Done():
 	}
 }
@@ -123,7 +128,7 @@ func (v *viewer) leave(d *door, id string, work context.Context, cancel context.
 // outputFailed ends an execution that nobody can see any more.
 func (v *viewer) outputFailed(d *door, id string, err error, gone bool) error {
 	if v.kill {
-		bounded, done := context.WithTimeoutCause(context.WithoutCancel(d.ctx), killTimeout, errors.New("it did not end in time"))
+		bounded, done := stop.Within(d.ctx, killTimeout, errKill)
 		defer done()
 		if _, killErr := d.Cancel(bounded, id); killErr != nil {
 			err = errors.Join(err, killErr)

@@ -26,8 +26,9 @@ const (
 )
 
 const (
-	// stopGrace bounds how long a plugin whose host is gone waits for what it runs to stop.
-	stopGrace = 20 * time.Second
+	// stopGrace bounds how long a plugin whose host is gone waits for what it runs to stop. Closing the backend then ends the rest,
+	// and must fit into the host's cutGrace.
+	stopGrace = time.Second
 	// closeGrace bounds the closing of its backend.
 	closeGrace = 10 * time.Second
 )

@@ -19,12 +19,12 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire"
 )
 
-const (
-	// maxSocketPath is the longest name that a unix socket can have, with its final zero.
-	maxSocketPath = 108
-	// socketNameLength is the most that go-plugin puts behind the folder: "/plugin" and a random uint32.
-	socketNameLength = len("/plugin4294967295")
-)
+// maxSocketPath is the longest name that a unix socket can have, with its final zero.
+const maxSocketPath = 108
+
+// SocketNameLength is the most that go-plugin puts behind the folder of one process: a plugin's socket is "/plugin" and a random
+// uint32, the host's sockets for a frontend lie in one more folder.
+const SocketNameLength = len("/plugin-dir4294967295/plugin4294967295")
 
 // LaunchOptions says which program to start, and how.
 type LaunchOptions struct {
@@ -105,7 +105,7 @@ func makeRunDir(parent string) (string, error) {
 	if err != nil {
 		return "", executor.Errorf(executor.Unavailable, "run folder: %w", err)
 	}
-	if len(dir)+socketNameLength+1 > maxSocketPath {
+	if len(dir)+SocketNameLength+1 > maxSocketPath {
 		err := executor.Errorf(executor.Invalid, "the run folder %s is too long a path for a socket", dir)
 		return "", errors.Join(err, os.RemoveAll(dir))
 	}

@@ -19,7 +19,7 @@ const (
 	defaultPingTimeout  = 60 * time.Second
 	// cutGrace is how long an undrained plugin gets to stop what it runs before it is killed; exitGrace how long a
 	// drained one gets to exit.
-	cutGrace  = 5 * time.Second
+	cutGrace  = 3 * time.Second
 	exitGrace = 2 * time.Second
 )
 
@@ -41,6 +41,19 @@ type Process struct {
 	mu      sync.Mutex
 	drained bool
 	reason  error
+}
+
+// Orderly reports whether the plugin cleaned up behind itself: it was drained, or it exited with status 0, which it does when
+// everything has been given back. It is known after Kill.
+func (p *Process) Orderly() bool {
+	select {
+	case <-p.process.exited:
+	default:
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.drained || p.process.err == nil
 }
 
 func newProcessHandle(l *launch, supervision *wire.Supervision, d *dispensed) *Process {

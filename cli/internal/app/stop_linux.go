@@ -1,0 +1,36 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/python-executor/python-executor/cli/internal/stop"
+	"github.com/python-executor/python-executor/core/engine"
+	"github.com/python-executor/python-executor/core/host"
+)
+
+// lastGrace is how long the engine may take to stop when there is no time left. Then its plugins are stopped under it: one that
+// hangs, or a program with a long kill grace, holds nothing up.
+const lastGrace = 1500 * time.Millisecond
+
+// stopEngine closes e. At the second request to stop it also closes h, after lastGrace.
+func stopEngine(ctx context.Context, e *engine.Engine, h *host.Host) error {
+	closed := make(chan error, 1)
+	go func() { closed <- e.Close(ctx) }()
+	select {
+	case err := <-closed:
+		return err
+	case <-stop.Now(ctx):
+	}
+	last := time.NewTimer(lastGrace)
+	defer last.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-last.C:
+	}
+	now, cancel := stop.Within(ctx, 0, nil)
+	defer cancel()
+	_ = h.Close(now) // the closer of h reports it
+	return <-closed
+}
