@@ -34,6 +34,9 @@ type group struct {
 	// In a container: its own groups, to read, and that all processes but ours are the Execution's.
 	watched    *watched
 	everything bool
+	// kills is what counts the container's processes that its memory limit has killed, for a group of a session in a container;
+	// else nil.
+	kills *watched
 }
 
 // makeGroup makes the groups of one Execution below the slot's and sets its limits. Without any it returns a group that
@@ -172,6 +175,9 @@ func (g *group) adopt(pid int) error {
 func (g *group) oomKills() int64 {
 	if g.watched != nil {
 		return g.watched.oomKills()
+	}
+	if g.kills != nil {
+		return g.kills.oomKills()
 	}
 	return parseKeyed(readControl(g.events), "oom_kill")
 }

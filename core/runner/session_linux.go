@@ -111,6 +111,11 @@ func (s *session) makePlace(before *execution) (err error) {
 func (s *session) place() (*group, error) {
 	g, err := makeGroup(s.group.Cgroups, s.agent.groupName(), executor.Limits{})
 	g.home = s.agent.cfg.Cgroups // where the forking thread lives, not the session's own
+	if inside := s.agent.inside; inside != nil && inside.seen.memory != "" {
+		w := inside.seen
+		w.begin()
+		g.kills = &w
+	}
 	return g, err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
 // forks prints how many processes a program can have beside itself.
@@ -71,5 +72,61 @@ func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
 	want := capacityOf(x.Limits)
 	if r := c.HostConfig.Resources; r.PidsLimit == nil || *r.PidsLimit != want.PIDs || r.Memory != want.MemoryBytes || r.MemorySwap != want.MemoryBytes || r.CPUShares != want.CPUShares {
 		t.Errorf("%+v, want %+v", r, want)
+	}
+}
+
+// TestLimitsThatHoldNoInterpreterAreInvalid: to try again would not help.
+func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	small := job(executor.Spec{Code: "print(1)"})
+	small.Limits.MemoryBytes = 1 << 20
+	if _, err := b.Run(t.Context(), small, &journal{}); executor.CodeOf(err) != executor.Invalid || !ofField(err, "config.memory_mb") {
+		t.Errorf("an execution: %v", err)
+	}
+	sandboxed := func(t *testing.T, b *Backend) {
+		for name, c := range map[string]struct {
+			limits  executor.Limits
+			preload []string
+		}{
+			"too little": {executor.Limits{MemoryBytes: 1 << 20, DiskBytes: 1 << 30}, nil},
+			"too little for what it imports": {
+				executor.Limits{MemoryBytes: 16 << 20, DiskBytes: 1 << 20}, []string{"pip._internal.commands.install", "pip._vendor.rich.console", "asyncio", "unittest.mock", "sqlite3", "xmlrpc.client"},
+			},
+		} {
+			s := executor.Session{ID: "ctx_" + random(), Language: executor.LanguagePython, Limits: c.limits, Preload: c.preload}
+			s.Limits.CPUShares, s.Limits.PIDs = 1024, 64
+			_, err := b.OpenSession(t.Context(), s)
+			if executor.CodeOf(err) != executor.Invalid || !ofField(err, "config.memory_mb") {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err := b.CloseSession(t.Context(), s.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Run("a session", func(t *testing.T) { sandboxed(t, b) })
+	t.Run("a session on gVisor", func(t *testing.T) {
+		sandboxed(t, backend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}}))
+	})
+}
+
+// TestMemoryBeyondTheLimitInASessionIsOutOfMemory: in the interpreter, and in a command beside it.
+func TestMemoryBeyondTheLimitInASessionIsOutOfMemory(t *testing.T) {
+	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	const hog = "x = bytearray(400 << 20)"
+	for name, spec := range map[string]executor.Spec{"the interpreter": {Code: hog}, "a command": {Command: []string{"python3", "-c", hog}}} {
+		s := executor.Session{ID: "ctx_" + random(), Language: executor.LanguagePython, Limits: job(spec).Limits}
+		s.Limits.MemoryBytes, s.Limits.DiskBytes = 64<<20, 1<<20
+		if _, err := b.OpenSession(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		x := job(spec)
+		x.Spec.Session, x.Limits = s.ID, s.Limits
+		if r, err := b.Run(t.Context(), x, &journal{}); err != nil || r.Status != executor.StatusOutOfMemory || r.Signal != "SIGKILL" {
+			t.Errorf("%s: %v, %+v", name, err, r)
+		}
+		if err := b.CloseSession(t.Context(), s.ID); err != nil {
+			t.Error(err)
+		}
 	}
 }

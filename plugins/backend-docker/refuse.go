@@ -1,6 +1,7 @@
 package dockerbackend
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -36,8 +37,11 @@ func (r *refusal) err() error {
 // minorForm is an exact minor version.
 var minorForm = regexp.MustCompile(`^3\.(0|[1-9][0-9]?)$`)
 
-// leastMemory is the least that a daemon accepts for a container.
-const leastMemory = 6 << 20
+const (
+	// leastMemory is the least that a daemon accepts for a container. It holds the runner and a small interpreter.
+	leastMemory = 6 << 20
+	memoryField = "config.memory_mb"
+)
 
 // refuse says why a job cannot run here; nil: it can. can is what this backend enforces.
 func refuse(job executor.Job, can executor.Capabilities) error {
@@ -59,11 +63,11 @@ func refuse(job executor.Job, can executor.Capabilities) error {
 	no(spec.Network == executor.NetworkOn && !can.NetworkOn, "config.network_disabled", "the runtime is told to give programs no network")
 	no(strings.TrimSpace(spec.Requirements) != "" && !can.Requirements, "requirements_txt", "the runtime has no network to install from: set prepare.runtime")
 	no(len(spec.PreCommands) > 0 && !can.PreCommands, "pre_commands", "the runtime has no network for preparations: set prepare.runtime")
-	no(spec.Limits.MemoryBytes > 0 && !can.Memory, "config.memory_mb", "cannot be enforced here: this daemon cannot limit memory")
+	no(spec.Limits.MemoryBytes > 0 && !can.Memory, memoryField, "cannot be enforced here: this daemon cannot limit memory")
 	no(spec.Limits.CPUShares > 0 && !can.CPU, "config.cpu_shares", "cannot be enforced here: this daemon cannot limit CPU")
 	no(spec.Limits.PIDs > 0 && !can.PIDs, "config.pids", "cannot be enforced here: this daemon cannot limit processes")
-	if job.Limits.MemoryBytes+job.Limits.DiskBytes < leastMemory {
-		r.add(executor.Invalid, "config.memory_mb", "memory and disk together must be at least %d MB", leastMemory>>20)
+	if job.Limits.MemoryBytes < leastMemory {
+		r.add(executor.Invalid, memoryField, "must be at least %d (got %d)", leastMemory>>20, job.Limits.MemoryBytes>>20)
 	}
 	checkCommands(&r, spec.PreCommands)
 	if spec.Interpreter == executor.InterpreterSystem && strings.TrimSpace(spec.Requirements) != "" {
@@ -73,4 +77,10 @@ func refuse(job executor.Job, can executor.Capabilities) error {
 		r.add(executor.Invalid, "python_version", "must be an exact minor version such as 3.12 (got %q)", spec.PythonVersion)
 	}
 	return r.err()
+}
+
+// ofField reports whether err names a field.
+func ofField(err error, field string) bool {
+	e, ok := errors.AsType[*executor.Error](err)
+	return ok && slices.ContainsFunc(e.Fields, func(f executor.FieldError) bool { return f.Field == field })
 }
