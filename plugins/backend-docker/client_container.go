@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -217,6 +218,19 @@ func (d *daemon) containers(ctx context.Context, labels map[string]string) ([]co
 		infos = append(infos, containerInfo{ID: c.ID, Image: c.ImageID, Labels: c.Labels, State: c.State})
 	}
 	return infos, nil
+}
+
+// volumeUsed reports whether a container has the volume called name, other than one that has ended and is being removed.
+func (d *daemon) volumeUsed(ctx context.Context, name string) (bool, error) {
+	// The daemon takes the name for a pattern that may match others, too.
+	list, err := d.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("volume", name))})
+	if err != nil {
+		return false, failed("list containers", err)
+	}
+	return slices.ContainsFunc(list, func(c container.Summary) bool {
+		uses := slices.ContainsFunc(c.Mounts, func(m container.MountPoint) bool { return m.Name == name })
+		return uses && c.State != "removing" && c.State != "exited" && c.State != "dead"
+	}), nil
 }
 
 // attach connects to a container's standard streams. Before its start nothing is missed.

@@ -3,15 +3,9 @@ package dockerbackend
 import (
 	"context"
 	"errors"
-	"io"
-	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -208,55 +202,6 @@ func TestOfVolumesAndNetworksOnlyLeftOnesAreTaken(t *testing.T) {
 		if strayThing(labels, now.Add(-48*time.Hour), nil, now, over) {
 			t.Errorf("%s: taken for left over", name)
 		}
-	}
-}
-
-// TestTheReaperAsksOnlyForWhatIsOursAndRemovesNothingElse: everything else in a daemon is its users' own.
-func TestTheReaperAsksOnlyForWhatIsOursAndRemovesNothingElse(t *testing.T) {
-	t.Parallel()
-	const old = `"CreatedAt":"2001-01-01T00:00:00Z","Created":"2001-01-01T00:00:00Z","Labels":{"com.example":"x"}`
-	answers := map[string]string{
-		"/containers/json": `[{"Id":"users-container","State":"created","Created":1,"Labels":{"com.example":"x"}}]`,
-		"/volumes":         `{"Volumes":[{"Name":"users-volume","Driver":"local",` + old + `},{"Name":"users-own",` + old + `}]}`,
-		"/networks":        `[{"Name":"users-network","Id":"n1","Driver":"bridge",` + strings.Replace(old, `"Created":`, `"X":`, 1) + `}]`,
-	}
-	var mu sync.Mutex
-	var asked, others []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		path := regexp.MustCompile(`^/v[0-9.]+`).ReplaceAllString(r.URL.Path, "")
-		body, known := answers[path]
-		if strings.Contains(r.URL.RawQuery+r.URL.Query().Get("filters"), labelInstance) {
-			asked = append(asked, path)
-		} else if path != "/_ping" {
-			others = append(others, r.Method+" "+r.URL.String())
-		}
-		w.Header().Set("Api-Version", "1.41")
-		w.Header().Set("Content-Type", "application/json")
-		if known && r.Method == http.MethodGet {
-			_, _ = io.WriteString(w, body)
-		}
-	}))
-	defer server.Close()
-	d, err := dial(t.Context(), "tcp://"+server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, mine := range []string{"mine", ""} {
-		log := slog.New(slog.DiscardHandler)
-		b := &Backend{daemon: d, log: log, place: place{Instance: mine, Boot: newBoot(), Volume: "volume"}, cleaner: newCleaner(d, log), claims: &claims{}}
-		r := reaper{b: b, since: map[string]time.Time{}}
-		if _, err := r.sweep(t.Context(), time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		b.cleaner.wait()
-	}
-	if err := d.close(); err != nil {
-		t.Error(err)
-	}
-	if want := "/containers/json /volumes /networks"; strings.Join(asked, " ") != want+" "+want || len(others) > 0 {
-		t.Errorf("asked for %q, and also %q", asked, others)
 	}
 }
 

@@ -162,14 +162,30 @@ func (v *runnerVolume) fill(ctx context.Context, image string) (err error) {
 	return v.daemon.copyTo(ctx, id, runnerFolder, bytes.NewReader(archive))
 }
 
-// remove removes the volume unless somebody else uses it. Whoever needs it next fills it again, in some 30 ms.
+// volumePause is how long remove waits for the daemon before it tries again.
+const volumePause = 20 * time.Millisecond
+
+// remove removes the volume unless a container uses it. Whoever needs it next fills it again, in some 30 ms. A daemon forgets a
+// container before it lets go of the container's volumes, so a volume may be in use that no container has; remove waits for
+// that. ctx bounds it.
 func (v *runnerVolume) remove(ctx context.Context) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.filled = false // if it ever was: an earlier life that was killed may have left one
-	err := v.daemon.removeVolume(ctx, v.place().Volume)
-	if code := executor.CodeOf(err); code == executor.Conflict || code == executor.NotFound {
-		return nil
+	name := v.place().Volume
+	for {
+		err := v.daemon.removeVolume(ctx, name)
+		if executor.CodeOf(err) != executor.Conflict {
+			return gone(err)
+		}
+		used, listErr := v.daemon.volumeUsed(ctx, name)
+		if used || listErr != nil {
+			return listErr
+		}
+		select {
+		case <-time.After(volumePause):
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
 	}
-	return err
 }

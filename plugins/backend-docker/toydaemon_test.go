@@ -1,0 +1,141 @@
+package dockerbackend
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// versionForm is what the paths of the daemon's API begin with.
+var versionForm = regexp.MustCompile(`^/v[0-9.]+`)
+
+// toyDaemon is a client of a daemon that answers with what answer says: a status and JSON. path has no version.
+func toyDaemon(t *testing.T, answer func(r *http.Request, path string) (status int, body string)) *daemon {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Api-Version", "1.41")
+		w.Header().Set("Content-Type", "application/json")
+		path := versionForm.ReplaceAllString(r.URL.Path, "")
+		if path == "/_ping" {
+			return
+		}
+		status, body := answer(r, path)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(server.Close)
+	d, err := dial(t.Context(), "tcp://"+server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// TestTheReaperAsksOnlyForWhatIsOursAndRemovesNothingElse: everything else in a daemon is its users' own.
+func TestTheReaperAsksOnlyForWhatIsOursAndRemovesNothingElse(t *testing.T) {
+	t.Parallel()
+	const old = `"CreatedAt":"2001-01-01T00:00:00Z","Created":"2001-01-01T00:00:00Z","Labels":{"com.example":"x"}`
+	answers := map[string]string{
+		"/containers/json": `[{"Id":"users-container","State":"created","Created":1,"Labels":{"com.example":"x"}}]`,
+		"/volumes":         `{"Volumes":[{"Name":"users-volume","Driver":"local",` + old + `},{"Name":"users-own",` + old + `}]}`,
+		"/networks":        `[{"Name":"users-network","Id":"n1","Driver":"bridge",` + strings.Replace(old, `"Created":`, `"X":`, 1) + `}]`,
+	}
+	var mu sync.Mutex
+	var asked, others []string
+	d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(r.URL.Query().Get("filters"), labelInstance) {
+			asked = append(asked, path)
+		} else {
+			others = append(others, r.Method+" "+path)
+		}
+		return http.StatusOK, answers[path]
+	})
+	for _, mine := range []string{"mine", ""} {
+		log := slog.New(slog.DiscardHandler)
+		b := &Backend{daemon: d, log: log, place: place{Instance: mine, Boot: newBoot(), Volume: "volume"}, cleaner: newCleaner(d, log), claims: &claims{}}
+		r := reaper{b: b, since: map[string]time.Time{}}
+		if _, err := r.sweep(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		b.cleaner.wait()
+	}
+	if want := "/containers/json /volumes /networks"; strings.Join(asked, " ") != want+" "+want || len(others) > 0 {
+		t.Errorf("asked for %q, and also %q", asked, others)
+	}
+}
+
+// TestTheRunnersVolumeIsRemovedOnceTheDaemonLetsGoOfIt: a daemon forgets a container before it lets go of its volumes.
+func TestTheRunnersVolumeIsRemovedOnceTheDaemonLetsGoOfIt(t *testing.T) {
+	t.Parallel()
+	const name = "python-executor-runner-1-2"
+	user := func(state, volume string) string {
+		return `[{"Id":"c","State":"` + state + `","Mounts":[{"Type":"volume","Name":"` + volume + `"}]}]`
+	}
+	for what, c := range map[string]struct {
+		users string // while it is in use
+		tries int    // after so many it is not
+		times int    // the removals that are asked for
+	}{
+		"nobody has it any more":      {"[]", 3, 3},
+		"a container that is removed": {user("removing", name), 3, 3},
+		"one that has ended":          {user("exited", name), 2, 2},
+		"another's, alike":            {user("running", name+"0"), 2, 2},
+		"a container that runs":       {user("running", name), 100, 1},
+		"one that is not started":     {user("created", name), 100, 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			times := 0
+			d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case r.Method == http.MethodDelete && path == "/volumes/"+name:
+					if times++; times < c.tries {
+						return http.StatusConflict, `{"message":"volume is in use"}`
+					}
+					return http.StatusNoContent, ""
+				case path == "/containers/json" && strings.Contains(r.URL.Query().Get("filters"), name):
+					return http.StatusOK, c.users
+				}
+				return http.StatusNotFound, `{"message":"` + path + `"}`
+			})
+			v := &runnerVolume{daemon: d, place: func() place { return place{Volume: name} }}
+			if err := v.remove(t.Context()); err != nil || times != c.times {
+				t.Errorf("%v after %d removals, want %d", err, times, c.times)
+			}
+		})
+	}
+}
+
+// TestTheEndOfItsTimeEndsTheRemovalOfAVolume: also where the daemon never lets go of it.
+func TestTheEndOfItsTimeEndsTheRemovalOfAVolume(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+		if r.Method == http.MethodDelete {
+			return http.StatusConflict, `{"message":"volume is in use"}`
+		}
+		cancel(errSilent)
+		return http.StatusOK, "[]"
+	})
+	v := &runnerVolume{daemon: d, place: func() place { return place{Volume: "v"} }}
+	if err := v.remove(ctx); err == nil {
+		t.Error("it says that the volume is gone")
+	}
+}
