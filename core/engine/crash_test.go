@@ -272,3 +272,27 @@ func (b *agedBlobs) List(ctx context.Context, prefix string) iter.Seq2[executor.
 		}
 	}
 }
+
+func TestWhoseBackendStaysAwayIsLostAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		var r *rig
+		away := executor.Errorf(executor.Unavailable, "away for good")
+		r = newRig(t, setup{
+			fake: fake.Options{Hook: func(context.Context, executor.Job, executor.Sink, fake.RunFunc) (executor.Result, error) {
+				r.fake.SetDown(away)
+				return executor.Result{}, away
+			}},
+			options: Options{Deadlines: Deadlines{Queue: time.Hour}},
+		})
+		began := time.Now()
+		res := r.result(r.submit(t.Context(), "exit 0", durable).ID)
+		if waited := time.Since(began).Round(time.Minute); waited < time.Hour || waited > time.Hour+2*time.Minute {
+			t.Errorf("it waited for %s, want 1h", waited)
+		}
+		if res.Status != executor.StatusLost || res.Failure.Code != executor.Exhausted || res.Failure.Phase != executor.PhaseQueue {
+			t.Errorf("it ended as %s, %+v", res.Status, res.Failure)
+		}
+		r.wantIdle()
+	})
+}

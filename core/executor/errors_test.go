@@ -59,7 +59,7 @@ func TestErrorsAreFoundByCodeAndByCause(t *testing.T) {
 		t.Error("the cause is lost")
 	}
 	if f := FieldErrorf(Denied, "script", "needs a scope").Fields; len(f) != 1 || f[0] != (FieldError{"script", "needs a scope"}) {
-		t.Errorf("%+v", f)
+		t.Errorf("FieldErrorf made the fields %+v, want script with its message", f)
 	}
 }
 
@@ -69,6 +69,6 @@ func TestCodesAreTen(t *testing.T) {
 		seen[c] = true
 	}
 	if len(Codes()) != 10 || len(seen) != 10 {
-		t.Errorf("%v", Codes())
+		t.Errorf("%d codes, %d of them different, want 10: %v", len(Codes()), len(seen), Codes())
 	}
 }

@@ -123,7 +123,7 @@ func TestAScriptRunsInItsOwnFolderWithItsArguments(t *testing.T) {
 	sink := newJournal()
 	res, err := b.Run(t.Context(), j, sink)
 	if err != nil || res.ExitCode == nil || *res.ExitCode != 3 || res.Status != executor.StatusFailed {
-		t.Fatalf("got %+v, %v", res, err)
+		t.Fatalf("a script that exits with 3 ended as %+v, error %v", res, err)
 	}
 	if want := p.root + "\n--port 8080 --smoke --name=a b\nhi\nsecret: \n"; sink.out[executor.Stdout] != want {
 		t.Errorf("stdout is %q, want %q", sink.out[executor.Stdout], want)
@@ -137,7 +137,7 @@ func TestAScriptRunsInItsOwnFolderWithItsArguments(t *testing.T) {
 	}
 	lines := p.audit()
 	if len(lines) != 1 || lines[0].Path != path || lines[0].Requester != "me" || *lines[0].ExitCode != 3 || lines[0].LogPath != res.LogPath {
-		t.Errorf("audit: %+v", lines)
+		t.Errorf("the audit log is %+v, want one line with path, requester, exit code and log", lines)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestATimeoutKillsAllThatTheScriptStarted(t *testing.T) {
 	b := p.backend()
 	res, err := b.Run(t.Context(), job(path), newJournal())
 	if err != nil || res.Status != executor.StatusTimedOut {
-		t.Fatalf("got %+v, %v", res, err)
+		t.Fatalf("a script beyond its time ended as %+v, error %v, want timed_out", res, err)
 	}
 	raw, err := os.ReadFile(pidFile)
 	if err != nil {
@@ -274,7 +274,7 @@ func TestACancelledScriptIsKilledAndALaterRemoveHarmless(t *testing.T) {
 		stop(cancel, j.ID)
 		got := <-done
 		if got.err != nil || got.res.Status != executor.StatusKilled {
-			t.Errorf("%s: got %+v, %v", name, got.res, got.err)
+			t.Errorf("%s: the script ended as %+v, error %v, want killed", name, got.res, got.err)
 		}
 		if err := b.Remove(t.Context(), j.ID); err != nil {
 			t.Errorf("%s: remove: %v", name, err)
@@ -290,7 +290,7 @@ func TestLongLinesAndLongOutputAreCutAndSaidSo(t *testing.T) {
 	sink := newJournal()
 	res, err := p.backend().Run(t.Context(), job(path), sink)
 	if err != nil || sink.failed != nil {
-		t.Fatal(err, sink.failed)
+		t.Fatalf("error %v, and of the sink: %v", err, sink.failed)
 	}
 	if sink.out[executor.Stdout] != "xxxxxxxxxx\nshort\n" || !res.StdoutTruncated {
 		t.Errorf("stdout is %q, truncated %t", sink.out[executor.Stdout], res.StdoutTruncated)
@@ -335,14 +335,14 @@ func TestInfoPromisesScriptsAndNothingElse(t *testing.T) {
 	b := p.backend()
 	info, err := b.Info(t.Context())
 	if err != nil || !info.Healthy || !info.Capabilities.Scripts || info.Capabilities.Commands || info.Capabilities.Memory {
-		t.Errorf("%+v, %v", info, err)
+		t.Errorf("Info promises more or less than scripts: %+v, error %v", info, err)
 	}
 	list, err := b.Scripts(t.Context())
 	if err != nil || len(list) != 1 || list[0].Path != path || len(list[0].AllowedArgs) != 3 {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("Scripts lists %+v, error %v, want %s with three arguments", list, err, path)
 	}
 	if _, err := b.Attach(t.Context(), job(path), executor.Resume{}, newJournal()); executor.CodeOf(err) != executor.Unimplemented {
-		t.Errorf("attach: %v", err)
+		t.Errorf("Attach: error %v, want unimplemented", err)
 	}
 }
 
@@ -353,9 +353,9 @@ func TestAnInputThatCannotBeOpenedLeavesNoFile(t *testing.T) {
 	broken := errors.New("it is gone")
 	j.Stdin = &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) { return nil, broken }}
 	if _, err := b.Run(t.Context(), j, newJournal()); !errors.Is(err, broken) {
-		t.Errorf("got %v", err)
+		t.Errorf("Run: error %v, want that of the input", err)
 	}
 	if left, err := filepath.Glob(filepath.Join(p.logs, runPrefix+"*")); err != nil || len(left) > 0 {
-		t.Errorf("left open: %v, %v", left, err)
+		t.Errorf("a run that did not begin leaves the files %v, error %v", left, err)
 	}
 }

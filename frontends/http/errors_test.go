@@ -22,7 +22,7 @@ func TestEveryCodeHasItsStatus(t *testing.T) {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			if got := httpStatus(code); got != want[code] {
-				t.Fatalf("status %d, want %d", got, want[code])
+				t.Fatalf("the code %s has the status %d, want %d", code, got, want[code])
 			}
 			svc := hello().service()
 			svc.get = func(context.Context, string) (executor.Execution, error) {
@@ -39,13 +39,13 @@ func TestEveryCodeHasItsStatus(t *testing.T) {
 			}
 			p := wantProblem(t, w, want[code], code, "x")
 			if p["detail"] != "reason" || p["execution_id"] != testID {
-				t.Fatalf("problem %v", p)
+				t.Fatalf("the problem %v lacks the detail \"reason\" or the execution %s", p, testID)
 			}
 			if retry := w.Header().Get("Retry-After"); retry != "" && retry != "2" {
-				t.Fatalf("Retry-After %q", retry)
+				t.Fatalf("Retry-After is %q, want none or 1.5 s rounded up", retry)
 			}
 			if code == executor.Unauthenticated && w.Header().Get("WWW-Authenticate") == "" {
-				t.Fatal("no WWW-Authenticate")
+				t.Fatal("401 has no WWW-Authenticate")
 			}
 		})
 	}
@@ -62,7 +62,7 @@ func TestAnErrorOfAnotherTypeIsInternal(t *testing.T) {
 	}
 	p := wantProblem(t, do(t, handlerOf(t, svc), http.MethodGet, "/api/v1/executions/"+testID, nil), 500, executor.Internal)
 	if p["detail"] != "internal error" {
-		t.Fatalf("%v", p)
+		t.Fatalf("the problem %v shows what went wrong inside", p)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestWhatTheMuxRefusesIsAProblem(t *testing.T) {
 			w := do(t, h, tt.method, tt.path, nil)
 			wantProblem(t, w, tt.status, tt.code)
 			if (tt.status == 405) != (w.Header().Get("Allow") != "") {
-				t.Fatalf("Allow %q", w.Header().Get("Allow"))
+				t.Fatalf("405 has Allow %q", w.Header().Get("Allow"))
 			}
 		})
 	}

@@ -87,14 +87,14 @@ func TestAScriptIsRunWithWhatWasAsked(t *testing.T) {
 		scriptEnded(executor.Result{Status: executor.StatusFailed, ExitCode: &code, Wall: 1500 * time.Millisecond, StdoutTruncated: true, LogPath: "/logs/1"}))}
 	w := runScriptRequest(t, s, http.MethodPost, "/actions/run_script", `{"path":"/srv/run.sh","args":["--port",8080],"env":{"A":"b"},"timeout_ms":2500}`)
 	if want := `{"exitCode":4,"duration_ms":1500,"stdout":"a\nb�","stderr":"","truncated":true,"logPath":"/logs/1"}`; w.Code != 200 || strings.TrimSpace(w.Body.String()) != want {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("run_script answered %d %s, want 200 %s", w.Code, w.Body, want)
 	}
 	if s.spec.Script != "/srv/run.sh" || strings.Join(s.spec.Args, " ") != "--port 8080" || s.spec.Env["A"] != "b" || s.spec.Limits.Timeout != 2500*time.Millisecond {
-		t.Errorf("%+v", s.spec)
+		t.Errorf("the service was asked to run %q with %q, %q for %s, want what the request says", s.spec.Script, s.spec.Args, s.spec.Env, s.spec.Limits.Timeout)
 	}
 	w = runScriptRequest(t, s, http.MethodPost, "/actions/list_allowed", "")
-	if strings.TrimSpace(w.Body.String()) != `{"scripts":[{"path":"/srv/run.sh","allowedArgs":["--port"]}]}` {
-		t.Errorf("%d %s", w.Code, w.Body)
+	if want := `{"scripts":[{"path":"/srv/run.sh","allowedArgs":["--port"]}]}`; strings.TrimSpace(w.Body.String()) != want {
+		t.Errorf("list_allowed answered %d %s, want %s", w.Code, w.Body, want)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestScriptErrorsHaveTheSpecificationsCodesAndAStatus(t *testing.T) {
 	} {
 		w := runScriptRequest(t, &test.service, http.MethodPost, "/actions/run_script", test.body)
 		if w.Code != test.status || !strings.Contains(w.Body.String(), `{"error":{"code":"`+test.code+`","message":"`) {
-			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			t.Errorf("%s: the answer is %d %s, want %d with the code %s", name, w.Code, w.Body, test.status, test.code)
 		}
 	}
 	for body, says := range map[string]string{
@@ -139,20 +139,20 @@ func TestScriptErrorsHaveTheSpecificationsCodesAndAStatus(t *testing.T) {
 		`{"path":"/x","x":1}`:              `the body: unknown field \"x\"`,
 	} {
 		if w := runScriptRequest(t, &scriptService{}, http.MethodPost, "/actions/run_script", body); w.Code != 400 || !strings.Contains(w.Body.String(), `"message":"`+says+`"`) {
-			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+			t.Errorf("the body %s: the answer is %d %s, want 400 with the message %s", body, w.Code, w.Body, says)
 		}
 	}
 	long := &scriptService{refuse: executor.FieldErrorf(executor.Invalid, "config.timeout_seconds", "must be at most 60")}
 	if w := runScriptRequest(t, long, http.MethodPost, "/actions/run_script", `{"path":"/x","timeout_ms":90000.0}`); !strings.Contains(w.Body.String(), `"timeout_ms (in seconds): must be at most 60"`) {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("a field that the service refuses has the name of the request: %d %s, want timeout_ms", w.Code, w.Body)
 	}
 	killed := &scriptService{events: []executor.Body{executor.Started{}, scriptEnded(executor.Result{Status: executor.StatusFailed, Signal: "SIGKILL"})}}
 	if w := runScriptRequest(t, killed, http.MethodPost, "/actions/run_script", `{"path":"/x"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"exitCode":-9,`) {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("a script that SIGKILL ended: %d %s, want 200 with the exit code -9", w.Code, w.Body)
 	}
 	full := &scriptService{refuse: executor.Errorf(executor.Exhausted, "full")}
 	if w := runScriptRequest(t, full, http.MethodPost, "/actions/run_script", `{"path":"/x"}`); w.Code != 429 || !strings.Contains(w.Header().Get("Content-Type"), "problem+json") {
-		t.Errorf("what the specification has no word for: %d %s", w.Code, w.Body)
+		t.Errorf("an error without a code in the specification: %d %s, want 429 as a problem", w.Code, w.Body)
 	}
 }
 
@@ -181,29 +181,29 @@ data: {"duration_ms":1000,"exitCode":0,"truncated":false}
 
 `
 	if w.Code != 200 || !strings.HasPrefix(got, "event: ping\ndata: {\"t\":") || !ok || lines != want || w.Header().Get("Content-Type") != "text/event-stream" {
-		t.Errorf("%d %s", w.Code, got)
+		t.Errorf("the stream is %d %s\nwant 200, a ping, and then\n%s", w.Code, got, want)
 	}
 	if strings.Join(s.spec.Args, " ") != "--port 1" || s.spec.Limits.Timeout != 500*time.Millisecond {
-		t.Errorf("%+v", s.spec)
+		t.Errorf("args=--port&args=1&timeout_ms=500 became %q for %s", s.spec.Args, s.spec.Limits.Timeout)
 	}
 	runScriptRequest(t, s, http.MethodGet, `/sse/run_script_stream?path=/srv/run.sh&args=["--port",2]`, "")
 	if strings.Join(s.spec.Args, " ") != "--port 2" {
-		t.Errorf("%+v", s.spec)
+		t.Errorf(`args=["--port",2] became %q`, s.spec.Args)
 	}
 	for query, status := range map[string]int{"": 400, "?path=/x&timeout_ms=soon": 400, "?path=/x&args=[1": 400} {
 		if w := runScriptRequest(t, s, http.MethodGet, "/sse/run_script_stream"+query, ""); w.Code != status {
-			t.Errorf("%q: %d %s", query, w.Code, w.Body)
+			t.Errorf("the query %q: the answer is %d %s, want %d", query, w.Code, w.Body, status)
 		}
 	}
 	// Before it has started an error is a status, behind that an event.
 	refused := executor.Failure{Code: executor.Denied, Phase: executor.PhasePrepare, Field: "script", Message: "no"}
 	s = &scriptService{events: []executor.Body{scriptEnded(executor.Result{Status: executor.StatusFailed, Failure: &refused})}}
 	if w := runScriptRequest(t, s, http.MethodGet, "/sse/run_script_stream?path=/x", ""); w.Code != 403 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("a script that is refused before it starts: %d %s, want 403", w.Code, w.Body)
 	}
 	s = &scriptService{events: []executor.Body{executor.Started{}, scriptEnded(executor.Result{Status: executor.StatusTimedOut})}}
 	if w := runScriptRequest(t, s, http.MethodGet, "/sse/run_script_stream?path=/x", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "event: error\ndata: {\"code\":\"E_TIMEOUT\"") {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("a script that times out after it has started: %d %s, want 200 and the event error with E_TIMEOUT", w.Code, w.Body)
 	}
 }
 
