@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+func TestWhatIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	away := executor.Errorf(executor.Unavailable, "away")
+	later := &executor.Error{Code: executor.Exhausted, Message: "no place now", RetryAfter: time.Second}
+	for _, test := range []struct {
+		name   string
+		answer error
+		reads  bool // the backend opens the input first
+		starts bool
+		again  bool
+	}{
+		{"a backend that is away", away, false, false, true},
+		{"one that has no place now", later, false, false, true},
+		{"one whose other bound is reached", executor.Errorf(executor.Exhausted, "too large"), false, false, false},
+		{"one that refuses", executor.Errorf(executor.Invalid, "no"), false, false, false},
+		{"one that has a fault", executor.Errorf(executor.Internal, "no"), false, false, false},
+		{"one that is away after it has read", away, true, false, false},
+		{"one that is away after it has started", away, false, true, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				var tries atomic.Int64
+				hook := func(ctx context.Context, job executor.Job, s executor.Sink, run fake.RunFunc) (executor.Result, error) {
+					if tries.Add(1) > 1 {
+						return run(ctx, job, s)
+					}
+					if test.reads {
+						if _, err := job.Workspace.Open(); err != nil {
+							t.Error(err)
+						}
+					}
+					if test.starts {
+						if err := s.Emit(executor.Event{Body: executor.Started{}}); err != nil {
+							t.Error(err)
+						}
+					}
+					return executor.Result{}, test.answer
+				}
+				r := newRig(t, setup{fake: fake.Options{Hook: hook}})
+				done := make(chan struct{})
+				var id string
+				go func() {
+					defer close(done)
+					in := executor.Input{Workspace: once(tarOf(t, "a", "b")), Accepted: func(x executor.Execution) { id = x.ID }}
+					_, _ = r.Submit(t.Context(), executor.Spec{Code: "exit 0"}, in)
+				}()
+				<-done
+				res := r.result(id)
+				if again := tries.Load() > 1; again != test.again || again != (res.Status == executor.StatusSucceeded) {
+					t.Errorf("it was tried %d times and ended as %s, %+v; tried again: want %t", tries.Load(), res.Status, res.Failure, test.again)
+				}
+			})
+		})
+	}
+}
+
+func TestABackendThatIsAlwaysAwayIsTriedSixTimes(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		var tries atomic.Int64
+		r := newRig(t, setup{fake: fake.Options{Hook: func(context.Context, executor.Job, executor.Sink, fake.RunFunc) (executor.Result, error) {
+			tries.Add(1)
+			return executor.Result{}, executor.Errorf(executor.Unavailable, "away")
+		}}})
+		x := r.submit(t.Context(), "exit 0", durable)
+		if res := r.result(x.ID); res.Status != executor.StatusLost || tries.Load() != maxAttempts {
+			t.Errorf("after %d attempts it ended as %s", tries.Load(), res.Status)
+		}
+		if x := must(r.Get(as("root", executor.ScopeAdmin, executor.ScopeRead), x.ID)); x.Attempts != maxAttempts {
+			t.Errorf("it says %d attempts, want %d", x.Attempts, maxAttempts)
+		}
+	})
+}
+
+func TestAnExecutionWhoseInputIsGoneIsLost(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}}})
+		first := r.submit(t.Context(), "hang")
+		x := must(r.Submit(t.Context(), executor.Spec{Code: "exit 0", Durable: true}, executor.Input{Workspace: once(tarOf(t, "a", "b"))}))
+		if err := r.blobs.Delete(t.Context(), x.ID+blobWorkspace); err != nil {
+			t.Fatal(err)
+		}
+		_ = must(r.Cancel(t.Context(), first.ID))
+		if res := r.result(x.ID); res.Status != executor.StatusLost || res.Failure.Code != executor.Unavailable || res.Failure.Phase != executor.PhaseQueue {
+			t.Errorf("it ended as %s, %+v", res.Status, res.Failure)
+		}
+	})
+}
+
+// deafBackend does not heed the end of ctx.
+type deafBackend struct {
+	*fake.Backend
+	release chan struct{}
+}
+
+func (b deafBackend) Run(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
+	if err := s.Emit(executor.Event{Body: executor.Started{}}); err != nil {
+		return executor.Result{}, err
+	}
+	<-b.release
+	return executor.Result{}, io.ErrUnexpectedEOF
+}
+
+// A backend that does not stop a run in time is given up after KillGrace and Deadlines.Stop, and asked to remove it.
+func TestABackendThatIsGivenUpIsAskedToRemove(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		b := deafBackend{fake.New(fake.Options{}), make(chan struct{})}
+		r := newRig(t, setup{backend: b, options: Options{Deadlines: Deadlines{Stop: 20 * time.Second}}})
+		x := r.submit(t.Context(), "hang", func(s *executor.Spec) { s.Limits.KillGrace = 30 * time.Second })
+		synctest.Wait()
+		began := time.Now()
+		ended := must(r.Cancel(t.Context(), x.ID))
+		if waited := time.Since(began); ended.Status != executor.StatusKilled || waited != 50*time.Second {
+			t.Errorf("it is %s after %s, want killed after 50s", ended.Status, waited)
+		}
+		synctest.Wait()
+		if !slices.Contains(b.Removed(), x.ID) {
+			t.Error("its backend was not asked to remove it")
+		}
+		close(b.release)
+		synctest.Wait()
+	})
+}
+
+// awayAtRemove answers the first calls of Remove with unavailable, and any whose ctx has ended.
+type awayAtRemove struct {
+	*fake.Backend
+	away  int64
+	calls atomic.Int64
+	ended atomic.Bool
+}
+
+func (b *awayAtRemove) Remove(ctx context.Context, id string) error {
+	if ctx.Err() != nil {
+		b.ended.Store(true)
+	}
+	if b.calls.Add(1) <= b.away {
+		return executor.Errorf(executor.Unavailable, "away")
+	}
+	return b.Backend.Remove(ctx, id)
+}
+
+// Where a program outlives its plugin, what it left is removed once the backend is back.
+func TestABackendThatIsAwayIsAskedAgainToRemove(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ away, calls int64 }{{0, 1}, {2, 3}, {100, maxAttempts}} {
+		inBubble(t, func(t *testing.T) {
+			caps := fake.DefaultCapabilities()
+			caps.Attach = true
+			b := &awayAtRemove{Backend: fake.New(fake.Options{Capabilities: &caps}), away: test.away}
+			r := newRig(t, setup{backend: b})
+			x := r.submit(t.Context(), "hang")
+			synctest.Wait()
+			_ = must(r.Cancel(t.Context(), x.ID)) // its ctx has ended; that of Remove must not
+			time.Sleep(time.Hour)
+			if b.calls.Load() != test.calls || b.ended.Load() {
+				t.Errorf("away %d times: it was asked %d times, want %d; with an ended ctx: %t", test.away, b.calls.Load(), test.calls, b.ended.Load())
+			}
+			if removed := slices.Contains(b.Removed(), x.ID); removed != (test.away < maxAttempts) {
+				t.Errorf("away %d times: removed %t", test.away, removed)
+			}
+		})
+	}
+}
