@@ -24,6 +24,7 @@ import (
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
 	memorystore "github.com/python-executor/python-executor/core/store/memory"
 )
 
@@ -88,7 +89,8 @@ type client struct {
 func serveTest(t *testing.T, svc executor.Service, change func(*Config)) *client {
 	t.Helper()
 	c := testConfig(change)
-	tools, err := newTools(t.Context(), c, svc, testLog(t))
+	// As in a plugin process: a call with a ctx that has ended does not come through.
+	tools, err := newTools(t.Context(), c, plugintest.WireService(t, svc), testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +247,8 @@ func serveStdioTest(t *testing.T, svc executor.Service, change func(*Config)) *p
 	t.Helper()
 	c := testConfig(change)
 	c.Stdio = true
-	tools, err := newTools(t.Context(), c, svc, testLog(t))
+	// As in a plugin process: a call with a ctx that has ended does not come through.
+	tools, err := newTools(t.Context(), c, plugintest.WireService(t, svc), testLog(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,8 @@ func newJobs(ctx context.Context, t *tools) *jobs {
 // start submits s and follows it.
 func (p *python) start(ctx context.Context, s *script, stream bool) (*job, error) {
 	s.spec.Durable = true
-	x, err := p.svc.Submit(s.ctx(ctx), s.spec, s.input)
+	// A call that is cancelled meanwhile must not leave a job that is in no list.
+	x, err := p.svc.Submit(context.WithoutCancel(s.ctx(ctx)), s.spec, s.input)
 	if err != nil {
 		return nil, err
 	}

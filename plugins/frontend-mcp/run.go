@@ -37,11 +37,17 @@ func (t *tools) run(ctx context.Context, spec executor.Spec, in executor.Input, 
 
 // follow submits spec and gives take every Event of it, to its end. o gets its id. When ctx ends, the Execution is
 // cancelled: a client that has gone leaves nothing running.
+//
+// The end of ctx does not break off a Submit: the core may have accepted the Execution by then, and nobody would learn its
+// id and cancel it.
 func (t *tools) follow(ctx context.Context, spec executor.Spec, in executor.Input, o *outcome, take func(executor.Event)) error {
-	x, events, err := executor.SubmitAndFollow(ctx, t.svc, spec, in)
+	following, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	x, events, err := executor.SubmitAndFollow(following, t.svc, spec, in)
 	if err != nil {
 		return err
 	}
+	defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
 	o.id = x.ID
 	for e, err := range events {
 		if err != nil {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mark3labs/mcp-go/mcp"
+
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
@@ -74,6 +76,108 @@ func TestAClientThatGoesAwayLeavesNothingRunning(t *testing.T) {
 	if x := awaitEnd(t, svc, x.ID); x.Status != executor.StatusKilled {
 		t.Errorf("the execution of a client that went away is %s", x.Status)
 	}
+}
+
+// slowAnswer is a Service whose answer to a Submit is held back.
+type slowAnswer struct {
+	executor.Service
+	accepted chan executor.Execution
+	release  chan struct{}
+}
+
+func (s *slowAnswer) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+	x, err := s.Service.Submit(ctx, spec, in)
+	if err == nil {
+		s.accepted <- x
+		<-s.release
+	}
+	return x, err
+}
+
+// The core has accepted the execution, but the frontend does not know its id when the client goes away.
+func TestAClientThatGoesAwayDuringTheSubmitLeavesNothingRunning(t *testing.T) {
+	svc := newService(t, fake.Options{})
+	for _, test := range []struct {
+		tool string
+		want executor.Status
+	}{
+		{"run_script_with_dependencies", executor.StatusKilled},
+		{"run_script_with_dependencies_async", executor.StatusRunning},
+	} {
+		slow := &slowAnswer{svc, make(chan executor.Execution, 1), make(chan struct{})}
+		c := serveTest(t, slow, nil)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_, _, _ = c.post(ctx, map[string]any{"jsonrpc": "2.0", "id": 77, "method": "tools/call", "params": map[string]any{
+				"name": test.tool, "arguments": map[string]any{"script_content": "hang", "python_version": "3.12"},
+			}}, nil)
+		}()
+		x := <-slow.accepted
+		cancel(nil)
+		<-gone
+		close(slow.release)
+		if test.want == executor.StatusKilled {
+			if x := awaitEnd(t, svc, x.ID); x.Status != test.want {
+				t.Errorf("%s: %s", test.tool, x.Status)
+			}
+			continue
+		}
+		// A job goes on, and its owner finds it.
+		found := func() bool { return strings.Contains(c.call("list_running_jobs", nil).text, x.ID) }
+		for deadline := time.Now().Add(patience); !found(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %s is in no list", test.tool, x.ID)
+			}
+		}
+		if x, err := svc.Get(t.Context(), x.ID); err != nil || x.Status.Terminal() {
+			t.Errorf("%s: %s, %v", test.tool, x.Status, err)
+		}
+	}
+}
+
+// Over the wire the end of a ctx comes some time later: this is the same without one.
+func TestTheEndOfACallDoesNotBreakOffItsSubmit(t *testing.T) {
+	t.Parallel()
+	svc := newService(t, fake.Options{})
+	slow := &slowAnswer{svc, make(chan executor.Execution, 1), make(chan struct{})}
+	var submitting context.Context
+	tools, err := newTools(t.Context(), testConfig(nil), submitted{slow, func(ctx context.Context) { submitting = ctx }}, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tools.close(t.Context())
+	gone := errors.New("the client has gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		o := &outcome{}
+		ended <- tools.follow(ctx, executor.Spec{Code: "hang"}, executor.Input{}, o, func(e executor.Event) { o.take(e, newProgress(ctx, mcp.CallToolRequest{})) })
+	}()
+	x := <-slow.accepted
+	cancel(gone)
+	if submitting.Err() != nil {
+		t.Error("the Submit has ended with the call")
+	}
+	close(slow.release)
+	if err := <-ended; !errors.Is(err, gone) {
+		t.Errorf("follow: %v", err)
+	}
+	if x := awaitEnd(t, svc, x.ID); x.Status != executor.StatusKilled {
+		t.Errorf("it is %s", x.Status)
+	}
+}
+
+// submitted tells of the ctx of a Submit.
+type submitted struct {
+	executor.Service
+	with func(context.Context)
+}
+
+func (s submitted) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+	s.with(ctx)
+	return s.Service.Submit(ctx, spec, in)
 }
 
 // awaitOne waits until there is an Execution of that status.
