@@ -201,7 +201,7 @@ func TestAUIDThatCannotBeClearedIsNotGivenOutAgain(t *testing.T) {
 	}
 	s.give()
 	for range 3 {
-		again, err := b.slots.newSlot(t.Context(), 1000, false)
+		again, err := b.slots.newSlot(t.Context(), 1000, false, b.slots.programUID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +212,7 @@ func TestAUIDThatCannotBeClearedIsNotGivenOutAgain(t *testing.T) {
 	}
 	// The next start tries again, because the mark has stayed.
 	pool := newUIDPool(b.slots.ids.dir, uids{bad, bad}, b.log)
-	if _, err := pool.take(); executor.CodeOf(err) != executor.Exhausted {
+	if _, err := pool.take(pool.uids); executor.CodeOf(err) != executor.Exhausted {
 		t.Errorf("it can be claimed while it is stuck: %v", err)
 	}
 	b.slots.ids.close()
@@ -228,21 +228,21 @@ func TestADirtyUIDThatCannotBeClearedIsPassedOver(t *testing.T) {
 	t.Parallel()
 	r := uids{70000, 70001}
 	first := newUIDPool(t.TempDir(), r, slog.New(slog.DiscardHandler))
-	dead, err := first.take()
+	dead, err := first.take(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dead.lock.Close()
 	var ended []int
 	first.end = func(uid int, _ string) error { ended = append(ended, uid); return fmt.Errorf("does not die") }
-	c, err := first.take()
+	c, err := first.take(r)
 	if err != nil || c.uid != 70001 || len(ended) != 1 || ended[0] != 70000 {
 		t.Fatalf("%+v, %v, ended %v", c, err, ended)
 	}
 	c.release()
 	first.close()
 	first.end = func(int, string) error { return nil }
-	if c, err = first.take(); err != nil || c.uid != 70000 {
+	if c, err = first.take(r); err != nil || c.uid != 70000 {
 		t.Errorf("%+v, %v: it can be cleared now", c, err)
 	}
 	c.release()

@@ -139,7 +139,7 @@ func (b *Backend) begin(ctx context.Context, keep int) {
 	}
 	b.slots.warm(base, max(1, keep-1))
 	b.equip(b.slots.ids)
-	b.flights = newFlights(base, &builder{cache: b.cache, tool: b.tool, index: b.tool.index, allowBuilds: b.config.AllowBuilds, log: b.log})
+	b.flights = newFlights(base, newBuilder(b))
 	b.search(ctx)
 	b.wg.Go(func() {
 		b.cache.clean()
@@ -157,7 +157,8 @@ func (b *Backend) equip(ids *uidPool) {
 	}
 	b.prober = prober{places: where, cache: filepath.Join(b.config.CacheDir, "interpreters.json"), owner: "self", log: b.log}
 	if ids != nil {
-		b.prober.owner, b.prober.claim = b.how.uids.String(), ids.take
+		b.prober.owner = b.how.uids.String()
+		b.prober.claim = func() (*uidClaim, error) { return ids.take(b.how.uids) }
 	}
 	b.cache = newCache(b.config.CacheDir, b.config.CacheBytes, b.log)
 	b.tool = newUVTool(filepath.Join(b.config.CacheDir, "tools"), where, hostIndex(b.config.IndexURL, where.home, os.Getenv), b.ownPythons, b.log)
@@ -167,19 +168,28 @@ func (b *Backend) aliasDir() string { return filepath.Join(b.config.CacheDir, "b
 
 func groupName(claim string) string { return "python-executor-" + claim }
 
-// makeFolders makes what is not there. The wheels of uv's cache and uv itself are ours alone, the rest programs may read.
+// makeFolders makes what is not there. The package cache is closed to programs from the beginning: its files hold addresses with
+// credentials, and whoever holds uv's lock in it stalls every build. The rest programs may read.
 func makeFolders(name string, c Config) error {
 	for _, f := range []struct {
 		key, path string
 		mode      os.FileMode
 	}{
 		{"cache_dir", c.CacheDir, 0o755}, {"cache_dir", filepath.Join(c.CacheDir, "environments"), 0o755},
-		{"cache_dir", filepath.Join(c.CacheDir, "bin"), 0o755}, {"cache_dir", filepath.Join(c.CacheDir, "tools"), 0o700},
+		{"cache_dir", filepath.Join(c.CacheDir, "bin"), 0o755}, {"cache_dir", filepath.Join(c.CacheDir, "tools"), 0o711},
 		{"work_dir", c.WorkDir, 0o711},
 	} {
 		if err := ensureDir(f.path, f.mode); err != nil {
 			return executor.FieldErrorf(executor.Invalid, "backends."+name+"."+f.key, "%v", err)
 		}
+	}
+	packages := filepath.Join(c.CacheDir, packagesName) // it belongs to the uid that fills it
+	if err := os.Mkdir(packages, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return executor.FieldErrorf(executor.Invalid, "backends."+name+".cache_dir", "%v", err)
+	}
+	// Earlier versions made both with other modes.
+	if err := errors.Join(os.Chmod(packages, 0o700), os.Chmod(filepath.Join(c.CacheDir, "tools"), 0o711)); err != nil { //nolint:gosec // folders
+		return executor.FieldErrorf(executor.Invalid, "backends."+name+".cache_dir", "%v", err)
 	}
 	if err := checkWorkDir(c.WorkDir); err != nil {
 		return executor.FieldErrorf(executor.Invalid, "backends."+name+".work_dir", "%v", err)

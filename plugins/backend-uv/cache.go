@@ -18,6 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// packagesName is the folder of uv's own cache in cache_dir; takePackages tells of others beside it.
+const packagesName = "uv-cache"
+
 // markerName is the file that makes a folder an environment; it is written last.
 const markerName = ".python-executor.json"
 
@@ -70,7 +73,7 @@ func (e *environment) release()       { e.lock.Close() }
 func newCache(dir string, bytes int64, log *slog.Logger) *cache {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return &cache{
-		dir: filepath.Join(dir, "environments"), wheel: filepath.Join(dir, "uv-cache"), bytes: bytes,
+		dir: filepath.Join(dir, "environments"), wheel: filepath.Join(dir, packagesName), bytes: bytes,
 		boot: strings.TrimSpace(string(boot)), log: log, known: map[string]knownMarker{},
 	}
 }
@@ -277,15 +280,7 @@ func (c *cache) evict(ctx context.Context, keep string) {
 	c.evicts.Lock()
 	defer c.evicts.Unlock()
 	list, total := c.entries()
-	_, wheels, _ := measure(c.wheel)
-	if total+wheels > c.bytes && wheels > 0 {
-		if held, err := tryLock(c.wheel+".lock", unix.LOCK_EX); err == nil {
-			if err := removeAll(c.wheel); err == nil {
-				wheels = 0
-			}
-			held.Close()
-		}
-	}
+	wheels := c.evictPackages(total)
 	for _, e := range list {
 		if total+wheels <= c.bytes || ctx.Err() != nil {
 			return
@@ -296,6 +291,39 @@ func (c *cache) evict(ctx context.Context, keep string) {
 			c.log.Info("environment evicted", "key", e.key, "bytes", e.bytes)
 		}
 	}
+}
+
+// evictPackages removes uv's caches, as far as no build uses them, if they do not fit beside total bytes. It returns what they
+// take then.
+func (c *cache) evictPackages(total int64) (left int64) {
+	sizes := make([]int64, parallelBuilds)
+	for n := range sizes {
+		_, sizes[n], _ = measure(c.packages(n)) // one that is not there takes nothing
+		left += sizes[n]
+	}
+	for n, size := range sizes {
+		if total+left <= c.bytes || size == 0 {
+			continue
+		}
+		held, err := tryLock(c.packages(n)+".lock", unix.LOCK_EX)
+		if err != nil {
+			continue
+		}
+		if err := emptyFolder(c.packages(n)); err == nil {
+			left -= size
+		}
+		held.Close()
+	}
+	return left
+}
+
+// emptyFolder removes what is in dir. The folder stays, closed to others.
+func emptyFolder(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, removeAll(filepath.Join(dir, e.Name())))
+	}
+	return err
 }
 
 // remove removes an environment that nobody uses; false: somebody does.

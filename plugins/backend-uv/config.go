@@ -41,9 +41,22 @@ type Config struct {
 	CacheDir string `json:"cache_dir"`
 	// CacheBytes bounds what CacheDir holds; the environment that was not used for longest goes first. Default 20 GiB.
 	CacheBytes int64 `json:"cache_bytes"`
-	// AllowBuilds lets requirements be built from source distributions and version control. That executes code of theirs
-	// as the plugin's user, with its network, outside every limit. Default false: wheels only, of which nothing is executed.
+	// AllowBuilds lets requirements be built from source distributions and version control. That executes code of theirs, with
+	// a network and in sight of the index's credentials, within the bounds below. Default false: wheels only, of which nothing is
+	// executed.
 	AllowBuilds bool `json:"allow_builds"`
+	// PrepareMemoryBytes bounds the memory that the preparation of one environment uses: uv, what it builds, and the compiler of
+	// bytecode. Default 2 GiB.
+	PrepareMemoryBytes int64 `json:"prepare_memory_bytes"`
+	// PreparePIDs bounds its processes and threads. Default 512.
+	PreparePIDs int64 `json:"prepare_pids"`
+	// PrepareSeconds bounds its time, with the wait for another preparation. Default 1,200.
+	PrepareSeconds int64 `json:"prepare_seconds"`
+	// EnvironmentBytes and EnvironmentFiles bound an environment when it is unpacked. Defaults 8 GiB and 200,000.
+	EnvironmentBytes int64 `json:"environment_bytes"`
+	EnvironmentFiles int64 `json:"environment_files"`
+	// CompileBytes bounds the Python source of an environment, which is compiled ahead. Default 256 MiB.
+	CompileBytes int64 `json:"compile_bytes"`
 	// IndexURL is the package index. Default: what pip and uv of this host are told by their variables and pip.conf, else
 	// PyPI.
 	IndexURL string `json:"index_url"`
@@ -62,6 +75,8 @@ func Default() Config {
 	return Config{
 		Isolation: IsolationAuto, RunAs: "60600-61111", CacheDir: cache, WorkDir: filepath.Join(cache, "work"),
 		CacheBytes: 20 << 30, WarmSessions: 3, ImageMap: map[string]string{}, Preload: []string{},
+		PrepareMemoryBytes: 2 << 30, PreparePIDs: 512, PrepareSeconds: 1200,
+		EnvironmentBytes: 8 << 30, EnvironmentFiles: 200_000, CompileBytes: 256 << 20,
 	}
 }
 
@@ -106,13 +121,24 @@ func (c Config) withDefaults() Config {
 	if c.WorkDir == "" {
 		c.WorkDir = filepath.Join(c.CacheDir, "work")
 	}
-	if c.CacheBytes == 0 {
-		c.CacheBytes = d.CacheBytes
+	for key, value := range c.positive() {
+		if *value == 0 {
+			*value = *d.positive()[key]
+		}
 	}
 	if c.WarmSessions == 0 {
 		c.WarmSessions = d.WarmSessions
 	}
 	return c
+}
+
+// positive are the numbers that must be more than 0, by key.
+func (c *Config) positive() map[string]*int64 {
+	return map[string]*int64{
+		"cache_bytes": &c.CacheBytes, "prepare_memory_bytes": &c.PrepareMemoryBytes, "prepare_pids": &c.PreparePIDs,
+		"prepare_seconds": &c.PrepareSeconds, "environment_bytes": &c.EnvironmentBytes, "environment_files": &c.EnvironmentFiles,
+		"compile_bytes": &c.CompileBytes,
+	}
 }
 
 // Validate reports every problem of c by its path in the configuration ("backends.uv.run_as"), as one error of code
@@ -137,8 +163,10 @@ func (c Config) validate(name string) error {
 			p.add(key, "must be an absolute path below / (got %q)", dir)
 		}
 	}
-	if c.CacheBytes < 0 {
-		p.add("cache_bytes", "must be > 0 (got %d)", c.CacheBytes)
+	for key, value := range c.positive() {
+		if *value < 0 {
+			p.add(key, "must be > 0 (got %d)", *value)
+		}
 	}
 	if c.WarmSessions < -1 || c.WarmSessions > 16 {
 		p.add("warm_sessions", "must be -1 (none) to 16 (got %d)", c.WarmSessions)
@@ -187,15 +215,21 @@ func parseConfig(name string, raw json.RawMessage) (Config, error) {
 func (c *Config) set(key string, value json.RawMessage) error {
 	targets := map[string]any{
 		"isolation": &c.Isolation, "run_as": &c.RunAs, "work_dir": &c.WorkDir, "cache_dir": &c.CacheDir,
-		"cache_bytes": &c.CacheBytes, "allow_builds": &c.AllowBuilds, "index_url": &c.IndexURL, "image_map": &c.ImageMap,
+		"allow_builds": &c.AllowBuilds, "index_url": &c.IndexURL, "image_map": &c.ImageMap,
 		"preload": &c.Preload, "warm_sessions": &c.WarmSessions,
+	}
+	for key, value := range c.positive() {
+		targets[key] = value
 	}
 	target, known := targets[key]
 	if !known {
 		return fmt.Errorf("unknown key; known are %s", strings.Join(slices.Sorted(maps.Keys(targets)), ", "))
 	}
 	if err := json.Unmarshal(value, target); err != nil {
-		wants := map[string]string{"cache_bytes": "a whole number of bytes", "allow_builds": "true or false", "image_map": "a mapping of image to version", "preload": "a list of module names", "warm_sessions": "a whole number"}
+		wants := map[string]string{"allow_builds": "true or false", "image_map": "a mapping of image to version", "preload": "a list of module names", "warm_sessions": "a whole number"}
+		if _, number := c.positive()[key]; number {
+			return fmt.Errorf("must be a whole number (got %s)", value)
+		}
 		if want := wants[key]; want != "" {
 			return fmt.Errorf("must be %s (got %s)", want, value)
 		}

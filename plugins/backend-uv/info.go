@@ -50,7 +50,7 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 		Warnings: b.warnings(), Details: b.details(*inv), Metrics: b.metrics(),
 	}
 	if b.how.Setuid {
-		info.Capacity = b.how.uids.count()
+		info.Capacity = b.how.uids.programs().count()
 	}
 	if !info.Healthy {
 		info.Message = fmt.Sprintf("no Python from 3.%d on can be used here: see python-executor doctor", oldestMinor)
@@ -94,7 +94,7 @@ func (b *Backend) warnings() []string {
 	add(!b.can.Disk, "disk_mb is not enforced, only the size of a single file: "+why["tmpfs"])
 	list = append(list, "what a program writes to /tmp, /var/tmp and /dev/shm is removed when it ends where it has a uid of its own, but other programs can see it until then")
 	add(b.can.Disk && b.can.Memory, "files in the work folder lie in memory and count towards memory_mb")
-	add(b.config.AllowBuilds, "requirements may be built from source as the user of this process, outside every limit: backends.uv.allow_builds is true")
+	add(b.config.AllowBuilds, "requirements may be built from source, which executes code of theirs with a network and in sight of the index's credentials: backends."+b.name+".allow_builds is true")
 	add(len(b.can.Languages) > 1, "languages other than python run in sessions only")
 	return list
 }

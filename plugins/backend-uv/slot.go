@@ -29,6 +29,7 @@ const runnerPatience = 8 * time.Second
 // slot is one resident runner and everything that belongs to it alone: a uid, a folder, control groups.
 type slot struct {
 	dir     string
+	how     mechanisms
 	network bool // programs may have the host's network
 	uid     *uidClaim
 	groups  runner.Cgroups
@@ -39,6 +40,7 @@ type slot struct {
 	exited chan struct{}
 	idle   *time.Timer // guarded by slots.mu
 	given  sync.Once
+	clean  bool  // set by give: no process is left
 	shares int64 // what the groups have; of whoever took the slot
 	litter litter
 	ids    *uidPool
@@ -182,7 +184,7 @@ func (s *slot) giveOnce() {
 		clean = s.ids.cleared(s.uid, s.dir)
 	} else {
 		_, err := runner.KillLeftovers(s.dir, 0, 0)
-		problems = append(problems, err)
+		problems, clean = append(problems, err), err == nil
 	}
 	problems = append(problems, removeAll(s.dir))
 	if s.uid != nil {
@@ -194,6 +196,7 @@ func (s *slot) giveOnce() {
 	if s.uid != nil && clean {
 		s.uid.release()
 	}
+	s.clean = clean
 }
 
 // noise is a runner's standard error: a bounded part of it goes to the log, the end of it into an error. It never
@@ -235,9 +238,9 @@ func (n *noise) tail() string {
 var _ io.Writer = (*noise)(nil)
 
 // newSlot makes the folder, the uid and the groups of slot number n and starts its runner.
-func (p *slots) newSlot(ctx context.Context, n int, network bool) (*slot, error) {
+func (p *slots) newSlot(ctx context.Context, n int, network bool, claim func() (*uidClaim, error)) (*slot, error) {
 	s := &slot{
-		dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, stderr: newNoise(p.log), ids: p.ids, log: p.log,
+		how: p.how, dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, stderr: newNoise(p.log), ids: p.ids, log: p.log,
 	}
 	fail := func(err error) (*slot, error) {
 		s.give()
@@ -250,7 +253,7 @@ func (p *slots) newSlot(ctx context.Context, n int, network bool) (*slot, error)
 		return fail(executor.Errorf(executor.Internal, "make a slot: %w", err))
 	}
 	if p.ids != nil {
-		uid, err := p.ids.take()
+		uid, err := claim()
 		if err != nil {
 			return fail(err)
 		}

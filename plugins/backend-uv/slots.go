@@ -102,7 +102,7 @@ func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, er
 		case err != nil:
 			return nil, false, err
 		case s == nil:
-			if s, err = p.make(ctx, n, network); err == nil {
+			if s, err = p.make(ctx, n, network, p.programUID); err == nil {
 				s.litter.look()
 			}
 			return s, true, err
@@ -151,9 +151,9 @@ func (p *slots) next(network bool) int {
 }
 
 // make starts slot number n and watches it.
-func (p *slots) make(ctx context.Context, n int, network bool) (*slot, error) {
+func (p *slots) make(ctx context.Context, n int, network bool, claim func() (*uidClaim, error)) (*slot, error) {
 	defer p.wg.Done()
-	s, err := p.newSlot(ctx, n, network)
+	s, err := p.newSlot(ctx, n, network, claim)
 	if err != nil {
 		return nil, err
 	}

@@ -48,10 +48,10 @@ func newUIDPool(dir string, r uids, log *slog.Logger) *uidPool {
 	}}
 }
 
-// take claims a uid of which no process is left. A uid that cannot be cleared is passed over. Codes: exhausted.
-func (p *uidPool) take() (*uidClaim, error) {
+// take claims a uid of r of which no process is left. A uid that cannot be cleared is passed over. Codes: exhausted.
+func (p *uidPool) take(r uids) (*uidClaim, error) {
 	for {
-		c, dirty, err := claimUID(p.dir, p.uids)
+		c, dirty, err := claimUID(p.dir, r)
 		if err != nil {
 			return nil, err
 		}

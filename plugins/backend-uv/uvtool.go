@@ -142,6 +142,45 @@ func (u *uvTool) try(ctx context.Context, file string) (uvProgram, bool) {
 	return uvProgram{path: real, version: m[1]}, true
 }
 
+// reachable is the path under which uid may execute a uv: its own, or that of a copy in our folder.
+func (u *uvTool) reachable(ctx context.Context, program uvProgram, uid int) (string, error) {
+	info, err := os.Stat(program.path)
+	if err != nil {
+		return "", err
+	}
+	if uid == 0 || readable(program.path, uid) && info.Mode().Perm()&0o001 != 0 {
+		return program.path, nil
+	}
+	dir := filepath.Join(u.dir, fmt.Sprintf("copy-%s-%x-%x", program.version, info.Size(), info.ModTime().UnixNano()))
+	path := filepath.Join(dir, "uv")
+	if isFile(path) {
+		return path, nil
+	}
+	held, err := lock(ctx, filepath.Join(u.dir, ".lock"), unix.LOCK_EX)
+	if err != nil {
+		return "", err
+	}
+	defer held.Close()
+	if isFile(path) {
+		return path, nil
+	}
+	u.clean()
+	temp, err := os.MkdirTemp(u.dir, ".tmp-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = removeAll(temp) }()
+	raw, err := os.ReadFile(program.path)
+	if err != nil {
+		return "", err
+	}
+	mine := filepath.Join(temp, "uv")
+	if err := errors.Join(os.WriteFile(mine, raw, 0o755), os.Chmod(mine, 0o755), os.Chmod(temp, 0o755)); err != nil { //nolint:gosec // a public program
+		return "", err
+	}
+	return path, os.Rename(temp, dir)
+}
+
 func isELF(path string) bool {
 	f, err := elf.Open(path)
 	if err != nil {
