@@ -361,6 +361,15 @@ func (c *cache) clean() {
 	}
 }
 
+// cleanKey removes what a killed build of key left. The key is locked exclusively.
+func (c *cache) cleanKey(key string) {
+	for _, dir := range temporary(c.dir) {
+		if strings.HasPrefix(filepath.Base(dir), ".tmp-"+key+"-") {
+			_ = removeAll(dir)
+		}
+	}
+}
+
 // temporary lists the folders in dir that are made before they are renamed.
 func temporary(dir string) []string {
 	entries, err := os.ReadDir(dir)

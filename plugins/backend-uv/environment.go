@@ -101,6 +101,7 @@ func (b *builder) locked(ctx context.Context, key string, w want, notify func(ex
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	b.cache.cleanKey(key)
 	temp, err := os.MkdirTemp(b.cache.dir, ".tmp-"+key+"-")
 	if err != nil {
 		return nil, err

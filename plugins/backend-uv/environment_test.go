@@ -282,3 +282,51 @@ func TestTheRealIndex(t *testing.T) {
 		t.Errorf("got %+v, %+v, %q", result, result.Failure, j.text(executor.Stderr))
 	}
 }
+
+// TestWhateverMayChangeAnEnvironmentIsInItsKey: otherwise one index's packages would be given to who asked another.
+func TestWhateverMayChangeAnEnvironmentIsInItsKey(t *testing.T) {
+	t.Parallel()
+	a := interpreter{Path: "/usr/bin/python3.11", Version: "3.11.2", Minor: "3.11", Platform: "linux-x86_64", Implementation: "cpython"}
+	lines := []string{"six", "wheel"}
+	keys := map[string]string{}
+	add := func(name string, b builder, w want) {
+		t.Helper()
+		key := b.key(w)
+		if key != b.key(w) || len(key) != 64 {
+			t.Errorf("%s: the key is %q", name, key)
+		}
+		if other, had := keys[key]; had {
+			t.Errorf("%s has the key of %s", name, other)
+		}
+		keys[key] = name
+	}
+	add("the plain one", builder{}, want{a, lines})
+	add("another index", builder{index: index{key: "other"}}, want{a, lines})
+	add("builds allowed", builder{allowBuilds: true}, want{a, lines})
+	add("other requirements", builder{}, want{a, []string{"six"}})
+	add("requirements run together", builder{}, want{a, []string{"sixwheel"}})
+	for name, change := range map[string]func(*interpreter){
+		"another path":           func(i *interpreter) { i.Path = "/opt/python3.11" },
+		"another version":        func(i *interpreter) { i.Version = "3.11.3" },
+		"another platform":       func(i *interpreter) { i.Platform = "linux-aarch64" },
+		"another implementation": func(i *interpreter) { i.Implementation = "pypy" },
+	} {
+		i := a
+		change(&i)
+		add(name, builder{}, want{i, lines})
+	}
+}
+
+// TestAnEnvironmentOfOneIndexIsNotGivenToWhoAsksAnother also tries it with the whole backend.
+func TestAnEnvironmentOfOneIndexIsNotGivenToWhoAsksAnother(t *testing.T) {
+	needUV(t)
+	cache := filepath.Join(folder(t), "cache")
+	for _, version := range []string{"1.0", "2.0"} {
+		w := newWheelhouse(t)
+		w.add("pyexec-mine", version, map[string]string{"pyexec_mine.py": "print('" + version + "')\n"})
+		b := backend(t, map[string]any{"cache_dir": cache, "index_url": w.url()})
+		if out, _ := succeeds(t, b, executor.Spec{Code: "import pyexec_mine", Requirements: "pyexec-mine"}); out != version+"\n" {
+			t.Errorf("the index has %s, the program %q", version, out)
+		}
+	}
+}

@@ -221,3 +221,46 @@ func TestCloseIsIdempotentAndEndsEverything(t *testing.T) {
 		t.Errorf("Run after Close: %v", err)
 	}
 }
+
+// TestAfterAKillOfThePluginNoBuildIsLeft: neither its processes nor half an environment.
+func TestAfterAKillOfThePluginNoBuildIsLeft(t *testing.T) {
+	needUV(t)
+	w := newWheelhouse(t)
+	w.probe()
+	w.hold = make(chan struct{})
+	cache := filepath.Join(folder(t), "cache")
+	options, err := json.Marshal(map[string]any{"cache_dir": cache, "index_url": w.url()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plugintest.Process(t, "uv", options)
+	spec := executor.Spec{Code: probeProgram, Requirements: "pyexec-probe"}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = p.Backend.Run(context.WithoutCancel(t.Context()), job(spec), &journal{})
+	}()
+	<-w.asked
+	if n := len(processes(filepath.Join(cache, "environments"))); n == 0 {
+		t.Error("no process of a build is seen: the test shows nothing")
+	}
+	p.Kill()
+	<-ended
+	eventually(t, "the end of every process of the build", func() bool { return len(processes(cache)) == 0 })
+	close(w.hold)
+	next, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: "next", Options: options})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if list, _ := next.cache.entries(); len(list) != 0 {
+		t.Errorf("%d environments after the kill", len(list))
+	}
+	if out, _ := succeeds(t, next, spec); out != "2.0 1.0\n" {
+		t.Errorf("got %q", out)
+	}
+	next.wg.Wait() // for cache.clean
+	if left, _ := filepath.Glob(filepath.Join(cache, "environments", ".tmp-*")); len(left) != 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}

@@ -24,6 +24,8 @@ type wheelhouse struct {
 	server *httptest.Server
 	// requests counts what was asked for.
 	requests atomic.Int64
+	// password, if set, is asked of everybody.
+	password string
 
 	mu    sync.Mutex
 	files map[string]map[string][]byte // project → file name → content
@@ -46,6 +48,11 @@ func (w *wheelhouse) url() string { return w.server.URL + "/simple" }
 
 func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
 	w.requests.Add(1)
+	if _, given, _ := in.BasicAuth(); given != w.password {
+		out.Header().Set("WWW-Authenticate", "Basic")
+		out.WriteHeader(http.StatusUnauthorized)
+		return
+	}
 	parts := strings.Split(strings.Trim(in.URL.Path, "/"), "/")
 	w.mu.Lock()
 	hold := w.hold
