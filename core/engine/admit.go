@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strings"
 	"time"
@@ -65,7 +66,11 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	defer func() {
 		// A caller's stream or callback that panics is its own matter, but for the place that it holds.
 		if value := recover(); value != nil {
-			x.end()
+			if x.accepting {
+				_ = e.stillborn(x, errors.New("its caller's callback panicked"))
+			} else {
+				x.end()
+			}
 			panic(value)
 		}
 	}()
@@ -220,9 +225,7 @@ func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Re
 	x.fresh = &rec
 	accepted := rec.Execution
 	accepted.LastSeq = 1 // Queued
-	if req.in.Accepted != nil {
-		req.in.Accepted(visible(rec.Execution))
-	}
+	x.tell(req.in, rec.Execution)
 	if refused != nil {
 		return e.refuse(ctx, x, *refused)
 	}
@@ -299,9 +302,7 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 	if err := e.open(x, position); err != nil {
 		return executor.Execution{}, e.stillborn(x, err)
 	}
-	if req.in.Accepted != nil {
-		req.in.Accepted(visible(rec.Execution))
-	}
+	x.tell(req.in, rec.Execution)
 	if refused != nil {
 		return e.refuse(ctx, x, *refused)
 	}

@@ -181,3 +181,79 @@ func TestABackendThatIsAwayIsAskedAgainToRemove(t *testing.T) {
 		})
 	}
 }
+
+// The clock of the queue does not run on for what has left the queue.
+func TestAProgramMayRunLongerThanItMayWait(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{
+			Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}, Deadlines: Deadlines{Queue: time.Hour},
+		}})
+		long := func(s *executor.Spec) { s.Durable, s.Limits.Timeout = true, 3*time.Hour }
+		r.submit(t.Context(), "sleep 10m", long)
+		x := r.submit(t.Context(), "sleep 2h", long)
+		if res := r.result(x.ID); res.Status != executor.StatusSucceeded {
+			t.Errorf("it ended as %s, %+v", res.Status, res.Failure)
+		}
+	})
+}
+
+// A log that failed may have failed at Started: what may have run is not run again.
+func TestWhatMayHaveStartedIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := newFailingStore()
+		var tries atomic.Int64
+		r := newRig(t, setup{
+			fake: fake.Options{Hook: func(ctx context.Context, job executor.Job, s executor.Sink, run fake.RunFunc) (executor.Result, error) {
+				if tries.Add(1) > 1 {
+					return run(ctx, job, s)
+				}
+				store.set(func(op string, _ ...executor.Event) error {
+					if op == "append" {
+						return executor.Errorf(executor.Unavailable, "the disk is gone")
+					}
+					return nil
+				})
+				err := s.Emit(executor.Event{Body: executor.Started{}})
+				store.set(nil)
+				return executor.Result{}, err
+			}},
+			options: Options{Store: store},
+		})
+		x := r.submit(t.Context(), "exit 0", durable)
+		if res := r.result(x.ID); res.Status != executor.StatusLost || tries.Load() != 1 {
+			t.Errorf("it was tried %d times and ended as %s", tries.Load(), res.Status)
+		}
+	})
+}
+
+// What an id was given for ends, also where its caller's callback panics, and others get its slot.
+func TestACallbackThatPanicsEndsItsExecution(t *testing.T) {
+	t.Parallel()
+	for _, lasting := range []bool{false, true} {
+		inBubble(t, func(t *testing.T) {
+			r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}}})
+			var first, second executor.Execution
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("the panic did not reach the caller")
+					}
+				}()
+				_, _ = r.Submit(t.Context(), executor.Spec{Code: "exit 0", Durable: lasting}, executor.Input{Accepted: func(x executor.Execution) {
+					first = x
+					second = r.submit(t.Context(), "exit 0", durable)
+					panic("a fault of the frontend")
+				}})
+			}()
+			if res := r.result(second.ID); res.Status != executor.StatusSucceeded {
+				t.Errorf("the one behind it ended as %s", res.Status)
+			}
+			if res := r.result(first.ID); res.Status != executor.StatusLost {
+				t.Errorf("it ended as %s", res.Status)
+			}
+			r.wantIdle()
+		})
+	}
+}

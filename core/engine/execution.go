@@ -66,6 +66,8 @@ type execution struct {
 	adopted bool
 	// opened: Queued is in the log.
 	opened bool
+	// accepting: its caller's Accepted is running.
+	accepting bool
 	// granted is when its last attempt got its slot.
 	granted time.Time
 }
@@ -136,6 +138,16 @@ func (x *execution) enqueue(first bool) {
 	}
 	e.queue.wait(x.place, first)
 	e.dispatch()
+}
+
+// tell calls the caller's Accepted, if there is one.
+func (x *execution) tell(in executor.Input, as executor.Execution) {
+	if in.Accepted == nil {
+		return
+	}
+	x.accepting = true
+	in.Accepted(visible(as))
+	x.accepting = false
 }
 
 // dispatch starts what can start. The caller holds the lock.

@@ -3,6 +3,7 @@ package boltstore
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -102,4 +103,54 @@ func TestASyncIncludesTheSegmentsBefore(t *testing.T) {
 	s.mu.Lock()
 	old.file, s.broken = whole, nil
 	s.mu.Unlock()
+}
+
+func TestALogWhoseEndIsNotKnownTakesNothingMore(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := mustOpenDelayed(t, path, never)
+	create(t, s, "x")
+	emit(t, s, "x", text(0, "1"))
+	whole := s.current().file
+	broken, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = broken.Close() // neither a write nor a truncation works on it
+	s.current().file = broken
+	unavailable := func(when string) {
+		t.Helper()
+		if err := s.Append(t.Context(), "x", executor.Event{Body: text(1, "2")}); executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	unavailable("a write that fails")
+	s.current().file = whole
+	unavailable("a write after one whose end is not known")
+	if r, err := s.Get(t.Context(), "x"); err != nil || r.LastSeq != 1 {
+		t.Errorf("it has %d events, error %v", r.LastSeq, err)
+	}
+	if next := restored(t, crashed(t, path)); prefixOf(t, next, "x") != 1 {
+		t.Error("after a restart the log is another")
+	}
+}
+
+func TestALargeRecordLeavesNoLargeBuffer(t *testing.T) {
+	t.Parallel()
+	s := mustOpenDelayed(t, filepath.Join(t.TempDir(), "store.db"), never)
+	r := executor.Record{Execution: executor.Execution{ID: "x", Spec: executor.Spec{Code: strings.Repeat("#", 2*checkpointBytes)}}}
+	if _, _, err := s.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if n := cap(s.buffer); n > checkpointBytes {
+		t.Errorf("a buffer of %d bytes is kept", n)
+	}
+	if err := s.checkpoint(true); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries["x"]; e != nil && e.spec != nil {
+		t.Error("a spec that is on disk is kept in memory")
+	}
 }
