@@ -62,6 +62,7 @@ func TestValidateNamesTheProblem(t *testing.T) {
 			"mcp.http.bind: 0.0.0.0:8000 is not loopback: set http.tokens, or http.allow_unauthenticated to let everybody in",
 			`mcp.http.path: must be a path like /mcp (got "mcp")`,
 			"mcp.http.max_body_bytes: must be > 0 (got 0)",
+			"mcp.http.max_sessions: must be >= 1 (got 0)",
 			"mcp.shell.max_output_bytes: must be >= 1 (got 0)",
 		}},
 		{"an open address for MCP with a token", func(c *config.Config) {
