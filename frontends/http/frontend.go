@@ -82,7 +82,6 @@ type frontend struct {
 	authenticator *auth.Authenticator
 	opts          Options
 	log           *slog.Logger
-	loopbackOnly  bool
 	metadata      *metadata
 	mux           *http.ServeMux
 	description   []byte
@@ -121,12 +120,11 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 	o.Limits = o.Limits.settled()
 	f := &frontend{
 		svc: svc, authenticator: o.Auth, opts: o, log: o.Log,
-		loopbackOnly: !o.Auth.Enabled() && (o.Bind == "" || loopbackHost(o.Bind)),
-		metadata:     newMetadata(o.Limits),
-		mux:          http.NewServeMux(),
-		uploadIdle:   uploadIdle,
-		writeIdle:    writeIdle,
-		heartbeat:    heartbeat,
+		metadata:   newMetadata(o.Limits),
+		mux:        http.NewServeMux(),
+		uploadIdle: uploadIdle,
+		writeIdle:  writeIdle,
+		heartbeat:  heartbeat,
 	}
 	f.admitter, _ = svc.(executor.Admitter)
 	adapter := humago.NewAdapter(f.mux, "")

@@ -3,11 +3,8 @@ package httpfrontend
 import (
 	"context"
 	"crypto/rand"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"os"
 	"path"
 	"runtime/debug"
 	"strings"
@@ -101,13 +98,8 @@ func open(p string) bool {
 
 // guard refuses what a web page of another origin could send, with or without a name that resolves to us.
 func (f *frontend) guard(r *http.Request) error {
-	if !f.authenticator.Enabled() && r.Host != "" && !loopbackHost(r.Host) {
-		if f.loopbackOnly {
-			return executor.Errorf(executor.Denied, "this server has no tokens and answers to loopback names only")
-		}
-		if !f.ownHost(r.Host) {
-			return executor.Errorf(executor.Denied, "this server has no tokens and answers to addresses and to its own names only")
-		}
+	if err := f.authenticator.CheckHost(r.Host, f.opts.Bind); err != nil {
+		return err
 	}
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {
@@ -130,36 +122,6 @@ func withoutDefaultPort(host, scheme string) string {
 		return strings.TrimSuffix(host, ":443")
 	}
 	return host
-}
-
-// ownHost reports whether a Host header can only have been meant for this machine: an address, a name without a dot, the
-// name of the bind or of the host. Anything else may be a web page's own name that was made to resolve to us.
-func (f *frontend) ownHost(hostport string) bool {
-	host := hostOf(hostport)
-	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") || host == hostOf(f.opts.Bind) {
-		return true
-	}
-	name, err := os.Hostname()
-	return err == nil && strings.EqualFold(host, name)
-}
-
-// hostOf returns the host of a Host header or an address, in lower case, without port, brackets and final dot.
-func hostOf(hostport string) string {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
-		host = h
-	}
-	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
-}
-
-// loopbackHost reports whether a Host header or a listening address names this machine only.
-func loopbackHost(hostport string) bool {
-	host := hostOf(hostport)
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
 }
 
 // route hands the request to its operation. What the mux would answer itself (404, 405, redirects to a cleaned path) is

@@ -318,9 +318,8 @@ func (f *frontend) listAllowed(w http.ResponseWriter, r *http.Request) error {
 
 // streamScript runs one and streams its lines. Until it has started, errors are HTTP statuses.
 func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
-	// A GET that does something: a page of another origin can have it made as an image's, without an Origin.
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		return executor.Errorf(executor.Denied, "requests from another origin are refused")
+	if !fromNoOtherPage(r) {
+		return executor.Errorf(executor.Denied, "only pages of this server and clients without pages may start a script")
 	}
 	asked, err := scriptQuery(r)
 	if err != nil {
@@ -373,6 +372,17 @@ func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
 	}
 	_ = errors.Join(s.flushLines(), s.event("end", end, false)) // a client that is gone misses nothing
 	return nil
+}
+
+// fromNoOtherPage reports whether a GET that does something comes from a page of this server, or from a client that is no
+// browser. A browser makes such a request for an image or a link of any page, without an Origin, but with Sec-Fetch-Site; an
+// old browser sends neither for an image, and an Origin for a script's request.
+func fromNoOtherPage(r *http.Request) bool {
+	site := r.Header.Values("Sec-Fetch-Site")
+	if len(site) == 0 {
+		return len(r.Header.Values("Origin")) == 0
+	}
+	return len(site) == 1 && site[0] == "same-origin"
 }
 
 // scriptQuery reads a request from a URL: args is repeated, or a JSON array.

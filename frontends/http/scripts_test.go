@@ -261,21 +261,40 @@ func TestAScriptWhoseLinesNobodyTakesIsEnded(t *testing.T) {
 
 func TestAPageOfAnotherOriginCannotHaveAScriptRun(t *testing.T) {
 	t.Parallel()
-	for site, status := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200, "": 200} {
-		s := &scriptService{events: []executor.Body{executor.Started{}, scriptEnded(executor.Result{Status: executor.StatusSucceeded})}}
-		h, err := New(s, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := httptest.NewRequest(http.MethodGet, "/sse/run_script_stream?path=/x", nil)
-		r.Host = "localhost"
-		if site != "" {
-			r.Header.Set("Sec-Fetch-Site", site) // an image's request has this, and no Origin
-		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != status || (s.spec.Script != "") != (status == 200) {
-			t.Errorf("%q: %d, ran %q", site, w.Code, s.spec.Script)
+	// An image's request has a Sec-Fetch-Site and no Origin.
+	for _, test := range []struct {
+		site, origin []string
+		ok           bool
+	}{
+		{nil, nil, true},
+		{[]string{"same-origin"}, nil, true},
+		{[]string{"same-origin"}, []string{"http://localhost"}, true},
+		{nil, []string{"http://localhost"}, false},
+		{nil, []string{"http://evil.example"}, false},
+		{[]string{"same-origin"}, []string{"http://evil.example"}, false},
+		{[]string{"cross-site"}, nil, false},
+		{[]string{"same-site"}, nil, false},
+		{[]string{"none"}, nil, false},
+		{[]string{"none"}, []string{"http://localhost"}, false},
+		{[]string{"Same-Origin"}, nil, false},
+		{[]string{""}, nil, false},
+		{[]string{"same-origin", "cross-site"}, nil, false},
+		{[]string{"cross-site", "same-origin"}, nil, false},
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			s := &scriptService{events: []executor.Body{executor.Started{}, scriptEnded(executor.Result{Status: executor.StatusSucceeded})}}
+			h, err := New(s, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest(method, "/sse/run_script_stream?path=/x", nil)
+			r.Host = "localhost"
+			r.Header["Sec-Fetch-Site"], r.Header["Origin"] = test.site, test.origin
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if ran := s.spec.Script != ""; ran != test.ok && method == http.MethodGet || ran && !test.ok || (w.Code == http.StatusForbidden) == ran {
+				t.Errorf("%s, Sec-Fetch-Site %q, Origin %q: %d, ran: %t", method, test.site, test.origin, w.Code, ran)
+			}
 		}
 	}
 }

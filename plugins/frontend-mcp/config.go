@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -156,7 +155,7 @@ func (c Config) validate(name string) error {
 	if c.HTTP.Bind != "" {
 		if _, _, err := net.SplitHostPort(c.HTTP.Bind); err != nil {
 			report("http.bind", "must be an address with a port (got %q)", c.HTTP.Bind)
-		} else if c.TestFixtures && !loopback(c.HTTP.Bind) {
+		} else if c.TestFixtures && !auth.Loopback(c.HTTP.Bind) {
 			report("test_fixtures", "only on a loopback address")
 		}
 	}
@@ -207,23 +206,4 @@ func (c Config) network(toolset string) executor.Network {
 		return executor.NetworkOn
 	}
 	return executor.NetworkDefault
-}
-
-// loopback reports whether a Host header or a listening address names this machine only.
-func loopback(hostport string) bool {
-	host := hostOf(hostport)
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
-}
-
-// hostOf is the host of a Host header or an address, in lower case, without port, brackets and final dot.
-func hostOf(hostport string) string {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
-		host = h
-	}
-	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }

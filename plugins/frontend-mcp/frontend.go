@@ -85,7 +85,7 @@ func (f *frontend) serveHTTP(ctx context.Context, t *tools, wg *sync.WaitGroup, 
 		}
 		e := &endpoint{
 			config: f.config.HTTP, authenticator: f.authenticator, sessions: t.sessions, inner: inner,
-			socket: l == f.socket, loopbackOnly: loopback(l.Addr().String()), log: f.log,
+			socket: l == f.socket, log: f.log,
 		}
 		wg.Go(func() {
 			if err := serveListener(ctx, l, e, f.log); err != nil && ctx.Err() == nil {

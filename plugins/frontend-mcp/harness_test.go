@@ -102,7 +102,7 @@ func serveTest(t *testing.T, svc executor.Service, change func(*Config)) *client
 	authenticator.Allow(executor.ScopeScripts)
 	inner := newInner(tools.server, tools.sessions, testLog(t))
 	s := httptest.NewServer(&endpoint{
-		config: c.HTTP, authenticator: authenticator, sessions: tools.sessions, inner: inner, loopbackOnly: true, log: testLog(t),
+		config: c.HTTP, authenticator: authenticator, sessions: tools.sessions, inner: inner, log: testLog(t),
 	})
 	t.Cleanup(func() {
 		s.CloseClientConnections()

@@ -42,9 +42,7 @@ type endpoint struct {
 	inner         http.Handler
 	// socket: callers are named by PrincipalHeader, and the HTTP frontend has checked Host, Origin and token.
 	socket bool
-	// loopbackOnly: we listen on a loopback address, so a Host that is not one was meant for somebody else.
-	loopbackOnly bool
-	log          *slog.Logger
+	log    *slog.Logger
 }
 
 // newInner returns mcp-go's handler over s with our sessions. Two of them on one server would share its sessions.
@@ -159,8 +157,8 @@ func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) (executor.Princ
 		}
 		return p, 0, nil
 	}
-	if !e.authenticator.Enabled() && e.loopbackOnly && r.Host != "" && !loopback(r.Host) {
-		return executor.Principal{}, http.StatusForbidden, errors.New("this server has no tokens and answers to loopback names only")
+	if err := e.authenticator.CheckHost(r.Host, e.config.Bind); err != nil {
+		return executor.Principal{}, http.StatusForbidden, err
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		if !e.allowed(origin, r.Host) {

@@ -214,14 +214,3 @@ func (s *mcpSessions) expired(now time.Time) []string {
 	}
 	return list
 }
-
-// endAll ends every session.
-func (s *mcpSessions) endAll() {
-	s.mu.Lock()
-	open := s.open
-	s.open = map[string]*mcpSession{}
-	s.mu.Unlock()
-	for id := range open {
-		s.ended(id)
-	}
-}

@@ -138,9 +138,6 @@ func (t *tools) sessionEnded(id string) {
 func (t *tools) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	if t.sessions != nil {
-		t.sessions.endAll()
-	}
 	for _, f := range t.onClose {
 		f(ctx)
 	}

@@ -259,6 +259,15 @@ func TestWhatIsRefusedBeforeItReachesTheLibrary(t *testing.T) {
 			t.Errorf("%s: status %d, want %d: %v %v", name, status, test.status, messages, err)
 		}
 	}
+	anywhere := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.HTTP.Bind = "server.example:8000" })
+	for host, want := range map[string]int{
+		"evil.example": 403, "evil.example.:8000": 403, "127.0.0.1.evil.example": 403, "server.example": 200, "SERVER.example.:8000": 200,
+		"192.0.2.7:8000": 200, "[2001:db8::1]:8000": 200, "LOCALHOST": 200, "intranet:8000": 200,
+	} {
+		if status, _, err := anywhere.post(t.Context(), ping, map[string]string{"Host": host}); err != nil || status != want {
+			t.Errorf("without tokens, Host %q: %d, %v, want %d", host, status, err, want)
+		}
+	}
 	unknown := "mcp-session-00000000-0000-4000-8000-000000000000"
 	for _, test := range []struct {
 		method, session, body string

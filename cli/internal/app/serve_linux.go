@@ -59,7 +59,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		return err
 	}
 	handler, err := httpfrontend.New(c.engine, httpfrontend.Options{
-		Auth: authenticator, Version: o.Bundle.Version, Bind: listener.Addr().String(),
+		Auth: authenticator, Version: o.Bundle.Version, Bind: o.Config.HTTP.Bind,
 		MaxBodyBytes: o.Config.HTTP.MaxBodyBytes, SpoolDir: c.spoolDir,
 		Metrics: promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{}), Ready: c.engine.Ready,
 		Limits:       httpfrontend.LimitRange{Default: o.Config.Limits.Default.Executor(), Max: o.Config.Limits.Max.Executor()},

@@ -1,0 +1,61 @@
+package auth
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// CheckHost refuses a request by its Host header where there are no tokens. A web page may be served under a name that is
+// then made to resolve to this machine (DNS rebinding): its requests carry that name, and no foreign Origin.
+//
+// bind is the listening address. With a loopback bind, or an empty one, a Host must be a loopback name or address. With any
+// other bind it must be an address, a name without a dot, the name of the bind, or this host's own name. An empty host, of
+// clients of HTTP/1.0, is no page's. Codes: denied.
+func (a *Authenticator) CheckHost(host, bind string) error {
+	switch {
+	case a.Enabled() || host == "" || Loopback(host):
+		return nil
+	case bind == "" || Loopback(bind):
+		return executor.Errorf(executor.Denied, "this server has no tokens and answers to loopback names only")
+	case !ownHost(host, bind):
+		return executor.Errorf(executor.Denied, "this server has no tokens and answers to addresses and to its own names only")
+	}
+	return nil
+}
+
+// Loopback reports whether a Host header or a listening address, with or without a port, names this machine only.
+func Loopback(hostport string) bool {
+	host := hostOf(hostport)
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// ownHost reports whether a Host header can only have been meant for this machine.
+func ownHost(hostport, bind string) bool {
+	host := hostOf(hostport)
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") || host == hostOf(bind) {
+		return true
+	}
+	name, err := os.Hostname()
+	return err == nil && host == hostOf(name)
+}
+
+// hostOf returns the host of a Host header or an address: in lower case, without port, brackets and final dot.
+func hostOf(hostport string) string {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	} else if inner, ok := strings.CutPrefix(hostport, "["); ok {
+		if inner, ok = strings.CutSuffix(inner, "]"); ok {
+			host = inner
+		}
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
