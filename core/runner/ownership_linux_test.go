@@ -168,7 +168,7 @@ def swap(name, fifo):
 def race():
     while True:
         swap("up", "-u")
-        for name in os.listdir(".tmp"):
+        for name in os.listdir(".tmp") if os.path.isdir(".tmp") else []:
             if name.startswith(".stdin"): swap(".tmp/" + name, "-f")
 threading.Thread(target=race, daemon=True).start()
 `, "", "")

@@ -20,6 +20,7 @@ func sessionBesideRules() []rule {
 		{"SE-21", "javascript keeps its state, or is refused", sessionJavaScript},
 		{"SE-22", "shell keeps its state, or is refused", sessionShell},
 		{"SE-23", "who asks is told which files of the Session were made or changed since the one before who asked, and nobody else", sessionFilesChanged},
+		{"SE-24", "a file that shrinks or grows while it is collected is an Artifact of its announced size, cut or padded with zeros, and a Failure of phase collect names it", sessionChangingOutputs},
 	}
 }
 

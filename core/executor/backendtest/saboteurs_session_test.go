@@ -217,6 +217,22 @@ func besideSaboteurs() []saboteur {
 				}
 			}),
 		},
+		{
+			does: "says nothing of a file that has changed while it was collected", breaks: []string{"SE-24"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) {
+				if r.Failure != nil && r.Failure.Phase == executor.PhaseCollect {
+					r.Status, r.Failure = executor.StatusSucceeded, nil
+				}
+			}),
+		},
+		{
+			does: "is lost when a file shrinks", breaks: []string{"SE-24"},
+			hook: changeResult(func(_ executor.Job, r *executor.Result) {
+				if r.Failure != nil && strings.Contains(r.Failure.Message, "out/shrinks") {
+					r.Failure = &executor.Failure{Code: executor.Internal, Phase: executor.PhaseCollect, Message: r.Failure.Message}
+				}
+			}),
+		},
 		{does: "forgets the names of javascript", breaks: []string{"SE-21"}, hook: changeCode("print 7 b", "raise v is not defined\n")},
 		{does: "forgets the names of the shell", breaks: []string{"SE-22"}, hook: changeCode("print 100", "print \"\"")},
 	}

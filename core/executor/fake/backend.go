@@ -286,7 +286,7 @@ func (b *Backend) follow(ctx context.Context, r *run, sink executor.Sink) (execu
 	}
 	result := r.result
 	if broken == nil {
-		result.Artifacts, result.Phases.Collect, broken = r.collect(sink)
+		broken = r.collect(sink, &result)
 	}
 	b.world.leave(r, b.caps.Attach)
 	if broken != nil {

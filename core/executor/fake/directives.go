@@ -45,6 +45,7 @@ var directives = map[string]directive{
 	"ls":         list,
 	"write-file": writeFile,
 	"fill-file":  fillFile,
+	"resize":     resize,
 	"remove":     func(p *process, rest string) error { p.run.tree.remove(text(rest)); return nil },
 
 	"env":  printEnv,

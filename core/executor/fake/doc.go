@@ -13,7 +13,7 @@
 //	sleep DURATION          also: hang (for ever), busy DURATION (counts as CPU time)
 //	read-stdin              copies stdin to stdout; count-stdin prints its length; read-line prints one line; close-stdin
 //	cat PATH                a file to stdout; exists PATH and executable PATH print true or false; ls prints every file with its size
-//	write-file PATH TEXT    fill-file PATH SIZE; remove PATH
+//	write-file PATH TEXT    fill-file PATH SIZE; remove PATH; resize PATH SIZE: it gets that size while it is collected
 //	env                     the environment, sorted, as Go-quoted lines; args likewise, print-args as they are; argv0, cwd
 //	tmpdir                  prints true when TMPDIR lies in the work folder and can be written
 //	ignore-term             SIGTERM does nothing; on-term N: SIGTERM makes it exit N

@@ -303,36 +303,6 @@ func (r *run) sample() (stop func()) {
 	}
 }
 
-// collect hands the artifacts to sink.
-func (r *run) collect(sink executor.Sink) ([]executor.Artifact, time.Duration, error) {
-	if r.tree == nil || r.started.IsZero() {
-		return nil, 0, nil
-	}
-	begin := time.Now()
-	var list []executor.Artifact
-	paths, files := r.tree.regular(r.wanted)
-	for i, path := range paths {
-		f := files[i]
-		if err := sink.Artifact(f.header(path), bytes.NewReader(f.data)); err != nil {
-			return nil, 0, err
-		}
-		list = append(list, executor.Artifact{Path: path, SizeBytes: int64(len(f.data))})
-	}
-	return list, time.Since(begin), nil
-}
-
-func (r *run) wanted(path string, f *file) bool {
-	if r.job.Spec.OutputsChanged && f.changed {
-		return true
-	}
-	for _, glob := range r.job.Spec.Outputs {
-		if match(glob, path) {
-			return true
-		}
-	}
-	return false
-}
-
 // stdin is a program's standard input: a goroutine reads ahead by one piece.
 type stdin struct {
 	pieces chan []byte

@@ -32,6 +32,9 @@ type file struct {
 	pipe    bool   // a FIFO
 	changed bool   // by the program
 	time    time.Time
+	// resized: it becomes that long while it is collected.
+	resized bool
+	becomes int64
 }
 
 func newTree() *tree { return &tree{files: map[string]*file{}} }

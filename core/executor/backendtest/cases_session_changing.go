@@ -1,0 +1,101 @@
+package backendtest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// changingBytes is more than is on its way to a Sink that does not read yet.
+const changingBytes = 32 << 20
+
+// sessionChangingOutputs lets what a Session has left running change a file between its head and its data.
+func sessionChangingOutputs(c *Case) {
+	c.need(c.caps().Artifacts, "artifacts")
+	for _, at := range []struct {
+		name   string
+		change string // of Python
+		size   int64  // afterwards
+	}{
+		{"grows", "open('out/grows', 'ab').write(b'more')", changingBytes + 4},
+		{"shrinks", "os.truncate('out/shrinks', 4)", 4},
+	} {
+		o := c.open()
+		job := o.job(Program{
+			Python: fmt.Sprintf(`
+import os, threading, time
+os.mkdir("out")
+for name in ("first", "grows", "shrinks", "stays"):
+    with open("out/" + name, "wb") as f:
+        f.write(b"head")
+        f.truncate(4 if name == "first" else %d)
+def change():
+    while not os.path.exists("change"):
+        time.sleep(0.01)
+    %s
+    open("changed", "w").close()
+threading.Thread(target=change, daemon=True).start()
+`, changingBytes, at.change),
+			Fake: fmt.Sprintf("write-file out/first head\nfill-file out/grows %[1]d\nfill-file out/shrinks %[1]d\nfill-file out/stays %[1]d\nresize out/%[2]s %[3]d\nwrite-file changed yes",
+				changingBytes, at.name, at.size),
+		})
+		job.Spec.Outputs = []string{"out/**"}
+		r := o.start(job, func(r *running) {
+			r.onArtifact = func(h *tar.Header) error {
+				if h.Name == "out/"+at.name {
+					if _, err := o.tools().WriteFile(c.ctx, o.session.ID, "change", 0, strings.NewReader("")); err != nil {
+						return err
+					}
+					o.awaitFile("changed")
+				}
+				return nil
+			}
+		}).wait()
+		r.noError()
+		r.status(executor.StatusFailed).exit(0)
+		if f := r.result.Failure; f == nil || f.Phase != executor.PhaseCollect || f.Code == executor.Internal || !strings.Contains(f.Message, "out/"+at.name) || strings.Contains(f.Message, "out/stays") {
+			c.Errorf("out/%s changed while it was collected, and the failure is %+v", at.name, f)
+		}
+		for _, name := range []string{"out/first", "out/grows", "out/shrinks", "out/stays"} {
+			size := changingBytes
+			if name == "out/first" {
+				size = 4
+			}
+			data, ok := r.file(name)
+			if !ok || len(data) != size || len(bytes.Trim(data[4:], "\x00")) > 0 {
+				c.Errorf("%s: collected %v with %d bytes, want %d, all but the first four of them zeros", name, ok, len(data), size)
+			}
+			if n := slices.IndexFunc(r.result.Artifacts, func(a executor.Artifact) bool { return a.Path == name }); n < 0 || r.result.Artifacts[n].SizeBytes != int64(size) {
+				c.Errorf("%s is not listed with %d bytes: %+v", name, size, r.result.Artifacts)
+			}
+		}
+	}
+}
+
+// awaitFile waits until o has a file of that name.
+func (o *opened) awaitFile(name string) {
+	ctx, cancel := context.WithTimeout(o.c.ctx, o.c.suite.options.Patience)
+	defer cancel()
+	for {
+		list, err := o.tools().ListFiles(ctx, o.session.ID, "", false)
+		if err != nil {
+			o.c.Errorf("%s did not come: %v", name, err)
+			return
+		}
+		if slices.ContainsFunc(list, func(f executor.File) bool { return f.Path == name }) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			o.c.Errorf("%s did not come", name)
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}

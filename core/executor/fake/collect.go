@@ -1,0 +1,79 @@
+package fake
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// collect hands the artifacts to sink and puts them into result.
+func (r *run) collect(sink executor.Sink, result *executor.Result) error {
+	if r.tree == nil || r.started.IsZero() {
+		return nil
+	}
+	begin := time.Now()
+	var changed []string
+	paths, files := r.tree.regular(r.wanted)
+	for i, path := range paths {
+		f := files[i]
+		if err := sink.Artifact(f.header(path), bytes.NewReader(f.collected())); err != nil {
+			return err
+		}
+		result.Artifacts = append(result.Artifacts, executor.Artifact{Path: path, SizeBytes: int64(len(f.data))})
+		if f.resized {
+			changed = append(changed, fmt.Sprintf("%q changed while it was collected: its size was %d and is %d", path, len(f.data), f.becomes))
+		}
+	}
+	if len(changed) > 0 {
+		result.Failure = &executor.Failure{Code: executor.Conflict, Phase: executor.PhaseCollect, Message: strings.Join(changed, "; ")}
+		if result.Status == executor.StatusSucceeded {
+			result.Status = executor.StatusFailed
+		}
+	}
+	result.Phases.Collect = time.Since(begin)
+	return nil
+}
+
+// collected is f as an Artifact: always as long as its header says.
+func (f *file) collected() []byte {
+	if !f.resized || f.becomes >= int64(len(f.data)) {
+		return f.data
+	}
+	data := make([]byte, len(f.data))
+	copy(data, f.data[:f.becomes])
+	return data
+}
+
+// resize says what size a file gets while it is collected.
+func resize(p *process, rest string) error {
+	w := words(rest, 2)
+	n, err := size(w[1])
+	if err != nil {
+		return err
+	}
+	f := p.run.tree.get(w[0])
+	if f == nil {
+		return p.crash(1, "FileNotFoundError", w[0])
+	}
+	changed := *f
+	changed.resized, changed.becomes = true, n
+	if err := p.run.tree.put(w[0], &changed, p.run.diskLimit()); err != nil {
+		return p.crash(1, "OSError", err.Error())
+	}
+	return nil
+}
+
+func (r *run) wanted(path string, f *file) bool {
+	if r.job.Spec.OutputsChanged && f.changed {
+		return true
+	}
+	for _, glob := range r.job.Spec.Outputs {
+		if match(glob, path) {
+			return true
+		}
+	}
+	return false
+}
