@@ -208,10 +208,18 @@ func (h hostUsers) stranger(r uids, locks string) (process, bool) {
 
 // uidIn returns a uid of the process at dir that is in r: real, effective, saved or that of the file system.
 func uidIn(dir string, r uids) (int, bool) {
-	raw, err := os.ReadFile(filepath.Join(dir, "status"))
+	// Not by os.File, which would try each of many files with the poller.
+	fd, err := unix.Open(dir+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, false
 	}
+	var buf [2048]byte // the uids are among the first lines
+	n, err := unix.Read(fd, buf[:])
+	_ = unix.Close(fd) // read only
+	if err != nil {
+		return 0, false
+	}
+	raw := buf[:n]
 	if bytes.Contains(raw, []byte("\nState:\tZ")) {
 		return 0, false
 	}
