@@ -34,6 +34,8 @@ type agent struct {
 	epoch uint64
 	cfg   Config
 	ready bool // a Hello was accepted
+	// disk holds what programs write; nil without Config.Tmpfs.
+	disk *disk
 
 	inside *container // nil: it is not PID 1
 
@@ -267,6 +269,13 @@ func (a *agent) accept(cfg Config) error {
 		if err := loopbackUp(); err != nil {
 			return err
 		}
+	}
+	if cfg.Tmpfs && !cfg.UseWorkRoot {
+		var err error
+		if a.disk, err = newDisk(cfg); err != nil {
+			return err
+		}
+		cfg.WorkRoot = a.disk.root
 	}
 	a.cfg, a.ready = cfg, true
 	if cfg.Silence > 0 {

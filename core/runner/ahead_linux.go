@@ -3,8 +3,6 @@ package runner
 import (
 	"errors"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -19,16 +17,14 @@ type ahead struct {
 }
 
 // prepareAhead makes it. On an error there is none, and the next Execution meets the same error itself.
-func prepareAhead(cfg Config, name string, limits executor.Limits, s *spawner) *ahead {
+func prepareAhead(cfg Config, d *disk, name string, limits executor.Limits, s *spawner) *ahead {
 	a := &ahead{limits: limits}
 	var err error
 	if !cfg.UseWorkRoot { // else the folder is the one that is there
-		if a.folder, err = makeFolder(cfg, limits.DiskBytes); err == nil {
-			err = a.folder.makeTmp(cfg)
-		}
+		a.folder, err = makeFolder(cfg, d, limits.DiskBytes)
 	}
 	if err == nil {
-		if a.group, err = makeGroup(cfg.Cgroups, name, limits); err == nil {
+		if a.group, err = makeGroup(cfg.Cgroups, name, room(cfg, limits)); err == nil {
 			err = a.group.enterAhead(s)
 		}
 	}
@@ -42,18 +38,22 @@ func prepareAhead(cfg Config, name string, limits executor.Limits, s *spawner) *
 	return a
 }
 
-// takeFolder returns the folder, with the temporary one in it, if it fits; else nil.
-func (a *ahead) takeFolder(limits executor.Limits) (f *folder) {
-	if a == nil || a.folder == nil || a.limits.DiskBytes != limits.DiskBytes {
-		return nil
+// takeFolder returns the folder, with room for limits; nil: there is none.
+func (a *ahead) takeFolder(limits executor.Limits) (*folder, error) {
+	if a == nil || a.folder == nil {
+		return nil, nil
 	}
-	f, a.folder = a.folder, nil
-	return f
+	f := a.folder
+	a.folder = nil
+	if err := f.fit(limits.DiskBytes); err != nil {
+		return nil, errors.Join(err, f.remove())
+	}
+	return f, nil
 }
 
 // takeGroup returns the control groups if they fit.
 func (a *ahead) takeGroup(limits executor.Limits) (g *group) {
-	if a == nil || a.group == nil || a.limits.MemoryBytes != limits.MemoryBytes || a.limits.PIDs != limits.PIDs ||
+	if a == nil || a.group == nil || a.limits.MemoryBytes != limits.MemoryBytes || a.limits.DiskBytes != limits.DiskBytes || a.limits.PIDs != limits.PIDs ||
 		a.limits.CPUShares != limits.CPUShares {
 		return nil
 	}
@@ -87,15 +87,6 @@ func (a *ahead) remove() error {
 	if a.pipes != nil {
 		a.pipes.close()
 		a.pipes = nil
-	}
-	return err
-}
-
-// withoutTmp takes the temporary folder away again: a Workspace may bring one of its own.
-func (f *folder) withoutTmp() error {
-	err := unix.Unlinkat(f.fd(), tmpName, unix.AT_REMOVEDIR)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
 	}
 	return err
 }

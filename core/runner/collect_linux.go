@@ -21,9 +21,6 @@ import (
 // maxArtifacts bounds how many files one Execution may keep.
 const maxArtifacts = 10_000
 
-// tmpName is the TMPDIR inside the work folder. What lies in it is never kept.
-const tmpName = ".tmp"
-
 // fileID is what tells whether a file was changed.
 type fileID struct {
 	ino  uint64
@@ -147,10 +144,8 @@ func permit(at int, base string, kind, mode uint32) error {
 
 // skipForChanges leaves out what programs write beside their work.
 func skipForChanges(dir string) bool {
-	return dir == tmpName || path.Base(dir) == "__pycache__"
+	return path.Base(dir) == "__pycache__"
 }
-
-func skipTmp(dir string) bool { return dir == tmpName }
 
 // snapshot remembers the files that are there before the program starts.
 func snapshot(root int) (map[string]fileID, error) {
@@ -215,7 +210,6 @@ func (f *faults) failure() *executor.Failure {
 // collect returns the Failure that tells what was not collected as it is, or nil. The error is the connection's.
 func (c *collector) collect(root int) (*executor.Failure, error) {
 	w := walk{
-		skip: skipTmp,
 		visit: func(at int, base, name string, st unix.Stat_t) error {
 			if !c.wanted(name, st) {
 				return nil

@@ -52,7 +52,6 @@ type execution struct {
 	res     executor.Result
 	stuck   bool
 	ahead   *ahead // what the Execution before has prepared; nil: nothing
-	hasTmp  bool   // the work folder was prepared with its temporary folder
 	// In a session: the runner's children that are not a Command's, and how many Displays there were.
 	spared   map[int]bool
 	displays int
@@ -132,7 +131,7 @@ func (x *execution) run(before *execution) {
 
 // prepareNext makes ahead of time what the next Execution will need.
 func (x *execution) prepareNext() {
-	next := prepareAhead(x.agent.cfg, x.agent.groupName(), x.start.Limits, x.agent.spawner(x.start.Network))
+	next := prepareAhead(x.agent.cfg, x.agent.disk, x.agent.groupName(), x.start.Limits, x.agent.spawner(x.start.Network))
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next = next
@@ -211,11 +210,6 @@ func (x *execution) prepare() (*program, error) {
 			return nil, err
 		}
 	}
-	if !x.hasTmp {
-		if err := x.folder.makeTmp(cfg); err != nil {
-			return nil, err
-		}
-	}
 	p, err := resolve(start, x.folder, cfg, x.firstPy)
 	if err != nil {
 		return nil, err
@@ -234,21 +228,21 @@ func (x *execution) prepare() (*program, error) {
 // makePlace takes what was prepared, and makes what was not: the work folder and the control groups.
 func (x *execution) makePlace() (err error) {
 	cfg, limits := x.agent.cfg, x.start.Limits
-	if x.folder = x.ahead.takeFolder(limits); x.folder == nil {
-		if x.folder, err = makeFolder(cfg, limits.DiskBytes); err != nil {
-			return err
-		}
-	} else if x.hasTmp = !x.start.Workspace; !x.hasTmp {
-		if err := x.folder.withoutTmp(); err != nil {
-			return fmt.Errorf("work folder: %w", err)
-		}
+	if x.folder, err = x.ahead.takeFolder(limits); err == nil && x.folder == nil {
+		x.folder, err = makeFolder(cfg, x.agent.disk, limits.DiskBytes)
+	}
+	if err == nil {
+		err = x.folder.reach(x.start)
+	}
+	if err != nil {
+		return err
 	}
 	if g := x.ahead.takeGroup(limits); g != nil {
 		x.group = g
 		g.leaveAhead(x.agent.spawner(x.start.Network))
 		return nil
 	}
-	x.group, err = makeGroup(cfg.Cgroups, x.agent.groupName(), limits)
+	x.group, err = makeGroup(cfg.Cgroups, x.agent.groupName(), room(cfg, limits))
 	return err
 }
 
@@ -387,11 +381,6 @@ func (x *execution) clean() error {
 	var err error
 	if x.folder != nil {
 		err = x.folder.remove() // before the groups: a tmpfs counts in them
-	}
-	if cfg := x.agent.cfg; cfg.OwnUID && cfg.UID != 0 && x.group.pids == "" {
-		// Nothing can leave the tree that finish has seen the end of; this is for what came in by another door.
-		_, killErr := KillLeftovers("", cfg.UID, 1)
-		err = errors.Join(err, killErr)
 	}
 	return errors.Join(err, x.group.remove())
 }

@@ -1,10 +1,12 @@
 package runner
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,118 +17,151 @@ import (
 // maxInodes bounds the kernel memory that a tmpfs full of empty files takes.
 const maxInodes = 1 << 19
 
-// folder is the work folder of one Execution.
+// folder is the work folder of one Execution, with the folder for its temporary files.
 type folder struct {
-	path    string
-	root    *os.File
-	keep    bool // it is the WorkRoot itself: emptied, not removed
-	mounted bool
+	path string
+	root *os.File
+	keep bool // it is the WorkRoot itself: emptied, not removed
+	// temp is TMPDIR. It lies outside of path.
+	temp     string
+	tempRoot *os.File
+	// shared: temp has files that are not the program's.
+	shared bool
+	// disk holds it; nil: the machine's.
+	disk *disk
 }
 
-// makeFolder makes the work folder, 0700 and the program's own.
-func makeFolder(cfg Config, diskBytes int64) (*folder, error) {
-	f := &folder{path: cfg.WorkRoot, keep: cfg.UseWorkRoot}
+// makeFolder makes the work folder, 0700 and the program's own, and the one for temporary files. d is nil without
+// Config.Tmpfs.
+func makeFolder(cfg Config, d *disk, diskBytes int64) (*folder, error) {
+	f := &folder{path: cfg.WorkRoot, keep: cfg.UseWorkRoot, disk: d, temp: cmp.Or(cfg.Temp, "/tmp"), shared: cfg.Temp == ""}
+	var err error
 	if !f.keep {
-		// Short: TMPDIR lies below it, and programs put sockets there, whose paths may have 107 bytes (multiprocessing's
-		// manager takes 32).
-		var name [4]byte
-		_, _ = rand.Read(name[:]) // never fails (crypto/rand)
-		f.path = filepath.Join(cfg.WorkRoot, hex.EncodeToString(name[:]))
-		if err := os.Mkdir(f.path, 0o700); err != nil {
-			return nil, fmt.Errorf("work folder: %w", err)
-		}
-		if cfg.Tmpfs {
-			if err := unix.Mount("tmpfs", f.path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, tmpfsOptions(cfg, diskBytes)); err != nil {
-				return nil, errors.Join(fmt.Errorf("work folder: mount: %w", err), f.remove())
-			}
-			f.mounted = true
-		}
+		err = f.make(cfg, diskBytes)
 	}
-	root, err := os.Open(f.path)
+	if err == nil {
+		f.root, err = os.Open(f.path)
+	}
+	if err == nil {
+		f.tempRoot, err = os.Open(f.temp)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("work folder: %w", err), f.remove())
-	}
-	f.root = root
-	if !f.keep && !f.mounted && cfg.UID != 0 {
-		if err := root.Chown(cfg.UID, cfg.GID); err != nil {
-			return nil, errors.Join(fmt.Errorf("work folder: %w", err), f.remove())
-		}
 	}
 	return f, nil
 }
 
-func tmpfsOptions(cfg Config, diskBytes int64) string {
-	options := "mode=0700,uid=" + strconv.Itoa(cfg.UID) + ",gid=" + strconv.Itoa(cfg.GID)
-	inodes := int64(maxInodes)
-	if diskBytes > 0 {
-		options += ",size=" + strconv.FormatInt(diskBytes, 10)
-		inodes = min(inodes, diskBytes>>12+1024)
+func (f *folder) make(cfg Config, diskBytes int64) error {
+	// The name is short, because programs put sockets below it, whose paths may have 107 bytes.
+	var name [4]byte
+	_, _ = rand.Read(name[:]) // never fails (crypto/rand)
+	f.path = filepath.Join(cfg.WorkRoot, hex.EncodeToString(name[:]))
+	dirs := []string{f.path}
+	if f.disk == nil {
+		f.temp, f.shared = f.path+"t", false
+		dirs = append(dirs, f.temp)
+	} else if err := f.disk.fit(diskBytes); err != nil {
+		return err
+	} else {
+		f.temp = f.disk.temp()
 	}
-	return options + ",nr_inodes=" + strconv.FormatInt(inodes, 10)
-}
-
-func (f *folder) fd() int { return int(f.root.Fd()) }
-
-// makeTmp makes the program's TMPDIR. A Workspace may bring a folder of that name, nothing else.
-func (f *folder) makeTmp(cfg Config) error {
-	err := unix.Mkdirat(f.fd(), tmpName, 0o700)
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("temporary folder: %w", err)
-	}
-	fd, err := openDir(f.fd(), tmpName)
-	if err != nil {
-		return badEntry(tmpName, "this name is reserved for the temporary folder")
-	}
-	defer unix.Close(fd) //nolint:errcheck // read only
-	if err := unix.Fchmod(fd, 0o700); err != nil {
-		return fmt.Errorf("temporary folder: %w", err)
-	}
-	if cfg.UID != 0 {
-		if err := unix.Fchown(fd, cfg.UID, cfg.GID); err != nil {
-			return fmt.Errorf("temporary folder: %w", err)
+	for _, dir := range dirs {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+		if cfg.UID != 0 {
+			if err := own(dir, cfg); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// remove gives the folder and all in it back.
-func (f *folder) remove() error {
-	if f.mounted {
-		errs := f.closeRoot()
-		if err := unix.Unmount(f.path, unix.MNT_DETACH); err != nil {
-			errs = errors.Join(errs, fmt.Errorf("work folder: unmount: %w", err))
-		}
-		return errors.Join(errs, os.Remove(f.path))
-	}
-	if f.root == nil {
-		if f.keep {
-			return nil
-		}
-		return os.Remove(f.path)
-	}
-	err := emptyFolder(f.fd())
-	err = errors.Join(err, f.closeRoot())
-	if f.keep {
+// own gives a folder to the program's user.
+func own(dir string, cfg Config) error {
+	fd, err := openDir(unix.AT_FDCWD, dir)
+	if err != nil {
 		return err
 	}
-	return errors.Join(err, os.Remove(f.path))
+	return errors.Join(unix.Fchown(fd, cfg.UID, cfg.GID), unix.Close(fd))
 }
 
-func (f *folder) closeRoot() error {
-	if f.root == nil {
+// fit makes an empty folder hold diskBytes, as far as its limit is enforced.
+func (f *folder) fit(diskBytes int64) error {
+	if f.disk == nil {
 		return nil
 	}
-	err := f.root.Close()
-	f.root = nil
-	return err
+	return f.disk.fit(diskBytes)
+}
+
+// reach lets the program see what start names, should a private folder hide it.
+func (f *folder) reach(start Start) error {
+	if f.disk == nil {
+		return nil
+	}
+	return f.disk.reachAll(start)
+}
+
+func (f *folder) fd() int { return int(f.root.Fd()) }
+
+// wipe removes all files of the program.
+func (f *folder) wipe() error {
+	err := emptyFolder(f.fd())
+	switch {
+	case f.disk != nil:
+		return errors.Join(err, f.disk.wipe())
+	case f.shared:
+		return err
+	}
+	return errors.Join(err, emptyFolder(int(f.tempRoot.Fd())))
+}
+
+// remove gives the folders and all in them back. None of the program's processes is alive.
+func (f *folder) remove() error {
+	if f.disk != nil {
+		return errors.Join(f.close(), f.disk.clean())
+	}
+	var errs error
+	if f.root != nil && f.tempRoot != nil {
+		errs = f.wipe()
+	}
+	errs = errors.Join(errs, f.close())
+	if f.keep {
+		return errs
+	}
+	for _, dir := range []string{f.path, f.temp} {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = errors.Join(errs, err)
+		}
+	}
+	return errs
+}
+
+// close closes the descriptors.
+func (f *folder) close() error {
+	var errs error
+	for _, dir := range []**os.File{&f.root, &f.tempRoot} {
+		if *dir != nil {
+			errs = errors.Join(errs, (*dir).Close())
+			*dir = nil
+		}
+	}
+	return errs
 }
 
 // emptyFolder removes everything below root, following no link. Trees deeper than flattenDepth are moved up and removed
 // there, so that the depth a program chose costs no descriptors.
-func emptyFolder(root int) error {
+func emptyFolder(root int) error { return emptier{root: root}.run() }
+
+// emptyAround is emptyFolder that leaves the places where something is mounted.
+func emptyAround(root int) error { return emptier{root: root, around: true}.run() }
+
+func (e emptier) run() error {
 	var name [8]byte
 	_, _ = rand.Read(name[:]) // never fails (crypto/rand)
-	e := emptier{root: root, prefix: ".flat-" + hex.EncodeToString(name[:]) + "-"}
+	root := e.root
+	e.prefix = ".flat-" + hex.EncodeToString(name[:]) + "-"
 	var st unix.Stat_t
 	if unix.Fstat(root, &st) == nil && st.Mode&0o700 != 0o700 {
 		_ = unix.Fchmod(root, st.Mode&0o777|0o700) // a program may have taken its own rights away
@@ -146,6 +181,8 @@ const flattenDepth = 64
 
 type emptier struct {
 	root int
+	// around: places of mounts stay, and the folders on the way to them.
+	around bool
 	// prefix begins the names of what was moved up. A program that knew it could stand in the way.
 	prefix string
 	count  int
@@ -175,7 +212,7 @@ func (e *emptier) folder(dir, depth int) error {
 
 func (e *emptier) entry(dir int, name string, depth int) error {
 	err := unix.Unlinkat(dir, name, 0)
-	if err == nil || errors.Is(err, unix.ENOENT) {
+	if err == nil || errors.Is(err, unix.ENOENT) || e.around && errors.Is(err, unix.EBUSY) {
 		return nil
 	}
 	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
@@ -200,5 +237,9 @@ func (e *emptier) entry(dir int, name string, depth int) error {
 	if err != nil {
 		return err
 	}
-	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	if e.around && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOTEMPTY)) {
+		return nil
+	}
+	return err
 }

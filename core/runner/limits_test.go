@@ -104,7 +104,7 @@ sys.exit(0 if os.WTERMSIG(status) == 9 else 1)`, "succeeded exit 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			start := python(c.code)
-			start.Limits.MemoryBytes = 48 << 20
+			start.Limits.MemoryBytes, start.Limits.DiskBytes = 40<<20, 8<<20
 			res, rec := r.run(t, start, RunInput{})
 			if got := describe(res); got != c.want {
 				t.Errorf("got %q, want %q\n%s", got, c.want, rec.stderr())

@@ -46,11 +46,11 @@ func invalidField(field, format string, args ...any) error {
 }
 
 // environment builds what a program sees, and nothing else.
-func environment(start Start, home string) ([]string, error) {
+func environment(start Start, work *folder) ([]string, error) {
 	env := map[string]string{
 		"PATH":             start.Path,
-		"HOME":             home,
-		"TMPDIR":           filepath.Join(home, tmpName),
+		"HOME":             work.path,
+		"TMPDIR":           work.temp,
 		"LANG":             "C.UTF-8",
 		"PYTHONUNBUFFERED": "1",
 	}
@@ -78,7 +78,7 @@ func resolve(start Start, work *folder, cfg Config, firstPy string) (*program, e
 		}
 	}
 	var err error
-	if p.env, err = environment(start, work.path); err != nil {
+	if p.env, err = environment(start, work); err != nil {
 		return nil, err
 	}
 	if len(start.Command) > 0 {

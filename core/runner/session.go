@@ -20,6 +20,8 @@ type SessionStart struct {
 	// Env and Path are what Start's are; for the interpreter and for every Command.
 	Env  map[string]string `json:"env,omitempty"`
 	Path string            `json:"path"`
+	// Reach is what Start's is.
+	Reach []string `json:"reach,omitempty"`
 	// Network: the host's network is allowed.
 	Network bool `json:"network"`
 	// Limits bind the interpreter and all Commands together. KillGrace is how long an interrupted interpreter has to come

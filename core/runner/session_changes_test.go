@@ -41,7 +41,7 @@ func TestWhoAsksIsToldWhichFilesChanged(t *testing.T) {
 		{"os.rename('a', 'd')", "d/b/c.txt 2"},
 		{"os.remove('d/b/c.txt')", ""},
 		// Hidden files, caches, what is no file and what leads out or nowhere is not shown.
-		{"for p in ('.git/x', 'd/.y', 'd/__pycache__/z.pyc', '.tmp/t'):\n    os.makedirs(os.path.dirname(p), exist_ok=True)\n    _ = pathlib.Path(p).write_text('1')", ""},
+		{"for p in ('.git/x', 'd/.y', 'd/__pycache__/z.pyc', '.cache/t'):\n    os.makedirs(os.path.dirname(p), exist_ok=True)\n    _ = pathlib.Path(p).write_text('1')", ""},
 		{"os.mkfifo('fifo'); os.symlink('/etc/passwd', 'out'); os.symlink('nowhere', 'dangling'); os.symlink('d', 'folder'); os.symlink('loop', 'loop')", ""},
 		// A link to a file is one, and changes with it.
 		{"os.symlink('../before', 'd/link')", "d/link 0"},

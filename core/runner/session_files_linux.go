@@ -119,7 +119,7 @@ func (l *lister) folder(name string, depth int) error {
 	}
 	slices.SortFunc(names, cmp.Compare[string])
 	for _, base := range names {
-		if strings.HasPrefix(base, writingName) || depth == 0 && name == "." && base == tmpName {
+		if strings.HasPrefix(base, writingName) {
 			continue
 		}
 		at := path.Join(name, base)
@@ -264,7 +264,7 @@ func (s *session) fill(f *os.File, k *hostCall, name string) (*executor.File, er
 	limit := int64(-1)
 	if max := s.start.Limits.DiskBytes; max > 0 {
 		limit = max
-		if !s.folder.mounted { // else the file system itself knows
+		if s.folder.disk == nil { // else the file system itself knows
 			limit -= s.used(max)
 		}
 	}
@@ -377,7 +377,7 @@ func (s *session) removeFile(name string) error {
 	if err != nil {
 		return err
 	}
-	if clean == "." || clean == tmpName {
+	if clean == "." {
 		return executor.FieldErrorf(executor.Invalid, "path", "%q stays as long as the session", name)
 	}
 	if clean, err = s.within(clean, false); err != nil {

@@ -161,7 +161,7 @@ func TestSessionsWithoutControlGroups(t *testing.T) {
 	if left := processesOf("sleep\x0086322\x00"); len(left) > 0 {
 		t.Errorf("alive after a restart: %v", left)
 	}
-	r.wants(t, "import os; os.listdir()", "", "['.tmp']")
+	r.wants(t, "import os; os.listdir()", "", "[]")
 }
 
 func processesOf(commandLine string) (pids []string) {
@@ -192,7 +192,7 @@ func TestWhatACellUsesIsItsOwn(t *testing.T) {
 
 func TestTooMuchMemoryEndsACellAsOutOfMemory(t *testing.T) {
 	start := pythonSession()
-	start.Limits.MemoryBytes = 64 << 20
+	start.Limits.MemoryBytes, start.Limits.DiskBytes = 64<<20, 8<<20
 	r := openSession(t, start)
 	res, _ := r.cell(t, "x = [b'x' * (1 << 20) for _ in range(200)]")
 	if limited := len(testConfig(t).Cgroups) > 0; limited && (res.Status != executor.StatusOutOfMemory || res.SessionState != executor.SessionStateLost) {

@@ -88,15 +88,16 @@ func (s *session) makePlace(before *execution) (err error) {
 		<-before.cleaned
 		ready = before.takeNext()
 	}
-	if s.folder = ready.takeFolder(limits); s.folder == nil {
-		if s.folder, err = makeFolder(cfg, limits.DiskBytes); err == nil {
-			err = s.folder.makeTmp(cfg)
-		}
+	if s.folder, err = ready.takeFolder(limits); err == nil && s.folder == nil {
+		s.folder, err = makeFolder(cfg, s.agent.disk, limits.DiskBytes)
+	}
+	if err == nil {
+		err = s.folder.reach(Start{Path: s.start.Path, Reach: s.start.Reach})
 	}
 	if g := ready.takeGroup(limits); g != nil {
 		s.group = g
 	} else if err == nil {
-		s.group, err = makeGroup(cfg.Cgroups, s.agent.groupName(), limits)
+		s.group, err = makeGroup(cfg.Cgroups, s.agent.groupName(), room(cfg, limits))
 	}
 	if err = errors.Join(err, ready.remove()); err != nil {
 		return fmt.Errorf("session: %w", err)
@@ -126,7 +127,7 @@ func (s *session) environ() ([]string, error) {
 	env := map[string]string{}
 	maps.Copy(env, s.env)
 	maps.Copy(env, s.driver.Env) // without it there is no session
-	return environment(Start{Path: s.start.Path, Env: env}, s.folder.path)
+	return environment(Start{Path: s.start.Path, Env: env}, s.folder)
 }
 
 // now returns the interpreter; nil: it died.
@@ -214,7 +215,7 @@ func (s *session) restart(ctx context.Context, wipe bool) error {
 	defer s.give()
 	s.stopInterpreter()
 	if wipe {
-		if err := errors.Join(emptyFolder(s.folder.fd()), s.folder.makeTmp(s.agent.cfg)); err != nil {
+		if err := s.folder.wipe(); err != nil {
 			return fmt.Errorf("wipe: %w", err)
 		}
 	}
@@ -251,10 +252,6 @@ func (s *session) remove() error {
 	}
 	if s.folder != nil {
 		err = errors.Join(err, s.folder.remove()) // before the groups: a tmpfs counts in them
-	}
-	if cfg := s.agent.cfg; cfg.OwnUID && cfg.UID != 0 && s.group.pids == "" {
-		_, killErr := KillLeftovers("", cfg.UID, 1)
-		err = errors.Join(err, killErr)
 	}
 	return errors.Join(err, s.group.remove())
 }

@@ -18,11 +18,7 @@ func (x *execution) feedCell(s *session, n int64) (name string, opened, stop fun
 	if !x.start.Stdin {
 		return "", func() {}, func() {}, nil
 	}
-	dir, err := openDir(s.folder.fd(), tmpName)
-	if err != nil {
-		return "", nil, nil, failed(executor.Conflict, executor.PhaseStart, "stdin: the temporary folder is gone")
-	}
-	defer unix.Close(dir) //nolint:errcheck // read only
+	dir := int(s.folder.tempRoot.Fd())
 	base := fmt.Sprintf(".stdin-%d", n)
 	_ = unix.Unlinkat(dir, base, 0) // of an interpreter that died
 	fd, err := makeFIFO(dir, base, x.agent.cfg)
@@ -37,15 +33,12 @@ func (x *execution) feedCell(s *session, n int64) (name string, opened, stop fun
 		<-open // a FIFO that nobody has open forgets, and one that nobody writes to keeps who opens it waiting
 		feed(x.stdin, pipe)
 	})
-	return path.Join(s.folder.path, tmpName, base), opened, func() {
+	return path.Join(s.folder.temp, base), opened, func() {
 		opened()
 		x.stdin.abort(errStopped)
 		_ = pipe.Close() // feed may have closed it
 		<-fed
-		if dir, err := openDir(s.folder.fd(), tmpName); err == nil {
-			_ = unix.Unlinkat(dir, base, 0) // the driver has done so, mostly
-			_ = unix.Close(dir)
-		}
+		_ = unix.Unlinkat(dir, base, 0) // the driver has done so, mostly
 	}, nil
 }
 

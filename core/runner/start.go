@@ -16,8 +16,16 @@ type Config struct {
 	// UID and GID run the program; 0 = as the runner itself. Otherwise the runner must be root.
 	UID int `json:"uid"`
 	GID int `json:"gid"`
-	// Tmpfs: the work folder is a tmpfs of Limits.DiskBytes (the runner has a mount namespace of its own).
+	// Temp is the programs' TMPDIR with UseWorkRoot, an existing folder outside of WorkRoot. It is emptied as WorkRoot is. By
+	// default TMPDIR is /tmp, and nobody empties it.
+	Temp string `json:"temp,omitempty"`
+	// Tmpfs: the work folder and private folders in the place of /tmp, /var/tmp, /dev/shm and /run/lock are one tmpfs of
+	// Limits.DiskBytes. The runner has a mount namespace of its own.
 	Tmpfs bool `json:"tmpfs"`
+	// Private lists more folders that every user of the machine may write to.
+	Private []string `json:"private,omitempty"`
+	// Reach lists files and folders that programs must reach although a private folder may hide them.
+	Reach []string `json:"reach,omitempty"`
 	// Cgroups are the slot's own cgroup folders by controller ("memory", "pids", "cpu", "cpuacct" on v1; "unified" for
 	// v2). The runner makes and removes one child per Execution below each. Empty: rlimits only.
 	Cgroups map[string]string `json:"cgroups,omitempty"`
@@ -58,6 +66,9 @@ type Start struct {
 	Path string `json:"path"`
 	// Directory runs the program in a folder of the host instead of a work folder (HostDirectory).
 	Directory string `json:"directory,omitempty"`
+	// Reach is Config.Reach of this Execution. Names must be absolute and free of links. Directory and the folders of Path are
+	// reached in any case.
+	Reach []string `json:"reach,omitempty"`
 	// Session: run in the session that is open (Conn.OpenSession): Code goes to its interpreter, Command is a process of its
 	// own beside it. Of the rest only Args (of a Command), Stdin, Outputs, OutputsChanged, FilesChanged, SampleInterval and of
 	// Limits Timeout, OutputBytes and KillGrace count; what else a program gets is the session's.
