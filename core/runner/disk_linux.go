@@ -82,7 +82,7 @@ func newDisk(cfg Config) (*disk, error) {
 		return nil, errors.New("private folders: this machine has no /tmp")
 	}
 	for _, path := range cfg.Reach {
-		if real, err := filepath.EvalSymlinks(path); err == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil && !d.covered(real) {
 			d.reached = append(d.reached, real)
 		}
 	}
@@ -102,13 +102,19 @@ func (d *disk) hiding(path string) *cover {
 	return nil
 }
 
+// covered reports whether path is a public folder itself. Only who asks to work in it gets the machine's.
+func (d *disk) covered(path string) bool {
+	c := d.hiding(filepath.Clean(path))
+	return c != nil && c.path == filepath.Clean(path)
+}
+
 // below reports whether path is dir or lies below it. Both are clean.
 func below(path, dir string) bool {
 	rest, ok := strings.CutPrefix(path, dir)
 	return ok && (rest == "" || rest[0] == '/' || dir == "/")
 }
 
-// fit makes the disk hold bytes. It mounts one if there is none. 0 is no limit.
+// fit makes the disk hold bytes. It mounts one if there is none. 0 is half of the machine's memory.
 func (d *disk) fit(bytes int64) error {
 	switch {
 	case d.tmpfs == nil:
@@ -127,11 +133,11 @@ func (d *disk) fit(bytes int64) error {
 const diskFlags = unix.MS_NOSUID | unix.MS_NODEV
 
 func diskOptions(bytes int64) string {
-	inodes := int64(maxInodes)
+	inodes, size := int64(maxInodes), "50%" // of the machine's memory
 	if bytes > 0 {
-		inodes = min(inodes, bytes>>12+1024)
+		inodes, size = min(inodes, bytes>>12+1024), strconv.FormatInt(bytes, 10)
 	}
-	return "mode=0711,size=" + strconv.FormatInt(max(bytes, 0), 10) + ",nr_inodes=" + strconv.FormatInt(inodes, 10)
+	return "mode=0711,size=" + size + ",nr_inodes=" + strconv.FormatInt(inodes, 10)
 }
 
 // mount makes a tmpfs and mounts its parts in their places.
@@ -205,12 +211,8 @@ func (d *disk) unmount() error {
 
 // reachAll lets the next program see what start names.
 func (d *disk) reachAll(start Start) error {
-	wanted := slices.Clone(start.Reach)
-	for _, dir := range filepath.SplitList(start.Path) {
-		if c := d.hiding(filepath.Clean(dir)); c != nil && c.path != filepath.Clean(dir) {
-			wanted = append(wanted, dir)
-		}
-	}
+	wanted := slices.Concat(start.Reach, filepath.SplitList(start.Path))
+	wanted = slices.DeleteFunc(wanted, d.covered)
 	if start.Directory != "" {
 		wanted = append(wanted, start.Directory)
 	}

@@ -263,10 +263,9 @@ func TestABadGlobIsNamed(t *testing.T) {
 }
 
 func TestAHostDirectory(t *testing.T) {
-	cfg := testConfig(t)
-	r := startRunner(t, cfg)
-	host := filepath.Join(cfg.WorkRoot, "host")
-	if err := os.Mkdir(host, 0o755); err != nil { //nolint:gosec // the program reads it
+	r := startRunner(t, testConfig(t))
+	host := workRoot(t)
+	if err := os.Chmod(host, 0o755); err != nil { //nolint:gosec // the program reads it
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(host, "main.py"), []byte("import os; print(os.getcwd(), os.environ['HOME'] != os.getcwd())"), 0o644); err != nil { //nolint:gosec // the program reads it

@@ -162,9 +162,8 @@ func (e emptier) run() error {
 	_, _ = rand.Read(name[:]) // never fails (crypto/rand)
 	root := e.root
 	e.prefix = ".flat-" + hex.EncodeToString(name[:]) + "-"
-	var st unix.Stat_t
-	if unix.Fstat(root, &st) == nil && st.Mode&0o700 != 0o700 {
-		_ = unix.Fchmod(root, st.Mode&0o777|0o700) // a program may have taken its own rights away
+	if err := makeUsable(root); err != nil {
+		return fmt.Errorf("empty work folder: %w", err)
 	}
 	for {
 		e.moved = false
@@ -175,6 +174,16 @@ func (e emptier) run() error {
 			return nil
 		}
 	}
+}
+
+// makeUsable gives the owner of an open folder the rights back that a program may have taken away.
+func makeUsable(dir int) error {
+	var st unix.Stat_t
+	err := unix.Fstat(dir, &st)
+	if err == nil && st.Mode&0o700 != 0o700 {
+		err = unix.Fchmod(dir, st.Mode&0o7777|0o700)
+	}
+	return err
 }
 
 const flattenDepth = 64
@@ -232,8 +241,7 @@ func (e *emptier) entry(dir int, name string, depth int) error {
 	if err != nil {
 		return err
 	}
-	err = unix.Fchmod(sub, 0o700) // a folder without write permission cannot be emptied by its own owner
-	err = errors.Join(err, e.folder(sub, depth+1), unix.Close(sub))
+	err = errors.Join(makeUsable(sub), e.folder(sub, depth+1), unix.Close(sub))
 	if err != nil {
 		return err
 	}

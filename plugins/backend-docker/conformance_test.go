@@ -165,9 +165,10 @@ func leftovers(d *daemon, instance string) []string {
 		if strings.TrimSpace(string(children)) != "" {
 			found = append(found, what+" has processes")
 		}
-		files, _ := os.ReadDir(filepath.Join(proc, "root/work"))
-		if len(files) > 1 || len(files) == 1 && files[0].Name() != ".tmp" {
-			found = append(found, what+" has files in /work")
+		for _, folder := range []string{"/work", "/tmp"} {
+			if files, _ := os.ReadDir(filepath.Join(proc, "root", folder)); len(files) > 0 {
+				found = append(found, what+" has files in "+folder)
+			}
 		}
 	}
 	return found

@@ -39,12 +39,14 @@ const (
 	programID = 1000
 	// workFolder is where programs work.
 	workFolder = "/work"
+	// tempFolder is TMPDIR. It and workFolder are all that a program may write to, but for shared memory.
+	tempFolder = "/tmp"
 	// runnerFolder is where the runner's volume is mounted, and runnerFile the runner in it.
 	runnerFolder = "/.python-executor"
 	runnerFile   = "python-executor-runner"
 	// hostName is what every sandbox is called.
 	hostName = "sandbox"
-	// scratchBytes sizes /tmp, /dev/shm and what covers an image's volumes. What is in them is memory of the container.
+	// scratchBytes sizes /dev/shm and what covers an image's volumes. What is in them is memory of the container.
 	scratchBytes = 64 << 20
 	// filesSoft and filesHard are the numbers of open files. A daemon without CAP_SYS_RESOURCE cannot give more than it has.
 	filesSoft, filesHard = 1024, 4096
@@ -143,7 +145,7 @@ func sandboxSpec(p place, c class, limits capacity, covered []string, name strin
 		Env: []string{"HOME=" + workFolder, "GOMAXPROCS=2"},
 		Tmpfs: map[string]string{
 			workFolder: tmpfs(c.DiskBytes, "0700", true),
-			"/tmp":     tmpfs(scratchBytes, "1777", false),
+			tempFolder: tmpfs(c.DiskBytes, "1777", false),
 		},
 		Volume: p.Volume, Capacity: limits, NanoCPUs: p.NanoCPUs, AutoRemove: true,
 	}

@@ -128,7 +128,7 @@ func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	streams := newStdio(conn, in, f.inside(ctx, id), f.log.With("container", short(id)))
-	config := runner.Config{WorkRoot: workFolder, UseWorkRoot: true, Silence: f.silence}
+	config := runner.Config{WorkRoot: workFolder, UseWorkRoot: true, Temp: tempFolder, Silence: f.silence}
 	if f.place.Under.rootRunner() {
 		config.UID, config.GID, config.OwnUID = programID, programID, true
 	}

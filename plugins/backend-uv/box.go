@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -119,6 +120,7 @@ func (x *box) run(ctx context.Context, network bool, env map[string]string, said
 	}()
 	start := runner.Start{
 		ExecutionID: "prepare", Command: argv, Env: env, Path: defaultPath, Network: network || x.how.User,
+		Reach:  x.reaches(argv, env),
 		Limits: executor.Limits{MemoryBytes: x.bounds.memory, PIDs: x.bounds.pids, CPUShares: boxShares, OutputBytes: 1 << 20, KillGrace: boxGrace},
 	}
 	if !x.how.Tmpfs {
@@ -142,6 +144,24 @@ func (x *box) run(ctx context.Context, network bool, env map[string]string, said
 		}
 	}
 	return result, nil, err
+}
+
+// reaches lists the files and folders that a program works with, under their names and behind links: those of the box, and
+// those that its arguments and its environment name.
+func (x *box) reaches(argv []string, env map[string]string) []string {
+	list := slices.Concat(x.reach, argv)
+	for _, value := range env {
+		for word := range strings.FieldsSeq(value) {
+			list = append(list, strings.TrimPrefix(word, "file://"))
+		}
+	}
+	list = slices.DeleteFunc(list, func(path string) bool { return !filepath.IsAbs(path) })
+	for _, path := range slices.Clone(list) {
+		if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
+			list = append([]string{real}, list...)
+		}
+	}
+	return list
 }
 
 // saySink passes output on.

@@ -92,8 +92,8 @@ func (b *Backend) warnings() []string {
 	add(!b.can.CPU, "cpu_shares is not enforced: "+b.groupReason("cpu"))
 	add(!b.can.PIDs, "pids is not enforced: "+b.groupReason("pids"))
 	add(!b.can.Disk, "disk_mb is not enforced, only the size of a single file: "+why["tmpfs"])
-	list = append(list, "what a program writes to /tmp, /var/tmp and /dev/shm is removed when it ends where it has a uid of its own, but other programs can see it until then")
-	add(b.can.Disk && b.can.Memory, "files in the work folder lie in memory and count towards memory_mb")
+	add(!b.can.Disk, "programs share the host's /tmp, /var/tmp, /dev/shm and /run/lock, and what they leave there stays: "+why["tmpfs"])
+	add(b.can.Disk && b.can.Memory, "files of a program lie in memory: together with it they may take memory_mb and disk_mb")
 	add(b.config.AllowBuilds, "requirements may be built from source, which executes code of theirs with a network and in sight of the index's credentials: backends."+b.name+".allow_builds is true")
 	add(len(b.can.Languages) > 1, "languages other than python run in sessions only")
 	return list

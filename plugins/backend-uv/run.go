@@ -3,6 +3,7 @@ package uvbackend
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -119,7 +120,20 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, sin
 	if len(spec.Command) == 0 {
 		p.start.Interpreter = []string{argv}
 	}
+	p.start.Reach = installation(i.Path)
+	if real, err := filepath.EvalSymlinks(spec.HostDirectory); err == nil {
+		p.start.Reach = append(p.start.Reach, real)
+	}
 	return p, nil, nil
+}
+
+// installation lists what an interpreter needs to run: the folder above its own, and its file behind the links.
+func installation(path string) []string {
+	list := []string{filepath.Dir(filepath.Dir(path)), path}
+	if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
+		list = append(list, installation(real)...)
+	}
+	return list
 }
 
 // execute runs a planned job on a slot. A runner that died while nobody used it may show only when it is used: if nothing

@@ -129,10 +129,11 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 	}
 	start := runner.SessionStart{
 		SessionID: s.id, Language: s.language, Interpreter: p.start.Interpreter, Env: spec.Env, Path: p.start.Path,
-		Network: p.network, Limits: asked.Limits, Preload: preload,
+		Network: p.network, Limits: asked.Limits, Preload: preload, Reach: p.start.Reach,
 	}
 	if s.language != executor.LanguagePython {
 		start.Interpreter, start.Preload = []string{b.languages[s.language]}, nil
+		start.Reach = append(start.Reach, installation(b.languages[s.language])...)
 	}
 	ahead := p.environment == nil // see warmSessions
 	if ahead {

@@ -42,7 +42,6 @@ type slot struct {
 	given  sync.Once
 	clean  bool  // set by give: no process is left
 	shares int64 // what the groups have; of whoever took the slot
-	litter litter
 	ids    *uidPool
 	log    *slog.Logger
 }
@@ -59,7 +58,7 @@ const mark = "PYEXEC_RUNNER="
 
 // spawn starts a runner for s by m's mechanisms and returns when it is ready. It must be called on a thread that lives as long as
 // the plugin: the kernel sends the parent-death signal when the thread that forked ends.
-func (s *slot) spawn(p program, m mechanisms, claim string) error {
+func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socketpair: %w", err)
@@ -85,7 +84,7 @@ func (s *slot) spawn(p program, m mechanisms, claim string) error {
 		defer close(s.exited)
 		_ = s.cmd.Wait() // how it ended is in its log; that it ended is what counts
 	}()
-	s.conn, err = runner.NewConn(conn, s.config(m))
+	s.conn, err = runner.NewConn(conn, s.config(m, reach))
 	if err != nil {
 		s.stop()
 		return fmt.Errorf("start a runner: %w%s", err, s.stderr.tail())
@@ -93,12 +92,23 @@ func (s *slot) spawn(p program, m mechanisms, claim string) error {
 	return nil
 }
 
-func (s *slot) config(m mechanisms) runner.Config {
-	c := runner.Config{WorkRoot: s.dir, Tmpfs: m.Tmpfs, Cgroups: s.groups, NetworkNamespace: m.Network, InNetworkNamespace: m.User && !s.network}
+func (s *slot) config(m mechanisms, reach []string) runner.Config {
+	c := runner.Config{
+		WorkRoot: s.dir, Tmpfs: m.Tmpfs, Reach: reach, Cgroups: s.groups, NetworkNamespace: m.Network, InNetworkNamespace: m.User && !s.network,
+	}
+	if own := os.TempDir(); public(own) {
+		c.Private = []string{own}
+	}
 	if s.uid != nil {
 		c.UID, c.GID, c.OwnUID = s.uid.uid, s.uid.uid, true
 	}
 	return c
+}
+
+// public reports whether dir is a folder that everybody may write to.
+func public(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && info.IsDir() && info.Mode()&0o002 != 0
 }
 
 // alive reports whether the runner can be used.
@@ -187,9 +197,6 @@ func (s *slot) giveOnce() {
 		problems, clean = append(problems, err), err == nil
 	}
 	problems = append(problems, removeAll(s.dir))
-	if s.uid != nil {
-		removeLitter(s.uid.uid)
-	}
 	if err := errors.Join(problems...); err != nil {
 		s.log.Warn("a slot was not given back whole", "folder", s.dir, "error", err)
 	}
@@ -265,7 +272,7 @@ func (p *slots) newSlot(ctx context.Context, n int, network bool, claim func() (
 	}
 	spawned := make(chan error, 1)
 	select {
-	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.name) }:
+	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.name, p.reach) }:
 	case <-p.closed:
 		return fail(errClosed)
 	case <-ctx.Done():

@@ -34,7 +34,9 @@ type slots struct {
 	parent  runner.Cgroups
 	program program
 	keep    int
-	log     *slog.Logger
+	// reach lists our folders that programs need, wherever they lie.
+	reach []string
+	log   *slog.Logger
 
 	// starts carries forks to the one thread that makes them.
 	starts chan func()
@@ -50,9 +52,9 @@ type slots struct {
 	started, died atomic.Int64
 }
 
-func newSlots(claim *workClaim, how mechanisms, parent runner.Cgroups, ids *uidPool, keep int, log *slog.Logger) (*slots, error) {
+func newSlots(claim *workClaim, how mechanisms, parent runner.Cgroups, ids *uidPool, keep int, reach []string, log *slog.Logger) (*slots, error) {
 	p := &slots{
-		claim: claim, how: how, parent: parent, ids: ids, keep: keep, log: log,
+		claim: claim, how: how, parent: parent, ids: ids, keep: keep, reach: reach, log: log,
 		starts: make(chan func()), closed: make(chan struct{}), all: map[*slot]struct{}{},
 	}
 	var err error
@@ -102,12 +104,9 @@ func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, er
 		case err != nil:
 			return nil, false, err
 		case s == nil:
-			if s, err = p.make(ctx, n, network, p.programUID); err == nil {
-				s.litter.look()
-			}
+			s, err = p.make(ctx, n, network, p.programUID)
 			return s, true, err
 		case s.alive():
-			s.litter.look()
 			return s, false, nil
 		}
 		p.buryLater(s, "an idle runner died")
@@ -186,11 +185,8 @@ func (p *slots) watch(s *slot) {
 	}
 }
 
-// put gives a slot back for the next job, clean: what the last one left outside its folder is gone.
+// put gives a slot back for the next job.
 func (p *slots) put(s *slot) {
-	if s.uid != nil && s.litter.possible() {
-		removeLitter(s.uid.uid)
-	}
 	if !s.alive() {
 		p.buryLater(s, "a runner died at work")
 		return

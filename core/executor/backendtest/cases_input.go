@@ -21,7 +21,7 @@ func inputRules() []rule {
 		{"BE-14", "arguments arrive unchanged: unicode, spaces, newlines, empty ones", arguments},
 		{"BE-15", "the environment is exactly the agreed one, Spec.Env wins, and nothing of the host's leaks", environment},
 		{"BE-16", "Artifacts are the files that Outputs names, without following links", artifacts},
-		{"BE-17", "the current folder is HOME, holds TMPDIR, and can be written", workFolder},
+		{"BE-17", "the current folder is HOME, holds the files of the program alone, and can be written; so can TMPDIR, which lies outside of it", workFolder},
 	}
 }
 
@@ -83,8 +83,6 @@ func filesIn(c *Case) {
 		Python: `
 import os
 for folder, _, names in sorted(os.walk(".")):
-    if folder.startswith("./" + os.path.basename(os.environ["TMPDIR"])):
-        continue
     for name in sorted(names):
         path = os.path.relpath(os.path.join(folder, name))
         if path != "main.py":
@@ -259,19 +257,19 @@ import os, tempfile
 home, here = os.path.realpath(os.environ["HOME"]), os.path.realpath(os.getcwd())
 print(home == here)
 tmp = os.path.realpath(os.environ["TMPDIR"])
-print(tmp.startswith(here + "/"))
+print(os.listdir(".") == ["main.py"] and not (tmp + "/").startswith(here + "/"))
 open("made.txt", "w").write("x")
 with tempfile.NamedTemporaryFile() as f:
     print(os.path.realpath(f.name).startswith(tmp + "/"))
 `,
 		Fake: `
 print True
-print True
-write-file made.txt x
 tmpdir
+write-file made.txt x
+print True
 `,
 	}).succeeded()
 	if got := strings.ToLower(r.stdout()); got != "true\ntrue\ntrue\n" {
-		c.Errorf("HOME is the current folder, TMPDIR lies in it, temporary files go there: %q", fmt.Sprint(got))
+		c.Errorf("HOME is the current folder and holds main.py alone, TMPDIR lies elsewhere, temporary files go there: %q", fmt.Sprint(got))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -270,26 +269,27 @@ func networkOn(c *Case) {
 }
 
 func isolation(c *Case) {
-	dir, err := os.MkdirTemp("", "pyexec-law-")
-	if err != nil {
-		c.Fatalf("temporary folder: %v", err)
-	}
-	c.Defer(func() { _ = os.RemoveAll(dir) }) // best effort: it is empty but for one file
-	name := filepath.Join(dir, "canary")
-	if err := os.WriteFile(name, []byte("x"), 0o600); err != nil {
-		c.Fatalf("write: %v", err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // other users must be able to see it: that is the test
-		c.Fatalf("chmod: %v", err)
-	}
-	r := c.program(Program{
-		Python: fmt.Sprintf("import os\nprint('visible' if os.path.exists(%q) else 'hidden')\n", name),
-		Fake:   fmt.Sprintf("host-file %q", name),
-	}).succeeded()
+	name := c.hostFile("canary", "x", 0o644)
 	want := "hidden\n"
 	if c.caps().Isolation == executor.IsolationNone {
-		want = "visible\n"
+		// Temporary files may be private all the same, so it is one of the system's.
+		name, want = "/etc/passwd", "visible\n"
 	}
+	info, err := os.Stat(name)
+	if err != nil {
+		c.Fatalf("a file of the host: %v", err)
+	}
+	r := c.program(Program{
+		Python: fmt.Sprintf(`
+import os
+try:
+    found = os.stat(%q)
+    print("visible" if (found.st_size, found.st_mtime_ns) == (%d, %d) else "hidden")
+except OSError:
+    print("hidden")
+`, name, info.Size(), info.ModTime().UnixNano()),
+		Fake: fmt.Sprintf("host-file %q", name),
+	}).succeeded()
 	if r.stdout() != want {
 		c.Errorf("isolation is %q and a file of the host is %s", c.caps().Isolation, r.stdout())
 	}

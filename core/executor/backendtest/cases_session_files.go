@@ -53,11 +53,11 @@ func (o *opened) remove(path string) error {
 	return tried(o.c, "RemoveFile", func(ctx context.Context) error { return o.tools().RemoveFile(ctx, o.session.ID, path) })
 }
 
-// paths are those below path that are no work of the interpreter's own (its TMPDIR).
+// paths are those below path that are not hidden.
 func (o *opened) paths(path string, recursive bool) []string {
 	var list []string
 	for _, f := range o.list(path, recursive) {
-		if f.Path != "tmp" && !strings.HasPrefix(f.Path, "tmp/") && !strings.HasPrefix(f.Path, ".") {
+		if !strings.HasPrefix(f.Path, ".") {
 			list = append(list, f.Path)
 		}
 	}

@@ -113,10 +113,10 @@ func inputSaboteurs() []saboteur {
 			}),
 		},
 		{
-			does: "puts temporary files into the host's /tmp", breaks: []string{"BE-17"},
+			does: "puts temporary files into the work folder", breaks: []string{"BE-17"},
 			hook: changeJob(func(job *executor.Job) {
 				if len(job.Spec.Env) == 0 {
-					job.Spec.Env = map[string]string{"TMPDIR": "/tmp"}
+					job.Spec.Env = map[string]string{"TMPDIR": "/work/tmp"}
 				}
 			}),
 		},

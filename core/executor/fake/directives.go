@@ -61,7 +61,7 @@ var directives = map[string]directive{
 	"argv0": func(p *process, _ string) error { return p.println(executor.Stdout, p.argv0) },
 	"cwd":   func(p *process, _ string) error { return p.println(executor.Stdout, workFolder) },
 	"tmpdir": func(p *process, _ string) error {
-		return p.println(executor.Stdout, strconv.FormatBool(strings.HasPrefix(p.env["TMPDIR"], workFolder+"/")))
+		return p.println(executor.Stdout, strconv.FormatBool(!strings.HasPrefix(p.env["TMPDIR"]+"/", workFolder+"/")))
 	},
 
 	"set":          func(p *process, rest string) error { w := words(rest, 2); p.vars.set(w[0], w[1]); return nil },

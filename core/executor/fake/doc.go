@@ -15,7 +15,7 @@
 //	cat PATH                a file to stdout; exists PATH and executable PATH print true or false; ls prints every file with its size
 //	write-file PATH TEXT    fill-file PATH SIZE; remove PATH; resize PATH SIZE: it gets that size while it is collected
 //	env                     the environment, sorted, as Go-quoted lines; args likewise, print-args as they are; argv0, cwd
-//	tmpdir                  prints true when TMPDIR lies in the work folder and can be written
+//	tmpdir                  prints true when TMPDIR lies outside of the work folder
 //	ignore-term             SIGTERM does nothing; on-term N: SIGTERM makes it exit N
 //	spawn-grandchild TEXT   a descendant that holds the streams, ignores SIGTERM and prints TEXT after an hour
 //	fork N                  N processes at once: prints "forked" or, over the limit, "refused"

@@ -55,7 +55,7 @@ func environment(own map[string]string) map[string]string {
 	env := map[string]string{
 		"PATH":             "/usr/bin:/bin",
 		"HOME":             workFolder,
-		"TMPDIR":           workFolder + "/tmp",
+		"TMPDIR":           "/tmp",
 		"LANG":             "C.UTF-8",
 		"PYTHONUNBUFFERED": "1",
 	}
