@@ -111,7 +111,7 @@ for path in ("` + b.cache.wheel + `", "` + b.cache.wheel + `/.lock"):
     try:
         os.open(path, os.O_RDONLY)
         print("open", path)
-    except PermissionError:
+    except (PermissionError, FileNotFoundError):  # private folders may hide it
         pass
 `})
 	owner := <-owners
