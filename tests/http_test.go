@@ -338,7 +338,9 @@ func TestHTTPErrorsNameWhatIsWrong(t *testing.T) {
 		{"an entrypoint that the tar has not", func() answer {
 			return s.multipart("/api/v1/exec/sync", part{name: "metadata", body: []byte(`{"entrypoint":"x.py"}`)}, part{name: "tar", body: tarOf(t, file{"main.py", ""})})
 		}, 422, "invalid", `"metadata.entrypoint"`},
-		{"a file that cannot be made", func() answer { return s.post("/api/v1/exec/sync", `{"config":{"disk_mb":1},"files":{"main.py":"1","x":"`+strings.Repeat("x", 2<<20)+`"}}`) }, 422, "invalid", `"body.files"`},
+		{"a file that cannot be made", func() answer {
+			return s.post("/api/v1/exec/sync", `{"config":{"disk_mb":1},"files":{"main.py":"1","x":"`+strings.Repeat("x", 2<<20)+`"}}`)
+		}, 422, "invalid", `"body.files"`},
 		{"a name that is too long", func() answer {
 			return s.post("/api/v1/exec/sync", `{"files":{"main.py":"1","`+strings.Repeat("x", 256)+`":"2"}}`)
 		}, 422, "invalid", "files.xxx"},
