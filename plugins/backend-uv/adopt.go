@@ -30,7 +30,7 @@ func own(dir string) error {
 		return fmt.Errorf("it is no folder")
 	}
 	maker := ownerOf(info)
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -41,11 +41,12 @@ func own(dir string) error {
 		if kind := info.Mode().Type(); kind != 0 && kind != fs.ModeDir && kind != fs.ModeSymlink || ownerOf(info) != maker {
 			return fmt.Errorf("%s is no file of its own", filepath.Base(path))
 		}
-		if maker == os.Geteuid() {
-			return nil
-		}
-		return os.Lchown(path, os.Geteuid(), os.Getegid())
+		return nil
 	})
+	if err != nil || maker == os.Geteuid() {
+		return err
+	}
+	return chownAll(dir, os.Geteuid(), os.Getegid())
 }
 
 func ownerOf(info fs.FileInfo) int {
@@ -101,7 +102,7 @@ func readIn(root *os.Root, name string, most int64) ([]byte, error) {
 func resolved(dir string) ([]string, error) {
 	root, folders, err := metadataFolders(dir)
 	if root != nil {
-		defer root.Close()
+		defer root.Close() //nolint:errcheck // read only, or written by now
 	}
 	if err != nil {
 		return nil, err
@@ -143,7 +144,7 @@ const originName = "direct_url.json"
 func withoutSecrets(dir string) error {
 	root, folders, err := metadataFolders(dir)
 	if root != nil {
-		defer root.Close()
+		defer root.Close() //nolint:errcheck // read only, or written by now
 	}
 	if err != nil {
 		return err

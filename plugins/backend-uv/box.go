@@ -85,12 +85,25 @@ func (x *box) hand(dir string) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == uid && int(st.Gid) == uid {
 		return nil
 	}
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+	if !info.IsDir() {
+		return os.Lchown(dir, uid, uid)
+	}
+	return chownAll(dir, uid, uid)
+}
+
+// chownAll gives dir and what is in it to an owner. It leads through no link, whoever else may still write there.
+func chownAll(dir string, uid, gid int) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(path, uid, uid)
+		return root.Lchown(path, uid, gid)
 	})
+	return errors.Join(err, root.Close())
 }
 
 // close ends what is left in the box, gives its slot and its package cache back, and reports whether nothing is left.
@@ -113,7 +126,7 @@ func (x *box) run(ctx context.Context, network bool, env map[string]string, said
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	watching := make(chan struct{})
-	watch, stop := context.WithCancel(ctx)
+	watch, stop := context.WithCancelCause(ctx)
 	go func() {
 		defer close(watching)
 		x.watch(watch, end)
@@ -127,7 +140,7 @@ func (x *box) run(ctx context.Context, network bool, env map[string]string, said
 		start.Limits.DiskBytes = x.bounds.bytes // of a single file; everything else is watched
 	}
 	result, err := x.slot.conn.Run(ctx, start, runner.RunInput{}, saySink{to: said})
-	stop()
+	stop(nil)
 	<-watching
 	if failure := over(context.Cause(ctx)); failure != nil {
 		return result, failure, nil
@@ -228,7 +241,7 @@ func (x *box) lend(variables []string) (map[string]string, error) {
 				return nil, err
 			}
 			env[name] = filepath.Join(x.temp, "home", "."+strings.ToLower(name))
-			if err := errors.Join(os.WriteFile(env[name], raw, 0o600), os.Lchown(env[name], uid, uid)); err != nil {
+			if err := errors.Join(os.WriteFile(env[name], raw, 0o600), os.Lchown(env[name], uid, uid)); err != nil { //nolint:gosec // one of three names
 				return nil, err
 			}
 		} else {

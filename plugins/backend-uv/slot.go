@@ -189,7 +189,7 @@ func (s *slot) give() { s.given.Do(s.giveOnce) }
 func (s *slot) giveOnce() {
 	s.stop()
 	problems := []error{s.groups.Remove()}
-	clean := true
+	var clean bool
 	if s.uid != nil {
 		clean = s.ids.cleared(s.uid, s.dir)
 	} else {
