@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -256,4 +257,43 @@ func TestACallbackThatPanicsEndsItsExecution(t *testing.T) {
 			r.wantIdle()
 		})
 	}
+}
+
+// An input that says that it is too large is refused before a byte of it is read.
+func TestAnAnnouncedSizeIsCheckedFirst(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{SpoolBytes: 100}})
+		for size, refused := range map[int64]bool{100: false, 101: true} {
+			opened := false
+			src := &executor.Source{SizeBytes: size, Open: func() (io.ReadCloser, error) {
+				opened = true
+				return io.NopCloser(strings.NewReader("")), nil
+			}}
+			_, err := r.Submit(t.Context(), executor.Spec{Code: "exit 0", Durable: true}, executor.Input{Workspace: src})
+			if opened == refused || (executor.CodeOf(err) == executor.Exhausted) != refused {
+				t.Errorf("%d bytes of 100: opened %t, error %v", size, opened, err)
+			}
+		}
+	})
+}
+
+func TestTheTimeOfCollectingIsNotTheProgramsOwn(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		_, res := asBackend(t, func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
+			time.Sleep(time.Second)
+			if err := s.Emit(executor.Event{Body: executor.Started{}}); err != nil {
+				return executor.Result{}, err
+			}
+			time.Sleep(5 * time.Second)
+			res := succeeded
+			res.Phases.Collect = 3 * time.Second
+			return res, nil
+		})
+		want := executor.Phases{Prepare: time.Second, Run: 2 * time.Second, Collect: 3 * time.Second}
+		if res.Wall != 2*time.Second || res.Phases != want {
+			t.Errorf("the program took %s, its phases are %+v, want %+v", res.Wall, res.Phases, want)
+		}
+	})
 }

@@ -28,6 +28,8 @@ const (
 // Blobs implements executor.Blobs.
 type Blobs struct {
 	root string
+	// sync is (*os.File).Sync, but in tests.
+	sync func(*os.File) error
 }
 
 var _ executor.Blobs = (*Blobs)(nil)
@@ -39,7 +41,7 @@ func Open(path string) (*Blobs, error) {
 	if err != nil {
 		return nil, ioError("open blobs", err)
 	}
-	b := &Blobs{root: root}
+	b := &Blobs{root: root, sync: (*os.File).Sync}
 	if err := os.MkdirAll(filepath.Join(root, tempDir), dirMode); err != nil {
 		return nil, ioError("open blobs", err)
 	}
@@ -68,7 +70,7 @@ func (b *Blobs) Put(ctx context.Context, key string, r io.Reader, max int64, dur
 	if err := w.fill(ctx, key, r, max); err != nil {
 		return executor.BlobInfo{}, err
 	}
-	modTime, err := w.publish(b.file(key), b.root, durable)
+	modTime, err := w.publish(b, b.file(key), durable)
 	if err != nil {
 		return executor.BlobInfo{}, ioError("store blob "+key, err)
 	}

@@ -67,14 +67,14 @@ func (w *writer) fill(ctx context.Context, key string, r io.Reader, max int64) e
 	}
 }
 
-// publish gives the file its name. If durable, the file and every folder up to root are on disk afterwards.
-func (w *writer) publish(path, root string, durable bool) (time.Time, error) {
+// publish gives the file its name. If durable, the file and every folder up to b's root are on disk afterwards.
+func (w *writer) publish(b *Blobs, path string, durable bool) (time.Time, error) {
 	info, err := w.file.Stat()
 	if err != nil {
 		return time.Time{}, err
 	}
 	if durable {
-		if err := w.file.Sync(); err != nil {
+		if err := b.sync(w.file); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -84,10 +84,10 @@ func (w *writer) publish(path, root string, durable bool) (time.Time, error) {
 	w.published = true
 	if durable {
 		for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
-			if err := syncDir(dir); err != nil {
+			if err := b.syncDir(dir); err != nil {
 				return time.Time{}, errors.Join(err, w.file.Close())
 			}
-			if dir == root {
+			if dir == b.root {
 				break
 			}
 		}
@@ -124,7 +124,7 @@ func (w *writer) discard() {
 
 func (w *writer) digest() string { return "sha256:" + hex.EncodeToString(w.hash.Sum(nil)) }
 
-func syncDir(path string) error {
+func (b *Blobs) syncDir(path string) error {
 	dir, err := os.Open(path) //nolint:gosec // a folder of ours
 	if missing(err) {         // emptied and removed by a Delete: nothing to keep
 		return nil
@@ -132,7 +132,7 @@ func syncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return errors.Join(b.sync(dir), dir.Close())
 }
 
 // missing: there is no such file, also because a part of its path is a file.

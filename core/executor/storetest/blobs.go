@@ -160,6 +160,11 @@ func putFails(t *testing.T, b executor.Blobs) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Put with a ctx that ended gave %v", err)
 		}
+		ctx, cancel = context.WithCancelCause(bounded(t))
+		_, err = b.Put(ctx, key, io.MultiReader(strings.NewReader("half"), endCtx{cancel}), 0, true)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("Put with a ctx that ended with the last byte gave %v", err)
+		}
 	}
 	if got := content(t, b, "k"); got != "old" {
 		t.Errorf("content is %q after failed Puts", got)
