@@ -212,3 +212,39 @@ func TestWhatIsFollowedAgainHoldsItsSlot(t *testing.T) {
 		next.wantIdle()
 	})
 }
+
+// Where no later life of the server reads the store, nothing is left running for one.
+func TestAnEmbeddedEngineLeavesNothingRunning(t *testing.T) {
+	t.Parallel()
+	for _, embedded := range []bool{false, true} {
+		inBubble(t, func(t *testing.T) {
+			s := withSessions(lasting)
+			s.options.Embedded = embedded
+			r := newRig(t, s)
+			x := r.submit(t.Context(), "hang", durable)
+			synctest.Wait()
+			_ = r.closeNow()
+			rec := must(r.store.Get(t.Context(), x.ID))
+			if rec.Status.Terminal() != embedded || (len(r.fake.Running()) == 0) != embedded {
+				t.Errorf("embedded %t: it is %s, the backend runs %v", embedded, rec.Status, r.fake.Running())
+			}
+			if !embedded {
+				_ = r.fake.Remove(t.Context(), x.ID)
+			}
+		})
+	}
+}
+
+func TestRetentionCountsLogs(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{Retention: config.Retention{MaxBytes: 1 << 20}}})
+		for range 8 {
+			r.result(r.submit(t.Context(), "flood stdout 400KB").ID)
+		}
+		synctest.Wait()
+		if list := must(r.List(t.Context(), executor.Filter{})); len(list) != 2 {
+			t.Errorf("%d executions with 400 KiB of output each are left, 1 MiB may be", len(list))
+		}
+	})
+}

@@ -138,6 +138,9 @@ func TestAScriptMustReallyLieBelowTheRoot(t *testing.T) {
 			t.Errorf("%s is allowed under another name: %v", path, err)
 		}
 	}
+	if _, err := (Policy{Scripts: []string{"policy_test.go"}}).find("policy_test.go"); executor.CodeOf(err) != executor.Denied {
+		t.Errorf("a path that is not absolute: %v, want denied", err)
+	}
 }
 
 func TestTheLimitsOfAScript(t *testing.T) {
