@@ -10,6 +10,7 @@ import (
 )
 
 func TestAProgramRunsInAContainerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	b := backend(t, nil)
 	out, r := succeeds(t, b, executor.Spec{Code: "import os; print(os.getuid(), os.getcwd(), os.listdir('/work'))"})
 	if out != "1000 /work ['main.py']\n" {
@@ -19,6 +20,7 @@ func TestAProgramRunsInAContainerOfItsOwn(t *testing.T) {
 }
 
 func TestWithoutANetworkOnlyTheOwnLoopbackIsThere(t *testing.T) {
+	t.Parallel()
 	b := backend(t, nil)
 	out, _ := succeeds(t, b, executor.Spec{Code: `
 import os, socket
@@ -39,6 +41,7 @@ except OSError as e:
 
 // TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed: its registry may have been away when the backend started.
 func TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	python := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	name := "127.0.0.1:9/late-" + strings.ToLower(random()) + ":1" // nothing listens there
 	b := backend(t, map[string]any{"default_image": name, "pool": map[string]any{"min_idle": 0, "sessions": 0}})

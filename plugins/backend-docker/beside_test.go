@@ -30,30 +30,28 @@ var besides *beside
 // isBeside reports whether this process is the second one.
 func isBeside() bool { return os.Getenv(besideVariable) != "" }
 
-// besideLanes are the lanes of TestConformance in this process; empty: all. Where every test is to run it starts the second
-// process.
+// besideLanes are the lanes of TestConformance in this process. Where every test is to run it starts the second process.
 func besideLanes(t *testing.T) []backendtest.Lane {
 	t.Helper()
 	if isBeside() {
 		return []backendtest.Lane{backendtest.LaneWire}
 	}
 	if besides = nil; flag.Lookup("test.run").Value.String() != "" {
-		return nil
+		return []backendtest.Lane{backendtest.LaneDirect, backendtest.LaneWire, backendtest.LaneProcess}
 	}
 	besides = startBeside(t)
 	return []backendtest.Lane{backendtest.LaneDirect, backendtest.LaneProcess}
 }
 
-// startBeside starts the second process. It ends with t at the latest, and with this process if that is killed.
+// startBeside starts the second process. TestConformanceBeside waits for its end; it ends with this process if that is killed.
 func startBeside(t *testing.T) *beside {
 	t.Helper()
 	b := &beside{done: make(chan struct{})}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestConformance(OnGVisor)?$",
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^TestConformance(OnGVisor)?$",
 		"-test.skip="+flag.Lookup("test.skip").Value.String(), "-test.timeout="+flag.Lookup("test.timeout").Value.String())
 	cmd.Env = append(os.Environ(), besideVariable+"=1", "DOCKER_HOST="+dockertest.Host(t))
 	cmd.Stdout, cmd.Stderr = &b.output, &b.output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	t.Cleanup(func() { <-b.done })
 	go func() {
 		runtime.LockOSThread() // the death that it is told of is this thread's
 		defer close(b.done)

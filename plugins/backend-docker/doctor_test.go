@@ -24,6 +24,7 @@ func TestTheDoctorSaysWhatIsWrongWithADaemon(t *testing.T) {
 }
 
 func TestTheDoctorLooksAtTheDaemon(t *testing.T) {
+	t.Parallel()
 	c := Default()
 	c.Host, c.DefaultImage = dockertest.Host(t), dockertest.Python(t)
 	found := map[string]Finding{}

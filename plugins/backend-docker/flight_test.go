@@ -11,6 +11,7 @@ import (
 )
 
 func TestAWaiterThatLeavesHurtsNobody(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlights[int](t.Context())
 		release := make(chan struct{})
@@ -52,6 +53,7 @@ func TestAWaiterThatLeavesHurtsNobody(t *testing.T) {
 }
 
 func TestTheLastWaiterEndsTheWorkAndWaitsForItsCleaningUp(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlights[int](t.Context())
 		ctx, leave := context.WithCancelCause(t.Context())
@@ -79,6 +81,7 @@ func TestTheLastWaiterEndsTheWorkAndWaitsForItsCleaningUp(t *testing.T) {
 }
 
 func TestProgressReachesAllWaitersAtMostFiveTimesASecond(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlights[int](t.Context())
 		got := 0

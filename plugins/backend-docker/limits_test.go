@@ -29,6 +29,7 @@ print(len(children))
 
 // TestAWarmContainerGetsEveryLimitOfItsExecution: it was made with those of another.
 func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 1, "sessions": 0}})
 	x := job(executor.Spec{Code: "print(1)"})
 	run := func(code string) *journal {
@@ -77,6 +78,7 @@ func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
 
 // TestLimitsThatHoldNoInterpreterAreInvalid: to try again would not help.
 func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	small := job(executor.Spec{Code: "print(1)"})
 	small.Limits.MemoryBytes = 1 << 20
@@ -112,6 +114,7 @@ func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
 
 // TestMemoryBeyondTheLimitInASessionIsOutOfMemory: in the interpreter, and in a command beside it.
 func TestMemoryBeyondTheLimitInASessionIsOutOfMemory(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	const hog = "x = bytearray(400 << 20)"
 	for name, spec := range map[string]executor.Spec{"the interpreter": {Code: hog}, "a command": {Command: []string{"python3", "-c", hog}}} {

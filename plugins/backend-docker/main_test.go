@@ -38,6 +38,10 @@ type leaving struct{ m *testing.M }
 
 func (l leaving) Run() int {
 	code := l.m.Run()
+	if err := forgetAllPrepared(); err != nil {
+		fmt.Fprintln(os.Stderr, "remove prepared images:", err)
+		code = max(code, 1)
+	}
 	if err := os.RemoveAll(runnerDir); err != nil { // "": none was built
 		fmt.Fprintln(os.Stderr, "remove the runner:", err)
 		code = max(code, 1)

@@ -14,6 +14,7 @@ import (
 )
 
 func TestProgramsWithANetworkDoNotReachThisMachine(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	if b.networks.iptables == nil {
 		t.Skip("SKIPPED, the firewall is not ours: " + b.networks.why)

@@ -16,6 +16,7 @@ import (
 // TestAContainerWhoseMemoryIsFullOfFilesIsOutOfMemory: files in memory are nobody's to kill, so the kernel ends the program
 // and then, needing more, may end the runner.
 func TestAContainerWhoseMemoryIsFullOfFilesIsOutOfMemory(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	for range 3 {
 		j := job(executor.Spec{Code: `
@@ -40,6 +41,7 @@ for folder in ["/dev/shm", "/tmp"]:
 // TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory: the first process of a container that is removed by itself, and
 // is gone by the time we ask.
 func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	image, err := b.images.ensure(t.Context(), b.config.DefaultImage, nothing)
 	if err != nil {
@@ -84,6 +86,7 @@ func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 
 // TestASessionWhoseContainerRanOutOfMemorySaysSo: whatever is going on in it, and afterwards.
 func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
+	t.Parallel()
 	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	start := func() *Backend {
 		b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: id, DataDir: dir, Options: options})
@@ -176,6 +179,7 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 
 // TestMemoryInAContainerIsTheContainers: a limit of the address space would refuse what only reserves it.
 func TestMemoryInAContainerIsTheContainers(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	code := "import resource; print(resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY)"
 	s := executor.Session{ID: "ctx-" + random(), Language: executor.LanguagePython, Limits: job(executor.Spec{}).Limits}

@@ -63,6 +63,7 @@ func TestTheCacheKeepsWhatWasUsedLast(t *testing.T) {
 }
 
 func TestTheLeastRecentlyUsedGoesFirst(t *testing.T) {
+	t.Parallel()
 	c := newPreparedCache(nil, 0, nil)
 	at := time.Now()
 	list := []preparedEntry{{key: "b", used: at.Add(time.Second)}, {key: "a", used: at}, {key: "c", used: at.Add(time.Minute)}}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/docker/docker/client"
@@ -92,24 +93,49 @@ func sdist(t testing.TB, module, version string) []byte {
 	return b.Bytes()
 }
 
-// forgetPrepared removes, after t, the images that b's preparations have made.
+// preparedBefore are the images that preparations had made in the daemon before the tests did.
+var preparedBefore struct {
+	once   sync.Once
+	host   string
+	images []string
+}
+
+// forgetPrepared lets forgetAllPrepared remove what preparations make from now on.
 func forgetPrepared(t testing.TB, b *Backend) {
 	t.Helper()
 	if isBeside() {
 		return // whom it works beside forgets all
 	}
-	before := preparedImages(t, b)
-	t.Cleanup(func() {
-		for range 2 { // the second time without what others were made of it
-			for _, id := range preparedImages(t, b) {
-				if !slices.Contains(before, id) {
-					ctx, cancel := cleanUp(context.Background())
-					_ = b.daemon.removeImage(ctx, id) // another test may still use it
-					cancel()
-				}
+	preparedBefore.once.Do(func() {
+		preparedBefore.host, preparedBefore.images = b.daemon.host, preparedImages(t, b)
+	})
+}
+
+// forgetAllPrepared removes the images that the tests' preparations have made. It comes after all tests, because an image may
+// be used by several.
+func forgetAllPrepared() error {
+	if preparedBefore.host == "" {
+		return nil
+	}
+	ctx, cancel := cleanUp(context.Background())
+	defer cancel()
+	d, err := dial(ctx, preparedBefore.host)
+	if err != nil {
+		return err
+	}
+	defer d.close() //nolint:errcheck // nothing is lost
+	for range 2 {   // the second time without what others were made of it
+		ids, err := d.images(ctx, map[string]string{labelPrepared: ""})
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if !slices.Contains(preparedBefore.images, id) {
+				_ = d.removeImage(ctx, id) // the next round says whether it is needed
 			}
 		}
-	})
+	}
+	return nil
 }
 
 func preparedImages(t testing.TB, b *Backend) []string {

@@ -12,6 +12,7 @@ import (
 )
 
 func TestRequirementsAreThereWithoutANetwork(t *testing.T) {
+	t.Parallel()
 	house := newWheelhouse(t)
 	house.probe()
 	for name, more := range map[string]map[string]any{
@@ -40,6 +41,7 @@ func TestRequirementsAreThereWithoutANetwork(t *testing.T) {
 }
 
 func TestRequirementsInstalledWithPipAreTheSame(t *testing.T) {
+	t.Parallel()
 	house := newWheelhouse(t)
 	house.probe()
 	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
@@ -52,6 +54,7 @@ func TestRequirementsInstalledWithPipAreTheSame(t *testing.T) {
 }
 
 func TestAnImageWithoutShellAndPipNeedsAUVThatRunsInIt(t *testing.T) {
+	t.Parallel()
 	house := newWheelhouse(t)
 	house.probe()
 	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
@@ -71,6 +74,7 @@ func TestAnImageWithoutShellAndPipNeedsAUVThatRunsInIt(t *testing.T) {
 }
 
 func TestCommandsRunAsRootWithFewRightsAndTheProgramDoesNot(t *testing.T) {
+	t.Parallel()
 	b := backend(t, nil)
 	forgetPrepared(t, b)
 	unique := random()
@@ -180,6 +184,7 @@ func TestWhatAPreparationFailsWith(t *testing.T) {
 
 // TestAPreparationThatIsKilledIsNotTheCommandsFault: somebody told the daemon to.
 func TestAPreparationThatIsKilledIsNotTheCommandsFault(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	for name, kill := range map[string]func(id string) error{
 		"killed":  func(id string) error { return b.daemon.api.ContainerKill(t.Context(), id, "KILL") },
@@ -222,6 +227,7 @@ func TestAnIndexOutOfReachIsNotTheRequirementsFault(t *testing.T) {
 }
 
 func TestWhatMustBeBuiltIsRefusedUnlessAllowed(t *testing.T) {
+	t.Parallel()
 	house := newWheelhouse(t)
 	house.addFile("pyexec-sdist", "pyexec_sdist-1.0.tar.gz", sdist(t, "pyexec_sdist", "1.0"))
 	for _, allowed := range []bool{false, true} {
@@ -239,6 +245,7 @@ func TestWhatMustBeBuiltIsRefusedUnlessAllowed(t *testing.T) {
 }
 
 func TestAPreparationIsMadeOnceAndKept(t *testing.T) {
+	t.Parallel()
 	house := newWheelhouse(t)
 	house.probe()
 	more := map[string]any{"prepare": map[string]any{"index_url": house.url(t), "network": "bridge"}}
@@ -275,6 +282,7 @@ func TestAPreparationIsMadeOnceAndKept(t *testing.T) {
 }
 
 func TestACancelledPreparationLeavesNothing(t *testing.T) {
+	t.Parallel()
 	house := newWheelhouse(t)
 	house.probe()
 	house.hold = make(chan struct{})
@@ -314,6 +322,7 @@ func TestACancelledPreparationLeavesNothing(t *testing.T) {
 }
 
 func TestRealPackagesFromTheRealIndex(t *testing.T) {
+	t.Parallel()
 	b := backend(t, nil)
 	forgetPrepared(t, b)
 	var j journal

@@ -120,6 +120,7 @@ func TestOfAnotherInstallationOnlyStraysAreTaken(t *testing.T) {
 }
 
 func TestTheReaperLeavesOtherInstallationsAlone(t *testing.T) {
+	t.Parallel()
 	a := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	image, err := a.images.ensure(t.Context(), a.config.DefaultImage, nothing)
@@ -206,7 +207,7 @@ func TestOfVolumesAndNetworksOnlyLeftOnesAreTaken(t *testing.T) {
 }
 
 // TestWhatAKilledInstallationLeavesIsTakenByAnother: it never comes back.
-func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) {
+func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) { // not beside others, which would take it
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	dead := "dead.4194304999.1." + processNumbers()
 	for boot, left := range map[string]bool{dead: false, newBoot(): true} {
@@ -239,6 +240,7 @@ func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) {
 
 // TestALaterLifeMakesTheVolumeItsOwn: else others would take it for left over.
 func TestALaterLifeMakesTheVolumeItsOwn(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	labels := map[string]string{labelInstance: b.place.Instance, labelBoot: "dead.4194304999.1." + processNumbers()}
 	if _, err := b.daemon.createVolume(t.Context(), b.place.Volume, labels); err != nil {

@@ -81,6 +81,7 @@ sys.exit(7)
 `
 
 func TestAProgramOutlivesAKillOfItsPlugin(t *testing.T) {
+	t.Parallel()
 	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 60})
 	first := process(t, id, dir, options)
 	r := begin(t, first.Backend, executor.Spec{Code: counter}, "one")
@@ -117,6 +118,7 @@ func TestAProgramOutlivesAKillOfItsPlugin(t *testing.T) {
 
 // TestAResultIsThereUntilItIsRemoved: whoever had it may have died before it was in a log.
 func TestAResultIsThereUntilItIsRemoved(t *testing.T) {
+	t.Parallel()
 	options := section(t, map[string]any{"silence_seconds": 60, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	kill := func(t *testing.T, id, dir string) (first executor.Backend, die func() executor.Backend) {
 		p := process(t, id, dir, options)
@@ -195,6 +197,7 @@ func TestAResultIsThereUntilItIsRemoved(t *testing.T) {
 }
 
 func TestAResultThatNobodyRemovesGoesInTime(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"silence_seconds": 600, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	ids := make([]string, 3)
 	for i := range ids {
@@ -237,6 +240,7 @@ func TestAResultThatNobodyRemovesGoesInTime(t *testing.T) {
 
 // TestAnotherAttemptTakesThePlaceOfTheOneBefore: also where nobody has removed that.
 func TestAnotherAttemptTakesThePlaceOfTheOneBefore(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	j := job(executor.Spec{Code: "print(1)"})
 	for range 2 {
@@ -286,6 +290,7 @@ func TestWhatNobodyAttachesToEndsByItself(t *testing.T) {
 }
 
 func TestRemoveEndsWhatAnEarlierLifeHasLeft(t *testing.T) {
+	t.Parallel()
 	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 600, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	first := process(t, id, dir, options)
 	r := begin(t, first.Backend, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
@@ -318,6 +323,7 @@ func containersOf(t *testing.T, instance string) []containerInfo {
 }
 
 func TestAContainerThatIsKilledIsUnavailableAndNeverAHang(t *testing.T) {
+	t.Parallel()
 	b := backend(t, nil)
 	r := begin(t, b, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
 	var h handle
@@ -335,6 +341,7 @@ func TestAContainerThatIsKilledIsUnavailableAndNeverAHang(t *testing.T) {
 }
 
 func TestContainersThatDieWhileTheyWaitAreReplaced(t *testing.T) {
+	t.Parallel()
 	b := backend(t, nil)
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
 	for range 2 {
@@ -354,6 +361,7 @@ func TestContainersThatDieWhileTheyWaitAreReplaced(t *testing.T) {
 }
 
 func TestTheRunnersVolumeIsFilledAgainWhenSomebodyHasRemovedIt(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
 	b.cleaner.wait()
@@ -366,6 +374,7 @@ func TestTheRunnersVolumeIsFilledAgainWhenSomebodyHasRemovedIt(t *testing.T) {
 }
 
 func TestAnImageWithoutShellAndTarRunsPrograms(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"default_image": dockertest.Bare(t)})
 	out, r := succeeds(t, b, executor.Spec{Code: "import os, sys; print(sys.version_info[:2], os.path.exists('/bin/sh'))"})
 	if out != "(3, 11) False\n" || r.PythonVersion == "" {
@@ -374,6 +383,7 @@ func TestAnImageWithoutShellAndTarRunsPrograms(t *testing.T) {
 }
 
 func TestNothingOfAProgramIsThereForTheNext(t *testing.T) {
+	t.Parallel()
 	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 1}})
 	plant := executor.Spec{Env: map[string]string{"CANARY": "canary"}, Code: `
 import os, subprocess, sys
@@ -395,6 +405,7 @@ print(sum(b"canary" in open(p, "rb").read() for p in glob.glob("/proc/[0-9]*/cmd
 }
 
 func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
+	t.Parallel()
 	b := backend(t, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r := &begun{job: job(executor.Spec{Code: "import time\nprint('up', flush=True)\ntime.sleep(1)\nprint('down')"}), ended: make(chan struct{})}
@@ -415,6 +426,7 @@ func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
 }
 
 func TestCloseIsIdempotentAndNothingRunsAfterIt(t *testing.T) {
+	t.Parallel()
 	b := backend(t, nil)
 	for range 2 {
 		if err := b.Close(); err != nil {
@@ -427,6 +439,7 @@ func TestCloseIsIdempotentAndNothingRunsAfterIt(t *testing.T) {
 }
 
 func TestAnEmbeddedBackendEndsWhatRuns(t *testing.T) {
+	t.Parallel()
 	b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: instance(t), Embedded: true, Options: section(t, nil)})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 const someDigest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
 func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
+	t.Parallel()
 	const other = "sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 	for _, c := range []struct {
 		list  string
@@ -65,6 +66,7 @@ func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
 }
 
 func TestWhatIsNoNameOfAnImageIsInvalid(t *testing.T) {
+	t.Parallel()
 	a, err := newAllowList([]string{"*"}, "standard:1", "backends.docker.images")
 	if err != nil {
 		t.Fatal(err)
@@ -80,6 +82,7 @@ func TestWhatIsNoNameOfAnImageIsInvalid(t *testing.T) {
 }
 
 func TestANameIsPassedOnInFullSoThatItIsNoBeginningOfAnID(t *testing.T) {
+	t.Parallel()
 	r, err := parseRef("0123456789ab")
 	if err != nil || r.String() != "docker.io/library/0123456789ab:latest" || r.familiar() != "0123456789ab:latest" {
 		t.Errorf("%q %q %v", r, r.familiar(), err)
@@ -87,6 +90,7 @@ func TestANameIsPassedOnInFullSoThatItIsNoBeginningOfAnID(t *testing.T) {
 }
 
 func TestAPatternThatIsNoneIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"", " ", "a b", "python:", "python@", ":x", "@x", "a[b]", "{a,b}", `a\b`} {
 		if _, err := parsePattern(text); err == nil {
 			t.Errorf("%q is taken", text)
@@ -95,6 +99,7 @@ func TestAPatternThatIsNoneIsRefused(t *testing.T) {
 }
 
 func TestTheImageFollowsFromWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		image, minor, standard, want string
 	}{
@@ -119,6 +124,7 @@ func TestTheImageFollowsFromWhatIsAskedFor(t *testing.T) {
 }
 
 func TestADigestIsTheOneOfTheRepositoryThatWasAskedFor(t *testing.T) {
+	t.Parallel()
 	facts := imageFacts{ID: "sha256:id", RepoDigests: []string{"ghcr.io/acme/python@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", "python@" + someDigest}}
 	var got []string
 	for _, name := range []string{"python:3", "other:1"} {

@@ -160,6 +160,7 @@ func discardImage(t testing.TB, i *images, name string) {
 }
 
 func TestAnImageIsPulledOnceForAllWhoWantIt(t *testing.T) {
+	t.Parallel()
 	r := newRegistry(t)
 	r.hold = make(chan struct{})
 	i := testImages(t, "*")
@@ -207,6 +208,7 @@ func TestAnImageIsPulledOnceForAllWhoWantIt(t *testing.T) {
 }
 
 func TestAPullThatNobodyWaitsForEnds(t *testing.T) {
+	t.Parallel()
 	r := newRegistry(t)
 	r.hold = make(chan struct{})
 	defer close(r.hold)
@@ -227,6 +229,7 @@ func TestAPullThatNobodyWaitsForEnds(t *testing.T) {
 }
 
 func TestWhyAnImageCannotBePulled(t *testing.T) {
+	t.Parallel()
 	open, closed := newRegistry(t), newRegistry(t)
 	closed.user, closed.password = "someone", "secret"
 	i := testImages(t, "*")
@@ -252,6 +255,7 @@ func TestWhyAnImageCannotBePulled(t *testing.T) {
 }
 
 func TestARegistryOutOfReachFailsTheExecutionAndNotTheBackend(t *testing.T) {
+	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	b := backend(t, nil)
@@ -300,6 +304,7 @@ func TestCredentialsComeFromTheDockerCommandsSettings(t *testing.T) {
 }
 
 func TestAnErrorOfARegistryShowsNoCredentials(t *testing.T) {
+	t.Parallel()
 	r, err := parseRef("app:1")
 	if err != nil {
 		t.Fatal(err)

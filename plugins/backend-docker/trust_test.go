@@ -93,6 +93,7 @@ print(found)
 
 // TestIndexCredentialsReachOnlyTrustedImages: whoever made an image decides what its Python does with what it is told.
 func TestIndexCredentialsReachOnlyTrustedImages(t *testing.T) {
+	t.Parallel()
 	index := newSecretIndex(t)
 	spec := executor.Spec{Requirements: "pyexec-probe<2", Code: "import pyexec_probe\nprint(pyexec_probe.__version__)\n" + index.look()}
 	image := dockertest.Python(t)
@@ -154,6 +155,7 @@ func (s secretIndex) nowhere(t *testing.T, b *Backend, before []string, said str
 
 // TestCommandsFindNoCredentialOfAnIndex: users write pre_commands, so they get none in a trusted image either.
 func TestCommandsFindNoCredentialOfAnIndex(t *testing.T) {
+	t.Parallel()
 	index := newSecretIndex(t)
 	image := dockertest.Python(t)
 	for name, c := range map[string]struct {
@@ -216,6 +218,7 @@ END
 
 // TestAnImageThatSpiesCatchesNoCredentials: its Python is what installs the requirements.
 func TestAnImageThatSpiesCatchesNoCredentials(t *testing.T) {
+	t.Parallel()
 	index := newSecretIndex(t)
 	var log syncBuffer
 	name := "pyexec-spy-" + strings.ToLower(random()) + ":1"
@@ -257,6 +260,7 @@ func TestAnImageThatSpiesCatchesNoCredentials(t *testing.T) {
 }
 
 func TestInfoSaysThatNoImageIsTrusted(t *testing.T) {
+	t.Parallel()
 	index := newSecretIndex(t)
 	for _, c := range []struct {
 		trusted []string

@@ -1,0 +1,326 @@
+package dockerbackend
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+)
+
+// toyBackend is one whose daemon has these containers, and no volumes and networks. removed returns what it was told to remove.
+func toyBackend(t *testing.T, dir string, containers ...containerInfo) (b *Backend, removed func() []string) {
+	t.Helper()
+	type listed struct {
+		ID     string `json:"Id"`
+		State  string
+		Labels map[string]string
+	}
+	var list []listed
+	for _, c := range containers {
+		list = append(list, listed{c.ID, c.State, c.Labels})
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var gone []string
+	d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		id, isContainer := strings.CutPrefix(path, "/containers/")
+		switch {
+		case path == "/containers/json":
+			return http.StatusOK, string(raw)
+		case path == "/volumes":
+			return http.StatusOK, "{}"
+		case path == "/networks":
+			return http.StatusOK, "[]"
+		case isContainer && r.Method == http.MethodDelete && r.URL.Query().Get("force") == "1" && r.URL.Query().Get("v") == "1":
+			gone = append(gone, id)
+			return http.StatusNoContent, ""
+		}
+		t.Errorf("asked for %s %s", r.Method, r.URL)
+		return http.StatusInternalServerError, "{}"
+	})
+	log := slog.New(slog.DiscardHandler)
+	b = &Backend{daemon: d, log: log, config: Default(), place: place{Instance: "mine", Boot: newBoot(), Volume: "v"}, cleaner: newCleaner(d, log)}
+	b.claims = &claims{boot: b.place.Boot, dir: dir}
+	b.factory = &factory{daemon: d, cleaner: b.cleaner, log: log}
+	b.results.most = minResults
+	return b, func() []string {
+		b.cleaner.wait()
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(gone)
+		return slices.Clone(gone)
+	}
+}
+
+// TestASweepRemovesWhatNobodyHas: and what somebody may still attach to only when its time is over.
+func TestASweepRemovesWhatNobodyHas(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	const dead = "dead.4194304999.1.elsewhere"
+	mine, alive := newBoot(), newBoot() // of this process, so both are alive
+	container := func(id, boot, instance string) containerInfo {
+		return containerInfo{ID: id, State: "running", Labels: map[string]string{
+			labelInstance: instance, labelBoot: boot, labelKind: kindSandbox, labelCreated: strconv.FormatInt(now.Unix(), 10),
+		}}
+	}
+	list := []containerInfo{
+		container("mine", mine, "mine"), container("overdue", mine, "mine"), container("orphan", dead, "mine"), container("taken-over", dead, "mine"),
+		container("unclaimed", dead, "mine"), container("another", dead, "other"),
+	}
+	for dir, want := range map[string][2][]string{
+		t.TempDir(): {{"overdue", "unclaimed"}, {"orphan", "overdue", "unclaimed"}},
+		"":          {{"overdue"}, {"orphan", "overdue", "unclaimed"}}, // who waited only cannot be told
+	} {
+		b, removed := toyBackend(t, dir, list...)
+		b.place.Boot = mine
+		claim := func(id, container, boot string, deadline time.Duration) {
+			b.claims.boot = boot
+			if err := b.claims.add(id, container, now.Add(deadline)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		claim("exe_mine", "mine", mine, time.Hour)
+		claim("exe_overdue", "overdue", mine, -time.Second)
+		claim("exe_orphan", "orphan", dead, time.Hour)
+		claim("exe_taken", "taken-over", alive, time.Hour)
+		claim("exe_gone", "gone", mine, time.Hour)
+		r := reaper{b: b, since: map[string]time.Time{"long-gone": now}}
+		orphans, err := r.sweep(t.Context(), now)
+		if got := removed(); err != nil || !slices.Equal(got, want[0]) {
+			t.Errorf("folder %q: removed %q, want %q: %v", dir, got, want[0], err)
+		}
+		// The orphans, and what is being removed: it looks again soon.
+		if orphans != 3 {
+			t.Errorf("folder %q: %d have nobody", dir, orphans)
+		}
+		if _, there := r.since["long-gone"]; there {
+			t.Error("a container that is gone is remembered")
+		}
+		for id, left := range map[string]bool{"exe_mine": true, "exe_overdue": true, "exe_orphan": true, "exe_taken": true, "exe_gone": false} {
+			if _, ok := b.claims.find(id); ok != left {
+				t.Errorf("the claim of %s is there: %v, want %v", id, ok, left)
+			}
+		}
+		// Not before its runner has had the time to end itself.
+		for _, c := range []struct {
+			after time.Duration
+			want  []string
+		}{{b.config.silence() + orphanTime, want[0]}, {b.config.silence() + orphanTime + time.Second, want[1]}} {
+			if _, err := r.sweep(t.Context(), now.Add(c.after)); err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Compact(removed()); !slices.Equal(got, c.want) {
+				t.Errorf("folder %q, after %s: removed %q, want %q", dir, c.after, got, c.want)
+			}
+		}
+		if got := b.reaped.Load(); got == 0 {
+			t.Error("nothing was counted")
+		}
+	}
+}
+
+// endedBox is a sandbox without a connection.
+func endedBox(id string) *sandbox { return &sandbox{id: id} }
+
+func TestResultsAreKeptInTheirNumberAndForTheirTime(t *testing.T) {
+	t.Parallel()
+	r := results{most: 2}
+	for n, want := range []string{"", "", "c0", "c1"} {
+		evicted := ""
+		for _, k := range r.put(fmt.Sprint("e", n), endedBox(fmt.Sprint("c", n))) {
+			evicted += k.box.id
+		}
+		if evicted != want {
+			t.Errorf("the %dth made room of %q, want %q", n, evicted, want)
+		}
+	}
+	if r.take("e0") != nil || r.count() != 2 || r.take("e3").id != "c3" || r.count() != 1 || r.take("e3") != nil {
+		t.Errorf("%+v", r.kept)
+	}
+}
+
+// TestAClaimIsForgottenOnlyWithItsContainer: else nobody would remove it.
+func TestAClaimIsForgottenOnlyWithItsContainer(t *testing.T) {
+	t.Parallel()
+	works := false
+	d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+		if r.Method == http.MethodDelete && path == "/containers/c1" && works {
+			return http.StatusNoContent, ""
+		}
+		return http.StatusInternalServerError, `{"message":"not now"}`
+	})
+	b, _ := toyBackend(t, t.TempDir())
+	b.daemon, b.cleaner = d, newCleaner(d, b.log)
+	if err := b.claims.add("exe_1", "c1", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	b.results.put("exe_1", endedBox("c1"))
+	b.unclaim("exe_1", "another")
+	if _, ok := b.claims.find("exe_1"); !ok {
+		t.Fatal("it was forgotten for another container")
+	}
+	for _, works = range []bool{false, true} {
+		err := b.removeClaimed(t.Context(), "exe_1")
+		if _, ok := b.claims.find("exe_1"); ok == works || (err == nil) != works {
+			t.Errorf("the daemon works %v: the claim is there %v, %v", works, ok, err)
+		}
+		if b.results.count() != 0 {
+			t.Error("its Result is kept")
+		}
+	}
+	if err := b.removeClaimed(t.Context(), "exe_1"); err != nil {
+		t.Errorf("again: %v", err)
+	}
+}
+
+// TestOnlyASandboxOfThisInstallationIsResumed: a handle is what somebody has kept.
+func TestOnlyASandboxOfThisInstallationIsResumed(t *testing.T) {
+	t.Parallel()
+	for name, labels := range map[string]map[string]string{
+		"another installation's": {labelInstance: "other", labelKind: kindSandbox},
+		"a preparation":          {labelInstance: "mine", labelKind: kindPrepare},
+		"a user's":               {},
+	} {
+		raw, err := json.Marshal(map[string]any{"Id": "c1", "State": map[string]any{"Status": "running"}, "Config": map[string]any{"Labels": labels}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var others []string
+		d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+			if r.Method != http.MethodGet || path != "/containers/c1/json" {
+				others = append(others, r.Method+" "+path)
+			}
+			return http.StatusOK, string(raw)
+		})
+		b, _ := toyBackend(t, "")
+		b.daemon = d
+		if _, err := b.resume(context.WithoutCancel(t.Context()), handle{Container: "c1"}, runner.ResumeOptions{}); executor.CodeOf(err) != executor.NotFound || len(others) > 0 {
+			t.Errorf("%s: %v, and %q was asked for", name, err, others)
+		}
+	}
+}
+
+// TestOnlyOurOwnPreparedImagesAreEvicted: a user may have made an image out of one, which then has its labels.
+func TestOnlyOurOwnPreparedImagesAreEvicted(t *testing.T) {
+	t.Parallel()
+	key := strings.Repeat("ab", 32)
+	ours := func(id, tag string, labels map[string]string) string {
+		raw, err := json.Marshal(map[string]any{
+			"Id": id, "RepoTags": []string{tag}, "Config": map[string]any{"Labels": labels}, "Metadata": map[string]any{"LastTagTime": "2001-01-01T00:00:00Z"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	images := map[string]string{
+		"ours":   ours("ours", preparedName(key), map[string]string{labelPrepared: key, labelBytes: "100"}),
+		"users":  ours("users", "team/app:1", map[string]string{labelPrepared: key, labelBytes: "100"}),
+		"broken": ours("broken", "team/app:2", map[string]string{labelPrepared: "short"}),
+	}
+	var removed []string
+	d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+		id := strings.TrimSuffix(strings.TrimPrefix(path, "/images/"), "/json")
+		switch {
+		case path == "/images/json" && strings.Contains(r.URL.Query().Get("filters"), labelPrepared):
+			return http.StatusOK, `[{"Id":"ours"},{"Id":"users"},{"Id":"broken"},{"Id":"went"}]`
+		case r.Method == http.MethodDelete:
+			removed = append(removed, id)
+			return http.StatusOK, "[]"
+		case images[id] != "":
+			return http.StatusOK, images[id]
+		case id == preparedName(key):
+			return http.StatusOK, images["broken"]
+		}
+		return http.StatusNotFound, `{"message":"no such image"}`
+	})
+	c := newPreparedCache(d, 10, slog.New(slog.DiscardHandler))
+	if _, found, err := c.find(t.Context(), key); found || err != nil {
+		t.Errorf("an image with another key is taken: %v, %v", found, err)
+	}
+	c.used[key] = time.Now()
+	c.evict(t.Context())
+	if len(removed) > 0 {
+		t.Errorf("removed %q, which somebody has just asked for", removed)
+	}
+	c.used[key] = time.Now().Add(-2 * evictGrace)
+	c.evict(t.Context())
+	if !slices.Equal(removed, []string{"ours"}) {
+		t.Errorf("removed %q", removed)
+	}
+}
+
+func TestARefusalNamesEveryFieldAndInvalidComesFirst(t *testing.T) {
+	t.Parallel()
+	can := promises(daemonInfo{Memory: true, CPUShares: true, PIDs: true}, Default())
+	limits := job(executor.Spec{}).Limits
+	small := limits
+	small.MemoryBytes = leastMemory - 1
+	exact := limits
+	exact.MemoryBytes = leastMemory
+	for name, c := range map[string]struct {
+		job    executor.Job
+		code   executor.Code
+		fields string
+	}{
+		"nothing":                  {executor.Job{Limits: limits}, "", ""},
+		"the least memory":         {executor.Job{Limits: exact}, "", ""},
+		"too little memory":        {executor.Job{Limits: small}, executor.Invalid, "config.memory_mb"},
+		"a script":                 {executor.Job{Spec: executor.Spec{Script: "x"}, Limits: limits}, executor.Unimplemented, "script"},
+		"a script, and bad memory": {executor.Job{Spec: executor.Spec{Script: "x"}, Limits: small}, executor.Invalid, "script config.memory_mb"},
+		"a NUL":                    {executor.Job{Spec: executor.Spec{PreCommands: []string{"true", "a\x00"}}, Limits: limits}, executor.Invalid, "pre_commands[1]"},
+		"many commands":            {executor.Job{Spec: executor.Spec{PreCommands: make([]string, maxCommands+1)}, Limits: limits}, executor.Invalid, "pre_commands"},
+		"as many as may be":        {executor.Job{Spec: executor.Spec{PreCommands: make([]string, maxCommands)}, Limits: limits}, "", ""},
+		"long commands":            {executor.Job{Spec: executor.Spec{PreCommands: []string{strings.Repeat("x", maxCommandBytes), "x"}}, Limits: limits}, executor.Invalid, "pre_commands"},
+	} {
+		err := refuse(c.job, can)
+		var got []string
+		if e, ok := err.(*executor.Error); ok { //nolint:errorlint // refuse wraps nothing
+			for _, f := range e.Fields {
+				got = append(got, f.Field)
+			}
+		}
+		if c.code == "" && err == nil {
+			continue
+		}
+		if executor.CodeOf(err) != c.code || strings.Join(got, " ") != c.fields {
+			t.Errorf("%s: %v, of the fields %q", name, err, got)
+		}
+	}
+}
+
+func TestWhatAnImageIsGiven(t *testing.T) {
+	t.Parallel()
+	all := prepareSettings{
+		variables: map[string]string{"UV_DEFAULT_INDEX": "https://a:canary@x/simple", "UV_INDEX": "n=https://b:canary@y https://c:canary@z"},
+		proxies:   map[string]string{"HTTPS_PROXY": "http://d:canary@p"}, links: []string{"https://e:canary@l"}, folders: []string{"/wheels"}, netrc: "canary", bundle: "/ca",
+	}
+	for _, c := range []struct{ trusted, foreign, index, proxy bool }{{true, false, true, true}, {true, true, false, true}, {false, false, false, false}, {false, true, false, false}} {
+		s := all.given(c.trusted, c.foreign)
+		index := strings.Count(fmt.Sprint(s.variables, s.links, s.netrc), "canary")
+		if (index == 5) != c.index || (index == 0) == c.index || strings.Contains(fmt.Sprint(s.proxies), "canary") != c.proxy || s.fewerThan(all) == (c.index && c.proxy) {
+			t.Errorf("%+v: %+v", c, s)
+		}
+		if s.variables["UV_INDEX"] == "" || s.bundle != "/ca" || len(s.folders) != 1 {
+			t.Errorf("%+v: more than credentials is missing: %+v", c, s)
+		}
+	}
+	if strings.Count(fmt.Sprint(all.variables, all.links), "canary") != 4 {
+		t.Errorf("the settings themselves were changed: %+v", all)
+	}
+}
