@@ -25,6 +25,13 @@ func TestAResultBecomesAStatus(t *testing.T) {
 		want int
 	}{
 		{"success", executor.Result{Status: executor.StatusSucceeded, ExitCode: code(0)}, 0},
+		{"success whose files could not be collected", executor.Result{
+			Status: executor.StatusSucceeded, ExitCode: code(0), Failure: &executor.Failure{Code: executor.Invalid, Phase: executor.PhaseCollect},
+		}, 125},
+		{"a failure of the program whose files could not be collected either", executor.Result{
+			Status: executor.StatusFailed, ExitCode: code(3), Failure: &executor.Failure{Code: executor.Invalid, Phase: executor.PhaseCollect},
+		}, 125},
+		{"a code of which only the last byte is left", executor.Result{Status: executor.StatusFailed, ExitCode: code(259)}, 3},
 		{"the program's own code", executor.Result{Status: executor.StatusFailed, ExitCode: code(3)}, 3},
 		{"a code that does not fit a byte", executor.Result{Status: executor.StatusFailed, ExitCode: code(256)}, 1},
 		{"a signal", executor.Result{Status: executor.StatusFailed, Signal: "SIGTERM"}, 143},

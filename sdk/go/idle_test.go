@@ -1,0 +1,88 @@
+package pyexec
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// stream answers every request with pieces, one for each Read. After the last one Read waits for the end of the request.
+type stream struct {
+	pieces []string
+	ctx    context.Context
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *stream) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.ctx = r.Context()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: s, Request: r}, nil
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if len(s.pieces) == 0 {
+		<-s.ctx.Done()
+	}
+	if s.ctx.Err() != nil {
+		return 0, context.Cause(s.ctx)
+	}
+	n := copy(p, s.pieces[0])
+	s.pieces = s.pieces[1:]
+	return n, nil
+}
+
+func (s *stream) Close() error { return nil }
+
+func TestTheConsumersTimeIsNotTheServersSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stream{pieces: []string{
+			"id: 1\nevent: queued\ndata: {\"position\":0}\n\n",
+			"id: 2\nevent: finished\ndata: {\"execution_id\":\"exe_1\",\"status\":\"succeeded\"}\n\n",
+		}}
+		c := idleClient(t, s)
+		seen := 0
+		for _, err := range c.Events(t.Context(), "exe_1", 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen++
+			time.Sleep(time.Hour) // the consumer works
+			synctest.Wait()
+		}
+		if seen != 2 {
+			t.Errorf("%d events", seen)
+		}
+	})
+}
+
+func TestASilentServerIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := idleClient(t, &stream{})
+		began := time.Now()
+		for _, err := range c.Events(t.Context(), "exe_1", 0) {
+			if !errors.Is(err, errIdle) {
+				t.Errorf("got %v", err)
+			}
+		}
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("it was left after %s", took)
+		}
+	})
+}
+
+// idleClient tries once, and waits a minute for a silent server.
+func idleClient(t *testing.T, s *stream) *Client {
+	t.Helper()
+	c, err := NewClient("http://server", WithHTTPClient(&http.Client{Transport: s}), WithIdleTimeout(time.Minute), WithRetry(RetryPolicy{Attempts: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+var _ io.ReadCloser = (*stream)(nil)
