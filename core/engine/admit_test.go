@@ -34,6 +34,8 @@ func TestEveryBadFieldIsNamed(t *testing.T) {
 		{name: "an empty command", spec: executor.Spec{Command: []string{""}}, fields: "command[0]"},
 		{name: "an entrypoint outside", spec: executor.Spec{Entrypoint: "../main.py"}, in: executor.Input{Workspace: workspace}, fields: "entrypoint"},
 		{name: "an absolute entrypoint", spec: executor.Spec{Entrypoint: "/main.py"}, in: executor.Input{Workspace: workspace}, fields: "entrypoint"},
+		{name: "a notebook as entrypoint", spec: executor.Spec{Entrypoint: "a.ipynb"}, in: executor.Input{Workspace: workspace}, fields: "entrypoint"},
+		{name: "text as entrypoint", spec: executor.Spec{Entrypoint: "docs/notes.txt"}, in: executor.Input{Workspace: workspace}, fields: "entrypoint"},
 		{name: "an unclean entrypoint", spec: executor.Spec{Entrypoint: "a//main.py"}, in: executor.Input{Workspace: workspace}, fields: "entrypoint"},
 		{name: "NUL bytes", spec: executor.Spec{Command: []string{"a\x00"}, Args: []string{"b", "c\x00"}, Env: map[string]string{"D": "\x00"}}, fields: "command[0] args[1] env.D"},
 		{name: "what is no UTF-8", spec: executor.Spec{Code: "\xff", Args: []string{"\xff"}}, fields: "code args[0]"},

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/detect"
 )
 
 // The bounds on what a Spec may hold; its files go into the Workspace.
@@ -118,6 +119,8 @@ func validateProgram(s executor.Spec, in executor.Input, p *problems) {
 	}
 	if problem := badPath(s.Entrypoint); problem != "" {
 		p.add("entrypoint", "%s", problem)
+	} else if problem := detect.NotAProgram(s.Entrypoint); problem != "" {
+		p.add("entrypoint", "%s (got %q)", problem, s.Entrypoint)
 	}
 	p.text("entrypoint", s.Entrypoint, maxPath)
 	switch {

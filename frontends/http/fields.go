@@ -54,7 +54,7 @@ func metadataFields(l LimitRange) []field {
 		return func(s *submission) *string { return get(&s.spec) }
 	}
 	return []field{
-		text("entrypoint", "Path of the file to run, relative to the root of the tar. Default: main.py, else __main__.py, else the first regular .py file in archive order.", noNUL,
+		text("entrypoint", "Path of the file to run, relative to the root of the tar. Default: main.py, else __main__.py, else the first regular .py file in archive order. A file whose suffix says that it is no program (.ipynb, .txt, .json) is refused.", noNUL,
 			sp(func(s *executor.Spec) *string { return &s.Entrypoint })),
 		text("docker_image", "Container image, \"python:3.12-slim\". A backend without images may map some and refuses the others with 501.", noNUL,
 			sp(func(s *executor.Spec) *string { return &s.Image })),

@@ -27,10 +27,12 @@ type scanner struct {
 	err         error
 	// ahead is how much mime/multipart was given of the part and has not returned.
 	ahead int64
+	// least is bulkBytes; only tests set it.
+	least int
 }
 
 func newScanner(r io.Reader, boundary string, size int) *scanner {
-	return &scanner{r: r, mark: finder{text: []byte("\n--" + boundary)}, store: make([]byte, min(size, scanBytes))}
+	return &scanner{r: r, mark: finder{text: []byte("\n--" + boundary)}, store: make([]byte, min(size, scanBytes)), least: bulkBytes}
 }
 
 // next returns the next part of m, which reads s. It is multipart.Reader's NextPart.
@@ -122,7 +124,7 @@ func (b *bulkPart) Read(p []byte) (int, error) {
 	if b.decoded != nil {
 		return b.decoded.Read(p)
 	}
-	if b.begun && b.scan.ahead == 0 && len(p) >= bulkBytes+len(b.scan.mark.text) {
+	if b.begun && b.scan.ahead == 0 && len(p) >= b.scan.least+len(b.scan.mark.text) {
 		if n := b.scan.bulk(p); n > 0 {
 			return n, nil
 		}

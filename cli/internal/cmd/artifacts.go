@@ -9,6 +9,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // outputFolder makes dir, so that a folder which cannot be written is known before the program has run for hours.
@@ -24,19 +26,20 @@ func outputFolder(dir string) error {
 
 // saveArtifacts writes an execution's artifacts below dir. The archive comes from a program that nobody trusts: only
 // regular files are taken, and nothing is written outside dir, not even through a link that lies there already. What
-// cannot be saved does not keep the rest from it.
-func saveArtifacts(d *door, id, dir string) (saved int, err error) {
+// cannot be saved does not keep the rest from it. Unless the user named the files, those that are hidden are left out: they are
+// what tools keep for themselves.
+func saveArtifacts(d *door, id, dir string, named bool) (saved []string, err error) {
 	archive, err := d.Artifacts(d.ctx, id)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer archive.Close()
 	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // the user's folder, by the user's umask
-		return 0, err
+		return nil, err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer func() { _ = root.Close() }() // a folder: nothing is buffered
 	var failed []error
@@ -48,15 +51,40 @@ func saveArtifacts(d *door, id, dir string) (saved int, err error) {
 		if err != nil {
 			return saved, errors.Join(append(failed, err)...)
 		}
-		if h.Typeflag != tar.TypeReg {
+		if h.Typeflag != tar.TypeReg || !named && hidden(h.Name) {
 			continue
 		}
 		if err := saveFile(root, h, t); err != nil {
 			failed = append(failed, fmt.Errorf("%q: %w", h.Name, err))
 			continue
 		}
-		saved++
+		saved = append(saved, path.Clean(h.Name))
 	}
+}
+
+// hidden reports whether a path is, or lies below, what begins with a dot, or Python's own cache.
+func hidden(name string) bool {
+	return slices.ContainsFunc(strings.Split(path.Clean(name), "/"), func(part string) bool {
+		return strings.HasPrefix(part, ".") && part != "." && part != ".." || part == "__pycache__"
+	})
+}
+
+// maxSaid bounds the names that are said.
+const maxSaid = 10
+
+// saidOf says what was saved in dir.
+func saidOf(saved []string, dir string, named bool) string {
+	switch {
+	case len(saved) == 0 && named:
+		return "no file is called what --artifact says: nothing is saved in " + dir
+	case len(saved) == 0:
+		return "no new or changed file: nothing is saved in " + dir
+	}
+	names := strings.Join(saved[:min(len(saved), maxSaid)], ", ")
+	if more := len(saved) - maxSaid; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return "saved in " + dir + ": " + names
 }
 
 func saveFile(root *os.Root, h *tar.Header, r io.Reader) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestArtifactsAreSavedInsideTheirFolder(t *testing.T) {
 	}
 	d := hostile(t, tar.Header{Name: "a/b.txt"}, tar.Header{Name: "link"}, tar.Header{Name: "run", Mode: 0o755},
 		tar.Header{Name: "sym", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}, tar.Header{Name: "fifo", Typeflag: tar.TypeFifo})
-	if saved, err := saveArtifacts(d, "exe_1", out); err != nil || saved != 3 {
+	if saved, err := saveArtifacts(d, "exe_1", out, true); err != nil || !slices.Equal(saved, []string{"a/b.txt", "link", "run"}) {
 		t.Fatal(saved, err)
 	}
 	for name, want := range map[string]string{"out/a/b.txt": "data", "out/link": "data", "outside": "untouched"} {
@@ -79,7 +80,7 @@ func TestArtifactsAreSavedInsideTheirFolder(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"../x", "/x", "a/../../x", "up/x"} {
-		if _, err := saveArtifacts(hostile(t, tar.Header{Name: name}), "exe_1", out); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := saveArtifacts(hostile(t, tar.Header{Name: name}), "exe_1", out, false); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -91,11 +92,52 @@ func TestAnArtifactThatCannotBeSavedDoesNotKeepTheRestFromIt(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(out, "a", "full"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	saved, err := saveArtifacts(hostile(t, tar.Header{Name: "a"}, tar.Header{Name: "b"}), "exe_1", out)
-	if saved != 1 || err == nil || !strings.Contains(err.Error(), `"a"`) {
+	saved, err := saveArtifacts(hostile(t, tar.Header{Name: "a"}, tar.Header{Name: "b"}), "exe_1", out, true)
+	if !slices.Equal(saved, []string{"b"}) || err == nil || !strings.Contains(err.Error(), `"a"`) {
 		t.Error(saved, err)
 	}
 	if b, err := os.ReadFile(filepath.Join(out, "b")); err != nil || string(b) != "data" {
 		t.Errorf("%q %v", b, err)
+	}
+}
+
+func TestHiddenFilesAreSavedOnlyWhereTheyWereNamed(t *testing.T) {
+	t.Parallel()
+	files := func() *door {
+		return hostile(t, tar.Header{Name: "new.txt"}, tar.Header{Name: ".cache/x"}, tar.Header{Name: "a/.config/y"}, tar.Header{Name: ".env"},
+			tar.Header{Name: "pkg/__pycache__/m.pyc"}, tar.Header{Name: "./b.txt"}, tar.Header{Name: "a.b/c.txt"})
+	}
+	visible := []string{"new.txt", "b.txt", "a.b/c.txt"}
+	out := t.TempDir()
+	if saved, err := saveArtifacts(files(), "exe_1", out, false); err != nil || !slices.Equal(saved, visible) {
+		t.Errorf("saved %q, %v", saved, err)
+	}
+	for _, name := range []string{".cache", "a", ".env", "pkg"} {
+		if _, err := os.Lstat(filepath.Join(out, name)); err == nil {
+			t.Errorf("%s was saved", name)
+		}
+	}
+	if saved, err := saveArtifacts(files(), "exe_1", t.TempDir(), true); err != nil || len(saved) != 7 {
+		t.Errorf("of those that were named: saved %q, %v", saved, err)
+	}
+}
+
+func TestWhatWasSavedIsSaid(t *testing.T) {
+	t.Parallel()
+	many := strings.Fields(strings.Repeat("f ", maxSaid+2))
+	for _, c := range []struct {
+		saved []string
+		named bool
+		want  string
+	}{
+		{nil, true, "no file is called what --artifact says: nothing is saved in out"},
+		{nil, false, "no new or changed file: nothing is saved in out"},
+		{[]string{"a", "b/c"}, false, "saved in out: a, b/c"},
+		{many[:maxSaid], true, "saved in out: f, f, f, f, f, f, f, f, f, f"},
+		{many, true, "saved in out: f, f, f, f, f, f, f, f, f, f and 2 more"},
+	} {
+		if got := saidOf(c.saved, "out", c.named); got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
 	}
 }

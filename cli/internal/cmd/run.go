@@ -27,11 +27,12 @@ const inputHelp = `The program is, in this order of precedence, and only one of 
 
   --file PATH (repeated)   the files under their relative paths (absolute ones and those with ../ under their base name)
   project.tar              an uncompressed tar
-  ./folder/                a folder without what .gitignore names, .git, .hg, .svn and virtual environments
+  ./folder/                a folder without what .gitignore names, .git, .hg, .svn, virtual environments and the folder of
+                           --output
   script.py                one file
   a pipe                   code on standard input; only when nothing else is named, and not read otherwise
 
-The entrypoint is --entrypoint, else main.py, else __main__.py, else the first .py file.
+The entrypoint is --entrypoint, else main.py, else __main__.py, else the first .py file (of several its name is shown).
 Requirements are --requirements, else the entrypoint's PEP 723 block, else requirements.txt.
 Arguments of the program go behind --.`
 
@@ -159,7 +160,7 @@ func (o *runOptions) check() error {
 
 func (o *runOptions) request() input.Request {
 	r := input.Request{
-		Files: o.files, Args: o.args, Entrypoint: o.entrypoint, Command: o.command, IncludeAll: o.includeAll,
+		Files: o.files, Args: o.args, Entrypoint: o.entrypoint, Command: o.command, IncludeAll: o.includeAll, Leave: o.output,
 		Warn: func(text string) { o.g.note("%s", text) },
 	}
 	if o.g.In != nil && !o.g.InTerminal && o.stdin != "-" {

@@ -39,7 +39,7 @@ func (p *program) register(f *pflag.FlagSet) {
 	f.StringVar(&p.python, "python", "", "Python minor `VERSION`, such as 3.12")
 	f.StringArrayVar(&p.env, "env", nil, "set a variable of the program, `K=V` (repeat it); K alone takes ours")
 	f.StringVar(&p.stdin, "stdin", "", "`FILE` that the program reads as its standard input; - = ours")
-	f.StringVar(&p.output, "output", "", "save artifacts in `DIR`: what --artifact names, else all new and changed files")
+	f.StringVar(&p.output, "output", "", "save artifacts in `DIR`: what --artifact names, else all new and changed files that are not hidden")
 	f.StringArrayVar(&p.artifacts, "artifact", nil, "`GLOB` of files to keep, with ** (repeat it)")
 	f.BoolVar(&p.includeAll, "include-all", false, "send ignored files, version control and virtual environments too")
 	f.StringVar(&p.backend, "backend", "", "`NAME` of the backend")

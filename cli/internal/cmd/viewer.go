@@ -75,14 +75,12 @@ func (v *viewer) view(d *door, id string, p *progress) error {
 		return err
 	}
 	if v.output != "" {
-		saved, err := saveArtifacts(d, id, v.output)
+		saved, err := saveArtifacts(d, id, v.output, v.named)
 		if err != nil {
 			f.report(result)
 			return fmt.Errorf("save artifacts in %s: %w", v.output, err)
 		}
-		if saved == 0 && v.named {
-			v.g.note("no file is called what --artifact says: nothing is saved in %s", v.output)
-		}
+		v.g.note("%s", saidOf(saved, v.output, v.named))
 	}
 	if v.g.json {
 		e, err := d.Get(d.ctx, id)

@@ -11,6 +11,15 @@ import (
 	"strings"
 )
 
+// folderRules say what of a folder is sent.
+type folderRules struct {
+	// all: also what .gitignore and our own rules leave out.
+	all bool
+	// leave is a folder that is not sent; empty: none.
+	leave string
+	warn  func(string)
+}
+
 // walker uploads one folder.
 type walker struct {
 	archive *archive
@@ -18,13 +27,15 @@ type walker struct {
 	top, real string
 	root      *os.Root
 	all       bool
-	warn      func(string)
-	files     int
-	left      int
+	// leave is the folder that is not sent; nil: none.
+	leave fs.FileInfo
+	warn  func(string)
+	files int
+	left  int
 }
 
 // addFolder writes the files of top. Nothing that a link reaches outside of it is sent.
-func addFolder(a *archive, top string, all bool, warn func(string)) error {
+func addFolder(a *archive, top string, rules folderRules) error {
 	realTop, err := filepath.EvalSymlinks(top)
 	if err != nil {
 		return err
@@ -37,9 +48,12 @@ func addFolder(a *archive, top string, all bool, warn func(string)) error {
 		return err
 	}
 	defer func() { _ = root.Close() }() // only read through
-	w := &walker{archive: a, top: top, real: realTop, root: root, all: all, warn: warn}
+	w := &walker{archive: a, top: top, real: realTop, root: root, all: rules.all, warn: rules.warn}
+	if rules.leave != "" {
+		w.leave, _ = os.Stat(rules.leave) // a folder that is not there holds nothing
+	}
 	var sets []ruleSet
-	if !all {
+	if !w.all {
 		sets = inherited(realTop)
 	}
 	if err := w.walk("", sets); err != nil {
@@ -47,7 +61,7 @@ func addFolder(a *archive, top string, all bool, warn func(string)) error {
 	}
 	if w.files == 0 {
 		if w.left > 0 {
-			return fmt.Errorf("%s: everything in it is left out (.gitignore, version control, virtual environments): --include-all keeps it", top)
+			return fmt.Errorf("%s: everything in it is left out (.gitignore, version control, virtual environments, --output): --include-all keeps it", top)
 		}
 		return fmt.Errorf("%s: no files in it", top)
 	}
@@ -104,6 +118,9 @@ func (w *walker) leftOut(sets []ruleSet, name string, entry fs.DirEntry) bool {
 	}
 	if !entry.IsDir() {
 		return false
+	}
+	if info, err := entry.Info(); err == nil && w.leave != nil && os.SameFile(info, w.leave) {
+		return true
 	}
 	_, err := os.Lstat(filepath.Join(w.real, filepath.FromSlash(name), "pyvenv.cfg"))
 	return err == nil

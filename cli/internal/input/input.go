@@ -43,6 +43,9 @@ type Request struct {
 	Command bool
 	// IncludeAll is --include-all.
 	IncludeAll bool
+	// Leave is a folder that is not sent where it lies in the folder that is the input: the results of an earlier run; empty:
+	// none.
+	Leave string
 	// Spill is where the tar moves to a file in TempDir. Defaults: 500 MB, os.TempDir().
 	Spill   int64
 	TempDir string
@@ -189,7 +192,7 @@ func (in *Input) build(ctx context.Context, r Request) error {
 	case MethodFiles:
 		err = addFiles(a, r.Files)
 	case MethodFolder:
-		err = addFolder(a, r.Args[0], r.IncludeAll, r.Warn)
+		err = addFolder(a, r.Args[0], folderRules{all: r.IncludeAll, leave: r.Leave, warn: r.Warn})
 	case MethodFile:
 		err = in.addFile(a, r.Args[0])
 	default:
@@ -316,6 +319,9 @@ func (in *Input) look(r Request) error {
 		}
 		in.Entrypoint = path.Clean(filepath.ToSlash(in.Entrypoint))
 		ask.Entrypoint = in.Entrypoint
+		if problem := detect.NotAProgram(in.Entrypoint); problem != "" {
+			return fmt.Errorf("%s: %s", in.Entrypoint, problem)
+		}
 	}
 	src, err := in.Workspace.Open()
 	if err != nil {
@@ -332,6 +338,9 @@ func (in *Input) look(r Request) error {
 	}
 	if in.Found.Entrypoint == "" && !r.Command {
 		return fmt.Errorf("no .py file in %s: say --entrypoint", r.what())
+	}
+	if in.Found.Guessed && !r.Command {
+		r.Warn(fmt.Sprintf("%s runs: the first of several .py files in %s, none called main.py (--entrypoint names another)", in.Found.Entrypoint, r.what()))
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 type Found struct {
 	// Entrypoint is the file that runs, by the order main.py, __main__.py, first regular .py; empty if there is none.
 	Entrypoint string
+	// Guessed: Entrypoint is the first of several .py files, none of which is called main.py or __main__.py.
+	Guessed bool
 	// Requirements is text in requirements.txt form: the dependencies of the entrypoint's PEP 723 block, else the
 	// root's requirements.txt. Never both.
 	Requirements string

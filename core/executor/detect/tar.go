@@ -119,6 +119,14 @@ func (c *collector) alive() []string {
 	return names
 }
 
+// guessed reports whether another .py file could have been meant as well as entrypoint.
+func (c *collector) guessed(entrypoint string) bool {
+	if entrypoint == "" || entrypoint == mainName || entrypoint == dunderName {
+		return false
+	}
+	return slices.ContainsFunc(c.order, func(name string) bool { return name != entrypoint && c.present[name] })
+}
+
 func (c *collector) found() (Found, error) {
 	var f Found
 	switch {
@@ -127,6 +135,7 @@ func (c *collector) found() (Found, error) {
 		f.Entrypoint = path.Clean(c.ask.Entrypoint)
 	default:
 		f.Entrypoint = Entrypoint(c.alive())
+		f.Guessed = c.guessed(f.Entrypoint)
 	}
 	requirements, hasRequirements := c.kept[requirementsName]
 	if source, ok := c.kept[f.Entrypoint]; ok && f.Entrypoint != "" {

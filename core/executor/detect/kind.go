@@ -1,0 +1,34 @@
+package detect
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// notPrograms are the suffixes of files that no interpreter runs, by what they are.
+var notPrograms = []struct {
+	what     string
+	suffixes []string
+}{
+	{"a notebook", []string{".ipynb"}},
+	{"text", []string{".txt", ".md", ".rst", ".log", ".html", ".htm", ".pdf"}},
+	{"data", []string{".json", ".jsonl", ".csv", ".tsv", ".xml", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".lock", ".parquet"}},
+	{"an image", []string{".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp"}},
+}
+
+// NotAProgram returns why a file of that name cannot be the entrypoint, and what to do; empty: it may be one. It looks at the
+// suffix only: a name without one may be any program.
+func NotAProgram(name string) string {
+	suffix := strings.ToLower(path.Ext(path.Base(name)))
+	for _, kind := range notPrograms {
+		if !slices.Contains(kind.suffixes, suffix) {
+			continue
+		}
+		if suffix == ".ipynb" {
+			return "must be a program, not a notebook: export it first (jupyter nbconvert --to script)"
+		}
+		return "must be a program, not " + kind.what + " (" + suffix + "): name the .py file that runs"
+	}
+	return ""
+}
