@@ -31,6 +31,9 @@ type HTTP struct {
 	Bind string `json:"bind"`
 	// MaxBodyBytes bounds a request body. Default 8 GiB.
 	MaxBodyBytes int64 `json:"max_body_bytes"`
+	// MaxBufferedBytes bounds the request bodies that are held in memory at once, in the HTTP frontend and in the MCP frontend
+	// each. Default 256 MiB.
+	MaxBufferedBytes int64 `json:"max_buffered_bytes"`
 	// AllowUnauthenticated lets everybody in on any address. Default false.
 	AllowUnauthenticated bool `json:"allow_unauthenticated"`
 	// Tokens are the accepted bearer tokens; with any, a request without one is refused.

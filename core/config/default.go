@@ -12,7 +12,7 @@ import (
 // Default returns the configuration of a server that nobody configured.
 func Default() Config {
 	return Config{
-		HTTP:     HTTP{Bind: "127.0.0.1:8080", MaxBodyBytes: 8 << 30},
+		HTTP:     HTTP{Bind: "127.0.0.1:8080", MaxBodyBytes: 8 << 30, MaxBufferedBytes: 256 << 20},
 		DataDir:  defaultDataDir(),
 		Backend:  "uv",
 		Backends: map[string]Backend{"uv": {Options: json.RawMessage("{}")}},

@@ -102,6 +102,8 @@ func (m MCP) validate(p *problems, http HTTP) {
 	}
 	if m.HTTP.MaxBodyBytes <= 0 {
 		p.add("mcp.http.max_body_bytes", "must be > 0 (got %d)", m.HTTP.MaxBodyBytes)
+	} else if m.HTTP.MaxBodyBytes > http.MaxBufferedBytes {
+		p.add("mcp.http.max_body_bytes", "must be <= http.max_buffered_bytes, %d (got %d)", http.MaxBufferedBytes, m.HTTP.MaxBodyBytes)
 	}
 	p.atLeast("mcp.http.max_sessions", m.HTTP.MaxSessions, 1)
 	p.atLeast("mcp.http.max_sessions_per_owner", m.HTTP.MaxSessionsPerOwner, 0)

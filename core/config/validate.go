@@ -53,6 +53,9 @@ func (h HTTP) validate(p *problems) {
 	if h.MaxBodyBytes <= 0 {
 		p.add("http.max_body_bytes", "must be > 0 (got %d)", h.MaxBodyBytes)
 	}
+	if h.MaxBufferedBytes < minBuffered {
+		p.add("http.max_buffered_bytes", "must be at least %d (got %d)", minBuffered, h.MaxBufferedBytes)
+	}
 	seen := map[string]int{}
 	for i, t := range h.Tokens {
 		at := fmt.Sprintf("http.tokens[%d]", i)
@@ -130,6 +133,9 @@ func (l LimitRange) validate(p *problems) {
 		}
 	}
 }
+
+// minBuffered is the largest JSON body that the HTTP API takes.
+const minBuffered = 32 << 20
 
 // The largest numbers that survive the conversion to the contract's units.
 const (

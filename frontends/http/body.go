@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -19,6 +20,9 @@ const uploadIdle = 60 * time.Second
 // silence: an upload that is streamed holds a slot, and a trickle would hold it as well as silence would.
 const slowest = 1 << 10
 
+// slowestWhole is the same for a body that is held in memory whole: what others may not use meanwhile is worth more.
+const slowestWhole = 64 << 10
+
 // body is a request's body: bounded, with a deadline for silence and a bound on slowness while somebody reads, and none while nobody does.
 type body struct {
 	rc   *http.ResponseController
@@ -26,8 +30,15 @@ type body struct {
 	// done: the end was met; nothing more comes.
 	done atomic.Bool
 
+	// share is what it takes of the memory for bodies that are held whole; announced is its length, -1 if not known.
+	// waits: the sender sends nothing before "100 Continue".
+	share     *buffered.Share
+	announced int64
+	waits     bool
+
 	reading sync.Mutex // one Read at a time
 	r       io.Reader
+	slowest int64
 	waited  time.Duration
 	got     int64
 
@@ -44,11 +55,31 @@ func (f *frontend) openBody(w http.ResponseWriter, r *http.Request, limit int64)
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
 		return nil, refuse(http.StatusUnsupportedMediaType, executor.Invalid, "the body must not be compressed (Content-Encoding is %.40q)", enc)
 	}
+	share := f.buffers.Open()
 	if rec, ok := w.(*recorder); ok {
+		rec.share = share
 		// MaxBytesReader tells net/http's own writer to close the connection after 413; it must see that one.
 		w = rec.ResponseWriter
 	}
-	return &body{r: http.MaxBytesReader(w, r.Body, limit), rc: http.NewResponseController(w), idle: f.uploadIdle}, nil
+	return &body{
+		r: http.MaxBytesReader(w, r.Body, limit), rc: http.NewResponseController(w), idle: f.uploadIdle, slowest: slowest,
+		share: share, announced: r.ContentLength, waits: r.Header.Get("Expect") != "",
+	}, nil
+}
+
+// whole reads all of r, which is the body or a part of it, into memory. Codes: unavailable, when others hold too much.
+func (b *body) whole(r io.Reader, announced int64) ([]byte, error) {
+	b.reading.Lock()
+	b.slowest = slowestWhole
+	b.reading.Unlock()
+	raw, err := b.share.ReadAll(r, announced)
+	if buffered.ErrFull(err) && !b.waits {
+		// Many clients read no answer before they have sent everything.
+		timer := time.AfterFunc(settleTime, b.stop)
+		defer timer.Stop()
+		_ = b.drain(settleBytes) // it is refused anyway
+	}
+	return raw, err
 }
 
 // Read implements io.Reader.
@@ -58,7 +89,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.done.Load() {
 		return 0, io.EOF
 	}
-	if b.waited > b.idle+time.Duration(b.got/slowest)*time.Second {
+	if b.waited > b.idle+time.Duration(b.got/b.slowest)*time.Second {
 		b.disarm()
 		return 0, os.ErrDeadlineExceeded
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -195,6 +196,9 @@ func bodyError(what string, err error) error {
 	}
 	if e, ok := errors.AsType[*requestError](err); ok {
 		return e
+	}
+	if buffered.ErrFull(err) {
+		return err
 	}
 	return refuse(http.StatusBadRequest, executor.Invalid, "%s cannot be read: the body is broken or ended early", what)
 }

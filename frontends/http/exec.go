@@ -44,6 +44,7 @@ func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 	defer cancel(nil)
 	e, err := f.svc.Submit(ctx, u.spec, u.input)
 	ours := u.spec.IdempotencyKey == "" || !e.CreatedAt.Before(began)
+	u.submitted()
 	if err = u.blame(err); err != nil {
 		id := e.ID
 		if known, ok := errors.AsType[*executor.Error](err); ok && id == "" {

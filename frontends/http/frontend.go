@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/python-executor/python-executor/core/auth"
+	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -31,6 +32,8 @@ type Options struct {
 	MaxBodyBytes int64
 	// MaxFileBytes bounds a file that is uploaded into a Session. Default 1 GiB.
 	MaxFileBytes int64
+	// MaxBufferedBytes bounds the request bodies that are held in memory at once. Default 256 MiB.
+	MaxBufferedBytes int64
 	// SpoolDir is where uploads wait that cannot be streamed; the files in it are unlinked at once. Default: os.TempDir().
 	SpoolDir string
 	// Metrics serves /metrics. nil: not found.
@@ -85,6 +88,7 @@ type frontend struct {
 	metadata      *metadata
 	mux           *http.ServeMux
 	description   []byte
+	buffers       *buffered.Budget
 	uploadIdle    time.Duration
 	writeIdle     time.Duration
 	heartbeat     time.Duration
@@ -108,6 +112,9 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 	if o.MaxFileBytes <= 0 {
 		o.MaxFileBytes = 1 << 30
 	}
+	if o.MaxBufferedBytes <= 0 {
+		o.MaxBufferedBytes = 256 << 20
+	}
 	if o.SpoolDir == "" {
 		o.SpoolDir = os.TempDir()
 	}
@@ -122,6 +129,7 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 		svc: svc, authenticator: o.Auth, opts: o, log: o.Log,
 		metadata:   newMetadata(o.Limits),
 		mux:        http.NewServeMux(),
+		buffers:    buffered.New(o.MaxBufferedBytes),
 		uploadIdle: uploadIdle,
 		writeIdle:  writeIdle,
 		heartbeat:  heartbeat,

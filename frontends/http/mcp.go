@@ -94,13 +94,13 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		message, err := f.wholeMessage(w, r, limit)
+		message, release, err := f.wholeMessage(w, r, limit)
 		if err != nil {
 			f.writeProblem(w, r, err)
 			return
 		}
 		r = r.WithContext(r.Context())
-		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(message)), int64(len(message)), nil
+		r.Body, r.ContentLength, r.TransferEncoding = &sentOnce{bytes.NewReader(message), release}, int64(len(message)), nil
 		socket := m.Socket()
 		if socket == "" {
 			f.writeProblem(w, r, executor.Errorf(executor.Unavailable, "the MCP frontend is being restarted"))
@@ -110,8 +110,20 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 	})
 }
 
-// wholeMessage reads a request's body.
-func (f *frontend) wholeMessage(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+// sentOnce is a message on its way to the plugin. Its memory is free when it was sent: the call may take long.
+type sentOnce struct {
+	*bytes.Reader
+	release func()
+}
+
+// Close implements io.Closer.
+func (s *sentOnce) Close() error {
+	s.release()
+	return nil
+}
+
+// wholeMessage reads a request's body. release gives its memory back.
+func (f *frontend) wholeMessage(w http.ResponseWriter, r *http.Request, limit int64) (message []byte, release func(), err error) {
 	if r.ContentLength > limit {
 		// Many clients read no answer before they have sent everything. Not every ResponseWriter has deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(settleTime))
@@ -119,11 +131,10 @@ func (f *frontend) wholeMessage(w http.ResponseWriter, r *http.Request, limit in
 	}
 	b, err := f.openBody(w, r, limit)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	message, err := io.ReadAll(b)
-	if err != nil {
-		return nil, bodyError("the message", err)
+	if message, err = b.whole(b, b.announced); err != nil {
+		return nil, nil, bodyError("the message", err)
 	}
-	return message, nil
+	return message, b.share.Release, nil
 }

@@ -49,6 +49,7 @@ func (f *frontend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	rec := &recorder{ResponseWriter: w, idle: f.writeIdle}
 	rec.disarm()
+	defer rec.release()
 	owner := ""
 	defer func() {
 		p := recover()

@@ -3,6 +3,8 @@ package httpfrontend
 import (
 	"net/http"
 	"time"
+
+	"github.com/python-executor/python-executor/core/buffered"
 )
 
 // writeIdle is how long a client may take nothing of its answer: who pauses a stream in a terminal has some minutes, who never
@@ -18,6 +20,15 @@ type recorder struct {
 
 	idle  time.Duration
 	armed time.Time
+	// share is the memory of the request's body; nil: none was opened.
+	share *buffered.Share
+}
+
+// release gives back the memory of the request's body.
+func (r *recorder) release() {
+	if r.share != nil {
+		r.share.Release()
+	}
 }
 
 // arm sets the deadline anew when a quarter of it has passed. Not every ResponseWriter has deadlines.

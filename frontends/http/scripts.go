@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -190,8 +191,8 @@ func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	raw, err := io.ReadAll(b)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	raw, err := b.whole(b, b.announced)
+	if errors.Is(err, os.ErrDeadlineExceeded) || buffered.ErrFull(err) {
 		return bodyError("the body", err)
 	}
 	if err != nil {

@@ -3,7 +3,6 @@ package httpfrontend
 import (
 	"context"
 	"errors"
-	"io"
 	"mime"
 	"net/http"
 	"strings"
@@ -146,7 +145,7 @@ func (f *frontend) sessionRequest(w http.ResponseWriter, r *http.Request, known 
 	if err != nil {
 		return nil, err
 	}
-	raw, err := io.ReadAll(b)
+	raw, err := b.whole(b, b.announced)
 	switch {
 	case err != nil:
 		return nil, bodyError("the JSON body", err)

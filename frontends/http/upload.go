@@ -23,7 +23,7 @@ const (
 	// tarAhead is how much of a tar part is read before Submit. A tar that ends within it is known whole then.
 	tarAhead = 64 << 10
 	// stdinMemory is how much of a stdin part stays in memory.
-	stdinMemory = 1 << 20
+	stdinMemory = 64 << 10
 	// settleBytes and settleTime bound what is still taken in of an upload whose Execution has ended.
 	settleBytes = 16 << 20
 	settleTime  = 2 * time.Second
@@ -101,7 +101,7 @@ func (f *frontend) receive(w http.ResponseWriter, r *http.Request) (*upload, err
 
 // receiveJSON reads a JSON body.
 func (u *upload) receiveJSON() error {
-	raw, err := io.ReadAll(u.body)
+	raw, err := u.body.whole(u.body, u.body.announced)
 	if err != nil {
 		return bodyError("the JSON body", err)
 	}
@@ -190,7 +190,7 @@ func (u *upload) next() (*bulkPart, string, error) {
 }
 
 func (u *upload) readMetadata(part *bulkPart) error {
-	raw, err := io.ReadAll(io.LimitReader(part, metadataMax+1))
+	raw, err := u.body.whole(io.LimitReader(part, metadataMax+1), -1)
 	if err != nil {
 		return bodyError("the metadata part", err)
 	}
@@ -347,6 +347,12 @@ func (u *upload) close() {
 	defer u.mu.Unlock()
 	u.stdin.close()
 	u.tarSpool.close()
+}
+
+// submitted gives back the memory of what Submit has taken.
+func (u *upload) submitted() {
+	u.spec, u.input = executor.Spec{}, executor.Input{}
+	u.body.share.Release()
 }
 
 // clip makes a name from a request short enough to repeat.

@@ -68,6 +68,8 @@ type HTTP struct {
 	AllowedOrigins []string `json:"allowed_origins"`
 	// MaxBodyBytes bounds one message. Default 16 MiB.
 	MaxBodyBytes int64 `json:"max_body_bytes"`
+	// MaxBufferedBytes bounds the messages that are held in memory at once. Default 256 MiB.
+	MaxBufferedBytes int64 `json:"max_buffered_bytes"`
 	// LocalScripts: without tokens a local caller may run allowed scripts.
 	LocalScripts bool `json:"local_scripts"`
 	// Tokens are the accepted bearer tokens, as in http.tokens; none: everybody is the local owner.
@@ -108,7 +110,7 @@ func Default() Config {
 	return Config{
 		Toolsets:       []string{ToolsetPython, ToolsetContexts, ToolsetShell},
 		MaxResultBytes: 40_000,
-		HTTP:           HTTP{Path: "/mcp", MaxBodyBytes: 16 << 20, SessionIdleSeconds: 1800, MaxSessions: 1000},
+		HTTP:           HTTP{Path: "/mcp", MaxBodyBytes: 16 << 20, MaxBufferedBytes: 256 << 20, SessionIdleSeconds: 1800, MaxSessions: 1000},
 		Shell:          Shell{MaxOutputBytes: 40_000},
 	}
 }
@@ -164,6 +166,9 @@ func (c Config) validate(name string) error {
 	}
 	if c.HTTP.MaxBodyBytes <= 0 {
 		report("http.max_body_bytes", "must be > 0 (got %d)", c.HTTP.MaxBodyBytes)
+	}
+	if c.HTTP.MaxBufferedBytes < c.HTTP.MaxBodyBytes {
+		report("http.max_buffered_bytes", "must be >= http.max_body_bytes (got %d)", c.HTTP.MaxBufferedBytes)
 	}
 	if c.HTTP.MaxSessions <= 0 {
 		report("http.max_sessions", "must be > 0 (got %d)", c.HTTP.MaxSessions)

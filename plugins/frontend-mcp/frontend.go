@@ -11,6 +11,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/python-executor/python-executor/core/auth"
+	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -78,13 +79,14 @@ func (f *frontend) serve(ctx context.Context, svc executor.Service) (err error) 
 func (f *frontend) serveHTTP(ctx context.Context, t *tools, wg *sync.WaitGroup, failed chan<- error) {
 	t.sessions = newMCPSessions(f.config.HTTP, t.sessionEnded)
 	wg.Go(func() { t.sessions.sweep(ctx) })
+	buffers := buffered.New(f.config.HTTP.MaxBufferedBytes)
 	inner := newInner(t.server, t.sessions, f.log)
 	for _, l := range []net.Listener{f.listener, f.socket} {
 		if l == nil {
 			continue
 		}
 		e := &endpoint{
-			config: f.config.HTTP, authenticator: f.authenticator, sessions: t.sessions, inner: inner,
+			config: f.config.HTTP, authenticator: f.authenticator, sessions: t.sessions, inner: inner, buffers: buffers,
 			socket: l == f.socket, log: f.log,
 		}
 		wg.Go(func() {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/auth"
 	dirblobs "github.com/python-executor/python-executor/core/blobs/dir"
+	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
@@ -102,7 +103,7 @@ func serveTest(t *testing.T, svc executor.Service, change func(*Config)) *client
 	authenticator.Allow(executor.ScopeScripts)
 	inner := newInner(tools.server, tools.sessions, testLog(t))
 	s := httptest.NewServer(&endpoint{
-		config: c.HTTP, authenticator: authenticator, sessions: tools.sessions, inner: inner, log: testLog(t),
+		config: c.HTTP, authenticator: authenticator, sessions: tools.sessions, inner: inner, buffers: buffered.New(c.HTTP.MaxBufferedBytes), log: testLog(t),
 	})
 	t.Cleanup(func() {
 		s.CloseClientConnections()

@@ -17,6 +17,7 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/python-executor/python-executor/core/auth"
+	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -39,6 +40,7 @@ type endpoint struct {
 	config        HTTP
 	authenticator *auth.Authenticator
 	sessions      *mcpSessions
+	buffers       *buffered.Budget
 	inner         http.Handler
 	// socket: callers are named by PrincipalHeader, and the HTTP frontend has checked Host, Origin and token.
 	socket bool
@@ -93,7 +95,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMethodNotAllowed, "this method is not possible here")
 		return
 	}
-	body, status, err := e.body(w, r)
+	share := e.buffers.Open()
+	defer share.Release()
+	body, status, err := e.body(w, r, share)
 	if err != nil {
 		refuse(w, status, err.Error())
 		return
@@ -192,7 +196,7 @@ func (e *endpoint) allowed(origin, host string) bool {
 }
 
 // body reads one message, bounded in size and time.
-func (e *endpoint) body(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
+func (e *endpoint) body(w http.ResponseWriter, r *http.Request, share *buffered.Share) ([]byte, int, error) {
 	rc := http.NewResponseController(w)
 	if r.ContentLength > e.config.MaxBodyBytes {
 		// Many clients read no answer before they have sent everything.
@@ -201,12 +205,15 @@ func (e *endpoint) body(w http.ResponseWriter, r *http.Request) ([]byte, int, er
 		return nil, http.StatusRequestEntityTooLarge, errTooLarge(e.config.MaxBodyBytes)
 	}
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a listener without deadlines has its own bounds
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, e.config.MaxBodyBytes))
+	body, err := share.ReadAll(http.MaxBytesReader(w, r.Body, e.config.MaxBodyBytes), r.ContentLength)
 	_ = rc.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		return nil, http.StatusRequestEntityTooLarge, errTooLarge(e.config.MaxBodyBytes)
+	case buffered.ErrFull(err):
+		w.Header().Set("Retry-After", "1")
+		return nil, http.StatusServiceUnavailable, err
 	case err != nil:
 		return nil, http.StatusBadRequest, errors.New("the body did not come whole")
 	}

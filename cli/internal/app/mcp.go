@@ -51,7 +51,7 @@ func mcpConfig(c config.Config, version string) mcpfrontend.Config {
 	m.HTTP.Path = c.MCP.HTTP.Path
 	m.HTTP.AllowedOrigins = c.MCP.HTTP.AllowedOrigins
 	m.HTTP.LocalScripts = localScripts(c)
-	m.HTTP.MaxBodyBytes = c.MCP.HTTP.MaxBodyBytes
+	m.HTTP.MaxBodyBytes, m.HTTP.MaxBufferedBytes = c.MCP.HTTP.MaxBodyBytes, c.HTTP.MaxBufferedBytes
 	m.HTTP.MaxSessions, m.HTTP.MaxSessionsPerOwner = c.MCP.HTTP.MaxSessions, c.MCP.HTTP.MaxSessionsPerOwner
 	m.HTTP.Tokens = authTokens(c.HTTP.Tokens)
 	return m

@@ -60,7 +60,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	handler, err := httpfrontend.New(c.engine, httpfrontend.Options{
 		Auth: authenticator, Version: o.Bundle.Version, Bind: o.Config.HTTP.Bind,
-		MaxBodyBytes: o.Config.HTTP.MaxBodyBytes, SpoolDir: c.spoolDir,
+		MaxBodyBytes: o.Config.HTTP.MaxBodyBytes, MaxBufferedBytes: o.Config.HTTP.MaxBufferedBytes, SpoolDir: c.spoolDir,
 		Metrics: promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{}), Ready: c.engine.Ready,
 		Limits:       httpfrontend.LimitRange{Default: o.Config.Limits.Default.Executor(), Max: o.Config.Limits.Max.Executor()},
 		MaxFileBytes: o.Config.Sessions.MaxFileBytes,

@@ -1,0 +1,109 @@
+package buffered_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/buffered"
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func wantFull(t *testing.T, err error) {
+	t.Helper()
+	var e *executor.Error
+	if !buffered.ErrFull(err) || !errors.As(err, &e) || e.Code != executor.Unavailable || e.RetryAfter <= 0 {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestBodiesShareABudget(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	b := buffered.New(2 * size)
+	text := strings.Repeat("x", size)
+	first, second, third := b.Open(), b.Open(), b.Open()
+	for _, s := range []*buffered.Share{first, second} {
+		if got, err := s.ReadAll(strings.NewReader(text), size); err != nil || string(got) != text {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+	}
+	unread := strings.NewReader(text)
+	_, err := third.ReadAll(unread, size)
+	wantFull(t, err)
+	if unread.Len() != size {
+		t.Error("a body that cannot fit was read")
+	}
+	// Without a length it is refused when it has grown too much.
+	_, err = third.ReadAll(strings.NewReader(text), -1)
+	wantFull(t, err)
+	third.Release()
+	// A short request is served all the same.
+	if got, err := b.Open().ReadAll(strings.NewReader("short"), 5); err != nil || string(got) != "short" {
+		t.Errorf("%q, %v", got, err)
+	}
+	first.Release()
+	first.Release()
+	if _, err := third.ReadAll(strings.NewReader(text), size); err != nil {
+		t.Errorf("after a release: %v", err)
+	}
+	wantFullNow := b.Open()
+	_, err = wantFullNow.ReadAll(strings.NewReader(text), size)
+	wantFull(t, err)
+}
+
+// What was announced and does not come takes nothing from others.
+func TestASilentSenderHoldsWhatItHasSent(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 20
+	b := buffered.New(size)
+	for range 100 {
+		s := b.Open()
+		if _, err := s.ReadAll(io.MultiReader(strings.NewReader("a few bytes"), iotest.ErrReader(io.ErrUnexpectedEOF)), size); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Open().ReadAll(strings.NewReader(strings.Repeat("x", size)), size); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAShareOfSeveralBodies(t *testing.T) {
+	t.Parallel()
+	b := buffered.New(1 << 20)
+	s := b.Open()
+	half := strings.Repeat("x", 500<<10)
+	for range 2 {
+		if _, err := s.ReadAll(strings.NewReader(half), int64(len(half))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.ReadAll(strings.NewReader(half), int64(len(half)))
+	wantFull(t, err)
+	s.Release()
+	if _, err := s.ReadAll(strings.NewReader(half), int64(len(half))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReadAllReadsEverything(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 511, 512, 513, 100_000} {
+		want := bytes.Repeat([]byte("ab"), n)
+		for _, announced := range []int64{-1, 0, int64(n), int64(2 * n), int64(3 * n)} { // net/http allows the right one only
+			for _, budget := range []*buffered.Budget{nil, buffered.New(1 << 20)} {
+				got, err := budget.Open().ReadAll(iotest.HalfReader(bytes.NewReader(want)), announced)
+				if err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%d bytes, announced %d: %d, %v", len(want), announced, len(got), err)
+				}
+			}
+		}
+	}
+}
