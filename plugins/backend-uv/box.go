@@ -36,9 +36,12 @@ type box struct {
 	how   mechanisms
 }
 
+// stampTick is more than time stamps of files are behind the clock: file systems use the kernel's tick.
+const stampTick = 20 * time.Millisecond
+
 // openBox makes a box for temp. What is in temp belongs to the box from then on.
 func (b *builder) openBox(ctx context.Context, turn int, temp string) (_ *box, err error) {
-	x := &box{name: b.name, drop: b.drop, bounds: b.bounds, temp: temp, private: b.allowBuilds, begun: time.Now(), packages: filepath.Join(temp, "packages")}
+	x := &box{name: b.name, drop: b.drop, bounds: b.bounds, temp: temp, private: b.allowBuilds, begun: time.Now().Add(-stampTick), packages: filepath.Join(temp, "packages")}
 	if x.slot, err = b.open(ctx, turn); err != nil {
 		return nil, err
 	}

@@ -141,6 +141,26 @@ func TestABuildMakesRoomForItselfAndStays(t *testing.T) {
 	}
 }
 
+// TestWhatWasJustBuiltIsNotEvictedBeforeItIsUsed: whoever waits for it opens it a moment later.
+func TestWhatWasJustBuiltIsNotEvictedBeforeItIsUsed(t *testing.T) {
+	b, _ := indexed(t, map[string]any{"cache_bytes": 1})
+	i, err := b.choose(t.Context(), executor.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := want{i, []string{"pyexec-base"}}
+	key := b.flights.builder.key(w)
+	if failure, err := b.flights.wait(t.Context(), key, w, func(executor.Progress) error { return nil }); failure != nil || err != nil {
+		t.Fatal(failure, err)
+	}
+	b.flights.wg.Wait() // for the eviction behind the build
+	env, ok := b.cache.open(key)
+	if !ok {
+		t.Fatal("it is gone")
+	}
+	env.release()
+}
+
 func TestSlotsBeyondTheKeptOnesGoWhenTheyAreIdle(t *testing.T) {
 	b := backend(t, map[string]any{"warm_sessions": -1})
 	p := b.slots
