@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestADefaultAboveItsMaximumIsTheMaximum(t *testing.T) {
+	t.Parallel()
+	least := config.Limits{TimeoutSeconds: 1, MemoryMB: 2, DiskMB: 3, CPUShares: 4, PIDs: 5, OutputBytes: 6, KillGraceSeconds: 0.5}
+	want := executor.Limits{
+		Timeout: time.Second, MemoryBytes: 2 << 20, DiskBytes: 3 << 20, CPUShares: 4, PIDs: 5, OutputBytes: 6, KillGrace: 500 * time.Millisecond,
+	}
+	if standard, most := limitRange(config.LimitRange{Max: least}); standard != want || most != want {
+		t.Errorf("the defaults are %+v, the maxima %+v, want %+v", standard, most, want)
+	}
+	unlimited := config.LimitRange{Default: config.Limits{OutputBytes: executor.Unlimited}}
+	if standard, most := limitRange(unlimited); standard.OutputBytes != most.OutputBytes || most.OutputBytes <= 0 {
+		t.Errorf("below a maximum of %d the default output is %d", most.OutputBytes, standard.OutputBytes)
+	}
+}
+
+func TestEveryLimitHasItsMaximum(t *testing.T) {
+	t.Parallel()
+	e := &Engine{}
+	e.standard, e.most = limitRange(config.LimitRange{})
+	boundless := &Engine{}
+	boundless.standard, boundless.most = limitRange(config.LimitRange{Max: config.Limits{OutputBytes: executor.Unlimited}})
+	for _, test := range []struct {
+		engine *Engine
+		asked  executor.Limits
+		field  string
+	}{
+		{e, executor.Limits{}, ""},
+		{e, executor.Limits{Timeout: executor.TimeoutMaximum}, ""},
+		{e, executor.Limits{Timeout: 86400 * time.Second}, ""},
+		{e, executor.Limits{Timeout: 86401 * time.Second}, "config.timeout_seconds"},
+		{e, executor.Limits{Timeout: -2}, "config.timeout_seconds"},
+		{e, executor.Limits{MemoryBytes: 64 << 30}, ""},
+		{e, executor.Limits{MemoryBytes: 64<<30 + 1}, "config.memory_mb"},
+		{e, executor.Limits{MemoryBytes: -1}, "config.memory_mb"},
+		{e, executor.Limits{DiskBytes: 64 << 30}, ""},
+		{e, executor.Limits{DiskBytes: 64<<30 + 1}, "config.disk_mb"},
+		{e, executor.Limits{PIDs: 4096}, ""},
+		{e, executor.Limits{PIDs: 4097}, "config.pids"},
+		{e, executor.Limits{KillGrace: time.Minute}, ""},
+		{e, executor.Limits{KillGrace: time.Minute + 1}, "config.kill_grace_seconds"},
+		{e, executor.Limits{CPUShares: 2}, ""},
+		{e, executor.Limits{CPUShares: 1}, "config.cpu_shares"},
+		{e, executor.Limits{CPUShares: 262144}, ""},
+		{e, executor.Limits{CPUShares: 262145}, "config.cpu_shares"},
+		{e, executor.Limits{OutputBytes: 1 << 30}, ""},
+		{e, executor.Limits{OutputBytes: 1<<30 + 1}, "config.output_bytes"},
+		{e, executor.Limits{OutputBytes: executor.Unlimited}, "config.output_bytes"},
+		{boundless, executor.Limits{OutputBytes: executor.Unlimited}, ""},
+		{boundless, executor.Limits{OutputBytes: 1 << 40}, ""},
+		{boundless, executor.Limits{OutputBytes: executor.Unlimited - 1}, "config.output_bytes"},
+	} {
+		var p problems
+		test.engine.resolveLimits(test.asked, &p)
+		got := ""
+		if len(p) > 0 {
+			got = p[0].Field
+		}
+		if got != test.field || len(p) > 1 {
+			t.Errorf("%+v: problems %s, want one with %q", test.asked, fmt.Sprint(p), test.field)
+		}
+	}
+}
