@@ -142,8 +142,16 @@
 // # What a program gets
 //
 // Descriptors 0, 1 and 2; a session and process group of its own; its slot's uid without other groups; no new privileges,
-// no core dumps, 1,024 descriptors (hard 65,536), umask 022; cwd = HOME = the work folder (0700, a tmpfs of
-// Limits.DiskBytes where the runner may mount), TMPDIR = .tmp in it; PATH, LANG, PYTHONUNBUFFERED and what Start.Env says.
+// no core dumps, 1,024 descriptors (hard 65,536), umask 022; cwd = HOME = the work folder (0700); PATH, LANG, PYTHONUNBUFFERED and what Start.Env says.
+//
+// With Config.Tmpfs all that a program may write to is one tmpfs of Limits.DiskBytes: the work folder, and private folders
+// in the place of the machine's /tmp, /var/tmp, /dev/shm and /run/lock. TMPDIR is /tmp. Of what those folders hold on the
+// machine a program sees only what Config.Reach and Start name. The mounts are the runner's and end with it and its
+// programs. Control groups then hold MemoryBytes + DiskBytes, because files in a tmpfs are charged as memory. Elsewhere
+// TMPDIR is a folder beside the work folder that goes with it, and in a container Config.Temp.
+//
+// The system calls about keys are refused, and the session keyring is empty: a user's keyrings outlive its programs.
+//
 // A program dies with the thread that forked it, so also with the runner. A root that is one only in a user namespace
 // starts programs without capabilities.
 //

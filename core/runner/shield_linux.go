@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shield keeps what this thread forks from setting the runner's resource limits and its scheduling. A program that is the
-// same user as its runner may do that (those calls ask for the user only, however little of the runner is to be seen
-// otherwise), and a runner with no memory, no descriptors or no time to spare could neither end the program nor tell how it
-// ended. Reading them stays allowed. It needs no_new_privs. Where the kernel has no such filter the program is left no more
-// than it had.
-func shield() {
+// shield keeps what this thread forks from the kernel's keyrings: those of a user outlive its programs, and a session's
+// holds what the user of the server left there. sameUser: programs run as the user of the runner. It then also keeps them
+// from setting the runner's resource limits and its scheduling: those calls ask for the user only, and a runner with no
+// memory, no descriptors or no time to spare could neither end the program nor tell how it ended. Reading them stays
+// allowed. It needs no_new_privs. Where the kernel has no such filter the program is left no more than it had.
+func shield(sameUser bool) {
 	first := uint32(os.Getpid()) //nolint:gosec // a process number is positive
-	filter := shieldFilter(runtime.GOARCH, first, lastThread(first))
+	filter := shieldFilter(runtime.GOARCH, first, lastThread(first), sameUser)
 	if filter == nil {
 		return
 	}
@@ -54,6 +54,7 @@ type shieldCalls struct {
 	ofPID    []uint32  // sched_setaffinity, sched_setscheduler, sched_setparam, sched_setattr
 	ofWhich  [2]uint32 // setpriority, ioprio_set
 	ignoring uint32    // bits of a number that do not matter
+	keys     [3]uint32 // add_key, request_key, keyctl
 }
 
 // shieldArchs are each machine's ways to call: its own and that of 32 bits.
@@ -62,22 +63,22 @@ func shieldArchs(arch string) []shieldCalls {
 	switch arch {
 	case "amd64":
 		return []shieldCalls{
-			{unix.AUDIT_ARCH_X86_64, 302, []uint32{203, 144, 142, 314}, [2]uint32{141, 251}, x32},
-			{unix.AUDIT_ARCH_I386, 340, []uint32{241, 156, 154, 351}, [2]uint32{97, 289}, 0},
+			{unix.AUDIT_ARCH_X86_64, 302, []uint32{203, 144, 142, 314}, [2]uint32{141, 251}, x32, [3]uint32{248, 249, 250}},
+			{unix.AUDIT_ARCH_I386, 340, []uint32{241, 156, 154, 351}, [2]uint32{97, 289}, 0, [3]uint32{286, 287, 288}},
 		}
 	case "arm64":
 		return []shieldCalls{
-			{unix.AUDIT_ARCH_AARCH64, 261, []uint32{122, 119, 118, 274}, [2]uint32{140, 30}, 0},
-			{unix.AUDIT_ARCH_ARM, 369, []uint32{241, 156, 154, 380}, [2]uint32{97, 314}, 0},
+			{unix.AUDIT_ARCH_AARCH64, 261, []uint32{122, 119, 118, 274}, [2]uint32{140, 30}, 0, [3]uint32{217, 218, 219}},
+			{unix.AUDIT_ARCH_ARM, 369, []uint32{241, 156, 154, 380}, [2]uint32{97, 314}, 0, [3]uint32{309, 310, 311}},
 		}
 	default:
 		return nil // nobody's numbers are guessed
 	}
 }
 
-// shieldFilter refuses those calls for the processes and threads from first to last, whichever of the machine's ways they
-// are called by; nil for a machine whose numbers it does not know.
-func shieldFilter(arch string, first, last uint32) []unix.SockFilter {
+// shieldFilter refuses the calls about keys, and with sameUser those others for the processes and threads from first to
+// last, whichever of the machine's ways they are called by; nil for a machine whose numbers it does not know.
+func shieldFilter(arch string, first, last uint32, sameUser bool) []unix.SockFilter {
 	ways := shieldArchs(arch)
 	if ways == nil {
 		return nil
@@ -114,6 +115,14 @@ func shieldFilter(arch string, first, last uint32) []unix.SockFilter {
 	for _, way := range ways {
 		var body []unix.SockFilter
 		body = append(body, unix.SockFilter{Code: load, K: callNumber}, unix.SockFilter{Code: and, K: ^way.ignoring})
+		for _, number := range way.keys {
+			body = append(body, when(number, []unix.SockFilter{refuse})...)
+		}
+		if !sameUser {
+			filter = append(filter, unix.SockFilter{Code: load, K: callArch})
+			filter = append(filter, when(way.arch, append(body, allow))...)
+			continue
+		}
 		body = append(body, when(way.prlimit, append([]unix.SockFilter{
 			{Code: load, K: argument + 8*2}, // the new limit; none: it only reads
 			{Code: equal, K: 0, Jt: 0, Jf: 3},

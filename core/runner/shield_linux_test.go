@@ -63,7 +63,7 @@ func TestTheShieldRefusesWhatChangesTheRunnerOnly(t *testing.T) {
 		"amd64": {"native": shieldArchs("amd64")[0], "x32": x32(shieldArchs("amd64")[0]), "32 bits": shieldArchs("amd64")[1]},
 		"arm64": {"native": shieldArchs("arm64")[0], "32 bits": shieldArchs("arm64")[1]},
 	} {
-		filter := shieldFilter(arch, 17, 20)
+		filter := shieldFilter(arch, 17, 20, true)
 		for way, c := range ways {
 			tests := map[string]struct {
 				kernelCall
@@ -105,7 +105,7 @@ func TestTheShieldRefusesWhatChangesTheRunnerOnly(t *testing.T) {
 			}
 		}
 	}
-	if shieldFilter("riscv64", 17, 17) != nil {
+	if shieldFilter("riscv64", 17, 17, true) != nil {
 		t.Error("it guesses the numbers of a machine that it does not know")
 	}
 }
@@ -121,4 +121,56 @@ func x32(c shieldCalls) shieldCalls {
 	c.ofWhich[0] |= bit
 	c.ofWhich[1] |= bit
 	return c
+}
+
+func TestTheShieldRefusesKeysToEverybody(t *testing.T) {
+	t.Parallel()
+	const refuse, allow = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM), unix.SECCOMP_RET_ALLOW
+	for _, sameUser := range []bool{true, false} {
+		for _, c := range []struct {
+			arch  string
+			way   uint32
+			calls []uint32
+			write uint32
+		}{
+			{"amd64", unix.AUDIT_ARCH_X86_64, []uint32{248, 249, 250, 248 | 0x40000000, 249 | 0x40000000, 250 | 0x40000000}, 1},
+			{"amd64", unix.AUDIT_ARCH_I386, []uint32{286, 287, 288}, 4},
+			{"arm64", unix.AUDIT_ARCH_AARCH64, []uint32{217, 218, 219}, 64},
+			{"arm64", unix.AUDIT_ARCH_ARM, []uint32{309, 310, 311}, 4},
+		} {
+			filter := shieldFilter(c.arch, 17, 20, sameUser)
+			for _, number := range c.calls {
+				if got := judgeCall(t, filter, kernelCall{arch: c.way, number: number}); got != refuse {
+					t.Errorf("%s %#x: call %#x gets %#x", c.arch, c.way, number, got)
+				}
+			}
+			if got := judgeCall(t, filter, kernelCall{arch: c.way, number: c.write}); got != allow {
+				t.Errorf("%s %#x: write gets %#x", c.arch, c.way, got)
+			}
+		}
+		prlimit := kernelCall{arch: unix.AUDIT_ARCH_X86_64, number: 302, args: [3]uint64{17, 7, 1}}
+		if got := judgeCall(t, shieldFilter("amd64", 17, 20, sameUser), prlimit); (got == refuse) != sameUser {
+			t.Errorf("same user %t: a new limit of the runner gets %#x", sameUser, got)
+		}
+	}
+}
+
+// What the user of the runner keeps in its session, and what an earlier program of the same uid left, nobody finds.
+func TestNoProgramHasKeys(t *testing.T) {
+	for name, cfg := range map[string]Config{"as another user": testConfig(t), "as the runner's user": {WorkRoot: workRoot(t)}} {
+		r := startRunner(t, cfg)
+		for range 2 {
+			_, rec := r.run(t, python(`
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+add, keyctl = (248, 250) if os.uname().machine == "x86_64" else (217, 219)
+for ring in (-3, -4, -5):
+    print(libc.syscall(add, b"user", b"left", b"secret", 6, ring), ctypes.get_errno(), end=" ")
+print(libc.syscall(keyctl, 0, -3, 1), ctypes.get_errno())
+`), RunInput{})
+			if want := "-1 1 -1 1 -1 1 -1 1\n"; rec.stdout() != want {
+				t.Errorf("%s: %q, want %q; %s", name, rec.stdout(), want, rec.stderr())
+			}
+		}
+	}
 }

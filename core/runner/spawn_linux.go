@@ -155,9 +155,9 @@ func prepareThread(emptyNetwork bool) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	if os.Getuid() != 0 || !initialUserNamespace() { // else the program is another user than the runner
-		shield()
-	}
+	// An empty one, in the place of the one that the server's user has. A container's runtime may refuse it, having made one.
+	_, _ = unix.KeyctlJoinSessionKeyring("")
+	shield(os.Getuid() != 0 || !initialUserNamespace()) // else the program is another user than the runner
 	return nil
 }
 

@@ -125,15 +125,15 @@ return first(names, lambda f: call("setns", os.open(f, os.O_RDONLY), 0))`},
 
 func abuseKeyring(c *Case) {
 	c.try([]attempt{
-		{"add a key", contained, `return call("add_key", b"user", b"pyexec-law", b"secret", 6, -3)`},
-		{"add a key for all of its user", contained, `return call("add_key", b"user", b"pyexec-law", b"secret", 6, -4)`},
-		{"ask for a key", contained, `return call("request_key", b"user", b"pyexec-law", None, -4)`},
-		{"the session's keyring", contained, `return call("keyctl", 0, -3, 1)`},
-		{"a session of its own", contained, `return call("keyctl", 1, b"pyexec-law")`},
-		{"all keys of its user", contained, `
+		{"add a key", always, `return call("add_key", b"user", b"pyexec-law", b"secret", 6, -3)`},
+		{"add a key for all of its user", always, `return call("add_key", b"user", b"pyexec-law", b"secret", 6, -4)`},
+		{"ask for a key", always, `return call("request_key", b"user", b"pyexec-law", None, -4)`},
+		{"the session's keyring", always, `return call("keyctl", 0, -3, 1)`},
+		{"a session of its own", always, `return call("keyctl", 1, b"pyexec-law")`},
+		{"all keys of its user", always, `
 call("keyctl", 8, -4, -3)
 return "linked"`},
-		{"the keys of others", separated, `
+		{"the keys of others", always, `
 for line in open("/proc/keys"):
     number = int(line.split()[0], 16)
     buffer = ctypes.create_string_buffer(4096)
@@ -143,5 +143,12 @@ for line in open("/proc/keys"):
         except OSError:
             pass
 raise Refused("there are none")`},
+		{"what it left itself", always, `
+return call("keyctl", 10, -4, b"user", b"pyexec-law", 0)`},
+		{"the name of a key that somebody left in a session", separated, `
+for line in open("/proc/keys"):
+    if "_ses" in line and not line.rstrip().endswith("empty"):
+        return line
+raise Refused("there is none")`},
 	})
 }

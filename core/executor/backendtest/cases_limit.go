@@ -169,9 +169,9 @@ try:
             time.sleep(3600)
             os._exit(0)
         made += 1
-    print("forked")
+    print("forked", made)
 except OSError:
-    print("refused")
+    print("refused after", made)
 `,
 		Fake: "fork 200",
 	})
@@ -182,7 +182,15 @@ except OSError:
 		c.refused(job, "config.pids")
 		return
 	}
-	c.run(job).prints("refused\n")
+	r := c.run(job)
+	var made int64
+	if _, err := fmt.Sscanf(r.stdout(), "refused after %d\n", &made); err != nil {
+		c.Errorf("of 200 forks none was refused where %d processes may be: %q", job.Limits.PIDs, clip(r.stdout()))
+	}
+	// The program is one of them. A backend may need a few itself, and lets the program have those less.
+	if made >= job.Limits.PIDs || made < job.Limits.PIDs/2 {
+		c.Errorf("%d processes came to be beside the program, where %d may be with it", made, job.Limits.PIDs)
+	}
 	c.noneLeft()
 	// The next one is not affected by what this one did.
 	c.program(helloProgram).succeeded()

@@ -315,9 +315,9 @@ func fork(p *process, rest string) error {
 		return &usageError{"not a number: " + rest}
 	}
 	if limit := p.run.job.Limits.PIDs; p.run.backend.caps.PIDs && limit > 0 && n+1 > limit {
-		return p.println(executor.Stdout, "refused")
+		return p.println(executor.Stdout, "refused after "+strconv.FormatInt(limit-1, 10))
 	}
-	return p.println(executor.Stdout, "forked")
+	return p.println(executor.Stdout, "forked "+rest)
 }
 
 func alloc(p *process, rest string) error {

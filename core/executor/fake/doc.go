@@ -18,7 +18,7 @@
 //	tmpdir                  prints true when TMPDIR lies outside of the work folder
 //	ignore-term             SIGTERM does nothing; on-term N: SIGTERM makes it exit N
 //	spawn-grandchild TEXT   a descendant that holds the streams, ignores SIGTERM and prints TEXT after an hour
-//	fork N                  N processes at once: prints "forked" or, over the limit, "refused"
+//	fork N                  N processes at once: prints "forked N" or, over the limit, "refused after" the number that came to be
 //	alloc SIZE              memory: ends the program when over the limit
 //	connect HOST:PORT       prints connected or unreachable; loopback prints up or down
 //	import NAME             needs that requirement; python prints the version; host-file PATH prints visible or hidden
