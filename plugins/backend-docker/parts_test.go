@@ -194,6 +194,17 @@ func TestClaimsAreThereForTheNextLife(t *testing.T) {
 	if outside, _ := filepath.Glob(filepath.Join(filepath.Dir(c.dir), "*.json")); len(outside) != 0 {
 		t.Errorf("written outside: %q", outside)
 	}
+	for _, broken := range []string{"{}", "{", ""} {
+		if err := os.WriteFile(c.path("exe_3"), []byte(broken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := next.find("exe_3"); ok {
+			t.Errorf("%q is taken for a claim: %+v", broken, got)
+		}
+	}
+	if info, err := os.Stat(c.path("exe_2")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read a claim: %v, %v", info, err)
+	}
 	none := &claims{boot: "boot"}
 	if err := none.add("exe_1", "c", until); err != nil || none.all()["exe_1"].Container != "c" {
 		t.Errorf("without a folder: %v, %+v", err, none.all())

@@ -105,7 +105,7 @@ func TestWhatAPreparationFailsWith(t *testing.T) {
 	house := newWheelhouse(t)
 	house.probe()
 	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "memory_mb": 96, "disk_mb": 64}})
-	hasty := backend(t, map[string]any{"prepare": map[string]any{"timeout_seconds": 3}})
+	hasty := backend(t, map[string]any{"prepare": map[string]any{"timeout_seconds": 10}})
 	before := preparedImages(t, b)
 	for name, c := range map[string]struct {
 		spec executor.Spec
@@ -133,7 +133,7 @@ func TestWhatAPreparationFailsWith(t *testing.T) {
 		"a command that never ends": {
 			executor.Spec{PreCommands: []string{"true", "echo asleep; sleep 1000"}}, executor.Failure{
 				Code: executor.Exhausted, Field: "pre_commands",
-				Message: "pre_commands[1] \"echo asleep; sleep 1000\" was still running: not prepared within 3s (backends.docker.prepare.timeout_seconds):\nasleep",
+				Message: "pre_commands[1] \"echo asleep; sleep 1000\" was still running: not prepared within 10s (backends.docker.prepare.timeout_seconds):\nasleep",
 			},
 		},
 		"a command that writes much and does not end": {
