@@ -359,7 +359,12 @@ func (x *extractor) chownLink(at int, base string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(unix.Fchownat(fd, "", x.uid, x.gid, unix.AT_EMPTY_PATH), unix.Close(fd))
+	err = unix.Fchownat(fd, "", x.uid, x.gid, unix.AT_EMPTY_PATH)
+	if errors.Is(err, unix.EBADF) {
+		// gVisor's kernel takes no O_PATH descriptor here. It has no files but the container's.
+		err = unix.Fchownat(at, base, x.uid, x.gid, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	return errors.Join(err, unix.Close(fd))
 }
 
 // setTime sets a file's time as far as the file system can; a time is not worth an error.
