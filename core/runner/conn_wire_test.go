@@ -7,9 +7,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -25,7 +29,7 @@ type scripted struct {
 }
 
 // runOn runs an empty Start on a scripted runner, which begins to speak when that has come.
-func runOn(t *testing.T, sink executor.Sink, speak func(*scripted) error) (executor.Result, error, *scripted, *Conn) {
+func runOn(t *testing.T, sink executor.Sink, speak func(*scripted) error) (executor.Result, *scripted, *Conn, error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	s := &scripted{frameWriter: &frameWriter{w: theirs}, stopped: make(chan struct{})}
@@ -46,7 +50,7 @@ func runOn(t *testing.T, sink executor.Sink, speak func(*scripted) error) (execu
 	<-spoken
 	_ = c.Close() // also ends listen
 	<-s.stopped
-	return res, err, s, c
+	return res, s, c, err
 }
 
 func (s *scripted) listen(r io.Reader, started chan struct{}) {
@@ -128,7 +132,7 @@ func TestAHostBelievesNoRunnerThatBreaksTheProtocol(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			res, err, _, _ := runOn(t, newRecord(), c.says)
+			res, _, _, err := runOn(t, newRecord(), c.says)
 			if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), c.wants) {
 				t.Errorf("got %s, %v, want %q", describe(res), err, c.wants)
 			}
@@ -154,7 +158,7 @@ func TestAFrameWithoutAnExecutionEndsTheConnection(t *testing.T) {
 func TestAnArtifactsBytesAreGrantedAgain(t *testing.T) {
 	t.Parallel()
 	rec := newRecord()
-	res, err, s, _ := runOn(t, rec, func(s *scripted) error {
+	res, s, _, err := runOn(t, rec, func(s *scripted) error {
 		return errors.Join(s.artifact("a", 700_000, chunkBytes, chunkBytes, 700_000-2*chunkBytes), s.artifact("empty", 0), s.artifact("b", 10, 3, 7), s.exit())
 	})
 	if err != nil || len(res.Artifacts) != 3 || res.Artifacts[0].SizeBytes != 700_000 || len(rec.files["a"]) != 700_000 || len(rec.files["b"]) != 10 {
@@ -187,7 +191,7 @@ func TestAnArtifactThatTheSinkRefusesIsReadAllTheSame(t *testing.T) {
 	t.Parallel()
 	full := errors.New("the disk is full")
 	rec := newRecord()
-	res, err, s, _ := runOn(t, refusing{rec, "b", full}, func(s *scripted) error {
+	res, s, _, err := runOn(t, refusing{rec, "b", full}, func(s *scripted) error {
 		return errors.Join(s.artifact("a", 5, 5), s.artifact("b", 500_000, chunkBytes, 500_000-chunkBytes), s.artifact("c", 5, 5), s.exit())
 	})
 	if !errors.Is(err, full) || len(res.Artifacts) != 1 || res.Artifacts[0].Path != "a" || len(rec.files) != 1 {
@@ -201,7 +205,7 @@ func TestAnArtifactThatTheSinkRefusesIsReadAllTheSame(t *testing.T) {
 func TestOutputIsAcknowledgedBeforeItsWindowIsFull(t *testing.T) {
 	t.Parallel()
 	rec := newRecord()
-	_, err, s, _ := runOn(t, rec, func(s *scripted) error {
+	_, s, _, err := runOn(t, rec, func(s *scripted) error {
 		var err error
 		for n := 0; n < outputWindow; n += 1 << 15 {
 			for stream := range 2 {
@@ -226,7 +230,7 @@ func TestOutputIsAcknowledgedBeforeItsWindowIsFull(t *testing.T) {
 
 func TestTheNextRunHasTheTurnWhenOneHasEnded(t *testing.T) {
 	t.Parallel()
-	_, err, _, c := runOn(t, newRecord(), (*scripted).exit)
+	_, _, c, err := runOn(t, newRecord(), (*scripted).exit)
 	if err != nil || len(c.turn) != 1 || c.current != nil {
 		t.Errorf("%v, %d turns, current %v", err, len(c.turn), c.current)
 	}
@@ -271,5 +275,34 @@ func TestAnInboxCountsWhatWasReadAndNotGranted(t *testing.T) {
 	must(t, put(10))
 	if n, err := box.Read(make([]byte, 5)); n != 0 || !errors.Is(err, errStopped) {
 		t.Errorf("%d bytes of what was dropped, %v", n, err)
+	}
+}
+
+func TestAFileThatCannotBeReadIsNoEnd(t *testing.T) {
+	t.Parallel()
+	box := newInbox(100, func(int) {})
+	folder, err := os.Open(t.TempDir())
+	must(t, err)
+	must(t, box.open(folder))
+	box.end(io.EOF)
+	if n, err := box.Read(make([]byte, 10)); n != 0 || !errors.Is(err, unix.EISDIR) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+func TestADeadlineTakesThePlaceOfTheOneBefore(t *testing.T) {
+	t.Parallel()
+	a := &agent{}
+	var timer *time.Timer
+	for _, next := range []time.Duration{time.Hour, 0} {
+		a.setDeadline(&timer, time.Hour)
+		before := timer
+		a.setDeadline(&timer, next)
+		if before.Stop() {
+			t.Errorf("the deadline before still holds beside one of %s", next)
+		}
+	}
+	if timer != nil {
+		t.Error("there is a deadline although none was asked for")
 	}
 }
