@@ -26,9 +26,9 @@ func outputFolder(dir string) error {
 
 // saveArtifacts writes an execution's artifacts below dir. The archive comes from a program that nobody trusts: only
 // regular files are taken, and nothing is written outside dir, not even through a link that lies there already. What
-// cannot be saved does not keep the rest from it. Unless the user named the files, those that are hidden are left out: they are
-// what tools keep for themselves.
-func saveArtifacts(d *door, id, dir string, named bool) (saved []string, err error) {
+// cannot be saved does not keep the rest from it. Hidden files, which tools keep for themselves, are saved only where all
+// is set.
+func saveArtifacts(d *door, id, dir string, all bool) (saved []string, err error) {
 	archive, err := d.Artifacts(d.ctx, id)
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func saveArtifacts(d *door, id, dir string, named bool) (saved []string, err err
 		if err != nil {
 			return saved, errors.Join(append(failed, err)...)
 		}
-		if h.Typeflag != tar.TypeReg || !named && hidden(h.Name) {
+		if h.Typeflag != tar.TypeReg || !all && hidden(h.Name) {
 			continue
 		}
 		if err := saveFile(root, h, t); err != nil {

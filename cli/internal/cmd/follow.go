@@ -49,7 +49,7 @@ func (o *followOptions) run(ctx context.Context) error {
 		}
 	}
 	d := &door{Service: svc, ctx: ctx}
-	v := viewer{g: o.g, output: o.output, live: o.tail}
+	v := viewer{g: o.g, output: o.output, hidden: true, live: o.tail} // submit keeps only what --artifact named
 	return v.view(d, o.id, newProgress(o.g))
 }
 

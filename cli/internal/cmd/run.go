@@ -233,7 +233,7 @@ func (o *runOptions) execute(ctx context.Context, d *door, spec executor.Spec, i
 		p.end()
 		return err
 	}
-	v := viewer{g: o.g, output: o.output, named: len(o.artifacts) > 0, live: true, kill: true}
+	v := viewer{g: o.g, output: o.output, named: len(o.artifacts) > 0, hidden: len(o.artifacts) > 0, live: true, kill: true}
 	err = v.view(d, id, p)
 	if _, submitErr := s.wait(); submitErr != nil && executor.CodeOf(err) != "" && ctx.Err() == nil && isOurs(err) {
 		return submitErr

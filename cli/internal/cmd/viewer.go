@@ -21,6 +21,8 @@ type viewer struct {
 	output string
 	// named: --artifact says which; that there is none is then worth a word.
 	named bool
+	// hidden: hidden artifacts are saved too.
+	hidden bool
 	// live: output is shown as it comes, else when the execution has ended.
 	live bool
 	// kill: who goes away kills it.
@@ -75,7 +77,7 @@ func (v *viewer) view(d *door, id string, p *progress) error {
 		return err
 	}
 	if v.output != "" {
-		saved, err := saveArtifacts(d, id, v.output, v.named)
+		saved, err := saveArtifacts(d, id, v.output, v.hidden)
 		if err != nil {
 			f.report(result)
 			return fmt.Errorf("save artifacts in %s: %w", v.output, err)

@@ -22,7 +22,7 @@ func TestTheFirstRequestLeavesTimeToStop(t *testing.T) {
 	within, cancel := stop.Within(ctx, time.Hour, errLate)
 	defer cancel()
 	requests.First(errFirst)
-	if context.Cause(ctx) != errFirst || within.Err() != nil || stop.Cause(ctx) != nil {
+	if !errors.Is(context.Cause(ctx), errFirst) || within.Err() != nil || stop.Cause(ctx) != nil {
 		t.Errorf("the context %v, its end %v, urgent %v", context.Cause(ctx), within.Err(), stop.Cause(ctx))
 	}
 	select {
@@ -49,7 +49,7 @@ func TestTheSecondRequestTakesTheTimeAway(t *testing.T) {
 	after, cancel := stop.Within(ctx, time.Hour, errLate)
 	defer cancel()
 	<-after.Done()
-	if context.Cause(before) != errSecond || context.Cause(after) != errSecond || stop.Cause(ctx) != errSecond || context.Cause(ctx) != errFirst {
+	if !errors.Is(context.Cause(before), errSecond) || !errors.Is(context.Cause(after), errSecond) || !errors.Is(stop.Cause(ctx), errSecond) || !errors.Is(context.Cause(ctx), errFirst) {
 		t.Error(context.Cause(before), context.Cause(after), stop.Cause(ctx), context.Cause(ctx))
 	}
 }
@@ -70,7 +70,7 @@ func TestStoppingIsBounded(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			<-within.Done()
-			if context.Cause(within) != errLate || time.Since(began) != time.Minute {
+			if !errors.Is(context.Cause(within), errLate) || time.Since(began) != time.Minute {
 				t.Errorf("%v after %s", context.Cause(within), time.Since(began))
 			}
 		})
