@@ -78,8 +78,12 @@ func (o *listOptions) run(ctx context.Context) error {
 		for _, e := range list {
 			page.Executions = append(page.Executions, apijson.SummaryOf(e))
 		}
-		if page.Next, err = nextPage(ctx, svc, filter, list); err != nil {
+		next, err := nextPage(ctx, svc, filter, list)
+		if err != nil {
 			return err
+		}
+		if next != "" {
+			page.Next = &next
 		}
 		return printJSON(o.g.Out, page)
 	}
@@ -91,17 +95,17 @@ func (o *listOptions) run(ctx context.Context) error {
 	return t.Flush()
 }
 
-// nextPage returns the id after which the page after list begins; nil: list is the last page.
-func nextPage(ctx context.Context, svc executor.Executions, f executor.Filter, list []executor.Execution) (*string, error) {
+// nextPage returns the id after which the page after list begins; empty: list is the last page.
+func nextPage(ctx context.Context, svc executor.Executions, f executor.Filter, list []executor.Execution) (string, error) {
 	if len(list) == 0 {
-		return nil, nil
+		return "", nil
 	}
 	f.After, f.Limit = list[len(list)-1].ID, 1
 	more, err := svc.List(ctx, f)
 	if err != nil || len(more) == 0 {
-		return nil, err
+		return "", err
 	}
-	return &f.After, nil
+	return f.After, nil
 }
 
 func ending(e executor.Execution) string {

@@ -40,13 +40,13 @@ func TestAPageShorterThanAskedForMayHaveANext(t *testing.T) {
 	svc := pages{ids: []string{"exe_2", "exe_1"}}
 	f := executor.Filter{Limit: 10}
 	first, _ := svc.List(t.Context(), f)
-	if next, err := nextPage(t.Context(), svc, f, first); err != nil || next == nil || *next != "exe_2" {
+	if next, err := nextPage(t.Context(), svc, f, first); err != nil || next != "exe_2" {
 		t.Errorf("after the first page %v, error %v", next, err)
 	}
 	f.After = "exe_2"
 	second, _ := svc.List(t.Context(), f)
 	for _, list := range [][]executor.Execution{second, nil} {
-		if next, err := nextPage(t.Context(), svc, f, list); err != nil || next != nil {
+		if next, err := nextPage(t.Context(), svc, f, list); err != nil || next != "" {
 			t.Errorf("after the last page %v, error %v", next, err)
 		}
 	}

@@ -1,7 +1,6 @@
 package dirblobs
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -85,7 +84,7 @@ func TestWhatIsNoBlobIsNotListed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for blob, err := range b.List(context.Background(), "") {
+	for blob, err := range b.List(t.Context(), "") {
 		t.Errorf("listed: %+v, error %v", blob, err)
 	}
 	for _, key := range []string{"UPPER", "", tempDir + "/kept"} {
