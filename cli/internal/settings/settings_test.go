@@ -120,6 +120,8 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 			value = "[PORT]"
 		case "mcp.network.python", "mcp.network.contexts", "mcp.network.shell":
 			value = "on"
+		case "http.max_buffered_bytes":
+			value = "70000000"
 		case "mcp.max_result_bytes":
 			value = "7000"
 		case "mcp.http.enabled", "mcp.shell.log_full_output":
