@@ -2,7 +2,6 @@ package mcpfrontend
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -159,7 +158,7 @@ func (t *tail) text(where string) string {
 // structured is a normal result: v as structured content, and as the text that models read. more are images and links.
 func structured(v any, text string, more ...mcp.Content) (*mcp.CallToolResult, error) {
 	if text == "" {
-		raw, err := json.Marshal(v)
+		raw, err := plainJSON(v)
 		if err != nil {
 			return nil, err
 		}

@@ -248,12 +248,12 @@ func (c *stdioClient) write(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
-	n, err := c.out.Write(p)
-	if err != nil {
+	if _, err := c.out.Write(unescapeHTML(p)); err != nil {
 		c.err = err
 		c.cond.Broadcast()
+		return 0, err
 	}
-	return n, err
+	return len(p), nil
 }
 
 func (c *stdioClient) notify(message []byte) error {

@@ -55,7 +55,7 @@ func (s *postStream) notify(message []byte) error {
 func (s *postStream) event(message []byte) error {
 	var b bytes.Buffer
 	b.WriteString("event: message\ndata: ")
-	b.Write(bytes.TrimSpace(message))
+	b.Write(unescapeHTML(bytes.TrimSpace(message)))
 	b.WriteString("\n\n")
 	_, err := s.ResponseWriter.Write(b.Bytes())
 	if f, ok := s.ResponseWriter.(http.Flusher); ok {
@@ -91,10 +91,13 @@ func (s *postStream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.began = true
-	if !s.ours {
-		return s.ResponseWriter.Write(p)
+	if s.ours {
+		return s.body.Write(p)
 	}
-	return s.body.Write(p)
+	if _, err := s.ResponseWriter.Write(unescapeHTML(p)); err != nil { // mcp-go writes a message at once
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // Flush implements http.Flusher.

@@ -3,7 +3,6 @@ package mcpfrontend
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sort"
@@ -131,7 +130,7 @@ func (t *tools) addContexts(context.Context) error {
 
 // contextError is the toolset's error form.
 func contextError(code, format string, args ...any) *mcp.CallToolResult {
-	raw, err := json.Marshal(map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}})
+	raw, err := plainJSON(map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}})
 	if err != nil {
 		return mcp.NewToolResultError(code)
 	}

@@ -2,7 +2,6 @@ package mcpfrontend
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -405,7 +404,7 @@ func scriptError(err error) *mcp.CallToolResult { return mcp.NewToolResultError(
 
 // text is v as JSON, for results whose structured form is wrapped.
 func text(v any) string {
-	raw, err := json.Marshal(v)
+	raw, err := plainJSON(v)
 	if err != nil {
 		return fmt.Sprint(v)
 	}
