@@ -79,3 +79,10 @@ func TestAnErrorBecomesAStatusAndAMessage(t *testing.T) {
 		}
 	}
 }
+
+func TestAStatusWithoutAMessageSaysItself(t *testing.T) {
+	t.Parallel()
+	if got := exit.With(3, nil).Error(); got != "exit status 3" {
+		t.Errorf("got %q", got)
+	}
+}
