@@ -84,6 +84,8 @@ type client struct {
 	token   string
 	session string
 	id      int
+	// buffers is the server's budget for messages.
+	buffers *buffered.Budget
 }
 
 // serveTest serves svc over HTTP and returns a client that has initialized.
@@ -102,8 +104,9 @@ func serveTest(t *testing.T, svc executor.Service, change func(*Config)) *client
 	}
 	authenticator.Allow(executor.ScopeScripts)
 	inner := newInner(tools.server, tools.sessions, testLog(t))
+	buffers := buffered.New(c.HTTP.MaxBufferedBytes)
 	s := httptest.NewServer(&endpoint{
-		config: c.HTTP, authenticator: authenticator, sessions: tools.sessions, inner: inner, buffers: buffered.New(c.HTTP.MaxBufferedBytes), log: testLog(t),
+		config: c.HTTP, authenticator: authenticator, sessions: tools.sessions, inner: inner, buffers: buffers, log: testLog(t),
 	})
 	t.Cleanup(func() {
 		s.CloseClientConnections()
@@ -113,7 +116,7 @@ func serveTest(t *testing.T, svc executor.Service, change func(*Config)) *client
 		}
 		tools.close(context.Background())
 	})
-	cl := &client{t: t, url: s.URL + "/mcp"}
+	cl := &client{t: t, url: s.URL + "/mcp", buffers: buffers}
 	if len(c.HTTP.Tokens) == 0 {
 		cl.initialize()
 	}

@@ -212,6 +212,10 @@ func (e *endpoint) body(w http.ResponseWriter, r *http.Request, share *buffered.
 	case errors.As(err, &large):
 		return nil, http.StatusRequestEntityTooLarge, errTooLarge(e.config.MaxBodyBytes)
 	case buffered.ErrFull(err):
+		if r.Header.Get("Expect") == "" { // as above
+			_ = rc.SetReadDeadline(time.Now().Add(settleTime))
+			_, _ = io.CopyN(io.Discard, r.Body, settleBytes)
+		}
 		w.Header().Set("Retry-After", "1")
 		return nil, http.StatusServiceUnavailable, err
 	case err != nil:
