@@ -171,7 +171,6 @@ const (
 // refuse answers 403 and closes the connection.
 func (c *conn) refuse() {
 	_ = c.SetDeadline(time.Now().Add(refuseTime))
-	// The peer may have gone.
 	_, _ = fmt.Fprintf(c.TCPConn, "HTTP/1.1 403 Forbidden\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
-	c.Close()
+	_ = c.Close() // the peer may have gone
 }

@@ -440,7 +440,7 @@ func TestAcceptDoesNotWaitForALookup(t *testing.T) {
 
 func TestWithoutProgramsNothingIsRefused(t *testing.T) {
 	t.Parallel()
-	var g *Guard = New(nil, nil)
+	g := New(nil, nil)
 	l := listen(t)
 	if g != nil || g.Listener(l) != l {
 		t.Error("a guard without uids is not nil")

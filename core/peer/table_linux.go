@@ -68,12 +68,12 @@ func try(t table) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
+	defer l.Close() //nolint:errcheck // a probe
 	c, err := net.DialTCP("tcp4", nil, l.Addr().(*net.TCPAddr))
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer c.Close() //nolint:errcheck // a probe
 	uid, err := t.owner(c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr))
 	if err == nil && uid != os.Geteuid() {
 		err = fmt.Errorf("a socket of uid %d is shown with uid %d", os.Geteuid(), uid)
