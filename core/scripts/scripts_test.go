@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -103,12 +104,11 @@ func (p *place) backend() *Backend {
 	return b
 }
 
-var ids int
+var ids atomic.Int64
 
 func job(path string, args ...string) executor.Job {
-	ids++
 	return executor.Job{
-		ID: "exe_" + strconv.Itoa(ids), Owner: "me", Spec: executor.Spec{Script: path, Args: args},
+		ID: "exe_" + strconv.FormatInt(ids.Add(1), 10), Owner: "me", Spec: executor.Spec{Script: path, Args: args},
 		Limits: executor.Limits{Timeout: 5 * time.Minute, KillGrace: 100 * time.Millisecond},
 	}
 }
