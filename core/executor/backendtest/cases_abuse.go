@@ -18,7 +18,7 @@ func abuseRules() []rule {
 		{"BE-202", "abuse: nothing can be mounted or unmounted, and the root stays the root", abuseMount},
 		{"BE-203", "abuse: the kernel's settings and the program's own limits cannot be changed", abuseSettings},
 		{"BE-204", "abuse: no device can be made or opened that leads to the machine", abuseDevices},
-	}, abuseRunnerRules(), abusePrivilegeRules(), abuseOtherRules(), abuseBombRules(), abuseFileRules())
+	}, abuseRunnerRules(), abusePrivilegeRules(), abuseOtherRules(), abuseBombRules(), abuseFileRules(), abuseTemporaryRules())
 }
 
 func abuseHost(c *Case) {

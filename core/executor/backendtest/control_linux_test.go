@@ -127,6 +127,7 @@ func TestTheAttemptsGetThroughWhereNothingHoldsThem(t *testing.T) {
 		"BE-208": {"to be root", "a capability", "a capability that it could get", "new privileges", "root by a call", "more groups by a call", "a setuid program of its own", "somebody else's file"},
 		"BE-210": {"make one of mounts", "make one of names", "make one of users"},
 		"BE-213": {"raw IP", "packets"},
+		"BE-224": {"a file in a folder for temporary files", "a tree in a folder for temporary files"},
 		"BE-214": {"a port of the host", "a port of the host by another loopback address", "a port of the host by an address in an address", "a socket of the host without a file"},
 	}
 	var options backendtest.Options

@@ -31,6 +31,7 @@ func abuseSaboteurs() []saboteur {
 		letsThrough("BE-211", "add a key"),
 		letsThrough("BE-212", "an environment"),
 		letsThrough("BE-213", "raw IP"),
+		letsThrough("BE-224", "a file in a folder for temporary files"),
 		letsThrough("BE-214", "a name"),
 		says("forgets what became of an attempt", "BE-213", "print raw IP: refused: by the fake\n", ""),
 		says("lets 200 processes run where 48 may", "BE-215", "fork 200\nprint up\n", "print forked\nprint up\n"),
