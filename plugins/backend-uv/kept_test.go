@@ -82,7 +82,8 @@ func TestAnEnvironmentIsInUseAsLongAsItsProgramOrSession(t *testing.T) {
 	unused(t, b, "after a session")
 	if b.can.Memory {
 		s := asked("ctx-2", executor.Spec{Requirements: "pyexec-fat"})
-		s.Preload, s.Limits.MemoryBytes = []string{"pyexec_fat"}, 32<<20
+		// The control group holds the sum of both limits.
+		s.Preload, s.Limits.MemoryBytes, s.Limits.DiskBytes = []string{"pyexec_fat"}, 32<<20, 32<<20
 		if _, err := b.OpenSession(t.Context(), s); err == nil {
 			t.Error("it opened")
 		}

@@ -54,7 +54,8 @@ func TestASessionWhoseImportsNeedMoreMemoryIsInvalid(t *testing.T) {
 	b, w := indexed(t, map[string]any{"warm_sessions": -1})
 	w.add("pyexec-fat", "1.0", map[string]string{"pyexec_fat.py": "x = b'x' * (200 << 20)\n"})
 	s := asked("ctx-1", executor.Spec{Requirements: "pyexec-fat"})
-	s.Preload, s.Limits.MemoryBytes = []string{"pyexec_fat"}, 32<<20
+	// The control group holds the sum of both limits.
+	s.Preload, s.Limits.MemoryBytes, s.Limits.DiskBytes = []string{"pyexec_fat"}, 32<<20, 32<<20
 	_, err := b.OpenSession(t.Context(), s)
 	isInvalid(t, err, "config.memory_mb", "more than 32")
 }
