@@ -35,7 +35,7 @@ func TestATrickleIsGivenUpAndASlowUploadIsNot(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := &body{r: c.from, rc: http.NewResponseController(httptest.NewRecorder()), idle: uploadIdle}
+				b := &body{r: c.from, rc: http.NewResponseController(httptest.NewRecorder()), idle: uploadIdle, slowest: slowest}
 				began := time.Now()
 				n, err := io.CopyN(io.Discard, b, 4<<20)
 				switch {
