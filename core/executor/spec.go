@@ -49,8 +49,7 @@ const Unlimited int64 = -1
 type Limits struct {
 	// Timeout is wall time from Started; queueing and preparation have clocks of their own. Default 300 s, maximum 86,400 s.
 	Timeout time.Duration `json:"timeout,omitzero"`
-	// MemoryBytes bounds the resident memory of all processes of the program together; what DiskBytes counts is not part of
-	// it. Default 1 GiB, maximum 64 GiB.
+	// MemoryBytes bounds the resident memory of all processes of the program together. Default 1 GiB, maximum 64 GiB.
 	MemoryBytes int64 `json:"memory_bytes,omitzero"`
 	// DiskBytes bounds what /work (or the private work folder) may hold, Workspace included. Default 2 GiB, maximum 64 GiB.
 	DiskBytes int64 `json:"disk_bytes,omitzero"`

@@ -24,7 +24,7 @@ func prepareAhead(cfg Config, d *disk, name string, limits executor.Limits, s *s
 		a.folder, err = makeFolder(cfg, d, limits.DiskBytes)
 	}
 	if err == nil {
-		if a.group, err = makeGroup(cfg.Cgroups, name, room(cfg, limits)); err == nil {
+		if a.group, err = makeGroup(cfg.Cgroups, name, limits); err == nil {
 			err = a.group.enterAhead(s)
 		}
 	}

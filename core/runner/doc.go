@@ -147,8 +147,8 @@
 // With Config.Tmpfs all that a program may write to is one tmpfs of Limits.DiskBytes: the work folder, and private folders
 // in the place of the machine's /tmp, /var/tmp, /dev/shm and /run/lock. TMPDIR is /tmp. Of what those folders hold on the
 // machine a program sees only what Config.Reach and Start name. The mounts are the runner's and end with it and its
-// programs. Control groups then hold MemoryBytes + DiskBytes, because files in a tmpfs are charged as memory. Elsewhere
-// TMPDIR is a folder beside the work folder that goes with it, and in a container Config.Temp.
+// programs. Files in a tmpfs are charged as memory, so they count towards MemoryBytes as well. Elsewhere TMPDIR is a
+// folder beside the work folder that goes with it, and in a container Config.Temp.
 //
 // The system calls about keys are refused, and the session keyring is empty: a user's keyrings outlive its programs.
 //

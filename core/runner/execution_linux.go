@@ -242,7 +242,7 @@ func (x *execution) makePlace() (err error) {
 		g.leaveAhead(x.agent.spawner(x.start.Network))
 		return nil
 	}
-	x.group, err = makeGroup(cfg.Cgroups, x.agent.groupName(), room(cfg, limits))
+	x.group, err = makeGroup(cfg.Cgroups, x.agent.groupName(), limits)
 	return err
 }
 

@@ -77,15 +77,6 @@ func makeGroup(slot Cgroups, name string, limits executor.Limits) (*group, error
 	return g, errors.Join(err, g.limit(limits))
 }
 
-// room is limits with what a program's control group has to hold: files in a tmpfs are charged as memory, and are not to eat
-// the limit of the memory.
-func room(cfg Config, limits executor.Limits) executor.Limits {
-	if cfg.Tmpfs && limits.MemoryBytes > 0 {
-		limits.MemoryBytes += max(limits.DiskBytes, 0)
-	}
-	return limits
-}
-
 func (g *group) limit(l executor.Limits) error {
 	var errs []error
 	set := func(dir, file string, value int64) {

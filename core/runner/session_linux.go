@@ -97,7 +97,7 @@ func (s *session) makePlace(before *execution) (err error) {
 	if g := ready.takeGroup(limits); g != nil {
 		s.group = g
 	} else if err == nil {
-		s.group, err = makeGroup(cfg.Cgroups, s.agent.groupName(), room(cfg, limits))
+		s.group, err = makeGroup(cfg.Cgroups, s.agent.groupName(), limits)
 	}
 	if err = errors.Join(err, ready.remove()); err != nil {
 		return fmt.Errorf("session: %w", err)

@@ -93,7 +93,7 @@ func (b *Backend) warnings() []string {
 	add(!b.can.PIDs, "pids is not enforced: "+b.groupReason("pids"))
 	add(!b.can.Disk, "disk_mb is not enforced, only the size of a single file: "+why["tmpfs"])
 	add(!b.can.Disk, "programs share the host's /tmp, /var/tmp, /dev/shm and /run/lock, and what they leave there stays: "+why["tmpfs"])
-	add(b.can.Disk && b.can.Memory, "files of a program lie in memory: together with it they may take memory_mb and disk_mb")
+	add(b.can.Disk && b.can.Memory, "files that a program writes lie in memory and count towards memory_mb as well as disk_mb")
 	add(b.config.AllowBuilds, "requirements may be built from source, which executes code of theirs with a network and in sight of the index's credentials: backends."+b.name+".allow_builds is true")
 	add(len(b.can.Languages) > 1, "languages other than python run in sessions only")
 	return list
