@@ -12,6 +12,7 @@ import (
 
 	"github.com/python-executor/python-executor/cli/internal/settings"
 	"github.com/python-executor/python-executor/core/config"
+	dockerbackend "github.com/python-executor/python-executor/plugins/backend-docker"
 )
 
 // samples walks the folder: a new file is a new case.
@@ -118,5 +119,5 @@ func TestEveryKeyOfDockerIsExplained(t *testing.T) {
 			}
 		}
 	}
-	look("backends.docker.", dockerFilled(nil))
+	look("backends.docker.", dockerbackend.Filled(nil))
 }

@@ -21,7 +21,7 @@ import (
 // keeps it on its way.
 func TestALargeTarPassesThroughAndIsKeptNowhere(t *testing.T) {
 	skipWithout(t, "root", os.Geteuid() == 0)
-	const fileBytes, files, most = 40 << 20, 5, 64 << 20
+	const fileBytes, files, limit = 40 << 20, 5, 64 << 20
 	data := t.TempDir()
 	if err := syscall.Mount("tmpfs", data, "tmpfs", 0, "size=64m,mode=0700"); err != nil {
 		skipWithout(t, "mounts", false)
@@ -54,7 +54,7 @@ func TestALargeTarPassesThroughAndIsKeptNowhere(t *testing.T) {
 		t.Errorf("%d %.400s", got.status, got.body)
 	}
 	for name, pid := range map[string]int{"core": s.cmd.Process.Pid, "plugin": plugin} {
-		if _, peak := serve.RSS(pid); peak == 0 || peak > most {
+		if _, peak := serve.RSS(pid); peak == 0 || peak > limit {
 			t.Errorf("%s (pid %d): peak of %d bytes", name, pid, peak)
 		}
 	}

@@ -136,12 +136,12 @@ func (s *server) running() []string {
 func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 	address := freeAddress(t)
 	s := startServer(t, []string{"PYEXEC_MCP_HTTP_ENABLED=true", "PYEXEC_MCP_HTTP_BIND=" + address})
-	doors := []string{"http://" + address + "/mcp", s.url + "/mcp"}
+	endpoints := []string{"http://" + address + "/mcp", s.url + "/mcp"}
 	minor := minorOf(t, nil)
 	script := func(code string) map[string]any {
 		return map[string]any{"script_content": code, "python_version": minor}
 	}
-	c := newMCPCaller(t, doors[0], "")
+	c := newMCPCaller(t, endpoints[0], "")
 	made, text, _ := c.call("create_context", map[string]any{"name": "stays"})
 	id, _ := made["context_id"].(string)
 	if _, _, wrong := c.call("run_code", map[string]any{"context_id": id, "code": "x = 41"}); wrong || id == "" {
@@ -161,10 +161,10 @@ func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 	}
 	lasting, ending := start("import time; time.sleep(600)"), start("import time; time.sleep(2); print('its end')")
 
-	// One call through each door is waiting when the plugin is killed.
-	ends := make(chan error, len(doors))
-	for _, door := range doors {
-		waiting := newMCPCaller(t, door, "")
+	// One call through each endpoint is waiting when the plugin is killed.
+	ends := make(chan error, len(endpoints))
+	for _, endpoint := range endpoints {
+		waiting := newMCPCaller(t, endpoint, "")
 		go func() {
 			status, last, err := waiting.post(1, "tools/call", map[string]any{
 				"name": "run_script_with_dependencies", "arguments": script("import subprocess, time\nsubprocess.Popen(['sleep', '" + mark + "'], start_new_session=True)\ntime.sleep(600)"),
@@ -183,7 +183,7 @@ func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 	var calls []string
 	eventually(t, "both calls run, and what they have started", func() bool {
 		calls = waited()
-		return len(calls) == len(doors) && len(started(mark)) == len(doors)
+		return len(calls) == len(endpoints) && len(started(mark)) == len(endpoints)
 	})
 	pid := s.mcpPluginPID()
 	if pid == 0 {
@@ -192,7 +192,7 @@ func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for range doors {
+	for range endpoints {
 		if err := <-ends; err != nil {
 			t.Error(err)
 		}
@@ -200,14 +200,14 @@ func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 	for _, id := range calls {
 		s.wait(id, "killed")
 	}
-	for _, door := range doors {
-		eventually(t, door+" answers again", func() bool {
-			again := &mcpCaller{t: t, url: door}
+	for _, endpoint := range endpoints {
+		eventually(t, endpoint+" answers again", func() bool {
+			again := &mcpCaller{t: t, url: endpoint}
 			status, _, err := again.post(0, "initialize", map[string]any{
 				"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"},
 			})
 			if err == nil && status != http.StatusOK && status != http.StatusServiceUnavailable {
-				t.Fatalf("%s: status %d", door, status)
+				t.Fatalf("%s: status %d", endpoint, status)
 			}
 			return err == nil && status == http.StatusOK
 		})
@@ -215,7 +215,7 @@ func TestKillingTheMCPPluginEndsItsCallsAndNothingElse(t *testing.T) {
 	if status, _, err := c.post(1, "tools/list", nil); err != nil || status != http.StatusNotFound {
 		t.Errorf("an MCP session of the killed process: status %d, %v", status, err)
 	}
-	next := newMCPCaller(t, doors[1], "")
+	next := newMCPCaller(t, endpoints[1], "")
 	if fields, text, _ := next.call("run_code", map[string]any{"context_id": id, "code": "x + 1"}); fields["result"] != "42" {
 		t.Errorf("a context: %s", text)
 	}
@@ -259,9 +259,9 @@ func TestTwoOwnersOverMCP(t *testing.T) {
 		"PYEXEC_HTTP_TOKENS=" + fmt.Sprintf(`[{"owner":"ann","sha256":%q},{"owner":"bob","sha256":%q}]`, sha("ann-token"), sha("bob-token")),
 	})
 	minor := minorOf(t, nil)
-	for _, door := range []string{"http://" + address + "/mcp", s.url + "/mcp"} {
-		t.Run(door, func(t *testing.T) {
-			ann, bob := newMCPCaller(t, door, "ann-token"), newMCPCaller(t, door, "bob-token")
+	for _, endpoint := range []string{"http://" + address + "/mcp", s.url + "/mcp"} {
+		t.Run(endpoint, func(t *testing.T) {
+			ann, bob := newMCPCaller(t, endpoint, "ann-token"), newMCPCaller(t, endpoint, "bob-token")
 			made, text, _ := ann.call("create_context", map[string]any{"name": "ann's"})
 			id, _ := made["context_id"].(string)
 			if _, _, wrong := ann.call("run_code", map[string]any{"context_id": id, "code": "_ = open('f', 'w').write('x')"}); wrong || id == "" {
@@ -297,7 +297,7 @@ func TestTwoOwnersOverMCP(t *testing.T) {
 				t.Errorf("another owner's contexts are listed: %v", fields)
 			}
 			// Another's session id, with one's own token.
-			thief := &mcpCaller{t: t, url: door, token: "bob-token", session: ann.session}
+			thief := &mcpCaller{t: t, url: endpoint, token: "bob-token", session: ann.session}
 			if status, _, err := thief.post(1, "tools/list", nil); err != nil || status != http.StatusNotFound {
 				t.Errorf("another owner's MCP session: status %d, %v", status, err)
 			}
@@ -312,9 +312,9 @@ func TestTwoOwnersOverMCP(t *testing.T) {
 				}
 				result <- last
 			}()
-			other := newMCPCaller(t, door, "ann-token") // the same owner, another client
+			other := newMCPCaller(t, endpoint, "ann-token") // the same owner, another client
 			eventually(t, "her call runs", func() bool { return other.refused("context-file://"+id+"/begun") == 0 })
-			for _, foreign := range []*mcpCaller{bob, thief, {t: t, url: door, token: "bob-token"}, other} {
+			for _, foreign := range []*mcpCaller{bob, thief, {t: t, url: endpoint, token: "bob-token"}, other} {
 				if _, _, err := foreign.post(-1, "notifications/cancelled", map[string]any{"requestId": 99}); err != nil {
 					t.Error(err)
 				}

@@ -126,7 +126,7 @@ func TestMCPTranscripts(t *testing.T) {
 					for _, path := range transcripts {
 						for _, url := range []string{"http://" + address + "/mcp", s.url + "/mcp"} {
 							if url == s.url+"/mcp" && mode == "auto" {
-								continue // the same handler behind another door: once is enough
+								continue // the same handler behind another endpoint: once is enough
 							}
 							t.Run(mode+" "+filepath.Base(path), func(t *testing.T) {
 								replay(t, path, env, append(slices.Clone(traits), more...), append(slices.Clone(set), "--mode", mode, "--url", url)...)

@@ -2,6 +2,11 @@
 # Interleaved benchmarks; raw numbers are kept below bench/ (docs/benchmarks.md quotes them).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+out="bench/$(date -u +%Y-%m-%d).json"
+mkdir -p bench
+case " $*" in *\ -against*) # two builds need no peers
+  exec go run ./tests/cmd/bench -binary bin/python-executor -out "${out%.json}-against.json" "$@" ;;
+esac
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/python-executor"
 venv="$cache/bench-venv"
 if [ ! -x "$venv/bin/uv" ]; then # the peer: uv's real binary, pinned
@@ -11,5 +16,4 @@ jupyter="$cache/bench-jupyter"
 if [ ! -e "$jupyter/ready" ]; then # the peer of sessions, pinned
   python3 -m venv "$jupyter" && "$jupyter/bin/pip" install -q "jupyter_kernel_gateway==3.0.1" "ipykernel==7.4.0" "websocket-client==1.9.2" && touch "$jupyter/ready"
 fi
-mkdir -p bench
-go run ./tests/cmd/bench -binary bin/python-executor -uv "$venv/bin/uv" -jupyter "$jupyter/bin/python" -out "bench/$(date -u +%Y-%m-%d).json" "$@"
+go run ./tests/cmd/bench -binary bin/python-executor -uv "$venv/bin/uv" -jupyter "$jupyter/bin/python" -out "$out" "$@"

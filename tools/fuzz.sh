@@ -3,8 +3,7 @@
 # FUZZ_WORKERS workers (default: the processors divided among the jobs). FUZZ_ONLY is a pattern of names to run.
 # What a target finds is kept in testdata/fuzz of its package, where `go test` tries it again.
 #
-# Every target makes at least the floor of executions per second that all of its workers together reach on one quiet processor;
-# tools/fuzz.txt has the targets with another floor, and why. FUZZ_FLOOR (default 1000) changes the common one.
+# The workers of a target must make at least FUZZ_FLOOR (default 1000) executions per second together, on one quiet processor.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 time=${FUZZ_TIME:-1m} jobs=${FUZZ_JOBS:-1} floor=${FUZZ_FLOOR:-1000}
@@ -26,7 +25,6 @@ one() { # one FOLDER NAME: runs a target and writes its line of the table
   (cd "$folder" && go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 1s -parallel "$workers" .) >"$log" 2>&1
   status=$?
   awk -v name="$name" -v folder="$folder" -v status="$status" -v floor="$floor" -v took=$((SECONDS - begin)) '
-    FNR == NR { if ($0 !~ /^#/ && NF >= 2) floors[$1] = $2; next }
     /^fuzz: elapsed:/ {
       for (i = 1; i <= NF; i++) {
         if ($i == "elapsed:") at = seconds($(i + 1))
@@ -45,14 +43,12 @@ one() { # one FOLDER NAME: runs a target and writes its line of the table
       return total
     }
     END {
-      want = (name in floors) ? floors[name] : floor
       rate = last > from ? (made - had) / (last - from) : (last > 0 ? made / last : 0)
       verdict = "ok"
-      if (rate < want) verdict = "TOO SLOW (floor " want ")"
-      else if (name in floors && want < floor) verdict = "ok (floor " want ", see tools/fuzz.txt)"
+      if (rate < floor) verdict = "TOO SLOW (floor " floor ")"
       if (status != 0) verdict = "FAILED"
       printf "%-58s %-28s %12d %9.0f %8d  %s\n", name, folder, made, rate, took, verdict
-    }' tools/fuzz.txt "$log" >"$work/$name.row"
+    }' "$log" >"$work/$name.row"
   [ "$status" = 0 ] || { echo "=== $name"; cat "$log"; }
   cat "$work/$name.row"
 }

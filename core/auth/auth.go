@@ -13,16 +13,16 @@ import (
 
 // Token is one accepted bearer token.
 type Token struct {
-	// Owner of what the bearer makes; not empty.
+	// Owner owns the Executions and Sessions that are made with the token; not empty.
 	Owner string
 	// SHA256 is the hex SHA-256 of the token's bytes.
 	SHA256 string
-	// Scopes of the bearer. Empty means exec and read.
+	// Scopes are those of the token. Empty means exec and read.
 	Scopes []executor.Scope
 }
 
-// Authenticator knows the accepted tokens. It does not change after New and is safe for concurrent use. The nil
-// Authenticator is one without tokens.
+// Authenticator knows the accepted tokens. It is safe for concurrent use after New and Allow. The nil Authenticator has no
+// tokens.
 type Authenticator struct {
 	entries []entry
 	local   []executor.Scope
@@ -33,22 +33,22 @@ type entry struct {
 	principal executor.Principal
 }
 
-// MaxTokenBytes is the longest bearer token that is looked at; a longer one is wrong.
+// MaxTokenBytes is the maximum length of a bearer token; a longer token is unknown without a comparison.
 const MaxTokenBytes = 4096
 
 // New returns an Authenticator of tokens. It reports every bad token, by its index, in one error. Codes: invalid.
 func New(tokens []Token) (*Authenticator, error) {
 	a := &Authenticator{entries: make([]entry, 0, len(tokens))}
-	var bad []executor.FieldError
+	var bad executor.Problems
 	report := func(i int, key, format string, args ...any) {
-		bad = append(bad, executor.FieldError{Field: fmt.Sprintf("http.tokens[%d].%s", i, key), Message: fmt.Sprintf(format, args...)})
+		bad.Add(fmt.Sprintf("http.tokens[%d].%s", i, key), format, args...)
 	}
 	for i, t := range tokens {
 		e := entry{principal: executor.Principal{Owner: t.Owner, Scopes: slices.Clone(t.Scopes)}}
 		if t.Owner == "" {
 			report(i, "owner", "must not be empty")
 		}
-		// The value is not repeated: somebody may have put the token itself there.
+		// The message does not repeat the value, which may be the token itself by mistake.
 		if sum, err := hex.DecodeString(t.SHA256); err != nil || len(sum) != sha256.Size {
 			report(i, "sha256", "must be the SHA-256 of the token, 64 hexadecimal digits")
 		} else {
@@ -56,7 +56,7 @@ func New(tokens []Token) (*Authenticator, error) {
 		}
 		for _, known := range a.entries {
 			if known.sum == e.sum {
-				report(i, "sha256", "is the same as another token's")
+				report(i, "sha256", "duplicate of another token's")
 			}
 		}
 		for _, s := range t.Scopes {
@@ -69,24 +69,20 @@ func New(tokens []Token) (*Authenticator, error) {
 		}
 		a.entries = append(a.entries, e)
 	}
-	if len(bad) > 0 {
-		msgs := make([]string, len(bad))
-		for i, b := range bad {
-			msgs[i] = b.Field + ": " + b.Message
-		}
-		return nil, &executor.Error{Code: executor.Invalid, Message: strings.Join(msgs, "; "), Fields: bad}
+	if err := bad.Err(executor.Invalid, "", "; "); err != nil {
+		return nil, err
 	}
 	return a, nil
 }
 
-// Allow gives the local owner more scopes where there is no token. It is called before the first Authenticate.
+// Allow gives the local owner more scopes, for use without tokens. It must be called before the first Authenticate.
 func (a *Authenticator) Allow(scopes ...executor.Scope) { a.local = append(a.local, scopes...) }
 
-// Enabled reports whether there is any token. Without one everybody is the local owner.
+// Enabled reports whether there are tokens. Without tokens every caller is the local owner.
 func (a *Authenticator) Enabled() bool { return a != nil && len(a.entries) > 0 }
 
-// Authenticate returns who sent this Authorization header. When not Enabled, that is the local owner with exec and read,
-// whatever the header says. The time it takes depends on the number of tokens and the length of the header only.
+// Authenticate returns the Principal of an Authorization header. Without tokens (see Enabled) it ignores the header and returns
+// the local owner with exec, read and the scopes of Allow. The time depends only on the number of tokens and the length of the header.
 // Codes: unauthenticated.
 func (a *Authenticator) Authenticate(authorizationHeader string) (executor.Principal, error) {
 	if !a.Enabled() {
@@ -99,19 +95,19 @@ func (a *Authenticator) Authenticate(authorizationHeader string) (executor.Princ
 	scheme, token, _ := strings.Cut(authorizationHeader, " ")
 	token = strings.Trim(token, " ")
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "a bearer token is needed")
+		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "Authorization: must be a bearer token")
 	}
 	if len(token) > MaxTokenBytes {
-		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "the bearer token is not known")
+		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "Authorization: unknown bearer token")
 	}
 	sum := sha256.Sum256([]byte(token))
 	found := -1
-	// No early end: which token matched, or how much of one, must not show in the time.
+	// The loop always compares all tokens, so that the time does not show which token matched, or how much of it.
 	for i := range a.entries {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], a.entries[i].sum[:]), i, found)
 	}
 	if found < 0 {
-		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "the bearer token is not known")
+		return executor.Principal{}, executor.Errorf(executor.Unauthenticated, "Authorization: unknown bearer token")
 	}
 	p := a.entries[found].principal
 	p.Scopes = slices.Clone(p.Scopes)

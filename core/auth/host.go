@@ -9,20 +9,20 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// CheckHost refuses a request by its Host header where there are no tokens. A web page may be served under a name that is
-// then made to resolve to this machine (DNS rebinding): its requests carry that name, and no foreign Origin.
+// CheckHost checks the Host header of a request if there are no tokens. The name of a web page's server may later be made to
+// resolve to this machine (DNS rebinding). The requests of that page have that name as Host, and no foreign Origin.
 //
-// bind is the listening address. With a loopback bind, or an empty one, a Host must be a loopback name or address. With any
-// other bind it must be an address, a name without a dot, the name of the bind, or this host's own name. An empty host, of
-// clients of HTTP/1.0, is no page's. Codes: denied.
+// bind is the listening address. With a loopback bind, or an empty one, the Host must be a loopback name or address. With any
+// other bind it must be an address, a name without a dot, the name of the bind, or this host's own name. An empty host is
+// accepted: clients of HTTP/1.0 send none, but web pages always do. Codes: denied.
 func (a *Authenticator) CheckHost(host, bind string) error {
 	switch {
 	case a.Enabled() || host == "" || Loopback(host):
 		return nil
 	case bind == "" || Loopback(bind):
-		return executor.Errorf(executor.Denied, "this server has no tokens and answers to loopback names only")
+		return executor.Errorf(executor.Denied, "Host: must be a loopback name or address, because this server has no tokens")
 	case !ownHost(host, bind):
-		return executor.Errorf(executor.Denied, "this server has no tokens and answers to addresses and to its own names only")
+		return executor.Errorf(executor.Denied, "Host: must be an address or a name of this server, because it has no tokens")
 	}
 	return nil
 }
@@ -37,7 +37,8 @@ func Loopback(hostport string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// ownHost reports whether a Host header can only have been meant for this machine.
+// ownHost reports whether a Host header cannot be the name of another server: it is an address, a name without a dot, or a
+// name of this host.
 func ownHost(hostport, bind string) bool {
 	host := hostOf(hostport)
 	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") || host == hostOf(bind) {

@@ -9,13 +9,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// small is how much of each body is not counted, so that short requests are served whatever others send.
+// small is the part of each body that is not counted, so that short requests are served even when the Budget is used up.
 const small = 16 << 10
 
-// retryAfter is when a refused sender may try again.
+// retryAfter is the time after which a refused sender may try again.
 const retryAfter = time.Second
 
-// Budget is the memory of all bodies that are held at once. It is safe for concurrent use. The nil Budget has no bound.
+// Budget bounds the memory of all bodies together. It is safe for concurrent use. The nil Budget has no bound.
 type Budget struct {
 	size int64
 
@@ -26,20 +26,20 @@ type Budget struct {
 // New returns a Budget of size bytes.
 func New(size int64) *Budget { return &Budget{size: size} }
 
-// Share is what one request holds of a Budget. Release may be called while another goroutine does; ReadAll is one
-// goroutine's.
+// Share is the part of a Budget that one request holds. ReadAll must be called by one goroutine at a time. Release is safe for
+// concurrent use.
 type Share struct {
 	budget *Budget
 
 	mu     sync.Mutex
 	held   int64 // counted against the budget
-	buffer int64 // of the bodies that were read
+	buffer int64 // size of the buffers of all bodies
 }
 
 // Open returns the empty share of a request.
 func (b *Budget) Open() *Share { return &Share{budget: b} }
 
-// ErrFull reports whether err is the refusal of a body for which the budget has nothing left.
+// ErrFull reports whether err refuses a body because the budget is used up.
 func ErrFull(err error) bool { return errors.Is(err, errFull) }
 
 var errFull = errors.New("the budget of buffered bodies is used up")
@@ -79,7 +79,7 @@ func (s *Share) grow(n int64) error {
 }
 
 // ReadAll reads r to its end into memory that counts against the budget until Release. announced is the length that the
-// sender has announced, -1 if none: a body that cannot fit now is refused unread. Codes: unavailable; errors of r.
+// sender has announced, or -1. A body that does not fit now is refused without a read. Codes: unavailable; errors of r.
 func (s *Share) ReadAll(r io.Reader, announced int64) ([]byte, error) {
 	if announced > small && !s.budget.fits(announced-small) {
 		return nil, full()
@@ -89,7 +89,7 @@ func (s *Share) ReadAll(r io.Reader, announced int64) ([]byte, error) {
 		if len(body) == cap(body) {
 			size := max(512, 2*cap(body))
 			if announced >= int64(cap(body)) {
-				size = int(min(int64(size), announced+1)) // one more, to meet the end without growing
+				size = int(min(int64(size), announced+1)) // one byte more, so that the Read of the end needs no larger buffer
 			}
 			if err := s.grow(int64(size - cap(body))); err != nil {
 				return nil, err
@@ -98,7 +98,7 @@ func (s *Share) ReadAll(r io.Reader, announced int64) ([]byte, error) {
 		}
 		n, err := r.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
-		if err == io.EOF { //nolint:errorlint // a wrapped io.EOF is the end of something around r: a body that was cut
+		if err == io.EOF { //nolint:errorlint // a wrapped io.EOF is an error of r: the body was cut
 			return body, nil
 		}
 		if err != nil {
@@ -107,7 +107,7 @@ func (s *Share) ReadAll(r io.Reader, announced int64) ([]byte, error) {
 	}
 }
 
-// Release gives everything back. Idempotent.
+// Release returns the whole share to the budget. Idempotent.
 func (s *Share) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package buffered bounds the memory of request bodies that a frontend holds whole.
+// Package buffered bounds the memory of the request bodies that a frontend reads completely into memory.
 //
-// One body has a bound of its own. Bodies of many connections together have a Budget: each reader takes from it what its
-// buffer holds, while the bytes come, and gives it back when the request is handled. A sender that announces a large body
-// and sends nothing takes nothing.
+// The frontend bounds each body. A Budget bounds the bodies of all connections together. Each reader takes the size of its
+// buffer from the Budget as bytes arrive, and returns it when the request is handled. An announced body without bytes takes
+// nothing.
 //
 // One flow: a frontend opens a Share for a request, reads the body with ReadAll, and calls Release when the body has been
-// handed on. A body for which nothing is left is refused with unavailable and a time to try again.
+// passed on. If the Budget is used up, the body is refused with unavailable and a time to try again.
 package buffered

@@ -3,10 +3,12 @@ package config
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
 )
 
-// Config is the whole configuration. JSON names are the keys of the file; environment variables are PYEXEC_ and the key
-// in capitals with _ for the dots.
+// Config is the whole configuration. The JSON names are the keys of the file. The environment variable of a key is PYEXEC_
+// and the key in capitals with _ for the dots.
 type Config struct {
 	HTTP HTTP `json:"http"`
 	// DataDir holds the store and the blobs. Default: as root /var/lib/python-executor, else
@@ -34,19 +36,19 @@ type HTTP struct {
 	// MaxBufferedBytes bounds the request bodies that are held in memory at once, in the HTTP frontend and in the MCP frontend
 	// each. Default 256 MiB.
 	MaxBufferedBytes int64 `json:"max_buffered_bytes"`
-	// AllowUnauthenticated lets everybody in on any address. Default false.
+	// AllowUnauthenticated accepts requests without a token on any address. Default false.
 	AllowUnauthenticated bool `json:"allow_unauthenticated"`
-	// Tokens are the accepted bearer tokens; with any, a request without one is refused.
+	// Tokens are the accepted bearer tokens. If there are tokens, every request needs one.
 	Tokens []Token `json:"tokens"`
 }
 
 // Token is one bearer token, by its hash.
 type Token struct {
-	// Owner of what the bearer makes.
+	// Owner owns the Executions and Sessions that are made with the token.
 	Owner string `json:"owner"`
 	// SHA256 is the lower-case hex SHA-256 of the token.
 	SHA256 string `json:"sha256"`
-	// Scopes of exec, read, admin, scripts, trusted. Default exec and read.
+	// Scopes are those of the token, of exec, read, admin, scripts and trusted. Default exec and read.
 	Scopes []string `json:"scopes"`
 }
 
@@ -113,24 +115,24 @@ func (b Backend) MarshalJSON() ([]byte, error) {
 type Engine struct {
 	// MaxConcurrent bounds the Executions that run at once. Default 2 × cores, at least 4.
 	MaxConcurrent int `json:"max_concurrent"`
-	// MaxQueued bounds those that wait. Default 1,000; 0: nothing waits.
+	// MaxQueued bounds the Executions that wait. Default 1,000; 0: Executions never wait.
 	MaxQueued int `json:"max_queued"`
 	// MaxPerOwner bounds an owner's waiting and running Executions together; 0 = no bound. Default: Config.ShareExecutions.
 	MaxPerOwner int `json:"max_per_owner"`
-	// DrainTimeoutSeconds is how long a stopping server lets running Executions finish. Default 30; 0: they end at once.
+	// DrainTimeoutSeconds is how long a stopping server lets running Executions finish. Default 30; 0: they end immediately.
 	DrainTimeoutSeconds float64 `json:"drain_timeout_seconds"`
 }
 
 // DrainTimeout returns DrainTimeoutSeconds.
 func (e Engine) DrainTimeout() time.Duration { return seconds(e.DrainTimeoutSeconds) }
 
-// LimitRange holds what an Execution gets when it does not ask, and the most it may ask for.
+// LimitRange holds the Limits of an Execution that sets none, and the maximum that an Execution may set.
 type LimitRange struct {
 	Default Limits `json:"default"`
 	Max     Limits `json:"max"`
 }
 
-// Limits in the units of the configuration and of the HTTP metadata. MB = 2^20 bytes.
+// Limits has the units of the configuration and of the HTTP metadata. MB = 2^20 bytes.
 type Limits struct {
 	TimeoutSeconds   float64 `json:"timeout_seconds"`
 	MemoryMB         int64   `json:"memory_mb"`
@@ -141,37 +143,50 @@ type Limits struct {
 	KillGraceSeconds float64 `json:"kill_grace_seconds"`
 }
 
-// Retention says how long finished Executions are kept; whichever bound is reached first. 0 = that bound is off.
+// Executor returns l as the contract's Limits.
+func (l Limits) Executor() executor.Limits {
+	return executor.Limits{
+		Timeout:     seconds(l.TimeoutSeconds),
+		MemoryBytes: l.MemoryMB << 20,
+		DiskBytes:   l.DiskMB << 20,
+		CPUShares:   l.CPUShares,
+		PIDs:        l.PIDs,
+		OutputBytes: l.OutputBytes,
+		KillGrace:   seconds(l.KillGraceSeconds),
+	}
+}
+
+// Retention bounds the finished Executions that are kept. They are removed when any bound is reached. 0 = that bound is off.
 type Retention struct {
-	// MaxAgeSeconds since they finished. Default 86,400.
+	// MaxAgeSeconds bounds the time since the end of an Execution. Default 86,400.
 	MaxAgeSeconds float64 `json:"max_age_seconds"`
-	// MaxExecutions in all. Default 10,000.
+	// MaxExecutions bounds their number. Default 10,000.
 	MaxExecutions int `json:"max_executions"`
-	// MaxBytes of what was asked for (its code, above all), logs and blobs. Default 10 GiB.
+	// MaxBytes bounds their Specs (mainly code), logs and blobs together. Default 10 GiB.
 	MaxBytes int64 `json:"max_bytes"`
 }
 
-// Sessions bounds the Sessions. A Session may ask for shorter times than these, not for longer ones.
+// Sessions bounds the Sessions. A request may set shorter times than these, but not longer ones.
 type Sessions struct {
-	// Max bounds those that are open (active or lost) at once. Default 100; 0: there are none.
+	// Max bounds the open Sessions, active or lost. Default 100; 0: no Sessions.
 	Max int `json:"max"`
-	// MaxPerOwner bounds an owner's; 0 = no bound but Max. Default: Config.ShareSessions.
+	// MaxPerOwner bounds the open Sessions of one owner; 0: only Max applies. Default: Config.ShareSessions.
 	MaxPerOwner int `json:"max_per_owner"`
-	// MaxWaiting bounds the Executions that wait for one Session. Default 16; 0: nothing waits.
+	// MaxWaiting bounds the Executions that wait for one Session. Default 16; 0: Executions never wait.
 	MaxWaiting int `json:"max_waiting"`
-	// IdleTimeoutSeconds closes a Session that was not used for so long. Default 1,800.
+	// IdleTimeoutSeconds is the time without use after which a Session is closed. Default 1,800.
 	IdleTimeoutSeconds float64 `json:"idle_timeout_seconds"`
-	// EvictIdleSeconds: at a bound a new Session takes the place of its owner's least recently used one that has been idle
-	// for so long. Default 300; 0: never.
+	// EvictIdleSeconds is the idle time after which a new Session of the same owner may replace a Session at a bound. The least
+	// recently used Session is replaced. Default 300; 0: never.
 	EvictIdleSeconds float64 `json:"evict_idle_seconds"`
-	// MaxLifeSeconds closes a Session whatever happens. Default 86,400.
+	// MaxLifeSeconds is the age at which a Session is closed, even while it is used. Default 86,400.
 	MaxLifeSeconds float64 `json:"max_life_seconds"`
 	// MaxFileBytes bounds one file that is written into a Session. Default 1 GiB.
 	MaxFileBytes int64 `json:"max_file_bytes"`
-	// KeepClosedSeconds is how long a closed Session is still listed, the last 1,000 at most. Default 3,600; 0: not at all.
+	// KeepClosedSeconds is how long a closed Session stays listed, at most the last 1,000. Default 3,600; 0: not at all.
 	KeepClosedSeconds float64 `json:"keep_closed_seconds"`
-	// Preload names Python modules that a Session's interpreter imports before it is ready; one that it does not have is
-	// passed over. Default none.
+	// Preload names Python modules that a Session's interpreter imports before it is ready. Missing modules are skipped.
+	// Default none.
 	Preload []string `json:"preload"`
 }
 
@@ -191,3 +206,21 @@ func (b Backend) TypeOr(name string) string {
 	}
 	return name
 }
+
+// ShareExecutions sets engine.max_per_owner to its default. With tokens there may be several owners: each may have half of
+// the Executions that the server accepts, at least one. Without tokens there is one owner, and no bound.
+func (c *Config) ShareExecutions() {
+	c.Engine.MaxPerOwner = c.share(c.Engine.MaxConcurrent + c.Engine.MaxQueued)
+}
+
+// ShareSessions sets sessions.max_per_owner likewise: half of sessions.max.
+func (c *Config) ShareSessions() { c.Sessions.MaxPerOwner = c.share(c.Sessions.Max) }
+
+func (c *Config) share(all int) int {
+	if len(c.HTTP.Tokens) == 0 {
+		return 0
+	}
+	return max(1, all/2)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

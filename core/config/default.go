@@ -5,11 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-
-	"github.com/python-executor/python-executor/core/executor"
 )
 
-// Default returns the configuration of a server that nobody configured.
+// Default returns the default of every key.
 func Default() Config {
 	return Config{
 		HTTP:     HTTP{Bind: "127.0.0.1:8080", MaxBodyBytes: 8 << 30, MaxBufferedBytes: 256 << 20},
@@ -44,17 +42,4 @@ func defaultDataDir() string {
 		return filepath.Join(os.TempDir(), name)
 	}
 	return filepath.Join(home, ".local", "state", name)
-}
-
-// Executor returns l as the contract's Limits.
-func (l Limits) Executor() executor.Limits {
-	return executor.Limits{
-		Timeout:     seconds(l.TimeoutSeconds),
-		MemoryBytes: l.MemoryMB << 20,
-		DiskBytes:   l.DiskMB << 20,
-		CPUShares:   l.CPUShares,
-		PIDs:        l.PIDs,
-		OutputBytes: l.OutputBytes,
-		KillGrace:   seconds(l.KillGraceSeconds),
-	}
 }

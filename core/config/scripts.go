@@ -1,29 +1,30 @@
 package config
 
 import (
-	"fmt"
 	"path"
 	"regexp"
 	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
 )
 
-// Scripts says which scripts of this host may be run by callers with the scope scripts. Without any, none.
+// Scripts configures the scripts of this host that callers with the scope scripts may run. The zero value allows no script.
 type Scripts struct {
-	// Root is the folder in which scripts must really lie (TSM_ALLOWED_ROOT); empty: anywhere.
+	// Root is the folder that must contain the scripts after all links are resolved (TSM_ALLOWED_ROOT). Empty: any folder.
 	Root string `json:"root"`
 	// Allowed are their absolute paths (TSM_ALLOWED_SCRIPTS, separated by colons or semicolons).
 	Allowed []string `json:"allowed"`
-	// Args are the flags that may be given (TSM_ALLOWED_ARGS, separated by commas), "--port".
+	// Args are the flags that a request may pass (TSM_ALLOWED_ARGS, separated by commas), "--port".
 	Args []string `json:"args"`
 	// Env are the variables that a request may set (TSM_ENV_ALLOWLIST, separated by commas).
 	Env []string `json:"env"`
-	// TimeoutMS is the time of a script whose request names none (TSM_TIMEOUT_MS_DEFAULT). Default 90,000.
+	// TimeoutMS is the timeout of a request that sets none (TSM_TIMEOUT_MS_DEFAULT). Default 90,000.
 	TimeoutMS int64 `json:"timeout_ms"`
-	// MaxOutputBytes of each stream are kept (TSM_MAX_OUTPUT_BYTES). Default 262,144.
+	// MaxOutputBytes is how much of each stream is kept (TSM_MAX_OUTPUT_BYTES). Default 262,144.
 	MaxOutputBytes int64 `json:"max_output_bytes"`
-	// MaxLineBytes of each line are kept (TSM_MAX_LINE_BYTES). Default 8,192.
+	// MaxLineBytes is how much of each line is kept (TSM_MAX_LINE_BYTES). Default 8,192.
 	MaxLineBytes int `json:"max_line_bytes"`
-	// LogDir takes an audit log and a file for each run (TSM_LOG_DIR); empty: none.
+	// LogDir is the folder of the audit log and of a file for each run (TSM_LOG_DIR). Empty: no log.
 	LogDir string `json:"log_dir"`
 }
 
@@ -33,7 +34,7 @@ func defaultScripts() Scripts {
 	}
 }
 
-// Timeout is TimeoutMS.
+// Timeout returns TimeoutMS.
 func (s Scripts) Timeout() time.Duration { return time.Duration(s.TimeoutMS) * time.Millisecond }
 
 var (
@@ -41,26 +42,14 @@ var (
 	variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-func (s Scripts) validate(p *problems) {
+func (s Scripts) validate(p *executor.Problems) {
 	if s.Root != "" && !path.IsAbs(s.Root) {
-		p.add("scripts.root", "must be an absolute path (got %q)", s.Root)
+		p.Add("scripts.root", "must be an absolute path (got %q)", s.Root)
 	}
-	for i, script := range s.Allowed {
-		if !path.IsAbs(script) {
-			p.add(fmt.Sprintf("scripts.allowed[%d]", i), "must be an absolute path (got %q)", script)
-		}
-	}
-	for i, flag := range s.Args {
-		if !flagForm.MatchString(flag) {
-			p.add(fmt.Sprintf("scripts.args[%d]", i), "must be the name of a flag like --port (got %q)", flag)
-		}
-	}
-	for i, name := range s.Env {
-		if !variableForm.MatchString(name) {
-			p.add(fmt.Sprintf("scripts.env[%d]", i), "must be the name of a variable (got %q)", name)
-		}
-	}
-	p.within("scripts.timeout_ms", float64(s.TimeoutMS), 86_400_000)
-	p.within("scripts.max_output_bytes", float64(s.MaxOutputBytes), 1<<30)
-	p.within("scripts.max_line_bytes", float64(s.MaxLineBytes), 1<<30)
+	each(p, "scripts.allowed", s.Allowed, path.IsAbs, "an absolute path")
+	each(p, "scripts.args", s.Args, flagForm.MatchString, "the name of a flag like --port")
+	each(p, "scripts.env", s.Env, variableForm.MatchString, "the name of a variable")
+	within(p, "scripts.timeout_ms", float64(s.TimeoutMS), 86_400_000)
+	within(p, "scripts.max_output_bytes", float64(s.MaxOutputBytes), 1<<30)
+	within(p, "scripts.max_line_bytes", float64(s.MaxLineBytes), 1<<30)
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"regexp"
@@ -18,67 +19,64 @@ var (
 	sha256Form = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// Validate reports every problem of c, not only the first: nil, or an *executor.Error of code invalid whose Fields are
-// the problems by path, in the order of the file, and whose message has one problem per line
-// ("limits.max.memory_mb: must be > 0 (got -1)"). It looks at nothing but c. A plugin's own section is the plugin's.
+// Validate reports every problem of c, not only the first. It returns nil or an *executor.Error of code invalid. The Fields
+// of the error are the problems by path, in the order of the file. Its message has one problem per line
+// ("limits.max.memory_mb: must be > 0 (got -1)"). Validate depends only on c, and does not check the sections of plugins.
 func (c Config) Validate() error {
-	var p problems
+	var p executor.Problems
 	c.HTTP.validate(&p)
 	if c.DataDir == "" {
-		p.add("data_dir", "must be set")
+		p.Add("data_dir", "must be set")
 	}
 	c.validateBackends(&p)
-	p.atLeast("engine.max_concurrent", c.Engine.MaxConcurrent, 1)
-	p.atLeast("engine.max_queued", c.Engine.MaxQueued, 0)
-	p.atLeast("engine.max_per_owner", c.Engine.MaxPerOwner, 0)
-	p.notNegative("engine.drain_timeout_seconds", c.Engine.DrainTimeoutSeconds)
+	atLeast(&p, "engine.max_concurrent", c.Engine.MaxConcurrent, 1)
+	atLeast(&p, "engine.max_queued", c.Engine.MaxQueued, 0)
+	atLeast(&p, "engine.max_per_owner", c.Engine.MaxPerOwner, 0)
+	upTo(&p, "engine.drain_timeout_seconds", c.Engine.DrainTimeoutSeconds, maxSeconds)
 	c.Limits.validate(&p)
-	p.notNegative("retention.max_age_seconds", c.Retention.MaxAgeSeconds)
-	p.atLeast("retention.max_executions", c.Retention.MaxExecutions, 0)
-	p.notNegative("retention.max_bytes", float64(c.Retention.MaxBytes))
+	upTo(&p, "retention.max_age_seconds", c.Retention.MaxAgeSeconds, maxSeconds)
+	atLeast(&p, "retention.max_executions", c.Retention.MaxExecutions, 0)
+	notNegative(&p, "retention.max_bytes", float64(c.Retention.MaxBytes))
 	c.Sessions.validate(&p)
 	c.MCP.validate(&p, c.HTTP)
 	c.Scripts.validate(&p)
-	return p.err()
+	return p.Err(executor.Invalid, "", "\n")
 }
 
-func (h HTTP) validate(p *problems) {
+func (h HTTP) validate(p *executor.Problems) {
 	host, _, err := net.SplitHostPort(h.Bind)
 	switch {
 	case err != nil:
-		p.add("http.bind", "must be host:port (got %q)", h.Bind)
+		p.Add("http.bind", "must be host:port (got %q)", h.Bind)
 	case !Loopback(host) && len(h.Tokens) == 0 && !h.AllowUnauthenticated:
-		p.add("http.bind", "%s is not loopback: set http.tokens, or http.allow_unauthenticated (--allow-unauthenticated) to let everybody in", h.Bind)
+		p.Add("http.bind", "must be a loopback address, unless http.tokens or http.allow_unauthenticated (--allow-unauthenticated) is set (got %q)", h.Bind)
 	}
 	if h.MaxBodyBytes <= 0 {
-		p.add("http.max_body_bytes", "must be > 0 (got %d)", h.MaxBodyBytes)
+		p.Add("http.max_body_bytes", "must be > 0 (got %d)", h.MaxBodyBytes)
 	}
 	if h.MaxBufferedBytes < minBuffered {
-		p.add("http.max_buffered_bytes", "must be at least %d (got %d)", minBuffered, h.MaxBufferedBytes)
+		p.Add("http.max_buffered_bytes", "must be at least %d (got %d)", minBuffered, h.MaxBufferedBytes)
 	}
 	seen := map[string]int{}
 	for i, t := range h.Tokens {
 		at := fmt.Sprintf("http.tokens[%d]", i)
 		if t.Owner == "" {
-			p.add(at+".owner", "must be set")
+			p.Add(at+".owner", "must be set")
 		}
 		if !sha256Form.MatchString(t.SHA256) {
-			p.add(at+".sha256", "must be 64 lower-case hex digits, the SHA-256 of the token")
+			p.Add(at+".sha256", "must be 64 lower-case hex digits, the SHA-256 of the token")
 		} else if first, twice := seen[t.SHA256]; twice {
-			p.add(at+".sha256", "is the same as http.tokens[%d].sha256", first)
+			p.Add(at+".sha256", "duplicate of http.tokens[%d].sha256", first)
 		} else {
 			seen[t.SHA256] = i
 		}
-		for j, s := range t.Scopes {
-			if !slices.Contains(executor.Scopes(), executor.Scope(s)) {
-				p.add(fmt.Sprintf("%s.scopes[%d]", at, j), "must be one of exec, read, admin, scripts, trusted (got %q)", s)
-			}
-		}
+		known := func(s string) bool { return slices.Contains(executor.Scopes(), executor.Scope(s)) }
+		each(p, at+".scopes", t.Scopes, known, "one of exec, read, admin, scripts, trusted")
 	}
 }
 
-// Loopback reports whether host, a name or an address without port, can be reached from this machine only. An empty
-// host means every address.
+// Loopback reports whether host, a name or an address without port, can be reached from this machine only. An empty host
+// means all addresses of the machine, so it is not loopback.
 func Loopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -87,37 +85,33 @@ func Loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-func (c Config) validateBackends(p *problems) {
-	names := make([]string, 0, len(c.Backends))
-	for name := range c.Backends {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+func (c Config) validateBackends(p *executor.Problems) {
+	names := slices.Sorted(maps.Keys(c.Backends))
 	if len(names) == 0 {
-		p.add("backends", "must have at least one entry")
+		p.Add("backends", "must have at least one entry")
 	} else if _, ok := c.Backends[c.Backend]; !ok {
-		p.add("backend", "must name an entry of backends: %s (got %q)", strings.Join(names, ", "), c.Backend)
+		p.Add("backend", "must name an entry of backends: %s (got %q)", strings.Join(names, ", "), c.Backend)
 	}
 	for _, name := range names {
 		b, at := c.Backends[name], "backends."+name
 		if !nameForm.MatchString(name) {
-			p.add(at, "the name must be lower-case letters, digits, - and _ (at most 63)")
+			p.Add(at, "the name must be lower-case letters, digits, - and _ (at most 63)")
 		}
 		if (b.Path == "") != (b.SHA256 == "") {
-			p.add(at, "path and sha256 go together: both or none")
+			p.Add(at, "must have both path and sha256, or neither")
 		}
 		if b.SHA256 != "" && !sha256Form.MatchString(b.SHA256) {
-			p.add(at+".sha256", "must be 64 lower-case hex digits, the SHA-256 of the file")
+			p.Add(at+".sha256", "must be 64 lower-case hex digits, the SHA-256 of the file")
 		}
 	}
 }
 
-func (l LimitRange) validate(p *problems) {
+func (l LimitRange) validate(p *executor.Problems) {
 	l.Default.validate(p, "limits.default")
 	l.Max.validate(p, "limits.max")
-	pairs := []struct {
-		key           string
-		standard, max float64
+	for _, pair := range []struct {
+		key      string
+		def, max float64
 	}{
 		{"timeout_seconds", l.Default.TimeoutSeconds, l.Max.TimeoutSeconds},
 		{"memory_mb", float64(l.Default.MemoryMB), float64(l.Max.MemoryMB)},
@@ -126,94 +120,81 @@ func (l LimitRange) validate(p *problems) {
 		{"pids", float64(l.Default.PIDs), float64(l.Max.PIDs)},
 		{"output_bytes", float64(l.Default.OutputBytes), float64(l.Max.OutputBytes)},
 		{"kill_grace_seconds", l.Default.KillGraceSeconds, l.Max.KillGraceSeconds},
-	}
-	for _, pair := range pairs {
-		if pair.max > 0 && pair.standard > pair.max {
-			p.add("limits.default."+pair.key, "must be <= limits.max.%s, %s (got %s)", pair.key, number(pair.max), number(pair.standard))
+	} {
+		if pair.max > 0 && pair.def > pair.max {
+			p.Add("limits.default."+pair.key, "must be <= limits.max.%s, %s (got %s)", pair.key, number(pair.max), number(pair.def))
 		}
 	}
 }
 
-// minBuffered is the largest JSON body that the HTTP API takes.
+// minBuffered is the size of the largest JSON body that the HTTP API accepts.
 const minBuffered = 32 << 20
 
-// The largest numbers that survive the conversion to the contract's units.
+// The largest numbers that do not overflow in the contract's units.
 const (
 	maxSeconds = 1e9
 	maxMB      = 1 << 40
 )
 
-func (l Limits) validate(p *problems, at string) {
-	p.within(at+".timeout_seconds", l.TimeoutSeconds, maxSeconds)
-	p.within(at+".memory_mb", float64(l.MemoryMB), maxMB)
-	p.within(at+".disk_mb", float64(l.DiskMB), maxMB)
+func (l Limits) validate(p *executor.Problems, at string) {
+	within(p, at+".timeout_seconds", l.TimeoutSeconds, maxSeconds)
+	within(p, at+".memory_mb", float64(l.MemoryMB), maxMB)
+	within(p, at+".disk_mb", float64(l.DiskMB), maxMB)
 	if l.CPUShares < 2 || l.CPUShares > 262144 {
-		p.add(at+".cpu_shares", "must be between 2 and 262144 (got %d)", l.CPUShares)
+		p.Add(at+".cpu_shares", "must be between 2 and 262144 (got %d)", l.CPUShares)
 	}
-	p.within(at+".pids", float64(l.PIDs), maxMB)
-	p.within(at+".output_bytes", float64(l.OutputBytes), 1<<60)
-	p.within(at+".kill_grace_seconds", l.KillGraceSeconds, maxSeconds)
+	within(p, at+".pids", float64(l.PIDs), maxMB)
+	within(p, at+".output_bytes", float64(l.OutputBytes), 1<<60)
+	within(p, at+".kill_grace_seconds", l.KillGraceSeconds, maxSeconds)
 }
 
-func (s Sessions) validate(p *problems) {
-	p.atLeast("sessions.max", s.Max, 0)
-	p.atLeast("sessions.max_per_owner", s.MaxPerOwner, 0)
-	p.atLeast("sessions.max_waiting", s.MaxWaiting, 0)
-	p.within("sessions.idle_timeout_seconds", s.IdleTimeoutSeconds, maxSeconds)
-	p.upTo("sessions.evict_idle_seconds", s.EvictIdleSeconds, maxSeconds)
-	p.within("sessions.max_life_seconds", s.MaxLifeSeconds, maxSeconds)
-	p.within("sessions.max_file_bytes", float64(s.MaxFileBytes), 1<<60)
-	p.upTo("sessions.keep_closed_seconds", s.KeepClosedSeconds, maxSeconds)
-	for i, name := range s.Preload {
-		if !moduleForm.MatchString(name) {
-			p.add(fmt.Sprintf("sessions.preload[%d]", i), "must be the name of a Python module, like numpy or os.path (got %q)", name)
+func (s Sessions) validate(p *executor.Problems) {
+	atLeast(p, "sessions.max", s.Max, 0)
+	atLeast(p, "sessions.max_per_owner", s.MaxPerOwner, 0)
+	atLeast(p, "sessions.max_waiting", s.MaxWaiting, 0)
+	within(p, "sessions.idle_timeout_seconds", s.IdleTimeoutSeconds, maxSeconds)
+	upTo(p, "sessions.evict_idle_seconds", s.EvictIdleSeconds, maxSeconds)
+	within(p, "sessions.max_life_seconds", s.MaxLifeSeconds, maxSeconds)
+	within(p, "sessions.max_file_bytes", float64(s.MaxFileBytes), 1<<60)
+	upTo(p, "sessions.keep_closed_seconds", s.KeepClosedSeconds, maxSeconds)
+	each(p, "sessions.preload", s.Preload, moduleForm.MatchString, "the name of a Python module, like numpy or os.path")
+}
+
+// each records the entries of a list that are not ok; what says what they must be.
+func each(p *executor.Problems, field string, list []string, ok func(string) bool, what string) {
+	for i, entry := range list {
+		if !ok(entry) {
+			p.Add(fmt.Sprintf("%s[%d]", field, i), "must be %s (got %q)", what, entry)
 		}
 	}
 }
 
-type problems []executor.FieldError
-
-func (p *problems) add(field, format string, args ...any) {
-	*p = append(*p, executor.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-func (p *problems) atLeast(field string, got, least int) {
-	if got < least {
-		p.add(field, "must be >= %d (got %d)", least, got)
+func atLeast(p *executor.Problems, field string, got, min int) {
+	if got < min {
+		p.Add(field, "must be >= %d (got %d)", min, got)
 	}
 }
 
-func (p *problems) notNegative(field string, got float64) {
+func notNegative(p *executor.Problems, field string, got float64) {
 	if got < 0 || math.IsNaN(got) {
-		p.add(field, "must be >= 0 (got %s)", number(got))
+		p.Add(field, "must be >= 0 (got %s)", number(got))
 	}
 }
 
-func (p *problems) within(field string, got, most float64) {
+func within(p *executor.Problems, field string, got, max float64) {
 	switch {
 	case got <= 0 || math.IsNaN(got):
-		p.add(field, "must be > 0 (got %s)", number(got))
-	case got > most:
-		p.add(field, "must be <= %s (got %s)", number(most), number(got))
+		p.Add(field, "must be > 0 (got %s)", number(got))
+	case got > max:
+		p.Add(field, "must be <= %s (got %s)", number(max), number(got))
 	}
 }
 
-func (p *problems) upTo(field string, got, most float64) {
-	if p.notNegative(field, got); got > most {
-		p.add(field, "must be <= %s (got %s)", number(most), number(got))
+func upTo(p *executor.Problems, field string, got, max float64) {
+	if notNegative(p, field, got); got > max {
+		p.Add(field, "must be <= %s (got %s)", number(max), number(got))
 	}
 }
 
-// number writes f as people do: 99999999, not 9.9999999e+07.
+// number formats f without an exponent: 99999999, not 9.9999999e+07.
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
-
-func (p problems) err() error {
-	if len(p) == 0 {
-		return nil
-	}
-	lines := make([]string, len(p))
-	for i, problem := range p {
-		lines[i] = problem.Field + ": " + problem.Message
-	}
-	return &executor.Error{Code: executor.Invalid, Message: strings.Join(lines, "\n"), Fields: p}
-}

@@ -45,7 +45,7 @@ func TestValidateNamesTheProblem(t *testing.T) {
 		{"an address without a port", func(c *config.Config) { c.HTTP.Bind = "localhost" },
 			[]string{`http.bind: must be host:port (got "localhost")`}},
 		{"an open address without tokens", func(c *config.Config) { c.HTTP.Bind = "0.0.0.0:8080" },
-			[]string{"http.bind: 0.0.0.0:8080 is not loopback: set http.tokens, or http.allow_unauthenticated (--allow-unauthenticated) to let everybody in"}},
+			[]string{`http.bind: must be a loopback address, unless http.tokens or http.allow_unauthenticated (--allow-unauthenticated) is set (got "0.0.0.0:8080")`}},
 		{"an open address that everybody may use", func(c *config.Config) { c.HTTP.Bind, c.HTTP.AllowUnauthenticated = ":8080", true }, nil},
 		{"an open address with a token", func(c *config.Config) {
 			c.HTTP.Bind, c.HTTP.Tokens = "[::]:8080", []config.Token{{Owner: "me", SHA256: hash}}
@@ -59,7 +59,7 @@ func TestValidateNamesTheProblem(t *testing.T) {
 			`mcp.directories[0]: must be an absolute path (got "here")`,
 			`mcp.network.shell: must be on, off or empty (got "maybe")`,
 			"mcp.max_result_bytes: must be >= 1000 (got 1)",
-			"mcp.http.bind: 0.0.0.0:8000 is not loopback: set http.tokens, or http.allow_unauthenticated to let everybody in",
+			`mcp.http.bind: must be a loopback address, unless http.tokens or http.allow_unauthenticated is set (got "0.0.0.0:8000")`,
 			`mcp.http.path: must be a path like /mcp (got "mcp")`,
 			"mcp.http.max_body_bytes: must be > 0 (got 0)",
 			"mcp.http.max_sessions: must be >= 1 (got 0)",
@@ -68,6 +68,9 @@ func TestValidateNamesTheProblem(t *testing.T) {
 		{"an open address for MCP with a token", func(c *config.Config) {
 			c.MCP.HTTP.Enabled, c.MCP.HTTP.Bind, c.HTTP.Tokens = true, ":8000", []config.Token{{Owner: "me", SHA256: hash}}
 		}, nil},
+		{"an open address for MCP that everybody may use", func(c *config.Config) {
+			c.MCP.HTTP.Enabled, c.MCP.HTTP.Bind, c.HTTP.AllowUnauthenticated = true, ":8000", true
+		}, nil},
 		{"the loopback of version 6", func(c *config.Config) { c.HTTP.Bind = "[::1]:8080" }, nil},
 		{"tokens that are wrong in every way", func(c *config.Config) {
 			c.HTTP.Tokens = []config.Token{{SHA256: "secret", Scopes: []string{"root"}}, {Owner: "a", SHA256: hash}, {Owner: "b", SHA256: hash}}
@@ -75,13 +78,13 @@ func TestValidateNamesTheProblem(t *testing.T) {
 			"http.tokens[0].owner: must be set",
 			"http.tokens[0].sha256: must be 64 lower-case hex digits, the SHA-256 of the token",
 			`http.tokens[0].scopes[0]: must be one of exec, read, admin, scripts, trusted (got "root")`,
-			"http.tokens[2].sha256: is the same as http.tokens[1].sha256",
+			"http.tokens[2].sha256: duplicate of http.tokens[1].sha256",
 		}},
 		{"no backend at all", func(c *config.Config) { c.Backends = nil }, []string{"backends: must have at least one entry"}},
 		{"a default backend that is not there", func(c *config.Config) { c.Backend = "docker" },
 			[]string{`backend: must name an entry of backends: uv (got "docker")`}},
 		{"a path without a checksum", func(c *config.Config) { c.Backends["mine"] = config.Backend{Path: "/x"} },
-			[]string{"backends.mine: path and sha256 go together: both or none"}},
+			[]string{"backends.mine: must have both path and sha256, or neither"}},
 		{"a backend with a bad name", func(c *config.Config) { c.Backends["My backend"] = config.Backend{} },
 			[]string{"backends.My backend: the name must be lower-case letters, digits, - and _ (at most 63)"}},
 		{"no sessions at all", func(c *config.Config) { c.Sessions.Max, c.Sessions.MaxWaiting, c.Sessions.KeepClosedSeconds = 0, 0, 0 }, nil},
@@ -172,5 +175,12 @@ func TestLimitsInTheUnitsOfTheContract(t *testing.T) {
 	if got.Timeout.Seconds() != 300 || got.MemoryBytes != 1<<30 || got.DiskBytes != 2<<30 || got.OutputBytes != 64<<20 ||
 		got.KillGrace.Seconds() != 1 || got.PIDs != 256 || got.CPUShares != 1024 {
 		t.Fatalf("got %+v", got)
+	}
+}
+
+func TestTheTimeOfAScriptIsInMilliseconds(t *testing.T) {
+	t.Parallel()
+	if got := (config.Scripts{TimeoutMS: 1500}).Timeout(); got != 1500*time.Millisecond {
+		t.Errorf("1500 ms are %s", got)
 	}
 }

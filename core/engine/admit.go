@@ -1,17 +1,20 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
+	"github.com/python-executor/python-executor/core/engine/internal/sessions"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/detect"
 )
 
-// request is a Submit that was checked.
+// request is a checked Submit.
 type request struct {
 	owner string
 	spec  executor.Spec
@@ -21,16 +24,16 @@ type request struct {
 	backend string
 	info    executor.Info
 	in      executor.Input
-	// session is the one to run in; nil: none.
-	session *session
-	// script is the block of metadata in spec.Code, requires the version specifier that was found.
+	// session is the Session to run in, or nil.
+	session *sessions.Session
+	// script is the block of metadata in spec.Code; requires is the version specifier that was found.
 	script   detect.Script
 	requires string
-	// look: the Workspace is to be looked into once it is spooled.
+	// look: the Workspace is searched for requirements when it is spooled.
 	look bool
 }
 
-// identity is the SpecDigest of the request with these inputs; empty without a key, by which alone anybody compares it.
+// identity returns the SpecDigest of the request with these inputs. It is empty without an idempotency key.
 func (r request) identity(workspace, stdin string) string {
 	if r.digest == "" {
 		return ""
@@ -40,21 +43,23 @@ func (r request) identity(workspace, stdin string) string {
 
 // Submit implements executor.Service.
 //
-// A sync Submit that finds a free slot streams its input straight to the backend. It holds the slot while it does, for
-// at most Deadlines.Prepare; if ctx ends before the input was consumed, its caller has gone and it is killed. At most half
-// of the slots are held so, because callers may send slowly. Any other Submit has its input spooled first, and holds a
-// place in the queue while it does, for at most Deadlines.Upload; the Execution exists once its input is whole, so a
-// Submit that ends before leaves nothing behind.
+// A sync Submit that finds a free slot streams its input straight to the backend. It holds the slot meanwhile, for at most
+// Deadlines.Prepare. If ctx ends before the input was consumed, the Execution is killed. At most half of the slots are held by callers
+// that are still sending. The input of any other Submit is spooled first, which holds a place in the queue for at most Deadlines.Upload.
+// Such an Execution exists when its input is whole, so a Submit that ends earlier leaves nothing behind.
 func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
-	req, err := e.check(ctx, spec, in)
-	release := func() {}
+	x, err := e.submit(ctx, spec, in)
 	if err == nil {
-		release, err = e.holdSpec(req.owner, req.spec.Size())
+		executor.NoteSubmitted(ctx, x.ID)
 	}
+	return x, err
+}
+
+func (e *Engine) submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+	req, err := e.check(ctx, spec, in)
 	if err != nil {
 		return e.repeated(ctx, spec, in, err)
 	}
-	defer release()
 	inHand, spool := looksInto(req)
 	rec := executor.Record{Execution: executor.Execution{
 		Owner: req.owner, Spec: req.spec, Status: executor.StatusQueued, Backend: req.backend,
@@ -64,10 +69,10 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 		return e.repeated(ctx, spec, in, err)
 	}
 	defer func() {
-		// A caller's stream or callback that panics is its own matter, but for the place that it holds.
+		// A panic of the caller's stream or callback goes on to the caller; the place that it holds is given back first.
 		if value := recover(); value != nil {
 			if x.accepting {
-				_ = e.stillborn(x, errors.New("its caller's callback panicked"))
+				_ = e.stillborn(x, errors.New("the callback of the caller panicked"))
 			} else {
 				x.end()
 			}
@@ -76,7 +81,7 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	}()
 	var refused *executor.Failure
 	if inHand {
-		if refused, err = e.detectInHand(&req); err != nil {
+		if refused, err = e.detect(&req, req.in.Workspace); err != nil {
 			x.end()
 			return executor.Execution{}, err
 		}
@@ -89,24 +94,17 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	return e.submitSpooled(ctx, x, rec, req, refused)
 }
 
-// check finds everything that is wrong with a request before any place is taken and any input read.
+// check finds what is wrong with a request, before a place is taken and input is read.
 func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Input) (request, error) {
-	p := executor.PrincipalFrom(ctx)
-	if spec.Script == "" || !p.Has(executor.ScopeScripts) { // who may run scripts may run nothing else by that
-		if err := needs(p, executor.ScopeExec); err != nil {
-			return request{}, err
-		}
+	p, err := e.authorizeSubmit(ctx, spec)
+	if err != nil {
+		return request{}, err
 	}
 	if err := e.accepting(); err != nil {
 		return request{}, err
 	}
 	req := request{owner: p.Owner, spec: spec.Clone(), backend: spec.Backend, in: in}
-	var denied, invalid problems
-	privileged(spec, p, &denied)
-	if err := denied.err(executor.Denied); err != nil {
-		return request{}, err
-	}
-	var err error
+	var invalid executor.Problems
 	if spec.IdempotencyKey != "" {
 		if req.digest, err = specDigest(req.owner, spec); err != nil {
 			return request{}, e.internal("submit", err)
@@ -120,14 +118,12 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	if req.backend == "" && spec.Script != "" {
 		req.backend = e.scriptBackend()
 	}
-	if req.backend == "" {
-		req.backend = e.defaultBackend
-	}
+	req.backend = cmp.Or(req.backend, e.defaultBackend)
 	if e.backends[req.backend] == nil {
-		invalid.add("backend", "must be one of %v (got %q)", e.names, clip(req.backend, 100))
+		invalid.Add("backend", "must be one of %v (got %q)", e.names, clip(req.backend, 100))
 	}
 	detectCode(&req, &invalid)
-	if err := invalid.err(executor.Invalid); err != nil {
+	if err := invalid.Err(executor.Invalid, "submit", "; "); err != nil {
 		return request{}, err
 	}
 	if req.info, err = e.info(ctx, req.backend); err != nil {
@@ -139,16 +135,18 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	return req, nil
 }
 
-// offered checks the request against what its backend can do, and chooses a Python that its program asks for.
+// offered checks the request against the capabilities of its backend, and chooses the Python that its program requires.
 func (e *Engine) offered(req *request) error {
-	var missing problems
-	chooseVersion(req, &missing)
-	capable(req.spec, req.info, &missing)
-	return missing.err(executor.Unimplemented)
+	var invalid, missing executor.Problems
+	chooseVersion(req, &invalid)
+	capable(req.spec, req.info, &invalid, &missing)
+	if err := invalid.Err(executor.Invalid, "submit", "; "); err != nil {
+		return err
+	}
+	return missing.Err(executor.Unimplemented, "submit", "; ")
 }
 
-// startOf says how soon an Execution may start. A Source that can be read again is at hand; another one comes as fast as
-// its caller sends it.
+// startOf says how soon an Execution may start.
 func startOf(spec executor.Spec, spool bool, in executor.Input) startKind {
 	switch {
 	case spec.Durable || spool:
@@ -159,17 +157,18 @@ func startOf(spec executor.Spec, spool bool, in executor.Input) startKind {
 	return startArriving
 }
 
+// atHand reports whether a Source can be read without waiting for its caller.
 func atHand(s *executor.Source) bool { return s == nil || s.Replayable || s.Path != "" }
 
-// arrived notes that x's input is all there, or comes no more.
+// arrived notes that all of x's input is there, or that no more of it comes.
 func (e *Engine) arrived(x *execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue.arrived(x.place)
 }
 
-// reserve gives rec its id and a place, or says that there is none. starts: it has a slot already. The ids of a Session's
-// Executions are in the order of their turns.
+// reserve gives rec its id and a place. starts reports whether it has a slot already. The ids of a Session's Executions are in the order
+// of their turns.
 func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *execution, starts bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -179,45 +178,51 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 	now := time.Now()
 	rec.ID, rec.CreatedAt = e.ids.next(now), now.UTC().Round(0)
 	x = e.newExecution(*rec, req.limits)
-	if s := req.session; s != nil {
-		if !s.freeLocked() || s.closing != nil {
+	place := func(free bool) (bool, error) {
+		if !free {
 			kind = startLater
 		}
-		if err := s.joinLocked(x, req.in.Stdin != nil); err != nil {
-			x.cancel(nil)
-			return nil, false, err
+		p, why := e.queue.reserve(x.owner, x.backend, kind)
+		if p == nil {
+			e.metrics.refused.Inc()
+			return false, errFull(why, e.retryAfter())
 		}
+		p.execution, x.place = x, p
+		return p.state == granted, nil
 	}
-	p, why := e.queue.reserve(x.owner, x.backend, kind)
-	if p == nil {
-		e.metrics.refused.Inc()
-		x.turn.leaveLocked()
+	if x.session = req.session; x.session == nil {
+		starts, err = place(true)
+	} else {
+		x.turn, err = x.session.Join(x, req.in.Stdin != nil, func(free bool) (bool, error) {
+			starts, err = place(free)
+			return starts, err
+		})
+	}
+	if err != nil {
 		x.cancel(nil)
-		return nil, false, errFull(why, e.retryAfter())
+		if errors.Is(err, sessions.ErrFull) {
+			err = errFull(sessions.Full, e.retryAfter())
+		}
+		return nil, false, err
 	}
-	if p.state == granted {
-		x.turn.takeLocked()
-	}
-	p.execution, x.place = x, p
 	x.state = stateSpooling
-	if p.state == granted {
+	if starts {
 		x.state = stateActive
 	}
 	e.live[x.id] = x
-	return x, p.state == granted, nil
+	return x, starts, nil
 }
 
-// submitDirect starts x now and returns when its input is consumed.
+// submitDirect starts x, and returns when its input is consumed.
 func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Record, req request, refused *executor.Failure) (executor.Execution, error) {
 	rec.Attempts = 1
+	// Its caller waits for its end, and nobody can follow it once this process is killed.
+	rec.Relaxed = !e.backends[x.backend].keeps()
 	rec.SpecDigest = req.identity(sourceDigest(req.in.Workspace), sourceDigest(req.in.Stdin))
-	existing, err := e.create(ctx, rec)
+	existing, err := e.create(ctx, rec, 0)
 	if err != nil || existing != nil {
 		x.end()
 		return e.first(existing, rec.SpecDigest, err)
-	}
-	if err := e.open(x, 0); err != nil {
-		return executor.Execution{}, e.stillborn(x, err)
 	}
 	hashed := rec.Spec.IdempotencyKey != ""
 	x.direct, x.workspace, x.stdin = stream(req.in, hashed)
@@ -232,7 +237,7 @@ func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Re
 	if !e.spawn(func() { e.run(x) }) {
 		return executor.Execution{}, e.stillborn(x, executor.Errorf(executor.Unavailable, "the server is stopping"))
 	}
-	runtime.Gosched() // the run goes first, and on this thread: its program is what everybody waits for
+	runtime.Gosched() // lets the run go first, on this thread: the caller waits for its program
 	if req.in.Workspace == nil && req.in.Stdin == nil {
 		return visible(accepted), nil
 	}
@@ -242,7 +247,7 @@ func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Re
 	case <-ctx.Done():
 	}
 	e.arrived(x)
-	// A stream that breaks because its caller has gone is that, whichever is seen first.
+	// If the caller has gone, its stream breaks, too: the caller's leaving is the reason, whichever is seen first.
 	broken := x.direct.failure()
 	if ctx.Err() != nil && (broken != nil || !x.direct.isConsumed()) {
 		x.stop(errCallerGone)
@@ -260,9 +265,9 @@ func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Re
 	return e.present(ctx, x.id)
 }
 
-// noteDigests records of a streamed input what is known only now.
+// noteDigests records the digests of a streamed input, which are known when it is consumed.
 func (e *Engine) noteDigests(x *execution, spec string) {
-	ctx, cancel := storeContext(x.ctx)
+	ctx, cancel := calls.StoreContext(x.ctx)
 	defer cancel()
 	workspace, stdin := x.direct.digests()
 	digest := joinDigest(spec, workspace, stdin)
@@ -290,17 +295,14 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 	rec.WorkspaceBlob, rec.StdinBlob = input.workspace.Key, input.stdin.Key
 	x.spooled = rec.WorkspaceBlob != "" || rec.StdinBlob != ""
 	rec.SpecDigest = req.identity(blobDigest(input.workspace), blobDigest(input.stdin))
-	existing, err := e.create(ctx, rec)
+	e.mu.Lock()
+	position := max(0, e.queue.queued-1)
+	e.mu.Unlock()
+	existing, err := e.create(ctx, rec, position)
 	if err != nil || existing != nil {
 		e.dropBlobs(x.id, blobWorkspace, blobStdin)
 		x.end()
 		return e.first(existing, rec.SpecDigest, err)
-	}
-	e.mu.Lock()
-	position := max(0, e.queue.queued-1)
-	e.mu.Unlock()
-	if err := e.open(x, position); err != nil {
-		return executor.Execution{}, e.stillborn(x, err)
 	}
 	x.tell(req.in, rec.Execution)
 	if refused != nil {
@@ -310,7 +312,7 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 	return e.present(ctx, x.id)
 }
 
-// receive spools the input of req. It ends with ctx, with x, and after Deadlines.Upload.
+// receive spools the input of req. It ends when ctx or x ends, and after Deadlines.Upload.
 func (e *Engine) receive(ctx context.Context, x *execution, req request) (spooled, error) {
 	upload, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -333,8 +335,8 @@ func (e *Engine) first(existing *executor.Record, digest string, err error) (exe
 	return visible(existing.Execution), nil
 }
 
-// repeated answers a Submit that cannot be done now, because of err. If it has been done, under the same key, what has become
-// of its Session or its backend since, and how full we are, does not matter.
+// repeated answers a Submit that is refused with err. If the same request was accepted earlier under the same key, that Execution is the
+// answer, whatever the state of its Session, its backend and the queue is now.
 func (e *Engine) repeated(ctx context.Context, spec executor.Spec, in executor.Input, err error) (executor.Execution, error) {
 	switch executor.CodeOf(err) {
 	case executor.Conflict, executor.NotFound, executor.Unavailable, executor.Exhausted:
@@ -364,7 +366,7 @@ func (e *Engine) repeated(ctx context.Context, spec executor.Spec, in executor.I
 	return e.first(&existing, joinDigest(digest, workspace, stdin), nil)
 }
 
-// stillborn ends an Execution that the Store has made and that cannot go on. It returns what its caller gets.
+// stillborn ends an Execution that is in the Store and cannot go on. It returns the error for its caller.
 func (e *Engine) stillborn(x *execution, err error) error {
 	err = withID(e.internal("start an execution", err), x.id)
 	result := failed(executor.StatusLost, executor.CodeOf(err), executor.PhaseQueue, err.Error())
@@ -374,15 +376,15 @@ func (e *Engine) stillborn(x *execution, err error) error {
 	return err
 }
 
-// refuse ends an Execution whose own files ask for what cannot be.
+// refuse ends an Execution whose own files ask for something that cannot be had.
 func (e *Engine) refuse(ctx context.Context, x *execution, f executor.Failure) (executor.Execution, error) {
 	e.finish(x, executor.Result{Status: executor.StatusFailed, CPU: -1, Failure: &f})
 	return e.present(ctx, x.id)
 }
 
-// present is the state of an Execution that was just made.
+// present returns the state of an Execution that was just made.
 func (e *Engine) present(ctx context.Context, id string) (executor.Execution, error) {
-	ctx, cancel := storeContext(ctx)
+	ctx, cancel := calls.StoreContext(ctx)
 	defer cancel()
 	rec, err := e.store.Get(ctx, id)
 	if err != nil {

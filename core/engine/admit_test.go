@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"strings"
@@ -137,7 +138,11 @@ func TestWhatABackendCannotDoIsRefused(t *testing.T) {
 					time.Sleep(2 * infoStale)
 				}
 				_, err := r.Submit(trusted, spec, executor.Input{})
-				wantCode(t, err, executor.Unimplemented, test.field)
+				code := executor.Unimplemented
+				if test.field == "python_version" {
+					code = executor.Invalid
+				}
+				wantCode(t, err, code, test.field)
 			})
 		})
 	}
@@ -386,4 +391,35 @@ func TestRequirementsAreFoundInTheirOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAScriptRunsOnTheBackendForScripts(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		caps := fake.DefaultCapabilities()
+		caps.Scripts = true
+		scripts := scriptFake{fake.New(fake.Options{Capabilities: &caps})}
+		r := newRig(t, setup{options: Options{DefaultBackend: "other", Backends: map[string]executor.Backend{
+			"other": fake.New(fake.Options{}), "scripts": scripts,
+		}}})
+		x, err := r.Submit(as("a", executor.ScopeScripts), executor.Spec{Script: "/srv/x.sh"}, executor.Input{})
+		if err != nil || x.Backend != "scripts" {
+			t.Errorf("it runs on %q: %v", x.Backend, err)
+		}
+	})
+}
+
+func TestAProgramWhoseFilesAskForTooMuchHoldsNoPlace(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		look := true
+		content := tarOf(t, "main.py", "# /// script\n# requires-python = '<3'\n# ///")
+		in := executor.Input{Workspace: &executor.Source{Replayable: true, Open: func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(content)), nil
+		}}}
+		_, err := r.Submit(t.Context(), executor.Spec{Detect: &look}, in)
+		wantCode(t, err, executor.Invalid, "python_version")
+		r.wantIdle()
+	})
 }

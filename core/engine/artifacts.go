@@ -11,31 +11,34 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// maxArtifacts bounds how many files are kept.
+// maxArtifacts bounds the files of one Execution.
 const maxArtifacts = 100_000
 
 // artifacts writes the collected files of one Execution as a tar into one blob. The blob exists once seal has returned.
 type artifacts struct {
 	engine  *Engine
 	id      string
-	most    int64
+	limit   int64 // of all files together
 	durable bool
 	ctx     context.Context
 
 	list  []executor.Artifact
 	names map[string]bool
-	tar   *tar.Writer
-	put   <-chan answer[executor.BlobInfo]
+	// nameBytes is the length of the names in list.
+	nameBytes int
+	tar       *tar.Writer
+	put       <-chan calls.Answer[executor.BlobInfo]
 
 	mu     sync.Mutex // guards what abort needs
 	pipe   *io.PipeWriter
 	closed <-chan struct{}
 }
 
-// badArtifact is an artifact that a backend must not hand over.
+// badArtifact is the error for an artifact with which a backend breaks the contract.
 type badArtifact struct{ error }
 
 func (a *artifacts) add(h *tar.Header, r io.Reader) error {
@@ -47,12 +50,14 @@ func (a *artifacts) add(h *tar.Header, r io.Reader) error {
 	case h.Size < 0:
 		return badArtifact{fmt.Errorf("an artifact of %d bytes", h.Size)}
 	case len(a.list) >= maxArtifacts:
-		return executor.FieldErrorf(executor.Exhausted, "outputs", "more than %d files", maxArtifacts)
+		return executor.FieldErrorf(executor.Exhausted, "outputs", "must be at most %d files", maxArtifacts)
+	case a.nameBytes+len(h.Name) > executor.MaxArtifactNames:
+		return executor.FieldErrorf(executor.Exhausted, "outputs", "must have names of at most %d bytes together", executor.MaxArtifactNames)
 	case a.names[h.Name]:
 		return badArtifact{fmt.Errorf("the artifact %q twice", clip(h.Name, 100))}
 	}
 	a.open()
-	// Nothing of the sandbox's header but what a reader of the archive needs.
+	// The header comes from the sandbox: only what a reader of the archive needs is taken over.
 	err := a.tar.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg, Name: h.Name, Size: h.Size, Mode: h.Mode & 0o777, ModTime: h.ModTime, Format: tar.FormatPAX,
 	})
@@ -67,6 +72,7 @@ func (a *artifacts) add(h *tar.Header, r io.Reader) error {
 		return badArtifact{fmt.Errorf("the artifact %q is cut off", clip(h.Name, 100))}
 	}
 	a.names[h.Name] = true
+	a.nameBytes += len(h.Name)
 	a.list = append(a.list, executor.Artifact{Path: h.Name, SizeBytes: h.Size})
 	return nil
 }
@@ -78,9 +84,9 @@ func (a *artifacts) open() {
 	}
 	r, w := io.Pipe()
 	a.tar, a.names = tar.NewWriter(w), map[string]bool{}
-	put, closed := call(func() (executor.BlobInfo, error) {
-		// Room for headers beside the files.
-		info, err := a.engine.blobs.Put(a.ctx, a.id+blobArtifacts, r, a.most+a.most/8+(16<<20), a.durable)
+	put, closed := calls.Go(func() (executor.BlobInfo, error) {
+		// Room for the headers, besides the files.
+		info, err := a.engine.blobs.Put(a.ctx, a.id+blobArtifacts, r, a.limit+a.limit/8+(16<<20), a.durable)
 		_ = r.CloseWithError(errors.Join(err, io.ErrClosedPipe)) // always nil
 		return info, err
 	})
@@ -90,20 +96,20 @@ func (a *artifacts) open() {
 	a.pipe, a.closed = w, closed
 }
 
-// diskFull tells a full disk of ours from a limit that an Execution reached: both are exhausted.
+// diskFull reports whether err is of a full disk of the server. A limit that an Execution has reached is exhausted, too.
 func diskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// explain returns the reason why the blob takes no more.
+// explain returns the reason why the blob takes no more bytes.
 func (a *artifacts) explain(err error) error {
 	if executor.CodeOf(err) == executor.Exhausted && !diskFull(err) {
-		return executor.FieldErrorf(executor.Exhausted, "outputs", "the files are larger than the %d bytes of config.disk_mb", a.most)
+		return executor.FieldErrorf(executor.Exhausted, "outputs", "must be at most %d bytes together (config.disk_mb)", a.limit)
 	}
 	return a.engine.internal("keep artifacts", err)
 }
 
-// seal ends the blob and returns its key and what is in it; no key if there is nothing.
+// seal ends the blob, and returns its key and its files. Without files there is no key.
 func (a *artifacts) seal() (key string, list []executor.Artifact, err error) {
 	if a.tar == nil {
 		return "", nil, nil
@@ -111,14 +117,13 @@ func (a *artifacts) seal() (key string, list []executor.Artifact, err error) {
 	err = a.tar.Close()
 	_ = a.pipe.CloseWithError(err) // always nil; nil means EOF
 	got := <-a.put
-	if err := errors.Join(got.err, err); err != nil {
-		a.engine.dropBlobs(a.id, blobArtifacts)
+	if err := errors.Join(got.Err, err); err != nil {
 		return "", nil, a.explain(err)
 	}
 	return a.id + blobArtifacts, a.list, nil
 }
 
-// wait returns when a blob that was given up is no longer written, so that another can take its place.
+// wait returns when the blob, which was given up, is no longer written, or after limit. Then another blob can take its place.
 func (a *artifacts) wait(limit time.Duration) {
 	a.mu.Lock()
 	closed := a.closed
@@ -134,12 +139,12 @@ func (a *artifacts) wait(limit time.Duration) {
 	}
 }
 
-// abort gives the blob up, whoever is writing to it.
+// abort gives the blob up. It may be called while add writes to it.
 func (a *artifacts) abort(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.pipe != nil {
 		_ = a.pipe.CloseWithError(cause) // always nil
-		a.engine.stray(a.closed, "the artifacts of "+a.id)
+		a.engine.abandoned.Add(a.closed, "the artifacts of "+a.id)
 	}
 }

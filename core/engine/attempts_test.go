@@ -252,7 +252,7 @@ func TestACallbackThatPanicsEndsItsExecution(t *testing.T) {
 				t.Errorf("the one behind it ended as %s", res.Status)
 			}
 			if res := r.result(first.ID); res.Status != executor.StatusLost {
-				t.Errorf("it ended as %s", res.Status)
+				t.Errorf("the execution ended as %s", res.Status)
 			}
 			r.wantIdle()
 		})

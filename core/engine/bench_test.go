@@ -8,8 +8,8 @@ import (
 	"github.com/python-executor/python-executor/core/blobs/dir"
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/store/bolt"
 	"github.com/python-executor/python-executor/core/store/memory"
+	sqlitestore "github.com/python-executor/python-executor/core/store/sqlite"
 )
 
 // BenchmarkExecution is what the Engine and its Store add to a run: from Submit to the reader's Finished, on a backend
@@ -20,7 +20,7 @@ func BenchmarkExecution(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/durable=%v", kind, durable), func(b *testing.B) {
 				var store executor.Store = memorystore.New(memorystore.Options{})
 				if kind == "bolt" {
-					s, err := boltstore.Open(b.TempDir()+"/store", boltstore.Options{})
+					s, err := sqlitestore.Open(b.TempDir()+"/store", sqlitestore.Options{})
 					if err != nil {
 						b.Fatal(err)
 					}

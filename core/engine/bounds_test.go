@@ -12,6 +12,7 @@ import (
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/store/memory"
 )
 
 // away is a backend that has gone after it was described once, and whose absence is noticed only when told is closed.
@@ -86,6 +87,7 @@ func TestOnlySoManyClosedSessionsAreKept(t *testing.T) {
 			last = r.open(ctx)
 			_ = must(r.CloseSession(ctx, last.ID))
 		}
+		time.Sleep(lookInterval)
 		synctest.Wait()
 		list := must(r.ListSessions(ctx))
 		if len(list) != maxEnded+1 {
@@ -161,24 +163,6 @@ func TestWhatIsShownWhileARunIsGivenUpRacesWithNobody(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForASessionOfAnEngineThatClosesIsToldWhy(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
-		r := newRig(t, withSessions())
-		s := r.open(as("alice"))
-		r.mu.Lock()
-		waiting := r.sessions[s.ID].firstLocked()
-		r.mu.Unlock()
-		waited := make(chan error, 1)
-		go func() { waited <- waiting.await(context.Background()) }()
-		synctest.Wait()
-		r.halt(errShutdown)
-		if err := <-waited; !errors.Is(err, errShutdown) {
-			t.Errorf("it is told %v", err)
-		}
-	})
-}
-
 func TestAnOwnerAtItsBoundLeavesRoomToOthers(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -206,4 +190,50 @@ func TestAnOwnerAtItsBoundLeavesRoomToOthers(t *testing.T) {
 		r.result(third.ID)
 		r.wantIdle()
 	})
+}
+
+func TestRetentionCountsWhatAnEarlierLifeHasLeft(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		s := setup{options: Options{Store: memorystore.New(memorystore.Options{}), Blobs: openBlobs(t)}}
+		r := newRig(t, s)
+		var last executor.Execution
+		for range 4 {
+			last = r.submit(t.Context(), "exit 0\n"+strings.Repeat("#", 400<<10))
+			r.result(last.ID)
+		}
+		if err := r.closeNow(); err != nil {
+			t.Fatal(err)
+		}
+		s.options.Retention = config.Retention{MaxBytes: 1 << 20}
+		r = newRig(t, s)
+		synctest.Wait()
+		list := must(r.List(t.Context(), executor.Filter{}))
+		if len(list) != 2 || list[0].ID != last.ID {
+			t.Errorf("%d executions with 400 KiB of code each are left, 1 MiB may be", len(list))
+		}
+	})
+}
+
+func TestTheBoundsOfRetentionAreExact(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	two := []finished{{"a", now.Add(-time.Hour), 10}, {"b", now, 10}}
+	for name, c := range map[string]struct {
+		r    *retention
+		over bool
+	}{
+		"no bounds":           {&retention{kept: two, total: 20}, false},
+		"nothing kept":        {&retention{age: 1, count: 1, bytes: 1, total: 20}, false},
+		"as many as may be":   {&retention{kept: two, total: 20, count: 2}, false},
+		"one too many":        {&retention{kept: two, total: 20, count: 1}, true},
+		"as large as may be":  {&retention{kept: two, total: 20, bytes: 20}, false},
+		"a byte too large":    {&retention{kept: two, total: 20, bytes: 19}, true},
+		"as old as may be":    {&retention{kept: two, total: 20, age: time.Hour + 1}, false},
+		"old enough to leave": {&retention{kept: two, total: 20, age: time.Hour}, true},
+	} {
+		if over := c.r.overLocked(now); over != c.over {
+			t.Errorf("%s: over is %t", name, over)
+		}
+	}
 }

@@ -1,16 +1,19 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
+	"github.com/python-executor/python-executor/core/engine/internal/sessions"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// maxFailure bounds a Failure's message: an installer's own explanation may be long.
+// maxFailure bounds the message of a Failure, which may be an installer's own explanation.
 const maxFailure = 16 << 10
 
 func failed(status executor.Status, code executor.Code, phase executor.Phase, message string) executor.Result {
@@ -21,7 +24,7 @@ func failed(status executor.Status, code executor.Code, phase executor.Phase, me
 	}
 }
 
-// conclude makes the Result of an attempt that has ended, from what the backend says and from what was seen.
+// conclude makes the Result of an attempt that has ended, from the backend's Result and from what the sink has seen.
 func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	var key string
 	var list []executor.Artifact
@@ -50,10 +53,7 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	boundFiles(&r)
 	e.clockPhases(x, v, &r)
 	if f := r.Failure; f != nil {
-		if f.Code == "" {
-			f.Code = executor.Internal
-		}
-		if f.Code == executor.Internal {
+		if f.Code = cmp.Or(f.Code, executor.Internal); f.Code == executor.Internal {
 			f.Message = "internal error"
 		}
 		f.Message = strings.ToValidUTF8(clip(f.Message, maxFailure), "\uFFFD")
@@ -61,7 +61,7 @@ func (e *Engine) conclude(x *execution, s *sink, v verdict) executor.Result {
 	return r
 }
 
-// boundFiles sees to it that what a backend says of files is text, and no more than may be.
+// boundFiles bounds the files that a backend names in r, and makes their names valid UTF-8.
 func boundFiles(r *executor.Result) {
 	r.FilesOmitted = max(0, r.FilesOmitted)
 	if n := len(r.FilesChanged) - executor.MaxFilesChanged; n > 0 {
@@ -104,12 +104,13 @@ func (e *Engine) judge(x *execution, s *sink, v verdict) executor.Result {
 	return v.result.Clone()
 }
 
+// mayEndUnstarted reports whether r can be the Result of a program that was not started.
 func mayEndUnstarted(r executor.Result) bool {
 	return r.Status == executor.StatusKilled || r.Status == executor.StatusLost ||
 		r.Status == executor.StatusFailed && r.Failure != nil
 }
 
-// wronged is the end of a run whose backend broke the law.
+// wronged is the Result of a run whose backend broke the contract.
 func (e *Engine) wronged(x *execution, v verdict, err error) executor.Result {
 	e.log.Error("a backend broke the contract", "execution", x.id, "backend", x.backend, "error", err)
 	if v.began.IsZero() {
@@ -118,7 +119,7 @@ func (e *Engine) wronged(x *execution, v verdict, err error) executor.Result {
 	return failed(executor.StatusLost, executor.Internal, executor.PhaseRun, "")
 }
 
-// unkept is the end of a run whose output or artifacts could not be kept.
+// unkept is the Result of a run whose output or artifacts could not be kept.
 func (e *Engine) unkept(x *execution, err error) executor.Result {
 	err = e.internal("keep what "+x.id+" made", err)
 	if typed, ok := errors.AsType[*executor.Error](err); ok && typed.Code == executor.Exhausted && len(typed.Fields) > 0 {
@@ -129,7 +130,7 @@ func (e *Engine) unkept(x *execution, err error) executor.Result {
 	return failed(executor.StatusLost, executor.CodeOf(err), executor.PhaseRun, err.Error())
 }
 
-// faulty is the end of a run that its backend answered with an error.
+// faulty is the Result of a run for which the backend returned an error.
 func (e *Engine) faulty(x *execution, v verdict, phase executor.Phase) executor.Result {
 	err := e.internal("run "+x.id+" on "+x.backend, v.err)
 	status, code := executor.StatusFailed, executor.CodeOf(err)
@@ -144,33 +145,33 @@ func (e *Engine) faulty(x *execution, v verdict, phase executor.Phase) executor.
 	if typed, ok := errors.AsType[*executor.Error](err); ok && len(typed.Fields) > 0 {
 		r.Failure.Field = typed.Fields[0].Field
 	}
-	if b := e.backends[x.backend]; code == executor.Unavailable && !v.began.IsZero() && x.session != nil && b != nil && !b.keeps() {
-		r.SessionState = executor.SessionStateLost // its interpreter went with it
+	if code == executor.Unavailable && !v.began.IsZero() && x.session != nil && !e.backends[x.backend].keeps() {
+		r.SessionState = executor.SessionStateLost // the interpreter died with the plugin
 	}
 	return r
 }
 
-// stopped is the end of a run that was told to end by cause; r is what its backend reported, if anything.
+// stopped is the Result of a run that was told to end with cause. r is the backend's Result, or an empty one.
 func stopped(r executor.Result, cause error, phase executor.Phase) executor.Result {
 	fail := func(status executor.Status, code executor.Code, phase executor.Phase, message string) {
 		r.Status = status
 		r.Failure = &executor.Failure{Code: code, Phase: phase, Message: message}
 	}
-	if end, ok := errors.AsType[*sessionEnd](cause); ok {
+	if end, ok := errors.AsType[*sessions.End](cause); ok {
 		code := executor.Conflict
-		if end.status == executor.StatusLost {
+		if end.Status == executor.StatusLost {
 			code = executor.Unavailable
 		}
-		fail(end.status, code, phase, end.message)
+		fail(end.Status, code, phase, end.Message)
 		return r
 	}
 	switch {
 	case errors.Is(cause, errShutdown), errors.Is(cause, executor.ErrCallerGone):
 		fail(executor.StatusLost, executor.Unavailable, phase, "the server stopped")
 	case errors.Is(cause, errQueueDeadline):
-		fail(executor.StatusLost, executor.Exhausted, executor.PhaseQueue, "it waited too long for its turn")
+		fail(executor.StatusLost, executor.Exhausted, executor.PhaseQueue, "the execution waited too long for its turn")
 	case errors.Is(cause, errPrepareDeadline):
-		fail(executor.StatusFailed, executor.Exhausted, executor.PhasePrepare, "its preparation took too long")
+		fail(executor.StatusFailed, executor.Exhausted, executor.PhasePrepare, "the preparation took too long")
 	case errors.Is(cause, errRunDeadline):
 		r.Status = executor.StatusTimedOut
 	default:
@@ -179,14 +180,14 @@ func stopped(r executor.Result, cause error, phase executor.Phase) executor.Resu
 	return r
 }
 
-// unstarted is the end of an execution that was told to end before it was handed to its backend.
+// unstarted is the Result of an execution that was told to end before it was handed to its backend.
 func (x *execution) unstarted() executor.Result {
 	r := stopped(executor.Result{CPU: -1}, context.Cause(x.ctx), executor.PhaseQueue)
 	r.Phases.Queue = max(0, time.Since(x.created))
 	return r
 }
 
-// blameInput says that it was the caller's stream that broke, where it did: the backend saw only a broken tar.
+// blameInput returns r with the failure of the caller's stream, if that broke. The backend has seen only a broken tar.
 func blameInput(r executor.Result, err error) executor.Result {
 	if err == nil || r.Status == executor.StatusSucceeded || r.Status == executor.StatusKilled {
 		return r
@@ -208,7 +209,7 @@ func blameInput(r executor.Result, err error) executor.Result {
 }
 
 func (e *Engine) keepArtifacts(x *execution, key string) error {
-	ctx, cancel := storeContext(x.ctx)
+	ctx, cancel := calls.StoreContext(x.ctx)
 	defer cancel()
 	_, err := e.store.Update(ctx, x.id, func(r *executor.Record) { r.ArtifactsBlob = key })
 	if err != nil {
@@ -218,21 +219,21 @@ func (e *Engine) keepArtifacts(x *execution, key string) error {
 	return nil
 }
 
-// total returns what a Result says of one stream: all bytes, and whether some of them are not in the log.
+// total returns how many bytes a stream has in all, and whether some of them are not in the log.
 func (s *sink) total(name executor.Stream, reported int64, truncated bool) (int64, bool) {
 	sent, kept := s.seen(name)
 	all := max(reported, sent)
 	return all, truncated || kept < all
 }
 
-// clockPhases fills in the times that only the Engine knows, or that the backend did not report.
+// clockPhases sets the times of r that only the Engine knows or that the backend did not report.
 func (e *Engine) clockPhases(x *execution, v verdict, r *executor.Result) {
 	r.Phases.Queue = max(0, x.granted.Sub(x.created))
 	if v.began.IsZero() {
-		fill(&r.Phases.Prepare, v.ended.Sub(x.granted))
+		r.Phases.Prepare = cmp.Or(r.Phases.Prepare, v.ended.Sub(x.granted))
 		return
 	}
-	fill(&r.Phases.Prepare, v.began.Sub(x.granted))
-	fill(&r.Wall, max(0, v.ended.Sub(v.began)-r.Phases.Collect))
-	fill(&r.Phases.Run, r.Wall)
+	r.Phases.Prepare = cmp.Or(r.Phases.Prepare, v.began.Sub(x.granted))
+	r.Wall = cmp.Or(r.Wall, max(0, v.ended.Sub(v.began)-r.Phases.Collect))
+	r.Phases.Run = cmp.Or(r.Phases.Run, r.Wall)
 }

@@ -244,7 +244,7 @@ func TestTheSweepLeavesWhatMayBelongToAnExecutionThatIsBeingMade(t *testing.T) {
 		for _, test := range []struct {
 			age  time.Duration
 			left int
-		}{{strayBlob - time.Second, 1}, {strayBlob, 0}} {
+		}{{minBlobAge - time.Second, 1}, {minBlobAge, 0}} {
 			blobs.age = test.age
 			r.retention.sweep()
 			r.wantBlobs(test.left)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,15 +13,15 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// A Record's SpecDigest has three parts: of the Spec, of the Workspace and of stdin. An input's part is its content's
-// digest, digestNone without one, or digestUnknown for one that was streamed and not read to its end.
+// A Record's SpecDigest has three parts: of the Spec, of the Workspace and of stdin. The part of an input is the digest of its content,
+// digestNone where there is no input, or digestUnknown where it was streamed and not read to its end.
 const (
 	digestNone    = "none"
 	digestUnknown = "unknown"
 )
 
-// specDigest identifies what owner asked for, apart from the input's content. It is canonical: a word and its default
-// are the same, and so are sync and async, so that a client may repeat either way under one key.
+// specDigest identifies a request of owner, without the content of its input. A word and its default have one digest, and so have sync and
+// async, so that a client may repeat a request in either form under one key.
 func specDigest(owner string, s executor.Spec) (string, error) {
 	s.IdempotencyKey, s.Durable = "", false
 	if s.Language == executor.LanguagePython {
@@ -47,27 +48,21 @@ func joinDigest(spec, workspace, stdin string) string {
 
 // sourceDigest is the part of a SpecDigest about src.
 func sourceDigest(src *executor.Source) string {
-	switch {
-	case src == nil:
+	if src == nil {
 		return digestNone
-	case src.Digest == "":
-		return digestUnknown
 	}
-	return src.Digest
+	return cmp.Or(src.Digest, digestUnknown)
 }
 
 // blobDigest is the part of a SpecDigest about a spooled input.
 func blobDigest(b executor.BlobInfo) string {
-	switch {
-	case b.Key == "":
+	if b.Key == "" {
 		return digestNone
-	case b.Digest == "":
-		return digestUnknown
 	}
-	return b.Digest
+	return cmp.Or(b.Digest, digestUnknown)
 }
 
-// readDigest is sourceDigest of an input that is read for nothing else.
+// readDigest is sourceDigest, but reads src if its digest is not known.
 func readDigest(src *executor.Source) (digest string, err error) {
 	if src == nil || src.Digest != "" {
 		return sourceDigest(src), nil
@@ -84,7 +79,7 @@ func readDigest(src *executor.Source) (digest string, err error) {
 	return "sha256:" + hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// sameRequest reports whether two SpecDigests may be of one request: what is known of both is equal.
+// sameRequest reports whether two SpecDigests may be of one request: the parts that are known of both are equal.
 func sameRequest(a, b string) bool {
 	as, bs := strings.Split(a, " "), strings.Split(b, " ")
 	if len(as) != 3 || len(bs) != 3 || as[0] != bs[0] {

@@ -1,35 +1,34 @@
-// Package engine turns a Spec into an Execution: it implements executor.Service over a Store, Blobs and Backends.
+// Package engine turns a Spec into an Execution: it implements executor.Service with a Store, Blobs and Backends.
 //
-// It is admission, queue, deadlines, recovery and retention. It is not a transport (frontends are), it knows no plugin
+// It does authority, admission, the queue, deadlines, recovery and retention. It is no transport (frontends are), it knows no plugin
 // process (package host does) and no sandbox (backends do).
 //
-// One flow: Submit checks the Spec and reserves a place; a run that can start now streams its input straight to
-// Backend.Run, any other has it spooled to Blobs first; Store.Create makes the Execution, Queued opens its log; the
-// backend's events pass a sink that keeps the order law; Finished closes the log, exactly once, whatever happens.
+// One flow: Submit checks the Spec and reserves a place. A run that can start now streams its input straight to Backend.Run. The input
+// of any other run is spooled to Blobs first. Store.Create makes the Execution, and Queued opens its log. The backend's events pass a
+// sink that enforces their order. Finished closes the log, exactly once, whatever happens.
 //
-// What a reader of the contract may ask:
+// Answers to questions that the contract leaves open:
 //
-//   - An Execution exists once its input is whole (spooled) or about to be streamed (Input.Accepted tells when). A Submit
-//     that ends before leaves nothing behind, so there is nothing to cancel.
-//   - A place is held while an input is spooled, for at most Deadlines.Upload; a slot while one is streamed, for at most
-//     Deadlines.Prepare. How long a sender may be silent is the frontend's matter.
-//   - Owners take turns; within one owner it is first in, first out, but for a backend that has no room.
-//   - A backend that is away before the program started, with the input untouched or spooled, is tried again: at most six
-//     times, and not while its Info says that it is down. After Started there is no second try: the Execution is lost.
-//   - Where programs outlive their plugin (Capabilities.Attach), one whose plugin dies is followed again from where its log
-//     ends, once the backend is back, within Deadlines.Reattach; what is sent again of its output and artifacts counts once.
-//   - An Execution whose caller waits (not Durable) does not survive its process: at Close it is lost, and after a crash
-//     unless its program outlives its plugin.
-//     A Durable one stays queued for the next Start, or running, where its program outlives its plugin.
-//   - Executions in a Session run one at a time, in the order of their ids; one whose input is still being uploaded is passed
-//     by. They wait for their turn first, holding no slot, and then for a slot: neither waits for the other.
-//   - A Session is lost when its interpreter dies (RestartSession revives it) or when its backend says that it has the
-//     sandbox no more and cannot adopt it (nothing does). What waits in it ends with it, as lost. Only a backend that answers
-//     can lose a Session; one that is away is waited for.
-//   - A Session is closed when it was idle or lived for too long, by request, to make room for another of its owner's (only
-//     if idle for config.Sessions.EvictIdleSeconds, never while something uses it), and at Close where nothing could adopt it.
-//   - The Engine backs up every deadline of its backends. One that does not stop a run in time is given up: the run ends,
-//     its slot is free, what the backend still says is refused, and Remove is asked for.
-//   - Spec.Requirements and Spec.PythonVersion of an Execution hold what was found in its files, where the Spec said
-//     nothing and allowed to look.
+//   - An Execution exists when its input is whole (spooled) or about to be streamed; Input.Accepted tells when. A Submit that ends
+//     earlier leaves nothing behind, so there is nothing to cancel.
+//   - An input that is spooled holds a place, for at most Deadlines.Upload. An input that is streamed holds a slot, for at most
+//     Deadlines.Prepare. The frontend bounds how long a sender may be silent.
+//   - Owners take turns. The Executions of one owner start in the order of their Submit, except where a backend has no room.
+//   - An Execution whose backend is away before the program started is tried again, if its input is spooled or unread: at most six
+//     times, and not while the backend's Info says that it is down. After Started there is no second try: the Execution is lost.
+//   - Where programs outlive their plugin (Capabilities.Attach), the Engine attaches to a program whose plugin has died, from the end of
+//     its log, when the backend is back within Deadlines.Reattach. Output and artifacts that are sent again count once.
+//   - The caller of an Execution that is not Durable waits in this process. Such an Execution is lost at Close, and after a crash unless
+//     its program outlives its plugin. A Durable one stays queued for the next Start, or running where its program outlives its plugin.
+//   - Executions in a Session run one at a time, in the order of their ids. One whose input is still being uploaded is passed by. They
+//     first wait for their turn, without a slot, and then for a slot: neither waits for the other.
+//   - A Session is lost when its interpreter dies; RestartSession revives it. A Session is also lost when its backend answers that it does
+//     not have the sandbox and cannot adopt it; nothing revives that one. What waits in a lost Session ends as lost. A backend that does
+//     not answer cannot lose a Session.
+//   - A Session is closed by request, when it was idle or lived for too long, and at Close where nothing could adopt it. It is also
+//     closed to make room for another Session of its owner, if it has been idle for config.Sessions.EvictIdleSeconds.
+//   - The Engine backs up every deadline of its backends. If a backend does not stop a run in time, the Engine gives the run up: the run
+//     ends, its slot is free, later events are refused, and the backend is asked to Remove it.
+//   - Spec.Requirements and Spec.PythonVersion of an Execution hold what was found in its files, where the Spec names none and allows
+//     the Engine to look.
 package engine

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
+	"github.com/python-executor/python-executor/core/engine/internal/sessions"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -32,8 +35,10 @@ type Options struct {
 	Retention config.Retention
 	// Sessions: a zero IdleTimeoutSeconds means config.Default().Sessions as a whole.
 	Sessions config.Sessions
-	// Embedded: no later life of the server reads the Store, so nothing is left for one: no running Execution, no Session.
+	// Embedded: no later life of the server reads the Store, so Close leaves no running Execution and no Session.
 	Embedded bool
+	// HostDirectories are folders of the host in which a Principal without ScopeTrusted may run, too (Spec.HostDirectory).
+	HostDirectories []string
 	// Deadlines bound every state of an Execution.
 	Deadlines Deadlines
 	// SpoolBytes bounds each spooled stream. Default 8 GiB.
@@ -45,41 +50,30 @@ type Options struct {
 
 // Deadlines bound the states that have no limit of their own in a Spec. Zero fields mean the defaults.
 type Deadlines struct {
-	// Upload bounds how long a place in the queue is held for an input that is still being spooled, however slowly it
-	// trickles. (A streamed input holds a slot, of which half are for such, and is bounded by Prepare; an idle sender is the
-	// frontend's matter.)
-	// Default 30 min.
+	// Upload bounds how long an input that is being spooled may hold a place in the queue. Prepare bounds an input that is
+	// streamed, and the frontend bounds how long a sender may be silent. Default 30 min.
 	Upload time.Duration
-	// Queue bounds waiting for a place, or for a backend that is down; a restart begins it anew. Default 24 h.
+	// Queue bounds the wait for a slot, or for a backend that is down. A restart of the server begins it anew. Default 24 h.
 	Queue time.Duration
 	// Prepare bounds the time from the call of Backend.Run to Started. Default 30 min.
 	Prepare time.Duration
-	// Collect is added to the time of a run that has outputs to collect. Default 10 min.
+	// Collect is added to the time of a run that collects outputs. Default 10 min.
 	Collect time.Duration
-	// Reattach bounds how long an Execution whose program runs on waits for its backend, whose plugin has died, to come
-	// back. Default 2 min.
+	// Reattach bounds how long an Execution whose program has outlived its plugin waits for its backend to come back. Default
+	// 2 min.
 	Reattach time.Duration
-	// Stop bounds, beyond KillGrace, how long a backend may take to end a run that was told to end; it is also the
-	// margin that a backend has to enforce Limits.Timeout before the Engine steps in. Default 20 s.
+	// Stop bounds, beyond KillGrace, how long a backend may take to end a run that was told to end. It is also the time that a
+	// backend has to enforce Limits.Timeout before the Engine stops the run. Default 20 s.
 	Stop time.Duration
 }
 
 func (d Deadlines) withDefaults() Deadlines {
-	for _, field := range []struct {
-		value    *time.Duration
-		standard time.Duration
-	}{
-		{&d.Upload, 30 * time.Minute},
-		{&d.Queue, 24 * time.Hour},
-		{&d.Prepare, 30 * time.Minute},
-		{&d.Collect, 10 * time.Minute},
-		{&d.Reattach, 2 * time.Minute},
-		{&d.Stop, 20 * time.Second},
-	} {
-		if *field.value <= 0 {
-			*field.value = field.standard
-		}
-	}
+	d.Upload = cmp.Or(d.Upload, 30*time.Minute)
+	d.Queue = cmp.Or(d.Queue, 24*time.Hour)
+	d.Prepare = cmp.Or(d.Prepare, 30*time.Minute)
+	d.Collect = cmp.Or(d.Collect, 10*time.Minute)
+	d.Reattach = cmp.Or(d.Reattach, 2*time.Minute)
+	d.Stop = cmp.Or(d.Stop, 20*time.Second)
 	return d
 }
 
@@ -90,24 +84,26 @@ type Engine struct {
 	backends       map[string]*backend
 	names          []string
 	defaultBackend string
-	standard, most executor.Limits
-	deadlines      Deadlines
-	spoolBytes     int64
-	log            *slog.Logger
-	metrics        *metrics
-	retention      *retention
-	ids            idSource
-	rules          sessionRules
-	embedded       bool
-	ended          *endedSessions
-	// lookNow wakes the one who looks after the Sessions.
-	lookNow chan struct{}
+	// defaultLimits are for what a Spec does not ask for; no Spec gets more than maxLimits.
+	defaultLimits, maxLimits executor.Limits
+	deadlines                Deadlines
+	spoolBytes               int64
+	log                      *slog.Logger
+	metrics                  *metrics
+	retention                *retention
+	ids                      idSource
+	sessionRules             config.Sessions
+	embedded                 bool
+	// hostDirectories: see Options.
+	hostDirectories []string
+	sessions        *sessions.Registry
+	// abandoned are the calls of backends, stores and callers that the Engine has given up. Close waits for them until its ctx ends.
+	abandoned calls.Abandoned
 
-	// base is the context of everything that outlives a caller; halt ends it, last of all.
+	// base is the context of everything that outlives a caller. halt ends it; Close calls halt last.
 	base context.Context
 	halt context.CancelCauseFunc
-	// tasks are the Engine's goroutines, but for those that a caller's stream or a backend may hold up: these are
-	// strays once they are given up, and Close waits for them only so long.
+	// tasks are the Engine's goroutines, except for those of abandoned calls.
 	tasks sync.WaitGroup
 	// stopping is closed when Close begins.
 	stopping chan struct{}
@@ -116,22 +112,17 @@ type Engine struct {
 	phase phase
 	queue *queue
 	live  map[string]*execution
-	// sessions are those whose sandbox is there, or being made.
-	sessions map[string]*session
-	// leftovers are ended ones whose sandbox may still be there, with their backend.
-	leftovers map[string]string
-	strays    map[<-chan struct{}]string
-	specs     heldSpecs
-	average   time.Duration // of a run, for Retry-After
+	// average is how long a run holds its slot, for Retry-After.
+	average time.Duration
 }
 
-// phase is where an Engine's life stands.
+// phase is the state of an Engine.
 type phase int
 
 const (
 	created phase = iota
 	serving
-	// draining: nothing new is accepted or started; what runs may end.
+	// draining: nothing new is accepted or started; running Executions may end.
 	draining
 	closed
 )
@@ -163,24 +154,19 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		store: o.Store, blobs: o.Blobs,
-		backends:       map[string]*backend{},
-		defaultBackend: o.DefaultBackend,
-		deadlines:      o.Deadlines.withDefaults(),
-		spoolBytes:     o.SpoolBytes,
-		log:            o.Log,
-		queue:          newQueue(o.Engine.MaxConcurrent, o.Engine.MaxQueued, o.Engine.MaxPerOwner),
-		live:           map[string]*execution{},
-		sessions:       map[string]*session{},
-		leftovers:      map[string]string{},
-		rules:          newSessionRules(o.Sessions),
-		embedded:       o.Embedded,
-		lookNow:        make(chan struct{}, 1),
-		strays:         map[<-chan struct{}]string{},
-		specs:          heldSpecs{of: map[string]int64{}},
-		stopping:       make(chan struct{}),
+		backends:        map[string]*backend{},
+		defaultBackend:  o.DefaultBackend,
+		deadlines:       o.Deadlines.withDefaults(),
+		spoolBytes:      o.SpoolBytes,
+		log:             o.Log,
+		queue:           newQueue(o.Engine.MaxConcurrent, o.Engine.MaxQueued, o.Engine.MaxPerOwner),
+		live:            map[string]*execution{},
+		sessionRules:    o.Sessions,
+		embedded:        o.Embedded,
+		hostDirectories: o.HostDirectories,
+		stopping:        make(chan struct{}),
 	}
-	e.standard, e.most = limitRange(o.Limits)
-	e.ended = &endedSessions{kept: e.rules.kept}
+	e.defaultLimits, e.maxLimits = limitRange(o.Limits)
 	for name, b := range o.Backends {
 		if b == nil {
 			return nil, executor.Errorf(executor.Invalid, "backend %q is nil", name)
@@ -200,6 +186,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e.retention = newRetention(e, o.Retention)
 	e.base, e.halt = context.WithCancelCause(context.Background())
+	e.sessions = e.newSessions(o.Sessions)
 	var err error
 	if e.metrics, err = newMetrics(e, o.Registerer); err != nil {
 		return nil, err
@@ -207,8 +194,8 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Start recovers what the Store has from an earlier life, and begins to run, to accept and to clean up. ctx bounds only
-// the start. Codes: conflict (started before), and the Store's.
+// Start takes over the Executions and Sessions of an earlier life of the server from the Store, and begins to accept, to run and to
+// clean up. ctx bounds only the start. Codes: conflict (started before), and the Store's.
 func (e *Engine) Start(ctx context.Context) error {
 	e.mu.Lock()
 	if e.phase != created {
@@ -220,7 +207,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.loadSessions(ctx); err != nil {
+	if err := e.sessions.Load(ctx); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -231,12 +218,12 @@ func (e *Engine) Start(ctx context.Context) error {
 	e.phase = serving
 	e.mu.Unlock()
 	e.retention.add(found.finished)
-	// How much each backend can take, before anything is given to it.
+	// The capacity of each backend, before it gets anything.
 	_ = e.describe(ctx)
 	e.recover(found.unfinished)
 	e.spawn(func() { e.removeLate(found.late) })
 	e.spawn(e.retention.run)
-	e.spawn(e.keepSessions)
+	e.spawn(e.sessions.Keep)
 	return nil
 }
 
@@ -248,16 +235,16 @@ func (e *Engine) Ready(ctx context.Context) error {
 	if _, err := e.store.List(ctx, executor.Filter{Limit: 1}); err != nil {
 		return executor.Errorf(executor.Unavailable, "store: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, errors.New("it does not answer"))
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, errors.New("the backend does not answer"))
 	defer cancel()
 	_, err := e.infoNow(ctx, e.defaultBackend)
 	return err
 }
 
-// Admit implements executor.Admitter: it says before any input is read whether there is a place now.
+// Admit implements executor.Admitter.
 func (e *Engine) Admit(ctx context.Context) error {
-	p := executor.PrincipalFrom(ctx)
-	if err := needs(p, executor.ScopeExec); err != nil {
+	p, err := authorize(ctx, opAdmit, "")
+	if err != nil {
 		return err
 	}
 	if err := e.accepting(); err != nil {
@@ -289,7 +276,7 @@ func (e *Engine) acceptingLocked() error {
 	return executor.Errorf(executor.Unavailable, "the server is stopping")
 }
 
-// spawn runs f as one of the Engine's tasks, unless the Engine is closed; then it reports false.
+// spawn runs f as one of the Engine's tasks. It reports false, and does not run f, if the Engine is closed.
 func (e *Engine) spawn(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -5,28 +5,29 @@ import (
 	"errors"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// maxAttempts bounds how often an Execution is started whose backend was away each time.
+// maxAttempts bounds how often an Execution is handed to a backend that was away each time.
 const maxAttempts = 6
 
-// verdict is what came of one attempt.
+// verdict is the outcome of one call of Run or Attach.
 type verdict struct {
 	result executor.Result
 	err    error
-	// abandoned: the backend did not return; result and err are empty.
+	// abandoned: the backend did not return. result and err are then empty.
 	abandoned bool
-	// refused: the backend broke the law.
+	// broken is how the backend broke the contract; nil if it did not.
 	broken error
 	began  time.Time
 	ended  time.Time
 }
 
-// run makes one attempt at x, which holds a slot, and then ends it or lets it wait for another.
+// run makes one attempt at x, which holds a slot. Then it ends x or lets it wait for another attempt.
 func (e *Engine) run(x *execution) {
-	// Whatever panics in an attempt is an error.
-	out, err := guard(func() (outcome, error) { return e.attempt(x), nil })
+	// A panic in an attempt is an error.
+	out, err := calls.Guard(func() (outcome, error) { return e.attempt(x), nil })
 	switch {
 	case err != nil:
 		e.log.Error("internal error", "execution", x.id, "error", err)
@@ -40,7 +41,7 @@ func (e *Engine) run(x *execution) {
 	}
 }
 
-// outcome is what comes of an attempt: a result, or another attempt, now or (left) in the next life of the server.
+// outcome is the outcome of an attempt: a result, another attempt (again), or an attempt of the next life of the server (left).
 type outcome struct {
 	result      executor.Result
 	again, left bool
@@ -70,9 +71,9 @@ func (e *Engine) attempt(x *execution) outcome {
 	return outcome{result: e.conclude(x, s, v)}
 }
 
-// prepareJob counts the attempt and puts together what the backend gets.
+// prepareJob counts the attempt and makes the Job for the backend.
 func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error) {
-	ctx, cancel := storeContext(x.ctx)
+	ctx, cancel := calls.StoreContext(x.ctx)
 	defer cancel()
 	rec, spec, err := x.record(ctx)
 	if err != nil {
@@ -83,11 +84,11 @@ func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error)
 		return rec, executor.Job{}, executor.Errorf(executor.Unavailable, "backend %s is not configured any more", x.backend)
 	}
 	if x.adopted && x.attempts > 0 {
-		e.remove(x) // what an earlier life may have left of it
+		e.remove(x) // an earlier life of the server may have left something of it
 	}
 	x.attempts++
 	if rec.Attempts != x.attempts {
-		// Before the run, so that an Execution that may have run twice always says so.
+		// Before the run, so that Attempts never says less than the number of runs.
 		rec, err = e.store.Update(ctx, x.id, func(r *executor.Record) { r.Attempts = x.attempts })
 		if err != nil {
 			return rec, executor.Job{}, err
@@ -104,7 +105,7 @@ func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error)
 		job.Stdin, err = e.fromBlob(ctx, rec.StdinBlob)
 	}
 	if executor.CodeOf(err) == executor.NotFound {
-		err = executor.Errorf(executor.Unavailable, "its input is gone")
+		err = executor.Errorf(executor.Unavailable, "the input of the execution is gone")
 	}
 	return rec, job, err
 }
@@ -123,23 +124,23 @@ func (x *execution) record(ctx context.Context) (executor.Record, executor.Spec,
 	return rec, spec, err
 }
 
-// collects reports whether a program has outputs to keep.
+// collects reports whether s asks for outputs.
 func collects(s executor.Spec) bool { return len(s.Outputs) > 0 || s.OutputsChanged }
 
-// failedJob is the end of an Execution that could not be handed to its backend.
+// failedJob is the Result of an Execution that could not be handed to its backend.
 func (e *Engine) failedJob(err error) executor.Result {
 	err = e.internal("prepare a job", err)
 	return failed(executor.StatusLost, executor.CodeOf(err), executor.PhaseQueue, err.Error())
 }
 
-// watch makes a call of Run or Attach and sees to it that it ends: it tells the backend to stop when a deadline passes
-// or x is stopped, and gives the call up when the backend does not obey.
+// watch calls run, which is a call of Run or Attach, and makes sure that it ends. When a deadline passes or x is stopped, watch tells the
+// backend to stop. If the backend does not return in time after that, watch gives the call up.
 func (e *Engine) watch(x *execution, s *sink, run func() (executor.Result, error)) verdict {
 	e.metrics.began(x.backend)
 	defer e.metrics.ended(x.backend)
-	answers, returned := call(run)
+	answers, returned := calls.Go(run)
 	allowance := e.deadlines.Prepare
-	var held time.Duration // what the log had held up when the clock was set
+	var held time.Duration // how long the log had blocked the backend when the clock was set
 	set := time.Now()
 	clock := time.NewTimer(allowance)
 	defer clock.Stop()
@@ -149,16 +150,16 @@ func (e *Engine) watch(x *execution, s *sink, run func() (executor.Result, error
 	for {
 		select {
 		case got := <-answers:
-			return verdict{result: got.value, err: got.err, broken: s.brokenLaw(), began: s.begun(), ended: time.Now()}
+			return verdict{result: got.Value, err: got.Err, broken: s.brokenLaw(), began: s.begun(), ended: time.Now()}
 		case <-began:
 			began = nil
-			// Of a program that is followed again only the rest is left.
+			// A program that the Engine attaches to has only the rest of its time.
 			allowance, cause = e.runAllowance(x.limits, x.collects)-time.Since(s.begun()), errRunDeadline
 			allowance = max(allowance, e.runAllowance(executor.Limits{KillGrace: x.limits.KillGrace}, x.collects))
 			set, held = time.Now(), s.waited()
 			clock.Reset(allowance)
 		case <-clock.C:
-			// A reader that is slow to take the output stops the program; that is not the program's time.
+			// While the log blocks the program's output, the program's time does not pass.
 			left := allowance - (time.Since(set) - (s.waited() - held))
 			if left <= 0 {
 				x.cancel(cause)
@@ -173,7 +174,7 @@ func (e *Engine) watch(x *execution, s *sink, run func() (executor.Result, error
 			giveUp = timer.C
 		case <-giveUp:
 			s.abandon(context.Cause(x.ctx))
-			e.stray(returned, "backend "+x.backend+" with "+x.id)
+			e.abandoned.Add(returned, "backend "+x.backend+" with "+x.id)
 			e.log.Error("a backend did not stop an execution in time", "execution", x.id, "backend", x.backend)
 			e.spawn(func() { e.remove(x) })
 			return verdict{abandoned: true, broken: s.brokenLaw(), began: s.begun(), ended: time.Now()}
@@ -181,19 +182,18 @@ func (e *Engine) watch(x *execution, s *sink, run func() (executor.Result, error
 	}
 }
 
-// again reports whether another attempt may be made: the backend was away before the program started, and the input is
-// still there. Once a program has started it is never started again for that reason; nor where the log failed, which may
-// have been at Started.
+// again reports whether x may have another attempt: the backend was away before the program started, and the input is still there. The
+// caller has checked that the log has not failed, because that may have been at Started.
 func (e *Engine) again(x *execution, v verdict) bool {
 	if v.err == nil || v.abandoned || v.broken != nil || !v.began.IsZero() || x.ctx.Err() != nil {
 		return false
 	}
 	away := executor.CodeOf(v.err) == executor.Unavailable
 	if exhausted, ok := errors.AsType[*executor.Error](v.err); ok && exhausted.Code == executor.Exhausted {
-		away = exhausted.RetryAfter > 0 // it has no place now; other bounds stay reached
+		away = exhausted.RetryAfter > 0 // the backend has no place now; other bounds stay reached
 	}
 	if x.session != nil && executor.CodeOf(v.err) == executor.Conflict {
-		away = true // its backend is still busy with one that was given up here
+		away = true // the backend still runs an Execution of the Session that was given up here
 	}
 	if !away || x.retries+1 >= maxAttempts {
 		return false
@@ -209,15 +209,15 @@ func (e *Engine) pause(x *execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue.pause(x.place)
+	x.turn.SetRunning(false)
 	e.waitLocked(x, wait)
 	e.dispatch()
 }
 
-// waitLocked lets x pause before it looks for its backend. The caller holds the lock.
+// waitLocked lets x wait before it asks for its backend again. The caller holds the lock.
 func (e *Engine) waitLocked(x *execution, wait time.Duration) {
 	if e.phase != serving && x.durable && x.ctx.Err() == nil {
-		// It stays queued for the next life of the server.
-		x.endLocked()
+		x.endLocked() // x stays queued for the next Start
 		return
 	}
 	if e.phase != serving {
@@ -232,7 +232,7 @@ func (e *Engine) waitLocked(x *execution, wait time.Duration) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if x.state != stateQueued || e.phase != serving {
-			return // somebody else ends it
+			return // x is being ended
 		}
 		x.state = stateActive
 		if !e.spawnLocked(func() { e.resume(x) }) {
@@ -241,7 +241,7 @@ func (e *Engine) waitLocked(x *execution, wait time.Duration) {
 	})
 }
 
-// resume puts x back into the queue once its backend is there again. While it is away no attempt is spent.
+// resume puts x back into the queue if its backend is there again. While the backend is away no attempt is spent.
 func (e *Engine) resume(x *execution) {
 	_, err := e.info(x.ctx, x.backend)
 	if err == nil || x.ctx.Err() != nil {
@@ -256,7 +256,7 @@ func (e *Engine) resume(x *execution) {
 	e.waitLocked(x, backOff(maxAttempts))
 }
 
-// backOff is how long to wait before attempt n+1: ½, 2, 8, then 30 seconds.
+// backOff returns how long to wait before attempt n+1: ½, 2, 8, then 30 seconds.
 func backOff(n int) time.Duration {
 	wait := 500 * time.Millisecond
 	for ; n > 1 && wait < 30*time.Second; n-- {
@@ -265,15 +265,15 @@ func backOff(n int) time.Duration {
 	return min(wait, 30*time.Second)
 }
 
-// clean asks x's backend to leave nothing of it, again for a while if it is away: where programs outlive their plugin, it
-// may come back to one.
+// clean removes x from its backend. While the backend is away it tries again, at most maxAttempts times: where programs outlive their
+// plugin, the backend may come back with x.
 func (e *Engine) clean(x *execution) {
 	for try := 1; !e.remove(x) && try < maxAttempts && e.accepting() == nil; try++ {
 		e.sleep(backOff(try))
 	}
 }
 
-// remove asks x's backend to leave nothing of it. Best effort, bounded. It reports false if the backend was away.
+// remove asks x's backend once to Remove it. It reports false if the backend was away.
 func (e *Engine) remove(x *execution) bool {
 	b := e.backends[x.backend]
 	if b == nil {
@@ -281,15 +281,9 @@ func (e *Engine) remove(x *execution) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), e.deadlines.Stop)
 	defer cancel()
-	answers, returned := call(func() (struct{}, error) { return struct{}{}, b.Remove(ctx, x.id) })
-	select {
-	case got := <-answers:
-		if got.err != nil {
-			e.log.Warn("execution not removed from its backend", "execution", x.id, "backend", x.backend, "error", got.err)
-		}
-		return executor.CodeOf(got.err) != executor.Unavailable
-	case <-ctx.Done():
-		e.stray(returned, "Remove of "+x.id)
-		return true
+	_, err := calls.Ask(ctx, &e.abandoned, "Remove of "+x.id, 0, func() (struct{}, error) { return struct{}{}, b.Remove(ctx, x.id) })
+	if err != nil {
+		e.log.Warn("execution not removed from its backend", "execution", x.id, "backend", x.backend, "error", err)
 	}
+	return executor.CodeOf(err) != executor.Unavailable || errors.Is(err, calls.ErrGivenUp)
 }

@@ -5,16 +5,17 @@ import (
 	"errors"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine/internal/sessions"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// state is where a live Execution stands. The Engine's lock guards it.
+// state is the state of a live Execution. The Engine's lock guards it.
 type state int
 
 const (
-	// stateSpooling: its input is on its way to Blobs; the Store does not know it yet.
+	// stateSpooling: its input is being spooled; it is not in the Store.
 	stateSpooling state = iota
-	// stateQueued: it waits for its turn, or pauses before another attempt; no goroutine is busy with it.
+	// stateQueued: it waits for its turn, or pauses before another attempt. No goroutine works on it.
 	stateQueued
 	// stateActive: a goroutine runs it, or writes its end.
 	stateActive
@@ -22,7 +23,7 @@ const (
 	stateEnded
 )
 
-// execution is an Execution that has not ended. What it was asked to do is in the Store; while it waits it is small.
+// execution is an Execution that has not ended. Its Spec is in the Store, so an execution that waits takes little memory.
 type execution struct {
 	engine  *Engine
 	id      string
@@ -31,41 +32,39 @@ type execution struct {
 	durable bool
 	limits  executor.Limits
 	created time.Time
-	// since is when this process took it in; its wait is measured from here, so that a server that was away for long
-	// does not lose what it had accepted.
+	// since is when this process took it in. Its wait counts from here, so that the time between two lives of the server does not
+	// count.
 	since time.Time
 
-	// ctx is the work's: its end, with a cause, tells the backend to stop. Cleaning up has contexts of its own.
+	// ctx is for the work. Its end, with a cause, tells the backend to stop. Cleaning up has contexts of its own.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// done is closed when Finished is in the log, or when this process has nothing more to do with it.
+	// done is closed when Finished is in the log, or when this process leaves the Execution to the next one.
 	done chan struct{}
 
 	// place, state and clock are guarded by the Engine's lock. clock ends a wait.
 	place *place
 	state state
 	clock *time.Timer
-	// session is the one it runs in, nil: none; turn its claim there.
-	session *session
-	turn    *turn
+	// session is the Session that it runs in, and turn its claim there; both may be nil.
+	session *sessions.Session
+	turn    *sessions.Turn
 
-	// The rest belongs to the one goroutine that is busy with it.
+	// The rest belongs to the one goroutine that works on it.
 
-	// direct is the streamed input of a run that started at once; nil: what input there is lies in Blobs.
+	// direct is the streamed input of a run that started at once. If it is nil, the input is in Blobs, if any.
 	direct           *streamed
 	workspace, stdin *executor.Source
-	// fresh saves the first attempt of a direct run the way to the Store.
+	// fresh is the Record of a direct run, which saves the first attempt a read of the Store.
 	fresh    *executor.Record
 	attempts int
 	retries  int
-	// collects: it has outputs, which take time after its program has ended.
+	// collects: it has outputs to collect, which takes time after its program has ended.
 	collects bool
 	// spooled: it has input in Blobs.
 	spooled bool
 	// adopted: an earlier life of the server may have started it.
 	adopted bool
-	// opened: Queued is in the log.
-	opened bool
 	// accepting: its caller's Accepted is running.
 	accepting bool
 	// granted is when its last attempt got its slot.
@@ -76,7 +75,7 @@ func (e *Engine) newExecution(rec executor.Record, limits executor.Limits) *exec
 	x := &execution{
 		engine: e, id: rec.ID, owner: rec.Owner, backend: rec.Backend, limits: limits, durable: rec.Spec.Durable,
 		created: rec.CreatedAt, since: time.Now(),
-		attempts: rec.Attempts, opened: rec.LastSeq > 0, spooled: rec.WorkspaceBlob != "" || rec.StdinBlob != "",
+		attempts: rec.Attempts, spooled: rec.WorkspaceBlob != "" || rec.StdinBlob != "",
 		done: make(chan struct{}),
 	}
 	ctx := executor.WithPrincipal(e.base, executor.Principal{Owner: rec.Owner})
@@ -84,15 +83,15 @@ func (e *Engine) newExecution(rec executor.Record, limits executor.Limits) *exec
 	return x
 }
 
-// stop tells x to end. One that waits ends here and now; one that runs when its backend has stopped it. The first cause
-// counts.
+// stop tells x to end. An execution that waits ends at once; one that runs ends when its backend has stopped it. Of several causes the
+// first one counts.
 func (x *execution) stop(cause error) {
 	x.engine.mu.Lock()
 	defer x.engine.mu.Unlock()
 	x.stopLocked(cause)
 }
 
-// stopLocked is stop for a caller who holds the lock.
+// stopLocked is stop for a caller that holds the lock.
 func (x *execution) stopLocked(cause error) {
 	x.cancel(cause)
 	if x.state != stateQueued {
@@ -101,10 +100,10 @@ func (x *execution) stopLocked(cause error) {
 	x.clock.Stop()
 	x.engine.queue.release(x.place)
 	x.finishLocked()
-	x.turn.leaveLocked()
+	x.engine.proceedLocked(x.turn.Leave(), false)
 }
 
-// finishLocked has a task write the end of x, which did not start. The caller holds the lock.
+// finishLocked has a task write the end of x, which has not started. The caller holds the lock.
 func (x *execution) finishLocked() {
 	x.state = stateActive
 	if !x.engine.spawnLocked(func() { x.engine.finish(x, x.unstarted()) }) {
@@ -112,20 +111,19 @@ func (x *execution) finishLocked() {
 	}
 }
 
-// enqueue lets x wait for its turn, at the front of its owner's line if it had one before.
+// enqueue lets x wait for its turn; first: at the front of its owner's line.
 func (x *execution) enqueue(first bool) {
 	e := x.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.phase != serving {
 		if x.durable && (x.ctx.Err() == nil || errors.Is(context.Cause(x.ctx), errShutdown)) {
-			x.endLocked() // it stays queued for the next Start
+			x.endLocked() // x stays queued for the next Start
 			return
 		}
 		x.cancel(errShutdown)
 	}
 	if x.ctx.Err() != nil {
-		// It was told to end before it could wait.
 		x.finishLocked()
 		return
 	}
@@ -133,7 +131,7 @@ func (x *execution) enqueue(first bool) {
 	left := e.deadlines.Queue - time.Since(x.since)
 	x.clock = time.AfterFunc(max(left, 0), func() { x.stop(errQueueDeadline) })
 	if x.turn != nil {
-		x.turn.waitLocked(first)
+		e.proceedLocked(x.turn.Wait(), first)
 		return
 	}
 	e.queue.wait(x.place, first)
@@ -150,7 +148,7 @@ func (x *execution) tell(in executor.Input, as executor.Execution) {
 	x.accepting = false
 }
 
-// dispatch starts what can start. The caller holds the lock.
+// dispatch starts the executions that can start. The caller holds the lock.
 func (e *Engine) dispatch() {
 	for e.phase == serving {
 		p := e.queue.next()
@@ -160,13 +158,14 @@ func (e *Engine) dispatch() {
 		x := p.execution
 		x.clock.Stop()
 		x.state = stateActive
+		x.turn.SetRunning(true)
 		if !e.spawnLocked(func() { e.run(x) }) {
 			e.queue.release(p)
 		}
 	}
 }
 
-// endLocked forgets x. The caller holds the lock.
+// endLocked takes x out of the Engine. The caller holds the lock.
 func (x *execution) endLocked() {
 	if x.state == stateEnded {
 		return
@@ -179,7 +178,7 @@ func (x *execution) endLocked() {
 	delete(e.live, x.id)
 	close(x.done)
 	x.cancel(nil)
-	x.turn.leaveLocked()
+	e.proceedLocked(x.turn.Leave(), false)
 	e.dispatch()
 }
 

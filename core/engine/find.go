@@ -6,20 +6,20 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/detect"
 )
 
-// searches reports whether req's own files may say what it requires.
+// searches reports whether the files of s may say what it requires.
 func searches(s executor.Spec) bool {
 	python := s.Language == executor.LanguageDefault || s.Language == executor.LanguagePython
 	never := s.Detect != nil && !*s.Detect
 	return python && !never && s.Session == "" && s.Script == "" && s.Interpreter != executor.InterpreterSystem
 }
 
-// looksInto says whether req's Workspace is to be looked into, which only an explicit Detect asks for: inHand, because it
-// can be read again, else after it was spooled. The requirements of the request itself always win, so with them there is
-// nothing to look for; so there is not where Code has said it.
+// looksInto reports whether req's Workspace is searched for requirements: now, because it can be read again (inHand), or when it is
+// spooled. Only an explicit Detect asks for that. The requirements of the request, and those in Code, win over those of the Workspace.
 func looksInto(req request) (inHand, spool bool) {
 	asked := req.spec.Detect != nil && *req.spec.Detect && searches(req.spec)
 	if !asked || req.in.Workspace == nil || req.spec.Requirements != "" || req.script.Dependencies != nil {
@@ -28,8 +28,8 @@ func looksInto(req request) (inHand, spool bool) {
 	return req.in.Workspace.Replayable, !req.in.Workspace.Replayable
 }
 
-// detectCode reads the block of metadata in spec.Code.
-func detectCode(req *request, invalid *problems) {
+// detectCode takes the requirements from the block of metadata in spec.Code.
+func detectCode(req *request, invalid *executor.Problems) {
 	if req.spec.Code == "" || !searches(req.spec) {
 		return
 	}
@@ -37,37 +37,32 @@ func detectCode(req *request, invalid *problems) {
 	switch {
 	case !ok || req.spec.Requirements != "":
 	case err != nil:
-		invalid.add("code", "%v", err)
+		invalid.Add("code", "%v", err)
 	case script.RequiresPython != "" && !detect.ValidSpecifier(script.RequiresPython):
-		invalid.add("code", "script metadata: requires-python: %q is not a version specifier", clip(script.RequiresPython, 100))
+		invalid.Add("code", "script metadata: requires-python: %q is not a version specifier", clip(script.RequiresPython, 100))
 	case len(script.Requirements()) > maxRequirements:
-		invalid.add("code", "script metadata: dependencies: must be at most %d bytes", maxRequirements)
+		invalid.Add("code", "script metadata: dependencies: must be at most %d bytes", maxRequirements)
 	default:
 		req.script, req.requires = script, script.RequiresPython
 		req.spec.Requirements = script.Requirements()
 	}
 }
 
-// chooseVersion takes the best Python at hand that satisfies what the program's own metadata requires.
-func chooseVersion(req *request, missing *problems) {
+// chooseVersion chooses the newest Python of the backend that satisfies what the program's metadata requires.
+func chooseVersion(req *request, invalid *executor.Problems) {
 	if req.requires == "" || req.spec.PythonVersion != "" || req.spec.Image != "" {
 		return
 	}
 	versions := req.info.Capabilities.PythonVersions
 	version := detect.SelectVersion(req.requires, versions)
 	if version == "" && len(versions) > 0 {
-		missing.add("python_version", "the program requires Python %s, backend %s has %s",
+		invalid.Add("python_version", "must satisfy the program, which requires Python %s (backend %s has %s)",
 			clip(req.requires, 100), req.backend, strings.Join(versions, ", "))
 	}
 	req.spec.PythonVersion = version
 }
 
-// detectInHand looks into a Workspace that can be read again. refused is what the caller's files ask for in vain.
-func (e *Engine) detectInHand(req *request) (refused *executor.Failure, err error) {
-	return e.detect(req, req.in.Workspace)
-}
-
-// detectSpooled looks into a Workspace that lies in Blobs.
+// detectSpooled looks into a Workspace in Blobs.
 func (e *Engine) detectSpooled(ctx context.Context, req *request, key string) (refused *executor.Failure, err error) {
 	src, err := e.blobs.Open(ctx, key)
 	if err != nil {
@@ -76,12 +71,13 @@ func (e *Engine) detectSpooled(ctx context.Context, req *request, key string) (r
 	return e.detect(req, src)
 }
 
+// detect takes the requirements from the files of a Workspace. refused is the Failure if they are wrong.
 func (e *Engine) detect(req *request, src *executor.Source) (refused *executor.Failure, err error) {
 	r, err := src.Open()
 	if err != nil {
 		return nil, inputError(fieldTar, err)
 	}
-	found, err := guard(func() (detect.Found, error) {
+	found, err := calls.Guard(func() (detect.Found, error) {
 		return detect.Tar(r, detect.Ask{
 			Entrypoint:   req.spec.Entrypoint,
 			NoEntrypoint: req.spec.Code != "" || len(req.spec.Command) > 0,
@@ -92,7 +88,7 @@ func (e *Engine) detect(req *request, src *executor.Source) (refused *executor.F
 		return refusal(wrong.Error()), nil
 	}
 	if err != nil {
-		// A broken tar is its backend's to refuse: it unpacks, and names the entry that is at fault.
+		// The backend refuses a broken tar, and names the bad entry.
 		return nil, nil
 	}
 	if len(found.Requirements) > maxRequirements || !utf8.ValidString(found.Requirements) || strings.ContainsRune(found.Requirements, 0) {

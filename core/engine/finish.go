@@ -5,47 +5,43 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// lastTries is how often a stopping Engine still tries to write an end into a Store that does not take it.
+// lastTries is how often an Engine that is stopping tries to write the end of an Execution into a Store that fails.
 const lastTries = 3
 
-// finish writes the end of x, once, and lets go of everything it held. Its slot, and its turn in its Session, are free
-// before the log is closed, so that who waits for the end finds them free. Where Results outlive us, the next one in the
-// Session begins only when the log is closed: until then the backend has this one's Result, for the next life of the server.
+// finish writes the end of x, once, and gives back everything that x held. Its slot and its turn in its Session are free before the log is
+// closed, so that a caller that waits for the end finds them free. Where Results outlive this process, the next Execution in the Session
+// begins only when the log is closed: until then the backend holds the Result, for the next life of the server.
 func (e *Engine) finish(x *execution, r executor.Result) {
 	defer x.end()
-	e.ranInSession(x, r)
-	keeps := false
-	if b := e.backends[x.backend]; b != nil {
-		keeps = b.keeps()
+	if x.session != nil && !x.granted.IsZero() {
+		x.session.Ran(r)
 	}
+	keeps := e.backends[x.backend].keeps()
 	e.mu.Lock()
 	e.queue.release(x.place)
-	x.turn.overLocked(keeps)
+	e.proceedLocked(x.turn.Finish(keeps), false)
 	if !x.granted.IsZero() {
 		e.learn(time.Since(x.granted))
 	}
 	e.dispatch()
 	e.mu.Unlock()
-	events := []executor.Event{{Body: executor.Finished{Result: r}}}
-	if !x.opened {
-		events = append([]executor.Event{{Body: executor.Queued{}}}, events...)
-	}
-	if !e.close(x, events) {
+	if !e.close(x, executor.Event{Body: executor.Finished{Result: r}}) {
 		return
 	}
-	runtime.Gosched() // who waits for the end goes first, the rest is bookkeeping
+	runtime.Gosched() // lets the callers that wait for the end go first
 	e.metrics.finished(x.backend, r)
 	facts := []any{"execution", x.id, "status", r.Status, "backend", x.backend, "attempts", x.attempts}
 	if x.session != nil {
-		facts = append(facts, "session", x.session.id, "language", x.session.rec.Language)
+		facts = append(facts, "session", x.session.ID, "language", x.session.Language)
 	}
 	e.log.Info("execution finished", facts...)
 	if e.backends[x.backend] != nil && !x.granted.IsZero() && (keeps || r.Status == executor.StatusLost) {
-		// Where a program can outlive its plugin, what it left, and its Result, is kept for Attach until now; of a lost one
-		// nobody knows.
+		// Where programs outlive their plugin, the backend keeps the Result and what the program left until it is removed. A
+		// lost program may be anywhere.
 		e.spawn(func() { e.clean(x) })
 	}
 	if x.spooled {
@@ -54,12 +50,12 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 	e.retention.ended(x.id)
 }
 
-// close appends the last events. A Store that is away for a moment is tried again; one that is broken is tried until the
-// Engine stops, and the next Start finds what was not closed.
-func (e *Engine) close(x *execution, events []executor.Event) bool {
+// close appends end to x's log, and reports whether it is in there. It tries again until the Engine stops. The next Start
+// takes over an Execution whose log was not closed.
+func (e *Engine) close(x *execution, end executor.Event) bool {
 	wait := 100 * time.Millisecond
 	for try, last := 1, 0; ; try++ {
-		err := e.appendFinal(x, events)
+		err := e.appendFinal(x, end)
 		switch executor.CodeOf(err) {
 		case "":
 			return true
@@ -82,13 +78,13 @@ func (e *Engine) close(x *execution, events []executor.Event) bool {
 	}
 }
 
-func (e *Engine) appendFinal(x *execution, events []executor.Event) error {
-	ctx, cancel := storeContext(x.ctx)
+func (e *Engine) appendFinal(x *execution, end executor.Event) error {
+	ctx, cancel := calls.StoreContext(x.ctx)
 	defer cancel()
-	return e.store.Append(ctx, x.id, events...)
+	return e.store.Append(ctx, x.id, end)
 }
 
-// sleep waits for d, or briefly if the Engine is stopping.
+// sleep waits for d, or for at most 100 ms if the Engine is stopping.
 func (e *Engine) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -100,7 +96,7 @@ func (e *Engine) sleep(d time.Duration) {
 	}
 }
 
-// learn keeps the average time that a slot is held. The caller holds the lock.
+// learn updates the average time that a slot is held. The caller holds the lock.
 func (e *Engine) learn(held time.Duration) {
 	if e.average == 0 {
 		e.average = held
@@ -109,11 +105,12 @@ func (e *Engine) learn(held time.Duration) {
 	e.average += (held - e.average) / 16
 }
 
-// create makes x in the Store. existing is the Execution that has its idempotency key, if there is one.
-func (e *Engine) create(ctx context.Context, rec executor.Record) (existing *executor.Record, err error) {
-	ctx, cancel := storeContext(ctx)
+// create adds rec to the Store, with the first event of its log. existing is the Record that has its idempotency key, if
+// there is one.
+func (e *Engine) create(ctx context.Context, rec executor.Record, position int) (existing *executor.Record, err error) {
+	ctx, cancel := calls.StoreContext(ctx)
 	defer cancel()
-	found, created, err := e.store.Create(ctx, rec)
+	found, created, err := e.store.Create(ctx, rec, executor.Event{Body: executor.Queued{Position: position}})
 	if err != nil {
 		return nil, e.internal("create an execution", err)
 	}
@@ -121,15 +118,4 @@ func (e *Engine) create(ctx context.Context, rec executor.Record) (existing *exe
 		return &found, nil
 	}
 	return nil, nil
-}
-
-// open writes the first event of x's log.
-func (e *Engine) open(x *execution, position int) error {
-	ctx, cancel := storeContext(x.ctx)
-	defer cancel()
-	if err := e.store.Append(ctx, x.id, executor.Event{Body: executor.Queued{Position: position}}); err != nil {
-		return err
-	}
-	x.opened = true
-	return nil
 }

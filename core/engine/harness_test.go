@@ -10,7 +10,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/python-executor/python-executor/core/blobs/dir"
@@ -18,6 +20,15 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 	"github.com/python-executor/python-executor/core/store/memory"
+)
+
+// The bounds of package sessions.
+const (
+	lookInterval = 10 * time.Second
+	lookAgain    = time.Second
+	saveInterval = time.Minute
+	maxEnded     = 1000
+	maxPreview   = 200
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -254,9 +265,25 @@ func (r *rig) wantIdle() {
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if q := r.queue; q.running != 0 || q.queued != 0 || len(q.held) != 0 || len(q.lines) != 0 || len(q.turn) != 0 || len(r.live) != 0 {
-		r.t.Errorf("left: running %d, queued %d, held %v, lines %d, turn %d, live %d", q.running, q.queued, q.held, len(q.lines), len(q.turn), len(r.live))
+	if q := r.queue; q.running != 0 || q.queued != 0 || len(q.held) != 0 || len(q.lines) != 0 || len(r.live) != 0 {
+		r.t.Errorf("left: running %d, queued %d, held %v, lines %d, live %d", q.running, q.queued, q.held, len(q.lines), len(r.live))
 	}
+}
+
+// openSessions counts the Sessions whose sandbox is there, as the metric does.
+func (r *rig) openSessions() int {
+	r.t.Helper()
+	registry := prometheus.NewRegistry()
+	for _, c := range r.sessions.Collectors() {
+		registry.MustRegister(c)
+	}
+	for _, family := range must(registry.Gather()) {
+		if family.GetName() == "python_executor_sessions" {
+			return int(family.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+	r.t.Fatal("no metric")
+	return 0
 }
 
 // wantBlobs fails unless exactly these many blobs exist.

@@ -20,7 +20,7 @@ var idForm = regexp.MustCompile(`^exe_[0-9a-hjkmnp-tv-z]{26}$`)
 
 type idSource struct {
 	mu sync.Mutex
-	// high and low are the last id: 48 bits of time and 16 random, 64 random.
+	// high and low are the last id: 48 bits of time and 16 random bits, and 64 random bits.
 	high, low uint64
 }
 
@@ -31,12 +31,12 @@ func (s *idSource) next(now time.Time) string {
 	if ms > s.high>>16 {
 		var random [10]byte
 		_, _ = rand.Read(random[:]) // never fails
-		// The top bit stays free, so that counting up within a millisecond never runs over.
+		// The top bit stays free, so that counting up within a millisecond never overflows.
 		s.high = ms<<16 | uint64(binary.BigEndian.Uint16(random[:2])&0x7fff)
 		s.low = binary.BigEndian.Uint64(random[2:])
 	} else {
-		// The same millisecond, or a clock that was set back: count on from the last id, by a random step, so that an
-		// id does not tell its neighbours.
+		// The same millisecond, or a clock that was set back: add a random step to the last id, so that the next id cannot be
+		// guessed.
 		var step [4]byte
 		_, _ = rand.Read(step[:])
 		before := s.low

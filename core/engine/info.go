@@ -1,29 +1,32 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
 const (
-	// infoFresh is how long an Info is taken as it is; between that and infoStale it still serves while a new one is
-	// fetched beside, so that no Submit waits for a backend that is well.
+	// infoFresh is how long an Info is used as it is. Until infoStale it is used while a new one is fetched in the background, so
+	// that no Submit waits for a healthy backend.
 	infoFresh = 5 * time.Second
 	infoStale = time.Minute
 	// infoFailed is how long a failure is remembered.
 	infoFailed = 500 * time.Millisecond
 	// infoTimeout bounds one call of Backend.Info.
 	infoTimeout = 5 * time.Second
-	// readyTimeout bounds Ready, whose askers are impatient: a probe that gets no answer knows less than one that gets a no.
+	// readyTimeout bounds Ready. It is shorter than the usual timeout of a health probe, so that the probe gets the reason.
 	readyTimeout = 2 * time.Second
 	// downRetryAfter is the hint while a backend is down: plugins are restarted within a second or two.
 	downRetryAfter = 2 * time.Second
 )
 
-// backend is a configured backend and what is known of it.
+// backend is a configured backend and its last Info.
 type backend struct {
 	executor.Backend
 	name string
@@ -33,19 +36,19 @@ type backend struct {
 	err      error
 	at       time.Time
 	fetching chan struct{}
-	// generation is that of its plugin process when it answered last.
+	// generation is that of the plugin process that answered last.
 	generation int
-	// attach is what it promised then.
-	attach bool
+	// attach is Capabilities.Attach of the last answer. seen: it has answered since the server started.
+	attach, seen bool
 }
 
-// info returns what the backend said of itself lately. Codes: unavailable (it is down or not healthy).
+// info returns a recent Info of a backend. Codes: unavailable (it is down or not healthy).
 func (e *Engine) info(ctx context.Context, name string) (executor.Info, error) {
 	info, err := e.lookup(ctx, e.backends[name])
 	return healthy(name, info, err)
 }
 
-// infoNow is info of this moment, for those who ask how things are and not for something else.
+// infoNow returns a new Info of a backend. Codes: unavailable.
 func (e *Engine) infoNow(ctx context.Context, name string) (executor.Info, error) {
 	b := e.backends[name]
 	b.mu.Lock()
@@ -60,11 +63,7 @@ func healthy(name string, info executor.Info, err error) (executor.Info, error) 
 		return info, err
 	}
 	if !info.Healthy {
-		reason := info.Message
-		if reason == "" {
-			reason = "it is not healthy"
-		}
-		return info, errDown(name, reason)
+		return info, errDown(name, cmp.Or(info.Message, "it is not healthy"))
 	}
 	return info, nil
 }
@@ -76,7 +75,7 @@ func errDown(name, reason string) error {
 	}
 }
 
-// lookup is info without a judgement on health.
+// lookup returns a recent Info of a backend, healthy or not.
 func (e *Engine) lookup(ctx context.Context, b *backend) (executor.Info, error) {
 	b.mu.Lock()
 	age := time.Since(b.at)
@@ -95,7 +94,7 @@ func (e *Engine) lookup(ctx context.Context, b *backend) (executor.Info, error) 
 	return b.await(ctx, fetching)
 }
 
-// await returns what a fetch found.
+// await returns the result of a fetch.
 func (b *backend) await(ctx context.Context, fetching <-chan struct{}) (executor.Info, error) {
 	select {
 	case <-fetching:
@@ -107,7 +106,8 @@ func (b *backend) await(ctx context.Context, fetching <-chan struct{}) (executor
 	return b.info, b.err
 }
 
-// fetch asks the backend, once at a time. The caller holds the lock.
+// fetch asks the backend for its Info, unless a fetch is under way. It returns a channel that is closed when the answer is there. The
+// caller holds the lock.
 func (b *backend) fetch(e *Engine) <-chan struct{} {
 	if b.fetching != nil {
 		return b.fetching
@@ -125,58 +125,51 @@ func (b *backend) fetch(e *Engine) <-chan struct{} {
 func (b *backend) ask(e *Engine, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(e.base, infoTimeout)
 	defer cancel()
-	answers, returned := call(func() (executor.Info, error) { return b.Info(ctx) })
-	var got answer[executor.Info]
-	select {
-	case got = <-answers:
-	case <-ctx.Done():
-		e.stray(returned, "Info of backend "+b.name)
-		got.err = errDown(b.name, "it does not answer")
+	info, err := calls.Ask(ctx, &e.abandoned, "Info of backend "+b.name, 0, func() (executor.Info, error) { return b.Info(ctx) })
+	switch {
+	case errors.Is(err, calls.ErrGivenUp):
+		err = errDown(b.name, "it does not answer")
+	case err != nil && executor.CodeOf(err) != executor.Unavailable:
+		e.log.Error("backend info", "backend", b.name, "error", err)
+		err = errDown(b.name, "it cannot describe itself")
 	}
-	if got.err != nil && executor.CodeOf(got.err) != executor.Unavailable {
-		e.log.Error("backend info", "backend", b.name, "error", got.err)
-		got.err = errDown(b.name, "it cannot describe itself")
-	}
-	if got.value.Name == "" {
-		got.value.Name = b.name
-	}
+	info.Name = cmp.Or(info.Name, b.name)
 	b.mu.Lock()
-	restarted := got.err == nil && b.generation != 0 && got.value.Generation != b.generation
-	if got.err == nil {
-		b.generation, b.attach = got.value.Generation, got.value.Capabilities.Attach
+	restarted := err == nil && b.generation != 0 && info.Generation != b.generation
+	if err == nil {
+		b.generation, b.attach, b.seen = info.Generation, info.Capabilities.Attach, true
 	}
-	b.info, b.err, b.at = got.value, got.err, time.Now()
+	b.info, b.err, b.at = info, err, time.Now()
 	b.fetching = nil
 	close(done)
 	b.mu.Unlock()
 	if restarted {
-		e.lookSoon()
+		e.sessions.Look()
 	}
-	if got.err == nil {
+	if err == nil {
 		e.mu.Lock()
-		e.queue.capacity[b.name] = got.value.Capacity
+		e.queue.capacity[b.name] = info.Capacity
 		e.dispatch()
 		e.mu.Unlock()
 	}
 }
 
-// forget makes the next look at the backend a fresh one: it has just failed.
+// forget drops the last Info, because the backend has just failed.
 func (b *backend) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at = time.Time{}
 }
 
-// Backends implements executor.Service: every configured backend, the default first, the others by name; one that is down
-// is there, with the reason.
+// Backends implements executor.Service. It lists the default backend first, the others by name. A backend that is down has a Message.
 func (e *Engine) Backends(ctx context.Context) ([]executor.Info, error) {
-	if err := needs(executor.PrincipalFrom(ctx), executor.ScopeRead); err != nil {
+	if _, err := authorize(ctx, opBackends, ""); err != nil {
 		return nil, err
 	}
 	return e.describe(ctx), nil
 }
 
-// describe returns what is known of every backend, in the order of Backends.
+// describe returns a recent Info of every backend, in the order of Backends.
 func (e *Engine) describe(ctx context.Context) []executor.Info {
 	infos := make([]executor.Info, len(e.names))
 	var wg sync.WaitGroup
@@ -194,8 +187,41 @@ func (e *Engine) describe(ctx context.Context) []executor.Info {
 	return infos
 }
 
-// keeps reports whether the backend holds what it ran until it is removed, also across the death of its plugin.
+// Scripts implements executor.Service. Without a backend for scripts there are none.
+func (e *Engine) Scripts(ctx context.Context) ([]executor.Script, error) {
+	if _, err := authorize(ctx, opScripts, ""); err != nil {
+		return nil, err
+	}
+	b := e.backends[e.scriptBackend()]
+	if b == nil {
+		return nil, nil
+	}
+	return b.Backend.(executor.ScriptBackend).Scripts(ctx) //nolint:forcetypeassert // scriptBackend has looked
+}
+
+// scriptBackend returns the name of the backend that runs host scripts; "" if there is none.
+func (e *Engine) scriptBackend() string {
+	for _, name := range e.names {
+		if _, ok := e.backends[name].Backend.(executor.ScriptBackend); ok {
+			return name
+		}
+	}
+	return ""
+}
+
+// answered reports whether the backend has answered since the server started.
+func (b *backend) answered() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.seen
+}
+
+// keeps reports whether the backend keeps what it ran until it is removed, also when its plugin dies. A nil backend, which is not
+// configured any more, keeps nothing.
 func (b *backend) keeps() bool {
+	if b == nil {
+		return false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.attach

@@ -9,22 +9,23 @@ import (
 	"io"
 	"sync"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// streamed is an input that goes from the caller straight to the backend. It knows when all of it was consumed, which
-// is when Submit may return, and cuts the caller's streams off once Submit has returned.
+// streamed is an input that goes from the caller straight to the backend. Submit returns when all of it is consumed; after that the
+// caller's streams are not touched any more.
 type streamed struct {
-	// consumed is closed when every part was read to its end or given up.
+	// consumed is closed when every part was read to its end or closed.
 	consumed chan struct{}
 	parts    []*part
 
 	mu sync.Mutex
 	// left counts the parts that are not consumed.
 	left int
-	// cut: Submit has returned, the caller's streams must not be touched any more.
+	// cut: Submit has returned, so the caller's streams must not be touched.
 	cut bool
-	// opened: the input cannot be given to another attempt.
+	// opened: a part was opened, so there is no input for another attempt.
 	opened bool
 	err    error
 }
@@ -34,12 +35,12 @@ type part struct {
 	input *streamed
 	src   *executor.Source
 	field string
-	hash  hash.Hash // nil: nobody wants the digest
+	hash  hash.Hash // nil: the digest is known or not needed
 	whole bool      // read to its end
 	done  bool
 }
 
-// stream wraps in for a run that starts now. hashed: the digests of what is read are wanted.
+// stream wraps in for a run that starts now. hashed: digests are computed while the input is read.
 func stream(in executor.Input, hashed bool) (s *streamed, workspace, stdin *executor.Source) {
 	s = &streamed{consumed: make(chan struct{})}
 	wrap := func(src *executor.Source, field string) *executor.Source {
@@ -53,7 +54,7 @@ func stream(in executor.Input, hashed bool) (s *streamed, workspace, stdin *exec
 			p.hash = sha256.New()
 		}
 		s.left++
-		// Without Path: a backend that opened the file itself would not tell when it is done with it.
+		// Without Path: of a file that the backend opens itself, the Engine does not see the end.
 		return &executor.Source{Open: p.open, Digest: src.Digest, SizeBytes: src.SizeBytes}
 	}
 	workspace, stdin = wrap(in.Workspace, fieldTar), wrap(in.Stdin, fieldStdin)
@@ -69,16 +70,18 @@ const (
 	fieldStdin = "stdin"
 )
 
+var errInputGone error = executor.Errorf(executor.Unavailable, "the caller of this input is gone")
+
 func (p *part) open() (io.ReadCloser, error) {
 	s := p.input
 	s.mu.Lock()
 	if s.cut || p.done {
 		s.mu.Unlock()
-		return nil, executor.Errorf(executor.Unavailable, "the caller of this input is gone")
+		return nil, errInputGone
 	}
 	s.opened = true
 	s.mu.Unlock()
-	r, err := guard(p.src.Open)
+	r, err := calls.Guard(p.src.Open)
 	if err != nil {
 		p.finish(err)
 		return nil, err
@@ -86,7 +89,7 @@ func (p *part) open() (io.ReadCloser, error) {
 	return &partReader{part: p, r: r}, nil
 }
 
-// finish notes that p is consumed; err says how it broke.
+// finish notes that p is consumed. err is the error of the caller's stream, if it had one.
 func (p *part) finish(err error) {
 	s := p.input
 	s.mu.Lock()
@@ -116,14 +119,14 @@ func (s *streamed) isConsumed() bool {
 	return s.left == 0
 }
 
-// failure is why the input could not be read; nil if it could.
+// failure is the error with which the caller's stream broke; nil if it did not.
 func (s *streamed) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// close cuts the caller's streams off.
+// close makes later reads of the caller's streams fail.
 func (s *streamed) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +139,7 @@ func (s *streamed) isCut() bool {
 	return s.cut
 }
 
-// digests are the parts of a SpecDigest, known now that the input is consumed.
+// digests returns the parts of the SpecDigest about the input, which is consumed.
 func (s *streamed) digests() (workspace, stdin string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,15 +152,13 @@ func (s *streamed) digests() (workspace, stdin string) {
 	return digest(s.parts[0]), digest(s.parts[1])
 }
 
-// partReader reads a part for the backend. Once the end is reached the caller's stream is closed, before the part
-// counts as consumed: Submit's return gives the stream back.
+// partReader reads a part for the backend. At its end the caller's stream is closed before the part counts as consumed, because Submit then
+// returns.
 type partReader struct {
 	part *part
 	r    io.ReadCloser
 	once sync.Once
-
-	mu  sync.Mutex
-	err error // of every later Read
+	err  error // of every later Read; guarded by the lock of the input
 }
 
 // Read implements io.Reader. Close may be called meanwhile.
@@ -165,20 +166,16 @@ func (r *partReader) Read(b []byte) (int, error) {
 	if err := r.ended(); err != nil {
 		return 0, err
 	}
-	if r.part.input.isCut() {
-		return 0, r.fail(executor.Errorf(executor.Unavailable, "the caller of this input is gone"))
-	}
-	// Whoever reads here may be a goroutine of the backend, which nobody guards.
-	n, err := guard(func() (int, error) { return r.r.Read(b) })
+	// Guarded here, because the caller may be a goroutine of the backend.
+	n, err := calls.Guard(func() (int, error) { return r.r.Read(b) })
 	if r.part.hash != nil {
 		_, _ = r.part.hash.Write(b[:n]) // never fails
 	}
 	if err == nil {
 		return n, nil
 	}
-	_ = r.fail(err)
+	r.fail(err)
 	if errors.Is(err, io.EOF) {
-		r.part.markWhole()
 		r.end(nil)
 	} else {
 		r.end(err)
@@ -186,32 +183,34 @@ func (r *partReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// ended returns the reason why nothing more is read; nil if there is none.
 func (r *partReader) ended() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
-}
-
-// fail makes every later Read return err, unless there is a reason already. It returns the reason.
-func (r *partReader) fail(err error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err == nil {
-		r.err = err
+	s := r.part.input
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.err == nil && s.cut {
+		r.err = errInputGone
 	}
 	return r.err
 }
 
-func (p *part) markWhole() {
-	p.input.mu.Lock()
-	defer p.input.mu.Unlock()
-	p.whole = true
+// fail makes every later Read return err, unless one has failed before. At io.EOF the part is whole.
+func (r *partReader) fail(err error) {
+	s := r.part.input
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+	if errors.Is(err, io.EOF) {
+		r.part.whole = true
+	}
 }
 
 func (r *partReader) end(err error) {
 	r.once.Do(func() {
 		if !r.part.input.isCut() {
-			_ = r.r.Close() // nothing is lost by a stream that does not close well after it was read
+			_ = r.r.Close() // the stream was read, so an error of its Close loses nothing
 		}
 		r.part.finish(err)
 	})
@@ -220,16 +219,16 @@ func (r *partReader) end(err error) {
 // Close implements io.Closer.
 func (r *partReader) Close() error {
 	r.end(nil)
-	_ = r.fail(errors.New("read after Close"))
+	r.fail(errors.New("read after Close"))
 	return nil
 }
 
-// inputError is what a caller gets whose input cannot be read: its own typed error, else invalid.
+// inputError returns the error for a caller whose input cannot be read: the stream's own typed error, else invalid.
 func inputError(field string, err error) error {
 	if typed, ok := errors.AsType[*executor.Error](err); ok {
 		return typed
 	}
-	if _, panicked := errors.AsType[*panicError](err); panicked {
+	if _, panicked := errors.AsType[*calls.PanicError](err); panicked {
 		return &executor.Error{Code: executor.Internal, Message: "internal error", Err: err}
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"time"
@@ -10,85 +11,76 @@ import (
 )
 
 const (
-	leastCPUShares = 2
-	mostCPUShares  = 262144
+	minCPUShares = 2
+	maxCPUShares = 262144
 )
 
-// limitRange returns the defaults and the maxima, zero fields filled from the documented ones; a default above its
-// maximum is the maximum.
-func limitRange(r config.LimitRange) (standard, most executor.Limits) {
+// limitRange returns the defaults and the maxima. Zero fields are those of config.Default. A default above its maximum becomes the
+// maximum.
+func limitRange(r config.LimitRange) (defaults, maxima executor.Limits) {
 	documented := config.Default().Limits
-	standard = fillLimits(toLimits(r.Default), toLimits(documented.Default))
-	most = fillLimits(toLimits(r.Max), toLimits(documented.Max))
-	standard.Timeout = min(standard.Timeout, most.Timeout)
-	standard.MemoryBytes = min(standard.MemoryBytes, most.MemoryBytes)
-	standard.DiskBytes = min(standard.DiskBytes, most.DiskBytes)
-	standard.CPUShares = min(standard.CPUShares, most.CPUShares)
-	standard.PIDs = min(standard.PIDs, most.PIDs)
-	standard.KillGrace = min(standard.KillGrace, most.KillGrace)
-	if most.OutputBytes != executor.Unlimited &&
-		(standard.OutputBytes == executor.Unlimited || standard.OutputBytes > most.OutputBytes) {
-		standard.OutputBytes = most.OutputBytes
+	defaults = fillLimits(r.Default.Executor(), documented.Default.Executor())
+	maxima = fillLimits(r.Max.Executor(), documented.Max.Executor())
+	defaults.Timeout = min(defaults.Timeout, maxima.Timeout)
+	defaults.MemoryBytes = min(defaults.MemoryBytes, maxima.MemoryBytes)
+	defaults.DiskBytes = min(defaults.DiskBytes, maxima.DiskBytes)
+	defaults.CPUShares = min(defaults.CPUShares, maxima.CPUShares)
+	defaults.PIDs = min(defaults.PIDs, maxima.PIDs)
+	defaults.KillGrace = min(defaults.KillGrace, maxima.KillGrace)
+	if maxima.OutputBytes != executor.Unlimited &&
+		(defaults.OutputBytes == executor.Unlimited || defaults.OutputBytes > maxima.OutputBytes) {
+		defaults.OutputBytes = maxima.OutputBytes
 	}
-	return standard, most
+	return defaults, maxima
 }
 
-func toLimits(l config.Limits) executor.Limits { return l.Executor() }
-
-// fillLimits returns asked with its zero fields taken from standard.
-func fillLimits(asked, standard executor.Limits) executor.Limits {
-	fill(&asked.Timeout, standard.Timeout)
-	fill(&asked.MemoryBytes, standard.MemoryBytes)
-	fill(&asked.DiskBytes, standard.DiskBytes)
-	fill(&asked.CPUShares, standard.CPUShares)
-	fill(&asked.PIDs, standard.PIDs)
-	fill(&asked.OutputBytes, standard.OutputBytes)
-	fill(&asked.KillGrace, standard.KillGrace)
+// fillLimits returns asked with its zero fields taken from defaults.
+func fillLimits(asked, defaults executor.Limits) executor.Limits {
+	asked.Timeout = cmp.Or(asked.Timeout, defaults.Timeout)
+	asked.MemoryBytes = cmp.Or(asked.MemoryBytes, defaults.MemoryBytes)
+	asked.DiskBytes = cmp.Or(asked.DiskBytes, defaults.DiskBytes)
+	asked.CPUShares = cmp.Or(asked.CPUShares, defaults.CPUShares)
+	asked.PIDs = cmp.Or(asked.PIDs, defaults.PIDs)
+	asked.OutputBytes = cmp.Or(asked.OutputBytes, defaults.OutputBytes)
+	asked.KillGrace = cmp.Or(asked.KillGrace, defaults.KillGrace)
 	return asked
 }
 
-func fill[T comparable](field *T, standard T) {
-	var zero T
-	if *field == zero {
-		*field = standard
-	}
-}
-
-// resolveLimits returns what an Execution gets: what was asked for within the maxima, and the defaults for the rest.
-func (e *Engine) resolveLimits(asked executor.Limits, p *problems) executor.Limits {
-	resolved := fillLimits(asked, e.standard)
+// resolveLimits returns the limits of an Execution: those asked for, and defaults for the rest. It records those beyond the maxima.
+func (e *Engine) resolveLimits(asked executor.Limits, p *executor.Problems) executor.Limits {
+	resolved := fillLimits(asked, e.defaultLimits)
 	if asked.Timeout == executor.TimeoutMaximum {
-		resolved.Timeout = e.most.Timeout
+		resolved.Timeout = e.maxLimits.Timeout
 	} else {
-		p.within("config.timeout_seconds", asked.Timeout.Seconds(), e.most.Timeout.Seconds())
+		within(p, "config.timeout_seconds", asked.Timeout.Seconds(), e.maxLimits.Timeout.Seconds())
 	}
-	p.within("config.memory_mb", megabytes(asked.MemoryBytes), megabytes(e.most.MemoryBytes))
-	p.within("config.disk_mb", megabytes(asked.DiskBytes), megabytes(e.most.DiskBytes))
-	p.within("config.pids", float64(asked.PIDs), float64(e.most.PIDs))
-	p.within("config.kill_grace_seconds", asked.KillGrace.Seconds(), e.most.KillGrace.Seconds())
+	within(p, "config.memory_mb", megabytes(asked.MemoryBytes), megabytes(e.maxLimits.MemoryBytes))
+	within(p, "config.disk_mb", megabytes(asked.DiskBytes), megabytes(e.maxLimits.DiskBytes))
+	within(p, "config.pids", float64(asked.PIDs), float64(e.maxLimits.PIDs))
+	within(p, "config.kill_grace_seconds", asked.KillGrace.Seconds(), e.maxLimits.KillGrace.Seconds())
 	switch {
-	case asked.CPUShares != 0 && asked.CPUShares < leastCPUShares:
-		p.add("config.cpu_shares", "must be at least %d (got %d)", leastCPUShares, asked.CPUShares)
+	case asked.CPUShares != 0 && asked.CPUShares < minCPUShares:
+		p.Add("config.cpu_shares", "must be at least %d (got %d)", minCPUShares, asked.CPUShares)
 	default:
-		p.within("config.cpu_shares", float64(asked.CPUShares), math.Min(float64(e.most.CPUShares), mostCPUShares))
+		within(p, "config.cpu_shares", float64(asked.CPUShares), math.Min(float64(e.maxLimits.CPUShares), maxCPUShares))
 	}
 	switch {
-	case e.most.OutputBytes == executor.Unlimited && asked.OutputBytes >= executor.Unlimited:
-	case e.most.OutputBytes == executor.Unlimited:
-		p.add("config.output_bytes", "must be > 0 (got %d)", asked.OutputBytes)
+	case e.maxLimits.OutputBytes == executor.Unlimited && asked.OutputBytes >= executor.Unlimited:
+	case e.maxLimits.OutputBytes == executor.Unlimited:
+		p.Add("config.output_bytes", "must be > 0 (got %d)", asked.OutputBytes)
 	default:
-		p.within("config.output_bytes", float64(asked.OutputBytes), float64(e.most.OutputBytes))
+		within(p, "config.output_bytes", float64(asked.OutputBytes), float64(e.maxLimits.OutputBytes))
 	}
 	return resolved
 }
 
-// within records a problem unless got is 0 (not asked for) or positive and at most most.
-func (p *problems) within(field string, got, most float64) {
+// within records a problem unless got is 0 (not asked for), or positive and at most limit.
+func within(p *executor.Problems, field string, got, limit float64) {
 	switch {
 	case got < 0:
-		p.add(field, "must be > 0 (got %s)", number(got))
-	case got > most:
-		p.add(field, "must be at most %s (got %s)", number(most), number(got))
+		p.Add(field, "must be > 0 (got %s)", number(got))
+	case got > limit:
+		p.Add(field, "must be at most %s (got %s)", number(limit), number(got))
 	}
 }
 
@@ -96,7 +88,7 @@ func megabytes(n int64) float64 { return float64(n) / (1 << 20) }
 
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
-// runAllowance is how long the Engine lets a started program be before it steps in for its backend.
+// runAllowance returns how long a started program may run before the Engine stops it. Its backend should have stopped it earlier.
 func (e *Engine) runAllowance(l executor.Limits, collects bool) time.Duration {
 	allowance := l.Timeout + l.KillGrace + e.deadlines.Stop
 	if collects {

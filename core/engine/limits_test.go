@@ -11,25 +11,25 @@ import (
 
 func TestADefaultAboveItsMaximumIsTheMaximum(t *testing.T) {
 	t.Parallel()
-	least := config.Limits{TimeoutSeconds: 1, MemoryMB: 2, DiskMB: 3, CPUShares: 4, PIDs: 5, OutputBytes: 6, KillGraceSeconds: 0.5}
+	minimum := config.Limits{TimeoutSeconds: 1, MemoryMB: 2, DiskMB: 3, CPUShares: 4, PIDs: 5, OutputBytes: 6, KillGraceSeconds: 0.5}
 	want := executor.Limits{
 		Timeout: time.Second, MemoryBytes: 2 << 20, DiskBytes: 3 << 20, CPUShares: 4, PIDs: 5, OutputBytes: 6, KillGrace: 500 * time.Millisecond,
 	}
-	if standard, most := limitRange(config.LimitRange{Max: least}); standard != want || most != want {
-		t.Errorf("the defaults are %+v, the maxima %+v, want %+v", standard, most, want)
+	if defaults, maxima := limitRange(config.LimitRange{Max: minimum}); defaults != want || maxima != want {
+		t.Errorf("the defaults are %+v, the maxima %+v, want %+v", defaults, maxima, want)
 	}
 	unlimited := config.LimitRange{Default: config.Limits{OutputBytes: executor.Unlimited}}
-	if standard, most := limitRange(unlimited); standard.OutputBytes != most.OutputBytes || most.OutputBytes <= 0 {
-		t.Errorf("below a maximum of %d the default output is %d", most.OutputBytes, standard.OutputBytes)
+	if defaults, maxima := limitRange(unlimited); defaults.OutputBytes != maxima.OutputBytes || maxima.OutputBytes <= 0 {
+		t.Errorf("below a maximum of %d the default output is %d", maxima.OutputBytes, defaults.OutputBytes)
 	}
 }
 
 func TestEveryLimitHasItsMaximum(t *testing.T) {
 	t.Parallel()
 	e := &Engine{}
-	e.standard, e.most = limitRange(config.LimitRange{})
+	e.defaultLimits, e.maxLimits = limitRange(config.LimitRange{})
 	boundless := &Engine{}
-	boundless.standard, boundless.most = limitRange(config.LimitRange{Max: config.Limits{OutputBytes: executor.Unlimited}})
+	boundless.defaultLimits, boundless.maxLimits = limitRange(config.LimitRange{Max: config.Limits{OutputBytes: executor.Unlimited}})
 	for _, test := range []struct {
 		engine *Engine
 		asked  executor.Limits
@@ -60,7 +60,7 @@ func TestEveryLimitHasItsMaximum(t *testing.T) {
 		{boundless, executor.Limits{OutputBytes: 1 << 40}, ""},
 		{boundless, executor.Limits{OutputBytes: executor.Unlimited - 1}, "config.output_bytes"},
 	} {
-		var p problems
+		var p executor.Problems
 		test.engine.resolveLimits(test.asked, &p)
 		got := ""
 		if len(p) > 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// metrics are the Engine's own, and those that its backends report of themselves. Labels take no value that a request
-// chooses freely, so their number is bounded.
+// metrics are the Engine's metrics and those that its backends report. No label has a value that a request chooses freely, so the number of
+// series is bounded.
 type metrics struct {
 	registry prometheus.Registerer
 	all      []prometheus.Collector
@@ -24,11 +24,6 @@ type metrics struct {
 	phases     *prometheus.HistogramVec
 	active     *prometheus.GaugeVec
 	refused    prometheus.Counter
-
-	sessionsOpened  *prometheus.CounterVec
-	sessionsLost    *prometheus.CounterVec
-	sessionsExpired prometheus.Counter
-	sessionsEvicted prometheus.Counter
 }
 
 func newMetrics(e *Engine, registry prometheus.Registerer) (*metrics, error) {
@@ -48,18 +43,6 @@ func newMetrics(e *Engine, registry prometheus.Registerer) (*metrics, error) {
 			Name: "python_executor_refused_total", Help: "Submits that found no place.",
 		}),
 	}
-	m.sessionsOpened = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "python_executor_sessions_opened_total", Help: "Sessions that were opened.",
-	}, []string{"backend"})
-	m.sessionsLost = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "python_executor_sessions_lost_total", Help: "Sessions whose interpreter died or whose sandbox went away.",
-	}, []string{"backend"})
-	m.sessionsExpired = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "python_executor_sessions_expired_total", Help: "Sessions closed because they were idle, or lived, for too long.",
-	})
-	m.sessionsEvicted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "python_executor_sessions_evicted_total", Help: "Idle sessions closed to make room for another.",
-	})
 	for _, name := range e.names {
 		m.active.WithLabelValues(name).Set(0)
 	}
@@ -70,15 +53,14 @@ func newMetrics(e *Engine, registry prometheus.Registerer) (*metrics, error) {
 			return float64(value(e.queue))
 		})
 	}
-	m.all = []prometheus.Collector{
-		m.executions, m.phases, m.active, m.refused, m.sessionsOpened, m.sessionsLost, m.sessionsExpired, m.sessionsEvicted,
-		newSessionGauge(e),
+	m.all = append(e.sessions.Collectors(),
+		m.executions, m.phases, m.active, m.refused,
 		gauge("python_executor_queue_length", "Executions that wait.", func(q *queue) int { return q.queued }),
 		gauge("python_executor_queue_limit", "How many may wait.", func(q *queue) int { return q.maxQueued }),
 		gauge("python_executor_slots", "How many executions may run at once.", func(q *queue) int { return q.slots }),
 		gauge("python_executor_slots_used", "Slots in use.", func(q *queue) int { return q.running }),
 		&backendCollector{e},
-	}
+	)
 	if registry == nil {
 		return m, nil
 	}
@@ -119,9 +101,8 @@ func (m *metrics) finished(backend string, r executor.Result) {
 	}
 }
 
-// backendCollector shows Info.Metrics of every backend as python_executor_backend_<name>. It is unchecked: which ones
-// there are is known only when a backend is asked. A registry cannot give such a collector back, so it falls silent when
-// its Engine stops.
+// backendCollector shows Info.Metrics of every backend as python_executor_backend_<name>. It is an unchecked collector, because the names
+// are known only when a backend is asked. A registry cannot unregister such a collector, so it returns nothing when its Engine stops.
 type backendCollector struct{ engine *Engine }
 
 // Describe implements prometheus.Collector.
@@ -157,7 +138,7 @@ func (c *backendCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// metricName makes name fit for Prometheus.
+// metricName replaces the characters of name that Prometheus does not allow.
 func metricName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' {
@@ -165,15 +146,4 @@ func metricName(name string) string {
 		}
 		return '_'
 	}, name)
-}
-
-// newSessionGauge counts the open Sessions.
-func newSessionGauge(e *Engine) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "python_executor_sessions", Help: "Sessions whose sandbox is there, active or lost.",
-	}, func() float64 {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return float64(len(e.sessions))
-	})
 }

@@ -196,14 +196,6 @@ func TestArtifactsThatRetentionTookArePurged(t *testing.T) {
 	})
 }
 
-func TestAPanicKeepsItsStackForTheLog(t *testing.T) {
-	t.Parallel()
-	_, err := guard(func() (int, error) { panic("here") })
-	if err == nil || !bytes.Contains([]byte(err.Error()), []byte("guard")) {
-		t.Errorf("error %v", err)
-	}
-}
-
 // sluggishBlobs lists until nobody wants the list.
 type sluggishBlobs struct{ executor.Blobs }
 

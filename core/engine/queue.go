@@ -7,26 +7,27 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// queue decides who runs next. It is bounded in total, per owner and per backend, and fair: owners take turns, an
-// owner's own places are first in, first out. It has no lock; the Engine's guards it.
+// queue decides which Execution runs next. It is bounded in total, per owner and per backend. Owners take turns; the places of one owner
+// are first in, first out. The Engine's lock guards it.
 type queue struct {
-	// slots bounds what runs, maxQueued what waits, perOwner an owner's waiting and running together (0 = no bound).
+	// slots bounds the running places, maxQueued the waiting ones, perOwner both together of one owner (0 = no bound).
 	slots, maxQueued, perOwner int
-	// capacity bounds what runs on a backend; none or 0 = no bound of its own.
+	// capacity bounds the running places by backend; 0 = no bound of its own.
 	capacity map[string]int
 
-	running   int
-	runningOn map[string]int
-	// arriving counts the granted places whose input is still on its way from their caller.
-	arriving   int
-	arrivingOn map[string]int
-	queued     int
-	queuedOn   map[string]int
-	held       map[string]int
+	// tally counts all places, on those of each backend, and held those of each owner.
+	tally
+	on   map[string]*tally
+	held map[string]int
 
-	// lines are the owners with a waiting place; turn holds them in the order of their next turn.
-	lines map[string]*line
-	turn  []*line
+	// lines are the owners that have a waiting place, in the order of their next turn.
+	lines []*line
+}
+
+// tally counts places.
+type tally struct {
+	// arriving counts the running places whose input is still on its way from their caller.
+	running, arriving, queued int
 }
 
 type line struct {
@@ -37,13 +38,13 @@ type line struct {
 type placeState int
 
 const (
-	// reserved: counts as queued, may not be started yet: its input is still on the way, or it pauses before a retry.
+	// reserved: it counts as queued and may not start: its input is still on the way, or it pauses before a retry.
 	reserved placeState = iota
-	// waiting: starts when it is its turn.
+	// waiting: it starts when its turn comes.
 	waiting
-	// granted: holds a slot.
+	// granted: it holds a slot.
 	granted
-	// released: holds nothing any more.
+	// released: it holds nothing any more.
 	released
 )
 
@@ -52,54 +53,77 @@ type place struct {
 	owner, backend string
 	state          placeState
 	execution      *execution
-	// arriving: its input comes from its caller while it holds a slot.
+	// arriving reports whether the input still comes from the caller while the place holds a slot.
 	arriving bool
 }
 
 func newQueue(slots, maxQueued, perOwner int) *queue {
 	return &queue{
 		slots: slots, maxQueued: maxQueued, perOwner: perOwner,
-		capacity:  map[string]int{},
-		runningOn: map[string]int{}, arrivingOn: map[string]int{}, queuedOn: map[string]int{}, held: map[string]int{},
-		lines: map[string]*line{},
+		capacity: map[string]int{}, on: map[string]*tally{}, held: map[string]int{},
 	}
 }
 
-// startKind says whether a place may be granted at once.
+// at returns the counts of a backend.
+func (q *queue) at(backend string) *tally {
+	t := q.on[backend]
+	if t == nil {
+		t = &tally{}
+		q.on[backend] = t
+	}
+	return t
+}
+
+// move puts p into another state and keeps the counts.
+func (q *queue) move(p *place, to placeState, arriving bool) {
+	q.count(p, -1)
+	p.state, p.arriving = to, arriving
+	q.count(p, +1)
+}
+
+// count adds n to the counts to which p contributes.
+func (q *queue) count(p *place, n int) {
+	for _, t := range []*tally{&q.tally, q.at(p.backend)} {
+		switch p.state {
+		case reserved, waiting:
+			t.queued += n
+		case granted:
+			t.running += n
+			if p.arriving {
+				t.arriving += n
+			}
+		case released:
+		}
+	}
+}
+
+// startKind says whether and how a place may be granted at once.
 type startKind int
 
 const (
-	// startLater: its input is spooled first.
+	// startLater: the input is spooled first.
 	startLater startKind = iota
-	// startArriving: its input, if it is granted, comes from its caller meanwhile, who may be slow.
+	// startArriving: the Execution may start at once. Its caller, who may be slow, still sends the input.
 	startArriving
-	// startNow: its input is at hand, or there is none.
+	// startNow: the Execution may start at once. Its input is complete, or there is none.
 	startNow
 )
 
-// reserve gives owner a place: granted, if kind allows it and it can start at once without passing anybody who waits, else
-// reserved. nil means full; why says of what.
+// reserve gives owner a place. The place is granted if kind allows that and it can start at once without passing a waiting one; else it
+// is reserved. A nil place means that a bound is reached; why names the bound.
 func (q *queue) reserve(owner, backend string, kind startKind) (p *place, why string) {
 	if why := q.refusal(owner, backend); why != "" {
 		return nil, why
 	}
-	p = &place{owner: owner, backend: backend}
-	q.held[owner]++
+	p = q.adopt(owner, backend)
 	if kind != startLater && q.room(backend) && !q.awaited(backend) && (kind == startNow || q.roomToArrive(backend)) {
-		q.grant(p)
-		if p.arriving = kind == startArriving; p.arriving {
-			q.arriving++
-			q.arrivingOn[backend]++
-		}
-	} else {
-		q.queued++
-		q.queuedOn[backend]++
+		q.move(p, granted, kind == startArriving)
 	}
 	return p, ""
 }
 
-// refusal says why there is no place; "" if there is one. Places that wait only for their input do not need the queue's
-// own room while as many slots are free.
+// refusal names the bound because of which there is no place; "" if there is one. While enough slots are free for all queued places, a
+// new one needs no room in the queue.
 func (q *queue) refusal(owner, backend string) string {
 	if q.perOwner > 0 && q.held[owner] >= q.perOwner {
 		return "your executions, waiting and running"
@@ -109,7 +133,7 @@ func (q *queue) refusal(owner, backend string) string {
 	}
 	free := q.running+q.queued < q.slots
 	if c := q.capacity[backend]; backend != "" && c > 0 {
-		free = free && q.runningOn[backend]+q.queuedOn[backend] < c
+		free = free && q.at(backend).running+q.at(backend).queued < c
 	}
 	if !free {
 		return "the queue"
@@ -117,149 +141,111 @@ func (q *queue) refusal(owner, backend string) string {
 	return ""
 }
 
-// adopt gives a place to an Execution that was accepted in an earlier life, whatever the bounds say.
+// adopt gives owner a reserved place, beyond all bounds: an earlier life of the server has accepted its Execution.
 func (q *queue) adopt(owner, backend string) *place {
 	p := &place{owner: owner, backend: backend}
 	q.held[owner]++
-	q.queued++
-	q.queuedOn[backend]++
+	q.count(p, +1)
 	return p
+}
+
+// line returns the index of owner's line, or -1.
+func (q *queue) line(owner string) int {
+	return slices.IndexFunc(q.lines, func(l *line) bool { return l.owner == owner })
 }
 
 // wait puts a reserved place at the end of its owner's line, or at its front.
 func (q *queue) wait(p *place, first bool) {
-	p.state = waiting
-	l := q.lines[p.owner]
-	if l == nil {
-		l = &line{owner: p.owner}
-		q.lines[p.owner] = l
-		q.turn = append(q.turn, l)
+	q.move(p, waiting, false)
+	i := q.line(p.owner)
+	if i < 0 {
+		i = len(q.lines)
+		q.lines = append(q.lines, &line{owner: p.owner})
 	}
+	l := q.lines[i]
+	at := len(l.waiting)
 	if first {
-		l.waiting = slices.Insert(l.waiting, 0, p)
-	} else {
-		l.waiting = append(l.waiting, p)
+		at = 0
 	}
+	l.waiting = slices.Insert(l.waiting, at, p)
 }
 
-// next grants the place whose turn it is; nil if none can start.
+// next grants the place whose turn it is, and puts its owner's line last. It returns nil if none can start.
 func (q *queue) next() *place {
 	if q.running >= q.slots {
 		return nil
 	}
-	for i, l := range q.turn {
+	for i, l := range q.lines {
 		for j, p := range l.waiting {
 			if !q.room(p.backend) {
 				continue
 			}
-			q.leave(l, i, j)
-			q.queued--
-			q.queuedOn[p.backend]--
-			q.grant(p)
+			if q.leave(i, j) {
+				q.lines = append(slices.Delete(q.lines, i, i+1), l)
+			}
+			q.move(p, granted, false)
 			return p
 		}
 	}
 	return nil
 }
 
-// leave takes place j out of line i of the turn; the line goes to the end of the turn, or away if it is empty.
-func (q *queue) leave(l *line, i, j int) {
-	q.turn = slices.Delete(q.turn, i, i+1)
-	if j == 0 {
-		l.waiting[0] = nil
-		l.waiting = l.waiting[1:]
-	} else {
-		l.waiting = slices.Delete(l.waiting, j, j+1)
+// leave takes place j out of line i. An empty line goes away; leave reports whether the line is still there.
+func (q *queue) leave(i, j int) bool {
+	l := q.lines[i]
+	l.waiting = slices.Delete(l.waiting, j, j+1)
+	if len(l.waiting) == 0 {
+		q.lines = slices.Delete(q.lines, i, i+1)
+		return false
 	}
-	if len(l.waiting) > 0 {
-		q.turn = append(q.turn, l)
-	} else {
-		delete(q.lines, l.owner)
-	}
+	return true
 }
 
-func (q *queue) grant(p *place) {
-	p.state = granted
-	q.running++
-	q.runningOn[p.backend]++
-}
-
-// take grants a reserved place at once, whatever the bounds say: its program runs already.
+// take grants a reserved place at once, beyond all bounds: its program runs already.
 func (q *queue) take(p *place) {
 	if p.state == reserved {
-		q.queued--
-		q.queuedOn[p.backend]--
-		q.grant(p)
+		q.move(p, granted, false)
 	}
 }
 
-// arrived notes that p's input is all there. Idempotent.
-func (q *queue) arrived(p *place) {
-	if p.arriving {
-		p.arriving = false
-		q.arriving--
-		q.arrivingOn[p.backend]--
-	}
-}
+// arrived notes that all of p's input is there. Idempotent.
+func (q *queue) arrived(p *place) { q.move(p, p.state, false) }
 
-// pause takes a slot away and leaves the place reserved.
-func (q *queue) pause(p *place) {
-	q.arrived(p)
-	q.running--
-	q.runningOn[p.backend]--
-	q.queued++
-	q.queuedOn[p.backend]++
-	p.state = reserved
-}
+// pause takes p's slot away and leaves p reserved.
+func (q *queue) pause(p *place) { q.move(p, reserved, false) }
 
-// release gives a place back, whatever its state. Idempotent.
+// release gives p back, whatever its state. Idempotent.
 func (q *queue) release(p *place) {
-	q.arrived(p)
 	switch p.state {
 	case released:
 		return
-	case granted:
-		q.running--
-		q.runningOn[p.backend]--
 	case waiting:
-		q.unqueue(p)
-		fallthrough
-	case reserved:
-		q.queued--
-		q.queuedOn[p.backend]--
+		i := q.line(p.owner)
+		q.leave(i, slices.Index(q.lines[i].waiting, p))
+	case reserved, granted:
 	}
-	p.state = released
+	q.move(p, released, false)
 	if q.held[p.owner]--; q.held[p.owner] == 0 {
 		delete(q.held, p.owner)
 	}
 }
 
-// unqueue takes a waiting place out of its line; the line keeps its turn.
-func (q *queue) unqueue(p *place) {
-	l := q.lines[p.owner]
-	l.waiting = slices.DeleteFunc(l.waiting, func(other *place) bool { return other == p })
-	if len(l.waiting) == 0 {
-		delete(q.lines, p.owner)
-		q.turn = slices.DeleteFunc(q.turn, func(other *line) bool { return other == l })
-	}
-}
-
+// room reports whether a slot on backend is free.
 func (q *queue) room(backend string) bool {
 	c := q.capacity[backend]
-	return q.running < q.slots && (c <= 0 || q.runningOn[backend] < c)
+	return q.running < q.slots && (c <= 0 || q.at(backend).running < c)
 }
 
-// roomToArrive reports whether one more slot may be held by a caller that is still sending. At most half of them are: the
-// others are for those who have sent, however slow the senders are and however many. What finds none is spooled, which
-// holds no slot.
+// roomToArrive reports whether one more slot may be held by a caller that is still sending. At most half of the slots are, so that slow
+// senders do not keep out Executions whose input is there. An input for which there is no such slot is spooled, without a slot.
 func (q *queue) roomToArrive(backend string) bool {
 	c := q.capacity[backend]
-	return q.arriving < q.slots/2 && (c <= 0 || q.arrivingOn[backend] < c/2)
+	return q.arriving < q.slots/2 && (c <= 0 || q.at(backend).arriving < c/2)
 }
 
-// awaited reports whether somebody waits who could take a slot on backend.
+// awaited reports whether a waiting place could take a slot on backend.
 func (q *queue) awaited(backend string) bool {
-	for _, l := range q.turn {
+	for _, l := range q.lines {
 		for _, p := range l.waiting {
 			if p.backend == backend || q.room(p.backend) {
 				return true
@@ -269,7 +255,7 @@ func (q *queue) awaited(backend string) bool {
 	return false
 }
 
-// errFull says that there is no place. RetryAfter is set, which tells it from an input that is too large.
+// errFull is the error where no place is left. It has a RetryAfter, which an input that is too large has not.
 func errFull(what string, after time.Duration) error {
 	return &executor.Error{
 		Code: executor.Exhausted, Op: "submit", RetryAfter: after,

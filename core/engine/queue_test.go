@@ -64,12 +64,12 @@ func TestTheBoundsOfTheQueueAreExact(t *testing.T) {
 			t.Fatal("not exactly one of two slots is held by a sender")
 		}
 		q.pause(p)
-		if q.arriving != 0 || q.arrivingOn["x"] != 0 {
-			t.Errorf("%d senders hold a slot, %d on the backend, after a pause", q.arriving, q.arrivingOn["x"])
+		if q.arriving != 0 || q.at("x").arriving != 0 {
+			t.Errorf("%d senders hold a slot, %d on the backend, after a pause", q.arriving, q.at("x").arriving)
 		}
 		q.arrived(p)
 		q.release(p)
-		if q.arriving != 0 || q.arrivingOn["x"] != 0 || q.running != 0 || q.runningOn["x"] != 0 {
+		if q.arriving != 0 || q.at("x").arriving != 0 || q.running != 0 || q.at("x").running != 0 {
 			t.Errorf("left: %+v", q)
 		}
 	})
@@ -117,7 +117,7 @@ func TestTheBoundsOfTheQueueAreExact(t *testing.T) {
 		p := q.adopt("a", "x")
 		q.take(p)
 		q.take(p)
-		if q.running != 1 || q.queued != 0 || q.runningOn["x"] != 1 || q.queuedOn["x"] != 0 {
+		if q.running != 1 || q.queued != 0 || q.at("x").running != 1 || q.at("x").queued != 0 {
 			t.Errorf("after it was taken twice: %+v", q)
 		}
 		if q.next() != nil || q.room("x") {

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine/internal/sessions"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// errAway ends the sink of a call whose backend has gone while the program runs on.
-var errAway = errors.New("its backend has gone")
+// errAway ends the sink of a call whose plugin has died while the program runs on.
+var errAway = errors.New("the backend has gone")
 
-// deliver hands job to x's backend and stays with it until it has ended: a Session that the backend does not know any more
-// is adopted and asked again; a program that outlives its plugin is followed.
+// deliver hands job to x's backend and returns when it has ended. If the backend does not know the Session any more, it has to adopt it,
+// and gets the job again. A program that outlives its plugin is followed.
 func (e *Engine) deliver(x *execution, rec executor.Record, job executor.Job) (*sink, verdict) {
 	b := e.backends[x.backend]
 	s := e.newSink(x, rec)
@@ -20,13 +21,13 @@ func (e *Engine) deliver(x *execution, rec executor.Record, job executor.Job) (*
 		return e.watch(x, s, func() (executor.Result, error) { return b.Run(x.ctx, job, s) })
 	}
 	v := run()
-	if x.session != nil && v.began.IsZero() && v.broken == nil && s.failure() == nil && x.ctx.Err() == nil && unknownSession(v.err) {
-		err := e.checkSandbox(x.ctx, x.session)
+	if x.session != nil && v.began.IsZero() && v.broken == nil && s.failure() == nil && x.ctx.Err() == nil && sessions.Unknown(v.err) {
+		err := x.session.Check(x.ctx)
 		switch executor.CodeOf(err) {
 		case "":
 			v = run()
 		case executor.NotFound:
-			x.cancel(e.lostWith(x.session))
+			x.cancel(x.session.Lost())
 		default:
 			v.err = err
 		}
@@ -34,15 +35,8 @@ func (e *Engine) deliver(x *execution, rec executor.Record, job executor.Job) (*
 	return e.accompany(x, s, v, job)
 }
 
-// lostWith is the end of an Execution whose Session was found to be lost.
-func (e *Engine) lostWith(s *session) *sessionEnd {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return &sessionEnd{executor.StatusLost, "its session was lost: " + s.rec.Reason}
-}
-
-// accompany follows x's program wherever its backend's plugin dies under it: it waits for the backend to come back and
-// attaches where the log ends. One that comes back and breaks off at once, again and again, is given up.
+// accompany follows x's program when the plugin of its backend has died: it waits for the backend to come back and attaches where the log
+// ends. It gives up after maxAttempts calls that break off soon.
 func (e *Engine) accompany(x *execution, s *sink, v verdict, job executor.Job) (*sink, verdict) {
 	for tries := 0; e.outlived(x, s, v) && tries < maxAttempts; tries++ {
 		e.log.Warn("backend away, its program may run on", "execution", x.id, "backend", x.backend, "error", v.err)
@@ -63,16 +57,17 @@ func (e *Engine) accompany(x *execution, s *sink, v verdict, job executor.Job) (
 	return s, v
 }
 
-// steadyAttach is how long a program must have been followed for the next loss to count as the first again.
+// steadyAttach is how long a call of Attach must last for the next loss to count as the first again.
 const steadyAttach = 10 * time.Second
 
-// outlived reports whether x's program may run on although the call that followed it has ended.
+// outlived reports whether x's program may run on although the call of its backend has ended. A program without a handle cannot be
+// found again.
 func (e *Engine) outlived(x *execution, s *sink, v verdict) bool {
-	return executor.CodeOf(v.err) == executor.Unavailable && !v.abandoned && v.broken == nil && !v.began.IsZero() &&
+	return executor.CodeOf(v.err) == executor.Unavailable && !v.abandoned && v.broken == nil &&
 		s.failure() == nil && x.ctx.Err() == nil && len(s.handle) > 0 && e.backends[x.backend].keeps()
 }
 
-// successor is a sink that goes on where old ended. What old has of artifacts is dropped: they come again.
+// successor returns a sink that goes on where old ended. The artifacts of old are dropped: the backend sends them again.
 func (e *Engine) successor(x *execution, old *sink) *sink {
 	old.abandon(errAway)
 	old.artifacts.wait(e.deadlines.Stop)
@@ -88,8 +83,8 @@ func (e *Engine) successor(x *execution, old *sink) *sink {
 	return s
 }
 
-// awaitReturn waits for x's backend to answer again, after a pause where it has just broken off; false: it does not in
-// time, or x is told to end.
+// awaitReturn waits for x's backend to answer again. broken counts the calls that broke off soon; after one it pauses first. It reports
+// false if the backend does not answer in time, or x is told to end.
 func (e *Engine) awaitReturn(x *execution, broken int) bool {
 	deadline := time.NewTimer(e.deadlines.Reattach)
 	defer deadline.Stop()
@@ -102,7 +97,7 @@ func (e *Engine) awaitReturn(x *execution, broken int) bool {
 		b.forget()
 		_, err := e.info(x.ctx, x.backend)
 		if err == nil && x.session != nil {
-			err = e.checkSandbox(x.ctx, x.session)
+			err = x.session.Check(x.ctx)
 		}
 		switch {
 		case x.ctx.Err() != nil:
@@ -110,7 +105,7 @@ func (e *Engine) awaitReturn(x *execution, broken int) bool {
 		case err == nil:
 			return true
 		case executor.CodeOf(err) == executor.NotFound:
-			return false // with its Session
+			return false // the Session is lost
 		}
 		if !x.rest(min(backOff(try), 5*time.Second), deadline.C) {
 			return false
@@ -118,7 +113,7 @@ func (e *Engine) awaitReturn(x *execution, broken int) bool {
 	}
 }
 
-// rest lets d pass; false: deadline came, or x is told to end.
+// rest waits for d. It reports false if deadline comes earlier, or x is told to end.
 func (x *execution) rest(d time.Duration, deadline <-chan time.Time) bool {
 	pause := time.NewTimer(d)
 	defer pause.Stop()
@@ -131,7 +126,7 @@ func (x *execution) rest(d time.Duration, deadline <-chan time.Time) bool {
 	return false
 }
 
-// attachTo follows a program from where the log ends. ok is false if the backend has it no more.
+// attachTo attaches to a program from where the log ends. It reports false if the backend does not have the program any more.
 func (e *Engine) attachTo(x *execution, s *sink, job executor.Job) (v verdict, ok bool) {
 	from := executor.Resume{Handle: s.handle}
 	_, from.Stdout = s.seen(executor.Stdout)
@@ -146,8 +141,7 @@ func (e *Engine) attachTo(x *execution, s *sink, job executor.Job) (v verdict, o
 	return v, true
 }
 
-// leftRunning reports whether the end of x was only that of the Engine: its backend keeps the program, or its place in the
-// queue was not used, and the next Start goes on with it.
+// leftRunning reports whether x goes on in the next life of the server: the Engine has let go of it, and its backend keeps the program.
 func (e *Engine) leftRunning(x *execution, v verdict) bool {
 	if !errors.Is(context.Cause(x.ctx), executor.ErrCallerGone) || v.broken != nil {
 		return false
@@ -155,10 +149,10 @@ func (e *Engine) leftRunning(x *execution, v verdict) bool {
 	return v.abandoned || executor.CodeOf(v.err) == executor.Unavailable
 }
 
-// endCause is why x is told to end when the Engine closes: an Execution that was promised to last, on a backend whose
-// programs outlive their plugin, is only let go.
+// endCause returns the cause with which x is told to end when the Engine closes. A Durable execution is only let go of, if programs of its
+// backend outlive their plugin, or if it is of an earlier life of the server and its backend has not answered in this one.
 func (e *Engine) endCause(x *execution) error {
-	if b := e.backends[x.backend]; x.durable && !e.embedded && b != nil && b.keeps() {
+	if b := e.backends[x.backend]; x.durable && !e.embedded && b != nil && (b.keeps() || x.adopted && !b.answered()) {
 		return executor.ErrCallerGone
 	}
 	return errShutdown

@@ -7,15 +7,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// survey is what a Store holds at Start.
+// survey is the content of a Store at Start.
 type survey struct {
-	// unfinished are by age. Their Specs are in brief: each is read whole when its turn comes.
+	// unfinished are in the order of their age, with their Specs in brief.
 	unfinished []executor.Record
-	finished   []kept
-	// late have just ended, on a backend that holds them until they are removed.
+	finished   []finished
+	// late have ended a short time ago, on a backend that holds them until they are removed.
 	late []executor.Record
 }
 
@@ -33,7 +34,7 @@ func (e *Engine) survey(ctx context.Context) (survey, error) {
 		}
 		for _, rec := range page {
 			if rec.Status.Terminal() {
-				s.finished = append(s.finished, keptOf(rec))
+				s.finished = append(s.finished, finishedOf(rec))
 				if rec.Started != nil && len(rec.Started.Handle) > 0 && time.Since(rec.FinishedAt) < e.deadlines.Reattach {
 					s.late = append(s.late, rec)
 				}
@@ -47,20 +48,20 @@ func (e *Engine) survey(ctx context.Context) (survey, error) {
 	return s, nil
 }
 
-// recover takes over what an earlier life of the server left unfinished, the oldest first:
+// recover takes over the Executions that an earlier life of the server left unfinished, the oldest first:
 //
-//   - queued and durable: it is queued again, in the same order; one that may have been started says so by its Attempts;
-//   - queued otherwise: its caller went with the old process, it is lost;
-//   - queued in a Session that is there no more, or lost: it is lost, too;
-//   - running: its backend is asked to Attach where it can; else it is removed there, and lost.
+//   - queued and Durable: it is queued again, in the same order;
+//   - queued and not Durable: it is lost, because its caller went with the old process;
+//   - queued in a Session that is lost or gone: it is lost, too;
+//   - running: the Engine attaches to it where its backend can; else it is removed there, and lost.
 //
-// What had been cancelled is killed instead.
+// An Execution that had been cancelled is killed.
 func (e *Engine) recover(unfinished []executor.Record) {
 	for _, rec := range unfinished {
-		var nothing problems
+		var nothing executor.Problems
 		x := e.newExecution(rec, e.resolveLimits(rec.Spec.Limits, &nothing))
 		x.adopted = true
-		reason, sessionOpen := e.recoverTurn(x, rec)
+		reason := e.rejoin(x, rec)
 		if rec.Cancelled {
 			x.cancel(errCancelled)
 		}
@@ -70,31 +71,28 @@ func (e *Engine) recover(unfinished []executor.Record) {
 		x.state = stateActive
 		e.live[x.id] = x
 		e.mu.Unlock()
+		lost := func(phase executor.Phase, reason string) {
+			e.spawn(func() { e.finish(x, failed(executor.StatusLost, executor.Unavailable, phase, reason)) })
+		}
 		switch {
 		case rec.Status == executor.StatusRunning:
 			e.spawn(func() { e.reclaim(x, rec) })
 		case rec.Cancelled:
 			e.spawn(func() { e.finish(x, x.unstarted()) })
 		case !rec.Spec.Durable:
-			e.spawn(func() {
-				e.finish(x, failed(executor.StatusLost, executor.Unavailable, executor.PhaseQueue, "the server stopped while it waited"))
-			})
-		case !sessionOpen:
-			e.spawn(func() {
-				e.finish(x, failed(executor.StatusLost, executor.Unavailable, executor.PhaseQueue, reason))
-			})
+			lost(executor.PhaseQueue, "the server stopped while it waited")
+		case reason != "":
+			lost(executor.PhaseQueue, reason)
 		case rec.Attempts >= maxAttempts:
-			e.spawn(func() {
-				e.finish(x, failed(executor.StatusLost, executor.Unavailable, executor.PhasePrepare, "the server stopped each time it was started"))
-			})
+			lost(executor.PhasePrepare, "the server stopped each time it was started")
 		default:
-			e.requeue(x)
+			x.enqueue(false)
 		}
 	}
 }
 
-// removeLate tells backends to let go of what has ended shortly before this life: the one before may have died in between.
-// What ended earlier they have let go of by themselves.
+// removeLate removes from their backends the Executions that ended shortly before this life of the server: the earlier life may have died
+// before it could. What ended before that, the backends have removed by themselves.
 func (e *Engine) removeLate(late []executor.Record) {
 	for _, rec := range late {
 		if e.backends[rec.Backend] == nil {
@@ -111,18 +109,7 @@ func (e *Engine) removeLate(late []executor.Record) {
 	}
 }
 
-// requeue lets a recovered Execution wait for its turn.
-func (e *Engine) requeue(x *execution) {
-	if !x.opened {
-		if err := e.open(x, 0); err != nil {
-			_ = e.stillborn(x, err)
-			return
-		}
-	}
-	x.enqueue(false)
-}
-
-// reclaim ends, or follows to its end, an Execution whose program ran when the old process died.
+// reclaim follows to its end, or ends, an Execution whose program ran when the old process died.
 func (e *Engine) reclaim(x *execution, rec executor.Record) {
 	result := failed(executor.StatusLost, executor.Unavailable, executor.PhaseRun, "the server stopped while it ran")
 	b := e.backends[x.backend]
@@ -132,7 +119,7 @@ func (e *Engine) reclaim(x *execution, rec executor.Record) {
 	}
 	info, err := e.awaitBackend(x, rec)
 	if err == nil && x.session != nil {
-		err = e.checkSandbox(x.ctx, x.session)
+		err = x.session.Check(x.ctx)
 	}
 	if err == nil && info.Capabilities.Attach && rec.Started != nil && len(rec.Started.Handle) > 0 {
 		out, ok := e.attach(x, rec)
@@ -145,8 +132,9 @@ func (e *Engine) reclaim(x *execution, rec executor.Record) {
 			return
 		}
 	}
-	if errors.Is(context.Cause(x.ctx), executor.ErrCallerGone) {
-		x.end() // the next Start looks for it
+	stopping := err != nil && x.ctx.Err() == nil && e.accepting() != nil && errors.Is(e.endCause(x), executor.ErrCallerGone)
+	if stopping || errors.Is(context.Cause(x.ctx), executor.ErrCallerGone) {
+		x.end() // the next Start takes it over
 		return
 	}
 	e.remove(x)
@@ -160,8 +148,8 @@ func (e *Engine) reclaim(x *execution, rec executor.Record) {
 	e.finish(x, result)
 }
 
-// awaitBackend gives the backend of a recovered Execution some time to come up: as much as after the death of its plugin
-// where the program may run on, and is wanted.
+// awaitBackend waits for the backend of a recovered Execution to come up: for Deadlines.Reattach where the program may run on and was not
+// cancelled, else for Deadlines.Stop.
 func (e *Engine) awaitBackend(x *execution, rec executor.Record) (executor.Info, error) {
 	for began := time.Now(); ; {
 		patience := e.deadlines.Stop
@@ -176,9 +164,9 @@ func (e *Engine) awaitBackend(x *execution, rec executor.Record) (executor.Info,
 	}
 }
 
-// attach follows a program that outlived its core. ok is false if the backend has it no more.
+// attach follows a program that outlived the old process. It reports false if the backend does not have it any more.
 func (e *Engine) attach(x *execution, rec executor.Record) (out outcome, ok bool) {
-	ctx, cancel := storeContext(x.ctx)
+	ctx, cancel := calls.StoreContext(x.ctx)
 	spec, err := e.store.Spec(ctx, x.id)
 	cancel()
 	if err != nil {
@@ -188,7 +176,7 @@ func (e *Engine) attach(x *execution, rec executor.Record) (out outcome, ok bool
 	e.mu.Lock()
 	e.queue.take(x.place)
 	e.mu.Unlock()
-	x.granted = rec.StartedAt // the nearest that is known of it
+	x.granted = rec.StartedAt // when its slot was granted is not known
 	s := e.newSink(x, rec)
 	s.handle = rec.Started.Handle
 	s.resumed(rec.StartedAt)
@@ -206,23 +194,14 @@ func (e *Engine) attach(x *execution, rec executor.Record) (out outcome, ok bool
 	return outcome{result: e.conclude(x, s, v)}, true
 }
 
-// recoverTurn gives a recovered Execution its claim on its Session: the turn itself to the one that ran. ok is false, and
-// the reason given, if it can run there no more.
-func (e *Engine) recoverTurn(x *execution, rec executor.Record) (reason string, ok bool) {
+// rejoin gives a recovered Execution its Turn in its Session. A reason says why it cannot run there any more.
+func (e *Engine) rejoin(x *execution, rec executor.Record) (reason string) {
 	if rec.Spec.Session == "" {
-		return "", true
+		return ""
 	}
-	s, reason, ok := e.recoverInSession(rec)
-	if s == nil {
-		return reason, ok
+	x.session, x.turn, reason = e.sessions.Rejoin(rec.Spec.Session, x, rec.Status == executor.StatusRunning)
+	if x.session != nil {
+		x.limits = limitsInSession(x.session.Limits, rec.Spec.Limits, x.limits)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	x.limits = limitsInSession(s.rec.Session, rec.Spec.Limits, x.limits)
-	x.session, x.turn = s, &turn{session: s, x: x}
-	s.line = append(s.line, x.turn)
-	if rec.Status == executor.StatusRunning && s.current == nil {
-		x.turn.takeLocked()
-	}
-	return reason, ok
+	return reason
 }

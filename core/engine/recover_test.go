@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -32,16 +33,18 @@ func TestRecoveryEndsEveryIdOnce(t *testing.T) {
 		leftover
 		runs     int
 		attempts int
+		// removed: what an earlier life may have left of it on its backend is removed.
+		removed bool
+		written int64
 	}{
-		{"queued durably", leftover{spec: lasting, events: []executor.Body{executor.Queued{}}, status: executor.StatusSucceeded}, 1, 1},
-		{"queued durably, before its first event", leftover{spec: lasting, status: executor.StatusSucceeded}, 1, 1},
-		{"queued durably, perhaps started", leftover{spec: lasting, events: []executor.Body{executor.Queued{}, executor.Progress{}}, attempts: 1, status: executor.StatusSucceeded}, 1, 2},
-		{"queued durably, started too often", leftover{spec: lasting, events: []executor.Body{executor.Queued{}}, attempts: maxAttempts, status: executor.StatusLost}, 0, maxAttempts},
-		{"queued durably, cancelled", leftover{spec: lasting, events: []executor.Body{executor.Queued{}}, cancelled: true, status: executor.StatusKilled}, 0, 0},
-		{"queued for a caller who is gone", leftover{spec: executor.Spec{Code: "exit 0"}, events: []executor.Body{executor.Queued{}}, status: executor.StatusLost}, 0, 0},
-		{"running", leftover{spec: lasting, events: []executor.Body{executor.Queued{}, started, out(0, "half")}, attempts: 1, status: executor.StatusLost}, 0, 1},
-		{"running, cancelled", leftover{spec: lasting, events: []executor.Body{executor.Queued{}, started}, attempts: 1, cancelled: true, status: executor.StatusKilled}, 0, 1},
-		{"on a backend that is no more", leftover{spec: executor.Spec{Code: "x", Durable: true, Backend: "old"}, events: []executor.Body{executor.Queued{}}, status: executor.StatusLost}, 0, 0},
+		{"queued durably", leftover{spec: lasting, events: []executor.Body{executor.Queued{}}, status: executor.StatusSucceeded}, 1, 1, false, 0},
+		{"queued durably, perhaps started", leftover{spec: lasting, events: []executor.Body{executor.Queued{}, executor.Progress{}}, attempts: 1, status: executor.StatusSucceeded}, 1, 2, true, 0},
+		{"queued durably, started too often", leftover{spec: lasting, events: []executor.Body{executor.Queued{}}, attempts: maxAttempts, status: executor.StatusLost}, 0, maxAttempts, false, 0},
+		{"queued durably, cancelled", leftover{spec: lasting, events: []executor.Body{executor.Queued{}}, cancelled: true, status: executor.StatusKilled}, 0, 0, false, 0},
+		{"queued for a caller who is gone", leftover{spec: executor.Spec{Code: "exit 0"}, events: []executor.Body{executor.Queued{}}, status: executor.StatusLost}, 0, 0, false, 0},
+		{"running", leftover{spec: lasting, events: []executor.Body{executor.Queued{}, started, out(0, "half")}, attempts: 1, status: executor.StatusLost}, 0, 1, true, 4},
+		{"running, cancelled", leftover{spec: lasting, events: []executor.Body{executor.Queued{}, started}, attempts: 1, cancelled: true, status: executor.StatusKilled}, 0, 1, true, 0},
+		{"on a backend that is no more", leftover{spec: executor.Spec{Code: "x", Durable: true, Backend: "old"}, events: []executor.Body{executor.Queued{}}, status: executor.StatusLost}, 0, 0, false, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -53,7 +56,7 @@ func TestRecoveryEndsEveryIdOnce(t *testing.T) {
 				r := newRig(t, setup{options: Options{Store: store}})
 				if res := r.result(id); res.Status != test.status {
 					t.Errorf("result %+v, %+v; want %s", res, res.Failure, test.status)
-				} else if slices.ContainsFunc(test.events, isStarted) && (res.PythonVersion != started.PythonVersion || !slices.Equal(res.Requirements, started.Requirements)) {
+				} else if slices.ContainsFunc(test.events, isStarted) && (res.StdoutBytes != test.written || res.PythonVersion != started.PythonVersion || !slices.Equal(res.Requirements, started.Requirements)) {
 					t.Errorf("result %+v does not say what had started", res)
 				}
 				if x := must(r.Get(as("alice"), id)); x.Attempts != test.attempts {
@@ -61,6 +64,9 @@ func TestRecoveryEndsEveryIdOnce(t *testing.T) {
 				}
 				if runs := len(r.fake.Runs()); runs != test.runs {
 					t.Errorf("%d runs, want %d", runs, test.runs)
+				}
+				if removed := slices.Contains(r.fake.Removed(), id); removed != test.removed {
+					t.Errorf("removed: %t, want %t", removed, test.removed)
 				}
 				r.wantIdle()
 			})
@@ -224,6 +230,39 @@ func TestABackendThatComesUpLateIsWaitedForByWhatRunsInIt(t *testing.T) {
 		plugin.die(100 * time.Second)
 		_ = r.closeNow()
 		next := newRig(t, s)
+		if res := next.result(x.ID); res.Status != executor.StatusSucceeded || stdout(next.events(x.ID)) != "one\ntwo\n" {
+			t.Errorf("%+v, %+v", res, res.Failure)
+		}
+		next.wantIdle()
+	})
+}
+
+func TestALifeThatEndsBeforeTheBackendIsUpLeavesItsProgramsToTheNext(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		s, plugin := withRelay(lasting)
+		s.options = Options{Store: memorystore.New(memorystore.Options{}), Blobs: openBlobs(t)}
+		r := newRig(t, s)
+		x := r.submit(t.Context(), "print one\nsleep 10s\nprint two", durable)
+		place := r.open(as("alice"))
+		r.say(as("alice"), place, "set x 1")
+		synctest.Wait() // its program runs
+		plugin.die(30 * time.Second)
+		_ = r.closeNow()
+		for drain := range 2 { // one that ends at once, one that lets what runs end
+			short := newRig(t, s)
+			time.Sleep(5 * time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(drain)*5*time.Second)
+			if err := short.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+		next := newRig(t, s)
+		time.Sleep(time.Minute)
+		if got := next.say(as("alice"), place, "get x"); got != "1\n" {
+			t.Errorf("its session said %q", got)
+		}
 		if res := next.result(x.ID); res.Status != executor.StatusSucceeded || stdout(next.events(x.ID)) != "one\ntwo\n" {
 			t.Errorf("%+v, %+v", res, res.Failure)
 		}

@@ -9,25 +9,26 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// sweepInterval is how often blobs without a Record are looked for, and strayBlob how old one must be: a younger one may
-// belong to an Execution that is being made.
+// sweepInterval is how often the sweep looks for leftover blobs, and minBlobAge how old one must be: a younger blob may belong to an
+// Execution that is being made.
 const (
 	sweepInterval = time.Hour
-	strayBlob     = 10 * time.Minute
+	minBlobAge    = 10 * time.Minute
 )
 
-// kept is a finished Execution as retention sees it.
-type kept struct {
+// finished is a finished Execution.
+type finished struct {
 	id    string
 	at    time.Time
 	bytes int64
 }
 
-func keptOf(rec executor.Record) kept {
-	k := kept{id: rec.ID, at: rec.FinishedAt, bytes: rec.LogBytes + rec.SpecBytes}
+func finishedOf(rec executor.Record) finished {
+	k := finished{id: rec.ID, at: rec.FinishedAt, bytes: rec.LogBytes + rec.SpecBytes}
 	if rec.Result != nil && rec.ArtifactsBlob != "" {
 		for _, a := range rec.Result.Artifacts {
 			k.bytes += a.SizeBytes + 1024 // headers and padding of a tar
@@ -36,17 +37,17 @@ func keptOf(rec executor.Record) kept {
 	return k
 }
 
-// retention is the janitor: it deletes finished Executions beyond the bounds, the longest finished first.
+// retention deletes finished Executions beyond the configured bounds, the longest finished first.
 type retention struct {
 	engine *Engine
 	age    time.Duration
-	most   int
+	count  int
 	bytes  int64
 	wake   chan struct{}
 
 	mu sync.Mutex
-	// kept is in the order of their end.
-	kept  []kept
+	// kept are the finished Executions in the order of their end; total is the sum of their bytes.
+	kept  []finished
 	total int64
 }
 
@@ -54,26 +55,26 @@ func newRetention(e *Engine, c config.Retention) *retention {
 	return &retention{
 		engine: e,
 		age:    time.Duration(c.MaxAgeSeconds * float64(time.Second)),
-		most:   c.MaxExecutions,
+		count:  c.MaxExecutions,
 		bytes:  c.MaxBytes,
 		wake:   make(chan struct{}, 1),
 	}
 }
 
-// add takes what was finished before this life of the server.
-func (r *retention) add(list []kept) {
+// add takes the Executions that finished before the server started.
+func (r *retention) add(list []finished) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kept = append(list, r.kept...)
-	slices.SortFunc(r.kept, func(a, b kept) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.id, b.id)) })
+	slices.SortFunc(r.kept, func(a, b finished) int { return cmp.Or(a.at.Compare(b.at), strings.Compare(a.id, b.id)) })
 	for _, k := range list {
 		r.total += k.bytes
 	}
 }
 
-// ended takes an Execution that has just finished.
+// ended adds an Execution that has just finished.
 func (r *retention) ended(id string) {
-	ctx, cancel := storeContext(r.engine.base)
+	ctx, cancel := calls.StoreContext(r.engine.base)
 	defer cancel()
 	rec, err := r.engine.store.Get(ctx, id)
 	if err != nil {
@@ -82,7 +83,7 @@ func (r *retention) ended(id string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k := keptOf(rec)
+	k := finishedOf(rec)
 	r.kept = append(r.kept, k)
 	r.total += k.bytes
 	if r.overLocked(time.Now()) || len(r.kept) == 1 {
@@ -98,11 +99,11 @@ func (r *retention) overLocked(now time.Time) bool {
 	if len(r.kept) == 0 {
 		return false
 	}
-	return r.most > 0 && len(r.kept) > r.most || r.bytes > 0 && r.total > r.bytes ||
+	return r.count > 0 && len(r.kept) > r.count || r.bytes > 0 && r.total > r.bytes ||
 		r.age > 0 && now.Sub(r.kept[0].at) >= r.age
 }
 
-// run deletes what is over the bounds whenever something is, and looks for stray blobs now and then.
+// run purges whenever a bound is exceeded, and sweeps every sweepInterval, until the Engine stops.
 func (r *retention) run() {
 	nextSweep := time.Now()
 	timer := time.NewTimer(0)
@@ -123,7 +124,7 @@ func (r *retention) run() {
 	}
 }
 
-// untilNext is how long nothing expires.
+// untilNext returns when to purge again.
 func (r *retention) untilNext(retry bool) time.Duration {
 	if retry {
 		return time.Minute
@@ -136,7 +137,7 @@ func (r *retention) untilNext(retry bool) time.Duration {
 	return max(time.Until(r.kept[0].at.Add(r.age)), time.Millisecond)
 }
 
-// purge deletes what is over the bounds. retry: the Store did not let it.
+// purge deletes Executions until no bound is exceeded. It reports whether an error of the Store makes a retry necessary.
 func (r *retention) purge() (retry bool) {
 	for {
 		select {
@@ -156,8 +157,8 @@ func (r *retention) purge() (retry bool) {
 			return true
 		}
 		r.mu.Lock()
-		// Only this goroutine takes from the front.
-		r.kept[0] = kept{}
+		// Only this goroutine removes elements.
+		r.kept[0] = finished{}
 		r.kept = r.kept[1:]
 		r.total -= oldest.bytes
 		r.mu.Unlock()
@@ -165,7 +166,7 @@ func (r *retention) purge() (retry bool) {
 }
 
 func (r *retention) delete(id string) error {
-	ctx, cancel := storeContext(r.engine.base)
+	ctx, cancel := calls.StoreContext(r.engine.base)
 	defer cancel()
 	if err := r.engine.store.Delete(ctx, id); err != nil {
 		return err
@@ -174,21 +175,20 @@ func (r *retention) delete(id string) error {
 	return nil
 }
 
-// sweep deletes blobs that belong to nothing: of an upload that a crash cut short, of an Execution that is gone, inputs
-// of one that has finished.
+// sweep deletes leftover blobs: of an upload that a crash cut short, of an Execution that is gone, and the input of one that has finished.
 func (r *retention) sweep() {
 	ctx, cancel := context.WithTimeout(r.engine.base, sweepInterval)
 	defer cancel()
-	var stray []string
+	var leftovers []string
 	for blob, err := range r.engine.blobs.List(ctx, idPrefix) {
 		if err != nil {
-			if r.engine.base.Err() == nil { // else nobody wants the list any more
+			if r.engine.base.Err() == nil { // else the Engine has ended the list
 				r.engine.log.Error("blobs not listed", "error", err)
 			}
 			break
 		}
-		if time.Since(blob.ModTime) >= strayBlob && r.strayed(ctx, blob.Key) {
-			stray = append(stray, blob.Key)
+		if time.Since(blob.ModTime) >= minBlobAge && r.isLeftover(ctx, blob.Key) {
+			leftovers = append(leftovers, blob.Key)
 		}
 		select {
 		case <-r.engine.stopping:
@@ -196,18 +196,18 @@ func (r *retention) sweep() {
 		default:
 		}
 	}
-	for _, key := range stray {
+	for _, key := range leftovers {
 		if err := r.engine.blobs.Delete(ctx, key); err != nil && r.engine.base.Err() == nil {
-			r.engine.log.Error("stray blob not deleted", "blob", key, "error", err)
+			r.engine.log.Error("leftover blob not deleted", "blob", key, "error", err)
 		}
 	}
 }
 
-// strayed reports whether nobody needs the blob under key.
-func (r *retention) strayed(ctx context.Context, key string) bool {
+// isLeftover reports whether no Execution needs the blob under key.
+func (r *retention) isLeftover(ctx context.Context, key string) bool {
 	id, kind, _ := strings.Cut(key, "/")
 	if !idForm.MatchString(id) {
-		return false // not ours
+		return false // the Engine did not make it
 	}
 	r.engine.mu.Lock()
 	_, live := r.engine.live[id]

@@ -9,20 +9,13 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
 const maxPage = 500
 
-// needs refuses a Principal without scope s.
-func needs(p executor.Principal, s executor.Scope) error {
-	if p.Has(s) {
-		return nil
-	}
-	return executor.Errorf(executor.Denied, "this needs the scope %q", s)
-}
-
-// visible is what an owner sees of an Execution: all but the handle of its sandbox, with its Spec in brief.
+// visible returns what an owner sees of an Execution: its Spec in brief, and no handle.
 func visible(x executor.Execution) executor.Execution {
 	x.Spec = x.Spec.Brief()
 	x = x.Clone()
@@ -41,15 +34,27 @@ func withID(err error, id string) error {
 	return err
 }
 
+// internal logs err and returns what a caller may see of it. A typed error of another code passes as it is.
+func (e *Engine) internal(doing string, err error) error {
+	if typed, ok := errors.AsType[*executor.Error](err); ok && typed.Code != executor.Internal {
+		return typed
+	}
+	if executor.CodeOf(err) == executor.Unavailable {
+		return executor.Errorf(executor.Unavailable, "%s: %w", doing, err)
+	}
+	e.log.Error("internal error", "doing", doing, "error", err)
+	return &executor.Error{Code: executor.Internal, Message: "internal error", Err: err}
+}
+
 func errNotFound(id string) error {
 	return executor.Errorf(executor.NotFound, "no execution has the id %s", clip(id, 64))
 }
 
-// own returns the Record of an Execution that the Principal in ctx may see. Another owner's is not found; whose a deleted
-// one was the Store does not know any more, so that it is purged for everybody.
-func (e *Engine) own(ctx context.Context, id string, s executor.Scope) (executor.Record, error) {
-	p := executor.PrincipalFrom(ctx)
-	if err := needs(p, s); err != nil {
+// own returns the Record of an Execution to which the Principal in ctx may do op. Another owner's Execution is not found. The Store
+// does not know the owner of a deleted one any more, so that is purged for everybody.
+func (e *Engine) own(ctx context.Context, op operation, id string) (executor.Record, error) {
+	p, err := authorize(ctx, op, id)
+	if err != nil {
 		return executor.Record{}, err
 	}
 	if !idForm.MatchString(id) {
@@ -59,7 +64,7 @@ func (e *Engine) own(ctx context.Context, id string, s executor.Scope) (executor
 	if err != nil {
 		return executor.Record{}, e.internal("get an execution", err)
 	}
-	if rec.Owner != p.Owner && !p.Has(executor.ScopeAdmin) {
+	if !p.may(rec.Owner) {
 		return executor.Record{}, errNotFound(id)
 	}
 	return rec, nil
@@ -67,7 +72,7 @@ func (e *Engine) own(ctx context.Context, id string, s executor.Scope) (executor
 
 // Get implements executor.Service.
 func (e *Engine) Get(ctx context.Context, id string) (executor.Execution, error) {
-	rec, err := e.own(ctx, id, executor.ScopeRead)
+	rec, err := e.own(ctx, opGet, id)
 	if err != nil {
 		return executor.Execution{}, err
 	}
@@ -76,29 +81,26 @@ func (e *Engine) Get(ctx context.Context, id string) (executor.Execution, error)
 
 // List implements executor.Service. With ScopeAdmin it lists everybody's.
 func (e *Engine) List(ctx context.Context, f executor.Filter) ([]executor.Execution, error) {
-	p := executor.PrincipalFrom(ctx)
-	if err := needs(p, executor.ScopeRead); err != nil {
+	p, err := authorize(ctx, opList, "")
+	if err != nil {
 		return nil, err
 	}
-	var bad problems
+	var bad executor.Problems
 	if f.Limit < 0 || f.Limit > maxPage {
-		bad.add("limit", "must be between 1 and %d (got %d)", maxPage, f.Limit)
+		bad.Add("limit", "must be between 1 and %d (got %d)", maxPage, f.Limit)
 	}
 	if f.After != "" && !idForm.MatchString(f.After) {
-		bad.add("after", "is not the id of an execution (got %q)", clip(f.After, 64))
+		bad.Add("after", "is not the id of an execution (got %q)", clip(f.After, 64))
 	}
 	for _, s := range f.Statuses {
 		if !slices.Contains(executor.Statuses(), s) {
-			bad.add("status", "must be one of %v (got %q)", executor.Statuses(), clip(string(s), 64))
+			bad.Add("status", "must be one of %v (got %q)", executor.Statuses(), clip(string(s), 64))
 		}
 	}
-	if err := bad.err(executor.Invalid); err != nil {
+	if err := bad.Err(executor.Invalid, "submit", "; "); err != nil {
 		return nil, err
 	}
-	f.Owner = p.Owner
-	if p.Has(executor.ScopeAdmin) {
-		f.Owner = ""
-	}
+	f.Owner = p.listed()
 	f.Limit = f.PageSize()
 	recs, err := e.store.List(ctx, f)
 	if err != nil {
@@ -111,11 +113,10 @@ func (e *Engine) List(ctx context.Context, f executor.Filter) ([]executor.Execut
 	return list, nil
 }
 
-// Cancel implements executor.Service. It returns when the Execution has ended, or when ctx ends (unavailable); the
-// Execution is told to end either way. An Execution does not exist before its input was accepted, and cannot be
-// cancelled before: the end of its Submit's ctx does that.
+// Cancel implements executor.Service. It returns when the Execution has ended, or when ctx ends (unavailable). The Execution is told to end
+// either way. Before its input was accepted there is no Execution; the end of the Submit's ctx ends that.
 func (e *Engine) Cancel(ctx context.Context, id string) (executor.Execution, error) {
-	rec, err := e.own(ctx, id, executor.ScopeExec)
+	rec, err := e.own(ctx, opCancel, id)
 	if err != nil {
 		return executor.Execution{}, err
 	}
@@ -134,7 +135,7 @@ func (e *Engine) Cancel(ctx context.Context, id string) (executor.Execution, err
 		return executor.Execution{}, e.internal("get an execution", err)
 	}
 	if !rec.Status.Terminal() {
-		return executor.Execution{}, withID(executor.Errorf(executor.Unavailable, "its end could not be written yet"), id)
+		return executor.Execution{}, withID(executor.Errorf(executor.Unavailable, "the end of the execution could not be written yet"), id)
 	}
 	return visible(rec.Execution), nil
 }
@@ -142,8 +143,8 @@ func (e *Engine) Cancel(ctx context.Context, id string) (executor.Execution, err
 // cancelLive tells x to end and waits for that.
 func (e *Engine) cancelLive(ctx context.Context, x *execution) error {
 	if x.durable {
-		// A crash between now and the end must not run it again.
-		keep, cancel := storeContext(ctx)
+		// Written first, so that the next life of the server does not run it again after a crash.
+		keep, cancel := calls.StoreContext(ctx)
 		_, err := e.store.Update(keep, x.id, func(r *executor.Record) { r.Cancelled = true })
 		cancel()
 		if err != nil {
@@ -155,14 +156,14 @@ func (e *Engine) cancelLive(ctx context.Context, x *execution) error {
 	case <-x.done:
 		return nil
 	case <-ctx.Done():
-		return withID(executor.Errorf(executor.Unavailable, "it is ending: %w", context.Cause(ctx)), x.id)
+		return withID(executor.Errorf(executor.Unavailable, "the execution is ending: %w", context.Cause(ctx)), x.id)
 	}
 }
 
 // Events implements executor.Service.
 func (e *Engine) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
 	return func(yield func(executor.Event, error) bool) {
-		if _, err := e.own(ctx, id, executor.ScopeRead); err != nil {
+		if _, err := e.own(ctx, opEvents, id); err != nil {
 			yield(executor.Event{}, err)
 			return
 		}
@@ -187,7 +188,7 @@ func (e *Engine) Events(ctx context.Context, id string, after uint64) iter.Seq2[
 
 // Artifacts implements executor.Service.
 func (e *Engine) Artifacts(ctx context.Context, id string) (io.ReadCloser, error) {
-	rec, err := e.own(ctx, id, executor.ScopeRead)
+	rec, err := e.own(ctx, opArtifacts, id)
 	if err != nil {
 		return nil, err
 	}

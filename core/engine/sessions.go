@@ -2,344 +2,263 @@ package engine
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
-	"regexp"
+	"io"
+	"path"
 	"slices"
-	"sync"
-	"time"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/engine/internal/sessions"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// sessionForm is "ctx-" and a UUIDv4.
-var sessionForm = regexp.MustCompile(`^ctx-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-
-func newSessionID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("ctx-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+func (e *Engine) newSessions(rules config.Sessions) *sessions.Registry {
+	return sessions.New(sessions.Options{
+		Store: e.store, Log: e.log, Rules: rules, Embedded: e.embedded,
+		Prepare: e.deadlines.Prepare, Upload: e.deadlines.Upload, Stop: e.deadlines.Stop,
+		Base: e.base, Stopping: e.stopping, Abandoned: &e.abandoned, Spawn: e.spawn, Internal: e.internal,
+		Refused: func() { e.metrics.refused.Inc() },
+		Full: func(what string) error {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return errFull(what, e.retryAfter())
+		},
+		Backend: func(name string) executor.Backend {
+			if b := e.backends[name]; b != nil {
+				return b.Backend
+			}
+			return nil
+		},
+		Info:     e.info,
+		Keeps:    func(name string) bool { return e.backends[name].keeps() },
+		Answered: func(name string) bool { return e.backends[name].answered() },
+	})
 }
 
-// sessionRules are config.Sessions in the Engine's units.
-type sessionRules struct {
-	most, perOwner, waiting int
-	evict                   time.Duration
-	idle, life, kept        time.Duration
-	fileBytes               int64
-	preload                 []string
+// ID implements sessions.Run.
+func (x *execution) ID() string { return x.id }
+
+// Proceed implements sessions.Run.
+func (x *execution) Proceed() {
+	x.engine.mu.Lock()
+	defer x.engine.mu.Unlock()
+	x.engine.proceedLocked(x, false)
 }
 
-func newSessionRules(c config.Sessions) sessionRules {
-	return sessionRules{
-		most: c.Max, perOwner: c.MaxPerOwner, waiting: c.MaxWaiting,
-		evict: time.Duration(c.EvictIdleSeconds * float64(time.Second)),
-		idle:  c.IdleTimeout(), life: c.MaxLife(), kept: c.KeepClosed(), fileBytes: c.MaxFileBytes, preload: c.Preload,
+// Stop implements sessions.Run.
+func (x *execution) Stop(cause error) { x.stop(cause) }
+
+// proceedLocked lets next, which has got its turn in its Session, wait for a slot; nil is none. The caller holds the lock.
+func (e *Engine) proceedLocked(next sessions.Run, first bool) {
+	x, ok := next.(*execution)
+	if !ok || x.state != stateQueued {
+		return // it was told to end meanwhile
 	}
+	e.queue.wait(x.place, first)
+	e.dispatch()
 }
 
-// session is a Session whose sandbox is there, as far as is known: one that opens, is active, or lost with a sandbox that
-// can be brought back. All others are in the Store only.
-//
-// Who wants to use its interpreter, an Execution or a tool, takes a turn. An Execution first waits for its turn here,
-// holding no slot, and only then in the Engine's queue: so slots are never held by who waits for a Session, and no two can
-// wait for each other.
-type session struct {
-	engine  *Engine
-	id      string
-	owner   string
-	backend string
-
-	// checking is held while the backend is asked whether it still has the sandbox, saving while the Store is written.
-	checking sync.Mutex
-	saving   sync.Mutex
-
-	// The rest is guarded by the Engine's lock.
-
-	// rec is its record, newer than the Store's: LastUsed is written now and then only.
-	rec executor.SessionRecord
-	// saved is the LastUsed that the Store has.
-	saved time.Time
-	// verified: this life of the server has seen that the sandbox is there.
-	verified bool
-	line     []*turn
-	current  *turn
-	// closing is the turn that is over, but for its log: nobody has the next one before that is closed.
-	closing *turn
-	// files counts the file operations under way.
-	files int
-	// clock ends an idle or too long life.
-	clock *time.Timer
-	// closed is made when it begins to close, and closed when that is done. reason is why, if that ends something: then it is
-	// closed for who looks before what it has ended is seen to have. Else it is when its place is free.
-	closed chan struct{}
-	reason string
-}
-
-// turn is a claim on a Session's interpreter.
-type turn struct {
-	session *session
-	// x is the Execution that has it; nil: a tool's, whose work ends with stop and which is told by granted.
-	x       *execution
-	stop    context.CancelCauseFunc
-	granted chan struct{}
-	// first: it goes before all others and in a lost Session, too: a restart or a close.
-	first bool
-	// ready: it may be granted. One that is not holds up those behind it, unless its input is still being uploaded.
-	ready     bool
-	uploading bool
-	// refused is why it will never be granted.
-	refused error
-}
-
-// sessionEnd is the cause with which the Executions of a Session are told to end.
-type sessionEnd struct {
-	// status of those that end: killed (restart, close) or lost.
-	status  executor.Status
-	message string
-}
-
-// Error implements error.
-func (s *sessionEnd) Error() string { return s.message }
-
-func errNoSession(id string) error {
-	return executor.FieldErrorf(executor.NotFound, "session", "no session has the id %s", clip(id, 64))
-}
-
-// errNotActive says why nothing can be done in a Session with this record.
-func errNotActive(rec executor.Session) error {
-	message := "is " + string(rec.Status)
-	if rec.Reason != "" {
-		message += ": " + rec.Reason
-	}
-	return executor.FieldErrorf(executor.Conflict, "session", "%s %s", rec.ID, message)
-}
-
-// ownSession returns the record of a Session that the Principal in ctx may use, and what is open of it, nil if nothing.
-func (e *Engine) ownSession(ctx context.Context, id string, scope executor.Scope) (*session, executor.Session, error) {
-	p := executor.PrincipalFrom(ctx)
-	if err := needs(p, scope); err != nil {
+// ownSession returns the Session that the Principal in ctx may use, nil if only its record is left, and its view.
+func (e *Engine) ownSession(ctx context.Context, op operation, id string) (*sessions.Session, executor.Session, error) {
+	p, err := authorize(ctx, op, "")
+	if err != nil {
 		return nil, executor.Session{}, err
 	}
-	if !sessionForm.MatchString(id) {
-		return nil, executor.Session{}, errNoSession(id)
+	if !sessions.ValidID(id) {
+		return nil, executor.Session{}, sessions.ErrUnknown(clip(id, 64))
 	}
-	mine := func(owner string) bool { return owner == p.Owner || p.Has(executor.ScopeAdmin) }
-	e.mu.Lock()
-	s := e.sessions[id]
-	if s != nil && s.rec.Status != executor.SessionUnknown && mine(s.owner) {
-		view := s.viewLocked()
-		e.mu.Unlock()
-		return s, view, nil
-	}
-	e.mu.Unlock()
-	rec, err := e.store.GetSessionRecord(ctx, id)
-	switch {
-	case executor.CodeOf(err) == executor.NotFound:
-		return nil, executor.Session{}, errNoSession(id)
-	case err != nil:
-		return nil, executor.Session{}, e.internal("get a session", err)
-	case !mine(rec.Owner):
-		return nil, executor.Session{}, errNoSession(id)
-	}
-	return nil, briefSession(rec.Session), nil
+	return e.sessions.Find(ctx, id, p.may)
 }
 
-// briefSession returns a copy of s with its Spec in brief, as an owner sees it.
-func briefSession(s executor.Session) executor.Session {
-	s.Spec = s.Spec.Brief()
-	return s.Clone()
-}
-
-// activeSession is ownSession of one that can be used now. Codes: conflict (lost, closed).
-func (e *Engine) activeSession(ctx context.Context, id string) (*session, executor.Session, error) {
-	s, view, err := e.ownSession(ctx, id, executor.ScopeExec)
+// activeSession is ownSession for a Session that must be active. Codes: conflict (lost, closed).
+func (e *Engine) activeSession(ctx context.Context, op operation, id string) (*sessions.Session, executor.Session, error) {
+	s, view, err := e.ownSession(ctx, op, id)
 	if err == nil && (s == nil || view.Status != executor.SessionActive) {
-		err = errNotActive(view)
+		err = sessions.ErrNotActive(view)
 	}
 	return s, view, err
 }
 
-// viewLocked is what an owner sees. The caller holds the lock.
-func (s *session) viewLocked() executor.Session {
-	view := briefSession(s.rec.Session)
-	for _, t := range s.line {
-		if t.x != nil {
-			view.Waiting++
-		}
+// openSession is ownSession for a Session whose sandbox must be there. Codes: conflict.
+func (e *Engine) openSession(ctx context.Context, op operation, id string) (*sessions.Session, error) {
+	s, view, err := e.ownSession(ctx, op, id)
+	if err == nil && s == nil {
+		err = sessions.ErrNotActive(view)
 	}
-	if t := s.current; t != nil && t.x != nil {
-		if t.x.state == stateActive {
-			view.Running = t.x.id
-		} else {
-			view.Waiting++
-		}
-	}
-	if at := s.dueLocked(); !s.busyLocked() {
-		view.ExpiresAt = at
-	}
-	if s.reason != "" {
-		view.Status, view.Reason, view.ExpiresAt = executor.SessionClosed, s.reason, time.Time{}
-	}
-	return view
+	return s, err
 }
 
-func (s *session) busyLocked() bool {
-	return s.current != nil || len(s.line) > 0 || s.files > 0 || s.rec.Status == executor.SessionUnknown
-}
-
-// dueLocked is when s is closed unless it is used; zero: never. The caller holds the lock.
-func (s *session) dueLocked() time.Time {
-	var due time.Time
-	if life := s.rec.MaxLife; life > 0 {
-		due = s.rec.CreatedAt.Add(life)
-	}
-	if idle := s.rec.IdleTimeout; idle > 0 && !s.busyLocked() {
-		if at := s.rec.LastUsed.Add(idle); due.IsZero() || at.Before(due) {
-			due = at
-		}
-	}
-	return due
-}
-
-// armLocked sets the clock for the moment when s is due. The caller holds the lock.
-func (s *session) armLocked() {
-	if s.clock != nil {
-		s.clock.Stop()
-	}
-	due := s.dueLocked()
-	if due.IsZero() || s.closed != nil || s.engine.sessions[s.id] != s || s.engine.phase == closed {
-		return
-	}
-	s.clock = time.AfterFunc(max(0, time.Until(due)), s.expire)
-}
-
-// expire closes s if it is due.
-func (s *session) expire() {
-	e := s.engine
-	e.mu.Lock()
-	due := s.dueLocked()
-	if e.phase != serving || s.closed != nil || due.IsZero() {
-		e.mu.Unlock()
-		return
-	}
-	if time.Now().Before(due) {
-		s.armLocked()
-		e.mu.Unlock()
-		return
-	}
-	reason := fmt.Sprintf("it was not used for %s", s.rec.IdleTimeout)
-	if life := s.rec.MaxLife; life > 0 && !time.Now().Before(s.rec.CreatedAt.Add(life)) {
-		reason = fmt.Sprintf("its life of %s is over", life)
-	}
-	e.mu.Unlock()
-	if s.beginClose(reason) {
-		e.metrics.sessionsExpired.Inc()
-	}
-}
-
-// usedLocked notes a use that has just ended. The caller holds the lock.
-func (s *session) usedLocked() { s.rec.LastUsed = time.Now().UTC().Round(0) }
-
-// saveInterval is how old the Store's LastUsed may be.
-const saveInterval = time.Minute
-
-// save writes s's record. What cannot be written is tried again with the next change.
-func (s *session) save() {
-	s.saving.Lock()
-	defer s.saving.Unlock()
-	e := s.engine
-	e.mu.Lock()
-	rec := s.rec.Clone()
-	e.mu.Unlock()
-	ctx, cancel := storeContext(e.base)
-	defer cancel()
-	_, err := e.store.UpdateSession(ctx, s.id, func(r *executor.SessionRecord) { *r = rec })
+// OpenSession implements executor.Sessions.
+func (e *Engine) OpenSession(ctx context.Context, asked executor.Session) (executor.Session, error) {
+	p, err := authorize(ctx, opOpenSession, "")
 	if err != nil {
-		e.log.Error("session not written", "session", s.id, "error", err)
-		return
+		return executor.Session{}, err
 	}
-	e.mu.Lock()
-	s.saved = rec.LastUsed
-	e.mu.Unlock()
+	if err := e.accepting(); err != nil {
+		return executor.Session{}, err
+	}
+	asked, err = e.checkSession(ctx, p.Owner, asked)
+	if err != nil {
+		return executor.Session{}, err
+	}
+	return e.sessions.Open(ctx, asked)
 }
 
 // GetSession implements executor.Sessions.
 func (e *Engine) GetSession(ctx context.Context, id string) (executor.Session, error) {
-	_, view, err := e.ownSession(ctx, id, executor.ScopeRead)
+	_, view, err := e.ownSession(ctx, opGetSession, id)
 	return view, err
 }
 
 // ListSessions implements executor.Sessions. With ScopeAdmin it lists everybody's.
 func (e *Engine) ListSessions(ctx context.Context) ([]executor.Session, error) {
-	p := executor.PrincipalFrom(ctx)
-	if err := needs(p, executor.ScopeRead); err != nil {
+	p, err := authorize(ctx, opListSessions, "")
+	if err != nil {
 		return nil, err
 	}
-	owner := p.Owner
-	if p.Has(executor.ScopeAdmin) {
-		owner = ""
-	}
-	recs, err := e.store.ListSessionRecords(ctx, owner)
+	return e.sessions.List(ctx, p.listed())
+}
+
+// InterruptSession implements executor.Sessions. Executions that wait go on.
+func (e *Engine) InterruptSession(ctx context.Context, id string) (executor.Session, error) {
+	s, view, err := e.activeSession(ctx, opInterruptSession, id)
 	if err != nil {
-		return nil, e.internal("list sessions", err)
+		return executor.Session{}, err
 	}
-	list := make([]executor.Session, 0, len(recs))
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, rec := range recs {
-		view := briefSession(rec.Session)
-		if s := e.sessions[rec.ID]; s != nil && s.rec.Status != executor.SessionUnknown {
-			view = s.viewLocked()
-		}
-		list = append(list, view)
-	}
-	return list, nil
-}
-
-// sessionsOf returns the open Sessions that keep keeps, by age.
-func (e *Engine) sessionsOf(keep func(*session) bool) []*session {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var list []*session
-	for _, s := range e.sessions {
-		if s.rec.Status != executor.SessionUnknown && keep(s) {
-			list = append(list, s)
+	x := e.live[view.Running]
+	e.mu.Unlock()
+	if x != nil {
+		if err := e.cancelLive(ctx, x); err != nil {
+			return executor.Session{}, err
 		}
 	}
-	slices.SortFunc(list, func(a, b *session) int { return a.rec.CreatedAt.Compare(b.rec.CreatedAt) })
-	return list
+	return s.View(), nil
 }
 
-// ask calls f, somebody else's code, for at most limit, and gives it up when it does not heed its ctx.
-func ask[T any](ctx context.Context, e *Engine, what string, limit time.Duration, f func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New(what+" took too long"))
-	answers, returned := call(func() (T, error) { return f(ctx) })
-	return await(ctx, cancel, e, what, answers, returned)
+// RestartSession implements executor.Sessions. Once the interpreter is being restarted, the end of ctx does not stop that; only a
+// close does.
+func (e *Engine) RestartSession(ctx context.Context, id string, wipe bool) (executor.Session, error) {
+	s, err := e.openSession(ctx, opRestartSession, id)
+	if err != nil {
+		return executor.Session{}, err
+	}
+	return s.Restart(ctx, wipe)
 }
 
-func await[T any](ctx context.Context, cancel context.CancelFunc, e *Engine, what string, answers <-chan answer[T], returned <-chan struct{}) (T, error) {
-	defer cancel()
-	select {
-	case got := <-answers:
-		return got.value, got.err
-	case <-ctx.Done():
+// CloseSession implements executor.Sessions. It returns when the Session is closed, or when ctx ends (unavailable); the Session is
+// closed either way.
+func (e *Engine) CloseSession(ctx context.Context, id string) (executor.Session, error) {
+	s, view, err := e.ownSession(ctx, opCloseSession, id)
+	switch {
+	case err != nil:
+		return executor.Session{}, err
+	case s == nil:
+		return e.sessions.CloseRecord(ctx, view)
 	}
-	timer := time.NewTimer(e.deadlines.Stop)
-	defer timer.Stop()
-	select {
-	case got := <-answers:
-		if got.err != nil && executor.CodeOf(got.err) == executor.Internal {
-			got.err = executor.Errorf(executor.Unavailable, "%s: %w", what, context.Cause(ctx))
-		}
-		return got.value, got.err
-	case <-timer.C:
-		e.stray(returned, what)
-		e.log.Error("a backend does not return", "doing", what)
-		var none T
-		return none, executor.Errorf(executor.Unavailable, "%s: %w", what, context.Cause(ctx))
+	return s.Close(ctx)
+}
+
+// Variables implements executor.SessionTools.
+func (e *Engine) Variables(ctx context.Context, id string) ([]executor.Variable, error) {
+	s, _, err := e.activeSession(ctx, opVariables, id)
+	if err != nil {
+		return nil, err
 	}
+	return s.Variables(ctx)
+}
+
+// AddRequirements implements executor.SessionTools.
+func (e *Engine) AddRequirements(ctx context.Context, id, requirements string) ([]string, error) {
+	s, _, err := e.activeSession(ctx, opAddRequirements, id)
+	if err != nil {
+		return nil, err
+	}
+	var invalid executor.Problems
+	checkText(&invalid, "requirements_txt", requirements, maxRequirements)
+	if strings.TrimSpace(requirements) == "" {
+		invalid.Add("requirements_txt", "must not be empty")
+	}
+	if err := invalid.Err(executor.Invalid, "submit", "; "); err != nil {
+		return nil, err
+	}
+	return s.AddRequirements(ctx, requirements)
+}
+
+// sessionFile returns the Session of a file operation and the clean path. root reports whether the work folder itself is allowed.
+func (e *Engine) sessionFile(ctx context.Context, op operation, id, name string, root bool) (*sessions.Session, string, error) {
+	s, err := e.openSession(ctx, op, id)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := e.accepting(); err != nil {
+		return nil, "", err
+	}
+	name, err = cleanPath(name, root)
+	return s, name, err
+}
+
+// ListFiles implements executor.SessionFiles.
+func (e *Engine) ListFiles(ctx context.Context, id, name string, recursive bool) ([]executor.File, error) {
+	s, name, err := e.sessionFile(ctx, opListFiles, id, name, true)
+	if err != nil {
+		return nil, err
+	}
+	return s.ListFiles(ctx, name, recursive)
+}
+
+// ReadFile implements executor.SessionFiles. The reader ends with ctx.
+func (e *Engine) ReadFile(ctx context.Context, id, name string) (executor.File, io.ReadCloser, error) {
+	s, name, err := e.sessionFile(ctx, opReadFile, id, name, false)
+	if err != nil {
+		return executor.File{}, nil, err
+	}
+	return s.ReadFile(ctx, name)
+}
+
+// WriteFile implements executor.SessionFiles. It reads no more than the server's maximum for one file. Another reader must not use
+// r before r's own Read has returned, which may be after WriteFile has.
+func (e *Engine) WriteFile(ctx context.Context, id, name string, size int64, r io.Reader) (executor.File, error) {
+	s, name, err := e.sessionFile(ctx, opWriteFile, id, name, false)
+	if err != nil {
+		return executor.File{}, err
+	}
+	return s.WriteFile(ctx, name, size, r)
+}
+
+// RemoveFile implements executor.SessionFiles.
+func (e *Engine) RemoveFile(ctx context.Context, id, name string) error {
+	s, name, err := e.sessionFile(ctx, opRemoveFile, id, name, false)
+	if err != nil {
+		return err
+	}
+	return s.RemoveFile(ctx, name)
+}
+
+// cleanPath checks a path in a work folder. root reports whether the folder itself is allowed.
+func cleanPath(name string, root bool) (string, error) {
+	clean := path.Clean(name)
+	if name == "" {
+		clean = "."
+	}
+	bad := ""
+	switch {
+	case len(name) > maxPath:
+		bad = fmt.Sprintf("must be at most %d bytes", maxPath)
+	case strings.ContainsRune(name, 0) || !utf8.ValidString(name):
+		bad = "must be UTF-8 text without NUL"
+	case path.IsAbs(name) || slices.Contains(strings.Split(name, "/"), ".."):
+		bad = "must stay inside the session folder"
+	case clean == "." && !root:
+		bad = "must name a file"
+	}
+	if bad != "" {
+		return "", executor.FieldErrorf(executor.Invalid, "path", "%s (got %q)", bad, clip(strings.ToValidUTF8(name, "\uFFFD"), 100))
+	}
+	if clean == "." {
+		clean = ""
+	}
+	return clean, nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -388,5 +389,54 @@ func TestASessionWhoseSandboxRanOutOfMemorySaysSo(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 		r.wantIdle()
+	})
+}
+
+// strict is a relay that looks for a Session slowly, and notes whether it was asked to attach before it has adopted one.
+type strict struct {
+	relayed
+	adopted, early atomic.Bool
+}
+
+func (b *strict) ListFiles(ctx context.Context, id, path string, recursive bool) ([]executor.File, error) {
+	time.Sleep(time.Second)
+	return b.relayed.ListFiles(ctx, id, path, recursive)
+}
+
+func (b *strict) AdoptSession(ctx context.Context, s executor.Session, h []byte) (executor.OpenedSession, error) {
+	opened, err := b.relayed.AdoptSession(ctx, s, h)
+	if err == nil {
+		b.adopted.Store(true)
+	}
+	return opened, err
+}
+
+func (b *strict) Attach(ctx context.Context, j executor.Job, from executor.Resume, s executor.Sink) (executor.Result, error) {
+	if !b.adopted.Load() {
+		b.early.Store(true)
+	}
+	return b.relayed.Attach(ctx, j, from, s)
+}
+
+func TestTheNextLifeAttachesInASessionOnlyWhenThatIsAdopted(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		s, plugin := withRelay(lasting, func(s *setup) { s.options.Store = memorystore.New(memorystore.Options{}) })
+		b := &strict{relayed: relayed{relay: plugin}}
+		s.backend = b
+		r := newRig(t, s)
+		ctx := as("alice")
+		runs := r.submit(ctx, "wait gate\nprint on", in(r.open(ctx)), durable)
+		synctest.Wait()
+		if err := r.closeNow(); err != nil {
+			t.Fatal(err)
+		}
+		plugin.die(0)
+		r = newRig(t, s)
+		time.Sleep(10 * time.Second)
+		plugin.current().Release("gate")
+		if res := r.result(runs.ID); res.Status != executor.StatusSucceeded || !b.adopted.Load() || b.early.Load() {
+			t.Errorf("%+v, %+v; adopted: %t, attached before that: %t", res, res.Failure, b.adopted.Load(), b.early.Load())
+		}
 	})
 }

@@ -409,34 +409,3 @@ func TestInterruptRestartAndCloseWhileOthersWait(t *testing.T) {
 		r.wantNoSessions()
 	})
 }
-
-func TestWhatAClosedSessionCannotDoAnyMoreIsNotTriedAgain(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
-		r := newRig(t, withSessions())
-		ctx := as("alice")
-		id := r.open(ctx).ID
-		r.mu.Lock()
-		s := r.sessions[id]
-		r.mu.Unlock()
-		broke := executor.Errorf(executor.Unavailable, "its runner is gone")
-		wantCode(t, r.sessionError(s, "write a file", broke), executor.Unavailable)
-		missing := executor.FieldErrorf(executor.NotFound, "path", "is not there")
-		wantCode(t, r.sessionError(s, "read a file", missing), executor.NotFound, "path")
-
-		r.mu.Lock()
-		s.closed = make(chan struct{}) // it has begun to close
-		r.mu.Unlock()
-		wantCode(t, r.sessionError(s, "write a file", broke), executor.Conflict, "session")
-		wantCode(t, r.sessionError(s, "read a file", missing), executor.NotFound, "path")
-		r.mu.Lock()
-		s.closed = nil
-		r.mu.Unlock()
-		must(r.CloseSession(ctx, id))
-		err := r.sessionError(s, "write a file", broke)
-		wantCode(t, err, executor.Conflict, "session")
-		if !strings.Contains(err.Error(), "is closed: ") {
-			t.Error(err)
-		}
-	})
-}

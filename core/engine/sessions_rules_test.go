@@ -230,13 +230,13 @@ func TestTheListsOfASpecAreBoundedExactly(t *testing.T) {
 		{executor.Spec{HostDirectory: "/srv/a"}, ""},
 		{executor.Spec{HostDirectory: "/srv/../a"}, "host_directory"},
 		{executor.Spec{HostDirectory: "srv"}, "host_directory"},
-		{executor.Spec{SampleInterval: leastSampleInterval}, ""},
-		{executor.Spec{SampleInterval: leastSampleInterval - 1}, "sample_interval_seconds"},
+		{executor.Spec{SampleInterval: minSampleInterval}, ""},
+		{executor.Spec{SampleInterval: minSampleInterval - 1}, "sample_interval_seconds"},
 		{executor.Spec{Image: strings.Repeat("a", maxImage)}, ""},
 		{executor.Spec{Image: strings.Repeat("a", maxImage+1)}, "docker_image"},
 	} {
 		test.spec.Code = "x"
-		var p problems
+		var p executor.Problems
 		validate(test.spec, executor.Input{}, &p)
 		got := ""
 		if len(p) > 0 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/engine/internal/sessions"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
@@ -95,7 +96,7 @@ func TestASessionKeepsItsStateAndIsDescribed(t *testing.T) {
 			s.Spec.Env = map[string]string{"A": "1"}
 			s.Spec.Limits.Timeout = 7 * time.Second
 		})
-		if !sessionForm.MatchString(s.ID) || s.Owner != "alice" || s.Status != executor.SessionActive || s.Language != executor.LanguagePython ||
+		if !sessions.ValidID(s.ID) || s.Owner != "alice" || s.Status != executor.SessionActive || s.Language != executor.LanguagePython ||
 			s.Backend != "fake" || !slices.Equal(s.Preload, []string{"numpy"}) || s.Generation != 1 || !s.CreatedAt.Equal(began) || !s.LastUsed.Equal(began) || !s.ExpiresAt.Equal(began.Add(30*time.Minute)) ||
 			s.IdleTimeout != 30*time.Minute || s.MaxLife != 24*time.Hour || s.Limits.Timeout != 7*time.Second || s.Limits.MemoryBytes == 0 ||
 			!slices.Equal(s.Requirements, []string{"requests==2.32.3"}) || s.PythonVersion == "" || s.Name != "mine" || s.Description != "to think" {
@@ -263,13 +264,13 @@ func TestSixteenClientsOfOneSessionKeepOrderAndState(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const clients, each = 16, 5
 		var mu sync.Mutex
-		inside, most := 0, 0
+		inside, highest := 0, 0
 		r := newRig(t, withSessions(func(s *setup) {
 			s.options.Engine = config.Engine{MaxConcurrent: 2, MaxQueued: 1000}
 			s.fake.Hook = func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 				mu.Lock()
 				inside++
-				most = max(most, inside)
+				highest = max(highest, inside)
 				mu.Unlock()
 				defer func() {
 					mu.Lock()
@@ -313,8 +314,8 @@ func TestSixteenClientsOfOneSessionKeepOrderAndState(t *testing.T) {
 				t.Errorf("number %d of the submits counted %q", i+1, seen[id])
 			}
 		}
-		if len(ids) != clients*each || most != 1 {
-			t.Errorf("%d ran, %d of them at once", len(ids), most)
+		if len(ids) != clients*each || highest != 1 {
+			t.Errorf("%d ran, %d of them at once", len(ids), highest)
 		}
 		r.wantIdle()
 	})

@@ -14,58 +14,58 @@ import (
 )
 
 const (
-	// progressInterval is the least time between two Progress events of one phase.
+	// progressInterval is the minimum time between two Progress events of one phase.
 	progressInterval = 100 * time.Millisecond
 	maxMessage       = 4 << 10
 	maxHandle        = 4 << 10
 )
 
-// sink takes a backend's events into the log and keeps the order law: Progress, then one Started, then Output without
-// gaps, Display and Progress. It trusts nothing: what breaks the law stops the run.
+// sink appends the events of a backend to the log. It enforces their order: Progress, then one Started, then Output without gaps, Display
+// and Progress. An event that breaks the order stops the run.
 type sink struct {
 	engine *Engine
 	id     string
-	most   int64 // of each stream; executor.Unlimited: no bound
-	// ctx ends when the run is given up; then nothing more gets into the log.
+	limit  int64 // of each stream; executor.Unlimited: no bound
+	// ctx ends when the run is given up. After that nothing is appended to the log.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// violated is called once with what the backend did wrong.
+	// violated is called with the error when the backend breaks the contract.
 	violated func(error)
 	// began is closed at Started.
 	began chan struct{}
 	// attached: the program started before this sink was made.
 	attached bool
 
-	// calls makes calls follow each other, whatever the backend does. It is held while the log is full.
+	// calls is held during each call of the backend, also while the log blocks it.
 	calls     sync.Mutex
 	artifacts artifacts
 	out       map[executor.Stream]*outputStream
-	// handle is what Started gave to find the program again.
+	// handle is the one of Started, for Attach.
 	handle []byte
 	last   map[executor.Phase]time.Time
 
-	// mu guards what others read while a call may block.
+	// mu guards the fields that are read while a call may block.
 	mu        sync.Mutex
 	broken    error
 	lost      error
 	startedAt time.Time
 	shown     displays
-	// blocked is how long calls have waited for the log in all; since when one does now, zero if none.
+	// blocked is how long calls have waited for the log in all. since is when the present wait began; zero if there is none.
 	blocked time.Duration
 	since   time.Time
 }
 
 // outputStream is one output stream.
 type outputStream struct {
-	// next is the offset of the first byte not seen, kept of the first not in the log.
+	// next is the offset after the last byte that the backend sent; kept, after the last byte in the log.
 	next, kept int64
-	// before is the next of an earlier sink of the same run.
+	// before is next of the sink before this one, in the same run.
 	before int64
 }
 
 func (e *Engine) newSink(x *execution, rec executor.Record) *sink {
 	s := &sink{
-		engine: e, id: x.id, most: x.limits.OutputBytes,
+		engine: e, id: x.id, limit: x.limits.OutputBytes,
 		began: make(chan struct{}),
 		out: map[executor.Stream]*outputStream{
 			executor.Stdout: {next: rec.StdoutBytes, kept: rec.StdoutBytes},
@@ -75,7 +75,7 @@ func (e *Engine) newSink(x *execution, rec executor.Record) *sink {
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(x.ctx))
 	s.violated = func(error) { x.cancel(errViolation) }
-	s.artifacts = artifacts{engine: e, id: x.id, most: x.limits.DiskBytes, durable: x.durable, ctx: s.ctx}
+	s.artifacts = artifacts{engine: e, id: x.id, limit: x.limits.DiskBytes, durable: x.durable, ctx: s.ctx}
 	return s
 }
 
@@ -105,7 +105,7 @@ func (s *sink) Emit(ev executor.Event) error {
 	return nil
 }
 
-// closed says why nothing more is taken; nil: it is.
+// closed returns the reason why no more events are taken; nil if they are.
 func (s *sink) closed() error {
 	if err := context.Cause(s.ctx); err != nil {
 		return executor.Errorf(executor.Conflict, "the execution has ended: %w", err)
@@ -113,7 +113,7 @@ func (s *sink) closed() error {
 	return s.brokenLaw()
 }
 
-// resumed makes s go on with a log whose Started was written at, by an earlier life of the server.
+// resumed makes s go on with a log whose Started was appended at that time.
 func (s *sink) resumed(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,14 +133,14 @@ func (s *sink) append(body executor.Body) error {
 	return err
 }
 
-// check returns what of body goes into the log, nil for nothing, or how it breaks the law.
+// check returns the part of body that goes into the log, nil for none. An error says how body breaks the contract.
 func (s *sink) check(body executor.Body) (executor.Body, error) {
 	switch b := body.(type) {
 	case executor.Progress:
 		return s.progress(b), nil
 	case executor.Started:
 		if s.attached {
-			return nil, nil // it is in the log since its program started
+			return nil, nil // the log has the Started of this program
 		}
 		if s.hasBegun() {
 			return nil, fmt.Errorf("a second started event")
@@ -169,7 +169,7 @@ func (s *sink) check(body executor.Body) (executor.Body, error) {
 	}
 }
 
-// progress lets the first of each phase through, the last (Done is Total), and otherwise one an interval.
+// progress returns nil for a Progress that comes within progressInterval of another one of its phase, unless it is the last (Done is Total).
 func (s *sink) progress(b executor.Progress) executor.Body {
 	now := time.Now()
 	last, seen := s.last[b.Phase]
@@ -187,7 +187,7 @@ func (s *sink) progress(b executor.Progress) executor.Body {
 	return b
 }
 
-// output drops what is in the log already, refuses a gap, and counts without keeping beyond the limit.
+// output drops bytes that were sent before, refuses a gap, and counts the bytes beyond the limit without keeping them.
 func (s *sink) output(b executor.Output) (executor.Body, error) {
 	o := s.out[b.Stream]
 	switch {
@@ -206,8 +206,8 @@ func (s *sink) output(b executor.Output) (executor.Body, error) {
 	}
 	b.Data = b.Data[o.next-b.Offset:]
 	b.Offset = o.next
-	if s.most != executor.Unlimited {
-		if room := s.most - b.Offset; room <= 0 {
+	if s.limit != executor.Unlimited {
+		if room := s.limit - b.Offset; room <= 0 {
 			b.Data = nil
 		} else if int64(len(b.Data)) > room {
 			b.Data = b.Data[:room]
@@ -243,7 +243,7 @@ func (s *sink) Artifact(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// notKept remembers the first error of the log or of the blobs, whatever the backend makes of it.
+// notKept notes an error of the log or of the blobs; the first one counts.
 func (s *sink) notKept(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +260,7 @@ func (s *sink) failure() error {
 	return s.lost
 }
 
-// fail notes that the backend broke the law, and stops the run.
+// fail notes that the backend broke the contract, and stops the run.
 func (s *sink) fail(err error) error {
 	s.mu.Lock()
 	if s.broken == nil {
@@ -272,6 +272,7 @@ func (s *sink) fail(err error) error {
 	return &executor.Error{Code: executor.Internal, Message: "internal error", Err: err}
 }
 
+// brokenLaw is the error of a run whose backend broke the contract; nil if it did not.
 func (s *sink) brokenLaw() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,14 +291,14 @@ func (s *sink) hasBegun() bool {
 	}
 }
 
-// begun returns when the program started; zero if it did not.
+// begun returns when the program started; zero before.
 func (s *sink) begun() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.startedAt
 }
 
-// waited is how long the backend was held up by the log.
+// waited returns how long the log has blocked the backend in all.
 func (s *sink) waited() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,21 +308,21 @@ func (s *sink) waited() time.Duration {
 	return s.blocked + time.Since(s.since)
 }
 
-// displayed is what was shown so far.
+// displayed returns the Displays so far.
 func (s *sink) displayed() displays {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.shown
 }
 
-// seen returns how many bytes of a stream the backend sent, and how many of them are in the log.
+// seen returns how many bytes of a stream the backend has sent, and how many of them are in the log.
 func (s *sink) seen(name executor.Stream) (sent, kept int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(s.out[name].next, s.out[name].before), s.out[name].kept
 }
 
-// seal ends the sink of a run that has returned, and keeps its artifacts. It fails if the backend still uses the sink.
+// seal ends the sink of a run that has returned, and keeps its artifacts. It is an error if a call of the backend is under way.
 func (s *sink) seal() (key string, list []executor.Artifact, err error) {
 	if !s.calls.TryLock() {
 		s.abandon(errViolation)
@@ -329,12 +330,12 @@ func (s *sink) seal() (key string, list []executor.Artifact, err error) {
 	}
 	defer s.calls.Unlock()
 	key, list, err = s.artifacts.seal()
-	s.cancel(errors.New("its run has returned"))
+	s.cancel(errors.New("the run has returned"))
 	return key, list, err
 }
 
-// abandon ends the sink whatever the backend still does: a call that waits for the log is cut short, later ones get an
-// error. One that slips through is refused by the Store, which takes nothing after Finished.
+// abandon ends the sink of a run that has not returned. A call that waits for the log is cut short, and later calls get an error. An event
+// that is appended nevertheless is refused by the Store, which takes nothing after Finished.
 func (s *sink) abandon(cause error) {
 	s.cancel(cause)
 	s.artifacts.abort(cause)

@@ -197,7 +197,7 @@ func TestASinkThatGoesOnCountsWhatWasSentBefore(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, setup{})
-		limits := r.standard
+		limits := r.defaultLimits
 		limits.OutputBytes = 10
 		x := r.newExecution(executor.Record{Execution: executor.Execution{ID: "exe_x", Backend: "fake"}}, limits)
 		defer x.cancel(nil)

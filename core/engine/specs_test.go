@@ -2,10 +2,7 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -185,84 +182,5 @@ func TestWhatAnOwnerSeesHoldsNoLargeSpec(t *testing.T) {
 		check("CloseSession", s.Spec, err)
 		rec, err := r.store.GetSessionRecord(ctx, s.ID)
 		check("the record of a closed session", rec.Spec, err)
-	})
-}
-
-// TestLargeProgramsSentAtOnceAreBounded: a Submit holds its Spec while its input is on the way.
-func TestLargeProgramsSentAtOnceAreBounded(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
-		r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 2, MaxQueued: 1000}}})
-		code := strings.Repeat("#", maxCode)
-		type upload struct {
-			w    *io.PipeWriter
-			done chan error
-		}
-		begin := func(owner string) *upload {
-			in, w := io.Pipe()
-			u := &upload{w, make(chan error, 1)}
-			go func() {
-				_, err := r.Submit(as(owner), executor.Spec{Code: code, Durable: true}, executor.Input{Stdin: sourceOf(in)})
-				u.done <- err
-			}()
-			synctest.Wait()
-			return u
-		}
-		refused := func(u *upload) bool {
-			select {
-			case err := <-u.done:
-				full, ok := errors.AsType[*executor.Error](err)
-				if !ok || full.Code != executor.Exhausted || full.RetryAfter == 0 {
-					t.Errorf("a large program is refused with %v", err)
-				}
-				return true
-			default:
-				return false
-			}
-		}
-		var taken []*upload
-		fill := func(owner string) (n int) {
-			for ; n < 1000; n++ {
-				u := begin(owner)
-				if refused(u) {
-					return n
-				}
-				taken = append(taken, u)
-			}
-			t.Fatalf("%s sends 1,000 large programs at once", owner)
-			return n
-		}
-		if n := fill("alice"); n*maxCode > maxHeldSpecs/2 || (n+2)*maxCode < maxHeldSpecs/2 {
-			t.Errorf("alice sends %d large programs at once", n)
-		}
-		if n := fill("bob"); n == 0 {
-			t.Error("alice leaves nothing to bob")
-		}
-		fill("carol")
-		if n := len(taken); n*maxCode > maxHeldSpecs {
-			t.Errorf("%d large programs are sent at once", n)
-		}
-		r.submit(as("alice"), "exit 0") // small ones do not count
-		for _, u := range taken {
-			_ = u.w.Close()
-			if err := <-u.done; err != nil {
-				t.Error(err)
-			}
-		}
-		r.submit(as("alice"), code)
-		r.mu.Lock()
-		if r.specs.all != 0 || len(r.specs.of) != 0 {
-			t.Errorf("left: %+v", r.specs)
-		}
-		ids := make([]string, 0, len(r.live))
-		for id := range r.live {
-			ids = append(ids, id)
-		}
-		r.mu.Unlock()
-		slices.Sort(ids)
-		for _, id := range ids {
-			r.result(id)
-		}
-		r.wantIdle()
 	})
 }

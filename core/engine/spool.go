@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -16,11 +17,11 @@ const (
 	blobArtifacts = "/artifacts"
 )
 
-// spooled is an input that lies in Blobs.
+// spooled is an input in Blobs.
 type spooled struct{ workspace, stdin executor.BlobInfo }
 
-// spool reads in to its end into Blobs, first the Workspace, then stdin. It returns when ctx ends, even if the caller's
-// stream is stuck: then the reading ends with the stream, which the caller closes, and removes what it wrote.
+// spool reads in to its end into Blobs, first the Workspace, then stdin. It returns when ctx ends, even if the caller's stream is stuck.
+// Then the reading goes on until the caller closes the stream, and removes what it has written.
 func (e *Engine) spool(ctx context.Context, id string, in executor.Input, durable bool) (spooled, error) {
 	if in.Workspace == nil && in.Stdin == nil {
 		return spooled{}, nil
@@ -28,26 +29,20 @@ func (e *Engine) spool(ctx context.Context, id string, in executor.Input, durabl
 	if in.Workspace != nil && in.Workspace.SizeBytes > e.spoolBytes {
 		return spooled{}, errTooLarge(fieldTar, e.spoolBytes)
 	}
-	answers, returned := call(func() (spooled, error) {
+	got, err := calls.Ask(ctx, &e.abandoned, "the upload of "+id, 0, func() (spooled, error) {
 		s, err := e.spoolAll(ctx, id, in, durable)
 		if err != nil || ctx.Err() != nil {
 			e.dropBlobs(id, blobWorkspace, blobStdin)
 		}
 		return s, err
 	})
-	select {
-	case got := <-answers:
-		if err := context.Cause(ctx); err != nil {
-			return spooled{}, errUpload(err)
-		}
-		if got.err != nil {
-			return spooled{}, e.internal("spool the input of "+id, got.err)
-		}
-		return got.value, nil
-	case <-ctx.Done():
-		e.stray(returned, "the upload of "+id)
-		return spooled{}, errUpload(context.Cause(ctx))
+	if cause := context.Cause(ctx); cause != nil {
+		return spooled{}, errUpload(cause)
 	}
+	if err != nil {
+		return spooled{}, e.internal("spool the input of "+id, err)
+	}
+	return got, nil
 }
 
 func (e *Engine) spoolAll(ctx context.Context, id string, in executor.Input, durable bool) (s spooled, err error) {
@@ -71,8 +66,7 @@ func (e *Engine) spoolOne(ctx context.Context, key, field string, src *executor.
 	closed := r.Close()
 	switch {
 	case err == nil:
-		// A caller's stream that was read to its end and does not close well is the caller's matter.
-		_ = closed
+		_ = closed // the stream was read to its end, so an error of its Close loses nothing
 		return info, nil
 	case reader.failed() != nil:
 		return executor.BlobInfo{}, inputError(field, reader.failed())
@@ -82,9 +76,9 @@ func (e *Engine) spoolOne(ctx context.Context, key, field string, src *executor.
 	return executor.BlobInfo{}, e.internal("spool "+key, err)
 }
 
-// errTooLarge says that an input is too large. It has a field and no RetryAfter, which tells it from a full queue.
-func errTooLarge(field string, most int64) error {
-	return executor.FieldErrorf(executor.Exhausted, field, "is larger than %d bytes", most)
+// errTooLarge is the error for an input that is too large. It has a field and no RetryAfter, which tells it from a full queue.
+func errTooLarge(field string, limit int64) error {
+	return executor.FieldErrorf(executor.Exhausted, field, "is larger than %d bytes", limit)
 }
 
 func errUpload(cause error) error {
@@ -99,13 +93,14 @@ func errUpload(cause error) error {
 
 var errUploadDeadline = errors.New("the upload took too long")
 
-// spoolReader stops at the next Read after ctx's end, and keeps apart the errors of the caller's stream.
+// spoolReader reads a caller's stream until ctx ends, and keeps the stream's error apart from the errors of Blobs.
 type spoolReader struct {
 	ctx context.Context
 	r   io.Reader
 	err atomic.Pointer[error]
 }
 
+// Read implements io.Reader.
 func (s *spoolReader) Read(b []byte) (int, error) {
 	if err := context.Cause(s.ctx); err != nil {
 		return 0, err
@@ -117,6 +112,7 @@ func (s *spoolReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// failed is the error of the stream; nil if it had none.
 func (s *spoolReader) failed() error {
 	if err := s.err.Load(); err != nil {
 		return *err
@@ -124,9 +120,9 @@ func (s *spoolReader) failed() error {
 	return nil
 }
 
-// dropBlobs deletes blobs of id; what it cannot delete is left to the sweep.
+// dropBlobs deletes blobs of id. The sweep deletes those that it cannot delete.
 func (e *Engine) dropBlobs(id string, kinds ...string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.base), storeTimeout)
+	ctx, cancel := calls.StoreContext(e.base)
 	defer cancel()
 	for _, kind := range kinds {
 		if err := e.blobs.Delete(ctx, id+kind); err != nil {

@@ -54,11 +54,11 @@ func (s *failingStore) check(op string, events ...executor.Event) error {
 	return s.fail(op, events...)
 }
 
-func (s *failingStore) Create(ctx context.Context, r executor.Record) (executor.Record, bool, error) {
+func (s *failingStore) Create(ctx context.Context, r executor.Record, events ...executor.Event) (executor.Record, bool, error) {
 	if err := s.check("create"); err != nil {
 		return executor.Record{}, false, err
 	}
-	return s.Store.Create(ctx, r)
+	return s.Store.Create(ctx, r, events...)
 }
 
 func (s *failingStore) Update(ctx context.Context, id string, change func(*executor.Record)) (executor.Record, error) {

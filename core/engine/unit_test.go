@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"archive/tar"
 	"context"
+	"io"
 	"log/slog"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -179,7 +182,7 @@ func TestTheQueueTakesTurnsAndHonoursBackends(t *testing.T) {
 		t.Error("s2 was forgotten")
 	}
 	q.release(s2)
-	if q.running+q.queued+len(q.held)+len(q.lines)+len(q.turn) != 0 {
+	if q.running+q.queued+len(q.held)+len(q.lines) != 0 {
 		t.Errorf("left in the queue: %+v", q)
 	}
 }
@@ -312,10 +315,26 @@ func TestReadyAsksTheBackendAnew(t *testing.T) {
 	})
 }
 
+func TestNamesOfArtifactsAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	const length = 512 << 10
+	a := &artifacts{tar: tar.NewWriter(io.Discard), names: map[string]bool{}, limit: 1}
+	for i := range 8 {
+		name := strings.Repeat("x", length-1) + strconv.Itoa(i)
+		if err := a.add(&tar.Header{Name: name}, strings.NewReader("")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := a.add(&tar.Header{Name: "y"}, strings.NewReader(""))
+	if executor.CodeOf(err) != executor.Exhausted || !strings.Contains(err.Error(), "names of at most 4194304 bytes together") || len(a.list) != 8 {
+		t.Errorf("%v, %d files", err, len(a.list))
+	}
+}
+
 func TestAFullDiskIsNotCalledALimitOfTheExecution(t *testing.T) {
 	t.Parallel()
 	full := &executor.Error{Code: executor.Exhausted, Message: "no space left on the disk", Err: syscall.ENOSPC}
-	a := &artifacts{engine: &Engine{log: slog.New(slog.DiscardHandler)}, most: 1}
+	a := &artifacts{engine: &Engine{log: slog.New(slog.DiscardHandler)}, limit: 1}
 	if err := a.explain(full); !strings.Contains(err.Error(), "no space left") {
 		t.Error(err)
 	}
@@ -336,12 +355,23 @@ func TestWhatABackendSaysOfFilesIsBounded(t *testing.T) {
 	if boundFiles(&r); r.FilesOmitted != 0 {
 		t.Errorf("%d more", r.FilesOmitted)
 	}
-	var bad problems
+	var bad executor.Problems
 	if validate(executor.Spec{Code: "x", FilesChanged: true}, executor.Input{}, &bad); len(bad) != 1 || bad[0].Field != "files_changed" {
 		t.Errorf("without a session: %v", bad)
 	}
 	bad = nil
 	if validate(executor.Spec{Code: "x", Session: "ctx-1", FilesChanged: true}, executor.Input{}, &bad); len(bad) != 0 {
 		t.Errorf("in a session: %v", bad)
+	}
+}
+
+func TestTheNumberOfArtifactsIsBounded(t *testing.T) {
+	t.Parallel()
+	a := &artifacts{tar: tar.NewWriter(io.Discard), names: map[string]bool{}, limit: 1, list: make([]executor.Artifact, maxArtifacts-1)}
+	if err := a.add(&tar.Header{Name: "last"}, strings.NewReader("")); err != nil {
+		t.Errorf("the last one: %v", err)
+	}
+	if err := a.add(&tar.Header{Name: "more"}, strings.NewReader("")); executor.CodeOf(err) != executor.Exhausted {
+		t.Errorf("one more: %v", err)
 	}
 }

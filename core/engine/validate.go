@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -13,18 +14,18 @@ import (
 	"github.com/python-executor/python-executor/core/executor/detect"
 )
 
-// The bounds on what a Spec may hold; its files go into the Workspace.
+// The bounds on a Spec, without the files of its Workspace.
 const (
-	maxCode             = 16 << 20
-	maxRequirements     = 1 << 20
-	maxArgument         = 128<<10 - 1 // the kernel's own for one string of argv or environ
-	maxArguments        = 1 << 20     // of all together; beyond it the kernel refuses
-	maxCount            = 10000
-	maxPatterns         = 1000
-	maxPath             = 4096
-	maxImage            = 512
-	maxKey              = 255
-	leastSampleInterval = 10 * time.Millisecond
+	maxCode           = 16 << 20
+	maxRequirements   = 1 << 20
+	maxArgument       = 128<<10 - 1 // the bound of the kernel for one string of argv or environ
+	maxArguments      = 1 << 20     // of all together; the kernel refuses more
+	maxCount          = 10000
+	maxPatterns       = 1000
+	maxPath           = 4096
+	maxImage          = 512
+	maxKey            = 255
+	minSampleInterval = 10 * time.Millisecond
 )
 
 var (
@@ -35,102 +36,82 @@ var (
 	pythonImage = regexp.MustCompile(`^(?:docker\.io/)?(?:library/)?python:([0-9]+\.[0-9]+)(?:[.@-].*)?$`)
 )
 
-// problems collects every bad field of a request.
-type problems []executor.FieldError
-
-func (p *problems) add(field, format string, args ...any) {
-	*p = append(*p, executor.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-// err returns what was collected as one Error of a Submit, or nil.
-func (p problems) err(code executor.Code) error { return p.errOf("submit", code) }
-
-func (p problems) errOf(op string, code executor.Code) error {
-	if len(p) == 0 {
-		return nil
-	}
-	lines := make([]string, len(p))
-	for i, problem := range p {
-		lines[i] = problem.Field + ": " + problem.Message
-	}
-	return &executor.Error{Code: code, Op: op, Message: strings.Join(lines, "; "), Fields: p}
-}
-
-// validate records every field of s that is wrong whatever the backend.
-func validate(s executor.Spec, in executor.Input, p *problems) {
+// validate records the fields of s that are wrong for every backend.
+func validate(s executor.Spec, in executor.Input, p *executor.Problems) {
 	validateProgram(s, in, p)
-	p.text("code", s.Code, maxCode)
-	p.text("requirements_txt", s.Requirements, maxRequirements)
-	p.list("command", s.Command, maxCount, maxArgument)
-	p.list("args", s.Args, maxCount, maxArgument)
-	p.list("pre_commands", s.PreCommands, maxPatterns, maxArgument)
-	p.list("outputs", s.Outputs, maxPatterns, maxPath)
+	checkText(p, "code", s.Code, maxCode)
+	checkText(p, "requirements_txt", s.Requirements, maxRequirements)
+	checkList(p, "command", s.Command, maxCount, maxArgument)
+	checkList(p, "args", s.Args, maxCount, maxArgument)
+	checkList(p, "pre_commands", s.PreCommands, maxPatterns, maxArgument)
+	checkList(p, "outputs", s.Outputs, maxPatterns, maxPath)
 	if len(s.Command) > 0 && s.Command[0] == "" {
-		p.add("command[0]", "must not be empty")
+		p.Add("command[0]", "must not be empty")
 	}
 	for i, glob := range s.Outputs {
 		if problem := badPath(glob); problem != "" {
-			p.add(fmt.Sprintf("outputs[%d]", i), "%s", problem)
+			p.Add(fmt.Sprintf("outputs[%d]", i), "%s", problem)
 		} else if _, err := path.Match(glob, ""); err != nil {
-			p.add(fmt.Sprintf("outputs[%d]", i), "is not a glob (got %q)", glob)
+			p.Add(fmt.Sprintf("outputs[%d]", i), "must be a glob (got %q)", glob)
 		}
 	}
 	validateEnvironment(s.Env, p)
 	validateWords(s, p)
-	p.text("idempotency_key", s.IdempotencyKey, maxKey)
-	p.text("host_directory", s.HostDirectory, maxPath)
+	checkText(p, "idempotency_key", s.IdempotencyKey, maxKey)
+	checkText(p, "host_directory", s.HostDirectory, maxPath)
 	if s.HostDirectory != "" && (!path.IsAbs(s.HostDirectory) || path.Clean(s.HostDirectory) != s.HostDirectory) {
-		p.add("host_directory", "must be an absolute, clean path (got %q)", s.HostDirectory)
+		p.Add("host_directory", "must be an absolute, clean path (got %q)", s.HostDirectory)
 	}
-	p.text("script", s.Script, maxPath)
-	p.text("session", s.Session, maxKey)
-	p.text("backend", s.Backend, maxKey)
-	if s.SampleInterval != 0 && s.SampleInterval < leastSampleInterval {
-		p.add("sample_interval_seconds", "must be at least %s (got %s)", number(leastSampleInterval.Seconds()), number(s.SampleInterval.Seconds()))
+	checkText(p, "script", s.Script, maxPath)
+	checkText(p, "session", s.Session, maxKey)
+	checkText(p, "backend", s.Backend, maxKey)
+	if s.SampleInterval != 0 && s.SampleInterval < minSampleInterval {
+		p.Add("sample_interval_seconds", "must be at least %s (got %s)", number(minSampleInterval.Seconds()), number(s.SampleInterval.Seconds()))
 	}
 	if s.FilesChanged && s.Session == "" {
-		p.add("files_changed", "only in a session")
+		p.Add("files_changed", "must be set in a session only")
 	}
 	if s.Interpreter == executor.InterpreterSystem && s.Requirements != "" {
-		p.add("requirements_txt", "the system interpreter takes no requirements")
+		p.Add("requirements_txt", "must not be given with the system interpreter")
 	}
 }
 
-// validateProgram checks that exactly one thing says what the program is.
-func validateProgram(s executor.Spec, in executor.Input, p *problems) {
+// validateProgram checks that exactly one field says what the program is.
+func validateProgram(s executor.Spec, in executor.Input, p *executor.Problems) {
 	files := in.Workspace != nil || s.HostDirectory != ""
 	switch {
 	case s.Script != "":
 		if s.Code != "" || len(s.Command) > 0 || s.Entrypoint != "" || in.Workspace != nil {
-			p.add("script", "a script takes args and stdin only")
+			p.Add("script", "must not be given with code, command, entrypoint or files")
 		}
 		return
 	case s.Code != "" && len(s.Command) > 0:
-		p.add("command", "code and command exclude each other")
+		p.Add("command", "must not be given with code")
 	case s.Code == "" && len(s.Command) == 0 && !files:
 		if s.Entrypoint != "" {
-			p.add("entrypoint", "there are no files it could be one of")
+			p.Add("entrypoint", "must name one of the files, and there are none")
 		} else {
-			p.add("code", "one of code, command or files must say what to run")
+			p.Add("code", "must be given, unless command or files are")
 		}
 	}
 	if s.Entrypoint == "" {
 		return
 	}
 	if problem := badPath(s.Entrypoint); problem != "" {
-		p.add("entrypoint", "%s", problem)
+		p.Add("entrypoint", "%s", problem)
 	} else if problem := detect.NotAProgram(s.Entrypoint); problem != "" {
-		p.add("entrypoint", "%s (got %q)", problem, s.Entrypoint)
+		p.Add("entrypoint", "%s (got %q)", problem, s.Entrypoint)
 	}
-	p.text("entrypoint", s.Entrypoint, maxPath)
+	checkText(p, "entrypoint", s.Entrypoint, maxPath)
 	switch {
 	case s.Code != "" && s.Entrypoint != "main.py":
-		p.add("entrypoint", "code runs as main.py (got %q)", s.Entrypoint)
+		p.Add("entrypoint", "must be main.py with code (got %q)", s.Entrypoint)
 	case len(s.Command) > 0:
-		p.add("entrypoint", "command and entrypoint exclude each other")
+		p.Add("entrypoint", "must not be given with command")
 	}
 }
 
+// badPath says what is wrong with a path in the work folder; "" if nothing is.
 func badPath(name string) string {
 	switch {
 	case name == "" || name == ".":
@@ -141,44 +122,39 @@ func badPath(name string) string {
 	return ""
 }
 
-func validateEnvironment(env map[string]string, p *problems) {
+func validateEnvironment(env map[string]string, p *executor.Problems) {
 	if len(env) > maxCount {
-		p.add("env", "must have at most %d entries (got %d)", maxCount, len(env))
+		p.Add("env", "must have at most %d entries (got %d)", maxCount, len(env))
 		return
 	}
 	total := 0
-	names := make([]string, 0, len(env))
-	for name := range env {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if !environmentName.MatchString(name) {
-			p.add("env", "%q is no name for a variable", name)
+			p.Add("env", "must have names of letters, digits and _ (got %q)", name)
 			continue
 		}
-		p.text("env."+name, env[name], maxArgument-len(name)-1)
+		checkText(p, "env."+name, env[name], maxArgument-len(name)-1)
 		total += len(name) + len(env[name]) + 2
 	}
 	if total > maxArguments {
-		p.add("env", "must be at most %d bytes in all (got %d)", maxArguments, total)
+		p.Add("env", "must be at most %d bytes in all (got %d)", maxArguments, total)
 	}
 }
 
-func validateWords(s executor.Spec, p *problems) {
+func validateWords(s executor.Spec, p *executor.Problems) {
 	word(p, "language", s.Language, executor.LanguageDefault, executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell)
 	word(p, "interpreter", s.Interpreter, executor.InterpreterDefault, executor.InterpreterEnvironment, executor.InterpreterSystem)
 	word(p, "config.network_disabled", s.Network, executor.NetworkDefault, executor.NetworkOff, executor.NetworkOn)
 	if s.PythonVersion != "" && !minorVersion.MatchString(s.PythonVersion) {
-		p.add("python_version", `must be a minor version like "3.12" (got %q)`, s.PythonVersion)
+		p.Add("python_version", `must be a minor version like "3.12" (got %q)`, s.PythonVersion)
 	}
 	if s.Image == "" {
 		return
 	}
 	if len(s.Image) > maxImage || !imageForm.MatchString(s.Image) {
-		p.add("docker_image", "is not the name of an image (got %q)", clip(s.Image, 100))
+		p.Add("docker_image", "must be the name of an image (got %q)", clip(s.Image, 100))
 	} else if version := imageVersion(s.Image); version != "" && s.PythonVersion != "" && version != s.PythonVersion {
-		p.add("docker_image", "names Python %s, python_version %s", version, s.PythonVersion)
+		p.Add("docker_image", "names Python %s, python_version %s", version, s.PythonVersion)
 	}
 }
 
@@ -190,7 +166,31 @@ func imageVersion(image string) string {
 	return ""
 }
 
-func word[T ~string](p *problems, field string, got T, known ...T) {
+// capable records the fields of s that a backend with this Info cannot do or enforce as missing, and a Python version that it does not have
+// as invalid.
+func capable(s executor.Spec, info executor.Info, invalid, missing *executor.Problems) {
+	c := info.Capabilities
+	for _, field := range c.Unsupported(s) {
+		why := ""
+		if strings.HasPrefix(field, "config.") {
+			why = " on this host (python-executor doctor says why)"
+		}
+		missing.Add(field, "not available on backend %s%s", info.Name, why)
+	}
+	has := func(version string) bool { return slices.Contains(c.PythonVersions, version) }
+	switch {
+	case s.PythonVersion == "" || has(s.PythonVersion) || c.Images && len(c.PythonVersions) == 0:
+	case len(c.PythonVersions) == 0:
+		invalid.Add("python_version", "must not be given: backend %s has no Python", info.Name)
+	default:
+		invalid.Add("python_version", "must be one of %s on backend %s (got %q)", strings.Join(c.PythonVersions, ", "), info.Name, s.PythonVersion)
+	}
+	if s.Image != "" && !c.Images && !has(imageVersion(s.Image)) && !slices.Contains(info.Images, s.Image) {
+		missing.Add("docker_image", "must be python:VERSION on backend %s, with a version of %s", info.Name, strings.Join(c.PythonVersions, ", "))
+	}
+}
+
+func word[T ~string](p *executor.Problems, field string, got T, known ...T) {
 	if slices.Contains(known, got) {
 		return
 	}
@@ -200,43 +200,43 @@ func word[T ~string](p *problems, field string, got T, known ...T) {
 			names = append(names, string(k))
 		}
 	}
-	p.add(field, "must be one of %s (got %q)", strings.Join(names, ", "), clip(string(got), 100))
+	p.Add(field, "must be one of %s (got %q)", strings.Join(names, ", "), clip(string(got), 100))
 }
 
-// text records a problem if value is too long or cannot be passed on.
-func (p *problems) text(field, value string, most int) {
+// checkText records a problem if value is longer than limit bytes, or is no text that the system can pass on.
+func checkText(p *executor.Problems, field, value string, limit int) {
 	switch {
-	case len(value) > most:
-		p.add(field, "must be at most %d bytes (got %d)", most, len(value))
+	case len(value) > limit:
+		p.Add(field, "must be at most %d bytes (got %d)", limit, len(value))
 	case strings.ContainsRune(value, 0):
-		p.add(field, "must not contain a NUL byte")
+		p.Add(field, "must not contain a NUL byte")
 	case !utf8.ValidString(value):
-		p.add(field, "must be valid UTF-8")
+		p.Add(field, "must be valid UTF-8")
 	}
 }
 
-func (p *problems) list(field string, values []string, most, each int) {
-	if len(values) > most {
-		p.add(field, "must have at most %d entries (got %d)", most, len(values))
+func checkList(p *executor.Problems, field string, values []string, count, each int) {
+	if len(values) > count {
+		p.Add(field, "must have at most %d entries (got %d)", count, len(values))
 		return
 	}
 	total := 0
 	for i, value := range values {
-		p.text(fmt.Sprintf("%s[%d]", field, i), value, each)
+		checkText(p, fmt.Sprintf("%s[%d]", field, i), value, each)
 		total += len(value) + 1
 	}
 	if total > maxArguments {
-		p.add(field, "must be at most %d bytes in all (got %d)", maxArguments, total)
+		p.Add(field, "must be at most %d bytes in all (got %d)", maxArguments, total)
 	}
 }
 
-// clip shortens text to about most bytes, at a rune's boundary.
-func clip(text string, most int) string {
-	if len(text) <= most {
+// clip shortens text to at most n bytes, at the boundary of a rune, and marks the cut with an ellipsis.
+func clip(text string, n int) string {
+	if len(text) <= n {
 		return text
 	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
 	}
-	return text[:most] + "…"
+	return text[:n] + "…"
 }

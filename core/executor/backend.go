@@ -6,30 +6,28 @@ import (
 	"io"
 )
 
-// Backend is what a sandbox technology must do. All methods are safe for concurrent use. The rules are BE-… in
-// docs/contract.md; core/executor/backendtest checks them.
+// Backend is a sandbox technology. All methods are safe for concurrent use. The rules are BE-… in docs/contract.md;
+// core/executor/backendtest checks them.
 type Backend interface {
-	// Info describes the backend as it is now: capabilities are promises. Codes: unavailable.
+	// Info describes the backend as it is now. Its capabilities are promises. Codes: unavailable.
 	Info(ctx context.Context) (Info, error)
-	// Run runs job and blocks until nothing of it is left running. It emits Progress, Started, Output and Display into
-	// sink, hands every Artifact to it, and returns the Result. The end of ctx stops the program (SIGTERM, after
-	// Limits.KillGrace SIGKILL to all it started) and Run returns a Result with StatusKilled and a nil error. An error
-	// from sink does the same, and Run returns that error. A failure of the user's input is a Result with StatusFailed
-	// and a Failure; an error means that WE failed. Codes: invalid and unimplemented (refused before anything started,
-	// Fields names why), unavailable, internal.
+	// Run runs job and blocks until nothing of it is left running. It emits Progress, Started, Output and Display into sink, hands
+	// every Artifact to sink, and returns the Result. The end of ctx stops the program: SIGTERM, and after Limits.KillGrace SIGKILL
+	// to all that it started. Run then returns a Result with StatusKilled and a nil error. An error from sink also stops the program,
+	// and Run returns that error. A failure of the user's input is a Result with StatusFailed and a Failure; an error means that the
+	// backend failed. Codes: invalid and unimplemented (refused before anything started; Fields names why), unavailable, internal.
 	Run(ctx context.Context, job Job, sink Sink) (Result, error)
-	// Attach follows a job that outlived the process that ran it, from r's offsets, also one that has ended and whose Result
-	// was returned already: until Remove, or in a Session until the next job begins, it is returned again, with every
-	// Artifact. As Run otherwise. Codes: not_found, unimplemented.
+	// Attach follows a job that outlived the process that ran it, from r's offsets. It returns as Run does. A job that has ended
+	// returns its Result and every Artifact again, until Remove, or in a Session until the next job begins. Codes: not_found,
+	// unimplemented.
 	Attach(ctx context.Context, job Job, r Resume, sink Sink) (Result, error)
-	// Remove makes sure that nothing is left of an Execution, its Result included: the caller has it in the log, or wants
-	// none. Idempotent; safe if it never started; while it runs it is killed first. Codes: unavailable, internal.
+	// Remove makes sure that nothing is left of an Execution, its Result included. It kills the Execution if it runs. Idempotent;
+	// safe if the Execution never started. Codes: unavailable, internal.
 	Remove(ctx context.Context, id string) error
 }
 
-// ErrCallerGone is the cause (context.Cause) of the end of Run's ctx when the caller's process or connection went away,
-// rather than asking to stop. A Backend with Capabilities.Attach then lets the program run on and returns unavailable; any
-// other stops it as always.
+// ErrCallerGone is the cause (context.Cause) of the end of Run's ctx when the caller's process or connection has gone, and has not asked
+// to stop. A Backend with Capabilities.Attach then lets the program run on and returns unavailable; any other stops it.
 var ErrCallerGone error = &Error{Code: Unavailable, Message: "the caller went away"}
 
 // Job is what a Backend runs.
@@ -38,17 +36,17 @@ type Job struct {
 	Owner string
 	// Attempt counts from 1.
 	Attempt int
-	// Spec as asked for: Spec.Limits tells what was asked for explicitly.
+	// Spec as asked for. Spec.Limits are those that were asked for explicitly.
 	Spec Spec
 	// Limits are resolved: no zero fields.
 	Limits Limits
-	// Workspace may be nil (Code or Command only). Stdin nil means empty and closed; it is opened after Workspace was
-	// read to its end.
+	// Workspace may be nil (Code or Command only). A nil Stdin is empty and closed. Stdin is opened after Workspace was read to its
+	// end.
 	Workspace *Source
 	Stdin     *Source
 }
 
-// Resume says where to go on with a job.
+// Resume says where Attach goes on with a job.
 type Resume struct {
 	// Handle of its Started event.
 	Handle []byte
@@ -57,29 +55,29 @@ type Resume struct {
 	Stderr int64
 }
 
-// Sink takes what a job emits. Methods are called by one goroutine at a time.
+// Sink takes the Events and Artifacts of a job. Its methods are called by one goroutine at a time.
 type Sink interface {
-	// Emit appends Progress, Started, Output or Display to the log. It blocks while the log is full; that is the
-	// back-pressure. nil means: in the log, as durable as the Store promises. An error means: stop the job.
+	// Emit appends Progress, Started, Output or Display to the log. It blocks while the log is full; that is the back-pressure. When
+	// it returns nil, the event is in the log, as durable as the Store promises. When it returns an error, the job must stop.
 	Emit(e Event) error
-	// Artifact takes one collected file; r must be read before Artifact returns, and has h.Size bytes.
+	// Artifact takes one collected file. It reads h.Size bytes from r before it returns.
 	Artifact(h *tar.Header, r io.Reader) error
 }
 
 // TrailingSink is a Sink that lets the last events of a job travel together with its Result, which saves a round trip each.
 type TrailingSink interface {
 	Sink
-	// Trail takes an event that only others of its kind and the Result follow. It does not wait for the log: whoever called
-	// the backend gets the Result only when the event is in the log, and the log's error in place of it if it is not.
+	// Trail takes an event after which only events of its kind and the Result come. It does not wait for the log. The caller of the
+	// backend gets the Result when the event is in the log, and the log's error if it is not.
 	Trail(e Event) error
 }
 
-// Isolation is how far a program is kept from the host.
+// Isolation is how far a program is isolated from the host.
 type Isolation string
 
 // The isolation levels, weakest first.
 const (
-	// IsolationNone: a process of the host: it sees the host's world-readable files.
+	// IsolationNone: a process of the host, which sees the host's world-readable files.
 	IsolationNone Isolation = "none"
 	// IsolationNamespaces: own mount, pid and network namespaces on the host's kernel.
 	IsolationNamespaces Isolation = "namespaces"
@@ -89,10 +87,10 @@ const (
 	IsolationVM Isolation = "vm"
 )
 
-// Capabilities are promises: what is true here is enforced, what is false is refused with Unimplemented when a Spec asks
-// for it. Timeout, OutputBytes, KillGrace and cancel are every backend's duty and have no field here.
+// Capabilities are promises. A backend enforces what is true here, and refuses with Unimplemented a Spec that asks for what is false.
+// Every backend enforces Timeout, OutputBytes, KillGrace and cancel, which have no field here.
 type Capabilities struct {
-	Isolation Isolation `json:"isolation"`
+	Isolation Isolation `json:"isolation" doc:"none, namespaces, container or vm."`
 	// NetworkOff: the program can be kept from every network; NetworkOn: it can be given one.
 	NetworkOff bool `json:"network_off"`
 	NetworkOn  bool `json:"network_on"`
@@ -105,7 +103,7 @@ type Capabilities struct {
 	Commands bool `json:"commands"`
 	// Requirements: Spec.Requirements are installed.
 	Requirements bool `json:"requirements"`
-	// Images: any Spec.Image is used as a container image. A backend without it may still map some (see Info.Images).
+	// Images: any Spec.Image is used as a container image. A backend without Images may map some of them (see Info.Images).
 	Images      bool `json:"images"`
 	PreCommands bool `json:"pre_commands"`
 	// Artifacts: Spec.Outputs are collected.
@@ -118,11 +116,11 @@ type Capabilities struct {
 	Scripts           bool `json:"scripts"`
 	Sessions          bool `json:"sessions"`
 	Attach            bool `json:"attach"`
-	// LocalPath: the backend shares our file system, so a Source with a Path crosses as a name.
+	// LocalPath: the backend shares the file system of its caller, so a Source with a Path crosses as a name.
 	LocalPath bool       `json:"local_path"`
 	Languages []Language `json:"languages"`
 	// PythonVersions are the exact minor versions at hand, newest first; empty with Images.
-	PythonVersions []string `json:"python_versions"`
+	PythonVersions []string `json:"python_versions" doc:"Exact minor versions, newest first."`
 }
 
 // Info describes a Backend.
@@ -132,18 +130,18 @@ type Info struct {
 	// Type is the implementation ("uv", "docker", "fake").
 	Type    string `json:"type"`
 	Version string `json:"version"`
-	// Generation counts the starts of the plugin process that answers, from 1; 0: it is in no plugin process. The Host's.
+	// Generation counts the starts of the plugin process that answers, from 1; 0 without a plugin process. The Host sets it.
 	Generation int `json:"generation,omitzero"`
-	// Healthy: Run is expected to work. Message says why not.
+	// Healthy: Run is expected to work. Otherwise Message says why not.
 	Healthy bool   `json:"healthy"`
 	Message string `json:"message,omitzero"`
 	// Capacity is how many jobs it can run at once; 0 = no bound of its own.
 	Capacity     int          `json:"capacity"`
 	Capabilities Capabilities `json:"capabilities"`
-	// Images are the names of images that are accepted without Capabilities.Images, besides "python:X.Y…" of a version
-	// in PythonVersions (which every backend maps to that interpreter). The Engine refuses all others before Run.
+	// Images are the names of images that are accepted without Capabilities.Images. "python:X.Y…" is accepted besides, for a version
+	// in PythonVersions, and means that interpreter. The Engine refuses all others before Run.
 	Images []string `json:"images,omitempty"`
-	// Warnings name every default that is not enforced here, and what would change that.
+	// Warnings name every default that is not enforced on this host, and what would change that.
 	Warnings []string `json:"warnings,omitempty"`
 	// Details are facts for people: uid range, paths, versions of tools, active mechanisms.
 	Details map[string]string `json:"details,omitempty"`

@@ -31,12 +31,10 @@ func (r Result) Clone() Result {
 func (e Execution) Clone() Execution {
 	e.Spec = e.Spec.Clone()
 	if e.Started != nil {
-		started := e.Started.clone()
-		e.Started = &started
+		e.Started = new(e.Started.clone())
 	}
 	if e.Result != nil {
-		result := e.Result.Clone()
-		e.Result = &result
+		e.Result = new(e.Result.Clone())
 	}
 	return e
 }
@@ -97,6 +95,5 @@ func clonePointer[T any](p *T) *T {
 	if p == nil {
 		return nil
 	}
-	v := *p
-	return &v
+	return new(*p)
 }

@@ -4,29 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
-// Code says what kind of failure an Error is. The list is closed.
+// Code is the kind of an Error. The list is closed.
 type Code string
 
 // The ten codes.
 const (
 	// Invalid: the request is wrong, and wrong again if repeated. Fields names what is wrong.
 	Invalid Code = "invalid"
-	// NotFound: no such thing, or not the caller's.
+	// NotFound: there is no such thing, or it is another owner's.
 	NotFound Code = "not_found"
 	// Conflict: the request contradicts the present state (another Spec under the same idempotency key).
 	Conflict Code = "conflict"
 	// Exhausted: a bound is reached (queue, size). Retry later or ask for less.
 	Exhausted Code = "exhausted"
-	// Unavailable: a part of us is away; the same request may succeed later. It means "retry".
+	// Unavailable: a part of the server is away, and the same request may succeed later. It means "retry".
 	Unavailable Code = "unavailable"
 	// Unauthenticated: no token, or a wrong one.
 	Unauthenticated Code = "unauthenticated"
-	// Denied: the caller is known and may not do this.
+	// Denied: the caller has no right to do this.
 	Denied Code = "denied"
-	// Unimplemented: this backend cannot do or enforce what was asked; Fields names it.
+	// Unimplemented: this backend cannot do or enforce what was asked. Fields names it.
 	Unimplemented Code = "unimplemented"
 	// Purged: it existed and retention removed it.
 	Purged Code = "purged"
@@ -49,7 +50,7 @@ type FieldError struct {
 type Error struct {
 	// Code is one of Codes.
 	Code Code
-	// Op is what was being done ("submit", "prepare"); may be empty.
+	// Op is the operation that failed ("submit", "prepare"); may be empty.
 	Op string
 	// Message is for the reader of the error; it holds no secret.
 	Message string
@@ -63,7 +64,7 @@ type Error struct {
 	Err error
 }
 
-// Error implements error: "op: message". Without a message the cause, without a cause the code stands there.
+// Error implements error: "op: message". An empty message is replaced by the cause, or without a cause by the code.
 func (e *Error) Error() string {
 	msg := e.Message
 	if msg == "" && e.Err != nil {
@@ -97,6 +98,46 @@ func Errorf(code Code, format string, args ...any) *Error {
 func FieldErrorf(code Code, field, format string, args ...any) *Error {
 	msg := fmt.Sprintf(format, args...)
 	return &Error{Code: code, Message: field + ": " + msg, Fields: []FieldError{{Field: field, Message: msg}}}
+}
+
+// Problems are the bad fields of a request or a configuration.
+type Problems []FieldError
+
+// Add adds a bad field.
+func (p *Problems) Add(field, format string, args ...any) {
+	*p = append(*p, FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// Err returns an Error with p in Fields, and in Message with separator between them; nil if p is empty.
+func (p Problems) Err(code Code, op, separator string) error {
+	if len(p) == 0 {
+		return nil
+	}
+	lines := make([]string, len(p))
+	for i, problem := range p {
+		lines[i] = problem.Field + ": " + problem.Message
+	}
+	return &Error{Code: code, Op: op, Message: strings.Join(lines, separator), Fields: p}
+}
+
+// EditDistance returns the number of bytes to add, drop or replace to make b of a (Levenshtein), for suggestions in errors.
+func EditDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := corner
+			if a[i] != b[j] {
+				d = 1 + min(corner, row[j], row[j+1])
+			}
+			corner, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
 }
 
 // CodeOf returns the Code of the first Error in err's tree. A context's end counts as Unavailable, nil as "", and

@@ -72,3 +72,14 @@ func TestCodesAreTen(t *testing.T) {
 		t.Errorf("%d codes, %d of them different, want 10: %v", len(Codes()), len(seen), Codes())
 	}
 }
+
+func TestEditDistance(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"memory", "memory", 0}, {"memroy", "memory", 2}, {"kitten", "sitting", 3}} {
+		if got := EditDistance(tt.a, tt.b); got != tt.want {
+			t.Errorf("%q to %q: got %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Event is one entry of an Execution's log: Queued → Progress* → Started → (Output | Display | Progress)* → Finished.
-// Exactly one Finished, nothing after it. A retried attempt (Execution.Attempts) adds another Started.
+// Event is one entry of an Execution's log: Queued → Progress* → Started → (Output | Display | Progress)* → Finished. There is exactly one
+// Finished, and nothing follows it.
 type Event struct {
 	// Seq numbers an Execution's Events from 1 without gaps. The Store assigns it; 0 before.
 	Seq uint64
-	// Time is when the Store took it; zero before.
+	// Time is when the Store appended it; zero before.
 	Time time.Time
 	Body Body
 }
@@ -41,7 +41,7 @@ type Queued struct {
 	Position int `json:"position"`
 }
 
-// Progress tells what happens before or beside the program (upload, install, collect). Backends rate-limit it.
+// Progress tells what happens apart from the program itself (upload, install, collect). Backends rate-limit it.
 type Progress struct {
 	Phase   Phase  `json:"phase"`
 	Message string `json:"message"`
@@ -69,7 +69,7 @@ type Started struct {
 	PythonVersion string    `json:"python_version,omitzero"`
 	Requirements  []string  `json:"requirements,omitempty"`
 	Start         StartKind `json:"start,omitzero"`
-	// Handle is what Attach needs to find the program again; opaque, at most 4 KiB. It never leaves the Engine.
+	// Handle is opaque, at most 4 KiB: Attach finds the program with it. It never leaves the Engine.
 	Handle []byte `json:"handle,omitempty"`
 }
 
@@ -88,7 +88,7 @@ type Output struct {
 	// Offset of Data's first byte in its stream. Kept bytes have no gaps, so a replay is de-duplicated by arithmetic.
 	Offset int64  `json:"offset"`
 	Data   []byte `json:"data"`
-	// Earlier: it was written before this Execution began, by something that an earlier one of its Session left running.
+	// Earlier: the data was written before this Execution began, by a program that an earlier one of its Session left running.
 	Earlier bool `json:"earlier,omitzero"`
 }
 
@@ -98,14 +98,14 @@ const MaxOutputData = 256 << 10
 // Display is a rich value as a MIME bundle, one value in several forms: image/png, text/html, text/plain, …
 type Display struct {
 	Data map[string][]byte `json:"data"`
-	// Value: it is the value of the code's last expression; else the code displayed it.
+	// Value: it is the value of the code's last expression. Otherwise the code displayed it.
 	Value bool `json:"value,omitzero"`
 	// Truncated: forms were left out or cut, because of MaxDisplayData or of what an Execution may display in all.
 	Truncated bool `json:"truncated,omitzero"`
 }
 
-// MaxDisplayData bounds the forms of one Display together, and MaxDisplays how many an Execution may have; beyond it they
-// are counted in Result.DisplaysDropped.
+// MaxDisplayData bounds the bytes of one Display, in all its forms together. MaxDisplays bounds the Displays of an Execution; those beyond
+// it are counted in Result.DisplaysDropped.
 const (
 	MaxDisplayData = 2 << 20
 	MaxDisplays    = 200
@@ -116,7 +116,7 @@ type Finished struct {
 	Result Result `json:"result"`
 }
 
-// Unknown is a kind that this version does not know. It is passed on, never dropped.
+// Unknown is an Event of a kind that this version does not know. It is passed on, never dropped.
 type Unknown struct {
 	Name Kind            `json:"kind"`
 	Raw  json.RawMessage `json:"raw"`
@@ -163,17 +163,16 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	if e.Body == nil {
 		return nil, fmt.Errorf("event %d has no body", e.Seq)
 	}
-	var raw json.RawMessage
-	var err error
+	var body any = e.Body
 	if u, ok := e.Body.(Unknown); ok {
-		raw = u.Raw
-		if raw == nil {
-			raw = json.RawMessage("null")
-		}
-	} else if raw, err = json.Marshal(e.Body); err != nil {
-		return nil, err
+		body = u.Raw
 	}
-	return json.Marshal(eventJSON{e.Seq, e.Time, e.Body.Kind(), raw})
+	return json.Marshal(struct {
+		Seq  uint64    `json:"seq"`
+		Time time.Time `json:"time,omitzero"`
+		Kind Kind      `json:"kind"`
+		Body any       `json:"body"`
+	}{e.Seq, e.Time, e.Body.Kind(), body})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote; a kind it does not know becomes Unknown.

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Status is where an Execution stands.
+// Status is the state of an Execution.
 type Status string
 
 // The statuses. Queued and Running are not terminal, all others are.
 const (
 	StatusUnknown Status = ""
-	// StatusQueued: accepted, not started: waiting for a place, or being prepared.
+	// StatusQueued: accepted, and not started: it waits for a slot, or is being prepared.
 	StatusQueued Status = "queued"
 	// StatusRunning: the program has started.
 	StatusRunning Status = "running"
@@ -26,7 +26,7 @@ const (
 	StatusOutOfMemory Status = "out_of_memory"
 	// StatusKilled: Cancel, or a caller that went away, ended it.
 	StatusKilled Status = "killed"
-	// StatusLost: we lost it (a backend or the core died). It may have run; retryable.
+	// StatusLost: the server lost it, because a backend or the core died. It may have run. Retryable.
 	StatusLost Status = "lost"
 )
 
@@ -35,7 +35,7 @@ func Statuses() []Status {
 	return []Status{StatusQueued, StatusRunning, StatusSucceeded, StatusFailed, StatusTimedOut, StatusOutOfMemory, StatusKilled, StatusLost}
 }
 
-// Terminal reports whether nothing follows s.
+// Terminal reports whether s is the last status of an Execution.
 func (s Status) Terminal() bool {
 	return s != StatusUnknown && s != StatusQueued && s != StatusRunning
 }
@@ -50,7 +50,7 @@ type Execution struct {
 	Status Status `json:"status"`
 	// Backend that runs or ran it.
 	Backend string `json:"backend,omitzero"`
-	// Attempts counts how often it was started. More than 1 means that the program may have run more than once.
+	// Attempts counts how often it was handed to a backend. With more than 1 the program may have run more than once.
 	Attempts  int       `json:"attempts"`
 	CreatedAt time.Time `json:"created_at"`
 	// StartedAt is when the program started; zero before.
@@ -68,22 +68,22 @@ type Execution struct {
 	Result *Result `json:"result,omitempty"`
 }
 
-// Filter selects Executions for List. The zero Filter is "the first page of all of mine".
+// Filter selects Executions for List. The zero Filter selects the first page of all of the owner's.
 type Filter struct {
-	// Owner is set by the Engine from the Principal; a Service ignores what its caller puts here.
+	// Owner is set by the Engine from the Principal. A Service ignores the value of its caller.
 	Owner string
 	// Statuses keeps only these; empty: all.
 	Statuses []Status
 	// After is the id of the last Execution of the page before; empty: start at the newest.
 	After string
-	// Limit is the most that a page holds; 0 = 50, at most 500.
+	// Limit is the maximum size of a page; 0 = 50, at most 500.
 	Limit int
 }
 
 // Source is a byte stream that can be opened: a Workspace's tar, or a program's standard input.
 type Source struct {
-	// Open returns the stream from its beginning. A Source that is not Replayable is opened at most once. The opener closes,
-	// and a Close ends a Read that waits.
+	// Open returns the stream from its beginning. A Source that is not Replayable is opened at most once. The caller of Open closes
+	// the stream; Close ends a Read that waits.
 	Open func() (io.ReadCloser, error)
 	// Digest is "sha256:<hex>" of the content when known.
 	Digest string
@@ -95,23 +95,23 @@ type Source struct {
 	Path string
 }
 
-// FileStream is what Source.Open may return where the bytes come out of a file or a socket of this machine. Whoever only
-// passes them on to another process can pass the descriptor on instead.
+// FileStream is a stream, returned by Source.Open, whose bytes come out of a file or a socket of this machine. A caller that only passes
+// the bytes on to another process can pass the descriptor on instead.
 type FileStream interface {
 	io.ReadCloser
-	// TakeFile gives the descriptor to the caller, who closes it; nil: there is none (any more), and Read has the bytes.
-	// What was not read yet is read from the descriptor, up to its end, and Read only waits then for the stream's own end:
-	// io.EOF, or the reason why the bytes in the descriptor are not all of them.
+	// TakeFile gives the descriptor to the caller, who closes it. It returns nil if there is none, or none any more; then Read has
+	// the bytes. After TakeFile the bytes that were not read yet are read from the descriptor, to its end. Read then only waits for
+	// the end of the stream: io.EOF, or the reason why the descriptor does not have all bytes.
 	TakeFile() *os.File
 }
 
-// Input is what a Submit brings besides the Spec. Stdin is opened only after Workspace was read to its end, so both may
-// be parts of one stream. nil Stdin means empty and closed.
+// Input is the Workspace and the standard input of a Submit. Stdin is opened only after Workspace was read to its end, so both may be parts
+// of one stream. A nil Stdin is empty and closed.
 type Input struct {
 	Workspace *Source
 	Stdin     *Source
-	// Accepted, if not nil, is called at most once, before Submit returns and before a streamed input is read: the
-	// Execution exists and its Events can be followed. A caller whose log is a window, and whose program reads a long
-	// Stdin, needs it: Submit returns only when that was consumed. It does not cross a process boundary.
+	// Accepted, if not nil, is called at most once, before Submit returns and before a streamed input is read: the Execution exists
+	// and its Events can be followed. A caller needs it where the log is a window and the program reads a long Stdin, because Submit
+	// returns only when Stdin was consumed. It does not cross a process boundary.
 	Accepted func(Execution)
 }

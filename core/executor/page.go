@@ -69,6 +69,26 @@ func (r Record) Weight() int64 {
 	return n
 }
 
+// eventWeight is the weight of an Event apart from its data.
+const eventWeight = 64
+
+// Weight returns what e counts in Record.LogBytes, about its size in a log.
+func (e Event) Weight() int64 {
+	size := eventWeight
+	switch b := e.Body.(type) {
+	case Output:
+		size += len(b.Data)
+	case Display:
+		for mime, data := range b.Data {
+			size += len(mime) + len(data)
+		}
+	case Unknown:
+		size += len(b.Raw)
+	case Queued, Progress, Started, Finished:
+	}
+	return int64(size)
+}
+
 func sizeOf(list []string) int64 {
 	n := entryWeight * int64(len(list))
 	for _, text := range list {

@@ -3,18 +3,19 @@ package executor
 import (
 	"context"
 	"slices"
+	"sync"
 )
 
-// Scope is a right that a token carries.
+// Scope is a right of a token. The engine's table of rights says what each Scope allows (docs/contract.md, Rights).
 type Scope string
 
 // The scopes.
 const (
 	// ScopeExec: submit and cancel.
 	ScopeExec Scope = "exec"
-	// ScopeRead: get, list, follow one's own.
+	// ScopeRead: get, list and follow one's own.
 	ScopeRead Scope = "read"
-	// ScopeAdmin: everybody's Executions, metrics.
+	// ScopeAdmin: everybody's Executions and Sessions, metrics.
 	ScopeAdmin Scope = "admin"
 	// ScopeScripts: run allow-listed host scripts.
 	ScopeScripts Scope = "scripts"
@@ -27,9 +28,9 @@ func Scopes() []Scope {
 	return []Scope{ScopeExec, ScopeRead, ScopeAdmin, ScopeScripts, ScopeTrusted}
 }
 
-// Principal is who asks.
+// Principal is the caller of an operation.
 type Principal struct {
-	// Owner of what the Principal makes.
+	// Owner owns what the Principal makes.
 	Owner  string
 	Scopes []Scope
 }
@@ -44,6 +45,40 @@ func (p Principal) Has(s Scope) bool {
 		return true
 	}
 	return (s == ScopeExec || s == ScopeRead) && slices.Contains(p.Scopes, ScopeAdmin)
+}
+
+type requestKey struct{}
+
+// request is shared by the calls under one ctx of WithRequest.
+type request struct {
+	mu        sync.Mutex
+	submitted []string
+}
+
+// WithRequest returns a ctx for the calls of one request. A Principal that may submit may also follow, with this ctx, what it has
+// submitted with it. It does not cross a process boundary.
+func WithRequest(ctx context.Context) context.Context {
+	return context.WithValue(ctx, requestKey{}, &request{})
+}
+
+// NoteSubmitted notes that the request of ctx has submitted the Execution id. A Service calls it.
+func NoteSubmitted(ctx context.Context, id string) {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.submitted = append(r.submitted, id)
+	}
+}
+
+// HasSubmitted reports whether the request of ctx has submitted the Execution id.
+func HasSubmitted(ctx context.Context, id string) bool {
+	r, ok := ctx.Value(requestKey{}).(*request)
+	if !ok {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.submitted, id)
 }
 
 type principalKey struct{}

@@ -15,11 +15,11 @@ const (
 	PhaseCollect Phase = "collect"
 )
 
-// Failure says why a program did not get to run or its result is not whole. It is data, not an error: it stands in a
-// Result with Status failed (or lost, killed).
+// Failure says why a program was not started, which limit it exceeded, or why its Artifacts are not whole. It is data, not an error: it is
+// in a Result with Status failed, out_of_memory, lost or killed.
 type Failure struct {
 	// Code: invalid (bad tar, bad requirement, an argv that cannot be executed), not_found (an argv that does not exist),
-	// unavailable (lost), exhausted, internal.
+	// unavailable (lost), exhausted (a limit or a bound), internal.
 	Code    Code   `json:"code"`
 	Phase   Phase  `json:"phase"`
 	Message string `json:"message"`
@@ -36,10 +36,13 @@ type Phases struct {
 	Collect time.Duration `json:"collect"`
 }
 
-// MaxFilesChanged is how many files Result.FilesChanged has at most.
+// MaxFilesChanged is the maximum number of files in Result.FilesChanged.
 const MaxFilesChanged = 100
 
-// Artifact is one collected file, or in Result.FilesChanged one that is only named.
+// MaxArtifactNames bounds the bytes of the names of an Execution's Artifacts, all together.
+const MaxArtifactNames = 4 << 20
+
+// Artifact is a collected file. In Result.FilesChanged it is a file that is only named.
 type Artifact struct {
 	// Path is relative to the work folder, with slashes.
 	Path      string `json:"path"`
@@ -53,21 +56,22 @@ type MemorySample struct {
 	Bytes  int64         `json:"bytes"`
 }
 
-// Result is how an Execution ended. Output bytes are in the log, not here.
+// Result is the outcome of an Execution. Its output is in the log.
 type Result struct {
 	// Status is terminal.
 	Status Status `json:"status"`
-	// ExitCode is the program's; nil if it ended by a signal or never ran.
+	// ExitCode is the exit code of the program; nil if it ended by a signal or never ran.
 	ExitCode *int `json:"exit_code,omitempty"`
-	// Signal is the name of the signal that ended it ("SIGKILL"); empty if none did.
+	// Signal is the name of the signal that ended the program ("SIGKILL"); empty if none did.
 	Signal string `json:"signal,omitzero"`
-	// Failure is set when our part failed on the user's input, or we lost it; nil when the program simply ended.
+	// Failure is set when the user's input was at fault, when the program reached its limit of memory or disk, or when the Execution
+	// was lost. It is nil when the program just ended.
 	Failure *Failure `json:"failure,omitempty"`
 	// Wall is the time from Started to the program's end.
 	Wall time.Duration `json:"wall"`
 	// CPU is user and system time of all its processes; negative = unknown.
 	CPU time.Duration `json:"cpu"`
-	// PeakMemoryBytes is the highest memory use of all its processes together, or of the main process where Info says
+	// PeakMemoryBytes is the highest memory use of all processes of the program together, or of its main process where Info says
 	// so; 0 = unknown.
 	PeakMemoryBytes int64  `json:"peak_memory_bytes"`
 	Phases          Phases `json:"phases"`
@@ -77,13 +81,13 @@ type Result struct {
 	// StdoutTruncated and StderrTruncated: Limits.OutputBytes cut the stream.
 	StdoutTruncated bool `json:"stdout_truncated"`
 	StderrTruncated bool `json:"stderr_truncated"`
-	// PythonVersion is the full version that ran ("3.12.1"); empty if none did or it is unknown.
+	// PythonVersion is the full version of the Python that ran ("3.12.1"); empty if none ran or it is unknown.
 	PythonVersion string `json:"python_version,omitzero"`
 	// Requirements is the resolved list ("requests==2.32.3"), sorted.
 	Requirements []string `json:"requirements,omitempty"`
 	// ImageDigest is the image's digest, for backends with images.
 	ImageDigest string `json:"image_digest,omitzero"`
-	// SessionState is what became of the Session's interpreter; empty: kept, or no Session.
+	// SessionState is the state of the Session's interpreter after the Execution.
 	SessionState SessionState `json:"session_state,omitzero"`
 	// DisplaysDropped counts Displays beyond MaxDisplays.
 	DisplaysDropped int64          `json:"displays_dropped,omitzero"`
@@ -92,12 +96,22 @@ type Result struct {
 	LogPath string `json:"log_path,omitzero"`
 	// Artifacts lists what was collected, in collection order.
 	Artifacts []Artifact `json:"artifacts,omitempty"`
-	// FilesChanged are the regular files of the Session's work folder that were made or changed, by whomever, since the
-	// Execution before that asked for them ended, or, if there was none, since this one began; sorted by path, at most
-	// MaxFilesChanged. A link to such a file in the folder is one, too. Hidden files, what lies in hidden folders (a name that
-	// begins with a dot) and __pycache__ are left out. Where the folder holds more files than a backend remembers, it may go by
-	// the times of the files; of more than 10,000 none is named.
+	// FilesChanged are the regular files of the Session's work folder that were made or changed since the end of the last Execution
+	// that asked for them; if there was none, since the beginning of this one. They are sorted by path, at most MaxFilesChanged. A
+	// link to such a file counts, too. Hidden files, the content of hidden folders (a name that begins with a dot) and __pycache__
+	// are left out. In a large folder a backend may compare the times of the files only. With more than 10,000 files none is named.
 	FilesChanged []Artifact `json:"files_changed,omitempty"`
-	// FilesOmitted counts those beyond MaxFilesChanged.
+	// FilesOmitted counts the changed files beyond MaxFilesChanged.
 	FilesOmitted int64 `json:"files_omitted,omitzero"`
+}
+
+// HitLimit returns the Failure of a program that ran and ended because its memory or its disk was full; Field names the limit. It returns nil
+// for every other program.
+func (r Result) HitLimit() *Failure {
+	f := r.Failure
+	ran := (r.Status == StatusFailed || r.Status == StatusOutOfMemory) && (r.ExitCode != nil || r.Signal != "")
+	if !ran || f == nil || f.Code != Exhausted || f.Phase != PhaseRun {
+		return nil
+	}
+	return f
 }

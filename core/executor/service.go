@@ -6,14 +6,14 @@ import (
 	"iter"
 )
 
-// Service is everything a Frontend can ask for. The Principal is in ctx; nobody sees another owner's things (not_found),
-// except with ScopeAdmin. All methods are safe for concurrent use.
+// Service is the interface that frontends call. The Principal is in ctx. Another owner's Executions and Sessions are not_found, except with
+// ScopeAdmin. Every method may answer denied and unavailable. All methods are safe for concurrent use.
 type Service interface {
 	Executions
 	Sessions
 	SessionTools
 	SessionFiles
-	// Backends describes every configured backend, the one first that a Spec gets which names none. Codes: denied.
+	// Backends describes every configured backend, the default one first. Codes: denied.
 	Backends(ctx context.Context) ([]Info, error)
 	// Scripts lists the allow-listed host scripts. Codes: denied.
 	Scripts(ctx context.Context) ([]Script, error)
@@ -21,30 +21,28 @@ type Service interface {
 
 // Executions is the part of Service about single runs.
 type Executions interface {
-	// Submit accepts a Spec and returns when the input was consumed (Spec.Durable: when it is on disk) or the Execution
-	// has ended, whichever is first. The Execution outlives ctx; ctx bounds only the acceptance. in.Workspace is not
-	// opened before there is a place for the Execution. Codes: invalid, denied, exhausted, conflict, unavailable,
-	// unimplemented, unauthenticated.
+	// Submit accepts a Spec. It returns when the input was consumed (Spec.Durable: when it is on disk) or the Execution has ended,
+	// whichever is first. The Execution outlives ctx, which bounds only the acceptance. in.Workspace is not opened before there is a
+	// place for the Execution. Codes: invalid, denied, exhausted, conflict, unavailable, unimplemented, unauthenticated.
 	Submit(ctx context.Context, spec Spec, in Input) (Execution, error)
 	// Get returns the present state. Codes: not_found, purged.
 	Get(ctx context.Context, id string) (Execution, error)
 	// List returns a page, newest first. A page may be shorter than Filter.Limit; only an empty page is the last one.
 	// Codes: invalid.
 	List(ctx context.Context, f Filter) ([]Execution, error)
-	// Cancel asks the Execution to end (status killed) and returns its state when it has ended. Idempotent: an
-	// Execution that had already ended is returned as it is. Codes: not_found, purged.
+	// Cancel tells the Execution to end (status killed) and returns its state when it has ended. Idempotent: an Execution that has
+	// ended before is returned as it is. Codes: not_found, purged.
 	Cancel(ctx context.Context, id string) (Execution, error)
-	// Events replays the log after Seq after, then follows it and ends after Finished or with ctx. An error ends the
-	// sequence. Codes: not_found, purged (after lies behind what retention kept), never a partial replay.
+	// Events replays the log after Seq after, then follows it, and ends after Finished or with ctx. An error ends the sequence. A
+	// replay is never partial. Codes: not_found, purged.
 	Events(ctx context.Context, id string, after uint64) iter.Seq2[Event, error]
-	// Artifacts returns the collected files as a tar; empty archive if there are none. Codes: not_found, purged,
-	// conflict (not finished).
+	// Artifacts returns the collected files as a tar, which is empty if there are none. Codes: not_found, purged, conflict (not
+	// finished).
 	Artifacts(ctx context.Context, id string) (io.ReadCloser, error)
 }
 
-// Admitter is an optional power of a Service: it says before any input is read whether the Principal in ctx could submit
-// now, so that a frontend can refuse a large body unread. nil promises nothing; Submit decides. Codes: exhausted,
-// unavailable, denied.
+// Admitter is an optional power of a Service. Admit says, before any input is read, whether the Principal in ctx could submit now, so that a
+// frontend can refuse a large body unread. A nil error promises nothing; Submit decides. Codes: exhausted, unavailable, denied.
 type Admitter interface {
 	Admit(ctx context.Context) error
 }
@@ -56,7 +54,7 @@ type Follower interface {
 	SubmitAndFollow(ctx context.Context, spec Spec, in Input) (Execution, iter.Seq2[Event, error], error)
 }
 
-// SubmitAndFollow does what Follower describes, whatever s can.
+// SubmitAndFollow is Follower.SubmitAndFollow for every Service.
 func SubmitAndFollow(ctx context.Context, s Executions, spec Spec, in Input) (Execution, iter.Seq2[Event, error], error) {
 	if f, ok := s.(Follower); ok {
 		return f.SubmitAndFollow(ctx, spec, in)
@@ -80,3 +78,6 @@ type Script struct {
 	AllowedArgs []string
 	DefaultArgs []string
 }
+
+// Frontend is a way in: it serves svc until ctx ends, then drains and returns nil.
+type Frontend func(ctx context.Context, svc Service) error

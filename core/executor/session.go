@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// SessionStatus is where a Session stands.
+// SessionStatus is the state of a Session.
 type SessionStatus string
 
 // The session statuses.
 const (
 	SessionUnknown SessionStatus = ""
-	// SessionActive: its sandbox is there; an Execution may be running in it.
+	// SessionActive: its sandbox is there. An Execution may be running in it.
 	SessionActive SessionStatus = "active"
-	// SessionLost: its interpreter died, or its sandbox is gone; Reason says which. RestartSession brings it back where
-	// the sandbox (and so the files) is still there.
+	// SessionLost: its interpreter died, or its sandbox is gone; Reason says which. RestartSession revives it where the sandbox, with
+	// its files, is still there.
 	SessionLost SessionStatus = "lost"
-	// SessionClosed: it was closed; Reason says by whom or by what limit.
+	// SessionClosed: it was closed; Reason says why.
 	SessionClosed SessionStatus = "closed"
 )
 
@@ -38,12 +38,12 @@ type Session struct {
 	// Reason says why it is lost or closed.
 	Reason    string    `json:"reason,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
-	// LastUsed is the end of its last Execution or file operation; CreatedAt before.
+	// LastUsed is the end of its last Execution or file operation; before the first one, CreatedAt.
 	LastUsed time.Time `json:"last_used,omitzero"`
-	// ExpiresAt is when it is closed unless it is used; zero: never, or it is busy.
+	// ExpiresAt is when it is closed unless it is used. Zero means never, or that it is busy.
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
-	// IdleTimeout closes it when it was not used for so long, MaxLife whatever happens. In OpenSession 0 = the server's
-	// default; a Service returns what holds.
+	// IdleTimeout closes it when it was not used for that long, MaxLife in any case. In OpenSession 0 means the server's default; a
+	// Service returns the resolved values.
 	IdleTimeout time.Duration `json:"idle_timeout,omitzero"`
 	MaxLife     time.Duration `json:"max_life,omitzero"`
 	// Spec holds what is fixed for its life: Language, PythonVersion, Image, Requirements, PreCommands, Env, Network,
@@ -52,10 +52,10 @@ type Session struct {
 	Spec Spec `json:"spec"`
 	// Limits are Spec.Limits resolved: no zero fields.
 	Limits Limits `json:"limits"`
-	// Preload names Python modules that its interpreter imports before it is ready, at a restart too; one that it does not
-	// have is passed over. The Engine's, from the configuration's sessions.preload.
+	// Preload names Python modules that its interpreter imports before it is ready, also at a restart. Modules that it does not have
+	// are skipped. The Engine sets Preload from the configuration's sessions.preload.
 	Preload []string `json:"preload,omitempty"`
-	// PythonVersion, Requirements and ImageDigest are what its sandbox has, as in a Result.
+	// PythonVersion, Requirements and ImageDigest describe its sandbox, as in a Result.
 	PythonVersion string   `json:"python_version,omitzero"`
 	Requirements  []string `json:"requirements,omitempty"`
 	ImageDigest   string   `json:"image_digest,omitzero"`
@@ -66,14 +66,14 @@ type Session struct {
 	Waiting int    `json:"waiting"`
 }
 
-// SessionState says what an Execution did to its Session's interpreter.
+// SessionState is the state of a Session's interpreter after an Execution.
 type SessionState string
 
 // The session states.
 const (
 	// SessionStateKept: names, variables and imports are as the Execution left them; or it ran in no Session.
 	SessionStateKept SessionState = ""
-	// SessionStateRestarted: it did not stop in time and was restarted: its state is gone, its files are there.
+	// SessionStateRestarted: it did not stop in time and was restarted. Its state is gone, its files are there.
 	SessionStateRestarted SessionState = "restarted"
 	// SessionStateLost: it died. The Session is SessionLost until RestartSession.
 	SessionStateLost SessionState = "lost"
@@ -109,19 +109,18 @@ type Sessions interface {
 	GetSession(ctx context.Context, id string) (Session, error)
 	// ListSessions returns the owner's active and lost ones, and those that were closed not long ago, newest first.
 	ListSessions(ctx context.Context) ([]Session, error)
-	// InterruptSession stops what runs in it as Cancel does, and waits for the end of that. Idempotent: nothing runs, nothing
-	// happens.
+	// InterruptSession stops the running Execution as Cancel does, and waits for its end. Idempotent.
 	InterruptSession(ctx context.Context, id string) (Session, error)
-	// RestartSession starts its interpreter anew: the state is gone, what runs is killed, what waits goes on; the files
-	// stay, unless wipe. Codes: conflict (closed, or lost with its sandbox), unavailable.
+	// RestartSession starts its interpreter anew: the state is gone, the running Execution is killed, and those that wait go on. The
+	// files stay, unless wipe. Codes: conflict (closed, or lost with its sandbox), unavailable.
 	RestartSession(ctx context.Context, id string, wipe bool) (Session, error)
-	// CloseSession kills what runs, ends the sandbox and removes its files. Idempotent.
+	// CloseSession kills the running Execution, ends the sandbox and removes its files. Idempotent.
 	CloseSession(ctx context.Context, id string) (Session, error)
 }
 
-// SessionTools look into and equip a Session. They wait for what runs in it, as an Execution would.
+// SessionTools inspect and equip a Session. They wait for their turn, as an Execution does.
 type SessionTools interface {
-	// Variables lists the interpreter's, sorted by name, at most 1,000. Codes: not_found, conflict (not active),
+	// Variables lists the variables of the interpreter, sorted by name, at most 1,000. Codes: not_found, conflict (not active),
 	// exhausted (too many wait), unimplemented (the language has none).
 	Variables(ctx context.Context, id string) ([]Variable, error)
 	// AddRequirements installs requirements (text in requirements.txt form) besides those it has, without a restart, and
@@ -130,8 +129,8 @@ type SessionTools interface {
 	AddRequirements(ctx context.Context, id, requirements string) ([]string, error)
 }
 
-// SessionFiles reach a Session's work folder, also while an Execution runs. Paths are relative, with slashes; none leads
-// out of the folder, also not by a link (invalid). Codes of all: not_found (the Session or the path), conflict (closed).
+// SessionFiles reach a Session's work folder, also while an Execution runs. Paths are relative, with slashes. A path that leads out of the
+// folder, also by a link, is invalid. Codes of all: not_found (the Session or the path), conflict (closed).
 type SessionFiles interface {
 	// ListFiles lists the folder at path ("" or "." is the root), sorted by name; with recursive all below it. At most
 	// 10,000 (exhausted).
@@ -145,9 +144,9 @@ type SessionFiles interface {
 	RemoveFile(ctx context.Context, id, path string) error
 }
 
-// OpenedSession is what a backend says of a sandbox it has opened or adopted.
+// OpenedSession describes a sandbox that a backend has opened or adopted.
 type OpenedSession struct {
-	// Handle is what AdoptSession needs; opaque, at most 4 KiB; empty where nothing outlives the plugin.
+	// Handle is opaque, at most 4 KiB: AdoptSession finds the sandbox with it. Empty where no sandbox outlives the plugin.
 	Handle        []byte
 	PythonVersion string
 	Requirements  []string
@@ -165,8 +164,8 @@ type SessionBackend interface {
 	// OpenSession makes the sandbox of s (ID, Owner, Language, Spec and Limits are set) and starts its interpreter. Codes:
 	// invalid (requirements among others; Fields names them), exhausted, unavailable, unimplemented.
 	OpenSession(ctx context.Context, s Session) (OpenedSession, error)
-	// AdoptSession takes over a sandbox that outlived its plugin. Codes: not_found, exhausted (likewise, and it is known that
-	// the sandbox went for its memory), unimplemented.
+	// AdoptSession takes over a sandbox that outlived its plugin. Codes: not_found, exhausted (the sandbox is gone because it ran out of
+	// memory), unimplemented.
 	AdoptSession(ctx context.Context, s Session, handle []byte) (OpenedSession, error)
 	// RestartSession starts the interpreter anew, and empties the work folder if wipe. What runs is killed.
 	RestartSession(ctx context.Context, id string, wipe bool) error

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// SignalNumber returns the number that Linux, where programs run, gives to a signal by its name (Result.Signal); 0 if it
-// has none. The system of who asks may number them otherwise or not at all.
+// SignalNumber returns the number of a signal (Result.Signal) on Linux, where programs run; 0 if it has none. The caller's system may have
+// other numbers.
 func SignalNumber(name string) int {
 	name = strings.TrimPrefix(strings.ToUpper(name), "SIG")
 	for i, known := range strings.Fields(linuxSignals) {

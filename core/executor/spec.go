@@ -2,7 +2,7 @@ package executor
 
 import "time"
 
-// Language is what a Spec's code is written in.
+// Language is the language of a Spec's code.
 type Language string
 
 // The languages. The zero value means LanguagePython.
@@ -19,9 +19,9 @@ type Interpreter string
 // The interpreters. The zero value means InterpreterEnvironment.
 const (
 	InterpreterDefault Interpreter = ""
-	// InterpreterEnvironment: the one that has the Spec's requirements, managed by the backend.
+	// InterpreterEnvironment: an interpreter of the backend that has the Spec's requirements.
 	InterpreterEnvironment Interpreter = "environment"
-	// InterpreterSystem: the place's own python3; requirements are then refused (invalid).
+	// InterpreterSystem: the python3 of the sandbox's system. Requirements are then refused (invalid).
 	InterpreterSystem Interpreter = "system"
 )
 
@@ -30,7 +30,7 @@ type Network string
 
 // The network modes.
 const (
-	// NetworkDefault: off where the backend can enforce it; where it cannot, Info says so.
+	// NetworkDefault: off where the backend can enforce that. Where it cannot, Info says so.
 	NetworkDefault Network = ""
 	// NetworkOff: off, or the Spec is refused with Unimplemented ("network_disabled": true in metadata).
 	NetworkOff Network = "off"
@@ -38,33 +38,35 @@ const (
 	NetworkOn Network = "on"
 )
 
-// TimeoutMaximum as Limits.Timeout asks for the longest timeout the server allows ("timeout_seconds": 0 in metadata).
+// TimeoutMaximum as Limits.Timeout asks for the longest timeout that the server allows ("timeout_seconds": 0 in metadata).
 const TimeoutMaximum time.Duration = -1
 
-// Unlimited as Limits.OutputBytes keeps all output; legal only where the Engine's maximum is Unlimited too (embedded run).
+// Unlimited as Limits.OutputBytes keeps all output. It is valid only where the Engine's maximum is Unlimited, too (embedded run).
 const Unlimited int64 = -1
 
-// Limits bound one Execution. In a Spec a zero means "not asked for": the Engine puts its default there. In a Job every
-// field is resolved. A limit that was asked for and cannot be enforced by the backend is refused with Unimplemented.
+// Limits bound one Execution. In a Spec a zero field is not asked for, and the Engine sets its default. In a Job every field is resolved. A
+// limit that was asked for and that the backend cannot enforce is refused with Unimplemented.
 type Limits struct {
-	// Timeout is wall time from Started; queueing and preparation have clocks of their own. Default 300 s, maximum 86,400 s.
+	// Timeout is wall time from Started. Queueing and preparation have clocks of their own. Default 300 s, maximum 86,400 s.
 	Timeout time.Duration `json:"timeout,omitzero"`
-	// MemoryBytes bounds the resident memory of all processes of the program together. Default 1 GiB, maximum 64 GiB.
+	// MemoryBytes bounds the resident memory of all processes of the program together, without the files that DiskBytes counts.
+	// Default 1 GiB, maximum 64 GiB.
 	MemoryBytes int64 `json:"memory_bytes,omitzero"`
-	// DiskBytes bounds what /work (or the private work folder) may hold, Workspace included. Default 2 GiB, maximum 64 GiB.
+	// DiskBytes bounds the work folder and the folders for temporary files, Workspace included.
+	// Default 2 GiB, maximum 64 GiB.
 	DiskBytes int64 `json:"disk_bytes,omitzero"`
 	// CPUShares is the relative weight of the program when the CPU is contended, 1024 = one share. Default 1024; 2 to 262,144.
 	CPUShares int64 `json:"cpu_shares,omitzero"`
 	// PIDs bounds the processes and threads alive at once. Default 256, maximum 4,096.
 	PIDs int64 `json:"pids,omitzero"`
-	// OutputBytes bounds what is kept of each stream; beyond it bytes are counted, not kept, and the program keeps
-	// running. Default 64 MiB, maximum 1 GiB.
+	// OutputBytes bounds the bytes that are kept of each stream. Bytes beyond it are counted, not kept, and the program goes on.
+	// Default 64 MiB, maximum 1 GiB.
 	OutputBytes int64 `json:"output_bytes,omitzero"`
-	// KillGrace is the time between SIGTERM and SIGKILL when a limit fires or the Execution is cancelled. Default 1 s.
+	// KillGrace is the time between SIGTERM and SIGKILL when a limit is reached or the Execution is cancelled. Default 1 s.
 	KillGrace time.Duration `json:"kill_grace,omitzero"`
 }
 
-// Spec is what to run. Exactly one of Code, Command, or a Workspace with an entrypoint says what the program is.
+// Spec is what to run. The program is Code, or Command, or the entrypoint of a Workspace: exactly one of them.
 //
 // The JSON names are those of this package's stored form; the HTTP metadata has its own wire type.
 type Spec struct {
@@ -73,12 +75,12 @@ type Spec struct {
 	// Entrypoint is the path of the file to run, relative to the Workspace's root. Default: main.py, else __main__.py,
 	// else the first regular .py file in archive order.
 	Entrypoint string `json:"entrypoint,omitzero"`
-	// Code is a program text. It runs as main.py in the work folder, beside the Workspace if there is one; a Workspace
-	// that has a main.py of its own is then invalid.
+	// Code is the text of a program. It runs as main.py in the work folder, together with the files of the Workspace. A Workspace that
+	// has a main.py of its own is then invalid.
 	Code string `json:"code,omitzero"`
 	// Command is an argv to run instead of an entrypoint. Command[0] is looked up on the program's PATH.
 	Command []string `json:"command,omitempty"`
-	// Args are appended to the program's arguments, whichever way it was named.
+	// Args are appended to the arguments of the program.
 	Args []string `json:"args,omitempty"`
 	// Env is added to the program's environment (PATH, HOME, TMPDIR, LANG, PYTHONUNBUFFERED) and wins over it.
 	// An empty PYTHONUNBUFFERED removes that variable.
@@ -93,25 +95,25 @@ type Spec struct {
 	Requirements string `json:"requirements,omitzero"`
 	// PreCommands are shell commands that prepare the image as root.
 	PreCommands []string `json:"pre_commands,omitempty"`
-	// Detect says whether the Engine may look into the tar for requirements: nil = only where the files are in hand
-	// anyway (Code), true = the tar is spooled and read, false = never.
+	// Detect says whether the Engine may search the files for requirements: nil = only Code, true = the tar is spooled and read, too,
+	// false = never.
 	Detect *bool `json:"detect,omitempty"`
 	// Outputs are globs (with **) of files in the work folder to keep as Artifacts, relative to its root.
 	Outputs []string `json:"outputs,omitempty"`
-	// OutputsChanged also keeps every regular file that is new or changed since the program started.
+	// OutputsChanged keeps every regular file, too, that is new or has changed since the program started.
 	OutputsChanged bool `json:"outputs_changed,omitzero"`
-	// FilesChanged has Result.FilesChanged name the files of the Session that were made or changed, and copies none. Only in a
-	// Session.
+	// FilesChanged makes Result.FilesChanged name the files of the Session that were made or changed, without a copy of them. In a
+	// Session only.
 	FilesChanged bool `json:"files_changed,omitzero"`
 	// Limits as asked for; zero fields take the Engine's defaults.
 	Limits Limits `json:"limits,omitzero"`
 	// Network mode.
 	Network Network `json:"network,omitzero"`
-	// Session is the id of the Session to run in ("ctx-…"); empty: a Sandbox of its own. Then only Code or Command, Args (of
-	// a Command), Outputs, OutputsChanged, FilesChanged, Limits.{Timeout, OutputBytes, KillGrace}, Durable, IdempotencyKey and
-	// SampleInterval may be set besides: the rest is the Session's.
+	// Session is the id of the Session to run in ("ctx-…"). If it is empty, the Execution has a Sandbox of its own. In a Session only
+	// Code or Command, Args (of a Command), Outputs, OutputsChanged, FilesChanged, Limits.{Timeout, OutputBytes, KillGrace}, Durable,
+	// IdempotencyKey and SampleInterval may be set; the Session has the rest.
 	Session string `json:"session,omitzero"`
-	// Backend names the backend; empty: the configured default.
+	// Backend names the backend. Default: the configured one.
 	Backend string `json:"backend,omitzero"`
 	// Durable makes acceptance durable: Submit returns when Spec and Workspace are on disk. Always true for async.
 	Durable bool `json:"durable,omitzero"`
@@ -119,17 +121,62 @@ type Spec struct {
 	IdempotencyKey string `json:"idempotency_key,omitzero"`
 	// SampleInterval > 0 samples memory use at that interval into Result.MemorySamples; at least 10 ms.
 	SampleInterval time.Duration `json:"sample_interval,omitzero"`
-	// Script is the path of an allow-listed host script. Needs scope "scripts".
+	// Script is the path of an allow-listed host script. It needs ScopeScripts.
 	Script string `json:"script,omitzero"`
-	// HostDirectory is a folder of the host to run in. Needs a trusted Principal.
+	// HostDirectory is a folder of the host to run in. It needs ScopeTrusted, or a folder that the configuration opens.
 	HostDirectory string `json:"host_directory,omitzero"`
 }
 
-// BriefBytes is the largest Size of a Spec in brief.
+// SpecField is one field of a Spec, or of its Limits.
+type SpecField struct {
+	// Name is the field's name in requests and errors.
+	Name string
+	// Set reports whether the Spec asks for it.
+	Set bool
+	// OfSession reports whether a Spec that opens a Session may set it, InSession whether an Execution in a Session may.
+	OfSession, InSession bool
+}
+
+// Fields returns all fields of s, in the order in which errors name them.
+func (s Spec) Fields() [30]SpecField {
+	return [...]SpecField{
+		{"language", s.Language != "", true, false},
+		{"code", s.Code != "", false, true},
+		{"command", len(s.Command) > 0, false, true},
+		{"entrypoint", s.Entrypoint != "", false, false},
+		{"args", len(s.Args) > 0, false, true},
+		{"env", len(s.Env) > 0, true, false},
+		{"outputs", len(s.Outputs) > 0, false, true},
+		{"outputs_changed", s.OutputsChanged, false, true},
+		{"files_changed", s.FilesChanged, false, true},
+		{"durable", s.Durable, false, true},
+		{"idempotency_key", s.IdempotencyKey != "", false, true},
+		{"sample_interval_seconds", s.SampleInterval != 0, false, true},
+		{"session", s.Session != "", false, true},
+		{"python_version", s.PythonVersion != "", true, false},
+		{"interpreter", s.Interpreter != "", false, false},
+		{"docker_image", s.Image != "", true, false},
+		{"requirements_txt", s.Requirements != "", true, false},
+		{"pre_commands", len(s.PreCommands) > 0, true, false},
+		{"detect", s.Detect != nil, false, false},
+		{"config.network_disabled", s.Network != "", true, false},
+		{"backend", s.Backend != "", true, false},
+		{"script", s.Script != "", false, false},
+		{"host_directory", s.HostDirectory != "", false, false},
+		{"config.memory_mb", s.Limits.MemoryBytes != 0, true, false},
+		{"config.disk_mb", s.Limits.DiskBytes != 0, true, false},
+		{"config.cpu_shares", s.Limits.CPUShares != 0, true, false},
+		{"config.pids", s.Limits.PIDs != 0, true, false},
+		{"config.timeout_seconds", s.Limits.Timeout != 0, true, true},
+		{"config.output_bytes", s.Limits.OutputBytes != 0, true, true},
+		{"config.kill_grace_seconds", s.Limits.KillGrace != 0, true, true},
+	}
+}
+
+// BriefBytes is the maximum Size of a Spec in brief.
 const BriefBytes = 8 << 10
 
-// Size returns about how many bytes the parts of s take that may be large: Code, Command, Args, Env, Requirements,
-// PreCommands and Outputs.
+// Size returns the approximate bytes of the parts of s that may be large: Code, Command, Args, Env, Requirements, PreCommands and Outputs.
 func (s Spec) Size() int64 {
 	n := int64(len(s.Code) + len(s.Requirements))
 	for _, list := range [][]string{s.Command, s.Args, s.PreCommands, s.Outputs} {
@@ -141,7 +188,7 @@ func (s Spec) Size() int64 {
 	return n
 }
 
-// Brief returns s itself, or if its Size is more than BriefBytes, s without the parts that Size counts.
+// Brief returns s. If its Size is more than BriefBytes, the parts that Size counts are left out.
 func (s Spec) Brief() Spec {
 	if s.Size() <= BriefBytes {
 		return s

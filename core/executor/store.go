@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Record is an Execution as a Store keeps it: the public part and what only the Engine needs.
+// Record is an Execution in a Store: its public part, and the fields that only the Engine needs.
 type Record struct {
 	Execution
 	// SpecDigest identifies owner, Spec and input for idempotency; empty without Spec.IdempotencyKey.
@@ -19,6 +19,10 @@ type Record struct {
 	ArtifactsBlob string `json:"artifacts_blob,omitzero"`
 	// Cancelled: Cancel was asked for.
 	Cancelled bool `json:"cancelled,omitzero"`
+	// Relaxed lets Create, Update and Append return before the Store has written the change, until the Append of Finished. A
+	// process that is killed may lose the latest of these changes, or the whole Record. The Store ignores Relaxed where
+	// Spec.Durable or Spec.IdempotencyKey is set.
+	Relaxed bool `json:"relaxed,omitzero"`
 	// LogBytes is the size of its log as the Store counts it for retention.
 	LogBytes int64 `json:"log_bytes"`
 	// SpecBytes is Spec.Size of the whole Spec. The Store sets it.
@@ -31,15 +35,16 @@ type Record struct {
 // Every Record that a Store returns has its Spec in brief (Spec.Brief), because a Spec may be as large as an upload. The
 // method Spec returns it whole.
 type Store interface {
-	// Create adds a Record with LastSeq 0. If r.Spec.IdempotencyKey is not empty and (Owner, key) exists, nothing is
+	// Create adds a Record with LastSeq 0, and the first Events of its log as Append does, atomically. If
+	// r.Spec.IdempotencyKey is not empty and (Owner, key) exists, nothing is
 	// added and the existing Record comes back with created false. If r.Spec.Durable, it is on disk when Create
 	// returns, as far as the Store has one. Codes: conflict (the id exists), unavailable, internal.
-	Create(ctx context.Context, r Record) (existing Record, created bool, err error)
+	Create(ctx context.Context, r Record, events ...Event) (existing Record, created bool, err error)
 	// Get returns a copy. Codes: not_found, purged (deleted not long ago).
 	Get(ctx context.Context, id string) (Record, error)
 	// Spec returns the whole Spec of an Execution, as it was given to Create. Codes: not_found, purged.
 	Spec(ctx context.Context, id string) (Spec, error)
-	// ByKey returns a copy of the one that was created with an idempotency key and is there. Codes: not_found.
+	// ByKey returns a copy of the Record that has an idempotency key. Codes: not_found.
 	ByKey(ctx context.Context, owner, key string) (Record, error)
 	// List returns a page of copies, newest id first. Filter.Limit and MaxPageBytes bound a page, so a page may be shorter
 	// than the limit. Only an empty page is the last one.
@@ -111,7 +116,7 @@ func (r *Record) Apply(e Event) {
 // Update's change, so that no change can break the fold or the indexes.
 func (r *Record) KeepFolded(before Record) {
 	r.ID, r.Owner, r.CreatedAt = before.ID, before.Owner, before.CreatedAt
-	r.Spec, r.SpecBytes = before.Spec, before.SpecBytes
+	r.Spec, r.SpecBytes, r.Relaxed = before.Spec, before.SpecBytes, before.Relaxed
 	r.Status, r.Started, r.Result = before.Status, before.Started, before.Result
 	r.StartedAt, r.FinishedAt = before.StartedAt, before.FinishedAt
 	r.StdoutBytes, r.StderrBytes, r.LastSeq, r.LogBytes = before.StdoutBytes, before.StderrBytes, before.LastSeq, before.LogBytes

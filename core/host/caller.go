@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// abandonLimit bounds the cancelling of what a dead frontend has left running; abandonGrace bounds it when the host's time to
-	// stop is over.
+	// abandonLimit bounds the cancelling of the Executions of a dead frontend. abandonGrace bounds it when the host's time to
+	// stop has passed.
 	abandonLimit = 30 * time.Second
 	abandonGrace = 2 * time.Second
 )
 
-// caller is the Service of one process of a frontend. It knows the Executions whose callers wait for them there, so that
-// they end when the process is killed: nobody else would, and nobody waits any more. Durable ones are asked for to go on.
+// caller is the Service of one process of a frontend. It knows the Executions that callers of that process wait for, and
+// cancels them when the process is killed. Durable Executions go on.
 type caller struct {
 	executor.Service
 	log *slog.Logger
@@ -90,7 +90,7 @@ func (c *caller) ended(id string) {
 	delete(c.awaited, id)
 }
 
-// abandon ends what is still awaited. The process is gone. It returns soon after the end of closing.
+// abandon cancels the Executions that are still awaited, when the process is gone. It returns soon after the end of closing.
 func (c *caller) abandon(closing context.Context) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(closing))
 	defer cancel(nil)
@@ -118,6 +118,6 @@ func (c *caller) cancel(ctx context.Context, id string, p executor.Principal) {
 	ctx, done := context.WithTimeout(executor.WithPrincipal(ctx, p), abandonLimit)
 	defer done()
 	if _, err := c.Service.Cancel(ctx, id); err != nil {
-		c.log.Warn("end what a frontend has left running", "execution", id, "error", err)
+		c.log.Warn("cancel the execution of a frontend that is gone", "execution", id, "error", err)
 	}
 }

@@ -14,26 +14,27 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
-// FrontendOptions say which frontend plugin to run, and how.
+// FrontendOptions describe the frontend plugin to run.
 type FrontendOptions struct {
-	// Name of the frontend, which begins the fields of its configuration errors ("mcp").
+	// Name is the name of the frontend ("mcp"). The fields of its configuration errors begin with it.
 	Name string
-	// Path and Args start it.
+	// Path is the program, Args its whole argv.
 	Path string
 	Args []string
-	// Options is its configuration, as JSON. Files are its descriptors 3, 4, …; only without Restart.
+	// Options is the configuration, as JSON. Files become the descriptors 3, 4, … of the plugin. They need Restart to be
+	// false.
 	Options json.RawMessage
 	Files   []*os.File
-	// RunDir is as in Options of a Host. Instance and Embedded too.
+	// RunDir, Instance and Embedded are as in Options.
 	RunDir   string
 	Instance string
 	Embedded bool
-	// Restart starts it again, with pauses, when it dies. Without, its end is the end.
+	// Restart says that the plugin is started again, after a pause, when it ends by itself.
 	Restart bool
-	// Log takes its log; nil drops it.
+	// Log takes the plugin's log; nil discards it.
 	Log *slog.Logger
 
-	// steady is steadyTime; only tests set it.
+	// steady replaces steadyTime in tests.
 	steady time.Duration
 }
 
@@ -56,7 +57,7 @@ type Frontend struct {
 	closing context.Context
 }
 
-// StartFrontend launches the plugin and has it serve svc. ctx bounds the start only. Codes: as plugin.Launch.
+// StartFrontend launches the plugin, which serves svc. ctx bounds the start only. Codes: as plugin.Launch.
 func StartFrontend(ctx context.Context, o FrontendOptions, svc executor.Service) (*Frontend, error) {
 	f := &Frontend{options: o, service: svc, log: o.Log, done: make(chan struct{})}
 	if f.log == nil {
@@ -97,7 +98,7 @@ func (f *Frontend) launch(ctx context.Context) (*plugin.Frontend, error) {
 	return p, nil
 }
 
-// supervise sees each process to its end.
+// supervise waits for the end of each process and starts the next.
 func (f *Frontend) supervise(p *plugin.Frontend) {
 	defer close(f.done)
 	pauses := pauses{steady: cmp.Or(f.options.steady, steadyTime)}
@@ -130,7 +131,7 @@ func (f *Frontend) supervise(p *plugin.Frontend) {
 	}
 }
 
-// end leaves nothing of p and returns why it ended; nil: in order.
+// end ends p if it still runs and returns why p has ended; nil if it ended in order.
 func (f *Frontend) end(p *plugin.Frontend) error {
 	f.mu.Lock()
 	ctx, c := f.closing, f.caller
@@ -151,24 +152,24 @@ func (f *Frontend) end(p *plugin.Frontend) error {
 	}
 }
 
-// Details are what the present process said of itself when it was ready; nil while there is none.
+// Details returns the Info.Details of the present process; nil while there is none.
 func (f *Frontend) Details() map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.details
 }
 
-// Done is closed when it serves no more: after Close, or, without Restart, when it has ended by itself.
+// Done returns a channel that is closed after Close. Without Restart it is also closed when the plugin has ended by itself.
 func (f *Frontend) Done() <-chan struct{} { return f.done }
 
-// Err says why, after Done; nil: in order.
+// Err returns why the frontend has ended, after Done; nil if it ended in order.
 func (f *Frontend) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
-// Close has it drain, bounded by ctx, and ends it. Idempotent. It returns what Err does, or why the draining failed.
+// Close asks the plugin to drain, which ctx bounds, and ends it. Idempotent. It returns the error of Err, or of the drain.
 func (f *Frontend) Close(ctx context.Context) error {
 	f.mu.Lock()
 	if f.closing == nil {

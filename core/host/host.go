@@ -17,40 +17,40 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// drainLimit bounds the draining of a plugin in Close, whatever its ctx allows.
+// drainLimit bounds the drain of a plugin in Close. The ctx of Close bounds it, too.
 const drainLimit = 60 * time.Second
 
-// Options are what a Host needs.
+// Options configure a Host.
 type Options struct {
-	// Entries are the configured backends by name; every one is started.
+	// Entries are the configured backends by name. Start starts all of them.
 	Entries map[string]config.Backend
 	// Instance identifies the installation (plugin.Configure.Instance).
 	Instance string
-	// Embedded: the engine of a single CLI call.
+	// Embedded says that the host belongs to a single CLI call.
 	Embedded bool
-	// DataDir holds one folder per backend, "backends/<name>", made here and handed to its plugin; empty: none.
+	// DataDir holds one folder per backend, "backends/<name>", which the host makes and hands to the plugin; empty means none.
 	DataDir string
-	// RunDir holds the sockets, each process's in a folder of its own, 0700, made if missing. A path too long for a
-	// socket is replaced by a folder of ours in the system's temporary one; empty means that, too.
+	// RunDir holds the sockets, in a folder with mode 0700 for each process. The host makes RunDir if it is missing. If it is
+	// empty or too long for the path of a socket, the host uses a folder of its own in the system's temporary folder.
 	RunDir string
-	// Command says how a bundled type is started: the program and its whole argv. An unknown type is an error, invalid.
+	// Command returns the program and the whole argv of a bundled type. An unknown type is an error with code invalid.
 	Command func(typ string) (path string, args []string, err error)
-	// Log takes the host's and the plugins' logs; nil drops them.
+	// Log takes the logs of the host and of the plugins; nil discards them.
 	Log *slog.Logger
-	// Registerer takes the metrics; nil: none.
+	// Registerer takes the metrics; nil means none.
 	Registerer prometheus.Registerer
 }
 
-// PluginStatus tells where one plugin stands.
+// PluginStatus is the state of one plugin.
 type PluginStatus struct {
 	Name string
 	Type string
-	// PID of the present process; 0 while there is none.
+	// PID is the number of the present process; 0 while there is none.
 	PID int
-	// Generation counts the launches, from 1; Restarts those after a crash.
+	// Generation counts the launches, from 1. Restarts counts the launches after a crash.
 	Generation int
 	Restarts   int
-	// Healthy: a process is there and ready. Message says why not.
+	// Healthy reports whether a process is ready. Message says why not.
 	Healthy bool
 	Message string
 }
@@ -63,7 +63,7 @@ type Host struct {
 	instances map[string]*instance
 	steady    time.Duration
 
-	// life ends when Close begins; closing then bounds the draining.
+	// life ends when Close begins. closing then bounds the drains.
 	life    context.Context
 	endLife context.CancelCauseFunc
 	wg      sync.WaitGroup
@@ -77,7 +77,7 @@ type Host struct {
 	closeErr  error
 }
 
-// New checks o and returns a Host that runs nothing yet. Codes: invalid.
+// New checks o and returns a Host that has started no plugin. Codes: invalid.
 func New(o Options) (*Host, error) {
 	h := &Host{options: o, log: o.Log, instances: map[string]*instance{}, steady: steadyTime}
 	if h.log == nil {
@@ -108,9 +108,9 @@ func New(o Options) (*Host, error) {
 	return h, nil
 }
 
-// Start launches every plugin and returns when all are ready. ctx bounds that only. A configuration that a plugin
-// refuses, a missing file, or a plugin that does not come up is an error, and then nothing is left running. Codes: those
-// of plugin.Launch; conflict (started before, or closed).
+// Start launches every plugin and returns when all are ready. ctx bounds the start only. If a plugin refuses its
+// configuration, is missing or does not start, Start returns an error and leaves no plugin running. Codes: those of
+// plugin.Launch; conflict (started before, or closed).
 func (h *Host) Start(ctx context.Context) error {
 	first := make(chan error, len(h.instances))
 	if err := h.superviseAll(ctx, first); err != nil {
@@ -126,12 +126,12 @@ func (h *Host) Start(ctx context.Context) error {
 	return nil
 }
 
-// superviseAll starts the supervisors, unless Close was faster.
+// superviseAll starts the supervisors, unless Close was called before.
 func (h *Host) superviseAll(ctx context.Context, first chan<- error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.started || h.closing != nil {
-		return executor.Errorf(executor.Conflict, "the host was started or closed before")
+		return executor.Errorf(executor.Conflict, "the host must be started once, before Close")
 	}
 	for _, i := range h.instances {
 		if err := h.makeDataDir(i); err != nil {
@@ -160,17 +160,17 @@ func (h *Host) makeDataDir(i *instance) error {
 	return nil
 }
 
-// Backends returns a Backend for each entry, by name. Each stays valid across restarts and after Close: it answers
-// unavailable while its plugin is down. Each also implements executor.SessionBackend.
+// Backends returns a Backend for each entry, by name. A Backend stays valid across restarts and after Close. It returns
+// unavailable while its plugin is down. It also implements executor.SessionBackend.
 func (h *Host) Backends() map[string]executor.Backend {
 	all := make(map[string]executor.Backend, len(h.instances))
 	for name, i := range h.instances {
-		all[name] = &proxy{i}
+		all[name] = newBackend(i)
 	}
 	return all
 }
 
-// Status returns where every plugin stands, by name.
+// Status returns the state of every plugin, sorted by name.
 func (h *Host) Status() []PluginStatus {
 	all := make([]PluginStatus, 0, len(h.instances))
 	for _, name := range slices.Sorted(maps.Keys(h.instances)) {
@@ -179,8 +179,8 @@ func (h *Host) Status() []PluginStatus {
 	return all
 }
 
-// Close drains every plugin, all at the same time, then kills them and removes the run folder. What still runs when ctx
-// ends is stopped. Idempotent, and safe before Start.
+// Close drains all plugins at the same time, then kills them and removes the run folder. When ctx ends it stops the calls
+// that are still under way. Idempotent, and safe before Start.
 func (h *Host) Close(ctx context.Context) error {
 	h.closeOnce.Do(func() {
 		ctx, cancel := context.WithTimeout(ctx, drainLimit)
@@ -206,7 +206,7 @@ func (h *Host) Close(ctx context.Context) error {
 	return h.closeErr
 }
 
-// drainContext bounds the draining of a plugin; it is asked for when life has ended.
+// drainContext returns the ctx that bounds the drain of a plugin. Call it when life has ended.
 func (h *Host) drainContext() context.Context {
 	h.mu.Lock()
 	defer h.mu.Unlock()

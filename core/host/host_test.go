@@ -176,6 +176,9 @@ func TestAKilledPluginIsStartedAgain(t *testing.T) {
 	if s[0].Generation != 2 || s[0].Restarts != 1 || s[0].PID != next || !s[0].Healthy {
 		t.Errorf("status %+v", s[0])
 	}
+	if info, err := a.Info(t.Context()); err != nil || info.Generation != 2 {
+		t.Errorf("info %+v, %v", info, err)
+	}
 	if s[1].Generation != 1 || s[1].PID != other {
 		t.Errorf("the other was touched: %+v", s[1])
 	}

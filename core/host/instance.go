@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// startLimit bounds one launch, its configuration included: a backend may have to fetch a tool.
+	// startLimit bounds one launch with its configuration. A backend may have to fetch a tool.
 	startLimit = 5 * time.Minute
-	// sweepLimit bounds the start that cleans up behind a plugin that was killed while the host closes.
+	// sweepLimit bounds the start that cleans up after a plugin that was killed while the host closes.
 	sweepLimit = 10 * time.Second
 )
 
@@ -38,7 +38,7 @@ type instance struct {
 	process    *plugin.Process
 	generation int
 	restarts   int
-	// message says why there is no process.
+	// message is why there is no process.
 	message string
 }
 
@@ -50,11 +50,11 @@ func newInstance(h *Host, name string, entry config.Backend) (*instance, error) 
 	field := "backends." + name
 	switch {
 	case name == "":
-		return nil, executor.FieldErrorf(executor.Invalid, "backends", "a backend without a name")
+		return nil, executor.FieldErrorf(executor.Invalid, "backends", "a backend must have a name")
 	case (entry.Path == "") != (entry.SHA256 == ""):
-		return nil, executor.FieldErrorf(executor.Invalid, field+".sha256", "path and sha256 go together")
+		return nil, executor.FieldErrorf(executor.Invalid, field+".sha256", "must be set if and only if path is set")
 	case entry.Path == "" && h.options.Command == nil:
-		return nil, executor.FieldErrorf(executor.Invalid, field+".type", "no bundled plugins here")
+		return nil, executor.FieldErrorf(executor.Invalid, field+".type", "must have a path: there are no bundled plugins here")
 	}
 	return &instance{
 		host: h, name: name, typ: typ, entry: entry,
@@ -64,8 +64,8 @@ func newInstance(h *Host, name string, entry config.Backend) (*instance, error) 
 	}, nil
 }
 
-// supervise keeps one plugin running until the host closes. It tells first how the first launch went, and ends if that
-// failed. startCtx bounds the first launch.
+// supervise keeps one plugin running until the host closes. It sends the error of the first launch to first, and returns if
+// that launch failed. startCtx bounds the first launch.
 func (i *instance) supervise(startCtx context.Context, first chan<- error) {
 	pauses := pauses{steady: i.host.steady}
 	ctx, cancel := context.WithCancelCause(startCtx)
@@ -121,7 +121,7 @@ func (i *instance) launch(ctx context.Context) (*plugin.Process, error) {
 	return process, nil
 }
 
-// start starts a process that nobody else sees.
+// start starts a process without publishing it.
 func (i *instance) start(ctx context.Context) (*plugin.Process, error) {
 	path, args := i.entry.Path, []string(nil)
 	if path == "" {
@@ -148,7 +148,8 @@ func (i *instance) start(ctx context.Context) (*plugin.Process, error) {
 	return process, nil
 }
 
-// sweep removes what a plugin left that did not stop in order. A plugin does that for its dead predecessors when it starts.
+// sweep removes what is left of a plugin that did not stop in order. A plugin removes the leftovers of dead plugins when it
+// starts, so sweep starts one.
 func (i *instance) sweep() {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepLimit)
 	defer cancel()
@@ -158,12 +159,11 @@ func (i *instance) sweep() {
 		process.Kill()
 	}
 	if err != nil {
-		i.log.Warn("clean up behind a plugin that was killed", "error", err)
+		i.log.Warn("clean up after a plugin that was killed", "error", err)
 	}
 }
 
-// attend waits for the end of process, or for the host's Close, and leaves nothing of it. It reports whether the host
-// has closed.
+// attend waits for the end of process or for the host's Close, and then ends process. It reports whether the host closes.
 func (i *instance) attend(process *plugin.Process) (closed bool) {
 	select {
 	case <-process.Done():
@@ -174,7 +174,7 @@ func (i *instance) attend(process *plugin.Process) (closed bool) {
 	case <-i.host.life.Done():
 		err := process.Drain(i.host.drainContext())
 		if errors.Is(err, &executor.Error{Code: executor.Unavailable}) {
-			i.log.Warn("plugin ended while it was being drained", "error", err) // nothing is left to drain
+			i.log.Warn("plugin ended while it was being drained", "error", err) // there is nothing left to drain
 		} else if err != nil {
 			i.drainErr = fmt.Errorf("drain backend %s: %w", i.name, err)
 		}
@@ -201,8 +201,8 @@ func (i *instance) down(message string) {
 	i.message = message
 }
 
-// current is the Backend of the present process. Codes: unavailable.
-func (i *instance) current() (executor.Backend, error) {
+// current returns the present process. Codes: unavailable.
+func (i *instance) current() (*plugin.Process, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.process == nil {
@@ -210,7 +210,7 @@ func (i *instance) current() (executor.Backend, error) {
 			Code: executor.Unavailable, Message: fmt.Sprintf("backend %s is down: %s", i.name, i.message), RetryAfter: time.Second,
 		}
 	}
-	return i.process.Backend(), nil
+	return i.process, nil
 }
 
 func (i *instance) status() PluginStatus {
@@ -221,4 +221,25 @@ func (i *instance) status() PluginStatus {
 		s.PID, s.Healthy = i.process.PID(), true
 	}
 	return s
+}
+
+// backend is the Backend of an entry. Each call goes to the process that serves the entry when the call begins.
+type backend struct {
+	executor.Backend
+	executor.SessionBackend
+	instance *instance
+}
+
+func newBackend(i *instance) *backend {
+	b := plugin.NewBackend(i.current)
+	return &backend{b, b, i}
+}
+
+// Info implements executor.Backend. It adds the generation, which only the host knows.
+func (b *backend) Info(ctx context.Context) (executor.Info, error) {
+	info, err := b.Backend.Info(ctx)
+	if err == nil {
+		info.Generation = b.instance.status().Generation
+	}
+	return info, err
 }

@@ -9,17 +9,17 @@ import (
 const (
 	firstPause = 100 * time.Millisecond
 	maxPause   = 30 * time.Second
-	// steadyTime is the uptime after which a crash counts as the first again.
+	// steadyTime is the uptime after which a crash counts as the first.
 	steadyTime = time.Minute
 )
 
-// pauses are the pauses before one plugin is started again: each is twice as long as the one before, up to maxPause.
+// pauses are the pauses before a plugin is started again. Each is twice as long as the one before, up to maxPause.
 type pauses struct {
 	steady time.Duration
 	last   time.Duration
 }
 
-// next returns the next pause. uptime is how long the plugin ran since the last one; 0: it did not start.
+// next returns the next pause. uptime is how long the plugin ran since the last pause; 0 means that it did not start.
 func (p *pauses) next(uptime time.Duration) time.Duration {
 	if p.last == 0 || uptime >= p.steady {
 		p.last = firstPause
@@ -29,9 +29,9 @@ func (p *pauses) next(uptime time.Duration) time.Duration {
 	return p.last
 }
 
-// rest waits for about the time of pause. It reports false when life ends first.
+// rest waits for about the time of pause. It reports whether life outlasts the wait.
 func rest(life context.Context, pause time.Duration) bool {
-	// Plugins that died together shall not come back together.
+	// Plugins that died together must not start together.
 	jittered := pause/2 + rand.N(pause/2) //nolint:gosec // no secret
 	timer := time.NewTimer(jittered)
 	defer timer.Stop()

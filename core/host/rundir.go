@@ -18,19 +18,19 @@ import (
 const (
 	hostDirPrefix = "h"
 	lockName      = "lock"
-	// maxRunDir leaves room for our folder ("/h" and a number), a process's in it ("/p" and a number) and the longest name of a
-	// socket in that in the 108 bytes of a socket's name.
+	// maxRunDir is the length of the longest path of a run folder. The path of a socket has 108 bytes. It needs room for our
+	// folder ("/h" and a number), the folder of a process ("/p" and a number) and the longest name of a socket.
 	maxRunDir = 108 - 1 - len("/h4294967295/p4294967295") - plugin.SocketNameLength
 )
 
-// runDir is this host's own folder for sockets. Its lock is held as long as the host lives, so that another can tell
-// what is stale, whatever became of the process numbers.
+// runDir is this host's own folder for sockets. The host holds the folder's lock as long as it lives, so that other hosts
+// can tell which folders are stale.
 type runDir struct {
 	path string
 	lock *os.File
 }
 
-// openRunDir makes a folder in parent and removes those of hosts that are gone.
+// openRunDir makes a folder in parent and removes the folders of hosts that are gone.
 func openRunDir(parent string, log *slog.Logger) (*runDir, error) {
 	if parent == "" || len(parent) > maxRunDir {
 		parent = filepath.Join(os.TempDir(), fmt.Sprintf("pyexec-%d", os.Getuid()))
@@ -53,8 +53,8 @@ func openRunDir(parent string, log *slog.Logger) (*runDir, error) {
 	return &runDir{path: path, lock: lock}, nil
 }
 
-// makeLock makes the lock in dir. It has its name only once it is held: another host that starts at this moment would
-// take the folder for a stale one.
+// makeLock makes the lock in dir. The lock gets its name when it is held: until then another host would take the folder for
+// stale.
 func makeLock(dir string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(dir, lockName+".new"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // in our own folder
 	if err != nil {
@@ -69,7 +69,7 @@ func makeLock(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// makePrivate makes dir, and checks that it is a folder of ours that nobody else can enter: whoever can reach a socket
+// makePrivate makes dir. It checks that dir belongs to this user and that no other user can enter it: a user who can reach a socket
 // in it can run programs.
 func makePrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -89,7 +89,7 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// removeStale removes the folders in parent whose lock nobody holds. One that cannot be removed is left.
+// removeStale removes the folders in parent whose lock no host holds. A folder that cannot be removed is left.
 func removeStale(parent string, log *slog.Logger) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -110,19 +110,19 @@ func removeStale(parent string, log *slog.Logger) {
 func removeIfStale(path string) error {
 	lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // its host is just making it, or died in that moment
+		return nil // its host is making it, or died while it did
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil //nolint:nilerr // its host lives
+		return nil //nolint:nilerr // its host is alive
 	}
 	return os.RemoveAll(path)
 }
 
-// close removes the folder and gives up the lock.
+// close removes the folder and releases the lock.
 func (d *runDir) close() error {
 	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
 }

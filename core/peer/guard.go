@@ -20,20 +20,20 @@ type UIDRange struct {
 // Guard refuses connections from sockets of certain users of this host. It is safe for concurrent use. The nil Guard
 // refuses nothing.
 //
-// Only a peer with an address of this host is looked up, in the socket tables of the kernel: once for each connection, by
-// the goroutine that reads from it first. The creator of a socket owns it, whoever holds the descriptor later.
+// Only peers with an address of this host are looked up in the kernel's socket tables. The goroutine that reads first from a
+// connection makes the lookup, once. A socket belongs to the user who created it, even if another process holds the
+// descriptor later.
 //
-// A peer on this host whose owner cannot be determined is refused. The kernel forgets the owner of a socket when its last
-// descriptor is closed, and shows root instead; the inode is zero then. A program could otherwise send a request, close
-// its socket before the lookup, and pass for root. The price: a client that closes its socket without waiting for the
-// answer may be refused.
+// A peer on this host whose owner cannot be determined is refused. When the last descriptor of a socket is closed, the kernel
+// forgets its owner and shows root with inode zero. Otherwise a program could send a request, close its socket before the
+// lookup, and pass for root. As a consequence, a client that closes its socket without waiting for the answer may be refused.
 type Guard struct {
 	refused []UIDRange
 	log     *slog.Logger
 	table   table
 
 	mu     sync.Mutex
-	logged map[int]time.Time // when a refusal of a uid was logged
+	logged map[int]time.Time // when a refusal of each uid was last logged
 }
 
 // table finds the owner of a socket of this host by its addresses.
@@ -67,7 +67,7 @@ var errRefused = errors.New("the peer is a program of this server")
 // unknownUID stands for an owner that could not be determined.
 const unknownUID = -1
 
-// check returns an error if the connection between local, which is ours, and remote must be refused.
+// check returns an error if the connection between local, which is the server's address, and remote must be refused.
 func (g *Guard) check(local, remote net.Addr) error {
 	to, okTo := local.(*net.TCPAddr)
 	from, okFrom := remote.(*net.TCPAddr)
@@ -150,7 +150,7 @@ func (c *conn) WriteTo(w io.Writer) (int64, error) {
 	return c.TCPConn.WriteTo(w)
 }
 
-// admit checks the peer once. For a refused peer it returns io.EOF: net/http says nothing more then.
+// admit checks the peer once. For a refused peer it returns io.EOF, because net/http then writes no answer of its own.
 func (c *conn) admit() error {
 	c.once.Do(func() {
 		if c.guard.check(c.LocalAddr(), c.RemoteAddr()) != nil {
@@ -161,10 +161,10 @@ func (c *conn) admit() error {
 	return c.err
 }
 
-// body is the answer to a refused peer, and refuseTime bounds how long it is written.
+// body is the answer to a refused peer, and refuseTime bounds the time of writing it.
 const (
 	body = `{"type":"about:blank","title":"Forbidden","status":403,"code":"denied",` +
-		`"detail":"programs that this server runs must not call it; the owner of this connection is one, or is not known"}` + "\n"
+		`"detail":"the client must not be a program that this server runs, and the kernel must show the owner of the connection"}` + "\n"
 	refuseTime = time.Second
 )
 

@@ -21,13 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onThisHost reports whether from, which is connected to our address to, is an address of this host.
+// onThisHost reports whether from, which is connected to the server's address to, is an address of this host.
 func onThisHost(to, from *net.TCPAddr) bool {
 	if from.IP.IsLoopback() || from.IP.Equal(to.IP) {
 		return true
 	}
 	options := &netlink.RouteGetOptions{OifIndex: zoneIndex(from.Zone)}
-	// The routing table also knows whole networks that are local, which no list of interface addresses has.
+	// Unlike the lists of interface addresses, the routing table also has whole local networks.
 	if routes, err := netlink.RouteGetWithOptions(from.IP, options); err == nil {
 		return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 	}
@@ -46,7 +46,7 @@ func zoneIndex(zone string) int {
 	if device, err := net.InterfaceByName(zone); err == nil {
 		return device.Index
 	}
-	index, _ := strconv.Atoi(zone) // as package net writes an interface that it does not know
+	index, _ := strconv.Atoi(zone) // package net writes the index of an interface without a name
 	return index
 }
 
@@ -62,7 +62,7 @@ func newTable(log *slog.Logger) table {
 	return procTable{}
 }
 
-// try looks up a connection of our own.
+// try looks up a connection of this process with t, and returns an error if the owner is wrong.
 func try(t table) error {
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -81,10 +81,10 @@ func try(t table) error {
 	return err
 }
 
-// errNoOwner is the error about a socket that no descriptor refers to any more.
+// errNoOwner is the error for a socket whose descriptors are all closed.
 var errNoOwner = errors.New("the socket has been closed")
 
-// connected reports whether a socket in that state has been connected and not been reset.
+// connected reports whether state is that of a socket that was connected and not reset.
 func connected(state uint64) bool {
 	switch state {
 	case netlink.TCP_ESTABLISHED, netlink.TCP_FIN_WAIT1, netlink.TCP_FIN_WAIT2, netlink.TCP_CLOSE_WAIT, netlink.TCP_LAST_ACK, netlink.TCP_CLOSING:
@@ -93,8 +93,8 @@ func connected(state uint64) bool {
 	return false
 }
 
-// netlinkTable asks the kernel for one socket (sock_diag). The library's own SocketGet would have the kernel search all of
-// its sockets, and compare their ports only.
+// netlinkTable asks the kernel for one socket (sock_diag). The library's SocketGet makes the kernel search all sockets, and
+// compare only their ports.
 type netlinkTable struct{}
 
 // The sizes of inet_diag_sockid, inet_diag_req_v2 and inet_diag_msg in linux/inet_diag.h.
@@ -137,7 +137,7 @@ func (r socketRequest) Serialize() []byte {
 	return b
 }
 
-// addressIn reads an address of an inet_diag_msg.
+// addressIn decodes an address of an inet_diag_msg.
 func addressIn(raw []byte, family byte) netip.Addr {
 	if family == unix.AF_INET {
 		raw = raw[:4]
@@ -166,7 +166,7 @@ func (netlinkTable) owner(local, remote *net.TCPAddr) (int, error) {
 		remote: netip.AddrPortFrom(addressIn(id[20:36], family), binary.BigEndian.Uint16(id[2:])),
 		device: want.device,
 	}
-	// Where there is no such connection, the kernel offers a listening socket.
+	// If there is no such connection, the kernel returns a listening socket.
 	if got != want || !connected(uint64(state)) {
 		return 0, fmt.Errorf("look up the socket: %w", os.ErrNotExist)
 	}
@@ -177,12 +177,12 @@ func (netlinkTable) owner(local, remote *net.TCPAddr) (int, error) {
 	return int(uid), nil
 }
 
-// procTable reads the whole tables of the kernel, where there is no sock_diag: in gVisor, and where a module is missing.
+// procTable reads the whole socket tables of the kernel. It is used without sock_diag: in gVisor, and if a module is missing.
 type procTable struct{}
 
 func (procTable) owner(local, remote *net.TCPAddr) (int, error) {
 	var errs []error
-	// A connection of IPv4 is in the table of IPv6 where the peer's socket is one of IPv6.
+	// An IPv4 connection is in the IPv6 table if the peer's socket is an IPv6 socket.
 	for _, name := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		f, err := os.Open(name)
 		if err != nil {
@@ -231,13 +231,13 @@ func find(r io.Reader, local, remote netip.AddrPort) (int, error) {
 	return 0, os.ErrNotExist
 }
 
-// plain returns an address as the tables have it: without a zone, and an IPv4 address as such.
+// plain returns a in the form of the tables: without a zone, and not as an IPv4-mapped IPv6 address.
 func plain(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// parseAddress reads "0100007F:1F90": words of 32 bits in the byte order of the machine, and a port. It returns the zero
-// AddrPort if text is none.
+// parseAddress parses an address like "0100007F:1F90": words of 32 bits in the byte order of the machine, and a port. It
+// returns the zero AddrPort if text is not such an address.
 func parseAddress(text string) netip.AddrPort {
 	host, port, _ := strings.Cut(text, ":")
 	n, err := strconv.ParseUint(port, 16, 16)

@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-// Programs run on Linux only: elsewhere nobody makes a Guard that has anything to refuse.
+// Programs run on Linux only. On other systems no Guard has uids to refuse.
 
 func onThisHost(_, _ *net.TCPAddr) bool { return true }
 

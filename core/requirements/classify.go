@@ -13,8 +13,9 @@ var (
 	oursForm    = regexp.MustCompile(`(?i)permission denied \(os error|read-only file system`)
 )
 
-// Classify turns what uv or pip said into a Failure in the phase prepare. Only a missing index, a full disk and our own
-// folders are not the requirements' fault. Whose fault it is does not change what was said, which is passed on.
+// Classify turns the error output of uv or pip into a Failure of phase prepare. The code is unavailable if the index could not
+// be reached, exhausted if the disk is full, internal if our own folders are at fault, and invalid otherwise. The message
+// always holds the whole output.
 func Classify(said string) *executor.Failure {
 	switch {
 	case fullForm.MatchString(said):
@@ -27,13 +28,12 @@ func Classify(said string) *executor.Failure {
 	return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "requirements_txt", Message: said}
 }
 
-// Refused is the Failure of a requirements text that Normalise refused: the user's input is wrong, and the program did not
-// run.
+// Refused returns the Failure of a requirements text that Normalise has refused: phase prepare, code invalid.
 func Refused(err error) *executor.Failure {
 	return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "requirements_txt", Message: "requirements_txt: " + err.Error()}
 }
 
-// WithoutCredentials cuts user:password@ out of every address in text.
+// WithoutCredentials removes user:password@ from every URL in text.
 func WithoutCredentials(text string) string {
 	var b strings.Builder
 	for {

@@ -1,6 +1,6 @@
-// Package requirements is what backends that install packages have in common: the reading of a requirements text, this
-// host's settings of the package index, and what the words of uv and pip mean when they fail. It starts no process.
+// Package requirements holds what backends that install packages share. It reads a requirements text, finds the package
+// index settings of this host, and interprets the error output of uv and pip. It starts no process.
 //
-// One flow: Normalise turns a Spec's Requirements into lines that name packages and nothing else; HostVariables says where
-// packages come from; the backend runs uv or pip; Classify turns what that said into a Failure.
+// Normalise turns a Spec's Requirements into lines that only name packages. HostVariables returns the variables that tell
+// where packages come from. The backend then runs uv or pip. Classify turns their error output into a Failure.
 package requirements

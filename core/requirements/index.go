@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// passedVariables reach uv as the plugin got them: where the index is, how to get there, whom to trust. Nothing else of
-// the host's environment does.
+// passedVariables are passed to uv unchanged. They tell where the index is, how to reach it and which authorities to trust.
+// No other variable of the host's environment is passed.
 var passedVariables = []string{
 	"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_NO_INDEX", "UV_INDEX_STRATEGY",
 	"UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_OFFLINE", "UV_EXCLUDE_NEWER",
@@ -20,12 +20,13 @@ var passedVariables = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
 }
 
-// systemBundles are where distributions keep the authorities that the machine trusts.
+// systemBundles are the files in which distributions keep the authorities that the machine trusts.
 var systemBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem"}
 
-// HostVariables are the variables that tell uv where packages come from, how to get there and whom to trust: indexURL if it
-// is given, else what uv's own variables say, else pip's, else pip.conf. So what `pip install` reaches on this host is
-// reached here too. Values may hold credentials, and SSL_CERT_FILE, NETRC and parts of UV_FIND_LINKS are paths of this host.
+// HostVariables returns the variables that tell uv where packages come from, how to reach them and which authorities to
+// trust. The index is indexURL if it is not empty, else that of uv's own variables, else that of pip's variables, else that
+// of pip.conf. uv therefore reaches what `pip install` reaches on this host. Values may hold credentials. SSL_CERT_FILE,
+// NETRC and parts of UV_FIND_LINKS are paths of this host.
 func HostVariables(indexURL, home string, env func(string) string) map[string]string {
 	set := map[string]string{}
 	for _, name := range passedVariables {
@@ -57,26 +58,26 @@ func HostVariables(indexURL, home string, env func(string) string) map[string]st
 		set["NETRC"] = netrc
 	}
 	if set["SSL_CERT_FILE"] == "" && set["SSL_CERT_DIR"] == "" && slices.ContainsFunc(systemBundles, isFile) {
-		// The machine's own authorities, as pip uses them: an index behind a company's proxy is signed by those. Two
-		// names because uv renamed it.
+		// pip trusts the machine's own authorities, which also sign the index behind a company's proxy. uv has renamed the
+		// variable, so both names are set.
 		orElse("UV_SYSTEM_CERTS", "1")
 		orElse("UV_NATIVE_TLS", "1")
 	}
 	return set
 }
 
-// IndexKey tells two sets of HostVariables apart by which packages they lead to. Addresses may hold credentials, so it is a
-// hash.
+// IndexKey returns a key of the package sources in a set of HostVariables. Sets with the same sources have the same key. The
+// key is a hash, because URLs may hold credentials.
 func IndexKey(set map[string]string) string {
 	where := []string{set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"], set["UV_INDEX"], set["UV_EXTRA_INDEX_URL"], set["UV_FIND_LINKS"], set["UV_NO_INDEX"], set["UV_INDEX_STRATEGY"], set["UV_EXCLUDE_NEWER"]}
 	sum := sha256.Sum256([]byte(strings.Join(where, "\x00")))
 	return hex.EncodeToString(sum[:])
 }
 
-// Variables are the names of all that HostVariables may return.
+// Variables returns the names of all variables that HostVariables may return.
 func Variables() []string { return slices.Clone(passedVariables) }
 
-// SystemBundle is the file of the authorities that this machine trusts; empty: none is where distributions keep it.
+// SystemBundle returns the first of SystemBundles that exists on this machine, or "" if none does.
 func SystemBundle() string {
 	if i := slices.IndexFunc(systemBundles, isFile); i >= 0 {
 		return systemBundles[i]
@@ -84,10 +85,10 @@ func SystemBundle() string {
 	return ""
 }
 
-// SystemBundles are where distributions keep the authorities that a machine trusts.
+// SystemBundles returns the files in which distributions keep the authorities that a machine trusts.
 func SystemBundles() []string { return slices.Clone(systemBundles) }
 
-// below is a file below home; empty if there is no home.
+// below returns the path of a file below home, or "" if home is empty.
 func below(home, path string) string {
 	if home == "" {
 		return ""
@@ -95,7 +96,7 @@ func below(home, path string) string {
 	return filepath.Join(home, path)
 }
 
-// pipSettings are pip's settings of this host, by their name in pip.conf: the files, then the variables, which win.
+// pipSettings returns pip's settings of this host by their names in pip.conf. Variables override the files.
 func pipSettings(home string, env func(string) string) map[string]string {
 	set := map[string]string{}
 	files := []string{"/etc/pip.conf", "/etc/xdg/pip/pip.conf", below(home, ".pip/pip.conf"), below(home, ".config/pip/pip.conf"), env("PIP_CONFIG_FILE")}
@@ -142,7 +143,7 @@ func readPipConf(path string, set map[string]string) {
 	}
 }
 
-// existing keeps addresses and the folders that are there: uv fails on one that is not, pip does not.
+// existing returns the URLs and the existing absolute paths in list. uv fails on a missing path, pip does not.
 func existing(list string) []string {
 	return slices.DeleteFunc(strings.Fields(strings.ReplaceAll(list, ",", " ")), func(place string) bool {
 		if strings.Contains(place, "://") {

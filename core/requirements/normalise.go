@@ -24,25 +24,25 @@ var (
 	separators      = regexp.MustCompile(`[-_.]+`)
 )
 
-var errNoRequirement = errors.New("is not a requirement")
+var errNoRequirement = errors.New("must be a requirement, such as numpy>=2")
 
-// Options say what a requirements text may ask for.
+// Options tell what a requirements text may ask for.
 type Options struct {
-	// AllowBuilds: also what must be built, which executes code of the package. Default: wheels only.
+	// AllowBuilds allows packages that must be built, which executes code of the package. Default: false, wheels only.
 	AllowBuilds bool
-	// Setting is the configuration's name for that ("backends.uv.allow_builds"), for messages.
+	// Setting is the name of AllowBuilds in the configuration ("backends.uv.allow_builds"), for error messages.
 	Setting string
 }
 
-// Normalise turns a requirements.txt text into sorted requirement lines without comments and duplicates: the same set
-// gives the same lines, however it was written. What would reach the host or another index than the configured one is an
-// error: options, files, and, unless builds are allowed, everything that would have to be built.
+// Normalise turns a requirements.txt text into sorted requirement lines without comments and duplicates. Texts with the same
+// set of requirements give the same lines. Normalise returns an error for what would reach the host or an index other than
+// the configured one: options and files. Unless builds are allowed, sources that must be built are also an error.
 func Normalise(text string, o Options) ([]string, error) {
 	if len(text) > maxRequirementsBytes {
-		return nil, fmt.Errorf("longer than %d bytes", maxRequirementsBytes)
+		return nil, fmt.Errorf("must have at most %d bytes (got %d)", maxRequirementsBytes, len(text))
 	}
 	if !utf8.ValidString(text) {
-		return nil, fmt.Errorf("is not UTF-8 text")
+		return nil, fmt.Errorf("must be UTF-8 text")
 	}
 	text = strings.TrimPrefix(text, "\ufeff")
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")
@@ -62,14 +62,14 @@ func Normalise(text string, o Options) ([]string, error) {
 		lines = append(lines, clean)
 	}
 	if len(lines) > maxRequirements {
-		return nil, fmt.Errorf("more than %d requirements", maxRequirements)
+		return nil, fmt.Errorf("must have at most %d requirements (got %d)", maxRequirements, len(lines))
 	}
 	slices.Sort(lines)
 	return slices.Compact(lines), nil
 }
 
-// stable refuses a normal form that would be read as something else: with a part that has become a comment, or that goes on in
-// the next line. The same set would then have two normal forms, and uv or pip would install another set than the user wrote.
+// stable refuses a normal form that uv or pip would read differently: a part of it is now a comment, or it continues in the
+// next line. Such a set would have two normal forms, and uv or pip would install other packages than the user wrote.
 func stable(clean string, o Options) error {
 	again, err := requirement(strings.TrimSpace(stripComment(clean)), o)
 	if err != nil || again != clean || strings.HasSuffix(clean, "\\") {
@@ -78,7 +78,7 @@ func stable(clean string, o Options) error {
 	return nil
 }
 
-// stripComment cuts a comment: a # at the start or after white space.
+// stripComment removes a comment, which begins with # at the start of the line or after white space.
 func stripComment(line string) string {
 	for i, r := range line {
 		if r == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {
@@ -88,16 +88,17 @@ func stripComment(line string) string {
 	return line
 }
 
+// requirement returns the normal form of one line.
 func requirement(line string, o Options) (string, error) {
 	if strings.ContainsFunc(line, func(r rune) bool { return r != '\t' && unicode.IsControl(r) }) {
-		return "", fmt.Errorf("has a control character")
+		return "", fmt.Errorf("must not have control characters")
 	}
 	if strings.Contains(line, "${") {
-		// uv would put its own environment there, index credentials included.
-		return "", fmt.Errorf("variables are not expanded here")
+		// uv would expand its own environment, which holds index credentials.
+		return "", fmt.Errorf("must not have variables: ${NAME} is not expanded")
 	}
 	if strings.HasPrefix(line, "-") {
-		return "", fmt.Errorf("options are not allowed here: only requirements, and --hash after one")
+		return "", fmt.Errorf("options are not allowed, except --hash after a requirement")
 	}
 	var hashes []string
 	line = hashForm.ReplaceAllStringFunc(line, func(h string) string {
@@ -107,7 +108,7 @@ func requirement(line string, o Options) (string, error) {
 	})
 	m := requirementForm.FindStringSubmatch(strings.TrimSpace(line))
 	if m == nil || archiveForm.MatchString(m[1]) && m[3] == "" {
-		return "", fmt.Errorf("files, folders and addresses are not allowed here: name a package, or NAME @ https://…/FILE.whl")
+		return "", fmt.Errorf("files, folders and URLs are not allowed: name a package, or write NAME @ https://…/FILE.whl")
 	}
 	name, extras, rest := strings.ToLower(separators.ReplaceAllString(m[1], "-")), normaliseExtras(m[2]), strings.TrimSpace(m[3])
 	if url, direct := strings.CutPrefix(rest, "@"); direct {
@@ -139,7 +140,7 @@ func normaliseExtras(text string) string {
 	return "[" + strings.Join(slices.Compact(extras), ",") + "]"
 }
 
-// normaliseVersion drops the spaces of a version specification and leaves a marker as it is.
+// normaliseVersion removes the spaces from a version specification, and collapses the spaces in a marker.
 func normaliseVersion(rest string) string {
 	version, marker, found := strings.Cut(rest, ";")
 	version = strings.Join(strings.Fields(version), "")
@@ -152,17 +153,17 @@ func normaliseVersion(rest string) string {
 	return version
 }
 
-// directURL says whether the part after @ may be used: a wheel over https always; with builds allowed also archives and
-// version control over https. Nothing may name a file of the host.
+// directURL returns an error unless the part after @ is allowed. Wheels over https are always allowed. Archives and version
+// control over https are allowed if builds are. Files of the host are never allowed.
 func directURL(rest string, o Options) error {
 	fields := strings.Fields(rest)
 	if len(fields) == 0 {
-		return fmt.Errorf("has no address after @")
+		return fmt.Errorf("must have a URL after @")
 	}
 	address := fields[0]
 	scheme, path, found := strings.Cut(address, "://")
 	if !found || strings.EqualFold(scheme, "file") {
-		return fmt.Errorf("files of the host are not allowed here")
+		return fmt.Errorf("files of the host are not allowed: give a URL that begins with https://")
 	}
 	path, _, _ = strings.Cut(path, "#")
 	path, _, _ = strings.Cut(path, "?")
@@ -170,17 +171,17 @@ func directURL(rest string, o Options) error {
 	case scheme == "https" && strings.HasSuffix(strings.ToLower(path), ".whl"):
 		return nil
 	case !o.AllowBuilds:
-		return fmt.Errorf("only wheels over https are allowed here: %s lets others be built", o.Setting)
+		return fmt.Errorf("the URL must be a wheel over https, unless %s is true", o.Setting)
 	case scheme == "https" || scheme == "git+https" || scheme == "hg+https" || scheme == "bzr+https" || scheme == "svn+https":
 		return nil
 	}
-	return fmt.Errorf("only https is allowed here")
+	return fmt.Errorf("the URL must use https")
 }
 
-// Name is the normalised name of a package, as a resolved list has it.
+// Name returns the normalised name of a package, as lists of resolved packages have it.
 func Name(name string) string { return strings.ToLower(separators.ReplaceAllString(name, "-")) }
 
-// Shorten cuts s to at most n bytes at a rune.
+// Shorten returns s if it has at most n bytes. Otherwise it returns at most n bytes of s, cut at a rune, and "…".
 func Shorten(s string, n int) string {
 	if len(s) <= n {
 		return s

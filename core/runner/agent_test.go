@@ -16,12 +16,15 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
 // rawHost speaks frames itself.
 type rawHost struct {
-	*frameReader
-	*frameWriter
+	*protocol.Reader
+	*protocol.Writer
 	net.Conn
 }
 
@@ -31,18 +34,18 @@ func startRaw(t *testing.T) (*testRunner, *rawHost) {
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil { // a hang is a failure
 		t.Fatal(err)
 	}
-	return r, &rawHost{newFrameReader(conn), &frameWriter{w: conn}, conn}
+	return r, &rawHost{protocol.NewReader(conn), protocol.NewWriter(conn), conn}
 }
 
 // expect reads frames until one of type want.
-func (h *rawHost) expect(t *testing.T, want frameType) []byte {
+func (h *rawHost) expect(t *testing.T, want protocol.FrameType) []byte {
 	t.Helper()
 	for {
-		ft, n, err := h.header()
+		ft, n, err := h.Header()
 		if err != nil {
 			t.Fatalf("no frame of type %d: %v", want, err)
 		}
-		p, err := h.payload(n)
+		p, err := h.Payload(n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,12 +58,12 @@ func (h *rawHost) expect(t *testing.T, want frameType) []byte {
 func TestABrokenProtocolEndsTheRunner(t *testing.T) {
 	for name, send := range map[string][]byte{
 		"garbage":                          []byte("GET / HTTP/1.1\r\n\r\n"),
-		"a frame before hello":             {0, 0, 0, 0, byte(frameCancel)},
-		"a frame that only runners send":   {0, 0, 0, 0, byte(frameArtifactEnd)},
-		"a length that lies":               {0xff, 0xff, 0xff, 0xff, byte(frameHello)},
-		"a hello that is no JSON":          {0, 0, 0, 1, byte(frameHello), '{'},
-		"a hello of another version":       append([]byte{0, 0, 0, 14, byte(frameHello)}, `{"version":99}`...),
-		"a hello with a wrong work folder": append([]byte{0, 0, 0, 44, byte(frameHello)}, `{"version":1,"config":{"work_root":"/none"}}`...),
+		"a frame before hello":             {0, 0, 0, 0, byte(protocol.FrameCancel)},
+		"a frame that only runners send":   {0, 0, 0, 0, byte(protocol.FrameArtifactEnd)},
+		"a length that lies":               {0xff, 0xff, 0xff, 0xff, byte(protocol.FrameHello)},
+		"a hello that is no JSON":          {0, 0, 0, 1, byte(protocol.FrameHello), '{'},
+		"a hello of another version":       append([]byte{0, 0, 0, 14, byte(protocol.FrameHello)}, `{"version":99}`...),
+		"a hello with a wrong work folder": append([]byte{0, 0, 0, 44, byte(protocol.FrameHello)}, `{"version":1,"config":{"work_root":"/none"}}`...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, host := startRaw(t)
@@ -71,7 +74,7 @@ func TestABrokenProtocolEndsTheRunner(t *testing.T) {
 				t.Errorf("the runner did not end: %v", err)
 			}
 			var exit *exec.ExitError
-			if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitBroken {
+			if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != agent.ExitBroken {
 				t.Errorf("%v\n%s", err, r.stderr)
 			}
 		})
@@ -89,17 +92,17 @@ func TestAWrongConfigIsRefusedWithWords(t *testing.T) {
 
 func TestAPingIsAnswered(t *testing.T) {
 	_, host := startRaw(t)
-	if err := host.json(frameHello, hello{Version: Version, Config: Config{WorkRoot: workRoot(t)}}); err != nil {
+	if err := host.SendJSON(protocol.FrameHello, protocol.Hello{Version: protocol.Version, Config: Config{WorkRoot: workRoot(t)}}); err != nil {
 		t.Fatal(err)
 	}
-	var first, second helloReply
-	if err := json.Unmarshal(host.expect(t, frameHelloReply), &first); err != nil {
+	var first, second protocol.HelloReply
+	if err := json.Unmarshal(host.expect(t, protocol.FrameHelloReply), &first); err != nil {
 		t.Fatal(err)
 	}
-	if err := host.frame(framePing); err != nil {
+	if err := host.Send(protocol.FramePing); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(host.expect(t, frameHelloReply), &second); err != nil || first != second || first.Epoch == 0 {
+	if err := json.Unmarshal(host.expect(t, protocol.FrameHelloReply), &second); err != nil || first != second || first.Epoch == 0 {
 		t.Errorf("%+v %+v %v", first, second, err)
 	}
 }
@@ -108,30 +111,30 @@ func TestAHostThatComesBackGetsWhatItMissed(t *testing.T) {
 	_, host := startRaw(t)
 	cfg := testConfig(t)
 	cfg.Silence = time.Minute
-	if err := host.json(frameHello, hello{Version: Version, Config: cfg}); err != nil {
+	if err := host.SendJSON(protocol.FrameHello, protocol.Hello{Version: protocol.Version, Config: cfg}); err != nil {
 		t.Fatal(err)
 	}
-	var reply helloReply
-	if err := json.Unmarshal(host.expect(t, frameHelloReply), &reply); err != nil {
+	var reply protocol.HelloReply
+	if err := json.Unmarshal(host.expect(t, protocol.FrameHelloReply), &reply); err != nil {
 		t.Fatal(err)
 	}
-	if err := host.json(frameStart, shell("printf 0123456789; printf err >&2")); err != nil {
+	if err := host.SendJSON(protocol.FrameStart, shell("printf 0123456789; printf err >&2")); err != nil {
 		t.Fatal(err)
 	}
-	host.expect(t, frameExited)
-	if err := host.json(frameHello, hello{Version: Version, Epoch: reply.Epoch, Resume: true, ExecutionID: "exe_test", Stderr: 3}); err != nil {
+	host.expect(t, protocol.FrameExited)
+	if err := host.SendJSON(protocol.FrameHello, protocol.Hello{Version: protocol.Version, Resume: true, ExecutionID: "exe_test", Stderr: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(host.expect(t, frameHelloReply), &reply); err != nil || reply.ExecutionID != "exe_test" {
+	if err := json.Unmarshal(host.expect(t, protocol.FrameHelloReply), &reply); err != nil || reply.ExecutionID != "exe_test" {
 		t.Fatalf("%+v %v", reply, err)
 	}
-	host.expect(t, frameStarted)
-	o, err := parseOutput(host.expect(t, frameOutput))
+	host.expect(t, protocol.FrameStarted)
+	o, err := protocol.ParseOutput(host.expect(t, protocol.FrameOutput))
 	if err != nil || o.Stream != executor.Stdout || o.Offset != 0 || string(o.Data) != "0123456789" {
 		t.Errorf("%+v %v", o, err)
 	}
 	var res executor.Result
-	if err := json.Unmarshal(host.expect(t, frameExited), &res); err != nil || describe(res) != "succeeded exit 0" {
+	if err := json.Unmarshal(host.expect(t, protocol.FrameExited), &res); err != nil || describe(res) != "succeeded exit 0" {
 		t.Errorf("%s %v", describe(res), err)
 	}
 }
@@ -141,46 +144,25 @@ func TestSilenceKillsTheProgramOnceItHasLastedLongEnough(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Silence = 300 * time.Millisecond
 	if err := errors.Join(
-		host.json(frameHello, hello{Version: Version, Config: cfg}),
-		host.json(frameStart, shell("sleep 100")),
+		host.SendJSON(protocol.FrameHello, protocol.Hello{Version: protocol.Version, Config: cfg}),
+		host.SendJSON(protocol.FrameStart, shell("sleep 100")),
 	); err != nil {
 		t.Fatal(err)
 	}
 	var s executor.Started
-	if err := json.Unmarshal(host.expect(t, frameStarted), &s); err != nil {
+	if err := json.Unmarshal(host.expect(t, protocol.FrameStarted), &s); err != nil {
 		t.Fatal(err)
 	}
 	var exit *exec.ExitError
-	if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitSilence {
+	if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != agent.ExitSilence {
 		t.Errorf("%v\n%s", err, r.stderr)
 	}
-	if state, _ := processState(s.PID); state != 0 && state != 'Z' {
+	if state := sandbox.ReadProcess(s.PID).State; state != 0 && state != 'Z' {
 		t.Errorf("the program is alive (%c)", state)
 	}
 	entries, err := os.ReadDir(cfg.WorkRoot)
 	if err != nil || len(entries) > 0 {
 		t.Errorf("left behind: %v %v", entries, err)
-	}
-}
-
-func TestASignalReachesTheProgram(t *testing.T) {
-	_, host := startRaw(t)
-	if err := errors.Join(
-		host.json(frameHello, hello{Version: Version, Config: testConfig(t)}),
-		host.json(frameStart, shell("trap 'echo got it; exit 4' USR1; echo ready; while :; do :; done")),
-	); err != nil {
-		t.Fatal(err)
-	}
-	host.expect(t, frameOutput)
-	if err := host.frame(frameSignal, byte(syscall.SIGUSR1)); err != nil {
-		t.Fatal(err)
-	}
-	if o, err := parseOutput(host.expect(t, frameOutput)); err != nil || string(o.Data) != "got it\n" {
-		t.Errorf("%q %v", o.Data, err)
-	}
-	var res executor.Result
-	if err := json.Unmarshal(host.expect(t, frameExited), &res); err != nil || describe(res) != "failed exit 4" {
-		t.Errorf("%s %v", describe(res), err)
 	}
 }
 
@@ -213,7 +195,7 @@ func awaitDeath(t *testing.T, pid int) {
 	}
 	defer syscall.Close(fd) //nolint:errcheck // read only
 	for range 10_000 {
-		if state, _ := processState(pid); state == 0 || state == 'Z' {
+		if state := sandbox.ReadProcess(pid).State; state == 0 || state == 'Z' {
 			return
 		}
 		if err := syscall.Kill(pid, 0); err != nil {
@@ -239,20 +221,8 @@ func TestSIGTERMEndsTheRunnerAndItsProgram(t *testing.T) {
 	if err := r.cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, r.stderr)
 	}
-	if state, _ := processState(<-pid); state != 0 && state != 'Z' {
+	if state := sandbox.ReadProcess(<-pid).State; state != 0 && state != 'Z' {
 		t.Errorf("the program is alive (%c)", state)
-	}
-}
-
-func TestArguments(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{{"--fd"}, {"--fd", "x"}, {"--fd", "1"}, {"--what"}} {
-		if got := Main(args); got != exitUsage {
-			t.Errorf("%v: %d", args, got)
-		}
-	}
-	if fd, stdio, err := parseArgs([]string{"--stdio", "--fd", "7", ownMounts}); fd != 7 || !stdio || err != nil {
-		t.Error(fd, stdio, err)
 	}
 }
 

@@ -40,7 +40,7 @@ func BenchmarkRunBare(b *testing.B) {
 
 // BenchmarkWorkspace sends 256 MiB through the connection into a folder on the disk, and into a tmpfs.
 func BenchmarkWorkspace(b *testing.B) {
-	data := archive{file("large", strings.Repeat("0123456789abcdef", 16<<20))}.bytes(b)
+	data := tarball{file("large", strings.Repeat("0123456789abcdef", 16<<20))}.bytes(b)
 	for _, c := range []struct {
 		name  string
 		tmpfs bool

@@ -11,22 +11,23 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// helloTimeout bounds the Hello exchange: a runner that does not answer by then is not one.
+// helloTimeout bounds the Hello exchange.
 const helloTimeout = 15 * time.Second
 
 // byeTimeout bounds how long Close waits for a stream to take its last frame.
 const byeTimeout = time.Second
 
-// Conn is the host's end of a runner. All methods are safe for concurrent use; Executions run one at a time.
+// Conn is a connection to a runner. Its methods are safe for concurrent use. Executions run one at a time.
 type Conn struct {
 	rw    io.ReadWriteCloser
-	out   *frameWriter
-	reply helloReply
-	door  atomic.Int32  // the runner's, until it was used
-	turn  chan struct{} // one token: the right to run
-	done  chan struct{} // closed when the reader has read its last
+	out   *protocol.Writer
+	reply protocol.HelloReply
+	pipe  atomic.Int32  // descriptor of the runner's workspace pipe; 0 when there is none, or it was used
+	turn  chan struct{} // holds one token: the right to run
+	done  chan struct{} // closed when the reader of frames has ended
 	alive sync.WaitGroup
 
 	mu      sync.Mutex
@@ -37,38 +38,38 @@ type Conn struct {
 	pong    chan struct{} // closed at the next HelloReply
 }
 
-// NewConn takes rw for its own and does the Hello exchange with the runner at its other end. Codes: unavailable (nobody
-// answers, another version), invalid (the runner refuses cfg).
+// NewConn says Hello to the runner at the other end of rw, which it closes in the end. Codes: unavailable (no answer, or
+// another version), invalid (the runner refuses cfg).
 func NewConn(rw io.ReadWriteCloser, cfg Config) (*Conn, error) {
 	c := newConn(rw)
-	_, cfg.Door = rw.(DoorOpener)
-	return c.open(func(frames *frameReader) error { return c.hello(frames, cfg) })
+	_, cfg.WorkspacePipe = rw.(DescriptorOpener)
+	return c.open(func(frames *protocol.Reader) error { return c.hello(frames, cfg) })
 }
 
 func newConn(rw io.ReadWriteCloser) *Conn {
 	return &Conn{
 		rw:   rw,
-		out:  &frameWriter{w: rw},
+		out:  protocol.NewWriter(rw),
 		turn: make(chan struct{}, 1),
 		done: make(chan struct{}),
 		pong: make(chan struct{}),
 	}
 }
 
-// open speaks first, within helloTimeout, and starts what lives as long as the connection.
-func (c *Conn) open(speak func(*frameReader) error) (*Conn, error) {
+// open calls speak, within helloTimeout, and starts the goroutines of the connection.
+func (c *Conn) open(speak func(*protocol.Reader) error) (*Conn, error) {
 	timer := time.AfterFunc(helloTimeout, func() { _ = c.rw.Close() })
-	frames := newFrameReader(c.rw)
+	frames := protocol.NewReader(c.rw)
 	err := speak(frames)
 	if !timer.Stop() {
-		err = executor.Errorf(executor.Unavailable, "runner: no hello within %s", helloTimeout)
+		err = executor.Errorf(executor.Unavailable, "runner: no reply to hello within %s", helloTimeout)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.rw.Close())
 	}
 	c.heard = time.Now()
 	if c.reply.Silence > 0 {
-		c.out.protect(marker(c.reply.Epoch))
+		c.out.Protect(protocol.Marker(c.reply.Epoch))
 		c.alive.Go(c.keepAlive)
 	}
 	if c.current == nil {
@@ -78,47 +79,44 @@ func (c *Conn) open(speak func(*frameReader) error) (*Conn, error) {
 	return c, nil
 }
 
-func (c *Conn) hello(frames *frameReader, cfg Config) error {
-	if err := c.out.json(frameHello, hello{Version: Version, Config: cfg}); err != nil {
+func (c *Conn) hello(frames *protocol.Reader, cfg Config) error {
+	if err := c.out.SendJSON(protocol.FrameHello, protocol.Hello{Version: protocol.Version, Config: cfg}); err != nil {
 		return executor.Errorf(executor.Unavailable, "runner: hello: %w", err)
 	}
-	t, n, err := frames.header()
+	t, n, err := frames.Header()
 	if err != nil {
-		return executor.Errorf(executor.Unavailable, "runner: no hello: %w", err)
+		return executor.Errorf(executor.Unavailable, "runner: no reply to hello: %w", err)
 	}
 	return c.accept(frames, t, n)
 }
 
-// accept reads the answer to a hello.
-func (c *Conn) accept(frames *frameReader, t frameType, n int) error {
-	if t != frameHelloReply {
-		return executor.Errorf(executor.Unavailable, "runner: frame type %d instead of a hello", t)
+// accept reads the reply to a Hello.
+func (c *Conn) accept(frames *protocol.Reader, t protocol.FrameType, n int) error {
+	if t != protocol.FrameHelloReply {
+		return executor.Errorf(executor.Unavailable, "runner: frame type %d instead of a reply to hello", t)
 	}
-	if err := readJSON(frames, n, &c.reply); err != nil {
+	if err := protocol.ReadJSON(frames, n, &c.reply); err != nil {
 		return executor.Errorf(executor.Unavailable, "runner: hello: %w", err)
 	}
-	if c.reply.Version != Version {
-		return executor.Errorf(executor.Unavailable, "runner: speaks version %d, this host %d", c.reply.Version, Version)
+	if c.reply.Version != protocol.Version {
+		return executor.Errorf(executor.Unavailable, "runner: speaks version %d, this host %d", c.reply.Version, protocol.Version)
 	}
 	if c.reply.Error != "" {
 		return executor.Errorf(cmp.Or(c.reply.Code, executor.Invalid), "runner: %s", c.reply.Error)
 	}
-	c.door.Store(int32(c.reply.Door)) //nolint:gosec // a descriptor
+	c.pipe.Store(int32(c.reply.WorkspacePipe)) //nolint:gosec // a descriptor
 	return nil
 }
 
-// Epoch is the number that the runner drew when it started. ResumeConn needs it, and whoever knows it can take the runner
-// over: it belongs into a Handle, not into a log or a label.
+// Epoch returns the number that the runner drew when it started. ResumeConn needs it. A process that
+// knows the epoch can take over the runner, so the epoch must appear in Handles only, and never in logs or labels.
 func (c *Conn) Epoch() uint64 { return c.reply.Epoch }
 
-// PID is the runner's own process number, as the runner sees it.
-func (c *Conn) PID() int { return c.reply.PID }
-
-// Kernel is what the runner runs on, if that is not Linux itself: KernelGVisor; else empty.
+// Kernel returns protocol.KernelGVisor if the runner is on gVisor, and "" on Linux.
 func (c *Conn) Kernel() string { return c.reply.Kernel }
 
-// Done is closed when the connection has ended, whichever side ended it, and before what was under way returns because of
-// it. The Conn is of no use then.
+// Done is closed when the connection has ended, whichever end ended it. It is closed before a Run that fails because of that
+// returns.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 var (
@@ -126,34 +124,34 @@ var (
 	errDetached = errors.New("detached by the host")
 )
 
-// HungUp reports whether the connection was ended here, by Close or Detach.
+// HungUp reports whether Close or Detach ended the connection.
 func (c *Conn) HungUp() bool {
 	err := c.Err()
 	return errors.Is(err, errClosed) || errors.Is(err, errDetached)
 }
 
-// Err says why the connection ended; nil before Done.
+// Err returns why the connection ended. It returns nil before Done is closed.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close ends the runner and the connection: the runner kills its program and exits, also with Config.Silence > 0. A Run
-// under way returns unavailable. Idempotent. See Detach.
+// Close ends the runner and the connection. The runner kills its program and exits, also with Config.Silence > 0. A Run
+// that has not ended returns unavailable. Idempotent. See Detach.
 func (c *Conn) Close() error {
 	c.fail(errClosed)
 	if c.reply.Silence > 0 {
-		// A stream without an end does not tell the runner that we are gone. One that takes nothing tells it nothing either.
+		// The stream does not tell the runner that this host is gone. If the stream takes no bytes, Config.Silence has to.
 		timer := time.AfterFunc(byeTimeout, func() { _ = c.rw.Close() })
-		_ = c.out.frame(frameBye) // then the silence has to tell
+		_ = c.out.Send(protocol.FrameBye)
 		timer.Stop()
 	}
 	return c.hangUp()
 }
 
-// Detach lets go of the runner without ending it: our end is closed, and the program goes on for Config.Silence, in which
-// ResumeConn may take it up again. A Run under way returns unavailable. With Config.Silence 0 it is Close. Idempotent.
+// Detach closes the connection and leaves the runner alone. The program goes on for Config.Silence, and until then ResumeConn
+// can take it over. A Run that has not ended returns unavailable. With Config.Silence 0 Detach is Close. Idempotent.
 func (c *Conn) Detach() error {
 	c.fail(errDetached)
 	return c.hangUp()
@@ -169,11 +167,10 @@ func (c *Conn) hangUp() error {
 	return err
 }
 
-// Ping asks the runner for a sign of life and does not wait for the answer: see Check. A Conn whose Config.Silence is > 0
-// does it by itself, several times per Silence, and ends with unavailable when nothing is heard for that long.
-func (c *Conn) Ping() error { return c.out.frame(framePing) }
+// ping asks the runner for a sign of life and does not wait for the answer. Check does. keepAlive pings with Config.Silence > 0.
+func (c *Conn) ping() error { return c.out.Send(protocol.FramePing) }
 
-// fail records why the connection ended; the first reason stays.
+// fail records why the connection ended. The first reason stays.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,16 +179,16 @@ func (c *Conn) fail(err error) {
 	}
 }
 
-// read is the reader's goroutine: it ends with the connection. It never blocks on a Sink: what a follower has not taken
-// yet is bounded by the windows.
-func (c *Conn) read(frames *frameReader) {
+// read reads frames until the connection ends, in a goroutine of its own. It never waits for a Sink: the windows bound what a
+// follower has not taken yet.
+func (c *Conn) read(frames *protocol.Reader) {
 	err := c.readAll(frames)
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the runner went away")
 	}
 	c.fail(err)
 	_ = c.rw.Close()
-	close(c.done) // before whoever waits for an answer hears of it, and asks whether this is why
+	close(c.done) // before a caller that waits for an answer looks whether this is the reason
 	c.mu.Lock()
 	f := c.current
 	err = c.err
@@ -202,30 +199,30 @@ func (c *Conn) read(frames *frameReader) {
 	}
 }
 
-func (c *Conn) readAll(frames *frameReader) error {
+func (c *Conn) readAll(frames *protocol.Reader) error {
 	for {
-		t, n, err := frames.header()
+		t, n, err := frames.Header()
 		if err != nil {
 			return err
 		}
 		f := c.hear(t)
 		switch t {
-		case frameHelloReply:
-			if _, err := frames.payload(n); err != nil {
+		case protocol.FrameHelloReply:
+			if _, err := frames.Payload(n); err != nil {
 				return err
 			}
 			continue
-		case frameSessionReply, frameSessionFile, frameSessionCredit:
+		case protocol.FrameSessionReply, protocol.FrameSessionFile, protocol.FrameSessionCredit:
 			if err := c.calls.take(frames, t, n); err != nil {
 				return err
 			}
 			continue
-		case frameLost:
-			return errors.New("the runner does not understand this host any more")
+		case protocol.FrameLost:
+			return errors.New("the runner cannot follow this host any more")
 		default:
 		}
 		if f == nil {
-			return fmt.Errorf("%w: frame type %d without an Execution", errFrame, t)
+			return fmt.Errorf("%w: frame type %d without an Execution", protocol.ErrFrame, t)
 		}
 		if err := f.take(frames, t, n); err != nil {
 			return err
@@ -233,7 +230,7 @@ func (c *Conn) readAll(frames *frameReader) error {
 	}
 }
 
-// begin makes f the receiver of what the runner sends.
+// begin makes f the receiver of the runner's frames.
 func (c *Conn) begin(f *follower) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,7 +252,7 @@ func (c *Conn) end() {
 	c.current = nil
 }
 
-// acquire waits for the turn; false: ctx ended first.
+// acquire waits for the right to run. It reports false if ctx ended first.
 func (c *Conn) acquire(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		return false
@@ -267,3 +264,13 @@ func (c *Conn) acquire(ctx context.Context) bool {
 		return false
 	}
 }
+
+// What a host tells a runner.
+type (
+	// Config is fixed for a runner's life.
+	Config = protocol.Config
+	// Start asks a runner to run one Execution.
+	Start = protocol.Start
+	// SessionStart asks a runner to open a session.
+	SessionStart = protocol.SessionStart
+)

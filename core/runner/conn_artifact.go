@@ -8,13 +8,14 @@ import (
 	"io"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// artifact hands one file to sink, reading it from the frames that follow.
+// artifact gives one file to sink. It reads the file from the frames that follow.
 func (f *follower) artifact(raw []byte, sink executor.Sink, wanted bool) error {
-	var h artifactHeader
+	var h protocol.ArtifactHeader
 	if err := json.Unmarshal(raw, &h); err != nil {
-		return fmt.Errorf("%w: artifact: %w", errFrame, err)
+		return fmt.Errorf("%w: artifact: %w", protocol.ErrFrame, err)
 	}
 	body := &artifactReader{follower: f, left: h.Size}
 	var err error
@@ -32,7 +33,7 @@ func (f *follower) artifact(raw []byte, sink executor.Sink, wanted bool) error {
 	return err
 }
 
-// artifactReader reads the data frames of one file.
+// artifactReader reads the ArtifactData frames of one file.
 type artifactReader struct {
 	follower *follower
 	left     int64
@@ -60,28 +61,28 @@ func (a *artifactReader) fill() error {
 		return err
 	}
 	switch r.t {
-	case frameArtifactData:
+	case protocol.FrameArtifactData:
 		if int64(len(r.data)) > a.left {
-			return fmt.Errorf("%w: an artifact longer than announced", errFrame)
+			return fmt.Errorf("%w: an artifact longer than announced", protocol.ErrFrame)
 		}
 		a.left -= int64(len(r.data))
 		a.data = r.data
 		a.used += len(r.data)
-		if a.used >= artifactWindow/4 {
-			_ = a.follower.conn.out.frame(frameCredit, creditPayload(channelArtifact, a.used)...)
+		if a.used >= protocol.ArtifactWindow/4 {
+			_ = a.follower.conn.out.Send(protocol.FrameCredit, protocol.CreditPayload(protocol.ChannelArtifact, a.used)...)
 			a.used = 0
 		}
 		return nil
-	case frameArtifactEnd:
+	case protocol.FrameArtifactEnd:
 		if a.left > 0 {
-			return fmt.Errorf("%w: an artifact shorter than announced", errFrame)
+			return fmt.Errorf("%w: an artifact shorter than announced", protocol.ErrFrame)
 		}
 		if a.used > 0 {
-			_ = a.follower.conn.out.frame(frameCredit, creditPayload(channelArtifact, a.used)...)
+			_ = a.follower.conn.out.Send(protocol.FrameCredit, protocol.CreditPayload(protocol.ChannelArtifact, a.used)...)
 			a.used = 0
 		}
 		return io.EOF
 	default:
-		return fmt.Errorf("%w: frame type %d within an artifact", errFrame, r.t)
+		return fmt.Errorf("%w: frame type %d within an artifact", protocol.ErrFrame, r.t)
 	}
 }

@@ -4,15 +4,16 @@ import (
 	"fmt"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// maxHeld bounds what a runner that keeps its windows can make a host hold.
-const maxHeld = 2*outputWindow + artifactWindow + 2*maxControl
+// maxHeld bounds the bytes that a host holds of a runner that keeps to its windows.
+const maxHeld = 2*protocol.OutputWindow + protocol.ArtifactWindow + 2*protocol.MaxControl
 
 const (
 	// manyQueued is how many frames wait before pieces of output are joined.
 	manyQueued = 1024
-	// maxQueued bounds them; most are of files that are empty.
+	// maxQueued bounds the frames that wait. Most of so many are of empty files.
 	maxQueued = 1 << 17
 )
 
@@ -25,30 +26,30 @@ func (f *follower) put(r received) error {
 	}
 	f.held += len(r.data)
 	if f.held > maxHeld || len(f.queue) >= maxQueued {
-		return fmt.Errorf("%w: the runner overran its windows", errFrame)
+		return fmt.Errorf("%w: the runner overran its windows", protocol.ErrFrame)
 	}
 	f.queue = append(f.queue, r)
 	f.cond.Signal()
 	return nil
 }
 
-// join puts a piece of output to the last one of its stream where many frames wait. A program that writes to both streams in
-// turn, a byte at a time, would else fill a slow host's queue with headers; some of the order between the streams is lost
-// instead. The caller holds the lock.
+// join appends a piece of output to the last piece of its stream, if many frames wait. Otherwise a program that alternates
+// between both streams, a byte at a time, would fill a slow host's queue with headers. Some of the order between the streams is
+// lost. The caller holds the lock.
 func (f *follower) join(r received) bool {
-	if r.t != frameOutput || len(f.queue) < manyQueued {
+	if r.t != protocol.FrameOutput || len(f.queue) < manyQueued {
 		return false
 	}
-	o, err := parseOutput(r.data)
+	o, err := protocol.ParseOutput(r.data)
 	if err != nil {
 		return false // deliver says so
 	}
 	for i := len(f.queue) - 1; i >= len(f.queue)-2; i-- {
 		last := &f.queue[i]
-		if last.t != frameOutput {
+		if last.t != protocol.FrameOutput {
 			return false
 		}
-		before, err := parseOutput(last.data)
+		before, err := protocol.ParseOutput(last.data)
 		if err != nil {
 			return false
 		}

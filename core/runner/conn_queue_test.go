@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 func TestBothWindowsFullOfSingleBytesAreHeld(t *testing.T) {
 	t.Parallel()
 	f := newFollower(nil)
-	for n := range outputWindow {
+	for n := range protocol.OutputWindow {
 		for stream := range 2 {
-			frame := appendOutput(nil, stream, int64(n), []byte{byte(n)})
-			if err := f.put(received{frameOutput, frame[frameHeader:]}); err != nil {
+			frame := protocol.AppendOutput(nil, stream, int64(n), []byte{byte(n)})
+			if err := f.put(received{protocol.FrameOutput, frame[protocol.HeaderBytes:]}); err != nil {
 				t.Fatalf("after %d bytes of each stream: %v", n, err)
 			}
 		}
@@ -29,7 +30,7 @@ func TestBothWindowsFullOfSingleBytesAreHeld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := parseOutput(r.data)
+		o, err := protocol.ParseOutput(r.data)
 		if err != nil || o.Offset != next[o.Stream] || len(o.Data) > executor.MaxOutputData {
 			t.Fatal(o.Stream, o.Offset, len(o.Data), err)
 		}
@@ -40,7 +41,7 @@ func TestBothWindowsFullOfSingleBytesAreHeld(t *testing.T) {
 		}
 		next[o.Stream] += int64(len(o.Data))
 	}
-	if next[executor.Stdout] != outputWindow || next[executor.Stderr] != outputWindow || f.held != 0 {
+	if next[executor.Stdout] != protocol.OutputWindow || next[executor.Stderr] != protocol.OutputWindow || f.held != 0 {
 		t.Error(next, f.held)
 	}
 }
@@ -50,9 +51,9 @@ func TestFramesWithoutAPayloadAreBounded(t *testing.T) {
 	f := newFollower(nil)
 	var err error
 	for n := 0; err == nil && n <= maxQueued; n++ {
-		err = f.put(received{t: frameArtifactEnd})
+		err = f.put(received{t: protocol.FrameArtifactEnd})
 	}
-	if !errors.Is(err, errFrame) {
+	if !errors.Is(err, protocol.ErrFrame) {
 		t.Error(err)
 	}
 }

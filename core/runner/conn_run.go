@@ -10,34 +10,31 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// cancelMargin is what a runner gets beyond Limits.KillGrace to answer a Cancel; then the connection is cut, and the
-// runner kills everything because of that.
+// cancelMargin is the time beyond Limits.KillGrace in which a runner has to answer a Cancel. Then the connection is cut, and
+// the runner kills everything because of that.
 const cancelMargin = 10 * time.Second
 
-var (
-	errStopped = errors.New("the Execution has ended")
-	errSilent  = errors.New("the runner is silent")
-)
+var errSilent = errors.New("the runner is silent")
 
-// RunInput is what an Execution reads. Run closes a reader that is an io.Closer as soon as nobody needs it any more, and
-// that Close must end a Read that blocks. A reader without Close may keep one goroutine until its Read returns; nothing
-// is sent then.
+// RunInput is the input of an Execution. Run closes a reader that is an io.Closer as soon as it is not needed any more, and
+// that Close must end a Read that blocks. A reader without Close may keep one goroutine until its Read returns.
 type RunInput struct {
-	// Workspace is a tar stream; nil without one. It is read to its end before Stdin.
+	// Workspace is a tar stream, or nil. It is read to its end before Stdin.
 	Workspace io.Reader
-	// Stdin of the program; nil: empty and closed.
+	// Stdin is the program's standard input. It is empty if nil.
 	Stdin io.Reader
 }
 
-// Run runs one Execution and blocks until the runner has answered for it, which means that no process of it is left. A
-// second Run waits for the first. Start's Workspace and Stdin are set from in.
+// Run runs one Execution. It returns when the runner has answered, and then no process of the Execution is left. A second Run
+// waits for the first. Run sets the fields Workspace and Stdin of start.
 //
-// The end of ctx stops the program as the contract says: SIGTERM, after Limits.KillGrace SIGKILL to all, and a Result
-// with StatusKilled. An error from sink does the same, and Run returns that error, as it does an error from a reader of
-// in. sink is called by Run's own goroutine. Result has no Image and no queue time. Codes: invalid (start is too long),
-// unavailable (the runner went away).
+// The end of ctx stops the program as the contract says: SIGTERM, after Limits.KillGrace SIGKILL to all, and a Result with
+// StatusKilled. An error from sink, or from a reader of in, does the same, and Run returns that error. Run calls sink in its
+// own goroutine. The Result has no Image and no queue time. Codes: invalid (start is too long), unavailable (the runner is
+// gone).
 func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.Sink) (executor.Result, error) {
 	if !c.acquire(ctx) {
 		closeInputs(in)
@@ -53,11 +50,11 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 	}
 	defer c.end()
 	raw, err := json.Marshal(start)
-	if err != nil || len(raw) > maxStart {
+	if err != nil || len(raw) > protocol.MaxStart {
 		closeInputs(in)
-		return executor.Result{}, executor.FieldErrorf(executor.Invalid, "code", "more than %d bytes with everything around it", maxStart)
+		return executor.Result{}, executor.FieldErrorf(executor.Invalid, "code", "must be less than %d bytes, with all that comes with it", protocol.MaxStart)
 	}
-	if err := c.out.raw(frameStart, raw); err != nil {
+	if err := c.out.SendRaw(protocol.FrameStart, raw); err != nil {
 		closeInputs(in)
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: start: %w", err)
 	}
@@ -68,19 +65,19 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 	return res, err
 }
 
-// see sees the Execution that f follows to its end, sending in meanwhile.
+// see follows an Execution to its end, and sends in meanwhile.
 func (c *Conn) see(ctx context.Context, f *follower, grace time.Duration, in RunInput, sink executor.Sink) (executor.Result, error) {
-	// ctx's end becomes a Cancel on the wire; what follows is the runner's answer to it.
+	// The end of ctx becomes a Cancel. The runner answers it as it answers any end.
 	var cut *time.Timer
 	var cutMu sync.Mutex
 	cancel := sync.OnceFunc(func() {
-		if !f.framed(frameCancel, make([]byte, frameHeader)) {
+		if !f.framed(protocol.FrameCancel, make([]byte, protocol.HeaderBytes)) {
 			return // it has ended, or the connection has: that shows in the reader
 		}
 		cutMu.Lock()
 		defer cutMu.Unlock()
 		cut = time.AfterFunc(grace+cancelMargin, func() {
-			c.fail(errors.New("no answer to a cancel"))
+			c.fail(errors.New("the runner does not answer a cancel"))
 			_ = c.rw.Close()
 		})
 	})
@@ -113,7 +110,7 @@ func (c *Conn) see(ctx context.Context, f *follower, grace time.Duration, in Run
 	}
 	cutMu.Unlock()
 	if err != nil && ctx.Err() != nil && f.isLost() {
-		// The caller wanted it dead and the broken connection has seen to that.
+		// The caller wanted the program dead, and the end of the connection has killed it.
 		return executor.Result{Status: executor.StatusKilled, CPU: -1}, nil
 	}
 	return res, err
@@ -123,7 +120,7 @@ func neverStarted() executor.Result {
 	return executor.Result{Status: executor.StatusKilled}
 }
 
-// closeInputs closes what can be closed and reports whether that was everything.
+// closeInputs closes the readers that can be closed. It reports whether those were all.
 func closeInputs(in RunInput) bool {
 	all := true
 	for _, r := range []io.Reader{in.Workspace, in.Stdin} {
@@ -139,15 +136,15 @@ func closeInputs(in RunInput) bool {
 	return all
 }
 
-// follower is one Execution on the host's side: the queue between the connection's reader and Run.
+// follower is an Execution on the host's end: the queue between the reader of frames and Run.
 type follower struct {
 	conn      *Conn
-	workspace *credit
-	stdin     *credit
+	workspace *protocol.Credit
+	stdin     *protocol.Credit
 
 	sendMu  sync.Mutex
 	stopped bool
-	// release lets go of a door and of what is poured into it; nil: there is none.
+	// release closes the workspace pipe and its source; nil if none is open.
 	release func()
 
 	mu       sync.Mutex
@@ -157,66 +154,66 @@ type follower struct {
 	lostErr  error
 	inputErr error
 
-	// Of Run's goroutine only.
+	// The following belong to the goroutine of Run.
 	started   bool
 	earlier   [2]int64 // how much of each stream was written before
 	unacked   int64
-	acked     acked
+	acked     protocol.Acknowledged
 	artifacts []executor.Artifact
 	followed  bool // Follow was called
 }
 
-// received is a frame on its way to the Sink.
+// received is a frame that waits for the Sink.
 type received struct {
-	t    frameType
+	t    protocol.FrameType
 	data []byte
 }
 
 func newFollower(c *Conn) *follower {
-	f := &follower{conn: c, workspace: newCredit(workspaceWindow), stdin: newCredit(stdinWindow)}
+	f := &follower{conn: c, workspace: protocol.NewCredit(protocol.WorkspaceWindow), stdin: protocol.NewCredit(protocol.StdinWindow)}
 	f.cond = sync.NewCond(&f.mu)
 	return f
 }
 
-// take handles one frame, on the reader's goroutine.
-func (f *follower) take(frames *frameReader, t frameType, n int) error {
-	if t == frameCredit {
-		p, err := frames.payload(n)
+// take handles one frame, in the goroutine of the reader.
+func (f *follower) take(frames *protocol.Reader, t protocol.FrameType, n int) error {
+	if t == protocol.FrameCredit {
+		p, err := frames.Payload(n)
 		if err != nil {
 			return err
 		}
-		ch, add, err := parseCredit(p)
+		ch, add, err := protocol.ParseCredit(p)
 		if err != nil {
 			return err
 		}
 		switch ch {
-		case channelWorkspace:
-			f.workspace.add(add)
-		case channelStdin:
-			f.stdin.add(add)
-		case channelArtifact:
-			return fmt.Errorf("%w: the runner grants credit for artifacts", errFrame)
+		case protocol.ChannelWorkspace:
+			f.workspace.Add(add)
+		case protocol.ChannelStdin:
+			f.stdin.Add(add)
+		case protocol.ChannelArtifact:
+			return fmt.Errorf("%w: the runner grants credit for artifacts", protocol.ErrFrame)
 		}
 		return nil
 	}
-	if t < frameProgress {
-		return fmt.Errorf("%w: the runner sent frame type %d", errFrame, t)
+	if t < protocol.FrameProgress {
+		return fmt.Errorf("%w: the runner sent frame type %d", protocol.ErrFrame, t)
 	}
 	data := make([]byte, n)
-	if err := frames.into(data); err != nil {
+	if err := frames.Into(data); err != nil {
 		return err
 	}
 	return f.put(received{t, data})
 }
 
-// lost ends the queue after what is in it.
+// lost ends the queue behind what is in it.
 func (f *follower) lost(err error) {
 	f.mu.Lock()
 	f.lostErr = err
 	f.cond.Broadcast()
 	f.mu.Unlock()
-	f.workspace.stop(err)
-	f.stdin.stop(err)
+	f.workspace.Stop(err)
+	f.stdin.Stop(err)
 }
 
 func (f *follower) isLost() bool {
@@ -248,7 +245,7 @@ func (f *follower) next() (received, error) {
 	return r, nil
 }
 
-// follow hands what comes to sink until Exited.
+// follow gives the frames to sink until Exited.
 func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, error) {
 	var sinkErr error
 	for {
@@ -256,16 +253,16 @@ func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, e
 		if err != nil {
 			return executor.Result{}, err
 		}
-		if r.t == frameExited {
+		if r.t == protocol.FrameExited {
 			return f.exited(r.data, sinkErr)
 		}
 		err = f.deliver(r, f.towards(sink), sinkErr == nil)
-		if errors.Is(err, errFrame) || f.isLost() && err != nil {
+		if errors.Is(err, protocol.ErrFrame) || f.isLost() && err != nil {
 			return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: %w", err)
 		}
 		if errors.Is(err, executor.ErrCallerGone) && f.conn.reply.Silence > 0 {
-			// Nobody wants it dead: whoever took its events is. Another host goes on with it.
-			_ = f.conn.Detach() // what it could not tell us matters to nobody
+			// The receiver of the events is gone, which is no reason to kill the program. Another host goes on with it.
+			_ = f.conn.Detach() // its error does not matter any more
 			return executor.Result{}, err
 		}
 		if err != nil && sinkErr == nil {
@@ -275,8 +272,8 @@ func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, e
 	}
 }
 
-// towards is sink for the frame that was taken last, or, when nothing but output follows it and the Result is here, one that
-// lets it travel with that.
+// towards returns the sink for the frame that was taken last. If only output and the Result follow that frame, its Events travel
+// with the Result.
 func (f *follower) towards(sink executor.Sink) executor.Sink {
 	trailing, ok := sink.(executor.TrailingSink)
 	if !ok {
@@ -286,8 +283,8 @@ func (f *follower) towards(sink executor.Sink) executor.Sink {
 	defer f.mu.Unlock()
 	for i, r := range f.queue {
 		switch r.t {
-		case frameOutput:
-		case frameExited:
+		case protocol.FrameOutput:
+		case protocol.FrameExited:
 			if i == len(f.queue)-1 {
 				return trailer{trailing}
 			}
@@ -298,7 +295,7 @@ func (f *follower) towards(sink executor.Sink) executor.Sink {
 	return sink
 }
 
-// trailer emits what nothing follows but the Result.
+// trailer emits events that only the Result follows.
 type trailer struct{ executor.TrailingSink }
 
 // Emit implements executor.Sink.
@@ -321,11 +318,11 @@ func (f *follower) exited(raw []byte, sinkErr error) (executor.Result, error) {
 	return res, nil
 }
 
-// deliver gives one frame to sink, or drops it after a sink's error.
+// deliver gives one frame to sink, or drops it after an error of sink.
 func (f *follower) deliver(r received, sink executor.Sink, wanted bool) error {
 	switch r.t {
-	case frameOutput:
-		o, err := parseOutput(r.data)
+	case protocol.FrameOutput:
+		o, err := protocol.ParseOutput(r.data)
 		if err != nil {
 			return err
 		}
@@ -333,49 +330,45 @@ func (f *follower) deliver(r received, sink executor.Sink, wanted bool) error {
 			err = f.emitOutput(o, sink)
 		}
 		return errors.Join(err, f.ack(o))
-	case frameDisplay:
+	case protocol.FrameDisplay:
 		var d executor.Display
 		if err := json.Unmarshal(r.data, &d); err != nil {
-			return fmt.Errorf("%w: display: %w", errFrame, err)
+			return fmt.Errorf("%w: display: %w", protocol.ErrFrame, err)
 		}
 		defer f.ackEvent()
 		if wanted {
 			return sink.Emit(executor.Event{Body: d})
 		}
 		return nil
-	case frameStarted:
-		var s startedFrame
+	case protocol.FrameStarted:
+		var s protocol.Started
 		if err := json.Unmarshal(r.data, &s); err != nil {
-			return fmt.Errorf("%w: started: %w", errFrame, err)
+			return fmt.Errorf("%w: started: %w", protocol.ErrFrame, err)
 		}
 		f.started, f.earlier = true, [2]int64{s.EarlierStdout, s.EarlierStderr}
 		if wanted {
 			return sink.Emit(executor.Event{Body: s.Started})
 		}
 		return nil
-	case frameProgress:
+	case protocol.FrameProgress:
 		var p executor.Progress
 		if err := json.Unmarshal(r.data, &p); err != nil {
-			return fmt.Errorf("%w: progress: %w", errFrame, err)
+			return fmt.Errorf("%w: progress: %w", protocol.ErrFrame, err)
 		}
 		if wanted {
 			return sink.Emit(executor.Event{Body: p})
 		}
 		return nil
-	case frameArtifact:
+	case protocol.FrameArtifact:
 		return f.artifact(r.data, sink, wanted)
 	default:
-		return fmt.Errorf("%w: unexpected frame type %d", errFrame, r.t)
+		return fmt.Errorf("%w: unexpected frame type %d", protocol.ErrFrame, r.t)
 	}
 }
 
-// emitOutput marks what was written before the Execution began, which may end within o.
+// emitOutput emits o, and marks the part of it that was written before the Execution began.
 func (f *follower) emitOutput(o executor.Output, sink executor.Sink) error {
-	i := 0
-	if o.Stream == executor.Stderr {
-		i = 1
-	}
-	if early := f.earlier[i] - o.Offset; early > 0 {
+	if early := f.earlier[protocol.StreamIndex(o.Stream)] - o.Offset; early > 0 {
 		first := o
 		first.Earlier = true
 		first.Data = o.Data[:min(early, int64(len(o.Data)))]
@@ -388,4 +381,26 @@ func (f *follower) emitOutput(o executor.Output, sink executor.Sink) error {
 		}
 	}
 	return sink.Emit(executor.Event{Body: o})
+}
+
+// ack tells the runner from time to time how far the output is in the log. The runner keeps the rest.
+func (f *follower) ack(o executor.Output) error {
+	f.acked.Streams[protocol.StreamIndex(o.Stream)] = o.Offset + int64(len(o.Data))
+	f.unacked += int64(len(o.Data))
+	if f.unacked < protocol.OutputWindow/4 {
+		return nil
+	}
+	f.sendAck()
+	return nil
+}
+
+// ackEvent tells the runner that one more event is in the log.
+func (f *follower) ackEvent() {
+	f.acked.Events++
+	f.sendAck()
+}
+
+func (f *follower) sendAck() {
+	f.unacked = 0
+	_ = f.conn.out.Send(protocol.FrameAck, f.acked.Payload()...) // a broken connection shows in the reader
 }

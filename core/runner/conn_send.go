@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,19 +8,20 @@ import (
 	"os"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// send copies the Workspace, then Stdin. An error is one of the readers', never the connection's: that one shows in the
+// send copies the Workspace, then Stdin. It returns only errors of the two readers. An error of the connection shows in the
 // reader of frames.
 func (f *follower) send(in RunInput) error {
 	for _, part := range []struct {
 		name      string
 		r         io.Reader
-		credit    *credit
-		data, end frameType
+		credit    *protocol.Credit
+		data, end protocol.FrameType
 	}{
-		{"workspace", in.Workspace, f.workspace, frameWorkspace, frameWorkspaceEnd},
-		{"stdin", in.Stdin, f.stdin, frameStdin, frameStdinEnd},
+		{"workspace", in.Workspace, f.workspace, protocol.FrameWorkspace, protocol.FrameWorkspaceEnd},
+		{"stdin", in.Stdin, f.stdin, protocol.FrameStdin, protocol.FrameStdinEnd},
 	} {
 		if part.r == nil {
 			continue
@@ -39,19 +39,19 @@ func (f *follower) send(in RunInput) error {
 		if !sent {
 			return nil
 		}
-		f.framed(part.end, make([]byte, frameHeader))
+		f.framed(part.end, make([]byte, protocol.HeaderBytes))
 	}
 	return nil
 }
 
-// handOver lets the runner read the Workspace out of the descriptor in which it lies, if it lies in one and c can carry
-// it, or pours it through the runner's door. What is left of r for copy is then its end. False: the Execution ended before.
+// handOver gives the runner the Workspace without frames, if it can: through the workspace pipe, or by sending r's own
+// descriptor. Only the end of r is then left for copy. It reports false if the Execution ended first.
 func (f *follower) handOver(r io.Reader) (bool, error) {
-	if door := f.conn.openDoor(); door != nil {
-		return f.pour(door, r)
+	if pipe := f.conn.openWorkspacePipe(); pipe != nil {
+		return f.pour(pipe, r)
 	}
 	s, ok := r.(executor.FileStream)
-	if !ok || !f.conn.out.carriesFiles() {
+	if !ok || !f.conn.out.CarriesFiles() {
 		return true, nil
 	}
 	file := s.TakeFile()
@@ -62,51 +62,61 @@ func (f *follower) handOver(r io.Reader) (bool, error) {
 	f.sendMu.Lock()
 	defer f.sendMu.Unlock()
 	if !f.stopped {
-		f.conn.out.sendFile(frameFile, file)
+		f.conn.out.SendFile(protocol.FrameFile, file)
 	}
 	return true, nil
 }
 
-// copy sends r in chunks; false: the Execution ended before r did.
-func (f *follower) copy(r io.Reader, c *credit, t frameType) (bool, error) {
-	buf := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
-	defer chunks.Put(buf)
+// copy sends r in chunks. It reports false if the Execution ended before r did.
+func (f *follower) copy(r io.Reader, c *protocol.Credit, t protocol.FrameType) (bool, error) {
+	whole, err := copyChunks(r, c, nil, func(buf []byte) bool { return f.framed(t, buf) })
+	if err != nil && f.isStopped() {
+		return false, nil // the Close by this Conn ended the Read
+	}
+	return whole, err
+}
+
+// copyChunks reads r to its end and sends it in frames, as c allows. Each payload begins with head. send gets a buffer with room
+// for a frame's header, and reports whether to go on. copyChunks reports whether all of r was sent. The error is r's: why c or
+// send has ended is not said.
+func copyChunks(r io.Reader, c *protocol.Credit, head []byte, send func(buf []byte) bool) (whole bool, err error) {
+	buf := protocol.ChunkPool.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	defer protocol.ChunkPool.Put(buf)
+	at := protocol.HeaderBytes + copy((*buf)[protocol.HeaderBytes:], head)
 	for {
-		room, err := c.take(chunkBytes)
+		room, err := c.Take(protocol.ChunkBytes)
 		if err != nil {
-			return false, nil //nolint:nilerr // the Execution has ended; its Result says how
+			return false, nil //nolint:nilerr // see above
 		}
-		n, err := r.Read((*buf)[frameHeader : frameHeader+room])
-		c.add(int64(room - n))
-		if n > 0 && !f.framed(t, (*buf)[:frameHeader+n]) {
+		n, err := r.Read((*buf)[at : at+room])
+		c.Add(int64(room - n))
+		if n > 0 && !send((*buf)[:at+n]) {
 			return false, nil
 		}
 		if errors.Is(err, io.EOF) {
 			return true, nil
 		}
 		if err != nil {
-			if f.isStopped() {
-				return false, nil // our own Close ended the Read
-			}
 			return false, err
 		}
 	}
 }
 
-// framed sends a frame unless the Execution has ended: nothing of this one may arrive after the next Start.
-func (f *follower) framed(t frameType, buf []byte) bool {
+// framed sends a frame and reports whether it did. When the Execution has ended it sends nothing: no frame of an Execution may
+// arrive after the next Start.
+func (f *follower) framed(t protocol.FrameType, buf []byte) bool {
 	f.sendMu.Lock()
 	defer f.sendMu.Unlock()
 	if f.stopped {
 		return false
 	}
-	return f.conn.out.framed(t, buf) == nil
+	return f.conn.out.SendBuffer(t, buf) == nil
 }
 
-// stopSending ends send without touching the readers.
+// stopSending ends send. It does not touch the readers.
 func (f *follower) stopSending() {
-	f.workspace.stop(errStopped)
-	f.stdin.stop(errStopped)
+	f.workspace.Stop(protocol.ErrStopped)
+	f.stdin.Stop(protocol.ErrStopped)
 	f.sendMu.Lock()
 	defer f.sendMu.Unlock()
 	f.stopped = true
@@ -121,18 +131,7 @@ func (f *follower) isStopped() bool {
 	return f.stopped
 }
 
-func readJSON(frames *frameReader, n int, v any) error {
-	raw, err := frames.payload(n)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		return fmt.Errorf("%w: %w", errFrame, err)
-	}
-	return nil
-}
-
-// closedTwice reports whether err only says that a reader that ended had closed the connection already.
+// closedTwice reports whether err means only that the reader of frames has closed the connection already.
 func (c *Conn) closedTwice(err error) bool {
 	return errors.Is(err, os.ErrClosed) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 // TestAConnIsDoneBeforeItsRunReturns: whoever gets the error looks there for what it means.
@@ -16,7 +17,7 @@ func TestAConnIsDoneBeforeItsRunReturns(t *testing.T) {
 		ours, theirs := net.Pipe()
 		c := newConn(ours)
 		c.turn <- struct{}{}
-		go c.read(newFrameReader(ours))
+		go c.read(protocol.NewReader(ours))
 		go func() {
 			_, _ = theirs.Read(make([]byte, 1<<16)) // Start
 			_ = theirs.Close()

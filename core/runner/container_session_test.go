@@ -50,8 +50,8 @@ func TestASessionLivesInAContainerAndOutlivesItsHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held.ExecutionID() != "exe_3" {
-		t.Errorf("the session is at %q", held.ExecutionID())
+	if held.reply.ExecutionID != "exe_3" {
+		t.Errorf("the session is at %q", held.reply.ExecutionID)
 	}
 	if err := held.Detach(); err != nil {
 		t.Error(err)

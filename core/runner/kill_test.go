@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
 // family starts every kind of child that has ever survived its parent somewhere, and prints their process numbers.
@@ -61,7 +62,7 @@ func TestNobodySurvives(t *testing.T) {
 				for _, pid := range pids {
 					if n, err := strconv.Atoi(pid); err != nil {
 						t.Error(err)
-					} else if state, _ := processState(n); state != 0 && state != 'Z' {
+					} else if state := sandbox.ReadProcess(n).State; state != 0 && state != 'Z' {
 						t.Errorf("process %s is alive (%c)", pid, state)
 					}
 				}
@@ -98,7 +99,7 @@ func TestTheDeathOfTheHostKillsAll(t *testing.T) {
 	for _, pid := range pids {
 		if n, err := strconv.Atoi(pid); err != nil {
 			t.Error(err)
-		} else if state, _ := processState(n); state != 0 && state != 'Z' {
+		} else if state := sandbox.ReadProcess(n).State; state != 0 && state != 'Z' {
 			t.Errorf("process %s is alive (%c)", pid, state)
 		}
 	}

@@ -22,16 +22,19 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
 // TestMain is also the runner that the tests start: the test binary plays both parts, as python-executor does.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
-		os.Exit(Main(os.Args[2:]))
+		os.Exit(agent.Main(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "inside" {
 		_, _ = os.Stderr.WriteString(enterInside(os.Args[2:]).Error() + "\n")
-		os.Exit(exitBroken)
+		os.Exit(agent.ExitBroken)
 	}
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
 		if signal.Ignored(s) { // by a parent such as nohup: what tests start shall have the default again
@@ -73,17 +76,17 @@ func testConfig(tb testing.TB) Config {
 	cfg := Config{WorkRoot: workRoot(tb)}
 	if isRoot() {
 		cfg.UID, cfg.GID, cfg.OwnUID = testUID, testUID, true
-		cfg.NetworkNamespace = ProbeNetworkNamespace() == nil
-		cfg.Tmpfs = ProbeTmpfs() == nil
+		cfg.NetworkNamespace = sandbox.ProbeNetworkNamespace() == nil
+		cfg.Tmpfs = sandbox.ProbeTmpfs() == nil
 		cfg.Cgroups = testCgroups(tb)
 	}
 	return cfg
 }
 
 // testCgroups makes a slot's control groups; nil where there are none for us.
-func testCgroups(tb testing.TB) Cgroups {
+func testCgroups(tb testing.TB) sandbox.Cgroups {
 	tb.Helper()
-	all, err := FindCgroups()
+	all, err := sandbox.FindCgroups()
 	if err != nil {
 		tb.Logf("some control groups are not ours: %v", err)
 	}
@@ -227,7 +230,7 @@ func (r *record) Emit(e executor.Event) error {
 		default: // again, to a host that came back
 		}
 	case executor.Output:
-		buf := &r.out[streamIndex(b.Stream)]
+		buf := &r.out[protocol.StreamIndex(b.Stream)]
 		if b.Offset != int64(buf.Len()) || len(b.Data) == 0 || len(b.Data) > executor.MaxOutputData {
 			r.badOffset = true
 		}
@@ -295,4 +298,11 @@ func (r *testRunner) run(tb testing.TB, start Start, in RunInput) (executor.Resu
 		tb.Error("output with a wrong offset or size")
 	}
 	return res, rec
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

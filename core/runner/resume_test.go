@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 // survivor follows an Execution over as many hosts as it takes.
@@ -268,9 +270,6 @@ func TestAResultIsHeldUntilTheNextStart(t *testing.T) {
 		}
 		res, err := conn.Follow(t.Context(), s)
 		s.checkTalkative(t, res, err)
-		if conn.ExecutionID() != "exe_test" {
-			t.Errorf("at %q", conn.ExecutionID())
-		}
 		// The same host may go on with the next one, once it has all of this one.
 		s.reset()
 		next := shell("echo next")
@@ -325,11 +324,11 @@ func TestWhatAnotherHostHadOnItsWayMayComeBetween(t *testing.T) {
 	for name, garbage := range map[string][]byte{
 		"zeros":                  make([]byte, 100),
 		"an unknown frame":       {0, 0, 0, 1, 200, 0},
-		"half a workspace frame": append([]byte{0, 4, 0, 0, byte(frameWorkspace)}, make([]byte, 1000)...),
-		"half a start":           append([]byte{0, 200, 0, 0, byte(frameStart)}, `{"execution_id":`...),
-		"half a marker":          marker(s.epoch)[:9],
-		"another's marker":       append(marker(s.epoch+1), 1, 2, 3),
-		"half a hello":           append(marker(s.epoch), 0, 0, 1, 0, byte(frameHello), '{'),
+		"half a workspace frame": append([]byte{0, 4, 0, 0, byte(protocol.FrameWorkspace)}, make([]byte, 1000)...),
+		"half a start":           append([]byte{0, 200, 0, 0, byte(protocol.FrameStart)}, `{"execution_id":`...),
+		"half a marker":          protocol.Marker(s.epoch)[:9],
+		"another's marker":       append(protocol.Marker(s.epoch+1), 1, 2, 3),
+		"half a hello":           append(protocol.Marker(s.epoch), 0, 0, 1, 0, byte(protocol.FrameHello), '{'),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.reset()
@@ -385,7 +384,7 @@ func TestTheHostsPingsKeepTheRunner(t *testing.T) {
 		t.Error(err)
 	}
 	var exit *exec.ExitError
-	if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitSilence {
+	if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != agent.ExitSilence {
 		t.Errorf("without a host: %v\n%s", err, &r.err)
 	}
 	if err := conn.Check(t.Context()); executor.CodeOf(err) != executor.Unavailable {
@@ -415,32 +414,25 @@ func TestAHostNoticesARunnerThatIsSilent(t *testing.T) {
 }
 
 func TestADeadlineEndsTheRunnerWhateverItsHostSays(t *testing.T) {
-	for name, set := range map[string]func(*Config, *Start){
-		"of the runner": func(c *Config, _ *Start) { c.Deadline = 500 * time.Millisecond },
-		"of a start":    func(_ *Config, s *Start) { s.Deadline = 500 * time.Millisecond },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cfg, start := survivorConfig(t), shell("sleep 100")
-			set(&cfg, &start)
-			r := startSwitchboard(t, nil)
-			conn, err := NewConn(r.attach(-1, -1), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			rec := newRecord()
-			if res, err := conn.Run(t.Context(), start, RunInput{}, rec); err == nil && res.Status != executor.StatusKilled {
-				t.Error(describe(res))
-			}
-			var exit *exec.ExitError
-			if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitDeadline {
-				t.Errorf("%v\n%s", err, &r.err)
-			}
-			started := <-rec.started
-			awaitDeath(t, started.PID)
-			if err := conn.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+	t.Parallel()
+	start := shell("sleep 100")
+	start.Deadline = 500 * time.Millisecond
+	r := startSwitchboard(t, nil)
+	conn, err := NewConn(r.attach(-1, -1), survivorConfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := newRecord()
+	if res, err := conn.Run(t.Context(), start, RunInput{}, rec); err == nil && res.Status != executor.StatusKilled {
+		t.Error(describe(res))
+	}
+	var exit *exec.ExitError
+	if err := r.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != agent.ExitDeadline {
+		t.Errorf("%v\n%s", err, &r.err)
+	}
+	started := <-rec.started
+	awaitDeath(t, started.PID)
+	if err := conn.Close(); err != nil {
+		t.Error(err)
 	}
 }

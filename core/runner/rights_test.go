@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -18,11 +19,14 @@ import (
 
 // descriptor is a Workspace whose bytes lie in a descriptor; its end comes as told.
 type descriptor struct {
+	mu   sync.Mutex // a Close may come beside TakeFile
 	file *os.File
 	end  chan error
 }
 
 func (d *descriptor) TakeFile() *os.File {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	f := d.file
 	d.file = nil
 	return f
@@ -78,7 +82,7 @@ func inSocket(t *testing.T, write func(w net.Conn) error) *descriptor {
 func TestAWorkspaceInADescriptorIsUnpacked(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	data := strings.Repeat("0123456789abcde\n", 200_000)
-	a := archive{file("a.txt", "first"), file("dir/big.bin", data), file("last.txt", "last")}.bytes(t)
+	a := tarball{file("a.txt", "first"), file("dir/big.bin", data), file("last.txt", "last")}.bytes(t)
 	start := shell("cat a.txt; wc -c < dir/big.bin; tail -n1 dir/big.bin; cat last.txt")
 	want := "first3200000\n0123456789abcde\nlast"
 	saved := filepath.Join(t.TempDir(), "tar")
@@ -135,7 +139,7 @@ func (endless) Read(p []byte) (int, error) {
 
 func TestADescriptorThatIsCutOffIsItsSourcesFault(t *testing.T) {
 	r := startRunner(t, testConfig(t))
-	a := archive{file("big.bin", strings.Repeat("x", 1<<20))}.bytes(t)
+	a := tarball{file("big.bin", strings.Repeat("x", 1<<20))}.bytes(t)
 	broken := errors.New("the upload broke off")
 	in := inSocket(t, func(w net.Conn) error { _, err := w.Write(a[:len(a)/2]); return errors.Join(err, broken) })
 	if _, err := r.Run(t.Context(), shell("echo never"), RunInput{Workspace: in}, newRecord()); !errors.Is(err, broken) {
@@ -148,7 +152,7 @@ func TestACancelEndsAReadOfADescriptor(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := make(chan struct{})
 	in := inSocket(t, func(w net.Conn) error {
-		_, _ = w.Write(archive{file("a", "x")}.bytes(t)[:700])
+		_, _ = w.Write(tarball{file("a", "x")}.bytes(t)[:700])
 		cancel(nil)
 		_, _ = w.Read(make([]byte, 1)) // until the runner has closed its end
 		close(gone)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
 // describe is what a table compares of a Result.
@@ -104,7 +105,7 @@ func TestTheEnvironmentIsExactlyThis(t *testing.T) {
 		names = append(names, name)
 		switch {
 		case name == "PATH" && value != "/bin", name == "LANG" && value != "C.UTF-8",
-			name == "TMPDIR" && ProbeTmpfs() == nil && value != "/tmp":
+			name == "TMPDIR" && sandbox.ProbeTmpfs() == nil && value != "/tmp":
 			t.Errorf("%s=%s", name, value)
 		}
 	}
@@ -336,7 +337,7 @@ os.symlink("/etc", "etc")
 	if err != nil || len(entries) > 0 {
 		t.Errorf("left behind: %v %v\n%s", entries, err, r.stderr)
 	}
-	if left := Cgroups(cfg.Cgroups).Children(); len(left) > 0 {
+	if left := sandbox.Cgroups(cfg.Cgroups).Children(); len(left) > 0 {
 		t.Errorf("control groups left behind: %v", left)
 	}
 	if _, err := os.Stat("/etc/passwd"); err != nil {

@@ -6,42 +6,21 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// SessionStart asks a runner to open a session: a work folder that lives as long as the session, and in it an interpreter
-// that keeps what one Execution leaves for the next.
-type SessionStart struct {
-	SessionID string `json:"session_id"`
-	// Language says which of the embedded drivers the interpreter runs. Default python.
-	Language executor.Language `json:"language,omitempty"`
-	// Interpreter is an argv prefix: python, node, or bash (else sh), with options if need be. Interpreter[0] without a slash
-	// is looked up on Env's PATH.
-	Interpreter []string `json:"interpreter"`
-	// Env and Path are what Start's are; for the interpreter and for every Command.
-	Env  map[string]string `json:"env,omitempty"`
-	Path string            `json:"path"`
-	// Reach is what Start's is.
-	Reach []string `json:"reach,omitempty"`
-	// Network: the host's network is allowed.
-	Network bool `json:"network"`
-	// Limits bind the interpreter and all Commands together. KillGrace is how long an interrupted interpreter has to come
-	// back; Timeout and OutputBytes are each Start's own.
-	Limits executor.Limits `json:"limits"`
-	// Preload names modules that the interpreter imports before it is ready; those that cannot be imported are passed over.
-	Preload []string `json:"preload,omitempty"`
-}
-
-// OpenSession makes the sandbox of a session and returns when its interpreter is ready. Until CloseSession the runner runs
-// Executions with Start.Session only. ctx bounds the opening; its end closes what was opened. Codes: conflict (one is open),
-// invalid (Interpreter cannot be executed, it runs out of memory before it is ready), unavailable (the interpreter does not come up, the runner went away).
+// OpenSession opens a session and returns when its interpreter is ready. Until CloseSession the runner only runs Executions
+// with Start.Session. ctx bounds the opening; when it ends, what was opened is closed. Codes: conflict (a session is open),
+// invalid (Interpreter cannot be executed, or runs out of memory), unavailable (the interpreter does not start, or the runner
+// is gone).
 func (c *Conn) OpenSession(ctx context.Context, start SessionStart) error {
 	if !c.acquire(ctx) {
 		return executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))
 	}
 	defer func() { c.turn <- struct{}{} }()
-	_, err := c.ask(ctx, sessionCall{Op: callOpen, Start: &start})
+	_, err := c.ask(ctx, protocol.SessionCall{Op: protocol.CallOpen, Start: &start})
 	if err != nil && ctx.Err() != nil {
-		// Whoever comes next must not meet one that is still being opened, or has just been.
+		// The next caller must not find a session that is still being opened.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killPatienceOfHost)
 		defer cancel()
 		err = errors.Join(err, c.CloseSession(ctx))
@@ -49,46 +28,67 @@ func (c *Conn) OpenSession(ctx context.Context, start SessionStart) error {
 	return err
 }
 
-// killPatienceOfHost is how long a host waits until something is dead.
+// killPatienceOfHost is how long a host waits for a session's end.
 const killPatienceOfHost = 15 * time.Second
 
-// RestartSession kills the interpreter and all it started, and what runs in the session (its Run returns StatusKilled), and
-// starts the interpreter anew; with wipe it empties the work folder between. Codes: not_found (no session is open),
-// unavailable.
+// RestartSession kills the interpreter with all it started, and what runs in the session, whose Run returns StatusKilled. Then
+// it starts a new interpreter. wipe empties the work folder between. Codes: not_found (no session is open), unavailable.
 func (c *Conn) RestartSession(ctx context.Context, wipe bool) error {
-	_, err := c.ask(ctx, sessionCall{Op: callRestart, Wipe: wipe})
+	_, err := c.ask(ctx, protocol.SessionCall{Op: protocol.CallRestart, Wipe: wipe})
 	return err
 }
 
 // CloseSession kills everything in the session and removes its files. The runner is then as it was before OpenSession.
 // Idempotent. Codes: unavailable.
 func (c *Conn) CloseSession(ctx context.Context) error {
-	_, err := c.ask(ctx, sessionCall{Op: callClose})
+	_, err := c.ask(ctx, protocol.SessionCall{Op: protocol.CallClose})
 	return err
 }
 
-// Variables lists the interpreter's, sorted by name, at most 1,000. It waits for what runs. Codes: not_found, conflict (the
-// interpreter died), unavailable (it does not answer), unimplemented (the language has none).
+// Variables lists the interpreter's variables, sorted by name, at most 1,000. It waits for its turn. Codes: not_found, conflict
+// (the interpreter has ended), unavailable (it does not answer), unimplemented (the language has none).
 func (c *Conn) Variables(ctx context.Context) ([]executor.Variable, error) {
-	if !c.acquire(ctx) {
-		return nil, executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))
-	}
-	defer func() { c.turn <- struct{}{} }()
-	r, err := c.ask(ctx, sessionCall{Op: callVariables})
+	r, err := c.askInTurn(ctx, protocol.SessionCall{Op: protocol.CallVariables})
 	return r.Variables, err
 }
 
-// AddPath lets the interpreter, and every Command, find what is installed in the folder dir of the interpreter's own file
-// system: python's module search path; for other languages unimplemented. It waits for what runs, and survives a restart.
-// Codes: not_found, conflict, unavailable, unimplemented.
+// AddPath adds the folder dir, of the interpreter's own file system, to the module search path of the interpreter and of every
+// Command. It waits for its turn, and survives a restart. Codes: not_found, conflict, unavailable, unimplemented (the language
+// is not python).
 func (c *Conn) AddPath(ctx context.Context, dir string) error {
-	if !c.acquire(ctx) {
-		return executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))
-	}
-	defer func() { c.turn <- struct{}{} }()
-	_, err := c.ask(ctx, sessionCall{Op: callPath, Path: dir})
+	_, err := c.askInTurn(ctx, protocol.SessionCall{Op: protocol.CallPath, Path: dir})
 	return err
 }
 
-// callHeader is the number of a call (4 bytes, big-endian), in front of what belongs to it.
-const callHeader = 4
+// askInTurn is ask while no Execution runs.
+func (c *Conn) askInTurn(ctx context.Context, req protocol.SessionCall) (protocol.SessionReply, error) {
+	if !c.acquire(ctx) {
+		return protocol.SessionReply{}, executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))
+	}
+	defer func() { c.turn <- struct{}{} }()
+	return c.ask(ctx, req)
+}
+
+// minLimits are the limits with which interpreters and drivers start, without preloaded modules. With less they are killed, or
+// wait for ever for threads that they cannot start.
+var minLimits = map[executor.Language]struct{ memoryBytes, pids int64 }{
+	executor.LanguagePython:     {memoryBytes: 16 << 20, pids: 1},
+	executor.LanguageJavaScript: {memoryBytes: 64 << 20, pids: 12},
+	executor.LanguageShell:      {memoryBytes: 8 << 20, pids: 2},
+}
+
+// SessionFits returns an error of code invalid if limits are too low for a session in language. It names the field and the
+// lowest number. Backends call it before they make a sandbox.
+func SessionFits(language executor.Language, limits executor.Limits) error {
+	if language == executor.LanguageDefault {
+		language = executor.LanguagePython
+	}
+	minimum := minLimits[language]
+	if limits.MemoryBytes > 0 && limits.MemoryBytes < minimum.memoryBytes {
+		return executor.FieldErrorf(executor.Invalid, "config.memory_mb", "must be at least %d for a session in %s (got %d)", minimum.memoryBytes>>20, language, limits.MemoryBytes>>20)
+	}
+	if limits.PIDs > 0 && limits.PIDs < minimum.pids {
+		return executor.FieldErrorf(executor.Invalid, "config.pids", "must be at least %d for a session in %s (got %d)", minimum.pids, language, limits.PIDs)
+	}
+	return nil
+}

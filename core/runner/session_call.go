@@ -8,69 +8,8 @@ import (
 	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
-
-// What a sessionCall asks for.
-const (
-	callOpen      = "open"
-	callRestart   = "restart"
-	callClose     = "close"
-	callVariables = "variables"
-	callPath      = "path"
-	callList      = "list"
-	callRead      = "read"
-	callWrite     = "write"
-	callRemove    = "remove"
-	// callStop ends the call of that number; its answer comes as always.
-	callStop = "stop"
-)
-
-// The windows and bounds of calls.
-const (
-	// fileWindow is how many bytes of a file may be on their way, in either direction.
-	fileWindow = 1 << 20
-	// maxCalls bounds the calls that are at work at once.
-	maxCalls = 64
-	// maxFiles and maxVariables are the contract's.
-	maxListed    = 10_000
-	maxVariables = 1000
-)
-
-// sessionCall asks for something about the session. Several may be at work at once; N tells them apart.
-type sessionCall struct {
-	N     uint32        `json:"n"`
-	Op    string        `json:"op"`
-	Start *SessionStart `json:"start,omitempty"`
-	Wipe  bool          `json:"wipe,omitempty"`
-	// Path of a file, or the folder of callPath.
-	Path      string `json:"path,omitempty"`
-	Recursive bool   `json:"recursive,omitempty"`
-	// Size of a file that is to be written; < 0 = unknown.
-	Size int64 `json:"size,omitempty"`
-}
-
-// sessionReply answers a call. The last one has no More.
-type sessionReply struct {
-	N         uint32              `json:"n"`
-	More      bool                `json:"more,omitempty"`
-	Code      executor.Code       `json:"code,omitempty"`
-	Message   string              `json:"message,omitempty"`
-	Field     string              `json:"field,omitempty"`
-	File      *executor.File      `json:"file,omitempty"`
-	Files     []executor.File     `json:"files,omitempty"`
-	Variables []executor.Variable `json:"variables,omitempty"`
-}
-
-func (r sessionReply) err() error {
-	switch {
-	case r.Code == "":
-		return nil
-	case r.Field != "":
-		return &executor.Error{Code: r.Code, Message: r.Message, Fields: []executor.FieldError{{Field: r.Field, Message: r.Message}}}
-	default:
-		return executor.Errorf(r.Code, "%s", r.Message)
-	}
-}
 
 // calls are the calls of a Conn that have not been answered.
 type calls struct {
@@ -80,28 +19,28 @@ type calls struct {
 	err  error // the connection has ended
 }
 
-// openCall is one of them.
+// openCall is a call that has not been answered.
 type openCall struct {
 	n    uint32
 	conn *Conn
-	// room is what the runner takes of a file yet.
-	room *credit
+	// room is the credit for a file that is sent.
+	room *protocol.Credit
 
 	mu      sync.Mutex
 	cond    *sync.Cond
-	replies []sessionReply
+	replies []protocol.SessionReply
 	data    [][]byte
 	held    int
 	ended   bool // the last reply has come
 	err     error
 }
 
-// call asks for req. The end of ctx ends the call at both ends.
-func (c *Conn) call(ctx context.Context, req sessionCall) (*openCall, func(), error) {
+// call sends req. The end of ctx ends the call at both ends.
+func (c *Conn) call(ctx context.Context, req protocol.SessionCall) (*openCall, func(), error) {
 	if ctx.Err() != nil {
 		return nil, nil, executor.Errorf(executor.Unavailable, "runner: %w", context.Cause(ctx))
 	}
-	k := &openCall{conn: c, room: newCredit(fileWindow)}
+	k := &openCall{conn: c, room: protocol.NewCredit(protocol.FileWindow)}
 	k.cond = sync.NewCond(&k.mu)
 	c.calls.mu.Lock()
 	if err := c.calls.err; err != nil {
@@ -127,17 +66,17 @@ func (c *Conn) call(ctx context.Context, req sessionCall) (*openCall, func(), er
 		ended := k.ended
 		k.mu.Unlock()
 		if !ended {
-			_ = c.out.json(frameSession, sessionCall{N: k.n, Op: callStop}) // a broken connection shows in the reader
+			_ = c.out.SendJSON(protocol.FrameSession, protocol.SessionCall{N: k.n, Op: protocol.CallStop}) // a broken connection shows in the reader
 		}
 	}
 	req.N = k.n
 	raw, err := json.Marshal(req)
-	if err != nil || len(raw) > maxStart {
+	if err != nil || len(raw) > protocol.MaxStart {
 		k.end()
 		done()
-		return nil, nil, executor.Errorf(executor.Invalid, "runner: more than %d bytes about a session", maxStart)
+		return nil, nil, executor.Errorf(executor.Invalid, "runner: the request must be at most %d bytes", protocol.MaxStart)
 	}
-	if err := c.out.raw(frameSession, raw); err != nil {
+	if err := c.out.SendRaw(protocol.FrameSession, raw); err != nil {
 		k.end()
 		done()
 		return nil, nil, executor.Errorf(executor.Unavailable, "runner: %w", err)
@@ -146,31 +85,31 @@ func (c *Conn) call(ctx context.Context, req sessionCall) (*openCall, func(), er
 }
 
 // ask is a call with one answer.
-func (c *Conn) ask(ctx context.Context, req sessionCall) (sessionReply, error) {
+func (c *Conn) ask(ctx context.Context, req protocol.SessionCall) (protocol.SessionReply, error) {
 	k, done, err := c.call(ctx, req)
 	if err != nil {
-		return sessionReply{}, err
+		return protocol.SessionReply{}, err
 	}
 	defer done()
 	return k.reply()
 }
 
 // reply waits for the next reply.
-func (k *openCall) reply() (sessionReply, error) {
+func (k *openCall) reply() (protocol.SessionReply, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for len(k.replies) == 0 && k.err == nil {
 		k.cond.Wait()
 	}
 	if len(k.replies) == 0 {
-		return sessionReply{}, k.err
+		return protocol.SessionReply{}, k.err
 	}
 	r := k.replies[0]
 	k.replies = k.replies[1:]
-	return r, r.err()
+	return r, r.Err()
 }
 
-// next waits for a piece of a file; nil: what remains are replies.
+// next waits for a piece of a file. It returns nil if only replies are left.
 func (k *openCall) next() ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -197,7 +136,7 @@ func (k *openCall) fail(err error) {
 	}
 	k.cond.Broadcast()
 	k.mu.Unlock()
-	k.room.stop(err)
+	k.room.Stop(err)
 }
 
 func (k *openCall) end() {
@@ -206,7 +145,7 @@ func (k *openCall) end() {
 	k.mu.Unlock()
 }
 
-// lost ends every call.
+// lost ends all calls.
 func (c *calls) lost(err error) {
 	c.mu.Lock()
 	c.err = err
@@ -219,11 +158,11 @@ func (c *calls) lost(err error) {
 	}
 }
 
-// take handles a frame about a call, on the reader's goroutine. What is about a call that nobody waits for is dropped.
-func (c *calls) take(frames *frameReader, t frameType, n int) error {
-	if t == frameSessionReply {
-		var r sessionReply
-		if err := readJSON(frames, n, &r); err != nil {
+// take handles a frame about a call, in the goroutine of the reader. It drops frames of calls that have ended.
+func (c *calls) take(frames *protocol.Reader, t protocol.FrameType, n int) error {
+	if t == protocol.FrameSessionReply {
+		var r protocol.SessionReply
+		if err := protocol.ReadJSON(frames, n, &r); err != nil {
 			return err
 		}
 		if k := c.find(r.N); k != nil {
@@ -231,25 +170,25 @@ func (c *calls) take(frames *frameReader, t frameType, n int) error {
 		}
 		return nil
 	}
-	p, err := frames.payload(n)
+	p, err := frames.Payload(n)
 	if err != nil {
 		return err
 	}
-	if len(p) < callHeader {
-		return fmt.Errorf("%w: a call's frame of %d bytes", errFrame, len(p))
+	if len(p) < protocol.CallHeaderBytes {
+		return fmt.Errorf("%w: a call's frame of %d bytes", protocol.ErrFrame, len(p))
 	}
 	k := c.find(binary.BigEndian.Uint32(p))
-	p = p[callHeader:]
+	p = p[protocol.CallHeaderBytes:]
 	switch {
 	case k == nil:
 		return nil
-	case t == frameSessionCredit && len(p) == 4:
-		k.room.add(int64(binary.BigEndian.Uint32(p)))
+	case t == protocol.FrameSessionCredit && len(p) == 4:
+		k.room.Add(int64(binary.BigEndian.Uint32(p)))
 		return nil
-	case t == frameSessionFile:
+	case t == protocol.FrameSessionFile:
 		return k.takeData(p)
 	default:
-		return fmt.Errorf("%w: the runner sent frame type %d", errFrame, t)
+		return fmt.Errorf("%w: the runner sent frame type %d", protocol.ErrFrame, t)
 	}
 }
 
@@ -259,18 +198,18 @@ func (c *calls) find(n uint32) *openCall {
 	return c.open[n]
 }
 
-func (k *openCall) takeReply(r sessionReply) error {
+func (k *openCall) takeReply(r protocol.SessionReply) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// A list comes in several replies, which together are bounded by what may be in it.
-	if k.ended || len(k.replies) > maxListed {
-		return fmt.Errorf("%w: a call is answered too often", errFrame)
+	// A list comes in several replies, which MaxListed bounds together.
+	if k.ended || len(k.replies) > protocol.MaxListed {
+		return fmt.Errorf("%w: a call is answered too often", protocol.ErrFrame)
 	}
 	k.replies = append(k.replies, r)
 	k.ended = !r.More
 	k.cond.Broadcast()
 	if k.ended {
-		k.room.stop(errStopped)
+		k.room.Stop(protocol.ErrStopped)
 	}
 	return nil
 }
@@ -279,18 +218,10 @@ func (k *openCall) takeData(p []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.held += len(p)
-	if k.held > fileWindow {
-		return fmt.Errorf("%w: the runner overran a file's window", errFrame)
+	if k.held > protocol.FileWindow {
+		return fmt.Errorf("%w: the runner overran a file's window", protocol.ErrFrame)
 	}
 	k.data = append(k.data, append([]byte(nil), p...))
 	k.cond.Broadcast()
 	return nil
-}
-
-func callPayload(n uint32, more ...byte) []byte {
-	return append(binary.BigEndian.AppendUint32(nil, n), more...)
-}
-
-func callCredit(n uint32, bytes int) []byte {
-	return binary.BigEndian.AppendUint32(callPayload(n), uint32(bytes)) //nolint:gosec // at most a window
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 // Without a tmpfs only the runner knows how much of the disk limit is used.
@@ -90,7 +91,7 @@ func awaitWriting(t *testing.T, dir string, want int) {
 		must(t, err)
 		n := 0
 		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), writingName) {
+			if strings.HasPrefix(e.Name(), ".pyexec-writing-") {
 				n++
 			}
 		}
@@ -108,7 +109,7 @@ func TestTheCallsOfAHostThatIsGoneAreForgotten(t *testing.T) {
 	// As many calls as there may be, all of which wait for more of a file.
 	body := &slowReader{closed: make(chan struct{})}
 	var writing sync.WaitGroup
-	for range maxCalls {
+	for range protocol.MaxCalls {
 		writing.Go(func() {
 			_, err := first.WriteFile(context.Background(), "upload", -1, &slowReader{closed: body.closed})
 			if err == nil {
@@ -116,7 +117,7 @@ func TestTheCallsOfAHostThatIsGoneAreForgotten(t *testing.T) {
 			}
 		})
 	}
-	awaitWriting(t, cfg.WorkRoot, maxCalls)
+	awaitWriting(t, cfg.WorkRoot, protocol.MaxCalls)
 	s.detach(t, first)
 	close(body.closed)
 	writing.Wait()

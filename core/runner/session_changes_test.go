@@ -6,11 +6,19 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 // changed runs start and says which files it is told of: paths with sizes, and how many more.
+// The bounds of what a session remembers of its files.
+const (
+	filesSeen  = 2000
+	clockTicks = 20 * time.Millisecond
+)
+
 func (r *sessionRunner) changed(tb testing.TB, start Start) string {
 	tb.Helper()
 	start.FilesChanged = true
@@ -78,6 +86,26 @@ func TestWhoAsksIsToldWhichFilesChanged(t *testing.T) {
 	}
 }
 
+// TestFilesWithLongPathsAreTold makes a hundred files whose paths are together longer than a frame may be.
+func TestFilesWithLongPathsAreTold(t *testing.T) {
+	t.Parallel()
+	r := openSession(t, pythonSession())
+	if got := r.changed(t, cellOf("None")); got != "" {
+		t.Errorf("nothing: %q", got)
+	}
+	got := r.changed(t, cellOf(deepFiles(100)))
+	list := strings.Split(got, ", ")
+	if len(list) != 5+1 || list[5] != "and 95" {
+		t.Errorf("%d files, the last of which is %.100q", len(list), list[len(list)-1])
+	}
+	if got := r.changed(t, cellOf(strings.ReplaceAll(deepFiles(200), "\"d\"", "\"e\""))); got != "" {
+		t.Errorf("more than is looked at: %.100q", got)
+	}
+	if got := r.changed(t, cellOf("import shutil\nos.system('rm -r d* e*')\nopen('few', 'w').close()")); !strings.HasSuffix(got, "few 0") {
+		t.Errorf("few again: %.100q", got)
+	}
+}
+
 func TestManyFilesAreTold(t *testing.T) {
 	t.Parallel()
 	r := openSession(t, pythonSession())
@@ -87,21 +115,21 @@ func TestManyFilesAreTold(t *testing.T) {
 	if got := r.changed(t, cellOf("None")); got != "" {
 		t.Errorf("nothing: %q", got)
 	}
-	got := r.changed(t, many(0, maxSeen+1))
-	if list := strings.Split(got, ", "); len(list) != executor.MaxFilesChanged+1 || list[0] != "f000000 0" || list[len(list)-1] != fmt.Sprintf("and %d", maxSeen+1-executor.MaxFilesChanged) {
+	got := r.changed(t, many(0, filesSeen+1))
+	if list := strings.Split(got, ", "); len(list) != executor.MaxFilesChanged+1 || list[0] != "f000000 0" || list[len(list)-1] != fmt.Sprintf("and %d", filesSeen+1-executor.MaxFilesChanged) {
 		t.Errorf("more than are remembered: %q", got)
 	}
 	// From here on their times say what changed: a program may set the one, but not the other.
-	old := cellOf(fmt.Sprintf("import time\ntime.sleep(%f)\nopen('fresh', 'w').close()\nos.utime('fresh', (1, 1))\n", 3*clockSlack.Seconds()))
+	old := cellOf(fmt.Sprintf("import time\ntime.sleep(%f)\nopen('fresh', 'w').close()\nos.utime('fresh', (1, 1))\n", 3*clockTicks.Seconds()))
 	_ = r.changed(t, old)
 	old = cellOf(strings.ReplaceAll(old.Code, "fresh", "gnu"))
 	if got := r.changed(t, old); got != "gnu 0" && got != "fresh 0, gnu 0" { // fresh may be as young as the last look
 		t.Errorf("one more: %q", got)
 	}
-	if got := r.changed(t, many(maxSeen, maxListed+1)); got != "" {
+	if got := r.changed(t, many(filesSeen, protocol.MaxListed+1)); got != "" {
 		t.Errorf("more than are looked at: %q", got)
 	}
-	if got := r.changed(t, cellOf(fmt.Sprintf("for n in range(10, %d):\n    os.remove(f'f{n:06}')\nopen('few', 'w').close()\ntime.sleep(%f)", maxListed+1, 3*clockSlack.Seconds()))); got != "few 0" {
+	if got := r.changed(t, cellOf(fmt.Sprintf("for n in range(10, %d):\n    os.remove(f'f{n:06}')\nopen('few', 'w').close()\ntime.sleep(%f)", protocol.MaxListed+1, 3*clockTicks.Seconds()))); got != "few 0" {
 		t.Errorf("few again: %q", got)
 	}
 	if got := r.changed(t, cellOf("open('fewer', 'w').close()")); got != "fewer 0" {

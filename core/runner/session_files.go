@@ -2,18 +2,17 @@ package runner
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// ListFiles is executor.SessionFiles.ListFiles of the session that is open. TMPDIR is not listed. A link
-// is listed as what it leads to, one that leads nowhere or out as itself; none is followed.
+// ListFiles is executor.SessionFiles.ListFiles of the open session. TMPDIR is not listed. A link is listed as what it leads to.
+// A link that leads nowhere or out is listed as itself. No link is followed.
 func (c *Conn) ListFiles(ctx context.Context, path string, recursive bool) ([]executor.File, error) {
-	k, done, err := c.call(ctx, sessionCall{Op: callList, Path: path, Recursive: recursive})
+	k, done, err := c.call(ctx, protocol.SessionCall{Op: protocol.CallList, Path: path, Recursive: recursive})
 	if err != nil {
 		return nil, err
 	}
@@ -24,8 +23,8 @@ func (c *Conn) ListFiles(ctx context.Context, path string, recursive bool) ([]ex
 		if err != nil {
 			return nil, err
 		}
-		if files = append(files, r.Files...); len(files) > maxListed {
-			return nil, executor.Errorf(executor.Unavailable, "runner: a list of more than %d files", maxListed)
+		if files = append(files, r.Files...); len(files) > protocol.MaxListed {
+			return nil, executor.Errorf(executor.Unavailable, "runner: more than %d files are listed", protocol.MaxListed)
 		}
 		if !r.More {
 			return files, nil
@@ -33,21 +32,30 @@ func (c *Conn) ListFiles(ctx context.Context, path string, recursive bool) ([]ex
 	}
 }
 
-// ReadFile is executor.SessionFiles.ReadFile. The end of ctx ends the reading, too.
+// ReadFile is executor.SessionFiles.ReadFile. The end of ctx also ends the reading.
 func (c *Conn) ReadFile(ctx context.Context, path string) (executor.File, io.ReadCloser, error) {
-	k, done, err := c.call(ctx, sessionCall{Op: callRead, Path: path})
+	k, done, err := c.call(ctx, protocol.SessionCall{Op: protocol.CallRead, Path: path})
 	if err != nil {
 		return executor.File{}, nil, err
 	}
-	r, err := k.reply()
-	if err == nil && r.File == nil {
-		err = executor.Errorf(executor.Unavailable, "runner: %w: a file without a description", errFrame)
-	}
+	file, err := k.file()
 	if err != nil {
 		done()
 		return executor.File{}, nil, err
 	}
-	return *r.File, &fileReader{call: k, done: done}, nil
+	return file, &fileReader{call: k, done: done}, nil
+}
+
+// file waits for the reply that describes a file.
+func (k *openCall) file() (executor.File, error) {
+	r, err := k.reply()
+	if err != nil {
+		return executor.File{}, err
+	}
+	if r.File == nil {
+		return executor.File{}, executor.Errorf(executor.Unavailable, "runner: %w: a file without a description", protocol.ErrFrame)
+	}
+	return *r.File, nil
 }
 
 // fileReader reads a file as it comes.
@@ -85,8 +93,8 @@ func (f *fileReader) fill() {
 	if f.data, f.err = data, err; err != nil {
 		return
 	}
-	if f.used += len(data); f.used >= fileWindow/4 {
-		_ = f.call.conn.out.frame(frameSessionCredit, callCredit(f.call.n, f.used)...) // a broken connection shows in the reader
+	if f.used += len(data); f.used >= protocol.FileWindow/4 {
+		_ = f.call.conn.out.Send(protocol.FrameSessionCredit, protocol.CallCredit(f.call.n, f.used)...) // a broken connection shows in the reader
 		f.used = 0
 	}
 }
@@ -101,58 +109,39 @@ func (f *fileReader) Close() error {
 	return nil
 }
 
-// WriteFile is executor.SessionFiles.WriteFile. Whatever r still holds after an error was not read.
+// WriteFile is executor.SessionFiles.WriteFile. After an error r may have more to read.
 func (c *Conn) WriteFile(ctx context.Context, path string, size int64, r io.Reader) (executor.File, error) {
-	k, done, err := c.call(ctx, sessionCall{Op: callWrite, Path: path, Size: size})
+	k, done, err := c.call(ctx, protocol.SessionCall{Op: protocol.CallWrite, Path: path, Size: size})
 	if err != nil {
 		return executor.File{}, err
 	}
 	defer done()
 	if err := k.send(r); err != nil {
-		// Nothing of it is there any more when we return.
-		if c.out.json(frameSession, sessionCall{N: k.n, Op: callStop}) == nil {
+		// When WriteFile returns, nothing of the file must be left.
+		if c.out.SendJSON(protocol.FrameSession, protocol.SessionCall{N: k.n, Op: protocol.CallStop}) == nil {
 			_, _ = k.reply() // it only says that it stopped
 		}
 		return executor.File{}, err
 	}
-	reply, err := k.reply()
-	if err == nil && reply.File == nil {
-		err = executor.Errorf(executor.Unavailable, "runner: %w: a file without a description", errFrame)
-	}
-	if err != nil {
-		return executor.File{}, err
-	}
-	return *reply.File, nil
+	return k.file()
 }
 
-// send copies r to the runner. An error is r's; the runner's shows in the reply.
+// send copies r to the runner. It returns errors of r only; the runner's are in the reply.
 func (k *openCall) send(r io.Reader) error {
-	buf := chunks.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
-	defer chunks.Put(buf)
-	const at = frameHeader + callHeader
-	binary.BigEndian.PutUint32((*buf)[frameHeader:], k.n)
-	for {
-		room, err := k.room.take(chunkBytes)
-		if err != nil {
-			return nil //nolint:nilerr // the call has ended; its reply says how
-		}
-		n, err := r.Read((*buf)[at : at+room])
-		k.room.add(int64(room - n))
-		if n > 0 && k.conn.out.framed(frameSessionData, (*buf)[:at+n]) != nil {
-			return nil // a broken connection shows in the reader
-		}
-		if errors.Is(err, io.EOF) {
-			_ = k.conn.out.frame(frameSessionEnd, callPayload(k.n, 1)...) // likewise
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read what is to be written: %w", err)
-		}
+	whole, err := copyChunks(r, k.room, protocol.CallPayload(k.n), func(buf []byte) bool {
+		return k.conn.out.SendBuffer(protocol.FrameSessionData, buf) == nil // a broken connection shows in the reader
+	})
+	if err != nil {
+		return fmt.Errorf("read the file to write: %w", err)
 	}
+	if whole {
+		_ = k.conn.out.Send(protocol.FrameSessionEnd, protocol.CallPayload(k.n, 1)...) // likewise
+	}
+	return nil
 }
 
 // RemoveFile is executor.SessionFiles.RemoveFile.
 func (c *Conn) RemoveFile(ctx context.Context, path string) error {
-	_, err := c.ask(ctx, sessionCall{Op: callRemove, Path: path})
+	_, err := c.ask(ctx, protocol.SessionCall{Op: protocol.CallRemove, Path: path})
 	return err
 }

@@ -158,7 +158,8 @@ func TestAValueIsShownWithoutStreams(t *testing.T) {
 
 func TestATimeoutInterruptsAndKeepsTheState(t *testing.T) {
 	r := openSession(t, pythonSession())
-	r.wants(t, "x = 1", "", "")
+	// The modules are loaded first: on a busy machine the timeout would interrupt an import.
+	r.wants(t, "import asyncio, os, subprocess, threading, time; x = 1", "", "")
 	for _, code := range []string{
 		"while True: pass", "import time; time.sleep(100)", "import subprocess; subprocess.run(['sleep', '100'])",
 		"import os; os.system('sleep 100')", "import asyncio; await asyncio.sleep(100)", "async def f():\n  while True: pass\nawait f()",
@@ -372,7 +373,7 @@ func TestWhatCannotBeWrittenWholeIsNotThere(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := r.WriteFile(ctx, "made/"+strings.Repeat("x", 200)+"/"+strings.Repeat("y", 255)+"/"+writingName, -1, strings.NewReader("x")); executor.CodeOf(err) != executor.Invalid {
+	if _, err := r.WriteFile(ctx, "made/"+strings.Repeat("x", 200)+"/"+strings.Repeat("y", 255)+"/"+".pyexec-writing-", -1, strings.NewReader("x")); executor.CodeOf(err) != executor.Invalid {
 		t.Errorf("a name that is never listed: %v", err)
 	}
 	r.wants(t, "sorted(d for d, _, _ in os.walk('.')), [f for _, _, f in os.walk('.') if f]", "", "(['.', './had', './had/empty'], [])")

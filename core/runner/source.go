@@ -9,8 +9,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// SourceReader is a Source as RunInput takes it: it is opened at the first Read, so stdin only after the Workspace was read to
-// its end. Close ends a Read that blocks, as far as the Source's own Close does.
+// SourceReader reads a Source, which it opens at the first Read. So stdin is opened only after the Workspace was read to its
+// end. Close ends a Read that blocks, as far as the Source's own Close does.
 type SourceReader struct {
 	from *executor.Source
 
@@ -20,10 +20,10 @@ type SourceReader struct {
 	closed bool
 }
 
-// NewSourceReader reads from, which may be nil: no Source.
+// NewSourceReader returns a SourceReader of from, which may be nil.
 func NewSourceReader(from *executor.Source) *SourceReader { return &SourceReader{from: from} }
 
-// Reader is s, or nil for a Source that is not there.
+// Reader returns s, or nil without a Source.
 func (s *SourceReader) Reader() io.Reader {
 	if s.from == nil {
 		return nil
@@ -31,7 +31,7 @@ func (s *SourceReader) Reader() io.Reader {
 	return s
 }
 
-// Opened reports whether it was tried to open the Source: until then another attempt may read it as if nothing had happened.
+// Opened reports whether s has tried to open the Source. Until then another attempt may read it.
 func (s *SourceReader) Opened() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *SourceReader) Read(p []byte) (int, error) {
 	return r.Read(p)
 }
 
-// TakeFile implements executor.FileStream: the runner reads a file or a socket itself.
+// TakeFile implements executor.FileStream, so that the runner reads a file or a socket itself.
 func (s *SourceReader) TakeFile() *os.File {
 	s.mu.Lock()
 	r, err, closed := s.r, s.err, s.closed
@@ -69,7 +69,8 @@ func (s *SourceReader) TakeFile() *os.File {
 	return nil
 }
 
-// open opens without holding the lock: a Close that comes meanwhile does not wait, and what was opened is closed again.
+// open opens the Source without holding the lock, so that Close does not wait. If Close comes meanwhile, open closes what it
+// has opened.
 func (s *SourceReader) open() (io.ReadCloser, error) {
 	r, err := s.from.Open()
 	s.mu.Lock()

@@ -36,3 +36,52 @@ func TestTheWholeGroupIsAskedToEnd(t *testing.T) {
 		}
 	}
 }
+
+// The first limit that fires is the status, whatever comes within its grace.
+func TestACancelWithinTheGraceOfATimeoutLeavesItATimeout(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	start := shell(`trap 'echo asked' TERM; while :; do sleep 0.01; done`)
+	start.Limits.Timeout, start.Limits.KillGrace = time.Second, 300*time.Millisecond
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	rec := newRecord()
+	rec.emit = func(e executor.Event) error {
+		if e.Body.Kind() == executor.KindOutput {
+			cancel(executor.Errorf(executor.Unavailable, "enough"))
+		}
+		return nil
+	}
+	res, err := r.Run(ctx, start, RunInput{}, rec)
+	if err != nil || describe(res) != "timed_out SIGKILL" || rec.stdout() != "asked\n" {
+		t.Errorf("%s, %q, %v", describe(res), rec.stdout(), err)
+	}
+}
+
+// Nobody wants the files of a program that was cancelled.
+func TestNothingIsCollectedAfterACancel(t *testing.T) {
+	r := startRunner(t, testConfig(t))
+	start := shell("echo x > file; trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done")
+	start.Outputs, start.Limits.KillGrace = []string{"file"}, 10*time.Second
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	rec := newRecord()
+	rec.emit = func(e executor.Event) error {
+		if e.Body.Kind() == executor.KindOutput {
+			cancel(executor.Errorf(executor.Unavailable, "enough"))
+		}
+		return nil
+	}
+	res, err := r.Run(ctx, start, RunInput{}, rec)
+	if err != nil || describe(res) != "killed exit 0" || len(res.Artifacts) > 0 || len(rec.files) > 0 {
+		t.Errorf("%s with %v, %v", describe(res), res.Artifacts, err)
+	}
+}
+
+// An interpreter that was killed did not run out of memory unless its group has counted that.
+func TestAnInterpreterThatKillsItselfHasEnoughMemory(t *testing.T) {
+	r := openSession(t, pythonSession())
+	res, _ := r.cell(t, "import os; os.kill(os.getpid(), 9)")
+	if describe(res) != "failed SIGKILL" || res.SessionState != executor.SessionStateLost {
+		t.Errorf("%s %q", describe(res), res.SessionState)
+	}
+}

@@ -15,17 +15,19 @@ import (
 
 const (
 	auditName = "audit.jsonl"
-	// maxAuditBytes is where the audit log is rotated, keptAudits how many old ones stay.
+	// maxAuditBytes is the size at which the audit log is rotated.
 	maxAuditBytes = 10 << 20
-	keptAudits    = 5
-	// keptRuns is how many files of runs stay, maxRunLog the most that one holds.
-	keptRuns  = 1000
+	// keptAudits is the number of rotated audit logs that are kept.
+	keptAudits = 5
+	// keptRuns is the number of run logs that are kept.
+	keptRuns = 1000
+	// maxRunLog bounds the size of a run log.
 	maxRunLog = 1 << 20
 	runPrefix = "run-"
 )
 
-// auditLine says who ran what, or was refused it (Result is the code), and how it ended. What the script was given as
-// environment does not stand in it.
+// auditLine is the audit record of a run or of a refused request. Result is the Status of the run, or the error code. The
+// environment of the script is not recorded.
 type auditLine struct {
 	TS          string   `json:"ts"`
 	Tool        string   `json:"tool"`
@@ -41,7 +43,7 @@ type auditLine struct {
 	LogPath     string   `json:"logPath,omitempty"`
 }
 
-// audit is the folder of logs. The nil audit keeps none.
+// audit is the folder of the logs. A nil audit writes no logs.
 type audit struct {
 	dir string
 
@@ -52,7 +54,7 @@ type audit struct {
 
 func openAudit(dir string) (*audit, error) {
 	if dir == "" {
-		return nil, nil //nolint:nilnil // none is a valid answer
+		return nil, nil //nolint:nilnil // a nil audit is valid
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func (a *audit) open() error {
 	return nil
 }
 
-// write appends one line, and rotates first if it would grow too large.
+// write appends one line. It rotates the log first if the log would exceed maxAuditBytes.
 func (a *audit) write(line auditLine) error {
 	if a == nil {
 		return nil
@@ -127,7 +129,7 @@ func (a *audit) close() error {
 	return err
 }
 
-// runLog is the file of one run. The nil runLog keeps nothing.
+// runLog is the log file of one run. A nil runLog writes nothing.
 type runLog struct {
 	file *os.File
 	left int
@@ -135,10 +137,10 @@ type runLog struct {
 	last executor.Stream
 }
 
-// begin makes the file of one run and removes the oldest ones beyond the bound.
+// begin creates the log file of one run and removes the oldest files beyond keptRuns.
 func (a *audit) begin(id string) (*runLog, error) {
 	if a == nil {
-		return nil, nil //nolint:nilnil // none is a valid answer
+		return nil, nil //nolint:nilnil // a nil runLog is valid
 	}
 	a.mu.Lock()
 	a.prune()
@@ -150,11 +152,11 @@ func (a *audit) begin(id string) (*runLog, error) {
 	return &runLog{file: f, left: maxRunLog}, nil
 }
 
-// prune removes what is too much. Ids sort by time, so names do.
+// prune removes the oldest log files of runs so that a new one fits. Ids sort by time, and therefore file names do.
 func (a *audit) prune() {
 	entries, err := os.ReadDir(a.dir)
 	if err != nil {
-		return // the next write says so
+		return // creating the new file reports the error
 	}
 	var runs []string
 	for _, e := range entries {
@@ -169,7 +171,7 @@ func (a *audit) prune() {
 	}
 }
 
-// write appends a piece of a stream; where the stream changes, a line says so.
+// write appends a piece of a stream. When the stream changes, it first writes a line with the name of the stream.
 func (l *runLog) write(stream executor.Stream, data []byte) {
 	if l == nil || l.err != nil || len(data) == 0 || l.left <= 0 {
 		return
@@ -187,7 +189,7 @@ func (l *runLog) write(stream executor.Stream, data []byte) {
 	_, l.err = l.file.Write(data)
 }
 
-// end closes the file and returns its name.
+// end closes the file and returns its path, and the first error of a write.
 func (l *runLog) end() (string, error) {
 	if l == nil {
 		return "", nil

@@ -1,8 +1,8 @@
-// Package scripts is a Backend in the core: it runs scripts of this host that the configuration allows by name, and
-// nothing else. It is no sandbox: a script has the rights of the server.
+// Package scripts is a Backend in the core. It runs only those scripts of this host that the configuration allows by name. It
+// is no sandbox: a script has the rights of the server.
 //
-// One flow: Run checks the script's path, its arguments and its environment against the Policy, starts a runner of its own
-// (core/runner), which runs the script without a shell in the script's folder and ends it and all it started on a limit, a
-// cancel, or the death of this process; what it writes goes to the log of the Execution and, capped, into a file of its
-// own; a line of JSON says afterwards who ran what.
+// Run checks the script's path, arguments and environment against the Policy and starts a runner (core/runner). The runner
+// runs the script without a shell, in the script's folder. At a limit, at a cancel and at the death of this process it kills
+// the script with everything that the script has started. The output goes to the log of the Execution and, up to a bound, to
+// a file of the run. At the end an audit line in JSON tells the requester, the script and the result.
 package scripts

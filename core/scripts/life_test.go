@@ -52,7 +52,7 @@ func TestAScriptGetsItsStdinAndItsRealPathAndLeavesNoWorkFolder(t *testing.T) {
 	if err := os.Symlink(real, link); err != nil {
 		t.Fatal(err)
 	}
-	p.policy.Scripts, p.policy.MaxLineBytes = []string{link}, 2000
+	p.policy.Allowed, p.policy.MaxLineBytes = []string{link}, 2000
 	b := p.backend()
 	j := job(link)
 	j.ID += "-stdin"
@@ -109,7 +109,7 @@ func TestOneIdRunsOnce(t *testing.T) {
 			t.Errorf("Close ended it as %s", res.Status)
 		}
 	}
-	if _, err := b.Run(t.Context(), job(p.policy.Scripts[0]), newJournal()); executor.CodeOf(err) != executor.Unavailable {
+	if _, err := b.Run(t.Context(), job(p.policy.Allowed[0]), newJournal()); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("a run after Close: %v", err)
 	}
 }

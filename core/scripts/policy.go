@@ -7,86 +7,70 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// Policy says what may be run, and how. The zero Policy allows nothing.
-type Policy struct {
-	// Root is the folder in which scripts must really lie, links resolved; empty: anywhere.
-	Root string
-	// Scripts are the absolute paths of the scripts that may be run.
-	Scripts []string
-	// Args are the flags that may be given to them ("--port"), each with at most one value.
-	Args []string
-	// Env are the names of variables that a request may set.
-	Env []string
-	// Timeout of a script whose request names none. Default 90 s.
-	Timeout time.Duration
-	// MaxOutputBytes of each stream are kept. Default 262,144.
-	MaxOutputBytes int64
-	// MaxLineBytes of each line are kept. Default 8,192.
-	MaxLineBytes int
-	// LogDir takes the audit log and a file for each run; empty: none.
-	LogDir string
-}
+// policy tells which scripts may run, and how.
+type policy struct{ config.Scripts }
 
-// numeric are the flags whose value is a number, with the largest it may be.
+// numeric maps the flags whose value is a number to their maximum.
 var numeric = map[string]int64{
 	"--port": 65535, "--timeout": 86400, "--timeout-ms": 86_400_000, "--workers": 1024, "--max": 1 << 31, "--limit": 1 << 31, "--count": 1 << 31,
 }
 
-// allowed is one script that may be run, found.
+// allowed is a script that may run.
 type allowed struct {
-	path string // as configured
-	real string
-	dir  string
+	path string // the configured path
+	real string // the path without links
+	dir  string // the folder of real
 }
 
-// find resolves path and checks it. Codes: denied (not on the list), invalid (on the list, but not as the policy wants it).
-func (p Policy) find(path string) (allowed, error) {
-	if len(p.Scripts) == 0 {
-		return allowed{}, executor.FieldErrorf(executor.Denied, "script", "no script is allowed on this server")
+// find resolves path and checks it. Codes: denied (not in Allowed), invalid (in Allowed, but missing, not a regular file or
+// outside Root).
+func (p policy) find(path string) (allowed, error) {
+	if len(p.Allowed) == 0 {
+		return allowed{}, executor.FieldErrorf(executor.Denied, "script", "no script is allowed on this server (scripts.allowed is empty)")
 	}
 	clean := filepath.Clean(path)
-	if !filepath.IsAbs(path) || !slices.ContainsFunc(p.Scripts, func(s string) bool { return filepath.Clean(s) == clean }) {
-		return allowed{}, executor.FieldErrorf(executor.Denied, "script", "%s is not on the list of allowed scripts", path)
+	if !filepath.IsAbs(path) || !slices.ContainsFunc(p.Allowed, func(s string) bool { return filepath.Clean(s) == clean }) {
+		return allowed{}, executor.FieldErrorf(executor.Denied, "script", "must be an allowed script (got %s)", path)
 	}
 	real, err := filepath.EvalSymlinks(clean)
 	if err != nil {
-		return allowed{}, executor.FieldErrorf(executor.Invalid, "script", "%s is not there", path)
+		return allowed{}, executor.FieldErrorf(executor.Invalid, "script", "%s does not exist", path)
 	}
 	if p.Root != "" {
 		root, err := filepath.EvalSymlinks(p.Root)
 		if err != nil {
-			return allowed{}, executor.FieldErrorf(executor.Invalid, "script", "the root of allowed scripts is not there")
+			return allowed{}, executor.FieldErrorf(executor.Invalid, "script", "the root folder of allowed scripts does not exist")
 		}
 		rel, err := filepath.Rel(root, real)
 		if err != nil || !filepath.IsLocal(rel) {
-			return allowed{}, executor.FieldErrorf(executor.Invalid, "script", "%s lies outside the root of allowed scripts", path)
+			return allowed{}, executor.FieldErrorf(executor.Invalid, "script", "must lie in the root folder of allowed scripts (got %s)", path)
 		}
 	}
 	st, err := os.Stat(real)
 	if err != nil || !st.Mode().IsRegular() {
-		return allowed{}, executor.FieldErrorf(executor.Invalid, "script", "%s is not a regular file", path)
+		return allowed{}, executor.FieldErrorf(executor.Invalid, "script", "must be a regular file (got %s)", path)
 	}
 	return allowed{path: clean, real: real, dir: filepath.Dir(real)}, nil
 }
 
-// arguments checks args: flags by name, "--flag", "--flag=value" or "--flag value", and no others. Numbers are written
-// plainly. Codes: invalid.
-func (p Policy) arguments(args []string) ([]string, error) {
+// arguments checks args and returns them with numbers in plain form. Only the flags in Args are allowed, as "--flag",
+// "--flag=value" or "--flag value". Codes: invalid.
+func (p policy) arguments(args []string) ([]string, error) {
 	var out []string
-	waiting := "" // the flag before, which may take a value
+	waiting := "" // the flag before arg, if it may take a value
 	for i, arg := range args {
 		field := fmt.Sprintf("args[%d]", i)
 		if strings.ContainsAny(arg, "\x00\r\n") {
-			return nil, executor.FieldErrorf(executor.Invalid, field, "must be one line")
+			return nil, executor.FieldErrorf(executor.Invalid, field, "must be one line without NUL bytes")
 		}
 		if !strings.HasPrefix(arg, "-") {
 			if waiting == "" {
-				return nil, executor.FieldErrorf(executor.Invalid, field, "%q follows no flag that could take it", arg)
+				return nil, executor.FieldErrorf(executor.Invalid, field, "must be a flag, or the value of the flag before it (got %q)", arg)
 			}
 			value, err := coerce(field, waiting, arg)
 			if err != nil {
@@ -97,7 +81,7 @@ func (p Policy) arguments(args []string) ([]string, error) {
 		}
 		name, value, given := strings.Cut(arg, "=")
 		if !slices.Contains(p.Args, name) {
-			return nil, executor.FieldErrorf(executor.Invalid, field, "%s is not on the list of allowed arguments", name)
+			return nil, executor.FieldErrorf(executor.Invalid, field, "must be an allowed flag (got %s)", name)
 		}
 		if !given {
 			out, waiting = append(out, name), name
@@ -112,7 +96,7 @@ func (p Policy) arguments(args []string) ([]string, error) {
 	return out, nil
 }
 
-// coerce makes the value of a flag that is known to take a number one.
+// coerce returns the value of a flag. If the flag is in numeric, the value must be a whole number within its bound.
 func coerce(field, flag, value string) (string, error) {
 	limit, known := numeric[flag]
 	if !known {
@@ -121,7 +105,7 @@ func coerce(field, flag, value string) (string, error) {
 	text := strings.TrimSpace(value)
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		f, floatErr := strconv.ParseFloat(text, 64) // 8080.0, as JSON may have it
+		f, floatErr := strconv.ParseFloat(text, 64) // JSON clients may send 8080.0
 		if floatErr != nil || f != float64(int64(f)) {
 			return "", executor.FieldErrorf(executor.Invalid, field, "%s must be a whole number (got %q)", flag, value)
 		}
@@ -133,8 +117,9 @@ func coerce(field, flag, value string) (string, error) {
 	return strconv.FormatInt(n, 10), nil
 }
 
-// environment checks what a request sets and adds what every script gets. Codes: invalid.
-func (p Policy) environment(asked map[string]string) (map[string]string, error) {
+// environment returns the variables of a script: those of the request, which must be in Env, and some of the server's own.
+// Codes: invalid.
+func (p policy) environment(asked map[string]string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "SHELL"} {
 		if value := os.Getenv(name); value != "" {
@@ -143,7 +128,7 @@ func (p Policy) environment(asked map[string]string) (map[string]string, error) 
 	}
 	for name, value := range asked {
 		if !slices.Contains(p.Env, name) {
-			return nil, executor.FieldErrorf(executor.Invalid, "env."+name, "is not on the list of allowed variables")
+			return nil, executor.FieldErrorf(executor.Invalid, "env."+name, "must be an allowed variable")
 		}
 		env[name] = value
 	}

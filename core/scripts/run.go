@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,19 +22,14 @@ import (
 	"github.com/python-executor/python-executor/core/runner/binary"
 )
 
-const (
-	defaultTimeout = 90 * time.Second
-	defaultOutput  = 256 << 10
-	defaultLine    = 8 << 10
-	// runnerPatience bounds how long a runner gets to end after its connection was closed.
-	runnerPatience = 10 * time.Second
-)
+// runnerPatience is how long a runner may run after its connection was closed. It is then killed.
+const runnerPatience = 10 * time.Second
 
-// program is how runners are started.
+// program is the program of the runners.
 type program struct {
 	path string
 	args []string
-	file *os.File // keeps the embedded one
+	file *os.File // keeps the embedded runner open; nil: not embedded
 }
 
 func findRunner(given func() (string, []string, error)) (*program, error) {
@@ -62,26 +58,29 @@ type plan struct {
 	limits executor.Limits
 }
 
+// fields are the fields of a Spec that have a meaning for a script. Unsupported judges their values.
+var fields = []string{
+	"script", "args", "env", "language", "interpreter", "detect", "backend", "durable", "idempotency_key",
+	"config.timeout_seconds", "config.output_bytes", "config.kill_grace_seconds", "config.network_disabled",
+}
+
 // plan checks job against the policy. Codes: denied, invalid, unimplemented.
 func (b *Backend) plan(job executor.Job) (plan, error) {
 	s := job.Spec
 	if s.Script == "" {
 		return plan{}, executor.FieldErrorf(executor.Unimplemented, "script", "this backend runs allow-listed scripts only")
 	}
-	for _, other := range []struct {
-		field string
-		set   bool
-	}{
-		{"code", s.Code != ""}, {"command", len(s.Command) > 0}, {"entrypoint", s.Entrypoint != ""}, {"tar", job.Workspace != nil},
-		{"requirements_txt", s.Requirements != ""}, {"pre_commands", len(s.PreCommands) > 0}, {"docker_image", s.Image != ""},
-		{"python_version", s.PythonVersion != ""}, {"outputs", len(s.Outputs) > 0 || s.OutputsChanged}, {"host_directory", s.HostDirectory != ""},
-		{"session_id", s.Session != ""}, {"config.memory_mb", s.Limits.MemoryBytes != 0}, {"config.disk_mb", s.Limits.DiskBytes != 0},
-		{"config.cpu_shares", s.Limits.CPUShares != 0}, {"config.pids", s.Limits.PIDs != 0},
-		{"config.network_disabled", s.Network == executor.NetworkOff}, {"sample_interval_seconds", s.SampleInterval != 0},
-	} {
-		if other.set {
-			return plan{}, executor.FieldErrorf(executor.Unimplemented, other.field, "has no meaning for a script of the host")
+	refused := capabilities.Unsupported(s)
+	for _, f := range s.Fields() {
+		if f.Set && !slices.Contains(fields, f.Name) {
+			refused = append(refused, f.Name)
 		}
+	}
+	if job.Workspace != nil {
+		refused = append(refused, "tar")
+	}
+	if len(refused) > 0 {
+		return plan{}, executor.FieldErrorf(executor.Unimplemented, refused[0], "must not be given for a script of the host")
 	}
 	script, err := b.policy.find(s.Script)
 	if err != nil {
@@ -96,7 +95,7 @@ func (b *Backend) plan(job executor.Job) (plan, error) {
 	}
 	p.limits = executor.Limits{Timeout: job.Limits.Timeout, KillGrace: job.Limits.KillGrace, OutputBytes: b.policy.MaxOutputBytes}
 	if s.Limits.Timeout == 0 {
-		p.limits.Timeout = min(b.policy.Timeout, job.Limits.Timeout)
+		p.limits.Timeout = min(b.policy.Timeout(), job.Limits.Timeout)
 	}
 	if s.Limits.OutputBytes > 0 {
 		p.limits.OutputBytes = min(p.limits.OutputBytes, s.Limits.OutputBytes)
@@ -157,7 +156,7 @@ func (p *program) start(dir string) (*runner.Conn, func(), error) {
 	theirs := os.NewFile(uintptr(fds[1]), "runner")
 	defer theirs.Close()
 	mine := os.NewFile(uintptr(fds[0]), "host")
-	conn, err := net.FileConn(mine) // a net.Conn, so that Close ends a Read
+	conn, err := net.FileConn(mine) // the Close of a net.Conn ends its Read
 	mine.Close()
 	if err != nil {
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
@@ -173,7 +172,7 @@ func (p *program) start(dir string) (*runner.Conn, func(), error) {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // that it ended is what counts
+		_ = cmd.Wait() // the exit code does not matter
 	}()
 	kill := func() {
 		timer := time.AfterFunc(runnerPatience, func() { _ = cmd.Process.Kill() })
@@ -186,18 +185,19 @@ func (p *program) start(dir string) (*runner.Conn, func(), error) {
 		return nil, nil, fmt.Errorf("start a runner: %w", err)
 	}
 	return c, func() {
-		_ = c.Close() // the runner ends by it
+		_ = c.Close() // ends the runner
 		kill()
 	}, nil
 }
 
-// lineSink hands on what a script writes, with long lines cut, and keeps a copy in log.
+// lineSink passes on the output of a script with long lines cut, and copies the output to log.
 type lineSink struct {
 	sink executor.Sink
 	max  int
 	log  *runLog
-	cut  map[executor.Stream]bool
-	// line is how long the line at hand is, offset where the next byte that is kept goes; by stream.
+	// cut tells, by stream, whether a line was cut.
+	cut map[executor.Stream]bool
+	// line is the length of the current line and offset the number of bytes that were passed on, by stream.
 	line   map[executor.Stream]int
 	offset map[executor.Stream]int64
 }
@@ -221,6 +221,7 @@ func (s *lineSink) Emit(e executor.Event) error {
 	return s.sink.Emit(executor.Event{Body: o})
 }
 
+// shorten returns data without the bytes of each line beyond max.
 func (s *lineSink) shorten(stream executor.Stream, data []byte) []byte {
 	kept := make([]byte, 0, len(data))
 	for _, c := range data {
@@ -239,13 +240,13 @@ func (s *lineSink) shorten(stream executor.Stream, data []byte) []byte {
 	return kept
 }
 
-// Artifact implements executor.Sink: scripts have none.
+// Artifact implements executor.Sink. Scripts have no Artifacts, so it returns an error.
 func (s *lineSink) Artifact(_ *tar.Header, r io.Reader) error {
 	_, err := io.Copy(io.Discard, r)
 	return errors.Join(err, executor.Errorf(executor.Internal, "a script has no artifacts"))
 }
 
-// record writes the audit line of one run, or of one that was refused.
+// record writes the audit line of a run or of a refused request.
 func (b *Backend) record(job executor.Job, path string, args []string, res executor.Result, err error, took time.Duration) {
 	outcome := string(res.Status)
 	if err != nil {

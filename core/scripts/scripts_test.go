@@ -20,13 +20,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
-		os.Exit(runner.Main(os.Args[2:]))
+		os.Exit(agent.Main(os.Args[2:]))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -64,7 +65,7 @@ type place struct {
 	t      *testing.T
 	root   string
 	logs   string
-	policy Policy
+	policy config.Scripts
 }
 
 func newPlace(t *testing.T) *place {
@@ -73,7 +74,9 @@ func newPlace(t *testing.T) *place {
 	if err := os.Mkdir(p.root, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p.policy = Policy{Root: p.root, LogDir: p.logs, Args: []string{"--port", "--smoke", "--name"}, Env: []string{"GREETING"}}
+	p.policy = config.Default().Scripts
+	p.policy.Root, p.policy.LogDir = p.root, p.logs
+	p.policy.Args, p.policy.Env = []string{"--port", "--smoke", "--name"}, []string{"GREETING"}
 	return p
 }
 
@@ -84,7 +87,7 @@ func (p *place) script(name, text string) string {
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil { //nolint:gosec // it is executed
 		p.t.Fatal(err)
 	}
-	p.policy.Scripts = append(p.policy.Scripts, path)
+	p.policy.Allowed = append(p.policy.Allowed, path)
 	return path
 }
 
@@ -170,7 +173,7 @@ func TestWhatThePolicyDoesNotAllowIsNamed(t *testing.T) {
 	if err := os.Symlink(outside, link); err != nil {
 		t.Fatal(err)
 	}
-	p.policy.Scripts = append(p.policy.Scripts, link, p.root, filepath.Join(p.root, "missing.sh"))
+	p.policy.Allowed = append(p.policy.Allowed, link, p.root, filepath.Join(p.root, "missing.sh"))
 	other := filepath.Join(p.root, "other.sh")
 	if err := os.WriteFile(other, []byte("#!/bin/sh\n"), 0o700); err != nil { //nolint:gosec // it is executed
 		t.Fatal(err)
@@ -228,7 +231,7 @@ func TestATimeoutKillsAllThatTheScriptStarted(t *testing.T) {
 	p := newPlace(t)
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	path := p.script("slow.sh", `(setsid sh -c 'echo $$ > `+pidFile+`.part; mv `+pidFile+`.part `+pidFile+`; trap "" TERM; while :; do sleep 1; done' &) ; while ! [ -f `+pidFile+` ]; do :; done; sleep 600`)
-	p.policy.Timeout = 300 * time.Millisecond
+	p.policy.TimeoutMS = 300
 	b := p.backend()
 	res, err := b.Run(t.Context(), job(path), newJournal())
 	if err != nil || res.Status != executor.StatusTimedOut {

@@ -14,12 +14,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// artifacts serves what an Execution kept, as a tar.
-func (f *frontend) artifacts(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
+// artifacts serves all artifacts of an Execution as a tar.
+func (f *frontend) artifacts(w http.ResponseWriter, r *http.Request, id string) error {
 	archive, err := f.svc.Artifacts(r.Context(), id)
 	if err != nil {
 		return err
@@ -34,16 +30,12 @@ func (f *frontend) artifacts(w http.ResponseWriter, r *http.Request) error {
 	return send(w, archive, fmt.Sprintf("the artifacts of %s", id))
 }
 
-// artifact serves one file. The program chose its name and content, so a browser is told to save it and to look no
-// further; the names are compared with those in the tar, no file system is asked.
-func (f *frontend) artifact(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
+// artifact serves one artifact. Its name and content come from the program, so a browser must save it without a look at its
+// content. The path is compared with the names in the tar, not with a file system.
+func (f *frontend) artifact(w http.ResponseWriter, r *http.Request, id string) error {
 	name := r.PathValue("path")
 	if !fs.ValidPath(name) || name == "." {
-		return executor.Errorf(executor.NotFound, "there is no such artifact")
+		return executor.Errorf(executor.NotFound, "no artifact has that path")
 	}
 	archive, err := f.svc.Artifacts(r.Context(), id)
 	if err != nil {
@@ -54,7 +46,7 @@ func (f *frontend) artifact(w http.ResponseWriter, r *http.Request) error {
 	for {
 		h, err := files.Next()
 		if errors.Is(err, io.EOF) {
-			return executor.Errorf(executor.NotFound, "there is no such artifact")
+			return executor.Errorf(executor.NotFound, "no artifact has that path")
 		}
 		if err != nil {
 			return fmt.Errorf("read the artifacts of %s: %w", id, err)
@@ -73,7 +65,7 @@ func (f *frontend) artifact(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// disposition names the file as far as a header can.
+// disposition returns a Content-Disposition with the name of a file, or without it if a header cannot have that name.
 func disposition(name string) string {
 	if d := mime.FormatMediaType("attachment", map[string]string{"filename": name}); d != "" {
 		return d
@@ -81,7 +73,7 @@ func disposition(name string) string {
 	return "attachment"
 }
 
-// send copies r to the client. Our own failure to read is an error; the client's leaving is not.
+// send copies r to the client. It returns read errors. A write error means that the client has disconnected, and is ignored.
 func send(w http.ResponseWriter, r io.Reader, what string) error {
 	buf := make([]byte, 128<<10)
 	for {

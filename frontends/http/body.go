@@ -13,32 +13,33 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// uploadIdle is how long a client may send nothing while its upload is being read.
+// uploadIdle is how long a client may send nothing while its upload is read.
 const uploadIdle = 60 * time.Second
 
-// slowest is how many bytes a client must send in a second that is spent waiting for it, once it has used up its time for
-// silence: an upload that is streamed holds a slot, and a trickle would hold it as well as silence would.
-const slowest = 1 << 10
+// minRate is the number of bytes that a client must send for each second of waiting beyond uploadIdle. Without this bound, a
+// client that sends a few bytes at a time could hold a slot as long as it likes.
+const minRate = 1 << 10
 
-// slowestWhole is the same for a body that is held in memory whole: what others may not use meanwhile is worth more.
-const slowestWhole = 64 << 10
+// minRateWhole is minRate for a body that is held completely in memory, which other requests cannot use meanwhile.
+const minRateWhole = 64 << 10
 
-// body is a request's body: bounded, with a deadline for silence and a bound on slowness while somebody reads, and none while nobody does.
+// body is a request's body with a bound on its size. While a Read is under way, it also has a deadline for silence and a
+// minimum rate.
 type body struct {
 	rc   *http.ResponseController
 	idle time.Duration
-	// done: the end was met; nothing more comes.
+	// done reports whether the end was read.
 	done atomic.Bool
 
-	// share is what it takes of the memory for bodies that are held whole; announced is its length, -1 if not known.
-	// waits: the sender sends nothing before "100 Continue".
+	// share counts the memory of a body that is held completely. announced is the body's length, -1 if unknown. waits reports
+	// whether the sender waits for "100 Continue".
 	share     *buffered.Share
 	announced int64
 	waits     bool
 
 	reading sync.Mutex // one Read at a time
 	r       io.Reader
-	slowest int64
+	minRate int64
 	waited  time.Duration
 	got     int64
 
@@ -47,37 +48,34 @@ type body struct {
 	stopped bool
 }
 
-// openBody checks what can be known of a body before it is read. limit bounds it.
+// openBody checks the headers about a body and returns the body unread. limit bounds its size in bytes.
 func (f *frontend) openBody(w http.ResponseWriter, r *http.Request, limit int64) (*body, error) {
 	if r.ContentLength > limit {
-		return nil, refuse(http.StatusRequestEntityTooLarge, executor.Exhausted, "the request body has %d bytes, at most %d are taken", r.ContentLength, limit)
+		return nil, refuse(http.StatusRequestEntityTooLarge, executor.Exhausted, "the request body must have at most %d bytes (got %d)", limit, r.ContentLength)
 	}
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, refuse(http.StatusUnsupportedMediaType, executor.Invalid, "the body must not be compressed (Content-Encoding is %.40q)", enc)
+		return nil, refuse(http.StatusUnsupportedMediaType, executor.Invalid, "the request body must not be compressed (got Content-Encoding %.40q)", enc)
 	}
 	share := f.buffers.Open()
 	if rec, ok := w.(*recorder); ok {
 		rec.share = share
-		// MaxBytesReader tells net/http's own writer to close the connection after 413; it must see that one.
+		// MaxBytesReader asks net/http's own ResponseWriter to close the connection after 413, so it needs that one.
 		w = rec.ResponseWriter
 	}
 	return &body{
-		r: http.MaxBytesReader(w, r.Body, limit), rc: http.NewResponseController(w), idle: f.uploadIdle, slowest: slowest,
+		r: http.MaxBytesReader(w, r.Body, limit), rc: http.NewResponseController(w), idle: f.uploadIdle, minRate: minRate,
 		share: share, announced: r.ContentLength, waits: r.Header.Get("Expect") != "",
 	}, nil
 }
 
-// whole reads all of r, which is the body or a part of it, into memory. Codes: unavailable, when others hold too much.
+// whole reads all of r, which is the body or a part of it, into memory. Codes: unavailable, if other bodies take the memory.
 func (b *body) whole(r io.Reader, announced int64) ([]byte, error) {
 	b.reading.Lock()
-	b.slowest = slowestWhole
+	b.minRate = minRateWhole
 	b.reading.Unlock()
 	raw, err := b.share.ReadAll(r, announced)
 	if buffered.ErrFull(err) && !b.waits {
-		// Many clients read no answer before they have sent everything.
-		timer := time.AfterFunc(settleTime, b.stop)
-		defer timer.Stop()
-		_ = b.drain(settleBytes) // it is refused anyway
+		b.settle()
 	}
 	return raw, err
 }
@@ -89,7 +87,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.done.Load() {
 		return 0, io.EOF
 	}
-	if b.waited > b.idle+time.Duration(b.got/b.slowest)*time.Second {
+	if b.waited > b.idle+time.Duration(b.got/b.minRate)*time.Second {
 		b.disarm()
 		return 0, os.ErrDeadlineExceeded
 	}
@@ -107,8 +105,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// arm sets the deadline anew when a quarter of it has passed, so that a fast upload costs no system calls for it. Not
-// every ResponseWriter has deadlines; the upload is then bounded by its size only.
+// arm renews the deadline when a quarter of it has passed, so that fast uploads need few system calls. With a ResponseWriter
+// that has no deadlines, only the size bounds an upload.
 func (b *body) arm() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +116,7 @@ func (b *body) arm() {
 	}
 }
 
-// disarm takes the deadline away: behind the body's end net/http watches the connection for the client's leaving, for as
+// disarm removes the deadline. After the end of the body, net/http reads from the connection to notice a disconnect, for as
 // long as the answer takes.
 func (b *body) disarm() {
 	b.mu.Lock()
@@ -129,7 +127,7 @@ func (b *body) disarm() {
 	}
 }
 
-// stop ends a Read that waits, and every later one.
+// stop ends a waiting Read and every later Read.
 func (b *body) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,14 +135,21 @@ func (b *body) stop() {
 	_ = b.rc.SetReadDeadline(time.Unix(1, 0))
 }
 
-// drain reads and drops at most limit bytes. nil: the body has ended.
+// settle reads and drops a bounded rest of the body, because many clients send everything before they read an answer.
+func (b *body) settle() {
+	timer := time.AfterFunc(settleTime, b.stop)
+	defer timer.Stop()
+	_ = b.drain(settleBytes) // the answer does not depend on an error
+}
+
+// drain reads and drops at most limit bytes. It returns nil if the body ends before that, or has more than limit bytes.
 func (b *body) drain(limit int64) error {
 	_, err := io.Copy(io.Discard, io.LimitReader(b, limit))
 	return err
 }
 
-// ended reports whether err is a reader's own end. A wrapped io.EOF is the end of something around it: a body that was
-// cut (mime/multipart wraps it so).
+// ended reports whether err is the regular end of a reader. A wrapped io.EOF is not: mime/multipart returns one for a body that
+// was cut.
 func ended(err error) bool {
 	return err == io.EOF //nolint:errorlint // see above
 }

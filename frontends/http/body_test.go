@@ -4,8 +4,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,7 +35,8 @@ func TestATrickleIsGivenUpAndASlowUploadIsNot(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := &body{r: c.from, rc: http.NewResponseController(httptest.NewRecorder()), idle: uploadIdle, slowest: slowest}
+				client := newConnection(c.from)
+				b := &body{r: client, rc: http.NewResponseController(client), idle: uploadIdle, minRate: minRate}
 				began := time.Now()
 				n, err := io.CopyN(io.Discard, b, 4<<20)
 				switch {
@@ -47,4 +48,35 @@ func TestATrickleIsGivenUpAndASlowUploadIsNot(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestABodyThatIsStoppedIsReadNoMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := newConnection(strings.NewReader(""))
+		b := &body{r: client, rc: http.NewResponseController(client), idle: uploadIdle, minRate: minRate}
+		began := time.Now()
+		time.AfterFunc(uploadIdle/2, b.stop) // so late that a Read would set its deadline anew
+		for range 3 {
+			if _, err := b.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != uploadIdle/2 {
+				t.Errorf("a Read of a body that is stopped after %s: %v after %s", uploadIdle/2, err, time.Since(began))
+			}
+		}
+	})
+}
+
+func TestABodyIsReadOnWithoutADeadlineBehindASilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client := newConnection(slowReader{uploadIdle - time.Second, 1})
+		b := &body{r: client, rc: http.NewResponseController(client), idle: uploadIdle, minRate: minRate}
+		if _, err := io.Copy(io.Discard, b); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+		client.mu.Lock()
+		defer client.mu.Unlock()
+		if client.deadline != nil {
+			t.Error("the connection of a body that was given up keeps its deadline")
+		}
+	})
 }

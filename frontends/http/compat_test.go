@@ -30,22 +30,25 @@ func TestTheDescriptionIsCompatibleWithTheLastRelease(t *testing.T) {
 }
 
 func TestBreakingChangesAreFound(t *testing.T) {
-	const base = `{"components":{"schemas":{"a":{"required":[]},"b":{"required":[]}}},"paths":{"/a":{"post":{"parameters":[{"name":"q"}],"requestBody":{"r":{"$ref":"#/components/schemas/a"},"x":{"type":"object","required":["k"],"properties":{"k":{"type":"string"},"l":{"type":"integer"}}}},"responses":{"200":{"y":{"properties":{"r":{"type":"string"}}}}}}}}}`
+	const base = `{"components":{"schemas":{"a":{"required":[]},"b":{"required":[]}}},"paths":{"/a":{"post":{"parameters":[{"name":"q"}],"requestBody":{"r":{"$ref":"#/components/schemas/a"},"x":{"type":"object","required":["k"],"properties":{"k":{"type":"string"},"l":{"type":"integer","default":1}}}},"responses":{"200":{"y":{"properties":{"r":{"type":"string"}}}}}}}}}`
 	tests := map[string]struct {
 		old, new string
 		found    bool
 	}{
-		"nothing changed":          {`"q"`, `"q"`, false},
-		"a field added":            {`"l":`, `"m":{"type":"string"},"l":`, false},
-		"a path gone":              {`"/a"`, `"/b"`, true},
-		"a method gone":            {`"post"`, `"put"`, true},
-		"a status gone":            {`"200"`, `"201"`, true},
-		"a response field gone":    {`"r"`, `"s"`, true},
-		"a request field gone":     {`"l":`, `"m":`, true},
-		"a type changed":           {`"integer"`, `"string"`, true},
-		"a newly required field":   {`["k"]`, `["k","l"]`, true},
-		"a parameter gone":         {`"name":"q"`, `"name":"p"`, true},
-		"no longer required is ok": {`["k"]`, `[]`, false},
+		"nothing changed":                              {`"q"`, `"q"`, false},
+		"a field added":                                {`"l":`, `"m":{"type":"string"},"l":`, false},
+		"a path gone":                                  {`"/a"`, `"/b"`, true},
+		"a method gone":                                {`"post"`, `"put"`, true},
+		"a status gone":                                {`"200"`, `"201"`, true},
+		"a response field gone":                        {`"r"`, `"s"`, true},
+		"a request field gone":                         {`"l":`, `"m":`, true},
+		"a type changed":                               {`"integer"`, `"string"`, true},
+		"a default changed":                            {`"default":1`, `"default":2`, true},
+		"a newly bounded field":                        {`"type":"integer"`, `"type":"integer","maximum":9`, true},
+		"a bound of an answer":                         {`"r":{"type":"string"`, `"r":{"type":"string","maxLength":9`, false},
+		"a newly required field":                       {`["k"]`, `["k","l"]`, true},
+		"a parameter gone":                             {`"name":"q"`, `"name":"p"`, true},
+		"no longer required is ok":                     {`["k"]`, `[]`, false},
 		"a field of a request's schema newly required": {`"a":{"required":[]}`, `"a":{"required":["n"]}`, true},
 		"a field of an answer's schema newly promised": {`"b":{"required":[]}`, `"b":{"required":["n"]}`, false},
 	}
@@ -64,8 +67,8 @@ func TestBreakingChangesAreFound(t *testing.T) {
 	}
 }
 
-// breaking compares two documents as trees: every path, method, status, property, parameter and type of before must be
-// in after, and after requires nothing of a request that before did not. (What an answer requires is a promise of ours.)
+// breaking compares two documents as trees. Every path, method, status, property, parameter, type, bound, default and enum of
+// before must be in after. A request must not have new required fields or bounds; an answer may have more of both.
 func breaking(before, after any) []string {
 	var problems []string
 	asked := askedSchemas(before)
@@ -87,10 +90,15 @@ func breaking(before, after any) []string {
 			}
 			for key, value := range a {
 				switch key {
-				case "description", "summary", "title", "example", "examples", "version", "info", "operationId", "tags", "links", "default":
+				case "description", "summary", "title", "example", "examples", "version", "info", "operationId", "tags", "links":
 				case "required":
 				default:
 					walk(where+"/"+key, value, b[key])
+				}
+			}
+			for _, bound := range []string{"minimum", "maximum", "exclusiveMinimum", "maxLength", "pattern", "enum"} {
+				if a["type"] != nil && a[bound] == nil && b[bound] != nil && !ofAnAnswer(where) {
+					problems = append(problems, fmt.Sprintf("%s newly has the %s %v", where, bound, b[bound]))
 				}
 			}
 			for _, name := range names(b["required"]) {

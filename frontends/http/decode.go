@@ -6,53 +6,95 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// metadata reads metadata, in a multipart part or as a JSON body.
-type metadata struct {
-	fields []field
-	// part and body are the keys known in a multipart part and in a JSON body.
-	part, body map[string]field
-	// session, restart and requirements are those of the bodies of a Session's calls.
-	session, restart, requirements map[string]field
+// A body is read by its struct and the schema that huma reflects from it. Unlike encoding/json the reader takes a name in its own
+// case only and once only, names every bad field in one error, and takes 1024.0 as a whole number. A null is an absent value.
+
+// noNUL is the pattern of strings that become arguments, names or variables.
+const noNUL = `^[^\x00]*$`
+
+// envName is the pattern of names of environment variables.
+var envName = regexp.MustCompile(`^[^=\x00]+$`)
+
+// shape says how the fields of a struct are read, by their JSON names.
+type shape map[string]*rule
+
+// rule says how a field is read.
+type rule struct {
+	// index is that of the field in its struct.
+	index    []int
+	required bool
+	// schema has the bounds of the value.
+	schema  *huma.Schema
+	pattern *regexp.Regexp
+	// fields are those of a struct.
+	fields shape
 }
 
-func newMetadata(l LimitRange) *metadata {
-	m := &metadata{fields: metadataFields(l)}
-	m.part = byName(m.fields)
-	m.body = byName(append(metadataFields(l), filesField()))
-	m.session, m.restart, m.requirements = byName(sessionFields(l)), byName(restartFields()), byName(requirementsFields())
-	return m
-}
+// shapeOf returns the shape of the struct T.
+func shapeOf[T any]() shape { return newShape(reflect.TypeFor[T](), schemaOf[T]("")) }
 
-// decode reads raw. Every bad field is named in one error. A value null is an absent one.
-func (m *metadata) decode(raw []byte, withFiles bool) (*submission, error) {
-	if withFiles {
-		return decodeFields(raw, m.body, true)
+func newShape(t reflect.Type, s *huma.Schema) shape {
+	fields := shape{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" { // embedded
+			continue
+		}
+		r := newRule(s.Properties[name])
+		r.index, r.required = f.Index, options == "" && f.Tag.Get("required") != "false"
+		if f.Type.Kind() == reflect.Struct {
+			r.fields = newShape(f.Type, r.schema)
+		}
+		fields[name] = r
 	}
-	return decodeFields(raw, m.part, false)
+	return fields
 }
 
-// decodeFields reads an object of known fields, in a body or in a part.
-func decodeFields(raw []byte, known map[string]field, isBody bool) (*submission, error) {
+// newRule returns the rule of a value with the schema s, or of the values in a list.
+func newRule(s *huma.Schema) *rule {
+	if s.Items != nil {
+		s = s.Items
+	}
+	r := &rule{schema: s}
+	if s.Pattern != "" && s.Pattern != noNUL {
+		r.pattern = regexp.MustCompile(s.Pattern)
+	}
+	return r
+}
+
+// decode reads an object into the struct that into points to. It returns the names that have a value. Its error names every bad
+// field. isBody reports whether the object is the whole body, not a multipart part.
+func (s shape) decode(raw []byte, into any, isBody bool) (given map[string]bool, err error) {
 	if !utf8.Valid(raw) || !json.Valid(raw) {
 		return nil, notJSON(raw, isBody)
 	}
-	d, s := &decoder{}, &submission{}
-	d.fields("", raw, known, s)
-	if len(d.errs) == 0 {
-		return s, nil
+	d := &decoder{}
+	given = d.fields("", raw, s, reflect.ValueOf(into).Elem())
+	if len(d.errs) > 0 {
+		return nil, fieldsError(d.errs)
 	}
-	msgs := make([]string, len(d.errs))
-	for i, e := range d.errs {
-		msgs[i] = e.Field + ": " + e.Message
+	return given, nil
+}
+
+// fieldsError makes one error of bad fields.
+func fieldsError(bad []executor.FieldError) error {
+	messages := make([]string, len(bad))
+	for i, e := range bad {
+		messages[i] = e.Field + ": " + e.Message
 	}
-	return nil, &executor.Error{Code: executor.Invalid, Message: strings.Join(msgs, "; "), Fields: d.errs}
+	return &executor.Error{Code: executor.Invalid, Message: strings.Join(messages, "; "), Fields: bad}
 }
 
 func notJSON(raw []byte, isBody bool) error {
@@ -70,10 +112,10 @@ func notJSON(raw []byte, isBody bool) error {
 	return &requestError{status: http.StatusBadRequest, where: "multipart", err: executor.FieldErrorf(executor.Invalid, "metadata", "is not JSON: %s", message)}
 }
 
-// maxFieldErrors bounds how many bad fields one answer names.
+// maxFieldErrors bounds the bad fields that one answer names.
 const maxFieldErrors = 100
 
-// decoder collects what is wrong with metadata while it is read. Its input is valid JSON.
+// decoder collects the errors of an object while it is read. Its input is valid JSON.
 type decoder struct {
 	errs []executor.FieldError
 }
@@ -87,31 +129,80 @@ func (d *decoder) bad(path, format string, args ...any) {
 	}
 }
 
-// fields reads an object of known fields.
-func (d *decoder) fields(path string, raw json.RawMessage, known map[string]field, s *submission) {
-	d.object(path, raw, func(name, at string, raw json.RawMessage) {
-		f, ok := known[name]
-		switch {
-		case !ok:
-			d.bad(at, "unknown field")
-		case !isNull(raw):
-			f.read(d, s, at, raw)
-		}
-	})
+// reader is a type with a form of its own in JSON.
+type reader interface {
+	read(d *decoder, path string, raw json.RawMessage)
 }
 
-// object calls each for every member of the object raw, in its order. A name that comes twice is an error: which one
-// counts would depend on the reader.
-func (d *decoder) object(path string, raw json.RawMessage, each func(name, at string, raw json.RawMessage)) {
+// fields reads an object into a struct and returns the names that have a value.
+func (d *decoder) fields(path string, raw json.RawMessage, fields shape, into reflect.Value) (given map[string]bool) {
+	given = map[string]bool{}
+	isObject := d.object(path, raw, func(name, at string, raw json.RawMessage) {
+		r, ok := fields[name]
+		switch {
+		case !ok && len(d.errs) >= maxFieldErrors: // a hint takes time
+		case !ok:
+			d.bad(at, "unknown field%s", fields.hint(path, name))
+		case !isNull(raw):
+			given[name] = true
+			d.value(at, raw, r, into.FieldByIndex(r.index))
+		}
+	})
+	for name, r := range fields {
+		if isObject && r.required && !given[name] {
+			d.bad(below(path, name), "must be given")
+		}
+	}
+	return given
+}
+
+// value reads a value that is not null.
+func (d *decoder) value(path string, raw json.RawMessage, r *rule, into reflect.Value) {
+	if own, ok := into.Addr().Interface().(reader); ok {
+		own.read(d, path, raw)
+		return
+	}
+	switch into.Kind() {
+	case reflect.Pointer:
+		into.Set(reflect.New(into.Type().Elem()))
+		d.value(path, raw, r, into.Elem())
+	case reflect.Struct:
+		d.fields(path, raw, r.fields, into)
+	case reflect.String:
+		into.SetString(d.text(path, raw, r))
+	case reflect.Bool:
+		if kindOf(raw) != "a boolean" {
+			d.bad(path, "must be true or false (got %s)", kindOf(raw))
+		}
+		into.SetBool(raw[0] == 't')
+	case reflect.Float64:
+		if v, ok := d.number(path, raw); ok {
+			d.bounds(path, v, strconv.FormatFloat(v, 'g', -1, 64), r.schema)
+			into.SetFloat(v)
+		}
+	case reflect.Int64:
+		if v, ok := d.integer(path, raw); ok {
+			d.bounds(path, float64(v), strconv.FormatInt(v, 10), r.schema)
+			into.SetInt(v)
+		}
+	case reflect.Slice:
+		into.Set(reflect.ValueOf(d.list(path, raw, r)))
+	case reflect.Map:
+		into.Set(reflect.ValueOf(d.environment(path, raw)))
+	default:
+		panic("no reader for " + into.Type().String())
+	}
+}
+
+// object calls each for every member of the object raw, in order, and reports whether raw is an object. A duplicate name is an
+// error, because readers differ in which value they take.
+func (d *decoder) object(path string, raw json.RawMessage, each func(name, at string, raw json.RawMessage)) bool {
 	if kindOf(raw) != "an object" {
 		d.bad(path, "must be an object (got %s)", kindOf(raw))
-		return
+		return false
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
-	if _, err := dec.Token(); err != nil {
-		d.bad(path, "is not JSON")
-		return
-	}
+	_, _ = dec.Token() // the brace: raw is valid
 	seen := map[string]bool{}
 	for dec.More() {
 		token, err := dec.Token()
@@ -119,24 +210,59 @@ func (d *decoder) object(path string, raw json.RawMessage, each func(name, at st
 		var value json.RawMessage
 		if err != nil || !ok || dec.Decode(&value) != nil {
 			d.bad(path, "is not JSON")
-			return
+			return false
 		}
-		at := clip(name)
-		if path != "" {
-			at = path + "." + at
-		}
+		at := below(path, clip(name))
 		if seen[name] {
-			d.bad(at, "is there twice")
+			d.bad(at, "duplicate field")
 			continue
 		}
 		seen[name] = true
 		each(name, at, value)
 	}
+	return true
 }
 
-// text reads a string.
-func (d *decoder) text(path string, raw json.RawMessage) (string, bool) {
-	var v string
+// below returns the path of a member of path.
+func below(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// text reads a string and checks it against its schema.
+func (d *decoder) text(path string, raw json.RawMessage, r *rule) string {
+	v, ok := d.anyText(path, raw)
+	if ok {
+		d.check(path, v, r)
+	}
+	return v
+}
+
+// check checks a string against its schema.
+func (d *decoder) check(path, v string, r *rule) {
+	s := r.schema
+	switch {
+	case strings.Contains(s.Pattern, `^[^\x00]*`) && strings.Contains(v, "\x00"):
+		d.bad(path, "must not contain NUL")
+	case r.pattern != nil && !r.pattern.MatchString(v):
+		d.bad(path, "must be %s (got %.40q)", s.PatternDescription, v)
+	case s.MaxLength != nil && len(v) > *s.MaxLength:
+		d.bad(path, "must have at most %d bytes (got %d)", *s.MaxLength, len(v))
+	case s.Enum != nil && !slices.Contains(s.Enum, any(v)):
+		var names []string
+		for _, e := range s.Enum {
+			if name, ok := e.(string); ok {
+				names = append(names, name)
+			}
+		}
+		d.bad(path, "must be one of %s (got %.40q)", strings.Join(names, ", "), v)
+	}
+}
+
+// anyText reads a string.
+func (d *decoder) anyText(path string, raw json.RawMessage) (v string, ok bool) {
 	if kindOf(raw) != "a string" || json.Unmarshal(raw, &v) != nil {
 		d.bad(path, "must be a string (got %s)", kindOf(raw))
 		return "", false
@@ -144,38 +270,36 @@ func (d *decoder) text(path string, raw json.RawMessage) (string, bool) {
 	return v, true
 }
 
-// plain reads a string without NUL bytes: an argument, a name, a variable.
-func (d *decoder) plain(path string, raw json.RawMessage) (string, bool) {
-	v, ok := d.text(path, raw)
-	if ok && strings.ContainsRune(v, 0) {
-		d.bad(path, "must not contain NUL")
-		return "", false
-	}
-	return v, ok
-}
-
-// list reads an array of plain strings.
-func (d *decoder) list(path string, raw json.RawMessage) []string {
+// list reads an array of strings.
+func (d *decoder) list(path string, raw json.RawMessage, r *rule) []string {
 	var items []json.RawMessage
 	if kindOf(raw) != "an array" || json.Unmarshal(raw, &items) != nil {
 		d.bad(path, "must be an array of strings (got %s)", kindOf(raw))
 		return nil
 	}
-	out := make([]string, 0, len(items))
+	list := make([]string, len(items))
 	for i, item := range items {
-		if v, ok := d.plain(path+"["+strconv.Itoa(i)+"]", item); ok {
-			out = append(out, v)
-		}
+		list[i] = d.text(path+"["+strconv.Itoa(i)+"]", item, r)
 	}
-	return out
+	return list
 }
 
-func (d *decoder) boolean(path string, raw json.RawMessage) (value, ok bool) {
-	if kindOf(raw) != "a boolean" {
-		d.bad(path, "must be true or false (got %s)", kindOf(raw))
-		return false, false
-	}
-	return raw[0] == 't', true
+// environment reads environment variables.
+func (d *decoder) environment(path string, raw json.RawMessage) map[string]string {
+	var env map[string]string
+	value := &rule{schema: &huma.Schema{Pattern: noNUL}}
+	d.object(path, raw, func(name, at string, raw json.RawMessage) {
+		switch {
+		case !envName.MatchString(name):
+			d.bad(at, "must be the name of an environment variable")
+		case !isNull(raw):
+			if env == nil {
+				env = map[string]string{}
+			}
+			env[name] = d.text(at, raw, value)
+		}
+	})
+	return env
 }
 
 func (d *decoder) number(path string, raw json.RawMessage) (float64, bool) {
@@ -210,6 +334,17 @@ func (d *decoder) integer(path string, raw json.RawMessage) (int64, bool) {
 		return 0, false
 	}
 	return int64(v), true
+}
+
+// bounds checks a number, which was written as got, against its schema.
+func (d *decoder) bounds(path string, v float64, got string, s *huma.Schema) {
+	low, minimum := "more than ", s.ExclusiveMinimum
+	if s.Minimum != nil {
+		low, minimum = "at least ", s.Minimum
+	}
+	if v < *minimum || v == *minimum && s.Minimum == nil || v > *s.Maximum {
+		d.bad(path, "must be %s and at most %s (got %s)", low+strconv.FormatFloat(*minimum, 'f', -1, 64), strconv.FormatFloat(*s.Maximum, 'f', -1, 64), got)
+	}
 }
 
 func isNull(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == 'n' }

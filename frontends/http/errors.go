@@ -12,29 +12,11 @@ import (
 
 	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// problem is the body of every error, RFC 9457 with members of our own.
-type problem struct {
-	Type        string         `json:"type"`
-	Title       string         `json:"title"`
-	Status      int            `json:"status"`
-	Detail      string         `json:"detail"`
-	Code        executor.Code  `json:"code"`
-	Errors      []problemField `json:"errors,omitempty"`
-	ExecutionID string         `json:"execution_id,omitempty"`
-	RequestID   string         `json:"request_id"`
-}
-
-// problemField names one bad field: Field as its author wrote it, Location with the part of the request before it.
-type problemField struct {
-	Field    string `json:"field"`
-	Location string `json:"location"`
-	Message  string `json:"message"`
-}
-
-// requestError is an error of which this edge knows more than its Code: another status than the table's, and the part of
-// the request that its fields are in.
+// requestError is an error with a status that differs from the one of its Code, or with the part of the request that has its
+// fields.
 type requestError struct {
 	status int
 	where  string
@@ -44,12 +26,12 @@ type requestError struct {
 func (e *requestError) Error() string { return e.err.Error() }
 func (e *requestError) Unwrap() error { return e.err }
 
-// refuse makes an error with a status of its own.
+// refuse returns an error with a status of its own.
 func refuse(status int, code executor.Code, format string, args ...any) *requestError {
 	return &requestError{status: status, err: executor.Errorf(code, format, args...)}
 }
 
-// in says which part of the request the fields of an executor.Error are in; other errors stay as they are.
+// in adds to an executor.Error the part of the request that has its fields. Other errors stay as they are.
 func in(where string, err error) error {
 	if e, ok := errors.AsType[*requestError](err); ok {
 		if e.where == "" {
@@ -81,7 +63,7 @@ func about(id string, err error) error {
 	return out
 }
 
-// httpStatus is the total table from Code to status.
+// httpStatus returns the status of a Code. The table is total.
 func httpStatus(c executor.Code) int {
 	switch c {
 	case executor.Invalid:
@@ -108,10 +90,10 @@ func httpStatus(c executor.Code) int {
 	return http.StatusInternalServerError
 }
 
-// problemOf describes err for a client. What is internal stays inside.
-func problemOf(err error, requestID string) (problem, http.Header) {
-	p := problem{Type: "about:blank", Code: executor.CodeOf(err), RequestID: requestID}
-	p.Status = httpStatus(p.Code)
+// problemOf describes err for a client. It hides the details of internal errors.
+func problemOf(err error, requestID string) (pyexec.Problem, http.Header) {
+	code := executor.CodeOf(err)
+	p := pyexec.Problem{Type: "about:blank", Code: string(code), RequestID: requestID, Status: httpStatus(code)}
 	where := "request"
 	var retry time.Duration
 	if r, ok := errors.AsType[*requestError](err); ok {
@@ -125,17 +107,17 @@ func problemOf(err error, requestID string) (problem, http.Header) {
 	if e, ok := errors.AsType[*executor.Error](err); ok {
 		p.Detail, p.ExecutionID, retry = e.Message, e.ExecutionID, e.RetryAfter
 		for _, f := range e.Fields {
-			if f.Field == "session" { // as it is called here
+			if f.Field == "session" { // its name in the API
 				f.Field = "session_id"
 				p.Detail = strings.Replace(p.Detail, "session: "+f.Message, "session_id: "+f.Message, 1)
 			}
-			p.Errors = append(p.Errors, problemField{Field: f.Field, Location: where + "." + f.Field, Message: f.Message})
+			p.Errors = append(p.Errors, pyexec.ProblemField{Field: f.Field, Location: where + "." + f.Field, Message: f.Message})
 		}
 	}
 	switch {
-	case p.Code == executor.Internal:
+	case p.Code == pyexec.CodeInternal:
 		p.Detail, p.Errors = "internal error", nil
-	case p.Detail == "" && p.Code == executor.Unavailable:
+	case p.Detail == "" && p.Code == pyexec.CodeUnavailable:
 		p.Detail = "not available now, try again"
 	case p.Detail == "":
 		p.Detail = http.StatusText(p.Status)
@@ -155,7 +137,7 @@ func problemOf(err error, requestID string) (problem, http.Header) {
 	return p, h
 }
 
-// writeProblem answers with err. A request whose answer has begun is cut, so that the client does not take a part for the
+// writeProblem answers with err. If the answer has begun it cuts the connection, so that the client does not take a part for the
 // whole.
 func (f *frontend) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	p, header := problemOf(err, requestID(r.Context()))
@@ -166,7 +148,7 @@ func (f *frontend) writeProblem(w http.ResponseWriter, r *http.Request, err erro
 			}
 		}
 	}
-	if p.Status >= http.StatusInternalServerError && p.Code == executor.Internal {
+	if p.Status >= http.StatusInternalServerError && p.Code == pyexec.CodeInternal {
 		f.log.ErrorContext(r.Context(), "request failed", "request_id", p.RequestID, "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	if rec, ok := w.(*recorder); ok && rec.status != 0 {
@@ -186,13 +168,13 @@ func (f *frontend) writeProblem(w http.ResponseWriter, r *http.Request, err erro
 	_, _ = w.Write(body) // the client is gone if this fails
 }
 
-// bodyError says what a failed read of the request's body means. what is what was being read.
+// bodyError returns the error of a failed read of the request's body. what names the part that was read.
 func bodyError(what string, err error) error {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return refuse(http.StatusRequestEntityTooLarge, executor.Exhausted, "the request body is larger than %d bytes", tooLarge.Limit)
+		return refuse(http.StatusRequestEntityTooLarge, executor.Exhausted, "the request body must have at most %d bytes", tooLarge.Limit)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return refuse(http.StatusRequestTimeout, executor.Unavailable, "nothing was received for too long while reading %s", what)
+		return refuse(http.StatusRequestTimeout, executor.Unavailable, "the client sent nothing for too long while the server read %s", what)
 	}
 	if e, ok := errors.AsType[*requestError](err); ok {
 		return e
@@ -200,5 +182,5 @@ func bodyError(what string, err error) error {
 	if buffered.ErrFull(err) {
 		return err
 	}
-	return refuse(http.StatusBadRequest, executor.Invalid, "%s cannot be read: the body is broken or ended early", what)
+	return refuse(http.StatusBadRequest, executor.Invalid, "%s cannot be read: the body is malformed or ended early", what)
 }

@@ -100,3 +100,21 @@ func TestWhatTheMuxRefusesIsAProblem(t *testing.T) {
 		})
 	}
 }
+
+func TestRetryAfterIsAtLeastASecond(t *testing.T) {
+	t.Parallel()
+	for retry, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", time.Second: "1", 1001 * time.Millisecond: "2", time.Minute: "60"} {
+		_, header := problemOf(&executor.Error{Code: executor.Exhausted, RetryAfter: retry}, "")
+		if got := header.Get("Retry-After"); got != want {
+			t.Errorf("Retry-After of %s is %q, want %q", retry, got, want)
+		}
+	}
+}
+
+func TestTheFirstPartOfARequestThatIsNamedIsKept(t *testing.T) {
+	t.Parallel()
+	p, _ := problemOf(in("body", in("query", executor.FieldErrorf(executor.Invalid, "limit", "bad"))), "")
+	if len(p.Errors) != 1 || p.Errors[0].Location != "query.limit" {
+		t.Errorf("%+v", p.Errors)
+	}
+}

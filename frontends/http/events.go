@@ -7,26 +7,19 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
-	"sync"
-	"time"
-	"unicode/utf8"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/executor/apijson"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// heartbeat is how often a look is taken whether an event stream has been silent since the last one, so twice that is the
-// longest silence; 15 s are promised.
-const heartbeat = 7 * time.Second
-
-// errDraining ends the followers of a server that ends. They can go on at another one.
-var errDraining = errors.New("the server is ending")
+// errDraining ends the followers when the server shuts down. They can continue at another server.
+var errDraining = errors.New("the server is stopping")
 
 type drainKey struct{}
 
-// following returns a ctx that also ends when the server begins to drain and id has not finished. The log of one that has
-// finished ends by itself, and its reader is to see that.
+// following returns a ctx that also ends when the server begins to drain, unless the Execution has finished. The log of a finished
+// Execution ends by itself, and its reader should see that end.
 func (f *frontend) following(ctx context.Context, id string) (context.Context, context.CancelCauseFunc) {
 	asked := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -46,12 +39,8 @@ func (f *frontend) following(ctx context.Context, id string) (context.Context, c
 }
 
 // events serves an Execution's log as Server-Sent Events.
-func (f *frontend) events(w http.ResponseWriter, r *http.Request) error {
+func (f *frontend) events(w http.ResponseWriter, r *http.Request, id string) error {
 	after, err := eventsAfter(r)
-	if err != nil {
-		return err
-	}
-	id, err := pathID(r)
 	if err != nil {
 		return err
 	}
@@ -61,36 +50,18 @@ func (f *frontend) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := f.following(r.Context(), id)
 	defer cancel(nil)
-	s := &eventStream{w: w, rc: http.NewResponseController(w)}
+	s := newEventStream(w)
 	if r.Method == http.MethodHead {
 		return s.open()
 	}
 	if after >= e.LastSeq {
-		// Nothing is there to send yet. Otherwise the first Event opens the stream, so that one that retention has
-		// taken is still a 410.
+		// There is nothing to send yet. Otherwise the first Event opens the stream, so that a log that retention has removed is
+		// still a 410.
 		if err := s.open(); err != nil {
 			return err
 		}
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	beats, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	wg.Go(func() {
-		ticker := time.NewTicker(f.heartbeat)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-beats.Done():
-				return
-			case <-ticker.C:
-				if err := s.beat(); err != nil {
-					cancel(err)
-					return
-				}
-			}
-		}
-	})
+	defer f.beating(ctx, cancel, s.beat)()
 	for event, err := range f.svc.Events(ctx, id, after) {
 		if err != nil {
 			if ctx.Err() != nil {
@@ -106,12 +77,12 @@ func (f *frontend) events(w http.ResponseWriter, r *http.Request) error {
 			return nil // the client is gone
 		}
 	}
-	// A log that is empty behind after, of an Execution that has ended.
+	// The Execution has ended, and its log has no Event after the given one.
 	return s.open()
 }
 
-// eventsAfter returns the Seq to go on behind. The header is a reconnecting browser's, whose URL still says where it
-// began, so it wins.
+// eventsAfter returns the Seq of the last Event that the client has. The header has precedence, because a browser that reconnects
+// sends it beside the URL of its first request.
 func eventsAfter(r *http.Request) (uint64, error) {
 	name, where, value := "after", "query", r.URL.Query().Get("after")
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
@@ -127,22 +98,9 @@ func eventsAfter(r *http.Request) (uint64, error) {
 	return after, nil
 }
 
-// eventData is the JSON of an Event. What only the Engine may know (Started.Handle) is not in it.
+// eventData returns the JSON of an Event. Started.Handle, which is the Engine's, is not in it.
 func (f *frontend) eventData(ctx context.Context, e executor.Execution, event executor.Event) ([]byte, error) {
 	switch b := event.Body.(type) {
-	case executor.Output:
-		out := outputData{Stream: b.Stream, Offset: b.Offset, Earlier: b.Earlier}
-		if utf8.Valid(b.Data) {
-			text := string(b.Data)
-			out.Data = &text
-		} else {
-			out.DataBase64 = b.Data
-		}
-		return json.Marshal(out)
-	case executor.Display:
-		return json.Marshal(apijson.DisplayEventOf(b))
-	case executor.Started:
-		return json.Marshal(startedData{PID: b.PID, PythonVersion: known(b.PythonVersion), Requirements: list0(b.Requirements), Start: known(b.Start)})
 	case executor.Finished:
 		return f.finishedData(ctx, e, event, b)
 	case executor.Unknown:
@@ -153,12 +111,20 @@ func (f *frontend) eventData(ctx context.Context, e executor.Execution, event ex
 		err := json.Compact(&line, b.Raw) // a line break would end the data
 		return line.Bytes(), err
 	default:
-		return json.Marshal(b)
+		return marshal(apijson.BodyOf(b))
 	}
 }
 
-// finishedData is the Result without the output. The Execution is asked for again, because what is known of it now was
-// not when the stream began; should it be gone by now, the Event has most of it.
+// marshal is json.Marshal without the second check of what a json.Marshaler has written, which may be large.
+func marshal(v any) ([]byte, error) {
+	if m, ok := v.(json.Marshaler); ok {
+		return m.MarshalJSON()
+	}
+	return json.Marshal(v)
+}
+
+// finishedData returns the Result without the output. It asks for the Execution again, because e is older than its end. If the
+// Execution is already removed, the Event has most of its Result.
 func (f *frontend) finishedData(ctx context.Context, e executor.Execution, event executor.Event, b executor.Finished) ([]byte, error) {
 	now, err := f.svc.Get(ctx, e.ID)
 	switch {
@@ -172,103 +138,14 @@ func (f *frontend) finishedData(ctx context.Context, e executor.Execution, event
 	return summary(e)
 }
 
-// outputData is the data of an Event output: text, or base64 where the piece is not UTF-8.
-type outputData struct {
-	Stream     executor.Stream `json:"stream"`
-	Offset     int64           `json:"offset"`
-	Data       *string         `json:"data,omitempty"`
-	DataBase64 []byte          `json:"data_base64,omitempty"`
-	// Earlier: it was written between this Execution and the one before it in its Session.
-	Earlier bool `json:"earlier,omitempty"`
+// summary returns the JSON of a Result without its output.
+func summary(e executor.Execution) ([]byte, error) {
+	return pyexec.Finished{Execution: apijson.ExecutionOf(e)}.MarshalJSON()
 }
 
-// startedData is the data of an Event started.
-type startedData struct {
-	PID           int                 `json:"pid"`
-	PythonVersion *string             `json:"python_version"`
-	Requirements  []string            `json:"requirements"`
-	Start         *executor.StartKind `json:"start"`
-}
-
-// eventStream writes Server-Sent Events, from the log's reader and from the heartbeat.
-type eventStream struct {
-	mu     sync.Mutex
-	w      http.ResponseWriter
-	rc     *http.ResponseController
-	opened bool
-	// sent: something was written since the last heartbeat.
-	sent bool
-}
-
-// open sends the headers, once.
-func (s *eventStream) open() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.openLocked()
-}
-
-func (s *eventStream) openLocked() error {
-	if s.opened {
-		return nil
-	}
-	s.opened = true
-	h := s.w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
-	s.w.WriteHeader(http.StatusOK)
-	return s.flush()
-}
-
-// flush sends what was written. A ResponseWriter that cannot is a test's.
-func (s *eventStream) flush() error {
-	if err := s.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	return nil
-}
-
-// beat sends a comment where nothing else was sent.
-func (s *eventStream) beat() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sent {
-		s.sent = false
-		return nil
-	}
-	if err := s.openLocked(); err != nil {
-		return err
-	}
-	if _, err := s.w.Write([]byte(": waiting\n\n")); err != nil {
-		return err
-	}
-	return s.flush()
-}
-
-// send writes one Event.
-func (s *eventStream) send(e executor.Event, data []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.openLocked(); err != nil {
-		return err
-	}
-	s.sent = true
-	kind := strings.Map(func(r rune) rune {
-		if r < ' ' {
-			return -1
-		}
-		return r
-	}, strings.ToLower(string(e.Body.Kind())))
-	line := make([]byte, 0, len(data)+64)
-	line = append(line, "id: "...)
-	line = strconv.AppendUint(line, e.Seq, 10)
-	line = append(line, "\nevent: "...)
-	line = append(line, kind...)
-	line = append(line, "\ndata: "...)
-	line = append(line, data...)
-	line = append(line, "\n\n"...)
-	if _, err := s.w.Write(line); err != nil {
-		return err
-	}
-	return s.flush()
+// sentEvent describes a Server-Sent Event.
+type sentEvent struct {
+	ID    string `json:"id" doc:"Number of the event."`
+	Event string `json:"event" doc:"Kind of the event."`
+	Data  string `json:"data" doc:"JSON."`
 }

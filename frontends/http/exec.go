@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// cancelTime bounds the wait for an Execution whose client has gone: the longest grace, and some.
+// cancelTime bounds the cancellation of an Execution whose client has disconnected. It is more than the longest grace.
 const cancelTime = 90 * time.Second
 
 // execAsync accepts an Execution and answers with its id.
@@ -28,11 +28,11 @@ func (f *frontend) execAsync(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Location", "/api/v1/executions/"+e.ID)
-	return writeJSON(w, http.StatusAccepted, map[string]string{"execution_id": e.ID})
+	return writeJSON(w, http.StatusAccepted, pyexec.Accepted{ExecutionID: e.ID})
 }
 
-// execSync runs a program and answers with its Result. The end of the request's ctx (the client went away, or the server
-// ends) kills it.
+// execSync runs a program and answers with its Result. The end of the request's ctx kills the program: the client has disconnected,
+// or the server shuts down.
 func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 	began := time.Now()
 	u, err := f.receive(w, r)
@@ -40,7 +40,7 @@ func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer u.close()
-	ctx, cancel := context.WithCancelCause(r.Context())
+	ctx, cancel := context.WithCancelCause(executor.WithRequest(r.Context()))
 	defer cancel(nil)
 	e, err := f.svc.Submit(ctx, u.spec, u.input)
 	ours := u.spec.IdempotencyKey == "" || !e.CreatedAt.Before(began)
@@ -59,14 +59,13 @@ func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 		u.settle()
 		return err
 	}
-	// A body that is still being sent hides the client's leaving.
+	// While the body is being sent, net/http does not notice that the client disconnects.
 	if !e.Status.Terminal() {
 		stop := u.watch(cancel)
 		defer stop()
 	}
 	var seen capture
-	reading := readingOwn(ctx)
-	finished, err := f.follow(reading, e, &seen)
+	finished, err := f.follow(ctx, e, &seen)
 	if err != nil {
 		if ours {
 			f.kill(ctx, e.ID)
@@ -78,22 +77,12 @@ func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if seen.over {
-		return f.writeResult(w, finished, f.loggedOutput(reading, finished))
+		return f.writeResult(w, finished, f.loggedOutput(ctx, finished))
 	}
 	return f.writeResult(w, finished, &seen)
 }
 
-// readingOwn lets a caller that may only execute have the Result of what it has just executed.
-func readingOwn(ctx context.Context) context.Context {
-	p := executor.PrincipalFrom(ctx)
-	if p.Has(executor.ScopeRead) {
-		return ctx
-	}
-	p.Scopes = append(slices.Clone(p.Scopes), executor.ScopeRead)
-	return executor.WithPrincipal(ctx, p)
-}
-
-// follow reads e's log to its end and returns what became of it.
+// follow reads the log of e to its end and returns the finished Execution.
 func (f *frontend) follow(ctx context.Context, e executor.Execution, seen *capture) (executor.Execution, error) {
 	for event, err := range f.svc.Events(ctx, e.ID, 0) {
 		if err != nil {
@@ -117,7 +106,7 @@ func (f *frontend) follow(ctx context.Context, e executor.Execution, seen *captu
 	return finished, nil
 }
 
-// kill ends an Execution that nobody waits for any more.
+// kill cancels an Execution without a client.
 func (f *frontend) kill(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 	defer cancel()
@@ -126,7 +115,8 @@ func (f *frontend) kill(ctx context.Context, id string) {
 	}
 }
 
-// blame returns what was wrong with the request if that is why Submit failed, or came out only while it was consumed.
+// blame returns the error of the request if it is the reason why Submit failed or was found while the request was read. Otherwise
+// it returns err.
 func (u *upload) blame(err error) error {
 	if failure := u.failure(); failure != nil {
 		return failure
@@ -134,7 +124,7 @@ func (u *upload) blame(err error) error {
 	return in(u.where, err)
 }
 
-// verdict says when a finished Execution is an error of its request: nothing of it ran, and the request is why.
+// verdict returns an error if a finished Execution did not run because of its request.
 func (u *upload) verdict(e executor.Execution) error {
 	if e.Status != executor.StatusFailed || e.Result == nil || e.Result.Failure == nil || !e.StartedAt.IsZero() {
 		return nil
@@ -146,8 +136,8 @@ func (u *upload) verdict(e executor.Execution) error {
 	}
 	switch failure.Code {
 	case executor.Invalid:
-		// An argv that cannot be executed shows in phase start. A requirement that cannot be had and a command that fails are
-		// no fault of the request's form, and their author needs what the tools say as a Result.
+		// An argv that cannot be executed fails in phase start. A requirement that cannot be installed and a command that fails are
+		// Results: the request is valid, and its author needs the output of the tools.
 		prepared := failure.Phase == executor.PhasePrepare && (field == "" || field == "requirements_txt" || field == "pre_commands")
 		if prepared || failure.Phase == executor.PhaseStart {
 			return nil
@@ -165,6 +155,14 @@ func (u *upload) verdict(e executor.Execution) error {
 		where = "multipart"
 	}
 	return &requestError{where: where, err: err}
+}
+
+// answer answers with v, unless there was an error.
+func answer(w http.ResponseWriter, err error, v any) error {
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, v)
 }
 
 // writeJSON answers with a small value.

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -218,6 +220,7 @@ func TestWhenAFinishedExecutionIsAnError(t *testing.T) {
 		{"a late refusal is 501", codeOnly, []executor.Body{failed(executor.PhasePrepare, executor.Unimplemented, "docker_image")}, 501, executor.Unimplemented, "docker_image"},
 		{"a late denial is 403", codeOnly, []executor.Body{failed(executor.PhaseNone, executor.Denied, "host_directory")}, 403, executor.Denied, "host_directory"},
 		{"a late invalid is 422", codeOnly, []executor.Body{failed(executor.PhaseNone, executor.Invalid, "entrypoint")}, 422, executor.Invalid, "entrypoint"},
+		{"what a program that ran was refused is a result", withTar, []executor.Body{executor.Started{}, failed(executor.PhaseRun, executor.Unimplemented, "")}, 200, "", ""},
 		{"lost is a result", withTar, []executor.Body{executor.Started{}, executor.Finished{Result: executor.Result{Status: executor.StatusLost, Failure: &executor.Failure{Code: executor.Unavailable, Phase: executor.PhaseRun, Message: "gone"}}}}, 200, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -278,7 +281,7 @@ func TestAnErrorBehindTheTarIsTheRequests(t *testing.T) {
 			if p := wantProblem(t, w, tt.status, executor.Invalid); p["execution_id"] != testID {
 				t.Fatalf("%v", p)
 			}
-			if id := <-killed; id != testID {
+			if id := within(t, killed, "the Execution is killed"); id != testID {
 				t.Fatal(id)
 			}
 		})
@@ -300,4 +303,76 @@ func TestAnIdempotentReplayIsNotKilledByItsSecondClient(t *testing.T) {
 	}
 	req := newPost(t, "/api/v1/exec/sync", strings.NewReader(`{"code":"x","idempotency_key":"k"}`), "application/json")
 	wantProblem(t, record(handlerOf(t, svc), req.WithContext(ctx)), 503, executor.Unavailable)
+}
+
+func TestAnExecutionWithAKeyIsKilledByTheClientThatMadeIt(t *testing.T) {
+	t.Parallel()
+	r := newRun().add(executor.Queued{})
+	svc := r.service()
+	killed := ""
+	svc.cancel = func(_ context.Context, id string) (executor.Execution, error) {
+		killed = id
+		return r.state(), nil
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	svc.submit = func(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
+		cancel(nil)
+		x := r.state()
+		x.CreatedAt = time.Now()
+		return x, nil
+	}
+	req := newPost(t, "/api/v1/exec/sync", strings.NewReader(`{"code":"x","idempotency_key":"k"}`), "application/json")
+	wantProblem(t, record(handlerOf(t, svc), req.WithContext(ctx)), 503, executor.Unavailable)
+	if killed != testID {
+		t.Errorf("killed %q", killed)
+	}
+}
+
+func TestASubmitThatFailsWithAnIDIsKilled(t *testing.T) {
+	t.Parallel()
+	svc, submitted, killed := endless(false)
+	svc.submit = func(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
+		submitted <- struct{}{}
+		return executor.Execution{}, &executor.Error{Code: executor.Unavailable, Message: "the upload broke", ExecutionID: testID}
+	}
+	if p := wantProblem(t, postJSON(t, handlerOf(t, svc), "/api/v1/exec/sync", `{"code":"x"}`), 503, executor.Unavailable); p["execution_id"] != testID {
+		t.Errorf("%v", p)
+	}
+	select {
+	case <-killed:
+	default:
+		t.Error("an Execution that only the error names runs on")
+	}
+}
+
+func TestALogThatEndsBeforeItsExecutionIsNoResult(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		leaves bool
+		status int
+		code   executor.Code
+	}{
+		"the log is broken":   {false, 500, executor.Internal},
+		"the client has gone": {true, 503, executor.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			svc, _, killed := endless(true)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			svc.events = func(context.Context, string, uint64) iter.Seq2[executor.Event, error] {
+				return func(func(executor.Event, error) bool) {
+					if tt.leaves {
+						cancel(nil)
+					}
+				}
+			}
+			req := newPost(t, "/api/v1/exec/sync", strings.NewReader(`{"code":"x"}`), "application/json")
+			w := record(handlerOf(t, svc), req.WithContext(ctx))
+			if p := wantProblem(t, w, tt.status, tt.code); p["execution_id"] != testID {
+				t.Errorf("%v", p)
+			}
+			within(t, killed, "the Execution is killed")
+		})
+	}
 }

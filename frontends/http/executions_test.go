@@ -17,6 +17,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
 func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -55,23 +57,23 @@ func TestTheDescriptionKnowsEveryMember(t *testing.T) {
 	t.Parallel()
 	r := newRun().add(executor.Started{}, executor.Finished{Result: executor.Result{Status: executor.StatusFailed, Signal: "SIGKILL", ImageDigest: "sha256:0", FilesChanged: []executor.Artifact{{Path: "a"}}, FilesOmitted: 1,
 		MemorySamples: []executor.MemorySample{{Offset: time.Second, Bytes: 1}}, Artifacts: []executor.Artifact{{Path: "a", SizeBytes: 1}},
-		Failure: &executor.Failure{Code: executor.Internal, Phase: executor.PhaseRun, Message: "the inside"}}})
+		Failure: &executor.Failure{Code: executor.Internal, Phase: executor.PhaseRun, Message: "the inside", Field: "tar"}}})
 	m := decode(t, do(t, handlerOf(t, r.service()), http.MethodGet, one, nil).Body.Bytes())
-	sameMembers(t, "Result", object("", resultProps(true)...), m)
+	sameMembers(t, "Result", schemaOf[pyexec.Execution](""), m)
 	if e := m["error"].(map[string]any); e["message"] != "internal error" || m["signal"] != "SIGKILL" || m["exit_code"] != nil {
 		t.Fatalf("%v", m)
 	}
-	full := executor.Info{Message: "m", Warnings: []string{"w"}, Details: map[string]string{"a": "b"}, Metrics: map[string]float64{"a": 1}}
-	raw, err := json.Marshal(map[string]any{"backends": []executor.Info{full}})
+	full := executor.Info{Generation: 1, Images: []string{"i"}, Message: "m", Warnings: []string{"w"}, Details: map[string]string{"a": "b"}, Metrics: map[string]float64{"a": 1}}
+	raw, err := json.Marshal(apijson.BackendsOf([]executor.Info{full}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameMembers(t, "Backends", backendsSchema(), decode(t, raw))
-	raw, err = json.Marshal(problem{Errors: []problemField{{}}, ExecutionID: "x"})
+	sameMembers(t, "Backends", schemaOf[apijson.BackendList](""), decode(t, raw))
+	raw, err = json.Marshal(pyexec.Problem{Errors: []pyexec.ProblemField{{}}, ExecutionID: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameMembers(t, "Problem", problemSchema(), decode(t, raw))
+	sameMembers(t, "Problem", schemaOf[pyexec.Problem](""), decode(t, raw))
 }
 
 // sameMembers compares the members of a value that has all of them with its schema.
@@ -155,7 +157,7 @@ func TestListPages(t *testing.T) {
 		for _, e := range m["executions"].([]any) {
 			e := e.(map[string]any)
 			ids = append(ids, e["execution_id"].(string))
-			if _, there := e["stdout"]; there || len(e) != len(resultProps(false))-4 {
+			if _, there := e["stdout"]; there || len(e) != len(summarySchema().Required) {
 				t.Fatalf("%v", e)
 			}
 		}
@@ -184,7 +186,12 @@ func TestListPages(t *testing.T) {
 	if m["next"] != all[0].ID || len(m["executions"].([]any)) != 1 {
 		t.Fatalf("next %v after a page of one", m["next"])
 	}
-	svc.list = func(context.Context, executor.Filter) ([]executor.Execution, error) { return nil, nil }
+	svc.list = func(_ context.Context, f executor.Filter) ([]executor.Execution, error) {
+		if f.Limit != 50 {
+			t.Errorf("a page without a limit has %d", f.Limit)
+		}
+		return nil, nil
+	}
 	if w := do(t, h, http.MethodGet, "/api/v1/executions", nil); strings.TrimSpace(w.Body.String()) != `{"executions":[],"next":null}` {
 		t.Fatal(w.Body)
 	}
@@ -192,6 +199,12 @@ func TestListPages(t *testing.T) {
 		wantProblem(t, do(t, h, http.MethodGet, "/api/v1/executions?"+query, nil), 422, executor.Invalid, "limit")
 	}
 	wantProblem(t, do(t, h, http.MethodGet, "/api/v1/executions?status=done&limit=x", nil), 422, executor.Invalid, "limit", "status")
+	w := do(t, h, http.MethodGet, "/api/v1/executions?status=queued,foo&status=&limit=99999999999999999999", nil)
+	wantProblem(t, w, 422, executor.Invalid, "limit", "status")
+	const want = `status: must be one of queued, running, succeeded, failed, timed_out, out_of_memory, killed, lost (got \"foo\")`
+	if !strings.Contains(w.Body.String(), want) {
+		t.Errorf("%s", w.Body)
+	}
 }
 
 func TestArtifacts(t *testing.T) {
@@ -223,6 +236,23 @@ func TestArtifacts(t *testing.T) {
 	}
 	if w := do(t, h, http.MethodGet, one+"/artifacts/a", nil); w.Code != 404 && w.Code != 500 {
 		t.Fatalf("%d", w.Code)
+	}
+}
+
+func TestWhatCannotBeAnIDIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	svc, asked := hello().service(), ""
+	svc.get = func(_ context.Context, id string) (executor.Execution, error) {
+		asked = id
+		return executor.Execution{}, executor.Errorf(executor.NotFound, "none")
+	}
+	h := handlerOf(t, svc)
+	for id, possible := range map[string]bool{strings.Repeat("x", 128): true, strings.Repeat("x", 129): false, "!~": true, "%20": false, "a%7f": false, "%C3%A9": false} {
+		asked = ""
+		wantProblem(t, do(t, h, http.MethodGet, "/api/v1/executions/"+id, nil), 404, executor.NotFound)
+		if (asked != "") != possible {
+			t.Errorf("%s: the service was asked for %q", id, asked)
+		}
 	}
 }
 

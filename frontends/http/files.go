@@ -14,12 +14,22 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/detect"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// file is one of a JSON body's files.
+// file is a file of a JSON body.
 type file struct {
 	path string
 	data []byte
+}
+
+// files are those of a JSON body, in order. nil: the body has none.
+type files []file
+
+// execRequest is a JSON body that asks for an Execution.
+type execRequest struct {
+	pyexec.Spec
+	Files files `json:"files,omitempty" doc:"Files of the work folder by their path (relative, with slashes). The order counts: the first .py file is the entrypoint if there is no main.py and no __main__.py."`
 }
 
 const (
@@ -27,50 +37,46 @@ const (
 	maxFiles = 10_000
 	// nameMax bounds each element of a path, as Linux does.
 	nameMax = 255
-	// depthMax bounds the folders of a path, as a tar's are bounded where it is unpacked.
+	// depthMax bounds the folders of a path, as the runner does for a tar.
 	depthMax = 200
 )
 
-// filesField is the key that only a JSON body has.
-func filesField() field {
-	content := &huma.Schema{
-		Description: "The file's text, or its bytes in base64.",
+// Schema implements huma.SchemaProvider.
+func (files) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: &huma.Schema{
+		Description: "Text of the file, or its bytes in base64.",
 		OneOf: []*huma.Schema{
 			{Type: huma.TypeString},
 			{Type: huma.TypeObject, AdditionalProperties: false, Required: []string{"base64"},
 				Properties: map[string]*huma.Schema{"base64": {Type: huma.TypeString, ContentEncoding: "base64"}}},
 			{Type: "null"},
 		},
-	}
-	schema := &huma.Schema{Type: huma.TypeObject, Nullable: true, AdditionalProperties: content,
-		Description: "Files of the work folder by their path (relative, with slashes). The order counts: the first .py file is the entrypoint where there is no main.py and no __main__.py."}
-	return field{"files", schema, func(d *decoder, s *submission, at string, raw json.RawMessage) {
-		s.files = []file{}
-		full := false
-		d.object(at, raw, func(name, at string, raw json.RawMessage) {
-			switch {
-			case isNull(raw):
-				return
-			case len(s.files) >= maxFiles:
-				full = true
-				return
-			case strings.Count(name, "/") >= depthMax:
-				d.bad(at, "lies more than %d folders deep", depthMax-1)
-				return
-			case !validPath(name):
-				d.bad(at, "is not a path of a file: relative, with slashes, without . and .. and NUL, at most 255 bytes between two slashes")
-				return
-			}
-			data, ok := d.content(at, raw)
-			if ok {
-				s.files = append(s.files, file{name, data})
-			}
-		})
-		if full {
-			d.bad("files", "has more than %d files; send a tar", maxFiles)
-		}
-		checkTree(d, s.files)
 	}}
+}
+
+// read implements reader.
+func (list *files) read(d *decoder, path string, raw json.RawMessage) {
+	*list = files{}
+	full := false
+	d.object(path, raw, func(name, at string, raw json.RawMessage) {
+		switch {
+		case isNull(raw):
+		case len(*list) >= maxFiles:
+			full = true
+		case strings.Count(name, "/") >= depthMax:
+			d.bad(at, "must be at most %d folders deep", depthMax-1)
+		case !validPath(name):
+			d.bad(at, badPath)
+		default:
+			if data, ok := d.content(at, raw); ok {
+				*list = append(*list, file{name, data})
+			}
+		}
+	})
+	if full {
+		d.bad(path, "must have at most %d files; send a tar instead", maxFiles)
+	}
+	checkTree(d, *list)
 }
 
 // validPath reports whether name can be a file in the work folder.
@@ -86,10 +92,10 @@ func validPath(name string) bool {
 	return true
 }
 
-// content reads a file's value: a string, or {"base64": "…"}.
+// content reads the content of a file: a string, or {"base64": "…"}.
 func (d *decoder) content(at string, raw json.RawMessage) ([]byte, bool) {
 	if kindOf(raw) == "a string" {
-		v, ok := d.text(at, raw)
+		v, ok := d.anyText(at, raw)
 		return []byte(v), ok
 	}
 	if kindOf(raw) != "an object" {
@@ -105,45 +111,45 @@ func (d *decoder) content(at string, raw json.RawMessage) ([]byte, bool) {
 			return
 		}
 		given = true
-		if v, ok := d.text(key, raw); ok {
+		if v, ok := d.anyText(key, raw); ok {
 			var err error
 			if data, err = base64.StdEncoding.DecodeString(v); err != nil {
-				d.bad(key, "is not base64")
+				d.bad(key, "must be base64")
 			}
 		}
 	})
 	if !given && len(d.errs) == before {
-		d.bad(at+".base64", "is missing")
+		d.bad(at+".base64", "must be given")
 	}
 	return data, len(d.errs) == before
 }
 
-// checkTree refuses a path that is both a file and a folder.
-func checkTree(d *decoder, files []file) {
-	names := make(map[string]bool, len(files))
-	for _, f := range files {
+// checkTree finds paths that are both a file and a folder.
+func checkTree(d *decoder, list files) {
+	names := make(map[string]bool, len(list))
+	for _, f := range list {
 		names[f.path] = true
 	}
-	for _, f := range files {
+	for _, f := range list {
 		for i := strings.LastIndexByte(f.path, '/'); i > 0; i = strings.LastIndexByte(f.path[:i], '/') {
 			if dir := f.path[:i]; names[dir] {
-				d.bad("files."+clip(f.path), "lies in %q, which is a file", clip(dir))
+				d.bad("files."+clip(f.path), "must not be below the file %q", clip(dir))
 				break
 			}
 		}
 	}
 }
 
-// workspace makes a tar of the files, in their order, and settles in spec what only they can tell. They are in hand, so
-// what the server would otherwise find out after unpacking is an error of the request here.
-func (s *submission) workspace(spec *executor.Spec) (*executor.Source, error) {
+// workspace returns a tar of the files, in their order, and sets Detect in spec. It checks the entrypoint against the files, so
+// that the error names the field of the request.
+func (list files) workspace(spec *executor.Spec) (*executor.Source, error) {
 	if spec.Session != "" {
-		return nil, executor.FieldErrorf(executor.Invalid, "files", "a session has its own files")
+		return nil, executor.FieldErrorf(executor.Invalid, "files", "must not be given with session_id: a session has its own files")
 	}
-	names := make([]string, len(s.files))
-	has := make(map[string]bool, len(s.files))
+	names := make([]string, len(list))
+	has := make(map[string]bool, len(list))
 	codeMeets := false // a file or a folder of the name that code gets
-	for i, f := range s.files {
+	for i, f := range list {
 		names[i] = f.path
 		has[f.path] = true
 		root, _, _ := strings.Cut(f.path, "/")
@@ -152,22 +158,22 @@ func (s *submission) workspace(spec *executor.Spec) (*executor.Source, error) {
 	python := spec.Language == executor.LanguageDefault || spec.Language == executor.LanguagePython
 	switch {
 	case spec.Code != "" && codeMeets:
-		return nil, executor.FieldErrorf(executor.Invalid, "files.main.py", "code runs as main.py; there cannot be a file of that name")
+		return nil, executor.FieldErrorf(executor.Invalid, "files.main.py", "must not be given with code, which runs as main.py")
 	case spec.Code != "" || len(spec.Command) > 0 || spec.Script != "":
 	case spec.Entrypoint != "":
 		if !has[path.Clean(spec.Entrypoint)] {
-			return nil, executor.FieldErrorf(executor.Invalid, "entrypoint", "is not among the files")
+			return nil, executor.FieldErrorf(executor.Invalid, "entrypoint", "must be one of the files")
 		}
 	case python && detect.Entrypoint(names) == "":
-		return nil, executor.FieldErrorf(executor.Invalid, "entrypoint", "is missing, and there is no .py file to take")
+		return nil, executor.FieldErrorf(executor.Invalid, "entrypoint", "must be given, because there is no .py file")
 	}
 	if spec.Detect == nil && spec.Requirements == "" {
-		// In hand means: look into them (PEP 723, requirements.txt). The Engine does it, by its own rules.
+		// The Engine looks for requirements in the files (PEP 723, requirements.txt).
 		spec.Detect = new(true)
 	}
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	for _, f := range s.files {
+	for _, f := range list {
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.path, Mode: 0o644, Size: int64(len(f.data))}
 		if err := w.WriteHeader(h); err != nil {
 			return nil, fmt.Errorf("make a tar of the files: %w", err)

@@ -2,15 +2,15 @@ package httpfrontend
 
 import "bytes"
 
-// skipFrom is the length from which a text is found faster by looking at every so many bytes than by bytes.Index, which
-// stops at each of its first byte. Clients' boundaries are longer.
+// skipFrom is the minimum length of a text that finder searches faster than bytes.Index. bytes.Index stops at each first byte of the
+// text. The boundaries of clients are longer than skipFrom.
 const skipFrom = 16
 
-// finder finds a text in what mostly does not have it, gigabytes of it. Wherever the text is, one of its pairs of bytes
-// lies at a multiple of its length less one: other pairs need not be looked at.
+// finder searches for a text in data that mostly does not have it. Wherever the text is, one of its pairs of bytes is at a multiple
+// of its length less one. finder looks at the pairs at these places only.
 type finder struct {
 	text []byte
-	// pairs has a bit for each pair of bytes that is in text; nil: it was not needed yet.
+	// pairs has a bit for each pair of bytes that is in text; nil before the first search.
 	pairs *[1 << 16 / 64]uint64
 }
 
@@ -38,7 +38,7 @@ func (f *finder) index(b []byte) int {
 		if f.pairs[p/64]&(1<<(p%64)) == 0 {
 			continue
 		}
-		// What has this pair begins behind the pair that was looked at before.
+		// A text with this pair begins after the pair before.
 		begin := i - step + 1
 		if at := bytes.Index(b[begin:min(len(b), i+len(f.text))], f.text); at >= 0 {
 			return begin + at

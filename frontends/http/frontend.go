@@ -1,6 +1,7 @@
 package httpfrontend
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,17 +17,18 @@ import (
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// Options is what a frontend needs besides its Service. The zero Options are a local server without tokens.
+// Options configures a frontend. The zero Options are those of a local server without tokens.
 type Options struct {
-	// Auth knows the bearer tokens. nil, or one without tokens: everybody is the local owner.
+	// Auth checks the bearer tokens. With nil, or without tokens, every caller is the local owner.
 	Auth *auth.Authenticator
-	// Version of the program, for /healthz.
+	// Version is that of the program, for /healthz.
 	Version string
-	// Bind is the listening address. Without tokens and with a loopback Bind (or none) a request whose Host is not
-	// loopback is refused, so that no web page reaches the server through a name of its own; with another Bind, addresses,
-	// names without a dot, Bind's and the host's own name are answered to.
+	// Bind is the listening address. Without tokens, it decides which Host a request may have, so that no web page reaches the
+	// server by a name of its own. With a loopback Bind, or none, the Host must be loopback. With another Bind it must be an
+	// address, a name without a dot, the name in Bind or the host's own name.
 	Bind string
 	// MaxBodyBytes bounds a request's body. Default 8 GiB.
 	MaxBodyBytes int64
@@ -34,27 +36,27 @@ type Options struct {
 	MaxFileBytes int64
 	// MaxBufferedBytes bounds the request bodies that are held in memory at once. Default 256 MiB.
 	MaxBufferedBytes int64
-	// SpoolDir is where uploads wait that cannot be streamed; the files in it are unlinked at once. Default: os.TempDir().
+	// SpoolDir is the folder of uploads that cannot be streamed. Their files are unlinked at once. Default: os.TempDir().
 	SpoolDir string
-	// Metrics serves /metrics. nil: not found.
+	// Metrics serves /metrics. With nil, /metrics is not found.
 	Metrics http.Handler
-	// Ready says whether work would be accepted now. nil: always.
+	// Ready returns nil if Executions are accepted now. A nil Ready means always.
 	Ready func(context.Context) error
 	// Limits are shown in the API description. Zero fields take the documented defaults and maxima.
 	Limits LimitRange
-	// MCP mounts the MCP frontend; nil: there is none.
+	// MCP mounts the MCP frontend. It may be nil.
 	MCP *MCP
-	// Log takes the access log and internal errors. nil: nothing is logged.
+	// Log takes the access log and internal errors. It may be nil.
 	Log *slog.Logger
 }
 
-// LimitRange holds what an Execution gets when it does not ask, and the most that it may ask for.
+// LimitRange holds the default and the maximum of each limit.
 type LimitRange struct {
 	Default executor.Limits
 	Max     executor.Limits
 }
 
-// settled fills what is zero with the documented defaults and maxima.
+// settled returns l with the documented defaults and maxima in place of zero fields.
 func (l LimitRange) settled() LimitRange {
 	fill(&l.Default, executor.Limits{Timeout: 300 * time.Second, MemoryBytes: 1 << 30, DiskBytes: 2 << 30, CPUShares: 1024, PIDs: 256, OutputBytes: 64 << 20, KillGrace: time.Second})
 	fill(&l.Max, executor.Limits{Timeout: 86400 * time.Second, MemoryBytes: 64 << 30, DiskBytes: 64 << 30, CPUShares: 262144, PIDs: 4096, OutputBytes: 1 << 30, KillGrace: time.Minute})
@@ -62,20 +64,13 @@ func (l LimitRange) settled() LimitRange {
 }
 
 func fill(l *executor.Limits, from executor.Limits) {
-	orElse(&l.Timeout, from.Timeout)
-	orElse(&l.MemoryBytes, from.MemoryBytes)
-	orElse(&l.DiskBytes, from.DiskBytes)
-	orElse(&l.CPUShares, from.CPUShares)
-	orElse(&l.PIDs, from.PIDs)
-	orElse(&l.OutputBytes, from.OutputBytes)
-	orElse(&l.KillGrace, from.KillGrace)
-}
-
-func orElse[T comparable](v *T, other T) {
-	var zero T
-	if *v == zero {
-		*v = other
-	}
+	l.Timeout = cmp.Or(l.Timeout, from.Timeout)
+	l.MemoryBytes = cmp.Or(l.MemoryBytes, from.MemoryBytes)
+	l.DiskBytes = cmp.Or(l.DiskBytes, from.DiskBytes)
+	l.CPUShares = cmp.Or(l.CPUShares, from.CPUShares)
+	l.PIDs = cmp.Or(l.PIDs, from.PIDs)
+	l.OutputBytes = cmp.Or(l.OutputBytes, from.OutputBytes)
+	l.KillGrace = cmp.Or(l.KillGrace, from.KillGrace)
 }
 
 // frontend is the handler that New returns.
@@ -85,7 +80,7 @@ type frontend struct {
 	authenticator *auth.Authenticator
 	opts          Options
 	log           *slog.Logger
-	metadata      *metadata
+	shapes        shapes
 	mux           *http.ServeMux
 	description   []byte
 	buffers       *buffered.Budget
@@ -94,13 +89,19 @@ type frontend struct {
 	heartbeat     time.Duration
 }
 
-// route is an operation with what serves it.
+// shapes are those of the request bodies. metadata is that of a multipart part.
+type shapes struct{ metadata, exec, session, restart, requirements shape }
+
+// route is an operation with its handler.
 type route struct {
 	operation
-	// pattern is the path for the mux where it is not the description's.
+	// pattern is the path for the mux if it differs from that of the description.
 	pattern string
-	handler func(http.ResponseWriter, *http.Request) error
+	handler handler
 }
+
+// handler serves one operation. Its error becomes the answer.
+type handler func(http.ResponseWriter, *http.Request) error
 
 // New returns the HTTP API in front of svc. If svc is also an executor.Admitter, it is asked before a body is read.
 func New(svc executor.Service, o Options) (http.Handler, error) { return newFrontend(svc, o) }
@@ -127,7 +128,8 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 	o.Limits = o.Limits.settled()
 	f := &frontend{
 		svc: svc, authenticator: o.Auth, opts: o, log: o.Log,
-		metadata:   newMetadata(o.Limits),
+		shapes: shapes{metadata: shapeOf[pyexec.Spec](), exec: shapeOf[execRequest](), session: shapeOf[pyexec.SessionSpec](),
+			restart: shapeOf[pyexec.Restart](), requirements: shapeOf[pyexec.Requirements]()},
 		mux:        http.NewServeMux(),
 		buffers:    buffered.New(o.MaxBufferedBytes),
 		uploadIdle: uploadIdle,
@@ -157,8 +159,8 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 	return f, nil
 }
 
-// serve makes a huma handler of one of ours: its error is the answer.
-func (f *frontend) serve(h func(http.ResponseWriter, *http.Request) error) func(huma.Context) {
+// serve returns the huma handler of h.
+func (f *frontend) serve(h handler) func(huma.Context) {
 	return func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
 		if err := h(w, r); err != nil {

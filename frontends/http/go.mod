@@ -5,6 +5,7 @@ go 1.26.8
 require (
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/python-executor/python-executor/core v0.0.0
+	github.com/python-executor/python-executor/sdk/go v0.0.0
 	go.uber.org/goleak v1.3.0
 )
 
@@ -17,7 +18,7 @@ require (
 	github.com/hashicorp/go-plugin v1.8.0 // indirect
 	github.com/hashicorp/yamux v0.1.2 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
-	github.com/mattn/go-isatty v0.0.20 // indirect
+	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/oklog/run v1.1.0 // indirect
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
@@ -34,3 +35,5 @@ require (
 )
 
 replace github.com/python-executor/python-executor/core => ../../core
+
+replace github.com/python-executor/python-executor/sdk/go => ../../sdk/go

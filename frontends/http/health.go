@@ -5,23 +5,24 @@ import (
 	"net/http"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// programName is what /healthz says.
+// programName is the name in /healthz.
 const programName = "python-executor"
 
-type health struct {
-	OK      bool   `json:"ok"`
-	Name    string `json:"name"`
-	Version string `json:"version"`
-}
-
-// healthz answers as long as the process does.
+// healthz answers while the process is up.
 func (f *frontend) healthz(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, health{OK: true, Name: programName, Version: f.opts.Version})
+	return writeJSON(w, http.StatusOK, pyexec.Health{OK: true, Name: programName, Version: f.opts.Version})
 }
 
-// readyz answers whether work would be accepted now.
+// readiness is the answer of /readyz.
+type readiness struct {
+	Ready bool `json:"ready"`
+}
+
+// readyz answers whether Executions are accepted now.
 func (f *frontend) readyz(w http.ResponseWriter, r *http.Request) error {
 	if f.opts.Ready != nil {
 		if err := f.opts.Ready(r.Context()); err != nil {
@@ -32,10 +33,10 @@ func (f *frontend) readyz(w http.ResponseWriter, r *http.Request) error {
 			return &executor.Error{Code: executor.Unavailable, Message: message, Err: err}
 		}
 	}
-	return writeJSON(w, http.StatusOK, map[string]bool{"ready": true})
+	return writeJSON(w, http.StatusOK, readiness{Ready: true})
 }
 
-// metrics serves the Prometheus text. It counts everybody's Executions, so with tokens it is the administrator's.
+// metrics serves the Prometheus text. It counts the Executions of all owners, so with tokens it needs the scope admin.
 func (f *frontend) metrics(w http.ResponseWriter, r *http.Request) error {
 	if f.opts.Metrics == nil {
 		return executor.Errorf(executor.NotFound, "this server has no metrics")
@@ -50,16 +51,5 @@ func (f *frontend) metrics(w http.ResponseWriter, r *http.Request) error {
 // backends describes the configured backends.
 func (f *frontend) backends(w http.ResponseWriter, r *http.Request) error {
 	infos, err := f.svc.Backends(r.Context())
-	if err != nil {
-		return err
-	}
-	out := make([]executor.Info, len(infos))
-	for i, info := range infos {
-		if info.Capabilities.Languages == nil {
-			info.Capabilities.Languages = []executor.Language{}
-		}
-		info.Capabilities.PythonVersions = list0(info.Capabilities.PythonVersions)
-		out[i] = info
-	}
-	return writeJSON(w, http.StatusOK, map[string][]executor.Info{"backends": out})
+	return answer(w, err, apijson.BackendsOf(infos))
 }

@@ -6,12 +6,12 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// textEscaper turns bytes that come in chunks into the inside of a JSON string. What is not UTF-8 becomes U+FFFD, one for
-// each byte; a rune that is split between chunks is put together.
+// textEscaper converts chunks of bytes to the inside of a JSON string. Each byte that is not UTF-8 becomes U+FFFD. A rune may be
+// split between chunks.
 type textEscaper struct {
 	carry [utf8.UTFMax]byte
 	held  int
-	// broken: something was not UTF-8.
+	// broken reports whether a byte was not UTF-8.
 	broken bool
 }
 
@@ -23,7 +23,7 @@ func (e *textEscaper) append(dst, p []byte) []byte {
 		p = p[1:]
 		e.held++
 		if utf8.FullRune(e.carry[:e.held]) {
-			// A rune that turns out broken gives its first byte up; the others are looked at again.
+			// If the rune is broken, only its first byte is replaced. The other bytes may begin another rune.
 			held := e.carry
 			n := e.held
 			e.held = 0
@@ -63,7 +63,7 @@ func (e *textEscaper) append(dst, p []byte) []byte {
 	return append(dst, p[start:]...)
 }
 
-// finish appends what is still held: a rune that never became whole.
+// finish appends U+FFFD for each byte of a rune that was not completed.
 func (e *textEscaper) finish(dst []byte) []byte {
 	for range e.held {
 		dst = append(dst, "\uFFFD"...)

@@ -4,19 +4,15 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 
 	"github.com/python-executor/python-executor/core/executor"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
 // logs serves the raw bytes of one or both streams, in the order of the log.
-func (f *frontend) logs(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathID(r)
-	if err != nil {
-		return err
-	}
-	stream, follow, err := logsQuery(r)
-	if err != nil {
+func (f *frontend) logs(w http.ResponseWriter, r *http.Request, id string) error {
+	var asked pyexec.LogsOptions
+	if err := readQuery(r, &asked); err != nil {
 		return err
 	}
 	e, err := f.svc.Get(r.Context(), id)
@@ -31,7 +27,7 @@ func (f *frontend) logs(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	if follow {
+	if asked.Follow {
 		w.WriteHeader(http.StatusOK)
 		_ = rc.Flush() // the first byte may be long in coming
 	} else if e.LastSeq == 0 {
@@ -41,45 +37,24 @@ func (f *frontend) logs(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		if o, ok := event.Body.(executor.Output); ok && (stream == "" || o.Stream == stream) {
+		if o, ok := event.Body.(executor.Output); ok && (asked.Stream == "both" || string(o.Stream) == asked.Stream) {
 			if _, err := w.Write(o.Data); err != nil {
 				return nil // the client is gone
 			}
-			// What is behind in the log goes out in full buffers; what happens now goes out now.
-			if follow && event.Seq >= e.LastSeq {
+			// Output of the past is sent in full buffers, new output at once.
+			if asked.Follow && event.Seq >= e.LastSeq {
 				if err := rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 					return nil
 				}
 			}
 		}
 		if event.Seq == e.LastSeq {
-			if !follow {
+			if !asked.Follow {
 				return nil
 			}
 			_ = rc.Flush()
 		}
 	}
-	// A follower that is cut off must not look like one that saw the end.
+	// A follower that is cut off must not take this for the end.
 	return context.Cause(ctx)
-}
-
-func logsQuery(r *http.Request) (stream executor.Stream, follow bool, err error) {
-	q, err := queryOf(r)
-	if err != nil {
-		return "", false, err
-	}
-	var bad []executor.FieldError
-	switch v := q.Get("stream"); v {
-	case "", "both":
-	case string(executor.Stdout), string(executor.Stderr):
-		stream = executor.Stream(v)
-	default:
-		bad = append(bad, executor.FieldError{Field: "stream", Message: "must be stdout, stderr or both"})
-	}
-	if v := q.Get("follow"); v != "" {
-		if follow, err = strconv.ParseBool(v); err != nil {
-			bad = append(bad, executor.FieldError{Field: "follow", Message: "must be true or false"})
-		}
-	}
-	return stream, follow, queryError(bad)
 }

@@ -16,19 +16,19 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// MCP says where the MCP frontend is that stands behind this one.
+// MCP describes the MCP frontend to which this frontend forwards requests.
 type MCP struct {
-	// Path at which it is mounted, "/mcp".
+	// Path is the path of its endpoint, "/mcp".
 	Path string
 	// Socket returns the unix socket of its present process; empty while there is none.
 	Socket func() string
-	// PrincipalHeader is the header in which it takes the caller from us, as JSON.
+	// PrincipalHeader is the header that carries the caller's Principal to it, as JSON.
 	PrincipalHeader string
 	// MaxBodyBytes bounds one message. Default 16 MiB.
 	MaxBodyBytes int64
 }
 
-// mcpFiles are the page of /mcp_ui.
+// mcpFiles has the files of the page /mcp_ui.
 //
 //go:embed mcpui
 var mcpFiles embed.FS
@@ -39,7 +39,7 @@ var mcpAssets = []asset{
 	{"/mcp_ui/page.css", "mcpui/page.css", "text/css; charset=utf-8", false},
 }
 
-// mountMCP puts the MCP frontend and its page on the mux: one port, one origin, one list of tokens.
+// mountMCP adds the MCP endpoint and its page to the mux. They share the port, the origin and the tokens of the HTTP API.
 func (f *frontend) mountMCP() error {
 	if f.opts.MCP == nil {
 		return nil
@@ -50,11 +50,11 @@ func (f *frontend) mountMCP() error {
 
 type socketKey struct{}
 
-// mcpProxy passes a request that was checked on to the plugin's socket, with the caller's name in place of the token.
+// mcpProxy forwards a checked request to the plugin's socket, with the caller's Principal in place of the token.
 //
-// A message is read whole before it is passed on. If it were passed on while it comes, http.Transport would look behind its
-// end once more when it has sent it; the plugin's first event may be back by then, net/http closes a request's body when the
-// answer begins, and the Transport takes the closed body for a failed request and drops the connection with the answer on it.
+// A message is read completely before it is forwarded. If it were streamed, http.Transport would read once more at its end. By
+// then the plugin's first event may have arrived, and net/http closes a request's body when the answer begins. The Transport
+// would take the closed body for a failed request and drop the connection, with the answer.
 func (f *frontend) mcpProxy(m MCP) http.Handler {
 	limit := m.MaxBodyBytes
 	if limit <= 0 {
@@ -70,7 +70,7 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 			r.Out.Header.Del("Cookie")
 			principal, err := json.Marshal(executor.PrincipalFrom(r.In.Context()))
 			if err != nil {
-				principal = nil // then the plugin refuses
+				principal = nil // the plugin then refuses the request
 			}
 			r.Out.Header.Set(m.PrincipalHeader, string(principal))
 		},
@@ -79,11 +79,11 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 				socket, _ := ctx.Value(socketKey{}).(string)
 				return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 			},
-			DisableKeepAlives: true, // the socket is another after a restart, and costs nothing to open
+			DisableKeepAlives: true, // a restart changes the socket, and a new connection costs little
 		},
-		FlushInterval: -1, // events go out as they come
+		FlushInterval: -1, // forwards each event immediately
 		ModifyResponse: func(r *http.Response) error {
-			// Ours are set already.
+			// ServeHTTP has set these headers already.
 			r.Header.Del("Cache-Control")
 			r.Header.Del("X-Content-Type-Options")
 			return nil
@@ -100,7 +100,7 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 			return
 		}
 		r = r.WithContext(r.Context())
-		r.Body, r.ContentLength, r.TransferEncoding = &sentOnce{bytes.NewReader(message), release}, int64(len(message)), nil
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(&sentOnce{bytes.NewReader(message), release}), int64(len(message)), nil
 		socket := m.Socket()
 		if socket == "" {
 			f.writeProblem(w, r, executor.Errorf(executor.Unavailable, "the MCP frontend is being restarted"))
@@ -110,24 +110,29 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 	})
 }
 
-// sentOnce is a message on its way to the plugin. Its memory is free when it was sent: the call may take long.
+// sentOnce is the body of a request to the plugin. It releases its memory when all of it was read. The call may take long, and
+// ReverseProxy does not close the body before the call has ended.
 type sentOnce struct {
-	*bytes.Reader
+	message *bytes.Reader
 	release func()
 }
 
-// Close implements io.Closer.
-func (s *sentOnce) Close() error {
-	s.release()
-	return nil
+// Read implements io.Reader.
+func (s *sentOnce) Read(p []byte) (int, error) {
+	n, err := s.message.Read(p)
+	if s.message.Len() == 0 {
+		s.message.Reset(nil)
+		s.release()
+	}
+	return n, err
 }
 
-// wholeMessage reads a request's body. release gives its memory back.
+// wholeMessage reads a request's body into memory. release returns the memory to the budget.
 func (f *frontend) wholeMessage(w http.ResponseWriter, r *http.Request, limit int64) (message []byte, release func(), err error) {
 	if r.ContentLength > limit {
-		// Many clients read no answer before they have sent everything. Not every ResponseWriter has deadlines.
+		// Many clients send everything before they read an answer. Not every ResponseWriter has deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(settleTime))
-		_, _ = io.CopyN(io.Discard, r.Body, settleBytes) // it is refused anyway
+		_, _ = io.CopyN(io.Discard, r.Body, settleBytes) // openBody refuses the request in any case
 	}
 	b, err := f.openBody(w, r, limit)
 	if err != nil {

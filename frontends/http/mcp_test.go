@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -119,12 +120,15 @@ func TestTheMountOfMCP(t *testing.T) {
 				t.Errorf("%s is passed on", name)
 			}
 		}
+		if !r.Close || r.Host != "127.0.0.1:8080" {
+			t.Errorf("the connection is kept: %t; the host is %q", !r.Close, r.Host)
+		}
 		w.Header().Set("Cache-Control", "no-cache")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+p.Owner+" "+string(message))
 	})
 	h := handlerOf(t, hello().service(), withTokens(t), plugin)
-	ann := []string{"Authorization", "Bearer ann-token", "Cookie", "a=b", "X-Principal", `{"Owner":"root"}`}
+	ann := []string{"Authorization", "Bearer ann-token", "Cookie", "a=b", "Origin", "http://127.0.0.1:8080", "X-Principal", `{"Owner":"root"}`}
 	if w := do(t, h, http.MethodPost, "/mcp", strings.NewReader("hello"), ann...); w.Code != http.StatusTeapot || w.Body.String() != "POST /mcp ann hello" ||
 		len(w.Header().Values("Cache-Control")) != 1 {
 		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
@@ -145,7 +149,39 @@ func TestTheMountOfMCP(t *testing.T) {
 		t.Error("what is refused is passed on")
 	}
 	away := handlerOf(t, hello().service(), func(o *Options) { o.MCP = &MCP{Path: "/mcp", Socket: func() string { return "" }} })
-	wantProblem(t, do(t, away, http.MethodPost, "/mcp", strings.NewReader("{}")), 503, executor.Unavailable)
+	if p := wantProblem(t, do(t, away, http.MethodPost, "/mcp", strings.NewReader("{}")), 503, executor.Unavailable); p["detail"] != "the MCP frontend is being restarted" {
+		t.Error(p)
+	}
 	gone := handlerOf(t, hello().service(), func(o *Options) { o.MCP = &MCP{Path: "/mcp", Socket: func() string { return "/nowhere" }} })
 	wantProblem(t, do(t, gone, http.MethodPost, "/mcp", strings.NewReader("{}")), 503, executor.Unavailable)
+}
+
+func TestACallOfMCPGivesItsMessageBack(t *testing.T) {
+	t.Parallel()
+	passedOn, answer := make(chan struct{}), make(chan struct{})
+	plugin, _ := mcpPlugin(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		close(passedOn)
+		<-answer
+	})
+	const budget = 1 << 20
+	h := handlerOf(t, hello().service(), plugin, func(o *Options) { o.MaxBufferedBytes, o.MCP.MaxBodyBytes = budget, budget })
+	status := make(chan int, 1)
+	go func() { status <- do(t, h, http.MethodPost, "/mcp", strings.NewReader(padded(600<<10))).Code }()
+	defer func() {
+		close(answer)
+		within(t, status, "the call ends")
+	}()
+	within(t, passedOn, "the message is passed on")
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		all := h.buffers.Open()
+		_, err := all.ReadAll(strings.NewReader(padded(budget)), budget)
+		all.Release()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a call holds the memory of its message for as long as it lasts")
+		}
+	}
 }

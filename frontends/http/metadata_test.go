@@ -1,67 +1,63 @@
 package httpfrontend
 
 import (
-	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-const everyField = `{
-	"entrypoint": "app/run.py", "docker_image": "python:3.12-slim", "requirements_txt": "numpy\n", "pre_commands": ["apt update"], "stdin": "in",
-	"config": {"timeout_seconds": 1.5, "network_disabled": false, "memory_mb": 128, "disk_mb": 64.0, "cpu_shares": 1e3, "pids": 7, "output_bytes": 1000, "kill_grace_seconds": 0.25},
-	"args": ["a", ""], "env": {"K": "v", "Gone": null}, "python_version": "3.12", "interpreter": "system", "language": "shell", "code": "x", "command": ["ls"],
-	"outputs": ["**/*.csv"], "outputs_changed": true, "files_changed": true, "backend": "uv", "detect": false, "idempotency_key": "k", "session_id": "ctx-1", "durable": true,
-	"sample_interval_seconds": 0.5, "script": "s.sh", "host_directory": "/srv"
-}`
+// submission is what metadata or a JSON body says.
+type submission struct {
+	spec  executor.Spec
+	stdin *string
+	files files
+}
 
-func TestEverySpecFieldTravels(t *testing.T) {
+func decodeMetadata(raw string, withFiles bool) (submission, error) {
+	var asked execRequest
+	fields, into := shapeOf[execRequest](), any(&asked)
+	if !withFiles {
+		fields, into = shapeOf[pyexec.Spec](), &asked.Spec
+	}
+	given, err := fields.decode([]byte(raw), into, withFiles)
+	s := submission{spec: apijson.ToSpec(asked.Spec), files: asked.Files}
+	if given["stdin"] {
+		s.stdin = &asked.Stdin
+	}
+	return s, err
+}
+
+func TestUnknownFieldsHaveAHint(t *testing.T) {
 	t.Parallel()
-	s, err := newMetadata(LimitRange{}.settled()).decode([]byte(everyField), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := executor.Spec{
-		Language: executor.LanguageShell, Entrypoint: "app/run.py", Code: "x", Command: []string{"ls"}, Args: []string{"a", ""}, Env: map[string]string{"K": "v"},
-		PythonVersion: "3.12", Interpreter: executor.InterpreterSystem, Image: "python:3.12-slim", Requirements: "numpy\n", PreCommands: []string{"apt update"},
-		Detect: new(false), Outputs: []string{"**/*.csv"}, OutputsChanged: true, FilesChanged: true,
-		Limits:  executor.Limits{Timeout: 1500 * time.Millisecond, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, CPUShares: 1000, PIDs: 7, OutputBytes: 1000, KillGrace: 250 * time.Millisecond},
-		Network: executor.NetworkOn, Session: "ctx-1", Backend: "uv", Durable: true, IdempotencyKey: "k", SampleInterval: 500 * time.Millisecond, Script: "s.sh", HostDirectory: "/srv",
-	}
-	if !reflect.DeepEqual(s.spec, want) {
-		t.Fatalf("got\n%+v, want\n%+v", s.spec, want)
-	}
-	if s.stdin == nil || *s.stdin != "in" {
-		t.Fatalf("stdin %v", s.stdin)
-	}
-	// A field that is added to the contract must be reachable from here.
-	for _, v := range []reflect.Value{reflect.ValueOf(s.spec), reflect.ValueOf(s.spec.Limits)} {
-		for i := range v.NumField() {
-			if v.Field(i).IsZero() {
-				t.Errorf("%s.%s cannot be reached from metadata", v.Type().Name(), v.Type().Field(i).Name)
-			}
+	for name, want := range map[string]string{
+		"requirements": "requirements_txt", "image": "docker_image", "entry": "entrypoint", "CODE": "code", "arg": "args", "sessionid": "session_id",
+		"memory_mb": "config.memory_mb", "timeout": "config.timeout_seconds", "config.memroy_mb": "config.memory_mb", "config.timeout": "config.timeout_seconds",
+		"nonsense": "", "x": "", "en": "", "cwd": "", "config.code": "", strings.Repeat("code", 1000): "",
+	} {
+		raw := `{"` + name + `":1}`
+		if nested, ok := strings.CutPrefix(name, "config."); ok {
+			raw = `{"config":{"` + nested + `":1}}`
 		}
-	}
-	// And the test above knows every key.
-	var sample map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(everyField), &sample); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range metadataFields(LimitRange{}.settled()) {
-		if _, ok := sample[f.name]; !ok {
-			t.Errorf("no sample for %s", f.name)
+		_, err := decodeMetadata(raw, true)
+		if want != "" {
+			want = ": did you mean " + want + "?"
+		}
+		if p, _ := problemOf(err, "id"); len(p.Errors) != 1 || p.Errors[0].Message != "unknown field"+want {
+			t.Errorf("%.40s: %+v", name, p.Errors)
 		}
 	}
 }
 
 func TestMetadataMeanings(t *testing.T) {
 	t.Parallel()
-	m := newMetadata(LimitRange{}.settled())
 	for _, tt := range []struct {
 		name, json string
 		want       executor.Spec
@@ -76,7 +72,7 @@ func TestMetadataMeanings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s, err := m.decode([]byte(tt.json), false)
+			s, err := decodeMetadata(tt.json, false)
 			if err != nil || !reflect.DeepEqual(s.spec, tt.want) || s.stdin != nil {
 				t.Fatalf("got %+v, %v", s, err)
 			}
@@ -86,7 +82,6 @@ func TestMetadataMeanings(t *testing.T) {
 
 func TestBadMetadataNamesEveryField(t *testing.T) {
 	t.Parallel()
-	m := newMetadata(LimitRange{}.settled())
 	for _, tt := range []struct {
 		name, json string
 		fields     []string
@@ -115,7 +110,7 @@ func TestBadMetadataNamesEveryField(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := m.decode([]byte(tt.json), false)
+			_, err := decodeMetadata(tt.json, false)
 			wantFields(t, err, tt.fields)
 		})
 	}
@@ -123,7 +118,6 @@ func TestBadMetadataNamesEveryField(t *testing.T) {
 
 func TestBadFilesAreNamed(t *testing.T) {
 	t.Parallel()
-	m := newMetadata(LimitRange{}.settled())
 	for _, tt := range []struct {
 		name, json string
 		fields     []string
@@ -141,7 +135,7 @@ func TestBadFilesAreNamed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := m.decode([]byte(tt.json), true)
+			_, err := decodeMetadata(tt.json, true)
 			wantFields(t, err, tt.fields)
 		})
 	}
@@ -150,7 +144,7 @@ func TestBadFilesAreNamed(t *testing.T) {
 func wantFields(t *testing.T, err error, fields []string) {
 	t.Helper()
 	p, _ := problemOf(err, "id")
-	if p.Code != executor.Invalid || p.Status != 422 {
+	if p.Code != pyexec.CodeInvalid || p.Status != 422 {
 		t.Fatalf("problem %+v", p)
 	}
 	got := make([]string, len(p.Errors))
@@ -172,7 +166,7 @@ func TestThousandsOfBadFieldsAreNotAllRepeated(t *testing.T) {
 		fmt.Fprintf(&b, `,"f%d":1`, i)
 	}
 	b.WriteString("}")
-	_, err := newMetadata(LimitRange{}.settled()).decode([]byte(b.String()), false)
+	_, err := decodeMetadata(b.String(), false)
 	if p, _ := problemOf(err, "id"); len(p.Errors) != maxFieldErrors {
 		t.Fatalf("%d errors", len(p.Errors))
 	}
@@ -186,18 +180,17 @@ func TestTooManyFilesAreSaidOnce(t *testing.T) {
 		fmt.Fprintf(&b, `,"f%d":""`, i)
 	}
 	b.WriteString("}}")
-	_, err := newMetadata(LimitRange{}.settled()).decode([]byte(b.String()), true)
+	_, err := decodeMetadata(b.String(), true)
 	wantFields(t, err, []string{"files"})
 }
 
 func TestWhatIsNotJSONIs400(t *testing.T) {
 	t.Parallel()
-	m := newMetadata(LimitRange{}.settled())
 	for name, raw := range map[string]string{"empty": "", "text": "hello", "cut": `{"code":`, "two values": "{} {}", "trailing comma": `{"a":1,}`, "not UTF-8": "{\"code\":\"\xff\"}",
 		"a byte order mark": "\xef\xbb\xbf{}", "too deep": strings.Repeat("[", 20000)} {
 		for _, isBody := range []bool{false, true} {
-			_, err := m.decode([]byte(raw), isBody)
-			if p, _ := problemOf(err, "id"); p.Status != 400 || p.Code != executor.Invalid {
+			_, err := decodeMetadata(raw, isBody)
+			if p, _ := problemOf(err, "id"); p.Status != 400 || p.Code != pyexec.CodeInvalid {
 				t.Errorf("%s: %+v", name, p)
 			}
 		}
@@ -205,13 +198,16 @@ func TestWhatIsNotJSONIs400(t *testing.T) {
 }
 
 func FuzzMetadata(f *testing.F) {
-	f.Add([]byte(everyField))
+	all, err := os.ReadFile(filepath.Join(wireDir, "metadata", "all.json"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(all)
 	f.Add([]byte(`{"files":{"a.py":"x","b":{"base64":"AA=="}},"code":null}`))
 	f.Add([]byte(`{"config":{"timeout_seconds":1e308,"memory_mb":-0}}`))
 	f.Add([]byte(`{"a":1,"a":2}`))
-	m := newMetadata(LimitRange{}.settled())
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		s, err := m.decode(raw, true)
+		s, err := decodeMetadata(string(raw), true)
 		if err != nil {
 			if p, _ := problemOf(err, "id"); p.Status != 400 && p.Status != 422 || p.Status == 422 && len(p.Errors) == 0 {
 				t.Fatalf("%q: %+v", raw, p)

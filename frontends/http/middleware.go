@@ -21,7 +21,7 @@ func requestID(ctx context.Context) string {
 	return id
 }
 
-// chooseRequestID takes the client's id if it is harmless in a log and a header, and makes one otherwise.
+// chooseRequestID returns the client's id if it is safe in a log and in a header, else a new one.
 func chooseRequestID(asked string) string {
 	ok := len(asked) >= 1 && len(asked) <= 64
 	for i := 0; ok && i < len(asked); i++ {
@@ -34,7 +34,7 @@ func chooseRequestID(asked string) string {
 	return strings.ToLower(rand.Text())
 }
 
-// ServeHTTP implements http.Handler: what every request passes, from the outside in.
+// ServeHTTP implements http.Handler. Every request passes through it: id, headers, recovery, log, origin, token, route.
 func (f *frontend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	id := chooseRequestID(r.Header.Get("X-Request-Id"))
@@ -82,13 +82,13 @@ func (f *frontend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.route(rec, r.WithContext(ctx))
 }
 
-// access writes one line per request: no query, no header, no body.
+// access logs one line per request, without query, headers and body.
 func (f *frontend) access(ctx context.Context, r *http.Request, id, owner string, rec *recorder, began time.Time, cut bool) {
 	f.log.InfoContext(ctx, "http request", "method", method(r.Method), "path", r.URL.Path, "status", rec.status, "bytes", rec.bytes,
 		"duration", time.Since(began), "request_id", id, "owner", owner, "remote", r.RemoteAddr, "cut", cut)
 }
 
-// open reports whether a path needs no token. Everything else does, known or not.
+// open reports whether a path needs no token. All other paths need one, even unknown paths.
 func open(p string) bool {
 	switch p {
 	case "/healthz", "/readyz", "/openapi.json", "/docs", "/mcp_ui":
@@ -97,7 +97,7 @@ func open(p string) bool {
 	return strings.HasPrefix(p, "/docs/") || strings.HasPrefix(p, "/mcp_ui/")
 }
 
-// guard refuses what a web page of another origin could send, with or without a name that resolves to us.
+// guard refuses requests that a web page of another origin could send, including pages whose name resolves to this server.
 func (f *frontend) guard(r *http.Request) error {
 	if err := f.authenticator.CheckHost(r.Host, f.opts.Bind); err != nil {
 		return err
@@ -110,11 +110,11 @@ func (f *frontend) guard(r *http.Request) error {
 		strings.EqualFold(withoutDefaultPort(u.Host, u.Scheme), withoutDefaultPort(r.Host, u.Scheme)) {
 		return nil
 	}
-	return executor.Errorf(executor.Denied, "requests from another origin are refused")
+	return executor.Errorf(executor.Denied, "Origin: must be that of this server")
 }
 
-// withoutDefaultPort makes "example.com:443" and "example.com" comparable. Behind a proxy that ends TLS our own scheme
-// tells nothing, so the Origin's counts for both.
+// withoutDefaultPort makes "example.com:443" and "example.com" comparable. Behind a proxy that terminates TLS the server cannot
+// know the client's scheme, so the scheme of the Origin is used for both.
 func withoutDefaultPort(host, scheme string) string {
 	switch scheme {
 	case "http":
@@ -125,13 +125,14 @@ func withoutDefaultPort(host, scheme string) string {
 	return host
 }
 
-// route hands the request to its operation. What the mux would answer itself (404, 405, redirects to a cleaned path) is
-// answered here, as a problem.
+// route passes the request to its operation. route itself answers with a problem where the mux would answer with 404, 405 or a
+// redirect to a cleaned path.
 func (f *frontend) route(w http.ResponseWriter, r *http.Request) {
 	p := r.URL.EscapedPath()
 	if clean := path.Clean("/" + p); clean != p && clean+"/" != p {
-		if ofASessionsFile(p) {
-			f.writeProblem(w, r, errFilePath())
+		if isSessionFile(p) {
+			_, name, _ := strings.Cut(p, "/files/")
+			f.writeProblem(w, r, errFilePath(name))
 			return
 		}
 		f.writeProblem(w, r, executor.Errorf(executor.NotFound, "no such path"))
@@ -151,27 +152,27 @@ func (f *frontend) route(w http.ResponseWriter, r *http.Request) {
 	if len(allowed) > 0 {
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		f.writeProblem(w, r, refuse(http.StatusMethodNotAllowed, executor.Invalid, "%s is not possible here, but %s is", method(r.Method), list))
+		f.writeProblem(w, r, refuse(http.StatusMethodNotAllowed, executor.Invalid, "method: must be one of %s (got %s)", list, method(r.Method)))
 		return
 	}
 	f.writeProblem(w, r, executor.Errorf(executor.NotFound, "no such path"))
 }
 
-// serves reports whether an operation is at this path p. What the mux would lead to, a slash further, is another path.
+// serves reports whether an operation has the path p. A pattern to which the mux would redirect, with one more slash, is another
+// path.
 func (f *frontend) serves(r *http.Request, p string) bool {
 	_, pattern := f.mux.Handler(r)
 	return pattern != "" && strings.Count(p, "/") >= strings.Count(pattern, "/")
 }
 
-// ofASessionsFile reports whether a path that would be cleaned was meant for a file of a Session: what is wrong with it is
-// its author's to know.
-func ofASessionsFile(p string) bool {
+// isSessionFile reports whether an unclean path names a file of a Session. Its error then names the problem of the file's path.
+func isSessionFile(p string) bool {
 	rest, ok := strings.CutPrefix(p, "/api/v1/sessions/")
 	_, rest, inside := strings.Cut(rest, "/")
 	return ok && inside && strings.HasPrefix(rest, "files/")
 }
 
-// method is a request's method as far as it is worth repeating.
+// method returns m for a message or a log, or a placeholder if m is too long.
 func method(m string) string {
 	if len(m) > 16 {
 		return "this method"

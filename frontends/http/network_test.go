@@ -211,10 +211,10 @@ func TestAClientThatDisconnectsKillsItsExecution(t *testing.T) {
 			fmt.Fprintf(conn, "POST /api/v1/exec/sync HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", contentType, len(body))
 			_, _ = io.WriteString(conn, body[:len(body)-tt.leave])
 			if tt.leave == 0 || !tt.readInput {
-				<-submitted
+				within(t, submitted, "the Execution is submitted")
 			}
 			conn.Close()
-			if id := <-killed; id != testID {
+			if id := within(t, killed, "the Execution is killed"); id != testID {
 				t.Fatal(id)
 			}
 		})
@@ -263,6 +263,9 @@ func TestAClientThatStallsIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	fmt.Fprintf(conn, "POST /api/v1/exec/sync HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {

@@ -6,10 +6,15 @@ import (
 	"flag"
 	"net/http"
 	"os"
+	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
 var update = flag.Bool("update", false, "write openapi.json")
@@ -95,6 +100,39 @@ func TestTheDescriptionIsWhole(t *testing.T) {
 	}
 }
 
+// TestTheEnumsAreThoseOfTheContract compares the enum tags of sdk/go, which cannot import the contract, with the contract.
+func TestTheEnumsAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	texts := func(list any) []any {
+		v := reflect.ValueOf(list)
+		out := make([]any, v.Len())
+		for i := range out {
+			out[i] = v.Index(i).String()
+		}
+		return out
+	}
+	result, session := schemaOf[pyexec.Execution]("").Properties, schemaOf[pyexec.Session]("").Properties
+	for name, c := range map[string]struct {
+		enum []any
+		want any
+	}{
+		"status":           {result["status"].Enum, executor.Statuses()},
+		"cancelled":        {schemaOf[pyexec.Cancelled]("").Properties["status"].Enum, executor.Statuses()},
+		"code":             {schemaOf[pyexec.Problem]("").Properties["code"].Enum, executor.Codes()},
+		"code of a result": {result["error"].Properties["code"].Enum, executor.Codes()},
+		"session":          {session["status"].Enum, []executor.SessionStatus{executor.SessionActive, executor.SessionLost, executor.SessionClosed}},
+		"closed":           {schemaOf[pyexec.Closed]("").Properties["status"].Enum, []executor.SessionStatus{executor.SessionActive, executor.SessionLost, executor.SessionClosed}},
+		"language":         {session["language"].Enum, []executor.Language{executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell}},
+	} {
+		if !slices.Equal(c.enum, texts(c.want)) {
+			t.Errorf("%s: %v, want %v", name, c.enum, c.want)
+		}
+	}
+	if got := result["session_state"].Enum; !slices.Equal(got, []any{"kept", string(executor.SessionStateRestarted), string(executor.SessionStateLost), nil}) {
+		t.Errorf("session_state: %v", got)
+	}
+}
+
 // TestEveryAnswerIsDescribed sends each operation what it may be sent and checks that each status is one of its own.
 func TestEveryAnswerIsDescribed(t *testing.T) {
 	t.Parallel()
@@ -115,6 +153,34 @@ func TestEveryAnswerIsDescribed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestRefusedBodiesAreDescribed sends each operation a JSON body while other bodies use up http.max_buffered_bytes.
+func TestRefusedBodiesAreDescribed(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, hello().service(), func(o *Options) { o.MaxBufferedBytes = 1 << 20 })
+	release := useUp(t, h)
+	defer release()
+	count := 0
+	for _, r := range h.routes() {
+		if r.body == nil || r.body.Content["application/json"] == nil {
+			continue
+		}
+		path := strings.NewReplacer("{id}", testID, "{path}", "none").Replace(r.path)
+		w := do(t, h, r.method, path, strings.NewReader("{}"+strings.Repeat(" ", 600<<10)), "Content-Type", "application/json")
+		if w.Code == http.StatusRequestEntityTooLarge {
+			continue // its bodies are small
+		}
+		described := r.huma().Responses["503"]
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || described == nil ||
+			described.Headers["Retry-After"] == nil || !strings.Contains(described.Description, "http.max_buffered_bytes") {
+			t.Errorf("%s %s: %d, described as %+v", r.method, r.path, w.Code, described)
+		}
+		count++
+	}
+	if count < 4 {
+		t.Errorf("%d operations hold bodies in memory", count)
 	}
 }
 

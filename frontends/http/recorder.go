@@ -7,12 +7,12 @@ import (
 	"github.com/python-executor/python-executor/core/buffered"
 )
 
-// writeIdle is how long a client may take nothing of its answer: who pauses a stream in a terminal has some minutes, who never
-// reads on does not hold a connection, and all behind it, for ever.
+// writeIdle is how long a client may read nothing of its answer. A user can pause a stream in a terminal for some minutes. A client
+// that never reads again does not hold its connection for ever.
 const writeIdle = 5 * time.Minute
 
-// recorder remembers what was answered, for the access log and to know whether an answer has begun, and bounds how long a
-// write may take.
+// recorder notes the status and the size of an answer, for the access log and for errors after an answer has begun. It also bounds
+// the time of a write.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -24,14 +24,14 @@ type recorder struct {
 	share *buffered.Share
 }
 
-// release gives back the memory of the request's body.
+// release returns the memory of the request's body to the budget.
 func (r *recorder) release() {
 	if r.share != nil {
 		r.share.Release()
 	}
 }
 
-// arm sets the deadline anew when a quarter of it has passed. Not every ResponseWriter has deadlines.
+// arm renews the deadline when a quarter of it has passed. Some ResponseWriters have no deadlines.
 func (r *recorder) arm() {
 	if now := time.Now(); now.Sub(r.armed) > r.idle/4 {
 		r.armed = now
@@ -39,7 +39,7 @@ func (r *recorder) arm() {
 	}
 }
 
-// disarm takes the deadline away that a request before on this connection has left.
+// disarm removes the deadline of an earlier request on the same connection.
 func (r *recorder) disarm() {
 	_ = http.NewResponseController(r.ResponseWriter).SetWriteDeadline(time.Time{})
 }

@@ -2,23 +2,23 @@ package httpfrontend
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/executor/apijson"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
 )
 
-// captureMax is how much of each stream a sync call keeps in memory while it follows the log. A program that writes less,
-// which is nearly every one, has its answer written without the log being read again.
+// captureMax is how much of each stream a sync call keeps in memory while it follows the log. The answer to a program that writes
+// less, which is nearly every program, needs no second pass over the log.
 const captureMax = 256 << 10
 
-// output is what an Execution has written and displayed, wherever it is kept.
+// output is the output of an Execution, in memory or in the log.
 type output interface {
 	// chunks calls yield for the pieces of one stream, in order, until it returns an error.
 	chunks(s executor.Stream, yield func([]byte) error) error
@@ -34,7 +34,7 @@ type capture struct {
 	over           bool
 }
 
-// add keeps what e has of the output.
+// add keeps the output that e carries.
 func (c *capture) add(e executor.Event) {
 	switch b := e.Body.(type) {
 	case executor.Output:
@@ -60,7 +60,7 @@ func (c *capture) add(e executor.Event) {
 	*c = capture{over: true}
 }
 
-// displays serves them from memory.
+// displays implements output.
 func (c *capture) displays(yield func(executor.Display) error) error {
 	for _, d := range c.shown {
 		if err := yield(d); err != nil {
@@ -70,7 +70,7 @@ func (c *capture) displays(yield func(executor.Display) error) error {
 	return nil
 }
 
-// chunks serves the pieces from memory.
+// chunks implements output.
 func (c *capture) chunks(s executor.Stream, yield func([]byte) error) error {
 	data := c.stdout
 	if s == executor.Stderr {
@@ -82,12 +82,12 @@ func (c *capture) chunks(s executor.Stream, yield func([]byte) error) error {
 	return yield(data)
 }
 
-// loggedOutput serves the output from e's log, as far as e knows it.
+// loggedOutput reads the output from the log of e, up to e.LastSeq.
 type loggedOutput struct {
 	ctx context.Context
 	svc executor.Service
 	e   executor.Execution
-	// passed: the log was gone through before; shown: there was a Display in it.
+	// passed reports whether a pass has read the log to its end, shown whether it met a Display.
 	passed, shown bool
 }
 
@@ -104,7 +104,7 @@ func (l *loggedOutput) chunks(s executor.Stream, yield func([]byte) error) error
 	})
 }
 
-// displays reads the log once more only if a pass before has met a Display.
+// displays reads the log again only if an earlier pass met a Display.
 func (l *loggedOutput) displays(yield func(executor.Display) error) error {
 	if l.passed && !l.shown {
 		return nil
@@ -117,7 +117,7 @@ func (l *loggedOutput) displays(yield func(executor.Display) error) error {
 	})
 }
 
-// pass goes through the log.
+// pass calls each for the events of the log.
 func (l *loggedOutput) pass(each func(executor.Body) error) error {
 	if l.e.LastSeq == 0 {
 		return nil
@@ -140,13 +140,16 @@ func (l *loggedOutput) pass(each func(executor.Body) error) error {
 	return context.Cause(l.ctx)
 }
 
-// writeResult answers with the Result of e. The output goes from the log to the connection a piece at a time, in a pass
-// per member, so that its size costs no memory.
+// writeResult answers with the Result of e. The output goes from the log to the connection in pieces, with one pass over the log
+// per member. Its size costs no memory.
 func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, from output) error {
-	head, tail, err := marshalParts(e)
+	whole, err := summary(e)
 	if err != nil {
 		return fmt.Errorf("encode the result of %s: %w", e.ID, err)
 	}
+	// The output goes before the member that follows it in pyexec.Execution. In a JSON text these quotes would be escaped.
+	behind := []byte(`,"stdout_bytes":`)
+	head, tail, _ := bytes.Cut(whole, behind)
 	w.Header().Set("Content-Type", "application/json")
 	sent := &begun{Writer: w}
 	out := bufio.NewWriterSize(sent, 8<<10)
@@ -176,7 +179,7 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, from
 	if err := writeDisplays(out, from); err != nil {
 		return err
 	}
-	_ = out.WriteByte(',')
+	_, _ = out.Write(behind)
 	_, _ = out.Write(tail)
 	_ = out.WriteByte('\n')
 	if !sent.yes {
@@ -185,11 +188,11 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, from
 	if err := out.Flush(); err != nil {
 		return err
 	}
-	_ = http.NewResponseController(w).Flush() // the client goes on while we log; who cannot flush sends it later
+	_ = http.NewResponseController(w).Flush() // the client continues while we log; without Flush it gets the answer later
 	return nil
 }
 
-// begun notes whether anything was written.
+// begun records whether anything was written.
 type begun struct {
 	io.Writer
 	yes bool
@@ -201,7 +204,7 @@ func (b *begun) Write(p []byte) (int, error) {
 	return b.Writer.Write(p)
 }
 
-// writeText writes a stream as the inside of a JSON string and reports whether it was not UTF-8.
+// writeText writes a stream as the inside of a JSON string and reports whether the stream is not UTF-8.
 func writeText(out *bufio.Writer, from output, s executor.Stream) (broken bool, err error) {
 	var esc textEscaper
 	buf := make([]byte, 0, 4<<10)
@@ -243,7 +246,7 @@ func writeDisplays(out *bufio.Writer, from output) error {
 	separator := `,"displays":[`
 	err := from.displays(func(d executor.Display) error {
 		for _, form := range c.Add(d) {
-			raw, err := json.Marshal(form)
+			raw, err := form.MarshalJSON()
 			if err != nil {
 				return err
 			}

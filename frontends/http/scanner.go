@@ -11,28 +11,28 @@ import (
 const (
 	// scanBytes is how much a scanner reads at once for mime/multipart.
 	scanBytes = 64 << 10
-	// bulkBytes is the least that is worth reading past mime/multipart.
+	// bulkBytes is the minimum size of a Read that bypasses mime/multipart.
 	bulkBytes = 4 << 10
 )
 
-// scanner lies between a body and the multipart.Reader that takes it apart. mime/multipart gives at most 4 KiB of a part
-// at a time, which for a large tar costs more than everything else here; so what cannot be a boundary is read past it.
-// Whatever may be one, and all headers, it still gets, and it alone decides.
+// scanner is the reader between a body and its multipart.Reader. mime/multipart returns at most 4 KiB of a part at a time, which
+// makes a large tar slow. Therefore bytes that cannot belong to a boundary bypass mime/multipart. All other bytes, and all
+// headers, go through mime/multipart, which alone finds the ends of parts.
 type scanner struct {
 	r io.Reader
-	// mark is what every boundary but the first one has in it.
+	// mark finds the text that every boundary except the first one contains.
 	mark finder
-	// held was read and not given out; it lies in store.
+	// held has the bytes that were read but not passed on. It is a part of store.
 	held, store []byte
 	err         error
-	// ahead is how much mime/multipart was given of the part and has not returned.
-	ahead int64
-	// least is bulkBytes; only tests set it.
-	least int
+	// pending is the number of bytes of the part that mime/multipart has read but not returned.
+	pending int64
+	// minBulk is bulkBytes, except in tests.
+	minBulk int
 }
 
 func newScanner(r io.Reader, boundary string, size int) *scanner {
-	return &scanner{r: r, mark: finder{text: []byte("\n--" + boundary)}, store: make([]byte, min(size, scanBytes)), least: bulkBytes}
+	return &scanner{r: r, mark: finder{text: []byte("\n--" + boundary)}, store: make([]byte, min(size, scanBytes)), minBulk: bulkBytes}
 }
 
 // next returns the next part of m, which reads s. It is multipart.Reader's NextPart.
@@ -41,7 +41,7 @@ func (s *scanner) next(m *multipart.Reader) (*bulkPart, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.ahead = 0 // the last line that m was given is the empty one that ends the headers
+	s.pending = 0 // the last line that m has read is the empty one that ends the headers
 	p := &bulkPart{Part: part, scan: s}
 	const encoding = "Content-Transfer-Encoding"
 	if strings.EqualFold(part.Header.Get(encoding), "quoted-printable") {
@@ -51,8 +51,8 @@ func (s *scanner) next(m *multipart.Reader) (*bulkPart, error) {
 	return p, nil
 }
 
-// Read implements io.Reader, for the multipart.Reader. It gives out no more than a line at once: so that one never holds
-// anything behind a part's headers.
+// Read implements io.Reader for the multipart.Reader. It returns at most one line at a time, so that the multipart.Reader never
+// buffers bytes after a part's headers.
 func (s *scanner) Read(p []byte) (int, error) {
 	if len(s.held) == 0 {
 		if s.err != nil {
@@ -71,11 +71,11 @@ func (s *scanner) Read(p []byte) (int, error) {
 	}
 	n := copy(p, give)
 	s.held = s.held[n:]
-	s.ahead += int64(n)
+	s.pending += int64(n)
 	return n, nil
 }
 
-// bulk reads what is certainly the part's. 0 bytes: mime/multipart must look at what comes.
+// bulk reads bytes that certainly belong to the part. It returns 0 if mime/multipart must read the next bytes.
 func (s *scanner) bulk(p []byte) int {
 	if len(s.held) > len(s.mark.text) || s.err != nil {
 		n := copy(p, s.held[:s.certain(s.held)])
@@ -97,11 +97,11 @@ func (s *scanner) bulk(p []byte) int {
 	return n
 }
 
-// certain is the length of b without what may be, or become, a boundary.
+// certain returns the number of bytes at the beginning of b that cannot belong to a boundary.
 func (s *scanner) certain(b []byte) int {
 	i := s.mark.index(b)
 	if i < 0 {
-		return max(0, len(b)-len(s.mark.text)) // a boundary that begins before has its mark in b
+		return max(0, len(b)-len(s.mark.text)) // a boundary that begins before these bytes would have its mark in b
 	}
 	if i > 0 && b[i-1] == '\r' {
 		i--
@@ -109,13 +109,13 @@ func (s *scanner) certain(b []byte) int {
 	return i
 }
 
-// bulkPart is a part that is read past mime/multipart where that can be.
+// bulkPart is a part whose bytes bypass mime/multipart where possible.
 type bulkPart struct {
 	*multipart.Part
 	scan *scanner
-	// decoded has the content where it has an encoding, else nil.
+	// decoded decodes the content if it has an encoding, else nil.
 	decoded io.Reader
-	// begun: at its very beginning a boundary needs no line break before it.
+	// begun reports whether bytes of the part were read. Before them, a boundary needs no line break before it.
 	begun bool
 }
 
@@ -124,13 +124,13 @@ func (b *bulkPart) Read(p []byte) (int, error) {
 	if b.decoded != nil {
 		return b.decoded.Read(p)
 	}
-	if b.begun && b.scan.ahead == 0 && len(p) >= b.scan.least+len(b.scan.mark.text) {
+	if b.begun && b.scan.pending == 0 && len(p) >= b.scan.minBulk+len(b.scan.mark.text) {
 		if n := b.scan.bulk(p); n > 0 {
 			return n, nil
 		}
 	}
 	n, err := b.Part.Read(p)
-	b.scan.ahead -= int64(n)
+	b.scan.pending -= int64(n)
 	b.begun = b.begun || n > 0
 	return n, err
 }

@@ -159,7 +159,7 @@ func FuzzScanner(f *testing.F) {
 		}
 		n := int(size)%512 + 1
 		s := newScanner(&stepReader{bytes.NewReader(body), int(step)%512 + 1}, boundary, 2*n)
-		s.least = 1
+		s.minBulk = 1
 		if got, want := scannedBy(s, boundary, n), plainly(body, boundary, n); got != want {
 			t.Errorf("got  %.300q\nwant %.300q", got, want)
 		}

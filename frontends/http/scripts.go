@@ -19,10 +19,15 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// The endpoints of the test-start specification: allow-listed scripts of the host, with its names and its errors.
+// The endpoints of the test-start specification, which run allow-listed scripts of the host. Names and errors are those of the
+// specification.
 
-// maxScriptBody bounds a request to run a script.
-const maxScriptBody = 1 << 20
+const (
+	// maxScriptBody bounds a request to run a script.
+	maxScriptBody = 1 << 20
+	// maxSeconds keeps a number of seconds within time.Duration.
+	maxSeconds = 1 << 32
+)
 
 // The error codes of the specification.
 const (
@@ -33,15 +38,15 @@ const (
 	scriptPolicy    = "E_POLICY"
 )
 
-// scriptRequest is what a script shall be run with.
+// scriptRequest is a request to run a script.
 type scriptRequest struct {
-	Path      string            `json:"path"`
-	Args      scriptArgs        `json:"args"`
-	Env       map[string]string `json:"env"`
-	TimeoutMS wholeNumber       `json:"timeout_ms"`
+	Path      string            `json:"path" doc:"A script of list_allowed."`
+	Args      scriptArgs        `json:"args" required:"false" doc:"Flags of the list and their values: --flag, --flag=value, or --flag and value."`
+	Env       map[string]string `json:"env" required:"false" doc:"Variables of the list."`
+	TimeoutMS wholeNumber       `json:"timeout_ms" required:"false" minimum:"0" doc:"0: the server's timeout."`
 }
 
-// wholeNumber takes 5000.0 as 5000, as JSON Schema does.
+// wholeNumber is a whole number in any form: 5000.0 is 5000, as in JSON Schema.
 type wholeNumber int64
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -61,7 +66,7 @@ func (n *wholeNumber) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// scriptArgs are texts; numbers are taken as they are written.
+// scriptArgs are the arguments of a script. A number is passed on as it is written.
 type scriptArgs []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -86,17 +91,17 @@ func (a *scriptArgs) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// scriptResult is how it ended.
+// scriptResult is the answer to a script that has ended.
 type scriptResult struct {
-	ExitCode   int    `json:"exitCode"`
+	ExitCode   int    `json:"exitCode" doc:"-n: signal n killed the script."`
 	DurationMS int64  `json:"duration_ms"`
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
-	Truncated  bool   `json:"truncated"`
-	LogPath    string `json:"logPath,omitempty"`
+	Truncated  bool   `json:"truncated" doc:"Whether output, or long lines of it, are missing."`
+	LogPath    string `json:"logPath,omitempty" doc:"File of the server with the output, if it keeps one."`
 }
 
-// scriptError is an error in the specification's form.
+// scriptError is an error with a code of the specification.
 type scriptError struct {
 	code    string
 	message string
@@ -104,7 +109,7 @@ type scriptError struct {
 
 func (e *scriptError) Error() string { return e.code + ": " + e.message }
 
-// scriptStatus is the HTTP status of each code.
+// scriptStatus returns the HTTP status of a code.
 func scriptStatus(code string) int {
 	switch code {
 	case scriptForbidden, scriptPolicy:
@@ -118,10 +123,10 @@ func scriptStatus(code string) int {
 	}
 }
 
-// scriptNames are the names that requests have for the fields of a Spec.
+// scriptNames maps the fields of a Spec to the fields of a request.
 var scriptNames = map[string]string{"script": "path", "config.timeout_seconds": "timeout_ms (in seconds)"}
 
-// scriptErrorOf names what went wrong in the specification's words; nil: it has none for it.
+// scriptErrorOf returns an error about field as a scriptError; nil if the specification has no code for it.
 func scriptErrorOf(code executor.Code, field, message string) *scriptError {
 	if rest, ok := strings.CutPrefix(message, field+": "); ok && scriptNames[field] != "" {
 		message = scriptNames[field] + ": " + rest
@@ -152,18 +157,20 @@ func asScriptError(err error) error {
 	return err
 }
 
-// scripts makes a handler of one that may fail with a scriptError.
-func (f *frontend) scripts(h func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+// scripts returns h with answers to its scriptErrors.
+func (f *frontend) scripts(h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		err := asScriptError(h(w, r))
 		if s, ok := errors.AsType[*scriptError](err); ok {
-			return writeJSON(w, scriptStatus(s.code), map[string]any{"error": map[string]string{"code": s.code, "message": s.message}})
+			var p scriptProblem
+			p.Error.Code, p.Error.Message = s.code, s.message
+			return writeJSON(w, scriptStatus(s.code), p)
 		}
 		return err
 	}
 }
 
-// decode reads a body. Its errors name what is wrong, and not our types.
+// decode reads a body. Its errors do not name Go types.
 func (asked *scriptRequest) decode(raw []byte) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -184,7 +191,7 @@ func (asked *scriptRequest) decode(raw []byte) error {
 	return nil
 }
 
-// runScript runs one and answers when it has ended.
+// runScript runs a script and answers when it has ended.
 func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 	var asked scriptRequest
 	b, err := f.openBody(w, r, maxScriptBody)
@@ -221,7 +228,7 @@ func (f *frontend) runScript(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, result)
 }
 
-// startScript submits it.
+// startScript submits a script.
 func (f *frontend) startScript(ctx context.Context, asked scriptRequest) (executor.Execution, error) {
 	switch {
 	case asked.Path == "":
@@ -235,8 +242,8 @@ func (f *frontend) startScript(ctx context.Context, asked scriptRequest) (execut
 	}, executor.Input{})
 }
 
-// followScript hands on what it writes until it ends; started, if not nil, is called first. It ends with its caller: nobody
-// else waits for it, and a failed write tells of the caller's leaving before ctx does.
+// followScript calls output with the output of a script until the script ends. started, if not nil, is called when the script has
+// started. An error kills the script, because no other caller waits for it.
 func (f *frontend) followScript(ctx context.Context, x executor.Execution, started func() error, output func(executor.Output) error) (scriptResult, error) {
 	began := time.Now()
 	var end *executor.Result
@@ -254,7 +261,7 @@ func (f *frontend) followScript(ctx context.Context, x executor.Execution, start
 			}
 		}
 		if err != nil {
-			f.stopScript(ctx, x.ID)
+			f.kill(ctx, x.ID)
 			return scriptResult{}, err
 		}
 	}
@@ -264,16 +271,7 @@ func (f *frontend) followScript(ctx context.Context, x executor.Execution, start
 	return scriptEnd(*end, time.Since(began))
 }
 
-// stopScript kills one whose caller has gone.
-func (f *frontend) stopScript(ctx context.Context, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cutTime)
-	defer cancel()
-	if _, err := f.svc.Cancel(ctx, id); err != nil {
-		f.log.WarnContext(ctx, "cancel a script", "execution", id, "error", err)
-	}
-}
-
-// scriptEnd is r as the specification has it.
+// scriptEnd returns r in the form of the specification.
 func scriptEnd(r executor.Result, took time.Duration) (scriptResult, error) {
 	if r.Failure != nil {
 		if s := scriptErrorOf(r.Failure.Code, r.Failure.Field, r.Failure.Message); s != nil && r.Failure.Phase != executor.PhaseStart {
@@ -299,28 +297,10 @@ func scriptEnd(r executor.Result, took time.Duration) (scriptResult, error) {
 	return out, nil
 }
 
-// listAllowed answers with what may be run.
-func (f *frontend) listAllowed(w http.ResponseWriter, r *http.Request) error {
-	list, err := f.svc.Scripts(r.Context())
-	if err != nil {
-		return err
-	}
-	type script struct {
-		Path        string   `json:"path"`
-		AllowedArgs []string `json:"allowedArgs"`
-		DefaultArgs []string `json:"defaultArgs,omitempty"`
-	}
-	out := make([]script, len(list))
-	for i, s := range list {
-		out[i] = script{s.Path, list0(s.AllowedArgs), s.DefaultArgs}
-	}
-	return writeJSON(w, http.StatusOK, map[string][]script{"scripts": out})
-}
-
-// streamScript runs one and streams its lines. Until it has started, errors are HTTP statuses.
+// streamScript runs a script and streams its lines. Before the script has started, an error is an HTTP status.
 func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
 	if !fromNoOtherPage(r) {
-		return executor.Errorf(executor.Denied, "only pages of this server and clients without pages may start a script")
+		return executor.Errorf(executor.Denied, "a page of another server must not start a script")
 	}
 	asked, err := scriptQuery(r)
 	if err != nil {
@@ -330,32 +310,17 @@ func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s := &scriptStream{w: w, rc: http.NewResponseController(w)}
-	ping := func(beat bool) error { return s.event("ping", map[string]any{"t": time.Now().UnixMilli()}, beat) }
+	s := &scriptStream{eventStream: newEventStream(w)}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	done := make(chan struct{})
-	defer func() { <-done }()
-	beats, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	go func() {
-		defer close(done)
-		ticker := time.NewTicker(f.heartbeat)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-beats.Done():
-				return
-			case <-ticker.C:
-				if err := ping(true); err != nil {
-					cancel(err)
-					return
-				}
-			}
+	stop := f.beating(ctx, cancel, func() error {
+		if !s.begun() {
+			return nil
 		}
-	}()
-	result, err := f.followScript(ctx, x, func() error { return ping(false) }, s.lines)
-	stop(nil)
+		return s.ping()
+	})
+	result, err := f.followScript(ctx, x, s.ping, s.lines)
+	stop()
 	if err = asScriptError(err); err != nil {
 		e, ok := errors.AsType[*scriptError](err)
 		if !s.begun() {
@@ -364,20 +329,20 @@ func (f *frontend) streamScript(w http.ResponseWriter, r *http.Request) error {
 		if !ok {
 			e = &scriptError{scriptExec, "the script was lost"}
 		}
-		_ = errors.Join(s.flushLines(), s.event("error", map[string]string{"code": e.code, "message": e.message}, false))
-		return nil // a stream that was begun has no other way to tell; a client that is gone misses nothing
+		_ = errors.Join(s.flushLines(), s.event("error", map[string]string{"code": e.code, "message": e.message}))
+		return nil // the event has the error
 	}
 	end := map[string]any{"exitCode": result.ExitCode, "duration_ms": result.DurationMS, "truncated": result.Truncated}
 	if result.LogPath != "" {
 		end["logPath"] = result.LogPath
 	}
-	_ = errors.Join(s.flushLines(), s.event("end", end, false)) // a client that is gone misses nothing
+	_ = errors.Join(s.flushLines(), s.event("end", end)) // a client that is gone misses nothing
 	return nil
 }
 
-// fromNoOtherPage reports whether a GET that does something comes from a page of this server, or from a client that is no
-// browser. A browser makes such a request for an image or a link of any page, without an Origin, but with Sec-Fetch-Site; an
-// old browser sends neither for an image, and an Origin for a script's request.
+// fromNoOtherPage reports whether a GET that starts a script comes from a page of this server, or from a client that is not a
+// browser. A browser sends a GET for an image or a link of any page, with Sec-Fetch-Site but without Origin. An old browser sends
+// neither for an image, and an Origin for a request of a script.
 func fromNoOtherPage(r *http.Request) bool {
 	site := r.Header.Values("Sec-Fetch-Site")
 	if len(site) == 0 {
@@ -386,7 +351,7 @@ func fromNoOtherPage(r *http.Request) bool {
 	return len(site) == 1 && site[0] == "same-origin"
 }
 
-// scriptQuery reads a request from a URL: args is repeated, or a JSON array.
+// scriptQuery reads a request from a URL. args is repeated, or a JSON array.
 func scriptQuery(r *http.Request) (scriptRequest, error) {
 	q := r.URL.Query()
 	asked := scriptRequest{Path: q.Get("path"), Args: q["args"]}

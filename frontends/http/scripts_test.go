@@ -19,8 +19,8 @@ type scriptService struct {
 	spec   executor.Spec
 	refuse error
 	events []executor.Body
-	// hang: after the events nothing comes until the caller goes.
-	hang     bool
+	// waiting, unless nil, is closed when all events are taken. Then nothing comes until the caller goes.
+	waiting  chan struct{}
 	canceled chan struct{}
 }
 
@@ -36,9 +36,11 @@ func (s *scriptService) Submit(_ context.Context, spec executor.Spec, _ executor
 	return executor.Execution{ID: testID}, s.refuse
 }
 
-func (s *scriptService) Cancel(context.Context, string) (executor.Execution, error) {
-	close(s.canceled)
-	return executor.Execution{}, nil
+func (s *scriptService) Cancel(ctx context.Context, _ string) (executor.Execution, error) {
+	if ctx.Err() == nil {
+		close(s.canceled)
+	}
+	return executor.Execution{}, ctx.Err()
 }
 
 func (s *scriptService) Events(ctx context.Context, _ string, _ uint64) iter.Seq2[executor.Event, error] {
@@ -48,7 +50,8 @@ func (s *scriptService) Events(ctx context.Context, _ string, _ uint64) iter.Seq
 				return
 			}
 		}
-		if s.hang {
+		if s.waiting != nil {
+			close(s.waiting)
 			<-ctx.Done()
 			yield(executor.Event{}, context.Cause(ctx))
 		}
@@ -180,7 +183,7 @@ event: end
 data: {"duration_ms":1000,"exitCode":0,"truncated":false}
 
 `
-	if w.Code != 200 || !strings.HasPrefix(got, "event: ping\ndata: {\"t\":") || !ok || lines != want || w.Header().Get("Content-Type") != "text/event-stream" {
+	if w.Code != 200 || !strings.HasPrefix(got, "event: ping\ndata: {\"t\":") || !ok || lines != want || w.Header().Get("Content-Type") != "text/event-stream" || w.Header().Get("X-Accel-Buffering") != "no" {
 		t.Errorf("the stream is %d %s\nwant 200, a ping, and then\n%s", w.Code, got, want)
 	}
 	if strings.Join(s.spec.Args, " ") != "--port 1" || s.spec.Limits.Timeout != 500*time.Millisecond {
@@ -190,7 +193,7 @@ data: {"duration_ms":1000,"exitCode":0,"truncated":false}
 	if strings.Join(s.spec.Args, " ") != "--port 2" {
 		t.Errorf(`args=["--port",2] became %q`, s.spec.Args)
 	}
-	for query, status := range map[string]int{"": 400, "?path=/x&timeout_ms=soon": 400, "?path=/x&args=[1": 400} {
+	for query, status := range map[string]int{"": 400, "?path=/x&timeout_ms=soon": 400, "?path=/x&timeout_ms=0": 400, "?path=/x&args=[1": 400} {
 		if w := runScriptRequest(t, s, http.MethodGet, "/sse/run_script_stream"+query, ""); w.Code != status {
 			t.Errorf("the query %q: the answer is %d %s, want %d", query, w.Code, w.Body, status)
 		}
@@ -210,7 +213,7 @@ data: {"duration_ms":1000,"exitCode":0,"truncated":false}
 func TestACallerOfAScriptThatGoesAwayEndsIt(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"/sse/run_script_stream?path=/x", "/actions/run_script"} {
-		s := &scriptService{events: []executor.Body{executor.Started{}}, hang: true, canceled: make(chan struct{})}
+		s := &scriptService{events: []executor.Body{executor.Started{}}, waiting: make(chan struct{}), canceled: make(chan struct{})}
 		h, err := New(s, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -231,8 +234,9 @@ func TestACallerOfAScriptThatGoesAwayEndsIt(t *testing.T) {
 				resp.Body.Close()
 			}
 		}()
-		time.AfterFunc(50*time.Millisecond, func() { cancel(nil) })
-		<-s.canceled
+		within(t, s.waiting, "the script runs")
+		cancel(nil)
+		within(t, s.canceled, "the script is cancelled")
 		server.Close()
 	}
 }

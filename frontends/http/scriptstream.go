@@ -4,65 +4,37 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// maxPartLine bounds what waits for the end of its line; the policy for scripts cuts lines before that.
+// maxPartLine bounds the bytes of an unfinished line. The backend cuts lines before that.
 const maxPartLine = 1 << 20
 
 // scriptStream writes the events of the test-start specification.
 type scriptStream struct {
-	mu     sync.Mutex
-	w      http.ResponseWriter
-	rc     *http.ResponseController
-	opened bool
-	// part is a line that has not ended, by stream.
+	*eventStream
+	// part is the unfinished line of each stream.
 	part map[executor.Stream][]byte
 }
 
-func (s *scriptStream) begun() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.opened
-}
-
-// event writes one event. beat: it is a sign of life, which does not begin a stream: until then an error is a status.
-func (s *scriptStream) event(kind string, data any, beat bool) error {
+// event writes one event.
+func (s *scriptStream) event(kind string, data any) error {
 	raw, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.opened {
-		if beat {
-			return nil
-		}
-		s.opened = true
-		h := s.w.Header()
-		h.Set("Content-Type", "text/event-stream")
-		h.Set("Cache-Control", "no-store, no-transform")
-		h.Set("X-Accel-Buffering", "no") // nginx would hold events back
-		s.w.WriteHeader(http.StatusOK)
-	}
-	var b bytes.Buffer
-	b.WriteString("event: " + kind + "\ndata: ")
-	b.Write(raw)
-	b.WriteString("\n\n")
-	if _, err := s.w.Write(b.Bytes()); err != nil {
-		return err
-	}
-	if err := s.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	return nil
+	return s.message("event: "+kind, raw)
 }
 
-// lines writes the lines that o ends. It is called by one goroutine.
+// ping writes an event that shows that the script runs.
+func (s *scriptStream) ping() error {
+	return s.event("ping", map[string]any{"t": time.Now().UnixMilli()})
+}
+
+// lines writes the lines that o completes. It must be called by one goroutine.
 func (s *scriptStream) lines(o executor.Output) error {
 	if s.part == nil {
 		s.part = map[executor.Stream][]byte{}
@@ -83,10 +55,10 @@ func (s *scriptStream) lines(o executor.Output) error {
 
 func (s *scriptStream) line(stream executor.Stream, line []byte) error {
 	text := strings.ToValidUTF8(strings.TrimSuffix(string(line), "\r"), "\uFFFD")
-	return s.event(string(stream), map[string]string{"line": text}, false)
+	return s.event(string(stream), map[string]string{"line": text})
 }
 
-// flushLines writes what did not end with a line break.
+// flushLines writes the unfinished lines.
 func (s *scriptStream) flushLines() error {
 	var errs []error
 	for _, stream := range []executor.Stream{executor.Stdout, executor.Stderr} {

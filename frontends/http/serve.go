@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// drainTime is what calls in flight get when the server ends.
+	// drainTime is how long running calls may take when the server stops.
 	drainTime = 30 * time.Second
-	// cutTime is what they get after they were cut, to kill what they run.
+	// cutTime is how long calls that were cut may take to kill their Executions.
 	cutTime = 10 * time.Second
-	// headerTime bounds a request's headers, idleTime an idle connection. Answers have no bound: a sync call takes as
-	// long as its program.
+	// headerTime bounds the time of a request's headers, and idleTime that of an idle connection. Answers have no bound, because a
+	// sync call takes as long as its program.
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
 	maxHeader  = 64 << 10
 )
 
-// Serve serves handler on l until ctx ends, then drains: no new connection, followers of what still runs end at once
-// (they can resume elsewhere), calls in flight get 30 s, and what is left then is cut, which ends sync Executions as a client that
-// disconnects does. When now is closed the drain ends at once; nil: it does not. Serve returns nil after a drain. l is closed.
+// Serve serves handler on l until ctx ends, and then drains. It accepts no new connection. Followers of running Executions end at
+// once, because they can resume at another server. Other calls may take 30 s. Then they are cut, which kills their sync Executions.
+// The drain ends at once when now is closed, which may be nil. Serve closes l, and returns nil after a drain.
 func Serve(ctx context.Context, now <-chan struct{}, l net.Listener, handler http.Handler, log *slog.Logger) error {
 	return serve(ctx, now, l, handler, log, drainTime)
 }
@@ -33,7 +33,7 @@ func serve(ctx context.Context, now <-chan struct{}, l net.Listener, handler htt
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	// Requests outlive ctx: they are drained, then cut.
+	// The ctx of requests ends after the drain, not with ctx.
 	work, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
 	s := &http.Server{
@@ -67,7 +67,7 @@ func serve(ctx context.Context, now <-chan struct{}, l net.Listener, handler htt
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTime(now))
 		defer cancel()
 		if err := s.Shutdown(last); err != nil {
-			_ = s.Close() // nothing is left to lose
+			_ = s.Close() // the calls had their time
 		}
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
@@ -76,7 +76,7 @@ func serve(ctx context.Context, now <-chan struct{}, l net.Listener, handler htt
 	return nil
 }
 
-// lastTime is what calls get after they were cut.
+// lastTime returns how long calls may take after they were cut.
 func lastTime(now <-chan struct{}) time.Duration {
 	select {
 	case <-now:

@@ -71,7 +71,7 @@ func TestServeDrains(t *testing.T) {
 		data, _ := io.ReadAll(res.Body)
 		answered <- string(data)
 	}()
-	<-submitted
+	within(t, submitted, "the Execution is submitted")
 	end()
 	// Followers end at once: the events orderly (they resume), the raw bytes not like a whole.
 	if data, err := io.ReadAll(events.Body); err != nil || strings.Contains(string(data), "finished") {
@@ -82,10 +82,10 @@ func TestServeDrains(t *testing.T) {
 	}
 	// The call in flight gets its answer.
 	r.add(done(0))
-	if got := <-answered; !strings.Contains(got, `"succeeded"`) {
+	if got := within(t, answered, "the call ends"); !strings.Contains(got, `"succeeded"`) {
 		t.Fatal(got)
 	}
-	if err := <-returned; err != nil {
+	if err := within(t, returned, "serve returns"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,14 +105,14 @@ func TestServeCutsEverythingWhenThereIsNoTimeLeft(t *testing.T) {
 		}
 		answered <- err
 	}()
-	<-submitted
+	within(t, submitted, "the Execution is submitted")
 	end()
 	close(now)
-	if id := <-killed; id != testID {
+	if id := within(t, killed, "the Execution is killed"); id != testID {
 		t.Fatal(id)
 	}
-	<-answered
-	if err := <-returned; err != nil {
+	_ = within(t, answered, "the call ends")
+	if err := within(t, returned, "serve returns"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -131,13 +131,13 @@ func TestServeCutsWhatDoesNotEnd(t *testing.T) {
 		}
 		answered <- err
 	}()
-	<-submitted
+	within(t, submitted, "the Execution is submitted")
 	end()
-	if id := <-killed; id != testID {
+	if id := within(t, killed, "the Execution is killed"); id != testID {
 		t.Fatal(id)
 	}
-	<-answered
-	if err := <-returned; err != nil {
+	_ = within(t, answered, "the call ends")
+	if err := within(t, returned, "serve returns"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -152,5 +152,31 @@ func TestServeReportsAListenerThatFails(t *testing.T) {
 	l.Close()
 	if err := Serve(t.Context(), nil, l, http.NotFoundHandler(), nil); !errors.Is(err, net.ErrClosed) {
 		t.Fatal(err)
+	}
+}
+
+func TestTheBoundOfHeaders(t *testing.T) {
+	t.Parallel()
+	addr, end, returned := serving(t, handlerOf(t, hello().service()), nil, time.Minute)
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	for size, status := range map[int]int{maxHeader / 2: 200, 2 * maxHeader: http.StatusRequestHeaderFieldsTooLarge} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, addr+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Large", strings.Repeat("x", size))
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != status {
+			t.Errorf("headers of %d bytes: status %d, want %d", size, res.StatusCode, status)
+		}
+	}
+	end()
+	if err := within(t, returned, "serve returns"); err != nil {
+		t.Error(err)
 	}
 }

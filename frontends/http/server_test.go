@@ -8,8 +8,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -75,13 +77,15 @@ func TestThePrincipalReachesTheService(t *testing.T) {
 	t.Parallel()
 	svc := hello().service()
 	var got executor.Principal
+	calls := 0
 	svc.list = func(ctx context.Context, _ executor.Filter) ([]executor.Execution, error) {
 		got = executor.PrincipalFrom(ctx)
-		return nil, nil
+		calls++
+		return []executor.Execution{hello().state()}, nil
 	}
 	do(t, handlerOf(t, svc, withTokens(t)), http.MethodGet, "/api/v1/executions", nil, "Authorization", "Bearer root-token")
-	if got.Owner != "root" || !got.Has(executor.ScopeAdmin) {
-		t.Fatalf("%+v", got)
+	if got.Owner != "root" || !got.Has(executor.ScopeAdmin) || calls != 2 {
+		t.Fatalf("%+v in the last of %d calls, the one that looks for another page", got, calls)
 	}
 	do(t, handlerOf(t, svc), http.MethodGet, "/api/v1/executions", nil, "Authorization", "Bearer root-token")
 	if got.Owner != executor.LocalOwner || got.Has(executor.ScopeTrusted) || got.Has(executor.ScopeAdmin) {
@@ -151,10 +155,10 @@ func TestTheAccessLogTellsNoSecrets(t *testing.T) {
 	t.Parallel()
 	var buf bytes.Buffer
 	h := handlerOf(t, hello().service(), withTokens(t), func(o *Options) { o.Log = slog.New(slog.NewJSONHandler(&buf, nil)) })
-	do(t, h, http.MethodPost, "/api/v1/exec/sync?token=query-secret", strings.NewReader(`{"code":"body-secret","env":{"A":"env-secret"}}`),
+	w := do(t, h, http.MethodPost, "/api/v1/exec/sync?token=query-secret", strings.NewReader(`{"code":"body-secret","env":{"A":"env-secret"}}`),
 		"Authorization", "Bearer ann-token", "Content-Type", "application/json", "Cookie", "cookie-secret", "X-Request-Id", "req-1")
 	line := decode(t, buf.Bytes())
-	if line["msg"] != "http request" || line["method"] != "POST" || line["path"] != "/api/v1/exec/sync" || line["status"] != 200.0 || line["request_id"] != "req-1" || line["owner"] != "ann" {
+	if line["msg"] != "http request" || line["method"] != "POST" || line["path"] != "/api/v1/exec/sync" || line["status"] != 200.0 || line["request_id"] != "req-1" || line["owner"] != "ann" || line["bytes"] != float64(w.Body.Len()) {
 		t.Fatalf("%v", line)
 	}
 	for _, secret := range []string{"secret", "ann-token"} {
@@ -174,10 +178,15 @@ func TestHealth(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	wantProblem(t, do(t, h, http.MethodGet, "/metrics", nil), 404, executor.NotFound)
-	for _, err := range []error{errors.New("the inside"), executor.Errorf(executor.Unavailable, "backend uv is down")} {
+	for err, says := range map[error]string{
+		errors.New("the inside"):                                    "not ready",
+		executor.Errorf(executor.Internal, "the inside"):            "not ready",
+		&executor.Error{Code: executor.Unavailable}:                 "not ready",
+		executor.Errorf(executor.Unavailable, "backend uv is down"): "backend uv is down",
+	} {
 		h := handlerOf(t, hello().service(), func(o *Options) { o.Ready = func(context.Context) error { return err } })
 		p := wantProblem(t, do(t, h, http.MethodGet, "/readyz", nil), 503, executor.Unavailable)
-		if strings.Contains(p["detail"].(string), "inside") {
+		if p["detail"] != says {
 			t.Fatal(p)
 		}
 	}
@@ -223,5 +232,87 @@ func TestDocsLoadNothingFromElsewhere(t *testing.T) {
 		if a.path != "/docs/LICENSE" && a.path != "/docs/NOTICE" && !strings.Contains(page.Body.String(), a.path) {
 			t.Errorf("%s is not used", a.path)
 		}
+	}
+}
+
+func TestEveryAnswerHasTheHeadersThatABrowserObeys(t *testing.T) {
+	t.Parallel()
+	h := handlerOf(t, hello().service())
+	for _, path := range []string{"/healthz", one, "/nowhere", "/docs"} {
+		header := do(t, h, http.MethodGet, path, nil).Header()
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
+		} {
+			if got := header.Values(name); len(got) != 1 || got[0] != want {
+				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
+			}
+		}
+		if csp := header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") {
+			t.Errorf("%s: Content-Security-Policy is %q", path, csp)
+		}
+	}
+}
+
+func TestALongMethodIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	var buf bytes.Buffer
+	h := handlerOf(t, hello().service(), func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&buf, nil)) })
+	for size, repeated := range map[int]bool{16: true, 17: false} {
+		buf.Reset()
+		name := strings.Repeat("X", size)
+		w := do(t, h, name, one, nil)
+		wantProblem(t, w, 405, executor.Invalid)
+		if strings.Contains(w.Body.String(), name) != repeated || strings.Contains(buf.String(), name) != repeated {
+			t.Errorf("a method of %d letters: %s, logged as %s", size, w.Body, &buf)
+		}
+	}
+}
+
+func TestWhatGoesWrongInsideIsLogged(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		log func(yield func(executor.Body) bool) error
+		cut bool
+		// says is what the log has besides the access log.
+		says string
+	}{
+		"an error":                          {func(func(executor.Body) bool) error { return errors.New("the inside") }, false, "the inside"},
+		"a panic":                           {func(func(executor.Body) bool) error { panic("the inside") }, false, "the inside"},
+		"an error behind an event":          {func(y func(executor.Body) bool) error { y(executor.Queued{}); return errors.New("the inside") }, true, "the inside"},
+		"a panic behind an event":           {func(y func(executor.Body) bool) error { y(executor.Queued{}); panic("the inside") }, true, "the inside"},
+		"a failure that the client is told": {func(func(executor.Body) bool) error { return executor.Errorf(executor.Purged, "gone") }, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var buf bytes.Buffer
+			svc := hello().service()
+			svc.events = func(context.Context, string, uint64) iter.Seq2[executor.Event, error] {
+				return func(yield func(executor.Event, error) bool) {
+					if err := tt.log(func(b executor.Body) bool { return yield(executor.Event{Seq: 1, Body: b}, nil) }); err != nil {
+						yield(executor.Event{}, err)
+					}
+				}
+			}
+			h := handlerOf(t, svc, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&buf, nil)) })
+			r := newGet(t, t.Context(), one+"/events")
+			r.Header.Set("X-Request-Id", "req-1")
+			if wasCut := ends(h, httptest.NewRecorder(), r); wasCut != tt.cut {
+				t.Errorf("the connection was cut: %t, want %t", wasCut, tt.cut)
+			}
+			var failure, access string
+			for line := range strings.Lines(buf.String()) {
+				if strings.Contains(line, "level=ERROR") {
+					failure += line
+				} else {
+					access += line
+				}
+			}
+			if tt.says == "" && failure != "" || !strings.Contains(failure, tt.says) || tt.says != "" && !strings.Contains(failure, "request_id=req-1") {
+				t.Errorf("the log has %q, want %q", failure, tt.says)
+			}
+			if strings.Count(access, "\n") != 1 || strings.Contains(access, "cut=true") != tt.cut {
+				t.Errorf("the access log is %q, want one line, cut: %t", access, tt.cut)
+			}
+		})
 	}
 }

@@ -5,12 +5,13 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/executor/apijson"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
 )
 
 // modeHeader carries the permission bits of a downloaded file, in octal.
@@ -18,47 +19,44 @@ const modeHeader = "X-File-Mode"
 
 const badPath = "must be a path in the work folder: relative, with slashes, without . and .. and NUL, at most 255 bytes between two slashes"
 
-// filesQuery reads the query of a list of files. "" and "." are the work folder itself.
-func filesQuery(r *http.Request) (folder string, recursive bool, err error) {
-	q, err := queryOf(r)
-	if err != nil {
-		return "", false, err
-	}
-	var bad []executor.FieldError
-	if folder = q.Get("path"); folder != "" && folder != "." && !validPath(folder) {
-		bad = append(bad, executor.FieldError{Field: "path", Message: badPath})
-	}
-	if v := q.Get("recursive"); v != "" {
-		if recursive, err = strconv.ParseBool(v); err != nil {
-			bad = append(bad, executor.FieldError{Field: "recursive", Message: "must be true or false"})
-		}
-	}
-	return folder, recursive, queryError(bad)
-}
-
-// filePath returns the id and the file of the path. The mux has decoded it segment by segment, so that an escaped slash
-// or dot is one here, and is looked at.
+// filePath returns the id and the file in the path. The mux has decoded each segment, so an escaped slash or dot is checked as
+// such.
 func filePath(r *http.Request) (id, name string, err error) {
 	if id, err = sessionID(r); err != nil {
 		return "", "", err
 	}
 	if name = r.PathValue("path"); !validPath(name) {
-		return "", "", errFilePath()
+		return "", "", errFilePath(name)
 	}
 	return id, name, nil
 }
 
-func errFilePath() error {
-	return in("path", executor.FieldErrorf(executor.Invalid, "path", "%s", badPath))
+// onFile returns the handler of an operation on the file of a Session in the path.
+func onFile(h func(w http.ResponseWriter, r *http.Request, id, name string) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		id, name, err := filePath(r)
+		if err != nil {
+			return err
+		}
+		return h(w, r, id, name)
+	}
 }
 
-// readFile serves a file of a Session. Its name and content are the program's, so a browser is told to save it and to look
-// no further. A file that shrinks meanwhile cuts the connection; the client does not take a part for the whole.
-func (f *frontend) readFile(w http.ResponseWriter, r *http.Request) error {
-	id, name, err := filePath(r)
-	if err != nil {
-		return err
+func errFilePath(name string) error {
+	return in("path", executor.FieldErrorf(executor.Invalid, "path", "%s", sessionPathProblem(name)))
+}
+
+// sessionPathProblem says what is wrong with a path for which validPath is false.
+func sessionPathProblem(name string) string {
+	if path.IsAbs(name) || slices.Contains(strings.Split(name, "/"), "..") {
+		return "must stay inside the session folder"
 	}
+	return badPath
+}
+
+// readFile serves a file of a Session. Its name and content come from the program, so a browser must save it without a look at its
+// content. A file that becomes shorter meanwhile cuts the connection, so that the client does not take a part for the whole.
+func (f *frontend) readFile(w http.ResponseWriter, r *http.Request, id, name string) error {
 	file, content, err := f.svc.ReadFile(r.Context(), id, name)
 	if err != nil {
 		return in("path", err)
@@ -87,7 +85,7 @@ func (f *frontend) readFile(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// countedReader knows how much it gave, and whether that was all.
+// countedReader counts what was read, and records whether the end was reached.
 type countedReader struct {
 	r     io.Reader
 	n     int64
@@ -103,11 +101,7 @@ func (c *countedReader) Read(p []byte) (int, error) {
 }
 
 // writeFile makes or replaces a file of a Session from the request's body, which is streamed.
-func (f *frontend) writeFile(w http.ResponseWriter, r *http.Request) error {
-	id, name, err := filePath(r)
-	if err != nil {
-		return err
-	}
+func (f *frontend) writeFile(w http.ResponseWriter, r *http.Request, id, name string) error {
 	limit := min(f.opts.MaxFileBytes, f.opts.MaxBodyBytes)
 	b, err := f.openBody(w, r, limit)
 	if err != nil {
@@ -116,7 +110,7 @@ func (f *frontend) writeFile(w http.ResponseWriter, r *http.Request) error {
 	source := &fileBody{body: b}
 	file, err := f.svc.WriteFile(r.Context(), id, name, r.ContentLength, source)
 	if cause := source.failure.Load(); cause != nil && (err != nil || !b.done.Load()) {
-		// The upload broke; what the Service says of it is only a consequence.
+		// The upload broke. The error of the Service is only a consequence.
 		return bodyError("the file", *cause)
 	}
 	if err != nil {
@@ -126,7 +120,7 @@ func (f *frontend) writeFile(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, apijson.FileOf(file))
 }
 
-// fileBody is a body that remembers why it could not be read, whatever its reader makes of that.
+// fileBody is a body that keeps its first read error, even if its reader drops that error.
 type fileBody struct {
 	*body
 	touched atomic.Bool
@@ -143,23 +137,15 @@ func (b *fileBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// settle takes in a bounded rest of a body that was refused half-way: many clients read no answer before they have sent
-// everything. Nothing is read where nothing was.
+// settle settles a body that was refused half-way. If nothing was read yet it reads nothing.
 func (b *fileBody) settle() {
-	if !b.touched.Load() || b.done.Load() {
-		return
+	if b.touched.Load() && !b.done.Load() {
+		b.body.settle()
 	}
-	timer := time.AfterFunc(settleTime, b.stop)
-	defer timer.Stop()
-	_ = b.drain(settleBytes) // the answer is sent anyway
 }
 
 // removeFile removes a file or a folder of a Session.
-func (f *frontend) removeFile(w http.ResponseWriter, r *http.Request) error {
-	id, name, err := filePath(r)
-	if err != nil {
-		return err
-	}
+func (f *frontend) removeFile(w http.ResponseWriter, r *http.Request, id, name string) error {
 	if err := f.svc.RemoveFile(r.Context(), id, name); err != nil {
 		return in("path", err)
 	}

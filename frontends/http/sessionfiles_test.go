@@ -76,6 +76,11 @@ func TestNoPathLeadsOutOfTheWorkFolder(t *testing.T) {
 	for _, query := range []string{"path=..", "path=../x", "path=/etc", "path=a%00", "path=a/", "path=%ff"} {
 		wantProblem(t, do(t, h, "GET", oneSession+"/files?"+query, nil), 422, executor.Invalid, "path")
 	}
+	for _, target := range []string{"/files/..%2fx", "/files/a/../../x", "/files/%2fetc", "/files?path=../x"} {
+		if w := do(t, h, "GET", oneSession+target, nil); !strings.Contains(w.Body.String(), "path: must stay inside the session folder") {
+			t.Errorf("%s: %s", target, w.Body)
+		}
+	}
 	wantProblem(t, do(t, h, "GET", oneSession+"/files?recursive=perhaps&path=..", nil), 422, executor.Invalid, "path", "recursive")
 	// What is no query is not left out, as if the work folder were meant.
 	for _, query := range []string{"path=%zz", "path=a;b", "recursive=true&path=%"} {
@@ -93,9 +98,9 @@ func TestNoPathLeadsOutOfTheWorkFolder(t *testing.T) {
 }
 
 // limited serves h on a network and returns the URL of a file.
-func limited(t *testing.T, svc *stub, most int64) (url string, client *http.Client) {
+func limited(t *testing.T, svc *stub, limit int64) (url string, client *http.Client) {
 	t.Helper()
-	server := httptest.NewServer(handlerOf(t, svc, func(o *Options) { o.MaxFileBytes = most }))
+	server := httptest.NewServer(handlerOf(t, svc, func(o *Options) { o.MaxFileBytes = limit }))
 	t.Cleanup(server.Close)
 	if transport, ok := server.Client().Transport.(*http.Transport); ok {
 		transport.ExpectContinueTimeout = time.Minute // so that what is refused unread is not sent
@@ -221,7 +226,7 @@ func TestAFileThatChangesWhileItIsReadIsNoWhole(t *testing.T) {
 
 // TestFilesAreStreamed sends and fetches far more than may be in memory.
 func TestFilesAreStreamed(t *testing.T) { // not parallel: it looks at the heap
-	const size, most = 256 << 20, 24 << 20
+	const size, limit = 256 << 20, 24 << 20
 	svc := served{stub: hello().service(),
 		write: func(r io.Reader) (executor.File, error) {
 			n, err := io.Copy(io.Discard, r)
@@ -246,7 +251,7 @@ func TestFilesAreStreamed(t *testing.T) { // not parallel: it looks at the heap
 		r.Host = "127.0.0.1:8080"
 		h.ServeHTTP(fetched, r)
 	})
-	if fetched.total != size || up > most || down > most {
+	if fetched.total != size || up > limit || down > limit {
 		t.Errorf("%d bytes, heap %d up and %d down", fetched.total, up, down)
 	}
 }
@@ -273,5 +278,94 @@ func TestARefusedUploadIsTakenInForAMoment(t *testing.T) {
 	wantProblem(t, w, 413, executor.Exhausted)
 	if body.n != 1<<20 {
 		t.Errorf("%d bytes were read", body.n)
+	}
+}
+
+func TestTheBoundOfAFileIsAlsoThatOfABody(t *testing.T) {
+	t.Parallel()
+	for _, bounds := range [][2]int64{{100, 1000}, {1000, 100}} {
+		h := handlerOf(t, hello().service(), func(o *Options) { o.MaxFileBytes, o.MaxBodyBytes = bounds[0], bounds[1] })
+		for size, status := range map[int]int{100: 200, 101: 413} {
+			if w := do(t, h, "PUT", oneSession+"/files/f", unannounced(strings.Repeat("x", size))); w.Code != status {
+				t.Errorf("bounds %d: %d bytes: status %d, want %d: %s", bounds, size, w.Code, status, w.Body)
+			}
+		}
+	}
+	small := handlerOf(t, hello().service(), func(o *Options) { o.MaxBodyBytes = 100 })
+	for size, status := range map[int]int{100: 201, 101: 413} {
+		if w := do(t, small, "POST", "/api/v1/sessions", unannounced("{}"+strings.Repeat(" ", size-2)), "Content-Type", "application/json"); w.Code != status {
+			t.Errorf("a session's body of %d bytes: status %d, want %d: %s", size, w.Code, status, w.Body)
+		}
+	}
+}
+
+func TestAFileIsClosedBehindItsAnswer(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{"GET", "HEAD"} {
+		content := closing{strings.NewReader("text"), make(chan struct{})}
+		svc := served{stub: hello().service(), read: func() (executor.File, io.ReadCloser, error) {
+			return executor.File{SizeBytes: 4, Mode: 0o4755}, content, nil
+		}}
+		w := do(t, handlerOf(t, svc), method, oneSession+"/files/f", nil)
+		if got := w.Header().Get(modeHeader); w.Code != 200 || got != "4755" {
+			t.Errorf("%s: %d, the mode is %s", method, w.Code, got)
+		}
+		select {
+		case <-content.closed:
+		default:
+			t.Errorf("%s: the file stays open", method)
+		}
+	}
+}
+
+func TestAFileWhoseReaderHasGoneIsNoFailure(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	svc := served{stub: hello().service(), read: func() (executor.File, io.ReadCloser, error) {
+		cancel(nil)
+		return executor.File{SizeBytes: 4}, io.NopCloser(strings.NewReader("te")), nil
+	}}
+	if ends(handlerOf(t, svc), httptest.NewRecorder(), newGet(t, ctx, oneSession+"/files/f")) {
+		t.Error("it is logged as a failure of the server")
+	}
+}
+
+// sized is a Service that is told the size of a file.
+type sized struct {
+	served
+	size *int64
+}
+
+func (s sized) WriteFile(_ context.Context, _, _ string, size int64, r io.Reader) (executor.File, error) {
+	*s.size = size
+	return s.write(r)
+}
+
+func TestAnUploadIsWrittenAsItWasAnnounced(t *testing.T) {
+	t.Parallel()
+	write := func(r io.Reader) (executor.File, error) {
+		_, err := io.Copy(io.Discard, r)
+		return executor.File{Path: "f"}, err
+	}
+	size := int64(0)
+	h := handlerOf(t, sized{served{stub: hello().service(), write: write}, &size})
+	for body, want := range map[io.Reader]int64{strings.NewReader("text"): 4, unannounced("text"): -1} {
+		if w := do(t, h, "PUT", oneSession+"/files/f", body); w.Code != 200 || size != want {
+			t.Errorf("%d, the service is told %d bytes, want %d", w.Code, size, want)
+		}
+	}
+	// A Service that takes a broken upload for a whole one has it refused here.
+	h = handlerOf(t, served{stub: hello().service(), write: func(r io.Reader) (executor.File, error) {
+		_, _ = io.Copy(io.Discard, r)
+		return executor.File{Path: "f"}, nil
+	}})
+	wantProblem(t, do(t, h, "PUT", oneSession+"/files/f", io.MultiReader(strings.NewReader("half"), broken{})), 400, executor.Invalid)
+	// What is refused unread stays unread.
+	h = handlerOf(t, served{stub: hello().service(), write: func(io.Reader) (executor.File, error) {
+		return executor.File{}, executor.Errorf(executor.Conflict, "the session is closed")
+	}})
+	body := &countingReader{r: zeros(1000)}
+	if wantProblem(t, do(t, h, "PUT", oneSession+"/files/f", body), 409, executor.Conflict); body.n > 0 {
+		t.Errorf("%d bytes were read for nothing", body.n)
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/executor/apijson"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// sessionID returns the id of the path. What cannot be an id is not found.
+// sessionID returns the id in the path. A text that cannot be an id is not found.
 func sessionID(r *http.Request) (string, error) {
 	id, err := pathID(r)
 	if err != nil {
@@ -20,16 +21,13 @@ func sessionID(r *http.Request) (string, error) {
 	return id, nil
 }
 
-// openSession opens a Session and answers when its interpreter is ready. The end of the request gives it up.
+// openSession opens a Session and answers when its interpreter is ready. The end of the request abandons the Session.
 func (f *frontend) openSession(w http.ResponseWriter, r *http.Request) error {
-	asked, err := f.sessionRequest(w, r, f.metadata.session, true)
-	if err != nil {
+	var asked pyexec.SessionSpec
+	if err := f.sessionRequest(w, r, f.shapes.session, &asked, true); err != nil {
 		return err
 	}
-	s := asked.session
-	s.Spec = asked.spec
-	s.Language = asked.spec.Language
-	opened, err := f.svc.OpenSession(r.Context(), s)
+	opened, err := f.svc.OpenSession(r.Context(), apijson.ToNewSession(asked))
 	if err != nil {
 		return in("body", err)
 	}
@@ -40,146 +38,96 @@ func (f *frontend) openSession(w http.ResponseWriter, r *http.Request) error {
 // listSessions answers with the caller's Sessions.
 func (f *frontend) listSessions(w http.ResponseWriter, r *http.Request) error {
 	list, err := f.svc.ListSessions(r.Context())
-	if err != nil {
-		return err
-	}
-	out := make([]apijson.Session, len(list))
-	for i, s := range list {
-		out[i] = apijson.SessionOf(s)
-	}
-	return writeJSON(w, http.StatusOK, map[string][]apijson.Session{"sessions": out})
+	return answer(w, err, apijson.SessionsOf(list))
 }
 
-// onSession makes a handler of a call that takes an id and answers with the Session.
-func (f *frontend) onSession(call func(ctx context.Context, id string) (executor.Session, error)) func(http.ResponseWriter, *http.Request) error {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		id, err := sessionID(r)
-		if err != nil {
-			return err
-		}
+func onSession(h func(w http.ResponseWriter, r *http.Request, id string) error) handler {
+	return onID(sessionID, h)
+}
+
+// sessionCall returns the handler of a call that takes an id and returns the Session.
+func sessionCall(call func(ctx context.Context, id string) (executor.Session, error)) handler {
+	return onSession(func(w http.ResponseWriter, r *http.Request, id string) error {
 		s, err := call(r.Context(), id)
-		if err != nil {
-			return err
-		}
-		return writeJSON(w, http.StatusOK, apijson.SessionOf(s))
-	}
+		return answer(w, err, apijson.SessionOf(s))
+	})
 }
 
 // closeSession ends a Session.
-func (f *frontend) closeSession(w http.ResponseWriter, r *http.Request) error {
-	id, err := sessionID(r)
-	if err != nil {
-		return err
-	}
+func (f *frontend) closeSession(w http.ResponseWriter, r *http.Request, id string) error {
 	s, err := f.svc.CloseSession(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, map[string]executor.SessionStatus{"status": s.Status})
+	return answer(w, err, pyexec.Closed{Status: string(s.Status)})
 }
 
-// restartSession starts its interpreter anew. A request without a body keeps the files.
-func (f *frontend) restartSession(w http.ResponseWriter, r *http.Request) error {
-	id, err := sessionID(r)
-	if err != nil {
+// restartSession restarts the interpreter. A request without a body keeps the files.
+func (f *frontend) restartSession(w http.ResponseWriter, r *http.Request, id string) error {
+	var asked pyexec.Restart
+	if err := f.sessionRequest(w, r, f.shapes.restart, &asked, false); err != nil {
 		return err
 	}
-	asked, err := f.sessionRequest(w, r, f.metadata.restart, false)
-	if err != nil {
-		return err
-	}
-	s, err := f.svc.RestartSession(r.Context(), id, asked.wipe)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, apijson.SessionOf(s))
+	s, err := f.svc.RestartSession(r.Context(), id, asked.Wipe)
+	return answer(w, err, apijson.SessionOf(s))
 }
 
 // variables answers with the names of the interpreter.
-func (f *frontend) variables(w http.ResponseWriter, r *http.Request) error {
-	id, err := sessionID(r)
-	if err != nil {
-		return err
-	}
+func (f *frontend) variables(w http.ResponseWriter, r *http.Request, id string) error {
 	list, err := f.svc.Variables(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	out := make([]apijson.Variable, len(list))
-	for i, v := range list {
-		out[i] = apijson.VariableOf(v)
-	}
-	return writeJSON(w, http.StatusOK, map[string][]apijson.Variable{"variables": out})
+	return answer(w, err, apijson.VariablesOf(list))
 }
 
-// addRequirements installs more and answers with all there is then.
-func (f *frontend) addRequirements(w http.ResponseWriter, r *http.Request) error {
-	id, err := sessionID(r)
-	if err != nil {
+// addRequirements installs requirements and answers with all that are installed then.
+func (f *frontend) addRequirements(w http.ResponseWriter, r *http.Request, id string) error {
+	var asked pyexec.Requirements
+	if err := f.sessionRequest(w, r, f.shapes.requirements, &asked, true); err != nil {
 		return err
 	}
-	asked, err := f.sessionRequest(w, r, f.metadata.requirements, true)
-	if err != nil {
-		return err
-	}
-	if strings.TrimSpace(asked.spec.Requirements) == "" {
-		return in("body", executor.FieldErrorf(executor.Invalid, "requirements_txt", "is missing"))
-	}
-	resolved, err := f.svc.AddRequirements(r.Context(), id, asked.spec.Requirements)
-	if err != nil {
-		return in("body", err)
-	}
-	return writeJSON(w, http.StatusOK, map[string][]string{"resolved_requirements": list0(resolved)})
+	resolved, err := f.svc.AddRequirements(r.Context(), id, asked.RequirementsTxt)
+	return answer(w, in("body", err), pyexec.Installed{ResolvedRequirements: append([]string{}, resolved...)})
 }
 
-// sessionRequest reads a JSON body of known fields. needed: there must be one.
-func (f *frontend) sessionRequest(w http.ResponseWriter, r *http.Request, known map[string]field, needed bool) (*submission, error) {
+// sessionRequest reads a JSON body of the given shape into the struct that into points to. needed reports whether there must be
+// a body.
+func (f *frontend) sessionRequest(w http.ResponseWriter, r *http.Request, fields shape, into any, needed bool) error {
 	contentType := r.Header.Get("Content-Type")
 	mediaType, params, err := mime.ParseMediaType(contentType)
 	isJSON := err == nil && mediaType == "application/json" && (params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8"))
-	notJSONType := refuse(http.StatusUnsupportedMediaType, executor.Invalid, "the Content-Type must be application/json (UTF-8), not %.80q", contentType)
+	notJSONType := refuse(http.StatusUnsupportedMediaType, executor.Invalid, "the Content-Type must be application/json (UTF-8) (got %.80q)", contentType)
 	if needed && !isJSON {
-		return nil, notJSONType
+		return notJSONType
 	}
 	b, err := f.openBody(w, r, min(metadataMax, f.opts.MaxBodyBytes))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	raw, err := b.whole(b, b.announced)
 	switch {
 	case err != nil:
-		return nil, bodyError("the JSON body", err)
+		return bodyError("the JSON body", err)
 	case len(raw) == 0 && !needed:
-		return &submission{}, nil
+		return nil
 	case !isJSON:
-		return nil, notJSONType
+		return notJSONType
 	}
-	s, err := decodeFields(raw, known, true)
-	return s, in("body", err)
+	_, err = fields.decode(raw, into, true)
+	return in("body", err)
 }
 
 // listFiles answers with the entries of a folder.
-func (f *frontend) listFiles(w http.ResponseWriter, r *http.Request) error {
-	id, err := sessionID(r)
+func (f *frontend) listFiles(w http.ResponseWriter, r *http.Request, id string) error {
+	var asked pyexec.FilesOptions
+	err := readQuery(r, &asked, func(d *decoder) {
+		if p := asked.Path; p != "" && p != "." && !validPath(p) { // these two are the work folder
+			d.bad("path", "%s", sessionPathProblem(p))
+		}
+	})
 	if err != nil {
 		return err
 	}
-	path, recursive, err := filesQuery(r)
-	if err != nil {
-		return err
-	}
-	list, err := f.svc.ListFiles(r.Context(), id, path, recursive)
-	if err != nil {
-		return in("query", tooMuch(err))
-	}
-	out := make([]apijson.File, len(list))
-	for i, file := range list {
-		out[i] = apijson.FileOf(file)
-	}
-	return writeJSON(w, http.StatusOK, map[string][]apijson.File{"files": out})
+	list, err := f.svc.ListFiles(r.Context(), id, asked.Path, asked.Recursive)
+	return answer(w, in("query", tooMuch(err)), apijson.FilesOf(list))
 }
 
-// tooMuch makes 413 of a size that is exhausted: to wait and ask again, as 429 says, would not help.
+// tooMuch returns err with status 413 if a size is exhausted. With 429 a client would wait and try again, which does not help.
 func tooMuch(err error) error {
 	e, ok := errors.AsType[*executor.Error](err)
 	if _, decided := errors.AsType[*requestError](err); ok && !decided && e.Code == executor.Exhausted {

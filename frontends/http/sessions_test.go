@@ -232,6 +232,9 @@ func TestDisplaysAreInTheResult(t *testing.T) {
 			h := handlerOf(t, r.service())
 			sync := postJSON(t, h, "/api/v1/exec/sync", `{"session_id":"`+testSession+`","code":"x"}`)
 			for from, w := range map[string]*httptest.ResponseRecorder{"sync": sync, "get": do(t, h, "GET", one, nil)} {
+				if body := strings.TrimSuffix(w.Body.String(), "\n"); strings.Contains(body, "\n") {
+					t.Errorf("%s: a result is one line: %.300s", from, body)
+				}
 				m := decode(t, w.Body.Bytes())
 				displays, _ := m["displays"].([]any)
 				if len(displays) != 3 || m["displays_truncated"] != false || m["displays_dropped"] != 2.0 || m["session_state"] != "restarted" || m["session_id"] != testSession || m["stdout"] != "late\n" {

@@ -14,8 +14,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// spool keeps a byte stream that cannot be passed on yet: in memory up to a bound, beyond it in a file that has no name
-// any more when the first byte is written, so that nothing is left behind whatever happens.
+// spool keeps a byte stream that cannot be passed on yet. Up to a bound it keeps the bytes in memory, beyond it in a file. The
+// file's name is removed before the first byte is written, so that a crash leaves no file.
 type spool struct {
 	mem   []byte
 	file  *os.File
@@ -58,15 +58,15 @@ func (s *spool) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// spoolError says what a failed write means: a full disk is a state that passes.
+// spoolError gives a failed write its code: unavailable for a full disk, because a later attempt may succeed.
 func spoolError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) {
-		return &executor.Error{Code: executor.Unavailable, Message: "no space to keep the upload", Err: err}
+		return &executor.Error{Code: executor.Unavailable, Message: "no disk space for the upload: try again", Err: err}
 	}
 	return fmt.Errorf("spool an upload: %w", err)
 }
 
-// source returns what was written as a Source that lives until close.
+// source returns the written bytes as a Source that is valid until close.
 func (s *spool) source() *executor.Source {
 	return &executor.Source{
 		Open:       func() (io.ReadCloser, error) { return io.NopCloser(s.reader()), nil },
@@ -83,10 +83,10 @@ func (s *spool) reader() io.Reader {
 	return bytes.NewReader(s.mem)
 }
 
-// close gives the file back. Idempotent; the nil spool is closed.
+// close closes the file. Idempotent; it does nothing for the nil spool.
 func (s *spool) close() {
 	if s != nil && s.file != nil {
-		_ = s.file.Close() // nothing of it is kept
+		_ = s.file.Close() // the file has no name, so an error loses nothing
 		s.file = nil
 	}
 }

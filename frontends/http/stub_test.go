@@ -304,6 +304,18 @@ func postJSON(t *testing.T, h http.Handler, target, body string) *httptest.Respo
 	return do(t, h, http.MethodPost, target, strings.NewReader(body), "Content-Type", "application/json")
 }
 
+// within waits for ch, and fails the test when nothing comes for long.
+func within[T any](t *testing.T, ch <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatalf("waited in vain: %s", what)
+		panic("unreachable")
+	}
+}
+
 func decode(t *testing.T, data []byte) map[string]any {
 	t.Helper()
 	var v map[string]any
@@ -331,6 +343,11 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, code ex
 	}
 	if retry := w.Header().Get("Retry-After"); (status == 429 || status == 503) != (retry != "") {
 		t.Fatalf("status %d with Retry-After %q", status, retry)
+	}
+	if status == http.StatusRequestEntityTooLarge || status == http.StatusRequestTimeout {
+		if w.Header().Get("Connection") != "close" {
+			t.Errorf("status %d without Connection: close: the rest of the body would be read", status)
+		}
 	}
 	if len(fields) == 0 {
 		return p

@@ -8,20 +8,20 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// tarPart is the tar of a request while it arrives. Its end is the body's end: before Read says EOF, whatever follows the
-// tar has been read and checked, so that the stdin part is at hand when the workspace is unpacked, and so that net/http
-// watches the connection while the program runs, whether or not it ever reads its input.
+// tarPart is the tar of a request while it arrives. Read returns EOF only after the parts behind the tar were read and checked.
+// The stdin part is therefore there when the workspace is unpacked. The whole body has been read then, so that net/http notices
+// a disconnect while the program runs, even if the program never reads its input.
 type tarPart struct {
 	upload *upload
 	head   []byte
 	part   *bulkPart
-	// touched: somebody wanted it.
+	// touched reports whether the tar was opened.
 	touched atomic.Bool
 	opened  bool
 	ended   bool
 }
 
-// closeDrain is how much a reader that closes early may leave unread: an archive's end comes before its file's end.
+// closeDrain is how many bytes Close reads behind the end of the archive, which comes before the end of its file.
 const closeDrain = 1 << 20
 
 // openTar is the Workspace's Open.
@@ -75,13 +75,13 @@ func (t *tarPart) Close() error {
 	t.upload.mu.Lock()
 	defer t.upload.mu.Unlock()
 	if t.upload.err == nil && !t.ended {
-		_, _ = io.CopyN(io.Discard, readerFunc(t.read), closeDrain) // a failure is kept in upload.err
+		_, _ = io.CopyN(io.Discard, readerFunc(t.read), closeDrain) // read keeps its error in upload.err
 	}
 	t.head = nil
 	return nil
 }
 
-// finish reads what follows the tar part.
+// finish reads the parts behind the tar part.
 func (u *upload) finish() error {
 	for {
 		part, name, err := u.next()
@@ -99,14 +99,14 @@ func (u *upload) finish() error {
 	}
 }
 
-// readStdinBehind spools a stdin part that came behind the tar. openStdin hands it out.
+// readStdinBehind spools a stdin part that comes behind the tar. openStdin returns it.
 func (u *upload) readStdinBehind(part *bulkPart) error {
 	u.stdin = newSpool(u.frontend.opts.SpoolDir, stdinMemory)
 	return copyPart(u.stdin, part, "the stdin part")
 }
 
-// openStdin is the Stdin's Open where a stdin part may follow the tar: the contract has it opened behind the Workspace's
-// end. A Workspace that nobody wanted is passed over.
+// openStdin is the Stdin's Open if a stdin part may follow the tar. By the contract, it is called after the Workspace's end.
+// openStdin drops the rest of a Workspace that was not read.
 func (u *upload) openStdin() (io.ReadCloser, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -119,7 +119,7 @@ func (u *upload) openStdin() (io.ReadCloser, error) {
 	return io.NopCloser(u.stdin.reader()), nil
 }
 
-// readerFunc is a function as an io.Reader.
+// readerFunc implements io.Reader with a function.
 type readerFunc func(p []byte) (int, error)
 
 // Read implements io.Reader.

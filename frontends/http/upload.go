@@ -1,56 +1,58 @@
 package httpfrontend
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math"
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
 const (
 	// metadataMax bounds the metadata part.
 	metadataMax = 8 << 20
-	// jsonMax bounds an application/json body: it is held in memory whole, with the files in it. More goes as a tar.
+	// jsonMax bounds an application/json body, which is held in memory with its files. Larger files need a tar.
 	jsonMax = 32 << 20
-	// tarAhead is how much of a tar part is read before Submit. A tar that ends within it is known whole then.
+	// tarAhead is how much of a tar part is read before Submit. A smaller tar is held in memory.
 	tarAhead = 64 << 10
 	// stdinMemory is how much of a stdin part stays in memory.
 	stdinMemory = 64 << 10
-	// settleBytes and settleTime bound what is still taken in of an upload whose Execution has ended.
+	// settleBytes and settleTime bound what is still read of an upload whose Execution has ended.
 	settleBytes = 16 << 20
 	settleTime  = 2 * time.Second
 )
 
-// upload is what a request to execute brings. Workspace and Stdin may be read by another goroutine than the handler's,
-// so what is behind them is locked.
+// upload is a request to execute. Another goroutine than the handler's may read Workspace and Stdin, so mu guards the fields behind
+// them.
 type upload struct {
 	frontend *frontend
 	body     *body
 	spec     executor.Spec
 	input    executor.Input
-	// where its metadata is: "metadata" or "body".
+	// where is the part of the request that has the metadata: "metadata" or "body".
 	where string
-	// brought is the field that brought files, "tar" or "files": a fault in them is the request's fault then.
+	// brought is the field that has the files, "tar" or "files". An error in the files is an error of that field.
 	brought string
 
 	mu    sync.Mutex
 	scan  *scanner
 	parts *multipart.Reader
-	// stdinText: metadata had a stdin; a part of that name is then one too many.
+	// stdinText reports whether the metadata has a stdin. Then a part of that name is an error.
 	stdinText bool
 	tar       *tarPart
 	stdin     *spool
 	tarSpool  *spool
 	seen      map[string]bool
-	// err is the first thing that was wrong with the request after Submit had begun to read.
+	// err is the first error of the request after Submit began to read it.
 	err error
 }
 
@@ -63,7 +65,7 @@ func (f *frontend) receive(w http.ResponseWriter, r *http.Request) (*upload, err
 	}
 	if !isJSON && mediaType != "multipart/form-data" {
 		return nil, refuse(http.StatusUnsupportedMediaType, executor.Invalid,
-			"the Content-Type must be multipart/form-data or application/json (UTF-8), not %.80q", r.Header.Get("Content-Type"))
+			"the Content-Type must be multipart/form-data or application/json (UTF-8) (got %.80q)", r.Header.Get("Content-Type"))
 	}
 	limit := f.opts.MaxBodyBytes
 	if isJSON {
@@ -73,7 +75,7 @@ func (f *frontend) receive(w http.ResponseWriter, r *http.Request) (*upload, err
 	if err != nil {
 		return nil, err
 	}
-	// Full means refused before the body is read: with "Expect: 100-continue" not one byte of it is sent.
+	// A full queue refuses the request before its body is read. A client with "Expect: 100-continue" then sends no byte of it.
 	if f.admitter != nil {
 		if err := f.admitter.Admit(r.Context()); err != nil {
 			return nil, err
@@ -105,35 +107,36 @@ func (u *upload) receiveJSON() error {
 	if err != nil {
 		return bodyError("the JSON body", err)
 	}
-	s, err := u.frontend.metadata.decode(raw, true)
+	var asked execRequest
+	given, err := u.frontend.shapes.exec.decode(raw, &asked, true)
 	if err != nil {
 		return in(u.where, err)
 	}
-	u.take(s)
-	if s.files == nil {
-		if s.spec.Code == "" && len(s.spec.Command) == 0 && s.spec.Script == "" {
-			return in(u.where, executor.FieldErrorf(executor.Invalid, "code", "code, command or files is needed"))
+	u.take(asked.Spec, given["stdin"])
+	if asked.Files == nil {
+		if asked.Code == "" && len(asked.Command) == 0 && asked.Script == "" {
+			return in(u.where, executor.FieldErrorf(executor.Invalid, "code", "must be given, or command or files"))
 		}
 		return nil
 	}
 	u.brought = "files"
-	u.input.Workspace, err = s.workspace(&u.spec)
+	u.input.Workspace, err = asked.Files.workspace(&u.spec)
 	return in(u.where, err)
 }
 
-// take keeps what the metadata said.
-func (u *upload) take(s *submission) {
-	u.spec = s.spec
-	if s.stdin != nil {
+// take keeps the metadata. hasStdin reports whether they have a stdin, which may be empty.
+func (u *upload) take(s pyexec.Spec, hasStdin bool) {
+	u.spec = apijson.ToSpec(s)
+	if hasStdin {
 		u.stdinText = true
-		u.input.Stdin = textSource([]byte(*s.stdin))
+		u.input.Stdin = textSource([]byte(s.Stdin))
 	}
 }
 
-// receiveParts reads a multipart body up to the tar when the metadata came before it, else to its end.
+// receiveParts reads a multipart body: up to the tar if the metadata is before it, otherwise to its end.
 func (u *upload) receiveParts(boundary string) error {
 	if boundary == "" {
-		return refuse(http.StatusBadRequest, executor.Invalid, "the multipart body has no boundary in its Content-Type")
+		return refuse(http.StatusBadRequest, executor.Invalid, "the Content-Type of a multipart body must have a boundary")
 	}
 	for {
 		part, name, err := u.next()
@@ -160,11 +163,11 @@ func (u *upload) receiveParts(boundary string) error {
 	}
 }
 
-// next returns the next part, nil at the end of the body. Unknown names and names that come twice are errors.
+// next returns the next part, nil at the end of the body. Unknown and duplicate names are errors.
 func (u *upload) next() (*bulkPart, string, error) {
 	part, err := u.scan.next(u.parts)
 	if ended(err) && len(u.seen) > 0 {
-		// What follows the last boundary has no meaning, but the body must be at its end.
+		// Bytes after the last boundary have no meaning, but they must be read.
 		if err := u.body.drain(math.MaxInt64); err != nil {
 			return nil, "", bodyError("the multipart body", err)
 		}
@@ -177,14 +180,14 @@ func (u *upload) next() (*bulkPart, string, error) {
 	switch name {
 	case "metadata", "tar", "stdin":
 	default:
-		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, clip(name), "is not a part that is known (metadata, tar, stdin are)"))
+		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, clip(name), "unknown part: must be metadata, tar or stdin"))
 	}
 	if u.seen[name] {
-		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, name, "the part is there twice"))
+		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, name, "duplicate part"))
 	}
 	u.seen[name] = true
 	if name == "stdin" && u.stdinText {
-		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, "stdin", "is in the metadata and a part; one of them is possible"))
+		return nil, "", in("multipart", executor.FieldErrorf(executor.Invalid, "stdin", "must be in the metadata or in a part, not in both"))
 	}
 	return part, name, nil
 }
@@ -195,16 +198,17 @@ func (u *upload) readMetadata(part *bulkPart) error {
 		return bodyError("the metadata part", err)
 	}
 	if len(raw) > metadataMax {
-		return refuse(http.StatusRequestEntityTooLarge, executor.Exhausted, "the metadata part is larger than %d bytes", metadataMax)
+		return refuse(http.StatusRequestEntityTooLarge, executor.Exhausted, "the metadata part must have at most %d bytes", metadataMax)
 	}
-	s, err := u.frontend.metadata.decode(raw, false)
+	var asked pyexec.Spec
+	given, err := u.frontend.shapes.metadata.decode(raw, &asked, false)
 	if err != nil {
 		return in(u.where, err)
 	}
-	if s.stdin != nil && u.seen["stdin"] {
-		return in("multipart", executor.FieldErrorf(executor.Invalid, "stdin", "is in the metadata and a part; one of them is possible"))
+	if given["stdin"] && u.seen["stdin"] {
+		return in("multipart", executor.FieldErrorf(executor.Invalid, "stdin", "must be in the metadata or in a part, not in both"))
 	}
-	u.take(s)
+	u.take(asked, given["stdin"])
 	return nil
 }
 
@@ -218,16 +222,18 @@ func (u *upload) readStdin(part *bulkPart) error {
 	return nil
 }
 
-// readTar takes the tar part: as a stream when the metadata is known and it is not small, else whole.
+// readTar reads the tar part. It is a stream if the metadata is known and the tar is not small.
 func (u *upload) readTar(part *bulkPart) (streaming bool, err error) {
 	if err := checkPartHeader(part.Header); err != nil {
 		return false, err
 	}
 	u.brought = "tar"
-	head, whole, err := readHead(part, tarAhead)
-	if err != nil {
+	var ahead bytes.Buffer
+	ahead.Grow(4 << 10)
+	if _, err := ahead.ReadFrom(io.LimitReader(part, tarAhead)); err != nil { // a wrapped io.EOF is an error of the part, too
 		return false, bodyError("the tar part", err)
 	}
+	head, whole := ahead.Bytes(), ahead.Len() < tarAhead
 	if err := checkMagic(head); err != nil {
 		return false, err
 	}
@@ -253,26 +259,7 @@ func (u *upload) readTar(part *bulkPart) (streaming bool, err error) {
 	return false, nil
 }
 
-// readHead reads up to size bytes. whole: r ended within them.
-func readHead(r io.Reader, size int) (head []byte, whole bool, err error) {
-	head = make([]byte, 0, min(size, 4<<10))
-	for len(head) < size {
-		if len(head) == cap(head) {
-			head = slices.Grow(head, min(len(head), size-len(head)))
-		}
-		n, err := r.Read(head[len(head):min(cap(head), size)])
-		head = head[:len(head)+n]
-		if ended(err) {
-			return head, true, nil
-		}
-		if err != nil {
-			return nil, false, err
-		}
-	}
-	return head, false, nil
-}
-
-// copyPart reads a part to its end into s, and tells the client's failures from ours.
+// copyPart reads a part to its end into s. It distinguishes errors of the client from errors of s.
 func copyPart(s *spool, part io.Reader, what string) error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -296,24 +283,24 @@ func (u *upload) complete() error {
 	var err *executor.Error
 	switch {
 	case !u.seen["metadata"]:
-		err = executor.FieldErrorf(executor.Invalid, "metadata", "the part is missing")
+		err = executor.FieldErrorf(executor.Invalid, "metadata", "missing part")
 	case !u.seen["tar"] && u.spec.Code == "" && len(u.spec.Command) == 0 && u.spec.Script == "":
-		err = executor.FieldErrorf(executor.Invalid, "tar", "the part is missing, and the metadata has neither code nor command")
+		err = executor.FieldErrorf(executor.Invalid, "tar", "missing part: must be given without code and command")
 	default:
 		return nil
 	}
 	return in("multipart", &requestError{status: http.StatusBadRequest, err: err})
 }
 
-// failure returns what turned out to be wrong with the request while it was being consumed.
+// failure returns the error of the request that was found while it was read.
 func (u *upload) failure() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.err
 }
 
-// watch reads what is left of the body while an Execution runs, so that net/http notices when the client goes away: it
-// watches a connection only behind the body's end. gone is called when the body breaks; stop ends the watch and waits.
+// watch reads the rest of the body while an Execution runs. net/http notices a disconnected client only after the end of the body.
+// watch calls gone when the body breaks. stop ends the watch and waits for its end.
 func (u *upload) watch(gone context.CancelCauseFunc) (stop func()) {
 	if u.body.done.Load() {
 		return func() {}
@@ -330,18 +317,15 @@ func (u *upload) watch(gone context.CancelCauseFunc) (stop func()) {
 	}
 }
 
-// settle takes in a bounded rest of a body whose Execution has ended already: many clients read no answer before they have
-// sent everything. Nothing is read where nothing was, so that a client that waits for "100 Continue" is refused unread.
+// settle settles the body of an Execution that has ended. If nothing of the tar was read yet it reads nothing, so a client that
+// waits for "100 Continue" sends nothing.
 func (u *upload) settle() {
-	if u.tar == nil || !u.tar.touched.Load() || u.body.done.Load() {
-		return
+	if u.tar != nil && u.tar.touched.Load() && !u.body.done.Load() {
+		u.body.settle()
 	}
-	timer := time.AfterFunc(settleTime, u.body.stop)
-	defer timer.Stop()
-	_ = u.body.drain(settleBytes) // the answer is sent anyway
 }
 
-// close gives the spooled parts back.
+// close releases the spooled parts.
 func (u *upload) close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -349,13 +333,13 @@ func (u *upload) close() {
 	u.tarSpool.close()
 }
 
-// submitted gives back the memory of what Submit has taken.
+// submitted releases the memory of what Submit has read.
 func (u *upload) submitted() {
 	u.spec, u.input = executor.Spec{}, executor.Input{}
 	u.body.share.Release()
 }
 
-// clip makes a name from a request short enough to repeat.
+// clip shortens a name of a request, so that an error can repeat it.
 func clip(name string) string {
 	if name == "" {
 		return "(no name)"

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -121,6 +124,11 @@ func TestADeclaredLengthIsRefusedUnread(t *testing.T) {
 	if body.n != 0 {
 		t.Fatalf("%d bytes were read", body.n)
 	}
+	for _, none := range []string{"", "identity", "Identity"} {
+		if w := do(t, h, http.MethodPost, "/api/v1/exec/sync", strings.NewReader(`{"code":"x"}`), "Content-Type", "application/json", "Content-Encoding", none); w.Code != 200 {
+			t.Errorf("Content-Encoding %q: %d %s", none, w.Code, w.Body)
+		}
+	}
 }
 
 func TestFullIsRefusedUnread(t *testing.T) {
@@ -188,5 +196,99 @@ func TestTheDeadlineForSilenceEndsWithTheBody(t *testing.T) {
 				t.Fatalf("%d %s, deadline %v", w.Code, w.Body, w.deadline)
 			}
 		})
+	}
+}
+
+func TestTheBoundOfTheMetadataPart(t *testing.T) {
+	t.Parallel()
+	for size, status := range map[int]int{metadataMax: 200, metadataMax + 1: 413} {
+		if w := postForm(t, handlerOf(t, hello().service()), "/api/v1/exec/sync", part{"metadata", padded(size), nil}); w.Code != status {
+			t.Errorf("%d bytes: status %d, want %d", size, w.Code, status)
+		}
+	}
+}
+
+func TestWhatFollowsTheLastBoundaryIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, archive := range map[string][]byte{"whole": tarOf("main.py", "x"), "streamed": tarOf("main.py", strings.Repeat("x", 2*tarAhead))} {
+		body, contentType := form(part{"metadata", "{}", nil}, part{"tar", string(archive), nil})
+		h := handlerOf(t, hello().service(), func(o *Options) { o.MaxBodyBytes = int64(len(body)) + 1<<20 })
+		for more, status := range map[int64]int{1 << 20: 200, 1<<20 + 1: 413} {
+			w := do(t, h, http.MethodPost, "/api/v1/exec/sync", io.MultiReader(bytes.NewReader(body), zeros(more)), "Content-Type", contentType)
+			if w.Code != status {
+				t.Errorf("a tar that is %s, %d bytes behind the bound: status %d, want %d: %s", name, more-1<<20, w.Code, status, w.Body)
+			}
+		}
+	}
+}
+
+func TestOnlyASmallTarIsKnownWhole(t *testing.T) {
+	t.Parallel()
+	for size, whole := range map[int]bool{10: true, 2 * tarAhead: false} {
+		svc := hello().service()
+		svc.submit = func(_ context.Context, _ executor.Spec, in executor.Input) (executor.Execution, error) {
+			if w := in.Workspace; w.Replayable != whole || (w.Digest != "") != whole || (w.SizeBytes >= 0) != whole || (in.Stdin == nil) != whole {
+				t.Errorf("a tar with %d bytes in it: %+v, stdin %v", size, w, in.Stdin)
+			}
+			return hello().state(), consume(in)
+		}
+		if w := postForm(t, handlerOf(t, svc), "/api/v1/exec/sync", part{"metadata", "{}", nil}, part{"tar", string(tarOf("data", strings.Repeat("d", size))), nil}); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+}
+
+func TestStdinOfTheMetadataIsKeptWhereATarIsStreamed(t *testing.T) {
+	t.Parallel()
+	svc, got := taking(hello())
+	archive := string(tarOf("data", strings.Repeat("d", 2*tarAhead)))
+	if w := postForm(t, handlerOf(t, svc), "/api/v1/exec/sync", part{"metadata", `{"stdin":"typed"}`, nil}, part{"tar", archive, nil}); w.Code != 200 || got.stdin != "typed" || got.workspace != archive {
+		t.Errorf("%d %s, stdin %q", w.Code, w.Body, got.stdin)
+	}
+}
+
+func TestABodyThatTurnsOutTooLargeWhileItsProgramRuns(t *testing.T) {
+	t.Parallel()
+	svc, _, killed := endless(false)
+	archive := string(tarOf("data", strings.Repeat("d", 1<<20)))
+	body, contentType := form(part{"metadata", "{}", nil}, part{"tar", archive, nil})
+	h := handlerOf(t, svc, func(o *Options) { o.MaxBodyBytes = 1 << 20 })
+	w := do(t, h, http.MethodPost, "/api/v1/exec/sync", io.MultiReader(bytes.NewReader(body)), "Content-Type", contentType)
+	if p := wantProblem(t, w, 413, executor.Exhausted); p["execution_id"] != testID {
+		t.Errorf("%v", p)
+	}
+	within(t, killed, "the Execution is killed")
+}
+
+func TestARunningProgramHoldsNothingOfItsSubmit(t *testing.T) {
+	t.Parallel()
+	r := newRun().add(executor.Queued{}, executor.Started{})
+	svc := r.service()
+	var held weak.Pointer[executor.Source]
+	svc.submit = func(_ context.Context, _ executor.Spec, in executor.Input) (executor.Execution, error) {
+		held = weak.Make(in.Workspace)
+		return r.state(), nil
+	}
+	inner := svc.events
+	svc.events = func(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
+		for range 5 {
+			runtime.GC()
+		}
+		if held.Value() != nil {
+			t.Error("the files are still in memory")
+		}
+		r.add(done(0))
+		return inner(ctx, id, after)
+	}
+	if w := postJSON(t, handlerOf(t, svc), "/api/v1/exec/sync", `{"files":{"main.py":"x"}}`); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestAScriptIsAProgramOfAJSONBody(t *testing.T) {
+	t.Parallel()
+	svc, got := taking(hello())
+	if w := postJSON(t, handlerOf(t, svc), "/api/v1/exec/sync", `{"script":"/srv/run.sh"}`); w.Code != 200 || got.spec.Script != "/srv/run.sh" {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

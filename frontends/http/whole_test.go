@@ -175,6 +175,53 @@ func TestARealEngineBehindTheAPI(t *testing.T) {
 	}
 }
 
+func TestTheEntrypointThatIsChosenIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWhole(t, nil)
+	const line = "b.py runs: the first of several .py files, none called main.py or __main__.py (entrypoint names another)\n"
+	files := archive("notes.txt", "", "b.py", "print ran\nprint-err warn\n", "a.py", "exit 1\n")
+	if status, v := w.tar(sync, `{}`, files); status != 200 || v["stdout"] != "ran\n" || v["stderr"] != line+"warn\n" {
+		t.Errorf("%d %v", status, v)
+	}
+	if status, v := w.tar(sync, `{"entrypoint":"b.py"}`, files); status != 200 || v["stderr"] != "warn\n" {
+		t.Errorf("named by the client: %d %v", status, v)
+	}
+	_, v := w.tar(async, `{}`, files)
+	one := execs + "/" + v["execution_id"].(string)
+	if _, v, _ := w.call(http.MethodGet, one+"/logs?follow=true&stream=stderr", "", nil); v["raw"] != line+"warn\n" {
+		t.Errorf("the log: %v", v)
+	}
+	if status, v := w.json(sync, `{"files":{"a.py":"exit 1","b.py":"exit 2"}}`); status != 200 || v["exit_code"] != 1.0 || v["stderr"] != "a"+line[1:] {
+		t.Errorf("files: %d %v", status, v)
+	}
+}
+
+func TestAFileThatIsNoProgramIsRefusedWithAHint(t *testing.T) {
+	t.Parallel()
+	w := newWhole(t, nil)
+	for name, hint := range map[string]string{
+		"book.ipynb": "must be a program, not a notebook: export it first (jupyter nbconvert --to script)",
+		"notes.txt":  "must be a program, not text (.txt): name the .py file that runs",
+	} {
+		for _, answer := range []func() (int, map[string]any){
+			func() (int, map[string]any) {
+				return w.tar(sync, `{"entrypoint":"`+name+`"}`, archive(name, "{}", "main.py", "exit 0\n"))
+			},
+			func() (int, map[string]any) { return w.tar(async, `{"entrypoint":"`+name+`"}`, archive(name, "{}")) },
+			func() (int, map[string]any) {
+				return w.json(sync, `{"entrypoint":"`+name+`","files":{"`+name+`":"{}"}}`)
+			},
+		} {
+			status, v := answer()
+			errs, _ := v["errors"].([]any)
+			if status != 422 || v["code"] != "invalid" || len(errs) != 1 || !strings.HasSuffix(errs[0].(map[string]any)["location"].(string), "entrypoint") ||
+				!strings.Contains(errs[0].(map[string]any)["message"].(string), hint) {
+				t.Errorf("%s: %d %v", name, status, v)
+			}
+		}
+	}
+}
+
 func TestTheLifeOfAnAsyncExecution(t *testing.T) {
 	t.Parallel()
 	w := newWhole(t, nil)
@@ -304,6 +351,7 @@ func TestALostClientOfARealEngineKills(t *testing.T) {
 	cancel(nil)
 	<-returned
 	// Following to the end waits for it.
+	w.client.Timeout = 20 * time.Second
 	_, v, _ := w.call(http.MethodGet, execs+"/"+id+"/events", "", nil)
 	if !strings.Contains(v["raw"].(string), `"status":"killed"`) {
 		t.Fatalf("%v", v)

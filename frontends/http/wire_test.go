@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io/fs"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -63,13 +62,12 @@ func sameJSON(t *testing.T, got, want []byte) {
 
 func TestMetadataVectors(t *testing.T) {
 	t.Parallel()
-	m := newMetadata(LimitRange{}.settled())
 	forVectors(t, "metadata", func(t *testing.T, v struct {
 		Metadata json.RawMessage
 		Stdin    string
 		Spec     executor.Spec
 	}) {
-		s, err := m.decode(v.Metadata, false)
+		s, err := decodeMetadata(string(v.Metadata), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,6 +79,43 @@ func TestMetadataVectors(t *testing.T) {
 			t.Fatalf("got %+v, %q", s.spec, stdin)
 		}
 	})
+}
+
+// TestTheVectorsHaveEveryField finds a field of the contract that cannot be reached from metadata, or that no vector tries.
+func TestTheVectorsHaveEveryField(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(wireDir + "/metadata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := map[string]bool{}
+	note := func(v reflect.Value) {
+		for i := range v.NumField() {
+			name := v.Type().Name() + "." + v.Type().Field(i).Name
+			set[name] = set[name] || !v.Field(i).IsZero()
+		}
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var v struct{ Metadata json.RawMessage }
+		if err := json.Unmarshal(raw, &v); err != nil {
+			t.Fatal(err)
+		}
+		s, err := decodeMetadata(string(v.Metadata), false)
+		if err != nil {
+			t.Fatal(file, err)
+		}
+		note(reflect.ValueOf(s.spec))
+		note(reflect.ValueOf(s.spec.Limits))
+	}
+	for name, ok := range set {
+		if !ok {
+			t.Errorf("no vector of testdata/wire/metadata sets %s", name)
+		}
+	}
 }
 
 func TestResultVectors(t *testing.T) {
@@ -118,7 +153,7 @@ func TestEventVectors(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		if err := (&eventStream{w: w, rc: http.NewResponseController(w)}).send(v.Event, data); err != nil {
+		if err := newEventStream(w).send(v.Event, data); err != nil {
 			t.Fatal(err)
 		}
 		rest, ok := strings.CutPrefix(w.Body.String(), "id: "+v.ID+"\nevent: "+v.Name+"\ndata: ")

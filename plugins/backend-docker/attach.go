@@ -9,17 +9,17 @@ import (
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// Attach implements executor.Backend: the container of a job outlives the plugin and the core, and its runner keeps what was
-// not acknowledged.
+// Attach implements executor.Backend. The container of a job outlives the plugin and the core, and its runner keeps the output
+// that was not acknowledged.
 func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resume, sink executor.Sink) (executor.Result, error) {
-	ctx, entered, err := b.enter(ctx, job.ID)
+	ctx, leave, err := b.jobs.Enter(ctx, job.ID)
 	if err != nil {
 		return executor.Result{}, err
 	}
-	defer b.leave(job.ID, entered)
+	defer leave()
 	var h handle
 	if json.Unmarshal(r.Handle, &h) != nil || h.Container == "" {
-		return executor.Result{}, executor.Errorf(executor.NotFound, "execution %s: not a handle of ours", job.ID)
+		return executor.Result{}, executor.Errorf(executor.NotFound, "execution %s: the handle is not of this backend", job.ID)
 	}
 	o := runner.ResumeOptions{Epoch: h.Epoch, ExecutionID: job.ID, Stdout: r.Stdout, Stderr: r.Stderr}
 	if job.Spec.Session != "" {
@@ -27,36 +27,36 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, r executor.Resum
 	}
 	old := b.results.take(job.ID)
 	if old != nil {
-		_ = old.conn.Detach() // it has ended when this returns
+		_ = old.conn.Detach() // the connection has ended when Detach returns
 	}
 	s, err := b.resume(ctx, h, o)
 	if err != nil {
 		if old != nil {
-			b.retire(job.ID, old, true, nil) // who asks better may have it
+			b.retire(job.ID, old, true, nil) // a later Attach may succeed
 		}
 		return executor.Result{}, err
 	}
-	b.claimed(job.ID, s.id, deadline(job.Limits)) // it is ours now, and no orphan
+	b.claimed(job.ID, s.id, deadline(job.Limits)) // from now on the reaper does not take it for an orphan
 	out := &resumedSink{Sink: sink, reached: reached{r.Stdout, r.Stderr}}
 	result, err := b.see(ctx, s, func(ctx context.Context) (executor.Result, error) { return s.conn.Follow(ctx, out) })
 	if b.letsGo(ctx) && executor.CodeOf(err) == executor.Unavailable {
 		return executor.Result{}, err
 	}
-	result, err = b.diedOf(ctx, s, true, result, err)
+	result, err = b.diedOf(ctx, s, true, job.Limits.MemoryBytes, result, err)
 	out.reached.count(&result)
 	b.retire(job.ID, s, true, err)
 	result.PythonVersion, result.Requirements, result.ImageDigest = out.started.PythonVersion, out.started.Requirements, h.Digest
 	return result, err
 }
 
-// resume finds a container of ours again and takes over its runner. Codes: not_found, unavailable.
+// resume connects to a container of this installation and takes over its runner. Codes: not_found, unavailable.
 func (b *Backend) resume(ctx context.Context, h handle, o runner.ResumeOptions) (*sandbox, error) {
 	c, err := b.daemon.inspect(ctx, h.Container)
 	if err != nil {
 		return nil, err
 	}
 	if c.Labels[labelInstance] != b.place.Instance || c.Labels[labelKind] != kindSandbox {
-		return nil, executor.Errorf(executor.NotFound, "container %s is not ours", short(h.Container))
+		return nil, executor.Errorf(executor.NotFound, "container %s is not of this installation", short(h.Container))
 	}
 	if c.State != "running" {
 		b.cleaner.remove(c.ID)
@@ -70,7 +70,7 @@ func (b *Backend) resume(ctx context.Context, h handle, o runner.ResumeOptions) 
 	defer stop()
 	rc, err := runner.ResumeConn(newStdio(conn, in, b.factory.inside(ctx, c.ID), b.log.With("container", short(c.ID))), o)
 	if err != nil && ctx.Err() == nil && b.factory.died(ctx, c.ID) {
-		return nil, executor.Errorf(executor.NotFound, "container %s has ended meanwhile: %w", short(c.ID), err)
+		return nil, executor.Errorf(executor.NotFound, "container %s has ended: %w", short(c.ID), err)
 	}
 	if err != nil {
 		return nil, errors.Join(err, ctx.Err())
@@ -78,7 +78,7 @@ func (b *Backend) resume(ctx context.Context, h handle, o runner.ResumeOptions) 
 	return &sandbox{id: c.ID, conn: rc, gone: rc.Done()}, nil
 }
 
-// resumedSink keeps the second Started, which the log has already.
+// resumedSink keeps the repeated Started to itself, because the log already has it.
 type resumedSink struct {
 	executor.Sink
 	started executor.Started
@@ -95,27 +95,4 @@ func (w *resumedSink) Emit(e executor.Event) error {
 		w.reached.note(o)
 	}
 	return w.Sink.Emit(e)
-}
-
-// abandon is the death of this process as far as the daemon can tell: every connection is gone, and nobody cleans up. It is
-// for tests, and is followed by no other call.
-func (b *Backend) abandon() {
-	b.mu.Lock()
-	b.closed = true
-	var ends []chan struct{}
-	for _, r := range b.running {
-		r.cancel(executor.ErrCallerGone)
-		ends = append(ends, r.done)
-	}
-	b.mu.Unlock()
-	for _, end := range ends {
-		<-end
-	}
-	b.leaveSessions(true)
-	b.stop(errClosed)
-	b.wg.Wait()
-	b.interpreters.close()
-	b.pool.close()
-	b.cleaner.wait()
-	_ = b.daemon.close() // it never fails
 }

@@ -11,12 +11,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
 // Backend runs programs in containers. It implements executor.Backend, executor.SessionBackend and io.Closer.
 type Backend struct {
+	backend.Calls
+
 	name     string
 	config   Config
 	embedded bool
@@ -34,7 +37,8 @@ type Backend struct {
 	pool         *pool
 	cleaner      *cleaner
 	claims       *claims
-	sessions     sessions
+	sessions     backend.Sessions[*session]
+	full         fullSessions
 	results      results
 
 	reaped atomic.Int64
@@ -43,16 +47,10 @@ type Backend struct {
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	running map[string]*running
-	warmErr error // why the default image could not be used last
-}
+	jobs backend.Jobs
 
-// running is one job at work.
-type running struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{}
+	mu      sync.Mutex
+	warmErr error // why the default image cannot be used; nil: it can
 }
 
 var (
@@ -86,7 +84,8 @@ func newBackend(ctx context.Context, c plugin.Configure, p program) (*Backend, e
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{name: c.Name, config: config, embedded: c.Embedded, log: log, daemon: d, running: map[string]*running{}}
+	b := &Backend{name: c.Name, config: config, embedded: c.Embedded, log: log, daemon: d}
+	b.Use = b.useConn
 	b.base, b.stop = context.WithCancelCause(context.Background())
 	if b.facts, err = d.info(ctx); err == nil {
 		err = checkDaemon(c.Name, config, b.facts)
@@ -98,7 +97,7 @@ func newBackend(ctx context.Context, c plugin.Configure, p program) (*Backend, e
 		Under: b.facts.under(config.Runtime), Instance: c.Instance, Boot: newBoot(), Volume: p.volumeName(c.Instance), Program: p.argv(), NanoCPUs: int64(config.CPUs * 1e9),
 	}
 	if c.Embedded {
-		// Each call is an installation of its own; one that is killed leaves a volume that the next removes.
+		// Each call is an installation of its own. The next call removes the volume of one that was killed.
 		b.place.Volume = p.volumeName("embedded-" + strconv.Itoa(os.Getuid()))
 	}
 	b.can = promises(b.facts, config)
@@ -109,15 +108,15 @@ func newBackend(ctx context.Context, c plugin.Configure, p program) (*Backend, e
 	return b, nil
 }
 
-// equip makes the parts.
+// equip creates the backend's parts.
 func (b *Backend) equip(dataDir string, p program) error {
 	b.cleaner = newCleaner(b.daemon, b.log)
 	b.volume = &runnerVolume{daemon: b.daemon, program: p, place: func() place { return b.place }}
 	b.networks = newNetworks(b.daemon, b.config.Network, b.place.Instance, b.log)
 	b.networks.boot = b.place.Boot
-	home, _ := os.UserHomeDir() // without one there is nothing to read in it
+	home, _ := os.UserHomeDir() // without a home folder there are no files to read
 	var err error
-	if b.images, err = newImages(b.name, b.config, imagesOptions{
+	if b.images, err = newImages(b.base, b.name, b.config, imagesOptions{
 		daemon: b.daemon, place: b.place, network: b.networks.ensure, under: b.facts.under,
 		interpreter: func(ctx context.Context, image imageInfo) (interpreter, error) {
 			return b.interpreters.find(ctx, image)
@@ -131,15 +130,15 @@ func (b *Backend) equip(dataDir string, p program) error {
 		covered: b.images.volumes, cleaner: b.cleaner, log: b.log,
 	}
 	b.factory.full = b.factory.wasOutOfMemory
-	b.interpreters = newInterpreters(b.factory, b.config.Runtime)
-	b.results.most = max(minResults, 4*b.facts.CPUs)
+	b.interpreters = newInterpreters(b.base, b.factory, b.config.Runtime)
+	b.results.max = max(minResults, 4*b.facts.NCPU)
 	b.claims = &claims{boot: b.place.Boot}
 	if dataDir != "" && !b.embedded {
 		b.claims.dir = filepath.Join(dataDir, "claims")
 	}
 	b.interpreters.keep(dataDir, b.embedded)
 	o := poolOptions{
-		min: b.config.Pool.MinIdle, minSessions: b.config.Pool.Sessions, max: b.config.Pool.Max, atOnce: max(2, 2*b.facts.CPUs), log: b.log,
+		min: b.config.Pool.MinIdle, minSessions: b.config.Pool.Sessions, max: b.config.Pool.Max, maxMaking: max(2, 2*b.facts.NCPU), log: b.log,
 	}
 	if b.embedded {
 		o.min, o.minSessions = 0, 0
@@ -148,7 +147,7 @@ func (b *Backend) equip(dataDir string, p program) error {
 	return nil
 }
 
-// begin starts what runs beside the jobs.
+// begin starts the background work.
 func (b *Backend) begin() {
 	b.wg.Go(func() { b.reap(b.base) })
 	if !b.embedded {
@@ -156,15 +155,15 @@ func (b *Backend) begin() {
 	}
 }
 
-// warm makes containers wait for what will probably be asked for: the default image with the default limits.
+// warm fills the pool for the most likely jobs: those with the default image and the default limits.
 func (b *Backend) warm() {
-	info, err := b.images.ensure(b.base, b.config.DefaultImage, func(executor.Progress) {})
+	info, err := b.images.ensure(b.base, b.config.DefaultImage, backend.NoProgress)
 	if err == nil {
 		_, err = b.interpreters.find(b.base, info)
 	}
 	if err != nil {
 		if b.base.Err() == nil {
-			b.log.Warn("nothing waits for the default image", "image", b.config.DefaultImage, "error", err)
+			b.log.Warn("start containers of the default image", "image", b.config.DefaultImage, "error", err)
 			b.warmed(err)
 		}
 		return
@@ -175,58 +174,38 @@ func (b *Backend) warm() {
 	}
 }
 
-// warmed notes why the default image cannot be used, for Info; nil: it can.
+// warmed records why the default image cannot be used, for Info; nil means that it can.
 func (b *Backend) warmed(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.warmErr = err
 }
 
-// Remove implements executor.Backend: it ends what runs, here or left by an earlier life of this plugin, and gives up the
-// Result of what has ended.
+// Remove implements executor.Backend. It ends a running program, also of an earlier life of this plugin. It drops the Result of
+// a program that has ended.
 func (b *Backend) Remove(ctx context.Context, id string) error {
-	b.mu.Lock()
-	r := b.running[id]
-	b.mu.Unlock()
-	if r != nil {
-		r.cancel(executor.Errorf(executor.Unavailable, "removed"))
-		select {
-		case <-r.done:
-		case <-ctx.Done():
-			return executor.Errorf(executor.Unavailable, "remove %s: %w", id, context.Cause(ctx))
-		}
+	if err := b.jobs.Remove(ctx, id); err != nil {
+		return err
 	}
 	return b.removeClaimed(ctx, id)
 }
 
-// Close lets go of what runs, and of Results that were not removed: they are there without a backend for
-// Config.SilenceSeconds, in which the next one may Attach; an embedded backend ends them. Everything that waits is removed.
-// Idempotent; Run answers unavailable then.
+// Close leaves running programs and kept Results to the next backend, which may Attach to them for Config.SilenceSeconds. An
+// embedded backend ends them. Waiting containers are removed. Close is idempotent; afterwards Run returns unavailable.
 func (b *Backend) Close() error {
-	b.mu.Lock()
-	again := b.closed
-	b.closed = true
-	var ends []chan struct{}
-	for _, r := range b.running {
-		if b.embedded {
-			r.cancel(errClosed)
-		} else {
-			r.cancel(executor.ErrCallerGone)
-		}
-		ends = append(ends, r.done)
+	cause := executor.ErrCallerGone
+	if b.embedded {
+		cause = backend.ErrClosed
 	}
-	b.mu.Unlock()
-	for _, end := range ends {
-		<-end
-	}
-	if again {
+	if !b.jobs.Close(cause) {
 		return nil
 	}
 	b.leaveSessions(!b.embedded)
-	b.stop(errClosed)
+	b.stop(backend.ErrClosed)
 	b.wg.Wait()
-	b.images.close()
-	b.interpreters.close()
+	b.images.pulls.Wait()
+	b.images.prepares.Wait()
+	b.interpreters.asking.Wait()
 	b.pool.close()
 	b.cleaner.wait()
 	ctx, cancel := cleanUp(context.Background())
@@ -234,30 +213,6 @@ func (b *Backend) Close() error {
 	return errors.Join(b.volume.remove(ctx), b.networks.close(ctx), b.daemon.close())
 }
 
-// enter registers a job. Its ctx also ends with Remove and Close.
-func (b *Backend) enter(ctx context.Context, id string) (context.Context, *running, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil, nil, errClosed
-	}
-	if b.running[id] != nil {
-		return nil, nil, executor.Errorf(executor.Conflict, "execution %s runs already", id)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	r := &running{cancel: cancel, done: make(chan struct{})}
-	b.running[id] = r
-	return ctx, r, nil
-}
-
-func (b *Backend) leave(id string, r *running) {
-	b.mu.Lock()
-	delete(b.running, id)
-	b.mu.Unlock()
-	r.cancel(nil)
-	close(r.done)
-}
-
-// deadline is when nothing of a job may be left, whatever happens: long after its timeout, because what comes before the
-// program has a clock of its own.
+// deadline returns the longest life of a job's container. It is long after the timeout, because the preparation has its own
+// timeout.
 func deadline(l executor.Limits) time.Duration { return l.Timeout + l.KillGrace + time.Hour }

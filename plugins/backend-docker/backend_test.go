@@ -11,7 +11,7 @@ import (
 
 func TestAProgramRunsInAContainerOfItsOwn(t *testing.T) {
 	t.Parallel()
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	out, r := succeeds(t, b, executor.Spec{Code: "import os; print(os.getuid(), os.getcwd(), os.listdir('/work'))"})
 	if out != "1000 /work ['main.py']\n" {
 		t.Errorf("got %q", out)
@@ -21,7 +21,7 @@ func TestAProgramRunsInAContainerOfItsOwn(t *testing.T) {
 
 func TestWithoutANetworkOnlyTheOwnLoopbackIsThere(t *testing.T) {
 	t.Parallel()
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	out, _ := succeeds(t, b, executor.Spec{Code: `
 import os, socket
 print(sorted(os.listdir("/sys/class/net")))
@@ -39,12 +39,12 @@ except OSError as e:
 	}
 }
 
-// TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed: its registry may have been away when the backend started.
+// TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed: its registry may have been out of reach when the backend started.
 func TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed(t *testing.T) {
 	t.Parallel()
-	python := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
-	name := "127.0.0.1:9/late-" + strings.ToLower(random()) + ":1" // nothing listens there
-	b := backend(t, map[string]any{"default_image": name, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	python := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	name := "127.0.0.1:9/late-" + strings.ToLower(random()) + ":1" // no registry listens there
+	b := openBackend(t, map[string]any{"default_image": name, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	unusable := func() bool {
 		info, err := b.Info(t.Context())
 		if err != nil {
@@ -62,6 +62,6 @@ func TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed(t *testing.T) {
 		}
 	})
 	if out, _ := succeeds(t, b, executor.Spec{Code: "print(1)"}); out != "1\n" || unusable() {
-		t.Errorf("%q, and the warning is still there: %v", out, unusable())
+		t.Errorf("got %q; the warning is still there: %v", out, unusable())
 	}
 }

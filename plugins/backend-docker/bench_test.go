@@ -11,7 +11,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// settled waits until the pool has what it wants and nothing is being made or cleared away.
+// settled waits until the pool has its target, and nothing is being made or removed.
 func settled(b *Backend) {
 	for again := time.NewTicker(time.Millisecond); ; {
 		idle, making, busy := b.pool.counts()
@@ -22,9 +22,9 @@ func settled(b *Backend) {
 	}
 }
 
-// BenchmarkWarm is a program in a container that was waiting; the median is what counts.
+// BenchmarkWarm runs a program in a container that was waiting. Its median counts.
 func BenchmarkWarm(b *testing.B) {
-	d := backend(b, nil)
+	d := openBackend(b, nil)
 	succeeds(b, d, executor.Spec{Code: "pass"})
 	var took []time.Duration
 	for b.Loop() {
@@ -39,9 +39,9 @@ func BenchmarkWarm(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
 }
 
-// BenchmarkSustained is as many programs as go in by 8 at once.
+// BenchmarkSustained runs programs, 8 at a time.
 func BenchmarkSustained(b *testing.B) {
-	d := backend(b, nil)
+	d := openBackend(b, nil)
 	succeeds(b, d, executor.Spec{Code: "pass"})
 	b.SetParallelism(4)
 	b.RunParallel(func(pb *testing.PB) {
@@ -51,10 +51,10 @@ func BenchmarkSustained(b *testing.B) {
 	})
 }
 
-// BenchmarkWorkspace is a large tar into /work.
+// BenchmarkWorkspace sends a large tar into /work.
 func BenchmarkWorkspace(b *testing.B) {
 	const size = 1 << 30
-	d := backend(b, nil)
+	d := openBackend(b, nil)
 	succeeds(b, d, executor.Spec{Code: "pass"})
 	b.SetBytes(size)
 	for b.Loop() {

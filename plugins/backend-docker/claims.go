@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// claims says which container is whose: labels cannot be changed once a container is made, and a warm one was made before
-// anybody knew. It is for the reaper, and, where there is a folder, for the life after a crash: a file per Execution or
-// Session that has a container. Safe for concurrent use.
+// claims records which Execution or Session has which container. Labels cannot record that: they are fixed when a container is
+// made, before its use is known. The reaper reads the claims. If there is a folder, they also serve the next life after a
+// crash, as one file per Execution or Session. It is safe for concurrent use.
 type claims struct {
-	dir  string // empty: nothing outlives the process
+	dir  string // empty: claims end with the process
 	boot string
 
 	mu   sync.Mutex
-	here map[string]claim // this process's own
+	here map[string]claim // the claims of this process, by Execution or Session
 }
 
-// claim is what is known of one container.
+// claim is the record of one container.
 type claim struct {
 	Container string    `json:"container"`
-	Boot      string    `json:"boot"` // who has it
+	Boot      string    `json:"boot"` // the life that claimed it
 	Deadline  time.Time `json:"deadline"`
 }
 
 func (c *claims) path(id string) string { return filepath.Join(c.dir, filepath.Base(id)+".json") }
 
-// add notes that id has a container. An error means that only this process knows.
+// add records that id has a container. If add fails, only this process knows of it.
 func (c *claims) add(id, container string, deadline time.Time) error {
 	one := claim{container, c.boot, deadline}
 	c.mu.Lock()
@@ -80,15 +80,15 @@ func (c *claims) drop(id string) {
 	delete(c.here, id)
 	c.mu.Unlock()
 	if c.dir != "" {
-		_ = os.Remove(c.path(id)) // what stays is dropped by the reaper
+		_ = os.Remove(c.path(id)) // the reaper drops a file that stays
 	}
 }
 
-// all returns what is claimed, by whom.
+// all returns all claims by Execution or Session.
 func (c *claims) all() map[string]claim {
 	found := map[string]claim{}
 	if c.dir != "" {
-		files, _ := filepath.Glob(filepath.Join(c.dir, "*.json")) // the pattern is well-formed
+		files, _ := filepath.Glob(filepath.Join(c.dir, "*.json")) // only a malformed pattern fails
 		for _, f := range files {
 			found[strings.TrimSuffix(filepath.Base(f), ".json")], _ = c.read(f)
 		}

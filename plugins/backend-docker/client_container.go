@@ -20,15 +20,16 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// request turns a spec into what the daemon is asked for. It is pure; container_test.go holds it line by line.
+// request converts a spec into the daemon's request. It is a pure function; container_test.go compares each field of its
+// result.
 func (s containerSpec) request() (*container.Config, *container.HostConfig) {
 	no := false
 	pids := s.Capacity.PIDs
 	config := &container.Config{
 		Image: s.Image, Entrypoint: s.Command, Env: s.Env, User: s.User, WorkingDir: s.Folder, Labels: s.Labels, Hostname: hostName,
-		// No end of input when a host goes away: another may attach.
+		// The input stays open when a client disconnects, so that another may attach.
 		OpenStdin: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
-		// An image's health check would be a process of its own beside ours.
+		// An image's health check would run its own process in the container.
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}
 	host := &container.HostConfig{
@@ -45,7 +46,7 @@ func (s containerSpec) request() (*container.Config, *container.HostConfig) {
 		Runtime:        s.Runtime,
 		AutoRemove:     s.AutoRemove,
 		RestartPolicy:  container.RestartPolicy{Name: "no"},
-		// What a program prints is ours to carry: a log would fill the daemon's disk.
+		// The runner passes on what a program prints. A log would fill the daemon's disk.
 		LogConfig: container.LogConfig{Type: "none"},
 		// The runner is PID 1, whatever the daemon's default is.
 		Init: &no,
@@ -70,13 +71,16 @@ func (s containerSpec) request() (*container.Config, *container.HostConfig) {
 	return config, host
 }
 
-// volumeOptions say whose a volume is that the daemon makes because it is not there any more.
+// volumeOptions returns the labels of a volume that the daemon creates because it is missing.
 func (s containerSpec) volumeOptions() *mount.VolumeOptions {
 	return &mount.VolumeOptions{NoCopy: true, Labels: map[string]string{labelInstance: s.Labels[labelInstance], labelBoot: s.Labels[labelBoot]}}
 }
 
-// create makes a container and returns its id. Codes: not_found (the image), conflict (the name), invalid, unavailable.
+// create makes a container and returns its id. The end of ctx does not end the request: the daemon would finish it, and the
+// container's id would be lost. Codes: not_found (the image), conflict (the name), invalid, unavailable.
 func (d *daemon) create(ctx context.Context, s containerSpec) (string, error) {
+	ctx, cancel := cleanUp(ctx)
+	defer cancel()
 	config, host := s.request()
 	r, err := d.api.ContainerCreate(ctx, config, host, nil, nil, s.Name)
 	return r.ID, failed("create container", err)
@@ -87,8 +91,8 @@ func (d *daemon) start(ctx context.Context, id string) error {
 	return failed("start container", d.api.ContainerStart(ctx, id, container.StartOptions{}))
 }
 
-// remove kills a container, if it runs, and removes it with what is only its own. It is gone then, also if the daemon was
-// about to remove it by itself. Idempotent.
+// remove kills a container if it runs, and removes it with its anonymous volumes. When remove returns without an error, the
+// container is gone, even if the daemon was already removing it. It is idempotent.
 func (d *daemon) remove(ctx context.Context, id string) error {
 	err := failed("remove container", d.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	if executor.CodeOf(err) == executor.Conflict && gone(err) == nil {
@@ -103,33 +107,33 @@ func (d *daemon) remove(ctx context.Context, id string) error {
 	return gone(err)
 }
 
-// update changes the limits of a container that runs.
+// update changes the limits of a running container.
 func (d *daemon) update(ctx context.Context, id string, c capacity) error {
 	_, err := d.api.ContainerUpdate(ctx, id, c.request())
 	return failed("update container", err)
 }
 
-// request is what the daemon is asked for to change a container's limits to c.
+// request returns the daemon's request that changes a container's limits to c.
 func (c capacity) request() container.UpdateConfig {
 	return container.UpdateConfig{Resources: container.Resources{
 		Memory: c.MemoryBytes, MemorySwap: c.MemoryBytes, CPUShares: c.CPUShares, PidsLimit: &c.PIDs,
 	}}
 }
 
-// containerInfo is a container of the daemon.
+// containerInfo describes a container of the daemon.
 type containerInfo struct {
 	ID, Image string
 	Labels    map[string]string
 	// State is created, running, paused, restarting, removing, exited or dead.
 	State string
-	// PID is that of its first process on the daemon's machine; 0: it does not run, or is one of a list.
+	// PID is the number of its first process on the daemon's machine. It is 0 if the container does not run, and in lists.
 	PID int
-	// ExitCode and OutOfMemory are of one that has ended.
+	// ExitCode and OutOfMemory are set for a container that has ended.
 	ExitCode    int
 	OutOfMemory bool
-	// Told: the daemon was told to send it a signal, which it remembers of one that end asks for.
+	// Told reports whether the daemon was asked to send the container a signal. Only end sets it.
 	Told bool
-	// Error is why it did not start.
+	// Error is the reason why the container did not start.
 	Error string
 }
 
@@ -146,12 +150,12 @@ func (d *daemon) inspect(ctx context.Context, id string) (containerInfo, error) 
 	return info, nil
 }
 
-// sameEnd is how long before the end of a container a process of it may have been killed for memory to have been its last.
+// sameEnd is the longest time between an out-of-memory kill in a container and its end for the two to count as one event.
 const sameEnd = 10 * time.Second
 
-// end waits until a container does not run, and says how it ended. One that the daemon removes by itself may be gone by
-// then: so it is not the container that is asked but what the daemon remembers, its last few hundred events, in which the
-// kernel's killing for memory comes before the end, or soon after it. Codes: not_found (there is nothing to be known).
+// end waits until a container does not run, and returns how it ended. The daemon may have removed the container by then. So end
+// reads the daemon's last few hundred events instead. Among them an out-of-memory kill comes before the end of the container,
+// or soon after it. Codes: not_found (the daemon knows nothing of its end).
 func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -171,12 +175,12 @@ func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 				c.Told = true
 			case events.ActionDie:
 				died, c.State = at, "exited"
-				c.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // the daemon's number
+				c.ExitCode, _ = strconv.Atoi(m.Actor.Attributes["exitCode"]) // the daemon sends a number
 			case events.ActionDestroy:
 				if died.IsZero() {
-					return c, executor.Errorf(executor.NotFound, "container %s is gone, and nothing is known of its end", id)
+					return c, executor.Errorf(executor.NotFound, "container %s is gone, and the daemon has no event of its end", id)
 				}
-				return c, nil // nothing comes after it
+				return c, nil // the last event of a container
 			default:
 			}
 			c.OutOfMemory = !out.IsZero() && !died.IsZero() && died.Sub(out) < sameEnd
@@ -192,11 +196,11 @@ func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 	}
 }
 
-// exitSignal and more are the exit codes of what a signal has ended.
+// exitSignal is added to the number of the signal in the exit code of a process that a signal ended.
 const exitSignal = 128
 
-// ending says how a container ended of which the daemon remembers no event; running: it has not, and err says why that is
-// the answer.
+// ending returns how a container ended of which the daemon has no events. If the container still runs, ending returns the error
+// running.
 func (d *daemon) ending(ctx context.Context, id string, running error) (containerInfo, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -207,7 +211,7 @@ func (d *daemon) ending(ctx context.Context, id string, running error) (containe
 	return c, err
 }
 
-// containers lists those with all these labels, whatever they do.
+// containers lists the containers with all these labels, in any state.
 func (d *daemon) containers(ctx context.Context, labels map[string]string) ([]containerInfo, error) {
 	list, err := d.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filter(labels)})
 	if err != nil {
@@ -220,9 +224,10 @@ func (d *daemon) containers(ctx context.Context, labels map[string]string) ([]co
 	return infos, nil
 }
 
-// volumeUsed reports whether a container has the volume called name, other than one that has ended and is being removed.
+// volumeUsed reports whether a container uses the volume called name. Containers that have ended or are being removed do not
+// count.
 func (d *daemon) volumeUsed(ctx context.Context, name string) (bool, error) {
-	// The daemon takes the name for a pattern that may match others, too.
+	// The daemon treats the name as a pattern, which may match other volumes.
 	list, err := d.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("volume", name))})
 	if err != nil {
 		return false, failed("list containers", err)
@@ -233,7 +238,7 @@ func (d *daemon) volumeUsed(ctx context.Context, name string) (bool, error) {
 	}), nil
 }
 
-// attach connects to a container's standard streams. Before its start nothing is missed.
+// attach connects to a container's standard streams. If it is called before the start, no output is missed.
 func (d *daemon) attach(ctx context.Context, id string) (net.Conn, *bufio.Reader, error) {
 	h, err := d.api.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
@@ -242,12 +247,12 @@ func (d *daemon) attach(ctx context.Context, id string) (net.Conn, *bufio.Reader
 	return h.Conn, h.Reader, nil
 }
 
-// copyTo unpacks a tar into a folder of a container, which need not run. Codes: not_found.
+// copyTo unpacks a tar into a folder of a container, running or not. Codes: not_found.
 func (d *daemon) copyTo(ctx context.Context, id, folder string, tar io.Reader) error {
 	return failed("copy into container", d.api.CopyToContainer(ctx, id, folder, tar, container.CopyToContainerOptions{}))
 }
 
-// size is that of a file in a container, which need not run. Codes: not_found.
+// size returns the size of a file in a container, running or not. Codes: not_found.
 func (d *daemon) size(ctx context.Context, id, path string) (int64, error) {
 	st, err := d.api.ContainerStatPath(ctx, id, path)
 	if err != nil && strings.Contains(err.Error(), "no such file") {

@@ -10,13 +10,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/docker/cli/cli/config/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/registry"
 	"github.com/docker/docker/pkg/stdcopy"
 )
 
-// imageFacts are what the daemon knows about an image.
+// imageFacts is the daemon's description of an image.
 type imageFacts struct {
 	ID          string
 	RepoTags    []string
@@ -26,7 +27,7 @@ type imageFacts struct {
 	Env         []string
 	// Volumes are the folders that the image declares as volumes.
 	Volumes []string
-	// Tagged is when it last got a name.
+	// Tagged is the time of the image's last tag.
 	Tagged time.Time
 }
 
@@ -44,19 +45,19 @@ func (d *daemon) image(ctx context.Context, ref string) (imageFacts, error) {
 	return f, nil
 }
 
-// volumePaths are the folders that an image declares as volumes, each once and as the daemon takes them: "/data/", "data" and
-// "/data" are one place, of which two mounts would hide each other. The root is no volume.
+// volumePaths returns the folders that an image declares as volumes, each once and in the daemon's form: "/data/", "data" and
+// "/data" are the same folder. Two mounts on it would hide each other. The root is left out.
 func volumePaths(declared map[string]struct{}) []string {
 	found := map[string]bool{}
 	for name := range declared {
-		if place := path.Join("/", name); place != "/" {
-			found[place] = true
+		if folder := path.Join("/", name); folder != "/" {
+			found[folder] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
 }
 
-// images lists the ids of those with all these labels.
+// images returns the ids of the images with all these labels.
 func (d *daemon) images(ctx context.Context, labels map[string]string) ([]string, error) {
 	list, err := d.api.ImageList(ctx, image.ListOptions{Filters: filter(labels)})
 	if err != nil {
@@ -69,40 +70,35 @@ func (d *daemon) images(ctx context.Context, labels map[string]string) ([]string
 	return ids, nil
 }
 
-// removeImage removes an image with its name. Codes: not_found, conflict (a container or another image needs it).
+// removeImage removes an image and its name. Codes: not_found, conflict (a container or another image needs it).
 func (d *daemon) removeImage(ctx context.Context, id string) error {
 	_, err := d.api.ImageRemove(ctx, id, image.RemoveOptions{PruneChildren: false})
 	return failed("remove image", err)
 }
 
-// tag gives an image a name. One that it has already becomes the latest again.
+// tag gives an image a name. A repeated tag renews imageFacts.Tagged.
 func (d *daemon) tag(ctx context.Context, id, name string) error {
 	return failed("tag image", d.api.ImageTag(ctx, id, name))
 }
 
-// credentials are what a registry wants to see. The zero value is nobody.
-type credentials struct {
-	username, password, identityToken, registryToken, server string
-}
-
-// pullLine is one line of what a daemon tells about a pull.
+// pullLine is one message of the daemon about a pull.
 type pullLine struct {
-	// Layer is what Status is about; empty: the whole.
+	// Layer is the layer that Status describes; empty for the whole image.
 	Layer, Status string
 	Done, Total   int64
 }
 
-// errPull is what a daemon or a registry says about a pull that failed. There is only its text to tell why.
+// errPull is the message of a daemon or registry about a failed pull. Only its text tells the reason.
 type errPull struct{ text string }
 
 func (e errPull) Error() string { return e.text }
 
-// pull fetches an image and tells tell about it. An error of the registry is an errPull.
-func (d *daemon) pull(ctx context.Context, ref string, who credentials, tell func(pullLine)) error {
+// pull pulls an image and calls tell for each message. A zero login means anonymous access. An error of the registry is an errPull.
+func (d *daemon) pull(ctx context.Context, ref string, login types.AuthConfig, tell func(pullLine)) error {
 	var options image.PullOptions
-	if who != (credentials{}) {
+	if login != (types.AuthConfig{}) {
 		auth, err := registry.EncodeAuthConfig(registry.AuthConfig{
-			Username: who.username, Password: who.password, IdentityToken: who.identityToken, RegistryToken: who.registryToken, ServerAddress: who.server,
+			Username: login.Username, Password: login.Password, IdentityToken: login.IdentityToken, RegistryToken: login.RegistryToken, ServerAddress: login.ServerAddress,
 		})
 		if err != nil {
 			return failed("pull", err)
@@ -115,7 +111,7 @@ func (d *daemon) pull(ctx context.Context, ref string, who credentials, tell fun
 			return context.Cause(ctx)
 		}
 		if !answered(err) {
-			return failed("pull", err) // the daemon is out of reach, and no registry was asked
+			return failed("pull", err) // the daemon is out of reach; it asked no registry
 		}
 		return errPull{err.Error()}
 	}
@@ -139,14 +135,14 @@ func (d *daemon) pull(ctx context.Context, ref string, who credentials, tell fun
 	}
 }
 
-// commit makes an image of a container's files, under name, with these labels in place of what the container has of them.
-// What the container's environment was is not the image's.
+// commit makes an image called name of a container's files. labels replace labels of the container. The daemon gives the image
+// the container's other settings, such as its environment.
 func (d *daemon) commit(ctx context.Context, id, name string, labels map[string]string) (string, error) {
 	r, err := d.api.ContainerCommit(ctx, id, container.CommitOptions{Reference: name, Comment: "python-executor", Pause: true, Config: &container.Config{Labels: labels}})
 	return r.ID, failed("commit", err)
 }
 
-// written is how many bytes a container has written into its own layer. The daemon walks through it to know.
+// written returns the bytes that a container has written to its own layer. The daemon reads the whole layer for that.
 func (d *daemon) written(ctx context.Context, id string) (int64, error) {
 	c, _, err := d.api.ContainerInspectWithRaw(ctx, id, true)
 	if err != nil {
@@ -158,8 +154,8 @@ func (d *daemon) written(ctx context.Context, id string) (int64, error) {
 	return *c.SizeRw, nil
 }
 
-// ended waits for the end of a container's next run; it is called before the start. The function it returns blocks, and
-// tells the exit code.
+// ended starts to wait for the next end of a container, and is called before its start. The returned function blocks until the
+// end and returns the exit code.
 func (d *daemon) ended(ctx context.Context, id string) func() (int, error) {
 	answers, errs := d.api.ContainerWait(ctx, id, container.WaitConditionNextExit)
 	return func() (int, error) {
@@ -178,13 +174,13 @@ func (d *daemon) ended(ctx context.Context, id string) func() (int, error) {
 	}
 }
 
-// copyFrom reads a file or folder of a container, as a tar; links are followed. Codes: not_found.
+// copyFrom reads a file or folder of a container as a tar, and follows links. Codes: not_found.
 func (d *daemon) copyFrom(ctx context.Context, id, path string) (io.ReadCloser, error) {
 	body, _, err := d.api.CopyFromContainer(ctx, id, path)
 	return body, failed("copy from container", err)
 }
 
-// demultiplex splits a container's attached stream into its two outputs, until it ends.
+// demultiplex copies a container's attached stream to stdout and stderr until it ends.
 func demultiplex(in io.Reader, stdout, stderr io.Writer) error {
 	_, err := stdcopy.StdCopy(stdout, stderr, in)
 	return err

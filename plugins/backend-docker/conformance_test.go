@@ -19,7 +19,7 @@ import (
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
-// processInstance is what plugintest.Process calls the installation.
+// processInstance is the installation's name in plugintest.Process.
 const processInstance = "test"
 
 // ofTheWire are the rules that depend on what lies between a core and a plugin: streams, ends of ctx, errors, and messages. The
@@ -31,7 +31,8 @@ var ofTheWire = []string{
 	"SE-45", "SE-47", "SE-48",
 }
 
-// beyondTheWire are all rules but those of the abuse suite: what a container holds does not depend on the process that made it.
+// beyondTheWire returns all rules but those of the abuse suite, because the isolation of a container does not depend on the
+// process that made it.
 func beyondTheWire() []string {
 	var list []string
 	for _, rule := range backendtest.Rules() {
@@ -42,10 +43,10 @@ func beyondTheWire() []string {
 	return list
 }
 
-// TestConformance holds this backend to the law, in all three lanes, with a real daemon. Where all tests run, the wire lane is
-// beside the others, and TestConformanceBeside waits for it.
+// TestConformance checks the law in all three lanes with a real daemon. If all tests run, the wire lane runs in a second
+// process, and TestConformanceInTheSecondProcess waits for it.
 func TestConformance(t *testing.T) {
-	lanes := besideLanes(t)
+	lanes := lanesHere(t)
 	index := newWheelhouse(t)
 	index.probe()
 	options := section(t, map[string]any{
@@ -57,10 +58,10 @@ func TestConformance(t *testing.T) {
 		ours = append(ours, processInstance)
 		t.Cleanup(func() { nothingLeft(t, processInstance, options) })
 	}
-	forgetPrepared(t, backend(t, nil))
+	forgetPrepared(t, openBackend(t, nil))
 	h := harness(t, law, options)
 	h.Process = func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "docker", options) }
-	h.Options.Residue = func() []string { return residue(t, ours...) }
+	h.Options.Leftovers = func() []string { return lastingLeftovers(t, ours...) }
 	only := map[backendtest.Lane][]string{backendtest.LaneWire: ofTheWire, backendtest.LaneProcess: beyondTheWire()}
 	for _, lane := range lanes {
 		h.Lanes, h.Options.Only = []backendtest.Lane{lane}, only[lane]
@@ -68,16 +69,17 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceBeside fails if the second process does. It comes after what this process has to do.
-func TestConformanceBeside(t *testing.T) {
+// TestConformanceInTheSecondProcess fails if the second process fails. It is parallel, so it runs after the serial tests of
+// this process.
+func TestConformanceInTheSecondProcess(t *testing.T) {
 	t.Parallel()
-	if besides == nil {
-		t.Skip("everything is in this process")
+	if second == nil {
+		t.Skip("there is no second process")
 	}
-	besides.passes(t)
+	second.passes(t)
 }
 
-// harness is what the law needs of an installation of this backend with these options.
+// harness returns the harness of an installation of this backend with these options.
 func harness(t *testing.T, law string, options json.RawMessage) backendtest.Harness {
 	dir := t.TempDir()
 	var last *Backend
@@ -111,8 +113,8 @@ func harness(t *testing.T, law string, options json.RawMessage) backendtest.Harn
 	}
 }
 
-// nothingLeft waits until an installation has nothing in the daemon: a plugin that was killed leaves its containers to
-// their silence, and to the reaper of the next.
+// nothingLeft waits until an installation has nothing in the daemon. A killed plugin leaves its containers to end by their
+// silence, or to the reaper of the next life.
 func nothingLeft(t *testing.T, instance string, options json.RawMessage) {
 	b, err := testFactory(context.Background(), plugin.Configure{Name: "docker", Instance: instance, Options: options})
 	if err != nil {
@@ -127,7 +129,7 @@ func nothingLeft(t *testing.T, instance string, options json.RawMessage) {
 	}
 }
 
-// eventually waits until cond holds. Processes end some time after what ended them.
+// eventually waits until cond holds.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	patience, again := time.After(2*time.Minute), time.NewTicker(20*time.Millisecond) // a runner waits a minute for its first host
@@ -141,22 +143,22 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// residueTime is longer than a backend needs to clear up behind the answer.
-const residueTime = 30 * time.Second
+// leftoverPatience is longer than a backend needs to clean up in the background.
+const leftoverPatience = 30 * time.Second
 
-// residue lists what programs left for longer than residueTime.
-func residue(t testing.TB, instances ...string) []string {
+// lastingLeftovers lists what programs left for longer than leftoverPatience.
+func lastingLeftovers(t testing.TB, instances ...string) []string {
 	d, err := dial(context.Background(), dockertest.Host(t))
 	if err != nil {
 		return []string{err.Error()}
 	}
 	defer d.close() //nolint:errcheck // read only
-	patience, again := time.After(residueTime), time.NewTicker(50*time.Millisecond)
+	patience, again := time.After(leftoverPatience), time.NewTicker(50*time.Millisecond)
 	defer again.Stop()
 	for {
 		var found []string
 		for _, id := range instances {
-			found = append(found, leftovers(d, id)...)
+			found = append(found, leftoversOf(d, id)...)
 		}
 		if len(found) == 0 {
 			return nil
@@ -169,9 +171,9 @@ func residue(t testing.TB, instances ...string) []string {
 	}
 }
 
-// leftovers are containers that do not run, and those in which there is more than an idle runner. They are looked into from
-// outside, which only root may.
-func leftovers(d *daemon, instance string) []string {
+// leftoversOf lists the containers that do not run, and those in which there is more than an idle runner. It reads /proc, for
+// which it must be root.
+func leftoversOf(d *daemon, instance string) []string {
 	list, err := d.containers(context.Background(), map[string]string{labelInstance: instance})
 	if err != nil {
 		return []string{err.Error()}
@@ -179,8 +181,8 @@ func leftovers(d *daemon, instance string) []string {
 	var found []string
 	for _, c := range list {
 		what := fmt.Sprintf("container %s (%s, %s)", short(c.ID), c.Labels[labelKind], c.State)
-		if c.State == "created" && !passed(c, labelCreated, time.Now().Add(-residueTime)) {
-			continue // one on its way to the pool is no left-over, but it may not stay so
+		if c.State == "created" && !passed(c, labelCreated, time.Now().Add(-leftoverPatience)) {
+			continue // the pool is still making it, but it must not stay in this state
 		}
 		if c.State != "running" {
 			found = append(found, what)
@@ -188,7 +190,7 @@ func leftovers(d *daemon, instance string) []string {
 		}
 		r, err := d.api.ContainerInspect(context.Background(), c.ID)
 		if err != nil || r.State == nil || r.State.Pid == 0 {
-			continue // it went away meanwhile
+			continue // the container has ended meanwhile
 		}
 		proc := filepath.Join("/proc", strconv.Itoa(r.State.Pid))
 		children, _ := os.ReadFile(filepath.Join(proc, "task", filepath.Base(proc), "children"))

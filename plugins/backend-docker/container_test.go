@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// TestTheContainerIsWhatWeDecided holds every line of what the daemon is asked for.
+// TestTheContainerIsWhatWeDecided compares each field of the daemon's request with the files in testdata.
 func TestTheContainerIsWhatWeDecided(t *testing.T) {
 	t.Parallel()
 	p := place{
@@ -50,7 +50,7 @@ func TestTheContainerIsWhatWeDecided(t *testing.T) {
 	})
 }
 
-// golden fails t unless value is, as JSON, what the file of that name in testdata has.
+// golden fails t unless value, as JSON, equals the file of that name in testdata.
 func golden(t *testing.T, name string, value any) {
 	t.Helper()
 	raw, err := json.MarshalIndent(value, "", "  ")

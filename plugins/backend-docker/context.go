@@ -2,42 +2,43 @@ package dockerbackend
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/containerd/errdefs"
+	"github.com/docker/cli/cli/config"
+	dockercontext "github.com/docker/cli/cli/context"
+	"github.com/docker/cli/cli/context/store"
+
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// endpoint is where a daemon is, and the files for TLS with it. The zero value means the default socket.
+// endpoint is the address of a daemon and its TLS settings. The zero value means the default socket.
 type endpoint struct {
-	host, ca, cert, key string
-	// secured: it speaks TLS, also without any file. unverified: whoever answers there is believed.
+	host string
+	// files holds the certificates and the key for TLS; nil if there are none.
+	files *dockercontext.TLSData
+	// secured reports whether the daemon speaks TLS, even without files. unverified reports whether its certificate is not
+	// checked.
 	secured, unverified bool
 }
 
-// environmentEndpoint is host with what the environment says of TLS, as the docker command takes it: DOCKER_TLS_VERIFY or
-// DOCKER_TLS, or DOCKER_CERT_PATH alone, switch it on, the first also checks whom it speaks to. The files are in
-// DOCKER_CERT_PATH, else in the folder of the docker command. It is for hosts that are reached by TCP.
-func environmentEndpoint(host string, env func(string) string) endpoint {
+// environmentEndpoint returns the endpoint of host with the TLS settings of the environment, as the docker command reads them.
+// DOCKER_TLS_VERIFY, DOCKER_TLS or DOCKER_CERT_PATH switch TLS on for hosts that are reached by TCP. Only with
+// DOCKER_TLS_VERIFY is the daemon's certificate checked. The files are in DOCKER_CERT_PATH, else in the folder of the docker
+// command. Codes: invalid (a file cannot be read).
+func environmentEndpoint(host string, env func(string) string) (endpoint, error) {
 	e := endpoint{host: host}
 	folder, verify := env("DOCKER_CERT_PATH"), env("DOCKER_TLS_VERIFY") != ""
 	if !verify && folder == "" && env("DOCKER_TLS") == "" || !e.tcp() {
-		return e
+		return e, nil
 	}
 	e.secured, e.unverified = true, !verify
-	e.ca, e.cert, e.key = tlsFiles(cmp.Or(folder, dockerFolder()))
-	return e
-}
-
-// tlsFiles are those that are there of what the docker command calls them.
-func tlsFiles(folder string) (ca, cert, key string) {
+	folder = cmp.Or(folder, dockerFolder())
 	file := func(base string) string {
 		path := filepath.Join(folder, base)
 		if _, err := os.Stat(path); err != nil { //nolint:gosec // the user's own settings
@@ -45,52 +46,52 @@ func tlsFiles(folder string) (ca, cert, key string) {
 		}
 		return path
 	}
-	return file("ca.pem"), file("cert.pem"), file("key.pem")
+	var err error
+	if e.files, err = dockercontext.TLSDataFromFiles(file("ca.pem"), file("cert.pem"), file("key.pem")); err != nil {
+		return endpoint{}, executor.Errorf(executor.Invalid, "docker TLS: %w", err)
+	}
+	return e, nil
 }
 
-// tcp: it is reached by TCP; a socket or SSH needs no TLS.
+// tcp reports whether the daemon is reached by TCP. A socket or SSH needs no TLS.
 func (e endpoint) tcp() bool {
 	return strings.HasPrefix(e.host, "tcp://") || strings.HasPrefix(e.host, "https://")
 }
 
-// tls is how to speak with it; nil: without TLS. Codes: invalid (a file that is no certificate or key).
+// tls returns the TLS settings for the daemon; nil if the connection has no TLS. Codes: invalid (no certificate or key).
 func (e endpoint) tls() (*tls.Config, error) {
-	if !e.tcp() || !e.secured && e.ca == "" && e.cert == "" {
+	if !e.tcp() || !e.secured && e.files == nil {
 		return nil, nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: e.unverified} //nolint:gosec // the user's own wish
-	if e.ca != "" {
-		raw, err := os.ReadFile(e.ca)
-		config.RootCAs = x509.NewCertPool()
-		if err == nil && !config.RootCAs.AppendCertsFromPEM(raw) {
-			err = errors.New("no certificate in it")
-		}
-		if err != nil {
-			return nil, executor.Errorf(executor.Invalid, "docker TLS: %s: %w", e.ca, err)
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: e.unverified} //nolint:gosec // the user's choice
+	if e.files == nil {
+		return settings, nil
+	}
+	if e.files.CA != nil {
+		settings.RootCAs = x509.NewCertPool()
+		if !settings.RootCAs.AppendCertsFromPEM(e.files.CA) {
+			return nil, executor.Errorf(executor.Invalid, "docker TLS: ca.pem holds no certificate")
 		}
 	}
-	if e.cert != "" || e.key != "" {
-		pair, err := tls.LoadX509KeyPair(e.cert, e.key)
+	if e.files.Cert != nil || e.files.Key != nil {
+		pair, err := tls.X509KeyPair(e.files.Cert, e.files.Key)
 		if err != nil {
-			return nil, executor.Errorf(executor.Invalid, "docker TLS: %w", err)
+			return nil, executor.Errorf(executor.Invalid, "docker TLS: cert.pem and key.pem: %w", err)
 		}
-		config.Certificates = []tls.Certificate{pair}
+		settings.Certificates = []tls.Certificate{pair}
 	}
-	return config, nil
+	return settings, nil
 }
 
 // currentContext reads the context that the docker command would use, from its folder. name is DOCKER_CONTEXT; empty: the
-// current one. Codes: invalid (a context that is named and is not there).
+// current context. Codes: invalid (a context that does not exist or cannot be read).
 func currentContext(folder, name string) (endpoint, error) {
 	if folder == "" {
 		return endpoint{}, nil
 	}
 	if name == "" {
-		var settings struct {
-			CurrentContext string `json:"currentContext"`
-		}
-		raw, err := os.ReadFile(filepath.Join(folder, "config.json")) //nolint:gosec // the user's own settings
-		if err != nil || json.Unmarshal(raw, &settings) != nil {
+		settings, err := config.Load(folder)
+		if err != nil {
 			return endpoint{}, nil //nolint:nilerr // without settings there is no context
 		}
 		name = settings.CurrentContext
@@ -98,28 +99,23 @@ func currentContext(folder, name string) (endpoint, error) {
 	if name == "" || name == "default" {
 		return endpoint{}, nil
 	}
-	sum := sha256.Sum256([]byte(name))
-	id := hex.EncodeToString(sum[:])
-	raw, err := os.ReadFile(filepath.Join(folder, "contexts", "meta", id, "meta.json")) //nolint:gosec // the user's own settings
-	if errors.Is(err, os.ErrNotExist) {
+	const docker = "docker" // the endpoint's name in a context
+	contexts := store.New(filepath.Join(folder, "contexts"), store.NewConfig(func() any { return &map[string]any{} },
+		store.EndpointTypeGetter(docker, func() any { return &dockercontext.EndpointMetaBase{} })))
+	meta, err := contexts.GetMetadata(name)
+	if errdefs.IsNotFound(err) {
 		return endpoint{}, executor.Errorf(executor.Invalid, "the docker context %q does not exist", name)
 	}
-	var meta struct {
-		Endpoints struct {
-			Docker struct {
-				Host          string
-				SkipTLSVerify bool
-			} `json:"docker"`
-		} `json:"Endpoints"`
+	at, ok := meta.Endpoints[docker].(dockercontext.EndpointMetaBase)
+	if err == nil && !ok {
+		err = errors.New("the context has no docker endpoint")
 	}
+	var files *dockercontext.TLSData
 	if err == nil {
-		err = json.Unmarshal(raw, &meta)
+		files, err = dockercontext.LoadTLSData(contexts, name, docker)
 	}
 	if err != nil {
 		return endpoint{}, executor.Errorf(executor.Invalid, "the docker context %q: %w", name, err)
 	}
-	c := endpoint{host: meta.Endpoints.Docker.Host, unverified: meta.Endpoints.Docker.SkipTLSVerify}
-	c.ca, c.cert, c.key = tlsFiles(filepath.Join(folder, "contexts", "tls", id, "docker"))
-	c.secured = c.unverified
-	return c, nil
+	return endpoint{host: at.Host, files: files, secured: at.SkipTLSVerify, unverified: at.SkipTLSVerify}, nil
 }

@@ -12,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeBytes is how much a pipe into a container holds, where we may set it.
+// pipeBytes is the size of a pipe into a container, where the kernel allows it.
 const pipeBytes = 1 << 20
 
-// openDirect opens a pipe that is descriptor fd of a container's first process, where the daemon runs on our machine and we
-// are root: what a host sends then does not pass through the daemon and the container's shim. An error says why it cannot be;
-// the daemon's way is then used.
+// openDirect opens the pipe that is descriptor fd of a container's first process. Then data does not pass through the daemon
+// and the container's shim. It needs root, and a daemon on this machine. If it fails, the caller uses the daemon's connection.
 func openDirect(pid int, container string, fd int) (_ *os.File, err error) {
 	if pid <= 0 {
 		return nil, errors.New("no process")
 	}
-	// Held while we look: the number may be given to another process, and this folder is then empty.
+	// The open folder keeps its meaning: if the number is given to another process, the folder is empty.
 	process, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err != nil {
 		return nil, err
@@ -35,8 +34,8 @@ func openDirect(pid int, container string, fd int) (_ *os.File, err error) {
 		}
 		return os.NewFile(uintptr(n), name), nil //nolint:gosec // a descriptor
 	}
-	// A daemon in a virtual machine or in another namespace counts processes differently: what bears that number here must be
-	// in the container's own control group.
+	// A daemon in a virtual machine or another namespace counts processes differently. So the process with this number must be
+	// in the control group of the container.
 	groups, err := open("cgroup", unix.O_RDONLY)
 	if err != nil {
 		return nil, err
@@ -46,9 +45,9 @@ func openDirect(pid int, container string, fd int) (_ *os.File, err error) {
 		return nil, err
 	}
 	if !strings.Contains(string(text), container) {
-		return nil, fmt.Errorf("process %d is not of the container", pid)
+		return nil, fmt.Errorf("process %d is not in the container", pid)
 	}
-	// Of a runtime with a kernel of its own it is that kernel, whose descriptors mean something else.
+	// With a runtime that has its own kernel, the process is that kernel, whose descriptors mean something else.
 	program, err := os.Readlink(filepath.Join(process.Name(), "exe"))
 	if err == nil && filepath.Base(program) != runnerFile {
 		err = fmt.Errorf("process %d is %s", pid, program)
@@ -65,12 +64,12 @@ func openDirect(pid int, container string, fd int) (_ *os.File, err error) {
 		err = fmt.Errorf("descriptor %d of process %d is not a pipe", fd, pid)
 	}
 	if err != nil {
-		_ = f.Close() // nothing was written
+		_ = f.Close() // nothing was written to it
 		return nil, err
 	}
 	if raw, err := f.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
-			// What the kernel does not give costs only speed.
+			// A smaller pipe only costs speed.
 			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeBytes)
 		})
 	}

@@ -18,51 +18,52 @@ import (
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
-// otherwiseOnGVisor are the rules that are not checked there, and why. All others are.
+// otherwiseOnGVisor holds the rules that are not checked on gVisor, and why. All others are checked.
 var otherwiseOnGVisor = map[string]string{
-	"BE-02":  "the entrypoint is chosen by ours, as elsewhere",
-	"BE-23":  "how a flood is held back is between the runner and ours, as elsewhere",
-	"BE-24":  "what an error of the log does is ours, as elsewhere",
-	"BE-25":  "output is counted and cut by the runner and ours, as elsewhere",
-	"BE-32":  "which status a limit has is said by the runner, as elsewhere",
-	"BE-51":  "the package installer speaks, as elsewhere",
-	"BE-56":  "a tar is read by the runner, as elsewhere; what is in it meets gVisor's files in BE-55",
-	"BE-58":  "a Source is read by ours, as elsewhere",
-	"BE-60":  "twenty containers at once take long to start, and what keeps them apart is the daemon's, as elsewhere",
-	"BE-62":  "twenty-five containers take long to start, and goroutines are ours, as elsewhere",
-	"BE-71":  "fields are refused by ours, as elsewhere",
-	"BE-85":  "what keeps a Result is ours, as elsewhere",
-	"BE-203": "the order in which processes die, and a better place in the queue, can be set: both are of gVisor's own kernel, and mean nothing outside",
-	"BE-204": "devices can be made, and /dev/fuse opened: gVisor's own, nothing of the machine is behind them",
+	"BE-02":  "the backend chooses the entrypoint, as without gVisor",
+	"BE-18":  "the backend chooses the entrypoint, as without gVisor",
+	"BE-23":  "the runner and the backend hold back a flood, as without gVisor",
+	"BE-24":  "the backend handles errors of the log, as without gVisor",
+	"BE-25":  "the runner and the backend count and cut output, as without gVisor",
+	"BE-32":  "the runner reports the status of a limit, as without gVisor",
+	"BE-51":  "the package installer reports the failure, as without gVisor",
+	"BE-56":  "the runner reads a tar, as without gVisor; BE-55 tests its files on gVisor",
+	"BE-58":  "the backend reads a Source, as without gVisor",
+	"BE-60":  "twenty containers at once take long to start, and the daemon isolates them, as without gVisor",
+	"BE-62":  "twenty-five containers take long to start, and the goroutines are those of the backend, as without gVisor",
+	"BE-71":  "the backend refuses fields, as without gVisor",
+	"BE-85":  "the backend and the runner keep a Result, as without gVisor",
+	"BE-203": "the out-of-memory score and the priority of a process can be set: both affect only gVisor's kernel",
+	"BE-204": "devices can be made, and /dev/fuse opened: they are gVisor's own, without access to the machine",
 	"BE-205": "the environment, map and list of descriptors of the runner can be read, which hold no secret; its memory, trace and descriptors cannot",
-	"BE-207": "the program's own output can be opened by the runner's name of it; nothing else of the runner's can",
+	"BE-207": "the program can open its own output through the runner's descriptors, and nothing else of the runner",
 	"BE-208": "there is no second filter of calls: gVisor is the filter",
-	"BE-210": "namespaces can be made: gVisor's own, in which nothing of the machine is",
-	"BE-213": "an abstract address of another namespace can be taken: it is in gVisor's own network",
-	"BE-218": "a hundred thousand files take long, and are bounded by memory alone",
-	"SE-41":  "the package installer speaks, as elsewhere",
-	"SE-43":  "what a session runs is no process of the machine, where the rule looks for it",
-	"SE-47":  "what keeps a Result is ours, as elsewhere",
+	"BE-210": "namespaces can be made: they are gVisor's own, and contain nothing of the machine",
+	"BE-213": "an abstract address of another namespace can be used: it is in gVisor's own network",
+	"BE-218": "a hundred thousand files take long, and only memory limits them",
+	"SE-41":  "the package installer reports the failure, as without gVisor",
+	"SE-43":  "the programs of a session are not processes of the machine, where the rule looks for them",
+	"SE-47":  "the backend and the runner keep a Result, as without gVisor",
 }
 
-// TestConformanceOnGVisor holds the backend to the law with gVisor's kernel below programs, in the direct lane: what the others
-// add is between the plugin and the core.
+// TestConformanceOnGVisor checks the law with gVisor's kernel, in the direct lane: the other lanes test what lies between the
+// plugin and the core.
 func TestConformanceOnGVisor(t *testing.T) {
-	if dockertest.GVisor(t); besides != nil {
-		return // the second process does it
+	if dockertest.GVisor(t); second != nil {
+		return // the second process runs it
 	}
 	index := newWheelhouse(t)
 	index.probe()
 	options := section(t, map[string]any{
 		"runtime": dockertest.GVisor(t), "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
-		// A container here serves one set of limits, and takes a second of a CPU: none is made that no rule uses.
+		// A container on gVisor serves only one set of limits, and takes a second of CPU time to start. So the pool is empty.
 		"pool": map[string]any{"min_idle": 0, "sessions": 0},
 	})
-	forgetPrepared(t, backend(t, nil))
+	forgetPrepared(t, openBackend(t, nil))
 	var only []string
 	for _, rule := range backendtest.Rules() {
 		if why, otherwise := otherwiseOnGVisor[rule[0]]; otherwise {
-			t.Logf("%s %s: otherwise: %s", rule[0], rule[1], why)
+			t.Logf("%s %s is not checked: %s", rule[0], rule[1], why)
 		} else {
 			only = append(only, rule[0])
 		}
@@ -74,7 +75,7 @@ func TestConformanceOnGVisor(t *testing.T) {
 
 func TestOnGVisorTheKernelIsAnotherAndTheProgramAsElsewhere(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	info, err := b.Info(t.Context())
 	if err != nil || info.Capabilities.Isolation != executor.IsolationVM || !slices.ContainsFunc(info.Warnings, func(w string) bool { return strings.Contains(w, "gVisor") }) {
 		t.Errorf("%v; %+v", err, info)
@@ -89,7 +90,7 @@ for line in open("/proc/self/status"):
 	if !strings.HasPrefix(out, "True 1000 1000 1\n") || strings.Count(out, "'0000000000000000'") != strings.Count(out, "Cap") || r.ImageDigest == "" {
 		t.Errorf("%q, %+v", out, r)
 	}
-	// What the runner has is root's: its streams cannot be had by their names, nor can it be ended.
+	// The runner is root: a program can neither open its streams nor kill it.
 	out, _ = succeeds(t, b, executor.Spec{Code: `
 import os, signal
 def refused(what, *args):
@@ -101,14 +102,15 @@ def refused(what, *args):
 print(refused(os.kill, 1, signal.SIGKILL), refused(os.open, "/proc/1/fd/0", os.O_RDONLY), refused(os.open, "/proc/1/fd/1", os.O_WRONLY), refused(os.open, "/proc/1/mem", os.O_RDWR))
 `})
 	if strings.Contains(out, "got through") || !strings.HasPrefix(out, "Operation not permitted ") {
-		t.Errorf("the runner is within reach: %q", out)
+		t.Errorf("the program can reach the runner: %q", out)
 	}
 }
 
-// TestOnGVisorWhatTheKernelKillsIsOutOfMemory: its event may be missing, and a kill of gVisor's process is all there is to see.
+// TestOnGVisorWhatTheKernelKillsIsOutOfMemory: the out-of-memory event may be missing, so a kill of gVisor's process counts as
+// out of memory.
 func TestOnGVisorWhatTheKernelKillsIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	for name, c := range map[string]struct {
 		kill func(container containerInfo) error
 		full bool
@@ -135,10 +137,10 @@ func TestOnGVisorWhatTheKernelKillsIsOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestOnGVisorAWarmContainerHasTheLimitsThatItWillBeAskedFor: they cannot be changed there.
+// TestOnGVisorAWarmContainerHasTheLimitsThatItWillBeAskedFor: gVisor cannot change the limits of a running container.
 func TestOnGVisorAWarmContainerHasTheLimitsThatItWillBeAskedFor(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 1, "sessions": 0}})
+	b := openBackend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 1, "sessions": 0}})
 	small := job(executor.Spec{Code: "print(1)"})
 	small.Limits.MemoryBytes, small.Limits.DiskBytes = 300<<20, 64<<20
 	for range 2 {
@@ -162,7 +164,7 @@ func TestOnGVisorAWarmContainerHasTheLimitsThatItWillBeAskedFor(t *testing.T) {
 	}
 }
 
-// fileOf is a file with this content.
+// fileOf returns the path of a file with this content.
 func fileOf(t *testing.T, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -172,7 +174,7 @@ func fileOf(t *testing.T, content string) string {
 	return path
 }
 
-// imageOf is the id of the default image.
+// imageOf returns the id of the default image.
 func (b *Backend) imageOf(t *testing.T) string {
 	t.Helper()
 	info, err := b.images.ensure(t.Context(), b.config.DefaultImage, func(executor.Progress) {})
@@ -182,25 +184,25 @@ func (b *Backend) imageOf(t *testing.T) string {
 	return info.ID
 }
 
-// TestWhatCannotStartSaysSoAtOnce: an Execution does not wait for a runtime that will not work, and it says what is wrong.
+// TestWhatCannotStartSaysSoAtOnce: if the runner does not work, an Execution fails at once with the reason.
 func TestWhatCannotStartSaysSoAtOnce(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	for name, program := range map[string]string{"a runner that ends": "#!/usr/bin/python3\nimport sys\nsys.exit('this runner cannot be')\n", "a runner that is none": "nothing to execute"} {
 		t.Run(name, func(t *testing.T) {
-			ill := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}, runnerKey: fileOf(t, program)})
+			ill := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}, runnerKey: fileOf(t, program)})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err := ill.Run(ctx, job(executor.Spec{Code: "print(1)"}), &journal{})
-			if executor.CodeOf(err) != executor.Unimplemented || !strings.Contains(fmt.Sprint(err), "no program can be started here") {
+			if executor.CodeOf(err) != executor.Unimplemented || !strings.Contains(fmt.Sprint(err), "no container can run programs on this daemon") {
 				t.Errorf("%v", err)
 			}
 			if strings.HasPrefix(program, "#!") && !strings.Contains(fmt.Sprint(err), "this runner cannot be") {
-				t.Errorf("it does not say what is wrong: %v", err)
+				t.Errorf("the error does not hold the reason: %v", err)
 			}
 		})
 	}
-	// Where it has worked before it is taken for something that passes.
+	// If containers have worked before, the failure may be temporary.
 	if _, r := succeeds(t, b, executor.Spec{Code: "print(1)"}); r.Status != executor.StatusSucceeded {
 		t.Fatal(r)
 	}

@@ -3,62 +3,61 @@ package dockerbackend
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// imageInfo is an image that is at hand.
+// imageInfo describes an image that the daemon has.
 type imageInfo struct {
-	// ID is what containers are made from.
+	// ID is the image's id, from which containers are made.
 	ID string
-	// Digest is for the Result: the registry's, else the image's own id, "sha256:…".
+	// Digest is for the Result: the registry's digest, else the image's own id, "sha256:…".
 	Digest string
 	// Path is the PATH of programs, and Env the rest of the image's environment, "NAME=value".
 	Path string
 	Env  []string
-	// Volumes are folders that the image declares as volumes: each is to be covered.
+	// Volumes are the folders that the image declares as volumes. Containers get a folder in memory in place of each.
 	Volumes []string
 	// Requirements is the resolved list of a prepared image, sorted.
 	Requirements []string
-	// Name is the image as it was asked for; empty: a prepared one.
+	// Name is the requested name of the image; empty for a prepared image.
 	Name string
-	// Trusted: the operator has marked the image as one that may see the credentials of package indexes.
+	// Trusted reports whether preparations of this image get the credentials of package indexes (Config.TrustedImages).
 	Trusted bool
 }
 
-// images decides which images may be used, fetches them, and prepares the ones with requirements.
+// images checks which images may be used, pulls them, and prepares images for pre_commands and requirements.
 type images struct {
 	imagesOptions
 	allow    allowList
 	trusted  imageList
 	settings prepareSettings
 
-	end      context.CancelCauseFunc
-	pulls    *flights[imageInfo]
-	prepares *flights[prepared]
+	pulls    *backend.Group[imageInfo]
+	prepares *backend.Group[prepared]
 	cache    *preparedCache
 
 	mu sync.Mutex
-	// seen are the images that were handed out a moment ago, by the name that was asked for.
+	// seen holds recently returned images by requested name.
 	seen map[string]seenImage
-	// declared are the volumes of images that were handed out, by id.
+	// declared holds the declared volumes of returned images by image id.
 	declared map[string][]string
 }
 
-// imagesOptions are what images are made of.
+// imagesOptions are the dependencies of images.
 type imagesOptions struct {
 	daemon *daemon
-	// place tells of containers what is the same for all.
+	// place holds the settings that all containers share.
 	place place
-	// network is that of programs which may use one.
+	// network returns the network of programs that may use one.
 	network func(context.Context) (string, error)
-	// under says what a runtime puts below what runs.
+	// under returns the properties of the kernel of a runtime.
 	under func(runtime string) under
 	// interpreter finds an image's Python.
 	interpreter func(context.Context, imageInfo) (interpreter, error)
@@ -66,24 +65,22 @@ type imagesOptions struct {
 	log         *slog.Logger
 }
 
-// seenImage is an image that need not be looked for again at once.
+// seenImage is an image that the daemon had at a time.
 type seenImage struct {
 	info imageInfo
 	at   time.Time
 }
 
 const (
-	// seenTime is how long an image is taken to be there after it was seen. Who then misses it says so to forget.
+	// seenTime is how long a seen image is assumed to be there. A caller that finds it missing calls forget.
 	seenTime = 10 * time.Second
-	// maxSeen bounds what is remembered of images.
+	// maxSeen bounds the remembered images.
 	maxSeen = 1000
 )
 
-// errImagesClosed ends what is under way when the backend closes.
-var errImagesClosed = errors.New("the backend is closing")
-
-// newImages makes the images of the backend called name. Codes: invalid.
-func newImages(name string, c Config, o imagesOptions) (*images, error) {
+// newImages returns the images of the backend called name. Their pulls and preparations end with base at the latest. Codes:
+// invalid.
+func newImages(base context.Context, name string, c Config, o imagesOptions) (*images, error) {
 	section := "backends." + name
 	allow, err := newAllowList(c.Images, c.DefaultImage, section+".images")
 	if err != nil {
@@ -100,26 +97,17 @@ func newImages(name string, c Config, o imagesOptions) (*images, error) {
 	settings.trust = section + ".trusted_images"
 	o.place.Runtime = cmp.Or(c.Prepare.Runtime, c.Runtime)
 	o.place.Under = o.under(o.place.Runtime)
-	base, end := context.WithCancelCause(context.Background())
 	return &images{
-		imagesOptions: o, allow: allow, trusted: trusted, settings: settings, end: end,
-		pulls: newFlights[imageInfo](base), prepares: newFlights[prepared](base), cache: newPreparedCache(o.daemon, c.Prepare.CacheBytes, o.log),
+		imagesOptions: o, allow: allow, trusted: trusted, settings: settings,
+		pulls: backend.NewGroup[imageInfo](base), prepares: backend.NewGroup[prepared](base), cache: newPreparedCache(o.daemon, c.Prepare.CacheBytes, o.log),
 		seen: map[string]seenImage{}, declared: map[string][]string{},
 	}, nil
 }
 
-// close ends pulls and preparations and waits until nothing of them is left. Idempotent.
-func (i *images) close() {
-	i.end(errImagesClosed)
-	i.pulls.wg.Wait()
-	i.prepares.wg.Wait()
-}
-
-// ensure returns an image that may be used, and fetches it if the daemon has it not. progress is told what happens, on this
-// goroutine, at most five times a second. Everybody who wants the same image waits for one pull, which goes on as long as
-// somebody does. Codes: invalid (no name, or no such image), denied (not on the list, or the registry does not let us),
-// unavailable (the registry), all of the field docker_image; unavailable without a field (the daemon); the end of ctx gives
-// its cause.
+// ensure returns an image that may be used, and pulls it if the daemon does not have it. progress is called on this goroutine,
+// at most five times a second. Callers that want the same image share one pull, which continues while a caller waits. Codes
+// with the field docker_image: invalid (no name, or no such image), denied (not on the list, or the registry refuses access),
+// unavailable (the registry). Code without a field: unavailable (the daemon). When ctx ends, ensure returns its cause.
 func (i *images) ensure(ctx context.Context, ref string, progress func(executor.Progress)) (imageInfo, error) {
 	r, err := i.allow.check(ref)
 	if err != nil {
@@ -135,7 +123,7 @@ func (i *images) ensure(ctx context.Context, ref string, progress func(executor.
 	if executor.CodeOf(err) != executor.NotFound {
 		return imageInfo{}, err
 	}
-	return i.pulls.wait(ctx, r.String(), progress, func(ctx context.Context, progress func(executor.Progress)) (imageInfo, error) {
+	return i.pulls.Do(ctx, r.String(), progress, func(ctx context.Context, progress func(executor.Progress)) (imageInfo, error) {
 		return i.fetch(ctx, r, progress)
 	})
 }
@@ -149,12 +137,12 @@ func (i *images) fetch(ctx context.Context, r imageRef, progress func(executor.P
 	i.log.Info("image pulled", "image", r.familiar(), "seconds", time.Since(begun).Seconds())
 	facts, err := i.daemon.image(ctx, r.String())
 	if err != nil {
-		return imageInfo{}, fmt.Errorf("after it was pulled: %w", err)
+		return imageInfo{}, fmt.Errorf("inspect the pulled image: %w", err)
 	}
 	return i.hand(r, facts), nil
 }
 
-// recent returns an image that was seen a moment ago.
+// recent returns an image that was seen within seenTime.
 func (i *images) recent(name string) (imageInfo, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -162,7 +150,7 @@ func (i *images) recent(name string) (imageInfo, bool) {
 	return s.info, ok && time.Since(s.at) < seenTime
 }
 
-// hand puts together what is known about an image that was asked for as r, and remembers it.
+// hand builds the imageInfo of an image that was requested as r, and remembers it.
 func (i *images) hand(r imageRef, facts imageFacts) imageInfo {
 	path, env := splitPath(facts.Env)
 	info := imageInfo{ID: facts.ID, Digest: digestOf(r, facts), Path: path, Env: env, Volumes: facts.Volumes, Name: r.familiar(), Trusted: i.trusted.has(r)}
@@ -183,14 +171,14 @@ func (i *images) remember(name string, info imageInfo) {
 	i.declared[info.ID] = info.Volumes
 }
 
-// volumes are the folders that an image declares as volumes. It has been handed out.
+// volumes returns the folders that an image declares as volumes. The image must have been returned before.
 func (i *images) volumes(id string) []string {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.declared[id]
 }
 
-// forget makes the next one who asks look again: the image with this id was missed.
+// forget drops the image with this id, so that the next request asks the daemon again.
 func (i *images) forget(id string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -201,7 +189,7 @@ func (i *images) forget(id string) {
 	}
 }
 
-// digestOf is the digest of the repository that was asked for; an image may have come from several.
+// digestOf returns the digest of an image in the requested repository. An image may have come from several repositories.
 func digestOf(r imageRef, facts imageFacts) string {
 	if r.digest != "" {
 		return r.digest
@@ -214,14 +202,14 @@ func digestOf(r imageRef, facts imageFacts) string {
 	return facts.ID
 }
 
-// imagePath is the PATH of an image that has none.
+// imagePath is the PATH of an image that declares none.
 const imagePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 func splitPath(env []string) (path string, rest []string) {
 	path = imagePath
 	for _, pair := range env {
 		if value, ok := strings.CutPrefix(pair, "PATH="); ok {
-			path = value
+			path = cmp.Or(value, imagePath)
 		} else {
 			rest = append(rest, pair)
 		}

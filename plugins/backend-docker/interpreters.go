@@ -1,7 +1,6 @@
 package dockerbackend
 
 import (
-	"archive/tar"
 	"context"
 	"encoding/json"
 	"io"
@@ -12,17 +11,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// interpreter is an image's Python; without a Path there is none.
+// interpreter is an image's Python. Without a Path the image has none.
 type interpreter struct {
 	Path    string `json:"path,omitempty"`
 	Version string `json:"version,omitempty"` // "3.12.1"
 }
 
-// minor is the minor version, "3.12".
+// minor returns the minor version, "3.12".
 func (i interpreter) minor() string {
 	parts := strings.SplitN(i.Version, ".", 3)
 	if len(parts) < 2 {
@@ -38,89 +38,65 @@ func (i interpreter) orNone() string {
 	return i.Version
 }
 
-// interpreters knows each image's Python. What an image has never changes, so each is asked once, in a sandbox.
+// interpreters finds the Python of images. It never changes for an image id, so each image is asked once, in a sandbox.
 type interpreters struct {
 	factory *factory
 	runtime string
-	file    string          // where the answers are kept; empty: nowhere
-	base    context.Context //nolint:containedctx // who asks first may leave while others wait
-	stop    context.CancelCauseFunc
-	wg      sync.WaitGroup
+	file    string // the file with the answers; empty: none
+	asking  *backend.Group[interpreter]
 
-	mu     sync.Mutex
-	known  map[string]interpreter
-	asking map[string]*question
+	mu    sync.Mutex
+	known map[string]interpreter
 }
 
-// question is one that is being asked. err and found are set before done is closed.
-type question struct {
-	done  chan struct{}
-	found interpreter
-	err   error
-}
-
-// maxKnown bounds what is remembered.
+// maxKnown bounds the remembered answers.
 const maxKnown = 1000
 
-// The limits of a sandbox that asks.
+// The limits of a sandbox that runs askProgram.
 const (
 	askTime   = 60 * time.Second
 	askMemory = 256 << 20
 	askDisk   = 16 << 20
 )
 
-// askProgram prints where the interpreter is and what it is.
+// askProgram prints the interpreter's path and version.
 const askProgram = `import json, sys
 print(json.dumps({"path": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3]}))`
 
-func newInterpreters(f *factory, runtime string) *interpreters {
-	base, stop := context.WithCancelCause(context.Background())
-	return &interpreters{factory: f, runtime: runtime, base: base, stop: stop, known: map[string]interpreter{}, asking: map[string]*question{}}
+// newInterpreters returns interpreters whose queries end with base at the latest.
+func newInterpreters(base context.Context, f *factory, runtime string) *interpreters {
+	return &interpreters{factory: f, runtime: runtime, asking: backend.NewGroup[interpreter](base), known: map[string]interpreter{}}
 }
 
-// close waits for what is being asked. Nobody asks any more.
-func (n *interpreters) close() {
-	n.stop(errClosed)
-	n.wg.Wait()
-}
-
-// find returns an image's interpreter. Codes: those of a container that cannot be made.
+// find returns an image's interpreter. Codes: those of a container that cannot be made, unavailable (ctx ended first).
 func (n *interpreters) find(ctx context.Context, image imageInfo) (interpreter, error) {
-	n.mu.Lock()
-	i, ok := n.known[image.ID]
-	if ok {
-		n.mu.Unlock()
+	if i, ok := n.answered(image); ok {
 		return i, nil
 	}
-	q := n.asking[image.ID]
-	if q == nil {
-		q = &question{done: make(chan struct{})}
-		n.asking[image.ID] = q
-		n.wg.Go(func() {
-			q.found, q.err = n.ask(n.base, image)
-			n.answered(image.ID, q)
-		})
+	i, err := n.asking.Do(ctx, image.ID, backend.NoProgress, func(ctx context.Context, _ func(executor.Progress)) (interpreter, error) {
+		if i, ok := n.answered(image); ok {
+			return i, nil
+		}
+		i, err := n.ask(ctx, image)
+		if err == nil {
+			n.remember(image.ID, i)
+		}
+		return i, err
+	})
+	if err != nil && ctx.Err() != nil {
+		err = executor.Errorf(executor.Unavailable, "look for an interpreter: %w", err)
 	}
-	n.mu.Unlock()
-	select {
-	case <-q.done:
-		return q.found, q.err
-	case <-ctx.Done():
-		return interpreter{}, executor.Errorf(executor.Unavailable, "look for an interpreter: %w", context.Cause(ctx))
-	}
+	return i, err
 }
 
-func (n *interpreters) answered(image string, q *question) {
+func (n *interpreters) answered(image imageInfo) (interpreter, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.asking, image)
-	if q.err == nil {
-		n.remember(image, q.found)
-	}
-	close(q.done)
+	i, ok := n.known[image.ID]
+	return i, ok
 }
 
-// ask starts a sandbox of the image and asks what is there.
+// ask runs askProgram in a sandbox of the image.
 func (n *interpreters) ask(ctx context.Context, image imageInfo) (interpreter, error) {
 	limits := executor.Limits{
 		Timeout: askTime, MemoryBytes: askMemory, DiskBytes: askDisk, CPUShares: 1024, PIDs: 64, OutputBytes: 64 << 10, KillGrace: time.Second,
@@ -131,44 +107,28 @@ func (n *interpreters) ask(ctx context.Context, image imageInfo) (interpreter, e
 	}
 	defer n.factory.discard(s)
 	for _, name := range []string{"python3", "python"} {
-		var out answer
+		var out strings.Builder
 		r, err := s.conn.Run(ctx, runner.Start{
-			ExecutionID: "interpreter", Command: []string{name, "-c", askProgram}, Path: programPath(image.Path), Network: true, Limits: limits,
-		}, runner.RunInput{}, &out)
+			ExecutionID: "interpreter", Command: []string{name, "-c", askProgram}, Path: image.Path, Network: true, Limits: limits,
+		}, runner.RunInput{}, backend.Output{Stdout: &out, Stderr: io.Discard})
 		if err != nil {
 			return interpreter{}, err
 		}
 		var i interpreter
-		if r.Status == executor.StatusSucceeded && json.Unmarshal([]byte(out.text.String()), &i) == nil && i.Path != "" {
+		if r.Status == executor.StatusSucceeded && json.Unmarshal([]byte(out.String()), &i) == nil && i.Path != "" {
 			return i, nil
 		}
 		if ctx.Err() != nil {
-			return interpreter{}, executor.Errorf(executor.Unavailable, "look for an interpreter: %w", context.Cause(ctx))
+			return interpreter{}, context.Cause(ctx)
 		}
 	}
 	return interpreter{}, nil
 }
 
-// answer keeps what a program prints.
-type answer struct{ text, errors strings.Builder }
-
-// Emit implements executor.Sink.
-func (a *answer) Emit(e executor.Event) error {
-	if o, ok := e.Body.(executor.Output); ok {
-		if o.Stream == executor.Stdout {
-			a.text.Write(o.Data)
-		} else {
-			a.errors.Write(o.Data)
-		}
-	}
-	return nil
-}
-
-// Artifact implements executor.Sink.
-func (a *answer) Artifact(*tar.Header, io.Reader) error { return nil }
-
-// remember keeps an answer. The lock is held.
+// remember stores an answer.
 func (n *interpreters) remember(image string, i interpreter) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if len(n.known) >= maxKnown {
 		clear(n.known)
 	}
@@ -176,7 +136,7 @@ func (n *interpreters) remember(image string, i interpreter) {
 	if n.file == "" {
 		return
 	}
-	n.load() // what others have written meanwhile
+	n.load() // answers that other processes have written
 	raw, err := json.Marshal(n.known)
 	fresh := n.file + "." + random()
 	if err == nil {
@@ -186,12 +146,12 @@ func (n *interpreters) remember(image string, i interpreter) {
 		err = os.Rename(fresh, n.file)
 	}
 	if err != nil {
-		n.factory.log.Warn("what images have is not on disk", "file", filepath.Base(n.file), "error", err)
+		n.factory.log.Warn("write the interpreters of images", "file", filepath.Base(n.file), "error", err)
 	}
 }
 
-// keep makes the answers outlive the process: in its folder, or, of a single call, whose folder goes with it, in the user's
-// cache.
+// keep stores the answers on disk, in dataDir. The data folder of an embedded call does not outlive it, so its answers are in
+// the user's cache folder.
 func (n *interpreters) keep(dataDir string, embedded bool) {
 	if embedded {
 		dataDir = ""
@@ -209,7 +169,7 @@ func (n *interpreters) keep(dataDir string, embedded bool) {
 	n.load()
 }
 
-// load reads what others have found out. A file that cannot be read is one that is not there.
+// load adds the answers in the file. It ignores a file that cannot be read.
 func (n *interpreters) load() {
 	raw, err := os.ReadFile(n.file)
 	if err != nil {

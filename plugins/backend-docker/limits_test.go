@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
-// forks prints how many processes a program can have beside itself.
+// forks prints how many processes a program can start.
 const forks = `import os, signal
 children = []
 try:
@@ -27,10 +27,10 @@ for pid in children:
 print(len(children))
 `
 
-// TestAWarmContainerGetsEveryLimitOfItsExecution: it was made with those of another.
+// TestAWarmContainerGetsEveryLimitOfItsExecution: the container was made with the limits of another Execution.
 func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 1, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 1, "sessions": 0}})
 	x := job(executor.Spec{Code: "print(1)"})
 	run := func(code string) *journal {
 		t.Helper()
@@ -55,12 +55,12 @@ func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
 	x.Limits.PIDs, x.Limits.MemoryBytes, x.Limits.CPUShares = 20, 300<<20, 77
 	j := run(forks)
 	if b.pool.metrics()["pool_hits_total"] == hits {
-		t.Fatal("the container was made for it")
+		t.Fatal("the container was not waiting")
 	}
-	// The runner's threads are counted, and need not all be there.
+	// The limit includes the runner's threads, of which some may not run.
 	n, err := strconv.Atoi(strings.TrimSpace(j.stdout.String()))
-	if err != nil || n < int(x.Limits.PIDs)-1 || n > int(x.Limits.PIDs)+runner.OwnThreads {
-		t.Errorf("%q processes beside the program, want about %d: %v", j.stdout.String(), x.Limits.PIDs, err)
+	if err != nil || n < int(x.Limits.PIDs)-1 || n > int(x.Limits.PIDs)+protocol.OwnThreads {
+		t.Errorf("the program started %q processes, want about %d: %v", j.stdout.String(), x.Limits.PIDs, err)
 	}
 	var h handle
 	if err := json.Unmarshal(j.started.Handle, &h); err != nil {
@@ -76,10 +76,10 @@ func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
 	}
 }
 
-// TestLimitsThatHoldNoInterpreterAreInvalid: to try again would not help.
+// TestLimitsThatHoldNoInterpreterAreInvalid: a retry would fail as well.
 func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	small := job(executor.Spec{Code: "print(1)"})
 	small.Limits.MemoryBytes = 1 << 20
 	if _, err := b.Run(t.Context(), small, &journal{}); executor.CodeOf(err) != executor.Invalid || !ofField(err, "config.memory_mb") {
@@ -108,14 +108,14 @@ func TestLimitsThatHoldNoInterpreterAreInvalid(t *testing.T) {
 	}
 	t.Run("a session", func(t *testing.T) { sandboxed(t, b) })
 	t.Run("a session on gVisor", func(t *testing.T) {
-		sandboxed(t, backend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}}))
+		sandboxed(t, openBackend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}}))
 	})
 }
 
-// TestMemoryBeyondTheLimitInASessionIsOutOfMemory: in the interpreter, and in a command beside it.
+// TestMemoryBeyondTheLimitInASessionIsOutOfMemory in the interpreter, and in a command of the session.
 func TestMemoryBeyondTheLimitInASessionIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	const hog = "x = bytearray(400 << 20)"
 	for name, spec := range map[string]executor.Spec{"the interpreter": {Code: hog}, "a command": {Command: []string{"python3", "-c", hog}}} {
 		s := executor.Session{ID: "ctx_" + random(), Language: executor.LanguagePython, Limits: job(spec).Limits}

@@ -15,17 +15,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
-// runnerKey names the runner's file among the options of a backend under test, because its program is none to be run in
-// containers.
+// runnerKey is the option with the path of the runner of a backend under test. The test program itself cannot serve as a runner
+// in containers.
 const runnerKey = "test_runner"
 
-// TestMain lets this binary be a plugin, too.
+// TestMain runs this binary as a plugin if it is started as one.
 func TestMain(m *testing.M) {
 	plugintest.Main(map[string]plugin.Factory{"docker": func(ctx context.Context, c plugin.Configure) (executor.Backend, error) {
 		return testFactory(ctx, c)
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	dockertest.Main(leaving{m})
 }
 
-// leaving is a testing.M that removes the runner which was built for it.
+// leaving is a testing.M that removes prepared images and the runner after the tests.
 type leaving struct{ m *testing.M }
 
 func (l leaving) Run() int {
@@ -42,7 +43,7 @@ func (l leaving) Run() int {
 		fmt.Fprintln(os.Stderr, "remove prepared images:", err)
 		code = max(code, 1)
 	}
-	if err := os.RemoveAll(runnerDir); err != nil { // "": none was built
+	if err := os.RemoveAll(runnerDir); err != nil { // the path is empty if no runner was built
 		fmt.Fprintln(os.Stderr, "remove the runner:", err)
 		code = max(code, 1)
 	}
@@ -86,7 +87,7 @@ var testRunner = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// section is a configuration for the tests' daemon and images, as JSON, with more settings.
+// section returns a configuration with the tests' daemon and images and with more settings, as JSON.
 func section(t testing.TB, more map[string]any) json.RawMessage {
 	t.Helper()
 	runner, err := testRunner()
@@ -107,13 +108,13 @@ func section(t testing.TB, more map[string]any) json.RawMessage {
 	return raw
 }
 
-// backend makes a backend of its own instance and closes it with t; nothing of it is left then.
-func backend(t testing.TB, more map[string]any) *Backend {
+// openBackend makes a backend with an installation of its own, and closes it with t. After that nothing of it may be left.
+func openBackend(t testing.TB, more map[string]any) *Backend {
 	t.Helper()
 	return backendThatLogs(t, more, nil)
 }
 
-// backendThatLogs is backend with a log; nil: none.
+// backendThatLogs does the same as openBackend, with a log; nil means none.
 func backendThatLogs(t testing.TB, more map[string]any, log *slog.Logger) *Backend {
 	t.Helper()
 	b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: instance(t), DataDir: t.TempDir(), Options: section(t, more), Log: log})
@@ -129,7 +130,7 @@ func backendThatLogs(t testing.TB, more map[string]any, log *slog.Logger) *Backe
 	return b
 }
 
-// removeEnded removes what has ended and nobody has removed, as an Engine does once an end is in its log.
+// removeEnded removes the kept Results, as an Engine does once an end is in its log.
 func removeEnded(t testing.TB, b *Backend) {
 	t.Helper()
 	b.results.mu.Lock()
@@ -145,7 +146,7 @@ func removeEnded(t testing.TB, b *Backend) {
 	}
 }
 
-// instance is an installation of this test's own. When the test has ended nothing of it may be left in the daemon.
+// instance returns the id of an installation of this test. When the test has ended, the daemon must have none of its objects.
 func instance(t testing.TB) string {
 	t.Helper()
 	id := t.Name() + "-" + random()
@@ -157,7 +158,7 @@ func instance(t testing.TB) string {
 	return id
 }
 
-// objects lists what an installation has in the daemon.
+// objects lists the objects of an installation in the daemon.
 func objects(t testing.TB, instance string) []string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -167,8 +168,8 @@ func objects(t testing.TB, instance string) []string {
 		t.Fatal(err)
 	}
 	defer d.close() //nolint:errcheck // read only
-	ours := map[string]string{labelInstance: instance}
-	list, err := d.containers(ctx, ours)
+	labels := map[string]string{labelInstance: instance}
+	list, err := d.containers(ctx, labels)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func objects(t testing.TB, instance string) []string {
 	for _, c := range list {
 		found = append(found, fmt.Sprintf("container %s (%s, %s)", short(c.ID), c.Labels[labelKind], c.State))
 	}
-	volumes, err := d.volumes(ctx, ours)
+	volumes, err := d.volumes(ctx, labels)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,13 +185,13 @@ func objects(t testing.TB, instance string) []string {
 		found = append(found, "volume "+v.Name)
 	}
 	n := newNetworks(d, "", instance, nil)
-	if _, err := d.network(ctx, n.own); err == nil {
+	if err := d.findNetwork(ctx, n.own); err == nil {
 		found = append(found, "network "+n.own)
 	}
 	return found
 }
 
-// job is spec with the limits that an engine resolves.
+// job returns a job of spec with the limits that an engine sets by default.
 func job(spec executor.Spec) executor.Job {
 	return executor.Job{
 		ID: "exe_" + random(), Owner: "test", Attempt: 1, Spec: spec,
@@ -200,7 +201,7 @@ func job(spec executor.Spec) executor.Job {
 	}
 }
 
-// journal is a Sink that keeps everything.
+// journal is a Sink that keeps output and events.
 type journal struct {
 	mu       sync.Mutex
 	stdout   strings.Builder
@@ -238,7 +239,8 @@ func (j *journal) Artifact(_ *tar.Header, r io.Reader) error {
 	return err
 }
 
-// succeeds runs spec and returns what it printed. It is removed then, as by an Engine; behind the answer where time is taken.
+// succeeds runs spec and returns its output. It then removes the Execution, as an Engine does. In benchmarks the removal runs
+// in the background.
 func succeeds(t testing.TB, b executor.Backend, spec executor.Spec) (string, executor.Result) {
 	t.Helper()
 	var j journal
@@ -255,4 +257,17 @@ func succeeds(t testing.TB, b executor.Backend, spec executor.Spec) (string, exe
 		t.Fatalf("%v; %+v %+v; stderr %q", err, r, r.Failure, j.stderr.String())
 	}
 	return j.stdout.String(), r
+}
+
+// abandon ends this backend without cleaning up: to the daemon it looks as if the process had died. No other call may
+// follow.
+func (b *Backend) abandon() {
+	b.jobs.Close(executor.ErrCallerGone)
+	b.leaveSessions(true)
+	b.stop(backend.ErrClosed)
+	b.wg.Wait()
+	b.interpreters.asking.Wait()
+	b.pool.close()
+	b.cleaner.wait()
+	_ = b.daemon.close() // Close never fails
 }

@@ -1,6 +1,7 @@
 package dockerbackend
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -13,37 +14,37 @@ import (
 	"time"
 )
 
-// cleanTime bounds what is cleaned up when somebody's ctx has ended already.
+// cleanTime bounds the cleaning up after a ctx that has ended.
 const cleanTime = 30 * time.Second
 
-// cleanUp is a ctx for cleaning up after ctx.
+// cleanUp returns a ctx for cleaning up after ctx. It does not end with ctx.
 func cleanUp(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(context.WithoutCancel(ctx), cleanTime, fmt.Errorf("not cleaned up within %s", cleanTime))
+	return context.WithTimeoutCause(context.WithoutCancel(ctx), cleanTime, fmt.Errorf("the cleaning up timed out after %s", cleanTime))
 }
 
-// newName is a name for a container of ours that no other has.
+// newName returns a unique name for a container.
 func newName(kind string) string { return "python-executor-" + kind + "-" + random() }
 
 func random() string {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // Read never fails
 	return hex.EncodeToString(b[:])
 }
 
-// newBoot names this life of the plugin: a random part, the process, when it started, and what tells its number from the same
-// one elsewhere. Whether it is over can then be told by whoever finds it in a label, on the same machine.
+// newBoot returns the name of this life of the plugin. It has a random part, the process number, the start time of the process,
+// and the machine and namespace of that number. A reader on the same machine can tell from it whether the process has ended.
 func newBoot() string {
 	return fmt.Sprintf("%s.%d.%s.%s", random(), os.Getpid(), startTime(os.Getpid()), processNumbers())
 }
 
-// bootAlive reports whether the process that a boot names is there.
+// bootAlive reports whether the process of a boot runs on this machine.
 func bootAlive(boot string) bool {
 	here, alive := findBoot(boot)
 	return here && alive
 }
 
-// bootOver reports whether the process that a boot names has certainly ended: whose it is may be on another machine, where
-// nobody can tell.
+// bootOver reports whether the process of a boot has certainly ended. For a process of another machine that is unknown, and
+// bootOver returns false.
 func bootOver(boot string) bool {
 	here, alive := findBoot(boot)
 	return here && !alive
@@ -58,7 +59,7 @@ func findBoot(boot string) (here, alive bool) {
 	return true, err == nil && parts[2] != "" && startTime(pid) == parts[2]
 }
 
-// processNumbers names the machine, as long as it runs, and the namespace in which process numbers mean ours; empty: unknown.
+// processNumbers identifies the machine's present boot and the namespace of process numbers; empty means unknown.
 var processNumbers = sync.OnceValue(func() string {
 	machine, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	namespace, err2 := os.Readlink("/proc/self/ns/pid")
@@ -69,18 +70,14 @@ var processNumbers = sync.OnceValue(func() string {
 	return hex.EncodeToString(sum[:4])
 })
 
-// startTime is a process's, in clock ticks since the machine's boot; empty if it is not there.
+// startTime returns the start time of a process, in clock ticks since the machine's boot; empty if there is no such process.
 func startTime(pid int) string {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return ""
 	}
-	// The name in brackets may hold anything; 20 fields follow it up to the start time.
-	_, rest, found := strings.Cut(string(raw), ") ")
-	if i := strings.LastIndex(string(raw), ") "); found && i >= 0 {
-		rest = string(raw)[i+2:]
-	}
-	fields := strings.Fields(rest)
+	// The name in brackets may contain anything. The start time is the 20th field after it.
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	if len(fields) < 20 {
 		return ""
 	}

@@ -18,25 +18,26 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// blocked are the addresses that programs with a network may not reach: private, carrier, link-local (cloud metadata),
-// loopback, benchmarking, multicast and reserved ones.
+// blocked are the networks that programs with a network may not reach: private, carrier-grade NAT, link-local (cloud metadata),
+// loopback, benchmarking, multicast and reserved addresses.
 var blocked = []string{
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16",
 	"198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
 }
 
-// networks is the network of programs that may use one: what the configuration names, else a bridge of this installation.
+// networks provides the network of programs that may use one: the configured network, else a bridge of this installation.
 type networks struct {
 	daemon   *daemon
-	named    string // by the configuration
+	named    string // the network that the configuration names; empty: a bridge of our own
 	instance string
 	boot     string
-	own      string // the bridge's name, and its interface's
-	device   string
+	own      string // the name of the bridge
+	device   string // the name of its interface
 	log      *slog.Logger
-	// iptables runs the host's tool; nil where it would not be the daemon's firewall, or is not ours to use.
+	// iptables runs the host's iptables. It is nil where that is not the daemon's firewall, or where this process may not
+	// change it.
 	iptables func(ctx context.Context, args ...string) error
-	why      string // why there is none
+	why      string // the reason why iptables is nil
 
 	mu sync.Mutex
 }
@@ -54,7 +55,7 @@ func newNetworks(d *daemon, named, instance string, log *slog.Logger) *networks 
 	case os.Geteuid() != 0:
 		n.why = "only root may change the firewall"
 	case err != nil:
-		n.why = "there is no iptables"
+		n.why = "iptables is not installed"
 	default:
 		n.iptables = func(ctx context.Context, args ...string) error {
 			return runTool(ctx, path, append([]string{"-w"}, args...)...)
@@ -63,14 +64,14 @@ func newNetworks(d *daemon, named, instance string, log *slog.Logger) *networks 
 	return n
 }
 
-// ensure makes sure that the network is there, and guarded where it can be, and returns its name.
+// ensure creates the network if it does not exist, puts its firewall rules in place if it can, and returns its name.
 func (n *networks) ensure(ctx context.Context) (string, error) {
 	if n.named != "" {
 		return n.named, nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, err := n.daemon.network(ctx, n.own); executor.CodeOf(err) == executor.NotFound {
+	if err := n.daemon.findNetwork(ctx, n.own); executor.CodeOf(err) == executor.NotFound {
 		err := n.daemon.createBridge(ctx, n.own, n.device, map[string]string{labelInstance: n.instance, labelBoot: n.boot})
 		if err != nil && executor.CodeOf(err) != executor.Conflict {
 			return "", err
@@ -86,14 +87,15 @@ func (n *networks) ensure(ctx context.Context) (string, error) {
 	return n.own, nil
 }
 
-// chains are ours in the filter table: what leaves the bridge for elsewhere, and for this machine itself.
+// chains returns the names of our chains in the filter table: one for packets from the bridge to elsewhere, one for those to
+// this machine.
 func (n *networks) chains() (forward, input string) {
 	id := strings.TrimPrefix(n.device, "pyexec-")
 	return "PYEXEC-" + id, "PYEXEC-IN-" + id
 }
 
-// guard puts our rules into the firewall, if they are not there. Whoever restarts the firewall takes them away, so they are
-// looked for each time a container with a network is made.
+// guard adds our firewall rules if they are missing. A restart of the firewall drops them, so guard runs before each container
+// with a network is made.
 func (n *networks) guard(ctx context.Context) error {
 	forward, input := n.chains()
 	if n.iptables(ctx, "-C", "DOCKER-USER", "-i", n.device, "-j", forward) == nil && n.iptables(ctx, "-C", "INPUT", "-i", n.device, "-j", input) == nil {
@@ -109,7 +111,7 @@ func (n *networks) guard(ctx context.Context) error {
 	for _, network := range blocked {
 		rules = append(rules, []string{"-A", forward, "-d", network, "-j", "REJECT"})
 	}
-	// The jumps last: until then nothing of the above has a say, and the next look starts anew.
+	// The jumps come last. Until then the rules above have no effect, and a later call starts again if one fails.
 	rules = append(rules, []string{"-I", "INPUT", "-i", n.device, "-j", input}, []string{"-I", "DOCKER-USER", "-i", n.device, "-j", forward})
 	for _, rule := range rules {
 		if err := n.iptables(ctx, rule...); err != nil {
@@ -119,18 +121,18 @@ func (n *networks) guard(ctx context.Context) error {
 	return nil
 }
 
-// unguard takes our rules away, as far as they are there.
+// unguard removes our rules, as far as they exist.
 func (n *networks) unguard(ctx context.Context) {
 	forward, input := n.chains()
 	for _, rule := range [][]string{
 		{"-D", "DOCKER-USER", "-i", n.device, "-j", forward}, {"-D", "INPUT", "-i", n.device, "-j", input},
 		{"-F", forward}, {"-X", forward}, {"-F", input}, {"-X", input},
 	} {
-		_ = n.iptables(ctx, rule...) // what is not there cannot be taken away
+		_ = n.iptables(ctx, rule...) // a rule that is not there cannot be removed
 	}
 }
 
-// close removes the network and its rules unless containers are in it.
+// close removes the network and its rules unless containers use it. It never removes a network that the configuration names.
 func (n *networks) close(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -144,9 +146,9 @@ func (n *networks) remove(ctx context.Context) error {
 	err := n.daemon.removeNetwork(ctx, n.own)
 	switch {
 	case executor.CodeOf(err) == executor.NotFound:
-		return nil // nobody has asked for it, ever
+		return nil // the network was never created
 	case err != nil && strings.Contains(err.Error(), "active endpoints"):
-		return nil // somebody goes on in it
+		return nil // containers still use it
 	case err != nil:
 		return err
 	case n.iptables != nil:
@@ -155,7 +157,7 @@ func (n *networks) remove(ctx context.Context) error {
 	return nil
 }
 
-// nameServers are this machine's, without those on its loopback, which the daemon asks itself.
+// nameServers returns the IPv4 name servers of this machine, without those on its loopback, which the daemon queries itself.
 func nameServers() []string {
 	raw, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
@@ -176,7 +178,7 @@ func nameServers() []string {
 
 // runTool runs a program of the host to its end.
 func runTool(ctx context.Context, path string, args ...string) error {
-	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput() //nolint:gosec // a tool of the host with arguments of ours
+	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput() //nolint:gosec // the program and its arguments are fixed
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return fmt.Errorf("%s %s: %s: %s", path, strings.Join(args, " "), exit.ProcessState, bytes.TrimSpace(out))
 	}

@@ -15,9 +15,9 @@ import (
 
 func TestProgramsWithANetworkDoNotReachThisMachine(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	if b.networks.iptables == nil {
-		t.Skip("SKIPPED, the firewall is not ours: " + b.networks.why)
+		t.Skip("SKIPPED, this process cannot change the firewall: " + b.networks.why)
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp4", "0.0.0.0:0")
@@ -33,14 +33,14 @@ func TestProgramsWithANetworkDoNotReachThisMachine(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_ = conn.Close() // a knock wants nothing more
+			_ = conn.Close() // the connection itself is the result
 			mu.Lock()
 			accepted++
 			mu.Unlock()
 		}
 	})
 	t.Cleanup(func() {
-		_ = l.Close() // it ends the loop
+		_ = l.Close() // ends the loop
 		wg.Wait()
 	})
 	_, port, err := net.SplitHostPort(l.Addr().String())
@@ -65,24 +65,24 @@ for host in [gateway, "169.254.169.254"]:
 	mu.Lock()
 	defer mu.Unlock()
 	if accepted != 0 {
-		t.Errorf("%d connections came through", accepted)
+		t.Errorf("%d connections to blocked addresses succeeded", accepted)
 	}
 	forward, _ := b.networks.chains()
 	if err := b.networks.iptables(t.Context(), "-L", forward, "-n"); err != nil {
-		t.Errorf("there is no chain of ours: %v", err)
+		t.Errorf("the firewall has no chain of this installation: %v", err)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := b.networks.iptables(t.Context(), "-L", forward, "-n"); err == nil {
-		t.Error("our rules are left in the firewall")
+		t.Error("rules of this installation are left in the firewall")
 	}
 }
 
 func TestABridgeOfOursHasNoAddressesThatAreNotGuarded(t *testing.T) {
 	t.Parallel()
 	if o := bridgeOptions("pyexec-1", nil); o.EnableIPv6 == nil || *o.EnableIPv6 {
-		t.Errorf("IPv6 is as the daemon likes: %+v", o)
+		t.Errorf("IPv6 is not switched off: %+v", o)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestTheGuardIsPutUpOnceAndBlocksEveryRange(t *testing.T) {
 	}
 	for _, network := range append(slices.Clone(blocked), "169.254.0.0/16", "10.0.0.0/8", "192.168.0.0/16", "172.16.0.0/12") {
 		if got := strings.Count(strings.Join(rules, "\n"), "-A PYEXEC-1 -d "+network+" -j REJECT"); got != 1 {
-			t.Errorf("%s is blocked %d times", network, got)
+			t.Errorf("%s is blocked by %d rules, want 1", network, got)
 		}
 	}
 	if last := rules[len(rules)-1]; last != "-I DOCKER-USER -i pyexec-1 -j PYEXEC-1" {

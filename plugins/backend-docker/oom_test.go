@@ -13,11 +13,11 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
-// TestAContainerWhoseMemoryIsFullOfFilesIsOutOfMemory: files in memory are nobody's to kill, so the kernel ends the program
-// and then, needing more, may end the runner.
+// TestAContainerWhoseMemoryIsFullOfFilesIsOutOfMemory: killing a process does not free files in memory. So the kernel kills the
+// program, and then it may kill the runner.
 func TestAContainerWhoseMemoryIsFullOfFilesIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	for range 3 {
 		j := job(executor.Spec{Code: `
 import os
@@ -32,17 +32,17 @@ for folder in ["/dev/shm", "/tmp"]:
 		j.Limits.MemoryBytes, j.Limits.DiskBytes = 24<<20, 1<<20
 		var out journal
 		r, err := b.Run(t.Context(), j, &out)
-		if err != nil || r.Status != executor.StatusOutOfMemory {
+		if limit := r.HitLimit(); err != nil || r.Status != executor.StatusOutOfMemory || limit == nil || limit.Field != memoryField {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}
 }
 
-// TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory: the first process of a container that is removed by itself, and
-// is gone by the time we ask.
+// TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory: the kernel ends the first process of a container that the daemon
+// then removes, so the container may be gone when the backend queries it.
 func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	image, err := b.images.ensure(t.Context(), b.config.DefaultImage, nothing)
 	if err != nil {
 		t.Fatal(err)
@@ -74,8 +74,8 @@ func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 			return executor.CodeOf(err) == executor.NotFound
 		})
 		lost := executor.Errorf(executor.Unavailable, "the runner went away")
-		r, err := b.diedOf(t.Context(), &sandbox{id: id, gone: gone}, true, executor.Result{}, lost)
-		if got := err == nil && r.Status == executor.StatusOutOfMemory; got != want || !want && !errors.Is(err, lost) {
+		r, err := b.diedOf(t.Context(), &sandbox{id: id, gone: gone}, true, 32<<20, executor.Result{}, lost)
+		if got := err == nil && r.Status == executor.StatusOutOfMemory && r.HitLimit() != nil; got != want || !want && !errors.Is(err, lost) {
 			t.Errorf("%s: %+v, %v", code, r, err)
 		}
 		if err := conn.Close(); err != nil {
@@ -84,7 +84,7 @@ func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestASessionWhoseContainerRanOutOfMemorySaysSo: whatever is going on in it, and afterwards.
+// TestASessionWhoseContainerRanOutOfMemorySaysSo during any call, and afterwards.
 func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 	t.Parallel()
 	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
@@ -98,9 +98,9 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		b.factory.full = func(ctx context.Context, container string) bool { // the kernel would have to be waited for
+		b.factory.full = func(ctx context.Context, container string) bool { // stands in for the kernel, which would take long
 			_, err := b.daemon.end(ctx, container)
-			return err == nil || executor.CodeOf(err) == executor.NotFound // the removal may be before the end that it makes
+			return err == nil || executor.CodeOf(err) == executor.NotFound // the container may be removed before its end is recorded
 		}
 		return b
 	}
@@ -110,7 +110,7 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 			r := begin(t, b, executor.Spec{Session: s.ID, Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
 			return nil, func() {
 				<-r.ended
-				if r.err != nil || r.result.Status != executor.StatusOutOfMemory || r.result.SessionState != executor.SessionStateLost {
+				if r.err != nil || r.result.Status != executor.StatusOutOfMemory || r.result.SessionState != executor.SessionStateLost || r.result.HitLimit() == nil {
 					t.Errorf("%+v, %v", r.result, r.err)
 				}
 			}
@@ -127,7 +127,7 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 				t.Fatal(err)
 			}
 			return nil, func() {
-				eventually(t, "the end of the session", func() bool { return b.sessions.wasFull(s.ID) })
+				eventually(t, "the end of the session", func() bool { return b.full.has(s.ID) })
 				if err := out.Close(); err != nil {
 					t.Error(err)
 				}
@@ -136,9 +136,9 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 				}
 			}
 		},
-		"while nobody uses it": func(s executor.Session) (func(), func()) {
+		"while no call uses it": func(s executor.Session) (func(), func()) {
 			return nil, func() {
-				eventually(t, "the end of the session", func() bool { return b.sessions.wasFull(s.ID) && b.sessions.count() == 0 })
+				eventually(t, "the end of the session", func() bool { return b.full.has(s.ID) && b.sessions.Len() == 0 })
 			}
 		},
 		"while its plugin is away": func(executor.Session) (func(), func()) {
@@ -170,17 +170,17 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 			if _, err := b.AdoptSession(t.Context(), s, opened.Handle); executor.CodeOf(err) != executor.Exhausted || !strings.Contains(err.Error(), "out of memory") {
 				t.Errorf("adopted: %v", err)
 			}
-			if n := b.sessions.count(); n != 0 {
+			if n := b.sessions.Len(); n != 0 {
 				t.Errorf("%d sessions are held", n)
 			}
 		})
 	}
 }
 
-// TestMemoryInAContainerIsTheContainers: a limit of the address space would refuse what only reserves it.
+// TestMemoryInAContainerIsTheContainers: a limit of the address space would refuse programs that only reserve it.
 func TestMemoryInAContainerIsTheContainers(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	code := "import resource; print(resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY)"
 	s := executor.Session{ID: "ctx-" + random(), Language: executor.LanguagePython, Limits: job(executor.Spec{}).Limits}
 	if _, err := b.OpenSession(t.Context(), s); err != nil {

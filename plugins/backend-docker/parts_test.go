@@ -22,7 +22,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// nothing takes Progress that nobody wants.
+// nothing is a Progress callback that does nothing.
 func nothing(executor.Progress) {}
 
 func TestAnUnknownKeyOrAWrongValueIsNamedByItsPath(t *testing.T) {
@@ -105,7 +105,7 @@ func TestTheDockerCommandsContextIsUsed(t *testing.T) {
 	write("x", "contexts", "tls", id, "docker", "ca.pem")
 	for _, name := range []string{"", "far"} {
 		c, err := currentContext(folder, name)
-		if err != nil || c.host != "tcp://far:2376" || !strings.HasSuffix(c.ca, "ca.pem") || c.cert != "" {
+		if err != nil || c.host != "tcp://far:2376" || string(c.files.CA) != "x" || c.files.Cert != nil {
 			t.Errorf("%q: %+v, %v", name, c, err)
 		}
 	}
@@ -114,10 +114,14 @@ func TestTheDockerCommandsContextIsUsed(t *testing.T) {
 	}
 	write(`{"Endpoints": {"docker": {"Host": "tcp://far:2376", "SkipTLSVerify": true}}}`, "contexts", "meta", id, "meta.json")
 	if c, err := currentContext(folder, "far"); err != nil || !c.secured || !c.unverified {
-		t.Errorf("one that believes anybody: %+v, %v", c, err)
+		t.Errorf("a context that skips the check of the certificate: %+v, %v", c, err)
 	}
 	if _, err := currentContext(folder, "gone"); executor.CodeOf(err) != executor.Invalid || !strings.Contains(err.Error(), "gone") {
-		t.Errorf("a context that is not there: %v", err)
+		t.Errorf("a context that does not exist: %v", err)
+	}
+	write(`{"Endpoints": {}}`, "contexts", "meta", id, "meta.json")
+	if _, err := currentContext(folder, "far"); executor.CodeOf(err) != executor.Invalid {
+		t.Errorf("a context without a docker endpoint: %v", err)
 	}
 	write(`{`, "contexts", "meta", id, "meta.json")
 	if _, err := currentContext(folder, "far"); executor.CodeOf(err) != executor.Invalid {
@@ -125,7 +129,7 @@ func TestTheDockerCommandsContextIsUsed(t *testing.T) {
 	}
 }
 
-// multiplexed is a piece of a daemon's stream.
+// multiplexed returns a piece of a daemon's stream.
 func multiplexed(stream byte, data string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{stream, 0, 0, 0}, uint32(len(data))), data...) //nolint:gosec // short
 }
@@ -188,11 +192,11 @@ func TestClaimsAreThereForTheNextLife(t *testing.T) {
 	c.drop("exe_1")
 	for _, life := range []*claims{c, next} {
 		if _, ok := life.find("exe_1"); ok {
-			t.Error("it is still there")
+			t.Error("the dropped claim still exists")
 		}
 	}
 	if outside, _ := filepath.Glob(filepath.Join(filepath.Dir(c.dir), "*.json")); len(outside) != 0 {
-		t.Errorf("written outside: %q", outside)
+		t.Errorf("files were written outside the folder: %q", outside)
 	}
 	for _, broken := range []string{"{}", "{", ""} {
 		if err := os.WriteFile(c.path("exe_3"), []byte(broken), 0o600); err != nil {
@@ -203,7 +207,7 @@ func TestClaimsAreThereForTheNextLife(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(c.path("exe_2")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("others may read a claim: %v, %v", info, err)
+		t.Errorf("other users may read a claim: %v, %v", info, err)
 	}
 	none := &claims{boot: "boot"}
 	if err := none.add("exe_1", "c", until); err != nil || none.all()["exe_1"].Container != "c" {

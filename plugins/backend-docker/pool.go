@@ -8,88 +8,88 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
 const (
-	// refillPause lets what was just claimed start before its successor is made, while others still wait on the shelf.
+	// refillPause delays a refill after a claim while other sandboxes still wait on the shelf, so that the claimed sandbox
+	// starts first.
 	refillPause = 25 * time.Millisecond
-	// checkAfter is how long a sandbox may have waited and still be used without asking whether it is well.
+	// checkAfter is how long a sandbox may have waited and still be used without a check.
 	checkAfter = time.Second
-	// checkTime bounds that question.
+	// checkTime bounds a check.
 	checkTime = time.Second
-	// forgetAfter is how long a shelf that nobody asks for keeps its sandboxes.
+	// forgetAfter is how long a shelf without claims keeps its sandboxes.
 	forgetAfter = 10 * time.Minute
-	// lookEvery is how often the shelves are looked over.
-	lookEvery = 5 * time.Second
-	// peakLasts is how long the most that were busy at once counts as what will be asked for next.
+	// sweepInterval is the time between two sweeps of the shelves.
+	sweepInterval = 5 * time.Second
+	// peakLasts is how long the highest number of busy sandboxes counts as the expected demand.
 	peakLasts = 30 * time.Second
-	// retryFirst and retryLast are the pauses after a refill that failed.
+	// retryFirst and retryLast are the first and the longest pause after a failed refill.
 	retryFirst, retryLast = time.Second, 30 * time.Second
 )
 
-var errClosed = executor.Errorf(executor.Unavailable, "the backend is closed")
-
-// maker makes what a pool holds, and clears it away. Its methods are called without the pool's lock.
+// maker makes and discards the sandboxes of a pool. The pool calls its methods without its lock.
 type maker interface {
 	make(ctx context.Context, c class, limits capacity) (*sandbox, error)
 	// update changes a sandbox's limits.
 	update(ctx context.Context, s *sandbox, limits capacity) error
-	// check says whether it is well, within ctx.
+	// check returns an error if a sandbox cannot be used. ctx bounds the check.
 	check(ctx context.Context, s *sandbox) error
-	// discard clears it away, later, whatever it does.
+	// discard removes a sandbox in the background, whatever the sandbox does.
 	discard(s *sandbox)
 }
 
-// poolOptions size a pool.
+// poolOptions are the bounds of a pool.
 type poolOptions struct {
-	// min is how many wait per class; of Sessions minSessions.
+	// min is the number of waiting sandboxes per class, minSessions that per class of Sessions. 0 means that none wait.
 	min, minSessions int
-	// max bounds those that wait, together.
+	// max bounds the waiting sandboxes of all classes together.
 	max int
-	// atOnce bounds those that are being made. Whoever waits comes before the refills.
-	atOnce int
-	log    *slog.Logger
+	// maxMaking bounds the sandboxes that are being made at the same time. Those for waiting claims come before refills.
+	maxMaking int
+	log       *slog.Logger
 }
 
-// pool holds sandboxes that wait for work, a shelf per class. Each is used once. Safe for concurrent use.
+// pool holds sandboxes that wait for work, on one shelf per class. Each sandbox is used once. It is safe for concurrent use.
 type pool struct {
 	maker   maker
 	options poolOptions
-	base    context.Context //nolint:containedctx // what is made ahead outlives the request
+	base    context.Context //nolint:containedctx // sandboxes are made for later requests
 	stop    context.CancelCauseFunc
 	wg      sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
 	shelves map[class]*shelf
-	idle    int // on all shelves
-	making  int // for all shelves
+	idle    int // the sum over all shelves
+	making  int // the sum over all shelves
 
 	hits, misses, updates, refills, failures, died, evicted atomic.Int64
 }
 
-// shelf is what waits of one class.
+// shelf holds the waiting sandboxes of one class.
 type shelf struct {
 	class class
-	// wants are the limits that were asked for last: the next are made with them.
+	// wants are the limits of the last claim. New sandboxes are made with them.
 	wants capacity
 	idle  []*sandbox
-	// making counts those on their way to waiting, then to idle.
+	// making counts the sandboxes that are being made. A finished one goes to the first of waiting, else to idle.
 	making  int
 	waiting []chan delivery
 	busy    int
 	peak    int
 	peakAt  time.Time
 	used    time.Time
-	// keep: it is kept however long nobody asks for it.
+	// keep reports whether the shelf is kept even if nobody claims from it.
 	keep bool
-	// refillAt holds refills back; pause is how long the next failure will.
+	// refillAt is the earliest time of the next refill; zero means now. pause is the delay after the next failure.
 	refillAt time.Time
 	pause    time.Duration
 }
 
-// delivery is what a claim waits for.
+// delivery is the answer to a waiting claim: a sandbox or an error.
 type delivery struct {
 	sandbox *sandbox
 	err     error
@@ -98,12 +98,12 @@ type delivery struct {
 func newPool(m maker, o poolOptions) *pool {
 	base, stop := context.WithCancelCause(context.Background())
 	p := &pool{maker: m, options: o, base: base, stop: stop, shelves: map[class]*shelf{}}
-	p.wg.Go(p.lookAfter)
+	p.wg.Go(p.sweepLoop)
 	return p
 }
 
-// claim takes a sandbox for one use, with these limits; warm: it was waiting. The caller discards it and calls done. Codes:
-// those of the maker, unavailable (closed).
+// claim takes a sandbox for one use, with the given limits. warm reports whether the sandbox was waiting. The caller discards
+// the sandbox and calls done. Codes: those of the maker, unavailable (closed).
 func (p *pool) claim(ctx context.Context, c class, limits capacity) (s *sandbox, warm bool, err error) {
 	p.begin(c, limits)
 	for {
@@ -112,7 +112,11 @@ func (p *pool) claim(ctx context.Context, c class, limits capacity) (s *sandbox,
 			break
 		}
 		if err = p.fit(ctx, s, limits, warm); err == nil {
-			p.count(warm)
+			if warm {
+				p.hits.Add(1)
+			} else {
+				p.misses.Add(1)
+			}
 			return s, warm, nil
 		}
 		p.maker.discard(s)
@@ -124,15 +128,7 @@ func (p *pool) claim(ctx context.Context, c class, limits capacity) (s *sandbox,
 	return nil, false, err
 }
 
-func (p *pool) count(warm bool) {
-	if warm {
-		p.hits.Add(1)
-	} else {
-		p.misses.Add(1)
-	}
-}
-
-// begin notes a claim.
+// begin records a claim.
 func (p *pool) begin(c class, limits capacity) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +140,7 @@ func (p *pool) begin(c class, limits capacity) {
 	}
 }
 
-// done notes that what was claimed is not busy any more. It is called once per claim that succeeded.
+// done records that a claimed sandbox is no longer busy. It is called once per claim that succeeded.
 func (p *pool) done(c class) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +150,7 @@ func (p *pool) done(c class) {
 	p.pump()
 }
 
-// fit makes s what was asked for: well, and with these limits.
+// fit checks s if s has waited for long, and gives it these limits.
 func (p *pool) fit(ctx context.Context, s *sandbox, limits capacity, warm bool) error {
 	if warm && time.Since(s.since) > checkAfter {
 		within, cancel := context.WithTimeoutCause(ctx, checkTime, errSilent)
@@ -176,12 +172,12 @@ func (p *pool) fit(ctx context.Context, s *sandbox, limits capacity, warm bool) 
 	return nil
 }
 
-// take takes one that waits, else waits for one to be made.
+// take takes a waiting sandbox. If there is none, it waits until one is made.
 func (p *pool) take(ctx context.Context, c class) (*sandbox, bool, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return nil, false, errClosed
+		return nil, false, backend.ErrClosed
 	}
 	f := p.shelf(c)
 	if s := f.pick(); s != nil {
@@ -209,14 +205,14 @@ func (p *pool) take(ctx context.Context, c class) (*sandbox, bool, error) {
 		p.mu.Unlock()
 	} else {
 		p.mu.Unlock()
-		if d := <-ch; d.sandbox != nil { // it came at the same moment
+		if d := <-ch; d.sandbox != nil { // the delivery and the end of ctx coincided
 			p.put(d.sandbox)
 		}
 	}
 	return nil, false, executor.Errorf(executor.Unavailable, "claim a container: %w", context.Cause(ctx))
 }
 
-// pick takes the one that has waited longest of those with the limits that are wanted, else of all.
+// pick takes the sandbox that has waited longest. Sandboxes with the wanted limits come first.
 func (f *shelf) pick() *sandbox {
 	if len(f.idle) == 0 {
 		return nil
@@ -227,7 +223,7 @@ func (f *shelf) pick() *sandbox {
 	return s
 }
 
-// shelf returns the class's own.
+// shelf returns the shelf of c, and makes it if there is none. The caller holds the lock.
 func (p *pool) shelf(c class) *shelf {
 	f := p.shelves[c]
 	if f == nil {
@@ -237,20 +233,20 @@ func (p *pool) shelf(c class) *shelf {
 	return f
 }
 
-// target is how many should wait: what the configuration says, and as many as were busy at once not long ago, because
-// those that are done will ask again.
+// target is how many sandboxes should wait: the configured minimum, or the recent peak of busy ones if that is higher. A caller
+// whose program ends often sends the next.
 func (p *pool) target(f *shelf) int {
-	least := p.options.min
+	minimum := p.options.min
 	if f.class.Session {
-		least = p.options.minSessions
+		minimum = p.options.minSessions
 	}
-	if least == 0 {
+	if minimum == 0 {
 		return 0
 	}
-	return min(max(least, f.peak), p.options.max)
+	return min(max(minimum, f.peak), p.options.max)
 }
 
-// warm makes a class wait before anybody has asked for it, and keeps it.
+// warm fills the shelf of a class before the first claim, and keeps the shelf.
 func (p *pool) warm(c class, limits capacity) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -262,10 +258,10 @@ func (p *pool) warm(c class, limits capacity) {
 	p.pump()
 }
 
-// pump starts makings as far as they may run at once: first for those who wait, then to refill the shelf that was used
-// last. The lock is held.
+// pump starts to make sandboxes, up to maxMaking at a time: first for waiting claims, then to refill the shelf that was used
+// last. The caller holds the lock.
 func (p *pool) pump() {
-	for !p.closed && p.making < p.options.atOnce {
+	for !p.closed && p.making < p.options.maxMaking {
 		f, refill := p.next()
 		if f == nil {
 			return
@@ -283,7 +279,8 @@ func (p *pool) pump() {
 	}
 }
 
-// next is the shelf to make one for; nil: none. The lock is held.
+// next returns the shelf that needs a sandbox; nil means that none does. refill reports whether no claim waits for the sandbox.
+// The caller holds the lock.
 func (p *pool) next() (f *shelf, refill bool) {
 	now := time.Now()
 	for _, f := range p.shelves {
@@ -303,7 +300,8 @@ func (p *pool) next() (f *shelf, refill bool) {
 	return found, true
 }
 
-// evict makes room for one of f: one goes from the shelf that was not used for longest, if that is another.
+// evict discards a sandbox of the least recently used shelf, to make room for one on f. It reports whether there was another
+// shelf than f to take the sandbox from.
 func (p *pool) evict(f *shelf) bool {
 	oldest := f
 	for _, o := range p.shelves {
@@ -322,7 +320,7 @@ func (p *pool) evict(f *shelf) bool {
 	return true
 }
 
-// made hands over what was made.
+// made delivers a new sandbox, or the error that prevented it.
 func (p *pool) made(f *shelf, s *sandbox, err error) {
 	p.mu.Lock()
 	f.making--
@@ -332,48 +330,59 @@ func (p *pool) made(f *shelf, s *sandbox, err error) {
 		f.refillAt = time.Now().Add(f.pause)
 		p.later(f.pause)
 		f.pause = min(2*f.pause, retryLast)
-		// One making, one answer: whoever waits behind gets the next.
+		// A failure answers one claim. The next sandbox or failure answers the next claim.
 		if len(f.waiting) > 0 {
 			f.waiting[0] <- delivery{err: err}
 			f.waiting = f.waiting[1:]
 		} else if !p.closed {
-			p.options.log.Warn("no container could be made ahead", "image", f.class.Image, "error", err)
+			p.options.log.Warn("refill the pool of containers failed", "image", f.class.Image, "error", err)
 		}
 		p.pump()
 		p.mu.Unlock()
 		return
 	}
 	f.pause = retryFirst
+	kept := p.accept(s)
 	p.mu.Unlock()
-	p.put(s)
-}
-
-// put gives s to who waits for its class, else onto the shelf.
-func (p *pool) put(s *sandbox) {
-	p.mu.Lock()
-	f := p.shelf(s.class)
-	s.since = time.Now()
-	keep := true
-	switch {
-	case p.closed:
-		keep = false
-	case len(f.waiting) > 0:
-		f.waiting[0] <- delivery{sandbox: s}
-		f.waiting = f.waiting[1:]
-	case p.target(f) == 0:
-		keep = false
-	default:
-		f.idle = append(f.idle, s)
-		p.idle++
-	}
-	p.pump()
-	p.mu.Unlock()
-	if !keep {
+	if !kept {
 		p.maker.discard(s)
 	}
 }
 
-// later pumps again after d. The lock is held.
+// put returns s to a claim that waits for its class, else to the shelf. If the pool keeps no sandboxes of the class, put
+// discards s.
+func (p *pool) put(s *sandbox) {
+	p.mu.Lock()
+	kept := p.accept(s)
+	p.mu.Unlock()
+	if !kept {
+		p.maker.discard(s)
+	}
+}
+
+// accept gives s to a claim that waits for its class, else to the shelf. It reports whether s was kept. The caller holds the
+// lock.
+func (p *pool) accept(s *sandbox) bool {
+	if p.closed {
+		return false
+	}
+	defer p.pump()
+	f := p.shelf(s.class)
+	s.since = time.Now()
+	if len(f.waiting) > 0 {
+		f.waiting[0] <- delivery{sandbox: s}
+		f.waiting = f.waiting[1:]
+		return true
+	}
+	if p.target(f) == 0 {
+		return false
+	}
+	f.idle = append(f.idle, s)
+	p.idle++
+	return true
+}
+
+// later calls pump after d. The caller holds the lock.
 func (p *pool) later(d time.Duration) {
 	p.wg.Go(func() {
 		timer := time.NewTimer(d)

@@ -2,11 +2,13 @@ package dockerbackend
 
 import (
 	"time"
+
+	"github.com/python-executor/python-executor/core/backend"
 )
 
-// lookAfter looks over the shelves while the pool is open.
-func (p *pool) lookAfter() {
-	ticker := time.NewTicker(lookEvery)
+// sweepLoop discards stale sandboxes until the pool is closed.
+func (p *pool) sweepLoop() {
+	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -20,7 +22,8 @@ func (p *pool) lookAfter() {
 	}
 }
 
-// stale takes from the shelves what died while it waited, what is more than wanted by now, and what nobody asks for.
+// stale takes from the shelves the sandboxes that have ended, that exceed the target, and those of shelves without claims since
+// forgetAfter.
 func (p *pool) stale(now time.Time) []*sandbox {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +55,7 @@ func (p *pool) stale(now time.Time) []*sandbox {
 	return out
 }
 
-// counts are the sandboxes that wait, that are being made, and that are at work.
+// counts returns the numbers of sandboxes that wait, that are being made, and that are busy.
 func (p *pool) counts() (idle, making, busy int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +65,7 @@ func (p *pool) counts() (idle, making, busy int) {
 	return p.idle, p.making, busy
 }
 
-// metrics are gauges and counters.
+// metrics returns the gauges and counters of the pool.
 func (p *pool) metrics() map[string]float64 {
 	idle, making, busy := p.counts()
 	return map[string]float64{
@@ -73,7 +76,7 @@ func (p *pool) metrics() map[string]float64 {
 	}
 }
 
-// close clears everything away that waits, and what is still being made. Idempotent; claim answers unavailable then.
+// close discards all waiting sandboxes and those that are still being made. Later claims fail as unavailable. It is idempotent.
 func (p *pool) close() {
 	p.mu.Lock()
 	if p.closed {
@@ -87,13 +90,13 @@ func (p *pool) close() {
 		idle = append(idle, f.idle...)
 		f.idle = nil
 		for _, ch := range f.waiting {
-			ch <- delivery{err: errClosed}
+			ch <- delivery{err: backend.ErrClosed}
 		}
 		f.waiting = nil
 	}
 	p.idle = 0
 	p.mu.Unlock()
-	p.stop(errClosed)
+	p.stop(backend.ErrClosed)
 	for _, s := range idle {
 		p.maker.discard(s)
 	}

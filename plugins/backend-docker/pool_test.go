@@ -6,25 +6,30 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// toys is a maker without a daemon. Making takes a second of the bubble's clock.
+// toys is a maker without a daemon. Making a sandbox takes a second of the bubble's clock.
 type toys struct {
 	mu        sync.Mutex
 	made      []*sandbox
 	discarded []*sandbox
 	updated   int
 	sick      map[*sandbox]bool
-	gone      []chan struct{} // of those made
+	gone      []chan struct{} // the gone channels of made
+	asked     atomic.Int64    // the number of calls of make
+	checked   atomic.Int64
 	fail      error
 }
 
 func (y *toys) make(ctx context.Context, c class, limits capacity) (*sandbox, error) {
+	y.asked.Add(1)
 	select {
 	case <-time.After(time.Second):
 	case <-ctx.Done():
@@ -48,13 +53,20 @@ func (y *toys) update(context.Context, *sandbox, capacity) error {
 	return nil
 }
 
-func (y *toys) check(_ context.Context, s *sandbox) error {
+func (y *toys) check(ctx context.Context, s *sandbox) error {
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	y.checked.Add(1)
 	if y.sick[s] {
 		return errSilent
 	}
-	return nil
+	return ctx.Err()
+}
+
+func (y *toys) setFail(err error) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.fail = err
 }
 
 func (y *toys) discard(s *sandbox) {
@@ -73,13 +85,13 @@ var small = capacity{MemoryBytes: 1, CPUShares: 2, PIDs: 3}
 
 func toyPool(y *toys, o poolOptions) *pool {
 	o.log = slog.New(slog.DiscardHandler)
-	if o.atOnce == 0 {
-		o.atOnce = 4
+	if o.maxMaking == 0 {
+		o.maxMaking = 4
 	}
 	return newPool(y, o)
 }
 
-// claimed claims one and fails the test if that is not possible.
+// claimed claims a sandbox and fails the test if it gets none.
 func claimed(t *testing.T, p *pool, c class, limits capacity) (*sandbox, bool) {
 	t.Helper()
 	s, warm, err := p.claim(t.Context(), c, limits)
@@ -93,14 +105,14 @@ func TestAPool(t *testing.T) {
 	t.Parallel()
 	a, b := class{Image: "a"}, class{Image: "b"}
 	cases := map[string]func(t *testing.T, y *toys){
-		"refills what was claimed, and never gives the same twice": func(t *testing.T, y *toys) {
+		"refills after a claim, and never gives a sandbox twice": func(t *testing.T, y *toys) {
 			p := toyPool(y, poolOptions{min: 2, max: 4})
 			defer p.close()
 			var got []*sandbox
 			for n := range 5 {
 				s, warm := claimed(t, p, a, small)
 				if slices.Contains(got, s) {
-					t.Error("it was used before")
+					t.Error("the claim got a sandbox that was used before")
 				}
 				got = append(got, s)
 				if warm != (n > 0) {
@@ -109,22 +121,22 @@ func TestAPool(t *testing.T) {
 				p.done(a)
 				time.Sleep(5 * time.Second)
 				if idle, _, _ := p.counts(); idle != 2 {
-					t.Errorf("%d wait, want 2", idle)
+					t.Errorf("%d sandboxes wait, want 2", idle)
 				}
 			}
 		},
-		"has nothing waiting with a minimum of 0": func(t *testing.T, y *toys) {
+		"keeps no waiting sandbox with a minimum of 0": func(t *testing.T, y *toys) {
 			p := toyPool(y, poolOptions{max: 4})
 			defer p.close()
 			claimed(t, p, a, small)
 			p.done(a)
 			time.Sleep(time.Minute)
 			if made, _ := y.counts(); made != 1 {
-				t.Errorf("%d were made, want 1", made)
+				t.Errorf("made %d sandboxes, want 1", made)
 			}
 		},
-		"holds as many as were busy at once not long ago, and fewer later": func(t *testing.T, y *toys) {
-			p := toyPool(y, poolOptions{min: 1, max: 6, atOnce: 8})
+		"keeps as many as the recent peak of busy ones, and fewer later": func(t *testing.T, y *toys) {
+			p := toyPool(y, poolOptions{min: 1, max: 6, maxMaking: 8})
 			defer p.close()
 			var wg sync.WaitGroup
 			for range 5 {
@@ -136,14 +148,14 @@ func TestAPool(t *testing.T) {
 			}
 			time.Sleep(5 * time.Second)
 			if idle, _, _ := p.counts(); idle != 5 {
-				t.Errorf("%d wait, want 5", idle)
+				t.Errorf("%d sandboxes wait, want 5", idle)
 			}
 			time.Sleep(2 * time.Minute)
 			if idle, _, _ := p.counts(); idle != 1 {
-				t.Errorf("%d wait two minutes later, want 1", idle)
+				t.Errorf("%d sandboxes wait two minutes later, want 1", idle)
 			}
 		},
-		"is bounded in all, and takes from the class that was not used for longest": func(t *testing.T, y *toys) {
+		"is bounded in total, and evicts from the least recently used class": func(t *testing.T, y *toys) {
 			p := toyPool(y, poolOptions{min: 3, max: 4})
 			defer p.close()
 			for _, c := range []class{a, b} {
@@ -152,22 +164,22 @@ func TestAPool(t *testing.T) {
 				time.Sleep(10 * time.Second)
 			}
 			if idle, making, _ := p.counts(); idle+making != 4 {
-				t.Errorf("%d wait, want 4", idle+making)
+				t.Errorf("%d sandboxes wait, want 4", idle+making)
 			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if n := len(p.shelves[b].idle); n != 3 {
-				t.Errorf("%d of the last class wait, want 3", n)
+				t.Errorf("%d sandboxes of the last class wait, want 3", n)
 			}
 		},
-		"changes limits only where others are asked for, and then makes those": func(t *testing.T, y *toys) {
+		"updates a sandbox only for other limits, and makes the next with those": func(t *testing.T, y *toys) {
 			p := toyPool(y, poolOptions{min: 1, max: 4})
 			defer p.close()
 			large := capacity{MemoryBytes: 10, CPUShares: 2, PIDs: 3}
 			for n, limits := range []capacity{small, small, large, large, large} {
 				s, _ := claimed(t, p, a, limits)
 				if s.has != limits {
-					t.Errorf("claim %d has %+v", n, s.has)
+					t.Errorf("claim %d got a sandbox with the limits %+v", n, s.has)
 				}
 				p.done(a)
 				time.Sleep(5 * time.Second)
@@ -176,7 +188,7 @@ func TestAPool(t *testing.T) {
 				t.Errorf("%d updates, want 1", y.updated)
 			}
 		},
-		"does not hand out one that is not well": func(t *testing.T, y *toys) {
+		"does not give a sandbox whose check fails": func(t *testing.T, y *toys) {
 			p := toyPool(y, poolOptions{min: 2, max: 4})
 			defer p.close()
 			p.warm(a, small)
@@ -186,13 +198,13 @@ func TestAPool(t *testing.T) {
 			y.mu.Unlock()
 			s, warm := claimed(t, p, a, small)
 			if warm || y.sick[s] {
-				t.Error("a sick one was handed out")
+				t.Error("the claim got a sandbox whose check fails")
 			}
 			if _, discarded := y.counts(); discarded != 2 {
-				t.Errorf("%d were discarded, want 2", discarded)
+				t.Errorf("discarded %d sandboxes, want 2", discarded)
 			}
 		},
-		"sees that one has died while it waited": func(t *testing.T, y *toys) {
+		"replaces a sandbox that died while it waited": func(t *testing.T, y *toys) {
 			p := toyPool(y, poolOptions{min: 1, max: 4})
 			defer p.close()
 			p.warm(a, small)
@@ -205,8 +217,8 @@ func TestAPool(t *testing.T) {
 				t.Errorf("%d made, %d discarded, want 2 and 1", made, discarded)
 			}
 		},
-		"gives one that nobody waits for any more to the next": func(t *testing.T, y *toys) {
-			p := toyPool(y, poolOptions{min: 1, max: 1, atOnce: 1})
+		"gives the sandbox of a cancelled claim to the next claim": func(t *testing.T, y *toys) {
+			p := toyPool(y, poolOptions{min: 1, max: 1, maxMaking: 1})
 			defer p.close()
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
@@ -215,10 +227,10 @@ func TestAPool(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			if _, warm := claimed(t, p, a, small); !warm {
-				t.Error("it was made and is not there")
+				t.Error("the sandbox of a cancelled claim does not wait for the next claim")
 			}
 		},
-		"tells who waits why nothing could be made, and tries again by itself later": func(t *testing.T, y *toys) {
+		"returns the maker's error to a waiting claim, and tries again later": func(t *testing.T, y *toys) {
 			p := toyPool(y, poolOptions{min: 1, max: 2})
 			defer p.close()
 			y.fail = errors.New("no daemon")
@@ -230,10 +242,10 @@ func TestAPool(t *testing.T) {
 			y.mu.Unlock()
 			time.Sleep(time.Minute)
 			if idle, _, _ := p.counts(); idle != 1 {
-				t.Errorf("%d wait, want 1", idle)
+				t.Errorf("%d sandboxes wait, want 1", idle)
 			}
 		},
-		"forgets a class that nobody asks for, unless it is to be kept": func(t *testing.T, y *toys) {
+		"drops a class without claims, unless it was warmed": func(t *testing.T, y *toys) {
 			p := toyPool(y, poolOptions{min: 1, max: 4})
 			defer p.close()
 			p.warm(a, small)
@@ -241,10 +253,10 @@ func TestAPool(t *testing.T) {
 			p.done(b)
 			time.Sleep(time.Hour)
 			if idle, _, _ := p.counts(); idle != 1 || len(p.shelves) != 1 {
-				t.Errorf("%d wait on %d shelves, want 1 on 1", idle, len(p.shelves))
+				t.Errorf("%d sandboxes wait on %d shelves, want 1 on 1", idle, len(p.shelves))
 			}
 		},
-		"clears everything away when it is closed": func(t *testing.T, y *toys) {
+		"discards all sandboxes when it is closed": func(t *testing.T, y *toys) {
 			p := toyPool(y, poolOptions{min: 2, max: 4})
 			claimed(t, p, a, small)
 			p.done(a)
@@ -258,17 +270,22 @@ func TestAPool(t *testing.T) {
 			for range 2 {
 				p.close()
 			}
-			if err := <-waits; !errors.Is(err, errClosed) {
-				t.Errorf("who waited got %v", err)
+			if err := <-waits; !errors.Is(err, backend.ErrClosed) {
+				t.Errorf("the waiting claim got %v", err)
 			}
 			if made, discarded := y.counts(); made != discarded+1 {
-				t.Errorf("%d were made, %d discarded, and one was handed out", made, discarded)
+				t.Errorf("made %d sandboxes and discarded %d, want one less: one was claimed", made, discarded)
 			}
-			if _, _, err := p.claim(t.Context(), a, small); !errors.Is(err, errClosed) {
+			if _, _, err := p.claim(t.Context(), a, small); !errors.Is(err, backend.ErrClosed) {
 				t.Errorf("got %v", err)
 			}
 		},
 	}
+	runPoolCases(t, cases)
+}
+
+func runPoolCases(t *testing.T, cases map[string]func(*testing.T, *toys)) {
+	t.Helper()
 	for name, check := range cases {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { check(t, &toys{}) }) })
 	}

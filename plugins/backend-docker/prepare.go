@@ -15,20 +15,14 @@ import (
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// prepareSpec is what of a Spec changes the image.
-type prepareSpec struct {
-	PreCommands   []string
-	Requirements  string
-	PythonVersion string
-}
-
-// prepared is the outcome of a preparation: an image, or why there is none.
+// prepared is the outcome of a preparation: an image, or the reason why there is none.
 type prepared struct {
 	info    imageInfo
 	failure *executor.Failure
 }
 
-// prepareFolder holds what a preparation brings into an image; preparedEnv is the environment in it.
+// prepareFolder holds the files that a preparation adds to an image. toolsFolder is removed at the end, and preparedEnv is the
+// Python environment.
 const (
 	prepareFolder = "/opt/python-executor"
 	toolsFolder   = prepareFolder + "/tools"
@@ -38,11 +32,11 @@ const (
 //go:embed prepare_driver.py
 var driver string
 
-// prepare returns base with spec's pre_commands run and its requirements installed, in that order, each an image of its own
-// that is made once and kept. A Failure says that the commands or requirements are at fault, or the index is out of reach;
-// an error, that we or the daemon are. progress is told what happens, as in ensure. What was begun when ctx ends is removed
-// before prepare returns, unless somebody else waits for it.
-func (i *images) prepare(ctx context.Context, base imageInfo, spec prepareSpec, progress func(executor.Progress)) (imageInfo, *executor.Failure, error) {
+// prepare runs spec's pre_commands on base and then installs its requirements. Each step makes an image, which is kept and
+// reused. A Failure means that the commands or requirements are at fault, or that the package index is out of reach. An error
+// means that this backend or the daemon failed. progress is called as in ensure. If ctx ends, prepare removes what it began
+// before it returns, unless another caller waits for it.
+func (i *images) prepare(ctx context.Context, base imageInfo, spec executor.Spec, progress func(executor.Progress)) (imageInfo, *executor.Failure, error) {
 	commands := slices.DeleteFunc(slices.Clone(spec.PreCommands), func(c string) bool { return strings.TrimSpace(c) == "" })
 	lines, err := requirements.Normalise(spec.Requirements, requirements.Options{AllowBuilds: i.settings.allowBuilds, Setting: i.settings.section + ".allow_builds"})
 	if err != nil {
@@ -71,7 +65,7 @@ func (i *images) prepare(ctx context.Context, base imageInfo, spec prepareSpec, 
 		}
 		foreign := len(commands) > 0
 		settings := i.settings.given(base.Trusted, foreign)
-		// Without the credentials an index may give other packages.
+		// Without the credentials an index may offer other packages.
 		key := hashOf(append([]string{
 			"requirements/3", under.ID, i.settings.key, fmt.Sprint(i.settings.allowBuilds), fmt.Sprint(settings.fewerThan(i.settings)),
 		}, lines...)...)
@@ -86,28 +80,28 @@ func (i *images) prepare(ctx context.Context, base imageInfo, spec prepareSpec, 
 	return at, nil, nil
 }
 
-// noPython says that an image has no Python to install for, or another than the minor version that was asked for.
+// noPython returns a Failure if an image has no Python, or another minor version than the requested one.
 func noPython(python interpreter, minor string) *executor.Failure {
 	switch {
 	case python.Path == "":
 		return fault(executor.Invalid, "requirements_txt", "the image has no Python to install requirements for")
 	case minor != "" && python.minor() != minor:
-		return fault(executor.Invalid, "python_version", fmt.Sprintf("the image has Python %s, and python_version says %s", python.Version, minor))
+		return fault(executor.Invalid, "python_version", fmt.Sprintf("must match the image, whose Python is %s (got %q)", python.Version, minor))
 	}
 	return nil
 }
 
-// fault is a Failure in the phase prepare.
+// fault returns a Failure of the phase prepare.
 func fault(code executor.Code, field, message string) *executor.Failure {
 	return &executor.Failure{Code: code, Phase: executor.PhasePrepare, Field: field, Message: message}
 }
 
-// derive returns the image of key, made by work if it is not there.
+// derive returns the image of key. If there is none, work makes it.
 func (i *images) derive(ctx context.Context, key string, base imageInfo, progress func(executor.Progress), work func(context.Context, func(executor.Progress)) (prepared, error)) (imageInfo, *executor.Failure, error) {
 	if at, ok, err := i.find(ctx, key, base); ok || err != nil {
 		return at, nil, err
 	}
-	done, err := i.prepares.wait(ctx, key, progress, func(ctx context.Context, progress func(executor.Progress)) (prepared, error) {
+	done, err := i.prepares.Do(ctx, key, progress, func(ctx context.Context, progress func(executor.Progress)) (prepared, error) {
 		if at, ok, err := i.find(ctx, key, base); ok || err != nil {
 			return prepared{info: at}, err
 		}
@@ -119,21 +113,21 @@ func (i *images) derive(ctx context.Context, key string, base imageInfo, progres
 			done, err = prepared{failure: i.lateFailure("")}, nil
 		}
 		if done.failure == nil && err == nil {
-			i.prepares.wg.Go(func() { i.cache.evict(i.prepares.base) })
+			i.prepares.Go(i.cache.evict)
 		}
 		return done, err
 	})
 	return done.info, done.failure, err
 }
 
-var errPrepareTime = errors.New("the time for preparations is over")
+var errPrepareTime = errors.New("the preparation timed out")
 
-// lateFailure says that a preparation took too long; field is what did.
+// lateFailure returns the Failure of a preparation that timed out. field names the field that caused it.
 func (i *images) lateFailure(field string) *executor.Failure {
 	return fault(executor.Exhausted, field, fmt.Sprintf("not prepared within %s (%s.timeout_seconds)", i.settings.timeout, i.settings.section))
 }
 
-// find looks for the image of key.
+// find looks for the image of key in the cache.
 func (i *images) find(ctx context.Context, key string, base imageInfo) (imageInfo, bool, error) {
 	facts, ok, err := i.cache.find(ctx, key)
 	if !ok || err != nil {
@@ -147,7 +141,7 @@ func (i *images) find(ctx context.Context, key string, base imageInfo) (imageInf
 	return at, true, nil
 }
 
-// preparedInfo puts together what is known about a prepared image of base.
+// preparedInfo builds the imageInfo of a prepared image of base, and remembers it.
 func (i *images) preparedInfo(facts imageFacts, base imageInfo) (imageInfo, error) {
 	path, env := splitPath(facts.Env)
 	at := imageInfo{ID: facts.ID, Digest: base.Digest, Path: path, Env: env, Volumes: facts.Volumes}
@@ -161,21 +155,21 @@ func (i *images) preparedInfo(facts imageFacts, base imageInfo) (imageInfo, erro
 	return at, nil
 }
 
-// installation is what makes an image of requirements.
+// installation describes an image of requirements to make.
 type installation struct {
 	key string
-	// base is what it is made on, and asked the image that base is or was prepared from.
+	// base is the image to install on. asked is the requested image: base itself, or the image that base was prepared from.
 	base, asked imageInfo
 	python      interpreter
 	lines       []string
-	// foreign: users' commands made the base, and may have put anything in Python's place. It then gets no more than they: the
-	// network of programs, and no credentials of indexes.
+	// foreign reports whether users' commands made the base. They may have replaced Python, so the installation gets only what
+	// they had: the network of programs, and no credentials of indexes.
 	foreign bool
-	// settings are what the image may be given.
+	// settings are those that the installation gets, without the credentials that are withheld.
 	settings prepareSettings
 }
 
-// install makes the image of requirements: as the programs' user, without any rights.
+// install makes the image of requirements. The installer runs as the programs' user, without capabilities.
 func (i *images) install(ctx context.Context, n installation, progress func(executor.Progress)) (prepared, error) {
 	key, base, python, lines, settings := n.key, n.base, n.python, n.lines, n.settings
 	network, err := i.installNetwork(ctx, n.foreign)
@@ -204,22 +198,22 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 	if err != nil {
 		return prepared{}, err
 	}
-	said := &tail{most: 8 << 10}
-	tool := &toolLines{notify: progress}
+	said := &tail{max: 8 << 10}
+	steps := &requirements.Steps{Notify: progress}
 	var outcome struct {
 		Failed, Python, Version, Tool string
 		Requirements                  []string
 	}
-	answer := &tail{most: maxAnswer}
+	answer := &tail{max: requirements.MaxLine}
 	var facts imageFacts
 	run := stageRun{
 		stdin:  append(job, '\n'),
 		stdout: answer.add,
-		stderr: func(line string) { said.add(line); tool.line(line) },
+		stderr: func(line string) { said.add(line); steps.Line(line) },
 		before: func(ctx context.Context, id string) error { return i.bring(ctx, id, bring) },
 		after: func(ctx context.Context, id string) (err error) {
 			if err := json.Unmarshal([]byte(answer.String()), &outcome); err != nil || outcome.Failed != "" {
-				return nil //nolint:nilerr // the outcome is looked at below
+				return nil //nolint:nilerr // the caller reads outcome
 			}
 			list, err := json.Marshal(outcome.Requirements)
 			if err != nil {
@@ -236,7 +230,7 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 	if failure := i.limitFailure(end, "requirements_txt"); failure != nil {
 		return prepared{failure: failure}, nil
 	}
-	words := cleanWords(said.String())
+	words := requirements.Clean(said.String(), prepareFolder)
 	switch {
 	case outcome.Failed == "install":
 		return prepared{failure: i.installFailure(n, words)}, nil
@@ -250,17 +244,17 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 	return prepared{info: info}, err
 }
 
-// refusedForm is what uv and pip say of an index that wants credentials.
+// refusedForm matches the messages of uv and pip about an index that requires credentials.
 var refusedForm = regexp.MustCompile(`(?i)\b40[137]\b|unauthorized|forbidden|authentication`)
 
-// installFailure is what an installation failed with that ended with words. It says so when credentials were withheld: an
-// index that wants some may also answer that it has no such package.
+// installFailure returns the Failure of an installation whose output ends with words. If credentials were withheld, the message
+// says so: an index that requires credentials may also answer that it has no such package.
 func (i *images) installFailure(n installation, words string) *executor.Failure {
 	failure := requirements.Classify(words)
 	if !n.settings.fewerThan(i.settings) {
 		return failure
 	}
-	if refusedForm.MatchString(words) { // to try again would not help
+	if refusedForm.MatchString(words) { // a retry would fail as well
 		failure.Code, failure.Field = executor.Invalid, "requirements_txt"
 	}
 	why := fmt.Sprintf("the installation had no credentials of indexes and proxies, because the image is not trusted: add %q to %s", n.asked.Name, i.settings.trust)
@@ -271,10 +265,7 @@ func (i *images) installFailure(n installation, words string) *executor.Failure 
 	return failure
 }
 
-// maxAnswer bounds what the driver answers.
-const maxAnswer = 1 << 20
-
-// limitFailure says that a preparation ran into its limits; nil: it did not.
+// limitFailure returns the Failure of a preparation that reached a limit; nil if it reached none.
 func (i *images) limitFailure(end stageEnd, field string) *executor.Failure {
 	switch {
 	case end.full:
@@ -285,8 +276,8 @@ func (i *images) limitFailure(end stageEnd, field string) *executor.Failure {
 	return nil
 }
 
-// installNetwork is the network of installations: the configured one, else the daemon's bridge, else the programs', which it
-// is always where users' commands came before.
+// installNetwork returns the network of installations: the configured network, else the daemon's bridge, else that of programs.
+// After users' commands (foreign) it is the network of programs, unless one is configured.
 func (i *images) installNetwork(ctx context.Context, foreign bool) (string, error) {
 	if i.settings.network != "" {
 		return i.settings.network, nil
@@ -295,7 +286,7 @@ func (i *images) installNetwork(ctx context.Context, foreign bool) (string, erro
 		return i.network(ctx)
 	}
 	const bridge = "bridge"
-	if _, err := i.daemon.network(ctx, bridge); executor.CodeOf(err) != executor.NotFound {
+	if err := i.daemon.findNetwork(ctx, bridge); executor.CodeOf(err) != executor.NotFound {
 		return bridge, err
 	}
 	return i.network(ctx)

@@ -14,25 +14,26 @@ import (
 
 // The labels of prepared images.
 const (
-	// labelPrepared is the key: what went into it.
+	// labelPrepared is the key: a hash of everything that the image was made from.
 	labelPrepared = labelPrefix + "prepared"
-	// labelRequirements is the resolved list, as JSON; only of images with requirements.
+	// labelRequirements is the resolved list as JSON. Only images with requirements have it.
 	labelRequirements = labelPrefix + "requirements"
-	// labelBytes is what the preparation added to its base.
+	// labelBytes is the number of bytes that the preparation added to its base.
 	labelBytes = labelPrefix + "bytes"
 )
 
 const (
-	// touchPause is how exact the last use of an image is.
+	// touchPause is the resolution of an image's last use, as the daemon records it.
 	touchPause = time.Minute
-	// evictGrace is how long an image that was asked for stays: a container of it may be about to be made.
+	// evictGrace is how long a requested image is kept at least: a container may be about to be made from it.
 	evictGrace = 2 * time.Minute
 )
 
-// preparedName is the name of the image of key. Giving it again records a use: the daemon remembers when it was last given.
+// preparedName returns the name of the image of key. Tagging the image again records a use, because the daemon stores the time
+// of the last tag.
 func preparedName(key string) string { return preparedRepository + ":" + key[:40] }
 
-// preparedCache are the prepared images of the daemon. Every python-executor of the daemon shares them.
+// preparedCache holds the prepared images of the daemon. All installations that use the daemon share them.
 type preparedCache struct {
 	daemon *daemon
 	bytes  int64
@@ -42,7 +43,7 @@ type preparedCache struct {
 	hits, misses, evicted, size atomic.Int64
 
 	mu sync.Mutex
-	// used is when an image was last asked for, by key, and touched when the daemon was last told.
+	// used is when an image was last requested, and touched when the daemon last recorded that, both by key.
 	used, touched map[string]time.Time
 
 	evicts sync.Mutex
@@ -55,7 +56,7 @@ func newPreparedCache(d *daemon, bytes int64, log *slog.Logger) *preparedCache {
 // find looks for the image of key, and records the use.
 func (c *preparedCache) find(ctx context.Context, key string) (imageFacts, bool, error) {
 	c.mu.Lock()
-	c.used[key] = c.now() // before it is looked for, so that it is not evicted between
+	c.used[key] = c.now() // set first, so that evict keeps the image
 	c.mu.Unlock()
 	facts, err := c.daemon.image(ctx, preparedName(key))
 	if executor.CodeOf(err) == executor.NotFound || err == nil && facts.Labels[labelPrepared] != key {
@@ -75,30 +76,30 @@ func (c *preparedCache) find(ctx context.Context, key string) (imageFacts, bool,
 	c.mu.Unlock()
 	if late {
 		if err := c.daemon.tag(ctx, facts.ID, preparedName(key)); err != nil {
-			c.log.Debug("the use of a prepared image was not recorded", "error", err)
+			c.log.Debug("record the use of a prepared image", "error", err)
 		}
 	}
 	return facts, true, nil
 }
 
-// preparedEntry is one image, for eviction.
+// preparedEntry is a prepared image, for eviction.
 type preparedEntry struct {
 	id, key string
 	used    time.Time
 	bytes   int64
 }
 
-// evict brings the cache below its bound, least recently used first. What a container or another prepared image needs, and
-// what was asked for a moment ago, stays.
+// evict removes the least recently used images until the cache is within its bound. It keeps images that a container or another
+// prepared image needs, and those requested within evictGrace.
 func (c *preparedCache) evict(ctx context.Context) {
 	c.evicts.Lock()
 	defer c.evicts.Unlock()
 	list, total, err := c.entries(ctx)
 	if err != nil {
-		c.log.Warn("prepared images cannot be listed", "error", err)
+		c.log.Warn("list prepared images", "error", err)
 		return
 	}
-	// A second round for what others were made of that went in the first.
+	// The second round removes images that were the base of images removed in the first.
 	for range 2 {
 		list = slices.DeleteFunc(list, func(e preparedEntry) bool {
 			if total <= c.bytes || ctx.Err() != nil || !c.remove(ctx, e) {
@@ -126,10 +127,10 @@ func (c *preparedCache) entries(ctx context.Context) (list []preparedEntry, tota
 		}
 		key := facts.Labels[labelPrepared]
 		if len(key) != 64 || !slices.Contains(facts.RepoTags, preparedName(key)) {
-			continue // somebody made an image of his own out of one of ours
+			continue // a user's image that inherited our label
 		}
 		e := preparedEntry{id: facts.ID, key: key, used: facts.Tagged}
-		e.bytes, _ = strconv.ParseInt(facts.Labels[labelBytes], 10, 64) // our own; else it counts nothing
+		e.bytes, _ = strconv.ParseInt(facts.Labels[labelBytes], 10, 64) // a label that is not a number counts as 0
 		c.mu.Lock()
 		if used := c.used[e.key]; used.After(e.used) {
 			e.used = used
@@ -142,12 +143,13 @@ func (c *preparedCache) entries(ctx context.Context) (list []preparedEntry, tota
 	return list, total, nil
 }
 
-// order puts the least recently used first.
+// order sorts the least recently used first.
 func (*preparedCache) order(list []preparedEntry) {
 	slices.SortFunc(list, func(a, b preparedEntry) int { return a.used.Compare(b.used) })
 }
 
-// remove removes an image that nobody needs; false: somebody does.
+// remove removes an image unless it was requested within evictGrace, or a container or image needs it. It reports whether the
+// image is gone.
 func (c *preparedCache) remove(ctx context.Context, e preparedEntry) bool {
 	c.mu.Lock()
 	used := c.used[e.key]
@@ -158,7 +160,7 @@ func (c *preparedCache) remove(ctx context.Context, e preparedEntry) bool {
 	err := c.daemon.removeImage(ctx, e.id)
 	if code := executor.CodeOf(err); err != nil && code != executor.NotFound {
 		if code != executor.Conflict {
-			c.log.Warn("a prepared image cannot be removed", "image", e.id, "error", err)
+			c.log.Warn("remove a prepared image", "image", e.id, "error", err)
 		}
 		return false
 	}
@@ -171,7 +173,7 @@ func (c *preparedCache) remove(ctx context.Context, e preparedEntry) bool {
 	return true
 }
 
-// metrics are the cache's gauges and counters.
+// metrics returns the gauges and counters of the cache.
 func (c *preparedCache) metrics() map[string]float64 {
 	return map[string]float64{
 		"prepared_hits": float64(c.hits.Load()), "prepared_misses": float64(c.misses.Load()),

@@ -9,7 +9,7 @@ import (
 )
 
 func TestTheCacheKeepsWhatWasUsedLast(t *testing.T) {
-	b := backend(t, map[string]any{"prepare": map[string]any{"cache_bytes": 5 << 20}})
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"cache_bytes": 5 << 20}})
 	forgetPrepared(t, b)
 	now := time.Now()
 	clock := func() time.Time { return now }
@@ -21,7 +21,7 @@ func TestTheCacheKeepsWhatWasUsedLast(t *testing.T) {
 	nobody := func(executor.Progress) {}
 	var made []imageInfo
 	for range 3 {
-		info, failure, err := b.images.prepare(t.Context(), base, prepareSpec{PreCommands: []string{"head -c 2000000 /dev/urandom >/opt/x # " + random()}}, nobody)
+		info, failure, err := b.images.prepare(t.Context(), base, executor.Spec{PreCommands: []string{"head -c 2000000 /dev/urandom >/opt/x # " + random()}}, nobody)
 		if failure != nil || err != nil {
 			t.Fatal(failure, err)
 		}
@@ -31,11 +31,11 @@ func TestTheCacheKeepsWhatWasUsedLast(t *testing.T) {
 		_, err := b.daemon.image(t.Context(), made[n].ID)
 		return err == nil
 	}
-	b.images.prepares.wg.Wait()
+	b.images.prepares.Wait()
 	if !there(0) || !there(1) || !there(2) {
-		t.Error("an image was evicted that somebody may be about to use")
+		t.Error("evicted an image within evictGrace")
 	}
-	// Others may have images in this daemon: only ours are evicted here.
+	// The daemon may have images of others. Only those of this test are evicted here.
 	list, total, err := b.images.cache.entries(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -49,16 +49,16 @@ func TestTheCacheKeepsWhatWasUsedLast(t *testing.T) {
 		}
 	}
 	if total < 6_000_000 || total > 7_000_000 {
-		t.Errorf("three images of 2 MB take %d", total)
+		t.Errorf("the total of three images of 2 MB is %d", total)
 	}
 	now = now.Add(time.Hour)
 	for _, e := range list {
 		if e.id == made[0].ID && !b.images.cache.remove(t.Context(), e) {
-			t.Error("an image that nobody needs stays")
+			t.Error("an unused image was not evicted")
 		}
 	}
 	if there(0) || !there(1) {
-		t.Error("the wrong one was evicted")
+		t.Error("evicted an image other than the least recently used one")
 	}
 }
 

@@ -10,60 +10,62 @@ import (
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// maxCommands and maxCommandBytes bound pre_commands.
+// maxCommands and maxCommandBytes bound the number of pre_commands and their total length.
 const (
 	maxCommands     = 256
 	maxCommandBytes = 64 << 10
 )
 
-// checkCommands adds to r what no shell could take of pre_commands.
-func checkCommands(r *refusal, list []string) {
+// checkCommands adds to p the problems of pre_commands that a shell could not run.
+func checkCommands(p *backend.Problems, list []string) {
 	total := 0
 	for n, c := range list {
 		if strings.ContainsRune(c, 0) {
-			r.add(executor.Invalid, fmt.Sprintf("pre_commands[%d]", n), "must not contain a NUL character")
+			p.Add(fmt.Sprintf("pre_commands[%d]", n), "must not contain a NUL character")
 		}
 		total += len(c)
 	}
 	if len(list) > maxCommands || total > maxCommandBytes {
-		r.add(executor.Invalid, "pre_commands", "must be at most %d commands of %d bytes together (got %d of %d)", maxCommands, maxCommandBytes, len(list), total)
+		p.Add("pre_commands", "must be at most %d commands of %d bytes together (got %d of %d)", maxCommands, maxCommandBytes, len(list), total)
 	}
 }
 
-// commandLog is what is known of pre_commands while they run.
+// commandLog follows the output of pre_commands.
 type commandLog struct {
 	commands []string
-	// mark begins the line that comes before what a command says. Nobody prints it by chance.
+	// mark begins the line before the output of each command. It holds a random part, so that no command prints it by chance.
 	mark string
-	// at is the command that runs; -1: none does yet. said is the end of what it has written.
+	// at is the index of the running command; -1 before the first. said is the end of its output.
 	at   int
 	said tail
 	tell func(message string)
 }
 
-// line takes a line of the commands' output.
+// line handles a line of the commands' output.
 func (l *commandLog) line(line string) {
 	var n int
 	if _, err := fmt.Sscanf(line, l.mark+" %d", &n); err == nil && n >= 0 && n < len(l.commands) {
 		l.at = n
 		l.said.reset()
-		l.tell("running " + shorten(l.commands[n], 160))
+		l.tell("running " + requirements.Shorten(l.commands[n], 160))
 		return
 	}
 	l.said.add(line)
-	if line = printable(line); line != "" {
-		l.tell(shorten(line, 200))
+	if line = requirements.Printable(line); line != "" {
+		l.tell(requirements.Shorten(line, 200))
 	}
 }
 
-// failure is what the command that ran last failed with: how it ended, then what it said.
+// failure returns the Failure of the last command that ran: how it ended, and the end of its output.
 func (l *commandLog) failure(code executor.Code, how string) *executor.Failure {
 	what := "the shell"
 	if l.at >= 0 {
-		what = fmt.Sprintf("pre_commands[%d] %q", l.at, shorten(l.commands[l.at], 200))
+		what = fmt.Sprintf("pre_commands[%d] %q", l.at, requirements.Shorten(l.commands[l.at], 200))
 	}
 	message := what + " " + how
 	if said := l.said.String(); said != "" {
@@ -72,8 +74,8 @@ func (l *commandLog) failure(code executor.Code, how string) *executor.Failure {
 	return fault(code, "pre_commands", message)
 }
 
-// runCommands makes the image of pre_commands: each in a shell of its own, as root with the rights that package managers
-// need and no other, on the programs' network.
+// runCommands makes the image of pre_commands. Each command runs in its own shell, as root with only the capabilities that
+// package managers need. It uses the network of preparations if one is configured, else that of programs.
 func (i *images) runCommands(ctx context.Context, key string, base imageInfo, settings prepareSettings, commands []string, progress func(executor.Progress)) (prepared, error) {
 	network, err := i.network(ctx)
 	if err != nil {
@@ -85,7 +87,7 @@ func (i *images) runCommands(ctx context.Context, key string, base imageInfo, se
 		bundle, apt = toolsFolder+"/ca.pem", toolsFolder+"/apt.conf"
 	}
 	log := &commandLog{
-		commands: commands, mark: "python-executor: " + random(), at: -1, said: tail{most: 8 << 10},
+		commands: commands, mark: "python-executor: " + random(), at: -1, said: tail{max: 8 << 10},
 		tell: func(message string) { progress(executor.Progress{Phase: executor.PhasePrepare, Message: message}) },
 	}
 	run := stageRun{
@@ -120,10 +122,10 @@ func (i *images) runCommands(ctx context.Context, key string, base imageInfo, se
 	return prepared{info: info}, err
 }
 
-// shellSignals are the signals that a shell's exit code may stand for.
+// shellSignals are the signals that an exit code of a shell may stand for.
 var shellSignals = []string{"SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM"}
 
-// exitName is a shell's exit code, and the signal that it means for a command that a signal has ended.
+// exitName returns an exit code of a shell as text, with the signal that ended the command, if any.
 func exitName(code int) string {
 	if n := slices.IndexFunc(shellSignals, func(name string) bool { return executor.SignalNumber(name) == code-exitSignal }); n >= 0 {
 		return fmt.Sprintf("%d (%s)", code, shellSignals[n])
@@ -131,9 +133,10 @@ func exitName(code int) string {
 	return fmt.Sprint(code)
 }
 
-// commandScript runs each command in a shell of its own that reads nothing, until one fails. It goes to the shell's
-// standard input, because the container's settings would be those of the image, too. A line of mark and its number comes
-// before what a command says, in the same stream: two would arrive in any order.
+// commandScript returns a script that runs each command in its own shell without input, until one fails. The shell reads the
+// script from its standard input: settings of the container would become settings of the image. A line of mark and the
+// command's index precedes the output of each command. Both go to standard error, because two streams could arrive in any
+// order.
 func commandScript(commands []string, env map[string]string, mark string) []byte {
 	var b bytes.Buffer
 	b.WriteString("exec 1>&2\n")
@@ -147,5 +150,5 @@ func commandScript(commands []string, env map[string]string, mark string) []byte
 	return b.Bytes()
 }
 
-// quote makes one word of a shell out of text.
+// quote returns text as one word of a shell.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

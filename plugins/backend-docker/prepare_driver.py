@@ -1,8 +1,9 @@
-"""Installs requirements into an environment of their own. It runs as PID 1 of a preparation container, on the image's
-Python, isolated (-I), and executes nothing that wheels bring.
+"""Installs requirements into an environment of their own.
 
-The first line of standard input is the job, as JSON; standard output has one JSON object, the outcome; standard error has
-what the tools say, a line at a time.
+It runs as PID 1 of a preparation container, in the image's Python in isolated mode (-I). It executes no code of wheels.
+
+The first line of standard input is the job, as JSON. Standard output has one JSON object, the outcome. Standard error has
+the output of the tools, a line at a time.
 """
 import importlib.metadata
 import json
@@ -18,7 +19,7 @@ job = json.loads(sys.stdin.buffer.readline())
 base, tools, target = job["base"], job["tools"], job["base"] + "/env"
 temp = base + "/tmp"
 nothing = open(os.devnull, "rb")
-# The rest of the program may not read what the tools are told, nor write what we answer.
+# The tools' output goes to standard error, so that they cannot write into the answer.
 answer = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -41,7 +42,7 @@ env.update(job["env"])
 uv = tools + "/uv"
 version = ""
 if os.path.exists(uv):
-    try:  # it may be made for another C library or machine
+    try:  # it may be built for another C library or architecture
         version = subprocess.run([uv, "--version"], env=env, stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode()
     except OSError:
         pass
@@ -61,7 +62,7 @@ if made != 0:
     end(failed="venv")
 python = target + "/bin/python"
 site = sysconfig.get_path("purelib", "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix", {"base": target, "platbase": target})
-if sys.prefix != sys.base_prefix:  # the image's own Python is an environment, too: what it has stays visible
+if sys.prefix != sys.base_prefix:  # the image's own Python is an environment too: its packages stay visible
     with open(site + "/_image.pth", "w") as f:
         f.write("\n".join(dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])) + "\n")
 
@@ -79,6 +80,6 @@ packages = sorted({
     re.sub(r"[-_.]+", "-", d.metadata["Name"]).lower() + "==" + d.version
     for d in importlib.metadata.distributions(path=[site]) if d.metadata["Name"] and d.version
 })
-# Without site-packages, so that what wheels brought is compiled and none of it executed.
+# -S leaves site-packages out: the code of wheels is compiled, and none of it is executed.
 run(sys.executable, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", site)
 end(python=python, version=platform.python_version(), requirements=packages, tool=version.strip() if has_uv else "pip")

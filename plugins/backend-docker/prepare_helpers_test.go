@@ -19,7 +19,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// isStatic reports whether a program needs no libraries.
+// isStatic reports whether a program is linked statically.
 func isStatic(t testing.TB, path string) bool {
 	t.Helper()
 	if path == "" {
@@ -33,7 +33,7 @@ func isStatic(t testing.TB, path string) bool {
 	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
-// required reports whether CI insists on a thing.
+// required reports whether PYEXEC_TEST_REQUIRE contains a thing.
 func required(what string) bool {
 	return slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), what)
 }
@@ -52,7 +52,7 @@ func fails(t testing.TB, b executor.Backend, spec executor.Spec) executor.Failur
 	return *r.Failure
 }
 
-// inspectRaw is all that the daemon tells about an image, its history included.
+// inspectRaw returns everything that the daemon knows about an image, with its history.
 func inspectRaw(t testing.TB, b *Backend, id string) string {
 	t.Helper()
 	var raw bytes.Buffer
@@ -66,7 +66,7 @@ func inspectRaw(t testing.TB, b *Backend, id string) string {
 	return raw.String() + fmt.Sprint(history)
 }
 
-// sdist is a source archive that setuptools builds.
+// sdist returns a source archive that setuptools builds.
 func sdist(t testing.TB, module, version string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -93,26 +93,25 @@ func sdist(t testing.TB, module, version string) []byte {
 	return b.Bytes()
 }
 
-// preparedBefore are the images that preparations had made in the daemon before the tests did.
+// preparedBefore holds the prepared images that the daemon had before the tests.
 var preparedBefore struct {
 	once   sync.Once
 	host   string
 	images []string
 }
 
-// forgetPrepared lets forgetAllPrepared remove what preparations make from now on.
+// forgetPrepared makes forgetAllPrepared remove the images that are prepared from now on.
 func forgetPrepared(t testing.TB, b *Backend) {
 	t.Helper()
-	if isBeside() {
-		return // whom it works beside forgets all
+	if isSecond() {
+		return // the first process removes the images of both
 	}
 	preparedBefore.once.Do(func() {
 		preparedBefore.host, preparedBefore.images = b.daemon.host, preparedImages(t, b)
 	})
 }
 
-// forgetAllPrepared removes the images that the tests' preparations have made. It comes after all tests, because an image may
-// be used by several.
+// forgetAllPrepared removes the images that the tests have prepared. It runs after all tests, because several may use an image.
 func forgetAllPrepared() error {
 	if preparedBefore.host == "" {
 		return nil
@@ -123,15 +122,15 @@ func forgetAllPrepared() error {
 	if err != nil {
 		return err
 	}
-	defer d.close() //nolint:errcheck // nothing is lost
-	for range 2 {   // the second time without what others were made of it
+	defer d.close() //nolint:errcheck // nothing depends on it
+	for range 2 {   // the second round removes the bases of images removed in the first
 		ids, err := d.images(ctx, map[string]string{labelPrepared: ""})
 		if err != nil {
 			return err
 		}
 		for _, id := range ids {
 			if !slices.Contains(preparedBefore.images, id) {
-				_ = d.removeImage(ctx, id) // the next round says whether it is needed
+				_ = d.removeImage(ctx, id) // an image that is still needed fails, and the next round tries again
 			}
 		}
 	}

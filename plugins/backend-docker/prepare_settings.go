@@ -3,6 +3,7 @@ package dockerbackend
 import (
 	"cmp"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"maps"
 	"net/url"
@@ -16,39 +17,41 @@ import (
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// hostSettings is what of this host counts for images: the docker command's folder, the home and the environment.
+// hostSettings are the settings of this host that images use: the docker command's folder, the home folder and the environment.
 type hostSettings struct {
 	docker credentialsFile
 	home   string
 	env    func(string) string
 }
 
-// prepareSettings is where preparations take packages from, and how much they may use.
+// prepareSettings are the package sources and limits of preparations.
 type prepareSettings struct {
-	// section is the configuration's path of these settings, and trust that of the list of trusted images, for messages.
+	// section is the path of these settings in the configuration, and trust that of the list of trusted images. Both are for
+	// messages.
 	section, trust string
 	timeout        time.Duration
-	// memory and disk are bytes.
+	// memory and disk are limits in bytes.
 	memory, disk int64
-	// network of both steps; empty: the daemon's bridge for requirements, that of programs for pre_commands, because whoever
-	// writes those could reach the operator's network.
+	// network is the network of both steps. If it is empty, requirements use the daemon's bridge. pre_commands, which users
+	// write, then use the network of programs: from the bridge they could reach the operator's network.
 	network     string
 	allowBuilds bool
-	// variables are for uv and pip, links left out; proxies are those of them that pre_commands get, too.
+	// variables are those of uv and pip, without links. proxies are the proxy variables, which pre_commands get as well.
 	variables map[string]string
 	proxies   map[string]string
-	// folders are find-links folders of this host; links are those elsewhere.
+	// folders are find-links folders of this host. links are find-links URLs.
 	folders []string
 	links   []string
-	// bundle is a file of this host with the authorities to trust, and netrc one with credentials of indexes; or empty.
+	// bundle is a file of this host with the certificate authorities to trust. netrc is a file with credentials of indexes.
+	// Either may be empty.
 	bundle, netrc string
-	// key tells the packages' places apart.
+	// key identifies the package sources.
 	key string
-	// uv is this host's uv; empty: there is none.
+	// uv is the path of this host's uv; empty if there is none.
 	uv string
 }
 
-// indexVariables are those of uv's variables that mean the same in a container.
+// indexVariables are the variables of uv that mean the same in a container.
 var indexVariables = []string{
 	"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_NO_INDEX", "UV_INDEX_STRATEGY", "UV_INSECURE_HOST",
 	"UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES", "UV_OFFLINE", "UV_EXCLUDE_NEWER",
@@ -56,8 +59,8 @@ var indexVariables = []string{
 
 var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 
-// newPrepareSettings reads the section prepare over what pip and uv of this host are told. Codes: invalid (a file that it
-// names cannot be read).
+// newPrepareSettings combines the section prepare with the settings of pip and uv on this host. Codes: invalid (ca_cert cannot
+// be read).
 func newPrepareSettings(c PrepareConfig, section string, host hostSettings) (prepareSettings, error) {
 	set := requirements.HostVariables(c.IndexURL, host.home, host.env)
 	if len(c.ExtraIndexURLs) > 0 {
@@ -70,7 +73,7 @@ func newPrepareSettings(c PrepareConfig, section string, host hostSettings) (pre
 	s := prepareSettings{
 		section: section, timeout: time.Duration(c.TimeoutSeconds) * time.Second, memory: int64(c.MemoryMB) << 20, disk: int64(c.DiskMB) << 20,
 		network: c.Network, allowBuilds: c.AllowBuilds, variables: map[string]string{}, proxies: map[string]string{},
-		key: requirements.IndexKey(set), bundle: c.CACert, netrc: set["NETRC"], uv: hostUV(host),
+		key: requirements.IndexKey(set), bundle: cmp.Or(c.CACert, set["SSL_CERT_FILE"], requirements.SystemBundle()), netrc: set["NETRC"], uv: hostUV(host),
 	}
 	for _, name := range indexVariables {
 		if v := set[name]; v != "" {
@@ -94,12 +97,6 @@ func newPrepareSettings(c PrepareConfig, section string, host hostSettings) (pre
 			s.folders = append(s.folders, link)
 		}
 	}
-	if s.bundle == "" {
-		s.bundle = set["SSL_CERT_FILE"]
-	}
-	if s.bundle == "" {
-		s.bundle = requirements.SystemBundle()
-	}
 	if c.CACert != "" {
 		if _, err := os.ReadFile(c.CACert); err != nil {
 			return prepareSettings{}, executor.FieldErrorf(executor.Invalid, section+".ca_cert", "cannot be read: %s", err)
@@ -108,8 +105,8 @@ func newPrepareSettings(c PrepareConfig, section string, host hostSettings) (pre
 	return s, nil
 }
 
-// given are the settings for a preparation on an image. A trusted image gets all credentials, another image none. After users'
-// commands (foreign) a trusted image gets those of the proxies alone, which the commands had as well.
+// given returns the settings for a preparation on an image. A trusted image gets all credentials, another image none. After
+// users' commands (foreign) a trusted image gets only those of the proxies, which the commands had as well.
 func (s prepareSettings) given(trusted, foreign bool) prepareSettings {
 	if !trusted {
 		s.proxies = openAddresses(s.proxies)
@@ -123,7 +120,7 @@ func (s prepareSettings) given(trusted, foreign bool) prepareSettings {
 	return s
 }
 
-// openAddresses is a copy of variables without the credentials in their addresses.
+// openAddresses returns a copy of variables without the credentials in their addresses.
 func openAddresses(variables map[string]string) map[string]string {
 	open := maps.Clone(variables)
 	for name, v := range open {
@@ -137,15 +134,13 @@ func (s prepareSettings) fewerThan(all prepareSettings) bool {
 	return s.netrc != all.netrc || !maps.Equal(s.variables, all.variables) || !maps.Equal(s.proxies, all.proxies) || !slices.Equal(s.links, all.links)
 }
 
-// forTools are the variables of uv and pip in the container: links are where its find-links are there.
+// forTools returns the variables of uv and pip in the container. bundle, netrc and links are paths or URLs as the container
+// sees them.
 func (s prepareSettings) forTools(bundle, netrc string, links []string) map[string]string {
 	set := map[string]string{"UV_NO_CONFIG": "1", "UV_NO_ENV_FILE": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
-	for _, from := range []map[string]string{s.variables, s.proxies} {
-		for name, v := range from {
-			set[name] = v
-		}
-	}
-	// Whoever configured an index without TLS means it; pip asks to be told so.
+	maps.Copy(set, s.variables)
+	maps.Copy(set, s.proxies)
+	// An index with an http URL is meant to be used without TLS. pip requires its host in a list of trusted hosts.
 	trusted := strings.Fields(set["UV_INSECURE_HOST"])
 	for _, index := range strings.Fields(strings.Join([]string{set["UV_DEFAULT_INDEX"], set["UV_INDEX_URL"], set["UV_INDEX"], set["UV_EXTRA_INDEX_URL"]}, " ")) {
 		if u, err := url.Parse(index); err == nil && u.Scheme == "http" {
@@ -167,13 +162,11 @@ func (s prepareSettings) forTools(bundle, netrc string, links []string) map[stri
 	return set
 }
 
-// forCommands are the variables of pre_commands: the way out, and whom to trust. No credentials of indexes: users write
-// these commands.
+// forCommands returns the variables of pre_commands: proxies and certificate authorities. Users write these commands, so they
+// get no credentials of indexes.
 func (s prepareSettings) forCommands(bundle, aptConfig string) map[string]string {
 	set := map[string]string{"DEBIAN_FRONTEND": "noninteractive", "HOME": "/root"}
-	for name, v := range s.proxies {
-		set[name] = v
-	}
+	maps.Copy(set, s.proxies)
 	if bundle != "" {
 		for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO"} {
 			set[name] = bundle
@@ -183,8 +176,8 @@ func (s prepareSettings) forCommands(bundle, aptConfig string) map[string]string
 	return set
 }
 
-// hostUV finds this host's uv: on PATH, where its installer puts it, or where the uv backend has fetched one. It is not
-// run here: whether it runs in the image, the image says.
+// hostUV finds uv on this host: on PATH, in the folders of its installer, or in those of the uv backend. hostUV does not run
+// it: the preparation tests whether it runs in the image.
 func hostUV(host hostSettings) string {
 	var files []string
 	for _, dir := range filepath.SplitList(host.env("PATH")) {
@@ -196,7 +189,7 @@ func hostUV(host hostSettings) string {
 		patterns = append(patterns, filepath.Join(host.home, ".cache/python-executor/uv/tools/uv-*/bin/uv"))
 	}
 	for _, pattern := range patterns {
-		found, _ := filepath.Glob(pattern) // the patterns are well formed
+		found, _ := filepath.Glob(pattern) // only a malformed pattern fails
 		slices.Reverse(found)
 		files = append(files, found...)
 	}
@@ -208,25 +201,19 @@ func hostUV(host hostSettings) string {
 	return ""
 }
 
-// isELF reports whether a file is a program and no script: a shim would be of no use elsewhere.
+// isELF reports whether a file is an ELF program. A script, such as a shim, would not work in a container.
 func isELF(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var magic [4]byte
-	n, _ := f.Read(magic[:]) // what cannot be read is none
-	return n == len(magic) && string(magic[:]) == "\x7fELF"
+	f, err := elf.Open(path)
+	return err == nil && f.Close() == nil
 }
 
-// hashOf is the identity of parts.
+// hashOf returns the SHA-256 of parts, in hexadecimal.
 func hashOf(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
-		// Lengths, so that no two lists of parts are the same text.
+		// The lengths keep different lists of parts from hashing the same bytes.
 		_, _ = h.Write([]byte{byte(len(p) >> 24), byte(len(p) >> 16), byte(len(p) >> 8), byte(len(p))})
-		_, _ = h.Write([]byte(p)) // it never fails
+		_, _ = h.Write([]byte(p)) // a hash never fails
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -1,24 +1,20 @@
 package dockerbackend
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// stage is one container of a preparation.
+// stage describes one container of a preparation.
 type stage struct {
 	command      []string
 	user         string
@@ -29,80 +25,76 @@ type stage struct {
 const (
 	// preparePIDs bounds the processes and threads of a preparation.
 	preparePIDs = 1024
-	// prepareShares is half of what a program gets: preparations give way.
+	// prepareShares is half of a program's CPU shares, so that programs come first.
 	prepareShares = 512
-	// toldTime bounds the question whether a container was killed: the daemon notes that right after it has.
-	toldTime = time.Second
-	// diskPause is how often a preparation's disk is looked at.
+	// diskPause is the time between two checks of a preparation's disk usage.
 	diskPause = 3 * time.Second
 )
 
-// commandCapabilities are what apt, dpkg, apk and dnf need of root: owners and modes of files, and to become the user that
-// downloads. None reaches beyond the container.
+// commandCapabilities are the capabilities that apt, dpkg, apk and dnf need: to set owners and modes of files, and to switch to
+// the user that downloads. They have no effect outside the container.
 var commandCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETFCAP", "SETGID", "SETUID"}
 
-// preparationSpec builds the container of a stage on an image. It is pure: now is given.
+// preparationSpec returns the container of a stage on an image. It is a pure function.
 func preparationSpec(p place, settings prepareSettings, on imageInfo, s stage, name string, now time.Time) containerSpec {
-	unix := func(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
 	c := containerSpec{
 		Name: name, Image: on.ID, Command: s.command, User: s.user, Folder: "/", Network: cmp.Or(s.network, defaultNetworkNone),
 		Runtime: p.Runtime, WritableRoot: true, Capabilities: s.capabilities, NanoCPUs: p.NanoCPUs,
 		Capacity: capacity{MemoryBytes: settings.memory, CPUShares: prepareShares, PIDs: p.Under.pids(preparePIDs)},
-		Labels: map[string]string{
-			labelInstance: p.Instance, labelBoot: p.Boot, labelKind: kindPrepare,
-			labelCreated: unix(now), labelDeadline: unix(now.Add(settings.timeout + time.Minute)),
-		},
-		Tmpfs: map[string]string{},
+		Labels:   p.labels(kindPrepare, now), Tmpfs: map[string]string{},
 	}
+	c.Labels[labelDeadline] = seconds(now.Add(settings.timeout + time.Minute))
 	for _, path := range on.Volumes {
-		// A volume would be a folder of the daemon's disk without a limit, and is not kept anyway.
+		// A volume would take disk space of the daemon without a limit, and commit does not keep its files.
 		c.Tmpfs[path] = tmpfs(scratchBytes, "0755", false)
 	}
 	return c
 }
 
-// stageRun is what goes on around and inside a stage's container.
+// stageRun holds the input of a stage's container and the functions that handle its output and life.
 type stageRun struct {
 	stdin          []byte
 	stdout, stderr func(line string)
-	// before is called with the container made and not started, after with it ended by exit code 0 within its limits.
+	// before is called after the container is made and before it starts. after is called when it has ended with exit code 0
+	// within its limits.
 	before, after func(ctx context.Context, id string) error
 }
 
-// stageEnd is how a stage ended.
+// stageEnd describes how a stage ended.
 type stageEnd struct {
 	exit        int
 	outOfMemory bool
-	// full: it wrote more than it may.
+	// full reports whether the stage exceeded its disk limit.
 	full bool
 }
 
-// errDiskFull ends a stage that writes too much.
-var errDiskFull = errors.New("the preparation's disk is full")
+// errDiskFull is the cause that ends a stage beyond its disk limit.
+var errDiskFull = errors.New("the preparation exceeds its disk limit")
 
-// runStage runs a container to its end and removes it. Codes: invalid (its command cannot be executed), not_found (the
-// image is gone), unavailable; the end of ctx gives its cause, with nothing left.
+// runStage runs a container to its end and removes it. Codes: invalid (its command cannot be executed), not_found (the image is
+// gone), unavailable. When ctx ends, runStage removes the container and returns the cause.
 func (i *images) runStage(ctx context.Context, s containerSpec, run stageRun) (end stageEnd, err error) {
 	id, err := i.daemon.create(ctx, s)
 	if err != nil {
-		return stageEnd{}, errors.Join(context.Cause(ctx), i.removeByName(ctx, s.Name, err))
+		return stageEnd{}, errors.Join(context.Cause(ctx), err)
 	}
 	defer func() {
 		ctx, cancel := cleanUp(ctx)
 		defer cancel()
 		if failed := i.daemon.remove(ctx, id); failed != nil {
-			i.log.Error("a preparation's container is left", "container", id, "error", failed)
+			i.log.Error("remove a preparation's container", "container", id, "error", failed)
 		}
 	}()
-	if run.before != nil {
-		if err := run.before(ctx, id); err != nil {
-			return stageEnd{}, err
-		}
+	if ctx.Err() != nil {
+		return stageEnd{}, context.Cause(ctx)
+	}
+	if err := run.before(ctx, id); err != nil {
+		return stageEnd{}, err
 	}
 	watched, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	err = i.converse(watched, id, run, &end)
-	if s.WritableRoot && err == nil {
+	if err == nil {
 		err = i.overfull(ctx, id)
 	}
 	if errors.Is(err, errDiskFull) {
@@ -111,23 +103,10 @@ func (i *images) runStage(ctx context.Context, s containerSpec, run stageRun) (e
 	if err != nil || end.exit != 0 {
 		return end, err
 	}
-	if run.after != nil {
-		err = run.after(ctx, id)
-	}
-	return end, err
+	return end, run.after(ctx, id)
 }
 
-// removeByName removes a container whose creation was asked for and not answered: it may have been made. err is why.
-func (i *images) removeByName(ctx context.Context, name string, err error) error {
-	if ctx.Err() == nil {
-		return err
-	}
-	ctx, cancel := cleanUp(ctx)
-	defer cancel()
-	return errors.Join(err, i.daemon.remove(ctx, name))
-}
-
-// converse starts a container, talks to it and waits for its end.
+// converse starts a container, writes its input, reads its output and waits for its end.
 func (i *images) converse(ctx context.Context, id string, run stageRun, end *stageEnd) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	conn, in, err := i.daemon.attach(ctx, id)
@@ -138,49 +117,57 @@ func (i *images) converse(ctx context.Context, id string, run stageRun, end *sta
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	wait := i.daemon.ended(ctx, id)
-	var beside sync.WaitGroup
+	var tasks sync.WaitGroup
 	defer func() {
 		stop(nil)
 		conn.Close()
-		beside.Wait()
+		tasks.Wait()
 	}()
 	if err := i.daemon.start(ctx, id); err != nil {
 		return err
 	}
 	if len(run.stdin) > 0 {
-		beside.Go(func() {
-			_, _ = conn.Write(run.stdin) // one that reads nothing ends by its own fault; what it says tells
+		tasks.Go(func() {
+			_, _ = conn.Write(run.stdin) // a container that does not read its input fails, and its output says why
 		})
 	}
-	beside.Go(func() { i.watchDisk(ctx, id, stop) })
-	stdout, stderr := &lines{tell: run.stdout}, &lines{tell: run.stderr}
-	// Until the container's end, or ctx's, which closes conn.
+	tasks.Go(func() { i.watchDisk(ctx, id, stop) })
+	stdout, stderr := &requirements.Lines{Tell: run.stdout}, &requirements.Lines{Tell: run.stderr}
+	// It returns at the end of the container, or of ctx, which closes conn.
 	if err := demultiplex(in, stdout, stderr); err != nil && ctx.Err() == nil {
-		i.log.Debug("a preparation's output broke off", "container", id, "error", err)
+		i.log.Debug("read a preparation's output", "container", id, "error", err)
 	}
-	stdout.flush()
-	stderr.flush()
+	stdout.Flush()
+	stderr.Flush()
 	if end.exit, err = wait(); err != nil {
 		return err
 	}
-	c, err := i.daemon.inspect(ctx, id)
+	c, err := i.howEnded(ctx, id)
 	end.outOfMemory = c.OutOfMemory
-	if end.exit == killedCode && (executor.CodeOf(err) == executor.NotFound || err == nil && !c.OutOfMemory && i.killed(ctx, id)) {
+	if end.exit == killedCode && (executor.CodeOf(err) == executor.NotFound || c.Told) {
 		return executor.Errorf(executor.Unavailable, "the preparation's container was killed")
 	}
 	return err
 }
 
-// killed reports whether the daemon was told to kill a container that has ended. What ends by itself may have the same exit
-// code.
-func (i *images) killed(ctx context.Context, id string) bool {
-	ctx, cancel := context.WithTimeoutCause(ctx, toldTime, errSilent)
+// howEnded returns how a container ended. The daemon may learn after the end that memory was the reason, or that it was asked to
+// kill the container. So a killed container is asked about until one of both is known, or diedTime has passed.
+// Codes: not_found.
+func (i *images) howEnded(ctx context.Context, id string) (containerInfo, error) {
+	c, err := i.daemon.inspect(ctx, id)
+	if err != nil || c.OutOfMemory || c.ExitCode != killedCode {
+		return c, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, diedTime, errSilent)
 	defer cancel()
-	c, err := i.daemon.end(ctx, id)
-	return err == nil && c.Told
+	if later, err := i.daemon.end(ctx, id); err == nil {
+		c.OutOfMemory, c.Told = later.OutOfMemory, later.Told
+	}
+	return c, nil
 }
 
-// watchDisk stops a stage that writes more than it may. What it writes between two looks is bounded by the disk's speed.
+// watchDisk stops a stage that exceeds its disk limit. What the stage writes between two checks is bounded only by the speed of
+// the disk.
 func (i *images) watchDisk(ctx context.Context, id string, stop context.CancelCauseFunc) {
 	again := time.NewTicker(diskPause)
 	defer again.Stop()
@@ -204,7 +191,7 @@ func (i *images) overfull(ctx context.Context, id string) error {
 	return err
 }
 
-// commit makes the image of key of a container that has ended.
+// commit makes the image of key from a container that has ended.
 func (i *images) commit(ctx context.Context, id, key string, labels map[string]string) (imageFacts, error) {
 	written, err := i.daemon.written(ctx, id)
 	if err != nil {
@@ -212,59 +199,25 @@ func (i *images) commit(ctx context.Context, id, key string, labels map[string]s
 	}
 	labels[labelBytes] = strconv.FormatInt(written, 10)
 	for _, of := range []string{labelInstance, labelBoot, labelKind, labelCreated, labelDeadline} {
-		labels[of] = "" // the container's, not the image's
+		labels[of] = "" // the labels of the container, which the image must not have
 	}
 	image, err := i.daemon.commit(ctx, id, preparedName(key), labels)
 	if err != nil {
-		return imageFacts{}, fmt.Errorf("keep what was prepared: %w", err)
+		return imageFacts{}, fmt.Errorf("commit the prepared image: %w", err)
 	}
 	return i.daemon.image(ctx, image)
 }
 
-// lines calls tell with every line that is written, cut at a length.
-type lines struct {
-	tell func(string)
-	rest []byte
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.rest = append(l.rest, p...)
-	for {
-		end := bytes.IndexAny(l.rest, "\r\n")
-		if end < 0 {
-			if len(l.rest) <= maxAnswer {
-				return len(p), nil
-			}
-			end = maxAnswer
-		}
-		l.say(l.rest[:end])
-		l.rest = l.rest[min(end+1, len(l.rest)):]
-	}
-}
-
-func (l *lines) flush() {
-	if len(l.rest) > 0 {
-		l.say(l.rest)
-		l.rest = nil
-	}
-}
-
-func (l *lines) say(line []byte) {
-	if l.tell != nil && len(line) > 0 {
-		l.tell(strings.ToValidUTF8(string(line), "\uFFFD"))
-	}
-}
-
-// tail keeps the last bytes of what is added, line by line.
+// tail keeps the last max bytes of the lines that are added.
 type tail struct {
-	most int
+	max  int
 	text []byte
 	cut  bool
 }
 
 func (t *tail) add(line string) {
 	t.text = append(append(t.text, line...), '\n')
-	if over := len(t.text) - t.most; over > 0 {
+	if over := len(t.text) - t.max; over > 0 {
 		t.text, t.cut = append(t.text[:0], t.text[over:]...), true
 	}
 }
@@ -278,64 +231,3 @@ func (t *tail) String() string {
 	}
 	return text
 }
-
-// printable drops what would move a terminal's cursor.
-func printable(line string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\t' {
-			return -1
-		}
-		return r
-	}, line))
-}
-
-// toolLines turns what uv and pip say into progress.
-type toolLines struct {
-	notify func(executor.Progress)
-	total  int64
-}
-
-var (
-	resolvedLine = regexp.MustCompile(`^Resolved (\d+) packages? `)
-	tellingLine  = regexp.MustCompile(`^\s*(Resolved|Downloading|Downloaded|Prepared|Installed|Building|Built|Collecting|Installing collected|Successfully installed)\b`)
-)
-
-func (t *toolLines) line(line string) {
-	line = printable(line)
-	if m := resolvedLine.FindStringSubmatch(line); m != nil {
-		t.total, _ = strconv.ParseInt(m[1], 10, 64) // digits
-	}
-	if !tellingLine.MatchString(line) {
-		return
-	}
-	e := executor.Progress{Phase: executor.PhasePrepare, Message: shorten(requirements.WithoutCredentials(line), 200)}
-	if t.total > 0 {
-		e.Total, e.Unit = t.total, "packages"
-		if strings.HasPrefix(line, "Installed") {
-			e.Done = t.total
-		}
-	}
-	t.notify(e)
-}
-
-// cleanWords takes our own paths, the index's credentials and chatter out of what a tool said. The first warning about a
-// connection stays: pip says nowhere else that the index is out of reach.
-func cleanWords(said string) string {
-	var kept []string
-	retried := false
-	for _, line := range strings.Split(requirements.WithoutCredentials(strings.ReplaceAll(said, prepareFolder+"/", "")), "\n") {
-		line = strings.TrimRight(line, " \t\r")
-		if strings.HasPrefix(line, "WARNING: Retrying") {
-			if retried {
-				continue
-			}
-			retried = true
-		}
-		if line != "" && !strings.HasPrefix(line, "Using Python ") && !strings.HasPrefix(line, "Resolved ") && !strings.HasPrefix(line, "warning: ") {
-			kept = append(kept, line)
-		}
-	}
-	return requirements.Shorten(strings.Join(kept, "\n"), 8<<10)
-}
-
-var _ io.Writer = (*lines)(nil)

@@ -21,7 +21,7 @@ func TestRequirementsAreThereWithoutANetwork(t *testing.T) {
 		"from an extra index": {"index_url": house.url(t) + "/nothing-here", "extra_index_urls": []string{house.url(t)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := backend(t, map[string]any{"prepare": more})
+			b := openBackend(t, map[string]any{"prepare": more})
 			forgetPrepared(t, b)
 			out, r := succeeds(t, b, executor.Spec{
 				Code:         "import pyexec_probe, pyexec_base, sys; print(pyexec_probe.__version__, pyexec_base.__version__, sys.prefix)\nimport socket\ntry:\n  socket.create_connection(('1.1.1.1', 53), 1)\nexcept OSError as e: print('no network')",
@@ -44,8 +44,8 @@ func TestRequirementsInstalledWithPipAreTheSame(t *testing.T) {
 	t.Parallel()
 	house := newWheelhouse(t)
 	house.probe()
-	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
-	b.images.settings.uv = "" // as on a host without
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
+	b.images.settings.uv = "" // as on a host without uv
 	forgetPrepared(t, b)
 	out, r := succeeds(t, b, executor.Spec{Code: "import pyexec_probe; print(pyexec_probe.__version__)", Requirements: "pyexec-probe"})
 	if want := []string{"pyexec-base==1.0", "pyexec-probe==2.0"}; out != "2.0\n" || !slices.Equal(r.Requirements, want) {
@@ -57,10 +57,10 @@ func TestAnImageWithoutShellAndPipNeedsAUVThatRunsInIt(t *testing.T) {
 	t.Parallel()
 	house := newWheelhouse(t)
 	house.probe()
-	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
 	forgetPrepared(t, b)
 	spec := executor.Spec{Image: dockertest.Bare(t), Code: "import pyexec_probe; print(pyexec_probe.__version__)", Requirements: "pyexec-probe==1.2.3"}
-	// A uv that is linked with libraries of this host finds them in few images; a static one needs nothing.
+	// A dynamically linked uv needs libraries that few images have. A static one needs none.
 	if isStatic(t, b.images.settings.uv) {
 		if out, _ := succeeds(t, b, spec); out != "1.2.3\n" {
 			t.Errorf("got %q", out)
@@ -75,7 +75,7 @@ func TestAnImageWithoutShellAndPipNeedsAUVThatRunsInIt(t *testing.T) {
 
 func TestCommandsRunAsRootWithFewRightsAndTheProgramDoesNot(t *testing.T) {
 	t.Parallel()
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	forgetPrepared(t, b)
 	unique := random()
 	var j journal
@@ -104,8 +104,8 @@ func TestCommandsRunAsRootWithFewRightsAndTheProgramDoesNot(t *testing.T) {
 func TestWhatAPreparationFailsWith(t *testing.T) {
 	house := newWheelhouse(t)
 	house.probe()
-	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "memory_mb": 96, "disk_mb": 64}})
-	hasty := backend(t, map[string]any{"prepare": map[string]any{"timeout_seconds": 10}})
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "memory_mb": 96, "disk_mb": 64}})
+	hasty := openBackend(t, map[string]any{"prepare": map[string]any{"timeout_seconds": 10}})
 	before := preparedImages(t, b)
 	for name, c := range map[string]struct {
 		spec executor.Spec
@@ -177,15 +177,15 @@ func TestWhatAPreparationFailsWith(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if after := preparedImages(t, b); len(after) > len(before) {
-			t.Errorf("%d images were made of nothing", len(after)-len(before))
+			t.Errorf("%d images were made, want none", len(after)-len(before))
 		}
 	})
 }
 
-// TestAPreparationThatIsKilledIsNotTheCommandsFault: somebody told the daemon to.
+// TestAPreparationThatIsKilledIsNotTheCommandsFault: the kill was requested from the daemon.
 func TestAPreparationThatIsKilledIsNotTheCommandsFault(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	for name, kill := range map[string]func(id string) error{
 		"killed":  func(id string) error { return b.daemon.api.ContainerKill(t.Context(), id, "KILL") },
 		"removed": func(id string) error { return b.daemon.remove(t.Context(), id) },
@@ -214,9 +214,9 @@ func TestAPreparationThatIsKilledIsNotTheCommandsFault(t *testing.T) {
 }
 
 func TestAnIndexOutOfReachIsNotTheRequirementsFault(t *testing.T) {
-	t.Parallel() // the installer tries again and waits
+	t.Parallel() // the installer retries with pauses
 	for _, tool := range []string{"uv", "pip"} {
-		b := backend(t, map[string]any{"prepare": map[string]any{"index_url": "http://" + gateway(t) + ":9/simple"}})
+		b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": "http://" + gateway(t) + ":9/simple"}})
 		if tool == "pip" {
 			b.images.settings.uv = ""
 		}
@@ -231,7 +231,7 @@ func TestWhatMustBeBuiltIsRefusedUnlessAllowed(t *testing.T) {
 	house := newWheelhouse(t)
 	house.addFile("pyexec-sdist", "pyexec_sdist-1.0.tar.gz", sdist(t, "pyexec_sdist", "1.0"))
 	for _, allowed := range []bool{false, true} {
-		b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "allow_builds": allowed}})
+		b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t), "allow_builds": allowed}})
 		forgetPrepared(t, b)
 		spec := executor.Spec{Code: "import pyexec_sdist; print('built')", Requirements: "pyexec-sdist"}
 		if !allowed {
@@ -249,7 +249,7 @@ func TestAPreparationIsMadeOnceAndKept(t *testing.T) {
 	house := newWheelhouse(t)
 	house.probe()
 	more := map[string]any{"prepare": map[string]any{"index_url": house.url(t), "network": "bridge"}}
-	b := backend(t, more)
+	b := openBackend(t, more)
 	forgetPrepared(t, b)
 	spec := executor.Spec{Code: "import pyexec_probe, os; print(pyexec_probe.__version__, os.path.exists('/opt/x'))", Requirements: "pyexec-probe", PreCommands: []string{"touch /opt/x # " + random()}}
 	var wg sync.WaitGroup
@@ -261,12 +261,12 @@ func TestAPreparationIsMadeOnceAndKept(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := b.images.cache.misses.Load(); n != 2 { // the commands, and the requirements
-		t.Errorf("made %d images", n)
+	if n := b.images.cache.misses.Load(); n != 2 { // one image of the commands, one of the requirements
+		t.Errorf("made %d images, want 2", n)
 	}
 	asked := house.requests.Load()
-	// Another spelling, and another life of the plugin.
-	again := backend(t, more)
+	// The requirements are spelled differently, and the plugin has started again.
+	again := openBackend(t, more)
 	spec.Requirements = "# the same\nPyExec.Probe\n"
 	var j journal
 	r, err := again.Run(t.Context(), job(spec), &j)
@@ -274,7 +274,7 @@ func TestAPreparationIsMadeOnceAndKept(t *testing.T) {
 		t.Errorf("%v %+v", err, r)
 	}
 	if again.images.cache.misses.Load() != 0 || house.requests.Load() != asked || len(j.progress) != 0 {
-		t.Errorf("it was made again: %v", j.progress)
+		t.Errorf("the image was prepared again: %v", j.progress)
 	}
 	if j.started == nil || !slices.Equal(j.started.Requirements, r.Requirements) {
 		t.Errorf("started %+v", j.started)
@@ -287,7 +287,7 @@ func TestACancelledPreparationLeavesNothing(t *testing.T) {
 	house.probe()
 	house.hold = make(chan struct{})
 	t.Cleanup(func() { close(house.hold) })
-	b := backend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
+	b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": house.url(t)}})
 	for name, spec := range map[string]executor.Spec{
 		"requirements": {Code: "1", Requirements: "pyexec-probe"},
 		"pre_commands": {Code: "1", PreCommands: []string{"trap '' TERM INT; sleep 1000 & setsid sleep 1000; # " + random()}},
@@ -315,7 +315,7 @@ func TestACancelledPreparationLeavesNothing(t *testing.T) {
 			}
 			list, err := b.daemon.containers(t.Context(), map[string]string{labelInstance: b.place.Instance, labelKind: kindPrepare})
 			if err != nil || len(list) != 0 {
-				t.Errorf("left: %v %v", list, err)
+				t.Errorf("containers are left: %v %v", list, err)
 			}
 		})
 	}
@@ -323,7 +323,7 @@ func TestACancelledPreparationLeavesNothing(t *testing.T) {
 
 func TestRealPackagesFromTheRealIndex(t *testing.T) {
 	t.Parallel()
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	forgetPrepared(t, b)
 	var j journal
 	r, err := b.Run(t.Context(), job(executor.Spec{Code: "import requests; print(requests.__name__)", Requirements: "requests>=2.32"}), &j)

@@ -8,31 +8,33 @@ import (
 )
 
 const (
-	// reapEvery is how often left-overs are looked for; reapSoon while there are some that end by themselves.
-	reapEvery = time.Minute
-	reapSoon  = 3 * time.Second
-	// unstartedTime is how long a container may be made and not started.
+	// reapInterval is the time between two sweeps. It is reapSoonInterval while orphans exist that will end by themselves.
+	reapInterval     = time.Minute
+	reapSoonInterval = 3 * time.Second
+	// unstartedTime is how long a container may stay created without a start.
 	unstartedTime = 10 * time.Minute
-	// strayTime is how long after its time another installation's container stays whose owner may be elsewhere, and
-	// strayThings how long after it was made a volume or network of one that has no container.
-	strayTime   = time.Hour
-	strayThings = 24 * time.Hour
-	// orphanTime is what an orphan gets beyond its silence before it is killed.
+	// leftoverAge is how long a container of another installation is kept after its deadline or creation, if its owner may be
+	// on another machine. leftoverObjectAge is how long after its creation a volume or network of an installation without
+	// containers is kept.
+	leftoverAge       = time.Hour
+	leftoverObjectAge = 24 * time.Hour
+	// orphanTime is how long beyond its silence an orphan may run before it is killed.
 	orphanTime = 30 * time.Second
 )
 
-// reap removes, at the start and then now and then, what lives of this installation's plugin have left, and never what may
-// still be attached to. Of another installation it removes only what cannot be of use to anybody any more: see stray.
+// reap removes what earlier lives of this installation's plugin have left, at the start and then regularly. It never removes a
+// container that may still be attached to. Of another installation it removes only leftovers that nobody can use any more: see
+// leftover and leftoverObject.
 func (b *Backend) reap(ctx context.Context) {
 	r := reaper{b: b, since: map[string]time.Time{}}
 	for again := 2; ; again-- {
 		orphans, err := r.sweep(ctx, time.Now())
 		if err != nil && ctx.Err() == nil {
-			b.log.Warn("left-over containers were not looked for", "error", err)
+			b.log.Warn("look for leftover containers", "error", err)
 		}
-		pause := reapEvery
-		if orphans > 0 || again > 0 { // what a life that was killed had asked for may be made only now
-			pause = reapSoon
+		pause := reapInterval
+		if orphans > 0 || again > 0 { // the daemon may finish a request of a killed life only now
+			pause = reapSoonInterval
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -44,24 +46,24 @@ func (b *Backend) reap(ctx context.Context) {
 	}
 }
 
-// reaper remembers which containers have nobody. Only its goroutine uses it.
+// reaper remembers since when a container is an orphan. Only its goroutine uses it.
 type reaper struct {
 	b     *Backend
 	since map[string]time.Time
 }
 
-// verdict is what becomes of a container.
+// verdict is what the reaper does with a container.
 type verdict int
 
 const (
 	verdictKeep verdict = iota
 	verdictRemove
-	// verdictOrphan: nobody has it, and it may still be attached to.
+	// verdictOrphan is for a container without an owner that may still be attached to.
 	verdictOrphan
 )
 
-// judge says what becomes of c. It is pure but for the clock of since: alive tells of a boot whether it is, held of a
-// container whether somebody who is alive has it.
+// judge returns the verdict on c. mine is this life's boot. alive reports whether the process of a boot runs. held reports
+// whether a life that runs has claimed a container.
 func judge(c containerInfo, mine string, now time.Time, alive, held func(string) bool) verdict {
 	boot := c.Labels[labelBoot]
 	switch {
@@ -69,7 +71,7 @@ func judge(c containerInfo, mine string, now time.Time, alive, held func(string)
 		return verdictRemove
 	case c.State == "exited" || c.State == "dead":
 		if boot == mine && c.Labels[labelKind] != kindSandbox {
-			return verdictKeep // a preparation: whoever waits for it wants its end
+			return verdictKeep // a preparation: this life waits for its end
 		}
 		if c.Labels[labelKind] != kindSandbox && alive(boot) {
 			return verdictKeep
@@ -85,40 +87,40 @@ func judge(c containerInfo, mine string, now time.Time, alive, held func(string)
 	case boot == mine || alive(boot) || held(c.ID):
 		return verdictKeep
 	case c.Labels[labelKind] != kindSandbox:
-		return verdictRemove // nobody can go on with a preparation
+		return verdictRemove // a preparation cannot be resumed
 	}
 	return verdictOrphan
 }
 
-// stray says whether a container of another installation was left half made, or is a preparation of somebody who is gone. A
-// single call is an installation of its own, so one that is killed between creating and starting a container has no later
-// life, and nobody else would ever remove it: what runs ends by itself, but this does not run. over tells of a boot whether
-// it is certainly over; of an owner on another machine only time tells.
-func stray(c containerInfo, now time.Time, over func(string) bool) bool {
+// leftover reports whether a container of another installation was never started, or is a preparation whose owner is gone. Each
+// embedded call is an installation of its own. If it is killed between creating and starting a container, no later life of it
+// can remove that container. A container that runs ends by itself. over reports whether the process of a boot has certainly
+// ended. For an owner on another machine only the age of the container counts.
+func leftover(c containerInfo, now time.Time, over func(string) bool) bool {
 	boot := c.Labels[labelBoot]
 	switch kind := c.Labels[labelKind]; {
 	case kind == kindPrepare:
-		return over(boot) || passed(c, labelDeadline, now.Add(-strayTime))
+		return over(boot) || passed(c, labelDeadline, now.Add(-leftoverAge))
 	case c.State == "created" && (kind == kindSandbox || kind == kindFill):
-		return over(boot) || passed(c, labelCreated, now.Add(-strayTime))
+		return over(boot) || passed(c, labelCreated, now.Add(-leftoverAge))
 	}
 	return false
 }
 
-// passed reports whether the time in a label is before now. What is no time never passes.
+// passed reports whether the time in a label is before now. A label that is not a time never passes.
 func passed(c containerInfo, label string, now time.Time) bool {
 	n, err := strconv.ParseInt(c.Labels[label], 10, 64)
 	return err == nil && now.After(time.Unix(n, 0))
 }
 
-// ours splits a list of all installations' containers: those of this one are returned, and strays of others removed.
-func (r *reaper) ours(list []containerInfo, now time.Time) []containerInfo {
+// own returns the containers of this installation from a list of all, and removes leftovers of others.
+func (r *reaper) own(list []containerInfo, now time.Time) []containerInfo {
 	return slices.DeleteFunc(list, func(c containerInfo) bool {
 		if c.Labels[labelInstance] == r.b.place.Instance && r.b.place.Instance != "" {
 			return false
 		}
-		if stray(c, now, bootOver) {
-			r.b.log.Info("a container that nobody can want is removed", "container", short(c.ID), "state", c.State, "kind", c.Labels[labelKind], "instance", c.Labels[labelInstance])
+		if leftover(c, now, bootOver) {
+			r.b.log.Info("removing a leftover container of another installation", "container", short(c.ID), "state", c.State, "kind", c.Labels[labelKind], "instance", c.Labels[labelInstance])
 			r.b.reaped.Add(1)
 			r.b.cleaner.remove(c.ID)
 		}
@@ -126,38 +128,34 @@ func (r *reaper) ours(list []containerInfo, now time.Time) []containerInfo {
 	})
 }
 
-// sweep looks once, and returns how many have nobody and will end by themselves.
+// sweep judges all containers once. It returns the number of orphans and of containers whose removal has begun.
 func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err error) {
 	b := r.b
 	b.expire(now)
-	claimed, there := b.claims.all(), map[string]bool{} // before the list: whose container is not in it has none any more
+	claimed, there := b.claims.all(), map[string]bool{} // read before the list: a claim whose container is not in the list is out of date
 	list, err := b.daemon.containers(ctx, map[string]string{labelInstance: ""})
 	if err != nil {
 		return 0, err
 	}
-	r.things(ctx, list, now)
-	list = r.ours(list, now)
-	used, overdue := map[string]bool{}, map[string]bool{}
+	r.sweepObjects(ctx, list, now)
+	list = r.own(list, now)
+	claims := map[string]claim{} // by container
 	for _, c := range claimed {
-		used[c.Container] = true
-		overdue[c.Container] = now.After(c.Deadline)
+		claims[c.Container] = c
 	}
 	held := func(container string) bool {
-		for _, c := range claimed {
-			if c.Container == container && (c.Boot == b.place.Boot || bootAlive(c.Boot)) {
-				return true
-			}
-		}
-		return false
+		c, ok := claims[container]
+		return ok && (c.Boot == b.place.Boot || bootAlive(c.Boot))
 	}
 	for _, c := range list {
 		there[c.ID] = true
 		v := judge(c, b.place.Boot, now, bootAlive, held)
-		if overdue[c.ID] {
+		claim, used := claims[c.ID]
+		if used && now.After(claim.Deadline) {
 			v = verdictRemove
 		}
-		if v == verdictOrphan && b.claims.dir != "" && !used[c.ID] {
-			v = verdictRemove // it only waited for work: what may be attached to again is claimed before it is used
+		if v == verdictOrphan && b.claims.dir != "" && !used {
+			v = verdictRemove // it only waited for work: containers are claimed before they are used
 		}
 		if v != verdictOrphan {
 			delete(r.since, c.ID)
@@ -165,7 +163,7 @@ func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err err
 			if _, seen := r.since[c.ID]; !seen {
 				r.since[c.ID] = now
 			}
-			// The runner ends by itself; one that cannot (paused, stopped) is killed.
+			// The runner ends by itself. A paused or stopped one cannot, and is killed.
 			if now.Sub(r.since[c.ID]) > b.config.silence()+orphanTime {
 				v = verdictRemove
 			}
@@ -174,10 +172,10 @@ func (r *reaper) sweep(ctx context.Context, now time.Time) (orphans int, err err
 		case verdictOrphan:
 			orphans++
 		case verdictRemove:
-			b.log.Info("a left-over container is removed", "container", short(c.ID), "state", c.State, "kind", c.Labels[labelKind])
+			b.log.Info("removing a leftover container", "container", short(c.ID), "state", c.State, "kind", c.Labels[labelKind])
 			b.reaped.Add(1)
 			b.cleaner.remove(c.ID)
-			orphans++ // look again soon whether it is gone
+			orphans++ // the next sweep comes soon, and checks that it is gone
 		case verdictKeep:
 		}
 	}

@@ -42,7 +42,7 @@ func TestTheReaperTouchesOnlyWhatNobodyCanWant(t *testing.T) {
 		"a dead life's, ended":                     {container("exited", "dead", kindSandbox), false, verdictRemove},
 		"a dead life's, broken":                    {container("dead", "dead", kindSandbox), false, verdictRemove},
 		"a dead life's that may be attached to":    {container("running", "dead", kindSandbox), false, verdictOrphan},
-		"a dead life's that somebody took over":    {container("running", "dead", kindSandbox), true, verdictKeep},
+		"a dead life's that another took over":     {container("running", "dead", kindSandbox), true, verdictKeep},
 		"a dead life's preparation":                {container("running", "dead", kindPrepare), false, verdictRemove},
 		"a dead life's that is paused":             {container("paused", "dead", kindSandbox), false, verdictOrphan},
 		"labels that say nothing":                  {container("running", "", kindSandbox, labelCreated, "x", labelDeadline, "y"), false, verdictOrphan},
@@ -60,7 +60,7 @@ func TestABootTellsWhetherItsProcessIsThere(t *testing.T) {
 	for boot, want := range map[string]bool{
 		mine:       true,
 		mine + "0": false, // on another machine
-		strings.Replace(mine, startTime(os.Getpid()), "17", 1): false, // the number was given to another process
+		strings.Replace(mine, startTime(os.Getpid()), "17", 1): false, // another process has the number
 		strings.TrimSuffix(mine, processNumbers()):             false,
 		"x.1":             false,
 		"":                false,
@@ -90,7 +90,7 @@ func TestABootIsOverOnlyWhereThatCanBeTold(t *testing.T) {
 	}
 }
 
-func TestOfAnotherInstallationOnlyStraysAreTaken(t *testing.T) {
+func TestOfAnotherInstallationOnlyLeftoversAreRemoved(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
 	ago := func(d time.Duration) string { return strconv.FormatInt(now.Add(-d).Unix(), 10) }
@@ -106,23 +106,23 @@ func TestOfAnotherInstallationOnlyStraysAreTaken(t *testing.T) {
 		"what runs, of one that is gone":              {"running", "over", kindSandbox, ago(24 * time.Hour), "", false},
 		"what has ended, of one that is gone":         {"exited", "over", kindSandbox, ago(24 * time.Hour), "", false},
 		"a preparation of one that is gone":           {"running", "over", kindPrepare, ago(time.Second), ago(-time.Hour), true},
-		"a preparation's end that nobody has seen":    {"exited", "over", kindPrepare, ago(time.Second), ago(-time.Hour), true},
+		"a preparation that has ended":                {"exited", "over", kindPrepare, ago(time.Second), ago(-time.Hour), true},
 		"a preparation of one that may be alive":      {"running", "far", kindPrepare, ago(24 * time.Hour), ago(time.Minute), false},
 		"a preparation long after its deadline":       {"running", "far", kindPrepare, ago(24 * time.Hour), ago(2 * time.Hour), true},
 		"of a kind that a later version may have":     {"created", "over", "later", ago(24 * time.Hour), "", false},
 		"of a kind that a later version may have, up": {"running", "over", "later", ago(24 * time.Hour), ago(24 * time.Hour), false},
 	} {
 		one := containerInfo{State: c.state, Labels: map[string]string{labelBoot: c.boot, labelKind: c.kind, labelCreated: c.created, labelDeadline: c.deadline}}
-		if got := stray(one, now, func(boot string) bool { return boot == "over" }); got != c.want {
-			t.Errorf("%s: %v", name, got)
+		if got := leftover(one, now, func(boot string) bool { return boot == "over" }); got != c.want {
+			t.Errorf("%s: leftover is %v", name, got)
 		}
 	}
 }
 
 func TestTheReaperLeavesOtherInstallationsAlone(t *testing.T) {
 	t.Parallel()
-	a := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	a := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	image, err := a.images.ensure(t.Context(), a.config.DefaultImage, nothing)
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestTheReaperLeavesOtherInstallationsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Half made by a process that is gone: nobody else would ever remove it.
+	// It was created by a process that is gone, and never started: no later life of its installation would remove it.
 	over := sandboxSpec(a.place, class{Image: image.ID, DiskBytes: 1 << 20}, capacity{MemoryBytes: 64 << 20, PIDs: 32}, nil, newName(kindSandbox), time.Now())
 	over.Labels[labelBoot], over.Labels[labelInstance] = "dead.4194304999.1."+processNumbers(), t.Name()+"-gone-"+random()
 	over.Volume = ""
@@ -152,26 +152,26 @@ func TestTheReaperLeavesOtherInstallationsAlone(t *testing.T) {
 		}
 		one.backend.cleaner.wait()
 		if _, err := a.daemon.inspect(context.Background(), id); (err == nil) != one.left {
-			t.Errorf("after the sweep: %v, want it there %v", err, one.left)
+			t.Errorf("after the sweep: %v; want the container to exist: %v", err, one.left)
 		}
 		if _, err := a.daemon.inspect(context.Background(), halfMade); executor.CodeOf(err) != executor.NotFound {
-			t.Errorf("what a process that is gone left half made: %v", err)
+			t.Errorf("the unstarted container of a process that is gone still exists: %v", err)
 		}
 	}
 }
 
-func TestOfVolumesAndNetworksOnlyLeftOnesAreTaken(t *testing.T) {
+func TestOfVolumesAndNetworksOnlyLeftoversAreRemoved(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_700_000_000, 0)
 	over := func(boot string) bool { return boot == "over" }
 	for name, c := range map[string]struct {
 		boot       string
-		made       time.Duration // ago; negative: unknown
-		containers []string      // boots of those of the same installation
+		made       time.Duration // how long ago; negative means unknown
+		containers []string      // the boots of the installation's containers
 		want       bool
 	}{
 		"of one that is gone":                        {"over", time.Second, nil, true},
-		"of one that is gone, in use":                {"over", time.Second, []string{"over"}, true}, // the daemon says no
+		"of one that is gone, in use":                {"over", time.Second, []string{"over"}, true}, // the daemon refuses to remove it while it is in use
 		"of an installation that lives again":        {"over", 48 * time.Hour, []string{"over", "alive"}, false},
 		"of one that lives":                          {"alive", time.Hour, nil, false},
 		"of one that may live elsewhere":             {"far", time.Hour, nil, false},
@@ -189,8 +189,8 @@ func TestOfVolumesAndNetworksOnlyLeftOnesAreTaken(t *testing.T) {
 		if c.made < 0 {
 			created = time.Time{}
 		}
-		if got := strayThing(labels, created, list, now, over); got != c.want {
-			t.Errorf("%s: %v", name, got)
+		if got := leftoverObject(labels, created, list, now, over); got != c.want {
+			t.Errorf("%s: leftover is %v", name, got)
 		}
 	}
 	for name, labels := range map[string]map[string]string{
@@ -200,15 +200,15 @@ func TestOfVolumesAndNetworksOnlyLeftOnesAreTaken(t *testing.T) {
 		"of an owner unnamed":   {labelInstance: "", labelBoot: "over"},
 		"of an owner elsewhere": {"other." + labelInstance: "other", labelBoot: "over"},
 	} {
-		if strayThing(labels, now.Add(-48*time.Hour), nil, now, over) {
-			t.Errorf("%s: taken for left over", name)
+		if leftoverObject(labels, now.Add(-48*time.Hour), nil, now, over) {
+			t.Errorf("%s: taken for a leftover", name)
 		}
 	}
 }
 
-// TestWhatAKilledInstallationLeavesIsTakenByAnother: it never comes back.
-func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) { // not beside others, which would take it
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+// TestWhatAKilledInstallationLeavesIsTakenByAnother: a killed installation may have no later life.
+func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) { // not parallel: backends of other tests would remove the leftovers
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	dead := "dead.4194304999.1." + processNumbers()
 	for boot, left := range map[string]bool{dead: false, newBoot(): true} {
 		other := t.Name() + "-other-" + random()
@@ -227,10 +227,10 @@ func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) { // not be
 			t.Fatal(err)
 		}
 		if found := len(objects(t, other)); found != map[bool]int{true: 2, false: 0}[left] {
-			t.Errorf("a life that is over %v: %d are left", !left, found)
+			t.Errorf("the life is over: %v; %d objects are left", !left, found)
 		}
 		if forward, _ := n.chains(); n.iptables != nil && (n.iptables(t.Context(), "-L", forward, "-n") == nil) != left {
-			t.Errorf("a life that is over %v: its rules are there: %v", !left, !left)
+			t.Errorf("the life is over: %v; its firewall rules exist: %v", !left, !left)
 		}
 		if err := errors.Join(n.close(context.Background()), gone(b.daemon.removeVolume(context.Background(), volume))); err != nil {
 			t.Error(err)
@@ -238,10 +238,10 @@ func TestWhatAKilledInstallationLeavesIsTakenByAnother(t *testing.T) { // not be
 	}
 }
 
-// TestALaterLifeMakesTheVolumeItsOwn: else others would take it for left over.
+// TestALaterLifeMakesTheVolumeItsOwn: other installations would take the volume of an ended life for a leftover.
 func TestALaterLifeMakesTheVolumeItsOwn(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	labels := map[string]string{labelInstance: b.place.Instance, labelBoot: "dead.4194304999.1." + processNumbers()}
 	if _, err := b.daemon.createVolume(t.Context(), b.place.Volume, labels); err != nil {
 		t.Fatal(err)
@@ -261,5 +261,5 @@ func TestALaterLifeMakesTheVolumeItsOwn(t *testing.T) {
 	if err := b.daemon.removeVolume(t.Context(), b.place.Volume); err != nil {
 		t.Fatal(err)
 	}
-	owner("taken away, and made again")
+	owner("removed and made again")
 }

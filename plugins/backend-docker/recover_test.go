@@ -26,7 +26,7 @@ func process(t *testing.T, instance, dir string, options json.RawMessage) *plugi
 	return p
 }
 
-// begun is a Run under way that has printed something.
+// begun is a Run that is in progress and has printed something.
 type begun struct {
 	journal
 	job    executor.Job
@@ -35,7 +35,7 @@ type begun struct {
 	ended  chan struct{}
 }
 
-// begin runs spec and returns when its output holds text.
+// begin starts a Run of spec and returns when its output contains text.
 func begin(t *testing.T, b executor.Backend, spec executor.Spec, text string) *begun {
 	t.Helper()
 	r := &begun{job: job(spec), ended: make(chan struct{})}
@@ -56,19 +56,19 @@ func begin(t *testing.T, b executor.Backend, spec executor.Spec, text string) *b
 	select {
 	case <-said:
 	case <-r.ended:
-		t.Fatalf("it ended before it said %q: %+v, %v", text, r.result, r.err)
+		t.Fatalf("the program ended before it printed %q: %+v, %v", text, r.result, r.err)
 	}
 	return r
 }
 
-// resume is what the log of r says where to go on.
+// resume returns the offsets up to which the log of r has the output.
 func (r *begun) resume() executor.Resume {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return executor.Resume{Handle: r.started.Handle, Stdout: int64(r.stdout.Len()), Stderr: int64(r.stderr.Len())}
 }
 
-// counter prints what it is while nobody listens, too: more than a window of output.
+// counter prints numbers also without a client: more output than fits into a window.
 const counter = `
 import sys, time
 print("one", flush=True)
@@ -111,12 +111,12 @@ func TestAProgramOutlivesAKillOfItsPlugin(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := next.Backend.Attach(t.Context(), r.job, r.resume(), &journal{}); executor.CodeOf(err) != executor.NotFound {
-		t.Errorf("Attach to what was removed: %v", err)
+		t.Errorf("Attach to a removed Execution: %v", err)
 	}
 	noneOfTheDead(t, id)
 }
 
-// TestAResultIsThereUntilItIsRemoved: whoever had it may have died before it was in a log.
+// TestAResultIsThereUntilItIsRemoved: a client that received it may have died before writing it to a log.
 func TestAResultIsThereUntilItIsRemoved(t *testing.T) {
 	t.Parallel()
 	options := section(t, map[string]any{"silence_seconds": 60, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
@@ -184,10 +184,10 @@ func TestAResultIsThereUntilItIsRemoved(t *testing.T) {
 				t.Error(err)
 			}
 			if left := containersOf(t, id); len(left) != 0 {
-				t.Errorf("left: %v", left)
+				t.Errorf("left in the daemon: %v", left)
 			}
 			if _, err := b.Attach(t.Context(), j, executor.Resume{Handle: log.started.Handle, Stdout: 4}, &journal{}); executor.CodeOf(err) != executor.NotFound {
-				t.Errorf("Attach to what was removed: %v", err)
+				t.Errorf("Attach to a removed Execution: %v", err)
 			}
 			if files, _ := filepath.Glob(filepath.Join(dir, "claims", "*")); len(files) != 0 {
 				t.Errorf("claims: %v", files)
@@ -198,10 +198,10 @@ func TestAResultIsThereUntilItIsRemoved(t *testing.T) {
 
 func TestAResultThatNobodyRemovesGoesInTime(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"silence_seconds": 600, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"silence_seconds": 600, "pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	ids := make([]string, 3)
 	for i := range ids {
-		b.results.most = 2
+		b.results.max = 2
 		j := job(executor.Spec{Code: "print(1)"})
 		ids[i] = j.ID
 		if r, err := b.Run(t.Context(), j, &journal{}); err != nil || r.Status != executor.StatusSucceeded {
@@ -238,10 +238,10 @@ func TestAResultThatNobodyRemovesGoesInTime(t *testing.T) {
 	}
 }
 
-// TestAnotherAttemptTakesThePlaceOfTheOneBefore: also where nobody has removed that.
+// TestAnotherAttemptTakesThePlaceOfTheOneBefore also if the earlier attempt was not removed.
 func TestAnotherAttemptTakesThePlaceOfTheOneBefore(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	j := job(executor.Spec{Code: "print(1)"})
 	for range 2 {
 		if r, err := b.Run(t.Context(), j, &journal{}); err != nil || r.Status != executor.StatusSucceeded {
@@ -254,7 +254,7 @@ func TestAnotherAttemptTakesThePlaceOfTheOneBefore(t *testing.T) {
 	}
 }
 
-// noneOfTheDead waits until an installation has nothing that a life made which is over.
+// noneOfTheDead waits until an installation has no containers of lives that have ended.
 func noneOfTheDead(t *testing.T, instance string) {
 	t.Helper()
 	eventually(t, "the end of what the killed plugin has left", func() bool {
@@ -268,12 +268,12 @@ func noneOfTheDead(t *testing.T, instance string) {
 }
 
 func itoa(i int) string {
-	raw, _ := json.Marshal(i) // a number can be
+	raw, _ := json.Marshal(i) // marshalling a number never fails
 	return string(raw)
 }
 
 func TestWhatNobodyAttachesToEndsByItself(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // the test mostly waits
 	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 5})
 	first := process(t, id, dir, options)
 	r := begin(t, first.Backend, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
@@ -285,7 +285,7 @@ func TestWhatNobodyAttachesToEndsByItself(t *testing.T) {
 	}
 	eventually(t, "the end of its container", func() bool { return len(containersOf(t, id)) == 0 })
 	if _, err := next.Backend.Attach(t.Context(), r.job, r.resume(), &journal{}); executor.CodeOf(err) != executor.NotFound {
-		t.Errorf("Attach to what has ended: %v", err)
+		t.Errorf("Attach to a container that has ended: %v", err)
 	}
 }
 
@@ -303,7 +303,7 @@ func TestRemoveEndsWhatAnEarlierLifeHasLeft(t *testing.T) {
 		}
 	}
 	if left := containersOf(t, id); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("left in the daemon: %v", left)
 	}
 }
 
@@ -324,7 +324,7 @@ func containersOf(t *testing.T, instance string) []containerInfo {
 
 func TestAContainerThatIsKilledIsUnavailableAndNeverAHang(t *testing.T) {
 	t.Parallel()
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	r := begin(t, b, executor.Spec{Code: "import time; print('up', flush=True); time.sleep(3600)"}, "up")
 	var h handle
 	if err := json.Unmarshal(r.started.Handle, &h); err != nil {
@@ -342,7 +342,7 @@ func TestAContainerThatIsKilledIsUnavailableAndNeverAHang(t *testing.T) {
 
 func TestContainersThatDieWhileTheyWaitAreReplaced(t *testing.T) {
 	t.Parallel()
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
 	for range 2 {
 		b.pool.mu.Lock()
@@ -362,7 +362,7 @@ func TestContainersThatDieWhileTheyWaitAreReplaced(t *testing.T) {
 
 func TestTheRunnersVolumeIsFilledAgainWhenSomebodyHasRemovedIt(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
 	b.cleaner.wait()
 	if err := b.daemon.removeVolume(t.Context(), b.place.Volume); err != nil {
@@ -375,7 +375,7 @@ func TestTheRunnersVolumeIsFilledAgainWhenSomebodyHasRemovedIt(t *testing.T) {
 
 func TestAnImageWithoutShellAndTarRunsPrograms(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"default_image": dockertest.Bare(t)})
+	b := openBackend(t, map[string]any{"default_image": dockertest.Bare(t)})
 	out, r := succeeds(t, b, executor.Spec{Code: "import os, sys; print(sys.version_info[:2], os.path.exists('/bin/sh'))"})
 	if out != "(3, 11) False\n" || r.PythonVersion == "" {
 		t.Errorf("%q, %q", out, r.PythonVersion)
@@ -384,7 +384,7 @@ func TestAnImageWithoutShellAndTarRunsPrograms(t *testing.T) {
 
 func TestNothingOfAProgramIsThereForTheNext(t *testing.T) {
 	t.Parallel()
-	b := backend(t, map[string]any{"pool": map[string]any{"min_idle": 1}})
+	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 1}})
 	plant := executor.Spec{Env: map[string]string{"CANARY": "canary"}, Code: `
 import os, subprocess, sys
 for folder in ["/work", "/tmp", "/dev/shm"]:
@@ -399,14 +399,14 @@ print(sum(b"canary" in open(p, "rb").read() for p in glob.glob("/proc/[0-9]*/cmd
 	for range 3 {
 		succeeds(t, b, plant)
 		if out, _ := succeeds(t, b, look); out != "[] None\n0\n" {
-			t.Errorf("the next sees %q", out)
+			t.Errorf("the next Execution sees %q", out)
 		}
 	}
 }
 
 func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
 	t.Parallel()
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r := &begun{job: job(executor.Spec{Code: "import time\nprint('up', flush=True)\ntime.sleep(1)\nprint('down')"}), ended: make(chan struct{})}
 	r.on = func(e executor.Event) error {
@@ -427,7 +427,7 @@ func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
 
 func TestCloseIsIdempotentAndNothingRunsAfterIt(t *testing.T) {
 	t.Parallel()
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	for range 2 {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -453,24 +453,24 @@ func TestAnEmbeddedBackendEndsWhatRuns(t *testing.T) {
 		t.Errorf("%+v, %v", r.result, r.err)
 	}
 	if idle, making, _ := b.pool.counts(); idle+making != 0 {
-		t.Errorf("%d wait", idle+making)
+		t.Errorf("%d sandboxes wait or are being made after Close", idle+making)
 	}
 }
 
 func TestWhatWaitsEndsByItselfWhenThePluginIsKilled(t *testing.T) {
-	t.Parallel() // it waits
+	t.Parallel() // the test mostly waits
 	id, options := instance(t), section(t, map[string]any{"silence_seconds": 5})
 	p := process(t, id, t.TempDir(), options)
 	succeeds(t, p.Backend, executor.Spec{Code: "print(1)"})
-	// Each knows its host: one that has never heard of any waits longer.
+	// Each runner has had a client. A runner without one waits longer.
 	eventually(t, "a full pool", func() bool {
 		info, err := p.Backend.Info(t.Context())
 		return err == nil && info.Metrics["pool_idle"] >= 5 && info.Metrics["pool_making"] == 0
 	})
 	p.Kill()
-	eventually(t, "the end of every container, with nobody left to remove it", func() bool {
+	eventually(t, "the end of every container, without a plugin that removes it", func() bool {
 		for _, c := range containersOf(t, id) {
-			if c.State != "created" { // one that was never started ends with the next life
+			if c.State != "created" { // the next life removes a container that was never started
 				return false
 			}
 		}

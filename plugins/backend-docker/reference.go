@@ -9,22 +9,24 @@ import (
 	"github.com/distribution/reference"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// preparedRepository holds the images that preparations made. Nobody may ask for one by name: it may be somebody else's.
+// preparedRepository holds the images that preparations made. Requests may not name them, because they may belong to other
+// users.
 const preparedRepository = "python-executor/prepared"
 
-// imageRef is the name of an image, normalised: the same image has the same name however it was written.
+// imageRef is the normalised name of an image.
 type imageRef struct {
-	// repository with its registry, "docker.io/library/python"; tag and digest, one of them or both.
+	// repository includes the registry, "docker.io/library/python". At least one of tag and digest is set.
 	repository, tag, digest string
 }
 
-// parseRef reads the name of an image. Codes: invalid (it is none, field docker_image).
+// parseRef parses the name of an image. Codes: invalid (not a name, field docker_image).
 func parseRef(name string) (imageRef, error) {
 	named, err := reference.ParseNormalizedNamed(strings.TrimSpace(name))
 	if err != nil {
-		return imageRef{}, executor.FieldErrorf(executor.Invalid, "docker_image", "%q is not the name of an image: %s", shorten(name, 200), err)
+		return imageRef{}, executor.FieldErrorf(executor.Invalid, "docker_image", "must be the name of an image (got %q): %s", requirements.Shorten(name, 200), err)
 	}
 	named = reference.TagNameOnly(named)
 	r := imageRef{repository: named.Name()}
@@ -37,7 +39,7 @@ func parseRef(name string) (imageRef, error) {
 	return r, nil
 }
 
-// String is the name in full. A short one could be taken for the beginning of an image's id.
+// String returns the full name. The daemon could take a short name for the beginning of an image's id.
 func (r imageRef) String() string {
 	s := r.repository
 	if r.tag != "" {
@@ -49,32 +51,32 @@ func (r imageRef) String() string {
 	return s
 }
 
-// familiar is the name as people write it: "python:3.12".
+// familiar returns the name as users write it: "python:3.12".
 func (r imageRef) familiar() string {
 	return strings.TrimPrefix(strings.TrimPrefix(r.String(), "docker.io/"), "library/")
 }
 
-// registry is the host that the image comes from, "docker.io".
+// registry returns the host that the image comes from, "docker.io".
 func (r imageRef) registry() string {
 	host, _, _ := strings.Cut(r.repository, "/")
 	return host
 }
 
-// imagePattern is one entry of an allow-list. * stands for any characters but a slash, ** for any, ? for one. A pattern
-// without a tag means every tag and digest; with one, images asked for by that tag only: what a digest brings is not told
-// by the tag beside it. A pattern may name a digest.
+// imagePattern is one entry of a list of images. * stands for any characters but a slash, ** for any characters, ? for one. A
+// pattern without a tag matches every tag and digest. A pattern with a tag matches only requests for that tag without a digest:
+// a tag beside a digest says nothing about the image. A pattern may name a digest.
 type imagePattern struct {
 	repository, tag, digest *regexp.Regexp
 }
 
-// parsePattern reads an entry of the allow-list; "*" means every image.
+// parsePattern parses an entry of a list of images; "*" means every image.
 func parsePattern(text string) (imagePattern, error) {
 	text = strings.TrimSpace(text)
 	if text == "*" || text == "**" {
 		text = "**/**"
 	}
 	if text == "" || strings.ContainsAny(text, " \t\n[]\\{}") {
-		return imagePattern{}, fmt.Errorf("must be an image's name; *, ** and ? stand for characters (got %q)", text)
+		return imagePattern{}, fmt.Errorf("must be the name of an image, in which *, ** and ? stand for characters (got %q)", text)
 	}
 	name, digest, hasDigest := strings.Cut(text, "@")
 	repository, tag, hasTag := name, "", false
@@ -82,7 +84,7 @@ func parsePattern(text string) (imagePattern, error) {
 		repository, tag, hasTag = name[:i], name[i+1:], true
 	}
 	if repository == "" || hasTag && tag == "" || hasDigest && digest == "" {
-		return imagePattern{}, fmt.Errorf("must be an image's name; *, ** and ? stand for characters (got %q)", text)
+		return imagePattern{}, fmt.Errorf("must be the name of an image, in which *, ** and ? stand for characters (got %q)", text)
 	}
 	first, rest, slash := strings.Cut(repository, "/")
 	switch {
@@ -112,7 +114,7 @@ func glob(text string) *regexp.Regexp {
 	quoted = strings.ReplaceAll(quoted, `\*\*`, `.*`)
 	quoted = strings.ReplaceAll(quoted, `\*`, `[^/]*`)
 	quoted = strings.ReplaceAll(quoted, `\?`, `[^/]`)
-	return regexp.MustCompile(`^` + quoted + `$`) // everything else is quoted
+	return regexp.MustCompile(`^` + quoted + `$`) // it compiles, because everything else is quoted
 }
 
 func (p imagePattern) matches(r imageRef) bool {
@@ -131,7 +133,7 @@ func (p imagePattern) matches(r imageRef) bool {
 // imageList is a list of patterns in the configuration.
 type imageList []imagePattern
 
-// newImageList reads the list at the path setting. Codes: invalid (an entry is no pattern).
+// newImageList parses the list at the path setting. Codes: invalid (an entry is not a pattern).
 func newImageList(entries []string, setting string) (imageList, error) {
 	var list imageList
 	for n, text := range entries {
@@ -149,16 +151,16 @@ func (l imageList) has(r imageRef) bool {
 	return slices.ContainsFunc(l, func(p imagePattern) bool { return p.matches(r) })
 }
 
-// allowList says which images may be asked for.
+// allowList holds which images may be used.
 type allowList struct {
 	patterns imageList
-	// always may be used: the default image.
+	// always is the default image, which may always be used.
 	always imageRef
-	// setting names the list to whoever is refused.
+	// setting is the path of the list in the configuration, for messages.
 	setting string
 }
 
-// newAllowList reads a list that Config.validate has found good.
+// newAllowList parses the list of allowed images.
 func newAllowList(patterns []string, defaultImage, setting string) (allowList, error) {
 	list, err := newImageList(patterns, setting)
 	if err != nil {
@@ -168,15 +170,15 @@ func newAllowList(patterns []string, defaultImage, setting string) (allowList, e
 	return allowList{patterns: list, always: always, setting: setting}, err
 }
 
-// check returns the name of an image that may be used. Codes: invalid (it is no name), denied (it is not on the list); both
-// of the field docker_image.
+// check returns the reference of an image that may be used. Codes, with the field docker_image: invalid (not a name), denied
+// (not on the list).
 func (a allowList) check(name string) (imageRef, error) {
 	r, err := parseRef(name)
 	if err != nil || r == a.always {
 		return r, err
 	}
 	if strings.HasPrefix(r.repository, "docker.io/"+preparedRepository) {
-		return imageRef{}, executor.FieldErrorf(executor.Denied, "docker_image", "%s: prepared images cannot be asked for", r.familiar())
+		return imageRef{}, executor.FieldErrorf(executor.Denied, "docker_image", "must not be a prepared image (got %q)", r.familiar())
 	}
 	if a.patterns.has(r) {
 		return r, nil
@@ -184,12 +186,12 @@ func (a allowList) check(name string) (imageRef, error) {
 	return imageRef{}, executor.FieldErrorf(executor.Denied, "docker_image", "%s is not among the images that may be used here (%s)", r.familiar(), a.setting)
 }
 
-// pythonTag is the version in the tag of an official image: 3.12 of 3.12.1-slim.
+// pythonTag matches the tag of an official image and captures its minor version: 3.12 of 3.12.1-slim.
 var pythonTag = regexp.MustCompile(`^(3\.(?:0|[1-9][0-9]?))((?:[.-].*)?)$`)
 
 const officialPython = "docker.io/library/python"
 
-// minorOf is the minor Python version that an image's name promises; empty: none.
+// minorOf returns the minor Python version that an image's name promises; empty if none.
 func (r imageRef) minorOf() string {
 	if m := pythonTag.FindStringSubmatch(r.tag); m != nil && r.repository == officialPython {
 		return m[1]
@@ -197,8 +199,8 @@ func (r imageRef) minorOf() string {
 	return ""
 }
 
-// chooseImage names the image for what was asked for: the image, the default one, or the default one's sibling of another
-// version. minor is the Python version asked for; empty: any. Codes: invalid (the two contradict each other).
+// chooseImage returns the image of a request: the requested image, the default image, or the variant of the default image with
+// the requested Python version. minor is that version; empty means any. Codes: invalid (image and minor contradict each other).
 func chooseImage(image, minor, defaultImage string) (string, error) {
 	name := image
 	if name == "" {
@@ -213,7 +215,7 @@ func chooseImage(image, minor, defaultImage string) (string, error) {
 	case minor == "" || has == "" || has == minor:
 		return name, nil
 	case image != "":
-		return "", executor.FieldErrorf(executor.Invalid, "docker_image", "stands for Python %s, and python_version says %s", has, minor)
+		return "", executor.FieldErrorf(executor.Invalid, "docker_image", "must match python_version %s (got %q, which has Python %s)", minor, image, has)
 	}
 	// 3.12-slim → 3.11-slim; 3.12.1-slim → 3.11-slim.
 	_, variant, found := strings.Cut(r.tag, "-")
@@ -222,12 +224,4 @@ func chooseImage(image, minor, defaultImage string) (string, error) {
 		r.tag += "-" + variant
 	}
 	return r.familiar(), nil
-}
-
-// shorten cuts s to at most n bytes.
-func shorten(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }

@@ -24,7 +24,7 @@ func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
 			never: []string{"pythonx", "evil/python", "ghcr.io/library/python", "docker.io/evil/python", "localhost/python", "localhost:5000/library/python"},
 		},
 		{
-			// What a digest brings is not told by the tag beside it.
+			// A tag beside a digest says nothing about the image.
 			list:  "python:3.*",
 			yes:   []string{"python:3.12", "docker.io/python:3.9-slim"},
 			never: []string{"python", "python:2.7", "python:3.12@" + someDigest, "python@" + someDigest},
@@ -45,17 +45,17 @@ func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
 		{list: "*", yes: []string{"python", "a.b/c/d/e:1", "localhost:5000/x@" + someDigest}, never: []string{preparedRepository, preparedRepository + ":" + someDigest[7:47], "docker.io/" + preparedRepository + "/x"}},
 		{list: "docker.io/library/alp*", yes: []string{"alpine"}, never: []string{"busybox"}},
 	} {
-		a, err := newAllowList([]string{c.list}, "standard:1", "backends.docker.images")
+		a, err := newAllowList([]string{c.list}, "default:1", "backends.docker.images")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range append(c.yes, "standard:1", "docker.io/library/standard:1") {
+		for _, name := range append(c.yes, "default:1", "docker.io/library/default:1") {
 			if _, err := a.check(name); err != nil {
 				t.Errorf("%s: %s is refused: %v", c.list, name, err)
 			}
 		}
-		for _, name := range append(c.never, "standard:2") {
-			if c.list == "*" && name == "standard:2" {
+		for _, name := range append(c.never, "default:2") {
+			if c.list == "*" && name == "default:2" {
 				continue
 			}
 			if _, err := a.check(name); executor.CodeOf(err) != executor.Denied {
@@ -67,7 +67,7 @@ func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
 
 func TestWhatIsNoNameOfAnImageIsInvalid(t *testing.T) {
 	t.Parallel()
-	a, err := newAllowList([]string{"*"}, "standard:1", "backends.docker.images")
+	a, err := newAllowList([]string{"*"}, "default:1", "backends.docker.images")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestAPatternThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", " ", "a b", "python:", "python@", ":x", "@x", "a[b]", "{a,b}", `a\b`} {
 		if _, err := parsePattern(text); err == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q is accepted", text)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestAPatternThatIsNoneIsRefused(t *testing.T) {
 func TestTheImageFollowsFromWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		image, minor, standard, want string
+		image, minor, defaultImage, want string
 	}{
 		{"", "", "python:3.12-slim", "python:3.12-slim"},
 		{"", "3.12", "python:3.12-slim", "python:3.12-slim"},
@@ -116,9 +116,9 @@ func TestTheImageFollowsFromWhatIsAskedFor(t *testing.T) {
 		{"python:3.11", "3.12", "python:3.12-slim", ""},
 		{"python:3.1", "3.11", "python:3.12-slim", ""},
 	} {
-		got, err := chooseImage(c.image, c.minor, c.standard)
+		got, err := chooseImage(c.image, c.minor, c.defaultImage)
 		if got != c.want || (err != nil) != (c.want == "") {
-			t.Errorf("%q, %q, %q: %q %v, want %q", c.image, c.minor, c.standard, got, err, c.want)
+			t.Errorf("%q, %q, %q: %q %v, want %q", c.image, c.minor, c.defaultImage, got, err, c.want)
 		}
 	}
 }

@@ -7,58 +7,57 @@ import (
 	"regexp"
 
 	"github.com/docker/cli/cli/config"
+	"github.com/docker/cli/cli/config/types"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// credentialsFile is the folder of the docker command's settings (config.json); empty: none.
+// credentialsFile is the folder of the docker command's settings (config.json); empty if there is none.
 type credentialsFile string
 
-// dockerHub is the name of docker.io in the docker command's settings.
+// dockerHub is the key of docker.io in the docker command's settings.
 const dockerHub = "https://index.docker.io/v1/"
 
-// of reads what a registry wants to see, from the settings or the credential helper that they name (credsStore,
-// credHelpers), each time anew: somebody may log in while we run.
-func (f credentialsFile) of(registry string) (credentials, error) {
+// of returns the credentials for a registry, from the settings or from the credential helper that they name (credsStore,
+// credHelpers). It reads them on each call, so that a new login takes effect.
+func (f credentialsFile) of(registry string) (types.AuthConfig, error) {
 	if f == "" {
-		return credentials{}, nil
+		return types.AuthConfig{}, nil
 	}
 	settings, err := config.Load(string(f))
 	if err != nil {
-		return credentials{}, fmt.Errorf("read the docker command's settings: %w", err)
+		return types.AuthConfig{}, fmt.Errorf("read the docker command's settings: %w", err)
 	}
 	if registry == "docker.io" {
 		registry = dockerHub
 	}
 	found, err := settings.GetAuthConfig(registry)
 	if err != nil {
-		return credentials{}, fmt.Errorf("ask the credential helper: %w", err)
+		return types.AuthConfig{}, fmt.Errorf("ask the credential helper: %w", err)
 	}
 	if found.Username == "" && found.Password == "" && found.IdentityToken == "" && found.RegistryToken == "" {
-		return credentials{}, nil
+		return types.AuthConfig{}, nil
 	}
-	return credentials{
-		username: found.Username, password: found.Password, identityToken: found.IdentityToken, registryToken: found.RegistryToken, server: found.ServerAddress,
-	}, nil
+	return found, nil
 }
 
-// pull fetches an image from its registry.
+// pull pulls an image from its registry.
 func (i *images) pull(ctx context.Context, r imageRef, progress func(executor.Progress)) error {
-	who, err := i.host.docker.of(r.registry())
+	login, err := i.host.docker.of(r.registry())
 	if err != nil {
-		// Without them the registry may still give what is public.
-		i.log.Warn("registry credentials cannot be read", "registry", r.registry(), "error", err)
+		// Public images can be pulled without credentials.
+		i.log.Warn("read registry credentials", "registry", r.registry(), "error", err)
 	}
 	p := newPullProgress("pulling "+r.familiar(), progress)
-	err = i.daemon.pull(ctx, r.String(), who, p.line)
+	err = i.daemon.pull(ctx, r.String(), login, p.line)
 	if said, ok := errors.AsType[errPull](err); ok {
-		return pullError(r, said.text, who != credentials{})
+		return pullError(r, said.text, login != types.AuthConfig{})
 	}
 	return err
 }
 
-// pullProgress adds up the layers of a pull.
+// pullProgress sums up the layers of a pull.
 type pullProgress struct {
 	message string
 	tell    func(executor.Progress)
@@ -91,7 +90,7 @@ func (p *pullProgress) line(l pullLine) {
 	p.tell(e)
 }
 
-// There are only the words of daemons and registries to tell one reason from another.
+// The reason of a failed pull is only in the message of the daemon or the registry.
 var (
 	unauthorisedForm = regexp.MustCompile(`(?i)unauthorized|authentication required|no basic auth credentials|incorrect username or password|denied: |access forbidden|pull access denied`)
 	absentForm       = regexp.MustCompile(`(?i)not found|manifest unknown|name unknown|repository does not exist|no matching manifest`)
@@ -99,10 +98,10 @@ var (
 	diskForm         = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`)
 )
 
-// pullError is what a failed pull means for whoever asked: an error of the field docker_image, because the daemon itself
-// is well. loggedIn: credentials were sent.
+// pullError returns the error of a failed pull. It names the field docker_image, because the daemon itself works. loggedIn
+// reports whether credentials were sent.
 func pullError(r imageRef, said string, loggedIn bool) error {
-	said = shorten(requirements.WithoutCredentials(said), 1000)
+	said = requirements.Shorten(requirements.WithoutCredentials(said), 1000)
 	const field = "docker_image"
 	name := r.familiar()
 	switch {
@@ -113,7 +112,7 @@ func pullError(r imageRef, said string, loggedIn bool) error {
 	case unauthorisedForm.MatchString(said):
 		hint := "it may not exist, or need credentials: docker login " + r.registry() + " on the host of python-executor"
 		if loggedIn {
-			hint = "it may not exist, or our credentials may not be good for it"
+			hint = "it may not exist, or the credentials may not give access to it"
 		}
 		return executor.FieldErrorf(executor.Denied, field, "%s could not be pulled: %s (%s)", name, hint, said)
 	case absentForm.MatchString(said):

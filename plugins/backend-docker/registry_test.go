@@ -26,18 +26,19 @@ import (
 // imageRegistry is a registry with one image, app:1, on this machine's loopback, where daemons speak HTTP.
 type imageRegistry struct {
 	server *httptest.Server
-	// user and password are asked for unless empty.
+	// user and password are required in requests unless they are empty.
 	user, password string
 	digest         string
 	pulls          atomic.Int64
-	hold           chan struct{} // waited for before the layer is sent, if set
-	asked          chan struct{} // closed when the layer is asked for
+	hold           chan struct{} // if set, delays the layer until it is closed
+	asked          chan struct{} // closed when the layer is requested
 	once           sync.Once
 	content        map[string][]byte
 	types          map[string]string
 }
 
-// layerPiece and layerPause are how a registry sends the second half of its layer.
+// layerPiece and layerPause are the size of the pieces in which a registry sends the second half of its layer, and the pause
+// between them.
 const (
 	layerPiece = 64 << 10
 	layerPause = 25 * time.Millisecond
@@ -46,13 +47,13 @@ const (
 func newRegistry(t testing.TB) *imageRegistry {
 	t.Helper()
 	if host := os.Getenv("DOCKER_HOST"); host != "" && !strings.HasPrefix(host, "unix://") {
-		t.Skip("SKIPPED, the daemon is elsewhere and does not reach this machine's loopback")
+		t.Skip("SKIPPED, the daemon is on another machine and cannot reach this machine's loopback")
 	}
 	r := &imageRegistry{asked: make(chan struct{}), content: map[string][]byte{}, types: map[string]string{}}
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
 	noise := make([]byte, 2<<20)
-	_, _ = rand.Read(noise) // it never fails
+	_, _ = rand.Read(noise) // Read never fails
 	for name, content := range map[string][]byte{"noise": noise} {
 		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
 			t.Fatal(err)
@@ -68,7 +69,7 @@ func newRegistry(t testing.TB) *imageRegistry {
 	put := func(v any, kind string) map[string]any {
 		raw, ok := v.([]byte)
 		if !ok {
-			raw, _ = json.Marshal(v) // maps of texts
+			raw, _ = json.Marshal(v) // marshalling maps of strings never fails
 		}
 		r.content[sum(raw)], r.types[sum(raw)] = raw, kind
 		return map[string]any{"mediaType": kind, "size": len(raw), "digest": sum(raw)}
@@ -117,7 +118,7 @@ func (r *imageRegistry) serve(w http.ResponseWriter, in *http.Request) {
 		return
 	}
 	if strings.HasSuffix(r.types[key], "tar") {
-		_, _ = w.Write(content[:1<<20]) // who is gone is gone
+		_, _ = w.Write(content[:1<<20]) // the client may have gone
 		if f, ok := w.(http.Flusher); ok {
 			f.Flush()
 		}
@@ -129,7 +130,7 @@ func (r *imageRegistry) serve(w http.ResponseWriter, in *http.Request) {
 				return
 			}
 		}
-		// As slowly as registries are: a daemon tells of a progress every 512 KB, and not of two within 100 ms.
+		// The daemon reports progress every 512 KB, and at most once in 100 ms. So the layer is sent slowly.
 		for content = content[1<<20:]; len(content) > layerPiece; content = content[layerPiece:] {
 			_, _ = w.Write(content[:layerPiece])
 			if f, ok := w.(http.Flusher); ok {
@@ -141,21 +142,21 @@ func (r *imageRegistry) serve(w http.ResponseWriter, in *http.Request) {
 	_, _ = w.Write(content)
 }
 
-// testImages makes images that may be anything, with a docker folder of their own.
+// testImages returns images that allow every name, with a docker folder of their own.
 func testImages(t testing.TB, list ...string) *images {
 	t.Helper()
-	b := backend(t, map[string]any{"images": list})
+	b := openBackend(t, map[string]any{"images": list})
 	b.images.host.docker = credentialsFile(t.TempDir())
 	return b.images
 }
 
-// discardImage removes an image after t.
+// discardImage removes an image when t has ended.
 func discardImage(t testing.TB, i *images, name string) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx, cancel := cleanUp(context.Background())
 		defer cancel()
-		_ = i.daemon.removeImage(ctx, name) // not there: not pulled
+		_ = i.daemon.removeImage(ctx, name) // the image may not have been pulled
 	})
 }
 
@@ -183,7 +184,7 @@ func TestAnImageIsPulledOnceForAllWhoWantIt(t *testing.T) {
 			switch {
 			case n == 0:
 				if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "changed my mind") {
-					t.Errorf("the one who left got %v", err)
+					t.Errorf("the caller whose ctx ended got %v", err)
 				}
 			case err != nil || info.Digest != r.digest || info.Path != "/app/bin" || len(info.Env) != 1 || len(info.Volumes) != 1:
 				t.Errorf("%+v, %v", info, err)
@@ -195,14 +196,14 @@ func TestAnImageIsPulledOnceForAllWhoWantIt(t *testing.T) {
 	close(r.hold)
 	wg.Wait()
 	if n := r.pulls.Load(); n > 2 { // HEAD and GET
-		t.Errorf("the manifest was asked for %d times", n)
+		t.Errorf("the manifest was requested %d times, want at most 2", n)
 	}
 	if told.Load() == 0 {
-		t.Error("nobody was told how much has come")
+		t.Error("no progress was reported")
 	}
 	before := r.pulls.Load()
 	i.forget(func() string { info, _ := i.ensure(t.Context(), name, func(executor.Progress) {}); return info.ID }())
-	if _, err := i.ensure(t.Context(), name, func(executor.Progress) { t.Error("progress of an image that is there") }); err != nil || r.pulls.Load() != before {
+	if _, err := i.ensure(t.Context(), name, func(executor.Progress) { t.Error("progress for an image that the daemon has") }); err != nil || r.pulls.Load() != before {
 		t.Errorf("pulled again: %v", err)
 	}
 }
@@ -221,11 +222,7 @@ func TestAPullThatNobodyWaitsForEnds(t *testing.T) {
 	if _, err := i.ensure(ctx, r.host()+"/app:1", func(executor.Progress) {}); err == nil || !strings.Contains(err.Error(), "changed my mind") {
 		t.Errorf("got %v", err)
 	}
-	i.pulls.mu.Lock()
-	defer i.pulls.mu.Unlock()
-	if len(i.pulls.flying) != 0 {
-		t.Error("the pull goes on")
-	}
+	i.pulls.Wait() // hangs if the pull continues, because the registry does not answer
 }
 
 func TestWhyAnImageCannotBePulled(t *testing.T) {
@@ -249,7 +246,7 @@ func TestWhyAnImageCannotBePulled(t *testing.T) {
 			t.Errorf("%s: %s: %v", name, executor.CodeOf(err), err)
 		}
 		if e, ok := errors.AsType[*executor.Error](err); !ok || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image" {
-			t.Errorf("%s: the field is not named: %v", name, err)
+			t.Errorf("%s: the error does not name the field: %v", name, err)
 		}
 	}
 }
@@ -258,7 +255,7 @@ func TestARegistryOutOfReachFailsTheExecutionAndNotTheBackend(t *testing.T) {
 	t.Parallel()
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	f := fails(t, b, executor.Spec{Code: "1", Image: strings.TrimPrefix(gone.URL, "http://") + "/app:1"})
 	if f.Code != executor.Unavailable || f.Field != "docker_image" || f.Phase != executor.PhasePrepare {
 		t.Errorf("%+v", f)

@@ -19,7 +19,7 @@ import (
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
-// remoteSection is a configuration without a host: where the daemon is comes from the environment.
+// remoteSection returns a configuration without a host. The environment names the daemon.
 func remoteSection(t *testing.T, more map[string]any) json.RawMessage {
 	t.Helper()
 	settings := map[string]any{"host": "", "pool": map[string]any{"min_idle": 1, "sessions": 0}}
@@ -29,7 +29,7 @@ func remoteSection(t *testing.T, more map[string]any) json.RawMessage {
 	return section(t, settings)
 }
 
-// remoteBackend makes a backend as by DOCKER_HOST and the certificates' folder.
+// remoteBackend makes a backend with DOCKER_HOST and the folder of certificates in the environment.
 func remoteBackend(t *testing.T, instance, dir string, options json.RawMessage) *Backend {
 	t.Helper()
 	b, err := testFactory(t.Context(), plugin.Configure{Name: "docker", Instance: instance, DataDir: dir, Options: options})
@@ -39,15 +39,15 @@ func remoteBackend(t *testing.T, instance, dir string, options json.RawMessage) 
 	return b
 }
 
-// TestADaemonIsReachedByTLS holds all that goes by the daemon's own connections, when they are TCP and TLS and nothing is
-// shared with its machine: programs, files in both directions, a preparation, a Session, and Attach after a death.
+// TestADaemonIsReachedByTLS checks all features that use the daemon's connections, over TCP and TLS, with nothing shared with
+// its machine: programs, files in both directions, a preparation, a Session, and Attach after the backend has died.
 func TestADaemonIsReachedByTLS(t *testing.T) {
 	host, certificates := dockertest.Remote(t)
 	index := newWheelhouse(t)
 	index.probe()
 	options := remoteSection(t, map[string]any{"prepare": map[string]any{"index_url": index.url(t)}})
 	id, dir := instance(t), t.TempDir()
-	forgetPrepared(t, backend(t, nil))
+	forgetPrepared(t, openBackend(t, nil))
 	t.Setenv("DOCKER_HOST", host)
 	t.Setenv("DOCKER_TLS_VERIFY", "1")
 	t.Setenv("DOCKER_CERT_PATH", certificates)
@@ -63,14 +63,14 @@ func TestADaemonIsReachedByTLS(t *testing.T) {
 		t.Errorf("%v; %v", err, info.Details)
 	}
 	if !strings.Contains(strings.Join(info.Warnings, "\n"), "the daemon is on another machine") {
-		t.Errorf("nothing is said of the firewall that is out of reach: %q", info.Warnings)
+		t.Errorf("no warning about the firewall, which is out of reach: %q", info.Warnings)
 	}
 	if out, _ := succeeds(t, b, executor.Spec{Code: "print(6*7)"}); out != "42\n" {
 		t.Errorf("%q", out)
 	}
 
 	t.Run("files in and out", func(t *testing.T) {
-		big := bytes.Repeat([]byte("python-executor\n"), 1<<19) // 8 MiB: more than any window
+		big := bytes.Repeat([]byte("python-executor\n"), 1<<19) // 8 MiB, larger than any window
 		var tarred bytes.Buffer
 		w := tar.NewWriter(&tarred)
 		for name, content := range map[string][]byte{"main.py": []byte("data = open('big', 'rb').read()\nopen('copy', 'wb').write(data[::-1])\nprint(len(data))\n"), "big": big} {
@@ -161,7 +161,7 @@ func TestADaemonIsReachedByTLS(t *testing.T) {
 	})
 }
 
-// TestADaemonIsReachedByAContextOfTheDockerCommand, and not without its certificates.
+// TestADaemonIsReachedByAContextOfTheDockerCommand, but not without its certificates.
 func TestADaemonIsReachedByAContextOfTheDockerCommand(t *testing.T) {
 	host, certificates := dockertest.Remote(t)
 	options := remoteSection(t, nil)
@@ -203,7 +203,7 @@ func TestADaemonIsReachedByAContextOfTheDockerCommand(t *testing.T) {
 	}
 }
 
-// keeping is a journal that keeps the last Artifact.
+// keeping is a journal that also keeps the last Artifact.
 type keeping struct {
 	journal
 	artifact []byte

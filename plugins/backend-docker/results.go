@@ -9,52 +9,48 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// minResults is the least number of containers that wait to be removed; a machine with more CPUs may have more.
+// minResults is the lowest bound of kept containers. It is higher on machines with many CPUs.
 const minResults = 32
 
-// results are the containers of Executions that have ended: the runner in each has the Result, and gives it to whoever
-// attaches, until the Execution is removed, which is what an Engine does once the end is in its log. We let go of the runner
-// meanwhile, so it ends after Config.SilenceSeconds; before that it goes only to make room. Safe for concurrent use.
+// results holds the containers of Executions that have ended. The runner in each has the Result, and sends it to a client that
+// attaches, until the Execution is removed. An Engine removes it once the end is in its log. The backend has detached from the
+// runner, which therefore ends after Config.SilenceSeconds. Before that a container is removed only to make room. It is safe
+// for concurrent use.
 type results struct {
-	most int
+	max int
 
 	mu   sync.Mutex
-	kept []keptResult // the oldest first, an Execution once
+	kept []keptResult // oldest first; each Execution at most once
 }
 
-// keptResult is the container of one that has ended.
+// keptResult is the container of one Execution that has ended.
 type keptResult struct {
 	id    string
 	box   *sandbox
 	since time.Time
 }
 
-// put keeps box for id. What is returned has to make room for it.
+// put keeps box for id. It returns the containers that the caller must remove to make room.
 func (r *results) put(id string, box *sandbox) (evicted []keptResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kept = append(r.kept, keptResult{id, box, time.Now()})
-	if n := len(r.kept) - r.most; n > 0 {
+	if n := len(r.kept) - r.max; n > 0 {
 		evicted = slices.Clone(r.kept[:n])
 		r.kept = slices.Delete(r.kept, 0, n)
 	}
 	return evicted
 }
 
-// take gives up what is kept for id; nil: nothing is.
+// take returns the container kept for id, and no longer keeps it; nil means that there is none.
 func (r *results) take(id string) *sandbox {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.kept, func(k keptResult) bool { return k.id == id })
-	if i < 0 {
-		return nil
+	if taken := r.takeIf(func(k keptResult) bool { return k.id == id }); len(taken) > 0 {
+		return taken[0].box
 	}
-	box := r.kept[i].box
-	r.kept = slices.Delete(r.kept, i, i+1)
-	return box
+	return nil
 }
 
-// takeIf gives up all for which cond holds.
+// takeIf returns all for which cond holds, and no longer keeps them.
 func (r *results) takeIf(cond func(keptResult) bool) (taken []keptResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,42 +70,42 @@ func (r *results) count() int {
 	return len(r.kept)
 }
 
-// retire is what becomes of the container of a job that is over for who called us: the outcome may be asked for again, until
-// it is removed. Where nobody can ask it goes now, behind the answer.
+// retire handles the container of a job that has ended for its caller. The outcome may be requested again until the job is
+// removed, so the container is kept. If no later request is possible, retire removes the container in the background.
 func (b *Backend) retire(id string, s *sandbox, started bool, err error) {
 	if b.embedded || !started || err != nil && executor.CodeOf(err) != executor.Unavailable {
 		b.clear(id, s)
 		return
 	}
-	b.wg.Go(func() { _ = s.conn.Detach() }) // behind the answer; the connection is of no more use
+	b.wg.Go(func() { _ = s.conn.Detach() }) // in the background; the connection has no further use
 	for _, old := range b.results.put(id, s) {
 		b.clear(old.id, old.box)
 	}
 }
 
-// clear removes a container that nobody asks for, behind the answer.
+// clear removes a container and its claim. The container is removed in the background.
 func (b *Backend) clear(id string, s *sandbox) {
 	b.factory.discard(s)
 	b.unclaim(id, s.id)
 }
 
-// unclaim forgets that a container is id's, if it is; another may have taken its place.
+// unclaim drops the claim of id if it is on this container. A later container may have replaced it.
 func (b *Backend) unclaim(id, container string) {
 	if claim, ok := b.claims.find(id); ok && claim.Container == container {
 		b.claims.drop(id)
 	}
 }
 
-// expire removes what nobody has removed in time, if it has not ended by itself.
+// expire removes the kept containers that nobody has removed within Config.SilenceSeconds.
 func (b *Backend) expire(now time.Time) {
 	for _, old := range b.results.takeIf(func(k keptResult) bool { return now.Sub(k.since) > b.config.silence() }) {
-		b.log.Debug("an execution that has ended was not removed", "execution", old.id, "container", short(old.box.id))
+		b.log.Debug("removing the container of an execution that was not removed in time", "execution", old.id, "container", short(old.box.id))
 		b.clear(old.id, old.box)
 	}
 }
 
-// removeClaimed removes the container that there is for an Execution or a Session that does not run here: it has ended, or
-// an earlier life of this plugin has left it.
+// removeClaimed removes the container of an Execution or Session that does not run in this backend: it has ended, or an earlier
+// life of the plugin left it.
 func (b *Backend) removeClaimed(ctx context.Context, id string) error {
 	claim, ok := b.claims.find(id)
 	if !ok {

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// plan is how a job will run.
+// plan describes how a job runs.
 type plan struct {
 	start  runner.Start
 	class  class
@@ -19,7 +21,7 @@ type plan struct {
 	digest string
 }
 
-// handle finds a program again: Started.Handle.
+// handle is the content of Started.Handle, by which a program is found again.
 type handle struct {
 	Container string `json:"container"`
 	Epoch     uint64 `json:"epoch"`
@@ -34,76 +36,55 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 	if job.Spec.Session != "" {
 		return b.runInSession(ctx, job, sink)
 	}
-	if l := job.Spec.Language; l != executor.LanguageDefault && l != executor.LanguagePython {
-		return executor.Result{}, executor.FieldErrorf(executor.Unimplemented, "language", "outside of a session the docker backend runs Python; use command for others")
-	}
-	ctx, r, err := b.enter(ctx, job.ID)
+	ctx, leave, err := b.jobs.Enter(ctx, job.ID)
 	if err != nil {
 		return executor.Result{}, err
 	}
-	defer b.leave(job.ID, r)
+	defer leave()
 	begun := time.Now()
-	e := &emitter{sink: sink, stop: r.cancel}
-	p, failure, err := b.plan(ctx, job, e)
+	var p plan
+	prepared, ready, err := backend.Prepare(ctx, sink, func(ctx context.Context, notify func(executor.Progress)) (failure *executor.Failure, err error) {
+		p, failure, err = b.plan(ctx, job, notify)
+		return failure, err
+	})
 	switch {
-	case e.err != nil:
-		return executor.Result{}, e.err
-	case ctx.Err() != nil:
+	case prepared.Status == executor.StatusKilled:
 		return b.unstarted(ctx, time.Since(begun))
-	case err != nil:
-		return executor.Result{}, err
-	case failure != nil:
-		return executor.Result{Status: executor.StatusFailed, Failure: failure, CPU: -1, ImageDigest: p.digest, Phases: executor.Phases{Prepare: time.Since(begun)}}, nil
+	case prepared.Failure != nil:
+		prepared.ImageDigest = p.digest
+	}
+	if !ready {
+		return prepared, err
 	}
 	return b.execute(ctx, job, p, sink, begun)
 }
 
-// unstarted is how a job ends whose ctx ended before there was a program.
+// unstarted returns the outcome of a job whose ctx ended before its program started.
 func (b *Backend) unstarted(ctx context.Context, prepared time.Duration) (executor.Result, error) {
 	if b.letsGo(ctx) {
-		return executor.Result{}, executor.Errorf(executor.Unavailable, "let go before it started: %w", context.Cause(ctx))
+		return executor.Result{}, executor.Errorf(executor.Unavailable, "detached before the program started: %w", context.Cause(ctx))
 	}
 	return executor.Result{Status: executor.StatusKilled, CPU: -1, Phases: executor.Phases{Prepare: prepared}}, nil
 }
 
-// letsGo reports whether the end of ctx means that the program shall go on without us.
+// letsGo reports whether the end of ctx means that the program goes on without this backend.
 func (b *Backend) letsGo(ctx context.Context) bool {
 	return !b.embedded && errors.Is(context.Cause(ctx), executor.ErrCallerGone)
 }
 
-// emitter hands Progress to a sink while a job is prepared. An error of the sink ends the job.
-type emitter struct {
-	sink executor.Sink
-	stop context.CancelCauseFunc
-	err  error
-}
-
-func (e *emitter) progress(p executor.Progress) {
-	if e.err != nil {
-		return
-	}
-	if e.err = e.sink.Emit(executor.Event{Body: p}); e.err != nil {
-		e.stop(e.err)
-	}
-}
-
-// plan turns a job into what the runner is told, and makes the image that it needs. Of an image that is known nothing in it
-// asks the daemon.
-func (b *Backend) plan(ctx context.Context, job executor.Job, e *emitter) (plan, *executor.Failure, error) {
+// plan returns how a job runs, and prepares the image that it needs. For a known image it makes no request to the daemon.
+func (b *Backend) plan(ctx context.Context, job executor.Job, notify func(executor.Progress)) (plan, *executor.Failure, error) {
 	spec := job.Spec
-	image, i, failure, err := b.image(ctx, spec, e)
+	image, i, failure, err := b.image(ctx, spec, notify)
 	p := plan{digest: image.Digest}
 	if failure != nil || err != nil {
 		return p, failure, err
 	}
 	p.class = b.class(image.ID, spec.Network, job.Limits, false)
 	p.limits = capacityOf(job.Limits)
-	p.start = runner.Start{
-		ExecutionID: job.ID, Command: spec.Command, Entrypoint: spec.Entrypoint, Code: spec.Code, Args: spec.Args, Env: spec.Env,
-		Path: programPath(image.Path), Network: true, // whatever the container has
-		Limits: job.Limits, Outputs: spec.Outputs, OutputsChanged: spec.OutputsChanged, SampleInterval: spec.SampleInterval,
-		PythonVersion: i.Version, Requirements: image.Requirements, Deadline: deadline(job.Limits),
-	}
+	p.start = protocol.NewStart(job)
+	p.start.Path, p.start.Network = image.Path, true // the container decides about the network
+	p.start.PythonVersion, p.start.Requirements, p.start.Deadline = i.Version, image.Requirements, deadline(job.Limits)
 	if len(spec.Command) == 0 {
 		if i.Path == "" {
 			return p, &executor.Failure{
@@ -116,7 +97,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, e *emitter) (plan,
 	return p, nil, nil
 }
 
-// class is which waiting containers are as good as a new one.
+// class returns the class of containers that can run a job.
 func (b *Backend) class(image string, network executor.Network, l executor.Limits, session bool) class {
 	c := class{Image: image, Runtime: b.config.Runtime, Network: network == executor.NetworkOn, DiskBytes: l.DiskBytes, Session: session}
 	if b.place.Under.fixes() {
@@ -125,7 +106,7 @@ func (b *Backend) class(image string, network executor.Network, l executor.Limit
 	return c
 }
 
-// wanted is the name of the image that spec asks for.
+// wanted returns the name of the image that spec asks for.
 func (b *Backend) wanted(spec executor.Spec) string {
 	if spec.Image != "" {
 		return spec.Image
@@ -133,40 +114,34 @@ func (b *Backend) wanted(spec executor.Spec) string {
 	return b.config.DefaultImage
 }
 
-// image finds or makes the image of a job, and its interpreter.
-func (b *Backend) image(ctx context.Context, spec executor.Spec, e *emitter) (imageInfo, interpreter, *executor.Failure, error) {
+// image finds or makes the image of a job, and finds its interpreter.
+func (b *Backend) image(ctx context.Context, spec executor.Spec, notify func(executor.Progress)) (imageInfo, interpreter, *executor.Failure, error) {
 	name, err := chooseImage(spec.Image, spec.PythonVersion, b.config.DefaultImage)
 	if err != nil {
 		return imageInfo{}, interpreter{}, nil, err
 	}
-	info, i, err := b.look(ctx, name, e)
+	info, i, err := b.look(ctx, name, notify)
 	if err != nil {
 		failure, err := inputFailure(err, "docker_image")
 		return info, i, failure, err
 	}
 	if spec.PythonVersion != "" && i.minor() != spec.PythonVersion {
-		code := executor.Unimplemented
-		if spec.Image != "" {
-			code = executor.Invalid // the two contradict each other
-		}
-		return info, i, nil, executor.FieldErrorf(code, "python_version", "the image %s has Python %s, not %s", name, i.orNone(), spec.PythonVersion)
+		return info, i, nil, executor.FieldErrorf(executor.Invalid, "python_version", "must match the image %s, whose Python is %s (got %q)", name, i.orNone(), spec.PythonVersion)
 	}
 	if strings.TrimSpace(spec.Requirements) == "" && len(spec.PreCommands) == 0 {
 		return info, i, nil, nil
 	}
-	made, failure, err := b.images.prepare(ctx, info, prepareSpec{
-		PreCommands: spec.PreCommands, Requirements: spec.Requirements, PythonVersion: spec.PythonVersion,
-	}, e.progress)
+	made, failure, err := b.images.prepare(ctx, info, spec, notify)
 	if failure != nil || err != nil {
 		return info, i, failure, err
 	}
-	made.Digest = info.Digest // what was asked for; the prepared one is nobody's but ours
+	made.Digest = info.Digest // the digest of the requested image, because a prepared one is in no registry
 	i, err = b.interpreters.find(ctx, made)
 	return made, i, nil, err
 }
 
-func (b *Backend) look(ctx context.Context, name string, e *emitter) (imageInfo, interpreter, error) {
-	info, err := b.images.ensure(ctx, name, e.progress)
+func (b *Backend) look(ctx context.Context, name string, notify func(executor.Progress)) (imageInfo, interpreter, error) {
+	info, err := b.images.ensure(ctx, name, notify)
 	if err != nil {
 		return info, interpreter{}, err
 	}
@@ -177,7 +152,7 @@ func (b *Backend) look(ctx context.Context, name string, e *emitter) (imageInfo,
 	return info, i, err
 }
 
-// inputFailure makes of an error about the user's input a Failure of the preparation; others stay errors.
+// inputFailure turns an error about the user's input into a Failure of the preparation. It returns other errors unchanged.
 func inputFailure(err error, field string) (*executor.Failure, error) {
 	code, named := executor.CodeOf(err), false
 	if e, ok := errors.AsType[*executor.Error](err); ok && len(e.Fields) > 0 {
@@ -186,19 +161,19 @@ func inputFailure(err error, field string) (*executor.Failure, error) {
 	switch {
 	case code == executor.Invalid || code == executor.Denied || code == executor.NotFound:
 		code = executor.Invalid
-	case code == executor.Unavailable && named: // a registry is, not the daemon: whoever waits for us to come back waits in vain
+	case code == executor.Unavailable && named: // the registry is unavailable, not the daemon: waiting for the backend to recover would not help
 	default:
 		return nil, err
 	}
 	return &executor.Failure{Code: code, Phase: executor.PhasePrepare, Message: err.Error(), Field: field}, nil
 }
 
-// execute runs a planned job in a container of its own. One that died while nobody used it may show only when it is used:
-// if nothing has happened yet, the job gets another.
+// execute runs a planned job in a container of its own. A container may have died while it waited, which may show only now. If
+// nothing of the job has happened by then, execute takes another container.
 func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink executor.Sink, begun time.Time) (executor.Result, error) {
 	workspace, stdin := runner.NewSourceReader(job.Workspace), runner.NewSourceReader(job.Stdin)
-	defer workspace.Close() //nolint:errcheck // it was read; there is nothing to lose
-	defer stdin.Close()     //nolint:errcheck // likewise
+	defer workspace.Close() //nolint:errcheck // read only
+	defer stdin.Close()     //nolint:errcheck // read only
 	for {
 		s, warm, err := b.pool.claim(ctx, p.class, p.limits)
 		if ctx.Err() != nil {
@@ -216,7 +191,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 		}
 		prepared := time.Since(begun)
 		if old := b.results.take(job.ID); old != nil {
-			b.factory.discard(old) // of an attempt before this one
+			b.factory.discard(old) // the container of an earlier attempt
 		}
 		b.claimed(job.ID, s.id, deadline(job.Limits))
 		out := &jobSink{Sink: sink, handle: handle{s.id, s.conn.Epoch(), p.digest}}
@@ -227,7 +202,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			b.pool.done(s.class)
 			return executor.Result{}, err
 		}
-		result, err = b.diedOf(ctx, s, out.started, result, err)
+		result, err = b.diedOf(ctx, s, out.started, job.Limits.MemoryBytes, result, err)
 		out.reached.count(&result)
 		b.pool.done(s.class)
 		b.retire(job.ID, s, out.started, err)
@@ -240,15 +215,15 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 	}
 }
 
-// diedOf is the outcome of a program whose runner went away: out of memory if its whole container was.
-func (b *Backend) diedOf(ctx context.Context, s *sandbox, started bool, result executor.Result, err error) (executor.Result, error) {
+// diedOf returns the outcome of a program whose runner is gone: out of memory if its container ran out of memory.
+func (b *Backend) diedOf(ctx context.Context, s *sandbox, started bool, memory int64, result executor.Result, err error) (executor.Result, error) {
 	if executor.CodeOf(err) != executor.Unavailable || !started || ctx.Err() != nil || !s.ended() || !b.factory.full(context.WithoutCancel(ctx), s.id) {
 		return result, err
 	}
-	return executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", CPU: -1}, nil
+	return executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", CPU: -1, Failure: protocol.OutOfMemory(memory)}, nil
 }
 
-// reached is how far the streams are in the log.
+// reached holds how many bytes of each stream were sent to the sink.
 type reached struct{ stdout, stderr int64 }
 
 func (r *reached) note(o executor.Output) {
@@ -260,25 +235,25 @@ func (r *reached) note(o executor.Output) {
 	}
 }
 
-// count puts into a Result what of its output is known to have been written: nobody else says it of one whose runner is gone.
+// count raises the byte counts of a Result to what was sent. A runner that is gone reports none.
 func (r *reached) count(result *executor.Result) {
 	result.StdoutBytes, result.StderrBytes = max(result.StdoutBytes, r.stdout), max(result.StderrBytes, r.stderr)
 }
 
-// see calls run with a ctx that ends with ctx, unless that only means that the caller went away: then the container is let
-// go, and run fails as unavailable.
+// see calls run with a ctx that ends with ctx, with one exception. If the end of ctx means that the caller has gone, see
+// detaches from the container instead, and run fails as unavailable.
 func (b *Backend) see(ctx context.Context, s *sandbox, run func(context.Context) (executor.Result, error)) (executor.Result, error) {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	end := func() {
 		if b.letsGo(ctx) {
-			_ = s.conn.Detach() // run returns because of it
+			_ = s.conn.Detach() // ends run
 		} else {
 			cancel(context.Cause(ctx))
 		}
 	}
 	if ctx.Err() != nil {
-		end() // before run begins, which AfterFunc would not promise
+		end() // AfterFunc would not guarantee that this happens before run
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -292,13 +267,13 @@ func (b *Backend) see(ctx context.Context, s *sandbox, run func(context.Context)
 	return result, err
 }
 
-// spend clears a sandbox away that was used, behind the answer.
+// spend discards a used sandbox in the background.
 func (b *Backend) spend(s *sandbox) {
 	b.factory.discard(s)
 	b.pool.done(s.class)
 }
 
-// jobSink puts into Started what the runner does not know.
+// jobSink adds to Started what the runner does not know.
 type jobSink struct {
 	executor.Sink
 	handle  handle
@@ -319,16 +294,8 @@ func (w *jobSink) Emit(e executor.Event) error {
 			return err
 		}
 		w.started = true
-		s.PID, s.Handle = 0, raw // its number is one of the container's
+		s.PID, s.Handle = 0, raw // a process number inside the container means nothing outside
 		e.Body = s
 	}
 	return w.Sink.Emit(e)
-}
-
-// programPath is the PATH of programs in an image that says so.
-func programPath(ofImage string) string {
-	if ofImage != "" {
-		return ofImage
-	}
-	return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 }

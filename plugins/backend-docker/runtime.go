@@ -6,32 +6,27 @@ import (
 	"strings"
 )
 
-// runtimeFacts is what a daemon tells of one of its runtimes. Of one that is set up by a file of its own it does not tell
-// the arguments.
-type runtimeFacts struct {
-	Path, Type string
-	Args       []string
-}
-
-// under is what lies below programs: what a runtime's kernel does differently from Linux.
+// under describes the kernel that a runtime gives to programs, where it differs from Linux on the daemon's machine.
 type under struct {
-	// gvisor: the kernel is gVisor's.
+	// gvisor reports whether the kernel is gVisor.
 	gvisor bool
-	// vm: it is not the daemon's machine's own, so programs are held by more than a container.
+	// vm reports whether the kernel is not that of the daemon's machine, so that programs are isolated by more than a
+	// container.
 	vm bool
-	// noNetwork: the runtime is told to give none, whatever the container has.
+	// noNetwork reports whether the runtime is configured to give no network, whatever the container has.
 	noNetwork bool
-	// noGroups: it is told to leave control groups alone, so nothing bounds memory and CPU time.
+	// noGroups reports whether the runtime is configured to ignore control groups, so that memory and CPU time are not limited.
 	noGroups bool
 }
 
-// under says what the runtime called name puts below programs; empty: the daemon's default. What runs there is known by what
-// the runtime is called: by its name, its program or its type. A runner that finds another kernel refuses to go on.
+// under returns the properties of the runtime called name; empty means the daemon's default. It recognizes gVisor and Kata by
+// the runtime's name, program or type. A runner that finds a different kernel is not used. For a runtime with a configuration file of
+// its own the daemon does not report the arguments.
 func (d daemonInfo) under(name string) under {
 	if name == "" {
 		name = d.DefaultRuntime
 	}
-	facts := d.RuntimeFacts[name]
+	facts := d.Runtimes[name]
 	called := func(what string) bool {
 		return strings.Contains(name, what) || strings.Contains(path.Base(facts.Path), what) || strings.Contains(facts.Type, what)
 	}
@@ -45,7 +40,8 @@ func (d daemonInfo) under(name string) under {
 	return u
 }
 
-// argument is the value of a flag as Go programs take them, the last of several; "true" of one without a value.
+// argument returns the value of a flag in the syntax of Go's flag package. The last of several counts. A flag without a value
+// is "true".
 func argument(args []string, name string) string {
 	value := ""
 	for i, arg := range args {
@@ -64,13 +60,14 @@ func argument(args []string, name string) string {
 }
 
 const (
-	// sentryThreads and threadsPerProcess are what gVisor's kernel, itself a process of the machine, has at most for itself
-	// and for each process in it; 43 and 5.2 were counted with the ptrace platform.
+	// sentryThreads and threadsPerProcess are generous bounds for the threads of gVisor's kernel, which is a process of the
+	// machine. The kernel has sentryThreads for itself, and threadsPerProcess for each process in it. 43 and 5.2 were measured
+	// with the ptrace platform.
 	sentryThreads, threadsPerProcess = 1024, 32
 )
 
-// pids is the bound of a container's processes that the daemon is to set where programs may have n. gVisor's kernel dies of
-// a bound that it reaches, so there it is far above: the runner has it bound them itself.
+// pids returns the daemon's limit of processes for a container whose programs may have n. gVisor's kernel crashes when it
+// reaches the limit, so there the limit is far higher. The runner then has gVisor enforce n.
 func (u under) pids(n int64) int64 {
 	if !u.gvisor || n <= 0 {
 		return n
@@ -78,33 +75,32 @@ func (u under) pids(n int64) int64 {
 	return sentryThreads + threadsPerProcess*n
 }
 
-// rootRunner reports whether the runner is to be root there, and starts programs as the user that it is elsewhere itself.
-// gVisor's kernel protects no PID 1: whoever has its user may signal it, and open its descriptors by their names in /proc. It
-// is a root of that kernel alone. The daemon's own network machinery is then not left out (containerSpec.Hosts), because it
-// is what brings the loopback up that gVisor passes on.
+// rootRunner reports whether the runner runs as root, and starts programs as another user. gVisor's kernel does not protect PID
+// 1: a process of the same user may signal it, and open its descriptors in /proc. The runner is root in that kernel only. The
+// daemon's network setup is not skipped then (containerSpec.Hosts), because it sets up the loopback that gVisor uses.
 func (u under) rootRunner() bool { return u.gvisor }
 
-// runnerCapabilities are what a runner needs that is root: to own, fill, kill and limit what belongs to programs, to become
-// their user, and to leave them none of these.
+// runnerCapabilities are the capabilities of a runner that is root. It needs them to own and fill folders, to kill and limit
+// processes, and to switch to the user of programs without capabilities.
 var runnerCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETPCAP", "SETUID", "SYS_RESOURCE"}
 
 // fixes reports whether the runtime cannot change a container's limits while it runs.
 func (u under) fixes() bool { return u.gvisor }
 
-// warnings say what differs from what is said of every container.
+// warnings describes the differences from other containers.
 func (u under) warnings() []string {
 	var list []string
 	if u.gvisor {
 		list = append(list,
-			"runtime: programs run on gVisor's kernel. Memory that is full ends the whole container: the result is out_of_memory, without artifacts, and a session is over. Its kernel counts as memory, too: about 20 MB, and 5 MB for each process",
-			"runtime: peak memory is sampled and of the main process only, CPU time is that of processes that have ended, and the number of files in /work and /tmp is bounded by memory alone",
+			"runtime: programs run on gVisor's kernel. memory_mb and disk_mb form one limit there: a program may use memory in place of files. When it is reached, the whole container ends: the result is out_of_memory, without artifacts, and a session is lost. gVisor's own memory counts as well: about 20 MB, and 5 MB for each process",
+			"runtime: peak memory is sampled from the main process only, CPU time counts only processes that have ended, and only memory limits the number of files in /work and /tmp",
 		)
 	}
 	if u.noNetwork {
-		list = append(list, "runtime: it is told to give programs no network (--network=none), so none can be asked for, and nothing can be installed in it: see prepare.runtime")
+		list = append(list, "runtime: it is configured without a network (--network=none), so programs cannot use one, and nothing can be installed: see prepare.runtime")
 	}
 	if u.noGroups {
-		list = append(list, "runtime: it is told to ignore control groups (--ignore-cgroups): memory and CPU time are not bounded")
+		list = append(list, "runtime: it is configured to ignore control groups (--ignore-cgroups): memory and CPU time are not limited")
 	}
 	return list
 }

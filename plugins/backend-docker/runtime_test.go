@@ -2,25 +2,26 @@ package dockerbackend
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/docker/docker/api/types/system"
+
+	dockercontext "github.com/docker/cli/cli/context"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
 
 func TestARuntimeIsKnownByWhatItIsCalled(t *testing.T) {
 	t.Parallel()
-	d := daemonInfo{DefaultRuntime: "runc", RuntimeFacts: map[string]runtimeFacts{
-		"runc":     {Path: "runc"},
-		"runsc":    {Path: "/usr/bin/runsc", Args: []string{"--platform=ptrace"}},
-		"safe":     {Path: "/opt/gvisor/runsc", Args: []string{"-network", "none", "--ignore-cgroups"}},
-		"quiet":    {Path: "/usr/bin/runsc", Args: []string{"--network=none", "--network=host", "--ignore-cgroups=false"}},
-		"shim":     {Type: "io.containerd.runsc.v1"},
-		"kata-qmu": {Path: "/usr/bin/containerd-shim-kata-v2"},
-	}}
+	d := daemonInfo{system.Info{DefaultRuntime: "runc", Runtimes: map[string]system.RuntimeWithStatus{
+		"runc":     {Runtime: system.Runtime{Path: "runc"}},
+		"runsc":    {Runtime: system.Runtime{Path: "/usr/bin/runsc", Args: []string{"--platform=ptrace"}}},
+		"safe":     {Runtime: system.Runtime{Path: "/opt/gvisor/runsc", Args: []string{"-network", "none", "--ignore-cgroups"}}},
+		"quiet":    {Runtime: system.Runtime{Path: "/usr/bin/runsc", Args: []string{"--network=none", "--network=host", "--ignore-cgroups=false"}}},
+		"shim":     {Runtime: system.Runtime{Type: "io.containerd.runsc.v1"}},
+		"kata-qmu": {Runtime: system.Runtime{Path: "/usr/bin/containerd-shim-kata-v2"}},
+	}}}
 	for name, want := range map[string]under{
 		"": {}, "runc": {}, "nobody": {},
 		"runsc":    {gvisor: true, vm: true},
@@ -39,7 +40,7 @@ func TestARuntimeIsKnownByWhatItIsCalled(t *testing.T) {
 	}
 }
 
-// infoOf is what a daemon's answer means to us.
+// infoOf returns the daemonInfo of a daemon's answer.
 func infoOf(t *testing.T, answer string) daemonInfo {
 	t.Helper()
 	var i system.Info
@@ -49,7 +50,7 @@ func infoOf(t *testing.T, answer string) daemonInfo {
 	return readInfo(i)
 }
 
-// TestWhatADaemonPromisesIsWhatItsMachineCan, with control groups of either version, and without.
+// TestWhatADaemonPromisesIsWhatItsMachineCan covers both versions of control groups, and none.
 func TestWhatADaemonPromisesIsWhatItsMachineCan(t *testing.T) {
 	t.Parallel()
 	const all = `"MemoryLimit": true, "SwapLimit": true, "CPUShares": true, "CpuCfsQuota": true, "PidsLimit": true`
@@ -104,10 +105,7 @@ func TestWhatADaemonPromisesIsWhatItsMachineCan(t *testing.T) {
 		})
 	}
 	d := infoOf(t, `{`+runtimes+`}`)
-	if !slices.Equal(d.Runtimes, []string{"runc", "runsc"}) {
-		t.Errorf("%v", d.Runtimes)
-	}
-	if err := checkDaemon("docker", Config{Runtime: "kata", Prepare: PrepareConfig{Runtime: "other"}}, d); err == nil || !strings.Contains(err.Error(), "backends.docker.runtime:") || !strings.Contains(err.Error(), "backends.docker.prepare.runtime:") {
+	if err := checkDaemon("docker", Config{Runtime: "kata", Prepare: PrepareConfig{Runtime: "other"}}, d); err == nil || !strings.Contains(err.Error(), "backends.docker.runtime: must be a runtime of the daemon: runc, runsc (got") || !strings.Contains(err.Error(), "backends.docker.prepare.runtime:") {
 		t.Errorf("%v", err)
 	}
 }
@@ -129,14 +127,17 @@ func TestTheEnvironmentSaysHowToSpeakWithADaemon(t *testing.T) {
 		env             map[string]string
 		tls, unverified bool
 	}{
-		"a socket":                       {host: "unix:///run/docker.sock", env: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": folder}},
-		"SSH":                            {host: "ssh://build@far", env: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": folder}},
-		"TCP without anything":           {host: "tcp://far:2375"},
-		"a folder alone believes anyone": {host: "tcp://far:2376", env: map[string]string{"DOCKER_CERT_PATH": folder}, tls: true, unverified: true},
-		"verified":                       {host: "tcp://far:2376", env: map[string]string{"DOCKER_CERT_PATH": folder, "DOCKER_TLS_VERIFY": "1"}, tls: true},
-		"not verified":                   {host: "tcp://far:2376", env: map[string]string{"DOCKER_CERT_PATH": folder, "DOCKER_TLS": "1"}, tls: true, unverified: true},
+		"a socket":                   {host: "unix:///run/docker.sock", env: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": folder}},
+		"SSH":                        {host: "ssh://build@far", env: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": folder}},
+		"TCP without anything":       {host: "tcp://far:2375"},
+		"a folder alone, unverified": {host: "tcp://far:2376", env: map[string]string{"DOCKER_CERT_PATH": folder}, tls: true, unverified: true},
+		"verified":                   {host: "tcp://far:2376", env: map[string]string{"DOCKER_CERT_PATH": folder, "DOCKER_TLS_VERIFY": "1"}, tls: true},
+		"not verified":               {host: "tcp://far:2376", env: map[string]string{"DOCKER_CERT_PATH": folder, "DOCKER_TLS": "1"}, tls: true, unverified: true},
 	} {
-		e := environmentEndpoint(test.host, func(name string) string { return test.env[name] })
+		e, err := environmentEndpoint(test.host, func(name string) string { return test.env[name] })
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 		config, err := e.tls()
 		if err != nil || (config != nil) != test.tls || test.tls && config.InsecureSkipVerify != test.unverified {
 			t.Errorf("%s: %+v, %v", name, config, err)
@@ -145,10 +146,10 @@ func TestTheEnvironmentSaysHowToSpeakWithADaemon(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := (endpoint{host: "tcp://far:2376", secured: true, ca: fileOf(t, "no certificate")}).tls(); executor.CodeOf(err) != executor.Invalid {
-		t.Errorf("an authority that is none: %v", err)
+	if _, err := (endpoint{host: "tcp://far:2376", secured: true, files: &dockercontext.TLSData{CA: []byte("no certificate")}}).tls(); executor.CodeOf(err) != executor.Invalid {
+		t.Errorf("a CA file without a certificate: %v", err)
 	}
-	if _, err := (endpoint{host: "tcp://far:2376", cert: fileOf(t, "x"), key: fileOf(t, "y")}).tls(); executor.CodeOf(err) != executor.Invalid {
-		t.Errorf("a certificate that is none: %v", err)
+	if _, err := (endpoint{host: "tcp://far:2376", files: &dockercontext.TLSData{Cert: []byte("x"), Key: []byte("y")}}).tls(); executor.CodeOf(err) != executor.Invalid {
+		t.Errorf("an invalid certificate: %v", err)
 	}
 }

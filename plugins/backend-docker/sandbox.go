@@ -15,21 +15,22 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-var errSilent = errors.New("the runner is silent")
+var errSilent = errors.New("the runner does not answer")
 
-// sandbox is a container of ours that runs, and the connection to the runner in it.
+// sandbox is a running container of this backend, with the connection to its runner.
 type sandbox struct {
 	id    string
 	class class
 	has   capacity
 	conn  *runner.Conn
-	gone  <-chan struct{} // closed when the connection has ended
-	since time.Time       // when it began to wait
+	gone  <-chan struct{} // closed when the connection to the runner has ended
+	since time.Time       // when it joined the pool
 }
 
-// ended reports whether the runner is gone.
+// ended reports whether the connection to the runner has ended.
 func (s *sandbox) ended() bool {
 	select {
 	case <-s.gone:
@@ -39,46 +40,46 @@ func (s *sandbox) ended() bool {
 	}
 }
 
-// factory makes sandboxes and clears them away.
+// factory makes and removes sandboxes.
 type factory struct {
 	daemon  *daemon
 	place   place
 	volume  *runnerVolume
 	silence time.Duration
 	network func(context.Context) (string, error)
-	// full reports whether a container has ended, or does soon, for its memory.
+	// full reports whether a container ran out of memory. It waits a while for the container's end.
 	full func(ctx context.Context, container string) bool
-	// covered are the volumes that an image declares.
+	// covered returns the volumes that an image declares.
 	covered func(image string) []string
 	cleaner *cleaner
 	log     *slog.Logger
 
-	// works: a sandbox has been made.
+	// works reports whether a sandbox has ever been made.
 	works atomic.Bool
 }
 
 var _ maker = (*factory)(nil)
 
-// unstartable is why a container does not become a sandbox although the daemon is there. It may pass, unless it was never
-// otherwise.
+// unstartable is the error of a container that cannot be started or used although the daemon answers. It may be temporary,
+// unless no container has ever worked.
 type unstartable struct{ error }
 
 func (u unstartable) Unwrap() error { return u.error }
 
-// make implements maker. What it has created when it fails is removed again; if this process dies between, the reaper
-// finds it by its labels. Codes: not_found (the image is gone), invalid, unimplemented (no container has ever become one here,
-// and why), unavailable.
+// make implements maker. If it fails, it removes what it has created. If this process dies meanwhile, the reaper finds the
+// container by its labels. Codes: not_found (the image is gone), invalid, unimplemented (no sandbox has ever started here, with
+// the reason), unavailable.
 func (f *factory) make(ctx context.Context, c class, limits capacity) (*sandbox, error) {
 	s, err := f.try(ctx, c, limits)
 	if err != nil && ctx.Err() == nil && executor.CodeOf(err) != executor.NotFound {
-		// Somebody may have removed the runner's volume, or the network.
+		// The runner's volume or the network may have been removed.
 		f.volume.doubt()
 		s, err = f.try(ctx, c, limits)
 	}
 	if err == nil {
 		f.works.Store(true)
 	} else if _, ok := errors.AsType[unstartable](err); ok && !f.works.Load() {
-		err = executor.Errorf(executor.Unimplemented, "no program can be started here: %w", err)
+		err = executor.Errorf(executor.Unimplemented, "no container can run programs on this daemon: %w", err)
 	}
 	return s, err
 }
@@ -93,10 +94,7 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 			return nil, err
 		}
 	}
-	// Not cut off by ctx: the daemon would create it all the same, and nobody would know its id.
-	creating, cancel := cleanUp(ctx)
-	id, err := f.daemon.create(creating, sandboxSpec(p, c, limits, f.covered(c.Image), newName(kindSandbox), time.Now()))
-	cancel()
+	id, err := f.daemon.create(ctx, sandboxSpec(p, c, limits, f.covered(c.Image), newName(kindSandbox), time.Now()))
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +103,7 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 			f.cleaner.remove(id)
 		}
 	}()
-	// Attached before it starts: nothing that the runner says is missed.
+	// Attaching before the start makes sure that no output of the runner is lost.
 	conn, in, err := f.daemon.attach(ctx, id)
 	if err != nil {
 		return nil, err
@@ -123,12 +121,12 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 	return &sandbox{id: id, class: c, has: limits, conn: rc, gone: rc.Done(), since: time.Now()}, nil
 }
 
-// greet makes the runner at the other end of conn ours.
+// greet sets up the connection to the runner at the other end of conn.
 func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio.Reader) (*runner.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	streams := newStdio(conn, in, f.inside(ctx, id), f.log.With("container", short(id)))
-	config := runner.Config{WorkRoot: workFolder, UseWorkRoot: true, Temp: tempFolder, Silence: f.silence}
+	config := runner.Config{WorkRoot: workFolder, UseWorkRoot: true, Temp: tempFolder, Disks: []string{packagesFolder}, Silence: f.silence}
 	if f.place.Under.rootRunner() {
 		config.UID, config.GID, config.OwnUID = programID, programID, true
 	}
@@ -136,14 +134,14 @@ func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio
 	if err != nil {
 		return nil, f.explain(ctx, id, err, streams.said)
 	}
-	if (rc.Kernel() == runner.KernelGVisor) != f.place.Under.gvisor {
-		_ = rc.Close() // it is of no use
-		return nil, unstartable{executor.Errorf(executor.Unavailable, "the runtime's name says another kernel than there is: a runtime that is gVisor's has runsc in its name, and no other")}
+	if (rc.Kernel() == protocol.KernelGVisor) != f.place.Under.gvisor {
+		_ = rc.Close() // the runner cannot be used
+		return nil, unstartable{executor.Errorf(executor.Unavailable, "the runtime's name does not match its kernel: the name must contain runsc or gvisor if, and only if, the runtime is gVisor")}
 	}
 	return rc, nil
 }
 
-// inside is the short way into a container; nil: there is none.
+// inside returns direct access to a container's pipes, without the daemon; nil if it is not possible.
 func (f *factory) inside(ctx context.Context, id string) inside {
 	if !f.daemon.local() || os.Geteuid() != 0 || f.place.Under.vm {
 		return nil
@@ -155,7 +153,7 @@ func (f *factory) inside(ctx context.Context, id string) inside {
 	return func(fd int) (*os.File, error) { return openDirect(c.PID, id, fd) }
 }
 
-// explain adds what is known of a container whose runner does not answer: said is the last that it wrote to its standard
+// explain adds to err what is known of a container whose runner does not answer. said is the end of the runner's standard
 // error.
 func (f *factory) explain(ctx context.Context, id string, err error, said string) error {
 	within, cancel := context.WithTimeoutCause(ctx, diedTime, errSilent)
@@ -163,7 +161,7 @@ func (f *factory) explain(ctx context.Context, id string, err error, said string
 	c, endErr := f.daemon.end(within, id)
 	said = strings.TrimSpace(said)
 	switch {
-	case endErr != nil && executor.CodeOf(endErr) != executor.NotFound: // it runs on
+	case endErr != nil && executor.CodeOf(endErr) != executor.NotFound: // it still runs
 		return err
 	case endErr == nil && (c.OutOfMemory || c.ExitCode == killedCode):
 		return fmt.Errorf("%w; the container was killed", err)
@@ -171,10 +169,10 @@ func (f *factory) explain(ctx context.Context, id string, err error, said string
 		err = fmt.Errorf("%w; its container has ended with exit code %d %s", err, c.ExitCode, c.Error)
 	}
 	if said == "" && endErr != nil {
-		return err // nobody knows
+		return err // the reason is unknown
 	}
 	if said != "" {
-		err = fmt.Errorf("%w: it said %q", err, said)
+		err = fmt.Errorf("%w: the runner wrote %q", err, said)
 	}
 	return unstartable{err}
 }
@@ -182,24 +180,24 @@ func (f *factory) explain(ctx context.Context, id string, err error, said string
 // killedCode is the exit code of a container that was killed.
 const killedCode = 128 + 9
 
-// diedTime bounds the question how a container ended whose connection has.
-const diedTime = 5 * time.Second // the daemon knows some 50 ms after us, or later if its machine is busy
+// diedTime bounds the query how a container ended whose connection is gone.
+const diedTime = 5 * time.Second // the daemon learns of the end some 50 ms later than this process, or more on a busy machine
 
-// wasOutOfMemory reports whether a container ended for its memory: what lies in its folders is memory, too, and nobody's to
-// kill, so the kernel may end the runner as well, which can then not say so.
+// wasOutOfMemory reports whether a container ran out of memory. The files in its folders count as memory too, and killing a
+// process does not free them. So the kernel may kill the runner, which then cannot report the cause.
 func (f *factory) wasOutOfMemory(ctx context.Context, id string) bool {
-	ctx, cancel := context.WithTimeoutCause(ctx, 3*diedTime, errSilent) // patient: the wrong answer would be final
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*diedTime, errSilent) // a long bound, because a wrong answer would be final
 	defer cancel()
 	c, err := f.daemon.end(ctx, id)
 	if err != nil {
 		return false
 	}
-	// gVisor's own process is what the kernel ends, and takes the control group along: on a busy machine before the daemon has
-	// looked into that. Nobody else kills it, but who told the daemon to.
+	// Under gVisor the kernel kills gVisor's own process, which ends the control group. On a busy machine the daemon may not
+	// have read the group's events by then. No other party kills that process, unless the daemon was asked to.
 	return c.OutOfMemory || f.place.Under.gvisor && c.ExitCode == killedCode && !c.Told
 }
 
-// died reports whether a container has ended, or does within diedTime.
+// died reports whether a container has ended, or ends within diedTime.
 func (f *factory) died(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, diedTime, errSilent)
 	defer cancel()
@@ -223,15 +221,15 @@ func (f *factory) check(ctx context.Context, s *sandbox) error {
 // discard implements maker.
 func (f *factory) discard(s *sandbox) {
 	f.cleaner.do(func(ctx context.Context) error {
-		// It is killed by its container, whatever the runner does.
-		_ = s.conn.Detach() // the connection is of no more use
+		// Removing the container kills the runner.
+		_ = s.conn.Detach() // the connection has no further use
 		return f.daemon.remove(ctx, s.id)
 	})
 }
 
 func short(id string) string { return id[:min(len(id), 12)] }
 
-// cleaner clears containers away behind the answers, a few at a time. Its backlog is bounded: beyond it callers wait.
+// cleaner removes containers in the background, at most cleanAtOnce at a time. When cleanBacklog are waiting, callers block.
 type cleaner struct {
 	daemon *daemon
 	log    *slog.Logger
@@ -243,7 +241,7 @@ type cleaner struct {
 const (
 	// cleanAtOnce is how many containers are removed at the same time.
 	cleanAtOnce = 2
-	// cleanBacklog is how many may wait for that.
+	// cleanBacklog is how many removals may be running or waiting.
 	cleanBacklog = 64
 )
 
@@ -251,7 +249,7 @@ func newCleaner(d *daemon, log *slog.Logger) *cleaner {
 	return &cleaner{daemon: d, log: log, turns: make(chan struct{}, cleanAtOnce), queue: make(chan struct{}, cleanBacklog)}
 }
 
-// do runs work when it is its turn.
+// do runs work in the background, at its turn.
 func (c *cleaner) do(work func(context.Context) error) {
 	c.queue <- struct{}{}
 	c.wg.Go(func() {
@@ -260,13 +258,13 @@ func (c *cleaner) do(work func(context.Context) error) {
 		ctx, cancel := cleanUp(context.Background())
 		defer cancel()
 		if err := work(ctx); err != nil {
-			c.log.Warn("a container was not removed; it will be later", "error", err)
+			c.log.Warn("remove a container; the reaper tries again", "error", err)
 		}
 	})
 }
 
-// now runs work when it is its turn, and returns what came of it. The end of ctx ends only the waiting for that. Codes:
-// unavailable (it goes on), work's.
+// now runs work at its turn and returns its error. The end of ctx ends only the wait. Codes: unavailable (the work goes on),
+// those of work.
 func (c *cleaner) now(ctx context.Context, work func(context.Context) error) error {
 	done := make(chan error, 1)
 	c.wg.Go(func() {
@@ -288,5 +286,5 @@ func (c *cleaner) remove(id string) {
 	c.do(func(ctx context.Context) error { return c.daemon.remove(ctx, id) })
 }
 
-// wait returns when everything is done.
+// wait returns when all work is done.
 func (c *cleaner) wait() { c.wg.Wait() }

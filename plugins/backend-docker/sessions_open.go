@@ -3,56 +3,56 @@ package dockerbackend
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
 // OpenSession implements executor.SessionBackend.
 func (b *Backend) OpenSession(ctx context.Context, asked executor.Session) (executor.OpenedSession, error) {
-	spec := asked.Spec
-	spec.Language = asked.Language
-	s := newSession(asked, spec)
+	s := newSession(asked)
 	if err := runner.SessionFits(s.language, asked.Limits); err != nil {
 		return executor.OpenedSession{}, err
 	}
+	spec := asked.Spec
+	spec.Language = "" // checked below
 	if err := refuse(executor.Job{Spec: spec, Limits: asked.Limits}, b.can); err != nil {
 		return executor.OpenedSession{}, err
 	}
-	other, err := b.sessions.reserve(s)
+	if !slices.Contains(b.can.Languages, s.language) {
+		return executor.OpenedSession{}, executor.FieldErrorf(executor.Unimplemented, "language", "must be one of %s on the docker backend (got %q)", joined(b.can.Languages), s.language)
+	}
+	other, err := b.sessions.Add(s)
 	if other != nil {
-		err = executor.Errorf(executor.Conflict, "session %s is open already", s.id)
+		err = executor.Errorf(executor.Conflict, "session %s is open already", s.ID)
 	}
 	if err != nil {
 		return executor.OpenedSession{}, err
 	}
-	s.err = b.openSession(ctx, s, asked)
-	if s.err == nil {
+	if err = b.openSession(ctx, s, asked); err == nil {
 		b.watch(s)
 	}
-	close(s.ready)
-	if s.err != nil {
+	s.Opened(err)
+	if err != nil {
 		b.endSession(s)
-		return executor.OpenedSession{}, s.err
+		return executor.OpenedSession{}, err
 	}
 	return s.opened()
 }
 
 // openSession prepares the image, claims a sandbox and starts the interpreter in it.
 func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Session) error {
-	e := &emitter{sink: nowhere{}, stop: func(error) {}}
-	image, i, failure, err := b.image(ctx, s.spec, e)
-	if err == nil && failure != nil {
-		err = failureError(failure)
-	}
-	if err != nil {
+	image, i, failure, err := b.image(ctx, s.spec, backend.NoProgress)
+	if err = backend.FailureError(failure, err); err != nil {
 		return err
 	}
 	s.python, s.version, s.digest, s.packages = i.Path, i.Version, image.Digest, image.Requirements
 	start := runner.SessionStart{
-		SessionID: s.id, Language: s.language, Env: s.spec.Env, Path: programPath(image.Path), Network: true, Limits: asked.Limits,
+		SessionID: s.ID, Language: s.language, Env: s.spec.Env, Path: image.Path, Network: true, Limits: asked.Limits,
 	}
 	interpreters := [][]string{{i.Path}}
 	switch s.language {
@@ -83,11 +83,11 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 		}
 		if err == nil {
 			s.box, s.pooled = box, true
-			b.claimed(s.id, box.id, lifeOf(asked))
+			b.claimed(s.ID, box.id, lifeOf(asked))
 			return nil
 		}
 		ended := box.ended()
-		// The kernel may end the runner together with the interpreter.
+		// The kernel may kill the runner together with the interpreter.
 		full := ended && ctx.Err() == nil && b.factory.full(ctx, box.id)
 		b.spend(box)
 		switch {
@@ -104,6 +104,16 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 	}
 }
 
+// joined returns the languages as a list for messages.
+func joined(languages []executor.Language) string {
+	names := make([]string, 0, len(languages))
+	for _, l := range languages {
+		names = append(names, string(l))
+	}
+	return strings.Join(names, ", ")
+}
+
+// lifeOf returns how long the claim on disk of a Session is valid.
 func lifeOf(s executor.Session) time.Duration {
 	if s.MaxLife > 0 {
 		return s.MaxLife + time.Hour
@@ -111,57 +121,40 @@ func lifeOf(s executor.Session) time.Duration {
 	return sessionLife
 }
 
-// nowhere is the Sink of a preparation that nobody follows.
-type nowhere struct{ executor.Sink }
-
-// Emit implements executor.Sink.
-func (nowhere) Emit(executor.Event) error { return nil }
-
-// failureError is what an Execution would have in its Result.
-func failureError(f *executor.Failure) error {
-	err := &executor.Error{Code: f.Code, Message: f.Message}
-	if f.Field != "" {
-		err.Fields = []executor.FieldError{{Field: f.Field, Message: f.Message}}
-	}
-	return err
-}
-
-// AdoptSession implements executor.SessionBackend: the container of a Session outlives the plugin and the core.
+// AdoptSession implements executor.SessionBackend. The container of a Session outlives the plugin and the core.
 func (b *Backend) AdoptSession(ctx context.Context, asked executor.Session, raw []byte) (executor.OpenedSession, error) {
 	var h sessionHandle
 	if json.Unmarshal(raw, &h) != nil || h.Container == "" {
-		return executor.OpenedSession{}, executor.Errorf(executor.NotFound, "session %s: not a handle of ours", asked.ID)
+		return executor.OpenedSession{}, executor.Errorf(executor.NotFound, "session %s: the handle is not of this backend", asked.ID)
 	}
-	spec := asked.Spec
-	spec.Language = asked.Language
-	s := newSession(asked, spec)
+	s := newSession(asked)
 	s.python, s.version, s.digest, s.packages = h.Python, asked.PythonVersion, asked.ImageDigest, asked.Requirements
 	if len(asked.Requirements) > 0 {
-		s.requirements = strings.Join(asked.Requirements, "\n") // also those that were added
+		s.requirements = strings.Join(asked.Requirements, "\n") // also those added by AddRequirements
 	}
-	other, err := b.sessions.reserve(s)
+	other, err := b.sessions.Add(s)
 	if err != nil {
 		return executor.OpenedSession{}, err
 	}
-	if other != nil { // it is held already
+	if other != nil { // this backend already holds it
 		held, err := b.session(ctx, asked.ID)
 		if err != nil {
 			return executor.OpenedSession{}, err
 		}
 		return held.opened()
 	}
-	s.box, s.err = b.resume(ctx, handle{Container: h.Container, Epoch: h.Epoch}, runner.ResumeOptions{Epoch: h.Epoch})
-	if executor.CodeOf(s.err) == executor.NotFound && (b.sessions.wasFull(s.id) || b.factory.full(ctx, h.Container)) {
-		s.err = errFull(s.id)
+	s.box, err = b.resume(ctx, handle{Container: h.Container, Epoch: h.Epoch}, runner.ResumeOptions{Epoch: h.Epoch})
+	if executor.CodeOf(err) == executor.NotFound && (b.full.has(s.ID) || b.factory.full(ctx, h.Container)) {
+		err = errFull(s.ID)
 	}
-	if s.err == nil {
+	if err == nil {
 		b.watch(s)
 	}
-	close(s.ready)
-	if s.err != nil {
-		b.sessions.forget(s)
-		return executor.OpenedSession{}, s.err
+	s.Opened(err)
+	if err != nil {
+		b.sessions.Remove(s)
+		return executor.OpenedSession{}, err
 	}
-	b.claimed(s.id, s.box.id, lifeOf(asked))
+	b.claimed(s.ID, s.box.id, lifeOf(asked))
 	return s.opened()
 }

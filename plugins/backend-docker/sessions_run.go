@@ -7,27 +7,23 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// runInSession is Run of a job whose Spec names a Session.
+// runInSession runs a job whose Spec names a Session.
 func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
 	s, err := b.session(ctx, job.Spec.Session)
 	if err != nil {
 		return executor.Result{}, err
 	}
-	ctx, r, err := b.enter(ctx, job.ID)
+	ctx, leave, err := b.jobs.Enter(ctx, job.ID)
 	if err != nil {
 		return executor.Result{}, err
 	}
-	defer b.leave(job.ID, r)
-	spec := job.Spec
-	start := runner.Start{
-		ExecutionID: job.ID, Session: true, Code: spec.Code, Command: spec.Command, Args: spec.Args, Limits: job.Limits,
-		Outputs: spec.Outputs, OutputsChanged: spec.OutputsChanged, FilesChanged: spec.FilesChanged, SampleInterval: spec.SampleInterval,
-		PythonVersion: s.version, Requirements: s.resolved(),
-	}
-	if s.language != executor.LanguagePython && len(spec.Command) == 0 {
-		start.PythonVersion, start.Requirements = "", nil
+	defer leave()
+	start := protocol.NewStart(job)
+	if s.language == executor.LanguagePython || len(start.Command) > 0 {
+		start.PythonVersion, start.Requirements = s.version, s.resolved()
 	}
 	stdin := runner.NewSourceReader(job.Stdin)
 	box := s.sandbox()
@@ -40,36 +36,38 @@ func (b *Backend) runInSession(ctx context.Context, job executor.Job, sink execu
 	return result, err
 }
 
-// afterSession sees what became of a Session when a Run in it has returned, and of that.
+// afterSession returns the outcome of a Run in a Session. If the Session's runner is gone, afterSession ends the Session.
 func (b *Backend) afterSession(ctx context.Context, s *session, started bool, result executor.Result, err error) (executor.Result, error) {
 	switch {
 	case executor.CodeOf(err) != executor.Unavailable || !s.gone():
 	case b.letsGo(ctx):
-		s.ended.Do(func() { b.sessions.forget(s) }) // its connection is gone, and it is not
+		s.Once(func() { b.sessions.Remove(s) }) // only the connection is gone: the Session goes on
 	default:
-		b.log.Warn("a session's runner died", "session", s.id, "error", err)
+		b.log.Warn("a session's runner is gone", "session", s.ID, "error", err)
 		full := s.full()
 		b.endSession(s)
 		if full && started && ctx.Err() == nil {
-			return executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", CPU: -1, SessionState: executor.SessionStateLost}, nil
+			return executor.Result{
+				Status: executor.StatusOutOfMemory, Signal: "SIGKILL", CPU: -1, SessionState: executor.SessionStateLost, Failure: protocol.OutOfMemory(s.memory),
+			}, nil
 		}
 	}
 	return result, err
 }
 
-// attachInSession is Attach of a job whose Spec names a Session, which is taken over first if it is not held.
+// attachInSession implements Attach for a job whose Spec names a Session. The backend must hold the Session.
 func (b *Backend) attachInSession(ctx context.Context, job executor.Job, h handle, o runner.ResumeOptions, sink executor.Sink) (executor.Result, error) {
 	s, err := b.session(ctx, job.Spec.Session)
 	if err != nil {
 		return executor.Result{}, err
 	}
-	// The connection that holds the session is not one that follows what runs.
+	// The present connection cannot follow a running Execution, so another replaces it.
 	old, moved := s.move()
 	defer moved()
-	_ = old.conn.Detach() // another takes its place
+	_ = old.conn.Detach() // resume makes the connection that replaces it
 	box, err := b.resume(ctx, h, o)
 	if err != nil {
-		// What was to be followed has ended, and somebody had its Result: the session is still there.
+		// The Execution has ended, and its Result is no longer there. The Session itself may still be there.
 		again, againErr := b.resume(ctx, h, runner.ResumeOptions{Epoch: h.Epoch})
 		if againErr != nil {
 			moved()
@@ -88,8 +86,8 @@ func (b *Backend) attachInSession(ctx context.Context, job executor.Job, h handl
 	return result, err
 }
 
-// move begins to change the connection to s's sandbox, which others wait for and take for no end. moved is called when it is
-// done, and may be called again.
+// move begins to replace the connection to s's sandbox. Until moved is called, other calls wait, and the end of the old
+// connection does not end the Session. moved may be called more than once.
 func (s *session) move() (old *sandbox, moved func()) {
 	done := make(chan struct{})
 	s.mu.Lock()
@@ -103,7 +101,7 @@ func (s *session) move() (old *sandbox, moved func()) {
 	})
 }
 
-// take lets s go on with another connection to the same sandbox.
+// take replaces the connection old by box, to the same sandbox.
 func (s *session) take(box, old *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

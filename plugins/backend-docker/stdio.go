@@ -13,17 +13,18 @@ import (
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// stdio is a container's standard input and output as one connection. The daemon multiplexes output and errors: a header
-// of 8 bytes (stream, 3 zeros, length) before each piece. What the runner writes to its standard error is logged.
+// stdio combines a container's standard input and output into one connection. The daemon multiplexes output and errors: each
+// piece has a header of 8 bytes (stream, 3 zeros, length). What the runner writes to its standard error is logged.
 type stdio struct {
 	conn net.Conn
 	in   *bufio.Reader
-	// out takes what is written: conn, or direct.
+	// out receives written bytes: conn or direct.
 	out    io.Writer
-	direct *os.File // nil: none
+	direct *os.File // the container's standard input, without the daemon; nil: not available
 	inside inside
 	log    *slog.Logger
-	// Of Read's goroutine: what is left of the piece at hand, and the end of what the runner wrote to its standard error.
+	// Only Read's goroutine uses left and said. left is the number of unread bytes of the present piece, said the last message
+	// on standard error.
 	left int
 	said string
 }
@@ -34,23 +35,23 @@ const (
 	streamStderr = 2
 )
 
-// maxLogged bounds what is logged of one piece.
+// maxLogged bounds the logged bytes of one piece.
 const maxLogged = 4 << 10
 
 var errMultiplex = errors.New("the daemon's stream is broken")
 
-// inside opens a pipe of a container's first process; nil: that cannot be done here.
+// inside opens a pipe of a container's first process. A nil inside means that this is not possible.
 type inside func(fd int) (*os.File, error)
 
-// newStdio makes one of an attached connection. Without inside what is written goes through the daemon.
+// newStdio returns the stdio of an attached connection. Without inside, all input goes through the daemon.
 func newStdio(conn net.Conn, in *bufio.Reader, inside inside, log *slog.Logger) *stdio {
 	if u, ok := conn.(*net.UnixConn); ok {
-		// So that a chunk of a Workspace fits at once. What the kernel does not give costs only speed.
+		// A chunk of a Workspace should fit at once. A smaller buffer only costs speed.
 		_ = u.SetWriteBuffer(1 << 20)
 		_ = u.SetReadBuffer(1 << 20)
 	}
 	s := &stdio{conn: conn, in: in, out: conn, inside: inside, log: log}
-	if direct, err := s.OpenDoor(0); err == nil {
+	if direct, err := s.OpenDescriptor(0); err == nil {
 		s.out, s.direct = direct, direct
 	} else if inside != nil {
 		log.Debug("a container's input goes through the daemon", "error", err)
@@ -58,10 +59,10 @@ func newStdio(conn net.Conn, in *bufio.Reader, inside inside, log *slog.Logger) 
 	return s
 }
 
-var _ runner.DoorOpener = (*stdio)(nil)
+var _ runner.DescriptorOpener = (*stdio)(nil)
 
-// OpenDoor implements runner.DoorOpener.
-func (s *stdio) OpenDoor(fd int) (*os.File, error) {
+// OpenDescriptor implements runner.DescriptorOpener.
+func (s *stdio) OpenDescriptor(fd int) (*os.File, error) {
 	if s.inside == nil {
 		return nil, errors.ErrUnsupported
 	}
@@ -83,7 +84,7 @@ func (s *stdio) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next reads a header, and the whole of what is for the log.
+// next reads a header, and a whole piece of standard error.
 func (s *stdio) next() error {
 	var header [8]byte
 	if _, err := io.ReadFull(s.in, header[:]); err != nil {
@@ -99,7 +100,7 @@ func (s *stdio) next() error {
 		if _, err := io.ReadFull(s.in, text); err != nil {
 			return err
 		}
-		s.log.Warn("the runner says", "text", string(text))
+		s.log.Warn("output of the runner", "text", string(text))
 		s.said = string(text)
 		_, err := io.CopyN(io.Discard, s.in, int64(n-len(text)))
 		return err
@@ -113,7 +114,7 @@ func (s *stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
 // Close implements io.Closer.
 func (s *stdio) Close() error {
 	if s.direct != nil {
-		_ = s.direct.Close() // the container keeps its end
+		_ = s.direct.Close() // the container's own end stays open
 	}
 	return s.conn.Close()
 }

@@ -13,11 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/system"
+
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// toyBackend is one whose daemon has these containers, and no volumes and networks. removed returns what it was told to remove.
+// toyBackend returns a backend whose daemon has these containers, and no volumes and networks. removed returns the ids that the
+// daemon was asked to remove.
 func toyBackend(t *testing.T, dir string, containers ...containerInfo) (b *Backend, removed func() []string) {
 	t.Helper()
 	type listed struct {
@@ -50,14 +53,14 @@ func toyBackend(t *testing.T, dir string, containers ...containerInfo) (b *Backe
 			gone = append(gone, id)
 			return http.StatusNoContent, ""
 		}
-		t.Errorf("asked for %s %s", r.Method, r.URL)
+		t.Errorf("unexpected request: %s %s", r.Method, r.URL)
 		return http.StatusInternalServerError, "{}"
 	})
 	log := slog.New(slog.DiscardHandler)
 	b = &Backend{daemon: d, log: log, config: Default(), place: place{Instance: "mine", Boot: newBoot(), Volume: "v"}, cleaner: newCleaner(d, log)}
 	b.claims = &claims{boot: b.place.Boot, dir: dir}
 	b.factory = &factory{daemon: d, cleaner: b.cleaner, log: log}
-	b.results.most = minResults
+	b.results.max = minResults
 	return b, func() []string {
 		b.cleaner.wait()
 		mu.Lock()
@@ -67,7 +70,7 @@ func toyBackend(t *testing.T, dir string, containers ...containerInfo) (b *Backe
 	}
 }
 
-// TestASweepRemovesWhatNobodyHas: and what somebody may still attach to only when its time is over.
+// TestASweepRemovesWhatNobodyHas also checks that an orphan is removed only after its time.
 func TestASweepRemovesWhatNobodyHas(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -84,7 +87,7 @@ func TestASweepRemovesWhatNobodyHas(t *testing.T) {
 	}
 	for dir, want := range map[string][2][]string{
 		t.TempDir(): {{"overdue", "unclaimed"}, {"orphan", "overdue", "unclaimed"}},
-		"":          {{"overdue"}, {"orphan", "overdue", "unclaimed"}}, // who waited only cannot be told
+		"":          {{"overdue"}, {"orphan", "overdue", "unclaimed"}}, // without claims on disk, a container that only waited looks like an orphan
 	} {
 		b, removed := toyBackend(t, dir, list...)
 		b.place.Boot = mine
@@ -104,19 +107,19 @@ func TestASweepRemovesWhatNobodyHas(t *testing.T) {
 		if got := removed(); err != nil || !slices.Equal(got, want[0]) {
 			t.Errorf("folder %q: removed %q, want %q: %v", dir, got, want[0], err)
 		}
-		// The orphans, and what is being removed: it looks again soon.
+		// The number includes the containers that are being removed, so that the next sweep comes soon.
 		if orphans != 3 {
-			t.Errorf("folder %q: %d have nobody", dir, orphans)
+			t.Errorf("folder %q: %d orphans, want 3", dir, orphans)
 		}
 		if _, there := r.since["long-gone"]; there {
-			t.Error("a container that is gone is remembered")
+			t.Error("a container that is gone is still remembered as an orphan")
 		}
 		for id, left := range map[string]bool{"exe_mine": true, "exe_overdue": true, "exe_orphan": true, "exe_taken": true, "exe_gone": false} {
 			if _, ok := b.claims.find(id); ok != left {
-				t.Errorf("the claim of %s is there: %v, want %v", id, ok, left)
+				t.Errorf("the claim of %s exists: %v, want %v", id, ok, left)
 			}
 		}
-		// Not before its runner has had the time to end itself.
+		// An orphan is removed only when its runner has had the time to end itself.
 		for _, c := range []struct {
 			after time.Duration
 			want  []string
@@ -129,7 +132,7 @@ func TestASweepRemovesWhatNobodyHas(t *testing.T) {
 			}
 		}
 		if got := b.reaped.Load(); got == 0 {
-			t.Error("nothing was counted")
+			t.Error("no removal was counted")
 		}
 	}
 }
@@ -139,14 +142,14 @@ func endedBox(id string) *sandbox { return &sandbox{id: id} }
 
 func TestResultsAreKeptInTheirNumberAndForTheirTime(t *testing.T) {
 	t.Parallel()
-	r := results{most: 2}
+	r := results{max: 2}
 	for n, want := range []string{"", "", "c0", "c1"} {
 		evicted := ""
 		for _, k := range r.put(fmt.Sprint("e", n), endedBox(fmt.Sprint("c", n))) {
 			evicted += k.box.id
 		}
 		if evicted != want {
-			t.Errorf("the %dth made room of %q, want %q", n, evicted, want)
+			t.Errorf("put number %d evicted %q, want %q", n, evicted, want)
 		}
 	}
 	if r.take("e0") != nil || r.count() != 2 || r.take("e3").id != "c3" || r.count() != 1 || r.take("e3") != nil {
@@ -154,7 +157,7 @@ func TestResultsAreKeptInTheirNumberAndForTheirTime(t *testing.T) {
 	}
 }
 
-// TestAClaimIsForgottenOnlyWithItsContainer: else nobody would remove it.
+// TestAClaimIsForgottenOnlyWithItsContainer: without its claim, a container would not be removed.
 func TestAClaimIsForgottenOnlyWithItsContainer(t *testing.T) {
 	t.Parallel()
 	works := false
@@ -172,15 +175,15 @@ func TestAClaimIsForgottenOnlyWithItsContainer(t *testing.T) {
 	b.results.put("exe_1", endedBox("c1"))
 	b.unclaim("exe_1", "another")
 	if _, ok := b.claims.find("exe_1"); !ok {
-		t.Fatal("it was forgotten for another container")
+		t.Fatal("unclaim of another container dropped the claim")
 	}
 	for _, works = range []bool{false, true} {
 		err := b.removeClaimed(t.Context(), "exe_1")
 		if _, ok := b.claims.find("exe_1"); ok == works || (err == nil) != works {
-			t.Errorf("the daemon works %v: the claim is there %v, %v", works, ok, err)
+			t.Errorf("the daemon works: %v; the claim exists: %v, error %v", works, ok, err)
 		}
 		if b.results.count() != 0 {
-			t.Error("its Result is kept")
+			t.Error("the Result is still kept")
 		}
 	}
 	if err := b.removeClaimed(t.Context(), "exe_1"); err != nil {
@@ -188,7 +191,7 @@ func TestAClaimIsForgottenOnlyWithItsContainer(t *testing.T) {
 	}
 }
 
-// TestOnlyASandboxOfThisInstallationIsResumed: a handle is what somebody has kept.
+// TestOnlyASandboxOfThisInstallationIsResumed: a handle may name any container.
 func TestOnlyASandboxOfThisInstallationIsResumed(t *testing.T) {
 	t.Parallel()
 	for name, labels := range map[string]map[string]string{
@@ -210,12 +213,12 @@ func TestOnlyASandboxOfThisInstallationIsResumed(t *testing.T) {
 		b, _ := toyBackend(t, "")
 		b.daemon = d
 		if _, err := b.resume(context.WithoutCancel(t.Context()), handle{Container: "c1"}, runner.ResumeOptions{}); executor.CodeOf(err) != executor.NotFound || len(others) > 0 {
-			t.Errorf("%s: %v, and %q was asked for", name, err, others)
+			t.Errorf("%s: %v, and unexpected requests: %q", name, err, others)
 		}
 	}
 }
 
-// TestOnlyOurOwnPreparedImagesAreEvicted: a user may have made an image out of one, which then has its labels.
+// TestOnlyOurOwnPreparedImagesAreEvicted: an image that a user made from a prepared one inherits its labels.
 func TestOnlyOurOwnPreparedImagesAreEvicted(t *testing.T) {
 	t.Parallel()
 	key := strings.Repeat("ab", 32)
@@ -251,12 +254,12 @@ func TestOnlyOurOwnPreparedImagesAreEvicted(t *testing.T) {
 	})
 	c := newPreparedCache(d, 10, slog.New(slog.DiscardHandler))
 	if _, found, err := c.find(t.Context(), key); found || err != nil {
-		t.Errorf("an image with another key is taken: %v, %v", found, err)
+		t.Errorf("found an image with another key: %v, %v", found, err)
 	}
 	c.used[key] = time.Now()
 	c.evict(t.Context())
 	if len(removed) > 0 {
-		t.Errorf("removed %q, which somebody has just asked for", removed)
+		t.Errorf("removed %q, which was just requested", removed)
 	}
 	c.used[key] = time.Now().Add(-2 * evictGrace)
 	c.evict(t.Context())
@@ -267,12 +270,12 @@ func TestOnlyOurOwnPreparedImagesAreEvicted(t *testing.T) {
 
 func TestARefusalNamesEveryFieldAndInvalidComesFirst(t *testing.T) {
 	t.Parallel()
-	can := promises(daemonInfo{Memory: true, CPUShares: true, PIDs: true}, Default())
+	can := promises(daemonInfo{system.Info{MemoryLimit: true, CPUShares: true, PidsLimit: true}}, Default())
 	limits := job(executor.Spec{}).Limits
 	small := limits
-	small.MemoryBytes = leastMemory - 1
+	small.MemoryBytes = minMemory - 1
 	exact := limits
-	exact.MemoryBytes = leastMemory
+	exact.MemoryBytes = minMemory
 	for name, c := range map[string]struct {
 		job    executor.Job
 		code   executor.Code
@@ -282,7 +285,7 @@ func TestARefusalNamesEveryFieldAndInvalidComesFirst(t *testing.T) {
 		"the least memory":         {executor.Job{Limits: exact}, "", ""},
 		"too little memory":        {executor.Job{Limits: small}, executor.Invalid, "config.memory_mb"},
 		"a script":                 {executor.Job{Spec: executor.Spec{Script: "x"}, Limits: limits}, executor.Unimplemented, "script"},
-		"a script, and bad memory": {executor.Job{Spec: executor.Spec{Script: "x"}, Limits: small}, executor.Invalid, "script config.memory_mb"},
+		"a script, and bad memory": {executor.Job{Spec: executor.Spec{Script: "x"}, Limits: small}, executor.Invalid, "config.memory_mb script"},
 		"a NUL":                    {executor.Job{Spec: executor.Spec{PreCommands: []string{"true", "a\x00"}}, Limits: limits}, executor.Invalid, "pre_commands[1]"},
 		"many commands":            {executor.Job{Spec: executor.Spec{PreCommands: make([]string, maxCommands+1)}, Limits: limits}, executor.Invalid, "pre_commands"},
 		"as many as may be":        {executor.Job{Spec: executor.Spec{PreCommands: make([]string, maxCommands)}, Limits: limits}, "", ""},
@@ -299,7 +302,7 @@ func TestARefusalNamesEveryFieldAndInvalidComesFirst(t *testing.T) {
 			continue
 		}
 		if executor.CodeOf(err) != c.code || strings.Join(got, " ") != c.fields {
-			t.Errorf("%s: %v, of the fields %q", name, err, got)
+			t.Errorf("%s: %v, fields %q", name, err, got)
 		}
 	}
 }
@@ -317,10 +320,40 @@ func TestWhatAnImageIsGiven(t *testing.T) {
 			t.Errorf("%+v: %+v", c, s)
 		}
 		if s.variables["UV_INDEX"] == "" || s.bundle != "/ca" || len(s.folders) != 1 {
-			t.Errorf("%+v: more than credentials is missing: %+v", c, s)
+			t.Errorf("%+v: settings other than credentials are missing: %+v", c, s)
 		}
 	}
 	if strings.Count(fmt.Sprint(all.variables, all.links), "canary") != 4 {
 		t.Errorf("the settings themselves were changed: %+v", all)
+	}
+}
+
+// TestAnOrphanThatIsTakenUpBeginsAnew: its earlier time as an orphan does not count when it becomes one again.
+func TestAnOrphanThatIsTakenUpBeginsAnew(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	const dead = "dead.4194304999.1.elsewhere"
+	b, removed := toyBackend(t, t.TempDir(), containerInfo{ID: "orphan", State: "running", Labels: map[string]string{
+		labelInstance: "mine", labelBoot: dead, labelKind: kindSandbox, labelCreated: strconv.FormatInt(now.Unix(), 10),
+	}})
+	mine := b.claims.boot
+	r := reaper{b: b, since: map[string]time.Time{}}
+	after := b.config.silence() + orphanTime
+	for n, c := range []struct {
+		boot    string
+		at      time.Duration
+		orphans int
+	}{{dead, 0, 1}, {mine, after / 2, 0}, {dead, after, 1}, {dead, after + after/2, 1}} {
+		b.claims.boot = c.boot
+		if err := b.claims.add("exe", "orphan", now.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		orphans, err := r.sweep(t.Context(), now.Add(c.at))
+		if err != nil || orphans != c.orphans || len(removed()) > 0 {
+			t.Errorf("sweep %d: %d orphans, %q removed: %v", n, orphans, removed(), err)
+		}
+	}
+	if _, err := r.sweep(t.Context(), now.Add(2*after+time.Second)); err != nil || len(removed()) != 1 {
+		t.Errorf("%q removed: %v", removed(), err)
 	}
 }

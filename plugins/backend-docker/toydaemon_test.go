@@ -2,6 +2,7 @@ package dockerbackend
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -13,10 +14,10 @@ import (
 	"time"
 )
 
-// versionForm is what the paths of the daemon's API begin with.
+// versionForm matches the beginning of paths of the daemon's API.
 var versionForm = regexp.MustCompile(`^/v[0-9.]+`)
 
-// toyDaemon is a client of a daemon that answers with what answer says: a status and JSON. path has no version.
+// toyDaemon returns a client of a daemon that sends the answers of answer: a status and JSON. path is without the version.
 func toyDaemon(t *testing.T, answer func(r *http.Request, path string) (status int, body string)) *daemon {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +44,7 @@ func toyDaemon(t *testing.T, answer func(r *http.Request, path string) (status i
 	return d
 }
 
-// TestTheReaperAsksOnlyForWhatIsOursAndRemovesNothingElse: everything else in a daemon is its users' own.
+// TestTheReaperAsksOnlyForWhatIsOursAndRemovesNothingElse: all other objects of a daemon belong to its users.
 func TestTheReaperAsksOnlyForWhatIsOursAndRemovesNothingElse(t *testing.T) {
 	t.Parallel()
 	const old = `"CreatedAt":"2001-01-01T00:00:00Z","Created":"2001-01-01T00:00:00Z","Labels":{"com.example":"x"}`
@@ -74,11 +75,47 @@ func TestTheReaperAsksOnlyForWhatIsOursAndRemovesNothingElse(t *testing.T) {
 		b.cleaner.wait()
 	}
 	if want := "/containers/json /volumes /networks"; strings.Join(asked, " ") != want+" "+want || len(others) > 0 {
-		t.Errorf("asked for %q, and also %q", asked, others)
+		t.Errorf("asked for %q, and unexpectedly for %q", asked, others)
 	}
 }
 
-// TestTheRunnersVolumeIsRemovedOnceTheDaemonLetsGoOfIt: a daemon forgets a container before it lets go of its volumes.
+// TestTheReaperKeepsWhatIsInUseByName: it keeps the volume of this version, this installation's network, and a network of a
+// user with our label.
+func TestTheReaperKeepsWhatIsInUseByName(t *testing.T) {
+	t.Parallel()
+	labelled := func(kind, name, instance string) string {
+		return fmt.Sprintf(`{"%s":"%s","Id":"%s","Driver":"local","Labels":{"%s":"%s","%s":"%s"}}`, kind, name, name, labelInstance, instance, labelBoot, "a.4194304999.17."+processNumbers())
+	}
+	own := newNetworks(&daemon{}, "", "mine", slog.New(slog.DiscardHandler)).own
+	answers := map[string]string{
+		"/containers/json": "[]",
+		"/volumes":         `{"Volumes":[` + labelled("Name", "volume", "mine") + "," + labelled("Name", "older", "mine") + "," + labelled("Name", "left", "other") + "]}",
+		"/networks":        "[" + labelled("Name", own, "mine") + "," + labelled("Name", "renamed", "other") + "]",
+	}
+	var mu sync.Mutex
+	var removed []string
+	d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == http.MethodGet && answers[path] != "" {
+			return http.StatusOK, answers[path]
+		}
+		removed = append(removed, r.Method+" "+path)
+		return http.StatusNoContent, ""
+	})
+	log := slog.New(slog.DiscardHandler)
+	b := &Backend{daemon: d, log: log, place: place{Instance: "mine", Boot: newBoot(), Volume: "volume"}, cleaner: newCleaner(d, log), claims: &claims{}}
+	r := reaper{b: b, since: map[string]time.Time{}}
+	if _, err := r.sweep(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	b.cleaner.wait()
+	if got := strings.Join(removed, ", "); got != "DELETE /volumes/older, DELETE /volumes/left" {
+		t.Errorf("the removals were %s", got)
+	}
+}
+
+// TestTheRunnersVolumeIsRemovedOnceTheDaemonLetsGoOfIt: a daemon forgets a container before it releases its volumes.
 func TestTheRunnersVolumeIsRemovedOnceTheDaemonLetsGoOfIt(t *testing.T) {
 	t.Parallel()
 	const name = "python-executor-runner-1-2"
@@ -86,16 +123,16 @@ func TestTheRunnersVolumeIsRemovedOnceTheDaemonLetsGoOfIt(t *testing.T) {
 		return `[{"Id":"c","State":"` + state + `","Mounts":[{"Type":"volume","Name":"` + volume + `"}]}]`
 	}
 	for what, c := range map[string]struct {
-		users string // while it is in use
-		tries int    // after so many it is not
-		times int    // the removals that are asked for
+		users string // the containers that are listed while the volume is in use
+		tries int    // the number of the removal that succeeds
+		times int    // the removals that are expected
 	}{
-		"nobody has it any more":      {"[]", 3, 3},
-		"a container that is removed": {user("removing", name), 3, 3},
-		"one that has ended":          {user("exited", name), 2, 2},
-		"another's, alike":            {user("running", name+"0"), 2, 2},
-		"a container that runs":       {user("running", name), 100, 1},
-		"one that is not started":     {user("created", name), 100, 1},
+		"no container has it any more": {"[]", 3, 3},
+		"a container that is removed":  {user("removing", name), 3, 3},
+		"one that has ended":           {user("exited", name), 2, 2},
+		"another's, alike":             {user("running", name+"0"), 2, 2},
+		"a container that runs":        {user("running", name), 100, 1},
+		"one that is not started":      {user("created", name), 100, 1},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -123,7 +160,7 @@ func TestTheRunnersVolumeIsRemovedOnceTheDaemonLetsGoOfIt(t *testing.T) {
 	}
 }
 
-// TestTheEndOfItsTimeEndsTheRemovalOfAVolume: also where the daemon never lets go of it.
+// TestTheEndOfItsTimeEndsTheRemovalOfAVolume holds even if the daemon never releases the volume.
 func TestTheEndOfItsTimeEndsTheRemovalOfAVolume(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -136,6 +173,6 @@ func TestTheEndOfItsTimeEndsTheRemovalOfAVolume(t *testing.T) {
 	})
 	v := &runnerVolume{daemon: d, place: func() place { return place{Volume: "v"} }}
 	if err := v.remove(ctx); err == nil {
-		t.Error("it says that the volume is gone")
+		t.Error("remove returned no error, although the volume is in use")
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
-// secretIndex is an index that wants a password, and the settings that have it in every place that a setting can.
+// secretIndex is a package index that requires a password, with settings that hold the password in every possible place.
 type secretIndex struct {
 	*wheelhouse
-	// secret is the index's, proxySecret the proxy's.
+	// secret is the password of the index, proxySecret that of the proxy.
 	secret, proxySecret, netrc string
 	prepare                    map[string]any
 }
@@ -42,8 +42,9 @@ func newSecretIndex(t *testing.T) secretIndex {
 	return s
 }
 
-// backend makes one that has the index's credentials in its settings too, and a proxy's, and writes everything to log.
-func (s secretIndex) backend(t *testing.T, log io.Writer, more map[string]any) *Backend {
+// backend returns a backend with the credentials of the index and of a proxy in its settings. It writes all its messages to
+// log.
+func (s secretIndex) openBackend(t *testing.T, log io.Writer, more map[string]any) *Backend {
 	t.Helper()
 	set := map[string]any{"prepare": s.prepare, "pool": map[string]any{"min_idle": 0, "sessions": 0}}
 	for k, v := range more {
@@ -56,7 +57,7 @@ func (s secretIndex) backend(t *testing.T, log io.Writer, more map[string]any) *
 	return b
 }
 
-// syncBuffer is a buffer for several writers.
+// syncBuffer is a buffer that is safe for concurrent use.
 type syncBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -69,7 +70,7 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 }
 
 // look is a Python program that prints where it finds the secret: in the environment, the command line and the mounts of each
-// process, and in files. It has the secret in two halves, so it does not find itself.
+// process, and in files. It holds the secret in two halves, so that it does not find itself.
 func (s secretIndex) look() string {
 	return `import os
 secret, found = "` + s.secret[:9] + `".encode() + b"` + s.secret[9:] + `", []
@@ -91,7 +92,7 @@ print(found)
 `
 }
 
-// TestIndexCredentialsReachOnlyTrustedImages: whoever made an image decides what its Python does with what it is told.
+// TestIndexCredentialsReachOnlyTrustedImages: the author of an image controls what its Python does with credentials.
 func TestIndexCredentialsReachOnlyTrustedImages(t *testing.T) {
 	t.Parallel()
 	index := newSecretIndex(t)
@@ -114,7 +115,7 @@ func TestIndexCredentialsReachOnlyTrustedImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log syncBuffer
-			b := index.backend(t, &log, map[string]any{"trusted_images": c.trusted})
+			b := index.openBackend(t, &log, map[string]any{"trusted_images": c.trusted})
 			before := preparedImages(t, b)
 			j := journal{}
 			r, err := b.Run(t.Context(), job(c.spec), &j)
@@ -122,14 +123,14 @@ func TestIndexCredentialsReachOnlyTrustedImages(t *testing.T) {
 				t.Fatalf("%v %+v %+v", err, r, r.Failure)
 			}
 			if c.works && j.stdout.String() != "1.2.3\n[]\n" {
-				t.Errorf("the program finds %q", j.stdout.String())
+				t.Errorf("the program found the secret in %q", j.stdout.String())
 			}
 			if !c.works && (r.Failure.Code != executor.Invalid || r.Failure.Field != "requirements_txt" || r.Failure.Phase != executor.PhasePrepare) {
 				t.Errorf("%+v", r.Failure)
 			}
 			for _, say := range c.says {
 				if !strings.Contains(r.Failure.Message, say) {
-					t.Errorf("it does not say %q: %s", say, r.Failure.Message)
+					t.Errorf("the Failure does not contain %q: %s", say, r.Failure.Message)
 				}
 			}
 			index.nowhere(t, b, before, fmt.Sprintf("%+v %+v %+v %+v", r, r.Failure, j.progress, j.started)+j.stdout.String()+j.stderr.String()+log.String())
@@ -137,11 +138,11 @@ func TestIndexCredentialsReachOnlyTrustedImages(t *testing.T) {
 	}
 }
 
-// nowhere fails t if the secret is in what was said, or in an image that was not there before.
+// nowhere fails t if the secret is in said, or in an image that the test made.
 func (s secretIndex) nowhere(t *testing.T, b *Backend, before []string, said string) {
 	t.Helper()
 	if strings.Contains(said, s.secret) {
-		t.Errorf("the secret was said: %s", said)
+		t.Errorf("the secret is in the output: %s", said)
 	}
 	for _, id := range preparedImages(t, b) {
 		if slices.Contains(before, id) {
@@ -153,19 +154,20 @@ func (s secretIndex) nowhere(t *testing.T, b *Backend, before []string, said str
 	}
 }
 
-// TestCommandsFindNoCredentialOfAnIndex: users write pre_commands, so they get none in a trusted image either.
+// TestCommandsFindNoCredentialOfAnIndex: users write pre_commands, so the commands get no credentials of indexes even in a
+// trusted image.
 func TestCommandsFindNoCredentialOfAnIndex(t *testing.T) {
 	t.Parallel()
 	index := newSecretIndex(t)
 	image := dockertest.Python(t)
 	for name, c := range map[string]struct {
 		trusted []string
-		// sees is whether the commands see the proxy's credentials.
+		// sees reports whether the commands see the proxy's credentials.
 		sees bool
 	}{"untrusted": {nil, false}, "trusted": {[]string{image}, true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := index.backend(t, io.Discard, map[string]any{"trusted_images": c.trusted})
+			b := index.openBackend(t, io.Discard, map[string]any{"trusted_images": c.trusted})
 			var seen sync.Once
 			j := journal{on: func(e executor.Event) error {
 				if p, ok := e.Body.(executor.Progress); ok && strings.HasPrefix(p.Message, "running") {
@@ -201,7 +203,7 @@ func (s secretIndex) notInContainers(t *testing.T, b *Backend) {
 	}
 }
 
-// spy is put into the image's Python, and reports whether it sees the secret in what an installation is told.
+// spy is added to the image's Python, and reports whether it finds the secret in the input of an installation.
 func (s secretIndex) spy() string {
 	return `cat >>"$(python3 -c 'import json; print(json.__file__)')" <<'END'
 import os, sys
@@ -216,18 +218,18 @@ END
 # ` + random()
 }
 
-// TestAnImageThatSpiesCatchesNoCredentials: its Python is what installs the requirements.
+// TestAnImageThatSpiesCatchesNoCredentials: the image's Python installs the requirements.
 func TestAnImageThatSpiesCatchesNoCredentials(t *testing.T) {
 	t.Parallel()
 	index := newSecretIndex(t)
 	var log syncBuffer
 	name := "pyexec-spy-" + strings.ToLower(random()) + ":1"
-	b := index.backend(t, &log, nil)
+	b := index.openBackend(t, &log, nil)
 	base, err := b.images.ensure(t.Context(), b.config.DefaultImage, func(executor.Progress) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	spied, failure, err := b.images.prepare(t.Context(), base, prepareSpec{PreCommands: []string{index.spy()}}, func(executor.Progress) {})
+	spied, failure, err := b.images.prepare(t.Context(), base, executor.Spec{PreCommands: []string{index.spy()}}, func(executor.Progress) {})
 	if err != nil || failure != nil {
 		t.Fatal(err, failure)
 	}
@@ -247,9 +249,9 @@ func TestAnImageThatSpiesCatchesNoCredentials(t *testing.T) {
 	}{
 		"an untrusted image":          {b.config.DefaultImage, spec, "caught False"},
 		"commands in a trusted image": {b.config.DefaultImage, executor.Spec{Code: "1", Requirements: spec.Requirements, PreCommands: []string{index.spy()}}, "caught False"},
-		"a trusted image":             {name, spec, "caught True"}, // so the spy sees what there is
+		"a trusted image":             {name, spec, "caught True"}, // shows that the spy works
 	} {
-		b := index.backend(t, &log, map[string]any{"trusted_images": []string{c.trusted}})
+		b := index.openBackend(t, &log, map[string]any{"trusted_images": []string{c.trusted}})
 		if f := fails(t, b, c.spec); !strings.Contains(f.Message, c.want) {
 			t.Errorf("%s: %+v", what, f)
 		}
@@ -266,7 +268,7 @@ func TestInfoSaysThatNoImageIsTrusted(t *testing.T) {
 		trusted []string
 		says    bool
 	}{{nil, true}, {[]string{"python"}, false}} {
-		b := index.backend(t, io.Discard, map[string]any{"trusted_images": c.trusted})
+		b := index.openBackend(t, io.Discard, map[string]any{"trusted_images": c.trusted})
 		info, err := b.Info(t.Context())
 		says := slices.ContainsFunc(info.Warnings, func(w string) bool { return strings.Contains(w, "backends.docker.trusted_images") })
 		if err != nil || says != c.says || strings.Contains(fmt.Sprint(info), index.secret) {

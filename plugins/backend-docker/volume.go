@@ -18,22 +18,22 @@ import (
 	"github.com/python-executor/python-executor/core/runner/binary"
 )
 
-// hostsFile lies beside the runner and is /etc/hosts of sandboxes without a network.
+// hostsFile is in the same folder as the runner. It is /etc/hosts of sandboxes without a network.
 const (
 	hostsFile = "hosts"
 	hostsText = "127.0.0.1\tlocalhost " + hostName + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 )
 
-// program is the runner as it is brought into containers.
+// program is the runner's executable, as it is copied into containers.
 type program struct {
 	content []byte
-	// command is what follows the file's name.
+	// command holds the arguments that follow the file's name.
 	command []string
 	hash    string
 }
 
-// runnerProgram is the embedded runner, else this program with its own command. Codes: unavailable (neither can run in a
-// container).
+// runnerProgram returns the embedded runner, else this program with the command runner. Codes: unavailable (neither can run in
+// a container).
 func runnerProgram() (program, error) {
 	if content := binary.Bytes(); content != nil {
 		return newProgram(content, nil), nil
@@ -59,42 +59,33 @@ func newProgram(content []byte, command []string) program {
 	return program{content: content, command: command, hash: hex.EncodeToString(sum[:])}
 }
 
-// argv is the command of a sandbox's PID 1. It has no rights to mounts of its own, so it need not try.
+// argv returns the command of a sandbox's PID 1. --own-mounts tells the runner not to try mounts of its own, for which it has
+// no rights.
 func (p program) argv() []string {
 	return append(append([]string{path.Join(runnerFolder, runnerFile)}, p.command...), "--stdio", "--own-mounts")
 }
 
-// volumeName says whose it is and what is in it.
+// volumeName returns a name that identifies the installation and the runner.
 func (p program) volumeName(instance string) string {
 	sum := sha256.Sum256([]byte(instance))
 	return "python-executor-runner-" + hex.EncodeToString(sum[:4]) + "-" + p.hash[:16]
 }
 
-// mark is written after the runner: a volume that has it is whole.
+// mark is the name of a file that is written last. A volume that has it is complete.
 func (p program) mark() string { return runnerFile + "." + p.hash[:16] }
 
-// archive is the volume's content, mark last.
+// archive returns the volume's content as a tar. The mark comes last.
 func (p program) archive() ([]byte, error) {
 	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	for _, f := range []struct {
-		name    string
-		content []byte
-		mode    int64
-	}{{runnerFile, p.content, 0o755}, {hostsFile, []byte(hostsText), 0o444}, {p.mark(), nil, 0o444}} {
-		h := &tar.Header{Name: f.name, Typeflag: tar.TypeReg, Mode: f.mode, Size: int64(len(f.content)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
-		if err := w.WriteHeader(h); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(f.content); err != nil {
-			return nil, err
-		}
-	}
-	return buf.Bytes(), w.Close()
+	w := packer{Writer: tar.NewWriter(&buf)}
+	w.file(runnerFile, p.content, 0o755)
+	w.file(hostsFile, []byte(hostsText), 0o444)
+	w.file(p.mark(), nil, 0o444)
+	return buf.Bytes(), w.end()
 }
 
-// runnerVolume is the volume of the daemon that has the runner. It is filled once, through a container that is made and
-// never started: that works with a remote daemon, and on images in which nothing can be executed.
+// runnerVolume is the daemon's volume that holds the runner. It is filled once, through a container that is created but never
+// started. That works with a remote daemon, and with images in which nothing can be executed.
 type runnerVolume struct {
 	daemon  *daemon
 	program program
@@ -102,17 +93,17 @@ type runnerVolume struct {
 
 	mu     sync.Mutex
 	filled bool
-	path   string // on the daemon's machine
+	path   string // the folder on the daemon's machine; empty: unknown
 }
 
-// ensure makes sure that the volume is there and whole, and returns where its hosts file is on the daemon's machine; empty:
-// unknown. image is any image of the daemon.
+// ensure makes sure that the volume exists and is complete. It returns the path of the hosts file on the daemon's machine;
+// empty means unknown. image is any image that the daemon has.
 func (v *runnerVolume) ensure(ctx context.Context, image string) (hosts string, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.filled {
 		if err := v.fill(ctx, image); err != nil {
-			return "", fmt.Errorf("bring the runner to the daemon: %w", err)
+			return "", fmt.Errorf("copy the runner to the daemon: %w", err)
 		}
 		v.filled = true
 	}
@@ -122,7 +113,7 @@ func (v *runnerVolume) ensure(ctx context.Context, image string) (hosts string, 
 	return path.Join(v.path, hostsFile), nil
 }
 
-// doubt makes the next ensure look again: somebody may have removed the volume.
+// doubt makes the next ensure check the volume again.
 func (v *runnerVolume) doubt() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -132,18 +123,20 @@ func (v *runnerVolume) doubt() {
 func (v *runnerVolume) fill(ctx context.Context, image string) (err error) {
 	name := v.place().Volume
 	labels := map[string]string{labelInstance: v.place().Instance, labelBoot: v.place().Boot, labelHash: v.program.hash}
-	made, err := v.daemon.createVolume(ctx, name, labels)
+	// The daemon finishes a cancelled request, so the volume could appear after Close has removed it.
+	creating, cancel := cleanUp(ctx)
+	defer cancel()
+	made, err := v.daemon.createVolume(creating, name, labels)
 	if err == nil && bootOver(made.Labels[labelBoot]) && v.daemon.removeVolume(ctx, name) == nil {
-		// Whose life is over is taken for left over by others, so it is to be ours; what is in use is not.
-		made, err = v.daemon.createVolume(ctx, name, labels)
+		// Other installations take a volume of an ended life for a leftover. So this life makes the volume its own, unless it
+		// is in use.
+		made, err = v.daemon.createVolume(creating, name, labels)
 	}
 	if err != nil {
 		return err
 	}
 	v.path = made.Path
-	creating, cancel := cleanUp(ctx) // not cut off: see factory.try
-	defer cancel()
-	id, err := v.daemon.create(creating, fillSpec(v.place(), image, name, newName(kindFill), time.Now()))
+	id, err := v.daemon.create(ctx, fillSpec(v.place(), image, name, newName(kindFill), time.Now()))
 	if err != nil {
 		return err
 	}
@@ -162,16 +155,16 @@ func (v *runnerVolume) fill(ctx context.Context, image string) (err error) {
 	return v.daemon.copyTo(ctx, id, runnerFolder, bytes.NewReader(archive))
 }
 
-// volumePause is how long remove waits for the daemon before it tries again.
+// volumePause is the pause of remove before it tries again.
 const volumePause = 20 * time.Millisecond
 
-// remove removes the volume unless a container uses it. Whoever needs it next fills it again, in some 30 ms. A daemon forgets a
-// container before it lets go of the container's volumes, so a volume may be in use that no container has; remove waits for
-// that. ctx bounds it.
+// remove removes the volume unless a container uses it. The next user fills it again, which takes about 30 ms. A daemon forgets
+// a container before it releases the container's volumes. So a volume may be in use although no container has it; remove waits
+// for that. ctx bounds it.
 func (v *runnerVolume) remove(ctx context.Context) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.filled = false // if it ever was: an earlier life that was killed may have left one
+	v.filled = false // remove also tries if this life never filled it: an earlier life may have left it
 	name := v.place().Volume
 	for {
 		err := v.daemon.removeVolume(ctx, name)

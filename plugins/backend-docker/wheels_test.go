@@ -18,11 +18,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/docker/docker/api/types/network"
+
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
-// wheelhouse is a package index of wheels that the test makes: PEP 503 on every address, so that containers reach it at
-// their bridge's gateway.
+// wheelhouse is a package index (PEP 503) of wheels that the test makes. It listens on all addresses, so that containers reach
+// it at the gateway of their bridge.
 type wheelhouse struct {
 	server *httptest.Server
 	// requests counts what was asked for.
@@ -30,11 +32,11 @@ type wheelhouse struct {
 
 	mu    sync.Mutex
 	files map[string]map[string][]byte // project → file name → content
-	// hold, if set, is waited for before a wheel is sent.
+	// hold, if set, delays each wheel until it is closed.
 	hold chan struct{}
-	// password, if set, is what it wants to be told.
+	// password, if set, is required in requests.
 	password string
-	// asked is closed when the first wheel was asked for.
+	// asked is closed when the first wheel is requested.
 	asked     chan struct{}
 	askedOnce sync.Once
 }
@@ -54,7 +56,7 @@ func newWheelhouse(t testing.TB) *wheelhouse {
 	return w
 }
 
-// url is the index's address for containers on the daemon's bridge.
+// url returns the address of the index for containers on the daemon's bridge.
 func (w *wheelhouse) url(t testing.TB) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(w.server.Listener.Addr().String())
@@ -64,7 +66,7 @@ func (w *wheelhouse) url(t testing.TB) string {
 	return "http://" + net.JoinHostPort(gateway(t), port) + "/simple"
 }
 
-// gateway is this machine's address on the bridge of the tests' daemon.
+// gateway returns this machine's address on the bridge of the tests' daemon.
 func gateway(t testing.TB) string {
 	t.Helper()
 	d, err := dial(t.Context(), dockertest.Host(t))
@@ -72,16 +74,16 @@ func gateway(t testing.TB) string {
 		t.Fatal(err)
 	}
 	defer d.close() //nolint:errcheck // read only
-	n, err := d.network(t.Context(), "bridge")
+	n, err := d.api.NetworkInspect(t.Context(), "bridge", network.InspectOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, subnet := range n.Subnet {
-		if p, err := netip.ParsePrefix(subnet); err == nil && p.Addr().Is4() {
+	for _, c := range n.IPAM.Config {
+		if p, err := netip.ParsePrefix(c.Subnet); err == nil && p.Addr().Is4() {
 			return p.Masked().Addr().Next().String()
 		}
 	}
-	t.Fatalf("the bridge has no IPv4 network: %v", n.Subnet)
+	t.Fatalf("the bridge has no IPv4 network: %v", n.IPAM.Config)
 	return ""
 }
 
@@ -136,7 +138,7 @@ func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
 	}
 }
 
-// add adds a wheel: files by their path, and the requirements it has itself.
+// add adds a wheel with these files by path, and with its own requirements.
 func (w *wheelhouse) add(name, version string, files map[string]string, requires ...string) {
 	module := strings.ReplaceAll(name, "-", "_")
 	w.addFile(name, fmt.Sprintf("%s-%s-py3-none-any.whl", module, version), wheel(module, version, "py3-none-any", files, requires...))
@@ -151,7 +153,7 @@ func (w *wheelhouse) addFile(name, file string, content []byte) {
 	w.files[name][file] = content
 }
 
-// wheel writes a wheel file.
+// wheel returns the content of a wheel file.
 func wheel(module, version, tag string, files map[string]string, requires ...string) []byte {
 	info := fmt.Sprintf("%s-%s.dist-info/", module, version)
 	all := map[string]string{}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
+	"github.com/python-executor/python-executor/core/requirements"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,18 +23,18 @@ const (
 	firstOrdinaryUID = 1000
 	// overflowUID stands for every user that a namespace or a network file system cannot map.
 	overflowUID = 65534
-	// leastUIDs is what a server needs: one uid per runner that is kept ready, and one for the questions to interpreters.
-	leastUIDs = keptSlots + 1
-	// nssTime bounds the questions to a directory service.
+	// minUIDs is the least number of uids for a server: one per runner that is kept ready, and one to ask interpreters.
+	minUIDs = keptSlots + 1
+	// nssTime bounds all queries of NSS together.
 	nssTime = 3 * time.Second
-	// nssBatch is the number of uids of one question.
+	// nssBatch is the number of uids in one query.
 	nssBatch = 1024
 )
 
-// hostUsers says where a machine keeps its users and shows its processes. Tests have files of their own.
+// hostUsers has the paths of a machine's user databases and process list. Tests have files of their own.
 type hostUsers struct {
 	passwd, nsswitch, subuid, proc string
-	// getent is the program that asks NSS. Empty: there is none.
+	// getent is the program that queries NSS, or "" if there is none.
 	getent string
 }
 
@@ -46,31 +48,29 @@ func thisHost() hostUsers {
 	return h
 }
 
-// CheckUsers reports, as one error of code invalid with the field backends.uv.run_as, that the uids of programs belong to
-// somebody else on this machine: to an account, to the system, or to running processes. Programs would reach what those
-// uids own, and are killed by uid. A range that is too small for a server is refused too. nil: no problem, or programs run as
-// the plugin's own user. Call it after Validate. It changes nothing.
-func (c Config) CheckUsers(ctx context.Context) error { return c.checkUsers(ctx, "uv", thisHost()) }
-
+// checkUsers reports whether the uids of RunAs are free on this machine. The error has the code invalid and the field run_as.
+// checkUsers refuses uids of accounts, uids of the system, and uids under which other processes run, for two reasons: programs could
+// reach the files of those uids, and the backend kills processes by uid. It also refuses a range that is too small for a server. It
+// returns nil if programs run as the plugin's own user. Call it after validate. It changes nothing.
 func (c Config) checkUsers(ctx context.Context, name string, h hostUsers) error {
 	first, last, ok := c.UIDs()
 	if !ok {
 		return nil
 	}
 	r := uids{first, last}
-	p := problems{prefix: "backends." + name + "."}
+	p := backend.Section(name)
 	if message := h.conflict(ctx, r, c.withDefaults().uidFolderPath()); message != "" {
-		p.add("run_as", "%s", message)
+		p.Add("run_as", "%s", message)
 	}
-	return p.err()
+	return p.Err()
 }
 
-// conflict says why r cannot run programs here; "": it can.
+// conflict returns the reason why the uids of r must not run programs on this machine, or "" if they may.
 func (h hostUsers) conflict(ctx context.Context, r uids, locks string) string {
 	const instead = "; name a range of uids that nothing else uses"
 	switch {
-	case r.count() < leastUIDs:
-		return fmt.Sprintf("must have at least %d uids: %d for runners that are kept ready, 1 for questions to interpreters (got %d in %s)", leastUIDs, keptSlots, r.count(), r)
+	case r.count() < minUIDs:
+		return fmt.Sprintf("must have at least %d uids: %d for runners that are kept ready, 1 to ask interpreters for their versions (got %d in %s)", minUIDs, keptSlots, r.count(), r)
 	case r.first < firstOrdinaryUID:
 		message := fmt.Sprintf("must not have a uid below %d, which belong to the system (got %s)", firstOrdinaryUID, r)
 		if a, ok := h.account(ctx, r); ok {
@@ -95,11 +95,11 @@ type account struct {
 	uid  int
 }
 
-// account returns the account with the lowest uid in r that the machine knows of.
+// account returns the account of this machine with the lowest uid in r.
 func (h hostUsers) account(ctx context.Context, r uids) (account, bool) {
 	raw, err := os.ReadFile(h.passwd)
 	if err != nil {
-		raw = nil // a machine without accounts of its own may still have a directory
+		raw = nil // a machine without a passwd file may still have a directory service
 	}
 	found := accountsIn(raw, r)
 	if local, askEach := h.sources(); !local && h.getent != "" {
@@ -111,8 +111,8 @@ func (h hostUsers) account(ctx context.Context, r uids) (account, bool) {
 	return slices.MinFunc(found, func(a, b account) int { return a.uid - b.uid }), true
 }
 
-// sources reads where NSS finds users. local: in the passwd file alone. askEach: also in a service that need not list them, so
-// each uid must be asked for.
+// sources reads the sources of users from nsswitch.conf. local reports whether the passwd file is the only one. askEach reports
+// whether a source need not list its users, so that each uid must be queried.
 func (h hostUsers) sources() (local, askEach bool) {
 	raw, err := os.ReadFile(h.nsswitch)
 	if err != nil {
@@ -138,15 +138,15 @@ func (h hostUsers) sources() (local, askEach bool) {
 	return local, askEach
 }
 
-// ask asks NSS for all users that it lists, and with each for every uid of r. A service that does not answer in time is
-// passed over: a directory that is down must not keep the server from starting.
+// ask queries NSS for all users that it lists. If each is true and no account was found, ask also queries every uid of r. It
+// ignores a service that does not answer in time: a directory that is down must not keep the server from starting.
 func (h hostUsers) ask(ctx context.Context, r uids, each bool) []account {
 	ctx, cancel := context.WithTimeout(ctx, nssTime)
 	defer cancel()
 	run := func(args ...string) []account {
 		cmd := exec.CommandContext(ctx, h.getent, append([]string{"passwd"}, args...)...)
 		cmd.Env, cmd.Dir, cmd.SysProcAttr, cmd.WaitDelay = []string{"PATH=" + defaultPath}, "/", childAttr(0), time.Second
-		raw, _ := cmd.Output() // it exits with 2 where one uid is unknown
+		raw, _ := cmd.Output() // getent exits with 2 if a uid is unknown
 		return accountsIn(raw, r)
 	}
 	found := run()
@@ -175,14 +175,14 @@ func accountsIn(passwd []byte, r uids) []account {
 	return list
 }
 
-// process is one that runs under a uid of the range.
+// process is a running process, with a uid of the range.
 type process struct {
 	pid, uid int
 	command  string
 }
 
-// stranger returns a process under a uid of r that no installation of ours answers for. Ours are those whose uid is claimed, and
-// those whose last user died with the uid in hand.
+// stranger returns a process under a uid of r that belongs to no installation of this backend. A process belongs to an installation
+// if its uid is claimed, or if the uid's last holder ended without release.
 func (h hostUsers) stranger(r uids, locks string) (process, bool) {
 	entries, err := os.ReadDir(h.proc)
 	if err != nil {
@@ -198,7 +198,8 @@ func (h hostUsers) stranger(r uids, locks string) (process, bool) {
 		if !ok || claimed(filepath.Join(locks, strconv.Itoa(uid)+".lock")) {
 			continue
 		}
-		// A uid is given back when its last process is gone: a process that is still there was never ours.
+		// The uid may have been released between the two checks. An installation releases a uid only after the uid's last process
+		// has ended, so a process that still runs belongs to none.
 		if again, ok := uidIn(dir, r); ok && again == uid {
 			return process{pid, uid, command(dir)}, true
 		}
@@ -206,9 +207,9 @@ func (h hostUsers) stranger(r uids, locks string) (process, bool) {
 	return process{}, false
 }
 
-// uidIn returns a uid of the process at dir that is in r: real, effective, saved or that of the file system.
+// uidIn returns the first uid of the process at dir that is in r: its real, effective, saved or file system uid. A zombie has none.
 func uidIn(dir string, r uids) (int, bool) {
-	// Not by os.File, which would try each of many files with the poller.
+	// os.File would try to register each of many files with the poller.
 	fd, err := unix.Open(dir+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, false
@@ -233,21 +234,18 @@ func uidIn(dir string, r uids) (int, bool) {
 	return 0, false
 }
 
-// command names a process for people.
+// command returns the quoted command line of the process at dir, shortened, or else its name.
 func command(dir string) string {
-	raw, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // a process may hide it
+	raw, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // empty for some processes
 	words := strings.TrimSpace(strings.ReplaceAll(string(raw), "\x00", " "))
 	if words == "" {
 		raw, _ = os.ReadFile(filepath.Join(dir, "comm"))
 		words = strings.TrimSpace(string(raw))
 	}
-	if len(words) > 100 {
-		words = words[:100] + "…"
-	}
-	return strconv.Quote(words)
+	return strconv.Quote(requirements.Shorten(words, 100))
 }
 
-// claimed reports whether the uid of a lock file is in use by an installation of ours, or was when its user died.
+// claimed reports whether an installation holds the uid of the lock file at path, or held the uid when it ended.
 func claimed(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -260,8 +258,8 @@ func claimed(path string) bool {
 	return marked(f)
 }
 
-// subordinate names users whose subordinate uids overlap r, with their ranges: programs could reach the files of those users'
-// containers. Some images give a user nearly all uids, so that is a warning.
+// subordinate lists the users whose subordinate uids overlap r, with their ranges. Programs could reach the files of those users'
+// containers. That is a warning and no error, because some images give one user nearly all uids.
 func (h hostUsers) subordinate(r uids) []string {
 	raw, err := os.ReadFile(h.subuid)
 	if err != nil {

@@ -13,9 +13,10 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
-// fakeHost is a machine with these users, whose NSS knows more through getent.
+// fakeHost returns a machine with this passwd file and this nsswitch.conf. getent is the body of its getent script, or "".
 func fakeHost(t *testing.T, passwd, nsswitch, getent string) hostUsers {
 	t.Helper()
 	dir := t.TempDir()
@@ -73,10 +74,10 @@ func TestARangeOverRealAccountsIsRefused(t *testing.T) {
 	}
 }
 
-// TestARangeWhoseUIDRunsSomethingElseIsRefused also shows that such a process is not killed.
+// TestARangeWhoseUIDRunsSomethingElseIsRefused also shows that the backend does not kill the other process.
 func TestARangeWhoseUIDRunsSomethingElseIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: uids are given out by root only")
+		t.Skip("SKIPPED: only root can run programs under other uids")
 	}
 	const uid = 61250
 	cmd := exec.Command("sleep", "1000")
@@ -100,18 +101,18 @@ func TestARangeWhoseUIDRunsSomethingElseIsRefused(t *testing.T) {
 		}
 	}
 	runAs := strconv.Itoa(uid-3) + "-" + strconv.Itoa(uid)
-	refused("uv", Config{RunAs: runAs}.CheckUsers(t.Context()))
+	refused("uv", Config{RunAs: runAs}.checkUsers(t.Context(), "uv", thisHost()))
 	_, err := newBackend(t.Context(), plugin.Configure{Name: "mine", Instance: t.Name(), Options: section(t, map[string]any{"run_as": runAs})})
 	refused("mine", err)
-	if err := (Config{RunAs: runAs, Isolation: IsolationNone}).CheckUsers(t.Context()); err != nil {
-		t.Errorf("where programs run as ourselves: %v", err)
+	if err := (Config{RunAs: runAs, Isolation: IsolationNone}).checkUsers(t.Context(), "uv", thisHost()); err != nil {
+		t.Errorf("with isolation none: %v", err)
 	}
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the process was ended: %v", err)
 	}
 	gone = true
 	_, _ = cmd.Process.Kill(), cmd.Wait()
-	b := backend(t, map[string]any{"run_as": runAs})
+	b := openBackend(t, map[string]any{"run_as": runAs})
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
 }
 
@@ -144,23 +145,23 @@ func TestProcessesOfAnotherInstallationAreNoStrangers(t *testing.T) {
 		status(3, "Name:\tx\nState:\tR\nUid:\t"+ids+"\n")
 		sees("a process with the uids "+ids, true)
 	}
-	c, _, err := claimUID(locks, r)
+	c, err := claimUID(locks, r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sees("one whose uid is claimed", false)
-	c.lock.Close() // its owner died
-	sees("one whose uid's owner died", false)
+	sees("a process whose uid is claimed", false)
+	c.lock.Close() // as if the holder had died
+	sees("a process whose uid's holder died", false)
 	if err := os.WriteFile(filepath.Join(locks, "70000.lock"), []byte("12 another-boot\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sees("one whose uid's owner died before this boot", true)
-	c, _, err = claimUID(locks, r)
+	sees("a process whose uid's holder died before this boot", true)
+	c, err = claimUID(locks, r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.release()
-	sees("one whose uid was given back", true)
+	sees("a process whose uid was released", true)
 }
 
 func TestSubordinateUIDsOfOthersAreNamed(t *testing.T) {
@@ -185,19 +186,19 @@ func TestSubordinateUIDsOfOthersAreNamed(t *testing.T) {
 
 func TestAUIDThatCannotBeClearedIsNotGivenOutAgain(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: uids are given out by root only")
+		t.Skip("SKIPPED: only root can run programs under other uids")
 	}
-	b := backend(t, map[string]any{"run_as": "61260-61265", "warm_sessions": -1})
+	b := openBackend(t, map[string]any{"run_as": "61260-61265", "warm_sessions": -1})
 	s, _, err := b.takeSlot(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	bad, end := s.uid.uid, b.slots.ids.end
-	b.slots.ids.end = func(uid int, dir string) error {
+	b.slots.ids.end = func(uid int) error {
 		if uid == bad {
 			return fmt.Errorf("does not die")
 		}
-		return end(uid, dir)
+		return end(uid)
 	}
 	s.give()
 	for range 3 {
@@ -211,13 +212,13 @@ func TestAUIDThatCannotBeClearedIsNotGivenOutAgain(t *testing.T) {
 		again.give()
 	}
 	// The next start tries again, because the mark has stayed.
-	pool := newUIDPool(b.slots.ids.dir, uids{bad, bad}, b.log)
+	pool := newUIDPool(b.slots.ids.dir, uids{bad, bad}, sandbox.Marks{}, b.log)
 	if _, err := pool.take(pool.uids); executor.CodeOf(err) != executor.Exhausted {
-		t.Errorf("it can be claimed while it is stuck: %v", err)
+		t.Errorf("claim of a uid that could not be cleared: %v, want exhausted", err)
 	}
 	b.slots.ids.close()
 	var swept []int
-	pool.end = func(uid int, _ string) error { swept = append(swept, uid); return nil }
+	pool.end = func(uid int) error { swept = append(swept, uid); return nil }
 	pool.sweep()
 	if len(swept) != 1 || swept[0] != bad {
 		t.Errorf("swept %v, want %d", swept, bad)
@@ -227,23 +228,29 @@ func TestAUIDThatCannotBeClearedIsNotGivenOutAgain(t *testing.T) {
 func TestADirtyUIDThatCannotBeClearedIsPassedOver(t *testing.T) {
 	t.Parallel()
 	r := uids{70000, 70001}
-	first := newUIDPool(t.TempDir(), r, slog.New(slog.DiscardHandler))
+	first := newUIDPool(t.TempDir(), r, sandbox.Marks{}, slog.New(slog.DiscardHandler))
 	dead, err := first.take(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dead.lock.Close()
 	var ended []int
-	first.end = func(uid int, _ string) error { ended = append(ended, uid); return fmt.Errorf("does not die") }
+	first.end = func(uid int) error {
+		ended = append(ended, uid)
+		if uid == 70000 {
+			return fmt.Errorf("does not die")
+		}
+		return nil
+	}
 	c, err := first.take(r)
-	if err != nil || c.uid != 70001 || len(ended) != 1 || ended[0] != 70000 {
+	if err != nil || c.uid != 70001 || len(ended) != 2 || ended[0] != 70000 {
 		t.Fatalf("%+v, %v, ended %v", c, err, ended)
 	}
 	c.release()
 	first.close()
-	first.end = func(int, string) error { return nil }
+	first.end = func(int) error { return nil }
 	if c, err = first.take(r); err != nil || c.uid != 70000 {
-		t.Errorf("%+v, %v: it can be cleared now", c, err)
+		t.Errorf("got %+v, %v, want uid 70000, which can be cleared now", c, err)
 	}
 	c.release()
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// own takes over an environment that a box has filled, when nothing is left in the box: all of it belongs to us then. What
-// belongs to somebody else, or is neither file, folder nor link, was put there by code of a package, and is refused.
+// own gives an environment that a box has filled to the plugin's user. The box must have no process any more. Code of a package may
+// have added other content, so own refuses all that is neither file, folder nor link, or that belongs to another user than dir.
 func own(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("it is no folder")
+		return fmt.Errorf("%s: must be a folder", filepath.Base(dir))
 	}
 	maker := ownerOf(info)
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -39,7 +39,7 @@ func own(dir string) error {
 			return err
 		}
 		if kind := info.Mode().Type(); kind != 0 && kind != fs.ModeDir && kind != fs.ModeSymlink || ownerOf(info) != maker {
-			return fmt.Errorf("%s is no file of its own", filepath.Base(path))
+			return fmt.Errorf("%s: must be a file, folder or link of uid %d", filepath.Base(path), maker)
 		}
 		return nil
 	})
@@ -56,13 +56,13 @@ func ownerOf(info fs.FileInfo) int {
 	return -1
 }
 
-// metadataFolders are the dist-info folders of an environment, by their path in it.
+// metadataFolders lists the dist-info folders of an environment, by their path below root. The caller closes root.
 func metadataFolders(dir string) (root *os.Root, folders []string, err error) {
 	packages, err := sitePackages(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Code of a package may have left links: nothing outside of the environment is read or written.
+	// Code of a package may have left links. A Root reads and writes nothing outside of the environment.
 	if root, err = os.OpenRoot(dir); err != nil {
 		return nil, nil, err
 	}
@@ -85,20 +85,20 @@ func metadataFolders(dir string) (root *os.Root, folders []string, err error) {
 	return root, folders, err
 }
 
-// readIn reads the beginning of a regular file.
-func readIn(root *os.Root, name string, most int64) ([]byte, error) {
+// readIn reads at most the first maxBytes bytes of a regular file.
+func readIn(root *os.Root, name string, maxBytes int64) ([]byte, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", name)
+		return nil, fmt.Errorf("%s: must be a regular file", name)
 	}
-	return io.ReadAll(io.LimitReader(f, most))
+	return io.ReadAll(io.LimitReader(f, maxBytes))
 }
 
-// resolved lists what is installed, "name==version", sorted, from the packages' own metadata.
+// resolved lists the installed packages, "name==version", sorted. It reads the packages' own metadata.
 func resolved(dir string) ([]string, error) {
 	root, folders, err := metadataFolders(dir)
 	if root != nil {
@@ -109,7 +109,7 @@ func resolved(dir string) ([]string, error) {
 	}
 	list := []string{}
 	for _, folder := range folders {
-		head, _ := readIn(root, path.Join(folder, "METADATA"), 16<<10) // what cannot be read has no name
+		head, _ := readIn(root, path.Join(folder, "METADATA"), 16<<10) // without it the folder's name tells
 		name, version := metadata(string(head))
 		if name == "" || version == "" {
 			name, version, _ = strings.Cut(strings.TrimSuffix(path.Base(folder), ".dist-info"), "-")
@@ -136,11 +136,11 @@ func metadata(head string) (name, version string) {
 	return name, version
 }
 
-// originName is where installers note the address that a package came from (PEP 610).
+// originName is the file in which installers record the address of a package (PEP 610).
 const originName = "direct_url.json"
 
-// withoutSecrets takes user names, passwords and queries, which may hold tokens, out of the addresses that the installer has
-// noted: programs read those files.
+// withoutSecrets removes user names, passwords and queries from the addresses that the installer has recorded. Queries may hold
+// tokens, and programs can read the files.
 func withoutSecrets(dir string) error {
 	root, folders, err := metadataFolders(dir)
 	if root != nil {
@@ -153,13 +153,13 @@ func withoutSecrets(dir string) error {
 		name := path.Join(folder, originName)
 		raw, err := readIn(root, name, 1<<20)
 		if err != nil {
-			continue // most packages come from an index, and have none
+			continue // packages from an index have no such file
 		}
 		clean := cleanOrigin(raw)
 		if bytes.Equal(clean, raw) {
 			continue
 		}
-		if err := root.Remove(name); err != nil { // not written in place: it may be a link within
+		if err := root.Remove(name); err != nil { // the file may be a link to another file of the environment
 			return err
 		}
 		if clean == nil {
@@ -172,7 +172,7 @@ func withoutSecrets(dir string) error {
 	return nil
 }
 
-// cleanOrigin is a direct_url.json whose address has no secrets; nil where it cannot be understood.
+// cleanOrigin returns the content of a direct_url.json without the secrets of its address, or nil if it cannot be parsed.
 func cleanOrigin(raw []byte) []byte {
 	var origin map[string]any
 	if err := json.Unmarshal(raw, &origin); err != nil {

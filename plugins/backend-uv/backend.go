@@ -1,7 +1,6 @@
 package uvbackend
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,32 +8,36 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
-	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
-// rediscoverPause is the least time between two searches for an interpreter that is not there.
+// rediscoverPause is the least time between two searches for a missing interpreter.
 const rediscoverPause = 10 * time.Second
 
 // Backend runs Python on this machine. It implements executor.Backend and io.Closer.
 type Backend struct {
+	backend.Calls
+
 	name     string
 	config   Config
 	embedded bool
 	how      mechanisms
-	groups   runner.Cgroups
+	groups   sandbox.Cgroups
 	groupErr error
-	can      executor.Capabilities // but PythonVersions, which may change
+	can      executor.Capabilities // without PythonVersions, which may change
 	prober   prober
 	cache    *cache
 	tool     *uvTool
-	flights  *flights
+	builder  *builder
 	slots    *slots
 	log      *slog.Logger
 
@@ -42,23 +45,16 @@ type Backend struct {
 	wg   sync.WaitGroup
 
 	inventory atomic.Pointer[inventory]
-	// languages are the interpreters of sessions that are not in Python.
+	// languages has the interpreters of sessions in other languages than Python.
 	languages knownLanguages
-	sessions  sessions
+	sessions  backend.Sessions[*session]
 	warm      warmSessions
-	life      context.Context // ends with Close
+	life      context.Context // cancelled by Close
 
 	searching sync.Mutex
 	searched  time.Time // guarded by searching
 
-	mu      sync.Mutex
-	running map[string]*running
-}
-
-// running is one job at work.
-type running struct {
-	cancel context.CancelCauseFunc
-	done   chan struct{}
+	jobs backend.Jobs
 }
 
 var (
@@ -84,17 +80,18 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Backend{name: c.Name, config: config, embedded: c.Embedded, log: log, running: map[string]*running{}}
+	b := &Backend{name: c.Name, config: config, embedded: c.Embedded, log: log}
+	b.Use = b.useConn
 	if err := makeFolders(c.Name, config); err != nil {
 		return nil, err
 	}
 	users := make(chan error, 1)
-	go func() { users <- config.checkUsers(ctx, c.Name, thisHost()) }() // beside what else asks the machine
+	go func() { users <- config.checkUsers(ctx, c.Name, thisHost()) }() // in parallel with the checks below, because NSS may be slow
 	b.how = findMechanisms(config, filepath.Join(config.CacheDir, "mechanisms.json"))
-	if err := cmp.Or(<-users, checkFolders(c.Name, config, b.how)); err != nil {
+	if err := checkFolders(c.Name, config, b.how); err != nil {
 		return nil, err
 	}
-	found, err := runner.FindCgroups()
+	found, err := sandbox.FindCgroups()
 	b.groupErr = err
 	ids, err := b.uidPool()
 	if err != nil {
@@ -102,6 +99,9 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	}
 	if err := b.sweep(ctx, found, ids); err != nil {
 		return nil, executor.Errorf(executor.Internal, "clean up: %w", err)
+	}
+	if err := <-users; err != nil { // until here no program has run, and sweep has ended only processes of this installation
+		return nil, err
 	}
 	claim, err := claimWork(ctx, config.WorkDir, c.Instance)
 	if err != nil {
@@ -114,7 +114,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if c.Embedded {
 		keep = 1
 	}
-	// All programs together weigh as much as one ordinary process per core, not as one.
+	// All programs together weigh as much as one ordinary process per core.
 	if err := weigh(b.groups, 1024*int64(runtime.NumCPU()), 100*int64(runtime.NumCPU())); err != nil {
 		log.Warn("CPU weight not set", "error", err)
 	}
@@ -122,15 +122,15 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 		claim.release()
 		return nil, executor.Errorf(executor.Internal, "%w", err)
 	}
-	b.languages = findLanguages(places{path: cmp.Or(os.Getenv("PATH"), defaultPath), home: homeDir(), env: os.Getenv}, b.how)
+	b.languages = findLanguages(hostPlaces(), b.how)
 	b.can = promises(b.how, b.groups, config)
 	b.can.Languages = b.languages.list()
 	b.begin(ctx, keep)
 	return b, nil
 }
 
-// begin starts what runs beside the jobs. Runners start while interpreters are looked for; one is started ahead even for
-// a single call, because it comes up while the call is still on its way here.
+// begin starts the background work and searches for interpreters. Runners start meanwhile. A single call (Embedded) gets one
+// runner in advance.
 func (b *Backend) begin(ctx context.Context, keep int) {
 	base, stop := context.WithCancelCause(context.Background())
 	b.stop, b.life = stop, base
@@ -139,22 +139,19 @@ func (b *Backend) begin(ctx context.Context, keep int) {
 	}
 	b.slots.warm(base, max(1, keep-1))
 	b.equip(b.slots.ids)
-	b.flights = newFlights(base, newBuilder(b))
+	b.builder = newBuilder(base, b)
 	b.search(ctx)
 	b.wg.Go(func() {
 		b.cache.clean()
-		if !b.embedded { // a single call only evicts after it has built
+		if !b.embedded { // a single call evicts only after a build
 			b.cache.evict(base, "")
 		}
 	})
 }
 
-// equip makes what finds interpreters, uv and environments.
+// equip makes the prober, the cache and the uv tool.
 func (b *Backend) equip(ids *uidPool) {
-	where := places{path: os.Getenv("PATH"), home: homeDir(), env: os.Getenv}
-	if where.path == "" {
-		where.path = defaultPath
-	}
+	where := hostPlaces()
 	b.prober = prober{places: where, cache: filepath.Join(b.config.CacheDir, "interpreters.json"), owner: "self", log: b.log}
 	if ids != nil {
 		b.prober.owner = b.how.uids.String()
@@ -166,10 +163,22 @@ func (b *Backend) equip(ids *uidPool) {
 
 func (b *Backend) aliasDir() string { return filepath.Join(b.config.CacheDir, "bin") }
 
-func groupName(claim string) string { return "python-executor-" + claim }
+// groupPrefix begins the names of this backend's control groups. The name of a claim follows.
+const groupPrefix = "python-executor-"
 
-// makeFolders makes what is not there. The package cache is closed to programs from the beginning: its files hold addresses with
-// credentials, and whoever holds uv's lock in it stalls every build. The rest programs may read.
+func groupName(claim string) string { return groupPrefix + claim }
+
+// isGroupName reports whether groupName can return name.
+func isGroupName(name string) bool {
+	claim, ok := strings.CutPrefix(name, groupPrefix)
+	instance, number, cut := strings.Cut(claim, "-")
+	_, err := strconv.ParseUint(instance, 16, 32)
+	_, errNumber := strconv.ParseUint(number, 10, 64)
+	return ok && cut && len(instance) == 8 && err == nil && errNumber == nil
+}
+
+// makeFolders creates the missing folders of a configuration. Programs must never enter the package cache: its files hold addresses
+// with credentials, and a process that holds uv's lock in it stalls every build.
 func makeFolders(name string, c Config) error {
 	for _, f := range []struct {
 		key, path string
@@ -183,11 +192,11 @@ func makeFolders(name string, c Config) error {
 			return executor.FieldErrorf(executor.Invalid, "backends."+name+"."+f.key, "%v", err)
 		}
 	}
-	packages := filepath.Join(c.CacheDir, packagesName) // it belongs to the uid that fills it
+	packages := filepath.Join(c.CacheDir, packagesName) // the folder belongs to the uid that fills it
 	if err := os.Mkdir(packages, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return executor.FieldErrorf(executor.Invalid, "backends."+name+".cache_dir", "%v", err)
 	}
-	// Earlier versions made both with other modes.
+	// Earlier versions created both folders with other modes.
 	if err := errors.Join(os.Chmod(packages, 0o700), os.Chmod(filepath.Join(c.CacheDir, "tools"), 0o711)); err != nil { //nolint:gosec // folders
 		return executor.FieldErrorf(executor.Invalid, "backends."+name+".cache_dir", "%v", err)
 	}
@@ -197,30 +206,31 @@ func makeFolders(name string, c Config) error {
 	return nil
 }
 
-// checkFolders refuses folders that the uids of programs cannot reach.
+// checkFolders refuses a cache or work folder that the uids of programs may not enter.
 func checkFolders(name string, c Config, m mechanisms) error {
 	if !m.Setuid {
 		return nil
 	}
-	p := problems{prefix: "backends." + name + "."}
+	p := backend.Section(name)
 	for key, path := range map[string]string{"cache_dir": c.CacheDir, "work_dir": c.WorkDir} {
-		if dir := passable(path, m.uids.first); dir != "" {
-			p.add(key, "the uids that run programs (%s) may not enter %s: choose another place, or chmod o+x it", m.uids, dir)
+		if dir := closedFolder(path, m.uids.first); dir != "" {
+			p.Add(key, "must be open to the uids that run programs (%s), which may not enter %s: choose another folder, or chmod o+x %s", m.uids, dir, dir)
 		}
 	}
-	return p.err()
+	return p.Err()
 }
 
-// uidPool is where the uids of programs come from; nil: programs run as we do.
+// uidPool returns the pool of the uids that run programs, or nil if programs run as the plugin's user.
 func (b *Backend) uidPool() (*uidPool, error) {
 	if !b.how.Setuid {
 		return nil, nil
 	}
 	dir, err := uidFolder(b.config)
-	return newUIDPool(dir, b.how.uids, b.log), err
+	marks := sandbox.Marks{Folders: []string{b.config.WorkDir, b.config.CacheDir}, Group: isGroupName}
+	return newUIDPool(dir, b.how.uids, marks, b.log), err
 }
 
-// uidFolder makes the folder of this machine's uid locks.
+// uidFolder creates and returns the folder of uid locks: the machine's own, or else the folder in CacheDir.
 func uidFolder(c Config) (string, error) {
 	if err := errors.Join(ensureDir(filepath.Dir(uidLocks), 0o755), ensureDir(uidLocks, 0o700)); err == nil {
 		return uidLocks, nil
@@ -229,10 +239,10 @@ func uidFolder(c Config) (string, error) {
 	return dir, ensureDir(dir, 0o700)
 }
 
-// ownUIDLocks is used where /run cannot be written: installations that share the cache then respect each other.
+// ownUIDLocks returns the folder of uid locks if /run cannot be written. Only installations with the same CacheDir see its locks.
 func (c Config) ownUIDLocks() string { return filepath.Join(c.CacheDir, "uids") }
 
-// uidFolderPath is where uidFolder finds or made the locks. It makes nothing.
+// uidFolderPath returns the folder that uidFolder returns. It creates nothing.
 func (c Config) uidFolderPath() string {
 	if info, err := os.Stat(uidLocks); err == nil && info.IsDir() {
 		return uidLocks
@@ -240,12 +250,12 @@ func (c Config) uidFolderPath() string {
 	return c.ownUIDLocks()
 }
 
-// sweep ends and removes what processes that are gone left behind: by control group, by folder, by uid.
-func (b *Backend) sweep(ctx context.Context, found runner.Cgroups, ids *uidPool) error {
+// sweep ends and removes the leftovers of backend processes that have ended. It finds them by control group, folder and uid.
+func (b *Backend) sweep(ctx context.Context, found sandbox.Cgroups, ids *uidPool) error {
 	end := func(name, dir string) {
-		_, err := runner.KillLeftovers(dir, 0, 0)
+		_, err := sandbox.KillLeftovers(sandbox.Marks{Folders: []string{dir}}, 0)
 		if err := errors.Join(err, found.Child(groupName(name)).Remove()); err != nil {
-			b.log.Warn("left-over processes", "folder", dir, "error", err)
+			b.log.Warn("leftover processes not ended", "folder", dir, "error", err)
 		}
 	}
 	if err := sweepWork(ctx, b.config.WorkDir, end, b.log); err != nil {
@@ -257,7 +267,7 @@ func (b *Backend) sweep(ctx context.Context, found runner.Cgroups, ids *uidPool)
 	return nil
 }
 
-// search looks for interpreters and remembers the answer.
+// search looks for interpreters and stores the inventory.
 func (b *Backend) search(ctx context.Context) {
 	b.searching.Lock()
 	defer b.searching.Unlock()
@@ -266,7 +276,7 @@ func (b *Backend) search(ctx context.Context) {
 	b.searched = time.Now()
 }
 
-// researched searches again for what is missing, not too often.
+// researched searches again for interpreters, at most once in rediscoverPause, and reports whether it did.
 func (b *Backend) researched(ctx context.Context) bool {
 	b.searching.Lock()
 	recent := time.Since(b.searched) < rediscoverPause
@@ -277,7 +287,7 @@ func (b *Backend) researched(ctx context.Context) bool {
 	return !recent
 }
 
-// ownPythons lists interpreters for our own tools, those included that programs cannot reach.
+// ownPythons lists the interpreters for the plugin's own tools. They include those that programs cannot reach.
 func (b *Backend) ownPythons(context.Context) []string {
 	inv := b.inventory.Load()
 	var list []string
@@ -304,59 +314,25 @@ func unique(list []string) []string {
 
 // Attach implements executor.Backend: programs do not outlive the plugin.
 func (b *Backend) Attach(context.Context, executor.Job, executor.Resume, executor.Sink) (executor.Result, error) {
-	return executor.Result{}, executor.Errorf(executor.Unimplemented, "the uv backend's programs end with its plugin")
+	return executor.Result{}, executor.Errorf(executor.Unimplemented, "programs of the uv backend end with its plugin")
 }
 
-// Remove implements executor.Backend. A slot clears up behind each job, so what runs is all there can be.
-func (b *Backend) Remove(ctx context.Context, id string) error {
-	b.mu.Lock()
-	r := b.running[id]
-	b.mu.Unlock()
-	if r == nil {
-		return nil
-	}
-	r.cancel(executor.Errorf(executor.Unavailable, "removed"))
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return executor.Errorf(executor.Unavailable, "remove %s: %w", id, context.Cause(ctx))
-	}
-}
+// Remove implements executor.Backend. A slot clears up after each job, so only a running job has anything to remove.
+func (b *Backend) Remove(ctx context.Context, id string) error { return b.jobs.Remove(ctx, id) }
 
-// Close ends every program and runner and gives everything but the caches back. Idempotent; Run answers unavailable then.
+// Close ends every program and runner, and removes all that the backend holds except for the caches. After it Run returns
+// unavailable. Close is idempotent.
 func (b *Backend) Close() error {
-	b.stop(errClosed)
+	b.stop(backend.ErrClosed)
 	b.warm.close()
-	b.closeSessions()
+	b.sessions.Close(func(s *session, _ error) { b.endSession(s) })
 	b.slots.close()
-	b.flights.wg.Wait()
+	b.builder.Wait()
 	b.wg.Wait()
 	return nil
 }
 
-// enter registers a job. Its ctx also ends with Remove.
-func (b *Backend) enter(ctx context.Context, id string) (context.Context, *running, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.running[id] != nil {
-		return nil, nil, executor.Errorf(executor.Conflict, "execution %s runs already", id)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	r := &running{cancel: cancel, done: make(chan struct{})}
-	b.running[id] = r
-	return ctx, r, nil
-}
-
-func (b *Backend) leave(id string, r *running) {
-	b.mu.Lock()
-	delete(b.running, id)
-	b.mu.Unlock()
-	r.cancel(nil)
-	close(r.done)
-}
-
-// programPath is the PATH of a program: its interpreter's folder, under whichever names, and the machine's.
+// programPath returns the PATH of a program: the folders first, which have its interpreter, and defaultPath.
 func programPath(first ...string) string {
 	return strings.Join(unique(append(first, filepath.SplitList(defaultPath)...)), ":")
 }

@@ -1,17 +1,20 @@
 package uvbackend
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
 func TestHello(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	out, result := succeeds(t, b, executor.Spec{Code: "print('hello')"})
 	if out != "hello\n" {
 		t.Errorf("got %q", out)
@@ -30,15 +33,16 @@ func TestHello(t *testing.T) {
 }
 
 func TestTheDoctorFindsWhatTheBackendUses(t *testing.T) {
-	c := Default()
-	c.CacheDir, c.WorkDir = folder(t)+"/cache", ""
-	levels := map[Level]int{}
+	section := func(isolation string) json.RawMessage {
+		return fmt.Appendf(nil, `{"cache_dir": %q, "isolation": %q}`, folder(t)+"/cache", isolation)
+	}
+	levels := map[backend.Level]int{}
 	topics := map[string]bool{}
-	for _, f := range Doctor(t.Context(), c) {
+	for _, f := range Doctor(t.Context(), section(IsolationAuto)) {
 		levels[f.Level]++
 		topics[f.Topic] = true
 		t.Logf("%s %s: %s (%s)", f.Level, f.Topic, f.Message, f.Remedy)
-		if f.Level == LevelWarn && f.Remedy == "" {
+		if f.Level == backend.LevelWarn && f.Remedy == "" {
 			t.Errorf("no remedy for %s: %s", f.Topic, f.Message)
 		}
 	}
@@ -47,17 +51,16 @@ func TestTheDoctorFindsWhatTheBackendUses(t *testing.T) {
 			t.Errorf("nothing about %s", topic)
 		}
 	}
-	if levels[LevelError] > 0 {
-		t.Errorf("%d errors on a machine that works", levels[LevelError])
+	if levels[backend.LevelError] > 0 {
+		t.Errorf("%d errors on a machine without problems", levels[backend.LevelError])
 	}
-	c.Isolation = "chroot"
-	if f := Doctor(t.Context(), c); len(f) != 1 || f[0].Level != LevelError || !strings.Contains(f[0].Message, "backends.uv.isolation") {
+	if f := Doctor(t.Context(), section("chroot")); len(f) != 1 || f[0].Level != backend.LevelError || !strings.Contains(f[0].Message, "backends.uv.isolation") {
 		t.Errorf("a wrong configuration gives %+v", f)
 	}
 }
 
 func TestIsolationNoneRunsAsOurselvesAndSaysSo(t *testing.T) {
-	b := backend(t, map[string]any{"isolation": "none"})
+	b := openBackend(t, map[string]any{"isolation": "none"})
 	dir := folder(t)
 	out, _ := succeeds(t, b, executor.Spec{HostDirectory: dir, Code: "import os; open('made', 'w').close(); print(os.getuid(), os.getcwd())"})
 	if want := strings.Join([]string{strconv.Itoa(os.Geteuid()), dir}, " ") + "\n"; out != want {
@@ -79,7 +82,7 @@ func TestIsolationNoneRunsAsOurselvesAndSaysSo(t *testing.T) {
 }
 
 func TestAProgramsPathHasItsInterpreterUnderAllNames(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	out, _ := succeeds(t, b, executor.Spec{Command: []string{"python", "-c", "import os, sys, shutil; print(os.environ['PATH'].split(':')[1:], shutil.which('python3'))"}})
 	if !strings.HasPrefix(out, "['/usr/local/bin', '/usr/bin', '/bin'] "+b.aliasDir()) {
 		t.Errorf("got %s", out)
@@ -87,9 +90,9 @@ func TestAProgramsPathHasItsInterpreterUnderAllNames(t *testing.T) {
 }
 
 func TestProgramsOfDifferentSlotsCompeteByTheirShares(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	if !b.can.CPU || b.groups["cpu"] == "" {
-		t.Skip("SKIPPED: no v1 CPU group is ours")
+		t.Skip("SKIPPED: no CPU group of cgroup v1 can be used")
 	}
 	weights := func() string {
 		var list []string

@@ -12,13 +12,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
-// BenchmarkHello compares a hello through the backend with the bare process, and the same with an environment, all
-// interleaved, so that whatever else the machine does hits all alike. It reports medians.
+// BenchmarkHello compares a program in the backend with the bare process, without and with an environment. The runs are
+// interleaved, so that the load of the machine affects all alike. It reports medians and 99th percentiles.
 func BenchmarkHello(b *testing.B) {
 	needUV(b)
 	w := newWheelhouse(b)
 	w.probe()
-	u := backend(b, map[string]any{"index_url": w.url()})
+	u := openBackend(b, map[string]any{"index_url": w.url()})
 	python := u.inventory.Load().fallback.Path
 	hello := filepath.Join(folder(b), "hello.py")
 	if err := os.WriteFile(hello, []byte("print('hello')\n"), 0o644); err != nil {
@@ -64,8 +64,7 @@ func BenchmarkHello(b *testing.B) {
 	}
 }
 
-// BenchmarkStart is the time from nothing to a backend that is ready, over warm caches, as for a single call of the
-// command line.
+// BenchmarkStart measures the start of a backend with warm caches, as for a single call of the command line.
 func BenchmarkStart(b *testing.B) {
 	options := section(b, nil)
 	for b.Loop() {

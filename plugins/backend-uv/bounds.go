@@ -13,34 +13,21 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// bounds are what the preparation of one environment may use.
-type bounds struct {
-	memory, pids, seconds int64
-	// bytes and files bound an environment when it is unpacked, source what of it is compiled ahead.
-	bytes, files, source int64
-}
-
-func (c Config) bounds() bounds {
-	return bounds{
-		memory: c.PrepareMemoryBytes, pids: c.PreparePIDs, seconds: c.PrepareSeconds,
-		bytes: c.EnvironmentBytes, files: c.EnvironmentFiles, source: c.CompileBytes,
-	}
-}
-
 const (
-	// watchPause is the time between two looks at what a build has written.
+	// watchPause is the time between two measurements of a build.
 	watchPause = 200 * time.Millisecond
-	// cacheSlack and cacheSlackFiles are what the package cache may take beside the packages: answers of the index.
+	// cacheSlack and cacheSlackFiles are the bytes and files that a build may add to the package cache beside the packages:
+	// responses of the index.
 	cacheSlack      = 256 << 20
 	cacheSlackFiles = 10000
 )
 
-// overLimit is why a build is ended.
+// overLimit is the cause that cancels a build that exceeds its bounds.
 type overLimit struct{ failure *executor.Failure }
 
 func (o overLimit) Error() string { return o.failure.Message }
 
-// over returns the Failure of a build that ended because of a limit; nil: it did not.
+// over returns the Failure of a build that exceeded its bounds, or nil for any other cause.
 func over(err error) *executor.Failure {
 	if o, ok := errors.AsType[overLimit](err); ok {
 		return o.failure
@@ -52,26 +39,26 @@ func tooMuch(format string, args ...any) *executor.Failure {
 	return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "requirements_txt", Message: "requirements_txt: " + fmt.Sprintf(format, args...)}
 }
 
-// exceeded says that an environment of that size is too large; nil: it is not.
-func (l bounds) exceeded(name string, bytes, files int64) *executor.Failure {
+// exceeded returns the Failure of an environment of that size, or nil if the size is within the bounds.
+func (b *builder) exceeded(bytes, files int64) *executor.Failure {
 	switch {
-	case bytes > l.bytes:
-		return tooMuch("the packages are larger than backends.%s.environment_bytes (%d) when they are unpacked", name, l.bytes)
-	case files > l.files:
-		return tooMuch("the packages have more files than backends.%s.environment_files (%d)", name, l.files)
+	case bytes > b.config.EnvironmentBytes:
+		return tooMuch("the unpacked packages are larger than backends.%s.environment_bytes (%d)", b.name, b.config.EnvironmentBytes)
+	case files > b.config.EnvironmentFiles:
+		return tooMuch("the packages have more files than backends.%s.environment_files (%d)", b.name, b.config.EnvironmentFiles)
 	}
 	return nil
 }
 
-// tooMuchMemory is the Failure of a step that the memory limit ended. where is the file that was compiled, or empty.
-func (l bounds) tooMuchMemory(name, step, where string) *executor.Failure {
+// tooMuchMemory returns the Failure of a step that the memory limit ended. where is the file that the step compiled, or "".
+func (b *builder) tooMuchMemory(step, where string) *executor.Failure {
 	if where != "" {
 		step += " " + where
 	}
-	return tooMuch("%s needs more memory than backends.%s.prepare_memory_bytes (%d)", step, name, l.memory)
+	return tooMuch("%s needs more memory than backends.%s.prepare_memory_bytes (%d)", step, b.name, b.config.PrepareMemoryBytes)
 }
 
-// watch looks at what a build writes until ctx ends, and calls end when that is more than it may be.
+// watch measures what a build writes until ctx ends. When the build exceeds its bounds, watch calls end and returns.
 func (x *box) watch(ctx context.Context, end func(error)) {
 	ticks := time.NewTicker(watchPause)
 	defer ticks.Stop()
@@ -88,28 +75,28 @@ func (x *box) watch(ctx context.Context, end func(error)) {
 	}
 }
 
-// look measures what the build has written: its own folder, and what is new in the package cache.
+// look measures the build's folder and the new content of the package cache. It returns a Failure if they exceed the bounds.
 func (x *box) look(ctx context.Context) *executor.Failure {
 	files, bytes := written(ctx, x.temp, time.Time{})
-	if failure := x.bounds.exceeded(x.name, bytes, files); failure != nil {
+	if failure := x.builder.exceeded(bytes, files); failure != nil {
 		return failure
 	}
 	if x.private {
 		return nil // the package cache lies in the build's own folder
 	}
 	files, bytes = written(ctx, x.packages, x.begun)
-	return x.bounds.exceeded(x.name, bytes-cacheSlack, files-cacheSlackFiles)
+	return x.builder.exceeded(bytes-cacheSlack, files-cacheSlackFiles)
 }
 
-// written counts the files below dir that were made or changed since, and their bytes. What was unpacked earlier is passed over
-// whole, because nothing is changed in it.
+// written returns the number and the size of the files below dir that were created or changed after since. It skips the folders of
+// packages that were unpacked before, because uv never changes them.
 func written(ctx context.Context, dir string, since time.Time) (files, bytes int64) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return filepath.SkipAll
 		}
 		if err != nil || path == dir {
-			return nil // it is gone by now
+			return nil // the file was removed meanwhile
 		}
 		info, err := e.Info()
 		if err != nil {
@@ -133,7 +120,7 @@ func written(ctx context.Context, dir string, since time.Time) (files, bytes int
 	return files, bytes
 }
 
-// changed is when a file's inode was changed last, which nobody can set.
+// changed returns the time of the last change of a file's inode. A program cannot set that time.
 func changed(info fs.FileInfo) time.Time {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())

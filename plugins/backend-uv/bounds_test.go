@@ -13,7 +13,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// needBounds skips where memory cannot be bounded as a whole.
+// needBounds skips t on a machine that cannot limit the memory of a build as a whole.
 func needBounds(t *testing.T, b *Backend) {
 	t.Helper()
 	if !b.can.Memory || !b.how.Setuid {
@@ -56,7 +56,7 @@ func TestABuildIsBounded(t *testing.T) {
 		})
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.cache.dir, ".tmp-*")); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("leftovers of builds: %q", left)
 	}
 	succeeds(t, b, executor.Spec{Code: probeProgram, Requirements: "pyexec-probe"})
 }
@@ -70,7 +70,7 @@ func TestSourceThatNoCompilerTakesIsPassedOver(t *testing.T) {
 	})
 	result, j := run(t, b, executor.Spec{Requirements: "pyexec-odd", Code: "import os, pyexec_odd\nprint(sorted(os.listdir(os.path.dirname(pyexec_odd.__file__) + '/__pycache__'))[-1][:2])"})
 	if f := result.Failure; f != nil {
-		// An old interpreter may end by a signal: that must be said, with the file.
+		// An old interpreter may end by a signal. The Failure must then name the file.
 		if f.Phase != executor.PhasePrepare || !strings.Contains(f.Message, "pyexec_odd/") {
 			t.Errorf("%+v", f)
 		}
@@ -81,8 +81,8 @@ func TestSourceThatNoCompilerTakesIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestABuildHasAUIDThatNoProgramHas also shows that what it makes is ours in the end, and that programs cannot get at the package
-// cache.
+// TestABuildHasAUIDThatNoProgramHas also shows that the environment belongs to the plugin's user in the end, and that programs
+// cannot open the package cache.
 func TestABuildHasAUIDThatNoProgramHas(t *testing.T) {
 	b, w := indexed(t, nil)
 	needBounds(t, b)
@@ -116,7 +116,7 @@ for path in ("` + b.cache.wheel + `", "` + b.cache.wheel + `/.lock"):
 `})
 	owner := <-owners
 	if want := fmt.Sprint(b.how.uids.last); fmt.Sprint(owner) != want || strings.TrimSpace(out) == want || strings.Contains(out, "open") {
-		t.Errorf("the build ran as %d, the program said %q", owner, out)
+		t.Errorf("the build ran as %d, the program wrote %q", owner, out)
 	}
 	if b.how.uids.programs().has(owner) {
 		t.Errorf("programs run as %d too", owner)

@@ -15,33 +15,34 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// box is where one environment is prepared: a slot that no program gets, with a uid of its own where we are root, bounded by a
-// control group or resource limits. When the plugin dies its runner ends all that runs in it.
+// box is the slot in which one environment is prepared. Programs never get this slot. As root it has a uid of its own. A control
+// group or resource limits bound it. When the plugin ends, the slot's runner ends all processes in the box.
 type box struct {
-	name   string
-	slot   *slot
-	drop   func(*slot) bool
-	bounds bounds
-	// temp is the build's own folder, packages its package cache. private: the cache lies in temp and goes with it.
+	builder *builder
+	slot    *slot
+	// temp is the build's own folder, packages is the folder of its package cache.
 	temp, packages string
-	private        bool
-	cacheLock      *os.File
-	begun          time.Time
-	// reach are the files and folders that the box works with.
+	// private reports whether the package cache lies in temp and is removed with temp.
+	private   bool
+	cacheLock *os.File // nil if private
+	begun     time.Time
+	// reach lists the files and folders that programs in the box use.
 	reach []string
 	how   mechanisms
 }
 
-// stampTick is more than time stamps of files are behind the clock: file systems use the kernel's tick.
+// stampTick exceeds the lag of file time stamps behind the clock. File systems take the time of the kernel's last tick.
 const stampTick = 20 * time.Millisecond
 
-// openBox makes a box for temp. What is in temp belongs to the box from then on.
-func (b *builder) openBox(ctx context.Context, turn int, temp string) (_ *box, err error) {
-	x := &box{name: b.name, drop: b.drop, bounds: b.bounds, temp: temp, private: b.allowBuilds, begun: time.Now().Add(-stampTick), packages: filepath.Join(temp, "packages")}
+// openBox makes a box that fills temp, and gives temp with its content to the box's uid. If private is true, the package cache
+// lies in temp.
+func (b *builder) openBox(ctx context.Context, turn int, temp string, private bool) (_ *box, err error) {
+	x := &box{builder: b, temp: temp, private: private, begun: time.Now().Add(-stampTick), packages: filepath.Join(temp, "packages")}
 	if x.slot, err = b.open(ctx, turn); err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func (x *box) uid() int {
 	return x.slot.uid.uid
 }
 
-// hand gives a folder and what is in it to the box's uid, if it belongs to another. Nothing else has access to it.
+// hand gives a file, or a folder with its content, to the box's uid if it belongs to another uid.
 func (x *box) hand(dir string) error {
 	uid := x.uid()
 	if uid == 0 {
@@ -94,7 +95,7 @@ func (x *box) hand(dir string) error {
 	return chownAll(dir, uid, uid)
 }
 
-// chownAll gives dir and what is in it to an owner. It leads through no link, whoever else may still write there.
+// chownAll gives dir and its content to an owner. It follows no link, even if another process changes dir meanwhile.
 func chownAll(dir string, uid, gid int) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -109,22 +110,22 @@ func chownAll(dir string, uid, gid int) error {
 	return errors.Join(err, root.Close())
 }
 
-// close ends what is left in the box, gives its slot and its package cache back, and reports whether nothing is left.
+// close ends the processes in the box and gives its slot and its package cache back. It reports whether no process is left.
 func (x *box) close() bool {
-	clean := x.drop(x.slot)
+	clean := x.builder.drop(x.slot)
 	if x.cacheLock != nil {
 		x.cacheLock.Close()
 	}
 	return clean
 }
 
-// boxGrace is how long what is cancelled gets to end.
+// boxGrace is the time that a cancelled program has to end.
 const boxGrace = time.Second
 
-// boxShares is the CPU weight of a box: programs come first.
+// boxShares is the CPU weight of a box. It is half the default, so that Executions come first.
 const boxShares = 512
 
-// run runs one program in the box to its end. said gets its output. A Failure says which limit ended it.
+// run runs one program in the box to its end and writes its output to said. A Failure names the limit that ended the program.
 func (x *box) run(ctx context.Context, network bool, env map[string]string, said io.Writer, argv ...string) (executor.Result, *executor.Failure, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -137,12 +138,12 @@ func (x *box) run(ctx context.Context, network bool, env map[string]string, said
 	start := runner.Start{
 		ExecutionID: "prepare", Command: argv, Env: env, Path: defaultPath, Network: network || x.how.User,
 		Reach:  x.reaches(argv, env),
-		Limits: executor.Limits{MemoryBytes: x.bounds.memory, PIDs: x.bounds.pids, CPUShares: boxShares, OutputBytes: 1 << 20, KillGrace: boxGrace},
+		Limits: executor.Limits{MemoryBytes: x.builder.config.PrepareMemoryBytes, PIDs: x.builder.config.PreparePIDs, CPUShares: boxShares, OutputBytes: 1 << 20, KillGrace: boxGrace},
 	}
 	if !x.how.Tmpfs {
-		start.Limits.DiskBytes = x.bounds.bytes // of a single file; everything else is watched
+		start.Limits.DiskBytes = x.builder.config.EnvironmentBytes // limits a single file; watch measures the rest
 	}
-	result, err := x.slot.conn.Run(ctx, start, runner.RunInput{}, saySink{to: said})
+	result, err := x.slot.conn.Run(ctx, start, runner.RunInput{}, backend.Output{Stdout: said, Stderr: said})
 	stop(nil)
 	<-watching
 	if failure := over(context.Cause(ctx)); failure != nil {
@@ -151,19 +152,19 @@ func (x *box) run(ctx context.Context, network bool, env map[string]string, said
 	if cause := context.Cause(ctx); cause != nil {
 		return result, nil, cause
 	}
-	if err == nil && result.Failure != nil && result.Status != executor.StatusOutOfMemory {
+	if err == nil && result.Failure != nil && result.HitLimit() == nil {
 		err = executor.Errorf(executor.Internal, "%s: %s", filepath.Base(argv[0]), result.Failure.Message)
 	}
 	if err == nil {
 		if failure := x.look(ctx); failure != nil {
-			return result, failure, nil // it was quicker than the watch
+			return result, failure, nil // the program ended between two looks of watch
 		}
 	}
 	return result, nil, err
 }
 
-// reaches lists the files and folders that a program works with, under their names and behind links: those of the box, and
-// those that its arguments and its environment name.
+// reaches lists the files and folders that a program uses: those of the box, and those that its arguments and its environment
+// name. The target of a link is listed too.
 func (x *box) reaches(argv []string, env map[string]string) []string {
 	list := slices.Concat(x.reach, argv)
 	for _, value := range env {
@@ -180,46 +181,25 @@ func (x *box) reaches(argv []string, env map[string]string) []string {
 	return list
 }
 
-// saySink passes output on.
-type saySink struct {
-	executor.Sink // no artifacts are asked for
-	to            io.Writer
-}
-
-// Emit implements executor.Sink.
-func (s saySink) Emit(e executor.Event) error {
-	if o, ok := e.Body.(executor.Output); ok {
-		_, err := s.to.Write(o.Data)
-		return err
-	}
-	return nil
-}
-
-// takePackages takes a package cache that no other build has. There are several, because one uid owns each.
+// takePackages takes a package cache that no other build uses, and waits for one until ctx ends. There are several, because one
+// uid owns each. Closing held gives the cache back.
 func (c *cache) takePackages(ctx context.Context) (dir string, held *os.File, err error) {
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	held, err = waitLock(ctx, func() (*os.File, error) {
 		for n := range parallelBuilds {
-			dir := c.packages(n)
-			held, err := tryLock(dir+".lock", unix.LOCK_EX)
-			if errors.Is(err, errHeld) {
-				continue
+			dir = c.packages(n)
+			if held, err := tryLock(dir+".lock", unix.LOCK_EX); !errors.Is(err, errHeld) {
+				return held, err
 			}
-			if err == nil {
-				err = errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o700)) //nolint:gosec // a folder
-			}
-			return dir, held, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return "", nil, context.Cause(ctx)
-		case <-timer.C:
-		}
+		return nil, errHeld
+	})
+	if err == nil {
+		err = errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o700)) //nolint:gosec // a folder
 	}
+	return dir, held, err
 }
 
-// packages is the folder of package cache number n.
+// packages returns the folder of package cache number n, counted from 0.
 func (c *cache) packages(n int) string {
 	if n == 0 {
 		return c.wheel
@@ -227,14 +207,16 @@ func (c *cache) packages(n int) string {
 	return c.wheel + "-" + strconv.Itoa(n+1)
 }
 
-// lend lets the box read files that index variables name and that only we may read. It returns the variables.
+// lend turns index variables ("NAME=value") into an environment. A file that a variable names, and that the box's uid may not read,
+// is copied for the box. The environment then names the copy.
 func (x *box) lend(variables []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, kv := range variables {
 		name, value, _ := strings.Cut(kv, "=")
 		env[name] = value
 		switch name {
-		case "NETRC", "SSL_CERT_FILE", "SSL_CLIENT_CERT":
+		case "NETRC", "SSL_CERT_FILE", "SSL_CLIENT_CERT", // and those of pip
+			"PIP_CONFIG_FILE", "PIP_CERT", "PIP_CLIENT_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE":
 		default:
 			continue
 		}
@@ -244,7 +226,7 @@ func (x *box) lend(variables []string) (map[string]string, error) {
 				return nil, err
 			}
 			env[name] = filepath.Join(x.temp, "home", "."+strings.ToLower(name))
-			if err := errors.Join(os.WriteFile(env[name], raw, 0o600), os.Lchown(env[name], uid, uid)); err != nil { //nolint:gosec // one of three names
+			if err := errors.Join(os.WriteFile(env[name], raw, 0o600), os.Lchown(env[name], uid, uid)); err != nil { //nolint:gosec // the variable is one of the above
 				return nil, err
 			}
 		} else {
@@ -257,7 +239,7 @@ func (x *box) lend(variables []string) (map[string]string, error) {
 // readable reports whether uid may read a file.
 func readable(path string, uid int) bool {
 	real, err := filepath.EvalSymlinks(path)
-	if err != nil || passable(filepath.Dir(path), uid) != "" || passable(filepath.Dir(real), uid) != "" {
+	if err != nil || closedFolder(filepath.Dir(path), uid) != "" || closedFolder(filepath.Dir(real), uid) != "" {
 		return false
 	}
 	info, err := os.Stat(real)

@@ -13,10 +13,10 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// TestWhatABuildWritesIsCountedWhileItRuns: the build below would never end.
+// TestWhatABuildWritesIsCountedWhileItRuns has a build that does not end by itself.
 func TestWhatABuildWritesIsCountedWhileItRuns(t *testing.T) {
-	b := backend(t, map[string]any{"environment_bytes": 8 << 20, "prepare_seconds": 60})
-	held, err := tryLock(b.cache.lockPath("test"), unix.LOCK_EX) // or it is taken for that of a dead build
+	b := openBackend(t, map[string]any{"environment_bytes": 8 << 20, "prepare_seconds": 60})
+	held, err := tryLock(b.cache.lockPath("test"), unix.LOCK_EX) // without the lock, clean would remove temp
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,13 +25,13 @@ func TestWhatABuildWritesIsCountedWhileItRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := newBuilder(b).openBox(t.Context(), 0, temp)
+	x, err := newBuilder(t.Context(), b).openBox(t.Context(), 0, temp, b.config.AllowBuilds)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
 		if !x.close() {
-			t.Error("something is left in the box")
+			t.Error("processes are left in the box")
 		}
 	}()
 	for _, dir := range []string{filepath.Join(temp, "tmp"), x.packages} {
@@ -51,7 +51,7 @@ func TestWhatABuildWritesIsCountedWhileItRuns(t *testing.T) {
 
 func TestWhatWasInThePackageCacheBeforeIsNotCounted(t *testing.T) {
 	t.Parallel()
-	x := &box{name: "uv", temp: t.TempDir(), packages: t.TempDir(), bounds: bounds{bytes: 1000, files: 10}}
+	x := &box{builder: &builder{name: "uv", config: Config{EnvironmentBytes: 1000, EnvironmentFiles: 10}}, temp: t.TempDir(), packages: t.TempDir()}
 	archive := filepath.Join(x.packages, "archive-v0")
 	put := func(path string, size int64) {
 		t.Helper()
@@ -79,14 +79,14 @@ func TestWhatWasInThePackageCacheBeforeIsNotCounted(t *testing.T) {
 			t.Errorf("%s: %+v", what, f)
 		}
 	}
-	sees("what was there before", "")
+	sees("only files from before the build", "")
 	eventuallyLater(t, x.begun, t.TempDir())
 	put(filepath.Join(archive, "new", "package", "file"), cacheSlack+999)
 	sees("a package of the right size", "")
 	put(filepath.Join(archive, "new", "package", "file"), cacheSlack+1001)
 	sees("a package that is too large", "environment_bytes (1000)")
 	x.private = true
-	sees("the same, where the cache lies in the build's folder and this is none", "")
+	sees("the same package outside of the build's folder, with a private cache", "")
 	x.private = false
 	put(filepath.Join(archive, "new", "package", "file"), 0)
 	for i := range cacheSlackFiles + 10 {
@@ -97,7 +97,7 @@ func TestWhatWasInThePackageCacheBeforeIsNotCounted(t *testing.T) {
 	sees("a package with too many files", "environment_files (10)")
 }
 
-// eventuallyLater changes a file until its time stamp is after since: the kernel's clock for those has ticks.
+// eventuallyLater changes a file until its time stamp is not before since. The kernel's clock for time stamps has ticks.
 func eventuallyLater(t *testing.T, since time.Time, path string) {
 	t.Helper()
 	eventually(t, "a later time stamp", func() bool {

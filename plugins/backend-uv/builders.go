@@ -3,23 +3,24 @@ package uvbackend
 import (
 	"context"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// reservedUIDs is how many uids at the end of a range prepare environments and are given to no program. A small range has none
-// to spare: a uid then prepares, or runs programs, but never both at once.
+// reserved returns the number of uids at the end of a range that only prepare environments. A small range reserves none: each uid
+// then prepares an environment or runs programs, but never both at once.
 func (u uids) reserved() int { return min(16, u.count()/8) }
 
-// programs are the uids of a range that run programs.
+// programs returns the uids of a range that run programs.
 func (u uids) programs() uids { return uids{u.first, u.last - u.reserved()} }
 
 // programUID claims a uid for a slot of programs.
 func (p *slots) programUID() (*uidClaim, error) { return p.ids.take(p.how.uids.programs()) }
 
-// builderUID claims a uid for preparation number n: the same one for the same number, as long as it is free, because the package
-// cache belongs to it.
+// builderUID claims a uid for preparation number n. It prefers the uid that is number n from the end of the range, because that
+// uid owns the package cache of n. Codes: exhausted.
 func (p *slots) builderUID(n int) (*uidClaim, error) {
-	last := p.how.uids.last - n
+	last := max(p.how.uids.last-n, p.how.uids.first)
 	if c, err := p.ids.take(uids{last, last}); err == nil {
 		return c, nil
 	}
@@ -29,30 +30,30 @@ func (p *slots) builderUID(n int) (*uidClaim, error) {
 			return c, err
 		}
 	}
-	return p.ids.take(p.how.uids) // which says that there is none
+	return p.ids.take(p.how.uids) // returns the error for a range without a free uid
 }
 
-// builder makes a slot for preparation number n.
+// builder makes a slot for preparation number n. Codes: as take.
 func (p *slots) builder(ctx context.Context, n int) (*slot, error) {
 	p.mu.Lock()
 	if p.isClosed {
 		p.mu.Unlock()
-		return nil, errClosed
+		return nil, backend.ErrClosed
 	}
 	p.number++
 	number := p.number
-	p.wg.Add(1) // for make
+	p.wg.Add(1) // make calls Done
 	p.mu.Unlock()
 	return p.make(ctx, number, true, func() (*uidClaim, error) { return p.builderUID(n) })
 }
 
-// dropBuilder gives such a slot back for good, and reports whether nothing of it is left.
+// dropBuilder gives a slot of builder back, and reports whether no process of it is left.
 func (p *slots) dropBuilder(s *slot) bool {
 	p.drop(s)
 	return s.clean
 }
 
-// dropIdle gives an idle slot back, so that its uid is free; false: none is idle.
+// dropIdle gives an idle slot back, so that its uid is free. It returns false if no slot is idle.
 func (p *slots) dropIdle() bool {
 	p.mu.Lock()
 	if p.isClosed || len(p.idle) == 0 {
@@ -71,22 +72,12 @@ func (p *slots) dropIdle() bool {
 	return true
 }
 
-// takeBuilder is slots.builder where uids are scarce: what only waits for work gives its own back.
+// takeBuilder is slots.builder that frees a uid if none is free: it ends an idle slot, or else a warm interpreter.
 func (b *Backend) takeBuilder(ctx context.Context, n int) (*slot, error) {
 	for {
 		s, err := b.slots.builder(ctx, n)
-		if executor.CodeOf(err) != executor.Exhausted {
+		if executor.CodeOf(err) != executor.Exhausted || !b.slots.dropIdle() && !b.endWarm() {
 			return s, err
 		}
-		if b.slots.dropIdle() {
-			continue
-		}
-		b.warm.mu.Lock()
-		spare := b.warm.oldestLocked()
-		b.warm.mu.Unlock()
-		if spare == nil {
-			return nil, err
-		}
-		b.giveBack(spare, nil)
 	}
 }

@@ -18,13 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packagesName is the folder of uv's own cache in cache_dir; takePackages tells of others beside it.
+// packagesName is the folder of uv's first package cache in cache_dir. The names of further ones end in a number.
 const packagesName = "uv-cache"
 
-// markerName is the file that makes a folder an environment; it is written last.
+// markerName is the file that makes a folder an environment. It is written after all other files.
 const markerName = ".python-executor.json"
 
-// marker is what an environment says of itself.
+// marker is the content of an environment's marker file.
 type marker struct {
 	Key          string    `json:"key"`
 	Python       string    `json:"python"`
@@ -32,16 +32,16 @@ type marker struct {
 	Files        int64     `json:"files"`
 	Bytes        int64     `json:"bytes"`
 	Built        time.Time `json:"built"`
-	// Boot is the boot in which the content was last known to be whole: a power cut may leave empty files.
+	// Boot is the boot of the machine in which the content was last found complete. A power cut may leave empty files.
 	Boot string `json:"boot"`
 }
 
-// cache holds environments by key. What lies in it is shared by every process of this user; <key>.lock is held shared by
-// whoever uses an environment and exclusively by whoever builds or removes it.
+// cache holds environments by key. All processes of this user share the folder. A process holds <key>.lock shared while it uses
+// an environment, and exclusively while it builds or removes an environment.
 type cache struct {
 	dir   string // cache_dir/environments
 	wheel string // cache_dir/uv-cache
-	bytes int64
+	bytes int64  // Config.CacheBytes
 	boot  string
 	log   *slog.Logger
 
@@ -52,14 +52,14 @@ type cache struct {
 	evicts sync.Mutex
 }
 
-// knownMarker saves reading an unchanged marker again.
+// knownMarker is a marker that was read before. The marker file is unchanged while it has the same stamp and inode.
 type knownMarker struct {
 	stamp time.Time
 	inode uint64
 	marker
 }
 
-// environment is one that is in use until release.
+// environment is a complete environment. It is in use, so it is not removed, until release.
 type environment struct {
 	dir string
 	marker
@@ -71,24 +71,24 @@ func (e *environment) python() string { return filepath.Join(e.bin(), "python") 
 func (e *environment) release()       { e.lock.Close() }
 
 func newCache(dir string, bytes int64, log *slog.Logger) *cache {
-	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return &cache{
 		dir: filepath.Join(dir, "environments"), wheel: filepath.Join(dir, packagesName), bytes: bytes,
-		boot: strings.TrimSpace(string(boot)), log: log, known: map[string]knownMarker{},
+		boot: boot(), log: log, known: map[string]knownMarker{},
 	}
 }
 
 func (c *cache) path(key string) string     { return filepath.Join(c.dir, key) }
 func (c *cache) lockPath(key string) string { return filepath.Join(c.dir, key+".lock") }
 
-// open returns the environment of key if it is there and whole, in use until it is released. It starts no process.
+// open returns the environment of key, in use until it is released. It returns false if the environment is missing, incomplete,
+// or locked by a build or a removal. It starts no process.
 func (c *cache) open(key string) (*environment, bool) {
 	if _, err := os.Lstat(c.path(key)); err != nil {
 		return nil, false
 	}
 	held, err := tryLock(c.lockPath(key), unix.LOCK_SH)
 	if err != nil {
-		return nil, false // being built or removed: the caller joins the build
+		return nil, false // a build or a removal has the lock
 	}
 	m, err := c.check(key)
 	if err != nil {
@@ -103,7 +103,8 @@ func (c *cache) open(key string) (*environment, bool) {
 	return &environment{dir: c.path(key), marker: m, lock: held}, true
 }
 
-// check reads the marker and looks at what is most likely to be missing; after a reboot it looks at everything, once.
+// check reads the marker and looks for the files that are most likely to be missing. The first check after a reboot measures the
+// whole environment.
 func (c *cache) check(key string) (marker, error) {
 	dir := c.path(key)
 	var st unix.Stat_t
@@ -121,16 +122,16 @@ func (c *cache) check(key string) (marker, error) {
 		}
 		k = knownMarker{stamp: stamp, inode: st.Ino}
 		if err := json.Unmarshal(raw, &k.marker); err != nil || k.Key != key {
-			return marker{}, fmt.Errorf("its marker is not its own")
+			return marker{}, fmt.Errorf("%s: must have the key of its folder", markerName)
 		}
 		if k.Boot != c.boot {
 			files, bytes, err := measure(dir)
 			if err != nil || files != k.Files || bytes != k.Bytes {
-				return marker{}, fmt.Errorf("has %d files with %d bytes, not %d with %d (%w)", files, bytes, k.Files, k.Bytes, err)
+				return marker{}, errors.Join(fmt.Errorf("must have %d files with %d bytes (got %d with %d)", k.Files, k.Bytes, files, bytes), err)
 			}
 			k.Boot = c.boot
 			unseal(dir)
-			_ = writeJSON(filepath.Join(dir, markerName), k.marker) // else it is looked at again
+			_ = writeJSON(filepath.Join(dir, markerName), k.marker) // best effort: without it the next process measures again
 			sealTop(dir)
 		}
 		c.mu.Lock()
@@ -139,7 +140,7 @@ func (c *cache) check(key string) (marker, error) {
 	}
 	info, err := os.Stat(filepath.Join(dir, "bin", "python"))
 	if err != nil || !info.Mode().IsRegular() {
-		return marker{}, fmt.Errorf("its python is gone")
+		return marker{}, fmt.Errorf("bin/python is missing")
 	}
 	if _, err := sitePackages(dir); err != nil {
 		return marker{}, err
@@ -147,11 +148,11 @@ func (c *cache) check(key string) (marker, error) {
 	return k.marker, nil
 }
 
-// sitePackages is where an environment's packages are.
+// sitePackages returns the folder of an environment's packages.
 func sitePackages(dir string) (string, error) {
 	entries, err := os.ReadDir(filepath.Join(dir, "lib"))
 	if err != nil {
-		return "", fmt.Errorf("its packages are gone")
+		return "", fmt.Errorf("lib is missing")
 	}
 	for _, e := range entries {
 		packages := filepath.Join(dir, "lib", e.Name(), "site-packages")
@@ -159,10 +160,10 @@ func sitePackages(dir string) (string, error) {
 			return packages, nil
 		}
 	}
-	return "", fmt.Errorf("its packages are gone")
+	return "", fmt.Errorf("lib/python3.*/site-packages is missing")
 }
 
-// measure counts an environment's files and their bytes, without the marker.
+// measure returns the number of an environment's files and the sum of their sizes. It leaves the marker out.
 func measure(dir string) (files, bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() || e.Name() == markerName {
@@ -181,7 +182,7 @@ func measure(dir string) (files, bytes int64, err error) {
 	return files, bytes, err
 }
 
-// commit makes the folder temp the environment of key. The key is locked exclusively.
+// commit makes the folder temp the environment of key. The caller holds the key's lock exclusively.
 func (c *cache) commit(key, temp string, m marker) error {
 	m.Key, m.Boot, m.Built = key, c.boot, time.Now().UTC()
 	var err error
@@ -204,8 +205,8 @@ func (c *cache) commit(key, temp string, m marker) error {
 	return nil
 }
 
-// sealTop makes an environment's own folder read-only where programs are us; unseal undoes it, because a folder can only
-// be renamed, and its marker only be replaced, when it is writable.
+// sealTop makes an environment's own folder read-only if programs may run as the plugin's user. unseal makes the folder writable
+// again. A folder must be writable to be renamed, and to have its marker replaced.
 func sealTop(dir string) {
 	if os.Geteuid() != 0 {
 		_ = os.Chmod(dir, 0o555) //nolint:gosec // programs read it
@@ -218,8 +219,9 @@ func unseal(dir string) {
 	}
 }
 
-// seal makes everything below dir readable by all and, as far as that helps, writable by none: as root the programs run
-// under other uids; else a program could undo it, but does not by accident.
+// seal makes everything below dir readable by all users, and writable by none that runs programs. As root it leaves the owner's
+// right to write, because programs run under other uids. Otherwise programs may run as the owner: they can undo the mode, but do
+// not write by accident.
 func seal(dir string) error {
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -234,20 +236,20 @@ func seal(dir string) error {
 			mode = 0o555
 		}
 		if path == dir || os.Geteuid() == 0 {
-			mode |= 0o200 // it is renamed yet
+			mode |= 0o200 // commit renames dir
 		}
-		return os.Chmod(path, mode) //nolint:gosec // no link, and below a folder that is only ours
+		return os.Chmod(path, mode) //nolint:gosec // no link, and below a folder that only this user can write to
 	})
 }
 
-// entry is one environment, for eviction.
+// entry is an environment as eviction sees it.
 type entry struct {
 	key   string
 	used  time.Time
 	bytes int64
 }
 
-// entries lists what is there, least recently used first.
+// entries lists the environments, least recently used first, and returns the sum of their sizes in bytes.
 func (c *cache) entries() (list []entry, total int64) {
 	dirs, err := os.ReadDir(c.dir)
 	if err != nil {
@@ -274,8 +276,8 @@ func (c *cache) entries() (list []entry, total int64) {
 	return list, total
 }
 
-// evict brings the cache below its bound: first uv's own cache, which only saves downloads, then the environments that
-// were not used for longest. What is in use stays, and so does keep.
+// evict removes what exceeds Config.CacheBytes. uv's package caches go first, because they only save downloads. The least
+// recently used environments follow. Environments that are in use stay, and so does the environment of the key keep.
 func (c *cache) evict(ctx context.Context, keep string) {
 	c.evicts.Lock()
 	defer c.evicts.Unlock()
@@ -293,12 +295,12 @@ func (c *cache) evict(ctx context.Context, keep string) {
 	}
 }
 
-// evictPackages removes uv's caches, as far as no build uses them, if they do not fit beside total bytes. It returns what they
-// take then.
+// evictPackages empties uv's package caches until they fit beside total bytes. A cache that a build uses stays. left is the number
+// of bytes that the caches have then.
 func (c *cache) evictPackages(total int64) (left int64) {
 	sizes := make([]int64, parallelBuilds)
 	for n := range sizes {
-		_, sizes[n], _ = measure(c.packages(n)) // one that is not there takes nothing
+		_, sizes[n], _ = measure(c.packages(n)) // a missing cache has no bytes
 		left += sizes[n]
 	}
 	for n, size := range sizes {
@@ -317,7 +319,7 @@ func (c *cache) evictPackages(total int64) (left int64) {
 	return left
 }
 
-// emptyFolder removes what is in dir. The folder stays, closed to others.
+// emptyFolder removes the content of dir. The folder itself stays as it is.
 func emptyFolder(dir string) error {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -326,7 +328,7 @@ func emptyFolder(dir string) error {
 	return err
 }
 
-// remove removes an environment that nobody uses; false: somebody does.
+// remove removes an environment and reports whether it succeeded. An environment that is in use stays.
 func (c *cache) remove(key string) bool {
 	held, err := tryLock(c.lockPath(key), unix.LOCK_EX)
 	if err != nil {
@@ -345,7 +347,7 @@ func (c *cache) remove(key string) bool {
 	return removeAll(trash) == nil
 }
 
-// clean removes what killed builds and removals left: temporary folders whose key nobody holds.
+// clean removes the leftovers of killed builds and removals: temporary folders whose key no process has locked.
 func (c *cache) clean() {
 	for _, dir := range temporary(c.dir) {
 		key, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), ".tmp-"), "-")
@@ -361,7 +363,7 @@ func (c *cache) clean() {
 	}
 }
 
-// cleanKey removes what a killed build of key left. The key is locked exclusively.
+// cleanKey removes the leftovers of killed builds of key. The caller holds the key's lock exclusively.
 func (c *cache) cleanKey(key string) {
 	for _, dir := range temporary(c.dir) {
 		if strings.HasPrefix(filepath.Base(dir), ".tmp-"+key+"-") {
@@ -370,7 +372,7 @@ func (c *cache) cleanKey(key string) {
 	}
 }
 
-// temporary lists the folders in dir that are made before they are renamed.
+// temporary lists the temporary folders in dir. A temporary folder gets its final name when it is complete.
 func temporary(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

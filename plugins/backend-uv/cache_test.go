@@ -22,7 +22,7 @@ func testCache(t *testing.T, bytes int64) *cache {
 	return c
 }
 
-// fill puts an environment of about that many bytes into c, last used so long ago.
+// fill adds an environment of about that many bytes to c. It was last used the duration ago before now.
 func fill(t *testing.T, c *cache, key string, bytes int, ago time.Duration) {
 	t.Helper()
 	held, err := tryLock(c.lockPath(key), unix.LOCK_EX)
@@ -63,7 +63,7 @@ func TestTheLeastRecentlyUsedIsEvictedFirst(t *testing.T) {
 	fill(t, c, "old", 1000, 3*time.Hour)
 	fill(t, c, "older", 1000, 4*time.Hour)
 	fill(t, c, "new", 1000, time.Hour)
-	env, ok := c.open("older") // now it is the newest
+	env, ok := c.open("older") // makes it the most recently used
 	if !ok {
 		t.Fatal("not there")
 	}
@@ -73,7 +73,7 @@ func TestTheLeastRecentlyUsedIsEvictedFirst(t *testing.T) {
 		t.Errorf("left are %q", got)
 	}
 	if left, _ := filepath.Glob(filepath.Join(c.dir, "old.*")); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("leftovers of an evicted environment: %q", left)
 	}
 }
 
@@ -114,12 +114,12 @@ func TestUvsOwnCacheGoesBeforeAnyEnvironment(t *testing.T) {
 	}
 	c.evict(t.Context(), "env")
 	if !isFile(filepath.Join(c.wheel, "wheel")) {
-		t.Error("uv's cache was removed under a build")
+		t.Error("uv's cache was emptied while a build used it")
 	}
 	building.Close()
 	c.evict(t.Context(), "")
 	if isFile(filepath.Join(c.wheel, "wheel")) || c.keys() != "env" {
-		t.Errorf("left are %q, and uv's cache", c.keys())
+		t.Errorf("environments %q are left, want only env and an empty cache of uv", c.keys())
 	}
 }
 

@@ -19,15 +19,15 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// uidLocks holds one lock file per uid in use on this machine, whichever installation uses it.
+// uidLocks has one lock file per uid in use on this machine. All installations use it.
 const uidLocks = "/run/python-executor/uids"
 
-// errHeld: another process holds the lock.
+// errHeld means that another process holds the lock.
 var errHeld = errors.New("held by another process")
 
-// tryLock opens path, makes it if need be, and takes a lock on it (unix.LOCK_EX or LOCK_SH) without waiting. The lock
-// ends with the returned file. The file may be removed by whoever holds LOCK_EX; tryLock then starts over, so that two
-// holders never hold two files of one name.
+// tryLock opens or creates path and takes a lock on it (unix.LOCK_EX or LOCK_SH) without waiting. The lock ends when the returned
+// file is closed. A process that holds LOCK_EX may remove the file. tryLock then starts over, so that two processes never hold
+// locks on two files of one name.
 func tryLock(path string, how int) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
@@ -53,12 +53,16 @@ func tryLock(path string, how int) (*os.File, error) {
 	}
 }
 
-// lock is tryLock that waits until ctx ends. flock cannot be interrupted, so it asks again with growing pauses; that is
-// only ever between processes, ours wait for each other without it.
+// lock is tryLock that waits until ctx ends.
 func lock(ctx context.Context, path string, how int) (*os.File, error) {
-	pause := time.Millisecond
-	for {
-		f, err := tryLock(path, how)
+	return waitLock(ctx, func() (*os.File, error) { return tryLock(path, how) })
+}
+
+// waitLock calls try until it does not return errHeld, or until ctx ends. flock cannot be interrupted, so waitLock tries again with
+// growing pauses. Only processes wait for each other this way. The goroutines of one process have other means.
+func waitLock(ctx context.Context, try func() (*os.File, error)) (*os.File, error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		f, err := try()
 		if !errors.Is(err, errHeld) {
 			return f, err
 		}
@@ -69,23 +73,22 @@ func lock(ctx context.Context, path string, how int) (*os.File, error) {
 			return nil, context.Cause(ctx)
 		case <-timer.C:
 		}
-		pause = min(2*pause, 100*time.Millisecond)
 	}
 }
 
 // workClaim is this process's own folder below work_dir.
 type workClaim struct {
-	// name is also the name of our parent cgroup.
+	// name is the folder's name. groupName derives the name of the parent control group from it.
 	name string
 	dir  string
-	lock *os.File
+	lock *os.File // held while the process lives
 }
 
-// lostAndFound is in the root of some file systems.
+// lostAndFound is a folder in the root of some file systems.
 const lostAndFound = "lost+found"
 
-// checkWorkDir refuses a work folder that somebody else uses: what lies in it and nobody claims is removed. Ours has the lock
-// file that claimWork makes.
+// checkWorkDir refuses a work folder that other programs use, because sweepWork removes all content that no process claims. A work
+// folder of this backend has the lock file that claimWork creates.
 func checkWorkDir(workDir string) error {
 	if _, err := os.Lstat(filepath.Join(workDir, ".lock")); err == nil {
 		return nil
@@ -95,15 +98,16 @@ func checkWorkDir(workDir string) error {
 		return err
 	}
 	for _, e := range entries {
-		// Another process may be claiming its own place at this moment, and makes the lock file first.
+		// Another process may be claiming its own folder at this moment. It creates the lock file first.
 		if n := e.Name(); n != lostAndFound && n != ".lock" {
-			return fmt.Errorf("%s is in use by something else: it has %s in it; name a folder that is empty or does not exist", workDir, n)
+			return fmt.Errorf("must be a folder that is empty or does not exist (got %s, which has %s in it)", workDir, n)
 		}
 	}
 	return nil
 }
 
-// claimWork makes a folder that is ours as long as we live. instance makes it readable for people whose it is.
+// claimWork creates a folder that belongs to this process while the process lives. The folder's name begins with a hash of
+// instance.
 func claimWork(ctx context.Context, workDir, instance string) (*workClaim, error) {
 	guard, err := lock(ctx, filepath.Join(workDir, ".lock"), unix.LOCK_EX)
 	if err != nil {
@@ -119,7 +123,6 @@ func claimWork(ctx context.Context, workDir, instance string) (*workClaim, error
 	if c.lock, err = tryLock(dir+".lock", unix.LOCK_EX); err != nil {
 		return nil, errors.Join(err, os.Remove(dir))
 	}
-	// Slot uids pass through, and see nothing.
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the uids of the slots must pass
 		c.release()
 		return nil, err
@@ -127,15 +130,15 @@ func claimWork(ctx context.Context, workDir, instance string) (*workClaim, error
 	return c, nil
 }
 
-// release gives the folder and what is in it back.
+// release removes the folder with its content and ends the claim.
 func (c *workClaim) release() {
 	_ = removeAll(c.dir)
 	os.Remove(c.lock.Name())
 	c.lock.Close()
 }
 
-// sweepWork removes what processes that are gone left below workDir: for each, end is called with the claim's name and
-// folder first, and must end every process of it. A claim that is held is somebody's and is left alone.
+// sweepWork removes the folders that ended processes have left below workDir. It first calls end with the name and the folder of
+// each claim; end must end every process of the claim. A claim that a process holds is left alone.
 func sweepWork(ctx context.Context, workDir string, end func(name, dir string), log *slog.Logger) error {
 	dead, err := deadClaims(ctx, workDir)
 	if err != nil {
@@ -143,13 +146,13 @@ func sweepWork(ctx context.Context, workDir string, end func(name, dir string), 
 	}
 	for _, c := range dead {
 		end(c.name, c.dir)
-		log.Info("left-over work folder removed", "folder", c.dir)
+		log.Info("leftover work folder removed", "folder", c.dir)
 		c.release()
 	}
 	return nil
 }
 
-// deadClaims takes over the claims that nobody holds.
+// deadClaims takes over the claims that no process holds.
 func deadClaims(ctx context.Context, workDir string) ([]*workClaim, error) {
 	guard, err := lock(ctx, filepath.Join(workDir, ".lock"), unix.LOCK_EX)
 	if err != nil {
@@ -167,7 +170,7 @@ func deadClaims(ctx context.Context, workDir string) ([]*workClaim, error) {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(workDir, name)); ofFile && err == nil {
-			continue // its folder stands in the list too
+			continue // the list also has its folder
 		}
 		f, err := tryLock(filepath.Join(workDir, name+".lock"), unix.LOCK_EX)
 		if err != nil {
@@ -178,47 +181,49 @@ func deadClaims(ctx context.Context, workDir string) ([]*workClaim, error) {
 	return dead, nil
 }
 
-// uidClaim is one uid of the range that is ours as long as we live.
+// uidClaim is a uid that belongs to this process until release, or until the process ends.
 type uidClaim struct {
 	uid  int
 	lock *os.File
+	// dirty reports whether the last holder ended without release, so that its processes may be left.
+	dirty bool
 }
 
-// claimUID takes the first uid of r that nobody on this machine uses. dirty: its last user died with it in hand, so
-// processes of it may be left.
-func claimUID(dir string, r uids) (c *uidClaim, dirty bool, err error) {
+// claimUID takes the first uid of r that no installation on this machine holds. Processes may be left under the uid. Codes:
+// exhausted.
+func claimUID(dir string, r uids) (*uidClaim, error) {
 	for uid := r.first; uid <= r.last; uid++ {
 		f, err := tryLock(filepath.Join(dir, strconv.Itoa(uid)+".lock"), unix.LOCK_EX)
 		if errors.Is(err, errHeld) {
 			continue
 		}
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		dirty = marked(f)
+		dirty := marked(f)
 		if err := errors.Join(f.Truncate(0), writeMark(f)); err != nil {
 			f.Close()
-			return nil, false, err
+			return nil, err
 		}
-		return &uidClaim{uid: uid, lock: f}, dirty, nil
+		return &uidClaim{uid, f, dirty}, nil
 	}
-	return nil, false, executor.FieldErrorf(executor.Exhausted, "backends.uv.run_as", "all %d uids of %s are in use", r.count(), r)
+	return nil, executor.FieldErrorf(executor.Exhausted, "backends.uv.run_as", "must have a free uid: all %d uids of %s are in use", r.count(), r)
 }
 
-// boot names this boot of the machine: processes do not outlive it, lock files in some folders do.
+// boot returns the ID of this boot of the machine. Lock files in some folders outlive a boot, and processes do not.
 var boot = sync.OnceValue(func() string {
 	raw, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(raw))
 })
 
-// writeMark notes in a uid's lock file that the uid is in our hands.
+// writeMark writes this process and this boot to a uid's lock file. The mark means that the uid is held.
 func writeMark(f *os.File) error {
 	_, err := fmt.Fprintf(f, "%d %s\n", os.Getpid(), boot())
 	return err
 }
 
-// marked reports whether a uid's lock file has a mark of this boot. Whoever gives a uid back removes the mark, so the last
-// user of a marked uid that nobody holds died with it in hand, and processes of ours may be left.
+// marked reports whether a uid's lock file has a mark of this boot. release removes the mark. If a uid is marked and no process
+// holds it, its last holder ended without release, and processes of the holder may be left.
 func marked(f *os.File) bool {
 	var raw [256]byte
 	n, _ := f.ReadAt(raw[:], 0) // an empty file has no mark
@@ -226,13 +231,22 @@ func marked(f *os.File) bool {
 	return len(fields) == 2 && fields[1] == boot()
 }
 
-// release gives the uid back. No process of it may be left.
+// release gives the uid back. The uid must have no process.
 func (c *uidClaim) release() {
 	_ = c.lock.Truncate(0)
 	c.lock.Close()
 }
 
-// sweepUIDs ends what runs under uids whose last user died with them in hand. A uid for which end fails stays marked.
+// undo gives the uid back with the mark that it had before the claim. Only processes from before the claim may be left.
+func (c *uidClaim) undo() {
+	if c.dirty {
+		c.lock.Close()
+		return
+	}
+	c.release()
+}
+
+// sweepUIDs calls end for each uid of r that is marked and that no process holds. A uid for which end fails stays marked.
 func sweepUIDs(dir string, r uids, end func(uid int) error) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -261,11 +275,11 @@ func sweepUIDs(dir string, r uids, end func(uid int) error) error {
 	return errors.Join(problems...)
 }
 
-// ensureDir makes path and gives it mode if it was not there. A folder that others could have put there, or could
-// change, is refused: what lies in it is executed.
+// ensureDir creates the folder path with mode if it does not exist. It refuses a folder that belongs to another user than this one
+// or root, or that others can write to, because files in it are executed.
 func ensureDir(path string, mode os.FileMode) error {
 	if _, err := os.Lstat(filepath.Dir(path)); errors.Is(err, os.ErrNotExist) {
-		if err := ensureDir(filepath.Dir(path), 0o755); err != nil { // whatever the umask says: slot uids pass through
+		if err := ensureDir(filepath.Dir(path), 0o755); err != nil { // not MkdirAll: slot uids must pass with any umask
 			return err
 		}
 	}
@@ -282,23 +296,23 @@ func ensureDir(path string, mode os.FileMode) error {
 	}
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return fmt.Errorf("%s is not a folder", path)
+		return fmt.Errorf("%s: must be a folder", path)
 	case int(st.Uid) != os.Geteuid() && st.Uid != 0:
-		return fmt.Errorf("%s belongs to uid %d, not to us", path, st.Uid)
+		return fmt.Errorf("%s: must belong to uid %d or to root (got uid %d)", path, os.Geteuid(), st.Uid)
 	case st.Mode&0o022 != 0:
-		return fmt.Errorf("%s can be written by others (mode %04o)", path, st.Mode&0o7777)
+		return fmt.Errorf("%s: must not be writable by group or others (got mode %04o)", path, st.Mode&0o7777)
 	}
 	return nil
 }
 
-// passable says why uid cannot reach path, or "": a folder on the way that it may not search. Groups play no part: a
-// slot's uid is in none but its own.
-func passable(path string, uid int) string {
+// closedFolder returns the first folder on the way to path, or path itself, that uid may not search. It returns "" if uid may
+// search all of them. Groups do not count, because a slot's uid is only in its own group.
+func closedFolder(path string, uid int) string {
 	path = filepath.Clean(path)
 	for dir := "/"; ; {
 		var st unix.Stat_t
 		if err := unix.Stat(dir, &st); err != nil {
-			return "" // the one who opens it says so better
+			return "" // the caller gets a better error when it opens path
 		}
 		bit := uint32(0o001)
 		if int(st.Uid) == uid {
@@ -316,7 +330,7 @@ func passable(path string, uid int) string {
 	}
 }
 
-// removeAll is os.RemoveAll that also removes folders which were made read-only.
+// removeAll is os.RemoveAll that also removes read-only folders.
 func removeAll(path string) error {
 	if err := os.RemoveAll(path); err == nil || os.Geteuid() == 0 {
 		return err

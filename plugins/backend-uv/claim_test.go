@@ -56,7 +56,7 @@ func TestOnlyWhatNobodyHoldsIsSwept(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dead.dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dead.lock.Close() // as if its process had died
+	dead.lock.Close() // as if the process had died
 	if err := os.Mkdir(filepath.Join(work, "without-lock"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -80,35 +80,49 @@ func TestOnlyWhatNobodyHoldsIsSwept(t *testing.T) {
 	}
 }
 
-func TestUIDsAreHandedOutOnceAndADeadUsersAreDirty(t *testing.T) {
+func TestUIDsAreHandedOutOnceAndADeadUsersAreSwept(t *testing.T) {
 	t.Parallel()
 	locks, r := t.TempDir(), uids{70000, 70001}
-	a, dirty, err := claimUID(locks, r)
-	if err != nil || dirty || a.uid != 70000 {
-		t.Fatalf("got %+v, %v, %v", a, dirty, err)
+	a, err := claimUID(locks, r)
+	if err != nil || a.uid != 70000 {
+		t.Fatalf("got %+v, %v", a, err)
 	}
-	b, dirty, err := claimUID(locks, r)
-	if err != nil || dirty || b.uid != 70001 {
-		t.Fatalf("got %+v, %v, %v", b, dirty, err)
+	b, err := claimUID(locks, r)
+	if err != nil || b.uid != 70001 {
+		t.Fatalf("got %+v, %v", b, err)
 	}
-	if _, _, err := claimUID(locks, r); executor.CodeOf(err) != executor.Exhausted {
+	if _, err := claimUID(locks, r); executor.CodeOf(err) != executor.Exhausted {
 		t.Errorf("a third got %v", err)
 	}
 	a.release()
-	b.lock.Close() // died
+	b.lock.Close() // as if the holder had died
+	for range 2 {
+		if b, err = claimUID(locks, uids{70001, 70001}); err != nil || !b.dirty {
+			t.Fatalf("after a death: %+v, %v", b, err)
+		}
+		b.undo()
+	}
+	if a, err = claimUID(locks, r); err != nil || a.dirty {
+		t.Fatalf("after a release: %+v, %v", a, err)
+	}
+	a.undo()
+	fails := true
 	var ended []int
-	if err := sweepUIDs(locks, r, func(uid int) error { ended = append(ended, uid); return nil }); err != nil || len(ended) != 1 || ended[0] != 70001 {
+	end := func(uid int) error {
+		ended = append(ended, uid)
+		if fails {
+			return errors.New("does not die")
+		}
+		return nil
+	}
+	for range 2 { // a uid stays marked if end fails
+		if err := sweepUIDs(locks, r, end); (err != nil) != fails {
+			t.Errorf("the sweep: %v", err)
+		}
+		fails = false
+	}
+	if err := sweepUIDs(locks, r, end); err != nil || len(ended) != 2 || ended[0] != 70001 || ended[1] != 70001 {
 		t.Errorf("swept %v, %v", ended, err)
-	}
-	if c, dirty, err := claimUID(locks, uids{70001, 70001}); err != nil || dirty {
-		t.Errorf("after the sweep: %+v, %v, %v", c, dirty, err)
-	} else {
-		c.lock.Close()
-	}
-	if c, dirty, err := claimUID(locks, uids{70001, 70001}); err != nil || !dirty {
-		t.Errorf("after a death: %+v, %v, %v", c, dirty, err)
-	} else {
-		c.release()
 	}
 }
 

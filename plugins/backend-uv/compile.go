@@ -12,9 +12,9 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// compileCode compiles every .py file below its first argument, in as many processes as there are processors. What is no
-// Python, or too much for the compiler, stays as it is. It says, as JSON, when a process was killed by a signal or ran out of
-// memory, and which file that was about.
+// compileCode compiles every .py file below its first argument, in one process per processor, at most 16. It skips a file that the
+// compiler refuses. It prints one JSON object: if a process was killed by a signal or ran out of memory, the object has the signal
+// and the file.
 const compileCode = `import json, mmap, os, py_compile, sys
 files = []
 for folder, below, names in os.walk(sys.argv[1]):
@@ -55,21 +55,21 @@ while workers:
 print(json.dumps(bad or {}))
 `
 
-// compiled is what compileCode says: a Signal, or a File and no signal for a lack of memory.
+// compiled is the output of compileCode. Both fields are empty after a success. A File without a Signal means a lack of memory.
 type compiled struct {
 	Signal int    `json:"signal"`
 	File   string `json:"file"`
 }
 
-// compile writes bytecode, which programs may not. It runs the interpreter without site-packages: that compiles what wheels
-// brought and executes none of it (.pth files, sitecustomize).
+// compile writes bytecode, because programs may not write it. The interpreter runs without site-packages, so it executes no code of
+// the packages it compiles (.pth files, sitecustomize).
 func (b *builder) compile(ctx context.Context, x *box, i interpreter) (*executor.Failure, error) {
 	packages, err := sitePackages(filepath.Join(x.temp, "env"))
 	if err != nil {
 		return nil, err
 	}
-	if size := sourceSize(packages); size > x.bounds.source {
-		return tooMuch("the packages have %d bytes of Python source, more than backends.%s.compile_bytes (%d)", size, b.name, x.bounds.source), nil
+	if size := sourceSize(packages); size > b.config.CompileBytes {
+		return tooMuch("the packages have %d bytes of Python source, more than backends.%s.compile_bytes (%d)", size, b.name, b.config.CompileBytes), nil
 	}
 	var said boundedBuffer
 	result, failure, err := x.run(ctx, false, map[string]string{"PYTHONMALLOC": ""}, &said, i.Path, "-I", "-S", "-c", compileCode, packages)
@@ -79,12 +79,12 @@ func (b *builder) compile(ctx context.Context, x *box, i interpreter) (*executor
 	var c compiled
 	lines := strings.TrimSpace(said.String())
 	if result.Status != executor.StatusOutOfMemory && json.Unmarshal([]byte(lastLine(lines)), &c) != nil {
-		b.log.Warn("packages are not compiled ahead", "status", result.Status, "said", lines)
+		b.log.Warn("packages not compiled to bytecode", "status", result.Status, "output", lines)
 		return nil, nil
 	}
 	switch {
 	case result.Status == executor.StatusOutOfMemory, c.Signal == int(syscall.SIGKILL), c.Signal == 0 && c.File != "":
-		return x.bounds.tooMuchMemory(b.name, "compiling", c.File), nil
+		return b.tooMuchMemory("compiling", c.File), nil
 	case c.Signal != 0:
 		return tooMuch("the interpreter ended by %s when it compiled %s", signalName(c.Signal), strconv.Quote(c.File)), nil
 	}
@@ -95,7 +95,7 @@ func signalName(n int) string {
 	return syscall.Signal(n).String() + " (signal " + strconv.Itoa(n) + ")"
 }
 
-// sourceSize is the size of all files below dir that compile compiles.
+// sourceSize returns the size in bytes of all .py files below dir.
 func sourceSize(dir string) (size int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(e.Name(), ".py") {

@@ -11,10 +11,10 @@ import (
 
 func TestTheDefaultConfigurationIsValid(t *testing.T) {
 	t.Parallel()
-	if err := Default().Validate(); err != nil {
+	if err := Default().validate("uv"); err != nil {
 		t.Error(err)
 	}
-	if err := (Config{}).Validate(); err != nil {
+	if err := (Config{}).validate("uv"); err != nil {
 		t.Errorf("the zero configuration: %v", err)
 	}
 }
@@ -27,7 +27,7 @@ func TestAWrongSettingIsNamedByItsPath(t *testing.T) {
 		{"the sandbox that does not exist yet", `{"isolation": "namespaces"}`, "backends.mine.isolation", "not available"},
 		{"an unknown isolation", `{"isolation": "chroot"}`, "backends.mine.isolation", "auto or none"},
 		{"a range with root in it", `{"run_as": "0-10"}`, "backends.mine.run_as", "0 < FIRST"},
-		{"a range that is none", `{"run_as": "many"}`, "backends.mine.run_as", "FIRST-LAST"},
+		{"a range without numbers", `{"run_as": "many"}`, "backends.mine.run_as", "FIRST-LAST"},
 		{"a reversed range", `{"run_as": "10-5"}`, "backends.mine.run_as", "FIRST <= LAST"},
 		{"a relative folder", `{"work_dir": "work"}`, "backends.mine.work_dir", "absolute"},
 		{"the root folder", `{"cache_dir": "/"}`, "backends.mine.cache_dir", "below /"},

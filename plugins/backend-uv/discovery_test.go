@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// realPython is a Python of this machine that every uid can reach.
+// realPython returns a Python of this machine that every uid can execute.
 func realPython(t *testing.T) string {
 	t.Helper()
 	for _, c := range (places{path: "/usr/bin:/usr/local/bin", env: func(string) string { return "" }}).candidates() {
-		if !c.shim && passable(filepath.Dir(c.real), nobodySpecial) == "" {
+		if !c.shim && closedFolder(filepath.Dir(c.real), anyUID) == "" {
 			return c.real
 		}
 	}
@@ -75,10 +75,10 @@ func TestAShimIsAskedOnceWhatItStandsFor(t *testing.T) {
 	if raw, err := os.ReadFile(asked); err != nil || string(raw) != "x\n" {
 		t.Errorf("asked %q, %v", raw, err)
 	}
-	script(t, filepath.Join(dir, "version"), "3.99\n") // what a pyenv shim obeys
+	script(t, filepath.Join(dir, "version"), "3.99\n") // the file that a pyenv shim reads
 	p.discover(t.Context())
 	if raw, _ := os.ReadFile(asked); string(raw) != "x\nx\n" {
-		t.Errorf("a shim that was told something else was not asked again: %q", raw)
+		t.Errorf("after a change of the version file the shim was asked %q, want two times", raw)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestAPythonInAClosedHomeIsNamedWithTheRemedy(t *testing.T) {
 		t.Skip("SKIPPED: needs root, whose programs run under other uids")
 	}
 	t.Parallel()
-	home := t.TempDir() // closed to others above it
+	home := t.TempDir() // its parent is closed below
 	if err := os.Chmod(filepath.Dir(home), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestAPythonInAClosedHomeIsNamedWithTheRemedy(t *testing.T) {
 	locks := t.TempDir()
 	p := testProber(t, "/nowhere")
 	p.places.home = home
-	p.claim = func() (*uidClaim, error) { c, _, err := claimUID(locks, uids{60600, 61111}); return c, err }
+	p.claim = func() (*uidClaim, error) { c, err := claimUID(locks, uids{60600, 61111}); return c, err }
 	inv := p.discover(t.Context())
 	if len(inv.unreachable) != 1 {
 		t.Fatalf("findings are %+v", inv.unreachable)
@@ -151,7 +151,7 @@ func TestAnAliasGivesAnInterpreterAllItsNames(t *testing.T) {
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(root, ".tmp-*")); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("leftovers of alias: %q", left)
 	}
 }
 
@@ -182,23 +182,23 @@ func TestImagesChooseInterpreters(t *testing.T) {
 	}
 }
 
-func TestPassableNamesTheFolderThatIsClosed(t *testing.T) {
+func TestTheClosedFolderOfAPathIsFound(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	closed := filepath.Join(dir, "closed")
 	if err := os.MkdirAll(filepath.Join(closed, "in"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := passable(filepath.Join(closed, "in"), nobodySpecial); got != "" {
-		t.Errorf("open, and yet %q", got)
+	if got := closedFolder(filepath.Join(closed, "in"), anyUID); got != "" {
+		t.Errorf("closedFolder names %q, and all folders are open", got)
 	}
 	if err := os.Chmod(closed, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := passable(filepath.Join(closed, "in"), nobodySpecial); got != closed {
+	if got := closedFolder(filepath.Join(closed, "in"), anyUID); got != closed {
 		t.Errorf("got %q, want %q", got, closed)
 	}
-	if got := passable(filepath.Join(closed, "in"), os.Geteuid()); got != "" {
-		t.Errorf("its owner is kept out by %q", got)
+	if got := closedFolder(filepath.Join(closed, "in"), os.Geteuid()); got != "" {
+		t.Errorf("closedFolder names %q for the owner", got)
 	}
 }

@@ -14,59 +14,91 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// parallelBuilds is how many environments one backend prepares at once, each in its own bounds. Others wait.
+// parallelBuilds is how many environments a backend prepares at once. Each has its own bounds. Further builds wait.
 const parallelBuilds = 4
 
-// builder makes environments with uv.
+// builder makes environments with uv. Jobs that want the same environment share one build.
 type builder struct {
-	name        string // of the backend in the configuration
-	cache       *cache
-	tool        *uvTool
-	index       index
-	allowBuilds bool
-	bounds      bounds
+	*backend.Group[*executor.Failure]
+
+	name   string // of the backend in the configuration
+	config Config
+	cache  *cache
+	tool   *uvTool
+	index  index
 	// open makes a slot that no program gets. It prefers the uid that is number n from the end of the range.
 	open func(ctx context.Context, n int) (*slot, error)
-	// drop gives such a slot back and reports whether nothing of it is left.
+	// drop gives a slot of open back and reports whether no process of it is left.
 	drop func(*slot) bool
-	// turns are the numbers of the builds that may run. A build has one.
+	// turns has the numbers 0 to parallelBuilds-1 that no build uses. A build takes one while it runs.
 	turns chan int
 	log   *slog.Logger
 }
 
-func newBuilder(b *Backend) *builder {
+// newBuilder returns a builder whose builds end with base at the latest.
+func newBuilder(base context.Context, b *Backend) *builder {
 	turns := make(chan int, parallelBuilds)
 	for n := range parallelBuilds {
 		turns <- n
 	}
-	return &builder{
-		name: b.name, cache: b.cache, tool: b.tool, index: b.tool.index, allowBuilds: b.config.AllowBuilds, bounds: b.config.bounds(),
+	made := &builder{
+		Group: backend.NewGroup[*executor.Failure](base), name: b.name, config: b.config, cache: b.cache, tool: b.tool, index: b.tool.index,
 		open: b.takeBuilder, drop: b.slots.dropBuilder, turns: turns, log: b.log,
 	}
+	b.tool.enclose = made.enclose
+	return made
 }
 
-// want is one environment that is asked for.
+// want describes a requested environment.
 type want struct {
 	interpreter  interpreter
 	requirements []string // normalised
 }
 
-// key is the identity of w's environment: everything that may change what is in it.
+// key returns the identity of w's environment: a hash of all inputs that may change its content.
 func (b *builder) key(w want) string {
-	parts := []string{"2", w.interpreter.key(), b.index.key, fmt.Sprint(b.allowBuilds)}
+	parts := []string{"2", w.interpreter.key(), b.index.key, fmt.Sprint(b.config.AllowBuilds)}
 	sum := sha256.Sum256([]byte(strings.Join(append(parts, w.requirements...), "\x00")))
 	return hex.EncodeToString(sum[:])
 }
 
-// build makes the environment of key unless it is there by now. A Failure says that the requirements are at fault, that they
-// need more than the bounds of a build, or that the index is out of reach; an error, that we are at fault. notify is told what
-// happens.
+// environment returns the environment of w, in use until it is released. It builds a missing environment. notify gets Progress, on
+// this goroutine. When ctx ends, environment returns the cause.
+func (b *builder) environment(ctx context.Context, w want, notify func(executor.Progress)) (*environment, *executor.Failure, error) {
+	key := b.key(w)
+	if env, ok := b.cache.open(key); ok {
+		b.cache.hits.Add(1)
+		return env, nil, nil
+	}
+	// Another process may evict a new environment before this one opens it. Twice in a row means that the cache is too small.
+	for range 2 {
+		if failure, err := b.shared(ctx, key, w, notify); failure != nil || err != nil {
+			return nil, failure, err
+		}
+		if env, ok := b.cache.open(key); ok {
+			return env, nil, nil
+		}
+	}
+	return nil, nil, executor.Errorf(executor.Unavailable, "the environment was removed as soon as it was built: backends.uv.cache_bytes may be too small")
+}
+
+// shared builds the environment of key, or waits for a running build of that environment.
+func (b *builder) shared(ctx context.Context, key string, w want, notify func(executor.Progress)) (*executor.Failure, error) {
+	return b.Do(ctx, key, notify, func(ctx context.Context, notify func(executor.Progress)) (*executor.Failure, error) {
+		defer b.Go(func(ctx context.Context) { b.cache.evict(ctx, key) })
+		return b.build(ctx, key, w, notify)
+	})
+}
+
+// build makes the environment of key unless it exists by now. It returns a Failure if the requirements are at fault, exceed the
+// bounds of a build, or need an index that cannot be reached. An error means that the server failed. notify gets Progress.
 func (b *builder) build(ctx context.Context, key string, w want, notify func(executor.Progress)) (*executor.Failure, error) {
-	late := fmt.Errorf("the environment was not prepared within backends.%s.prepare_seconds (%d)", b.name, b.bounds.seconds)
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(b.bounds.seconds)*time.Second, late)
+	late := fmt.Errorf("the environment was not prepared within backends.%s.prepare_seconds (%d)", b.name, b.config.PrepareSeconds)
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(b.config.PrepareSeconds)*time.Second, late)
 	defer cancel()
 	failure, err := b.locked(ctx, key, w, notify)
 	if err != nil && errors.Is(context.Cause(ctx), late) {
@@ -75,7 +107,7 @@ func (b *builder) build(ctx context.Context, key string, w want, notify func(exe
 	return failure, err
 }
 
-// locked is build with the key locked.
+// locked locks the key exclusively and builds its environment.
 func (b *builder) locked(ctx context.Context, key string, w want, notify func(executor.Progress)) (*executor.Failure, error) {
 	held, err := lock(ctx, b.cache.lockPath(key), unix.LOCK_EX)
 	if err != nil {
@@ -83,7 +115,7 @@ func (b *builder) locked(ctx context.Context, key string, w want, notify func(ex
 	}
 	defer held.Close()
 	if _, err := b.cache.check(key); err == nil {
-		return nil, nil // another process was quicker
+		return nil, nil // another process has built it
 	}
 	b.cache.misses.Add(1)
 	say := func(message string) { notify(executor.Progress{Phase: executor.PhasePrepare, Message: message}) }
@@ -115,15 +147,15 @@ func (b *builder) locked(ctx context.Context, key string, w want, notify func(ex
 	return b.finish(key, filepath.Join(temp, "env"), w)
 }
 
-// prepare fills temp/env: what it starts has ended when it returns without an error.
+// prepare fills temp/env. When it returns without an error, all processes that it started have ended.
 func (b *builder) prepare(ctx context.Context, turn int, temp string, program uvProgram, w want, notify func(executor.Progress)) (failure *executor.Failure, err error) {
-	x, err := b.openBox(ctx, turn, temp)
+	x, err := b.openBox(ctx, turn, temp, b.config.AllowBuilds)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if !x.close() && err == nil {
-			failure, err = nil, executor.Errorf(executor.Internal, "processes that prepare an environment do not end")
+			failure, err = nil, executor.Errorf(executor.Internal, "processes of the preparation of an environment do not end")
 		}
 	}()
 	if program.path, err = b.tool.reachable(ctx, program, x.uid()); err != nil {
@@ -137,17 +169,17 @@ func (b *builder) prepare(ctx context.Context, turn int, temp string, program uv
 	return b.compile(ctx, x, w.interpreter)
 }
 
-// finish makes the folder dir, which nobody writes to any more, the environment of key.
+// finish makes the folder dir the environment of key. No process may write to dir any more.
 func (b *builder) finish(key, dir string, w want) (*executor.Failure, error) {
 	if err := own(dir); err != nil {
 		return nil, fmt.Errorf("take over an environment: %w", err)
 	}
-	os.Remove(filepath.Join(dir, ".lock")) // uv's own, writable by all
+	os.Remove(filepath.Join(dir, ".lock")) // uv's own lock file, which all users may write to
 	files, bytes, err := measure(dir)
 	if err != nil {
 		return nil, err
 	}
-	if failure := b.bounds.exceeded(b.name, bytes, files); failure != nil {
+	if failure := b.exceeded(bytes, files); failure != nil {
 		return failure, nil
 	}
 	packages, err := resolved(dir)

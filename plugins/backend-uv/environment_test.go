@@ -13,7 +13,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// indexed is a backend with a package index of its own.
+// indexed returns a backend and a package index for the backend alone.
 func indexed(t *testing.T, more map[string]any) (*Backend, *wheelhouse) {
 	t.Helper()
 	needUV(t)
@@ -23,7 +23,7 @@ func indexed(t *testing.T, more map[string]any) (*Backend, *wheelhouse) {
 	for k, v := range more {
 		set[k] = v
 	}
-	return backend(t, set), w
+	return openBackend(t, set), w
 }
 
 const probeProgram = "import pyexec_probe, pyexec_base, sys\nprint(pyexec_probe.__version__, pyexec_base.__version__)"
@@ -40,7 +40,7 @@ func TestRequirementsAreInstalledOnceAndSharedByTheSameSet(t *testing.T) {
 	asked := w.requests.Load()
 	succeeds(t, b, executor.Spec{Code: probeProgram, Requirements: "PyExec.Probe==1.2.3"})
 	if w.requests.Load() != asked || b.cache.misses.Load() != 1 || b.cache.hits.Load() != 1 {
-		t.Errorf("%d more questions to the index, %d builds, %d hits", w.requests.Load()-asked, b.cache.misses.Load(), b.cache.hits.Load())
+		t.Errorf("%d more requests to the index, %d builds, %d hits", w.requests.Load()-asked, b.cache.misses.Load(), b.cache.hits.Load())
 	}
 	succeeds(t, b, executor.Spec{Code: "print(1)", Requirements: "# nothing but a comment\n"})
 	if b.cache.misses.Load() != 1 {
@@ -91,14 +91,14 @@ func TestWhoeverCancelsASharedBuildHurtsNobodyElse(t *testing.T) {
 		r, err := b.Run(t.Context(), job(executor.Spec{Code: probeProgram, Requirements: "pyexec-probe"}), j)
 		second <- outcome{r, err}
 	}()
-	<-joined // it has seen progress of the build that it shares
+	<-joined // the second job has seen progress of the build that both share
 	cancel(errors.New("changed my mind"))
 	if o := <-first; o.err != nil || o.result.Status != executor.StatusKilled {
-		t.Errorf("the one who cancelled got %+v, %v", o.result, o.err)
+		t.Errorf("the cancelled job got %+v, %v", o.result, o.err)
 	}
 	close(w.hold)
 	if o := <-second; o.err != nil || o.result.Status != executor.StatusSucceeded {
-		t.Errorf("the other got %+v, %v", o.result, o.err)
+		t.Errorf("the other job got %+v, %v", o.result, o.err)
 	}
 	if n := b.cache.misses.Load(); n != 1 {
 		t.Errorf("built %d times", n)
@@ -119,9 +119,9 @@ func TestABuildThatNobodyWaitsForEndsAndLeavesNothing(t *testing.T) {
 	if err != nil || r.Status != executor.StatusKilled {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	b.flights.wg.Wait()
+	b.builder.Wait()
 	if left, _ := filepath.Glob(filepath.Join(b.cache.dir, ".tmp-*")); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("leftovers of the build: %q", left)
 	}
 	close(w.hold)
 	succeeds(t, b, executor.Spec{Code: probeProgram, Requirements: "pyexec-probe"})
@@ -147,7 +147,7 @@ func TestRequirementsThatCannotBeInstalledFailWithUvsExplanation(t *testing.T) {
 				t.Fatalf("got %+v with %+v", result, f)
 			}
 			if !strings.Contains(f.Message, c.says) || strings.Contains(f.Message, b.config.CacheDir) {
-				t.Errorf("the message is %q, want %q and no path of ours in it", f.Message, c.says)
+				t.Errorf("the message is %q, want %q and no path of the cache in it", f.Message, c.says)
 			}
 			if j.started() != nil {
 				t.Error("the program was started")
@@ -159,14 +159,14 @@ func TestRequirementsThatCannotBeInstalledFailWithUvsExplanation(t *testing.T) {
 func TestAnIndexThatIsOutOfReachIsAClearError(t *testing.T) {
 	needUV(t)
 	t.Setenv("UV_HTTP_RETRIES", "0")
-	b := backend(t, map[string]any{"index_url": "http://user:secret@127.0.0.1:9/simple"})
+	b := openBackend(t, map[string]any{"index_url": "http://user:secret@127.0.0.1:9/simple"})
 	result, _ := run(t, b, executor.Spec{Code: "print(1)", Requirements: "pyexec-probe"})
 	f := result.Failure
 	if result.Status != executor.StatusFailed || f == nil || f.Code != executor.Unavailable || !strings.Contains(f.Message, "could not be reached") {
 		t.Fatalf("got %+v with %+v", result, f)
 	}
 	if strings.Contains(f.Message, "secret") {
-		t.Errorf("the message holds credentials: %s", f.Message)
+		t.Errorf("the message has credentials: %s", f.Message)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestWheelsThatWouldRunCodeAtInstallationDoNotRunItAsUs(t *testing.T) {
 	})
 	succeeds(t, b, executor.Spec{Code: "import pyexec_trap", Requirements: "pyexec-trap"})
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root's rights are worth a trap")
+		t.Skip("SKIPPED: the test only shows whether code of a wheel runs as root")
 	}
 	if _, err := os.Stat(trap); err == nil {
 		t.Error("a .pth file of a wheel was executed as root")
@@ -273,7 +273,7 @@ func TestScriptsOfAnEnvironmentAreOnPath(t *testing.T) {
 
 func TestTheRealIndex(t *testing.T) {
 	needUV(t)
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	result, j := run(t, b, executor.Spec{Code: "import six; print(six.__version__)", Requirements: "six==1.16.0"})
 	if f := result.Failure; f != nil && f.Code == executor.Unavailable {
 		missing(t, "index", f.Message)
@@ -283,7 +283,8 @@ func TestTheRealIndex(t *testing.T) {
 	}
 }
 
-// TestWhateverMayChangeAnEnvironmentIsInItsKey: otherwise one index's packages would be given to who asked another.
+// TestWhateverMayChangeAnEnvironmentIsInItsKey shows that each input of an environment changes the key. Otherwise, for example, a
+// job could get the packages of another index.
 func TestWhateverMayChangeAnEnvironmentIsInItsKey(t *testing.T) {
 	t.Parallel()
 	a := interpreter{Path: "/usr/bin/python3.11", Version: "3.11.2", Minor: "3.11", Platform: "linux-x86_64", Implementation: "cpython"}
@@ -302,7 +303,7 @@ func TestWhateverMayChangeAnEnvironmentIsInItsKey(t *testing.T) {
 	}
 	add("the plain one", builder{}, want{a, lines})
 	add("another index", builder{index: index{key: "other"}}, want{a, lines})
-	add("builds allowed", builder{allowBuilds: true}, want{a, lines})
+	add("builds allowed", builder{config: Config{AllowBuilds: true}}, want{a, lines})
 	add("other requirements", builder{}, want{a, []string{"six"}})
 	add("requirements run together", builder{}, want{a, []string{"sixwheel"}})
 	for name, change := range map[string]func(*interpreter){
@@ -317,14 +318,14 @@ func TestWhateverMayChangeAnEnvironmentIsInItsKey(t *testing.T) {
 	}
 }
 
-// TestAnEnvironmentOfOneIndexIsNotGivenToWhoAsksAnother also tries it with the whole backend.
-func TestAnEnvironmentOfOneIndexIsNotGivenToWhoAsksAnother(t *testing.T) {
+// TestTwoIndexesShareNoEnvironment shows the same for the index with a whole backend.
+func TestTwoIndexesShareNoEnvironment(t *testing.T) {
 	needUV(t)
 	cache := filepath.Join(folder(t), "cache")
 	for _, version := range []string{"1.0", "2.0"} {
 		w := newWheelhouse(t)
 		w.add("pyexec-mine", version, map[string]string{"pyexec_mine.py": "print('" + version + "')\n"})
-		b := backend(t, map[string]any{"cache_dir": cache, "index_url": w.url()})
+		b := openBackend(t, map[string]any{"cache_dir": cache, "index_url": w.url()})
 		if out, _ := succeeds(t, b, executor.Spec{Code: "import pyexec_mine", Requirements: "pyexec-mine"}); out != version+"\n" {
 			t.Errorf("the index has %s, the program %q", version, out)
 		}

@@ -9,25 +9,25 @@ import (
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// pipVariables reach pip, when it fetches uv.
+// pipVariables are the variables of the host that pip gets when it fetches uv.
 var pipVariables = []string{
 	"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_CLIENT_CERT",
 	"PIP_PROXY", "PIP_DEFAULT_TIMEOUT", "PIP_CONFIG_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 }
 
-// index is which packages are taken from where.
+// index has the settings of the package index.
 type index struct {
-	// uv and pip are variables for the two tools.
+	// uv and pip are the variables of the two tools, as "NAME=value".
 	uv  []string
 	pip []string
-	// key tells two indexes apart in an environment's identity. It may come from addresses with credentials, so it is a hash.
+	// key identifies the index in an environment's key. It is a hash, because addresses may have credentials.
 	key string
-	// shown is what people may see: the index's address without credentials, or "".
+	// shown is the index's address without credentials, for users.
 	shown string
 }
 
-// hostIndex reads the index settings: backends.uv.index_url, else what uv's own variables say, else pip's, else pip.conf.
-// So what `pip install` reaches on this host is reached here too.
+// hostIndex reads the index settings: backends.uv.index_url, else uv's own variables, else pip's variables, else pip.conf. The
+// backend so uses the same index as `pip install` on this host.
 func hostIndex(indexURL, home string, env func(string) string) index {
 	set := requirements.HostVariables(indexURL, home, env)
 	x := index{uv: variables(set), key: requirements.IndexKey(set)}
@@ -45,6 +45,15 @@ func hostIndex(indexURL, home string, env func(string) string) index {
 	} else if forPip["PIP_INDEX_URL"] == "" {
 		if v := cmp.Or(env("UV_DEFAULT_INDEX"), env("UV_INDEX_URL")); v != "" {
 			forPip["PIP_INDEX_URL"] = v
+		}
+	}
+	// pip runs with another home, so variables name the files that it would find in the user's home.
+	if netrc := set["NETRC"]; netrc != "" {
+		forPip["NETRC"] = netrc
+	}
+	for _, name := range []string{".config/pip/pip.conf", ".pip/pip.conf"} {
+		if conf := below(home, name); forPip["PIP_CONFIG_FILE"] == "" && isFile(conf) {
+			forPip["PIP_CONFIG_FILE"] = conf
 		}
 	}
 	x.pip = variables(forPip)

@@ -5,18 +5,17 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
-	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
-// promises are the capabilities that hold here.
-func promises(m mechanisms, groups runner.Cgroups, c Config) executor.Capabilities {
+// promises returns the capabilities that this machine can enforce.
+func promises(m mechanisms, groups sandbox.Cgroups, c Config) executor.Capabilities {
 	return executor.Capabilities{
 		Isolation:  executor.IsolationNone, // of files: the full host sandbox does not exist yet
 		NetworkOff: m.offByDefault(),
@@ -24,14 +23,14 @@ func promises(m mechanisms, groups runner.Cgroups, c Config) executor.Capabiliti
 		Memory:     groups.Enforces("memory"),
 		Disk:       m.Tmpfs,
 		CPU:        groups.Enforces("cpu"),
-		// With a uid of its own a program's processes can also be counted without a control group.
+		// A resource limit counts the processes of a uid without a control group.
 		PIDs:              groups.Enforces("pids") || m.Setuid,
 		Commands:          true,
 		Requirements:      true,
 		Artifacts:         true,
 		MemorySamples:     true,
 		SystemInterpreter: true,
-		// Another uid has no rights to a user's folder: only where programs run as ourselves the folder is theirs too.
+		// Under another uid a program has no rights to a user's folder.
 		HostDirectories: !m.Setuid,
 		LocalPath:       true,
 		Sessions:        true,
@@ -45,7 +44,7 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 	can := b.can
 	can.PythonVersions = inv.minors()
 	info := executor.Info{
-		Name: b.name, Type: "uv", Version: version(), Healthy: inv.fallback.Path != "",
+		Name: b.name, Type: "uv", Version: plugin.Version(), Healthy: inv.fallback.Path != "",
 		Capabilities: can, Images: slices.Sorted(maps.Keys(b.config.ImageMap)),
 		Warnings: b.warnings(), Details: b.details(*inv), Metrics: b.metrics(),
 	}
@@ -58,18 +57,7 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 	return info, nil
 }
 
-// version is what the build knows of itself; a plugin leaves it to its program, which knows better.
-func version() string {
-	if plugin.Requested() {
-		return ""
-	}
-	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
-		return build.Main.Version
-	}
-	return "unknown"
-}
-
-// warnings name every default that does not hold here.
+// warnings lists every default that this machine or its configuration does not enforce.
 func (b *Backend) warnings() []string {
 	list := []string{"programs see the host's world-readable files: there is no file sandbox in this version"}
 	add := func(missing bool, text string) {
@@ -79,8 +67,8 @@ func (b *Backend) warnings() []string {
 	}
 	why := b.how.Why
 	add(!b.can.NetworkOff, "programs have the host's network, although it is off by default: "+why["network"])
-	add(b.can.NetworkOn && b.how.Setuid, "programs with a network share the host's: they reach whatever listens on its loopback addresses, except for this server, which refuses their uids")
-	add(b.can.NetworkOn && !b.how.Setuid, "programs with a network share the host's: they reach whatever listens on its loopback addresses, this server included, which cannot tell them from its own user: set http.tokens")
+	add(b.can.NetworkOn && b.how.Setuid, "programs with a network share the host's: they reach every service on its loopback addresses, except for this server, which refuses their uids")
+	add(b.can.NetworkOn && !b.how.Setuid, "programs with a network share the host's: they reach every service on its loopback addresses, this server included, which cannot tell them from its own user: set http.tokens")
 	if b.how.Setuid {
 		if others := thisHost().subordinate(b.how.uids); len(others) > 0 {
 			add(true, "programs may reach files of other users' containers: uids of backends."+b.name+".run_as are subordinate uids of "+strings.Join(others, ", "))
@@ -93,13 +81,13 @@ func (b *Backend) warnings() []string {
 	add(!b.can.PIDs, "pids is not enforced: "+b.groupReason("pids"))
 	add(!b.can.Disk, "disk_mb is not enforced, only the size of a single file: "+why["tmpfs"])
 	add(!b.can.Disk, "programs share the host's /tmp, /var/tmp, /dev/shm and /run/lock, and what they leave there stays: "+why["tmpfs"])
-	add(b.can.Disk && b.can.Memory, "files that a program writes lie in memory and count towards memory_mb as well as disk_mb")
-	add(b.config.AllowBuilds, "requirements may be built from source, which executes code of theirs with a network and in sight of the index's credentials: backends."+b.name+".allow_builds is true")
+	add(b.can.Disk && b.can.Memory, "files that a program writes are in memory: a program may use memory_mb plus disk_mb of the host's memory")
+	add(b.config.AllowBuilds, "requirements may be built from source, which executes code of packages with a network and access to the index's credentials: backends."+b.name+".allow_builds is true")
 	add(len(b.can.Languages) > 1, "languages other than python run in sessions only")
 	return list
 }
 
-// groupReason says why there is no control group for controller.
+// groupReason returns the reason why there is no control group for controller.
 func (b *Backend) groupReason(controller string) string {
 	if b.groupErr != nil {
 		lines := strings.Split(b.groupErr.Error(), "\n")
@@ -110,10 +98,10 @@ func (b *Backend) groupReason(controller string) string {
 		}
 		return lines[len(lines)-1]
 	}
-	return "no such control group is ours to use"
+	return "no such control group is delegated to this process"
 }
 
-// details are facts for people.
+// details returns the Details of Info, for users.
 func (b *Backend) details(inv inventory) map[string]string {
 	d := map[string]string{
 		"cache_dir": b.config.CacheDir, "work_dir": b.config.WorkDir, "isolation": b.config.Isolation,
@@ -150,7 +138,7 @@ func (b *Backend) details(inv inventory) map[string]string {
 	return d
 }
 
-// active lists what is in force.
+// active lists the mechanisms in use.
 func (b *Backend) active() []string {
 	var list []string
 	add := func(on bool, name string) {
@@ -169,12 +157,12 @@ func (b *Backend) active() []string {
 	return list
 }
 
-// metrics are gauges and counters.
+// metrics returns the gauges and counters of Info.
 func (b *Backend) metrics() map[string]float64 {
 	all, busy := b.slots.counts()
 	list, bytes := b.cache.entries()
 	return map[string]float64{
-		"sessions": float64(b.sessions.count()), "slots": float64(all), "slots_busy": float64(busy),
+		"sessions": float64(b.sessions.Len()), "slots": float64(all), "slots_busy": float64(busy),
 		"slots_started_total": float64(b.slots.started.Load()), "slots_died_total": float64(b.slots.died.Load()),
 		"cache_environments": float64(len(list)), "cache_bytes": float64(bytes), "cache_limit_bytes": float64(b.config.CacheBytes),
 		"cache_hits_total": float64(b.cache.hits.Load()), "cache_builds_total": float64(b.cache.misses.Load()),

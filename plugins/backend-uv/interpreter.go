@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oldestMinor is the oldest Python 3 minor version that is used.
+// oldestMinor is the oldest Python 3 minor version that the backend uses.
 const oldestMinor = 8
 
 // interpreter is a Python of this machine, as a real file.
 type interpreter struct {
-	// Path is the real file, no shim and no link.
+	// Path is the real file. It is no shim and no link.
 	Path string
 	// Version is the full version ("3.12.1"), Minor the exact minor one ("3.12").
 	Version string
@@ -31,24 +31,24 @@ type interpreter struct {
 	Implementation string
 }
 
-// unreachable is a Python that programs cannot use.
+// unreachable is a Python that programs cannot use, with the reason and the remedy.
 type unreachable struct {
 	Path    string
-	Version string // as far as the path tells
+	Version string // from the path; may be empty
 	Why     string
 	Remedy  string
 }
 
-// inventory is what discovery found.
+// inventory is the result of prober.discover.
 type inventory struct {
-	// byMinor holds one interpreter per minor version.
+	// byMinor has one interpreter per minor version.
 	byMinor map[string]interpreter
-	// fallback runs what asks for no version: the first python3 on PATH that can be reached, else the newest.
+	// fallback runs programs that ask for no version. It is the first usable python3 on PATH, else the newest interpreter.
 	fallback    interpreter
 	unreachable []unreachable
 }
 
-// minors returns the versions at hand, newest first.
+// minors returns the minor versions, newest first.
 func (inv inventory) minors() []string {
 	var list []string
 	for minor := range inv.byMinor {
@@ -67,11 +67,11 @@ func (inv inventory) find(minor string) (interpreter, bool) {
 	return i, ok
 }
 
-// hint says what would make minor available, if it is only out of reach.
+// hint returns the end of an error message that names an unreachable Python of version minor and its remedy, or "".
 func (inv inventory) hint(minor string) string {
 	for _, u := range inv.unreachable {
 		if u.Version == minor || strings.HasPrefix(u.Version, minor+".") {
-			return fmt.Sprintf("; %s is out of reach: %s (%s)", u.Path, u.Why, u.Remedy)
+			return fmt.Sprintf("; %s cannot be used: %s (%s)", u.Path, u.Why, u.Remedy)
 		}
 	}
 	return ""
@@ -82,13 +82,13 @@ func minorNumber(minor string) int {
 	return n
 }
 
-// key is what an environment's identity takes from its interpreter.
+// key identifies the interpreter in an environment's key.
 func (i interpreter) key() string {
 	return strings.Join([]string{i.Path, i.Version, i.Platform, i.Implementation}, "\x00")
 }
 
-// alias makes, once, a folder whose python, python3 and python3.x are this interpreter, and returns it: on the program's
-// PATH all three names work, whatever this machine calls its interpreters.
+// alias returns a folder below root in which python, python3 and python3.x are this interpreter, so that all three names work on a
+// program's PATH. It creates the folder once.
 func (i interpreter) alias(root string) (string, error) {
 	sum := sha256.Sum256([]byte(i.key()))
 	dir := filepath.Join(root, i.Minor+"-"+hex.EncodeToString(sum[:6]))
@@ -109,7 +109,7 @@ func (i interpreter) alias(root string) (string, error) {
 		return "", err
 	}
 	if err := os.Rename(temp, dir); err != nil {
-		// Another process was first, or it is damaged: both are settled by looking again.
+		// Another process may have created the folder.
 		if target, err := os.Readlink(filepath.Join(dir, "python3")); err == nil && target == i.Path {
 			return dir, nil
 		}
@@ -120,24 +120,28 @@ func (i interpreter) alias(root string) (string, error) {
 
 // candidate is a file that may be a Python.
 type candidate struct {
-	// path as found, real behind links.
+	// path is the file as it was found. real is the file that the links of path lead to, or path for a shim.
 	path, real string
-	// shim: a script, which must be asked what it stands for.
+	// shim reports whether the file is a script that executes an interpreter. Only the script can tell which.
 	shim bool
-	// onPath is the candidate's place among the python3 of PATH, -1 for others.
+	// onPath is the index of the candidate's folder in PATH if its name is python3, else -1.
 	onPath int
 }
 
 var pythonName = regexp.MustCompile(`^python3(\.[0-9]+)?$`)
 
-// places are the folders that are searched, PATH first.
+// places has the settings that name the folders to search for interpreters.
 type places struct {
 	path string // of the host
 	home string
 	env  func(string) string
 }
 
-// folders lists them in order of preference, without doubles; the first n are PATH's.
+func hostPlaces() places {
+	return places{path: cmp.Or(os.Getenv("PATH"), defaultPath), home: homeDir(), env: os.Getenv}
+}
+
+// folders lists the folders in order of preference, without duplicates. The first n are those of PATH.
 func (p places) folders() (list []string, n int) {
 	seen := map[string]bool{}
 	add := func(dirs ...string) {
@@ -177,12 +181,12 @@ func below(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// candidates lists every file that may be a Python, without doubles, in order of preference.
+// candidates lists every file that may be a Python, without duplicates, in order of preference.
 func (p places) candidates() []candidate {
 	folders, onPath := p.folders()
 	var list []candidate
 	seen := map[string]bool{}
-	for place, dir := range folders {
+	for n, dir := range folders {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			continue
@@ -193,7 +197,7 @@ func (p places) candidates() []candidate {
 				names = append(names, e.Name())
 			}
 		}
-		// python3 first, then the newest: that is what a user means who names no version.
+		// python3 comes first, because it is the user's choice for programs that name no version. The newest follows.
 		slices.SortFunc(names, func(a, b string) int {
 			if a == "python3" || b == "python3" {
 				return cmp.Compare(a, b)
@@ -202,8 +206,8 @@ func (p places) candidates() []candidate {
 		})
 		for _, name := range names {
 			c := candidate{path: filepath.Join(dir, name), onPath: -1}
-			if place < onPath && name == "python3" {
-				c.onPath = place
+			if n < onPath && name == "python3" {
+				c.onPath = n
 			}
 			real, err := filepath.EvalSymlinks(c.path)
 			if err != nil {
@@ -212,9 +216,9 @@ func (p places) candidates() []candidate {
 			c.real = real
 			c.shim = isScript(real)
 			if c.shim {
-				c.real = c.path // a shim goes by the name it is called by
+				c.real = c.path // a shim depends on the name by which it is called
 				if name != "python3" || c.onPath < 0 {
-					continue // what it stands for is found where it is installed
+					continue // the search finds the shim's interpreters in their own folders
 				}
 			}
 			if seen[c.real] {
@@ -233,7 +237,7 @@ func (p places) candidates() []candidate {
 	return list
 }
 
-// isScript tells a shim from a program.
+// isScript reports whether the file at path begins with "#!".
 func isScript(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -245,8 +249,8 @@ func isScript(path string) bool {
 	return err == nil && string(head[:]) == "#!"
 }
 
-// stamp changes whenever what c would answer to uid may have changed: the file, what a shim is told, and who may pass
-// to it.
+// stamp returns a hash that changes when the answer of c to uid may change. It covers the file, the settings of a shim, and the
+// modes and owners of the folders above.
 func (c candidate) stamp(uid string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(c.real, &st); err != nil {
@@ -269,9 +273,9 @@ func (c candidate) stamp(uid string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// guess reads a version out of a path, for findings about interpreters that cannot be asked.
 var versionInPath = regexp.MustCompile(`3\.[0-9]+(\.[0-9]+)?`)
 
+// guess returns the version in an interpreter's path, or "". It serves findings about interpreters that cannot be asked.
 func guess(path string) string {
 	all := versionInPath.FindAllString(path, -1)
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })

@@ -8,10 +8,10 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// knownLanguages are the interpreters of other languages, by language: files that programs can execute.
+// knownLanguages has the interpreters of languages other than Python, by language. Programs can execute each file.
 type knownLanguages map[executor.Language]string
 
-// findLanguages looks for them in the machine's own folders and on the host's PATH.
+// findLanguages looks for the interpreters in the folders of p and in defaultPath.
 func findLanguages(p places, m mechanisms) knownLanguages {
 	found := knownLanguages{}
 	folders, _ := p.folders()
@@ -33,7 +33,7 @@ func findLanguages(p places, m mechanisms) knownLanguages {
 	return found
 }
 
-// list is what Capabilities says.
+// list returns the languages for Capabilities. Python is always one of them.
 func (k knownLanguages) list() []executor.Language {
 	list := []executor.Language{executor.LanguagePython}
 	for _, l := range []executor.Language{executor.LanguageJavaScript, executor.LanguageShell} {
@@ -47,15 +47,15 @@ func (k knownLanguages) list() []executor.Language {
 func (k knownLanguages) missing(l executor.Language) string {
 	switch l {
 	case executor.LanguageJavaScript:
-		return "no node that programs can reach is on this machine"
+		return "this machine has no node that programs can execute"
 	case executor.LanguageShell:
-		return "neither bash nor sh that programs can reach is on this machine"
+		return "this machine has no bash and no sh that programs can execute"
 	default:
-		return "the uv backend does not know it"
+		return "unknown language on the uv backend"
 	}
 }
 
-// reachable returns path, if it is a program and the uids that run programs can execute it.
+// reachable returns path if it is an executable file for the uids that run programs, else "".
 func reachable(path string, m mechanisms) string {
 	file, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -65,8 +65,8 @@ func reachable(path string, m mechanisms) string {
 	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 		return ""
 	}
-	if m.Setuid && (passable(filepath.Dir(path), m.uids.first)+passable(filepath.Dir(file), m.uids.first) != "" || info.Mode()&0o001 == 0) {
+	if m.Setuid && (closedFolder(filepath.Dir(path), m.uids.first)+closedFolder(filepath.Dir(file), m.uids.first) != "" || info.Mode()&0o001 == 0) {
 		return ""
 	}
-	return path // not file: busybox and shims go by the name they are called by
+	return path // not file: busybox and shims depend on the name by which they are called
 }

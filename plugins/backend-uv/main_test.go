@@ -16,13 +16,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
-	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
-// TestMain lets this binary be what the backend starts: a plugin, a runner, and, for one test, a uv.
+// TestMain lets this binary also be a plugin, a runner, and, for one test, a uv.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
-		os.Exit(runner.Main(os.Args[2:]))
+		os.Exit(agent.Main(os.Args[2:]))
 	}
 	if filepath.Base(os.Args[0]) == "uv" {
 		fmt.Println("uv 9.9.9 (a test)")
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// folder is a temporary folder that every uid can pass through: t.TempDir is closed to the uids of slots.
+// folder returns a temporary folder that every uid may enter. t.TempDir is closed to the uids of slots.
 func folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "uvbackend-")
@@ -50,7 +50,7 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-// section is a configuration of its own folders, as JSON, with more settings.
+// section returns a configuration with folders of its own and with the settings more, as JSON.
 func section(t testing.TB, more map[string]any) json.RawMessage {
 	t.Helper()
 	set := map[string]any{"cache_dir": filepath.Join(folder(t), "cache")}
@@ -64,8 +64,8 @@ func section(t testing.TB, more map[string]any) json.RawMessage {
 	return raw
 }
 
-// backend makes a backend of its own folders and closes it with t.
-func backend(t testing.TB, more map[string]any) *Backend {
+// openBackend makes a backend with folders of its own. The backend is closed when t ends.
+func openBackend(t testing.TB, more map[string]any) *Backend {
 	t.Helper()
 	b, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: t.Name(), Options: section(t, more)})
 	if err != nil {
@@ -79,7 +79,7 @@ func backend(t testing.TB, more map[string]any) *Backend {
 	return b
 }
 
-// journal is a Sink that keeps everything.
+// journal is a Sink that keeps all events and artifacts.
 type journal struct {
 	mu     sync.Mutex
 	events []executor.Event
@@ -137,7 +137,7 @@ var jobs struct {
 	n int
 }
 
-// job is a Job with the limits an Engine would give it.
+// job returns a Job with limits such as an Engine gives it.
 func job(spec executor.Spec) executor.Job {
 	jobs.Lock()
 	defer jobs.Unlock()
@@ -150,7 +150,7 @@ func job(spec executor.Spec) executor.Job {
 	}
 }
 
-// run runs spec and fails the test if we fail.
+// run runs spec. It fails the test if Run returns an error.
 func run(t testing.TB, b executor.Backend, spec executor.Spec) (executor.Result, *journal) {
 	t.Helper()
 	j := &journal{}

@@ -10,21 +10,21 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
-// mechanisms are the means by which programs are kept apart here. What is false does not work, and Why says why.
+// mechanisms are the means that isolate programs on this machine.
 type mechanisms struct {
-	// Setuid: each slot's programs run under a uid of uids.
+	// Setuid reports whether the programs of each slot run under a uid of uids.
 	Setuid bool `json:"setuid"`
-	// User: an unprivileged runner starts in user and mount namespaces, and in an empty network namespace unless its
-	// programs may use the network.
+	// User reports whether an unprivileged runner starts in user and mount namespaces. Unless its programs may use the network,
+	// the runner is also in an empty network namespace.
 	User bool `json:"user"`
-	// Network: the runner, as root, starts programs in an empty network namespace.
+	// Network reports whether a runner that is root starts programs in an empty network namespace.
 	Network bool `json:"network"`
-	// Tmpfs: a work folder is a tmpfs of the size that the disk limit says.
+	// Tmpfs reports whether a work folder is a tmpfs with the size of the disk limit.
 	Tmpfs bool `json:"tmpfs"`
-	// Why has a reason for each that is false, by its JSON name.
+	// Why has the reason for each field that is false, by its JSON name.
 	Why map[string]string `json:"why"`
 
 	uids uids
@@ -33,14 +33,14 @@ type mechanisms struct {
 // offByDefault reports whether programs can be kept from the network.
 func (m mechanisms) offByDefault() bool { return m.Network || m.User }
 
-// attributes are how a runner process is started.
+// attributes returns the attributes with which a runner process is started.
 func (m mechanisms) attributes(network bool) *syscall.SysProcAttr {
 	attr := childAttr(0)
-	// Not SIGKILL: a runner that is told to end ends its program and all that descends from it first.
+	// On SIGTERM, unlike SIGKILL, a runner first ends its program and all descendants of the program.
 	attr.Pdeathsig = syscall.SIGTERM
 	switch {
 	case m.User:
-		// Inside it is uid 0, which is what may mount and configure the loopback there. Outside it is what we are.
+		// In its namespace the runner is uid 0, which may mount and configure the loopback. Outside it has the plugin's uid.
 		attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
 		if !network {
 			attr.Cloneflags |= syscall.CLONE_NEWNET
@@ -48,12 +48,13 @@ func (m mechanisms) attributes(network bool) *syscall.SysProcAttr {
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	case m.Tmpfs:
-		attr.Unshareflags = syscall.CLONE_NEWNS // and private: our mounts do not reach the host
+		attr.Unshareflags = syscall.CLONE_NEWNS // package syscall makes the mounts private, so that they do not reach the host
 	}
 	return attr
 }
 
-// findMechanisms tries what works. That costs processes, so the answers are kept for this boot, user and set of namespaces.
+// findMechanisms finds the mechanisms that work. The probes start processes, so the result is cached for this boot, user and set
+// of namespaces.
 func findMechanisms(c Config, cacheFile string) mechanisms {
 	ids, _ := parseUIDs(c.RunAs) // validated before
 	if c.Isolation == IsolationNone {
@@ -73,12 +74,13 @@ func findMechanisms(c Config, cacheFile string) mechanisms {
 		locks, _ = uidFolder(c) // a folder that cannot be made is an error when uids are claimed for programs
 	}
 	m := probeMechanisms(ids, locks)
-	// Best effort: without it the next start asks again.
+	// Best effort: without the file the next start probes again.
 	_ = writeJSON(cacheFile, map[string]mechanisms{stamp: m})
 	return m
 }
 
-// probeMechanisms tries each one. The process that tries a uid has claimed it: nobody else takes it for a stranger's.
+// probeMechanisms tries each mechanism. It claims the uid that it tries, so that hostUsers.stranger does not report the probe's
+// process.
 func probeMechanisms(ids uids, locks string) mechanisms {
 	m := mechanisms{Why: map[string]string{}, uids: ids}
 	works := func(name string, err error) bool {
@@ -88,33 +90,30 @@ func probeMechanisms(ids uids, locks string) mechanisms {
 		return err == nil
 	}
 	if os.Geteuid() == 0 {
-		m.Why["user"] = "not needed: we are root"
+		m.Why["user"] = "not needed: this process is root"
 		uid := ids.first
-		if c, _, err := claimUID(locks, ids); err == nil {
+		if c, err := claimUID(locks, ids); err == nil {
 			uid = c.uid
-			defer c.release()
+			defer c.undo()
 		}
-		m.Setuid = works("setuid", runner.ProbeSetuid(uid, uid))
-		m.Network = works("network", runner.ProbeNetworkNamespace())
-		m.Tmpfs = works("tmpfs", runner.ProbeTmpfs())
+		m.Setuid = works("setuid", sandbox.ProbeSetuid(uid, uid))
+		m.Network = works("network", sandbox.ProbeNetworkNamespace())
+		m.Tmpfs = works("tmpfs", sandbox.ProbeTmpfs())
 		return m
 	}
-	m.Why["setuid"] = "we are not root"
-	if m.User = works("user", runner.ProbeUserNamespace()); m.User {
-		m.Tmpfs = true // a user namespace may always mount one
+	m.Why["setuid"] = "this process is not root"
+	if m.User = works("user", sandbox.ProbeUserNamespace()); m.User {
+		m.Tmpfs = true // a user namespace may always mount a tmpfs
 		m.Why["network"] = "not needed: the runner is inside a network namespace"
 		return m
 	}
-	m.Why["network"], m.Why["tmpfs"] = "we are not root, and user namespaces do not work", "we are not root, and user namespaces do not work"
+	m.Why["network"], m.Why["tmpfs"] = "this process is not root, and user namespaces do not work", "this process is not root, and user namespaces do not work"
 	return m
 }
 
-// machineStamp changes whenever the answers may.
+// machineStamp returns a hash that changes when the result of probeMechanisms may change.
 func machineStamp(ids uids) string {
-	parts := []string{fmt.Sprint(os.Geteuid(), os.Getegid()), ids.String()}
-	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		parts = append(parts, string(boot))
-	}
+	parts := []string{fmt.Sprint(os.Geteuid(), os.Getegid()), ids.String(), boot()}
 	for _, ns := range []string{"mnt", "user", "net"} {
 		name, _ := os.Readlink("/proc/self/ns/" + ns)
 		parts = append(parts, name)

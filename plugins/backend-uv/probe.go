@@ -22,32 +22,32 @@ import (
 const (
 	probeTime     = 10 * time.Second
 	probeParallel = 4
-	// probeCode asks for everything at once. -S keeps site-packages, and so other people's code, out of it.
+	// probeCode prints an answer as JSON. It runs with -S, which keeps the code in site-packages out.
 	probeCode = `import json,sys,sysconfig
 print(json.dumps({"executable":sys.executable,"base":getattr(sys,"_base_executable",sys.executable),"version":"%d.%d.%d"%sys.version_info[:3]+("" if sys.version_info[3]=="final" else sys.version_info[3][0]+str(sys.version_info[4])),"platform":sysconfig.get_platform(),"implementation":sys.implementation.name,"free":"t" in getattr(sys,"abiflags","")}))`
 )
 
-// answer is what one candidate said, as it stands in the cache.
+// answer is the answer of one candidate, as the cache has it.
 type answer struct {
 	Executable     string `json:"executable"`
 	Base           string `json:"base"`
 	Version        string `json:"version"`
 	Platform       string `json:"platform"`
 	Implementation string `json:"implementation"`
-	// Free is a free-threaded build, which runs only what asks for no version.
+	// Free reports whether the candidate is a free-threaded build. Such a build runs only programs that ask for no version.
 	Free bool `json:"free"`
-	// Error says why it could not be asked; the rest is empty then.
+	// Error is the reason why the candidate did not answer. The other fields are empty then.
 	Error string `json:"error,omitempty"`
-	// passing: the Error says nothing about the next time, so it is not remembered.
-	passing bool
+	// transient reports whether the Error may not occur next time. The cache leaves such an answer out.
+	transient bool
 }
 
-// prober asks candidates, as the uid that will run programs, and remembers their answers on disk.
+// prober asks candidates for their versions and caches the answers on disk. It runs them under a uid of programs.
 type prober struct {
 	places places
-	// claim gives the uid of the probing processes, for as long as they run; nil: our own.
+	// claim claims a uid for the probing processes. nil means the plugin's own uid.
 	claim func() (*uidClaim, error)
-	// owner names who asks in the cache's keys: every uid of a range gets the same answers.
+	// owner stands for the uid in the cache's keys: "self", or the range of uids, because all uids of a range get the same answers.
 	owner string
 	cache string
 	log   *slog.Logger
@@ -88,13 +88,13 @@ func (p prober) discover(ctx context.Context) inventory {
 	return inv
 }
 
-// tooOld reports whether a version, as far as it is known, is one that would not be used anyway.
+// tooOld reports whether a version is older than oldestMinor. It is false for an unknown version.
 func tooOld(version string) bool {
 	parts := strings.SplitN(version, ".", 3)
 	return len(parts) > 1 && minorNumber("3."+parts[1]) < oldestMinor
 }
 
-// resolve turns an answer into an interpreter that is a real file.
+// resolve returns the interpreter that gave the answer a, as a real file. It returns false if the interpreter cannot be used.
 func resolve(c candidate, a answer) (interpreter, bool) {
 	path := c.real
 	if c.shim {
@@ -115,14 +115,14 @@ func resolve(c candidate, a answer) (interpreter, bool) {
 	return interpreter{Path: path, Version: a.Version, Minor: "3." + parts[1], Platform: a.Platform, Implementation: a.Implementation}, true
 }
 
-// explain names the reason and the remedy.
+// explain returns the reason why c cannot be used, and the remedy.
 func (p prober) explain(c candidate, a answer) unreachable {
 	u := unreachable{Path: c.real, Version: guess(c.real), Why: a.Error, Remedy: "reinstall it, or take it off PATH"}
 	if p.claim == nil {
 		return u
 	}
-	if dir := passable(filepath.Dir(c.real), nobodySpecial); dir != "" {
-		u.Why = fmt.Sprintf("%s may not be entered by the uids that run programs", dir)
+	if dir := closedFolder(filepath.Dir(c.real), anyUID); dir != "" {
+		u.Why = fmt.Sprintf("the uids that run programs may not enter %s", dir)
 		u.Remedy = fmt.Sprintf("chmod o+x %s, or install this Python below /usr/local or /opt", dir)
 	} else if c.shim {
 		u.Remedy = "put a python3 that is no shim first on PATH, or install Python below /usr/local or /opt"
@@ -130,7 +130,7 @@ func (p prober) explain(c candidate, a answer) unreachable {
 	return u
 }
 
-// ask returns one answer per candidate, from the cache where it has one.
+// ask returns one answer per candidate. It asks only the candidates that the cache does not have.
 func (p prober) ask(ctx context.Context, candidates []candidate) []answer {
 	known := map[string]answer{}
 	if raw, err := os.ReadFile(p.cache); err == nil {
@@ -141,7 +141,7 @@ func (p prober) ask(ctx context.Context, candidates []candidate) []answer {
 	answers := make([]answer, len(candidates))
 	stamps := make([]string, len(candidates))
 	var wg sync.WaitGroup
-	places := make(chan struct{}, probeParallel)
+	turns := make(chan struct{}, probeParallel)
 	uid := sync.OnceValues(p.uid)
 	asked := false
 	for n, c := range candidates {
@@ -152,11 +152,11 @@ func (p prober) ask(ctx context.Context, candidates []candidate) []answer {
 		}
 		asked = true
 		wg.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
+			turns <- struct{}{}
+			defer func() { <-turns }()
 			claim, err := uid()
 			if err != nil {
-				answers[n] = answer{Error: err.Error(), passing: true}
+				answers[n] = answer{Error: err.Error(), transient: true}
 				return
 			}
 			answers[n] = p.probe(ctx, c, claim.uid)
@@ -169,7 +169,7 @@ func (p prober) ask(ctx context.Context, candidates []candidate) []answer {
 		}
 		fresh := map[string]answer{}
 		for n := range candidates {
-			if !answers[n].passing {
+			if !answers[n].transient {
 				fresh[stamps[n]] = answers[n]
 			}
 		}
@@ -180,7 +180,7 @@ func (p prober) ask(ctx context.Context, candidates []candidate) []answer {
 	return answers
 }
 
-// uid is who asks.
+// uid claims the uid of the probing processes. Without claim it returns uid 0 without a lock, which stands for the plugin's own.
 func (p prober) uid() (*uidClaim, error) {
 	if p.claim == nil {
 		return &uidClaim{}, nil
@@ -188,10 +188,11 @@ func (p prober) uid() (*uidClaim, error) {
 	return p.claim()
 }
 
-// nobodySpecial owns no folder: what it may enter, every uid of a range may.
-const nobodySpecial = -1
+// anyUID stands for all uids of programs in a call of closedFolder. It owns no folder, so it may enter only folders that every uid
+// may enter.
+const anyUID = -1
 
-// probe runs one candidate as uid, or as ourselves for 0.
+// probe runs one candidate under uid, or under the plugin's own uid for 0.
 func (p prober) probe(ctx context.Context, c candidate, uid int) answer {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTime, fmt.Errorf("no answer within %s", probeTime))
 	defer cancel()
@@ -208,9 +209,9 @@ func (p prober) probe(ctx context.Context, c candidate, uid int) answer {
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		said := strings.TrimSpace(errs.String())
-		// A candidate that was killed, or could not be started for lack of something, may answer next time.
+		// A candidate that was killed, or could not be started for another reason than its permissions, may answer next time.
 		exit, exited := errors.AsType[*exec.ExitError](err)
-		a := answer{passing: (!exited || !exit.Exited()) && !errors.Is(err, fs.ErrPermission)}
+		a := answer{transient: (!exited || !exit.Exited()) && !errors.Is(err, fs.ErrPermission)}
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
@@ -222,12 +223,13 @@ func (p prober) probe(ctx context.Context, c candidate, uid int) answer {
 	}
 	var a answer
 	if err := json.Unmarshal(bytes.TrimSpace(out.Bytes()), &a); err != nil || a.Version == "" {
-		return answer{Error: "gives no sensible answer when asked for its version"}
+		return answer{Error: "does not print its version"}
 	}
 	return a
 }
 
-// childAttr puts a process that we start for ourselves into its own group, lets it die with us, and gives it uid.
+// childAttr returns the attributes of a process with its own process group. The kernel kills the process when the plugin ends. It
+// runs under uid, or under the plugin's own uid for 0.
 func childAttr(uid int) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if uid != 0 {
@@ -238,7 +240,7 @@ func childAttr(uid int) *syscall.SysProcAttr {
 
 func lastLine(s string) string { return s[strings.LastIndexByte(s, '\n')+1:] }
 
-// boundedBuffer keeps the first 64 KiB and counts the rest as written.
+// boundedBuffer keeps the first 64 KiB and discards the rest without an error.
 type boundedBuffer struct{ bytes.Buffer }
 
 const maxKept = 64 << 10
@@ -250,7 +252,7 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writeJSON replaces path in one step.
+// writeJSON replaces the file path atomically.
 func writeJSON(path string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {

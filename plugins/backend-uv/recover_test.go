@@ -17,7 +17,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
-// eventually waits until cond holds. Processes end some time after what ended them.
+// eventually waits until cond is true, and fails the test if that takes too long. what names the event.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	patience, again := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
@@ -31,7 +31,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// processes lists those whose command line or environment holds text, zombies left out.
+// processes lists the processes whose command line or environment contains text. It leaves out zombies.
 func processes(text string) []int {
 	var found []int
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -46,8 +46,8 @@ func processes(text string) []int {
 	return found
 }
 
-// lasting runs a program that tries to stay: it ignores SIGTERM and leaves a child in a session of its own. ran is
-// closed when both are there.
+// lasting runs a program that tries to outlive its Execution: it ignores SIGTERM and has a child in a session of its own. ran is
+// closed when both processes run, ended when Run has returned.
 func lasting(t *testing.T, b executor.Backend, mark string) (ran, ended chan struct{}) {
 	t.Helper()
 	ran, ended = make(chan struct{}), make(chan struct{})
@@ -59,7 +59,7 @@ func lasting(t *testing.T, b executor.Backend, mark string) (ran, ended chan str
 	}}
 	go func() {
 		defer close(ended)
-		_, _ = b.Run(context.WithoutCancel(t.Context()), job(executor.Spec{Args: []string{mark}, Code: `
+		work := job(executor.Spec{Args: []string{mark}, Code: `
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.fork() == 0:
@@ -71,7 +71,9 @@ if os.fork() == 0:
     os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(1000)", sys.argv[1]])
 print("ready", flush=True)
 time.sleep(1000)
-`}), j)
+`})
+		work.ID = mark
+		_, _ = b.Run(context.WithoutCancel(t.Context()), work, j)
 	}()
 	return ran, ended
 }
@@ -92,13 +94,13 @@ func TestAfterAKillOfThePluginNothingIsLeftAndTheNextStartCleansUp(t *testing.T)
 		return len(processes(mark)) == 0 && len(processes(filepath.Join(cache, "work"))) == 0
 	})
 	if left, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*")); len(left) == 0 {
-		t.Error("the killed plugin removed its folders: the test shows nothing")
+		t.Error("the killed plugin removed its folders, so the test shows nothing")
 	}
 	next, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: "next", Options: options})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*.lock")); len(left) != 1 { // its own
+	if left, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*.lock")); len(left) != 1 { // the lock of the new backend
 		t.Errorf("work folders after the next start: %q", left)
 	}
 	if out, _ := succeeds(t, next, executor.Spec{Code: "print(1)"}); out != "1\n" {
@@ -109,7 +111,7 @@ func TestAfterAKillOfThePluginNothingIsLeftAndTheNextStartCleansUp(t *testing.T)
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*")); len(left) != 0 {
-		t.Errorf("left after Close: %q", left)
+		t.Errorf("leftovers after Close: %q", left)
 	}
 	if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + groupName(claim)); len(left) != 0 {
 		t.Errorf("control groups left after Close: %q", left)
@@ -129,13 +131,13 @@ func TestTwoInstallationsOverOneCacheDoNotHurtEachOther(t *testing.T) {
 	mark := "uvbackend-two-" + strconv.Itoa(os.Getpid())
 	ran, ended := lasting(t, a, mark)
 	<-ran
-	b := start("b") // sweeps, and must leave a's alone
+	b := start("b") // b sweeps, and must leave the processes of a alone
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 	if n := len(processes(mark)); n != 2 {
-		t.Errorf("%d processes of the other are alive, want 2", n)
+		t.Errorf("%d processes of the other backend are alive, want 2", n)
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)
@@ -147,7 +149,7 @@ func TestTwoInstallationsOverOneCacheDoNotHurtEachOther(t *testing.T) {
 }
 
 func TestARunnerThatDiesIsReplaced(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	succeeds(t, b, executor.Spec{Code: "print(1)"})
 	for range 3 {
 		b.slots.mu.Lock()
@@ -162,7 +164,7 @@ func TestARunnerThatDiesIsReplaced(t *testing.T) {
 }
 
 func TestARunnerThatDiesUnderAProgramEndsItAndIsUnavailable(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	mark := "uvbackend-runner-" + strconv.Itoa(os.Getpid())
 	j := &journal{}
 	j.on = func(e executor.Event) error {
@@ -190,17 +192,12 @@ time.sleep(1000)`}), j)
 }
 
 func TestRemoveEndsWhatRuns(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	mark := "uvbackend-remove-" + strconv.Itoa(os.Getpid())
 	ran, ended := lasting(t, b, mark)
 	<-ran
-	b.mu.Lock()
-	var id string
-	for id = range b.running {
-	}
-	b.mu.Unlock()
 	for range 2 {
-		if err := b.Remove(t.Context(), id); err != nil {
+		if err := b.Remove(t.Context(), mark); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,7 +208,7 @@ func TestRemoveEndsWhatRuns(t *testing.T) {
 }
 
 func TestCloseIsIdempotentAndEndsEverything(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	for range 2 {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -222,7 +219,7 @@ func TestCloseIsIdempotentAndEndsEverything(t *testing.T) {
 	}
 }
 
-// TestAfterAKillOfThePluginNoBuildIsLeft: neither its processes nor half an environment.
+// TestAfterAKillOfThePluginNoBuildIsLeft shows that neither processes of the build nor an incomplete environment are left.
 func TestAfterAKillOfThePluginNoBuildIsLeft(t *testing.T) {
 	needUV(t)
 	w := newWheelhouse(t)
@@ -242,7 +239,7 @@ func TestAfterAKillOfThePluginNoBuildIsLeft(t *testing.T) {
 	}()
 	<-w.asked
 	if n := len(processes(filepath.Join(cache, "environments"))); n == 0 {
-		t.Error("no process of a build is seen: the test shows nothing")
+		t.Error("no process of a build was found, so the test shows nothing")
 	}
 	p.Kill()
 	<-ended
@@ -261,6 +258,6 @@ func TestAfterAKillOfThePluginNoBuildIsLeft(t *testing.T) {
 	}
 	next.wg.Wait() // for cache.clean
 	if left, _ := filepath.Glob(filepath.Join(cache, "environments", ".tmp-*")); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("leftovers of the build: %q", left)
 	}
 }

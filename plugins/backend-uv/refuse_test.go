@@ -10,8 +10,9 @@ import (
 
 func TestWhatCannotBeDoneIsRefusedByName(t *testing.T) {
 	t.Parallel()
-	all := executor.Capabilities{NetworkOff: true, Memory: true, Disk: true, CPU: true, PIDs: true, MemorySamples: true, HostDirectories: true}
-	none := executor.Capabilities{}
+	none := executor.Capabilities{NetworkOn: true, Requirements: true, SystemInterpreter: true}
+	all := none
+	all.NetworkOff, all.Memory, all.Disk, all.CPU, all.PIDs, all.MemorySamples, all.HostDirectories = true, true, true, true, true, true, true
 	for _, c := range []struct {
 		name  string
 		spec  executor.Spec
@@ -48,7 +49,7 @@ func TestWhatCannotBeDoneIsRefusedByName(t *testing.T) {
 		Limits: executor.Limits{MemoryBytes: 1, DiskBytes: 1, CPUShares: 2, PIDs: 1}, Network: executor.NetworkOff, PythonVersion: "3.12",
 		SampleInterval: time.Second, HostDirectory: "/", Interpreter: executor.InterpreterSystem,
 	}, all); err != nil {
-		t.Errorf("what can be done was refused: %v", err)
+		t.Errorf("limits that can be enforced were refused: %v", err)
 	}
 	if err := refuse(executor.Spec{Network: executor.NetworkOn}, none); err != nil {
 		t.Errorf("defaults that are not enforced were refused: %v", err)
@@ -76,9 +77,9 @@ func TestTheInterpreterIsChosenByVersionOrImage(t *testing.T) {
 		{"both, agreeing", executor.Spec{Image: "python:3.12", PythonVersion: "3.12"}, "/12", "", ""},
 		{"both, not agreeing", executor.Spec{Image: "python:3.12", PythonVersion: "3.9"}, "", executor.Invalid, "docker_image"},
 		{"another image", executor.Spec{Image: "ubuntu"}, "", executor.Unimplemented, "docker_image"},
-		{"an image of a version that is not here", executor.Spec{Image: "python:3.10"}, "", executor.Unimplemented, "docker_image"},
-		{"a version that is not here", executor.Spec{PythonVersion: "3.10"}, "", executor.Unimplemented, "python_version"},
-		{"a version out of reach", executor.Spec{PythonVersion: "3.13"}, "", executor.Unimplemented, "python_version"},
+		{"an image of a version that is not installed", executor.Spec{Image: "python:3.10"}, "", executor.Unimplemented, "docker_image"},
+		{"a version that is not installed", executor.Spec{PythonVersion: "3.10"}, "", executor.Invalid, "python_version"},
+		{"a version that cannot be used", executor.Spec{PythonVersion: "3.13"}, "", executor.Invalid, "python_version"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,19 +2,20 @@ package uvbackend
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
-	"strings"
-	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 // plan is how a job will run.
 type plan struct {
 	start       runner.Start
 	network     bool
+	lines       []string     // the normalised requirements
 	environment *environment // nil without requirements
 }
 
@@ -30,61 +31,39 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 	if err != nil {
 		return executor.Result{}, err
 	}
-	ctx, r, err := b.enter(ctx, job.ID)
+	ctx, leave, err := b.jobs.Enter(ctx, job.ID)
 	if err != nil {
 		return executor.Result{}, err
 	}
-	defer b.leave(job.ID, r)
-	begun := time.Now()
-	p, failure, err := b.plan(ctx, job, i, sink)
-	prepared := time.Since(begun)
+	defer leave()
+	var p plan
+	prepared, ready, err := backend.Prepare(ctx, sink, func(ctx context.Context, notify func(executor.Progress)) (failure *executor.Failure, err error) {
+		p, failure, err = b.plan(ctx, job, i, notify)
+		return failure, err
+	})
 	if p.environment != nil {
 		defer p.environment.release()
 	}
-	switch {
-	case ctx.Err() != nil && !isSinkError(err):
-		return killed(prepared), nil
-	case err != nil:
-		return executor.Result{}, unwrapSink(err)
-	case failure != nil:
-		return executor.Result{Status: executor.StatusFailed, Failure: failure, CPU: -1, Phases: executor.Phases{Prepare: prepared}}, nil
+	if !ready {
+		return prepared, err
 	}
 	result, err := b.execute(ctx, job, p, sink)
-	result.Phases.Prepare += prepared
+	result.Phases.Prepare += prepared.Phases.Prepare
 	return result, err
 }
 
-func killed(prepared time.Duration) executor.Result {
-	return executor.Result{Status: executor.StatusKilled, CPU: -1, Phases: executor.Phases{Prepare: prepared}}
-}
-
-// choose picks the interpreter; one that is missing is looked for once more, because it may have been installed meanwhile.
+// choose picks the interpreter. If it is missing, choose searches once more, because it may have been installed meanwhile.
 func (b *Backend) choose(ctx context.Context, spec executor.Spec) (interpreter, error) {
 	i, err := choose(spec, b.config.ImageMap, *b.inventory.Load())
-	if code := executor.CodeOf(err); (code == executor.Unimplemented || code == executor.Unavailable) && b.researched(ctx) {
+	if err != nil && b.researched(ctx) {
 		i, err = choose(spec, b.config.ImageMap, *b.inventory.Load())
 	}
 	return i, err
 }
 
-// sinkError marks an error that came from the caller's Sink.
-type sinkError struct{ error }
-
-func isSinkError(err error) bool {
-	_, ok := errors.AsType[sinkError](err)
-	return ok
-}
-
-func unwrapSink(err error) error {
-	if s, ok := errors.AsType[sinkError](err); ok {
-		return s.error
-	}
-	return err
-}
-
-// plan turns a job into what the runner is told. With requirements it prepares their environment; without, nothing in it
-// starts a process or opens a file.
-func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, sink executor.Sink) (plan, *executor.Failure, error) {
+// plan turns a job into a Start for the runner. It prepares the environment of the job's requirements. Without requirements it
+// starts no process.
+func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, notify func(executor.Progress)) (plan, *executor.Failure, error) {
 	spec := job.Spec
 	p := plan{network: spec.Network == executor.NetworkOn || (spec.Network == executor.NetworkDefault && !b.how.offByDefault())}
 	alias, err := i.alias(b.aliasDir())
@@ -92,31 +71,20 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, sin
 		return p, nil, executor.Errorf(executor.Internal, "name the interpreter: %w", err)
 	}
 	argv, path, packages := i.Path, programPath(alias), []string(nil)
-	if strings.TrimSpace(spec.Requirements) != "" {
-		lines, err := normalise(spec.Requirements, b.config.AllowBuilds)
-		if err != nil {
-			return p, refused(err), nil
-		}
-		if len(lines) > 0 {
-			emit := func(e executor.Progress) error {
-				if err := sink.Emit(executor.Event{Body: e}); err != nil {
-					return sinkError{err}
-				}
-				return nil
-			}
-			env, failure, err := b.flights.prepare(ctx, want{i, lines}, emit)
-			if failure != nil || err != nil {
-				return p, failure, err
-			}
-			p.environment = env
-			argv, path, packages = env.python(), programPath(env.bin()), env.Requirements
-		}
+	var failure *executor.Failure
+	if p.lines, failure = b.normalise(spec.Requirements); failure != nil {
+		return p, failure, nil
 	}
-	p.start = runner.Start{
-		ExecutionID: job.ID, Command: spec.Command, Entrypoint: spec.Entrypoint, Code: spec.Code, Args: spec.Args, Env: spec.Env,
-		Path: path, Directory: spec.HostDirectory, Network: p.network, Limits: job.Limits, Outputs: spec.Outputs,
-		OutputsChanged: spec.OutputsChanged, SampleInterval: spec.SampleInterval, PythonVersion: i.Version, Requirements: packages,
+	if len(p.lines) > 0 {
+		env, failure, err := b.builder.environment(ctx, want{i, p.lines}, notify)
+		if failure != nil || err != nil {
+			return p, failure, err
+		}
+		p.environment = env
+		argv, path, packages = env.python(), programPath(env.bin()), env.Requirements
 	}
+	p.start = protocol.NewStart(job)
+	p.start.Path, p.start.Network, p.start.PythonVersion, p.start.Requirements = path, p.network, i.Version, packages
 	if len(spec.Command) == 0 {
 		p.start.Interpreter = []string{argv}
 	}
@@ -127,7 +95,16 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, sin
 	return p, nil, nil
 }
 
-// installation lists what an interpreter needs to run: the folder above its own, and its file behind the links.
+// normalise returns the normalised lines of a requirements text, or the reason why this backend refuses the text.
+func (b *Backend) normalise(text string) ([]string, *executor.Failure) {
+	lines, err := requirements.Normalise(text, requirements.Options{AllowBuilds: b.config.AllowBuilds, Setting: "backends.uv.allow_builds"})
+	if err != nil {
+		return nil, requirements.Refused(err)
+	}
+	return lines, nil
+}
+
+// installation lists what an interpreter needs to run: the parent of its folder, and the file that its links lead to.
 func installation(path string) []string {
 	list := []string{filepath.Dir(filepath.Dir(path)), path}
 	if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
@@ -136,8 +113,8 @@ func installation(path string) []string {
 	return list
 }
 
-// execute runs a planned job on a slot. A runner that died while nobody used it may show only when it is used: if nothing
-// has happened yet, the job gets another slot, at the latest a fresh one.
+// execute runs a planned job on a slot. The death of an idle runner may show only when the runner is used. If nothing has
+// happened by then, the job gets another slot; a fresh slot is the last try.
 func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink executor.Sink) (executor.Result, error) {
 	for {
 		s, fresh, err := b.takeSlot(ctx, p.network)
@@ -145,7 +122,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			if err == nil {
 				b.slots.put(s)
 			}
-			return killed(0), nil
+			return executor.Result{Status: executor.StatusKilled, CPU: -1}, nil
 		}
 		if err != nil {
 			return executor.Result{}, err
@@ -156,7 +133,7 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 		result, err := s.conn.Run(ctx, p.start, runner.RunInput{Workspace: workspace.Reader(), Stdin: stdin.Reader()}, watched)
 		gone := executor.CodeOf(err) == executor.Unavailable
 		if gone {
-			_ = s.conn.Close() // whatever it was, nobody uses this runner again
+			_ = s.conn.Close() // no job uses this runner again
 		}
 		b.slots.put(s)
 		untouched := !watched.touched && !workspace.Opened() && !stdin.Opened()
@@ -164,13 +141,13 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			continue
 		}
 		if f := result.Failure; f != nil && f.Phase == executor.PhaseStart && len(job.Spec.Command) == 0 && !isFile(p.start.Interpreter[0]) {
-			return executor.Result{}, executor.Errorf(executor.Unavailable, "the interpreter %s is gone", p.start.Interpreter[0])
+			return executor.Result{}, executor.Errorf(executor.Unavailable, "interpreter %s no longer exists", p.start.Interpreter[0])
 		}
 		return result, err
 	}
 }
 
-// watchedSink remembers whether anything was emitted, and puts into Started what the runner need not know.
+// watchedSink records whether the runner has emitted an Event. It adds the Python version and the requirements to Started.
 type watchedSink struct {
 	executor.Sink
 	start   *runner.Start

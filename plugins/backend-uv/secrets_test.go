@@ -10,7 +10,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// searchProgram prints every file below its arguments that it can read and that has the word in it.
+// searchProgram prints every readable file below its arguments that contains the word.
 const searchProgram = `
 import os, sys
 word = "pass" + "word-of-the-index"
@@ -36,14 +36,14 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 print("searched")
 `
 
-// TestProgramsFindNoCredentialsOfTheIndex: not where packages came from, neither in the package cache nor in an environment.
+// TestProgramsFindNoCredentialsOfTheIndex searches the package cache and the environment, which may have the addresses of packages.
 func TestProgramsFindNoCredentialsOfTheIndex(t *testing.T) {
 	needUV(t)
 	w := newWheelhouse(t)
 	w.probe()
 	w.password = "password-of-the-index"
 	cache := filepath.Join(folder(t), "cache")
-	b := backend(t, map[string]any{"cache_dir": cache, "index_url": strings.Replace(w.url(), "://", "://user:password-of-the-index@", 1)})
+	b := openBackend(t, map[string]any{"cache_dir": cache, "index_url": strings.Replace(w.url(), "://", "://user:password-of-the-index@", 1)})
 	for name, text := range map[string]string{"from the index": "pyexec-probe", "that does not exist": "pyexec-nothing"} {
 		result, j := run(t, b, executor.Spec{Requirements: text, Code: searchProgram, Args: []string{cache}})
 		if f := result.Failure; f != nil {
@@ -66,8 +66,8 @@ func TestProgramsFindNoCredentialsOfTheIndex(t *testing.T) {
 	}
 }
 
-// TestAWheelsAddressIsNotedWithoutCredentials installs a wheel by its address. Those must be https, so the address is given to the
-// builder below the check.
+// TestAWheelsAddressIsNotedWithoutCredentials installs a wheel by its address. Requirements may only have https addresses, so the
+// test calls the builder, which does not check them.
 func TestAWheelsAddressIsNotedWithoutCredentials(t *testing.T) {
 	b, w := indexed(t, nil)
 	server := httptest.NewServer(w.server.Config.Handler)
@@ -78,11 +78,10 @@ func TestAWheelsAddressIsNotedWithoutCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.password = "password-of-the-index"
-	env, failure, err := b.flights.prepare(t.Context(), want{i, []string{"pyexec-base @ " + address}}, func(p executor.Progress) error {
+	env, failure, err := b.builder.environment(t.Context(), want{i, []string{"pyexec-base @ " + address}}, func(p executor.Progress) {
 		if strings.Contains(p.Message, "password-of-the-index") {
 			t.Errorf("progress says %s", p.Message)
 		}
-		return nil
 	})
 	if err != nil || failure != nil {
 		t.Fatal(failure, err)

@@ -8,9 +8,9 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// TestASessionInLimitsThatCannotHoldItsInterpreterIsInvalid: SE-48 says so for Python and memory.
+// TestASessionInLimitsThatCannotHoldItsInterpreterIsInvalid extends SE-48, which is about Python and memory only.
 func TestASessionInLimitsThatCannotHoldItsInterpreterIsInvalid(t *testing.T) {
-	b := backend(t, map[string]any{"warm_sessions": -1})
+	b := openBackend(t, map[string]any{"warm_sessions": -1})
 	for _, c := range []struct {
 		language    executor.Language
 		memory      int64
@@ -46,10 +46,10 @@ func TestASessionInLimitsThatCannotHoldItsInterpreterIsInvalid(t *testing.T) {
 	}
 }
 
-// TestASessionWhoseImportsNeedMoreMemoryIsInvalid: nobody knows that beforehand.
+// TestASessionWhoseImportsNeedMoreMemoryIsInvalid has a memory limit that only the imports exceed.
 func TestASessionWhoseImportsNeedMoreMemoryIsInvalid(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root has a control group for memory for sure")
+		t.Skip("SKIPPED: without root there may be no control group for memory")
 	}
 	b, w := indexed(t, map[string]any{"warm_sessions": -1})
 	w.add("pyexec-fat", "1.0", map[string]string{"pyexec_fat.py": "x = b'x' * (200 << 20)\n"})

@@ -13,12 +13,12 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// asked is a Session as the Engine would ask for it.
+// asked returns a Session as the Engine passes it to OpenSession.
 func asked(id string, spec executor.Spec) executor.Session {
 	return executor.Session{ID: id, Owner: "test", Language: spec.Language, Spec: spec, Limits: job(spec).Limits}
 }
 
-// open opens a session and closes it with t.
+// open opens a session. The session is closed when t ends.
 func open(t testing.TB, b *Backend, id string, spec executor.Spec) executor.OpenedSession {
 	t.Helper()
 	opened, err := b.OpenSession(t.Context(), asked(id, spec))
@@ -44,7 +44,7 @@ func cell(t testing.TB, b *Backend, id, code string) (stdout, value string, resu
 }
 
 func TestSessionsKeepTheirOwnState(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	opened := open(t, b, "ctx-1", executor.Spec{})
 	open(t, b, "ctx-2", executor.Spec{})
 	if opened.PythonVersion == "" {
@@ -74,7 +74,7 @@ func TestSessionsKeepTheirOwnState(t *testing.T) {
 }
 
 func TestAClosedSessionsSlotServesAgainAndHasNothingOfIt(t *testing.T) {
-	b := backend(t, map[string]any{"warm_sessions": -1})
+	b := openBackend(t, map[string]any{"warm_sessions": -1})
 	open(t, b, "ctx-1", executor.Spec{})
 	cell(t, b, "ctx-1", "import os, subprocess\nopen('file', 'w').close()\np = subprocess.Popen(['sleep', '1000'], start_new_session=True)")
 	_, pid, _ := cell(t, b, "ctx-1", "p.pid")
@@ -84,7 +84,7 @@ func TestAClosedSessionsSlotServesAgainAndHasNothingOfIt(t *testing.T) {
 	if _, err := os.Stat("/proc/" + pid); err == nil {
 		t.Errorf("process %s is alive", pid)
 	}
-	if left := residue(b.config.WorkDir); len(left) > 0 {
+	if left := lastingLeftovers(b.config.WorkDir); len(left) > 0 {
 		t.Error(left)
 	}
 	for range 4 {
@@ -95,25 +95,25 @@ func TestAClosedSessionsSlotServesAgainAndHasNothingOfIt(t *testing.T) {
 }
 
 func TestACallIntoAClosedSessionDoesNotArriveInTheNextOne(t *testing.T) {
-	b := backend(t, map[string]any{"warm_sessions": -1})
+	b := openBackend(t, map[string]any{"warm_sessions": -1})
 	open(t, b, "ctx-1", executor.Spec{})
-	late, done, err := b.use(t.Context(), "ctx-1") // a call that has found its session and is not at the runner yet
+	late, done, err := b.use(t.Context(), "ctx-1") // a call that has its session and has not reached the runner yet
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.CloseSession(t.Context(), "ctx-1"); err != nil {
 		t.Fatal(err)
 	}
-	others := []string{"ctx-2", "ctx-3", "ctx-4", "ctx-5"} // more than there are idle slots
+	others := []string{"ctx-2", "ctx-3", "ctx-4", "ctx-5"} // more sessions than idle slots
 	for _, id := range others {
 		open(t, b, id, executor.Spec{})
 	}
 	if _, err := late.slot.conn.WriteFile(t.Context(), "theirs", 1, strings.NewReader("x")); err == nil {
-		t.Error("the call was answered")
+		t.Error("a call of a closed session succeeded")
 	}
 	for _, id := range others {
 		if list, err := b.ListFiles(t.Context(), id, "", false); err != nil || len(list) > 0 {
-			t.Error("it wrote into the next session", list, err)
+			t.Error("the call wrote to the next session", list, err)
 		}
 	}
 	done()
@@ -123,7 +123,7 @@ func TestACallIntoAClosedSessionDoesNotArriveInTheNextOne(t *testing.T) {
 	if err := late.enter(); executor.CodeOf(err) != executor.NotFound {
 		t.Error(err)
 	}
-	// Where nobody is left the slot serves again.
+	// Without a late call the slot serves another session.
 	s, err := b.session(t.Context(), "ctx-2")
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestRequirementsCanBeAddedToASession(t *testing.T) {
 	needUV(t)
 	index := newWheelhouse(t)
 	index.probe()
-	b := backend(t, map[string]any{"index_url": index.url()})
+	b := openBackend(t, map[string]any{"index_url": index.url()})
 	open(t, b, "ctx-1", executor.Spec{})
 	cell(t, b, "ctx-1", "kept = 1")
 	for range 2 {
@@ -165,19 +165,19 @@ func TestRequirementsCanBeAddedToASession(t *testing.T) {
 
 func TestASessionWithRequirementsThatCannotBeHadIsRefused(t *testing.T) {
 	needUV(t)
-	b := backend(t, map[string]any{"index_url": newWheelhouse(t).url()})
+	b := openBackend(t, map[string]any{"index_url": newWheelhouse(t).url()})
 	_, err := b.OpenSession(t.Context(), asked("ctx-1", executor.Spec{Requirements: "no-such-package-anywhere"}))
 	if executor.CodeOf(err) != executor.Invalid {
 		t.Error(err)
 	}
-	if n := b.sessions.count(); n != 0 {
+	if n := b.sessions.Len(); n != 0 {
 		t.Error(n)
 	}
 	open(t, b, "ctx-1", executor.Spec{}) // its id is free again
 }
 
 func TestASessionWhoseRunnerDiesIsNotHeldAnyMore(t *testing.T) {
-	b := backend(t, map[string]any{"warm_sessions": -1})
+	b := openBackend(t, map[string]any{"warm_sessions": -1})
 	open(t, b, "ctx-1", executor.Spec{})
 	s, err := b.session(t.Context(), "ctx-1")
 	if err != nil {
@@ -195,13 +195,13 @@ func TestASessionWhoseRunnerDiesIsNotHeldAnyMore(t *testing.T) {
 	if _, err := b.ListFiles(t.Context(), "ctx-1", "", false); executor.CodeOf(err) != executor.NotFound {
 		t.Error(err)
 	}
-	if left := residue(b.config.WorkDir); len(left) > 0 {
+	if left := lastingLeftovers(b.config.WorkDir); len(left) > 0 {
 		t.Error(left)
 	}
 }
 
 func TestOtherLanguagesAreWhatTheMachineHas(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	info, err := b.Info(t.Context())
 	if err != nil || !info.Capabilities.Sessions {
 		t.Fatal(info.Capabilities, err)
@@ -233,7 +233,7 @@ func TestAnInterpreterOutOfReachIsNone(t *testing.T) {
 	}
 }
 
-// warmOnes are the slots that are ready, by kind, the last asked for last; it waits for those that are on their way.
+// warmOnes returns the warm slots by kind. The kind asked for last comes last. It waits until all interpreters have started.
 func warmOnes(b *Backend) [][]*slot {
 	b.wg.Wait()
 	b.warm.mu.Lock()
@@ -246,7 +246,7 @@ func warmOnes(b *Backend) [][]*slot {
 }
 
 func TestAnInterpreterIsReadyForASessionLikeTheLast(t *testing.T) {
-	b := backend(t, map[string]any{"warm_sessions": 1})
+	b := openBackend(t, map[string]any{"warm_sessions": 1})
 	open(t, b, "ctx-1", executor.Spec{})
 	warm := func() *slot {
 		ready := warmOnes(b)
@@ -258,12 +258,12 @@ func TestAnInterpreterIsReadyForASessionLikeTheLast(t *testing.T) {
 	ready := warm()
 	open(t, b, "ctx-2", executor.Spec{})
 	if s, err := b.session(t.Context(), "ctx-2"); err != nil || s.slot != ready {
-		t.Error("the interpreter that was ready was not taken", err)
+		t.Error("the warm interpreter was not taken", err)
 	}
 	if _, value, _ := cell(t, b, "ctx-2", "1 + 1"); value != "2" {
 		t.Error(value)
 	}
-	// Another kind of session does not get it, and one that died is nobody's.
+	// Another kind of session does not get a warm interpreter, and no session gets a dead one.
 	ready = warm()
 	open(t, b, "ctx-3", executor.Spec{Env: map[string]string{"A": "b"}})
 	if s, err := b.session(t.Context(), "ctx-3"); err != nil || s.slot == ready {
@@ -280,9 +280,9 @@ func TestAnInterpreterIsReadyForASessionLikeTheLast(t *testing.T) {
 	}
 }
 
-// TestKindsOfSessionsShareWhatIsReady: who asks for Python and for JavaScript in turn finds both.
+// TestKindsOfSessionsShareWhatIsReady shows that two kinds of sessions that take turns both find a warm interpreter.
 func TestKindsOfSessionsShareWhatIsReady(t *testing.T) {
-	b := backend(t, nil)
+	b := openBackend(t, nil)
 	kinds := 0
 	ask := func(kind string, warm bool, want ...int) {
 		t.Helper()
@@ -295,7 +295,7 @@ func TestKindsOfSessionsShareWhatIsReady(t *testing.T) {
 			t.Fatal(err)
 		}
 		if was := slices.ContainsFunc(before, func(ready []*slot) bool { return slices.Contains(ready, s.slot) }); was != warm {
-			t.Errorf("%s: ready before it was asked for: %v", kind, was)
+			t.Errorf("%s: got a warm interpreter: %v, want %v", kind, was, warm)
 		}
 		if _, value, _ := cell(t, b, id, "__import__('os').environ['KIND']"); value != "'"+kind+"'" {
 			t.Errorf("%s: got %s", kind, value)
@@ -305,7 +305,7 @@ func TestKindsOfSessionsShareWhatIsReady(t *testing.T) {
 			got = append(got, len(ready))
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("after %s are ready %v, want %v", kind, got, want)
+			t.Errorf("after %s %v interpreters are warm, want %v", kind, got, want)
 		}
 		if err := b.CloseSession(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -317,18 +317,18 @@ func TestKindsOfSessionsShareWhatIsReady(t *testing.T) {
 	ask("a", true, 1, 2)
 	ask("b", true, 2, 1)
 	ask("c", false, 1, 1, 1)
-	ask("d", false, 1, 1, 1) // in the place of a
+	ask("d", false, 1, 1, 1) // replaces a
 	ask("b", true, 1, 1, 1)
-	ask("a", false, 1, 1, 1) // in the place of c
+	ask("a", false, 1, 1, 1) // replaces c
 	ask("c", false, 1, 1, 1)
 }
 
-// TestWhatIsReadyGivesWay: an execution needs the uid more.
+// TestWhatIsReadyGivesWay shows that warm interpreters give up their uids for sessions.
 func TestWhatIsReadyGivesWay(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("SKIPPED: uids are given out by root only")
+		t.Skip("SKIPPED: only root can run programs under other uids")
 	}
-	b := backend(t, map[string]any{"run_as": "61200-61203"})
+	b := openBackend(t, map[string]any{"run_as": "61200-61203"})
 	open(t, b, "ctx-1", executor.Spec{})
 	for n := 2; n <= 4; n++ {
 		warmOnes(b)
@@ -339,9 +339,9 @@ func TestWhatIsReadyGivesWay(t *testing.T) {
 	}
 }
 
-// BenchmarkCell is a warm round trip, and the opening of a session in a runner that is there.
+// BenchmarkCell measures a cell in an open session.
 func BenchmarkCell(b *testing.B) {
-	be := backend(b, nil)
+	be := openBackend(b, nil)
 	open(b, be, "ctx-1", executor.Spec{})
 	spec := executor.Spec{Session: "ctx-1", Code: "x = 1"}
 	sink := &journal{}
@@ -352,8 +352,9 @@ func BenchmarkCell(b *testing.B) {
 	}
 }
 
+// BenchmarkOpen measures the opening of a session with the runners ready.
 func BenchmarkOpen(b *testing.B) {
-	be := backend(b, nil)
+	be := openBackend(b, nil)
 	for b.Loop() {
 		if _, err := be.OpenSession(b.Context(), asked("ctx-1", executor.Spec{})); err != nil {
 			b.Fatal(err)

@@ -4,14 +4,14 @@ import (
 	"context"
 	"time"
 
-	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/backend"
 )
 
-// leaveTime is how long the calls in a Session get to return once that is closed, which has cut them all off.
+// leaveTime bounds the wait for the calls of a Session that is being closed. Closing it has ended their connection.
 const leaveTime = 100 * time.Millisecond
 
-// use returns an open Session whose slot is given to nobody else until done is called. A call that is still on its way to the
-// runner when the Session is closed would else arrive in the next one, which may be somebody else's. Codes: not_found.
+// use returns an open Session and keeps its slot from other Sessions until done is called. Without that, a call that is late
+// when the Session is closed could reach the slot's next Session. Codes: not_found.
 func (b *Backend) use(ctx context.Context, id string) (s *session, done func(), err error) {
 	if s, err = b.session(ctx, id); err == nil {
 		err = s.enter()
@@ -22,16 +22,24 @@ func (b *Backend) use(ctx context.Context, id string) (s *session, done func(), 
 	return s, s.leave, nil
 }
 
-func notHeld(id string) error {
-	return executor.Errorf(executor.NotFound, "session %s is not held here", id)
+// useConn is use for backend.Calls.
+func (b *Backend) useConn(ctx context.Context, id string) (backend.Conn, func(error) error, error) {
+	s, done, err := b.use(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.slot.conn, func(err error) error {
+		defer done()
+		return b.said(s, err)
+	}, nil
 }
 
-// enter notes that somebody is in the Session; it fails once that is being closed.
+// enter counts a call that uses the Session. It fails when the Session is being closed.
 func (s *session) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
-		return notHeld(s.id)
+		return backend.NotHeld(s.ID)
 	}
 	s.users++
 	return nil
@@ -45,7 +53,7 @@ func (s *session) leave() {
 	}
 }
 
-// shut lets nobody in any more. left is closed when all have left.
+// shut lets no further call use the Session. left is closed when no call uses it any more.
 func (s *session) shut() (left <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +64,7 @@ func (s *session) shut() (left <-chan struct{}) {
 	return s.left
 }
 
-// leftBy reports whether all have left soon. Who is in a slot that has died meets nobody else there.
+// leftBy reports whether no call is left within leaveTime. If the runner is dead, late calls do no harm.
 func (s *slot) leftBy(left <-chan struct{}) bool {
 	timer := time.NewTimer(leaveTime)
 	defer timer.Stop()

@@ -11,23 +11,23 @@ import (
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// warmTime is how long interpreters that were started ahead wait for a session of their kind.
+// warmTime is how long a warm interpreter waits for a session of its kind.
 const warmTime = 10 * time.Minute
 
-// warmSessions are interpreters that are ready before anybody asks: for sessions like those that were opened last, because
-// nearly everybody asks for the same. Those with requirements are not made ahead: their environment would be in use.
+// warmSessions holds interpreters that are ready before a session is opened, for sessions like the last ones. Most sessions are
+// alike. Sessions with requirements have no warm interpreters, because each would keep its environment in use.
 //
-// The first kind gets all of them. One that finds none takes the place of one of the kind that was not asked for longest,
-// and what is taken is replaced by its like: so the kinds have what they use.
+// The first kind of session gets all keep interpreters. Later, a kind without an interpreter takes the place of an interpreter of
+// the kind that was asked for longest ago. An interpreter that is taken is replaced by one of its kind.
 type warmSessions struct {
 	keep int
 
 	mu     sync.Mutex
-	kinds  []*warmKind // that was asked for last comes last
+	kinds  []*warmKind // the kind asked for last comes last
 	closed bool
 }
 
-// warmKind is what is ready for one kind of session.
+// warmKind holds the ready interpreters for one kind of session.
 type warmKind struct {
 	key     string
 	ready   []*slot
@@ -35,7 +35,7 @@ type warmKind struct {
 	expiry  *time.Timer
 }
 
-// warmKey is what two sessions have in common that may take each other's interpreter.
+// warmKey is equal for two sessions that may use the same warm interpreter.
 func warmKey(start runner.SessionStart) string {
 	start.SessionID = ""
 	raw, err := json.Marshal(start)
@@ -45,12 +45,12 @@ func warmKey(start runner.SessionStart) string {
 	return string(raw)
 }
 
-// find returns the place of a kind; -1: it has none. The caller holds the lock.
+// find returns the index of a kind in kinds, or -1. The caller holds the lock.
 func (w *warmSessions) find(key string) int {
 	return slices.IndexFunc(w.kinds, func(k *warmKind) bool { return k.key == key })
 }
 
-// take returns the slot of an interpreter that fits; nil: there is none. What does not live any more is given back.
+// take returns the slot of a warm interpreter of a kind; nil if there is none. Dead slots are given back.
 func (w *warmSessions) take(b *Backend, key string) *slot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +70,7 @@ func (w *warmSessions) take(b *Backend, key string) *slot {
 	return nil
 }
 
-// refill makes what is missing, in the background.
+// refill starts the missing interpreters in the background.
 func (w *warmSessions) refill(b *Backend, start runner.SessionStart) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,7 +94,7 @@ func (w *warmSessions) refill(b *Backend, start runner.SessionStart) {
 	}
 }
 
-// askedLocked is the kind that is asked for now. The caller holds the lock.
+// askedLocked returns the kind of key and makes it the last one asked for. The caller holds the lock.
 func (w *warmSessions) askedLocked(b *Backend, key string) *warmKind {
 	k := &warmKind{key: key}
 	if i := w.find(key); i >= 0 {
@@ -117,7 +117,7 @@ func (w *warmSessions) askedLocked(b *Backend, key string) *warmKind {
 	return k
 }
 
-// oldestLocked takes the slot that will most likely not be missed; nil: none is ready. A kind that has none left goes with it.
+// oldestLocked takes a slot of the kind that was asked for longest ago; nil if none is ready. A kind without slots is removed.
 // The caller holds the lock.
 func (w *warmSessions) oldestLocked() *slot {
 	for i, k := range w.kinds {
@@ -134,7 +134,7 @@ func (w *warmSessions) oldestLocked() *slot {
 	return nil
 }
 
-// add makes one. Whoever needs its place more is not kept waiting: an error only means that there is none.
+// add starts one interpreter. It takes no slot from a job: if none is free, there is one warm interpreter less.
 func (w *warmSessions) add(b *Backend, k *warmKind, start runner.SessionStart) {
 	ctx, cancel := context.WithTimeout(b.life, time.Minute)
 	defer cancel()
@@ -150,7 +150,7 @@ func (w *warmSessions) add(b *Backend, k *warmKind, start runner.SessionStart) {
 	k.filling--
 	switch {
 	case err != nil:
-		b.log.Debug("no interpreter could be started ahead", "error", err)
+		b.log.Debug("no interpreter could be started in advance", "error", err)
 	case w.closed || !slices.Contains(w.kinds, k):
 		b.wg.Go(func() { b.giveBack(s, nil) })
 	default:
@@ -158,7 +158,7 @@ func (w *warmSessions) add(b *Backend, k *warmKind, start runner.SessionStart) {
 	}
 }
 
-// close lets nothing be made any more. What is ready ends with the slots.
+// close stops the starting of interpreters. Ready ones end with the slots.
 func (w *warmSessions) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,19 +169,28 @@ func (w *warmSessions) close() {
 	w.kinds = nil
 }
 
-// takeSlot is slots.take for who is asked for: where no uid is free, what waits for sessions gives its own back.
+// takeSlot is slots.take for a job or a session. If no uid is free, a warm interpreter gives up its own.
 func (b *Backend) takeSlot(ctx context.Context, network bool) (s *slot, fresh bool, err error) {
 	for {
 		s, fresh, err = b.slots.take(ctx, network)
 		if executor.CodeOf(err) != executor.Exhausted {
 			return s, fresh, err
 		}
-		b.warm.mu.Lock()
-		spare := b.warm.oldestLocked()
-		b.warm.mu.Unlock()
-		if spare == nil {
+		if !b.endWarm() {
 			return s, fresh, err
 		}
-		b.giveBack(spare, nil)
 	}
+}
+
+// endWarm ends the warm interpreter of the kind that was asked for longest ago, so that its uid is free. It returns false if there is
+// none.
+func (b *Backend) endWarm() bool {
+	b.warm.mu.Lock()
+	spare := b.warm.oldestLocked()
+	b.warm.mu.Unlock()
+	if spare == nil {
+		return false
+	}
+	b.giveBack(spare, nil)
+	return true
 }

@@ -12,52 +12,55 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
-// runnerPatience bounds how long a runner gets to end after its connection was closed; less than a plugin gets to close.
+// runnerPatience bounds the wait for a runner to end after its connection was closed. A plugin has more time than that to close.
 const runnerPatience = 8 * time.Second
 
-// slot is one resident runner and everything that belongs to it alone: a uid, a folder, control groups.
+// slot is a resident runner with a uid, a folder and control groups of its own.
 type slot struct {
 	dir     string
 	how     mechanisms
 	network bool // programs may have the host's network
 	uid     *uidClaim
-	groups  runner.Cgroups
+	groups  sandbox.Cgroups
 	conn    *runner.Conn
 	cmd     *exec.Cmd
-	stderr  *noise
-	// exited is closed when the runner process is gone.
+	stderr  *runnerStderr
+	// exited is closed when the runner process has ended.
 	exited chan struct{}
 	idle   *time.Timer // guarded by slots.mu
 	given  sync.Once
-	clean  bool  // set by give: no process is left
-	shares int64 // what the groups have; of whoever took the slot
+	clean  bool  // set by give; reports whether no process is left
+	shares int64 // the CPU weight that the groups have; guarded by having the slot
 	ids    *uidPool
 	log    *slog.Logger
 }
 
-// program is how runner processes are started: the small embedded one, else this very program.
+// program is the command of runner processes: the embedded runner, or else this program.
 type program struct {
 	path string
 	args []string
-	file *os.File // keeps the embedded one
+	file *os.File // keeps the embedded runner open; nil without it
 }
 
-// mark stands in a runner's environment, and says whose it is. The programs it starts do not have it.
-const mark = "PYEXEC_RUNNER="
+// claimVariable begins the variable that names the claim in a runner's environment. Programs do not get the variable.
+const claimVariable = "PYEXEC_RUNNER="
 
-// spawn starts a runner for s by m's mechanisms and returns when it is ready. It must be called on a thread that lives as long as
-// the plugin: the kernel sends the parent-death signal when the thread that forked ends.
+// spawn starts a runner for s with the mechanisms m and returns when the runner is ready. It must be called on a thread that lives
+// longer than the runner: the kernel sends the parent-death signal when the thread that forked ends.
 func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -72,7 +75,7 @@ func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) erro
 		return fmt.Errorf("socketpair: %w", err)
 	}
 	s.cmd = &exec.Cmd{
-		Path: p.path, Args: p.args, Dir: "/", Env: []string{mark + claim}, ExtraFiles: []*os.File{theirs},
+		Path: p.path, Args: p.args, Dir: "/", Env: []string{claimVariable + claim}, ExtraFiles: []*os.File{theirs},
 		SysProcAttr: m.attributes(s.network), Stderr: s.stderr, WaitDelay: time.Second,
 	}
 	if err := s.cmd.Start(); err != nil {
@@ -82,7 +85,7 @@ func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) erro
 	s.exited = make(chan struct{})
 	go func() {
 		defer close(s.exited)
-		_ = s.cmd.Wait() // how it ended is in its log; that it ended is what counts
+		_ = s.cmd.Wait() // bury logs the exit status
 	}()
 	s.conn, err = runner.NewConn(conn, s.config(m, reach))
 	if err != nil {
@@ -105,7 +108,7 @@ func (s *slot) config(m mechanisms, reach []string) runner.Config {
 	return c
 }
 
-// public reports whether dir is a folder that everybody may write to.
+// public reports whether dir is a folder that all users may write to.
 func public(dir string) bool {
 	info, err := os.Stat(dir)
 	return err == nil && info.IsDir() && info.Mode()&0o002 != 0
@@ -119,14 +122,14 @@ func (s *slot) alive() bool {
 	case <-s.exited:
 		return false
 	default:
-		return s.conn.Err() == nil // which is known a moment before Done
+		return s.conn.Err() == nil // Err is set a moment before Done is closed
 	}
 }
 
-// reasonPatience bounds how long the connection of a runner that is gone may take to say so.
+// reasonPatience bounds the wait for the connection of a runner that has ended to be closed.
 const reasonPatience = time.Second
 
-// reason says why a runner that is gone cannot be used any more; nil if this process has ended it.
+// reason returns the error by which a runner ended, or nil if this process ended the runner.
 func (s *slot) reason() error {
 	select {
 	case <-s.conn.Done():
@@ -139,8 +142,8 @@ func (s *slot) reason() error {
 	return s.conn.Err()
 }
 
-// weigh gives the slot's own groups the weight of its next program: the runner weighs the program's group inside them,
-// and programs of different slots compete by the slots' weights.
+// weigh gives the slot's own groups the CPU weight of the next program. Programs of different slots compete by the weights of the
+// slots' groups. The runner also weighs the program's group, which lies inside them.
 func (s *slot) weigh(shares int64) {
 	if s.shares == shares {
 		return
@@ -151,8 +154,8 @@ func (s *slot) weigh(shares int64) {
 	s.shares = shares
 }
 
-// weigh sets the CPU weight of groups: shares on v1 (an ordinary process has 1024), weight on v2 (it has 100).
-func weigh(groups runner.Cgroups, shares, weight int64) error {
+// weigh sets the CPU weight of groups: shares on cgroup v1, where the default is 1024, and weight on v2, where the default is 100.
+func weigh(groups sandbox.Cgroups, shares, weight int64) error {
 	if !groups.Enforces("cpu") {
 		return nil
 	}
@@ -163,10 +166,10 @@ func weigh(groups runner.Cgroups, shares, weight int64) error {
 	return os.WriteFile(file, []byte(strconv.FormatInt(value, 10)), 0o600)
 }
 
-// stop ends the runner, and with it its program, and returns when it is gone.
+// stop ends the runner and its program, and returns when the runner process has ended.
 func (s *slot) stop() {
 	if s.conn != nil {
-		_ = s.conn.Close() // what matters is that the process ends
+		_ = s.conn.Close() // the wait below shows whether the process ends
 	}
 	if s.exited == nil {
 		return
@@ -181,9 +184,8 @@ func (s *slot) stop() {
 	}
 }
 
-// give stops the runner and gives everything of the slot back: nothing of its programs is left then, or nobody gets its uid.
-// Idempotent: whoever comes second waits for the first, and the uid is not touched again, because it may have another user by
-// then.
+// give stops the runner and gives back all that the slot uses. If processes of its programs are left, nobody gets the uid. give is
+// idempotent: a second call waits for the first. It does not touch the uid again, which may have another user by then.
 func (s *slot) give() { s.given.Do(s.giveOnce) }
 
 func (s *slot) giveOnce() {
@@ -191,14 +193,14 @@ func (s *slot) giveOnce() {
 	problems := []error{s.groups.Remove()}
 	var clean bool
 	if s.uid != nil {
-		clean = s.ids.cleared(s.uid, s.dir)
+		clean = s.ids.cleared(s.uid)
 	} else {
-		_, err := runner.KillLeftovers(s.dir, 0, 0)
+		_, err := sandbox.KillLeftovers(sandbox.Marks{Folders: []string{s.dir}}, 0)
 		problems, clean = append(problems, err), err == nil
 	}
 	problems = append(problems, removeAll(s.dir))
 	if err := errors.Join(problems...); err != nil {
-		s.log.Warn("a slot was not given back whole", "folder", s.dir, "error", err)
+		s.log.Warn("slot not given back completely", "folder", s.dir, "error", err)
 	}
 	if s.uid != nil && clean {
 		s.uid.release()
@@ -206,54 +208,65 @@ func (s *slot) giveOnce() {
 	s.clean = clean
 }
 
-// noise is a runner's standard error: a bounded part of it goes to the log, the end of it into an error. It never
-// reaches the plugin's own standard error.
-type noise struct {
-	log  *slog.Logger
-	left int
-	last []byte
+// stderrHalf is how many bytes runnerStderr keeps of the start of the output, and how many of its end.
+const stderrHalf = 1024
+
+// runnerStderr receives a runner's standard error. The first 50 writes go to the log. The first and the last KiB are kept for
+// errors: a crash of Go's runtime gives its reason first and a long trace after it. Nothing goes to the plugin's own standard error.
+type runnerStderr struct {
+	log         *slog.Logger
+	left        int // writes that still go to the log
+	first, last []byte
+	omitted     bool // reports whether bytes between first and last were dropped
 }
 
-func newNoise(log *slog.Logger) *noise { return &noise{log: log, left: 50} }
+func newRunnerStderr(log *slog.Logger) *runnerStderr { return &runnerStderr{log: log, left: 50} }
 
 // Write implements io.Writer; exec calls it from one goroutine.
-func (n *noise) Write(p []byte) (int, error) {
-	n.last = append(n.last, p...)
-	if len(n.last) > 4096 {
-		n.last = bytes.Clone(n.last[len(n.last)-4096:])
+func (n *runnerStderr) Write(p []byte) (int, error) {
+	head := min(len(p), stderrHalf-len(n.first))
+	n.first = append(n.first, p[:head]...)
+	n.last = append(n.last, p[head:]...)
+	if len(n.last) > stderrHalf {
+		n.last = bytes.Clone(n.last[len(n.last)-stderrHalf:])
+		n.omitted = true
 	}
 	if n.left > 0 {
 		n.left--
-		n.log.Warn("runner says", "text", requirements.Shorten(string(bytes.TrimSpace(p)), 1000))
+		n.log.Warn("runner wrote to stderr", "text", requirements.Shorten(string(bytes.TrimSpace(p)), 1000))
 	}
 	return len(p), nil
 }
 
-// lines are the last ones, shortened. Nobody writes any more.
-func (n *noise) lines() string {
-	return requirements.Shorten(string(bytes.TrimSpace(n.last)), 1000)
+// lines returns the start and the end of the output, with "…" between them if bytes were dropped. The runner must have ended.
+func (n *runnerStderr) lines() string {
+	between := ""
+	if n.omitted {
+		between = "\n…\n"
+	}
+	return strings.TrimSpace(string(n.first) + between + string(n.last))
 }
 
-// tail is lines as the end of an error's message.
-func (n *noise) tail() string {
+// tail returns lines as the end of an error message.
+func (n *runnerStderr) tail() string {
 	if text := n.lines(); text != "" {
 		return ": " + text
 	}
 	return ""
 }
 
-var _ io.Writer = (*noise)(nil)
+var _ io.Writer = (*runnerStderr)(nil)
 
 // newSlot makes the folder, the uid and the groups of slot number n and starts its runner.
 func (p *slots) newSlot(ctx context.Context, n int, network bool, claim func() (*uidClaim, error)) (*slot, error) {
 	s := &slot{
-		how: p.how, dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, stderr: newNoise(p.log), ids: p.ids, log: p.log,
+		how: p.how, dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, stderr: newRunnerStderr(p.log), ids: p.ids, log: p.log,
 	}
 	fail := func(err error) (*slot, error) {
 		s.give()
 		return nil, err
 	}
-	if err := os.Mkdir(s.dir, 0o711); err != nil { //nolint:gosec // the slot's uid passes through
+	if err := os.Mkdir(s.dir, 0o711); err != nil { //nolint:gosec // the slot's uid must pass
 		return nil, executor.Errorf(executor.Internal, "make a slot: %w", err)
 	}
 	if err := os.Chmod(s.dir, 0o711); err != nil { //nolint:gosec // whatever the umask says
@@ -274,7 +287,7 @@ func (p *slots) newSlot(ctx context.Context, n int, network bool, claim func() (
 	select {
 	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.name, p.reach) }:
 	case <-p.closed:
-		return fail(errClosed)
+		return fail(backend.ErrClosed)
 	case <-ctx.Done():
 		return fail(context.Cause(ctx))
 	}

@@ -13,33 +13,33 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/runner/binary"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
-// idleTime is how long a slot beyond the kept ones waits for work.
+// idleTime is how long the oldest idle slot is kept if more than slots.keep slots are idle.
 const idleTime = time.Minute
 
-// keptSlots is how many runners a server keeps ready.
+// keptSlots is the number of idle runners that a server keeps ready. A single call keeps one.
 const keptSlots = 3
 
-var errClosed = executor.Errorf(executor.Unavailable, "the backend is closed")
-
-// slots are the resident runners: made when they are needed, kept for a while, never shared.
+// slots manages the resident runners. It starts a runner when one is needed and keeps it for further jobs. A runner has one job at
+// a time.
 type slots struct {
 	claim   *workClaim
 	how     mechanisms
-	ids     *uidPool // nil: programs run as we do
-	parent  runner.Cgroups
+	ids     *uidPool // nil if programs run as the plugin's user
+	parent  sandbox.Cgroups
 	program program
 	keep    int
-	// reach lists our folders that programs need, wherever they lie.
+	// reach lists the folders of this backend that programs use. See runner.Config.
 	reach []string
 	log   *slog.Logger
 
-	// starts carries forks to the one thread that makes them.
+	// starts carries functions that fork to the thread of starter.
 	starts chan func()
+	// closed is closed when close has given all slots back.
 	closed chan struct{}
 	wg     sync.WaitGroup
 
@@ -52,7 +52,7 @@ type slots struct {
 	started, died atomic.Int64
 }
 
-func newSlots(claim *workClaim, how mechanisms, parent runner.Cgroups, ids *uidPool, keep int, reach []string, log *slog.Logger) (*slots, error) {
+func newSlots(claim *workClaim, how mechanisms, parent sandbox.Cgroups, ids *uidPool, keep int, reach []string, log *slog.Logger) (*slots, error) {
 	p := &slots{
 		claim: claim, how: how, parent: parent, ids: ids, keep: keep, reach: reach, log: log,
 		starts: make(chan func()), closed: make(chan struct{}), all: map[*slot]struct{}{},
@@ -65,14 +65,15 @@ func newSlots(claim *workClaim, how mechanisms, parent runner.Cgroups, ids *uidP
 	return p, nil
 }
 
-// runnerProgram is the embedded runner, else this program's own command. mechanisms.attributes gives it the mount namespace
-// that it would else make by executing itself again.
+// runnerProgram returns the embedded runner, or else the runner command of this program. Both get --own-mounts, because
+// mechanisms.attributes starts the runner in a mount namespace of its own. Without it the runner would execute itself again to get
+// a namespace.
 func runnerProgram() (program, error) {
 	f, ok := binary.Open()
 	if !ok {
 		return program{path: "/proc/self/exe", args: []string{os.Args[0], "runner", "--own-mounts", "--fd", "3"}}, nil
 	}
-	// In the child descriptor 3 becomes the socket before the program is executed, so it must not be that one.
+	// Descriptor 3 of the child becomes the socket before exec, so the program's descriptor must have another number.
 	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 64)
 	f.Close()
 	if err != nil {
@@ -82,7 +83,8 @@ func runnerProgram() (program, error) {
 	return program{path: fmt.Sprintf("/proc/self/fd/%d", high), args: []string{"python-executor-runner", "--own-mounts", "--fd", "3"}, file: file}, nil
 }
 
-// starter is the thread that forks every runner. It lives as long as the backend, because a runner dies with it.
+// starter forks all runners on one thread, which lives until the backend is closed. The kernel ends a runner when the thread that
+// forked the runner ends.
 func (p *slots) starter() {
 	runtime.LockOSThread() // and never unlock: the thread ends with this goroutine
 	for {
@@ -90,13 +92,14 @@ func (p *slots) starter() {
 		case start := <-p.starts:
 			start()
 		case <-p.closed:
-			// Everyone who had a start accepted has been waited for; slots end before this thread does.
+			// close has given its slots back. make gives a slot back that is finished after that.
 			return
 		}
 	}
 }
 
-// take returns a slot that nobody else has: an idle one, else a fresh one. Codes: exhausted (no uid is free), unavailable.
+// take returns a slot for the caller alone: an idle slot, or else a new one. fresh reports whether the slot is new. The caller
+// returns the slot with put. Codes: exhausted (no uid is free), unavailable.
 func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, err error) {
 	for {
 		s, n, err := p.pop(network)
@@ -113,12 +116,12 @@ func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, er
 	}
 }
 
-// pop takes an idle slot, or the number of a new one.
+// pop takes an idle slot. If there is none, pop returns the number of a new slot, and the caller must call make.
 func (p *slots) pop(network bool) (*slot, int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isClosed {
-		return nil, 0, errClosed
+		return nil, 0, backend.ErrClosed
 	}
 	if i := p.next(network); i >= 0 {
 		s := p.idle[i]
@@ -129,12 +132,12 @@ func (p *slots) pop(network bool) (*slot, int, error) {
 		return s, 0, nil
 	}
 	p.number++
-	p.wg.Add(1) // for make
+	p.wg.Add(1) // make calls Done
 	return nil, p.number, nil
 }
 
-// next is the idle slot to use: not the one that was used last, if there is another, because its runner may still be
-// clearing up; and not an older one, so that those may end. -1: none.
+// next returns the index of the idle slot to use, or -1. It prefers the slot that was used last but one, because the runner of the
+// last one may still be clearing up. Older slots stay idle, so that they can end.
 func (p *slots) next(network bool) int {
 	found := -1
 	for i := len(p.idle) - 1; i >= 0; i-- {
@@ -149,7 +152,7 @@ func (p *slots) next(network bool) int {
 	return found
 }
 
-// make starts slot number n and watches it.
+// make starts slot number n and watches its runner. pop or builder has added make to p.wg.
 func (p *slots) make(ctx context.Context, n int, network bool, claim func() (*uidClaim, error)) (*slot, error) {
 	defer p.wg.Done()
 	s, err := p.newSlot(ctx, n, network, claim)
@@ -166,12 +169,12 @@ func (p *slots) make(ctx context.Context, n int, network bool, claim func() (*ui
 	p.mu.Unlock()
 	if closed {
 		s.give()
-		return nil, errClosed
+		return nil, backend.ErrClosed
 	}
 	return s, nil
 }
 
-// watch gives a slot back when its runner is gone, unless somebody has it: then put does.
+// watch waits for the end of a slot's runner and gives the slot back if it is idle. If a job has the slot, put gives it back.
 func (p *slots) watch(s *slot) {
 	<-s.exited
 	p.mu.Lock()
@@ -185,16 +188,16 @@ func (p *slots) watch(s *slot) {
 	}
 }
 
-// put gives a slot back for the next job.
+// put makes a slot available for the next job. If the slot's runner has ended, put gives the slot back.
 func (p *slots) put(s *slot) {
 	if !s.alive() {
-		p.buryLater(s, "a runner died at work")
+		p.buryLater(s, "a runner died during a job")
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isClosed {
-		return // close has it in all
+		return // close gives it back
 	}
 	p.idle = append(p.idle, s)
 	if len(p.idle) > p.keep {
@@ -203,7 +206,7 @@ func (p *slots) put(s *slot) {
 	}
 }
 
-// shrink gives a slot back that has been idle for long.
+// shrink gives a slot back that has been idle for idleTime, if more than keep slots are idle.
 func (p *slots) shrink(s *slot) {
 	p.mu.Lock()
 	i := slices.Index(p.idle, s)
@@ -226,7 +229,7 @@ func (p *slots) drop(s *slot) {
 	p.mu.Unlock()
 }
 
-// bury drops a slot whose runner is gone, and logs what and the reason. A runner that this process has ended has none.
+// bury drops a slot whose runner has ended. It logs the message what with the reason, unless this process ended the runner.
 func (p *slots) bury(s *slot, what string) {
 	p.died.Add(1)
 	reason := s.reason()
@@ -236,7 +239,7 @@ func (p *slots) bury(s *slot, what string) {
 	}
 }
 
-// buryLater is bury that nobody waits for but close.
+// buryLater runs bury in the background. close waits for it.
 func (p *slots) buryLater(s *slot, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,7 +256,7 @@ func (p *slots) warm(ctx context.Context, n int) {
 		p.wg.Go(func() {
 			s, _, err := p.take(ctx, network)
 			if err != nil {
-				p.log.Warn("no runner could be started ahead", "error", err)
+				p.log.Warn("no runner could be started in advance", "error", err)
 				return
 			}
 			p.put(s)
@@ -261,14 +264,14 @@ func (p *slots) warm(ctx context.Context, n int) {
 	}
 }
 
-// counts are the slots that there are, and those that work.
+// counts returns the number of slots, and the number of those that have a job.
 func (p *slots) counts() (all, busy int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.all), len(p.all) - len(p.idle)
 }
 
-// close ends every runner and gives everything back. Idempotent.
+// close ends every runner and gives back all that the slots use. It is idempotent.
 func (p *slots) close() {
 	p.mu.Lock()
 	if p.isClosed {

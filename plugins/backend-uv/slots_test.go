@@ -72,6 +72,32 @@ func loggingBackend(t *testing.T) (*Backend, *logLines) {
 	return b, lines
 }
 
+// The reason of a crash is the first line of a long trace. The start of the output is kept as well as its end.
+func TestTheStartAndTheEndOfStderrAreKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		writes []string
+		want   string
+	}{
+		"nothing":      {nil, ""},
+		"short":        {[]string{" panic: ", "here\n"}, "panic: here"},
+		"exactly both": {[]string{strings.Repeat("a", stderrHalf), strings.Repeat("b", stderrHalf)}, strings.Repeat("a", stderrHalf) + strings.Repeat("b", stderrHalf)},
+		"one write":    {[]string{"panic: first" + strings.Repeat("x", 5000) + "last"}, "panic: first" + strings.Repeat("x", stderrHalf-12) + "\n…\n" + strings.Repeat("x", stderrHalf-4) + "last"},
+		"many writes":  {[]string{"first", strings.Repeat("y", 3000), strings.Repeat("z", 10), "last"}, "first" + strings.Repeat("y", stderrHalf-5) + "\n…\n" + strings.Repeat("y", stderrHalf-14) + strings.Repeat("z", 10) + "last"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newRunnerStderr(slog.New(slog.DiscardHandler))
+			for _, w := range c.writes {
+				if k, err := n.Write([]byte(w)); k != len(w) || err != nil {
+					t.Fatal(k, err)
+				}
+			}
+			if got := n.lines(); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 func TestARunnerThatDiesIsLoggedWithItsReason(t *testing.T) {
 	b, lines := loggingBackend(t)
 	take := func() *slot {
@@ -88,18 +114,18 @@ func TestARunnerThatDiesIsLoggedWithItsReason(t *testing.T) {
 	}
 	idle := take()
 	b.slots.put(idle)
-	kill(idle, syscall.SIGABRT) // Go's runtime says so on its standard error
+	kill(idle, syscall.SIGABRT) // Go's runtime writes a trace to standard error
 	line := lines.await(t, "an idle runner died")
 	checkAttribute(t, line, "folder", idle.dir)
 	checkAttribute(t, line, "reason", "the runner went away")
 	checkAttribute(t, line, "exit", "exit status 2")
-	checkAttribute(t, line, "stderr", "goroutine")
+	checkAttribute(t, line, "stderr", "SIGABRT: abort")
 
 	busy := take()
 	kill(busy, syscall.SIGKILL)
 	<-busy.exited
 	b.slots.put(busy)
-	line = lines.await(t, "a runner died at work")
+	line = lines.await(t, "a runner died during a job")
 	checkAttribute(t, line, "folder", busy.dir)
 	checkAttribute(t, line, "reason", "the runner went away")
 	checkAttribute(t, line, "exit", "signal: killed")
@@ -110,7 +136,7 @@ func TestARunnerThatDiesIsLoggedWithItsReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.slots.put(ended)
-	b.slots.close() // which waits for the burial
+	b.slots.close() // waits until put has given the slot back
 	if got := strings.Count(lines.buf.String(), "runner died"); got != 2 {
 		t.Errorf("%d runners died according to the log, want 2; %d more were counted\n%s", got, b.slots.died.Load()-died, &lines.buf)
 	}

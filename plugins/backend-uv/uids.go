@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
-// uids is an inclusive range.
+// uids is an inclusive range of uids.
 type uids struct{ first, last int }
 
 func (u uids) String() string { return fmt.Sprintf("%d-%d", u.first, u.last) }
@@ -19,8 +19,8 @@ func (u uids) count() int     { return u.last - u.first + 1 }
 
 func (u uids) has(uid int) bool { return u.first <= uid && uid <= u.last }
 
-// UIDs returns the range of uids that run programs. It reports false where programs run as the plugin's own user: without
-// root, with the isolation none, and for a range that Validate refuses.
+// UIDs returns the range of uids that run programs. ok is false if programs run as the plugin's own user: without root, or with
+// the isolation none. ok is also false for a range that validate refuses.
 func (c Config) UIDs() (first, last int, ok bool) {
 	c = c.withDefaults()
 	if os.Geteuid() != 0 || c.Isolation == IsolationNone {
@@ -30,64 +30,64 @@ func (c Config) UIDs() (first, last int, ok bool) {
 	return r.first, r.last, err == nil
 }
 
-// uidPool hands the uids of a range to slots and to questions to interpreters.
+// uidPool gives the uids of a range to slots, and to the processes that ask interpreters for their versions.
 type uidPool struct {
 	dir  string // of the lock files
 	uids uids
-	// end kills what is left under a uid, and what lives in a folder. Tests have processes that do not die.
-	end   func(uid int, dir string) error
+	// end kills leftover processes of this installation under a uid. It fails if other processes are left. Tests replace it.
+	end   func(uid int) error
 	log   *slog.Logger
 	mu    sync.Mutex
-	stuck []*uidClaim
+	stuck []*uidClaim // claims whose uid could not be cleared
 }
 
-func newUIDPool(dir string, r uids, log *slog.Logger) *uidPool {
-	return &uidPool{dir: dir, uids: r, log: log, end: func(uid int, dir string) error {
-		_, err := runner.KillLeftovers(dir, uid, 1)
+func newUIDPool(dir string, r uids, marks sandbox.Marks, log *slog.Logger) *uidPool {
+	return &uidPool{dir: dir, uids: r, log: log, end: func(uid int) error {
+		_, err := sandbox.KillLeftovers(marks, uid)
 		return err
 	}}
 }
 
-// take claims a uid of r of which no process is left. A uid that cannot be cleared is passed over. Codes: exhausted.
+// take claims a uid of r that has no process. It skips a uid that cannot be cleared. Codes: exhausted.
 func (p *uidPool) take(r uids) (*uidClaim, error) {
 	for {
-		c, dirty, err := claimUID(p.dir, r)
+		c, err := claimUID(p.dir, r)
 		if err != nil {
 			return nil, err
 		}
-		if !dirty || p.cleared(c, "") {
+		if p.cleared(c) {
 			return c, nil
 		}
 	}
 }
 
-// cleared ends what is left under a uid and what lives in a folder, and reports whether that worked. Otherwise the lock stays
-// held while we live, so that nobody gets the uid, and marked, so that the next start tries again.
-func (p *uidPool) cleared(c *uidClaim, dir string) bool {
-	err := p.end(c.uid, dir)
+// cleared ends leftover processes under a uid, and reports whether the uid has no process then. If it has, the pool keeps the
+// claim until close, so that nobody gets the uid. The mark stays, so that the next start tries again.
+func (p *uidPool) cleared(c *uidClaim) bool {
+	err := p.end(c.uid)
 	if err == nil {
 		return true
 	}
-	p.log.Warn("a uid is not used any more: its processes do not die", "uid", c.uid, "error", err)
+	p.log.Warn("uid not used any more: its processes do not end", "uid", c.uid, "error", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stuck = append(p.stuck, c)
 	return false
 }
 
-// sweep ends what is left under uids whose last user died with them in hand.
+// sweep ends leftover processes under uids whose last holder ended without release.
 func (p *uidPool) sweep() {
-	if err := sweepUIDs(p.dir, p.uids, func(uid int) error { return p.end(uid, "") }); err != nil {
-		p.log.Warn("left-over processes", "error", err)
+	if err := sweepUIDs(p.dir, p.uids, p.end); err != nil {
+		p.log.Warn("leftover processes not ended", "error", err)
 	}
 }
 
-// close lets go of the uids that could not be cleared. All others have been given back.
+// close ends the claims of uids that could not be cleared. The slots have released all other claims.
 func (p *uidPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.stuck {
-		c.lock.Close() // its mark stays
+		c.lock.Close() // the mark stays
 	}
 	p.stuck = nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// fetching is a uvTool that finds no uv and may fetch one from w.
+// fetching returns a uvTool that finds no uv and can fetch one from w.
 func fetching(t *testing.T, w *wheelhouse, wheel []byte) *uvTool {
 	t.Helper()
 	python := realPython(t)
@@ -22,13 +23,14 @@ func fetching(t *testing.T, w *wheelhouse, wheel []byte) *uvTool {
 	tool := newUVTool(t.TempDir(), places{path: t.TempDir(), env: func(string) string { return "" }}, x,
 		func(context.Context) []string { return []string{python} }, slog.New(slog.DiscardHandler))
 	tool.pin = pin{"9.9.9", []string{fmt.Sprintf("%x", sha256.Sum256(wheel))}}
+	tool.enclose = unbounded(tool)
 	if _, err := tool.run(t.Context(), nil, python, "-c", "import pip"); err != nil {
 		missing(t, "pip", err.Error())
 	}
 	return tool
 }
 
-// uvWheel is a wheel whose program is this test binary, which says the version of a uv when it is called uv.
+// uvWheel returns a wheel whose program is this test binary. Under the name uv the binary prints the version of a uv.
 func uvWheel(t *testing.T) []byte {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
@@ -58,7 +60,7 @@ func TestAMissingUvIsFetchedOnceByEverybodyTogether(t *testing.T) {
 		t.Errorf("the index was asked %d times, want one page and one wheel", n)
 	}
 	if left, _ := filepath.Glob(filepath.Join(first.dir, ".tmp-*")); len(left) != 0 {
-		t.Errorf("left behind: %q", left)
+		t.Errorf("leftovers of the fetch: %q", left)
 	}
 }
 
@@ -71,7 +73,7 @@ func TestAUvWithAnotherHashIsNotTaken(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if isFile(tool.fetched()) {
-		t.Error("it was installed")
+		t.Error("uv was installed")
 	}
 }
 
@@ -85,6 +87,102 @@ func TestWithoutAnIndexTheMissingUvIsExplained(t *testing.T) {
 	_, err := tool.find(t.Context(), func(string) {})
 	if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "Install uv") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// boxed returns a uvTool like fetching. Its fetches run in boxes of b.
+func boxed(t *testing.T, b *Backend, w *wheelhouse, wheel []byte) *uvTool {
+	t.Helper()
+	tool := fetching(t, w, wheel)
+	tool.dir = b.tool.dir
+	tool.enclose = b.tool.enclose
+	return tool
+}
+
+// TestUvIsFetchedAsAPreparationIs shows that pip runs under a uid of its own, and that the fetched files belong to the plugin's
+// user in the end.
+func TestUvIsFetchedAsAPreparationIs(t *testing.T) {
+	w, content := newWheelhouse(t), uvWheel(t)
+	w.addFile("uv", "uv-9.9.9-py3-none-any.whl", content)
+	b := openBackend(t, nil)
+	needBounds(t, b)
+	tool := boxed(t, b, w, content)
+	w.mu.Lock()
+	w.hold = make(chan struct{})
+	w.mu.Unlock()
+	owners := make(chan int, 1)
+	go func() {
+		defer close(w.hold)
+		defer close(owners)
+		<-w.asked
+		pids, _ := filepath.Glob("/proc/[0-9]*")
+		for _, pid := range pids {
+			line, _ := os.ReadFile(filepath.Join(pid, "cmdline"))
+			if info, err := os.Stat(pid); err == nil && strings.Contains(string(line), tool.dir) && strings.Contains(string(line), "--require-hashes") {
+				owners <- ownerOf(info)
+				return
+			}
+		}
+	}()
+	program, err := tool.find(t.Context(), func(string) {})
+	if err != nil || program.version != "9.9.9" {
+		t.Fatalf("got %+v, %v", program, err)
+	}
+	owner, seen := <-owners
+	if !seen || owner < b.how.uids.first || owner > b.how.uids.last || b.how.uids.programs().has(owner) {
+		t.Errorf("pip was seen: %t; it ran as uid %d, want a reserved uid of %s", seen, owner, b.how.uids)
+	}
+	err = filepath.WalkDir(filepath.Dir(filepath.Dir(tool.fetched())), func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && ownerOf(info) != 0 {
+			t.Errorf("%s belongs to %d", path, ownerOf(info))
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := tool.reachable(t.Context(), program, owner); err != nil {
+		t.Errorf("a build cannot execute the fetched uv: %v", err)
+	}
+}
+
+func TestAFetchOfUvIsBounded(t *testing.T) {
+	w := newWheelhouse(t)
+	for name, c := range map[string]struct {
+		size    int
+		options map[string]any
+		says    string
+	}{
+		"what it writes": {80 << 20, map[string]any{"environment_bytes": 64 << 20}, "backends.uv.environment_bytes (67108864)"},
+		"its time":       {0, map[string]any{"prepare_seconds": 1}, "backends.uv.prepare_seconds (1)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			content := wheel("uv", "9.9.9", "py3-none-any", map[string]string{"uv-9.9.9.data/scripts/uv": "x", "zeros": strings.Repeat("\x00", c.size)})
+			w.addFile("uv", "uv-9.9.9-py3-none-any.whl", content)
+			b := openBackend(t, c.options)
+			if c.size == 0 {
+				w.mu.Lock()
+				w.hold = make(chan struct{})
+				w.mu.Unlock()
+				defer close(w.hold)
+			}
+			*b.tool = *boxed(t, b, w, content)
+			result, _ := run(t, b, executor.Spec{Code: "print(1)", Requirements: "pyexec-probe"})
+			f := result.Failure
+			if result.Status != executor.StatusFailed || f == nil || f.Phase != executor.PhasePrepare || !strings.Contains(f.Message, c.says) {
+				t.Errorf("got %+v with %+v, want %s", result, f, c.says)
+			}
+			if isFile(b.tool.fetched()) {
+				t.Error("uv was installed")
+			}
+			if left, _ := filepath.Glob(filepath.Join(b.tool.dir, ".tmp-*")); len(left) != 0 {
+				t.Errorf("leftovers of the fetch: %q", left)
+			}
+		})
 	}
 }
 

@@ -19,19 +19,19 @@ import (
 	"testing"
 )
 
-// wheelhouse is a package index of wheels that the test makes: PEP 503 over loopback.
+// wheelhouse is a package index (PEP 503) on loopback, with wheels that the test makes.
 type wheelhouse struct {
 	server *httptest.Server
-	// requests counts what was asked for.
+	// requests counts the requests.
 	requests atomic.Int64
-	// password, if set, is asked of everybody.
+	// password, if not empty, is required of every request.
 	password string
 
 	mu    sync.Mutex
 	files map[string]map[string][]byte // project → file name → content
-	// hold, if set, is waited for before a wheel is sent.
+	// hold, if not nil, delays every wheel until it is closed.
 	hold chan struct{}
-	// asked is closed when the first wheel was asked for.
+	// asked is closed when the first wheel is requested.
 	asked     chan struct{}
 	askedOnce sync.Once
 }
@@ -82,7 +82,7 @@ func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
 	}
 }
 
-// add adds a wheel: files by their path, and the requirements it has itself.
+// add adds a wheel with the given files, by path, and the given requirements.
 func (w *wheelhouse) add(name, version string, files map[string]string, requires ...string) {
 	module := strings.ReplaceAll(name, "-", "_")
 	w.addFile(name, fmt.Sprintf("%s-%s-py3-none-any.whl", module, version), wheel(module, version, "py3-none-any", files, requires...))
@@ -97,7 +97,7 @@ func (w *wheelhouse) addFile(name, file string, content []byte) {
 	w.files[name][file] = content
 }
 
-// wheel writes a wheel file.
+// wheel returns the content of a wheel file.
 func wheel(module, version, tag string, files map[string]string, requires ...string) []byte {
 	info := fmt.Sprintf("%s-%s.dist-info/", module, version)
 	all := map[string]string{}
@@ -149,7 +149,7 @@ func (w *wheelhouse) probe() {
 	}
 }
 
-// testUV puts a uv on PATH, once: the one that is there, or one fetched into this user's cache for all test runs.
+// testUV puts a uv on PATH, once. If the machine has none, testUV fetches one to this user's cache for all test runs.
 var testUV = sync.OnceValue(func() error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -168,6 +168,7 @@ var testUV = sync.OnceValue(func() error {
 		return list
 	}
 	tool := newUVTool(dir, where, hostIndex("", where.home, os.Getenv), pythons, slog.New(slog.DiscardHandler))
+	tool.enclose = unbounded(tool)
 	program, err := tool.find(context.Background(), func(string) {})
 	if err != nil {
 		return err
@@ -175,7 +176,18 @@ var testUV = sync.OnceValue(func() error {
 	return os.Setenv("PATH", filepath.Dir(program.path)+":"+os.Getenv("PATH"))
 })
 
-// needUV skips t where there is no uv and none can be fetched.
+// unbounded returns an enclosure without bounds: a fetch of tool has the rights of the test.
+func unbounded(tool *uvTool) func(context.Context, string) (enclosure, error) {
+	run := func(ctx context.Context, env, _ []string, program string, args ...string) error {
+		_, err := tool.run(ctx, env, program, args...)
+		return err
+	}
+	return func(context.Context, string) (enclosure, error) {
+		return enclosure{run: run, close: func() error { return nil }}, nil
+	}
+}
+
+// needUV skips t if the machine has no uv and none can be fetched.
 func needUV(t testing.TB) {
 	t.Helper()
 	if err := testUV(); err != nil {
@@ -183,7 +195,7 @@ func needUV(t testing.TB) {
 	}
 }
 
-// missing skips t loudly, or fails it if PYEXEC_TEST_REQUIRE names what is missing.
+// missing skips t with a message, or fails t if PYEXEC_TEST_REQUIRE names what.
 func missing(t testing.TB, what, why string) {
 	t.Helper()
 	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), what) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
@@ -46,7 +47,7 @@ func TestWholeNumbersAreTakenAsJSONSchemaHasThem(t *testing.T) {
 
 func TestArgumentsThatAreNullAreNotGiven(t *testing.T) {
 	c := serveTest(t, newService(t, fake.Options{}), nil)
-	// Of a line the fake finds no sh, of a program not the program: the second text says which it was.
+	// The fake has no sh and no such program. The second text tells which of the two was looked for.
 	a := c.call("execute", map[string]any{"command": "print hi", "args": nil, "stdin": nil, "timeout_ms": nil})
 	b := c.call("execute", map[string]any{"command": "print hi"})
 	if direct := c.call("execute", map[string]any{"command": "print hi", "args": []string{}}); text(a.content) != text(b.content) || text(a.content) == text(direct.content) {
@@ -73,7 +74,7 @@ func TestCodeBesideAMainOfTheFolderIsAFileToo(t *testing.T) {
 	if a.isError || a.fields["stdout"] != "script_content_2.py\nprint taken" {
 		t.Errorf("%v", a)
 	}
-	// A file that is not UTF-8 is run as it is, under its own name.
+	// A file that is not UTF-8 is run unchanged, under its own name.
 	a = c.call("run_script_with_dependencies", map[string]any{"script_path": dir + "/latin.py", "python_version": "3.12"})
 	if a.isError || a.fields["stdout"] != "h\uFFFD\n" {
 		t.Errorf("%v", a)
@@ -118,13 +119,50 @@ func TestCodeInPlaceImportsWhatLiesInTheFolder(t *testing.T) {
 	}
 	p := &python{tools: &tools{config: testConfig(func(c *Config) { c.Stdio = true })}}
 	p.backend.Capabilities.HostDirectories = true
-	s, err := p.dirScript(t.Context(), dirArgs{Directory: dir, ScriptContent: &code})
+	s, err := p.dirScript(dirArgs{Directory: dir, ScriptContent: &code})
 	if err != nil || s.spec.HostDirectory != dir || s.spec.Env["PYTHONPATH"] != dir {
 		t.Errorf("code: %+v, %v", s, err)
 	}
-	s, err = p.dirScript(t.Context(), dirArgs{Directory: dir, ScriptPath: &path})
+	s, err = p.dirScript(dirArgs{Directory: dir, ScriptPath: &path})
 	if err != nil || len(s.spec.Env) != 0 {
 		t.Errorf("a file has its own folder on its path: %+v, %v", s, err)
+	}
+}
+
+func TestWhetherAFolderOfTheHostMayBeUsedIsForTheEngineToSay(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	can := fake.DefaultCapabilities()
+	can.HostDirectories = true
+	for _, open := range []bool{true, false} {
+		svc := newService(t, fake.Options{Capabilities: &can}, func(o *engine.Options) {
+			if open {
+				o.HostDirectories = []string{dir}
+			}
+		})
+		c := serveTest(t, svc, func(c *Config) { c.Directories = []string{dir} })
+		a := c.call("run_script_in_dir", map[string]any{"directory": dir, "script_content": "print 1", "use_uv": false})
+		if a.isError == open || !open && !strings.Contains(a.text, "trusted") {
+			t.Errorf("the engine allows it: %t, the tool answers %v", open, a)
+		}
+	}
+}
+
+func TestANotebookBesideTheFolderIsRefusedInPlace(t *testing.T) {
+	dir, beside := t.TempDir(), t.TempDir()
+	p := &python{tools: &tools{config: testConfig(func(c *Config) { c.Stdio = true })}}
+	p.backend.Capabilities.HostDirectories = true
+	for name, problem := range map[string]string{"a.py": "", "book.ipynb": "nbconvert", "notes.txt": "name the .py file"} {
+		path := filepath.Join(beside, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.dirScript(dirArgs{Directory: dir, ScriptPath: &path})
+		if problem == "" && err != nil || problem != "" && (err == nil || !strings.Contains(err.Error(), "script_path: must be a program") || !strings.Contains(err.Error(), problem)) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -147,8 +185,35 @@ func TestTheSuffixStandsAtTheEndOfStderrOnly(t *testing.T) {
 		strings.Contains(first, "[TIMEOUT]") || !strings.HasSuffix(last, "\n[TIMEOUT]") {
 		t.Errorf("whole …%q, first …%q, last …%q", whole[len(whole)-20:], first[len(first)-20:], last[len(last)-20:])
 	}
-	if got := suffix(executor.StatusOutOfMemory); got != "[OUT OF MEMORY]" {
-		t.Errorf("%q", got)
+}
+
+func TestALimitThatWasHitIsTold(t *testing.T) {
+	t.Parallel()
+	one := 1
+	limit := func(field string) *executor.Failure {
+		return &executor.Failure{Code: executor.Exhausted, Phase: executor.PhaseRun, Field: field, Message: field + ": full"}
+	}
+	for name, test := range map[string]struct {
+		r            executor.Result
+		ran          bool
+		suffix, note string
+	}{
+		"memory":                 {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "needed more memory"},
+		"memory, unnamed":        {executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL"}, true, "[OUT OF MEMORY]", "needed more memory"},
+		"memory of a child":      {executor.Result{Status: executor.StatusFailed, ExitCode: &one, Failure: limit("config.memory_mb")}, true, "[OUT OF MEMORY]", "config.memory_mb: full"},
+		"disk":                   {executor.Result{Status: executor.StatusFailed, ExitCode: &one, Failure: limit("config.disk_mb")}, true, "[DISK FULL]", "config.disk_mb: full"},
+		"none":                   {executor.Result{Status: executor.StatusFailed, ExitCode: &one, StderrBytes: 1}, true, "", ""},
+		"a bound of preparation": {executor.Result{Status: executor.StatusFailed, Failure: limit("config.disk_mb")}, false, "", ""},
+	} {
+		if got := ran(test.r); got != test.ran {
+			t.Errorf("%s: ran is %v", name, got)
+		}
+		if got := suffix(test.r); got != test.suffix {
+			t.Errorf("%s: the suffix is %q", name, got)
+		}
+		if got := note(test.r); !strings.Contains(got, test.note) || test.note == "" && got != "" {
+			t.Errorf("%s: the note is %q", name, got)
+		}
 	}
 }
 
@@ -171,7 +236,7 @@ func TestAFailureIsToldInTheWordsOfTheTool(t *testing.T) {
 	}
 }
 
-// manyBackends is a Service that says which backends it has.
+// manyBackends is a Service with the given backends.
 type manyBackends struct {
 	executor.Service
 	list []executor.Info

@@ -10,23 +10,24 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// Revision 2025-03-26 of the protocol, and no other, has batches: a server must take them. mcp-go does not know them, so
-// what stands in front of it takes them apart, and puts the answers together again.
+// A server must accept batches in revision 2025-03-26 of the protocol, and in no other. mcp-go does not support them. This
+// file splits a batch into messages for mcp-go and joins the answers.
 
-// batchVersion is the revision that has batches, maxBatch the most messages that one may have.
 const (
+	// batchVersion is the revision that has batches.
 	batchVersion = mcp.ProtocolVersion20250326
-	maxBatch     = 100
+	// maxBatch is the maximum number of messages in a batch.
+	maxBatch = 100
 )
 
 // errBatch refuses a batch of a client that has negotiated another revision.
-const errBatch = "a batch is taken in revision " + batchVersion + " only: send one message at a time"
+const errBatch = "batches are supported in revision " + batchVersion + " only: send one message at a time"
 
 // isBatch reports whether a message is a JSON array.
 func isBatch(message []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(message), []byte("[")) }
 
-// splitBatch takes a batch of a client that has negotiated version apart: what is to be handled, and the answers to what
-// cannot be. A refusal answers all of it.
+// splitBatch splits a batch into the messages to handle and the answers to messages that cannot be handled. version is the
+// revision that the client has negotiated. A refusal is the answer to the whole batch; the other results are then nil.
 func splitBatch(raw []byte, version string) (messages, answers []json.RawMessage, refusal json.RawMessage) {
 	var all []json.RawMessage
 	switch err := json.Unmarshal(raw, &all); {
@@ -37,11 +38,11 @@ func splitBatch(raw []byte, version string) (messages, answers []json.RawMessage
 	case len(all) == 0:
 		return nil, nil, invalidRequest(nil, "a batch must not be empty")
 	case len(all) > maxBatch:
-		return nil, nil, invalidRequest(nil, fmt.Sprintf("a batch has at most %d messages (got %d)", maxBatch, len(all)))
+		return nil, nil, invalidRequest(nil, fmt.Sprintf("a batch must have at most %d messages (got %d)", maxBatch, len(all)))
 	}
 	for _, message := range all {
 		var e envelope
-		_ = json.Unmarshal(message, &e) // params of another kind are mcp-go's to refuse
+		_ = json.Unmarshal(message, &e) // mcp-go refuses params of another type
 		switch {
 		case message[0] != '{':
 			answers = append(answers, invalidRequest(nil, "a message must be an object"))
@@ -58,7 +59,7 @@ func invalidRequest(id json.RawMessage, text string) json.RawMessage {
 	return errorAnswer(mcp.INVALID_REQUEST, id, text)
 }
 
-// errorAnswer is an error about the message id; nil: about one that has none.
+// errorAnswer returns an error response to the message with that id. nil is for a message without an id.
 func errorAnswer(code int, id json.RawMessage, text string) json.RawMessage {
 	message := mcp.JSONRPCError{JSONRPC: mcp.JSONRPC_VERSION, Error: mcp.NewJSONRPCErrorDetails(code, text, nil)}
 	if id != nil {
@@ -71,8 +72,8 @@ func errorAnswer(code int, id json.RawMessage, text string) json.RawMessage {
 	return raw
 }
 
-// serveBatch has the messages of a batch handled, all at once, and answers as the revision wants it: with nothing if there
-// is nothing to answer, else with an array, or, where one of them has sent a notification, with a stream of the answers.
+// serveBatch handles the messages of a batch concurrently. The response has the form that the revision prescribes: 202
+// without a body if there are no answers, a stream if a message has caused a notification, else a JSON array.
 func (e *endpoint) serveBatch(w http.ResponseWriter, r *http.Request, raw []byte, version string) {
 	messages, answers, refusal := splitBatch(raw, version)
 	if refusal != nil {
@@ -97,7 +98,7 @@ func (e *endpoint) serveBatch(w http.ResponseWriter, r *http.Request, raw []byte
 	stream.finishBatch(answers)
 }
 
-// partResponse keeps what mcp-go answers to one message of a batch.
+// partResponse records mcp-go's response to one message of a batch.
 type partResponse struct {
 	header http.Header
 	body   bytes.Buffer
@@ -112,10 +113,10 @@ func (p *partResponse) WriteHeader(int) {}
 // Write implements http.ResponseWriter.
 func (p *partResponse) Write(b []byte) (int, error) { return p.body.Write(b) }
 
-// message is the answer; nil: there is none.
+// message returns the answer, or nil if there is none.
 func (p *partResponse) message() json.RawMessage {
 	raw := bytes.TrimSpace(p.body.Bytes())
-	for line := range bytes.Lines(raw) { // an event of mcp-go's own stream, of which the answer is the last
+	for line := range bytes.Lines(raw) { // if mcp-go has written a stream, its last event is the answer
 		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			raw = bytes.TrimSpace(data)
 		}

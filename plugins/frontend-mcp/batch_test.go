@@ -19,7 +19,7 @@ import (
 
 const initializeOf = `{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"%s","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
-// raw posts a body as it is and returns status, media type and body of the answer.
+// raw posts a body unchanged and returns the status, media type and body of the answer.
 func (c *client) raw(body string) (int, string, string) {
 	c.t.Helper()
 	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.url, strings.NewReader(body))
@@ -46,7 +46,7 @@ func (c *client) raw(body string) (int, string, string) {
 	return resp.StatusCode, resp.Header.Get("Content-Type"), strings.TrimSpace(string(all))
 }
 
-// facts are the ids of answers with what they are: an error's code, or the stdout of a result.
+// facts maps the ids of answers to the code of their error or to the stdout of their result.
 func facts(t *testing.T, raw string) string {
 	t.Helper()
 	var list []map[string]any
@@ -72,7 +72,7 @@ func callOf(id, code, meta string) string {
 		`","python_version":"3.12"}` + meta + `}}`
 }
 
-// batches are bodies, with the facts of the answers to them.
+// batches maps bodies to the facts of their answers.
 var batches = map[string]struct{ body, want string }{
 	"requests and a notification": {`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/initialized"},` + callOf(`"two"`, "write hi", "") + `]`, "1=ok two=hi"},
 	"one":                         {" [ " + callOf("1.0", "write x", "") + "\n]", "1=x"},
@@ -112,7 +112,7 @@ func TestBatchesAreTakenInTheRevisionThatHasThem(t *testing.T) {
 	if _, _, body := c.raw(`[{"jsonrpc":"2.0","id":1,`); !strings.Contains(body, `"code":-32700`) {
 		t.Errorf("a batch that breaks off: %s", body)
 	}
-	// Progress of one of them, before the answers.
+	// The progress of a message comes before the answers.
 	status, mediaType, body := c.raw(`[` + callOf("1", "print x", `,"_meta":{"progressToken":"p"}`) + `,{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
 	list := messagesOf(t, mediaType, []byte(body))
 	if status != 200 || mediaType != "text/event-stream" || len(list) < 3 || list[0]["method"] != "notifications/progress" || list[len(list)-1]["id"] == nil || list[len(list)-2]["id"] == nil {
@@ -161,7 +161,7 @@ func TestBatchesOverStdio(t *testing.T) {
 			t.Errorf("a batch that breaks off: %s", answer)
 		}
 	}
-	// What was asked is answered when standard input has ended.
+	// Requests are still answered after the end of standard input.
 	p.send(fmt.Sprintf(initializeOf, batchVersion) + "\n")
 	line()
 	p.send(`[` + callOf("1", "sleep 50ms\\nwrite late", "") + `,{"jsonrpc":"2.0","method":"notifications/initialized"}]`)
@@ -171,7 +171,7 @@ func TestBatchesOverStdio(t *testing.T) {
 	}
 }
 
-// A call that is cancelled before mcp-go has begun it is not to be found there.
+// mcp-go cannot find a call that is cancelled before it has begun.
 func TestACancelThatOvertakesItsCallIsNotLost(t *testing.T) {
 	c := newStdioClient(strings.NewReader(""), io.Discard)
 	hooks := &server.Hooks{}

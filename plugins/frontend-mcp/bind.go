@@ -17,13 +17,14 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// metaSessionKey in a request's _meta names the Session to run in.
+// metaSessionKey is the key in a request's _meta that names the Session to run in.
 const metaSessionKey = "com.python-executor/session"
 
-// metaTags is where a tool's tags stand in its _meta: the protocol has no field for them.
+// metaTags is the key of a tool's tags in its _meta. The protocol has no field for tags.
 const metaTags = "com.python-executor/tags"
 
-// bind reads a call's arguments into args, a pointer to a struct. Unknown and mistyped arguments are named.
+// bind reads a call's arguments into args, a pointer to a struct. An error names the argument that is unknown or has the
+// wrong type.
 func bind(request mcp.CallToolRequest, args any) error {
 	raw := []byte(request.Params.RawArguments)
 	if len(bytes.TrimSpace(raw)) == 0 || string(raw) == "null" {
@@ -47,9 +48,9 @@ func bind(request mcp.CallToolRequest, args any) error {
 		if kind.Field == "" {
 			return fmt.Errorf("arguments: must be an object, not %s", indefinite(kind.Value))
 		}
-		return fmt.Errorf("%s: must be %s, not %s", leaf(kind.Field), article(kind.Type.Kind().String()), indefinite(kind.Value))
+		return fmt.Errorf("%s: must be %s, not %s", leaf(kind.Field), typeName(kind.Type.Kind().String()), indefinite(kind.Value))
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
-		return fmt.Errorf("%s: no such argument", strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`))
+		return fmt.Errorf("%s: unknown argument", strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`))
 	}
 	return fmt.Errorf("arguments: %w", err)
 }
@@ -60,7 +61,7 @@ func decode(raw []byte, args any) error {
 	return d.Decode(args)
 }
 
-// wholeNumbers is the object raw with 5.0 and 5e0 written as 5: to JSON Schema they are integers.
+// wholeNumbers returns the object raw with numbers such as 5.0 and 5e0 written as 5. In JSON Schema they are integers.
 func wholeNumbers(raw []byte) []byte {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil {
@@ -78,15 +79,15 @@ func wholeNumbers(raw []byte) []byte {
 	return plain
 }
 
-// maxWhole is where a float64 ceases to hold every whole number.
+// maxWhole bounds the whole numbers that a float64 holds exactly.
 const maxWhole = 1 << 53
 
-// duration is n units, as far as a Duration goes; the engine refuses what is too long.
+// duration returns n units, at most the maximum Duration. The engine refuses a Duration that is too long.
 func duration(n int64, unit time.Duration) time.Duration {
 	return time.Duration(min(n, int64(math.MaxInt64/unit))) * unit
 }
 
-// indefinite puts an article before a kind of JSON value; a number that does not fit is named.
+// indefinite returns the type of a JSON value with an article. For "number 5.5" it returns the number itself.
 func indefinite(kind string) string {
 	if number, ok := strings.CutPrefix(kind, "number "); ok {
 		return number
@@ -97,10 +98,13 @@ func indefinite(kind string) string {
 	return "a " + kind
 }
 
-func article(kind string) string {
+// typeName returns the JSON type, with an article, of a Go kind.
+func typeName(kind string) string {
 	switch {
 	case kind == "slice":
 		return "a list"
+	case kind == "struct" || kind == "map":
+		return "an object"
 	case kind == "ptr":
 		return "another type"
 	case strings.HasPrefix(kind, "int"):
@@ -113,7 +117,7 @@ func article(kind string) string {
 	return "a " + kind
 }
 
-// metaSession is the Session that the client has named; empty: none.
+// metaSession returns the id of the Session that the client has named, or "".
 func metaSession(request mcp.CallToolRequest) string {
 	if request.Params.Meta == nil {
 		return ""
@@ -122,8 +126,8 @@ func metaSession(request mcp.CallToolRequest) string {
 	return id
 }
 
-// exitCode is how the toolsets of the specifications write the end of a program: -n is a death by signal n. -1 stands for
-// one that has none at all.
+// exitCode returns the exit code in the form of the toolsets' specifications. It is -n if signal n has ended the program, and
+// -1 if there is neither a code nor a known signal.
 func exitCode(r executor.Result) int {
 	if r.ExitCode != nil {
 		return *r.ExitCode
@@ -134,7 +138,7 @@ func exitCode(r executor.Result) int {
 	return -1
 }
 
-// trimPartialRune leaves out a character of which only the beginning is there.
+// trimPartialRune removes an incomplete character from the end of text.
 func trimPartialRune(text string) string {
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
 		if c := text[len(text)-i]; utf8.RuneStart(c) {
@@ -147,7 +151,7 @@ func trimPartialRune(text string) string {
 	return text
 }
 
-// argumentError is err in the words of a tool: names has its arguments by the fields of a Spec.
+// argumentError returns err with the names of a tool's arguments. names maps the fields of a Spec to the arguments.
 func argumentError(err error, names map[string]string) error {
 	e, ok := errors.AsType[*executor.Error](err)
 	if !ok || len(e.Fields) == 0 {
@@ -161,8 +165,8 @@ func argumentError(err error, names map[string]string) error {
 	return &executor.Error{Code: e.Code, Message: strings.Join(lines, "; "), Fields: fields}
 }
 
-// failure is the field that f names, and what it says, in the words of a tool. A server elsewhere does not name the field,
-// but its message begins with it.
+// failure returns the field that f names, and f's message with the name of the tool's argument. A remote server does not
+// send the field, but its message begins with the field.
 func failure(f *executor.Failure, names map[string]string) (field, message string) {
 	name, rest, ok := strings.Cut(f.Message, ": ")
 	if field = f.Field; field == "" && names[name] != "" {
@@ -174,5 +178,5 @@ func failure(f *executor.Failure, names map[string]string) (field, message strin
 	return field, f.Message
 }
 
-// leaf is a field's own name, without the embedded structs around it.
+// leaf returns the last part of a field's path, without the embedded structs.
 func leaf(field string) string { return field[strings.LastIndexByte(field, '.')+1:] }

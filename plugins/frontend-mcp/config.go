@@ -27,27 +27,28 @@ func Toolsets() []string {
 	return []string{ToolsetPython, ToolsetContexts, ToolsetShell, ToolsetScripts}
 }
 
-// Config is what the plugin is told.
+// Config is the configuration of the plugin.
 type Config struct {
-	// Version of the program, for serverInfo.
+	// Version is the version of the program, for serverInfo.
 	Version string `json:"version"`
-	// Toolsets that are offered. Default: python, contexts, shell.
+	// Toolsets are the toolsets that are offered. Default: python, contexts, shell.
 	Toolsets []string `json:"toolsets"`
-	// Backend is the name of the backend that tools run on; empty: the server's default, which Backends lists first.
+	// Backend is the name of the backend that tools use; empty: the server's default, which Backends lists first.
 	Backend string `json:"backend"`
-	// Directories are the roots in which run_script_in_dir may work over HTTP. Over stdio every folder of its user may.
+	// Directories are the folders below which the toolset python may use folders and scripts over HTTP. Over stdio it may
+	// use every path.
 	Directories []string `json:"directories"`
-	// Network says whether what a toolset runs may use a network, by toolset. Default: over stdio on for python and shell,
-	// else off.
+	// Network tells, by toolset, whether the programs of the toolset may use the network. Default: on for python and shell
+	// over stdio, otherwise off.
 	Network map[string]bool `json:"network"`
-	// Remote: the Service is that of a server elsewhere, whose folders are not the user's.
+	// Remote reports whether the Service belongs to a remote server, which does not have the user's folders.
 	Remote bool `json:"remote"`
 	// Stdio serves descriptors 3 (in) and 4 (out) of the process.
 	Stdio bool `json:"stdio"`
 	// HTTP serves streamable HTTP.
 	HTTP HTTP `json:"http"`
-	// MaxResultBytes is where a tool's text result is cut, each stream for itself; the totals and where the rest is are
-	// said. Default 40,000.
+	// MaxResultBytes bounds each stream in a tool's text result. A result that is cut tells the totals and how to read the
+	// rest. Default 40,000.
 	MaxResultBytes int `json:"max_result_bytes"`
 	// Shell configures the toolset shell.
 	Shell Shell `json:"shell"`
@@ -57,34 +58,35 @@ type Config struct {
 
 // HTTP configures streamable HTTP.
 type HTTP struct {
-	// Bind is the listening address; empty: no listener of its own.
+	// Bind is the listening address; empty: none.
 	Bind string `json:"bind"`
 	// Path of the endpoint. Default "/mcp".
 	Path string `json:"path"`
-	// Socket is the name of a unix socket to serve, too: the HTTP frontend's, which has checked the caller and names it in
-	// the header Pyexec-Principal. Empty: none.
+	// Socket is the path of a unix socket to serve for the HTTP frontend; empty: none. The HTTP frontend authenticates the
+	// caller and names the caller in the header Pyexec-Principal.
 	Socket string `json:"socket"`
-	// AllowedOrigins are Origins besides the server's own, "https://app.example.com".
+	// AllowedOrigins are the Origins that are accepted besides the server's own, such as "https://app.example.com".
 	AllowedOrigins []string `json:"allowed_origins"`
 	// MaxBodyBytes bounds one message. Default 16 MiB.
 	MaxBodyBytes int64 `json:"max_body_bytes"`
-	// MaxBufferedBytes bounds the messages that are held in memory at once. Default 256 MiB.
+	// MaxBufferedBytes bounds the total size of the messages in memory. Default 256 MiB.
 	MaxBufferedBytes int64 `json:"max_buffered_bytes"`
-	// LocalScripts: without tokens a local caller may run allowed scripts.
+	// LocalScripts lets local callers run allowed scripts if there are no Tokens.
 	LocalScripts bool `json:"local_scripts"`
-	// Tokens are the accepted bearer tokens, as in http.tokens; none: everybody is the local owner.
+	// Tokens are the accepted bearer tokens, as in http.tokens. Without tokens every caller is the local owner.
 	Tokens []auth.Token `json:"tokens"`
-	// RefuseUIDs are the users of this host whose connections to Bind are refused: those that run programs.
+	// RefuseUIDs are the users of this host whose connections to Bind are refused: the users that programs run as.
 	RefuseUIDs []peer.UIDRange `json:"refuse_uids"`
-	// SessionIdleSeconds is when an MCP session that is not used ends. Default 1,800.
+	// SessionIdleSeconds is how long an MCP session lasts without a request, in seconds. Default 1,800.
 	SessionIdleSeconds float64 `json:"session_idle_seconds"`
-	// MaxSessions bounds the MCP sessions at once. Default 1,000.
+	// MaxSessions bounds the number of open MCP sessions. Default 1,000.
 	MaxSessions int `json:"max_sessions"`
-	// MaxSessionsPerOwner bounds those of one owner. Default 0: half of MaxSessions where there are Tokens, else all.
+	// MaxSessionsPerOwner bounds the open MCP sessions of one owner. 0 means half of MaxSessions if there are Tokens, else
+	// MaxSessions. Default 0.
 	MaxSessionsPerOwner int `json:"max_sessions_per_owner"`
 }
 
-// perOwner is the bound that MaxSessionsPerOwner means.
+// perOwner returns the bound that MaxSessionsPerOwner sets.
 func (h HTTP) perOwner() int {
 	switch {
 	case h.MaxSessionsPerOwner > 0:
@@ -99,10 +101,11 @@ func (h HTTP) perOwner() int {
 type Shell struct {
 	// MaxOutputBytes bounds stdout and stderr together (MCP_EXEC_MAX_OUTPUT_BYTES). Default 40,000.
 	MaxOutputBytes int `json:"max_output_bytes"`
-	// LogFullOutput logs all output up to the bound (MCP_EXEC_LOG_FULL_OUTPUT); else LogOutputBytes of it are logged
-	// (MCP_EXEC_LOG_OUTPUT_BYTES), where that was set: 0 = none. Default 0: output may hold secrets.
-	LogFullOutput  bool `json:"log_full_output"`
-	LogOutputBytes int  `json:"log_output_bytes"`
+	// LogFullOutput logs at most MaxOutputBytes of each stream (MCP_EXEC_LOG_FULL_OUTPUT). LogOutputBytes is then ignored.
+	LogFullOutput bool `json:"log_full_output"`
+	// LogOutputBytes bounds the bytes of each stream that are logged (MCP_EXEC_LOG_OUTPUT_BYTES); 0: none. Default 0,
+	// because output may hold secrets.
+	LogOutputBytes int `json:"log_output_bytes"`
 }
 
 // Default returns the defaults.
@@ -126,43 +129,43 @@ func parseConfig(name string, options json.RawMessage) (Config, error) {
 	if err := d.Decode(&c); err != nil {
 		var kind *json.UnmarshalTypeError
 		if errors.As(err, &kind) {
-			return c, executor.FieldErrorf(executor.Invalid, name+"."+kind.Field, "must be of another kind (got a %s)", kind.Value)
+			return c, executor.FieldErrorf(executor.Invalid, name+"."+kind.Field, "must be %s, not %s", typeName(kind.Type.Kind().String()), indefinite(kind.Value))
 		}
 		return c, executor.FieldErrorf(executor.Invalid, name, "%v", err)
 	}
 	return c, c.validate(name)
 }
 
-// validate reports every problem with its path. Codes: invalid.
+// validate returns an error that names every invalid option. Codes: invalid.
 func (c Config) validate(name string) error {
-	var bad []executor.FieldError
+	var bad executor.Problems
 	report := func(key, format string, args ...any) {
-		bad = append(bad, executor.FieldError{Field: name + "." + key, Message: fmt.Sprintf(format, args...)})
+		bad.Add(name+"."+key, format, args...)
 	}
 	for i, t := range c.Toolsets {
 		if !slices.Contains(Toolsets(), t) {
-			report(fmt.Sprintf("toolsets[%d]", i), "unknown toolset %q (of %s)", t, strings.Join(Toolsets(), ", "))
+			report(fmt.Sprintf("toolsets[%d]", i), "must be one of %s (got %q)", strings.Join(Toolsets(), ", "), t)
 		}
 	}
 	for i, d := range c.Directories {
 		if !strings.HasPrefix(d, "/") {
-			report(fmt.Sprintf("directories[%d]", i), "must be an absolute path")
+			report(fmt.Sprintf("directories[%d]", i), "must be an absolute path (got %q)", d)
 		}
 	}
 	for t := range c.Network {
 		if !slices.Contains(Toolsets(), t) {
-			report("network."+t, "unknown toolset")
+			report("network."+t, "unknown toolset (the toolsets are %s)", strings.Join(Toolsets(), ", "))
 		}
 	}
 	if c.HTTP.Bind != "" {
 		if _, _, err := net.SplitHostPort(c.HTTP.Bind); err != nil {
 			report("http.bind", "must be an address with a port (got %q)", c.HTTP.Bind)
 		} else if c.TestFixtures && !auth.Loopback(c.HTTP.Bind) {
-			report("test_fixtures", "only on a loopback address")
+			report("test_fixtures", "must be false unless http.bind is a loopback address (got %s)", c.HTTP.Bind)
 		}
 	}
 	if !strings.HasPrefix(c.HTTP.Path, "/") {
-		report("http.path", "must begin with /")
+		report("http.path", "must begin with / (got %q)", c.HTTP.Path)
 	}
 	if c.HTTP.MaxBodyBytes <= 0 {
 		report("http.max_body_bytes", "must be > 0 (got %d)", c.HTTP.MaxBodyBytes)
@@ -177,7 +180,7 @@ func (c Config) validate(name string) error {
 		report("http.max_sessions_per_owner", "must not be negative (got %d)", c.HTTP.MaxSessionsPerOwner)
 	}
 	if c.HTTP.SessionIdleSeconds <= 0 {
-		report("http.session_idle_seconds", "must be > 0")
+		report("http.session_idle_seconds", "must be > 0 (got %v)", c.HTTP.SessionIdleSeconds)
 	}
 	if c.MaxResultBytes < 1000 {
 		report("max_result_bytes", "must be at least 1000 (got %d)", c.MaxResultBytes)
@@ -186,22 +189,15 @@ func (c Config) validate(name string) error {
 		report("shell.max_output_bytes", "must be > 0 (got %d)", c.Shell.MaxOutputBytes)
 	}
 	if c.Shell.LogOutputBytes < 0 {
-		report("shell.log_output_bytes", "must not be negative")
+		report("shell.log_output_bytes", "must not be negative (got %d)", c.Shell.LogOutputBytes)
 	}
-	if len(bad) == 0 {
-		return nil
-	}
-	lines := make([]string, len(bad))
-	for i, b := range bad {
-		lines[i] = b.Field + ": " + b.Message
-	}
-	return &executor.Error{Code: executor.Invalid, Message: strings.Join(lines, "\n"), Fields: bad}
+	return bad.Err(executor.Invalid, "", "\n")
 }
 
 // has reports whether a toolset is offered.
 func (c Config) has(toolset string) bool { return slices.Contains(c.Toolsets, toolset) }
 
-// network is the mode of what a toolset runs.
+// network returns the network mode of the programs of a toolset.
 func (c Config) network(toolset string) executor.Network {
 	on, said := c.Network[toolset]
 	if !said {

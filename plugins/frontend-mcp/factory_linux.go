@@ -15,13 +15,13 @@ import (
 
 // The keys of the details that Factory returns.
 const (
-	// DetailAddress is the address that HTTP listens on.
+	// DetailAddress is the key of the address that HTTP listens on.
 	DetailAddress = "http"
-	// DetailSocket is the unix socket for the HTTP frontend.
+	// DetailSocket is the key of the path of the unix socket for the HTTP frontend.
 	DetailSocket = "socket"
 )
 
-// The descriptors of the client's standard streams in a plugin for stdio.
+// The descriptors of the client's standard streams in a plugin process that serves stdio.
 const (
 	stdinFD  = 3
 	stdoutFD = 4
@@ -29,7 +29,8 @@ const (
 
 var _ plugin.FrontendFactory = Factory
 
-// Factory makes the frontend from its options, a Config. It listens before it returns. Codes: invalid, unavailable.
+// Factory returns the frontend for the options of c, which are a Config. The frontend already listens when Factory returns.
+// Codes: invalid, unavailable.
 func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[string]string, error) {
 	config, err := parseConfig(c.Name, c.Options)
 	if err != nil {
@@ -39,7 +40,10 @@ func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[stri
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	f := &frontend{config: config, log: log, in: os.NewFile(stdinFD, "stdin"), out: os.NewFile(stdoutFD, "stdout")}
+	f := &frontend{config: config, log: log}
+	if config.Stdio {
+		f.in, f.out = os.NewFile(stdinFD, "stdin"), os.NewFile(stdoutFD, "stdout")
+	}
 	if f.authenticator, err = auth.New(config.HTTP.Tokens); err != nil {
 		return nil, nil, err
 	}
@@ -55,7 +59,7 @@ func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[stri
 		f.listener = peer.New(config.HTTP.RefuseUIDs, log).Listener(f.listener)
 	}
 	if config.HTTP.Socket != "" {
-		// The folder is private; the name may be left from a process that was killed.
+		// A process that was killed may have left its socket. The folder is private, so nobody else uses that path.
 		_ = os.Remove(config.HTTP.Socket)
 		if f.socket, err = net.Listen("unix", config.HTTP.Socket); err != nil { //nolint:noctx // it listens at once
 			return nil, nil, errors.Join(executor.FieldErrorf(executor.Unavailable, c.Name+".http.socket", "%v", err), f.close())

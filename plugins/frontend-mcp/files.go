@@ -20,22 +20,24 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// The schemes of the files that programs made: what an Execution left behind, and what lies in a Session's work folder.
+// The URI schemes of the files that programs made.
 const (
+	// executionFiles is the scheme of the Artifacts of an Execution.
 	executionFiles = "execution-file://"
-	contextFiles   = "context-file://"
+	// contextFiles is the scheme of the files in a Session's work folder.
+	contextFiles = "context-file://"
 )
 
 const (
-	// maxFileLinks is the most files that one result links to; the others are counted.
+	// maxFileLinks is the maximum number of files that a result links to. The result tells the number of the others.
 	maxFileLinks = 20
-	// maxPiece bounds what one resources/read returns of a file, in bytes of the file, and maxPieceText in bytes of its
-	// JSON: clients refuse messages above 1 MiB.
+	// maxPiece and maxPieceText bound what one resources/read returns of a file, in bytes of the file and in bytes of JSON.
+	// Clients refuse messages above 1 MiB.
 	maxPiece     = 512 << 10
 	maxPieceText = 768 << 10
 )
 
-// fileTypes are the kinds that are known by their name, whatever the machine this runs on knows.
+// fileTypes maps suffixes to MIME types. It replaces package mime, whose types depend on the host.
 var fileTypes = map[string]string{
 	".csv": "text/csv", ".gif": "image/gif", ".html": "text/html", ".jpeg": "image/jpeg", ".jpg": "image/jpeg",
 	".js": "text/javascript", ".json": "application/json", ".md": "text/markdown", ".parquet": "application/vnd.apache.parquet",
@@ -44,7 +46,7 @@ var fileTypes = map[string]string{
 	".zip": "application/zip",
 }
 
-// addFiles makes the files that programs made readable.
+// addFiles adds the resource templates of the files that programs made.
 func (t *tools) addFiles() {
 	can := t.backend.Capabilities
 	if can.Artifacts || !t.backend.Healthy {
@@ -59,16 +61,16 @@ func (t *tools) addFiles() {
 	}
 }
 
-// openedKey is where a request that is read carries its openedFile, beside what its sender says in _meta.
+// openedKey is the key in a request's _meta under which missing stores an openedFile.
 const openedKey = "python-executor/opened"
 
-// openedFile is what opening the file that a request names came to.
+// openedFile is the result of opening the file that a request names.
 type openedFile struct {
 	file *madeFile
 	err  error
 }
 
-// takeOpened returns what missing has opened for a request, once; neither a file nor an error: nothing.
+// takeOpened removes the openedFile of a request and returns it. It returns the zero openedFile if there is none.
 func takeOpened(p mcp.ReadResourceParams) openedFile {
 	if p.Meta == nil {
 		return openedFile{}
@@ -78,8 +80,9 @@ func takeOpened(p mcp.ReadResourceParams) openedFile {
 	return o
 }
 
-// missing answers for what is not there: mcp-go knows the code that the request's revision has for it, but gives it only to
-// a URI that no template has. A file that is there stays open for readFileResource, else for unread.
+// missing makes mcp-go answer that a resource does not exist. The error code depends on the revision of the protocol, and
+// mcp-go uses it only for a URI that matches no template. missing therefore changes the URI of a missing resource. It leaves
+// an existing file open for readFileResource or unread.
 func (t *tools) missing(ctx context.Context, _ any, request *mcp.ReadResourceRequest) {
 	uri := request.Params.URI
 	var err error
@@ -102,11 +105,11 @@ func (t *tools) missing(ctx context.Context, _ any, request *mcp.ReadResourceReq
 	}
 	switch executor.CodeOf(err) {
 	case executor.NotFound, executor.Purged:
-		request.Params.URI += " " // a blank is in no URI
+		request.Params.URI += " " // no URI holds a space
 	}
 }
 
-// unread closes the file of a request that came to no template.
+// unread closes the file of a request that has not reached readFileResource.
 func (t *tools) unread(_ context.Context, _ any, _ mcp.MCPMethod, message any, _ error) {
 	if request, ok := message.(*mcp.ReadResourceRequest); ok {
 		if f := takeOpened(request.Params).file; f != nil {
@@ -115,7 +118,7 @@ func (t *tools) unread(_ context.Context, _ any, _ mcp.MCPMethod, message any, _
 	}
 }
 
-// fileURI names a file as the templates do.
+// fileURI returns the URI of a file, in the form of the templates.
 func fileURI(scheme, id, name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {
@@ -124,8 +127,9 @@ func fileURI(scheme, id, name string) string {
 	return scheme + id + "/" + strings.Join(parts, "/")
 }
 
-// fileLinks are the links to files of id, which are sorted here, and a text for those that are too many; omitted are not even
-// in files. Hidden files are what tools keep for themselves: they can be read, but are not shown.
+// fileLinks returns links to the first maxFileLinks of files, sorted by path, and a text that counts the others. id is the
+// Execution or Session of the files. omitted is the number of further files, which are not in files. Hidden files, which
+// tools make for themselves, get no link but can be read.
 func fileLinks(scheme, id string, files []executor.Artifact, omitted int64) []mcp.Content {
 	files = slices.DeleteFunc(slices.Clone(files), func(f executor.Artifact) bool {
 		return strings.HasPrefix(f.Path, ".") || strings.Contains(f.Path, "/.") || strings.Contains("/"+f.Path, "/__pycache__/")
@@ -145,7 +149,7 @@ func fileLinks(scheme, id string, files []executor.Artifact, omitted int64) []mc
 	return list
 }
 
-// fileType is the MIME type of a file. data is its beginning; nil: it is not at hand.
+// fileType returns the MIME type of a file. data is the beginning of the file, or nil if it was not read.
 func fileType(name string, data []byte) string {
 	kind, known := fileTypes[strings.ToLower(path.Ext(name))]
 	switch {
@@ -157,7 +161,7 @@ func fileType(name string, data []byte) string {
 	return "application/octet-stream"
 }
 
-// isText reports whether data, which may end within a character, is text.
+// isText reports whether data is UTF-8 text without NUL bytes. data may end in the middle of a character.
 func isText(data []byte) bool {
 	text := trimPartialRune(string(data))
 	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
@@ -188,12 +192,12 @@ func (t *tools) openFile(ctx context.Context, uri string) (*madeFile, error) {
 	id, name, _ := strings.Cut(rest, "/")
 	f.id = id
 	if f.name, err = url.PathUnescape(name); err != nil || f.name == "" || id == "" {
-		return nil, executor.Errorf(executor.NotFound, "%s names no file", uri)
+		return nil, executor.Errorf(executor.NotFound, "%s does not name a file", uri)
 	}
 	if f.scheme == contextFiles {
 		file, content, err := t.svc.ReadFile(ctx, id, f.name)
 		switch executor.CodeOf(err) {
-		case executor.Invalid, executor.Conflict: // it leads out of the folder, is a folder, or is gone with its context
+		case executor.Invalid, executor.Conflict: // the path leads out of the folder or names a folder, or the context is closed
 			return nil, executor.Errorf(executor.NotFound, "%w", err)
 		}
 		if err != nil {
@@ -221,7 +225,7 @@ func (t *tools) openFile(ctx context.Context, uri string) (*madeFile, error) {
 	}
 }
 
-// offsetOf reads ?offset=n. Codes: invalid.
+// offsetOf returns the offset in a query such as "offset=100"; 0 if there is none. Codes: invalid.
 func offsetOf(query string) (int64, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -231,14 +235,14 @@ func offsetOf(query string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return 0, executor.Errorf(executor.Invalid, "offset: must be a whole number (got %q)", text)
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, executor.Errorf(executor.Invalid, "offset: must be a whole number of at least 0 (got %q)", text)
 	}
-	return n, nil
+	return int64(n), nil //nolint:gosec // it has at most 63 bits
 }
 
-// readFileResource is the resource of both templates.
+// readFileResource reads a resource of either template.
 func (t *tools) readFileResource(_ context.Context, request mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 	o := takeOpened(request.Params)
 	if o.err != nil {
@@ -247,7 +251,7 @@ func (t *tools) readFileResource(_ context.Context, request mcp.ReadResourceRequ
 	f := o.file
 	defer f.Close() //nolint:errcheck // read only
 	if f.offset > f.size {
-		return nil, executor.Errorf(executor.Invalid, "offset: %d is behind the end of the file, which has %d bytes", f.offset, f.size)
+		return nil, executor.Errorf(executor.Invalid, "offset: must be at most %d, the size of the file (got %d)", f.size, f.offset)
 	}
 	if _, err := io.CopyN(io.Discard, f, f.offset); err != nil {
 		return nil, fmt.Errorf("read %s: %w", request.Params.URI, err)
@@ -263,10 +267,11 @@ func (t *tools) readFileResource(_ context.Context, request mcp.ReadResourceRequ
 	}
 	next := fileURI(f.scheme, f.id, f.name) + "?offset=" + strconv.FormatInt(end, 10)
 	return append(list, mcp.TextResourceContents{URI: next, MIMEType: "text/plain", Text: fmt.Sprintf(
-		"[bytes %d to %d of %d; read %s for what follows]", f.offset, end, f.size, next)}), nil
+		"[bytes %d to %d of %d; read %s for the rest]", f.offset, end, f.size, next)}), nil
 }
 
-// piece is data as the content of a resource, and how many bytes of it that holds. whole: the file ends with it.
+// piece returns data as the content of a resource, and the number of bytes of data in that content. whole reports whether the
+// file ends with data.
 func piece(uri, name string, data []byte, whole bool) ([]mcp.ResourceContents, int) {
 	kind := fileType(name, data)
 	if !isText(data) || whole && !utf8.Valid(data) {
@@ -283,12 +288,12 @@ func piece(uri, name string, data []byte, whole bool) ([]mcp.ResourceContents, i
 	return []mcp.ResourceContents{mcp.TextResourceContents{URI: uri, MIMEType: kind, Text: text}}, len(text)
 }
 
-// ran reports whether a program has run to its end: what failed behind that is the keeping of its files.
+// ran reports whether the program has run until its end or until a limit. A Failure after that is about keeping its files.
 func ran(r executor.Result) bool {
-	return r.Failure == nil || r.Failure.Phase == executor.PhaseCollect && (r.ExitCode != nil || r.Signal != "")
+	return r.Failure == nil || r.HitLimit() != nil || r.Failure.Phase == executor.PhaseCollect && (r.ExitCode != nil || r.Signal != "")
 }
 
-// artifacts links to what an Execution has left behind.
+// artifacts returns links to the Artifacts of an Execution, and a text if some files were not kept.
 func artifacts(id string, r executor.Result) []mcp.Content {
 	list := fileLinks(executionFiles, id, r.Artifacts, 0)
 	if f := r.Failure; f != nil && f.Phase == executor.PhaseCollect {
@@ -297,12 +302,12 @@ func artifacts(id string, r executor.Result) []mcp.Content {
 	return list
 }
 
-// filesOf links to what the Execution o has made: in its Session, where it ran in one, else among its Artifacts.
+// filesOf returns links to the files that the Execution o has made: files of its Session, or Artifacts if it has none.
 func filesOf(o *outcome) []mcp.Content {
 	switch {
 	case o.session == "":
 		return artifacts(o.id, o.result)
-	case o.result.SessionState == executor.SessionStateLost: // its files may go at any time
+	case o.result.SessionState == executor.SessionStateLost: // its files may disappear at any time
 		return nil
 	}
 	return fileLinks(contextFiles, o.session, o.result.FilesChanged, o.result.FilesOmitted)

@@ -11,8 +11,8 @@ import (
 	"github.com/mark3labs/mcp-go/server"
 )
 
-// The fixtures are what the protocol's conformance suite expects of a server under test: tools, resources and prompts by
-// its names, on our real transport. They are there with Config.TestFixtures only.
+// The fixtures are the tools, resources and prompts that the conformance suite of the protocol expects of a server. They use
+// the real transport. Only Config.TestFixtures adds them.
 
 // fixtureImage is a PNG of one pixel, fixtureAudio a WAV without samples.
 var (
@@ -20,7 +20,7 @@ var (
 	fixtureAudio = base64.StdEncoding.EncodeToString([]byte("RIFF$\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00@\x1f\x00\x00\x80>\x00\x00\x02\x00\x10\x00data\x00\x00\x00\x00"))
 )
 
-// fixtureOptions are the powers of the protocol that only the fixtures use.
+// fixtureOptions are the capabilities of the protocol that only the fixtures use.
 func fixtureOptions() []server.ServerOption {
 	return []server.ServerOption{
 		server.WithPromptCapabilities(false), server.WithLogging(), server.WithElicitation(), server.WithCompletions(),
@@ -96,7 +96,7 @@ func (t *tools) fixtureTools() {
 		})
 }
 
-// fixtureDialogues ask the client back.
+// fixtureDialogues adds the tools that send requests to the client.
 func (t *tools) fixtureDialogues() {
 	t.server.AddTool(mcp.NewTool("test_sampling", mcp.WithDescription("fixture: asks the client's model"),
 		mcp.WithString("prompt", mcp.Required())),

@@ -20,14 +20,14 @@ type frontend struct {
 	config        Config
 	log           *slog.Logger
 	authenticator *auth.Authenticator
-	listener      net.Listener // nil: none
-	socket        net.Listener // nil: none
-	in            io.Reader    // with Config.Stdio
-	out           io.Writer
+	listener      net.Listener // nil without HTTP.Bind
+	socket        net.Listener // nil without HTTP.Socket
+	in            io.Reader    // nil without Config.Stdio
+	out           io.Writer    // nil without Config.Stdio
 }
 
-// ServeStdio serves svc over in and out without a process of its own, until in ends or ctx does: where there are no
-// plugins. Codes: invalid.
+// ServeStdio serves svc over in and out until in or ctx ends. It runs in the caller's process, for hosts without plugins.
+// Codes: invalid.
 func ServeStdio(ctx context.Context, c Config, svc executor.Service, in io.Reader, out io.Writer, log *slog.Logger) error {
 	c.Stdio, c.HTTP.Bind, c.HTTP.Socket = true, "", ""
 	if err := c.validate("mcp"); err != nil {
@@ -46,7 +46,7 @@ func (f *frontend) close() error {
 	return errors.Join(errs...)
 }
 
-// serve implements executor.Frontend: it returns when the stdio client has gone, or, without one, when ctx ends.
+// serve implements executor.Frontend. With stdio it returns when the client has disconnected, otherwise when ctx ends.
 func (f *frontend) serve(ctx context.Context, svc executor.Service) (err error) {
 	tools, err := newTools(ctx, f.config, svc, f.log)
 	if err != nil {
@@ -105,7 +105,7 @@ func (f *frontend) serveHTTP(ctx context.Context, t *tools, wg *sync.WaitGroup, 
 	})
 }
 
-// tools is the protocol's server with the toolsets on it.
+// tools is the MCP server with its toolsets.
 type tools struct {
 	config   Config
 	svc      executor.Service
@@ -113,12 +113,13 @@ type tools struct {
 	server   *server.MCPServer
 	backend  executor.Info
 	hooks    *server.Hooks
-	sessions *mcpSessions // nil over stdio
-	calls    chan struct{}
+	sessions *mcpSessions  // nil without HTTP
+	calls    chan struct{} // a slot for each running call
 
-	// onSessionEnd is called with the id of an MCP session that has ended; onClose when all ends.
+	// onSessionEnd holds functions that are called with the id of each MCP session that has ended.
 	onSessionEnd []func(ctx context.Context, id string)
-	onClose      []func(ctx context.Context)
+	// onClose holds functions that are called when the server stops.
+	onClose []func(ctx context.Context)
 
 	wg sync.WaitGroup
 }

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"))
 }
 
-// newService is an engine on the fake backend.
-func newService(t *testing.T, o fake.Options) *engine.Engine {
+// newService returns an engine on the fake backend.
+func newService(t *testing.T, o fake.Options, change ...func(*engine.Options)) *engine.Engine {
 	t.Helper()
 	blobs, err := dirblobs.Open(filepath.Join(t.TempDir(), "blobs"))
 	if err != nil {
@@ -47,10 +47,14 @@ func newService(t *testing.T, o fake.Options) *engine.Engine {
 		o.Capabilities = &can
 	}
 	c := config.Default()
-	e, err := engine.New(engine.Options{
+	options := engine.Options{
 		Store: memorystore.New(memorystore.Options{}), Blobs: blobs, Backends: map[string]executor.Backend{"fake": fake.New(o)},
 		Engine: config.Engine{MaxConcurrent: 8, MaxQueued: 100}, Limits: c.Limits, Sessions: c.Sessions, Embedded: true,
-	})
+	}
+	for _, f := range change {
+		f(&options)
+	}
+	e, err := engine.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +88,8 @@ type client struct {
 	token   string
 	session string
 	id      int
+	// http is the HTTP client; nil: http.DefaultClient.
+	http *http.Client
 	// buffers is the server's budget for messages.
 	buffers *buffered.Budget
 }
@@ -132,7 +138,7 @@ func (c *client) initialize() {
 	}
 }
 
-// post sends one message and returns status and messages of the answer.
+// post sends one message and returns the status and the messages of the answer.
 func (c *client) post(ctx context.Context, message map[string]any, headers map[string]string) (int, []map[string]any, error) {
 	c.t.Helper()
 	raw, err := json.Marshal(message)
@@ -158,7 +164,11 @@ func (c *client) post(ctx context.Context, message map[string]any, headers map[s
 		}
 		r.Header.Set(name, value)
 	}
-	resp, err := http.DefaultClient.Do(r)
+	sender := http.DefaultClient
+	if c.http != nil {
+		sender = c.http
+	}
+	resp, err := sender.Do(r)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -197,7 +207,7 @@ func messagesOf(t *testing.T, mediaType string, body []byte) []map[string]any {
 	return list
 }
 
-// request sends a request and returns its result and what came before it.
+// request sends a request and returns its result and the messages before the result.
 func (c *client) request(method string, params map[string]any) (map[string]any, []map[string]any) {
 	c.t.Helper()
 	c.id++

@@ -21,8 +21,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// PrincipalHeader names the caller on the unix socket: the JSON of an executor.Principal. On any other listener it is
-// ignored.
+// PrincipalHeader is the header that names the caller on the unix socket, as the JSON of an executor.Principal. Other
+// listeners ignore it.
 const PrincipalHeader = "Pyexec-Principal"
 
 const (
@@ -30,30 +30,32 @@ const (
 	bodyTimeout    = 60 * time.Second
 	heartbeatEvery = 15 * time.Second
 	httpDrain      = 10 * time.Second
-	// What is taken in of a message that is refused for its size.
+	// settleTime and settleBytes bound how much of a refused message is read.
 	settleTime  = 5 * time.Second
 	settleBytes = 64 << 20
 )
 
-// endpoint is streamable HTTP: what stands in front of mcp-go's handler.
+// endpoint serves streamable HTTP. It checks each request before mcp-go's handler gets the request.
 type endpoint struct {
 	config        HTTP
 	authenticator *auth.Authenticator
 	sessions      *mcpSessions
 	buffers       *buffered.Budget
 	inner         http.Handler
-	// socket: callers are named by PrincipalHeader, and the HTTP frontend has checked Host, Origin and token.
+	// socket reports whether the listener is the unix socket. PrincipalHeader then names the caller, and the HTTP frontend has
+	// checked Host, Origin and token.
 	socket bool
 	log    *slog.Logger
 }
 
-// newInner returns mcp-go's handler over s with our sessions. Two of them on one server would share its sessions.
+// newInner returns mcp-go's handler over s, which uses sessions. Call it once per server: two handlers would share the
+// server's sessions.
 func newInner(s *server.MCPServer, sessions *mcpSessions, log *slog.Logger) *server.StreamableHTTPServer {
 	return server.NewStreamableHTTPServer(s,
 		server.WithSessionIdManagerResolver(sessions),
 		server.WithSessionIdleTTL(sessions.idle),
 		server.WithHeartbeatInterval(heartbeatEvery),
-		server.WithDisableLocalhostProtection(true), // guard does it, with tokens in mind
+		server.WithDisableLocalhostProtection(true), // endpoint.admit checks Host and Origin
 		server.WithStreamableHTTPLogger(log),
 	)
 }
@@ -81,8 +83,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPost:
 	case http.MethodGet, http.MethodDelete:
-		if !modern { // else mcp-go refuses it
-			// mcp-go would hold a stream of nobody's, or of anybody's session, open for ever.
+		if !modern { // mcp-go refuses these methods of modern clients
+			// mcp-go does not check the session: it would keep a stream open for ever without one, or for another owner's.
 			if status, message := e.ownSession(session, principal); status != 0 {
 				refuse(w, status, message)
 				return
@@ -92,7 +94,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 		h.Set("Allow", "GET, POST, DELETE, OPTIONS")
-		refuse(w, http.StatusMethodNotAllowed, "this method is not possible here")
+		refuse(w, http.StatusMethodNotAllowed, "method must be one of GET, POST, DELETE, OPTIONS")
 		return
 	}
 	share := e.buffers.Open()
@@ -112,18 +114,18 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.serveMessage(stream, r, body, stream.notify)
 }
 
-// serveMessage hands one message to mcp-go, unless it must not come that far.
+// serveMessage passes one message to mcp-go. It answers itself if the message needs a session that it does not have.
 func (e *endpoint) serveMessage(w http.ResponseWriter, r *http.Request, body []byte, n notifier) {
 	session, modern := r.Header.Get(server.HeaderKeySessionID), mcp.IsModernProtocol(r.Header.Get(server.HeaderKeyProtocolVersion))
 	var message envelope
-	_ = json.Unmarshal(body, &message) // mcp-go says what is wrong with it
+	_ = json.Unmarshal(body, &message) // mcp-go answers what is wrong with the message
 	modern = modern || mcp.IsModernProtocol(message.Params.Meta.Version)
 	if session == "" && !modern && message.Method != "" && message.Method != string(mcp.MethodInitialize) {
-		refuse(w, http.StatusBadRequest, "there is no session: initialize first, and send its Mcp-Session-Id")
+		refuse(w, http.StatusBadRequest, errSessionMissing)
 		return
 	}
 	if session == "" && message.Method == string(mcp.MethodNotificationCancelled) {
-		// Without a session mcp-go would look the id up among everybody's. Closing the connection cancels, too.
+		// Without a session mcp-go would search the requests of all clients. Such a client cancels by closing the connection.
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
@@ -141,10 +143,13 @@ func (e *endpoint) serveMessage(w http.ResponseWriter, r *http.Request, body []b
 	e.inner.ServeHTTP(w, r)
 }
 
-// ownSession says why a session cannot be used; 0: it can.
+// errSessionMissing refuses a request without a session.
+const errSessionMissing = "header Mcp-Session-Id: must be given (send initialize to get a session)"
+
+// ownSession returns why p cannot use the session id, or status 0 if p can.
 func (e *endpoint) ownSession(id string, p executor.Principal) (status int, message string) {
 	if id == "" {
-		return http.StatusBadRequest, "there is no session: initialize first, and send its Mcp-Session-Id"
+		return http.StatusBadRequest, errSessionMissing
 	}
 	if _, err := (&ownedSessions{all: e.sessions, owner: p.Owner}).Validate(id); err != nil {
 		return http.StatusNotFound, "no such session"
@@ -152,12 +157,12 @@ func (e *endpoint) ownSession(id string, p executor.Principal) (status int, mess
 	return 0, ""
 }
 
-// admit says who calls, or why nobody may.
+// admit checks Host, Origin and token. It returns the caller, or the HTTP status and the error of a refusal.
 func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) (executor.Principal, int, error) {
 	if e.socket {
 		var p executor.Principal
 		if err := json.Unmarshal([]byte(r.Header.Get(PrincipalHeader)), &p); err != nil || p.Owner == "" {
-			return p, http.StatusUnauthorized, errors.New("the caller is not named")
+			return p, http.StatusUnauthorized, errors.New("header " + PrincipalHeader + ": must name the caller")
 		}
 		return p, 0, nil
 	}
@@ -186,7 +191,7 @@ func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) (executor.Princ
 	return p, 0, nil
 }
 
-// allowed reports whether a page of that origin may call: our own, or one of the configuration's.
+// allowed reports whether a page of origin may call: the server's own origin, or one of AllowedOrigins.
 func (e *endpoint) allowed(origin, host string) bool {
 	if slices.ContainsFunc(e.config.AllowedOrigins, func(o string) bool { return strings.EqualFold(o, origin) }) {
 		return true
@@ -199,12 +204,12 @@ func (e *endpoint) allowed(origin, host string) bool {
 func (e *endpoint) body(w http.ResponseWriter, r *http.Request, share *buffered.Share) ([]byte, int, error) {
 	rc := http.NewResponseController(w)
 	if r.ContentLength > e.config.MaxBodyBytes {
-		// Many clients read no answer before they have sent everything.
+		// Many clients read the answer only after they have sent the whole body.
 		_ = rc.SetReadDeadline(time.Now().Add(settleTime))
 		_, _ = io.CopyN(io.Discard, r.Body, settleBytes)
 		return nil, http.StatusRequestEntityTooLarge, errTooLarge(e.config.MaxBodyBytes)
 	}
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a listener without deadlines has its own bounds
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // best effort: some writers have no deadlines
 	body, err := share.ReadAll(http.MaxBytesReader(w, r.Body, e.config.MaxBodyBytes), r.ContentLength)
 	_ = rc.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
@@ -219,16 +224,16 @@ func (e *endpoint) body(w http.ResponseWriter, r *http.Request, share *buffered.
 		w.Header().Set("Retry-After", "1")
 		return nil, http.StatusServiceUnavailable, err
 	case err != nil:
-		return nil, http.StatusBadRequest, errors.New("the body did not come whole")
+		return nil, http.StatusBadRequest, errors.New("the body is incomplete")
 	}
 	return body, 0, nil
 }
 
 func errTooLarge(limit int64) error {
-	return executor.Errorf(executor.Exhausted, "a message has at most %d bytes (mcp.http.max_body_bytes)", limit)
+	return executor.Errorf(executor.Exhausted, "a message must have at most %d bytes (mcp.http.max_body_bytes)", limit)
 }
 
-// refuse answers with a JSON-RPC error, which clients show.
+// refuse answers with a JSON-RPC error, which clients show to their user.
 func refuse(w http.ResponseWriter, status int, message string) {
 	refuseWith(w, status, invalidRequest(nil, message))
 }
@@ -236,10 +241,10 @@ func refuse(w http.ResponseWriter, status int, message string) {
 func refuseWith(w http.ResponseWriter, status int, answer json.RawMessage) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(answer, '\n')) // a client that is gone has no use for it
+	_, _ = w.Write(append(answer, '\n')) // fails only if the client has disconnected
 }
 
-// serveListener serves handler on l until ctx ends, then gives running calls a moment.
+// serveListener serves handler on l until ctx ends. It then waits for running calls, at most httpDrain.
 func serveListener(ctx context.Context, l net.Listener, handler http.Handler, log *slog.Logger) error {
 	calls, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
@@ -257,7 +262,7 @@ func serveListener(ctx context.Context, l net.Listener, handler http.Handler, lo
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpDrain)
 	defer cancel()
-	// Streams that a client only listens on never end by themselves.
+	// A stream that a client only listens on never ends by itself.
 	stop := time.AfterFunc(httpDrain/2, func() { cut(errStopping) })
 	defer stop.Stop()
 	err := s.Shutdown(drain)

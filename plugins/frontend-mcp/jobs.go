@@ -9,14 +9,14 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// maxJobs bounds the jobs that are remembered; beyond it those that ended longest ago are forgotten (their output stays
-// readable by id as long as the server keeps it).
+// maxJobs bounds the jobs of one owner in the list. A further job replaces the owner's oldest finished job. The output of a
+// replaced job stays readable by id as long as the server keeps it.
 const maxJobs = 1000
 
-// jobs are the scripts that were started and not waited for.
+// jobs is the list of the scripts that the async tools have started.
 type jobs struct {
 	t    *tools
-	life context.Context //nolint:containedctx // the life of the followers
+	life context.Context //nolint:containedctx // bounds the followers
 	end  context.CancelCauseFunc
 	wg   sync.WaitGroup
 
@@ -24,21 +24,21 @@ type jobs struct {
 	list []*job // oldest first
 }
 
-// job is one of them. It is an Execution; its id is the Execution's.
+// job is a script that an async tool has started. Its id is that of its Execution.
 type job struct {
 	id       string
 	owner    string
 	stream   bool
 	strategy string
 	created  time.Time
-	// begun is closed when the program runs, or never will.
+	// begun is closed when the program has started, when the Execution has ended, or when following has failed.
 	begun chan struct{}
 
 	mu    sync.Mutex
 	state jobState
 }
 
-// jobState is what is known of it.
+// jobState is the state of a job, as far as its Events tell.
 type jobState struct {
 	started      *executor.Started
 	result       *executor.Result
@@ -52,11 +52,11 @@ func newJobs(ctx context.Context, t *tools) *jobs {
 	return &jobs{t: t, life: life, end: end}
 }
 
-// start submits s and follows it.
+// start submits s, adds the job to the list and follows it.
 func (p *python) start(ctx context.Context, s *script, stream bool) (*job, error) {
 	s.spec.Durable = true
-	// A call that is cancelled meanwhile must not leave a job that is in no list.
-	x, err := p.svc.Submit(context.WithoutCancel(s.ctx(ctx)), s.spec, s.input)
+	// A call that is cancelled during Submit must not leave a job that is missing from the list.
+	x, err := p.svc.Submit(context.WithoutCancel(ctx), s.spec, s.input)
 	if err != nil {
 		return nil, err
 	}
@@ -67,17 +67,20 @@ func (p *python) start(ctx context.Context, s *script, stream bool) (*job, error
 	return j, nil
 }
 
+// add puts j into the list. If its owner has maxJobs jobs, j replaces the owner's oldest finished job, or the oldest job if
+// none has finished.
 func (js *jobs) add(j *job) {
+	own := js.of(j.owner)
+	if len(own) >= maxJobs {
+		finished := slices.IndexFunc(own, func(j *job) bool { return j.now().result != nil })
+		js.remove(own[max(finished, 0)].id)
+	}
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	if len(js.list) >= maxJobs {
-		oldest := slices.IndexFunc(js.list, func(j *job) bool { return j.now().result != nil })
-		js.list = slices.Delete(js.list, max(oldest, 0), max(oldest, 0)+1)
-	}
 	js.list = append(js.list, j)
 }
 
-// follow counts what j writes, until it ends. Of what it writes nothing is kept here.
+// follow updates the state of j until j or ctx ends. It counts the output of j but does not keep it.
 func (js *jobs) follow(ctx context.Context, j *job) {
 	begun := sync.OnceFunc(func() { close(j.begun) })
 	defer begun()
@@ -94,7 +97,7 @@ func (js *jobs) follow(ctx context.Context, j *job) {
 	}
 }
 
-// take folds e in and reports whether the program runs, or never will.
+// take applies e to the state and reports whether the program has started or the Execution has ended.
 func (j *job) take(e executor.Event) (begun bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -117,13 +120,14 @@ func (j *job) take(e executor.Event) (begun bool) {
 	return false
 }
 
+// now returns a copy of the current state.
 func (j *job) now() jobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.state
 }
 
-// elapsed is how long it has been running, or ran.
+// elapsed returns how long the job has existed, or how long it took if it has ended.
 func (j *job) elapsed() time.Duration {
 	if s := j.now(); !s.ended.IsZero() {
 		return s.ended.Sub(j.created)
@@ -150,7 +154,7 @@ func (js *jobs) remove(id string) {
 	js.list = slices.DeleteFunc(js.list, func(j *job) bool { return j.id == id })
 }
 
-// close ends the following; the jobs themselves are the engine's.
+// close stops following the jobs. The jobs themselves go on.
 func (js *jobs) close(context.Context) {
 	js.end(errStopping)
 	js.wg.Wait()

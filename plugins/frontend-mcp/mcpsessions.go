@@ -12,14 +12,14 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// mcpSessions are the sessions of the protocol (Mcp-Session-Id). Each belongs to the owner that opened it and ends when it
-// is not used. An owner has at most perOwner of them; at a bound an owner's new session takes the place of its own least
-// recently used one, never of another owner's, and never of one with a running call. mcp-go's own managers know no owners.
+// mcpSessions are the sessions of the protocol (Mcp-Session-Id). A session belongs to the owner that opened it, and ends after
+// the time idle without a request. At a bound, a new session replaces the least recently used session of the same owner. A
+// session with a running call is never replaced. The session managers of mcp-go have no owners.
 type mcpSessions struct {
 	idle time.Duration
 	// max bounds the sessions of all owners, perOwner those of one.
 	max, perOwner int
-	// ended is called, without a lock, for every session that has ended.
+	// ended is called for every session that has ended, without holding mu.
 	ended func(id string)
 
 	mu   sync.Mutex
@@ -28,12 +28,12 @@ type mcpSessions struct {
 
 type mcpSession struct {
 	owner   string
-	version string // the revision that was negotiated
+	version string // the negotiated revision of the protocol
 	used    time.Time
-	busy    int // calls that run
+	busy    int // the number of running calls
 }
 
-// newMCPSessions takes its bounds from c.
+// newMCPSessions returns an empty mcpSessions with the bounds of c.
 func newMCPSessions(c HTTP, ended func(id string)) *mcpSessions {
 	idle := time.Duration(c.SessionIdleSeconds * float64(time.Second))
 	return &mcpSessions{idle: idle, max: c.MaxSessions, perOwner: c.perOwner(), ended: ended, open: map[string]*mcpSession{}}
@@ -41,25 +41,25 @@ func newMCPSessions(c HTTP, ended func(id string)) *mcpSessions {
 
 var _ server.SessionIdManagerResolver = (*mcpSessions)(nil)
 
-// ResolveSessionIdManager implements server.SessionIdManagerResolver: the manager knows whose request it is.
+// ResolveSessionIdManager implements server.SessionIdManagerResolver. The manager is limited to the owner of r.
 func (s *mcpSessions) ResolveSessionIdManager(r *http.Request) server.SessionIdManager {
-	if r == nil { // mcp-go itself, which ends all sessions at its end
-		return &ownedSessions{all: s, anybody: true}
+	if r == nil {
+		return &ownedSessions{all: s, library: true}
 	}
 	id, _ := r.Context().Value(newSessionKey{}).(string)
 	return &ownedSessions{all: s, owner: executor.PrincipalFrom(r.Context()).Owner, fresh: id}
 }
 
-// newSessionKey is where a request's context has the session that was opened for it before mcp-go asks for one: mcp-go cannot
-// be told that there is no room for another.
+// newSessionKey is the context key of the session that was opened for a request. The session is opened before mcp-go asks
+// for its id, because Generate cannot return an error.
 type newSessionKey struct{}
 
-// errFull is the error of an owner that cannot have another session.
+// errFull returns the error for an owner that cannot open another session.
 func errFull(n int, whose, key string) error {
 	return executor.Errorf(executor.Exhausted, "%d MCP sessions %s: end one and try again (%s)", n, whose, key)
 }
 
-// begin opens a session of owner. Codes: exhausted.
+// begin opens a session for owner and ends the session that it replaces, if any. Codes: exhausted.
 func (s *mcpSessions) begin(owner string) (id string, err error) {
 	victim, err := func() (string, error) {
 		s.mu.Lock()
@@ -79,7 +79,7 @@ func (s *mcpSessions) begin(owner string) (id string, err error) {
 	return id, err
 }
 
-// room returns the session that must end before owner can have another; empty: none. The caller holds the lock.
+// room returns the session that must end before owner can open another, or "" if none must. The caller holds mu.
 func (s *mcpSessions) room(owner string) (victim string, err error) {
 	own := 0
 	var oldest time.Time
@@ -103,24 +103,25 @@ func (s *mcpSessions) room(owner string) (victim string, err error) {
 	return "", errFull(len(s.open), "are open", "mcp.http.max_sessions")
 }
 
-// ownedSessions are the sessions of one owner, or of anybody.
+// ownedSessions gives mcp-go access to the sessions of one owner.
 type ownedSessions struct {
-	all     *mcpSessions
-	owner   string
-	anybody bool
-	// fresh is the session that was opened for the request; empty: none.
+	all   *mcpSessions
+	owner string
+	// library reports whether mcp-go acts by itself, not for a request.
+	library bool
+	// fresh is the id of the session that was opened for the request; empty: none.
 	fresh string
 }
 
-// find returns a session that the owner may use; nil: there is none. The caller holds the lock.
+// find returns the owner's session with that id, or nil. The caller holds the lock.
 func (o *ownedSessions) find(id string) *mcpSession {
-	if open := o.all.open[id]; open != nil && (o.anybody || open.owner == o.owner) {
+	if open := o.all.open[id]; open != nil && open.owner == o.owner {
 		return open
 	}
 	return nil
 }
 
-// Generate implements server.SessionIdManager: it returns the session that was opened for the request.
+// Generate implements server.SessionIdManager. It returns the id of the session that was opened for the request.
 func (o *ownedSessions) Generate() string { return o.fresh }
 
 // errNoSession makes mcp-go answer 404, which tells a client to initialize again.
@@ -139,8 +140,13 @@ func (o *ownedSessions) Validate(id string) (isTerminated bool, err error) {
 	return false, nil
 }
 
-// Terminate implements server.SessionIdManager.
+// Terminate implements server.SessionIdManager. It ends a session at the request of its client only. mcp-go also calls it
+// when its own idle time is over, without regard to running calls. The session then stays open until sweep ends it, and
+// tools.close releases what is left when the server stops.
 func (o *ownedSessions) Terminate(id string) (isNotAllowed bool, err error) {
+	if o.library {
+		return false, nil
+	}
 	s := o.all
 	s.mu.Lock()
 	if o.find(id) == nil {
@@ -153,7 +159,7 @@ func (o *ownedSessions) Terminate(id string) (isNotAllowed bool, err error) {
 	return false, nil
 }
 
-// negotiated remembers the revision of a session.
+// negotiated sets the revision of a session.
 func (s *mcpSessions) negotiated(id, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +168,7 @@ func (s *mcpSessions) negotiated(id, version string) {
 	}
 }
 
-// version is the revision of the owner's session; empty: there is no such session.
+// version returns the revision of the owner's session, or "" if there is no such session.
 func (s *mcpSessions) version(id, owner string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +178,7 @@ func (s *mcpSessions) version(id, owner string) string {
 	return ""
 }
 
-// hold keeps a session from ending while a call of it runs.
+// hold keeps a session from being swept or replaced until release is called.
 func (s *mcpSessions) hold(id string) (release func()) {
 	add := func(n int) {
 		s.mu.Lock()
@@ -186,7 +192,7 @@ func (s *mcpSessions) hold(id string) (release func()) {
 	return func() { add(-1) }
 }
 
-// sweep ends what was not used for too long, until ctx ends.
+// sweep ends idle sessions until ctx ends.
 func (s *mcpSessions) sweep(ctx context.Context) {
 	ticker := time.NewTicker(max(s.idle/10, time.Second))
 	defer ticker.Stop()
@@ -202,6 +208,7 @@ func (s *mcpSessions) sweep(ctx context.Context) {
 	}
 }
 
+// expired removes the idle sessions and returns their ids.
 func (s *mcpSessions) expired(now time.Time) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,9 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// notifier writes a notification to the client of the request that ctx belongs to, before that request's result. mcp-go's
-// own way goes through a channel that drops, reorders and, over HTTP, hands it to another request's stream.
+// notifier writes a notification to the client of one request, before the result of that request. mcp-go sends notifications
+// through a channel instead. That channel drops and reorders them, and over HTTP can send them to the stream of another
+// request.
 type notifier func(message []byte) error
 
 type notifierKey struct{}
@@ -19,7 +20,8 @@ func withNotifier(ctx context.Context, n notifier) context.Context {
 	return context.WithValue(ctx, notifierKey{}, n)
 }
 
-// notify sends one notification; one that cannot be sent is not missed: the result follows.
+// notify sends one notification to the client of the request that ctx belongs to. Errors are ignored, because the result
+// follows anyway.
 func notify(ctx context.Context, method string, params any) {
 	n, ok := ctx.Value(notifierKey{}).(notifier)
 	if !ok {
@@ -35,20 +37,20 @@ func notify(ctx context.Context, method string, params any) {
 	}
 }
 
-// progressEvery is how often a call reports its progress at most.
+// progressEvery is the minimum time between two progress reports of a call.
 const progressEvery = 100 * time.Millisecond
 
-// progress reports how a call is getting on, if the client asked for it. It is used by one goroutine at a time.
+// progress sends progress notifications for one call, if the client has asked for them. It is safe for concurrent use.
 type progress struct {
-	ctx   context.Context //nolint:containedctx // it is part of one call
-	token mcp.ProgressToken
+	ctx   context.Context   //nolint:containedctx // the context of the call
+	token mcp.ProgressToken // nil: the client has not asked for progress
 
 	mu   sync.Mutex
 	last time.Time
 	n    float64
 }
 
-// newProgress is for the call that request is; what was not asked for costs nothing.
+// newProgress returns the progress of the call request.
 func newProgress(ctx context.Context, request mcp.CallToolRequest) *progress {
 	p := &progress{ctx: ctx}
 	if request.Params.Meta != nil {
@@ -57,7 +59,8 @@ func newProgress(ctx context.Context, request mcp.CallToolRequest) *progress {
 	return p
 }
 
-// say reports message. Values increase, as the protocol wants; what comes too often is left out unless it must be said.
+// say sends message with an increasing value, as the protocol requires. A message that comes within progressEvery of the one
+// before is dropped, unless must is true.
 func (p *progress) say(message string, must bool) {
 	if p.token == nil {
 		return

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// plainJSON is json.Marshal without the escapes of <, > and &, which are for HTML: models read the text as it stands.
+// plainJSON is json.Marshal without the escapes of <, > and &, which only HTML needs. Models read the text unchanged.
 func plainJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -16,8 +16,8 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// unescapeHTML returns JSON, or a stream of events with JSON in it, without the escapes that json.Marshal makes for HTML.
-// mcp-go marshals its messages so.
+// unescapeHTML returns raw without the escapes that json.Marshal writes for HTML. raw is JSON, or a stream of events that
+// holds JSON. mcp-go marshals its messages with these escapes.
 func unescapeHTML(raw []byte) []byte {
 	if !bytes.Contains(raw, []byte(`\u00`)) {
 		return raw
@@ -37,7 +37,7 @@ func unescapeHTML(raw []byte) []byte {
 		case `\u0026`:
 			plain = append(plain, '&')
 		default:
-			plain = append(plain, raw[i], raw[i+1]) // an escaped backslash begins no escape
+			plain = append(plain, raw[i], raw[i+1]) // skips the second backslash of an escaped one
 			i++
 			continue
 		}

@@ -51,18 +51,29 @@ func TestScriptErrorsSayWhatToChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	deps := "run_script_with_dependencies"
+	for _, name := range []string{"book.ipynb", "notes.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, test := range map[string]struct {
 		tool string
 		args map[string]any
 		says string
 	}{
+		"a notebook":                {deps, map[string]any{"script_path": dir + "/book.ipynb", "python_version": "3.12"}, "script_path: must be a program, not a notebook: export it first (jupyter nbconvert"},
+		"a notebook in a folder":    {"run_script_in_dir", map[string]any{"directory": dir, "script_path": "book.ipynb"}, "script_path: must be a program, not a notebook: export it first (jupyter nbconvert"},
+		"a notebook as a job":       {"run_script_in_dir_async", map[string]any{"directory": dir, "script_path": "book.ipynb"}, "script_path: must be a program, not a notebook"},
+		"a notebook to measure":     {"benchmark_script", map[string]any{"script_path": dir + "/book.ipynb", "python_version": "3.12"}, "script_path: must be a program, not a notebook"},
+		"a text":                    {deps, map[string]any{"script_path": dir + "/notes.txt", "python_version": "3.12"}, "script_path: must be a program, not text (.txt): name the .py file"},
+		"a text in a folder":        {"run_script_in_dir", map[string]any{"directory": dir, "script_path": "notes.txt"}, "script_path: must be a program, not text (.txt): name the .py file"},
 		"neither script":            {deps, map[string]any{"python_version": "3.12"}, "ValueError: provide exactly one of script_path and script_content"},
 		"both scripts":              {deps, map[string]any{"python_version": "3.12", "script_path": "a", "script_content": "b"}, "ValueError: provide exactly one"},
 		"no version":                {deps, map[string]any{"script_content": "print 1"}, "ValueError: python_version must be given"},
 		"a version that is none":    {deps, map[string]any{"script_content": "print 1", "python_version": "3.12.1"}, "ValueError: python_version must be an exact minor version"},
 		"an option as a dependency": {deps, map[string]any{"script_content": "print 1", "python_version": "3.12", "dependencies": []string{"--index-url x"}}, "ValueError: dependencies[0]"},
 		"a negative timeout":        {deps, map[string]any{"script_content": "print 1", "python_version": "3.12", "timeout_seconds": -1}, "ValueError: timeout_seconds"},
-		"an unknown argument":       {deps, map[string]any{"script": "x"}, "ValueError: script: no such argument"},
+		"an unknown argument":       {deps, map[string]any{"script": "x"}, "ValueError: script: unknown argument"},
 		"a number as a script":      {deps, map[string]any{"script_content": 7, "python_version": "3.12"}, "ValueError: script_content: must be a string, not a number"},
 		"a relative script":         {deps, map[string]any{"script_path": "none.py", "python_version": "3.12"}, "ValueError: script_path must be an absolute path (got \"none.py\")"},
 		"no such script":            {deps, map[string]any{"script_path": dir + "/none.py", "python_version": "3.12"}, "FileNotFoundError: script_path"},
@@ -118,7 +129,7 @@ func TestAFolderIsSentWhereItCannotBeUsedInPlace(t *testing.T) {
 	}
 }
 
-// elsewhere is a Service as a client of a server has it: what the HTTP API does not say is not there.
+// elsewhere is the Service of a remote server. It lacks the fields that the HTTP API does not have.
 type elsewhere struct{ executor.Service }
 
 func (e elsewhere) Get(ctx context.Context, id string) (executor.Execution, error) {
@@ -169,7 +180,7 @@ func testJobs(t *testing.T, svc executor.Service) {
 		t.Errorf("%v", a.fields)
 	}
 	if a = c.call("get_job_output", map[string]any{"job_id": id, "stdout_offset": 10}); a.fields["stdout"] != "" || a.fields["next_stdout_offset"] != 10.0 {
-		t.Errorf("behind the end: %v", a.fields)
+		t.Errorf("beyond the end: %v", a.fields)
 	}
 	read := func(uri string) string {
 		t.Helper()
@@ -225,6 +236,49 @@ func testJobs(t *testing.T, svc executor.Service) {
 	}
 }
 
+func TestJobsBelongToTheirOwnerAndOutliveTheirCaller(t *testing.T) {
+	svc := newService(t, fake.Options{})
+	server := serveTest(t, svc, twoOwners)
+	ann, bob := server.as("ann"), server.as("bob")
+	start := func(c *client) string {
+		t.Helper()
+		a := c.call("run_script_with_dependencies_async", map[string]any{"script_content": "print one", "python_version": "3.12"})
+		id, _ := a.fields["job_id"].(string)
+		if a.isError || id == "" {
+			t.Fatalf("%v", a)
+		}
+		return id
+	}
+	anns, bobs := start(ann), start(bob)
+	for c, id := range map[*client]string{ann: anns, bob: bobs} {
+		for deadline := time.Now().Add(patience); ; {
+			jobs := c.call("list_running_jobs", nil).fields["result"].([]any)
+			if len(jobs) != 1 || jobs[0].(map[string]any)["job_id"] != id {
+				t.Fatalf("listed %v, want %s only", jobs, id)
+			}
+			if jobs[0].(map[string]any)["running"] == "False" {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the list does not learn of the end of %s: %v", id, jobs)
+			}
+		}
+	}
+	x, err := svc.Get(executor.WithPrincipal(t.Context(), executor.Principal{Owner: "ann", Scopes: []executor.Scope{executor.ScopeRead}}), anns)
+	if err != nil || !x.Spec.Durable {
+		t.Errorf("a job must survive a restart of the server: %+v, %v", x.Spec, err)
+	}
+	if a := bob.call("job_cleanup", map[string]any{"job_id": anns}); !a.isError {
+		t.Errorf("bob forgets ann's job: %v", a)
+	}
+	if a := bob.call("job_cleanup", nil); len(a.fields["removed"].([]any)) != 1 || a.fields["removed"].([]any)[0] != bobs {
+		t.Errorf("bob's clean-up: %v", a)
+	}
+	if jobs := ann.call("list_running_jobs", nil).fields["result"].([]any); len(jobs) != 1 {
+		t.Errorf("then ann has %v", jobs)
+	}
+}
+
 func TestExecute(t *testing.T) {
 	c := serveTest(t, newService(t, fake.Options{}), func(c *Config) { c.Shell.MaxOutputBytes = 10 })
 	run := func(args map[string]any) answer { return c.call("execute", args) }
@@ -241,8 +295,8 @@ func TestExecute(t *testing.T) {
 	for says, args := range map[string]map[string]any{
 		"Error: command: empty":          {"command": "  "},
 		"Error: execute: spawn failed":   {"command": "no-such-program", "args": []string{}},
-		"Error: timeout_ms: must be pos": {"command": "x", "timeout_ms": -5},
-		"Error: cmd: no such argument":   {"cmd": "x"},
+		"Error: timeout_ms: must not be": {"command": "x", "timeout_ms": -5},
+		"Error: cmd: unknown argument":   {"cmd": "x"},
 	} {
 		if a := run(args); !a.isError || !strings.HasPrefix(a.text, says) {
 			t.Errorf("%v: %v", args, a)

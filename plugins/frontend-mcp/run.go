@@ -12,33 +12,33 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// stopTimeout bounds the cancelling of an Execution whose caller has gone.
+// stopTimeout bounds the cancelling of an Execution whose client has disconnected.
 const stopTimeout = 30 * time.Second
 
 // outcome is an Execution that was followed to its end.
 type outcome struct {
 	id      string
-	session string // the one it ran in; empty: a sandbox of its own
+	session string // the Session that it ran in; empty: none
 	started *executor.Started
 	result  executor.Result
 	stdout  tail
 	stderr  tail
-	// displays are what it displayed; value is the last expression's.
+	// displays are the Displays in their order.
 	displays []executor.Display
 }
 
-// run submits spec and follows it to its end. What it wrote is kept up to limit bytes of each stream.
+// run submits spec and follows the Execution to its end. It keeps at most limit bytes of each stream.
 func (t *tools) run(ctx context.Context, spec executor.Spec, in executor.Input, p *progress, limit int) (*outcome, error) {
 	spec.FilesChanged = spec.Session != ""
 	o := &outcome{session: spec.Session, stdout: tail{limit: limit}, stderr: tail{limit: limit}}
 	return o, t.follow(ctx, spec, in, o, func(e executor.Event) { o.take(e, p) })
 }
 
-// follow submits spec and gives take every Event of it, to its end. o gets its id. When ctx ends, the Execution is
-// cancelled: a client that has gone leaves nothing running.
+// follow submits spec, calls take with every Event of the Execution, and stores the Execution's id in o. When ctx ends,
+// follow cancels the Execution, so that a client that has disconnected leaves nothing running.
 //
-// The end of ctx does not break off a Submit: the core may have accepted the Execution by then, and nobody would learn its
-// id and cancel it.
+// The end of ctx does not interrupt Submit. The core may already have accepted the Execution, and without its id nothing
+// could cancel it.
 func (t *tools) follow(ctx context.Context, spec executor.Spec, in executor.Input, o *outcome, take func(executor.Event)) error {
 	following, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -64,7 +64,7 @@ func (t *tools) follow(ctx context.Context, spec executor.Spec, in executor.Inpu
 	return nil
 }
 
-// cancel stops an Execution that nobody waits for any more.
+// cancel stops an Execution whose client has disconnected.
 func (t *tools) cancel(ctx context.Context, id string) {
 	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer end()
@@ -99,7 +99,7 @@ func (o *outcome) take(e executor.Event, p *progress) {
 	}
 }
 
-// lastLine is the end of what was written, for a progress message.
+// lastLine returns the last line of data, shortened for a progress message.
 func lastLine(data []byte) string {
 	text := strings.TrimRight(strings.ToValidUTF8(string(data), "\uFFFD"), "\r\n")
 	if i := strings.LastIndexAny(text, "\r\n"); i >= 0 {
@@ -108,7 +108,7 @@ func lastLine(data []byte) string {
 	return cut(text, 200)
 }
 
-// cut shortens text to at most n bytes of whole characters.
+// cut shortens text to at most n bytes of whole characters, and marks the cut with "…".
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -119,7 +119,7 @@ func cut(text string, n int) string {
 	return text[:n] + "…"
 }
 
-// tail keeps the beginning and the end of a stream: half of limit each. The end is where errors stand.
+// tail keeps the beginning and the end of a stream, each at most half of limit. Errors are usually at the end.
 type tail struct {
 	limit int
 	head  []byte
@@ -141,10 +141,11 @@ func (t *tail) add(data []byte) {
 	}
 }
 
-// truncated reports whether something is missing.
+// truncated reports whether bytes of the stream were left out.
 func (t *tail) truncated() bool { return t.total > int64(len(t.head)+len(t.end)) }
 
-// text is what was kept. Where something is missing it says how much, and where the rest is.
+// text returns what was kept. A note in the middle tells how many bytes were left out. where is added to that note and
+// tells how to read them.
 func (t *tail) text(where string) string {
 	head, end := string(t.head), string(t.end)
 	if t.truncated() {
@@ -155,7 +156,8 @@ func (t *tail) text(where string) string {
 	return strings.ToValidUTF8(head+end, "\uFFFD")
 }
 
-// structured is a normal result: v as structured content, and as the text that models read. more are images and links.
+// structured returns a normal result with v as structured content and text as the text that models read. If text is empty,
+// v as JSON is the text. more holds images and links.
 func structured(v any, text string, more ...mcp.Content) (*mcp.CallToolResult, error) {
 	if text == "" {
 		raw, err := plainJSON(v)
@@ -170,8 +172,8 @@ func structured(v any, text string, more ...mcp.Content) (*mcp.CallToolResult, e
 	}, nil
 }
 
-// toolError is a result that says what went wrong and what to change. Only the detail of what is our own fault stays in
-// the log. names has the tool's arguments by the fields of a Spec.
+// toolError returns a result that says what is wrong and what to change. The details of an internal error go to the log
+// only. names maps the fields of a Spec to the tool's arguments.
 func (t *tools) toolError(what string, err error, names map[string]string) *mcp.CallToolResult {
 	if executor.CodeOf(err) == executor.Internal {
 		t.log.Error("tool failed", "tool", what, "error", err)

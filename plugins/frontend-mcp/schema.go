@@ -1,21 +1,42 @@
 package mcpfrontend
 
 import (
+	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/mark3labs/mcp-go/mcp"
 )
 
-// titled gives a tool its title, in both places where clients look for it.
-func titled(title string) mcp.ToolOption {
-	return func(tool *mcp.Tool) {
-		mcp.WithToolTitle(title)(tool)
-		mcp.WithTitleAnnotation(title)(tool)
-	}
+// tool describes a tool. The booleans are the protocol's hints about what a call may do.
+type tool struct {
+	name, title, description                     string
+	tags                                         []string
+	readOnly, destructive, idempotent, openWorld bool
 }
 
-// inputSchema is the schema of a struct of arguments. Arguments that may be left out are of one type: what the library
-// makes of a pointer or a list allows null, too, which some clients cannot read.
+// addTool adds a tool with arguments A and results R. refused makes the result for arguments that cannot be read.
+func addTool[A, R any](t *tools, d tool, refused func(error) *mcp.CallToolResult, call func(context.Context, mcp.CallToolRequest, A) (*mcp.CallToolResult, error)) {
+	made := mcp.NewTool(d.name,
+		mcp.WithToolTitle(d.title), mcp.WithTitleAnnotation(d.title), // clients look in either place
+		mcp.WithDescription(d.description), inputSchema[A](), outputSchema[R](),
+		mcp.WithReadOnlyHintAnnotation(d.readOnly), mcp.WithDestructiveHintAnnotation(d.destructive),
+		mcp.WithIdempotentHintAnnotation(d.idempotent), mcp.WithOpenWorldHintAnnotation(d.openWorld),
+	)
+	if d.tags != nil {
+		made.Meta = mcp.NewMetaFromMap(map[string]any{metaTags: d.tags})
+	}
+	t.server.AddTool(made, func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		var a A
+		if err := bind(request, &a); err != nil {
+			return refused(err), nil
+		}
+		return call(ctx, request, a)
+	})
+}
+
+// inputSchema sets the schema of a struct of arguments. For a pointer or a list the library also allows null, which some
+// clients cannot read. inputSchema removes null.
 func inputSchema[T any]() mcp.ToolOption {
 	return func(tool *mcp.Tool) {
 		mcp.WithInputSchema[T]()(tool)
@@ -23,7 +44,7 @@ func inputSchema[T any]() mcp.ToolOption {
 	}
 }
 
-// outputSchema is the schema of a struct of results. None of our results has null in it.
+// outputSchema sets the schema of a struct of results, without null. No result of a tool has null in it.
 func outputSchema[T any]() mcp.ToolOption {
 	return func(tool *mcp.Tool) {
 		mcp.WithOutputSchema[T]()(tool)
@@ -33,6 +54,7 @@ func outputSchema[T any]() mcp.ToolOption {
 	}
 }
 
+// withoutNull returns the JSON schema raw without the type null.
 func withoutNull(raw json.RawMessage) json.RawMessage {
 	var schema any
 	if json.Unmarshal(raw, &schema) != nil {
@@ -46,18 +68,14 @@ func withoutNull(raw json.RawMessage) json.RawMessage {
 	return cleaned
 }
 
+// clean removes the type null from schema and everything in it.
 func clean(schema any) {
 	switch v := schema.(type) {
 	case map[string]any:
 		if types, ok := v["type"].([]any); ok {
-			var left []any
-			for _, t := range types {
-				if t != "null" {
-					left = append(left, t)
-				}
-			}
-			if len(left) == 1 {
-				v["type"] = left[0]
+			types := slices.DeleteFunc(slices.Clone(types), func(t any) bool { return t == "null" })
+			if len(types) == 1 {
+				v["type"] = types[0]
 			}
 		}
 		for _, sub := range v {

@@ -2,7 +2,6 @@ package mcpfrontend
 
 import (
 	"archive/tar"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,48 +17,35 @@ import (
 	"github.com/python-executor/python-executor/core/executor/detect"
 )
 
-// The bounds of a folder that is sent to a sandbox.
+// The bounds of a folder, and of a single script, that is sent to a sandbox.
 const (
 	maxCopyBytes = 256 << 20
 	maxCopyFiles = 20_000
 	maxScript    = 8 << 20
 )
 
-// leftOut are folders that are not sent: what tools made, and what has no use elsewhere.
+// leftOut are the names of folders that are not sent. Tools generate them, and a sandbox has no use for them.
 var leftOut = []string{".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
 var minorForm = regexp.MustCompile(`^3\.\d{1,2}$`)
 
-// script is what a tool of the toolset python has to run.
+// script is what a tool of the toolset python runs.
 type script struct {
 	spec     executor.Spec
 	input    executor.Input
 	strategy string
-	// host: the Spec reaches the host's folders, for which this plugin vouches.
-	host bool
 }
 
-// ctx is ctx with the right that s needs: whether a folder may be used was decided here, by the configuration.
-func (s *script) ctx(ctx context.Context) context.Context {
-	if !s.host {
-		return ctx
-	}
-	p := executor.PrincipalFrom(ctx)
-	if !p.Has(executor.ScopeTrusted) {
-		p.Scopes = append(slices.Clone(p.Scopes), executor.ScopeTrusted)
-	}
-	return executor.WithPrincipal(ctx, p)
-}
-
-// inPlace has s run in a folder of the host, where what it makes stays.
+// inPlace makes s run in dir, a folder of the host. The files that s writes stay there.
 func (s *script) inPlace(dir string) {
-	s.host, s.spec.HostDirectory, s.spec.OutputsChanged = true, dir, false
+	s.spec.HostDirectory, s.spec.OutputsChanged = dir, false
 	if s.spec.Code != "" {
-		// Code lies in a folder of its own, but imports what lies beside it for who has asked.
+		// The backend stores the code in another folder, but the code must import the modules in dir.
 		s.spec.Env = map[string]string{"PYTHONPATH": dir}
 	}
 }
 
+// timeout sets the timeout of s. nil means the default, and 0 the server's maximum.
 func (s *script) timeout(seconds *int64) error {
 	n := int64(defaultTimeoutSeconds)
 	if seconds != nil {
@@ -76,18 +62,19 @@ func (s *script) timeout(seconds *int64) error {
 	return nil
 }
 
-// base is the Spec that all scripts share.
+// base returns a script with the fields that all scripts share.
 func (p *python) base(args []string, version string) (*script, error) {
 	if version != "" && !minorForm.MatchString(version) {
 		return nil, valueError("python_version must be an exact minor version like 3.13 (got %q)", version)
 	}
 	return &script{strategy: strategyUV, spec: executor.Spec{
 		Args: args, PythonVersion: version, Backend: p.config.Backend, Network: p.config.network(ToolsetPython),
-		OutputsChanged: p.backend.Capabilities.Artifacts, // what it makes is linked to
+		OutputsChanged: p.backend.Capabilities.Artifacts, // the result links to these files
 		Limits:         executor.Limits{Timeout: executor.TimeoutMaximum},
 	}}, nil
 }
 
+// oneOf checks that exactly one of script_path and script_content is given, and that its value is usable.
 func oneOf(path, content *string) error {
 	switch {
 	case path != nil && content != nil:
@@ -104,8 +91,8 @@ func oneOf(path, content *string) error {
 	return nil
 }
 
-// dirScript is what run_script_in_dir runs.
-func (p *python) dirScript(_ context.Context, a dirArgs) (*script, error) {
+// dirScript returns the script of run_script_in_dir.
+func (p *python) dirScript(a dirArgs) (*script, error) {
 	if err := oneOf(a.ScriptPath, a.ScriptContent); err != nil {
 		return nil, err
 	}
@@ -135,13 +122,12 @@ func (p *python) dirScript(_ context.Context, a dirArgs) (*script, error) {
 	}
 	if p.inPlace() {
 		s.inPlace(dir)
-		p.hostScript(s, dir, file)
-		return s, nil
+		return s, hostScript(s, dir, file)
 	}
 	return s, p.copied(s, dir, file)
 }
 
-// interpreter chooses it, and with uv the locked dependencies of the folder's project.
+// interpreter sets the interpreter of s and, with uv, the dependencies of the project in dir.
 func (p *python) interpreter(s *script, dir string, uv bool) error {
 	if !uv {
 		s.strategy = strategySystem
@@ -150,7 +136,7 @@ func (p *python) interpreter(s *script, dir string, uv bool) error {
 		}
 		return nil
 	}
-	root, err := os.OpenRoot(dir) // a link out of the folder is not followed
+	root, err := os.OpenRoot(dir) // does not follow links out of the folder
 	if err != nil {
 		return notFoundError("directory cannot be read: %s", dir)
 	}
@@ -163,24 +149,28 @@ func (p *python) interpreter(s *script, dir string, uv bool) error {
 	return nil
 }
 
-// hostScript names file, which may lie outside dir, as the program.
-func (p *python) hostScript(s *script, dir, file string) {
+// hostScript makes file the program of s. file may lie outside dir. An empty file changes nothing.
+func hostScript(s *script, dir, file string) error {
 	if file == "" {
-		return
+		return nil
 	}
 	if rel, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(rel) {
 		s.spec.Entrypoint = filepath.ToSlash(rel)
-		return
+		return nil
+	}
+	if problem := detect.NotAProgram(file); problem != "" { // the engine checks entrypoints, but not commands
+		return valueError("script_path: %s", problem)
 	}
 	s.spec.Command = []string{"python3", file}
+	return nil
 }
 
-// copied sends dir along.
+// copied makes a copy of dir the Workspace of s.
 func (p *python) copied(s *script, dir, file string) error {
 	if file != "" {
 		rel, err := filepath.Rel(dir, file)
 		if err != nil || !filepath.IsLocal(rel) {
-			return valueError("script_path %s is not in directory, and only directory is sent to the sandbox", file)
+			return valueError("script_path must lie in directory: only directory is sent to the sandbox (got %s)", file)
 		}
 		s.spec.Entrypoint = filepath.ToSlash(rel)
 	}
@@ -189,7 +179,7 @@ func (p *python) copied(s *script, dir, file string) error {
 	}
 	s.input.Workspace = folderSource(dir, "", nil)
 	if file != "" && !isSent(dir, s.spec.Entrypoint) {
-		// Links and what tools made stay here, but for the script that was named.
+		// The folder is sent without links and generated folders. The named script is sent even if it is one of them.
 		code, err := readScript(file)
 		s.input.Workspace = folderSource(dir, s.spec.Entrypoint, code)
 		return err
@@ -206,7 +196,7 @@ func (p *python) copied(s *script, dir, file string) error {
 	return nil
 }
 
-// isSent reports whether walk comes to the file rel of dir.
+// isSent reports whether walk visits the file rel of dir.
 func isSent(dir, rel string) bool {
 	folders := strings.Split(rel, "/")
 	if slices.ContainsFunc(folders[:len(folders)-1], func(name string) bool { return slices.Contains(leftOut, name) }) {
@@ -216,19 +206,19 @@ func isSent(dir, rel string) bool {
 	return err == nil && st.Mode().IsRegular()
 }
 
-// readScript reads a script that is sent alone.
+// readScript reads a script of at most maxScript bytes.
 func readScript(file string) ([]byte, error) {
 	code, err := os.ReadFile(file)
 	switch {
 	case err != nil:
 		return nil, notFoundError("script_path cannot be read: %v", err)
 	case len(code) > maxScript:
-		return nil, valueError("script_path %s is larger than %d bytes", file, maxScript)
+		return nil, valueError("script_path must be a file of at most %d bytes (%s has %d)", maxScript, file, len(code))
 	}
 	return code, nil
 }
 
-// freeName is the name of a script that dir does not have.
+// freeName returns a script name that does not exist in dir.
 func freeName(dir string) string {
 	for i := 1; ; i++ {
 		name := fmt.Sprintf("script_content_%d.py", i)
@@ -238,8 +228,8 @@ func freeName(dir string) string {
 	}
 }
 
-// depsScript is what run_script_with_dependencies and benchmark_script run.
-func (p *python) depsScript(_ context.Context, a depsArgs) (*script, error) {
+// depsScript returns the script of run_script_with_dependencies and benchmark_script.
+func (p *python) depsScript(a depsArgs) (*script, error) {
 	if err := oneOf(a.ScriptPath, a.ScriptContent); err != nil {
 		return nil, err
 	}
@@ -280,13 +270,13 @@ func (p *python) depsScript(_ context.Context, a depsArgs) (*script, error) {
 	if err != nil {
 		return nil, err
 	}
-	// As a file: it keeps its name, and is not necessarily UTF-8.
+	// The script is sent as a file, not as Spec.Code: it keeps its name and need not be UTF-8.
 	s.spec.Entrypoint = filepath.Base(file)
 	s.input.Workspace = folderSource("", s.spec.Entrypoint, code)
 	return s, nil
 }
 
-// folder checks that dir is a folder that may be used, and returns its real path.
+// folder checks that the client may use the folder dir, and returns its real path. name is the argument for errors.
 func (p *python) folder(name, dir string) (string, error) {
 	if dir == "" {
 		return "", valueError("%s must not be empty", name)
@@ -311,13 +301,14 @@ func (p *python) folder(name, dir string) (string, error) {
 		if p.config.Stdio || err == nil && allowed {
 			return "", notFoundError("%s does not exist or is not a folder: %s", name, dir)
 		}
-		// One answer for what is not there and what may not be seen.
+		// A missing folder and a forbidden one get the same answer, so that clients cannot probe the host.
 		return "", notFoundError("%s is not one of the folders of this server (mcp.directories): %s", name, dir)
 	}
 	return real, nil
 }
 
-// file checks that path is a script that may be used, and returns its real path.
+// file checks that the client may use the script at path, and returns its path with resolved folders. A relative path is
+// relative to dir.
 func (p *python) file(dir, path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
@@ -331,15 +322,15 @@ func (p *python) file(dir, path string) (string, error) {
 	if err != nil || !p.mayUse(real) {
 		return "", notFoundError("script_path does not exist or is not a file: %s", path)
 	}
-	// The name as given keeps __file__ and neighbours what the user sees; only its folder is resolved.
+	// Only the folder is resolved: __file__ and the neighbouring files are then those that the user sees.
 	if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && p.mayUse(parent) {
 		return filepath.Join(parent, filepath.Base(path)), nil
 	}
 	return real, nil
 }
 
-// mayUse reports whether real, a path without links, may be used: over stdio all that its user may, over HTTP what lies
-// in a configured root.
+// mayUse reports whether the client may use real, a path without links. A client over stdio may use all paths. A client over
+// HTTP may use the paths in Config.Directories.
 func (p *python) mayUse(real string) bool {
 	if p.config.Stdio {
 		return true
@@ -357,9 +348,10 @@ func (p *python) mayUse(real string) bool {
 	})
 }
 
-var errStopWalk = errors.New("too much")
+// errStopWalk ends a walk of a folder that is too large.
+var errStopWalk = errors.New("folder too large")
 
-// walk visits what is sent of dir.
+// walk visits the files and folders of dir that are sent to a sandbox.
 func walk(dir string, visit func(rel string, e fs.DirEntry) error) error {
 	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || path == dir {
@@ -369,7 +361,7 @@ func walk(dir string, visit func(rel string, e fs.DirEntry) error) error {
 			return filepath.SkipDir
 		}
 		if !e.IsDir() && !e.Type().IsRegular() {
-			return nil // links may lead out of the folder, and nothing else can be sent
+			return nil // a link may lead out of the folder, and special files cannot be sent
 		}
 		rel, err := filepath.Rel(dir, path)
 		if err != nil {
@@ -379,7 +371,7 @@ func walk(dir string, visit func(rel string, e fs.DirEntry) error) error {
 	})
 }
 
-// measure refuses a folder that is too large to be sent.
+// measure refuses a folder that exceeds maxCopyFiles or maxCopyBytes.
 func measure(dir string) error {
 	var files int
 	var size int64
@@ -399,14 +391,15 @@ func measure(dir string) error {
 	})
 	switch {
 	case errors.Is(err, errStopWalk):
-		return valueError("directory %s is too large to be sent to the sandbox: at most %d files and %d MB", dir, maxCopyFiles, maxCopyBytes>>20)
+		return valueError("directory must have at most %d files and %d MB to be sent to the sandbox (got %s)", maxCopyFiles, maxCopyBytes>>20, dir)
 	case err != nil:
 		return valueError("directory %s cannot be read: %v", dir, err)
 	}
 	return nil
 }
 
-// folderSource is dir as a tar that is made while it is read, with one more file if it has a name. Without dir that is all.
+// folderSource returns dir as a tar, which is written while the reader reads. If name is not empty, the tar also has a file
+// of that name with data as its content. An empty dir adds no files.
 func folderSource(dir, name string, data []byte) *executor.Source {
 	return &executor.Source{SizeBytes: -1, Replayable: true, Open: func() (io.ReadCloser, error) {
 		r, w := io.Pipe()
@@ -453,7 +446,7 @@ func writeFolder(t *tar.Writer, dir string) error {
 		if err := t.WriteHeader(header); err != nil {
 			return err
 		}
-		_, err = io.CopyN(t, f, info.Size()) // one that shrinks meanwhile is an error
+		_, err = io.CopyN(t, f, info.Size()) // fails if the file has shrunk
 		return err
 	})
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// endTimeout bounds what is done for an MCP session that has ended.
+// endTimeout bounds the cleanup after an MCP session has ended.
 const endTimeout = 30 * time.Second
 
-// newTools makes the server and adds every toolset that is configured and that the backend can serve.
+// newTools returns a server with every configured toolset that the backend can serve.
 func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Logger) (*tools, error) {
 	t := &tools{config: c, svc: svc, log: log, calls: make(chan struct{}, maxCalls), hooks: &server.Hooks{}}
 	var err error
@@ -63,7 +63,8 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	return t, nil
 }
 
-// chooseBackend describes the backend that tools will run on. One that is away now may come: nothing is left out then.
+// chooseBackend returns the Info of the backend that the tools use: the named backend, else the first that does not run host
+// scripts. The backend may be unhealthy. Toolsets then leave nothing out, because the backend may recover. Codes: invalid.
 func chooseBackend(ctx context.Context, svc executor.Service, name string) (executor.Info, error) {
 	list, err := svc.Backends(ctx)
 	if err != nil {
@@ -71,15 +72,16 @@ func chooseBackend(ctx context.Context, svc executor.Service, name string) (exec
 	}
 	i := slices.IndexFunc(list, func(b executor.Info) bool { return b.Name == name || name == "" && !b.Capabilities.Scripts })
 	if i < 0 && name == "" && len(list) > 0 {
-		i = 0 // there are only scripts
+		i = 0 // all backends run host scripts
 	}
 	if i < 0 {
-		return executor.Info{}, executor.FieldErrorf(executor.Invalid, "mcp.backend", "no backend %q", name)
+		return executor.Info{}, executor.FieldErrorf(executor.Invalid, "mcp.backend", "unknown backend %q", name)
 	}
 	return list[i], nil
 }
 
-// around is what every call passes: a bound on how many run at once, and a session that does not end meanwhile.
+// around wraps the handler of every tool. It bounds the number of calls that run at once, and keeps the call's MCP session
+// open until the call has ended.
 func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	return func(ctx context.Context, r mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if !quick(r.Params.Name) {
@@ -87,7 +89,7 @@ func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 			case t.calls <- struct{}{}:
 				defer func() { <-t.calls }()
 			default:
-				return mcp.NewToolResultErrorf("Error: %d calls are running already; wait for one of them, or stop one", maxCalls), nil
+				return mcp.NewToolResultErrorf("Error: %d calls are already running: wait until a call has ended, or stop a job", maxCalls), nil
 			}
 		}
 		if id := mcpSessionID(ctx); id != "" && t.sessions != nil {
@@ -97,7 +99,7 @@ func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 	}
 }
 
-// quick tools never wait for a program, and are served however many calls run.
+// quick reports whether the named tool never waits for a program. Such a tool is served however many calls are running.
 func quick(name string) bool {
 	switch name {
 	case "kill_job", "list_running_jobs", "get_job_output", "job_cleanup", "list_contexts", "stop_context", "list_allowed":
@@ -106,7 +108,7 @@ func quick(name string) bool {
 	return false
 }
 
-// negotiated tells the transport which revision its client speaks.
+// negotiated tells the transport which revision of the protocol its client has negotiated.
 func (t *tools) negotiated(ctx context.Context, _ any, _ *mcp.InitializeRequest, result *mcp.InitializeResult) {
 	if c, ok := ctx.Value(stdioKey{}).(*stdioClient); ok {
 		c.negotiated(result.ProtocolVersion)
@@ -115,7 +117,7 @@ func (t *tools) negotiated(ctx context.Context, _ any, _ *mcp.InitializeRequest,
 	}
 }
 
-// mcpSessionID is the id of the protocol's session that ctx belongs to; empty where there is none.
+// mcpSessionID returns the id of the MCP session that ctx belongs to, or "" if there is none.
 func mcpSessionID(ctx context.Context) string {
 	if s := server.ClientSessionFromContext(ctx); s != nil {
 		return s.SessionID()
@@ -123,7 +125,7 @@ func mcpSessionID(ctx context.Context) string {
 	return ""
 }
 
-// sessionEnded gives back what an MCP session had.
+// sessionEnded releases the resources of an MCP session, in the background.
 func (t *tools) sessionEnded(id string) {
 	t.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
@@ -134,7 +136,7 @@ func (t *tools) sessionEnded(id string) {
 	})
 }
 
-// close gives back everything.
+// close releases all resources and waits for background work.
 func (t *tools) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()

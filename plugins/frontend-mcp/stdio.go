@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// stdioWorkers is the most that mcp-go allows. maxCalls keeps some of them free, so that a call which ends others
-	// (kill_job) is always served.
+	// stdioWorkers is the number of mcp-go's workers, at its maximum.
 	stdioWorkers = 100
-	maxCalls     = 80
-	stdioQueue   = 10_000
+	// maxCalls bounds the calls that run at once. The other workers serve the tools that quick lists, such as kill_job.
+	maxCalls   = 80
+	stdioQueue = 10_000
 )
 
-// serveStdio speaks with one client over in and out until in ends or ctx does. When in ends, what the client has asked for
-// is still answered. The client is the user at this machine: the local owner, trusted.
+// serveStdio serves one client over in and out until in or ctx ends. When in ends, it still answers the client's requests.
+// The client is the user of this machine: the local owner, trusted.
 func serveStdio(ctx context.Context, s *server.MCPServer, in io.Reader, out io.Writer, log *log.Logger) error {
 	ctx = executor.WithPrincipal(ctx, executor.Principal{
 		Owner:  executor.LocalOwner,
@@ -43,30 +43,30 @@ func serveStdio(ctx context.Context, s *server.MCPServer, in io.Reader, out io.W
 	return err
 }
 
-// stdioClient is the client as mcp-go sees it: a Reader of whole lines that tells of its end only when every request has
-// been answered, and a Writer that notifications share.
+// stdioClient is the client's streams for mcp-go. Its Reader returns whole lines, and io.EOF only after every request was
+// answered. Its Writer is shared with notifications.
 type stdioClient struct {
 	lines *bufio.Reader
-	rest  []byte // of what is at hand
+	rest  []byte // the messages that mcp-go has not read yet
 
 	mu      sync.Mutex
-	cond    *sync.Cond
+	cond    *sync.Cond // for pending and err
 	out     io.Writer
-	err     error                 // of out: nobody listens any more
-	pending map[string][]*request // requests by id that were not answered
-	version string                // the revision that was negotiated
+	err     error                 // the first error of out: the client has disconnected
+	pending map[string][]*request // the requests without an answer, by id
+	version string                // the negotiated revision of the protocol
 }
 
-// request is one that was not answered yet.
+// request is a request without an answer.
 type request struct {
-	// call: mcp-go has a queue for it. Until it has begun, what would cancel it is kept here: mcp-go would find nothing to
-	// cancel.
+	// call reports whether the request is a tools/call. mcp-go queues calls and can cancel a call only after it has begun.
 	call, begun bool
-	cancelled   []byte
-	batch       *batch // nil: it is in none
+	// cancelled is the notification that cancels a call that has not begun; nil: none.
+	cancelled []byte
+	batch     *batch // nil: the request is not part of a batch
 }
 
-// batch holds the answers to a batch until there are all.
+// batch collects the answers to a batch. left is the number of missing answers.
 type batch struct {
 	left    int
 	answers []json.RawMessage
@@ -98,7 +98,7 @@ func (c *stdioClient) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// envelope is what tells requests and answers from the rest.
+// envelope is the part of a message that tells its kind and its revision of the protocol.
 type envelope struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -110,7 +110,7 @@ type envelope struct {
 	} `json:"params"`
 }
 
-// take returns what mcp-go shall read of a line: its messages, each a line with its end, which the client may have left out.
+// take returns the messages of a line for mcp-go, each as a line with a line end.
 func (c *stdioClient) take(line []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,14 +119,14 @@ func (c *stdioClient) take(line []byte) []byte {
 	}
 	messages, answers, refusal := splitBatch(line, c.version)
 	if refusal != nil {
-		_, _ = c.write(append(refusal, '\n')) // drain sees that nobody listens
+		_, _ = c.write(append(refusal, '\n')) // write keeps its error in c.err
 		return nil
 	}
 	b := &batch{answers: answers}
 	var list []byte
 	for _, message := range messages {
 		var one bytes.Buffer
-		if json.Compact(&one, message) == nil { // it may have had line breaks in it
+		if json.Compact(&one, message) == nil { // removes line breaks
 			list = append(list, c.pass(one.Bytes(), b)...)
 		}
 	}
@@ -134,11 +134,12 @@ func (c *stdioClient) take(line []byte) []byte {
 	return list
 }
 
-// pass notes what a message asks for and returns it as a line; nothing if it must wait. The caller holds the lock.
+// pass records a request and returns the message as a line. It returns nil for a cancellation that must wait until its call
+// has begun. The caller holds mu.
 func (c *stdioClient) pass(message []byte, b *batch) []byte {
 	line := append(bytes.Clone(message), '\n')
 	var e envelope
-	if _ = json.Unmarshal(message, &e); e.Method == "" { // params of another kind are mcp-go's to refuse
+	if _ = json.Unmarshal(message, &e); e.Method == "" { // mcp-go refuses params of another type
 		return line
 	}
 	if len(e.ID) > 0 && string(e.ID) != "null" {
@@ -161,7 +162,7 @@ func (c *stdioClient) pass(message []byte, b *batch) []byte {
 	return line
 }
 
-// begun is called when mcp-go can cancel a call, before its handler is.
+// begun is called before the handler of a call, when mcp-go can cancel the call. It delivers a cancellation that has waited.
 func begun(ctx context.Context, id any, _ *mcp.CallToolRequest) {
 	c, ok := ctx.Value(stdioKey{}).(*stdioClient)
 	if !ok {
@@ -185,14 +186,14 @@ func begun(ctx context.Context, id any, _ *mcp.CallToolRequest) {
 	}
 }
 
-// negotiated remembers the revision of the client.
+// negotiated sets the revision of the client.
 func (c *stdioClient) negotiated(version string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.version = version
 }
 
-// canonical is an id as mcp-go writes it back: 1.0 becomes 1.
+// canonical returns an id as mcp-go writes it in answers: 1.0 becomes 1.
 func canonical(id json.RawMessage) string {
 	var v any
 	if json.Unmarshal(id, &v) != nil {
@@ -205,7 +206,7 @@ func canonical(id json.RawMessage) string {
 	return string(raw)
 }
 
-// Write implements io.Writer: one message at a time.
+// Write implements io.Writer. mcp-go calls it with one message at a time.
 func (c *stdioClient) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,17 +234,18 @@ func (c *stdioClient) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish answers a batch when all of it is answered. The caller holds the lock.
+// finish writes the answers to a batch when none is missing. The caller holds mu.
 func (c *stdioClient) finish(b *batch) {
 	if b.left > 0 || len(b.answers) == 0 {
 		return
 	}
 	raw, err := json.Marshal(b.answers)
 	if err == nil {
-		_, _ = c.write(append(raw, '\n')) // drain sees that nobody listens
+		_, _ = c.write(append(raw, '\n')) // write keeps its error in c.err
 	}
 }
 
+// write writes p to the client and keeps the first error. The caller holds mu.
 func (c *stdioClient) write(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
@@ -256,6 +258,7 @@ func (c *stdioClient) write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// notify is the notifier of all requests.
 func (c *stdioClient) notify(message []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +266,7 @@ func (c *stdioClient) notify(message []byte) error {
 	return err
 }
 
-// drain waits until every request has been answered, or nobody listens.
+// drain waits until every request was answered, or the client has disconnected.
 func (c *stdioClient) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,21 +8,22 @@ import (
 	"sync"
 )
 
-// postStream is the response to one POST. A notification for that request is written to it as an event of a stream
-// (text/event-stream); the answer that mcp-go then writes as JSON becomes the stream's last event. Without a notification
-// nothing is changed.
+// postStream is the response to one POST. The first notification for that request turns the response into a stream of events
+// (text/event-stream). The answer, which mcp-go writes as JSON, then becomes the last event. Without a notification the
+// response is the one that mcp-go writes.
 type postStream struct {
 	http.ResponseWriter
-	// can: the client takes a stream.
+	// can reports whether the client accepts a stream and the connection can flush.
 	can bool
 
 	mu sync.Mutex
-	// streaming: the header of a stream was written. ours: by us, so that mcp-go's JSON must be wrapped.
+	// streaming reports whether the header of a stream was written.
 	streaming bool
-	ours      bool
-	began     bool // mcp-go has written a header
-	closed    bool
-	body      bytes.Buffer // mcp-go's JSON, until finish
+	// ours reports whether notify has written that header. The JSON of mcp-go must then become an event.
+	ours   bool
+	began  bool         // mcp-go has written a header
+	closed bool         // the response is complete
+	body   bytes.Buffer // the JSON of mcp-go, until finish
 }
 
 func newPostStream(w http.ResponseWriter, r *http.Request) *postStream {
@@ -64,7 +65,7 @@ func (s *postStream) event(message []byte) error {
 	return err
 }
 
-// Header implements http.ResponseWriter. Once we stream, what mcp-go sets is of no effect.
+// Header implements http.ResponseWriter. After notify has written the header, changes by mcp-go have no effect.
 func (s *postStream) Header() http.Header {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +95,7 @@ func (s *postStream) Write(p []byte) (int, error) {
 	if s.ours {
 		return s.body.Write(p)
 	}
-	if _, err := s.ResponseWriter.Write(unescapeHTML(p)); err != nil { // mcp-go writes a message at once
+	if _, err := s.ResponseWriter.Write(unescapeHTML(p)); err != nil { // mcp-go writes a whole message in one call
 		return 0, err
 	}
 	return len(p), nil
@@ -114,7 +115,7 @@ func (s *postStream) finishBatch(answers []json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	// A client that is gone has no use for what cannot be written.
+	// Writes fail only if the client has disconnected.
 	switch {
 	case s.ours:
 		for _, answer := range answers {
@@ -128,7 +129,8 @@ func (s *postStream) finishBatch(answers []json.RawMessage) {
 	}
 }
 
-// finish writes what is left when mcp-go has returned. An event that mcp-go wrote itself goes out as it is.
+// finish writes the JSON of mcp-go as the last event, after mcp-go has returned. If mcp-go has written events itself, they
+// are written unchanged.
 func (s *postStream) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,5 +142,5 @@ func (s *postStream) finish() {
 		_, _ = s.ResponseWriter.Write(raw)
 		return
 	}
-	_ = s.event(s.body.Bytes()) // a client that is gone has no use for it
+	_ = s.event(s.body.Bytes()) // fails only if the client has disconnected
 }

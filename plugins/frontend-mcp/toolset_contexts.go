@@ -22,7 +22,7 @@ const (
 	codeExecutionFailed = "EXECUTION_FAILED"
 )
 
-// maxImageBytes bounds the images of one result together: clients refuse messages above 1 MiB, and base64 adds a third.
+// maxImageBytes bounds the total size of the images in a result. Clients refuse messages above 1 MiB, and base64 adds a third.
 const maxImageBytes = 600 << 10
 
 type runCodeArgs struct {
@@ -83,7 +83,7 @@ type listContextsResult struct {
 	Total    int           `json:"total"`
 }
 
-// contexts is the toolset contexts: Sessions under the names of their specification.
+// contexts is the toolset contexts. A context is a Session; the specification has its own names for it.
 type contexts struct{ *tools }
 
 func (t *tools) addContexts(context.Context) error {
@@ -96,39 +96,28 @@ func (t *tools) addContexts(context.Context) error {
 	if t.config.network(ToolsetContexts) == executor.NetworkOn {
 		net = "They may use the network."
 	}
-	t.server.AddTool(mcp.NewTool("run_code",
-		titled("Run code in a context"),
-		mcp.WithDescription("Run code in a context that create_context made. Its state (variables, imports, files) is kept between calls. "+
-			"An exception is a normal result with success false and the traceback in stderr. Plots and images come back as images."),
-		inputSchema[runCodeArgs](), outputSchema[runCodeResult](),
-		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false),
-		mcp.WithOpenWorldHintAnnotation(t.config.network(ToolsetContexts) == executor.NetworkOn),
-	), c.runCode)
-	t.server.AddTool(mcp.NewTool("create_context",
-		titled("Create a context"),
-		mcp.WithDescription("Create a context: an interpreter of python (default) or javascript whose state lasts until stop_context, or until it was idle for long. "+net),
-		inputSchema[createContextArgs](), outputSchema[createContextResult](),
-		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false),
-		mcp.WithOpenWorldHintAnnotation(false),
-	), c.create)
-	t.server.AddTool(mcp.NewTool("stop_context",
-		titled("Stop a context"),
-		mcp.WithDescription("Stop a context: what runs in it is killed, its state and files are removed."),
-		inputSchema[stopContextArgs](), outputSchema[stopContextResult](),
-		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(true), mcp.WithIdempotentHintAnnotation(false),
-		mcp.WithOpenWorldHintAnnotation(false),
-	), c.stop)
-	t.server.AddTool(mcp.NewTool("list_contexts",
-		titled("List contexts"),
-		mcp.WithDescription("List the contexts, newest first."),
-		inputSchema[listContextsArgs](), outputSchema[listContextsResult](),
-		mcp.WithReadOnlyHintAnnotation(true), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(true),
-		mcp.WithOpenWorldHintAnnotation(false),
-	), c.list)
+	bad := func(err error) *mcp.CallToolResult { return contextError(codeInvalidParams, "%v", err) }
+	addTool[runCodeArgs, runCodeResult](t, tool{
+		name: "run_code", title: "Run code in a context",
+		description: "Run code in a context that create_context made. Its state (variables, imports, files) is kept between calls. " +
+			"An exception is a normal result with success false and the traceback in stderr. Plots and images come back as images.",
+		openWorld: t.config.network(ToolsetContexts) == executor.NetworkOn,
+	}, bad, c.runCode)
+	addTool[createContextArgs, createContextResult](t, tool{
+		name: "create_context", title: "Create a context",
+		description: "Create a context: an interpreter of python (default) or javascript whose state lasts until stop_context, or until it was idle for long. " + net,
+	}, bad, c.create)
+	addTool[stopContextArgs, stopContextResult](t, tool{
+		name: "stop_context", title: "Stop a context", destructive: true,
+		description: "Stop a context: what runs in it is killed, its state and files are removed.",
+	}, bad, c.stop)
+	addTool[listContextsArgs, listContextsResult](t, tool{
+		name: "list_contexts", title: "List contexts", description: "List the contexts, newest first.", readOnly: true, idempotent: true,
+	}, bad, c.list)
 	return nil
 }
 
-// contextError is the toolset's error form.
+// contextError returns an error in the form of the toolset's specification.
 func contextError(code, format string, args ...any) *mcp.CallToolResult {
 	raw, err := plainJSON(map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}})
 	if err != nil {
@@ -137,8 +126,8 @@ func contextError(code, format string, args ...any) *mcp.CallToolResult {
 	return mcp.NewToolResultError(string(raw))
 }
 
-// wrong is the answer to an error about the context id, or of an operation on it.
-func (c contexts) wrong(what, id string, err error) *mcp.CallToolResult {
+// serviceError returns the answer to an error of the Service. what is the tool, and id the context, if there is one.
+func (c contexts) serviceError(what, id string, err error) *mcp.CallToolResult {
 	switch executor.CodeOf(err) {
 	case executor.NotFound:
 		return contextError(codeContextNotFound, "Context %s not found: create one with create_context", id)
@@ -151,11 +140,7 @@ func (c contexts) wrong(what, id string, err error) *mcp.CallToolResult {
 	return contextError(codeExecutionFailed, "%v", err)
 }
 
-func (c contexts) create(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a createContextArgs
-	if err := bind(request, &a); err != nil {
-		return contextError(codeInvalidParams, "%v", err), nil
-	}
+func (c contexts) create(ctx context.Context, _ mcp.CallToolRequest, a createContextArgs) (*mcp.CallToolResult, error) {
 	if strings.TrimSpace(a.Name) == "" {
 		return contextError(codeInvalidParams, "name: must not be empty"), nil
 	}
@@ -168,14 +153,14 @@ func (c contexts) create(ctx context.Context, request mcp.CallToolRequest) (*mcp
 		return contextError(codeInvalidLanguage, "Unsupported language: %q. Supported: python, javascript", a.Language), nil
 	}
 	if languages := c.backend.Capabilities.Languages; c.backend.Healthy && len(languages) > 0 && !slices.Contains(languages, language) {
-		return contextError(codeInvalidLanguage, "%s is not to be had on this server", language), nil
+		return contextError(codeInvalidLanguage, "%s is not available on this server", language), nil
 	}
 	s, err := c.svc.OpenSession(ctx, executor.Session{
 		Name: a.Name, Description: a.Description, Language: language,
 		Spec: executor.Spec{Language: language, Backend: c.config.Backend, Network: c.config.network(ToolsetContexts)},
 	})
 	if err != nil {
-		return c.wrong("create_context", "", err), nil
+		return c.serviceError("create_context", "", err), nil
 	}
 	return structured(createContextResult{
 		ContextID: s.ID, Name: s.Name, Language: string(s.Language), Description: s.Description,
@@ -191,14 +176,10 @@ func languageName(l executor.Language) string {
 	return "Python"
 }
 
-// stamp is a time as the specification writes it.
+// stamp formats a time as the specification prescribes.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func (c contexts) stop(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a stopContextArgs
-	if err := bind(request, &a); err != nil {
-		return contextError(codeInvalidParams, "%v", err), nil
-	}
+func (c contexts) stop(ctx context.Context, _ mcp.CallToolRequest, a stopContextArgs) (*mcp.CallToolResult, error) {
 	if a.ContextID == "" {
 		return contextError(codeInvalidParams, "context_id: must not be empty"), nil
 	}
@@ -210,18 +191,15 @@ func (c contexts) stop(ctx context.Context, request mcp.CallToolRequest) (*mcp.C
 		_, err = c.svc.CloseSession(ctx, a.ContextID)
 	}
 	if err != nil {
-		return c.wrong("stop_context", a.ContextID, err), nil
+		return c.serviceError("stop_context", a.ContextID, err), nil
 	}
 	return structured(stopContextResult{ContextID: a.ContextID, Status: "stopped", Message: "Context stopped successfully"}, "")
 }
 
-func (c contexts) list(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	if err := bind(request, &listContextsArgs{}); err != nil {
-		return contextError(codeInvalidParams, "%v", err), nil
-	}
+func (c contexts) list(ctx context.Context, _ mcp.CallToolRequest, _ listContextsArgs) (*mcp.CallToolResult, error) {
 	sessions, err := c.svc.ListSessions(ctx)
 	if err != nil {
-		return c.wrong("list_contexts", "", err), nil
+		return c.serviceError("list_contexts", "", err), nil
 	}
 	out := listContextsResult{Contexts: []contextInfo{}}
 	for _, s := range sessions {
@@ -241,11 +219,7 @@ func (c contexts) list(ctx context.Context, request mcp.CallToolRequest) (*mcp.C
 	return structured(out, "")
 }
 
-func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a runCodeArgs
-	if err := bind(request, &a); err != nil {
-		return contextError(codeInvalidParams, "%v", err), nil
-	}
+func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a runCodeArgs) (*mcp.CallToolResult, error) {
 	switch {
 	case a.ContextID == "":
 		return contextError(codeInvalidParams, "context_id: must not be empty"), nil
@@ -255,13 +229,13 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest) (*mc
 	o, err := c.run(ctx, executor.Spec{Session: a.ContextID, Code: a.Code}, executor.Input{}, newProgress(ctx, request), c.config.MaxResultBytes)
 	if executor.CodeOf(err) == executor.Conflict {
 		if s, getErr := c.svc.GetSession(ctx, a.ContextID); getErr == nil && s.Status == executor.SessionClosed {
-			err = executor.Errorf(executor.NotFound, "closed") // to this toolset a stopped context is none
+			err = executor.Errorf(executor.NotFound, "closed") // in this toolset a stopped context does not exist
 		}
 	}
 	if err != nil {
-		return c.wrong("run_code", a.ContextID, err), nil
+		return c.serviceError("run_code", a.ContextID, err), nil
 	}
-	if f := o.result.Failure; f != nil {
+	if f := o.result.Failure; f != nil && o.result.HitLimit() == nil {
 		return contextError(codeExecutionFailed, "%s", f.Message), nil
 	}
 	rest := ""
@@ -280,7 +254,7 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest) (*mc
 	return structured(out, "", append(pictures(o.displays), filesOf(o)...)...)
 }
 
-// note says what became of the context, and why the code stopped, where that is not in the output.
+// note explains why the code stopped and what happened to the context, as far as the output does not tell it.
 func note(r executor.Result) string {
 	var said []string
 	switch r.Status {
@@ -291,7 +265,10 @@ func note(r executor.Result) string {
 	case executor.StatusKilled:
 		said = append(said, "The code was cancelled.")
 	case executor.StatusFailed:
-		if r.ExitCode != nil && r.StderrBytes == 0 { // sys.exit(3) says nothing itself
+		if limit := r.HitLimit(); limit != nil {
+			said = append(said, "The code ran into a limit of the context: "+limit.Message+".")
+		}
+		if r.ExitCode != nil && r.StderrBytes == 0 { // sys.exit(3) prints nothing
 			said = append(said, fmt.Sprintf("The code ended with exit code %d.", *r.ExitCode))
 		}
 	}
@@ -308,7 +285,8 @@ func note(r executor.Result) string {
 	return strings.Join(said, " ")
 }
 
-// pictures are the images among what was displayed, as far as a message holds them, and one text for the rest.
+// pictures returns the images among displays, up to maxImageBytes, and a text that counts the others. A display without an
+// image becomes a text, except the value of the last expression.
 func pictures(displays []executor.Display) []mcp.Content {
 	var list []mcp.Content
 	left, dropped := maxImageBytes, 0

@@ -3,8 +3,6 @@ package mcpfrontend
 import (
 	"context"
 	"fmt"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +15,7 @@ import (
 
 type listJobsArgs struct{}
 
-// jobInfo is one job of list_running_jobs: everything is text, as its specification has it.
+// jobInfo is one job of list_running_jobs. The specification prescribes that every value is text.
 type jobInfo struct {
 	JobID          string `json:"job_id" jsonschema:"Id of a job"`
 	Running        string `json:"running"`
@@ -29,7 +27,7 @@ type jobInfo struct {
 	StderrChunks   string `json:"stderr_chunks"`
 }
 
-// jobList wraps a list: structured content must be an object.
+// jobList wraps the list, because structured content must be an object.
 type jobList struct {
 	Result []jobInfo `json:"result"`
 }
@@ -52,7 +50,7 @@ type jobOutput struct {
 	StderrTruncated  bool   `json:"stderr_truncated"`
 	NextStdoutOffset int64  `json:"next_stdout_offset"`
 	NextStderrOffset int64  `json:"next_stderr_offset"`
-	Error            string `json:"error,omitempty" jsonschema:"Why the script did not get to run"`
+	Error            string `json:"error,omitempty" jsonschema:"Why the script did not run"`
 }
 
 type killJobArgs struct {
@@ -74,41 +72,37 @@ type jobCleanupResult struct {
 	Running []string `json:"running"`
 }
 
-// jobScheme begins the resource of a job.
+// jobScheme is the URI scheme of a job's resource.
 const jobScheme = "job-stream://"
 
-// errNoJob says that there is no such job, in the words of a tool result.
+// errNoJob returns the result for an unknown job.
 func errNoJob(id string) *mcp.CallToolResult {
 	return mcp.NewToolResultErrorf("Error: job %q not found: list_running_jobs shows the jobs", id)
 }
 
-type addTool func(name, title, description string, tags []string, handler server.ToolHandlerFunc, options ...mcp.ToolOption)
-
-func (p *python) addJobTools(add addTool) {
-	reads := []mcp.ToolOption{
-		mcp.WithReadOnlyHintAnnotation(true), mcp.WithIdempotentHintAnnotation(true), mcp.WithOpenWorldHintAnnotation(false),
-	}
-	add("list_running_jobs", "List jobs", "List the jobs that the async tools have started, finished ones too, oldest first. Every value is text.",
-		[]string{"jobs", "introspection"}, p.listJobs,
-		append(slices.Clone(reads), inputSchema[listJobsArgs](), outputSchema[jobList]())...)
-	add("get_job_output", "Read a job's output",
-		"Read what a job has written so far, or all of it when it has finished. Long output is cut; with stdout_offset and stderr_offset it is read piece by piece.",
-		[]string{"jobs", "introspection"}, p.getOutput,
-		append(slices.Clone(reads), inputSchema[jobOutputArgs](), outputSchema[jobOutput]())...)
-	add("kill_job", "Kill a job", "Stop a job and everything it has started, and wait until it is gone.",
-		[]string{"jobs", "control"}, p.killJob,
-		inputSchema[killJobArgs](), outputSchema[killJobResult](),
-		mcp.WithDestructiveHintAnnotation(true), mcp.WithIdempotentHintAnnotation(true), mcp.WithOpenWorldHintAnnotation(false))
-	add("job_cleanup", "Forget finished jobs", "Remove finished jobs from the list. Running ones stay.",
-		[]string{"jobs", "control"}, p.cleanup,
-		inputSchema[jobCleanupArgs](), outputSchema[jobCleanupResult](),
-		mcp.WithIdempotentHintAnnotation(true), mcp.WithOpenWorldHintAnnotation(false))
+func (p *python) addJobTools() {
+	addTool[listJobsArgs, jobList](p.tools, tool{
+		name: "list_running_jobs", title: "List jobs", tags: []string{"jobs", "introspection"}, readOnly: true, idempotent: true,
+		description: "List the jobs that the async tools have started, finished ones too, oldest first. Every value is text.",
+	}, badValue, p.listJobs)
+	addTool[jobOutputArgs, jobOutput](p.tools, tool{
+		name: "get_job_output", title: "Read a job's output", tags: []string{"jobs", "introspection"}, readOnly: true, idempotent: true,
+		description: "Read what a job has written so far, or all of it when it has finished. Long output is cut; with stdout_offset and stderr_offset it is read piece by piece.",
+	}, badValue, p.getOutput)
+	addTool[killJobArgs, killJobResult](p.tools, tool{
+		name: "kill_job", title: "Kill a job", tags: []string{"jobs", "control"}, destructive: true, idempotent: true,
+		description: "Stop a job and everything it has started, and wait until it is gone.",
+	}, badValue, p.killJob)
+	addTool[jobCleanupArgs, jobCleanupResult](p.tools, tool{
+		name: "job_cleanup", title: "Forget finished jobs", tags: []string{"jobs", "control"}, idempotent: true,
+		description: "Remove finished jobs from the list. Running ones stay.",
+	}, badValue, p.cleanup)
 	p.server.AddResourceTemplate(mcp.NewResourceTemplate(jobScheme+"{job_id}{?offset}", "job output",
 		mcp.WithTemplateDescription("What a job has written so far. With offset, the number after ---OFFSET--- of the reading before, only what came since."),
 		mcp.WithTemplateMIMEType("text/plain")), p.readStream)
 }
 
-// pythonBool is a truth value as the specification's listing writes it.
+// pythonBool formats a boolean as the specification prescribes.
 func pythonBool(b bool) string {
 	if b {
 		return "True"
@@ -118,7 +112,7 @@ func pythonBool(b bool) string {
 
 func secondsText(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }
 
-// exitText is an exit code as text; "None" before the end, and of what never ran.
+// exitText returns an exit code as text. It is "None" for a job that has not ended or has never started.
 func exitText(r *executor.Result) string {
 	if r == nil || r.ExitCode == nil && r.Signal == "" {
 		return "None"
@@ -126,10 +120,7 @@ func exitText(r *executor.Result) string {
 	return strconv.Itoa(exitCode(*r))
 }
 
-func (p *python) listJobs(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	if err := bind(request, &listJobsArgs{}); err != nil {
-		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
-	}
+func (p *python) listJobs(ctx context.Context, _ mcp.CallToolRequest, _ listJobsArgs) (*mcp.CallToolResult, error) {
 	out := jobList{Result: []jobInfo{}}
 	for _, j := range p.jobs.of(executor.PrincipalFrom(ctx).Owner) {
 		s := j.now()
@@ -146,11 +137,7 @@ func (p *python) listJobs(ctx context.Context, request mcp.CallToolRequest) (*mc
 	return structured(out, text(out.Result))
 }
 
-func (p *python) getOutput(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a jobOutputArgs
-	if err := bind(request, &a); err != nil {
-		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
-	}
+func (p *python) getOutput(ctx context.Context, _ mcp.CallToolRequest, a jobOutputArgs) (*mcp.CallToolResult, error) {
 	for name, offset := range map[string]*int64{"stdout_offset": a.StdoutOffset, "stderr_offset": a.StderrOffset} {
 		if offset != nil && *offset < 0 {
 			return mcp.NewToolResultErrorf("ValueError: %s must not be negative (got %d)", name, *offset), nil
@@ -161,17 +148,11 @@ func (p *python) getOutput(ctx context.Context, request mcp.CallToolRequest) (*m
 		return p.jobError("get_job_output", a.JobID, err), nil
 	}
 	stdout, stderr := newWindow(a.StdoutOffset, p.config.MaxResultBytes), newWindow(a.StderrOffset, p.config.MaxResultBytes)
-	if _, err := p.replay(ctx, x, 0, func(o executor.Output) {
-		if o.Stream == executor.Stderr {
-			stderr.add(o)
-		} else {
-			stdout.add(o)
-		}
-	}); err != nil {
+	if _, err := p.replay(ctx, x, 0, stdout, stderr); err != nil {
 		return p.jobError("get_job_output", a.JobID, err), nil
 	}
 	hint := "; read them with stdout_offset and stderr_offset"
-	outText, errText := stdout.text(hint), stderr.text(hint) // they settle the next offsets
+	outText, errText := stdout.text(hint), stderr.text(hint) // text must be called before next is read
 	out := jobOutput{
 		Status: "running", Stdout: outText, Stderr: errText, ExitCode: exitText(x.Result),
 		ElapsedSeconds: secondsText(elapsed(x)), StdoutBytes: x.StdoutBytes, StderrBytes: x.StderrBytes,
@@ -187,14 +168,14 @@ func (p *python) getOutput(ctx context.Context, request mcp.CallToolRequest) (*m
 		if !ran(*r) {
 			out.Error = fmt.Sprintf("%s: %s", r.Failure.Phase, r.Failure.Message)
 		}
-		if !stderr.cut() || stderr.whole != nil { // a piece with more behind it is not the end
-			out.Stderr += suffix(r.Status)
+		if !stderr.cut() || stderr.whole != nil { // only at the end of stderr
+			out.Stderr += suffix(*r)
 		}
 	}
 	return structured(out, "", files...)
 }
 
-// elapsed is how long an Execution has been there, or was.
+// elapsed returns how long an Execution has existed, or how long it took if it has ended.
 func elapsed(x executor.Execution) time.Duration {
 	if !x.FinishedAt.IsZero() {
 		return x.FinishedAt.Sub(x.CreatedAt)
@@ -205,7 +186,7 @@ func elapsed(x executor.Execution) time.Duration {
 	return time.Since(x.CreatedAt)
 }
 
-// jobError is the answer to an error about a job.
+// jobError returns the answer to an error of the Service about a job.
 func (p *python) jobError(tool, id string, err error) *mcp.CallToolResult {
 	switch executor.CodeOf(err) {
 	case executor.NotFound, executor.Purged:
@@ -214,78 +195,56 @@ func (p *python) jobError(tool, id string, err error) *mcp.CallToolResult {
 	return p.toolError(tool, err, scriptNames)
 }
 
-// replay hands what x had written when it was read to take, from Seq after on, and returns the Seq that it has come to.
-func (p *python) replay(ctx context.Context, x executor.Execution, after uint64, take func(executor.Output)) (last uint64, err error) {
-	if x.LastSeq == 0 {
-		return p.replayRemote(ctx, x, after, take)
-	}
-	if last = max(after, x.LastSeq); after >= x.LastSeq {
+// replay adds every Output of x after Seq after to the window of its stream. It stops at x.LastSeq, so output that came after x
+// was read is not included. For a remote server, which does not send LastSeq, it stops when it has read as many bytes of both
+// streams as x counts. It returns the last Seq that it has read.
+func (p *python) replay(ctx context.Context, x executor.Execution, after uint64, stdout, stderr *window) (last uint64, err error) {
+	remote := x.LastSeq == 0
+	if last = max(after, x.LastSeq); !remote && after >= x.LastSeq {
 		return last, nil
 	}
-	for e, err := range p.svc.Events(ctx, x.ID, after) {
-		if err != nil {
-			return last, err
-		}
-		if o, ok := e.Body.(executor.Output); ok {
-			take(o)
-		}
-		if e.Seq >= x.LastSeq {
-			break
-		}
+	from := after
+	if remote {
+		from = 0 // the bytes before after count, too
 	}
-	return last, nil
-}
-
-// replayRemote is replay where x does not say what its last Event is: on a server elsewhere. It says how much there is.
-func (p *python) replayRemote(ctx context.Context, x executor.Execution, after uint64, take func(executor.Output)) (last uint64, err error) {
-	var stdout, stderr int64
-	last = after
-	for e, err := range p.svc.Events(ctx, x.ID, 0) {
+	var read struct{ stdout, stderr int64 }
+	for e, err := range p.svc.Events(ctx, x.ID, from) {
 		if err != nil {
 			return last, err
 		}
 		if o, ok := e.Body.(executor.Output); ok {
+			w, n := stdout, &read.stdout
 			if o.Stream == executor.Stderr {
-				stderr = o.Offset + int64(len(o.Data))
-			} else {
-				stdout = o.Offset + int64(len(o.Data))
+				w, n = stderr, &read.stderr
 			}
-			if e.Seq > after {
-				take(o)
+			if *n = o.Offset + int64(len(o.Data)); e.Seq > after {
+				w.add(o)
 			}
 		}
 		last = max(last, e.Seq)
-		if !x.Status.Terminal() && stdout >= x.StdoutBytes && stderr >= x.StderrBytes {
+		if !remote && e.Seq >= x.LastSeq || remote && !x.Status.Terminal() && read.stdout >= x.StdoutBytes && read.stderr >= x.StderrBytes {
 			break
 		}
 	}
 	return last, nil
 }
 
-func (p *python) killJob(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a killJobArgs
-	if err := bind(request, &a); err != nil {
-		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
-	}
+func (p *python) killJob(ctx context.Context, _ mcp.CallToolRequest, a killJobArgs) (*mcp.CallToolResult, error) {
 	x, err := p.svc.Cancel(ctx, a.JobID)
 	if err == nil && x.Result == nil {
-		x, err = p.svc.Get(ctx, a.JobID) // a server elsewhere tells the status only
+		x, err = p.svc.Get(ctx, a.JobID) // a remote server returns the status only
 	}
 	if err != nil {
 		return p.jobError("kill_job", a.JobID, err), nil
 	}
 	status := "killed"
 	if x.Status != executor.StatusKilled {
-		status = "finished" // it had ended before
+		status = "finished" // the job had ended before the cancel
 	}
 	return structured(killJobResult{JobID: a.JobID, Status: status, ExitCode: exitText(x.Result)}, "")
 }
 
-func (p *python) cleanup(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a jobCleanupArgs
-	if err := bind(request, &a); err != nil {
-		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
-	}
+func (p *python) cleanup(ctx context.Context, _ mcp.CallToolRequest, a jobCleanupArgs) (*mcp.CallToolResult, error) {
 	out := jobCleanupResult{Removed: []string{}, Running: []string{}}
 	for _, j := range p.jobs.of(executor.PrincipalFrom(ctx).Owner) {
 		switch {
@@ -303,7 +262,7 @@ func (p *python) cleanup(ctx context.Context, request mcp.CallToolRequest) (*mcp
 	return structured(out, "")
 }
 
-// readStream is the resource job-stream://{job_id}{?offset}.
+// readStream reads the resource job-stream://{job_id}{?offset}. The offset is the Seq of an Event.
 func (p *python) readStream(ctx context.Context, request mcp.ReadResourceRequest) ([]mcp.ResourceContents, error) {
 	id, after, err := parseJobURI(request.Params.URI)
 	if err != nil {
@@ -314,13 +273,7 @@ func (p *python) readStream(ctx context.Context, request mcp.ReadResourceRequest
 		return nil, fmt.Errorf("job %q: %w", id, server.ErrResourceNotFound)
 	}
 	stdout, stderr := newWindow(nil, p.config.MaxResultBytes), newWindow(nil, p.config.MaxResultBytes)
-	last, err := p.replay(ctx, x, after, func(o executor.Output) {
-		if o.Stream == executor.Stderr {
-			stderr.add(o)
-		} else {
-			stdout.add(o)
-		}
-	})
+	last, err := p.replay(ctx, x, after, stdout, stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -332,32 +285,26 @@ func (p *python) readStream(ctx context.Context, request mcp.ReadResourceRequest
 	return []mcp.ResourceContents{mcp.TextResourceContents{URI: request.Params.URI, MIMEType: "text/plain", Text: content}}, nil
 }
 
+// parseJobURI returns the job and the offset of a job's URI. Codes: invalid.
 func parseJobURI(uri string) (id string, after uint64, err error) {
 	rest, ok := strings.CutPrefix(uri, jobScheme)
 	if !ok {
 		return "", 0, fmt.Errorf("%s: %w", uri, server.ErrResourceNotFound)
 	}
 	id, query, _ := strings.Cut(rest, "?")
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return "", 0, executor.Errorf(executor.Invalid, "offset: %v", err)
-	}
-	if text := values.Get("offset"); text != "" {
-		if after, err = strconv.ParseUint(text, 10, 63); err != nil {
-			return "", 0, executor.Errorf(executor.Invalid, "offset: must be a whole number (got %q)", text)
-		}
-	}
-	return id, after, nil
+	offset, err := offsetOf(query)
+	return id, uint64(offset), err //nolint:gosec // not negative
 }
 
-// window is what is returned of a stream: from an offset on as much as fits, or, without one, its beginning and its end.
+// window is the part of a stream that a tool returns, at most limit bytes. With an offset it is the bytes from there on.
+// Without an offset it is the beginning and the end of the stream.
 type window struct {
 	from  int64
 	whole *tail // nil with an offset
 	limit int
 	data  []byte
-	end   int64 // of the stream so far
-	next  int64
+	end   int64 // the length of the stream so far
+	next  int64 // the offset to continue from
 }
 
 func newWindow(offset *int64, limit int) *window {
@@ -384,13 +331,13 @@ func (w *window) add(o executor.Output) {
 	if room := w.limit - len(w.data); room < len(data) {
 		data = data[:room]
 	}
-	if at == w.next { // behind a gap nothing is taken: the client would not see it
+	if at == w.next { // data after a gap is left out, because the client could not see the gap
 		w.data = append(w.data, data...)
 		w.next += int64(len(data))
 	}
 }
 
-// cut reports whether there is more than is returned.
+// cut reports whether the stream has bytes that are left out.
 func (w *window) cut() bool {
 	if w.whole != nil {
 		return w.whole.truncated()
@@ -398,12 +345,13 @@ func (w *window) cut() bool {
 	return w.next < w.end
 }
 
+// text returns the window as text. It moves next back to the beginning of an incomplete last character.
 func (w *window) text(hint string) string {
 	if w.whole != nil {
 		return w.whole.text(hint)
 	}
 	text := string(w.data)
-	if w.cut() { // the rest of a character comes with the next piece
+	if w.cut() { // an incomplete character belongs to the next window
 		whole := trimPartialRune(text)
 		w.next -= int64(len(text) - len(whole))
 		text = whole

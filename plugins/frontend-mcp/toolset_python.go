@@ -3,31 +3,30 @@ package mcpfrontend
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/mark3labs/mcp-go/mcp"
-	"github.com/mark3labs/mcp-go/server"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// The execution strategies: names of the specification, whatever process is started.
+// The execution strategies. Their names are from the specification and do not depend on how the backend starts a program.
 const (
 	strategyUV     = "uv-run"
 	strategySystem = "system-python"
 )
 
-// timeoutSuffix ends stderr when a time limit fired.
+// timeoutSuffix is appended to the stderr of a script that has reached its time limit.
 const timeoutSuffix = "[TIMEOUT]"
 
-// defaultTimeoutSeconds is that of the sync tools.
+// defaultTimeoutSeconds is the default timeout of the sync tools.
 const defaultTimeoutSeconds = 300
 
-// startWait bounds how long an async start with dependencies waits for what the program's start tells.
+// startWait bounds how long an async start with dependencies waits for the start of the program, which tells the installed
+// packages.
 const startWait = 60 * time.Second
 
-// scriptNames are the arguments of the toolset by the fields of the Spec that is made of them.
+// scriptNames maps the fields of a Spec to the arguments of the toolset.
 var scriptNames = map[string]string{
 	"code": "script_content", "config.timeout_seconds": "timeout_seconds", "entrypoint": "script_path", "host_directory": "directory",
 	"requirements_txt": "dependencies", "sample_interval_seconds": "sample_interval",
@@ -94,7 +93,7 @@ type runScriptResult struct {
 	truncation
 }
 
-// truncation says how much there was, where it was not all returned.
+// truncation tells how much output there was and whether some of it was left out.
 type truncation struct {
 	StdoutBytes     int64  `json:"stdout_bytes"`
 	StderrBytes     int64  `json:"stderr_bytes"`
@@ -156,88 +155,60 @@ func (t *tools) addPython(ctx context.Context) error {
 	if p.inPlace() {
 		of = "A script_path runs in the folder that it lies in. "
 	}
-	add := func(name, title, description string, tags []string, handler server.ToolHandlerFunc, options ...mcp.ToolOption) {
-		tool := mcp.NewTool(name, append([]mcp.ToolOption{
-			titled(title), mcp.WithDescription(description),
-			mcp.WithReadOnlyHintAnnotation(false), mcp.WithIdempotentHintAnnotation(false), mcp.WithDestructiveHintAnnotation(false),
-			mcp.WithOpenWorldHintAnnotation(t.config.network(ToolsetPython) == executor.NetworkOn),
-		}, options...)...)
-		tool.Meta = mcp.NewMetaFromMap(map[string]any{metaTags: tags})
-		t.server.AddTool(tool, handler)
+	script := tool{destructive: p.inPlace(), openWorld: t.config.network(ToolsetPython) == executor.NetworkOn}
+	describe := func(name, title, description string, tags ...string) tool {
+		d := script
+		d.name, d.title, d.description, d.tags = name, title, description, tags
+		return d
 	}
-	add("run_script_in_dir", "Run a Python script in a folder",
+	addTool[runInDirArgs, runScriptResult](t, describe("run_script_in_dir", "Run a Python script in a folder",
 		"Run a Python script (script_path, or source as script_content: exactly one) with a folder as its working directory, and wait for it. "+
 			where+" "+net+" timeout_seconds 0 means the server's maximum. An exit code other than 0 is a normal result; -n means killed by signal n.",
-		[]string{"execution", "sync"}, p.runInDir,
-		inputSchema[runInDirArgs](), outputSchema[runScriptResult](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
-	add("run_script_with_dependencies", "Run Python code with packages",
+		"execution", "sync"), badValue, p.runInDir)
+	addTool[runWithDepsArgs, runWithDepsResult](t, describe("run_script_with_dependencies", "Run Python code with packages",
 		"Run Python code (script_content, or a file as script_path: exactly one) in an environment that has the named packages, and wait for it. "+
 			"Environments are cached, so the same packages are installed once. "+of+net+" timeout_seconds 0 means the server's maximum.",
-		[]string{"execution", "dependencies", "sync"}, p.runWithDeps,
-		inputSchema[runWithDepsArgs](), outputSchema[runWithDepsResult](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
-	add("benchmark_script", "Benchmark Python code",
+		"execution", "dependencies", "sync"), badValue, p.runWithDeps)
+	addTool[benchmarkArgs, benchmarkResult](t, describe("benchmark_script", "Benchmark Python code",
 		"Run Python code as run_script_with_dependencies does and measure it: wall time, CPU time of all its processes, peak memory, and the memory over time. "+of+net,
-		[]string{"benchmark", "performance", "sync"}, p.benchmark,
-		inputSchema[benchmarkArgs](), outputSchema[benchmarkResult](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
-	add("run_script_in_dir_async", "Start a Python script in a folder",
+		"benchmark", "performance", "sync"), badValue, p.benchmark)
+	addTool[runInDirAsyncArgs, asyncJobStart](t, describe("run_script_in_dir_async", "Start a Python script in a folder",
 		"Start a script as run_script_in_dir does and return its job_id at once. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+where+" "+net,
-		[]string{"execution", "async", "stream"}, p.runInDirAsync,
-		inputSchema[runInDirAsyncArgs](), outputSchema[asyncJobStart](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
-	add("run_script_with_dependencies_async", "Start Python code with packages",
+		"execution", "async", "stream"), badValue, p.runInDirAsync)
+	addTool[runWithDepsAsyncArgs, asyncDepsJobStart](t, describe("run_script_with_dependencies_async", "Start Python code with packages",
 		"Start code as run_script_with_dependencies does and return its job_id when it runs. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+of+net,
-		[]string{"execution", "dependencies", "async", "stream"}, p.runWithDepsAsync,
-		inputSchema[runWithDepsAsyncArgs](), outputSchema[asyncDepsJobStart](), mcp.WithDestructiveHintAnnotation(p.inPlace()))
-	p.addJobTools(add)
+		"execution", "dependencies", "async", "stream"), badValue, p.runWithDepsAsync)
+	p.addJobTools()
 	return nil
 }
 
 // inPlace reports whether scripts run in the user's folder itself.
 func (p *python) inPlace() bool { return p.backend.Capabilities.HostDirectories && !p.config.Remote }
 
-func (p *python) runInDir(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a runInDirArgs
-	if err := bind(request, &a); err != nil {
-		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
-	}
-	s, err := p.dirScript(ctx, a.dirArgs)
+func (p *python) runInDir(ctx context.Context, request mcp.CallToolRequest, a runInDirArgs) (*mcp.CallToolResult, error) {
+	s, err := p.dirScript(a.dirArgs)
 	if err == nil {
 		err = s.timeout(a.TimeoutSeconds)
 	}
 	if err != nil {
 		return scriptError(err), nil
 	}
-	o, elapsed, failure := p.wait(ctx, "run_script_in_dir", s, newProgress(ctx, request))
-	if failure != nil {
-		return failure, nil
-	}
-	return structured(p.scriptResult(s, o, elapsed), "", filesOf(o)...)
+	return p.wait(ctx, request, s, func(o *outcome, elapsed time.Duration) any { return s.result(o, elapsed) })
 }
 
-func (p *python) runWithDeps(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a runWithDepsArgs
-	if err := bind(request, &a); err != nil {
-		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
-	}
-	s, err := p.depsScript(ctx, a.depsArgs)
+func (p *python) runWithDeps(ctx context.Context, request mcp.CallToolRequest, a runWithDepsArgs) (*mcp.CallToolResult, error) {
+	s, err := p.depsScript(a.depsArgs)
 	if err == nil {
 		err = s.timeout(a.TimeoutSeconds)
 	}
 	if err != nil {
 		return scriptError(err), nil
 	}
-	o, elapsed, failure := p.wait(ctx, "run_script_with_dependencies", s, newProgress(ctx, request))
-	if failure != nil {
-		return failure, nil
-	}
-	return structured(p.depsResult(s, o, elapsed), "", filesOf(o)...)
+	return p.wait(ctx, request, s, func(o *outcome, elapsed time.Duration) any { return s.depsResult(o, elapsed) })
 }
 
-func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a benchmarkArgs
-	if err := bind(request, &a); err != nil {
-		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
-	}
-	s, err := p.depsScript(ctx, a.depsArgs)
+func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest, a benchmarkArgs) (*mcp.CallToolResult, error) {
+	s, err := p.depsScript(a.depsArgs)
 	if err == nil {
 		err = s.timeout(a.TimeoutSeconds)
 	}
@@ -254,27 +225,21 @@ func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest) (*m
 	if p.backend.Capabilities.MemorySamples {
 		s.spec.SampleInterval = time.Duration(interval * float64(time.Second))
 	}
-	o, elapsed, failure := p.wait(ctx, "benchmark_script", s, newProgress(ctx, request))
-	if failure != nil {
-		return failure, nil
-	}
-	out := benchmarkResult{
-		runWithDepsResult: p.depsResult(s, o, elapsed),
-		WallTimeSeconds:   o.result.Wall.Seconds(), CPUTimeSeconds: max(0, o.result.CPU.Seconds()),
-		PeakRSSMB: float64(o.result.PeakMemoryBytes) / (1 << 20), MemorySamples: []memorySample{},
-	}
-	for _, m := range o.result.MemorySamples {
-		out.MemorySamples = append(out.MemorySamples, memorySample{m.Offset.Seconds(), float64(m.Bytes) / (1 << 20)})
-	}
-	return structured(out, "", filesOf(o)...)
+	return p.wait(ctx, request, s, func(o *outcome, elapsed time.Duration) any {
+		out := benchmarkResult{
+			runWithDepsResult: s.depsResult(o, elapsed),
+			WallTimeSeconds:   o.result.Wall.Seconds(), CPUTimeSeconds: max(0, o.result.CPU.Seconds()),
+			PeakRSSMB: float64(o.result.PeakMemoryBytes) / (1 << 20), MemorySamples: []memorySample{},
+		}
+		for _, m := range o.result.MemorySamples {
+			out.MemorySamples = append(out.MemorySamples, memorySample{m.Offset.Seconds(), float64(m.Bytes) / (1 << 20)})
+		}
+		return out
+	})
 }
 
-func (p *python) runInDirAsync(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a runInDirAsyncArgs
-	if err := bind(request, &a); err != nil {
-		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
-	}
-	s, err := p.dirScript(ctx, a.dirArgs)
+func (p *python) runInDirAsync(ctx context.Context, _ mcp.CallToolRequest, a runInDirAsyncArgs) (*mcp.CallToolResult, error) {
+	s, err := p.dirScript(a.dirArgs)
 	if err != nil {
 		return scriptError(err), nil
 	}
@@ -285,12 +250,8 @@ func (p *python) runInDirAsync(ctx context.Context, request mcp.CallToolRequest)
 	return structured(asyncJobStart{JobID: j.id, Status: "started", ExecutionStrategy: s.strategy}, "")
 }
 
-func (p *python) runWithDepsAsync(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a runWithDepsAsyncArgs
-	if err := bind(request, &a); err != nil {
-		return mcp.NewToolResultError("ValueError: " + err.Error()), nil
-	}
-	s, err := p.depsScript(ctx, a.depsArgs)
+func (p *python) runWithDepsAsync(ctx context.Context, request mcp.CallToolRequest, a runWithDepsAsyncArgs) (*mcp.CallToolResult, error) {
+	s, err := p.depsScript(a.depsArgs)
 	if err != nil {
 		return scriptError(err), nil
 	}
@@ -305,7 +266,7 @@ func (p *python) runWithDepsAsync(ctx context.Context, request mcp.CallToolReque
 	defer timer.Stop()
 	select {
 	case <-j.begun:
-	case <-timer.C: // it is still being prepared; what is known stands in get_job_output's end
+	case <-timer.C: // still in preparation: get_job_output tells how it ends
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -321,25 +282,25 @@ func (p *python) runWithDepsAsync(ctx context.Context, request mcp.CallToolReque
 	return structured(out, "")
 }
 
-// wait runs s to its end. A failure that is not the script's own is a tool result that says what to change.
-func (p *python) wait(ctx context.Context, tool string, s *script, progress *progress) (*outcome, time.Duration, *mcp.CallToolResult) {
+// wait runs s to its end and returns what result makes of it. If the script did not run, the result says what to change.
+func (p *python) wait(ctx context.Context, request mcp.CallToolRequest, s *script, result func(o *outcome, elapsed time.Duration) any) (*mcp.CallToolResult, error) {
 	began := time.Now()
-	o, err := p.run(s.ctx(ctx), s.spec, s.input, progress, p.config.MaxResultBytes)
+	o, err := p.run(ctx, s.spec, s.input, newProgress(ctx, request), p.config.MaxResultBytes)
 	if err != nil {
-		return nil, 0, p.toolError(tool, err, scriptNames)
+		return p.toolError(request.Params.Name, err, scriptNames), nil
 	}
 	if !ran(o.result) {
-		return nil, 0, s.failed(&o.result)
+		return s.failed(&o.result), nil
 	}
-	return o, time.Since(began), nil
+	return structured(result(o, time.Since(began)), "", filesOf(o)...)
 }
 
-// failed explains a script that did not get to run.
+// failed returns the result for a script that did not run.
 func (s *script) failed(r *executor.Result) *mcp.CallToolResult {
 	f := r.Failure
 	field, message := failure(f, scriptNames)
 	text := fmt.Sprintf("Error: %s: %s", f.Phase, message)
-	// A server elsewhere does not name the field.
+	// A remote server does not send the field.
 	unnamed := field == "" && f.Phase == executor.PhasePrepare && f.Code == executor.Invalid && s.spec.Requirements != ""
 	if field == "requirements_txt" || unnamed {
 		text += "\nChange dependencies."
@@ -347,7 +308,7 @@ func (s *script) failed(r *executor.Result) *mcp.CallToolResult {
 	return mcp.NewToolResultError(text)
 }
 
-func (p *python) scriptResult(s *script, o *outcome, elapsed time.Duration) runScriptResult {
+func (s *script) result(o *outcome, elapsed time.Duration) runScriptResult {
 	where := restOf(o.id)
 	out := runScriptResult{
 		Stdout: o.stdout.text(where), Stderr: o.stderr.text(where), ExitCode: exitCode(o.result),
@@ -359,35 +320,38 @@ func (p *python) scriptResult(s *script, o *outcome, elapsed time.Duration) runS
 			JobID:           o.id,
 		},
 	}
-	out.Stderr += suffix(o.result.Status)
+	out.Stderr += suffix(o.result)
 	return out
 }
 
-// restOf says where the rest of long output is read.
+// restOf tells how to read the rest of long output. It is an addition to the note of tail.text.
 func restOf(id string) string {
 	return fmt.Sprintf("; get_job_output(job_id=%q, …_offset) reads them", id)
 }
 
-// suffix ends the stderr of a script that a limit has stopped.
-func suffix(s executor.Status) string {
-	switch s {
-	case executor.StatusTimedOut:
+// suffix returns the text that is appended to the stderr of a script that a limit has stopped.
+func suffix(r executor.Result) string {
+	limit := r.HitLimit()
+	switch {
+	case r.Status == executor.StatusTimedOut:
 		return timeoutSuffix
-	case executor.StatusOutOfMemory:
+	case limit != nil && limit.Field == "config.disk_mb":
+		return "[DISK FULL]"
+	case r.Status == executor.StatusOutOfMemory || limit != nil:
 		return "[OUT OF MEMORY]"
 	}
 	return ""
 }
 
-func (p *python) depsResult(s *script, o *outcome, elapsed time.Duration) runWithDepsResult {
+func (s *script) depsResult(o *outcome, elapsed time.Duration) runWithDepsResult {
 	return runWithDepsResult{
-		runScriptResult:      p.scriptResult(s, o, elapsed),
+		runScriptResult:      s.result(o, elapsed),
 		ResolvedDependencies: append([]string{}, o.result.Requirements...),
 		PythonVersionUsed:    o.result.PythonVersion,
 	}
 }
 
-// valueErr is an error whose text begins as Python's would, which is what the specification promises.
+// valueErr is an error whose text begins with the name of a Python exception, as the specification prescribes.
 type valueErr struct{ kind, message string }
 
 func (e *valueErr) Error() string { return e.kind + ": " + e.message }
@@ -400,13 +364,18 @@ func notFoundError(format string, args ...any) error {
 	return &valueErr{"FileNotFoundError", fmt.Sprintf(format, args...)}
 }
 
+// badValue returns the result for arguments that cannot be read.
+func badValue(err error) *mcp.CallToolResult {
+	return mcp.NewToolResultError("ValueError: " + err.Error())
+}
+
 func scriptError(err error) *mcp.CallToolResult { return mcp.NewToolResultError(err.Error()) }
 
-// text is v as JSON, for results whose structured form is wrapped.
+// text returns v as JSON.
 func text(v any) string {
 	raw, err := plainJSON(v)
 	if err != nil {
 		return fmt.Sprint(v)
 	}
-	return strings.TrimSpace(string(raw))
+	return string(raw)
 }

@@ -22,7 +22,7 @@ const (
 	scriptPolicy    = "E_POLICY"
 )
 
-// textOrNumber is an argument of a script: numbers are taken as they are written.
+// textOrNumber is an argument of a script. A JSON number is passed on as it is written.
 type textOrNumber string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -39,7 +39,7 @@ func (t *textOrNumber) UnmarshalJSON(raw []byte) error {
 	case json.Number:
 		*t = textOrNumber(v.String())
 	default:
-		return fmt.Errorf("args: must be texts or numbers")
+		return fmt.Errorf("args: must be strings or numbers")
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ type runHostScriptResult struct {
 	LogPath    string `json:"logPath,omitempty" jsonschema:"File on the server with the output"`
 }
 
-// hostScriptNames are the arguments of run_script by the fields of the Spec that is made of them.
+// hostScriptNames maps the fields of a Spec to the arguments of run_script.
 var hostScriptNames = map[string]string{"script": "path", "config.timeout_seconds": "timeout_ms (in seconds)"}
 
 type listAllowedArgs struct{}
@@ -75,36 +75,32 @@ type listAllowedResult struct {
 	Scripts []allowedScript `json:"scripts"`
 }
 
-// hostScripts is the toolset scripts: allow-listed scripts of the host.
+// hostScripts is the toolset scripts. It runs scripts of the host that the configuration allows.
 type hostScripts struct{ *tools }
 
 func (t *tools) addScripts(context.Context) error {
 	s := hostScripts{t}
-	t.server.AddTool(mcp.NewTool("run_script",
-		titled("Run an allowed host script"),
-		mcp.WithDescription("Run a script of the server's host that its configuration allows (list_allowed), without a shell and in the script's own folder, "+
-			"and wait for it. It is no sandbox: the script does what it does to the host. An exit code other than 0 is a normal result. "+
-			"Live output: GET /sse/run_script_stream of the HTTP API."),
-		inputSchema[runHostScriptArgs](), outputSchema[runHostScriptResult](),
-		mcp.WithReadOnlyHintAnnotation(false), mcp.WithDestructiveHintAnnotation(true), mcp.WithIdempotentHintAnnotation(false),
-		mcp.WithOpenWorldHintAnnotation(true),
-	), s.run)
-	t.server.AddTool(mcp.NewTool("list_allowed",
-		titled("List allowed host scripts"),
-		mcp.WithDescription("List the scripts that run_script may run, and the flags that may be given to them."),
-		inputSchema[listAllowedArgs](), outputSchema[listAllowedResult](),
-		mcp.WithReadOnlyHintAnnotation(true), mcp.WithDestructiveHintAnnotation(false), mcp.WithIdempotentHintAnnotation(true),
-		mcp.WithOpenWorldHintAnnotation(false),
-	), s.list)
+	bad := func(err error) *mcp.CallToolResult { return scriptFailure(scriptBadArg, "%v", err) }
+	addTool[runHostScriptArgs, runHostScriptResult](t, tool{
+		name: "run_script", title: "Run an allowed host script", destructive: true, openWorld: true,
+		description: "Run a script of the server's host that its configuration allows (list_allowed), without a shell and in the script's own folder, " +
+			"and wait for it. It is no sandbox: the script does what it does to the host. An exit code other than 0 is a normal result. " +
+			"Live output: GET /sse/run_script_stream of the HTTP API.",
+	}, bad, s.run)
+	addTool[listAllowedArgs, listAllowedResult](t, tool{
+		name: "list_allowed", title: "List allowed host scripts", readOnly: true, idempotent: true,
+		description: "List the scripts that run_script may run, and the flags that may be given to them.",
+	}, bad, s.list)
 	return nil
 }
 
-// scriptFailure is an error in the form of the toolset.
+// scriptFailure returns an error in the form of the toolset's specification.
 func scriptFailure(code, format string, args ...any) *mcp.CallToolResult {
 	return mcp.NewToolResultError(text(map[string]any{"error": map[string]string{"code": code, "message": fmt.Sprintf(format, args...)}}))
 }
 
-// hostScriptError names what went wrong in the specification's words.
+// hostScriptError returns the answer to an error with that code about that field. It has the error codes of the
+// specification.
 func (s hostScripts) hostScriptError(code executor.Code, field string, err error) *mcp.CallToolResult {
 	switch {
 	case code == executor.Denied:
@@ -120,16 +116,12 @@ func (s hostScripts) hostScriptError(code executor.Code, field string, err error
 	return scriptFailure(scriptExec, "%v", err)
 }
 
-func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a runHostScriptArgs
-	if err := bind(request, &a); err != nil {
-		return scriptFailure(scriptBadArg, "%v", err), nil
-	}
+func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest, a runHostScriptArgs) (*mcp.CallToolResult, error) {
 	switch {
 	case a.Path == "":
 		return scriptFailure(scriptBadArg, "path: must not be empty"), nil
 	case a.TimeoutMS < 0:
-		return scriptFailure(scriptBadArg, "timeout_ms: must be positive"), nil
+		return scriptFailure(scriptBadArg, "timeout_ms: must not be negative (got %d)", a.TimeoutMS), nil
 	}
 	spec := executor.Spec{Script: a.Path, Env: a.Env, Limits: executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)}}
 	for _, arg := range a.Args {
@@ -156,7 +148,7 @@ func (s hostScripts) run(ctx context.Context, request mcp.CallToolRequest) (*mcp
 	}, "")
 }
 
-// fieldOf is the first field that an error names.
+// fieldOf returns the first field that an error names, or "".
 func fieldOf(err error) string {
 	if e, ok := errors.AsType[*executor.Error](err); ok && len(e.Fields) > 0 {
 		return e.Fields[0].Field
@@ -164,10 +156,7 @@ func fieldOf(err error) string {
 	return ""
 }
 
-func (s hostScripts) list(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	if err := bind(request, &listAllowedArgs{}); err != nil {
-		return scriptFailure(scriptBadArg, "%v", err), nil
-	}
+func (s hostScripts) list(ctx context.Context, _ mcp.CallToolRequest, _ listAllowedArgs) (*mcp.CallToolResult, error) {
 	list, err := s.svc.Scripts(ctx)
 	if err != nil {
 		return s.hostScriptError(executor.CodeOf(err), "", err), nil

@@ -22,7 +22,7 @@ type executeArgs struct {
 	TimeoutMS int64    `json:"timeout_ms,omitempty" jsonschema:"Kill the command and everything it started after so many milliseconds; default: the server's"`
 }
 
-// names are the arguments by the fields of the Spec that is made of them.
+// names maps the fields of a Spec to the arguments.
 func (a executeArgs) names() map[string]string {
 	names := map[string]string{"config.timeout_seconds": "timeout_ms (in seconds)", "command[0]": "command", "command[2]": "command"}
 	for i := range a.Args {
@@ -31,7 +31,7 @@ func (a executeArgs) names() map[string]string {
 	return names
 }
 
-// executeResult is what execute returns, as its specification has it.
+// executeResult is the result of execute, in the form of its specification.
 type executeResult struct {
 	Stdout          string `json:"stdout"`
 	Stderr          string `json:"stderr"`
@@ -42,7 +42,7 @@ type executeResult struct {
 	ElapsedMS       int64  `json:"elapsed_ms"`
 }
 
-// The texts of execute's errors.
+// The error texts of execute. The specification prescribes them.
 const (
 	errCommandEmpty = "Error: command: empty"
 	errSpawnFailed  = "Error: execute: spawn failed"
@@ -50,15 +50,16 @@ const (
 	errReadFailed   = "Error: execute: read failed"
 )
 
-// shell is the toolset shell: one tool, in a sandbox that lives as long as the MCP session.
+// shell is the toolset shell. It has one tool, whose sandbox lives as long as the MCP session.
 type shell struct {
 	*tools
 	boxes *sandboxes
-	// lasting: the backend has sessions in which commands run, so that files persist between calls.
+	// lasting reports whether the backend can run commands in a Session. Files then persist between calls.
 	lasting bool
 }
 
-// serversSandbox is how the sandboxes of a server's MCP sessions are known: those sessions end with this process.
+// serversSandbox is the description of the sandboxes of MCP sessions over HTTP. Those sessions end with this process, so the
+// next process closes the sandboxes of that description.
 const serversSandbox = "files of an MCP session of this server"
 
 func (t *tools) addShell(ctx context.Context) error {
@@ -87,37 +88,28 @@ func (t *tools) addShell(ctx context.Context) error {
 	if t.config.network(ToolsetShell) == executor.NetworkOn {
 		net = "The network is on."
 	}
-	t.server.AddTool(mcp.NewTool("execute",
-		titled("Run a shell command"),
-		mcp.WithDescription("Run a command in a sandbox and return its stdout, stderr and exit code (-n: killed by signal n). "+
-			"Without args the command is a line for sh -c; with args it is executed directly. "+where+" "+net),
-		inputSchema[executeArgs](),
-		outputSchema[executeResult](),
-		mcp.WithReadOnlyHintAnnotation(false),
-		mcp.WithDestructiveHintAnnotation(false), // it destroys nothing outside its own sandbox
-		mcp.WithIdempotentHintAnnotation(false),
-		mcp.WithOpenWorldHintAnnotation(t.config.network(ToolsetShell) == executor.NetworkOn),
-	), s.execute)
+	bad := func(err error) *mcp.CallToolResult { return mcp.NewToolResultError("Error: " + err.Error()) }
+	addTool[executeArgs, executeResult](t, tool{ // it destroys nothing outside its own sandbox
+		name: "execute", title: "Run a shell command", openWorld: t.config.network(ToolsetShell) == executor.NetworkOn,
+		description: "Run a command in a sandbox and return its stdout, stderr and exit code (-n: killed by signal n). " +
+			"Without args the command is a line for sh -c; with args it is executed directly. " + where + " " + net,
+	}, bad, s.execute)
 	return nil
 }
 
-func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	var a executeArgs
-	if err := bind(request, &a); err != nil {
-		return mcp.NewToolResultError("Error: " + err.Error()), nil
-	}
+func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a executeArgs) (*mcp.CallToolResult, error) {
 	if strings.TrimSpace(a.Command) == "" {
 		return mcp.NewToolResultError(errCommandEmpty), nil
 	}
 	if a.TimeoutMS < 0 {
-		return mcp.NewToolResultError("Error: timeout_ms: must be positive"), nil
+		return mcp.NewToolResultErrorf("Error: timeout_ms: must not be negative (got %d)", a.TimeoutMS), nil
 	}
 	spec := executor.Spec{
 		Command: []string{"sh", "-c", a.Command}, Backend: s.config.Backend, Network: s.config.network(ToolsetShell),
 		Limits:         executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)},
-		OutputsChanged: s.backend.Capabilities.Artifacts, // what it makes is linked to
+		OutputsChanged: s.backend.Capabilities.Artifacts, // the result links to these files
 	}
-	if a.Args != nil { // null is the same as none
+	if a.Args != nil { // JSON null means no args
 		spec.Command = append([]string{a.Command}, a.Args...)
 	}
 	began := time.Now()
@@ -144,17 +136,21 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest) (*mcp.
 		ElapsedMS: time.Since(began).Milliseconds(),
 	}
 	s.logOutput(a.Command, out)
-	return structured(out, "", filesOf(o)...)
+	files := filesOf(o)
+	if limit := result.HitLimit(); limit != nil {
+		files = append(files, mcp.NewTextContent("The command ran into a limit: "+limit.Message))
+	}
+	return structured(out, "", files...)
 }
 
-// detailed is an error in the specification's words, with what is behind it in a text of its own.
+// detailed returns an error with a text of the specification, and the detail as a second text.
 func detailed(text, detail string) *mcp.CallToolResult {
 	r := mcp.NewToolResultError(text)
 	r.Content = append(r.Content, mcp.NewTextContent(detail))
 	return r
 }
 
-// failure is the text of an error that is ours, or of a request that is refused.
+// failure returns the result for an error of the Service.
 func (s *shell) failure(ctx context.Context, err error) *mcp.CallToolResult {
 	switch {
 	case ctx.Err() != nil:
@@ -166,7 +162,7 @@ func (s *shell) failure(ctx context.Context, err error) *mcp.CallToolResult {
 	return s.toolError("execute", err, nil)
 }
 
-// logOutput logs what the configuration says, as attributes of one line.
+// logOutput logs the end of a command in one record, with as much output as the configuration allows.
 func (s *shell) logOutput(command string, r executeResult) {
 	n := s.config.Shell.LogOutputBytes
 	if s.config.Shell.LogFullOutput {
@@ -180,7 +176,8 @@ func (s *shell) logOutput(command string, r executeResult) {
 		"elapsed_ms", r.ElapsedMS, "stdout", cut(r.Stdout, n), "stderr", cut(r.Stderr, n))
 }
 
-// inSandbox runs spec in the sandbox of the MCP session, in the Session that the client has named, or in a fresh one.
+// inSandbox runs spec in the Session that the client has named, else in the sandbox of the MCP session, else in a sandbox of
+// its own.
 func (s *shell) inSandbox(ctx context.Context, spec executor.Spec, stdin string, p *progress, c *capture, named string) (*outcome, error) {
 	if named != "" {
 		return s.capture(ctx, inSession(spec, named), stdin, p, c)
@@ -197,14 +194,14 @@ func (s *shell) inSandbox(ctx context.Context, spec executor.Spec, stdin string,
 	if code := executor.CodeOf(err); code != executor.NotFound && code != executor.Conflict {
 		return o, err
 	}
-	s.boxes.forget(owner, id) // it was lost, or closed by somebody: its files are gone
+	s.boxes.forget(owner, id) // the sandbox was lost or closed, with its files
 	if id, err = s.boxes.open(ctx, owner); err != nil {
 		return nil, err
 	}
 	return s.capture(ctx, inSession(spec, id), stdin, p, c)
 }
 
-// inSession leaves of spec what may be said in a Session.
+// inSession returns a Spec for the Session id with the fields of spec that a Session allows.
 func inSession(spec executor.Spec, id string) executor.Spec {
 	return executor.Spec{Session: id, Command: spec.Command, Limits: spec.Limits, FilesChanged: true}
 }
@@ -224,7 +221,7 @@ func (s *shell) capture(ctx context.Context, spec executor.Spec, stdin string, p
 	})
 }
 
-// textSource is text as an input.
+// textSource returns text as a Source.
 func textSource(text string) *executor.Source {
 	return &executor.Source{
 		Open:      func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(text)), nil },
@@ -232,7 +229,7 @@ func textSource(text string) *executor.Source {
 	}
 }
 
-// capture keeps the first bytes of both streams, together.
+// capture keeps the first bytes of both streams. left is the number of bytes that still fit, for both together.
 type capture struct {
 	left                 int
 	stdout, stderr       []byte
@@ -251,7 +248,7 @@ func (c *capture) add(o executor.Output) {
 	c.stdoutCut = c.stdoutCut || n < len(o.Data)
 }
 
-// text is a captured stream; a character that the bound has cut in two is left out.
+// text returns a captured stream, without a character that the bound has cut in two.
 func (c *capture) text(b *[]byte) string {
 	text := string(*b)
 	if c.stdoutCut || c.stderrCut {
@@ -260,7 +257,8 @@ func (c *capture) text(b *[]byte) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// sandboxes holds the Session of each MCP session, opened when it is first needed and closed with it.
+// sandboxes holds the Session of each MCP session. The Session is opened at the first use and closed when the MCP session
+// ends.
 type sandboxes struct {
 	t    *tools
 	like executor.Session
@@ -283,7 +281,7 @@ func newSandboxes(t *tools, like executor.Session) *sandboxes {
 	return b
 }
 
-// sweep closes what a process before this one has left: its MCP sessions have ended with it.
+// sweep closes the Sessions that an earlier process has left. Its MCP sessions have ended with that process.
 func (b *sandboxes) sweep(ctx context.Context) {
 	everybody := executor.WithPrincipal(ctx, executor.Principal{
 		Owner: executor.LocalOwner, Scopes: []executor.Scope{executor.ScopeAdmin, executor.ScopeExec, executor.ScopeRead},
@@ -307,14 +305,14 @@ func (b *sandboxes) sweep(ctx context.Context) {
 	}
 }
 
-// open returns the Session of the MCP session owner.
+// open returns the Session of the MCP session owner, and opens it if there is none.
 func (b *sandboxes) open(ctx context.Context, owner string) (string, error) {
 	b.mu.Lock()
 	box := b.byMCP[owner]
 	if box == nil {
 		box = &sandbox{ready: make(chan struct{}), principal: executor.PrincipalFrom(ctx)}
 		b.byMCP[owner] = box
-		// Not under the call's ctx: other calls wait for the same sandbox.
+		// The end of the call's ctx must not interrupt OpenSession, because other calls wait for the same Session.
 		ctx := executor.WithPrincipal(context.WithoutCancel(ctx), box.principal)
 		b.t.wg.Go(func() {
 			defer close(box.ready)
@@ -334,7 +332,7 @@ func (b *sandboxes) open(ctx context.Context, owner string) (string, error) {
 	return box.id, box.err
 }
 
-// forget lets the next open make a new one, if owner's is still id.
+// forget makes the next open open a new Session, if the Session of owner is still id.
 func (b *sandboxes) forget(owner, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -344,7 +342,7 @@ func (b *sandboxes) forget(owner, id string) {
 			if box.id == id {
 				delete(b.byMCP, owner)
 			}
-		default: // somebody has begun anew
+		default: // another call is opening a new Session
 		}
 	}
 }
@@ -360,6 +358,7 @@ func (b *sandboxes) end(ctx context.Context, owner string) {
 	}
 }
 
+// endAll closes the sandboxes of all MCP sessions.
 func (b *sandboxes) endAll(ctx context.Context) {
 	b.mu.Lock()
 	all := b.byMCP

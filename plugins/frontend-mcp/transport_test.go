@@ -78,7 +78,7 @@ func TestAClientThatGoesAwayLeavesNothingRunning(t *testing.T) {
 	}
 }
 
-// slowAnswer is a Service whose answer to a Submit is held back.
+// slowAnswer is a Service that delays its answer to a Submit.
 type slowAnswer struct {
 	executor.Service
 	accepted chan executor.Execution
@@ -94,7 +94,7 @@ func (s *slowAnswer) Submit(ctx context.Context, spec executor.Spec, in executor
 	return x, err
 }
 
-// The core has accepted the execution, but the frontend does not know its id when the client goes away.
+// The core has accepted the Execution, but the frontend does not know its id yet when the client disconnects.
 func TestAClientThatGoesAwayDuringTheSubmitLeavesNothingRunning(t *testing.T) {
 	svc := newService(t, fake.Options{})
 	for _, test := range []struct {
@@ -124,7 +124,7 @@ func TestAClientThatGoesAwayDuringTheSubmitLeavesNothingRunning(t *testing.T) {
 			}
 			continue
 		}
-		// A job goes on, and its owner finds it.
+		// A job goes on, and is in its owner's list.
 		found := func() bool { return strings.Contains(c.call("list_running_jobs", nil).text, x.ID) }
 		for deadline := time.Now().Add(patience); !found(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -137,7 +137,7 @@ func TestAClientThatGoesAwayDuringTheSubmitLeavesNothingRunning(t *testing.T) {
 	}
 }
 
-// Over the wire the end of a ctx comes some time later: this is the same without one.
+// Over gRPC the end of a ctx arrives with a delay. Here the Service sees it at once.
 func TestTheEndOfACallDoesNotBreakOffItsSubmit(t *testing.T) {
 	t.Parallel()
 	svc := newService(t, fake.Options{})
@@ -169,7 +169,7 @@ func TestTheEndOfACallDoesNotBreakOffItsSubmit(t *testing.T) {
 	}
 }
 
-// submitted tells of the ctx of a Submit.
+// submitted is a Service that passes the ctx of each Submit to with.
 type submitted struct {
 	executor.Service
 	with func(context.Context)
@@ -186,7 +186,7 @@ func awaitOne(t *testing.T, svc executor.Service, status executor.Status) execut
 	return awaitOneOf(t.Context(), t, svc, status)
 }
 
-// patience is how long a test waits for what must come. A machine that is busy takes a part of it.
+// patience bounds how long a test waits for an event, on a busy machine too.
 const patience = 30 * time.Second
 
 // awaitOneOf waits as the caller that ctx names.
@@ -211,7 +211,7 @@ func awaitOneOf(ctx context.Context, t *testing.T, svc executor.Service, status 
 	}
 }
 
-// awaitEnd follows an execution to its end and fails the test if that does not come.
+// awaitEnd follows an Execution to its end, and fails the test if the end does not come.
 func awaitEnd(t *testing.T, svc executor.Service, id string) executor.Execution {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("it did not end in time"))
@@ -274,12 +274,12 @@ func TestWhatIsRefusedBeforeItReachesTheLibrary(t *testing.T) {
 		status                int
 		says                  string
 	}{
-		{http.MethodGet, "", "", 400, "initialize first"},
+		{http.MethodGet, "", "", 400, "send initialize"},
 		{http.MethodGet, unknown, "", 404, "no such session"},
-		{http.MethodDelete, "", "", 400, "initialize first"},
+		{http.MethodDelete, "", "", 400, "send initialize"},
 		{http.MethodDelete, unknown, "", 404, "no such session"},
-		{http.MethodPut, open.session, "{}", 405, "not possible"},
-		{http.MethodPost, "", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, 400, "initialize first"},
+		{http.MethodPut, open.session, "{}", 405, "must be one of GET"},
+		{http.MethodPost, "", `{"jsonrpc":"2.0","id":1,"method":"ping"}`, 400, "send initialize"},
 		{http.MethodPost, open.session, ` [{"jsonrpc":"2.0","id":1,"method":"ping"}]`, 400, "one message at a time"},
 		{http.MethodPost, open.session, "{nope", 400, "-32700"},
 		{http.MethodPost, open.session, "", 400, "-32700"},
@@ -449,7 +449,7 @@ func TestStdio(t *testing.T) {
 	if m := p.receive(); m["id"] != 1.0 {
 		t.Fatalf("%v", m)
 	}
-	// Long calls leave room for those that end them.
+	// Long calls leave workers free for the calls that end them.
 	const hanging = 12
 	for i := range hanging {
 		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"h%d","method":"tools/call","params":{"name":"run_script_with_dependencies","arguments":{"script_content":"hang","python_version":"3.12"}}}`+"\n", i))
@@ -466,7 +466,7 @@ func TestStdio(t *testing.T) {
 			t.Errorf("%v", m)
 		}
 	}
-	// Progress stands before its result, every time.
+	// Progress always comes before its result.
 	for i := range 50 {
 		p.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_script_with_dependencies","arguments":{"script_content":"print x","python_version":"3.12"},"_meta":{"progressToken":"p%d"}}}`+"\n", 100+i, i))
 		for seen := false; ; {
@@ -481,7 +481,7 @@ func TestStdio(t *testing.T) {
 			break
 		}
 	}
-	// What was asked before the end of standard input is answered, the last line without a line break too.
+	// Requests before the end of standard input are answered, also if the last line has no line break.
 	p.send(`{"jsonrpc":"2.0","id":1e3,"method":"tools/call","params":{"name":"run_script_with_dependencies","arguments":{"script_content":"sleep 50ms\nprint late","python_version":"3.12"}}}`)
 	p.in.Close()
 	m := p.receive()

@@ -2,46 +2,35 @@ package pyexec
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 )
 
-// Run runs spec and returns how it ended, with its output. The end of ctx kills the Execution. A failed program is not an
-// error; a broken tar is (invalid, with the ExecutionID).
+// Run runs spec and returns the finished Execution with its output. The end of ctx kills the Execution. A failed program is not an
+// error. A broken tar is an error (invalid, with the ExecutionID).
 func (c *Client) Run(ctx context.Context, spec Spec, in Input) (*Execution, error) {
-	var e Execution
-	if err := c.submit(ctx, "run", "/api/v1/exec/sync", spec, in, &e); err != nil {
-		return nil, err
-	}
-	return &e, nil
+	return pointer(ask[Execution](ctx, c, submission("run", "/api/v1/exec/sync", spec, in)))
 }
 
-// Submit has spec run and returns its Execution's id when the server has everything on disk.
+// Submit starts an Execution of spec and returns its id when the server has everything on disk.
 func (c *Client) Submit(ctx context.Context, spec Spec, in Input) (string, error) {
-	var accepted struct {
-		ExecutionID string `json:"execution_id"`
-	}
-	if err := c.submit(ctx, "submit", "/api/v1/exec/async", spec, in, &accepted); err != nil {
-		return "", err
-	}
-	return accepted.ExecutionID, nil
+	accepted, err := ask[Accepted](ctx, c, submission("submit", "/api/v1/exec/async", spec, in))
+	return accepted.ExecutionID, err
 }
 
-func (c *Client) submit(ctx context.Context, operation, path string, spec Spec, in Input, out any) error {
+func submission(operation, path string, spec Spec, in Input) call {
 	u, err := newUpload(spec, in)
-	if err != nil {
-		return err
-	}
-	return c.json(ctx, call{operation: operation, method: http.MethodPost, path: path,
-		idempotent: spec.IdempotencyKey != "", upload: u}, out)
+	return call{operation: operation, method: http.MethodPost, idempotent: spec.IdempotencyKey != "", upload: u}.at(path, err)
 }
 
-// RunStream submits spec, hands every Event to handle as it comes, and returns the Execution with its output. The end of
-// ctx and an error of handle kill the Execution; that error is returned.
+// RunStream submits spec, calls handle with every Event as it arrives, and returns the Execution with its output. The end of ctx,
+// or an error of handle, kills the Execution. RunStream returns that error.
 func (c *Client) RunStream(ctx context.Context, spec Spec, in Input, handle func(Event) error) (*Execution, error) {
 	id, err := c.Submit(ctx, spec, in)
 	if err != nil {
@@ -52,7 +41,7 @@ func (c *Client) RunStream(ctx context.Context, spec Spec, in Input, handle func
 			err = handle(event)
 		}
 		if err != nil {
-			// ctx may be what ended; the Execution must not run on for nobody.
+			// ctx may have ended, but the Execution must not continue without a caller.
 			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
 			defer cancel()
 			_, _ = c.Cancel(stop, id) // the first error is the one to tell
@@ -64,66 +53,28 @@ func (c *Client) RunStream(ctx context.Context, spec Spec, in Input, handle func
 
 // Get returns an Execution with its output (so far).
 func (c *Client) Get(ctx context.Context, id string) (*Execution, error) {
-	path, err := executionPath(id, "")
-	if err != nil {
-		return nil, err
-	}
-	var e Execution
-	if err := c.json(ctx, get("get", path, nil), &e); err != nil {
-		return nil, err
-	}
-	return &e, nil
+	return pointer(ask[Execution](ctx, c, get("get", nil).at(executionPath(id, ""))))
 }
 
-// Cancel ends an Execution and returns its status: "killed", or how it had already ended.
+// Cancel ends an Execution and returns its status: "killed", or its final status if it had already ended.
 func (c *Client) Cancel(ctx context.Context, id string) (status string, err error) {
-	path, err := executionPath(id, "")
-	if err != nil {
-		return "", err
-	}
-	var answer struct {
-		Status string `json:"status"`
-	}
-	err = c.json(ctx, call{operation: "cancel", method: http.MethodDelete, path: path, idempotent: true}, &answer)
+	answer, err := ask[Cancelled](ctx, c, remove("cancel").at(executionPath(id, "")))
 	return answer.Status, err
 }
 
-// ListOptions select Executions; the zero value is all of one's own.
+// ListOptions select Executions. The zero value selects all Executions of the caller.
 type ListOptions struct {
-	// Statuses keeps only these; empty: all.
-	Statuses []string
-	// After is the id of the last Execution of the page before.
-	After string
-	// Limit is the size of a page; 0 = the server's default.
-	Limit int
-}
-
-// Page is a part of a list.
-type Page struct {
-	// Executions have no output.
-	Executions []Execution `json:"executions"`
-	// Next is the After of the next page; empty: this is the last.
-	Next string `json:"next"`
+	Statuses []string `query:"status" enum:"queued,running,succeeded,failed,timed_out,out_of_memory,killed,lost" doc:"Only these statuses. May be given more than once."`
+	After    string   `query:"after" pattern:"^(exe_[0-9a-z]{26})?$" patternDescription:"the id of an execution" doc:"next of the page before."`
+	Limit    int      `query:"limit" minimum:"1" maximum:"500" default:"50" doc:"Maximum number of executions on a page. A page may have fewer; next tells whether another page follows."`
 }
 
 // ListPage returns one page, newest first.
 func (c *Client) ListPage(ctx context.Context, o ListOptions) (Page, error) {
-	query := url.Values{}
-	if len(o.Statuses) > 0 {
-		query["status"] = o.Statuses
-	}
-	if o.After != "" {
-		query.Set("after", o.After)
-	}
-	if o.Limit > 0 {
-		query.Set("limit", strconv.Itoa(o.Limit))
-	}
-	var page Page
-	err := c.json(ctx, get("list", "/api/v1/executions", query), &page)
-	return page, err
+	return ask[Page](ctx, c, get("list", queryOf(o)).at("/api/v1/executions", nil))
 }
 
-// List goes through all Executions, newest first, a page at a time. An error ends it.
+// List yields all Executions, newest first. It reads a page at a time. An error ends the sequence.
 func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[Execution, error] {
 	return func(yield func(Execution, error) bool) {
 		o := o
@@ -146,76 +97,73 @@ func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[Execution, e
 	}
 }
 
-// LogsOptions select output; the zero value is both streams so far.
+// LogsOptions select output. The zero value selects both streams so far.
 type LogsOptions struct {
-	// Stream is "stdout", "stderr" or "both" (default).
-	Stream string
-	// Follow goes on until the Execution ends.
-	Follow bool
+	Stream string `query:"stream" enum:"stdout,stderr,both" default:"both"`
+	Follow bool   `query:"follow" default:"false" doc:"Stay until the end."`
 }
 
 // Logs returns raw output. The caller closes it.
 func (c *Client) Logs(ctx context.Context, id string, o LogsOptions) (io.ReadCloser, error) {
-	query := url.Values{}
-	if o.Stream != "" {
-		query.Set("stream", o.Stream)
-	}
-	if o.Follow {
-		query.Set("follow", "true")
-	}
-	return c.stream(ctx, "logs", id, "/logs", query)
+	return c.stream(ctx, get("logs", queryOf(o)).at(executionPath(id, "/logs")))
 }
 
-// Artifacts returns what was kept as a tar (see archive/tar). The caller closes it.
+// Artifacts returns all artifacts as a tar (see archive/tar). The caller closes it.
 func (c *Client) Artifacts(ctx context.Context, id string) (io.ReadCloser, error) {
-	return c.stream(ctx, "artifacts", id, "/artifacts", nil)
+	return c.stream(ctx, get("artifacts", nil).at(executionPath(id, "/artifacts")))
 }
 
-// Artifact returns the content of one file that was kept. The caller closes it.
+// Artifact returns the content of one artifact. The caller closes it.
 func (c *Client) Artifact(ctx context.Context, id, path string) (io.ReadCloser, error) {
 	var escaped strings.Builder
 	for segment := range strings.SplitSeq(path, "/") {
 		if segment == "" || segment == "." || segment == ".." {
-			return nil, &Error{Code: CodeInvalid, Message: "the artifact's path must be relative and clean"}
+			return nil, &Error{Code: CodeInvalid, Message: "the path of an artifact must be relative, without empty segments, . and .."}
 		}
 		escaped.WriteString("/" + url.PathEscape(segment))
 	}
-	return c.stream(ctx, "artifact", id, "/artifacts"+escaped.String(), nil)
+	return c.stream(ctx, get("artifact", nil).at(executionPath(id, "/artifacts"+escaped.String())))
 }
 
 // Backends describes the server's backends.
 func (c *Client) Backends(ctx context.Context) ([]Backend, error) {
-	var answer struct {
+	type backends struct {
 		Backends []Backend `json:"backends"`
 	}
-	err := c.json(ctx, get("backends", "/api/v1/backends", nil), &answer)
+	answer, err := ask[backends](ctx, c, get("backends", nil).at("/api/v1/backends", nil))
 	return answer.Backends, err
 }
 
-// Health asks whether the server lives. It needs no token.
+// Health checks that the server is up. It needs no token.
 func (c *Client) Health(ctx context.Context) (Health, error) {
-	var h Health
-	err := c.json(ctx, get("health", "/healthz", nil), &h)
-	return h, err
+	return ask[Health](ctx, c, get("health", nil).at("/healthz", nil))
 }
 
-func (c *Client) stream(ctx context.Context, operation, id, rest string, query url.Values) (io.ReadCloser, error) {
-	path, err := executionPath(id, rest)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.do(ctx, get(operation, path, query)) //nolint:bodyclose // the caller's
+// stream makes a call whose answer is bytes.
+func (c *Client) stream(ctx context.Context, what call) (io.ReadCloser, error) {
+	resp, err := c.do(ctx, what) //nolint:bodyclose // the caller's
 	if err != nil {
 		return nil, err
 	}
 	return resp.Body, nil
 }
 
-func get(operation, path string, query url.Values) call {
-	return call{operation: operation, method: http.MethodGet, path: path, query: query, idempotent: true}
+// queryOf returns the query parameters that options sets.
+func queryOf(options any) url.Values {
+	values := url.Values{}
+	v := reflect.ValueOf(options)
+	for i := range v.NumField() {
+		name, field := v.Type().Field(i).Tag.Get("query"), v.Field(i)
+		if list, ok := field.Interface().([]string); ok {
+			values[name] = list
+		} else if !field.IsZero() {
+			values.Set(name, fmt.Sprint(field.Interface()))
+		}
+	}
+	return values
 }
 
-// executionPath is the path of an Execution, or of something of its. An id that is no segment of a path names nothing.
+// executionPath returns the path of an Execution, followed by rest. An id that cannot be a segment of a path is not found.
 func executionPath(id, rest string) (string, error) {
 	if id == "" || id == "." || id == ".." {
 		return "", &Error{Code: CodeNotFound, Status: http.StatusNotFound, Message: "no execution has the id " + strconv.Quote(id)}

@@ -15,12 +15,12 @@ const Version = "0.1.0"
 // Defaults of a Client.
 const (
 	defaultIdleTimeout = 45 * time.Second // three heartbeats of the server
-	// continueTimeout is how long an upload waits for the server's leave before it is sent without. A server that is
-	// full or wants a token says so within it, and not one byte is sent.
+	// continueTimeout is how long an upload waits for "100 Continue" before its body is sent anyway. A server that refuses the
+	// upload answers within this time, so no byte of the body is sent.
 	continueTimeout = 3 * time.Second
 )
 
-// Client talks to one server. It is safe for concurrent use and needs no closing. Printing one shows no token.
+// Client is a client of one server. It is safe for concurrent use and need not be closed. Its printed form has no token.
 type Client struct {
 	base      *url.URL
 	http      *http.Client
@@ -31,17 +31,18 @@ type Client struct {
 	idle      time.Duration
 }
 
-// RetryPolicy bounds the retries of what is idempotent.
+// RetryPolicy bounds the retries of idempotent calls.
 type RetryPolicy struct {
-	// Attempts in all, the first included. Default 4; 1 = no retry. Events counts only those in a row that bring nothing.
+	// Attempts is the maximum number of attempts, including the first. Default 4; 1 means no retry. Events counts only consecutive
+	// attempts without an Event.
 	Attempts int
 	// MinDelay is the pause before the first retry; it doubles, jittered, up to MaxDelay. Defaults 200 ms and 5 s.
 	MinDelay time.Duration
-	// MaxDelay also bounds how much of a server's Retry-After is obeyed.
+	// MaxDelay also bounds the pause that a server asks for with Retry-After.
 	MaxDelay time.Duration
 }
 
-// Retry is what the hook of WithRetryHook is told before each pause.
+// Retry describes a failed attempt to the hook of WithRetryHook.
 type Retry struct {
 	// Operation is "get", "events", ….
 	Operation string
@@ -54,7 +55,7 @@ type Retry struct {
 // Option changes a Client that NewClient makes.
 type Option func(*Client)
 
-// WithToken sends a bearer token. It is sent to the server of the base URL only.
+// WithToken sends a bearer token, only to the server of the base URL.
 func WithToken(token string) Option {
 	return func(c *Client) {
 		if token != "" {
@@ -63,8 +64,8 @@ func WithToken(token string) Option {
 	}
 }
 
-// WithHTTPClient uses h instead of a client of our own. A Timeout in it cuts long executions and streams; give contexts a
-// deadline instead. Its Transport should set ExpectContinueTimeout.
+// WithHTTPClient uses h instead of the default client. A Timeout in h cuts long executions and streams; use contexts with a
+// deadline instead. The Transport of h should set ExpectContinueTimeout.
 func WithHTTPClient(h *http.Client) Option {
 	return func(c *Client) {
 		if h != nil {
@@ -73,19 +74,19 @@ func WithHTTPClient(h *http.Client) Option {
 	}
 }
 
-// WithRetry replaces the RetryPolicy; its zero fields mean their defaults.
+// WithRetry replaces the RetryPolicy. Zero fields mean the defaults.
 func WithRetry(p RetryPolicy) Option { return func(c *Client) { c.retry = p.withDefaults() } }
 
-// WithRetryHook calls hook before each pause between attempts; hook may be called by several goroutines at once.
+// WithRetryHook calls hook before each pause between attempts. Several goroutines may call hook at once.
 func WithRetryHook(hook func(Retry)) Option { return func(c *Client) { c.hook = hook } }
 
-// WithUserAgent puts text before our own name in the User-Agent.
+// WithUserAgent puts text before the name of this package in the User-Agent.
 func WithUserAgent(text string) Option {
 	return func(c *Client) { c.userAgent = text + " " + ourAgent }
 }
 
-// WithIdleTimeout says after how long a silent event stream counts as broken. Default 45 s; the server sends a heartbeat
-// at least every 15 s.
+// WithIdleTimeout sets the time after which a silent event stream is broken. Default 45 s; the server sends a heartbeat at least
+// every 15 s.
 func WithIdleTimeout(d time.Duration) Option {
 	return func(c *Client) {
 		if d > 0 {
@@ -103,7 +104,7 @@ func NewClient(baseURL string, opts ...Option) (*Client, error) {
 		return nil, &Error{Code: CodeInvalid, Message: "the server's URL cannot be read", Err: err}
 	}
 	if (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
-		return nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("the server's URL must be http://… or https://…, not %q", base.Redacted())}
+		return nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("the server's URL must begin with http:// or https:// (got %q)", base.Redacted())}
 	}
 	base.RawQuery, base.Fragment = "", ""
 	base.RawPath = strings.TrimRight(base.EscapedPath(), "/")
@@ -120,7 +121,7 @@ func NewClient(baseURL string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// stayHere follows a redirect on the same server only: the token and the program are for no other.
+// stayHere follows redirects on the same server only, because no other server may get the token and the program.
 func stayHere(req *http.Request, via []*http.Request) error {
 	if first := via[0].URL; req.URL.Host != first.Host || req.URL.Scheme != first.Scheme || len(via) > 4 {
 		return http.ErrUseLastResponse
@@ -154,10 +155,10 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	return p
 }
 
-// CloseIdleConnections closes connections that wait for another request.
+// CloseIdleConnections closes the connections without a request.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
-// String names the server.
+// String returns a text with the URL of the server.
 func (c *Client) String() string { return "pyexec.Client(" + c.base.Redacted() + ")" }
 
 // Format implements fmt.Formatter so that no verb prints the token.

@@ -246,11 +246,16 @@ func TestTheEndOfACtxIsVisibleInTheError(t *testing.T) {
 		case <-r.Context().Done():
 		case <-release:
 		}
-	})
+	}, pyexec.WithRetryHook(func(r pyexec.Retry) { t.Errorf("it tries again after the end of ctx: %+v", r) }))
 	defer close(release)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := c.Get(ctx, "exe_1"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the error is %v", err)
+	}
+	because, cancelBecause := context.WithCancelCause(t.Context())
+	cancelBecause(errors.New("enough"))
+	if _, err := c.Get(because, "exe_1"); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error is %v", err)
 	}
 	// While it pauses, too.

@@ -5,17 +5,17 @@
 //	e, err := client.Run(ctx, pyexec.Spec{Code: "print(6 * 7)"}, pyexec.Input{})
 //	fmt.Print(e.Stdout) // 42
 //
-// A program that fails is not an error: Execution.Status and ExitCode say how it ended. An error is an *Error wherever
-// the server or the network is its cause; its Code says what kind.
+// A program that fails is not an error: Execution.Status and ExitCode tell how it ended. Errors of the server and of the network
+// are *Error. Its Code tells the kind of error.
 //
-// A Session keeps an interpreter and its files between executions: OpenSession, RunInSession (or Spec.SessionID with Run,
-// Submit and RunStream), UploadFile, DownloadFile, CloseSession. What code displays, plots and tables among it, is in
-// Execution.Displays and comes as Display events.
+// A Session keeps an interpreter and its files between executions: OpenSession, RunInSession (or Spec.SessionID with Run, Submit
+// and RunStream), UploadFile, DownloadFile, CloseSession. Values that code displays, such as plots and tables, are in
+// Execution.Displays and in Display events.
 //
-// Nothing is retried that could run a program twice: GET requests, Cancel, what is safe to repeat on a Session and its
-// files, and Submit with an idempotency key are, with growing, jittered pauses, a bounded number of times, each visible to
-// the hook of WithRetryHook. Events resumes by itself where a broken connection left off.
+// The client retries a call only if that cannot run a program twice: GET requests, Cancel, idempotent calls on a Session and its
+// files, and Run and Submit with an idempotency key. The number of attempts is bounded, the pauses grow and are jittered, and the
+// hook of WithRetryHook sees each retry. Events resumes after a broken connection.
 //
-// The client tolerates servers that are newer than itself: an event it does not know is an UnknownEvent, a status it does
-// not know is kept as it is, an unknown field is ignored.
+// The client works with newer servers: an unknown event is an UnknownEvent, an unknown status is kept, and an unknown field is
+// ignored. The structs of the API's bodies are also the server's; their tags describe the API.
 package pyexec

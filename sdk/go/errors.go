@@ -30,25 +30,25 @@ const (
 // maxProblem bounds how much of an error's body is read.
 const maxProblem = 1 << 20
 
-// Error is what the server answered, or why it could not be reached (Code unavailable, Status 0).
+// Error is an error that the server answered, or the reason why the server was not reached (Code unavailable, Status 0).
 type Error struct {
 	Code string
-	// Status is the HTTP status; 0 if there was no answer.
+	// Status is the HTTP status. 0: there was no answer.
 	Status  int
 	Message string
 	// Fields lists every bad field.
 	Fields []FieldError
-	// ExecutionID is the Execution that the error is about; may be empty.
+	// ExecutionID is the Execution that the error is about. It may be empty.
 	ExecutionID string
-	// RequestID names the request in the server's log; may be empty.
+	// RequestID names the request in the server's log. It may be empty.
 	RequestID string
-	// RetryAfter is the server's hint; 0 = none.
+	// RetryAfter is the pause that the server asks for. 0: none.
 	RetryAfter time.Duration
-	// Err is the cause where there was no answer.
+	// Err is the cause if there was no answer.
 	Err error
 }
 
-// FieldError names one bad field as its author wrote it.
+// FieldError names one bad field as a user writes it.
 type FieldError struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
@@ -83,27 +83,40 @@ func CodeOf(err error) string {
 	return CodeInternal
 }
 
-type problem struct {
-	Title       string       `json:"title"`
-	Detail      string       `json:"detail"`
-	Code        string       `json:"code"`
-	Errors      []FieldError `json:"errors"`
-	ExecutionID string       `json:"execution_id"`
-	RequestID   string       `json:"request_id"`
+// Problem is the body of every error (RFC 9457).
+type Problem struct {
+	Type        string         `json:"type" format:"uri-reference" doc:"Always about:blank."`
+	Title       string         `json:"title" doc:"The status in words."`
+	Status      int            `json:"status" doc:"The HTTP status."`
+	Detail      string         `json:"detail" doc:"What is wrong."`
+	Code        string         `json:"code" enum:"invalid,not_found,conflict,exhausted,unavailable,unauthenticated,denied,unimplemented,purged,internal" doc:"unavailable: the same request may succeed later."`
+	Errors      []ProblemField `json:"errors,omitempty" doc:"Every bad field."`
+	ExecutionID string         `json:"execution_id,omitzero" doc:"Execution that the error is about, if there is one."`
+	RequestID   string         `json:"request_id" doc:"Name of the request in the server's log."`
 }
 
-// responseError reads an error from an answer, RFC 9457 or not. It does not close the body.
+// ProblemField names one bad field of a request.
+type ProblemField struct {
+	Field    string `json:"field" doc:"The field as a user writes it, \"config.memory_mb\"."`
+	Location string `json:"location" doc:"The field with the part of the request before it, \"metadata.config.memory_mb\"."`
+	Message  string `json:"message"`
+}
+
+// responseError reads an error from an answer, which need not be RFC 9457. It does not close the body.
 func responseError(resp *http.Response) *Error {
 	e := &Error{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // anything else is not ours
-	var p problem
+	var p Problem
 	if mediaType == "application/problem+json" || mediaType == "application/json" {
 		raw, err := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
 		if err != nil || json.Unmarshal(raw, &p) != nil {
-			p = problem{}
+			p = Problem{}
 		}
 	}
-	e.Code, e.Fields, e.ExecutionID, e.RequestID = p.Code, p.Errors, p.ExecutionID, p.RequestID
+	e.Code, e.ExecutionID, e.RequestID = p.Code, p.ExecutionID, p.RequestID
+	for _, f := range p.Errors {
+		e.Fields = append(e.Fields, FieldError{Field: f.Field, Message: f.Message})
+	}
 	if e.Code == "" {
 		e.Code = codeOfStatus(resp.StatusCode)
 	}
@@ -117,7 +130,7 @@ func responseError(resp *http.Response) *Error {
 	return e
 }
 
-// unreachable turns a failed exchange into an Error; the end of the caller's ctx stays visible in it.
+// unreachable returns the Error of a failed exchange. If ctx has ended, the Error wraps the error of ctx.
 func unreachable(ctx context.Context, err error) *Error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, ctx.Err()) {
 		err = errors.Join(ctx.Err(), err)
@@ -150,7 +163,7 @@ func codeOfStatus(status int) string {
 	return CodeInternal
 }
 
-// retryAfter reads seconds or a date; 0 if it is neither.
+// retryAfter reads seconds or a date. It returns 0 for anything else.
 func retryAfter(header string, now time.Time) time.Duration {
 	if seconds, err := strconv.Atoi(header); err == nil {
 		return time.Duration(max(0, min(seconds, 86400))) * time.Second

@@ -3,6 +3,7 @@ package pyexec
 import (
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 )
 
 // Event is one entry of an Execution's log.
@@ -13,35 +14,35 @@ type Event struct {
 	Body EventBody
 }
 
-// EventBody is what happened.
+// EventBody is the body of an Event.
 type EventBody interface {
 	// Kind is the event's name in the stream ("output").
 	Kind() string
 }
 
-// Queued: the Execution was accepted.
+// Queued means that the server accepted the Execution.
 type Queued struct {
 	// Position in the queue, from 0.
 	Position int `json:"position"`
 }
 
-// Progress tells what happens before or beside the program.
+// Progress reports work before the program and beside it.
 type Progress struct {
 	Phase   string `json:"phase"`
 	Message string `json:"message"`
-	// Done and Total count Unit; Total 0 = unknown.
+	// Done and Total count Unit. Total is 0 if unknown.
 	Done  int64  `json:"done"`
 	Total int64  `json:"total"`
-	Unit  string `json:"unit"`
+	Unit  string `json:"unit,omitzero"`
 }
 
-// Started: the program runs.
+// Started means that the program runs.
 type Started struct {
 	PID           int      `json:"pid"`
-	PythonVersion string   `json:"python_version"`
+	PythonVersion string   `json:"python_version" nullable:"true"`
 	Requirements  []string `json:"requirements"`
-	// Start is how its process was made: "exec" or "fork".
-	Start string `json:"start"`
+	// Start tells how the process was made: "exec" or "fork".
+	Start string `json:"start" nullable:"true"`
 }
 
 // Output is a piece of a stream.
@@ -51,16 +52,16 @@ type Output struct {
 	// Offset of Data's first byte in its stream.
 	Offset int64
 	Data   []byte
-	// Earlier: it was written before this Execution began, by something that an earlier one of its Session left running.
+	// Earlier reports whether a process of an earlier Execution of the Session wrote Data, before this Execution began.
 	Earlier bool
 }
 
 // Display is a rich value in one or more forms, by their type: "text/plain", "image/png", ….
 type Display struct {
 	Data map[string][]byte
-	// Value: it is the value of the code's last expression; else the code displayed it.
+	// Value reports whether it is the value of the code's last expression. Otherwise the code displayed it.
 	Value bool
-	// Truncated: forms were left out or cut.
+	// Truncated reports whether forms are missing or cut.
 	Truncated bool
 }
 
@@ -96,16 +97,21 @@ func (Finished) Kind() string { return "finished" }
 // Kind implements EventBody.
 func (u UnknownEvent) Kind() string { return u.Name }
 
+// MarshalJSON writes s as the server does.
+func (s Started) MarshalJSON() ([]byte, error) { return encode(s, true) }
+
+// outputJSON is an Output in JSON. It has Data if the piece is UTF-8, else Base64.
+type outputJSON struct {
+	Stream  string  `json:"stream"`
+	Offset  int64   `json:"offset"`
+	Data    *string `json:"data,omitempty"`
+	Base64  []byte  `json:"data_base64,omitempty"`
+	Earlier bool    `json:"earlier,omitzero"`
+}
+
 // UnmarshalJSON reads {"stream","offset","data"} or {…,"data_base64"}.
 func (o *Output) UnmarshalJSON(raw []byte) error {
-	var wire struct {
-		Stream string  `json:"stream"`
-		Offset int64   `json:"offset"`
-		Data   *string `json:"data"`
-		Base64 []byte  `json:"data_base64"`
-		// Earlier is there only when it is true.
-		Earlier bool `json:"earlier"`
-	}
+	var wire outputJSON
 	if err := json.Unmarshal(raw, &wire); err != nil {
 		return err
 	}
@@ -116,13 +122,32 @@ func (o *Output) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
+// MarshalJSON writes what UnmarshalJSON reads.
+func (o Output) MarshalJSON() ([]byte, error) {
+	wire := outputJSON{Stream: o.Stream, Offset: o.Offset, Earlier: o.Earlier}
+	if utf8.Valid(o.Data) {
+		wire.Data = new(string(o.Data))
+	} else {
+		wire.Base64 = o.Data
+	}
+	return json.Marshal(wire)
+}
+
+// displayJSON is a Display in JSON. Each form is a string or a bytesJSON.
+type displayJSON[T any] struct {
+	Data      map[string]T `json:"data"`
+	Value     bool         `json:"value"`
+	Truncated bool         `json:"truncated,omitzero"`
+}
+
+// bytesJSON stands for bytes that are not text.
+type bytesJSON struct {
+	Base64 []byte `json:"base64"`
+}
+
 // UnmarshalJSON reads {"data":{type: text or {"base64"}},"value","truncated"}.
 func (d *Display) UnmarshalJSON(raw []byte) error {
-	var wire struct {
-		Data      map[string]json.RawMessage `json:"data"`
-		Value     bool                       `json:"value"`
-		Truncated bool                       `json:"truncated"`
-	}
+	var wire displayJSON[json.RawMessage]
 	if err := json.Unmarshal(raw, &wire); err != nil {
 		return err
 	}
@@ -133,9 +158,7 @@ func (d *Display) UnmarshalJSON(raw []byte) error {
 			d.Data[name] = []byte(text)
 			continue
 		}
-		var bytes struct {
-			Base64 []byte `json:"base64"`
-		}
+		var bytes bytesJSON
 		if err := json.Unmarshal(form, &bytes); err != nil {
 			return fmt.Errorf("form %s: %w", name, err)
 		}
@@ -144,8 +167,24 @@ func (d *Display) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
+// MarshalJSON writes what UnmarshalJSON reads.
+func (d Display) MarshalJSON() ([]byte, error) {
+	wire := displayJSON[any]{Data: make(map[string]any, len(d.Data)), Value: d.Value, Truncated: d.Truncated}
+	for name, data := range d.Data {
+		if isText(name, data) {
+			wire.Data[name] = string(data)
+		} else {
+			wire.Data[name] = bytesJSON{notNil(data)}
+		}
+	}
+	return json.Marshal(wire)
+}
+
 // UnmarshalJSON reads the Result that the event carries.
 func (f *Finished) UnmarshalJSON(raw []byte) error { return json.Unmarshal(raw, &f.Execution) }
+
+// MarshalJSON writes the Result without its output.
+func (f Finished) MarshalJSON() ([]byte, error) { return summary(f.Execution).MarshalJSON() }
 
 // decodeBody reads the data of an event of the stream.
 func decodeBody(kind string, raw []byte) (EventBody, error) {

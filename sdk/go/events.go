@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// cancelPatience bounds the Cancel of an Execution that nobody waits for any more.
+// cancelPatience bounds the Cancel of an Execution without a caller.
 const cancelPatience = 15 * time.Second
 
 var (
@@ -20,9 +20,9 @@ var (
 	errEarly = errors.New("the event stream ended before the execution")
 )
 
-// Events replays an Execution's log after Seq after, then follows it, and ends after Finished. A broken or silent
-// connection is made again where it left off, with the pauses and bounds of the RetryPolicy; an attempt that brings an
-// Event starts the count anew. No Event comes twice. An error ends the sequence; ctx's end is one.
+// Events yields the Events of an Execution's log with a Seq greater than after, follows the log, and ends after Finished. It
+// resumes after a broken or silent connection, within the RetryPolicy. An attempt that brings an Event resets the count of
+// attempts. No Event is yielded twice. An error, such as the end of ctx, ends the sequence.
 func (c *Client) Events(ctx context.Context, id string, after uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		f := &follower{client: c, id: id, last: after, yield: yield}
@@ -32,14 +32,14 @@ func (c *Client) Events(ctx context.Context, id string, after uint64) iter.Seq2[
 	}
 }
 
-// follower is one range over Events.
+// follower is the state of one range over Events.
 type follower struct {
 	client *Client
 	id     string
 	// last is the Seq of the last Event that was yielded.
 	last  uint64
 	yield func(Event, error) bool
-	// done: Finished was yielded, or yield said no.
+	// done reports whether Finished was yielded or yield returned false.
 	done bool
 }
 
@@ -56,7 +56,7 @@ func (f *follower) run(ctx context.Context) error {
 			return unreachable(ctx, errors.Join(ctx.Err(), err))
 		}
 		if errors.Is(err, errEarly) && f.last == before {
-			// Nothing is after last if the Execution had ended before we asked.
+			// If the Execution had already ended, no Event follows last.
 			if ended {
 				return nil
 			}
@@ -81,16 +81,12 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// connect makes one connection and yields what comes over it.
+// connect makes one connection and yields its Events.
 func (f *follower) connect(ctx context.Context) error {
-	path, err := executionPath(f.id, "/events")
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	what := call{operation: "events", method: http.MethodGet, path: path,
-		header: http.Header{"Accept": {"text/event-stream"}, "Cache-Control": {"no-cache"}}}
+	what := get("events", nil).at(executionPath(f.id, "/events"))
+	what.header = http.Header{"Accept": {"text/event-stream"}, "Cache-Control": {"no-cache"}}
 	if f.last > 0 {
 		what.header.Set("Last-Event-ID", strconv.FormatUint(f.last, 10))
 	}
@@ -121,7 +117,7 @@ func (f *follower) connect(ctx context.Context) error {
 	return &Error{Code: CodeUnavailable, Message: errEarly.Error(), Err: errEarly}
 }
 
-// take yields one message of the stream.
+// take yields the Event of one message of the stream.
 func (f *follower) take(m message) error {
 	seq, err := strconv.ParseUint(m.id, 10, 64)
 	if err != nil || m.event == "" { // not an Event of the log
@@ -146,7 +142,7 @@ func (f *follower) take(m message) error {
 	return nil
 }
 
-// idleReader cancels the request when a Read brings nothing for too long. Time that the consumer takes does not count.
+// idleReader cancels the request when a Read blocks for too long. Time between Reads does not count.
 type idleReader struct {
 	reader io.Reader
 	idle   time.Duration

@@ -22,6 +22,9 @@ func script(t *testing.T, execution string, opts []pyexec.Option, texts ...strin
 			answerJSON(t, w, execution)
 			return
 		}
+		if r.Header.Get("Accept") != "text/event-stream" || r.Header.Get("Cache-Control") != "no-cache" {
+			t.Errorf("the headers are %v", r.Header)
+		}
 		text := texts[min(len(asked), len(texts)-1)]
 		asked = append(asked, r.Header.Get("Last-Event-ID"))
 		if status, isStatus := strings.CutPrefix(text, "status "); isStatus {
@@ -84,6 +87,7 @@ func TestEventsResumeWhereTheyBroke(t *testing.T) {
 			"1:queued 2:output=a 3:finished", []string{""}},
 		{"data in several lines", 0, []string{"id: 1\nevent: queued\ndata: {\"position\":\ndata: 0}\n\n" + out(2, "a") + endAt3}, "1:queued 2:output=a 3:finished", []string{""}},
 		{"kinds of the future", 0, []string{queuedAt + "id: 2\nevent: telemetry\ndata: [1]\n\nevent: notice\ndata: x\n\n" + endAt3}, "1:queued 2:telemetry 3:finished", []string{""}},
+		{"a message without a name", 0, []string{queuedAt + "id: 2\ndata: {}\n\n" + out(2, "a") + endAt3}, "1:queued 2:output=a 3:finished", []string{""}},
 		{"many breaks, each with progress", 0, []string{queuedAt, out(2, "a"), out(3, "b"), endAt4}, "1:queued 2:output=a 3:output=b 4:finished", []string{"", "1", "2", "3"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -216,13 +220,22 @@ func TestASilentConnectionIsMadeAgain(t *testing.T) {
 func TestRunStreamSubmitsFollowsAndGets(t *testing.T) {
 	t.Parallel()
 	var calls []string
+	hold := false
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		calls = append(calls, r.Method+" "+strings.TrimPrefix(r.URL.Path, "/api/v1/"))
 		switch {
 		case r.Method == http.MethodPost:
 			answer(t, w, http.StatusAccepted, "application/json", `{"execution_id":"exe_1"}`)
 		case strings.HasSuffix(r.URL.Path, "/events"):
-			answer(t, w, http.StatusOK, "text/event-stream", queuedAt+out(2, "a")+endAt3)
+			if !hold {
+				answer(t, w, http.StatusOK, "text/event-stream", queuedAt+out(2, "a")+endAt3)
+				return
+			}
+			answer(t, w, http.StatusOK, "text/event-stream", queuedAt)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			<-r.Context().Done()
 		case r.Method == http.MethodDelete:
 			answerJSON(t, w, `{"status":"killed"}`)
 		default:
@@ -248,5 +261,19 @@ func TestRunStreamSubmitsFollowsAndGets(t *testing.T) {
 	}
 	if got := strings.Join(calls, ", "); got != "POST exec/async, GET executions/exe_1/events, DELETE executions/exe_1" {
 		t.Errorf("calls %s", got)
+	}
+	// The end of ctx kills the Execution, too.
+	calls, hold = nil, true
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	_, err = c.RunStream(ctx, pyexec.Spec{Code: "1"}, pyexec.Input{}, func(pyexec.Event) error {
+		cancel(nil)
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+	if got := strings.Join(calls, ", "); got != "POST exec/async, GET executions/exe_1/events, DELETE executions/exe_1" {
+		t.Errorf("calls after the end of ctx: %s", got)
 	}
 }

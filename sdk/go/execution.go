@@ -1,9 +1,9 @@
 package pyexec
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
-	"unicode/utf8"
 )
 
 // The statuses of an Execution. A newer server may have others.
@@ -18,84 +18,81 @@ const (
 	StatusLost        = "lost"
 )
 
-// Execution is one run, as the server tells it: while it runs with the output so far, at its end with the result.
+// Execution is one run as the server reports it: with the output so far while it runs, with its result at the end. A member
+// that the server does not know yet is zero here and null in JSON.
 type Execution struct {
-	ExecutionID string `json:"execution_id"`
-	// SessionID is the Session it ran in; empty: a sandbox of its own.
-	SessionID string `json:"session_id"`
-	Status    string `json:"status"`
-	// ExitCode is nil if it ended by a signal, has not ended, or never ran.
-	ExitCode *int `json:"exit_code"`
-	// Signal is the name of the signal that ended it ("SIGKILL"); empty if none did.
-	Signal string `json:"signal"`
-	// Stdout and Stderr are the output as text. Bytes that are not UTF-8 are U+FFFD here; StdoutBase64 and StderrBase64
-	// then hold the truth, decoded. StdoutData and StderrData return it in every case.
-	Stdout       string `json:"stdout"`
-	Stderr       string `json:"stderr"`
-	StdoutBase64 []byte `json:"stdout_base64"`
-	StderrBase64 []byte `json:"stderr_base64"`
-	// Displays are the rich values that its code displayed, in order, each in one or more forms. DisplaysTruncated: forms
-	// are missing, because they were too large together; DisplaysDropped counts values that were too many. Events has all.
-	Displays          []DisplayForm `json:"displays"`
-	DisplaysTruncated bool          `json:"displays_truncated"`
-	DisplaysDropped   int64         `json:"displays_dropped"`
-	// SessionState is what became of the Session's interpreter (SessionStateKept, …); empty before the end and without a
-	// Session.
-	SessionState string `json:"session_state"`
-	// StdoutBytes and StderrBytes count what was written, kept or not.
-	StdoutBytes     int64 `json:"stdout_bytes"`
-	StderrBytes     int64 `json:"stderr_bytes"`
-	StdoutTruncated bool  `json:"stdout_truncated"`
-	StderrTruncated bool  `json:"stderr_truncated"`
-	// StartedAt and FinishedAt are zero before.
-	CreatedAt  time.Time `json:"created_at"`
-	StartedAt  time.Time `json:"started_at"`
-	FinishedAt time.Time `json:"finished_at"`
-	// DurationSeconds, CPUSeconds and PeakMemoryBytes are nil while unknown.
-	DurationSeconds *float64 `json:"duration_seconds"`
-	CPUSeconds      *float64 `json:"cpu_seconds"`
-	PeakMemoryBytes *int64   `json:"peak_memory_bytes"`
-	Phases          Phases   `json:"phases"`
-	Backend         string   `json:"backend"`
-	PythonVersion   string   `json:"python_version"`
-	// ResolvedRequirements is what was installed ("requests==2.32.3").
-	ResolvedRequirements []string   `json:"resolved_requirements"`
-	Artifacts            []Artifact `json:"artifacts"`
-	// Failure says why a program did not get to run, or was lost; nil when it simply ended.
-	Failure *Failure `json:"error"`
-	// Attempts counts the starts; more than 1 means that the program may have run more than once.
-	Attempts int `json:"attempts"`
-	// ImageDigest and MemorySamples are there where the backend has them.
-	ImageDigest   string         `json:"image_digest"`
-	MemorySamples []MemorySample `json:"memory_samples"`
-	// FilesChanged are the files of the session that were made or changed, where Spec.FilesChanged asked; FilesOmitted counts
-	// those that are too many to name.
-	FilesChanged []Artifact `json:"files_changed,omitempty"`
-	FilesOmitted int64      `json:"files_omitted,omitzero"`
+	ExecutionID string `json:"execution_id" doc:"Id of the execution, \"exe_…\"."`
+	SessionID   string `json:"session_id" nullable:"true" doc:"Session of the execution. null: it has a sandbox of its own."`
+	Status      string `json:"status" enum:"queued,running,succeeded,failed,timed_out,out_of_memory,killed,lost" doc:"All but queued and running are final."`
+	ExitCode    *int   `json:"exit_code" doc:"Exit code of the program. null if the program has not ended, never ran, or ended by a signal."`
+	Signal      string `json:"signal" nullable:"true" doc:"Name of the signal that ended the program, \"SIGKILL\"."`
+
+	// StdoutData and StderrData return the output byte for byte, in every case.
+	Stdout       string `json:"stdout" part:"output" doc:"Standard output so far, as text. Bytes that are not UTF-8 are replaced by U+FFFD."`
+	Stderr       string `json:"stderr" part:"output" doc:"Standard error so far, as text. Bytes that are not UTF-8 are replaced by U+FFFD."`
+	StdoutBase64 []byte `json:"stdout_base64" part:"output" nullable:"true" doc:"The bytes of stdout. null if they are UTF-8."`
+	StderrBase64 []byte `json:"stderr_base64" part:"output" nullable:"true" doc:"The bytes of stderr. null if they are UTF-8."`
+	// Events has every form, also those that are missing here.
+	Displays          []DisplayForm `json:"displays" part:"output" doc:"Values that the code displayed so far, in order, each in every form it has. A form has data or base64. At most 8 MiB of forms; the events have all."`
+	DisplaysTruncated bool          `json:"displays_truncated" part:"output" doc:"Whether forms are missing in displays or are cut."`
+
+	StdoutBytes          int64          `json:"stdout_bytes" doc:"Bytes that the program wrote to stdout, kept or not."`
+	StderrBytes          int64          `json:"stderr_bytes" doc:"Bytes that the program wrote to stderr, kept or not."`
+	StdoutTruncated      bool           `json:"stdout_truncated" doc:"Whether output_bytes cut the stream."`
+	StderrTruncated      bool           `json:"stderr_truncated" doc:"Whether output_bytes cut the stream."`
+	DisplaysDropped      int64          `json:"displays_dropped" doc:"Number of displayed values beyond the maximum. Nothing keeps them."`
+	SessionState         string         `json:"session_state" nullable:"true" enum:"kept,restarted,lost" doc:"State of the session's interpreter after the execution. kept: its names are there. restarted: it did not stop in time; its names are gone, its files are there. lost: it died. null before the end and without a session."`
+	Attempts             int            `json:"attempts" doc:"Number of starts. With more than 1 the program may have run more than once."`
+	CreatedAt            time.Time      `json:"created_at" nullable:"true" doc:"When the server accepted the execution."`
+	StartedAt            time.Time      `json:"started_at" nullable:"true" doc:"When the program started."`
+	FinishedAt           time.Time      `json:"finished_at" nullable:"true" doc:"When the execution ended."`
+	DurationSeconds      *float64       `json:"duration_seconds" doc:"Time from the start of the program to its end. null if the execution was lost and nobody saw its end."`
+	CPUSeconds           *float64       `json:"cpu_seconds" doc:"User and system time of all processes of the program."`
+	PeakMemoryBytes      *int64         `json:"peak_memory_bytes" doc:"Highest memory use of all processes of the program together."`
+	Phases               Phases         `json:"phases" doc:"Duration of each phase."`
+	Backend              string         `json:"backend" nullable:"true" doc:"Name of the backend."`
+	PythonVersion        string         `json:"python_version" nullable:"true" doc:"Full version of the interpreter, \"3.12.1\"."`
+	ResolvedRequirements []string       `json:"resolved_requirements" nullable:"true" doc:"Installed requirements, \"requests==2.32.3\"."`
+	Artifacts            []Artifact     `json:"artifacts" nullable:"true" doc:"Files that were kept. null before the end."`
+	Failure              *Failure       `json:"error" nullable:"true" doc:"Why the program did not run, which limit of memory or disk ended it, or that it was lost. null otherwise."`
+	MemorySamples        []MemorySample `json:"memory_samples,omitempty" doc:"Memory use over time. Present only with sample_interval_seconds."`
+	FilesChanged         []Artifact     `json:"files_changed,omitempty" doc:"Present only with files_changed: files of the session that were made or changed since the execution before that asked, without hidden ones, at most 100."`
+	FilesOmitted         int64          `json:"files_omitted,omitzero" doc:"Number of changed files beyond those in files_changed."`
+	ImageDigest          string         `json:"image_digest,omitzero" doc:"Digest of the image. Present only on backends with images."`
 }
+
+// MarshalJSON writes e as the server does.
+func (e Execution) MarshalJSON() ([]byte, error) { return encode(e, true) }
+
+// summary is an Execution that is written without its output.
+type summary Execution
+
+// MarshalJSON writes s without its output.
+func (s summary) MarshalJSON() ([]byte, error) { return encode(s, false) }
 
 // DisplayForm is one form of a displayed value. Forms with the same Display are of one value.
 type DisplayForm struct {
-	// MIME is its type: "text/plain", "text/html", "image/png", ….
+	// MIME is the type of the form: "text/plain", "text/html", "image/png", ….
 	MIME string
 	Data []byte
-	// Value: it is the value of the code's last expression; else the code displayed it.
+	// Value reports whether the value is that of the code's last expression; otherwise the code displayed it.
 	Value bool
 	// Display numbers the values from 0.
 	Display int
 }
 
-type displayFormJSON struct {
-	MIME    string  `json:"mime"`
-	Data    *string `json:"data,omitempty"`
-	Base64  *[]byte `json:"base64,omitempty"`
-	Value   bool    `json:"value"`
-	Display int     `json:"display"`
+// DisplayFormJSON is a DisplayForm in JSON.
+type DisplayFormJSON struct {
+	MIME    string  `json:"mime" doc:"Type of the form, \"image/png\"."`
+	Data    *string `json:"data,omitempty" doc:"The form, if it is text."`
+	Base64  *[]byte `json:"base64,omitempty" doc:"The form, if it is not text."`
+	Value   bool    `json:"value" doc:"Whether the value is that of the last expression. Otherwise the code displayed it."`
+	Display int     `json:"display" doc:"Number of the value, from 0. All forms of one value have the same."`
 }
 
 // UnmarshalJSON reads {"mime","data"|"base64","value","display"}.
 func (d *DisplayForm) UnmarshalJSON(raw []byte) error {
-	var wire displayFormJSON
+	var wire DisplayFormJSON
 	if err := json.Unmarshal(raw, &wire); err != nil {
 		return err
 	}
@@ -111,13 +108,15 @@ func (d *DisplayForm) UnmarshalJSON(raw []byte) error {
 
 // MarshalJSON writes what UnmarshalJSON reads.
 func (d DisplayForm) MarshalJSON() ([]byte, error) {
-	wire := displayFormJSON{MIME: d.MIME, Value: d.Value, Display: d.Display}
-	if utf8.Valid(d.Data) {
+	wire := DisplayFormJSON{MIME: d.MIME, Value: d.Value, Display: d.Display}
+	if isText(d.MIME, d.Data) {
 		wire.Data = new(string(d.Data))
 	} else {
-		wire.Base64 = &d.Data
+		wire.Base64 = new(notNil(d.Data))
 	}
-	return json.Marshal(wire)
+	var b bytes.Buffer
+	err := newEncoder(&b).Encode(wire)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // Phases holds how long each phase took, in seconds; nil while unknown.
@@ -128,23 +127,26 @@ type Phases struct {
 	CollectSeconds *float64 `json:"collect_seconds"`
 }
 
-// Artifact is a file that was kept.
+// Artifact is a file of the work folder.
 type Artifact struct {
-	Path      string `json:"path"`
+	Path      string `json:"path" doc:"Path relative to the work folder."`
 	SizeBytes int64  `json:"size_bytes"`
 }
 
-// Failure says why a program did not get to run, or was lost.
+// Failure says why a program did not run, which limit ended it, or that it was lost.
 type Failure struct {
-	Code string `json:"code"`
-	// Phase is "queue", "prepare", "start", "run" or "collect".
-	Phase   string `json:"phase"`
+	Code    string `json:"code" enum:"invalid,not_found,conflict,exhausted,unavailable,unauthenticated,denied,unimplemented,purged,internal"`
+	Phase   string `json:"phase" nullable:"true" doc:"queue, prepare, start, run or collect."`
 	Message string `json:"message"`
+	Field   string `json:"field,omitzero" doc:"Part of the request that the failure is about, such as config.memory_mb, if one is known."`
 }
+
+// MarshalJSON writes f as the server does.
+func (f Failure) MarshalJSON() ([]byte, error) { return encode(f, true) }
 
 // MemorySample is one point of the memory curve.
 type MemorySample struct {
-	OffsetSeconds float64 `json:"offset_seconds"`
+	OffsetSeconds float64 `json:"offset_seconds" doc:"Time since started_at."`
 	Bytes         int64   `json:"bytes"`
 }
 
@@ -166,21 +168,50 @@ func outputData(text string, truth []byte) []byte {
 	return []byte(text)
 }
 
+// Page is a part of a list.
+type Page struct {
+	Executions []Execution `json:"executions" doc:"Newest first."`
+	// Next is empty on the last page.
+	Next string `json:"next" nullable:"true" doc:"Value of after for the next page. null: this page is the last."`
+}
+
+// MarshalJSON writes p as the server does: its Executions have no output.
+func (p Page) MarshalJSON() ([]byte, error) {
+	list := make([]summary, len(p.Executions))
+	for i, e := range p.Executions {
+		list[i] = summary(e)
+	}
+	return encode(struct {
+		Executions []summary `json:"executions"`
+		Next       string    `json:"next" nullable:"true"`
+	}{list, p.Next}, true)
+}
+
+// Accepted is the answer to an asynchronous call.
+type Accepted struct {
+	ExecutionID string `json:"execution_id"`
+}
+
+// Cancelled is the answer to the call that cancels an Execution.
+type Cancelled struct {
+	Status string `json:"status" enum:"queued,running,succeeded,failed,timed_out,out_of_memory,killed,lost"`
+}
+
 // Backend describes a backend of the server.
 type Backend struct {
-	Name    string `json:"name"`
-	Type    string `json:"type"`
-	Version string `json:"version"`
-	Healthy bool   `json:"healthy"`
-	Message string `json:"message"`
-	// Capacity is how many jobs it can run at once; 0 = no bound of its own.
-	Capacity int `json:"capacity"`
+	Name       string `json:"name" doc:"Name in the server's configuration."`
+	Type       string `json:"type" doc:"Implementation: uv, docker, …."`
+	Version    string `json:"version"`
+	Generation int    `json:"generation,omitzero" doc:"Number of starts of the backend's process."`
+	Healthy    bool   `json:"healthy" doc:"Whether executions are expected to succeed."`
+	Message    string `json:"message,omitzero" doc:"Why the backend is not healthy."`
+	Capacity   int    `json:"capacity" doc:"Number of executions that can run at once. 0: the backend has no bound of its own."`
 	// Capabilities holds what the backend promises, by name, as the server sends it.
-	Capabilities map[string]any `json:"capabilities"`
-	// Warnings name every default that is not enforced.
-	Warnings []string           `json:"warnings"`
-	Details  map[string]string  `json:"details"`
-	Metrics  map[string]float64 `json:"metrics"`
+	Capabilities map[string]any     `json:"capabilities"`
+	Images       []string           `json:"images,omitempty" doc:"Names of images that are accepted without the capability images."`
+	Warnings     []string           `json:"warnings,omitempty" doc:"Defaults that are not enforced on this server."`
+	Details      map[string]string  `json:"details,omitempty"`
+	Metrics      map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Health is the server's answer to Health.

@@ -14,6 +14,7 @@ import (
 type stream struct {
 	pieces []string
 	ctx    context.Context
+	closed bool
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -34,7 +35,10 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (s *stream) Close() error { return nil }
+func (s *stream) Close() error {
+	s.closed = true
+	return nil
+}
 
 func TestTheConsumersTimeIsNotTheServersSilence(t *testing.T) {
 	t.Parallel()
@@ -53,8 +57,8 @@ func TestTheConsumersTimeIsNotTheServersSilence(t *testing.T) {
 			time.Sleep(time.Hour) // the consumer works
 			synctest.Wait()
 		}
-		if seen != 2 {
-			t.Errorf("%d events", seen)
+		if seen != 2 || !s.closed {
+			t.Errorf("%d events, the stream is closed: %t", seen, s.closed)
 		}
 	})
 }

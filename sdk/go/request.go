@@ -16,19 +16,68 @@ const maxDrain = 64 << 10
 
 // call is one operation of the API.
 type call struct {
-	// operation names it to the retry hook.
+	// operation is the name for the retry hook.
 	operation string
 	method    string
 	// path is escaped, below the base URL.
 	path   string
 	query  url.Values
 	header http.Header
-	// idempotent: it may be repeated.
+	// idempotent reports whether the call may be repeated.
 	idempotent bool
 	upload     *upload
+	// err is the reason why the call cannot be sent; nil: it can.
+	err error
 }
 
-// do sends the call, again where that is allowed, and returns an answer of success, whose body the caller closes.
+func get(operation string, query url.Values) call {
+	return call{operation: operation, method: http.MethodGet, query: query, idempotent: true}
+}
+
+func post(operation string) call { return call{operation: operation, method: http.MethodPost} }
+
+func remove(operation string) call {
+	return call{operation: operation, method: http.MethodDelete, idempotent: true}
+}
+
+// at returns the call with a path, or with the reason why there is none.
+func (w call) at(path string, err error) call {
+	w.path, w.err = path, err
+	return w
+}
+
+// with returns the call with a JSON body.
+func (w call) with(body any) call {
+	if w.err == nil {
+		w.upload, w.err = jsonUpload(body)
+	}
+	return w
+}
+
+// ask makes a call whose answer is a T in JSON.
+func ask[T any](ctx context.Context, c *Client, what call) (out T, err error) {
+	resp, err := c.do(ctx, what) //nolint:bodyclose // closeBody does
+	if err != nil {
+		return out, err
+	}
+	defer closeBody(resp.Body)
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		e := unreachable(ctx, err)
+		e.Status, e.Message = resp.StatusCode, "the server's answer cannot be read: "+err.Error()
+		return out, e
+	}
+	return out, nil
+}
+
+// pointer returns a pointer to an answer, or nil for an error.
+func pointer[T any](out T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// do sends the call, repeats it if that is allowed, and returns a successful answer. The caller closes its body.
 func (c *Client) do(ctx context.Context, what call) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
 		resp, err := c.once(ctx, what)
@@ -50,6 +99,9 @@ func (c *Client) do(ctx context.Context, what call) (*http.Response, error) {
 
 // once sends the call once.
 func (c *Client) once(ctx context.Context, what call) (*http.Response, error) {
+	if what.err != nil {
+		return nil, what.err
+	}
 	target := *c.base
 	target.RawPath = c.base.EscapedPath() + what.path
 	path, err := url.PathUnescape(target.RawPath)
@@ -82,27 +134,7 @@ func (c *Client) once(ctx context.Context, what call) (*http.Response, error) {
 	return nil, responseError(resp)
 }
 
-// json makes the call and decodes its answer into out.
-func (c *Client) json(ctx context.Context, what call, out any) error {
-	resp, err := c.do(ctx, what) //nolint:bodyclose // closeBody does
-	if err != nil {
-		return err
-	}
-	defer closeBody(resp.Body)
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return broken(ctx, resp.StatusCode, err)
-	}
-	return nil
-}
-
-// broken says that an answer began well and could not be read.
-func broken(ctx context.Context, status int, err error) *Error {
-	e := unreachable(ctx, err)
-	e.Status, e.Message = status, "the server's answer cannot be read: "+err.Error()
-	return e
-}
-
-// retryable: err is of the kind that may pass, and ctx has not ended.
+// retryable reports whether err is temporary and ctx has not ended.
 func retryable(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -111,7 +143,8 @@ func retryable(ctx context.Context, err error) bool {
 	return ok && (e.Code == CodeUnavailable || e.Status == http.StatusTooManyRequests)
 }
 
-// pause waits before the next attempt: full jitter over a doubling delay, or what the server asked for, within bounds.
+// pause waits before the next attempt. The pause doubles and is jittered; the server's Retry-After can make it longer, up to
+// MaxDelay.
 func (c *Client) pause(ctx context.Context, operation string, attempt int, cause error) error {
 	ceiling := c.retry.MinDelay << min(attempt-1, 20)
 	if ceiling <= 0 || ceiling > c.retry.MaxDelay {

@@ -20,8 +20,8 @@ type message struct {
 	data      []byte
 }
 
-// messages reads Server-Sent Events as the HTML standard says, comments left out. Its end is that of r; a message that r
-// cuts off is dropped.
+// messages reads Server-Sent Events as the HTML standard defines them. It leaves out comments. It ends with r and drops a message
+// that r cuts off.
 func messages(r io.Reader) iter.Seq2[message, error] {
 	return func(yield func(message, error) bool) {
 		lines := bufio.NewReaderSize(r, 32<<10)
@@ -62,7 +62,7 @@ func messages(r io.Reader) iter.Seq2[message, error] {
 	}
 }
 
-// readLine returns a line of at most max bytes without its end, or io.EOF if r ended, within a line or not.
+// readLine returns a line of at most max bytes without its end. It returns io.EOF if r has ended, also within a line.
 func readLine(r *bufio.Reader, max int) ([]byte, error) {
 	var line []byte
 	for {

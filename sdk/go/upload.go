@@ -13,27 +13,27 @@ import (
 	"sync/atomic"
 )
 
-// upload is the body of a submission. It is JSON when there is nothing to stream, else multipart: metadata first, so that
-// the server can stream the tar to where it runs; then tar; then stdin.
+// upload is the body of a submission. Without a stream it is JSON, otherwise multipart. In multipart the metadata comes first, so
+// that the server can stream the tar to the sandbox; then come tar and stdin.
 type upload struct {
 	contentType string
 	parts       []part
-	// touched: something was read from a stream of the caller's.
+	// touched reports whether a stream of the caller was read.
 	touched atomic.Bool
 }
 
-// part is a piece of the body: bytes of ours, or a stream of the caller's.
+// part is a piece of the body: bytes, or a stream of the caller.
 type part struct {
 	data   []byte
 	stream io.Reader
-	// start is where a stream that is a Seeker began; size is what it then holds; -1 = unknown.
+	// start is the offset of an io.Seeker, and size the number of bytes that follow. -1: unknown.
 	start, size int64
 }
 
 func newUpload(spec Spec, in Input) (*upload, error) {
 	if spec.Stdin != "" && in.Stdin != nil {
-		return nil, &Error{Code: CodeInvalid, Message: "stdin: is in the Spec and in the Input",
-			Fields: []FieldError{{Field: "stdin", Message: "is in the Spec and in the Input"}}}
+		return nil, &Error{Code: CodeInvalid, Message: "stdin: must be in the Spec or in the Input, not in both",
+			Fields: []FieldError{{Field: "stdin", Message: "must be in the Spec or in the Input, not in both"}}}
 	}
 	metadata, err := json.Marshal(spec)
 	if err != nil {
@@ -75,7 +75,7 @@ func partHeader(disposition, mediaType string) textproto.MIMEHeader {
 	return textproto.MIMEHeader{"Content-Disposition": {disposition}, "Content-Type": {mediaType}}
 }
 
-// streamPart finds out how long r is, where it can tell.
+// streamPart returns the part of r, with its size if r tells it.
 func streamPart(r io.Reader) part {
 	p := part{stream: r, start: -1, size: -1}
 	if s, ok := r.(io.Seeker); ok {
@@ -125,12 +125,12 @@ func (u *upload) attach(req *http.Request) {
 	}
 }
 
-// streams: there is more in it than bytes of ours.
+// streams reports whether the body has a stream of the caller.
 func (u *upload) streams() bool {
 	return slices.ContainsFunc(u.parts, func(p part) bool { return p.stream != nil })
 }
 
-// jsonUpload is a small body of ours.
+// jsonUpload returns the upload of a JSON body.
 func jsonUpload(v any) (*upload, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -139,7 +139,7 @@ func jsonUpload(v any) (*upload, error) {
 	return &upload{contentType: "application/json", parts: []part{{data: raw}}}, nil
 }
 
-// rewind gets the body ready to be sent again; false if that cannot be.
+// rewind prepares the body to be sent again. It reports false if that is not possible.
 func (u *upload) rewind() bool {
 	if !u.touched.Load() {
 		return true
@@ -160,7 +160,7 @@ func (u *upload) rewind() bool {
 	return true
 }
 
-// touching notes that a stream of the caller's was read.
+// touching records that a stream of the caller was read.
 type touching struct {
 	upload *upload
 	reader io.Reader
@@ -171,8 +171,8 @@ func (t *touching) Read(p []byte) (int, error) {
 	return t.reader.Read(p)
 }
 
-// uploadBody is read by the transport, which may go on for a moment after an early answer: a Read that is under way then
-// ends by itself, none follows.
+// uploadBody is the body that the transport reads. After an early answer the transport may still read for a moment. A Read under
+// way then ends by itself, and no other follows.
 type uploadBody struct {
 	reader io.Reader
 	closed atomic.Bool

@@ -69,6 +69,7 @@ func TestAnUploadIsMetadataThenTarThenStdin(t *testing.T) {
 	}{
 		{"tar of known size", pyexec.Input{Tar: strings.NewReader("the tar")}, true, []string{meta, tarPart}},
 		{"tar of a file from where it stands", pyexec.Input{Tar: opened}, true, []string{meta, tarPart}},
+		{"tar of a file that grows meanwhile", pyexec.Input{Tar: &growing{Reader: strings.NewReader("the tar and more")}}, true, []string{meta, tarPart}},
 		{"tar of a stream", pyexec.Input{Tar: io.MultiReader(strings.NewReader("the tar"))}, false, []string{meta, tarPart}},
 		{"tar and stdin", pyexec.Input{Tar: bytes.NewBufferString("the tar"), Stdin: strings.NewReader("the stdin")}, true, []string{meta, tarPart, stdinPart}},
 		{"stdin alone", pyexec.Input{Stdin: strings.NewReader("the stdin")}, true, []string{meta, stdinPart}},
@@ -108,6 +109,16 @@ func TestAnUploadIsMetadataThenTarThenStdin(t *testing.T) {
 	}
 }
 
+// growing is 7 bytes long while its size is asked for, and longer when it is read.
+type growing struct{ *strings.Reader }
+
+func (g *growing) Seek(offset int64, whence int) (int64, error) {
+	if whence == io.SeekEnd {
+		return 7, nil
+	}
+	return g.Reader.Seek(offset, whence)
+}
+
 func TestCodeAloneIsSentAsJSON(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -115,8 +126,8 @@ func TestCodeAloneIsSentAsJSON(t *testing.T) {
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || len(body) != 2 || body["code"] != "print(1)" {
 			t.Errorf("body %v, error %v", body, err)
 		}
-		if r.Header.Get("Content-Type") != "application/json" || r.URL.Path != "/api/v1/exec/async" {
-			t.Errorf("%s as %s", r.URL.Path, r.Header.Get("Content-Type"))
+		if r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Expect") != "" || r.URL.Path != "/api/v1/exec/async" {
+			t.Errorf("%s as %s, Expect %q", r.URL.Path, r.Header.Get("Content-Type"), r.Header.Get("Expect"))
 		}
 		answer(t, w, http.StatusAccepted, "application/json", `{"execution_id":"exe_9"}`)
 	})

@@ -215,6 +215,37 @@ func TestSessionsOfTheVectorsAreReadWhole(t *testing.T) {
 	})
 }
 
+func TestAValueIsWrittenAsTheServerWritesIt(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		value any
+		want  string
+	}{
+		{pyexec.Failure{Code: "internal", Message: "<b>"}, `{"code":"internal","phase":null,"message":"<b>"}`},
+		{pyexec.Started{Requirements: []string{}}, `{"pid":0,"python_version":null,"requirements":[],"start":null}`},
+		{pyexec.File{Path: "a"}, `{"path":"a","directory":false,"size_bytes":0,"mode":0,"mod_time":null}`},
+		{pyexec.Output{Stream: "stdout", Data: []byte("a")}, `{"stream":"stdout","offset":0,"data":"a"}`},
+		{pyexec.Output{Stream: "stdout", Data: []byte{0xff}, Earlier: true}, `{"stream":"stdout","offset":0,"data_base64":"/w==","earlier":true}`},
+		{pyexec.Page{}, `{"executions":[],"next":null}`},
+	} {
+		if raw, err := c.value.(json.Marshaler).MarshalJSON(); err != nil || string(raw) != c.want {
+			t.Errorf("got  %s, %v\nwant %s", raw, err, c.want)
+		}
+	}
+	// In a Page and in Finished an Execution has no output.
+	e := pyexec.Execution{ExecutionID: "exe_1", Stdout: "x"}
+	for _, v := range []any{pyexec.Page{Executions: []pyexec.Execution{e}}, pyexec.Finished{Execution: e}} {
+		raw, err := json.Marshal(v)
+		if err != nil || strings.Contains(string(raw), `"stdout"`) || !strings.Contains(string(raw), `"session_id":null`) || !strings.Contains(string(raw), "exe_1") {
+			t.Errorf("%s, %v", raw, err)
+		}
+	}
+	raw, err := json.Marshal(e)
+	if err != nil || !strings.Contains(string(raw), `"stdout":"x"`) || !strings.Contains(string(raw), `"created_at":null`) || strings.Contains(string(raw), "image_digest") {
+		t.Errorf("%s, %v", raw, err)
+	}
+}
+
 func TestProblemsOfTheVectorsAreTypedErrors(t *testing.T) {
 	t.Parallel()
 	type vector struct {
@@ -254,25 +285,15 @@ func TestProblemsOfTheVectorsAreTypedErrors(t *testing.T) {
 
 func TestSpecsAreSentAsTheVectorsSay(t *testing.T) {
 	t.Parallel()
-	specs := map[string]pyexec.Spec{
-		"prd": {Entrypoint: "main.py", DockerImage: "python:3.12-slim", RequirementsTxt: "numpy\npandas==2.2",
-			PreCommands: []string{"apt update -y", "apt install -y gcc"}, Stdin: "optional input string",
-			Config: pyexec.Config{TimeoutSeconds: new(300.0), NetworkDisabled: new(true), MemoryMB: 1024, DiskMB: 2048, CPUShares: 1024}},
-		"minimal": {Code: "print(1)"},
-		"all": {Code: "print(1)", Args: []string{"a"}, Env: map[string]string{"K": "v"}, PythonVersion: "3.12", RequirementsTxt: "idna",
-			Detect: new(false), Outputs: []string{"out/**"}, OutputsChanged: true, Backend: "uv", IdempotencyKey: "k", Language: "python",
-			Interpreter: "environment", SessionID: "ctx-1", Durable: true, FilesChanged: true, SampleIntervalSeconds: 0.25,
-			Config: pyexec.Config{TimeoutSeconds: new(0.0), NetworkDisabled: new(false), MemoryMB: 64, DiskMB: 32, CPUShares: 512, PIDs: 16,
-				OutputBytes: 1000, KillGraceSeconds: 1.5}},
-		"privileged": {Command: []string{"make", "test"}, Script: "/opt/tests/start.sh", HostDirectory: "/srv/x"},
-	}
 	type vector struct {
 		Metadata json.RawMessage `json:"metadata"`
 	}
-	vectors(t, "metadata", func(t *testing.T, name string, v vector) {
-		spec, ok := specs[name]
-		if !ok {
-			t.Fatalf("this test has no Spec for the vector %s", name)
+	vectors(t, "metadata", func(t *testing.T, _ string, v vector) {
+		var spec pyexec.Spec
+		read := json.NewDecoder(bytes.NewReader(v.Metadata))
+		read.DisallowUnknownFields()
+		if err := read.Decode(&spec); err != nil {
+			t.Fatal(err)
 		}
 		raw, err := json.Marshal(spec)
 		if err != nil {

@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/python-executor/python-executor/core/backend"
 )
 
-// Bundle is what is linked into this binary. cli/bundled_*.go lists it in plain sight.
+// Bundle has the plugins that are linked into this binary. cli/bundled_*.go lists them.
 type Bundle struct {
 	// Version of the program.
 	Version string
@@ -13,7 +15,7 @@ type Bundle struct {
 	Plugins map[string]Plugin
 	// Frontends are the mains of frontend plugins, by command name ("frontend-mcp").
 	Frontends map[string]func(version string)
-	// Runner is the `runner` command; nil where there is none.
+	// Runner is the `runner` command; nil if this system has none.
 	Runner func(args []string) int
 }
 
@@ -21,36 +23,17 @@ type Bundle struct {
 type Plugin struct {
 	// Type is the backend's type in the configuration ("uv").
 	Type string
-	// Serve is the whole of the plugin's main.
+	// Serve is the plugin's main function.
 	Serve func(version string)
 	// Filled is a section with the defaults of what it leaves out, as JSON.
 	Filled func(section json.RawMessage) json.RawMessage
-	// UIDs is the range of users that run programs for a section; ok is false where programs run as the plugin's own user.
-	// nil: the programs do not run on this host's network.
+	// UIDs returns the range of users that run the programs of a section; ok is false if programs run as the plugin's own user.
+	// UIDs is nil if the programs do not run on this host's network.
 	UIDs func(section json.RawMessage) (first, last int, ok bool)
 	// Check validates the section of the backend called name without starting anything.
 	Check func(name string, section json.RawMessage) error
-	// Doctor looks at what the backend would find on this machine, without starting it.
-	Doctor func(ctx context.Context, section json.RawMessage) []Finding
-}
-
-// Level says how much a Finding matters.
-type Level string
-
-// The levels.
-const (
-	LevelOK    Level = "ok"
-	LevelWarn  Level = "warn"
-	LevelError Level = "error"
-)
-
-// Finding is one thing that doctor found.
-type Finding struct {
-	Level   Level  `json:"level"`
-	Topic   string `json:"topic"`
-	Message string `json:"message"`
-	// Remedy is what to do about it; empty where nothing is to do.
-	Remedy string `json:"remedy,omitempty"`
+	// Doctor checks what the backend would find on this machine, without starting it.
+	Doctor func(ctx context.Context, section json.RawMessage) []backend.Finding
 }
 
 // ByType returns the bundled plugin of a backend type, and its command's name.

@@ -12,12 +12,11 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
-// CheckPlugin starts the plugin at a path and tries the rules of the contract on it. An error means that it did not come
-// as far as that.
+// CheckPlugin starts the plugin at a path and checks the rules of the contract. An error means that no rule could be checked.
 func CheckPlugin(ctx context.Context, o CheckOptions) (_ []Rule, err error) {
 	for _, id := range o.Rules {
 		if !slices.ContainsFunc(backendtest.Rules(), func(r [2]string) bool { return r[0] == id }) {
-			return nil, executor.FieldErrorf(executor.Invalid, "--rule", "there is no rule %q", id)
+			return nil, executor.FieldErrorf(executor.Invalid, "--rule", "unknown rule %q", id)
 		}
 	}
 	path, err := filepath.Abs(o.Path)

@@ -11,10 +11,10 @@ import (
 // stopTime is how long each part may take to stop.
 const stopTime = 15 * time.Second
 
-var errStop = errors.New("it did not stop in time")
+var errStop = errors.New("the part did not stop in time")
 
-// closers stop what was started: in reverse order, each once, each with a time of its own, the rest also when one fails. At the
-// second request to stop that time ends.
+// closers stop the started parts in reverse order, each once and with a time limit of its own. An error of one does not keep the
+// others from stopping. The second request to stop ends the time of all.
 type closers struct{ list []func(context.Context) error }
 
 func (c *closers) add(f func(context.Context) error) { c.list = append(c.list, f) }

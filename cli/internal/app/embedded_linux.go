@@ -12,8 +12,8 @@ import (
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/host"
-	boltstore "github.com/python-executor/python-executor/core/store/bolt"
 	memorystore "github.com/python-executor/python-executor/core/store/memory"
+	sqlitestore "github.com/python-executor/python-executor/core/store/sqlite"
 )
 
 // windowBytes is how far a program may be ahead of the terminal that drains its output.
@@ -25,8 +25,8 @@ type Local struct {
 	stack closers
 }
 
-// Embedded starts host and engine for one command. Its log is a window where output has no cap, so somebody must follow
-// what it runs. ctx bounds the start only.
+// Embedded starts host and engine for one command. Without a limit on output, its log is a window, so the caller must follow each
+// Execution. ctx bounds the start only.
 func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	l := &Local{}
 	defer func() {
@@ -42,7 +42,7 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	// Spooled input may be large: it goes where temporary files belong, not beside the sockets.
 	spool, err := newTemporary(os.TempDir())
 	if err != nil {
-		return nil, fmt.Errorf("no place for temporary files (TMPDIR): %w", err)
+		return nil, fmt.Errorf("no folder for temporary files (TMPDIR): %w", err)
 	}
 	l.stack.add(func(context.Context) error { return spool.Close() })
 	blobs, err := dirblobs.Open(filepath.Join(spool.path, "blobs"))
@@ -78,7 +78,7 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	e, err := engine.New(engine.Options{
 		Store: store, Blobs: blobs, Backends: backends, DefaultBackend: o.Config.Backend,
 		Engine: admission, Limits: o.Config.Limits, Retention: retention, Sessions: o.Config.Sessions, Log: o.Log,
-		Embedded: true,
+		Embedded: true, HostDirectories: o.Config.MCP.Directories,
 	})
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 		return nil, err
 	}
 	l.stack.add(func(ctx context.Context) error {
-		// Whoever closes has seen the end of what it ran, or does not want it: there is nothing to wait for.
+		// The caller has seen the end of its Executions, or does not need it, so Close waits for none.
 		now, cancel := context.WithCancelCause(ctx)
 		cancel(errors.New("the command has ended"))
 		return ignoreCancelled(stopEngine(now, e, h))
@@ -96,11 +96,11 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	return l, nil
 }
 
-// store is in memory for one execution, whose reader drains it. Where many come, and are read again later, their logs would
-// fill the memory: they lie in a temporary folder.
+// store returns a store in memory for one execution, whose reader drains it. The logs of many executions, which are read again
+// later, would fill the memory. They are kept in a temporary folder.
 func (o EmbeddedOptions) store(dir string) (executor.Store, error) {
 	if o.Lasting {
-		return boltstore.Open(filepath.Join(dir, "executions.db"), boltstore.Options{Log: o.Log})
+		return sqlitestore.Open(filepath.Join(dir, "executions.db"), sqlitestore.Options{Log: o.Log})
 	}
 	var window int64
 	if o.Config.Limits.Max.OutputBytes == executor.Unlimited {
@@ -109,7 +109,7 @@ func (o EmbeddedOptions) store(dir string) (executor.Store, error) {
 	return memorystore.New(memorystore.Options{LogWindowBytes: window}), nil
 }
 
-// Close stops everything in reverse order and removes every temporary folder. It goes on where ctx has ended.
+// Close stops everything in reverse order and removes every temporary folder, even if ctx has ended.
 func (l *Local) Close(ctx context.Context) error { return l.stack.close(ctx) }
 
 func ignoreCancelled(err error) error {
@@ -119,11 +119,11 @@ func ignoreCancelled(err error) error {
 	return err
 }
 
-// command is how a bundled type is started: this binary again, under the name it was called by, which tests depend on.
+// command returns the command of a bundled type: this binary, under the name of its own call, which tests depend on.
 func (b Bundle) command(typ string) (string, []string, error) {
 	name, _, ok := b.ByType(typ)
 	if !ok {
-		return "", nil, executor.Errorf(executor.Invalid, "no backend type %q is bundled: give path and sha256 of a plugin", typ)
+		return "", nil, executor.Errorf(executor.Invalid, "unknown backend type %q: give path and sha256 of a plugin", typ)
 	}
 	return "/proc/self/exe", []string{os.Args[0], "plugin", name}, nil
 }

@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefix begins the name of every temporary folder of ours.
+// prefix begins the name of every temporary folder of this package.
 const prefix = "pyexec-"
 
 // maxRunDir keeps socket names below it within the 108 bytes that the kernel allows: package host needs 63 of them, our own folder
 // 18.
 const maxRunDir = 108 - 63 - 18
 
-// temporary is a folder that a lock marks as alive, so that the next process can remove what a killed one left.
+// temporary is a folder with a lock that marks it as in use. A later process removes folders that a killed process left.
 type temporary struct {
 	path string
 	lock *os.File
 }
 
-// newTemporary makes a folder of mode 0700 in parent, and removes those that dead processes of ours left there.
+// newTemporary makes a folder of mode 0700 in parent, and removes the folders that dead processes of this user left there.
 func newTemporary(parent string) (*temporary, error) {
 	sweep(parent)
 	path, err := os.MkdirTemp(parent, prefix)
@@ -57,7 +57,7 @@ func (t *temporary) Close() error {
 	return err
 }
 
-// sweep removes folders of ours whose lock nobody holds.
+// sweep removes folders with prefix whose lock no process holds.
 func sweep(parent string) {
 	left, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
 	if err != nil {
@@ -84,7 +84,7 @@ func isOurs(info fs.FileInfo) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// lockFile takes an exclusive lock that lives as long as the file is open. The error says who is in the way.
+// lockFile takes an exclusive lock until the file is closed. If another process has the lock, the error says so.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -100,7 +100,7 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// newRunDir makes the folder for sockets, where names are short and memory or a local disk is below.
+// newRunDir makes the folder for sockets. Its path is short, and it is in memory or on a local disk.
 func newRunDir() (*temporary, error) {
 	var failed []error
 	for _, parent := range []string{runtimeDir(), "/run", "/tmp", os.TempDir()} {
@@ -113,10 +113,10 @@ func newRunDir() (*temporary, error) {
 		}
 		failed = append(failed, err)
 	}
-	return nil, fmt.Errorf("no place for sockets: %w", errors.Join(failed...))
+	return nil, fmt.Errorf("no folder for sockets: %w", errors.Join(failed...))
 }
 
-// runtimeDir is the user's own, where there is one that is safe to use.
+// runtimeDir returns the user's runtime folder, if there is one that is safe to use.
 func runtimeDir() string {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
 	info, err := os.Stat(dir) //nolint:gosec // the user names their own folder; it must be theirs
@@ -126,7 +126,7 @@ func runtimeDir() string {
 	return dir
 }
 
-// dataDir is a server's lasting folder.
+// dataDir is a server's data folder.
 type dataDir struct {
 	path     string
 	instance string
@@ -142,7 +142,7 @@ func openDataDir(path string) (*dataDir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
-	// In /tmp, say, somebody may have made it for us.
+	// In a shared folder such as /tmp, another user may have made it.
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !isOurs(info) && os.Geteuid() != 0 {
@@ -162,7 +162,7 @@ func openDataDir(path string) (*dataDir, error) {
 
 func (d *dataDir) Close() error { return d.lock.Close() }
 
-// identify reads the installation's name, or makes one.
+// identify reads the installation's id, or makes one.
 func identify(file string) (string, error) {
 	raw, err := os.ReadFile(file)
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
 
-// mcpName is how the frontend is called in errors and in the log; mcpCommand is its plugin command.
+// mcpName is the name of the frontend in errors and in the log. mcpCommand is its plugin command.
 const (
 	mcpName    = "mcp"
 	mcpCommand = "frontend-mcp"
@@ -21,16 +21,16 @@ const (
 type MCPOptions struct {
 	Config config.Config
 	Bundle Bundle
-	// Service is what is served. Remote: it is a server elsewhere.
+	// Service is served to the client. Remote reports whether it belongs to a server.
 	Service executor.Service
 	Remote  bool
-	// In and Out are the client's ends.
+	// In and Out are the streams of the client.
 	In  *os.File
 	Out *os.File
 	Log *slog.Logger
 }
 
-// mcpConfig is what the frontend is told of the configuration.
+// mcpConfig returns the configuration of the frontend.
 func mcpConfig(c config.Config, version string) mcpfrontend.Config {
 	m := mcpfrontend.Default()
 	m.Version = version
@@ -57,7 +57,7 @@ func mcpConfig(c config.Config, version string) mcpfrontend.Config {
 	return m
 }
 
-// authTokens are the tokens of the configuration as those take them who check them.
+// authTokens converts the tokens of the configuration.
 func authTokens(tokens []config.Token) []auth.Token {
 	list := make([]auth.Token, len(tokens))
 	for i, t := range tokens {

@@ -13,7 +13,7 @@ import (
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
 
-// MCP serves o.Service to the client of the standard streams in a plugin process, until the client has gone or ctx ends.
+// MCP serves o.Service to the client of the standard streams in a plugin process, until the client disconnects or ctx ends.
 func MCP(ctx context.Context, o MCPOptions) error {
 	c := mcpConfig(o.Config, o.Bundle.Version)
 	c.Stdio, c.Remote, c.Backend = true, o.Remote, o.Config.Backend
@@ -45,8 +45,8 @@ func MCP(ctx context.Context, o MCPOptions) error {
 	return f.Close(clean)
 }
 
-// serveMCP starts the MCP frontend of a server, if it is enabled, and says where the HTTP frontend finds it and what
-// its own address is.
+// serveMCP starts the MCP frontend of a server, if it is enabled. It returns how the HTTP frontend reaches it, and the URL of its
+// own address.
 func serveMCP(ctx context.Context, o ServeOptions, svc executor.Service, runDir string, stack *closers) (m *httpfrontend.MCP, url string, err error) {
 	if !o.Config.MCP.HTTP.Enabled {
 		return nil, "", nil

@@ -12,9 +12,10 @@ type EmbeddedOptions struct {
 	// Config is the whole configuration. Limits may be executor.Unlimited in OutputBytes.
 	Config config.Config
 	Bundle Bundle
-	// Lasting: for more than one call: as many at once as Config.Engine says, and what is warm stays warm.
+	// Lasting reports whether the engine serves more than one call. Config.Engine then bounds the calls at once, and runners stay
+	// warm.
 	Lasting bool
-	// Log takes what host, plugins and engine have to say.
+	// Log takes the log of host, plugins and engine.
 	Log *slog.Logger
 }
 
@@ -22,7 +23,7 @@ type EmbeddedOptions struct {
 type ServeOptions struct {
 	Config config.Config
 	Bundle Bundle
-	// TestFixtures adds what the conformance suite of MCP needs; refused unless MCP listens on loopback.
+	// TestFixtures adds the tools of the conformance suite of MCP. MCP must then listen on loopback.
 	TestFixtures bool
 	Log          *slog.Logger
 }
@@ -31,7 +32,7 @@ type ServeOptions struct {
 type CheckOptions struct {
 	// Path of the plugin program.
 	Path string
-	// Section is its configuration, as JSON.
+	// Section is the configuration of the plugin, as JSON.
 	Section json.RawMessage
 	// Rules to check; empty: all.
 	Rules []string
@@ -40,7 +41,7 @@ type CheckOptions struct {
 	Log   *slog.Logger
 }
 
-// Rule is how a plugin did on one rule of the contract.
+// Rule is the result of one rule of the contract.
 type Rule struct {
 	ID      string   `json:"id"`
 	Name    string   `json:"name"`

@@ -30,7 +30,7 @@ func CheckPlugin(context.Context, CheckOptions) ([]Rule, error) { return nil, er
 // SealDescriptors has nothing to do.
 func SealDescriptors() {}
 
-// MCP serves o.Service to the client of the standard streams, in this process: there are no plugins here.
+// MCP serves o.Service to the client of the standard streams in this process, because this system has no plugins.
 func MCP(ctx context.Context, o MCPOptions) error {
 	c := mcpConfig(o.Config, o.Bundle.Version)
 	c.Remote, c.HTTP.Tokens = o.Remote, nil

@@ -5,8 +5,8 @@ import (
 	"github.com/python-executor/python-executor/core/peer"
 )
 
-// programUIDs returns the users that run programs on this host's network, of every configured backend: a program of one
-// that is not the default is no less a program.
+// programUIDs returns the users that run programs on this host's network, for every configured backend and not only for the
+// default one.
 func programUIDs(backends map[string]config.Backend, b Bundle) []peer.UIDRange {
 	var list []peer.UIDRange
 	for name, entry := range backends {

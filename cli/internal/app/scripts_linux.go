@@ -10,19 +10,12 @@ import (
 	"github.com/python-executor/python-executor/core/scripts"
 )
 
-// withScripts adds the backend for host scripts where any are allowed. An entry of the configuration that has its name wins.
+// withScripts adds the backend for host scripts if any are allowed. An entry of the configuration with the same name overrides it.
 func withScripts(c config.Config, backends map[string]executor.Backend, workDir, version string, stack *closers, log *slog.Logger) (map[string]executor.Backend, error) {
 	if len(c.Scripts.Allowed) == 0 || backends[scripts.Name] != nil {
 		return backends, nil
 	}
-	s := c.Scripts
-	b, err := scripts.New(scripts.Options{
-		Policy: scripts.Policy{
-			Root: s.Root, Scripts: s.Allowed, Args: s.Args, Env: s.Env, Timeout: s.Timeout(), MaxOutputBytes: s.MaxOutputBytes,
-			MaxLineBytes: s.MaxLineBytes, LogDir: s.LogDir,
-		},
-		WorkDir: workDir, Version: version, Log: log,
-	})
+	b, err := scripts.New(scripts.Options{Policy: c.Scripts, WorkDir: workDir, Version: version, Log: log})
 	if err != nil {
 		return nil, err
 	}

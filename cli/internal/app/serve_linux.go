@@ -21,13 +21,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/host"
 	"github.com/python-executor/python-executor/core/peer"
-	boltstore "github.com/python-executor/python-executor/core/store/bolt"
+	sqlitestore "github.com/python-executor/python-executor/core/store/sqlite"
 	httpfrontend "github.com/python-executor/python-executor/frontends/http"
 )
 
-// Serve runs a server until ctx ends, and then drains it: no new work, running executions get engine.drain_timeout_seconds, in
-// which those who wait for them or follow them are still answered; then everything stops in the reverse order of its start.
-// At a second request to stop (package stop) the drain is over at once.
+// Serve runs a server until ctx ends, and then drains it. The server accepts no new work. Running executions may take
+// engine.drain_timeout_seconds, and calls that wait for them or follow them are still answered. Then all parts stop in the reverse
+// order of their start. A second request to stop (package stop) ends the drain at once.
 func Serve(ctx context.Context, o ServeOptions) (err error) {
 	authenticator, err := auth.New(authTokens(o.Config.HTTP.Tokens))
 	if err != nil {
@@ -39,12 +39,12 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	var stack closers
 	defer func() {
 		closing := stack.close(ctx)
-		if closing != nil && stop.Cause(ctx) == nil { // after a signal nobody else says it; without time to stop it is no news
+		if closing != nil && stop.Cause(ctx) == nil { // after a signal no other code reports the error; without time to stop it is expected
 			o.Log.Error("not everything was stopped or written", "error", closing)
 		}
 		err = errors.Join(err, closing)
 	}()
-	// The port first: most servers that fail to start fail here, and nothing is to be undone yet.
+	// The port comes first, because most failed starts fail here, and nothing has to be undone yet.
 	listener, err := (&net.ListenConfig{}).Listen(ctx, network(o.Config.HTTP.Bind), o.Config.HTTP.Bind)
 	if err != nil {
 		return fmt.Errorf("http.bind: %w", err)
@@ -89,7 +89,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	return err
 }
 
-// core is a server's engine, and what of it others need.
+// core has a server's engine and the parts of it that other code needs.
 type core struct {
 	engine           *engine.Engine
 	host             *host.Host
@@ -97,8 +97,8 @@ type core struct {
 	runDir, spoolDir string
 }
 
-// startCore starts the engine with its store, its blobs and the plugins of its backends. What is to be undone, also where it
-// fails, is in stack.
+// startCore starts the engine with its store, its blobs and the plugins of its backends. It adds the function that stops each
+// part to stack, even if a later part fails.
 func startCore(ctx context.Context, o ServeOptions, stack *closers) (c core, err error) {
 	data, err := openDataDir(o.Config.DataDir)
 	if err != nil {
@@ -115,7 +115,7 @@ func startCore(ctx context.Context, o ServeOptions, stack *closers) (c core, err
 		return c, err
 	}
 	stack.add(func(context.Context) error { return spool.Close() })
-	store, err := boltstore.Open(filepath.Join(data.path, "executions.db"), boltstore.Options{Log: o.Log})
+	store, err := sqlitestore.Open(filepath.Join(data.path, "executions.db"), sqlitestore.Options{Log: o.Log})
 	if err != nil {
 		return c, err
 	}
@@ -145,7 +145,7 @@ func startCore(ctx context.Context, o ServeOptions, stack *closers) (c core, err
 	if c.engine, err = engine.New(engine.Options{
 		Store: store, Blobs: blobs, Backends: backends, DefaultBackend: o.Config.Backend, Engine: o.Config.Engine,
 		Limits: o.Config.Limits, Retention: o.Config.Retention, Sessions: o.Config.Sessions, SpoolBytes: o.Config.HTTP.MaxBodyBytes, Log: o.Log,
-		Registerer: c.registry,
+		Registerer: c.registry, HostDirectories: o.Config.MCP.Directories,
 	}); err != nil {
 		return c, err
 	}
@@ -156,7 +156,7 @@ func startCore(ctx context.Context, o ServeOptions, stack *closers) (c core, err
 	return c, nil
 }
 
-// network keeps 0.0.0.0 to IPv4: Go takes it for "every address", IPv6 included.
+// network returns tcp4 for an IPv4 address. With tcp, Go would listen for 0.0.0.0 on all IPv6 addresses, too.
 func network(bind string) string {
 	if at, err := netip.ParseAddrPort(bind); err == nil && at.Addr().Is4() {
 		return "tcp4"
@@ -166,7 +166,7 @@ func network(bind string) string {
 
 var errDrained = errors.New("the server is stopping")
 
-// drain closes the engine and says how long that may take.
+// drain closes the engine and logs how long that may take.
 func drain(ctx context.Context, o ServeOptions, c core) error {
 	drained := make(chan struct{})
 	var wg sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	"github.com/python-executor/python-executor/core/host"
 )
 
-// lastGrace is how long the engine may take to stop when there is no time left. Then its plugins are stopped under it: one that
-// hangs, or a program with a long kill grace, holds nothing up.
+// lastGrace is how long the engine may take to stop after the second request to stop. Then its plugins are stopped, so that a plugin
+// that hangs, or a program with a long kill grace, does not delay the end.
 const lastGrace = 1500 * time.Millisecond
 
 // stopEngine closes e. At the second request to stop it also closes h, after lastGrace.

@@ -25,7 +25,7 @@ func none(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// outputFailure is a failed write to our own output.
+// outputFailure is a failed write to the command's own output.
 func outputFailure(err error) error {
 	if brokenPipe(err) {
 		return exit.With(exit.BrokenPipe, nil)

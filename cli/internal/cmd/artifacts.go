@@ -13,22 +13,25 @@ import (
 	"strings"
 )
 
-// outputFolder makes dir, so that a folder which cannot be written is known before the program has run for hours.
+// outputFolder makes dir, unless it is empty, and checks that it can be written. A bad folder is then an error before the program
+// runs.
 func outputFolder(dir string) error {
+	if dir == "" {
+		return nil
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // the user's folder, by the user's umask
 		return fmt.Errorf("--output %s: %w", dir, err)
 	}
 	if !writable(dir) {
-		return fmt.Errorf("--output %s: nothing can be written there", dir)
+		return fmt.Errorf("--output: must be a folder that can be written (got %q)", dir)
 	}
 	return nil
 }
 
-// saveArtifacts writes an execution's artifacts below dir. The archive comes from a program that nobody trusts: only
-// regular files are taken, and nothing is written outside dir, not even through a link that lies there already. What
-// cannot be saved does not keep the rest from it. Hidden files, which tools keep for themselves, are saved only where all
-// is set.
-func saveArtifacts(d *door, id, dir string, all bool) (saved []string, err error) {
+// saveArtifacts writes an execution's artifacts below dir. The archive comes from an untrusted program. Therefore only regular
+// files are saved, and nothing is written outside dir, even if dir contains a link. If a file cannot be saved, the others still
+// are. Hidden files are saved only if all is set.
+func saveArtifacts(d *target, id, dir string, all bool) (saved []string, err error) {
 	archive, err := d.Artifacts(d.ctx, id)
 	if err != nil {
 		return nil, err
@@ -62,21 +65,21 @@ func saveArtifacts(d *door, id, dir string, all bool) (saved []string, err error
 	}
 }
 
-// hidden reports whether a path is, or lies below, what begins with a dot, or Python's own cache.
+// hidden reports whether a part of a path begins with a dot, or is Python's cache folder.
 func hidden(name string) bool {
 	return slices.ContainsFunc(strings.Split(path.Clean(name), "/"), func(part string) bool {
 		return strings.HasPrefix(part, ".") && part != "." && part != ".." || part == "__pycache__"
 	})
 }
 
-// maxSaid bounds the names that are said.
+// maxSaid bounds the number of names in the message about saved files.
 const maxSaid = 10
 
-// saidOf says what was saved in dir.
+// saidOf returns the message about the files that were saved in dir.
 func saidOf(saved []string, dir string, named bool) string {
 	switch {
 	case len(saved) == 0 && named:
-		return "no file is called what --artifact says: nothing is saved in " + dir
+		return "no file matches --artifact: nothing is saved in " + dir
 	case len(saved) == 0:
 		return "no new or changed file: nothing is saved in " + dir
 	}
@@ -90,12 +93,12 @@ func saidOf(saved []string, dir string, named bool) string {
 func saveFile(root *os.Root, h *tar.Header, r io.Reader) error {
 	name := filepath.FromSlash(path.Clean(h.Name))
 	if !filepath.IsLocal(name) || name == "." {
-		return errors.New("not a name inside the folder")
+		return errors.New("must be a path inside the folder")
 	}
 	if err := root.MkdirAll(filepath.Dir(name), 0o777); err != nil {
 		return err
 	}
-	// What has the name now, a link perhaps, goes; it is not written through.
+	// An existing file of this name is removed first, so that the write does not follow a link.
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

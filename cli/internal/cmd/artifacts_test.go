@@ -24,7 +24,7 @@ func (a archived) Artifacts(context.Context, string) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(a.tar)), nil
 }
 
-func hostile(t *testing.T, headers ...tar.Header) *door {
+func hostile(t *testing.T, headers ...tar.Header) *target {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -42,7 +42,7 @@ func hostile(t *testing.T, headers ...tar.Header) *door {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return &door{Service: archived{tar: b.Bytes()}, ctx: t.Context()}
+	return &target{Service: archived{tar: b.Bytes()}, ctx: t.Context()}
 }
 
 func TestArtifactsAreSavedInsideTheirFolder(t *testing.T) {
@@ -74,6 +74,9 @@ func TestArtifactsAreSavedInsideTheirFolder(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(out, "run")); err != nil || info.Mode()&0o100 == 0 {
 		t.Error(info, err)
 	}
+	if info, err := os.Stat(filepath.Join(out, "a", "b.txt")); err != nil || info.Mode()&0o111 != 0 {
+		t.Error(info, err)
+	}
 	for _, name := range []string{"sym", "fifo"} {
 		if _, err := os.Lstat(filepath.Join(out, name)); err == nil {
 			t.Errorf("%s was made", name)
@@ -103,7 +106,7 @@ func TestAnArtifactThatCannotBeSavedDoesNotKeepTheRestFromIt(t *testing.T) {
 
 func TestHiddenFilesAreSavedOnlyWhereTheyWereNamed(t *testing.T) {
 	t.Parallel()
-	files := func() *door {
+	files := func() *target {
 		return hostile(t, tar.Header{Name: "new.txt"}, tar.Header{Name: ".cache/x"}, tar.Header{Name: "a/.config/y"}, tar.Header{Name: ".env"},
 			tar.Header{Name: "pkg/__pycache__/m.pyc"}, tar.Header{Name: "./b.txt"}, tar.Header{Name: "a.b/c.txt"})
 	}
@@ -130,7 +133,7 @@ func TestWhatWasSavedIsSaid(t *testing.T) {
 		named bool
 		want  string
 	}{
-		{nil, true, "no file is called what --artifact says: nothing is saved in out"},
+		{nil, true, "no file matches --artifact: nothing is saved in out"},
 		{nil, false, "no new or changed file: nothing is saved in out"},
 		{[]string{"a", "b/c"}, false, "saved in out: a, b/c"},
 		{many[:maxSaid], true, "saved in out: f, f, f, f, f, f, f, f, f, f"},

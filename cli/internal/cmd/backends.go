@@ -11,38 +11,30 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-type backendsOptions struct{ g *global }
-
-func newBackends(g *global, runF func(context.Context, *backendsOptions) error) *cobra.Command {
-	o := &backendsOptions{g: g}
+func newBackends(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "backends",
 		Short: "Show the backends, here or of a server, and what they can enforce",
 		Args:  none,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if runF != nil {
-				return runF(cmd.Context(), o)
-			}
-			return o.run(cmd.Context())
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runBackends(cmd.Context(), g) },
 	}
 }
 
-func (o *backendsOptions) run(ctx context.Context) error {
-	d, err := o.g.open(ctx, "", true)
+func runBackends(ctx context.Context, g *global) error {
+	d, err := g.open(ctx, "", true)
 	if err != nil {
 		return err
 	}
 	infos, err := d.Backends(d.ctx)
 	if err == nil {
-		err = o.print(infos)
+		err = printBackends(g, infos)
 	}
 	return joinClose(err, d.close())
 }
 
-func (o *backendsOptions) print(infos []executor.Info) error {
-	if o.g.json {
-		return printJSON(o.g.Out, map[string]any{"backends": infos})
+func printBackends(g *global, infos []executor.Info) error {
+	if g.json {
+		return printJSON(g.Out, map[string]any{"backends": infos})
 	}
 	var b strings.Builder
 	for _, info := range infos {
@@ -67,11 +59,11 @@ func (o *backendsOptions) print(infos []executor.Info) error {
 			fmt.Fprintf(&b, "  warning    %s\n", w)
 		}
 	}
-	_, err := fmt.Fprint(o.g.Out, clean(b.String()))
+	_, err := fmt.Fprint(g.Out, clean(b.String()))
 	return err
 }
 
-// enforced lists the limits that hold beside timeout and output.
+// enforced lists the enforced limits other than timeout and output.
 func enforced(c executor.Capabilities) string {
 	var words []string
 	for name, on := range map[string]bool{"network off": c.NetworkOff, "memory": c.Memory, "disk": c.Disk, "cpu": c.CPU, "pids": c.PIDs} {

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/python-executor/python-executor/cli/internal/app"
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
@@ -59,8 +60,8 @@ func withFake(t *testing.T) app.Bundle {
 			}
 			return nil
 		},
-		Doctor: func(context.Context, json.RawMessage) []app.Finding {
-			return []app.Finding{{Level: app.LevelWarn, Topic: "tools", Message: "no hammer", Remedy: "buy one"}}
+		Doctor: func(context.Context, json.RawMessage) []backend.Finding {
+			return []backend.Finding{{Level: backend.LevelWarn, Topic: "tools", Message: "no hammer", Remedy: "buy one"}}
 		},
 	}}}
 }
@@ -124,7 +125,8 @@ func cases(t *testing.T, bundle app.Bundle) {
 		{"bytes", []string{"run"}, "hex stdout 00ff0a", 0, "\x00\xff\n", ""},
 		{"a signal", []string{"run"}, "signal KILL", 137, "", ""},
 		{"a timeout", []string{"run", "--timeout", "0.2"}, "hang", 124, "", "timed out"},
-		{"memory", []string{"run", "--memory", "16"}, "alloc 64MB", 137, "", "out of memory"},
+		{"memory", []string{"run", "--memory", "16"}, "alloc 64MB", 137, "", "out of memory: config.memory_mb: "},
+		{"disk", []string{"run", "--disk", "16"}, "fill-file a 64MB", 1, "", "disk full: config.disk_mb: "},
 		{"stdin", []string{"run", inFolder(t, "read-stdin"), "--stdin", "-"}, "fed", 0, "fed", ""},
 		{"an unknown backend", []string{"run", "--backend", "nope"}, "print 1", 125, "", "nope"},
 		{"too much memory", []string{"run", "--memory", "999999"}, "print 1", 125, "", "memory"},
@@ -152,6 +154,14 @@ func cases(t *testing.T, bundle app.Bundle) {
 		o := execute(t, t.Context(), bundle, "write-file a/b.txt kept", "run", "--output", out)
 		if b, err := os.ReadFile(filepath.Join(out, "a", "b.txt")); err != nil || string(b) != "kept" || o.status != 0 {
 			t.Errorf("%q %v %+v", b, err, o)
+		}
+		o = execute(t, t.Context(), bundle, "write-file .h kept", "run", "--output", out, "--artifact", ".h")
+		if b, err := os.ReadFile(filepath.Join(out, ".h")); err != nil || string(b) != "kept" || o.status != 0 {
+			t.Errorf("a hidden file that was named: %q %v %+v", b, err, o)
+		}
+		o = execute(t, t.Context(), bundle, "print 1", "run", "--output", out, "--artifact", "nothing")
+		if o.status != 0 || !strings.Contains(o.stderr, "no file matches --artifact") {
+			t.Errorf("%+v", o)
 		}
 	})
 	t.Run("a signal to us", func(t *testing.T) {
@@ -201,11 +211,15 @@ func TestAServer(t *testing.T) {
 	bundle := withFake(t)
 	startServer(t, bundle)
 	cases(t, bundle)
+	// What Ctrl-C and a lost reader ended has ended on the server, too.
+	if o := execute(t, t.Context(), bundle, "", "ls", "--status", "running,queued"); o.status != 0 || strings.Contains(o.stdout, "exe_") {
+		t.Errorf("%+v", o)
+	}
 	run := func(stdin string, args ...string) outcome {
 		t.Helper()
 		return execute(t, t.Context(), bundle, stdin, args...)
 	}
-	o := run("print hi\nprint-err err\nwrite-file a.txt kept\nexit 3", "submit", "--artifact", "*.txt")
+	o := run("print hi\nprint-err err\nwrite-file a.txt kept\nwrite-file .h kept\nexit 3", "submit", "--artifact", "*.txt", "--artifact", ".h")
 	id := strings.TrimSuffix(o.stdout, "\n")
 	if o.status != 0 || o.stderr != "" || !strings.HasPrefix(id, "exe_") || strings.ContainsAny(id, "\n ") {
 		t.Fatalf("%+v", o)
@@ -228,7 +242,16 @@ func TestAServer(t *testing.T) {
 			}
 		})
 	}
-	if o := run("", "follow", id, "--output", filepath.Join(t.TempDir(), "o")); o.status != 3 {
+	saved := filepath.Join(t.TempDir(), "o")
+	if o := run("", "follow", id, "--output", saved); o.status != 3 {
+		t.Errorf("%+v", o)
+	}
+	for _, name := range []string{"a.txt", ".h"} {
+		if b, err := os.ReadFile(filepath.Join(saved, name)); err != nil || string(b) != "kept" {
+			t.Errorf("%s: %q %v", name, b, err)
+		}
+	}
+	if o := run("", "ls", "--after", id); o.status != 0 || strings.Contains(o.stdout, id) {
 		t.Errorf("%+v", o)
 	}
 	if o := run("", "ls"); !strings.Contains(o.stdout, id+"  failed") {
@@ -258,7 +281,15 @@ func TestAServer(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	})
-	if o := run("", "kill", running); o.status != 0 || o.stdout != running+" killed\n" {
+	t.Run("logs -f of what runs goes on", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		out := &lockedBuffer{on: func(string) { cancel(interrupted{syscall.SIGINT}) }}
+		if status := Execute(ctx, []string{"logs", "-f", running}, IO{Out: out, Err: io.Discard}, bundle); status != 130 {
+			t.Errorf("status %d", status)
+		}
+	})
+	if o := run("", "kill", "exe_nope", running); o.status != 125 || o.stdout != running+" killed\n" || !strings.Contains(o.stderr, "exe_nope") {
 		t.Errorf("%+v", o)
 	}
 	if o := run("", "doctor"); o.status != 0 || !strings.Contains(o.stdout, "backend fake: works") {
@@ -324,6 +355,11 @@ func TestCommandsThatRunNothing(t *testing.T) {
 	if err := os.WriteFile(worse, []byte("no: 1\nbackend: fake\nbackends: {fake: {nonsense: 1}}\nengine: {max_queued: -1}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	external := filepath.Join(t.TempDir(), "external.yaml")
+	text := "backend: fake\nbackends: {fake: {}, other: {path: /no/such, sha256: " + strings.Repeat("a", 64) + "}}\n"
+	if err := os.WriteFile(external, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		args           string
 		status         int
@@ -347,21 +383,28 @@ func TestCommandsThatRunNothing(t *testing.T) {
 		{"config check --config " + worse, 1, "", "no: unknown key"},
 		{"config check --config " + worse, 1, "", "\nengine.max_queued: must be >= 0"},
 		{"config check --config " + worse, 1, "", "\nbackends.fake.nonsense: unknown key"},
+		{"config check --json --config " + worse, 1, `"engine.max_queued"`, ""},
+		{"config check --json --config " + worse, 1, `"backends.fake.nonsense"`, ""},
+		{"config check --config " + external, 0, "ok\n", ""},
+		{"doctor --config " + external, 1, "error  backend other: ", ""},
+		{"doctor -q --config " + external, 1, "error  backend other: ", ""},
+		{"run x --artifact a", 125, "", "--artifact: must be given together with --output"},
+		{"submit x --output o --server http://127.0.0.1:1", 125, "", "--output: must not be given here"},
 		{"config check --config /no/such", 125, "", "/no/such"},
 		{"doctor", 0, "warn   fake tools: no hammer\n       → buy one", ""},
 		{"doctor --json", 0, `"remedy": "buy one"`, ""},
 		{"doctor --config " + bad, 1, "error  config: backends.fake.nonsense", ""},
 		{"doctor --config /no/such", 1, "error  config: read the configuration", ""},
-		{"serve --bind 0.0.0.0:0", 125, "", "http.bind: 0.0.0.0:0 is not loopback"},
+		{"serve --bind 0.0.0.0:0", 125, "", "http.bind: must be a loopback address"},
 		{"serve --backend x", 125, "", "backend: must name an entry"},
 		{"plugin", 0, "check", ""},
 		{"plugin x", 125, "", "unknown plugin command"},
 		{"plugin backend-fake", 125, "", "started by its host"},
 		{"plugin check /no/such", 125, "", ""},
-		{"plugin check --section { x", 125, "", "--section must be JSON"},
+		{"plugin check --section { x", 125, "", "--section: must be JSON"},
 		{"runner", 125, "", "no runner"},
-		{"logs x --stream y", 125, "", "--stream must be"},
-		{"ls --limit 501", 125, "", "--limit must be"},
+		{"logs x --stream y", 125, "", "--stream: must be"},
+		{"ls --limit 501", 125, "", "--limit: must be"},
 		{"kill", 125, "", "needs the id"},
 		{"follow a b", 125, "", "needs the id"},
 		{"submit x", 125, "", "needs a server"},

@@ -38,7 +38,7 @@ PYEXEC_ and sets nothing is a warning on standard error.`,
 	return cmd
 }
 
-// loadChecked is loadConfig with the bundled plugins' own sections looked at too.
+// loadChecked is loadConfig, but also checks the sections of the bundled plugins.
 func (g *global) loadChecked() (config.Config, error) {
 	c, err := g.loadConfig()
 	if err != nil && !settings.IsInvalid(err) {
@@ -47,39 +47,11 @@ func (g *global) loadChecked() (config.Config, error) {
 	return c, joinInvalid(err, checkSections(g.bundle, c))
 }
 
-// joinInvalid makes one list of problems of two; either may be nil.
-func joinInvalid(a, b error) error {
-	if a == nil {
-		return b
-	}
-	if b == nil {
-		return a
-	}
-	all := &executor.Error{Code: executor.Invalid, Message: a.Error() + "\n" + b.Error()}
-	for _, err := range []error{a, b} {
-		if e, ok := errors.AsType[*executor.Error](err); ok {
-			all.Fields = append(all.Fields, e.Fields...)
-		}
-	}
-	return all
-}
-
-// checkSections has each bundled plugin look at its section.
-func checkSections(bundle app.Bundle, c config.Config) error {
-	var fields []executor.FieldError
+// joinInvalid joins the problems of errors, which may be nil.
+func joinInvalid(errs ...error) error {
 	var lines []string
-	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
-		b := c.Backends[name]
-		if b.Path != "" {
-			continue // only the plugin itself knows: plugin check, or serve
-		}
-		_, p, ok := bundle.ByType(b.TypeOr(name))
-		var err error
-		if !ok {
-			err = executor.FieldErrorf(executor.Invalid, "backends."+name+".type", "no backend type %q is bundled (bundled: %s): give path and sha256 of a plugin", b.TypeOr(name), bundledTypes(bundle))
-		} else if p.Check != nil {
-			err = p.Check(name, b.Options)
-		}
+	var fields []executor.FieldError
+	for _, err := range errs {
 		if err == nil {
 			continue
 		}
@@ -92,6 +64,23 @@ func checkSections(bundle app.Bundle, c config.Config) error {
 		return nil
 	}
 	return &executor.Error{Code: executor.Invalid, Message: strings.Join(lines, "\n"), Fields: fields}
+}
+
+// checkSections lets each bundled plugin check its section.
+func checkSections(bundle app.Bundle, c config.Config) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
+		b := c.Backends[name]
+		if b.Path != "" {
+			continue // only the plugin itself can check it, in plugin check and serve
+		}
+		if _, p, ok := bundle.ByType(b.TypeOr(name)); !ok {
+			errs = append(errs, executor.FieldErrorf(executor.Invalid, "backends."+name+".type", "unknown backend type %q (bundled: %s): give path and sha256 of a plugin", b.TypeOr(name), bundledTypes(bundle)))
+		} else if p.Check != nil {
+			errs = append(errs, p.Check(name, b.Options))
+		}
+	}
+	return joinInvalid(errs...)
 }
 
 func bundledTypes(bundle app.Bundle) string {
@@ -111,7 +100,7 @@ func checkConfig(g *global) error {
 	if err != nil && !settings.IsInvalid(err) {
 		return err
 	}
-	for _, s := range settings.Strays(g.layers(), c) {
+	for _, s := range settings.UnusedVariables(g.layers(), c) {
 		g.note("warning: %s", s)
 	}
 	if g.json {
@@ -134,8 +123,7 @@ func checkConfig(g *global) error {
 	return err
 }
 
-// showConfig prints what there is even if something in a plugin's section is wrong; a file that cannot be read as a
-// configuration has nothing to show.
+// showConfig prints the configuration even if a plugin's section has problems. It prints nothing if the file cannot be parsed.
 func showConfig(g *global) error {
 	c, err := g.loadConfig()
 	if err != nil {

@@ -7,26 +7,27 @@ import (
 	"io"
 	"strings"
 
+	"mvdan.cc/sh/v3/syntax"
+
 	"github.com/python-executor/python-executor/cli/internal/exit"
-	"github.com/python-executor/python-executor/cli/internal/snippet"
 	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// lineReader reads what somebody types, or what stands in a pipe.
+// lineReader reads lines from a terminal or a pipe.
 type lineReader interface {
-	// line returns a line without its end. io.EOF: there is no more; errDropped: Ctrl-C.
+	// line returns a line without its end. io.EOF means that it is the last one, errDropped that the user pressed Ctrl-C.
 	line(ctx context.Context, prompt string) (string, error)
-	// remember puts a line into the history.
+	// remember adds a line to the history.
 	remember(line string)
-	// close gives the terminal back and keeps the history.
+	// close restores the terminal and saves the history.
 	close() error
 }
 
-// errDropped: what was typed so far is to be forgotten.
+// errDropped is returned when the user discards the present input with Ctrl-C.
 var errDropped = errors.New("dropped")
 
-// console is a session's interpreter with somebody in front of it.
+// console is the interactive form of `session exec`.
 type console struct {
 	g        *global
 	svc      executor.Service
@@ -35,20 +36,20 @@ type console struct {
 	base     executor.Spec
 	lines    lineReader
 	shown    *displayed
-	// interrupts has a value for each Ctrl-C while code runs.
+	// interrupts receives a value for each Ctrl-C while code runs; nil on a pipe.
 	interrupts <-chan struct{}
-	// last is how the last input ended.
+	// last is the exit status of the last input; nil if it was 0.
 	last error
 }
 
-// prompts of the languages, for a first and for another line.
+// prompts holds the prompt of a first line and of a further line, by language.
 var prompts = map[executor.Language][2]string{
 	executor.LanguagePython:     {">>> ", "... "},
 	executor.LanguageJavaScript: {"> ", "... "},
 	executor.LanguageShell:      {"$ ", "> "},
 }
 
-// interact is `session exec -i`.
+// interact implements `session exec -i`.
 func (o *sessionRunOptions) interact(ctx context.Context) error {
 	svc, err := o.g.openServer("session exec")
 	if err != nil {
@@ -59,10 +60,8 @@ func (o *sessionRunOptions) interact(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
-		if err := outputFolder(o.output); err != nil {
-			return err
-		}
+	if err := outputFolder(o.output); err != nil {
+		return err
 	}
 	s, err := svc.GetSession(ctx, o.id)
 	if err != nil {
@@ -72,12 +71,12 @@ func (o *sessionRunOptions) interact(ctx context.Context) error {
 		return executor.Errorf(executor.Conflict, "the session is closed: %s", s.Reason)
 	}
 	if o.g.In == nil {
-		return errors.New("there is no standard input")
+		return errors.New("standard input must be open")
 	}
 	c := &console{g: o.g, svc: svc, id: o.id, language: s.Language, base: base, shown: &displayed{g: o.g, dir: o.output}}
 	interactive := o.g.InTerminal && o.g.OutTerminal
 	if interactive {
-		// Otherwise Ctrl-C ends us, as it ends anything that reads a pipe.
+		// On a pipe Ctrl-C ends the command.
 		interrupts, release := takeInterrupts(ctx)
 		defer release()
 		c.interrupts = interrupts
@@ -106,96 +105,109 @@ func (c *console) greet(s executor.Session) {
 	}
 }
 
-// loop reads and runs one input after the other, until the lines end.
+// loop reads and runs one input after the other until the lines end.
 func (c *console) loop(ctx context.Context) error {
+	ask, ok := prompts[c.language]
+	if !ok {
+		ask = prompts[executor.LanguageJavaScript]
+	}
+	var lines []string // of the input so far
 	for {
-		text, err := c.input(ctx)
+		prompt := ask[0]
+		if len(lines) > 0 {
+			prompt = ask[1]
+		}
+		line, err := c.lines.line(ctx, prompt)
 		ended := errors.Is(err, io.EOF)
-		switch {
-		case errors.Is(err, errDropped):
+		if errors.Is(err, errDropped) {
+			lines = nil
 			continue
-		case err != nil && !ended:
+		}
+		if err != nil && !ended {
 			return err
 		}
+		if strings.TrimSpace(line) != "" {
+			c.lines.remember(line)
+		}
+		lines = append(lines, line)
+		text, more := strings.Join(lines, "\n"), false
 		if strings.TrimSpace(text) != "" {
-			if err := c.run(ctx, text); err != nil {
+			if more, err = c.run(ctx, text, !ended); err != nil {
 				return err
 			}
 		}
 		if ended {
 			return nil
 		}
-	}
-}
-
-// input reads lines until they are a whole input. With io.EOF the text is what there was.
-func (c *console) input(ctx context.Context) (string, error) {
-	ask, ok := prompts[c.language]
-	if !ok {
-		ask = prompts[executor.LanguageJavaScript]
-	}
-	prompt := ask[0]
-	var lines []string
-	for {
-		line, err := c.lines.line(ctx, prompt)
-		if errors.Is(err, io.EOF) {
-			return strings.Join(append(lines, line), "\n"), err
-		}
-		if err != nil {
-			return "", err
-		}
-		if strings.TrimSpace(line) != "" {
-			c.lines.remember(line)
-		}
-		lines = append(lines, line)
-		text := strings.Join(lines, "\n")
-		if strings.TrimSpace(text) == "" {
+		if !more {
 			lines = nil
-			continue
 		}
-		if !snippet.NeedsMore(c.language, text) {
-			return text, nil
-		}
-		prompt = ask[1]
 	}
 }
 
-// run runs one input and shows what comes of it. An error ends the console: it, and not the code, has failed.
-func (c *console) run(ctx context.Context, code string) error {
+// run runs an input and shows its output. If the input may go on and wants another line, run shows nothing and reports more. An
+// error means that the console, and not the code, has failed; it ends the console.
+func (c *console) run(ctx context.Context, text string, mayGoOn bool) (more bool, err error) {
+	if mayGoOn && c.language == executor.LanguageShell && incompleteShell(text) {
+		return true, nil
+	}
 	spec := c.base
-	spec.Code = code + "\n"
+	if spec.Code = text; mayGoOn {
+		spec.Code = executor.ConsoleCell(c.language, text)
+	}
 	drain(c.interrupts)
 	e, err := c.svc.Submit(ctx, spec, executor.Input{})
 	if err != nil {
-		return c.refused(ctx, err)
+		return false, c.refused(ctx, err)
 	}
-	f := follower{stdout: &lineEnd{w: c.g.Out}, stderr: &lineEnd{w: c.g.Err}, progress: newProgress(c.g), g: c.g, show: c.shown.show, stopped: "interrupted"}
+	show := func(d executor.Display) error {
+		if _, incomplete := d.Data[executor.IncompleteType]; incomplete && mayGoOn {
+			more = true
+			return nil
+		}
+		return c.shown.show(d)
+	}
+	f := follower{stdout: &lineEnd{w: c.g.Out}, stderr: &lineEnd{w: c.g.Err}, progress: newProgress(c.g), g: c.g, show: show, stopped: "interrupted"}
 	release := c.interruptible(ctx, e.ID)
 	result, err := f.follow(ctx, c.svc, e.ID)
 	release()
 	if is, gone := isOutputError(err); is {
 		c.kill(ctx, e.ID)
 		if gone {
-			return exit.With(exit.BrokenPipe, nil)
+			return false, exit.With(exit.BrokenPipe, nil)
 		}
-		return fmt.Errorf("write output: %w", err)
+		return false, fmt.Errorf("write output: %w", err)
 	}
 	if err != nil {
 		c.kill(ctx, e.ID)
-		return err
+		return false, err
 	}
 	if c.interrupts != nil {
-		// The next prompt stands at the margin.
+		// The next prompt begins a line.
 		finishLine(c.g.Out, f.stdout)
 		finishLine(c.g.Err, f.stderr)
 	}
+	if more {
+		return true, nil
+	}
 	f.report(result)
 	c.last = exit.With(exit.OfResult(result), nil)
-	return nil
+	return false, nil
 }
 
-// refused decides whether a refusal ends the console: a session that is lost can be restarted from elsewhere, and a full
-// server has room again.
+// incompleteShell reports whether text wants another line, as a shell reads it. The driver of a shell cannot tell without
+// running what comes before.
+func incompleteShell(text string) bool {
+	if backslashes := len(text) - len(strings.TrimRight(text, `\`)); backslashes%2 == 1 {
+		return true
+	}
+	_, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	wrong, _ := errors.AsType[syntax.ParseError](err)
+	return syntax.IsIncomplete(err) || strings.HasPrefix(wrong.Text, "unclosed here-document") // IsIncomplete misses quoted ones
+}
+
+// refused returns err if it ends the console. The console goes on, and prints err, if a later input may succeed: a lost session
+// can be restarted by another client, and a full server has room again.
 func (c *console) refused(ctx context.Context, err error) error {
 	if c.interrupts == nil || ctx.Err() != nil {
 		return err
@@ -213,7 +225,7 @@ func (c *console) refused(ctx context.Context, err error) error {
 	return nil
 }
 
-// interruptible has Ctrl-C interrupt the execution id until release is called.
+// interruptible lets Ctrl-C interrupt the execution id until release is called.
 func (c *console) interruptible(ctx context.Context, id string) (release func()) {
 	if c.interrupts == nil {
 		return func() {}
@@ -238,7 +250,7 @@ func (c *console) interruptible(ctx context.Context, id string) (release func())
 	}
 }
 
-// kill ends an execution that nobody follows any more.
+// kill ends an execution that the console does not follow any more.
 func (c *console) kill(ctx context.Context, id string) {
 	bounded, cancel := stop.Within(ctx, killTimeout, errKill)
 	defer cancel()
@@ -247,7 +259,7 @@ func (c *console) kill(ctx context.Context, id string) {
 	}
 }
 
-// drain forgets a Ctrl-C that came too late for what it was meant for.
+// drain discards a Ctrl-C that came after the end of its execution.
 func drain(interrupts <-chan struct{}) {
 	select {
 	case <-interrupts:
@@ -255,7 +267,7 @@ func drain(interrupts <-chan struct{}) {
 	}
 }
 
-// lineEnd remembers whether the last line that was written has an end.
+// lineEnd is a Writer that knows whether the last line has an end.
 type lineEnd struct {
 	w    io.Writer
 	open bool

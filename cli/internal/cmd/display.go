@@ -15,19 +15,19 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// displayed shows what code displays: its text on standard output, and with a folder every other form as a file there.
+// displayed shows the displays of an execution: the text on standard output, and every other form as a file in dir.
 type displayed struct {
 	g *global
-	// dir is the folder; empty: none.
+	// dir is the folder for files; empty: no files are saved.
 	dir string
-	// number is that of the last value that was saved.
+	// number is the number of the last value that was saved.
 	number int
 }
 
 // plain is the form that a terminal can show.
 const plain = "text/plain"
 
-// show prints the text of a value, or what forms it has, and saves them.
+// show prints the text of a value, or the names of its forms, and saves the other forms.
 func (s *displayed) show(d executor.Display) error {
 	text, ok := d.Data[plain]
 	if !ok {
@@ -42,12 +42,12 @@ func (s *displayed) show(d executor.Display) error {
 		}
 	}
 	if d.Truncated {
-		s.g.note("what was displayed is cut: it is too large")
+		s.g.note("the display is cut, because it is too large")
 	}
 	return s.save(d)
 }
 
-// extensions are those that mime does not know everywhere, or knows several of.
+// extensions has the types for which package mime has no extension on some systems, or several.
 var extensions = map[string]string{
 	"image/png": "png", "image/jpeg": "jpg", "image/svg+xml": "svg", "image/gif": "gif", "image/webp": "webp", "application/pdf": "pdf",
 	"text/html": "html", "text/markdown": "md", "text/latex": "tex", "text/csv": "csv", "application/json": "json", "application/javascript": "js",
@@ -68,7 +68,7 @@ func extension(name string) string {
 	return "bin"
 }
 
-// save writes every form but the plain text. The names are ours, so nothing that the code says can lead out of the folder.
+// save writes every form except the plain text. The code does not choose the names, so it cannot write outside the folder.
 func (s *displayed) save(d executor.Display) error {
 	if s.dir == "" {
 		return nil
@@ -97,7 +97,7 @@ func (s *displayed) save(d executor.Display) error {
 	return nil
 }
 
-// next finds a number that no file has yet.
+// next sets number to the next one that no file has.
 func (s *displayed) next() error {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -114,11 +114,11 @@ func (s *displayed) next() error {
 	}
 }
 
-// writeNew makes a file that was not there.
+// writeNew makes a new file, and fails if the file exists.
 func writeNew(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) //nolint:gosec // the user's file, by the user's umask
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already", path)
+		return fmt.Errorf("%s already exists", path)
 	}
 	if err != nil {
 		return err

@@ -1,10 +1,9 @@
-// Package cmd is the command line: one file per command, each a constructor (flags), an options struct (what the user
-// said) and a run function (what happens), so that flags are tested without running anything.
+// Package cmd is the command line. Each command has a constructor with its flags. A command with many flags has a struct of options
+// with a method run, so that tests can read flags without running the command.
 //
-// It holds no engine and no protocol: every command speaks executor.Service, and does not know whether that is the engine
-// in this process (internal/app) or a server (internal/remote). stdout is the product; everything else goes to stderr.
+// The package has no engine and no protocol. Every command calls an executor.Service, which is the engine in this process
+// (internal/app) or a server (internal/remote). Results go to stdout, and everything else to stderr.
 //
-// One flow: Main dispatches plugins and the runner before anything is constructed, else builds the command tree, runs
-// the command with a context that ends with the first signal, and turns what it returned into an exit status
-// (internal/exit).
+// One flow: Main starts a plugin or the runner if the arguments ask for one. Otherwise it builds the command tree and runs the
+// command with a context that ends with the first signal. Package internal/exit converts the command's error to an exit status.
 package cmd

@@ -3,6 +3,8 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -65,21 +67,22 @@ func TestFlagsBecomeASpec(t *testing.T) {
 
 func TestFlagsThatAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--timeout must be >= 0 seconds (got -1)": {"run", "--timeout", "-1"},
-		"--timeout must be":                       {"run", "--timeout", "NaN"},
-		"--timeout must be >= 0 seconds (got 1e":  {"run", "--timeout", "1e30"},
-		"--memory must be > 0 (got 0)":            {"run", "--memory", "0"},
-		"--disk must be > 0":                      {"run", "--disk", "-5"},
-		"--memory must be > 0 (got 9223":          {"run", "--memory", "9223372036854775807"},
-		"--cpu must be > 0":                       {"run", "--cpu", "0"},
-		`--env must be K=V (got "=x")`:            {"run", "--env", "=x"},
-		"--python must be a minor version":        {"run", "--python", "3.12.1"},
-		"--entrypoint must not be empty":          {"run", "--entrypoint", ""},
-		"--command needs a command behind --":     {"run", "--command"},
-		"contradict each other":                   {"run", "--command", "--entrypoint", "x", "--", "a"},
-		"--server must be an http or https URL":   {"run", "--server", "localhost:80"},
-		"unknown flag: --nonsense":                {"run", "--nonsense"},
-		"--quiet and --verbose contradict":        {"run", "-qv"},
+		"--timeout: must be >= 0 seconds (got -1)":        {"run", "--timeout", "-1"},
+		"--timeout: must be":                              {"run", "--timeout", "NaN"},
+		"--timeout: must be >= 0 seconds (got 1e":         {"run", "--timeout", "1e30"},
+		"--memory: must be > 0 (got 0)":                   {"run", "--memory", "0"},
+		"--disk: must be > 0":                             {"run", "--disk", "-5"},
+		"--memory: must be > 0 (got 9223":                 {"run", "--memory", "9223372036854775807"},
+		"--cpu: must be > 0":                              {"run", "--cpu", "0"},
+		`--env: must be K=V (got "=x")`:                   {"run", "--env", "=x"},
+		"--python: must be a minor version":               {"run", "--python", "3.12.1"},
+		"--entrypoint: must not be empty":                 {"run", "--entrypoint", ""},
+		"--command: must be followed by -- and a command": {"run", "--command"},
+		"--entrypoint: must not be given with --command":  {"run", "--command", "--entrypoint", "x", "--", "a"},
+		"--server: must be an http or https URL":          {"run", "--server", "localhost:80"},
+		"unknown flag: --nonsense":                        {"run", "--nonsense"},
+		"--quiet: must not be given with --verbose":       {"run", "-qv"},
+		"--token: must not contain spaces":                {"run", "--token", "a b"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			o, g, err := parse(t, args...)
@@ -90,6 +93,38 @@ func TestFlagsThatAreRefused(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+func TestASubmissionIsDurableAndHasItsRequirements(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "r.txt")
+	if err := os.WriteFile(file, []byte("idna\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args    []string
+		durable bool
+	}{
+		{[]string{"submit", "x.py"}, true},
+		{[]string{"run", "--async", "x.py"}, true},
+		{[]string{"run", "x.py"}, false},
+	} {
+		o, _, err := parse(t, append(c.args, "--server", "http://127.0.0.1:1", "--requirements", file)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := o.prepare(); err != nil || s.Durable != c.durable || s.Requirements != "idna\n" {
+			t.Errorf("%v: %+v, %v", c.args, s, err)
+		}
+	}
+}
+
+func TestAFolderIsNoStandardInput(t *testing.T) {
+	t.Parallel()
+	o := runOptions{program: program{stdin: t.TempDir()}}
+	if s, err := o.programStdin(); s != nil || err == nil || !strings.HasSuffix(err.Error(), "is a folder)") {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 

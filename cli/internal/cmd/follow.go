@@ -2,7 +2,7 @@ package cmd
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -16,24 +16,21 @@ type followOptions struct {
 	output string
 }
 
-func newFollow(g *global, runF func(context.Context, *followOptions) error) *cobra.Command {
+func newFollow(g *global) *cobra.Command {
 	o := &followOptions{g: g}
 	cmd := &cobra.Command{
 		Use:   "follow ID [--tail]",
 		Short: "Poll or tail an execution",
 		Long: `Wait for the end of an execution, then print its output and end with its exit code.
-With --tail its output is printed as it comes. Ctrl-C stops following, not the execution. A server that is started anew
-meanwhile is waited for, half a minute at most.`,
+With --tail its output is printed while it runs. Ctrl-C stops following, not the execution. If the server restarts
+meanwhile, the command waits for it for at most half a minute.`,
 		Args: exactly(1, "the id of an execution"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.id = args[0]
-			if runF != nil {
-				return runF(cmd.Context(), o)
-			}
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVar(&o.tail, "tail", false, "print the output as it comes")
+	cmd.Flags().BoolVar(&o.tail, "tail", false, "print the output while the execution runs")
 	cmd.Flags().StringVar(&o.output, "output", "", "save the artifacts in `DIR`")
 	return cmd
 }
@@ -43,13 +40,11 @@ func (o *followOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
-		if err := outputFolder(o.output); err != nil {
-			return err
-		}
+	if err := outputFolder(o.output); err != nil {
+		return err
 	}
-	d := &door{Service: svc, ctx: ctx}
-	v := viewer{g: o.g, output: o.output, hidden: true, live: o.tail} // submit keeps only what --artifact named
+	d := &target{Service: svc, ctx: ctx}
+	v := viewer{g: o.g, output: o.output, hidden: true, live: o.tail} // submit keeps only the files of --artifact
 	return v.view(d, o.id, newProgress(o.g))
 }
 
@@ -60,7 +55,7 @@ type logsOptions struct {
 	stream string
 }
 
-func newLogs(g *global, runF func(context.Context, *logsOptions) error) *cobra.Command {
+func newLogs(g *global) *cobra.Command {
 	o := &logsOptions{g: g}
 	cmd := &cobra.Command{
 		Use:   "logs ID [-f]",
@@ -72,20 +67,17 @@ func newLogs(g *global, runF func(context.Context, *logsOptions) error) *cobra.C
 			switch o.stream {
 			case "stdout", "stderr", "both":
 			default:
-				return errors.New("--stream must be stdout, stderr or both")
-			}
-			if runF != nil {
-				return runF(cmd.Context(), o)
+				return fmt.Errorf("--stream: must be stdout, stderr or both (got %q)", o.stream)
 			}
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the execution ends")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow the log until the execution ends")
 	cmd.Flags().StringVar(&o.stream, "stream", "both", "`STREAM` to print: stdout, stderr or both")
 	return cmd
 }
 
-// run prints the log up to the last event that there was when it began, or to the end of the execution.
+// run prints the log up to the last output at its start, or with --follow to the end of the execution.
 func (o *logsOptions) run(ctx context.Context) error {
 	svc, err := o.g.openServer("logs")
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// follower turns the log of an Execution into what the user sees.
+// follower reads the log of an Execution and shows it to the user.
 type follower struct {
-	// stdout and stderr take the program's output, byte for byte, as it comes.
+	// stdout and stderr take the program's output, byte for byte, as it arrives.
 	stdout, stderr io.Writer
 	progress       *progress
 	g              *global
-	// stopped is the word for what was stopped by request. Default "killed".
+	// stopped is the message for an Execution that was stopped by request. Default "killed".
 	stopped string
-	// show takes what is displayed; displays is room for what it keeps.
+	// show takes each Display. displays holds those that show keeps.
 	show     func(executor.Display) error
 	displays []executor.Display
 }
 
-// errNoEnd: a log that ends without its end.
+// errNoEnd is the error for a log that ends without a Finished event.
 var errNoEnd = executor.Errorf(executor.Unavailable, "the event log ended before the execution did")
 
 // outputError is a failure to write what the program wrote.
@@ -32,7 +32,7 @@ type outputError struct{ error }
 // Unwrap returns the cause.
 func (e outputError) Unwrap() error { return e.error }
 
-// follow reads the log to its end. An outputError means that our reader went away.
+// follow reads the log to its end. An outputError means that the output could not be written.
 func (f *follower) follow(ctx context.Context, svc executor.Executions, id string) (executor.Result, error) {
 	defer f.progress.end()
 	for e, err := range svc.Events(ctx, id, 0) {
@@ -45,7 +45,7 @@ func (f *follower) follow(ctx context.Context, svc executor.Executions, id strin
 		switch b := e.Body.(type) {
 		case executor.Queued:
 			if b.Position > 0 {
-				f.progress.draw(fmt.Sprintf("waiting, %d before", b.Position), "")
+				f.progress.draw(fmt.Sprintf("waiting, %d ahead", b.Position), "")
 			}
 		case executor.Progress:
 			f.progress.show(b)
@@ -62,7 +62,7 @@ func (f *follower) follow(ctx context.Context, svc executor.Executions, id strin
 				return executor.Result{}, err
 			}
 		case executor.Unknown:
-			f.g.debug("event %d (%s) has no form on a terminal", e.Seq, string(e.Body.Kind()))
+			f.g.debug("unknown event %d (%s)", e.Seq, string(e.Body.Kind()))
 		}
 	}
 	if ctx.Err() != nil {
@@ -94,10 +94,16 @@ func (f *follower) display(d executor.Display) error {
 	return f.show(d)
 }
 
-// report says on stderr what the program's own output does not.
+// report writes to stderr how the Execution ended, as far as the program's own output does not show it.
 func (f *follower) report(r executor.Result) {
-	if r.Failure != nil {
-		// An error, not chatter: --quiet does not hide it.
+	if limit := r.HitLimit(); limit != nil {
+		what, flag := "out of memory", "--memory"
+		if limit.Field == "config.disk_mb" {
+			what, flag = "disk full", "--disk"
+		}
+		f.g.note("%s: %s (raise %s)", what, clean(limit.Message), flag)
+	} else if r.Failure != nil {
+		// This is an error, so --quiet does not hide it.
 		fmt.Fprintf(f.g.Err, "python-executor: %s: %s\n", r.Failure.Phase, clean(r.Failure.Message))
 	} else {
 		switch r.Status {
@@ -108,18 +114,18 @@ func (f *follower) report(r executor.Result) {
 		case executor.StatusKilled:
 			f.g.note("%s", cmp.Or(f.stopped, "killed"))
 		case executor.StatusLost:
-			fmt.Fprintln(f.g.Err, "python-executor: lost: it may have run, and can be tried again")
+			fmt.Fprintln(f.g.Err, "python-executor: lost: the program may have run; try again")
 		}
 	}
 	switch r.SessionState {
 	case executor.SessionStateRestarted:
-		fmt.Fprintln(f.g.Err, "python-executor: it did not stop in time: the session's interpreter was restarted, its names are gone")
+		fmt.Fprintln(f.g.Err, "python-executor: the code did not stop in time: the session's interpreter was restarted, and its names are gone")
 	case executor.SessionStateLost:
-		fmt.Fprintf(f.g.Err, "python-executor: the session's interpreter died%s (python-executor session restart brings it back)\n", by(r.Signal))
+		fmt.Fprintf(f.g.Err, "python-executor: the session's interpreter died%s (python-executor session restart starts it again)\n", by(r.Signal))
 	case executor.SessionStateKept:
 	}
 	if r.DisplaysDropped > 0 {
-		f.g.note("%d more displays than there may be", r.DisplaysDropped)
+		f.g.note("%d displays were dropped, because there were too many", r.DisplaysDropped)
 	}
 	if r.StdoutTruncated {
 		f.g.note("stdout is cut: the program wrote %s", size(r.StdoutBytes))
@@ -130,7 +136,7 @@ func (f *follower) report(r executor.Result) {
 	f.g.debug("%s: wall %.3f s, cpu %.3f s, peak memory %s", string(r.Status), r.Wall.Seconds(), r.CPU.Seconds(), size(r.PeakMemoryBytes))
 }
 
-// by says which signal did it.
+// by returns the part of a message that names a signal.
 func by(signal string) string {
 	if signal == "" {
 		return ""
@@ -145,7 +151,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// isOutputError reports whether err is about our own output; gone: its reader left.
+// isOutputError reports whether err is about the CLI's own output, and whether its reader is gone.
 func isOutputError(err error) (is, gone bool) {
 	e, ok := errors.AsType[outputError](err)
 	return ok, ok && brokenPipe(e.error)

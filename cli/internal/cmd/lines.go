@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +16,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// newLineReader returns an editor on a terminal, else what reads lines.
+// newLineReader returns an editor for a terminal, else a reader of lines.
 func newLineReader(g *global, language executor.Language, interactive bool) lineReader {
 	if !interactive {
 		return &pipeReader{r: bufio.NewReaderSize(g.In, 64<<10)}
@@ -26,33 +27,38 @@ func newLineReader(g *global, language executor.Language, interactive bool) line
 // maxLine bounds one line of a pipe.
 const maxLine = maxCode
 
-// pipeReader reads the lines of a pipe; there is nobody to prompt.
+// pipeReader reads lines from a pipe, without prompts.
 type pipeReader struct{ r *bufio.Reader }
 
 func (p *pipeReader) line(ctx context.Context, _ string) (string, error) {
-	type read struct {
-		text string
-		err  error
-	}
-	got := make(chan read, 1)
-	go func() { // a Read cannot be called off; the process ends with it
+	return await(ctx, func() (string, error) {
 		var line strings.Builder
 		for {
 			piece, err := p.r.ReadSlice('\n')
 			line.Write(piece)
 			if line.Len() > maxLine {
-				got <- read{"", errors.New("a line is too long")}
-				return
+				return "", fmt.Errorf("a line must have at most %d bytes", maxLine)
 			}
 			if !errors.Is(err, bufio.ErrBufferFull) {
-				got <- read{strings.TrimSuffix(strings.TrimSuffix(line.String(), "\n"), "\r"), err}
-				return
+				return strings.TrimSuffix(strings.TrimSuffix(line.String(), "\n"), "\r"), err
 			}
 		}
+	})
+}
+
+// await returns the result of read, or the cause if ctx ends before. read cannot be cancelled, so it may last until the process
+// ends.
+func await(ctx context.Context, read func() (string, error)) (string, error) {
+	var text string
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		text, err = read()
 	}()
 	select {
-	case r := <-got:
-		return r.text, r.err
+	case <-done:
+		return text, err
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
@@ -61,17 +67,17 @@ func (p *pipeReader) line(ctx context.Context, _ string) (string, error) {
 func (p *pipeReader) remember(string) {}
 func (p *pipeReader) close() error    { return nil }
 
-// editor is a line editor with a history on a terminal. Between two lines the terminal is as it was, so that Ctrl-C is a
-// signal while code runs.
+// editor is a line editor with a history on a terminal. Between two lines it restores the terminal's modes, so that Ctrl-C is
+// a signal while code runs.
 type editor struct {
 	state *liner.State
-	// plain and edit are the terminal's modes outside and inside of line. nil: there is none to be had.
+	// plain and edit are the terminal's modes outside and inside of line; nil if they are unknown.
 	plain, edit liner.ModeApplier
 	giveBack    func()
 	history     string
 }
 
-// indent is what Tab gives at the beginning of a line.
+// indent is the text that Tab inserts at the beginning of a line.
 const indent = "    "
 
 func newEditor(language executor.Language) *editor {
@@ -93,7 +99,7 @@ func newEditor(language executor.Language) *editor {
 		return nil
 	})
 	if f, err := os.Open(e.history); err == nil {
-		_, _ = e.state.ReadHistory(f) // without it the history begins today
+		_, _ = e.state.ReadHistory(f) // without the file, the history is empty
 		f.Close()
 	}
 	return e
@@ -101,31 +107,18 @@ func newEditor(language executor.Language) *editor {
 
 func apply(m liner.ModeApplier) {
 	if m != nil {
-		_ = m.ApplyMode() // a terminal that went away is met by the next read
+		_ = m.ApplyMode() // the next read reports a terminal that is gone
 	}
 }
 
 func (e *editor) line(ctx context.Context, prompt string) (string, error) {
 	apply(e.edit)
 	defer apply(e.plain)
-	type read struct {
-		text string
-		err  error
+	text, err := await(ctx, func() (string, error) { return e.state.Prompt(prompt) })
+	if errors.Is(err, liner.ErrPromptAborted) {
+		return "", errDropped
 	}
-	got := make(chan read, 1)
-	go func() { // it cannot be called off; the process ends with it
-		text, err := e.state.Prompt(prompt)
-		got <- read{text, err}
-	}()
-	select {
-	case r := <-got:
-		if errors.Is(r.err, liner.ErrPromptAborted) {
-			return "", errDropped
-		}
-		return r.text, r.err
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
+	return text, err
 }
 
 func (e *editor) remember(line string) { e.state.AppendHistory(line) }
@@ -137,7 +130,7 @@ func (e *editor) close() error {
 	return err
 }
 
-// keep writes the history, which is its owner's only. Where there is no place for it, it is forgotten.
+// keep saves the history in a file that only its owner can read. If the file cannot be made, the history is lost.
 func (e *editor) keep() error {
 	if e.history == "" || os.MkdirAll(filepath.Dir(e.history), 0o700) != nil {
 		return nil
@@ -153,7 +146,7 @@ func (e *editor) keep() error {
 	return errors.Join(err, f.Close())
 }
 
-// historyFile is where a language's lines are kept; "" if there is no place.
+// historyFile returns the path of a language's history; "" if there is no folder for it.
 func historyFile(language executor.Language) string {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(dir) {

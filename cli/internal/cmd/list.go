@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/executor/apijson"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
 )
 
 type listOptions struct {
@@ -21,7 +21,7 @@ type listOptions struct {
 	after    string
 }
 
-func newList(g *global, runF func(context.Context, *listOptions) error) *cobra.Command {
+func newList(g *global) *cobra.Command {
 	o := &listOptions{g: g}
 	cmd := &cobra.Command{
 		Use:     "ls",
@@ -31,14 +31,11 @@ func newList(g *global, runF func(context.Context, *listOptions) error) *cobra.C
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, s := range o.statuses {
 				if !slices.Contains(executor.Statuses(), executor.Status(s)) {
-					return fmt.Errorf("--status must be one of %s (got %q)", joined(executor.Statuses()), s)
+					return fmt.Errorf("--status: must be one of %s (got %q)", joined(executor.Statuses()), s)
 				}
 			}
 			if o.limit < 0 || o.limit > 500 {
-				return fmt.Errorf("--limit must be between 1 and 500 (got %d)", o.limit)
-			}
-			if runF != nil {
-				return runF(cmd.Context(), o)
+				return fmt.Errorf("--limit: must be between 1 and 500 (got %d)", o.limit)
 			}
 			return o.run(cmd.Context())
 		},
@@ -71,21 +68,11 @@ func (o *listOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.g.json {
-		page := struct {
-			Executions []apijson.Summary `json:"executions"`
-			Next       *string           `json:"next"`
-		}{Executions: []apijson.Summary{}}
-		for _, e := range list {
-			page.Executions = append(page.Executions, apijson.SummaryOf(e))
-		}
 		next, err := nextPage(ctx, svc, filter, list)
 		if err != nil {
 			return err
 		}
-		if next != "" {
-			page.Next = &next
-		}
-		return printJSON(o.g.Out, page)
+		return printJSON(o.g.Out, apijson.PageOf(list, next))
 	}
 	t := tabwriter.NewWriter(o.g.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ID\tSTATUS\tEXIT\tBACKEND\tCREATED\tSECONDS")
@@ -123,7 +110,7 @@ func ending(e executor.Execution) string {
 
 func wall(e executor.Execution) string {
 	if e.Result == nil || e.StartedAt.IsZero() || e.Result.Status == executor.StatusLost && e.Result.Wall == 0 {
-		return "" // it did not run, or nobody knows for how long
+		return "" // the execution did not run, or its time is unknown
 	}
 	return fmt.Sprintf("%.2f", e.Result.Wall.Seconds())
 }

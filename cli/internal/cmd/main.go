@@ -19,20 +19,20 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// IO is the process's surroundings.
+// IO has the standard streams of the process.
 type IO struct {
-	// In is standard input, nil if there is none; InTerminal: a person types there.
+	// In is standard input; nil: there is none. InTerminal reports whether In is a terminal.
 	In         io.Reader
 	InTerminal bool
 	Out        io.Writer
-	// OutTerminal: what is written to Out is read by a person.
+	// OutTerminal reports whether Out is a terminal.
 	OutTerminal bool
 	Err         io.Writer
-	// ErrTerminal: progress may be drawn on Err.
+	// ErrTerminal reports whether Err is a terminal, on which progress may be drawn.
 	ErrTerminal bool
 }
 
-// Main is the whole program. It returns the exit status.
+// Main runs the whole program and returns the exit status.
 func Main(args []string, bundle app.Bundle) int {
 	app.SealDescriptors()
 	if len(args) > 2 && args[1] == "plugin" {
@@ -77,7 +77,7 @@ func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) 
 	}
 	status, message := exit.Of(err)
 	if status == exit.Ours && out.gone.Load() {
-		return exit.BrokenPipe // whoever read it has seen enough
+		return exit.BrokenPipe // the reader of standard output is gone
 	}
 	if message != "" {
 		fmt.Fprintln(streams.Err, "python-executor: "+clean(message)+kind(err))
@@ -85,7 +85,7 @@ func Execute(ctx context.Context, args []string, streams IO, bundle app.Bundle) 
 	return status
 }
 
-// tellOfStop says, while a command stops in order, how to stop it at once; until the returned function is called.
+// tellOfStop prints how to end a command immediately when it begins to stop, until the returned function is called.
 func (g *global) tellOfStop(ctx context.Context) (end func()) {
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
@@ -107,7 +107,7 @@ func (g *global) tellOfStop(ctx context.Context) (end func()) {
 	}
 }
 
-// product is our standard output. It notes that its reader has gone.
+// product is standard output. It remembers that its reader is gone.
 type product struct {
 	w    io.Writer
 	gone atomic.Bool
@@ -122,7 +122,7 @@ func (p *product) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// kind adds the code where the message alone may not say what went wrong ("execution exe_1").
+// kind returns the code of err for a message that may not name the problem, such as "execution exe_1".
 func kind(err error) string {
 	if _, ok := errors.AsType[*url.Error](err); ok && executor.CodeOf(err) == executor.Unavailable {
 		return " (unavailable: check --server or PYEXEC_SERVER, and that python-executor serve runs there)"
@@ -137,7 +137,7 @@ func kind(err error) string {
 	}
 }
 
-// clean makes a message safe to show on a terminal: control characters, except line ends and tabs, become "?".
+// clean makes a message safe for a terminal. It replaces control characters, except line ends and tabs, by "?".
 func clean(message string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {

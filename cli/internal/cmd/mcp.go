@@ -21,23 +21,18 @@ type mcpOptions struct {
 	flags map[string]*pflag.Flag
 }
 
-func newMCP(g *global, runF func(context.Context, *mcpOptions) error) *cobra.Command {
+func newMCP(g *global) *cobra.Command {
 	o := &mcpOptions{g: g}
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve an MCP client over standard input and output",
-		Long: `Serve an MCP client over standard input and output: what goes into a client's configuration.
+		Long: `Serve an MCP client over standard input and output. This is the command for a client's configuration.
 
 Without --server (or PYEXEC_SERVER) tools run on the engine inside this program, with it on that server. The command ends
 when the client closes standard input, after it has answered everything that was asked. SIGTERM lets running calls finish
 (engine.drain_timeout_seconds), a second one ends everything at once (exit status 143). Streamable HTTP is a part of serve (mcp.http.enabled in the configuration).`,
 		Args: none,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if runF != nil {
-				return runF(cmd.Context(), o)
-			}
-			return o.run(cmd.Context())
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
 	f.StringSlice("toolset", nil, "`NAMES` of the toolsets to offer: python, contexts, shell, scripts (mcp.toolsets)")
@@ -53,7 +48,7 @@ func (o *mcpOptions) run(ctx context.Context) error {
 	}
 	in, out := os.Stdin, os.Stdout
 	if in == nil || o.g.In == nil {
-		return errors.New("standard input is closed: mcp is started by an MCP client")
+		return errors.New("standard input must be open: start mcp from an MCP client")
 	}
 	svc, done, err := o.service(ctx, c)
 	if err != nil {
@@ -69,8 +64,8 @@ func (o *mcpOptions) log(c config.Config) *slog.Logger {
 	return o.g.textLog(mcpLevel(o.g.verbose, os.Getenv("TSM_LOG_LEVEL"), c.MCP.Shell))
 }
 
-// mcpLevel is the least level that `mcp` logs to its client's log of us. Without a reason it says what nobody should miss;
-// the specifications' variables are reasons. The flag wins.
+// mcpLevel returns the minimum level that `mcp` logs to standard error, which the client keeps. It is error, unless a flag or
+// a variable of the specifications asks for more. The flag overrides the variables.
 func mcpLevel(verbose bool, variable string, shell config.MCPShell) slog.Level {
 	switch {
 	case verbose, strings.EqualFold(variable, "DEBUG"):
@@ -81,7 +76,7 @@ func mcpLevel(verbose bool, variable string, shell config.MCPShell) slog.Level {
 	return slog.LevelError
 }
 
-// service is the server's, or that of an engine inside this process.
+// service returns the server's Service, or that of an engine inside this process.
 func (o *mcpOptions) service(ctx context.Context, c config.Config) (executor.Service, func() error, error) {
 	if o.g.server != "" {
 		svc, err := o.g.openServer("")

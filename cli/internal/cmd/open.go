@@ -13,8 +13,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// door is a Service, wherever it is, and how to leave it.
-type door struct {
+// target is a Service, embedded or on a server, with the function that closes it.
+type target struct {
 	executor.Service
 	// ctx carries the Principal.
 	ctx      context.Context
@@ -22,27 +22,27 @@ type door struct {
 	close    func() error
 }
 
-// openServer returns the server's Service; what is the command that needs one.
+// openServer returns the server's Service. what is the name of the command, for an error.
 func (g *global) openServer(what string) (executor.Service, error) {
 	if g.server == "" {
 		return nil, fmt.Errorf("%s needs a server: set --server or PYEXEC_SERVER", what)
 	}
 	return remote.New(g.server, g.token, "python-executor/"+g.bundle.Version, func() {
 		if !g.quiet {
-			fmt.Fprintln(g.Err, "python-executor: the server went away: waiting for it")
+			fmt.Fprintln(g.Err, "python-executor: the connection to the server was lost: waiting for the server")
 		}
 	})
 }
 
-// open returns the server's Service where one is set, else the engine inside this process, with the named backends
+// open returns the server's Service if a server is set, else the engine inside this process, with the named backends
 // (none: the default one; all: every configured one).
-func (g *global) open(ctx context.Context, backend string, all bool) (*door, error) {
+func (g *global) open(ctx context.Context, backend string, all bool) (*target, error) {
 	if g.server != "" {
 		svc, err := g.openServer("")
 		if err != nil {
 			return nil, err
 		}
-		return &door{Service: svc, ctx: ctx, close: func() error { return nil }}, nil
+		return &target{Service: svc, ctx: ctx, close: func() error { return nil }}, nil
 	}
 	c, err := g.loadConfig()
 	if err != nil {
@@ -54,7 +54,7 @@ func (g *global) open(ctx context.Context, backend string, all bool) (*door, err
 		}
 	}
 	if !g.json {
-		// What the terminal drains needs no cap; what we collect for --json keeps the default one.
+		// Output that goes to the terminal needs no cap. Output that is collected for --json keeps the default cap.
 		c.Limits.Default.OutputBytes, c.Limits.Max.OutputBytes = executor.Unlimited, executor.Unlimited
 	}
 	local, err := app.Embedded(ctx, app.EmbeddedOptions{Config: c, Bundle: g.bundle, Log: g.embeddedLog()})
@@ -62,32 +62,32 @@ func (g *global) open(ctx context.Context, backend string, all bool) (*door, err
 		return nil, err
 	}
 	trusted := executor.WithPrincipal(ctx, executor.Principal{Owner: executor.LocalOwner, Scopes: executor.Scopes()})
-	return &door{Service: local.Service, ctx: trusted, embedded: true, close: func() error {
+	return &target{Service: local.Service, ctx: trusted, embedded: true, close: func() error {
 		return local.Close(ctx)
 	}}, nil
 }
 
-// only keeps the one backend that will run.
+// only removes all backends except the named one.
 func only(c config.Config, name string) (config.Config, error) {
 	if name == "" {
 		name = c.Backend
 	}
 	b, ok := c.Backends[name]
 	if !ok {
-		return c, executor.FieldErrorf(executor.Invalid, "backend", "no backend is called %q", name)
+		return c, executor.FieldErrorf(executor.Invalid, "backend", "unknown backend %q", name)
 	}
 	c.Backend, c.Backends = name, map[string]config.Backend{name: b}
 	return c, nil
 }
 
-// layers are where the configuration comes from.
+// layers returns the sources of the configuration.
 func (g *global) layers() settings.Options {
 	return settings.Options{File: g.config, Sections: g.bundle.Sections()}
 }
 
 func (g *global) loadConfig() (config.Config, error) { return settings.Load(g.layers()) }
 
-// embeddedLog keeps the program's stderr its own: only what nobody should miss comes through.
+// embeddedLog returns a log of errors only, so that stderr has the program's output. With --verbose it logs everything.
 func (g *global) embeddedLog() *slog.Logger {
 	level := slog.LevelError
 	if g.verbose {
@@ -96,7 +96,7 @@ func (g *global) embeddedLog() *slog.Logger {
 	return g.textLog(level)
 }
 
-// textLog is text on the standard error; --quiet keeps it empty.
+// textLog returns a log of text on standard error at level. With --quiet it logs nothing.
 func (g *global) textLog(level slog.Level) *slog.Logger {
 	w := g.Err
 	if g.quiet {

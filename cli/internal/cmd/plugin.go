@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,25 +27,20 @@ func newPlugin(g *global) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPluginCheck(g, nil))
-	names := make([]string, 0, len(g.bundle.Plugins))
-	for name := range g.bundle.Plugins {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		// Main has dispatched these before; the entries say so in completions and messages.
+	cmd.AddCommand(newPluginCheck(g))
+	for _, name := range slices.Sorted(maps.Keys(g.bundle.Plugins)) {
+		// Main dispatches these commands itself. The entries exist for completions and messages.
 		cmd.AddCommand(&cobra.Command{Use: name, Hidden: true, Short: "A bundled plugin, started by its host", RunE: func(*cobra.Command, []string) error {
-			return errors.New("a plugin is started by its host")
+			return errors.New("a plugin must be started by its host")
 		}})
 	}
 	return cmd
 }
 
-// newRunner stands for the command that Main has dispatched before.
+// newRunner returns the entry of a command that Main dispatches itself.
 func newRunner() *cobra.Command {
 	return &cobra.Command{Use: "runner", Hidden: true, Short: "The agent that runs programs, started by a backend", RunE: func(*cobra.Command, []string) error {
-		return errors.New("there is no runner on this system")
+		return errors.New("this program has no runner on this system")
 	}}
 }
 
@@ -55,12 +51,12 @@ type pluginCheckOptions struct {
 	rules []string
 }
 
-func newPluginCheck(g *global, runF func(context.Context, *pluginCheckOptions) error) *cobra.Command {
+func newPluginCheck(g *global) *cobra.Command {
 	o := &pluginCheckOptions{g: g}
 	cmd := &cobra.Command{
 		Use:   "check PATH",
 		Short: "Run the rules of the contract (BE-…) on the plugin program at PATH",
-		Long: `Start the plugin program at PATH and try the rules of the contract (docs/contract.md) on it.
+		Long: `Start the plugin program at PATH and check the rules of the contract (docs/contract.md).
 
 It runs programs that flood, fork and eat memory, within the limits that the plugin enforces. Exit status 1 if a rule is
 broken.`,
@@ -68,10 +64,7 @@ broken.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.path = args[0]
 			if o.set != "" && !json.Valid([]byte(o.set)) {
-				return errors.New("--section must be JSON")
-			}
-			if runF != nil {
-				return runF(cmd.Context(), o)
+				return errors.New("--section: must be JSON")
 			}
 			return o.run(cmd.Context())
 		},

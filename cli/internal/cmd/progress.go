@@ -10,8 +10,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// progress draws one line on a terminal and wipes it before anything else is written there. Elsewhere it is silent,
-// unless asked to be verbose: then it writes a line for each new message.
+// progress draws one line on a terminal, and erases it before other output. Without a terminal it writes nothing, except with
+// --verbose: then it writes a line for each new message.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -24,14 +24,14 @@ type progress struct {
 	done  bool
 }
 
-// redraw is the least time between two pictures of the same thing.
+// redraw is the minimum time between two updates of the line.
 const redraw = 100 * time.Millisecond
 
 func newProgress(g *global) *progress {
 	return &progress{w: g.Err, terminal: g.ErrTerminal && !g.quiet && !g.verbose, lines: g.verbose, now: time.Now}
 }
 
-// show draws p, if there is something new and it is time.
+// show draws e, unless it is unchanged or the last update is too recent.
 func (p *progress) show(e executor.Progress) {
 	text := clean(strings.ReplaceAll(e.Message, "\n", " "))
 	if text == "" {
@@ -67,7 +67,7 @@ func (p *progress) draw(text, detail string) {
 	}
 }
 
-// end wipes the line; nothing is drawn any more.
+// end erases the line. Nothing is drawn after it.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func amount(e executor.Progress) string {
 	}
 }
 
-// size renders bytes for people.
+// size formats n bytes with a unit.
 func size(n int64) string {
 	const units = "kMGTPE"
 	if n < 1024 {
@@ -114,7 +114,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", f, units[i])
 }
 
-// counted reports how much of a source was read.
+// counted returns s with a reader that draws how much was read.
 func (p *progress) counted(s *executor.Source) *executor.Source {
 	if s == nil || !p.terminal && !p.lines {
 		return s

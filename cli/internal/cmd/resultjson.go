@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// printJSON writes one value for --json. Executions and Sessions are those of core/executor/apijson, as the server
-// writes them.
+// printJSON writes one value for --json. Executions and Sessions are in the form of frontends/http/apijson, as
+// the server writes them.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

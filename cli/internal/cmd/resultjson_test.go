@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/executor/apijson"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
 )
 
 // TestAResultIsWhatTheServerWrites reads the vectors that server and SDKs are held to.

@@ -13,7 +13,7 @@ import (
 	"github.com/python-executor/python-executor/cli/internal/app"
 )
 
-// global holds what every command shares: the surroundings and the global flags.
+// global holds the streams and the global flags, which all commands share.
 type global struct {
 	IO
 	bundle app.Bundle
@@ -34,13 +34,13 @@ type global struct {
 
 	flags *pflag.FlagSet
 
-	// logs: the command writes a log to Err, which says what happens when it is stopped.
+	// logs reports whether the command writes a log to Err. The log then says how the command stops.
 	logs bool
-	// settled is closed when the flags hold.
+	// settled is closed when the flags are parsed and checked.
 	settled chan struct{}
 }
 
-// given reports whether the user set a global flag.
+// given reports whether the user has set a global flag.
 func (g *global) given(flag string) bool { return g.flags.Changed(flag) }
 
 func newGlobal(streams IO, bundle app.Bundle) *global {
@@ -59,7 +59,7 @@ Exit status of run and follow: the program's own; 128+n when signal n ended it; 
 (bad flags, missing files, unreachable server, failed preparation, lost); 126 the command cannot be executed; 127 it is
 not found; 137 out of memory or killed; 130 Ctrl-C and 143 SIGTERM, which kill what run started.
 
-The first Ctrl-C or SIGTERM stops a command in order, a second one at once: then the status is 130 or 143 in any case.`,
+The first Ctrl-C or SIGTERM lets a command stop in order. A second one ends it immediately, always with status 130 or 143.`,
 		Version:           g.bundle.Version,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -80,21 +80,50 @@ The first Ctrl-C or SIGTERM stops a command in order, a second one at once: then
 			return cmd.Help()
 		},
 	}
-	root.SuggestionsMinimumDistance = 2 // cobra sets it only where it makes the message itself
+	root.SuggestionsMinimumDistance = 2 // cobra sets this only for its own message
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetIn(g.In)
 	root.SetOut(g.Out)
 	root.SetErr(g.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+			return fmt.Errorf("--%s: must be %s (got %q)", wrong.GetFlag().Name, wanted(wrong.GetFlag()), wrong.GetValue())
+		}
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
 	g.register(root.PersistentFlags())
 	root.AddCommand(
-		newRun(g, nil), newSubmit(g, nil), newFollow(g, nil), newLogs(g, nil), newKill(g, nil), newVersion(g),
-		newList(g, nil), newBackends(g, nil), newServe(g, nil), newMCP(g, nil), newDoctor(g, nil), newConfig(g), newPlugin(g), newRunner(),
+		newRun(g, nil), newSubmit(g, nil), newFollow(g), newLogs(g), newKill(g), newVersion(g),
+		newList(g), newBackends(g), newServe(g, nil), newMCP(g), newDoctor(g), newConfig(g), newPlugin(g), newRunner(),
 		newCompletion(g), newSession(g),
 	)
 	return root
+}
+
+// wanted returns the rule for the value of a flag, for an error.
+func wanted(flag *pflag.Flag) string {
+	switch {
+	case flag.Name == "memory" || flag.Name == "disk":
+		return "a number of MB"
+	case flag.Value.Type() == "bool":
+		return "true or false"
+	case strings.HasPrefix(flag.Value.Type(), "float"):
+		return "a number of seconds" // every such flag is a time
+	case strings.HasPrefix(flag.Value.Type(), "int"):
+		return "a whole number"
+	default:
+		return "a " + flag.Value.Type()
+	}
+}
+
+// notEmpty returns an error if any of the named flags has an empty value.
+func notEmpty(f *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if f.Changed(name) && f.Lookup(name).Value.String() == "" {
+			return fmt.Errorf("--%s: must not be empty", name)
+		}
+	}
+	return nil
 }
 
 func (g *global) register(f *pflag.FlagSet) {
@@ -102,7 +131,7 @@ func (g *global) register(f *pflag.FlagSet) {
 	f.StringVar(&g.server, "server", "", "server base `URL` (env: PYEXEC_SERVER)")
 	f.StringVar(&g.token, "token", "", "bearer token for the server (env: PYEXEC_TOKEN, which other users cannot see)")
 	f.StringVar(&g.config, "config", "", "configuration `FILE` of the engine (env: PYEXEC_CONFIG)")
-	f.Float64Var(&g.timeout, "timeout", 0, "timeout of `N` seconds; 0 = the longest that is allowed")
+	f.Float64Var(&g.timeout, "timeout", 0, "timeout of `N` seconds; 0 = the maximum")
 	f.Int64Var(&g.memory, "memory", 0, "memory limit of `N` MB")
 	f.Int64Var(&g.disk, "disk", 0, "disk limit of `N` MB")
 	f.Int64Var(&g.cpu, "cpu", 0, "`N` CPU shares (1024 = one share)")
@@ -114,7 +143,7 @@ func (g *global) register(f *pflag.FlagSet) {
 	f.BoolVar(&g.json, "json", false, "print JSON")
 }
 
-// settle takes the client's variables where no flag was given, and refuses what cannot be right anywhere.
+// settle takes server and token from the environment if the flags are not set, and refuses values that are always wrong.
 func (g *global) settle() error {
 	for _, v := range []struct {
 		flag, variable string
@@ -125,29 +154,29 @@ func (g *global) settle() error {
 		}
 	}
 	if g.quiet && g.verbose {
-		return errors.New("--quiet and --verbose contradict each other")
+		return errors.New("--quiet: must not be given with --verbose")
 	}
 	if strings.ContainsFunc(g.token, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return errors.New("--token must not contain spaces or line ends")
+		return errors.New("--token: must not contain spaces or line ends")
 	}
 	if g.server != "" {
 		u, err := url.Parse(g.server)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return fmt.Errorf("--server must be an http or https URL (got %q)", g.server)
+			return fmt.Errorf("--server: must be an http or https URL (got %q)", g.server)
 		}
 		g.server = strings.TrimRight(g.server, "/")
 	}
 	return nil
 }
 
-// note writes chatter, which --quiet turns off.
+// note writes a message that --quiet turns off.
 func (g *global) note(format string, args ...any) {
 	if !g.quiet {
 		fmt.Fprintf(g.Err, "python-executor: "+format+"\n", cleanAll(args)...)
 	}
 }
 
-// debug writes what only --verbose asks for.
+// debug writes a message that only --verbose turns on.
 func (g *global) debug(format string, args ...any) {
 	if g.verbose {
 		g.note(format, args...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,33 +16,33 @@ import (
 	"github.com/python-executor/python-executor/core/executor/detect"
 )
 
-// runOptions is what `run` and `submit` were asked.
+// runOptions has the flags and arguments of `run` and `submit`.
 type runOptions struct {
 	program
 	g *global
-	// submit: print the id and go.
+	// submit reports whether the command prints the id and does not wait for the end.
 	submit bool
 }
 
-const inputHelp = `The program is, in this order of precedence, and only one of them:
+const inputHelp = `The program is exactly one of these, in this order of precedence:
 
   --file PATH (repeated)   the files under their relative paths (absolute ones and those with ../ under their base name)
   project.tar              an uncompressed tar
-  ./folder/                a folder without what .gitignore names, .git, .hg, .svn, virtual environments and the folder of
-                           --output
+  ./folder/                a folder, without ignored files (.gitignore), .git, .hg, .svn, virtual environments and the
+                           folder of --output
   script.py                one file
-  a pipe                   code on standard input; only when nothing else is named, and not read otherwise
+  a pipe                   code on standard input; it is read only when nothing else is named
 
-The entrypoint is --entrypoint, else main.py, else __main__.py, else the first .py file (of several its name is shown).
-Requirements are --requirements, else the entrypoint's PEP 723 block, else requirements.txt.
-Arguments of the program go behind --.`
+The entrypoint is --entrypoint, else main.py, else __main__.py, else the first .py file. If there are several .py files,
+its name is shown. Requirements are --requirements, else the entrypoint's PEP 723 block, else requirements.txt.
+Arguments of the program follow --.`
 
 func newRun(g *global, runF func(context.Context, *runOptions) error) *cobra.Command {
 	o := &runOptions{g: g}
 	cmd := &cobra.Command{
 		Use:   "run [PATH] [flags] [-- ARGS...]",
 		Short: "Execute synchronously (most common)",
-		Long:  "Execute a program, show its output as it comes, and end with its exit code.\n\n" + inputHelp,
+		Long:  "Execute a program, show its output while it runs, and end with its exit code.\n\n" + inputHelp,
 		Example: `  cat hello.py | python-executor run
   python-executor run ./project/ --entrypoint train.py --timeout 7200 --memory 16384 --network
   python-executor run --file main.py --file requirements.txt --file data/config.yaml -- --epochs 3`,
@@ -85,14 +86,12 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
-		if err := outputFolder(o.output); err != nil {
-			return err
-		}
+	if err := outputFolder(o.output); err != nil {
+		return err
 	}
 	// The engine starts while the input is read.
 	type opened struct {
-		*door
+		*target
 		err error
 	}
 	opening := make(chan opened, 1)
@@ -108,11 +107,11 @@ func (o *runOptions) run(ctx context.Context) error {
 	if inErr != nil {
 		return errors.Join(inErr, d.close())
 	}
-	err = o.execute(ctx, d.door, spec, in, stdin)
+	err = o.execute(ctx, d.target, spec, in, stdin)
 	return joinClose(err, errors.Join(d.close(), in.Close()))
 }
 
-// prepare turns what the user said into a Spec, as far as the input need not be known.
+// prepare makes a Spec from the flags, without the fields that depend on the input.
 func (o *runOptions) prepare() (executor.Spec, error) {
 	spec, err := o.spec(o.g)
 	if err != nil {
@@ -128,17 +127,11 @@ func (o *runOptions) prepare() (executor.Spec, error) {
 	if err := o.check(); err != nil {
 		return spec, err
 	}
-	if o.requirements != "" {
-		text, err := os.ReadFile(o.requirements)
-		if err != nil {
-			return spec, fmt.Errorf("--requirements: %w", err)
-		}
-		spec.Requirements = string(text)
-	}
-	return spec, nil
+	spec.Requirements, err = requirementsText(o.requirements)
+	return spec, err
 }
 
-// joinClose lets the outcome of the program stand when only the clean-up had a complaint to add.
+// joinClose returns err, or the error of the clean-up if err is nil.
 func joinClose(err, closed error) error {
 	if closed == nil || err != nil {
 		return err
@@ -146,13 +139,13 @@ func joinClose(err, closed error) error {
 	return fmt.Errorf("clean up: %w", closed)
 }
 
-// check refuses combinations that would lose something.
+// check refuses combinations of flags that would lose artifacts.
 func (o *runOptions) check() error {
 	switch {
 	case len(o.artifacts) > 0 && o.output == "" && !o.submit:
-		return errors.New("--artifact needs --output DIR to save in")
+		return errors.New("--artifact: must be given together with --output DIR")
 	case o.output != "" && o.submit:
-		return errors.New("--output needs the result: use it with follow, and --artifact here")
+		return errors.New("--output: must not be given here, because submit does not wait for the result: use --artifact here, and --output with follow")
 	default:
 		return nil
 	}
@@ -169,7 +162,7 @@ func (o *runOptions) request() input.Request {
 	return r
 }
 
-// programStdin is what the program reads; nil is nothing.
+// programStdin returns the program's standard input; nil means an empty one.
 func (o *runOptions) programStdin() (*executor.Source, error) {
 	switch o.stdin {
 	case "":
@@ -185,7 +178,7 @@ func (o *runOptions) programStdin() (*executor.Source, error) {
 		return nil, fmt.Errorf("--stdin: %w", err)
 	}
 	if info.IsDir() {
-		return nil, fmt.Errorf("--stdin %s is a folder", o.stdin)
+		return nil, fmt.Errorf("--stdin: must be a file (%s is a folder)", o.stdin)
 	}
 	s := &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) { return os.Open(o.stdin) }}
 	if info.Mode().IsRegular() {
@@ -194,8 +187,8 @@ func (o *runOptions) programStdin() (*executor.Source, error) {
 	return s, nil
 }
 
-// detached makes a reader whose Close does not wait for a person to press a key: a read of a terminal cannot be called
-// off. The goroutine ends with its next read, or with the process.
+// detached returns a reader of r whose Close does not wait for a Read of r. A read of a terminal cannot be cancelled, so the
+// goroutine ends with its next read, or with the process.
 func detached(r io.Reader) io.ReadCloser {
 	reader, writer := io.Pipe()
 	go func() {
@@ -205,9 +198,12 @@ func detached(r io.Reader) io.ReadCloser {
 	return reader
 }
 
-// execute submits and, unless only submitting, follows to the end.
-func (o *runOptions) execute(ctx context.Context, d *door, spec executor.Spec, in *input.Input, stdin *executor.Source) error {
+// execute submits the program and, except for `submit`, follows it to its end.
+func (o *runOptions) execute(ctx context.Context, d *target, spec executor.Spec, in *input.Input, stdin *executor.Source) error {
 	spec.Entrypoint = in.Entrypoint
+	if in.Found.Guessed { // the warning names the file, so the program's stderr need not name it again
+		spec.Entrypoint = in.Found.Entrypoint
+	}
 	if o.requirements == "" {
 		spec.Requirements = in.Found.Requirements
 	}
@@ -241,7 +237,7 @@ func (o *runOptions) execute(ctx context.Context, d *door, spec executor.Spec, i
 	return err
 }
 
-// isOurs reports whether err is a failure to follow, as opposed to the program's exit status.
+// isOurs reports whether err is a failure of the CLI and not the program's exit status.
 func isOurs(err error) bool {
 	_, carried := errors.AsType[*exit.Error](err)
 	return err != nil && !carried
@@ -252,14 +248,14 @@ func (o *runOptions) printID(id string) error {
 	return err
 }
 
-// selectPython chooses a version that the entrypoint's requires-python allows, when the user chose none.
-func selectPython(d *door, spec *executor.Spec, requires string) error {
+// selectPython selects a version that the entrypoint's requires-python allows, if the user has set none.
+func selectPython(d *target, spec *executor.Spec, requires string) error {
 	if requires == "" || spec.PythonVersion != "" || spec.Image != "" {
 		return nil
 	}
 	infos, err := d.Backends(d.ctx)
 	if err != nil {
-		return nil //nolint:nilerr // a token may not be allowed to ask; then the server's default runs
+		return nil //nolint:nilerr // the token may lack the scope; the server's default runs then
 	}
 	var versions []string
 	for i, info := range infos {
@@ -269,7 +265,7 @@ func selectPython(d *door, spec *executor.Spec, requires string) error {
 	}
 	spec.PythonVersion = detect.SelectVersion(requires, versions)
 	if spec.PythonVersion == "" && len(versions) > 0 {
-		return fmt.Errorf("requires-python %s: the backend has %v (--python overrides it)", requires, versions)
+		return fmt.Errorf("requires-python: must allow one of %s, the versions of the backend (got %q); --python overrides it", strings.Join(versions, ", "), requires)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ An address that is not loopback needs tokens in the configuration, or --allow-un
 	return cmd
 }
 
-// config is what the server will run with.
+// config returns the configuration of the server.
 func (o *serveOptions) config() (config.Config, error) {
 	from := o.g.layers()
 	from.Flags = o.flags
@@ -66,14 +66,14 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	log := o.g.serverLog()
-	for _, s := range settings.Strays(o.g.layers(), c) {
+	for _, s := range settings.UnusedVariables(o.g.layers(), c) {
 		log.Warn("a variable sets nothing and is ignored", "variable", s.Variable, "nearest", s.Nearest)
 	}
 	return app.Serve(ctx, app.ServeOptions{Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: log})
 }
 
-// serverLevel is the least level that a server logs. The flags win over the variable that the test-start specification
-// names (INFO or DEBUG).
+// serverLevel returns the minimum level that a server logs. The flags override the variable of the test-start specification
+// (INFO or DEBUG).
 func serverLevel(quiet, verbose bool, variable string) slog.Level {
 	switch {
 	case quiet:
@@ -84,7 +84,7 @@ func serverLevel(quiet, verbose bool, variable string) slog.Level {
 	return slog.LevelInfo
 }
 
-// serverLog is text for a person and JSON for a collector. A duration has its unit in both.
+// serverLog returns a log of text on a terminal, else of JSON. A duration has its unit in both.
 func (g *global) serverLog() *slog.Logger {
 	options := &slog.HandlerOptions{
 		Level: serverLevel(g.quiet, g.verbose, os.Getenv("TSM_LOG_LEVEL")),

@@ -2,10 +2,15 @@ package cmd
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/python-executor/python-executor/cli/internal/app"
 )
 
 func TestTheLevelOfAServersLog(t *testing.T) {
@@ -33,5 +38,27 @@ func TestADurationInAServersLogHasItsUnit(t *testing.T) {
 		if !strings.Contains(log.String(), "1.5s") {
 			t.Errorf("%s", log.String())
 		}
+	}
+}
+
+func TestFlagsOfServeWinOverTheConfiguration(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(file, []byte("backend: a\nbackends: {a: {type: uv}, b: {type: uv}}\ndata_dir: /from/file\nhttp: {bind: 127.0.0.1:1}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := newGlobal(IO{}, app.Bundle{})
+	var got *serveOptions
+	cmd := newServe(g, func(_ context.Context, o *serveOptions) error {
+		got = o
+		return nil
+	})
+	g.register(cmd.PersistentFlags())
+	cmd.SetArgs([]string{"--config", file, "--bind", "127.0.0.1:2", "--allow-unauthenticated", "--data-dir", "/from/flag", "--backend", "b"})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := got.config()
+	if err != nil || c.HTTP.Bind != "127.0.0.1:2" || !c.HTTP.AllowUnauthenticated || c.DataDir != "/from/flag" || c.Backend != "b" {
+		t.Errorf("%+v, %v", c, err)
 	}
 }

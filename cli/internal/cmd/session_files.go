@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/executor/apijson"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
 )
 
 func newSessionFiles(g *global) *cobra.Command {
@@ -30,27 +30,13 @@ func newSessionFiles(g *global) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: listing(g, "session files", tabwriter.AlignRight, func(ctx context.Context, svc executor.Service, args []string) ([]executor.File, error) {
 			folder := ""
 			if len(args) == 2 {
 				folder = strings.TrimSuffix(args[1], "/")
 			}
-			svc, err := g.openServer("session files")
-			if err != nil {
-				return err
-			}
-			list, err := svc.ListFiles(cmd.Context(), args[0], folder, recursive)
-			if err != nil {
-				return err
-			}
-			if g.json {
-				out := make([]apijson.File, len(list))
-				for i, f := range list {
-					out[i] = apijson.FileOf(f)
-				}
-				return printJSON(g.Out, map[string]any{"files": out})
-			}
-			t := tabwriter.NewWriter(g.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
+			return svc.ListFiles(ctx, args[0], folder, recursive)
+		}, apijson.FilesOf, func(t io.Writer, list []executor.File) {
 			for _, f := range list {
 				name := inCell(f.Path)
 				mode := fs.FileMode(f.Mode & 0o777)
@@ -61,23 +47,22 @@ func newSessionFiles(g *global) *cobra.Command {
 				// The last cell has no tab behind it, and so stands left.
 				fmt.Fprintf(t, "%s\t%d\t%s\t  %s\n", mode, f.SizeBytes, f.ModTime.Local().Format(time.DateTime), name)
 			}
-			return t.Flush()
-		},
+		}),
 	}
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "all below it too")
 	return cmd
 }
 
-// sessionCopyOptions is what `session cp` was asked.
+// sessionCopyOptions has the flags and arguments of `session cp`.
 type sessionCopyOptions struct {
 	g                   *global
 	source, destination place
 	recursive           bool
 }
 
-// place is one end of a copy: a path here, or in a session.
+// place is the source or the destination of a copy: a local path, or a path in a session.
 type place struct {
-	// session is empty for a path here.
+	// session is the id of the session; empty for a local path.
 	session string
 	path    string
 }
@@ -91,27 +76,25 @@ func placeOf(arg string) place {
 	return place{path: arg}
 }
 
-func newSessionCopy(g *global, runF func(context.Context, *sessionCopyOptions) error) *cobra.Command {
+func newSessionCopy(g *global) *cobra.Command {
 	o := &sessionCopyOptions{g: g}
 	cmd := &cobra.Command{
 		Use:   "cp SOURCE DESTINATION",
 		Short: "Copy files into or out of a session",
-		Long: `Copy a file, or with -r a folder, into or out of a session: one of the two is ID:PATH, the other a path here, or - for standard
-input or output. A destination that is a folder, or ends with a slash, takes the source under its own name. What is there is replaced, whole or not at all.`,
+		Long: `Copy a file, or with -r a folder, into or out of a session. One argument is ID:PATH, the other a local path, or - for standard
+input or output. If the destination is a folder or ends with a slash, the source keeps its name there. An existing file is
+replaced completely or not at all.`,
 		Example: "  python-executor session cp data.csv ctx-…:data/\n  python-executor session cp ctx-…:plot.png .\n  tar c src | python-executor session cp - ctx-…:src.tar",
 		Args:    exactly(2, "a source and a destination, one of them ID:PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.source, o.destination = placeOf(args[0]), placeOf(args[1])
 			switch {
 			case (o.source.session == "") == (o.destination.session == ""):
-				return errors.New("one of source and destination must be ID:PATH, the other a path here")
+				return errors.New("one of source and destination must be ID:PATH, the other a local path")
 			case o.source.path == "" || o.destination.session == "" && o.destination.path == "":
 				return errors.New("a path must not be empty")
 			case o.recursive && (o.source.path == "-" && o.source.session == "" || o.destination.path == "-" && o.destination.session == ""):
-				return errors.New("- is one file: it does not go with -r")
-			}
-			if runF != nil {
-				return runF(cmd.Context(), o)
+				return errors.New("-r: must not be given with -, which is one file")
 			}
 			return o.run(cmd.Context())
 		},
@@ -125,15 +108,15 @@ func (o *sessionCopyOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var copied []apijson.File
-	note := func(f executor.File) { copied = append(copied, apijson.FileOf(f)) }
+	var copied []executor.File
+	note := func(f executor.File) { copied = append(copied, f) }
 	if o.destination.session != "" {
 		err = o.upload(ctx, svc, note)
 	} else {
 		err = o.download(ctx, svc, note)
 	}
 	if o.g.json && err == nil && (o.destination.session != "" || o.destination.path != "-") {
-		return printJSON(o.g.Out, map[string]any{"files": append([]apijson.File{}, copied...)})
+		return printJSON(o.g.Out, apijson.FilesOf(copied))
 	}
 	return err
 }
@@ -143,7 +126,7 @@ func (o *sessionCopyOptions) upload(ctx context.Context, svc executor.Service, n
 	id, target := o.destination.session, o.destination.path
 	if o.source.path == "-" {
 		if target == "" || strings.HasSuffix(target, "/") {
-			return errors.New("standard input has no name: say what the file is to be called")
+			return errors.New("the destination must have a file name, because standard input has none")
 		}
 		f, err := svc.WriteFile(ctx, id, path.Clean(target), -1, o.g.In)
 		note(f)
@@ -165,7 +148,7 @@ func (o *sessionCopyOptions) upload(ctx context.Context, svc executor.Service, n
 		return o.uploadFile(ctx, svc, o.source.path, target, note)
 	}
 	if !o.recursive {
-		return fmt.Errorf("%s is a folder (use -r)", o.source.path)
+		return fmt.Errorf("the source must be a file, unless -r is given (%s is a folder)", o.source.path)
 	}
 	return filepath.WalkDir(o.source.path, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -176,7 +159,7 @@ func (o *sessionCopyOptions) upload(ctx context.Context, svc executor.Service, n
 			return err
 		}
 		if !entry.Type().IsRegular() {
-			o.g.note("%s is no regular file: it is left out", name)
+			o.g.note("%s is left out: not a regular file", name)
 			return nil
 		}
 		return o.uploadFile(ctx, svc, name, path.Join(target, filepath.ToSlash(relative)), note)
@@ -215,7 +198,7 @@ func (o *sessionCopyOptions) download(ctx context.Context, svc executor.Service,
 	if info, err := os.Stat(target); err == nil && info.IsDir() || strings.HasSuffix(target, "/") || strings.HasSuffix(target, string(filepath.Separator)) {
 		name := path.Base(source)
 		if !filepath.IsLocal(name) {
-			return fmt.Errorf("%q cannot be the name of a file here: say what it is to be called", name)
+			return fmt.Errorf("the destination must have a file name, because %q cannot be the name of a local file", name)
 		}
 		if name != "." { // the work folder itself has no name
 			target = filepath.Join(target, name)
@@ -236,7 +219,7 @@ func (o *sessionCopyOptions) download(ctx context.Context, svc executor.Service,
 		if source != "." {
 			var inside bool
 			if relative, inside = strings.CutPrefix(f.Path, source+"/"); !inside {
-				return fmt.Errorf("the server lists %q below %q", f.Path, source)
+				return fmt.Errorf("the server must list only files below %[2]q (got %[1]q)", f.Path, source)
 			}
 		}
 		if err := o.downloadFile(ctx, svc, f.Path, target, filepath.FromSlash(relative), note); err != nil {
@@ -246,11 +229,11 @@ func (o *sessionCopyOptions) download(ctx context.Context, svc executor.Service,
 	return nil
 }
 
-// downloadFile makes or replaces the file name below dir. The name is the program's, so nothing is written outside dir, not
-// even through a link.
+// downloadFile makes or replaces the file name below dir. A program chose the name, so downloadFile writes nothing outside dir,
+// even if dir contains a link.
 func (o *sessionCopyOptions) downloadFile(ctx context.Context, svc executor.Service, source, dir, name string, note func(executor.File)) error {
 	if !filepath.IsLocal(name) {
-		return fmt.Errorf("%q is not a name inside the folder", name)
+		return fmt.Errorf("the name must be a path inside the folder (got %q)", name)
 	}
 	f, r, err := svc.ReadFile(ctx, o.source.session, source)
 	if err != nil {
@@ -275,7 +258,7 @@ func (o *sessionCopyOptions) downloadFile(ctx context.Context, svc executor.Serv
 	return nil
 }
 
-// replaceFile writes a file whole or not at all.
+// replaceFile writes a file completely or not at all.
 func replaceFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) error {
 	permissions := fs.FileMode(0o666)
 	if mode&0o111 != 0 {
@@ -296,7 +279,7 @@ func replaceFile(root *os.Root, name string, mode fs.FileMode, r io.Reader) erro
 	return nil
 }
 
-// copyOut writes to our own output.
+// copyOut writes to standard output.
 func copyOut(w io.Writer, r io.Reader) error {
 	buffer := make([]byte, 128<<10)
 	for {

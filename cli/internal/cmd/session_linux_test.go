@@ -268,7 +268,7 @@ func TestFilesOfASession(t *testing.T) {
 	ok("", "cp", "a b.txt", id+":new folder/")
 	ok("", "cp", "a b.txt", id+":renamed.txt")
 	ok("piped", "cp", "-", id+":from/stdin")
-	if o := ok("", "cp", "-r", "tree", id+":"); !strings.Contains(o.stderr, "link is no regular file") {
+	if o := ok("", "cp", "-r", "tree", id+":"); !strings.Contains(o.stderr, "link is left out: not a regular file") {
 		t.Errorf("%+v", o)
 	}
 	listed := ok("", "files", id, "-r", "--json")
@@ -362,6 +362,14 @@ func TestADownloadStaysInItsFolder(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("%v %v", entries, err)
 	}
+	for name, mode := range map[string]os.FileMode{"program": 0o755, "text": 0o644} {
+		if err := replaceFile(root, name, mode, strings.NewReader("x")); err != nil {
+			t.Error(err)
+		}
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode()&0o100 != mode&0o100 {
+			t.Errorf("%s: %v %v", name, info, err)
+		}
+	}
 	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 0 {
 		t.Errorf("%v %v", entries, err)
 	}
@@ -377,23 +385,23 @@ func TestSessionCommandsThatAreRefused(t *testing.T) {
 		"session nonsense":                                   `unknown command "nonsense"`,
 		"session ls":                                         "session ls needs a server",
 		"session new":                                        "session new needs a server",
-		"session new --language cobol":                       "--language must be",
-		"session new --python 3.12.1":                        "--python must be",
-		"session new --idle-timeout 0":                       "--idle-timeout must be > 0",
-		"session new --max-life NaN":                         "--max-life must be > 0",
-		"session new --memory 0":                             "--memory must be > 0",
-		"session new --env =x":                               "--env must be",
+		"session new --language cobol":                       "--language: must be",
+		"session new --python 3.12.1":                        "--python: must be",
+		"session new --idle-timeout 0":                       "--idle-timeout: must be > 0",
+		"session new --max-life NaN":                         "--max-life: must be > 0",
+		"session new --memory 0":                             "--memory: must be > 0",
+		"session new --env =x":                               "--env: must be",
 		"session new x":                                      "takes no arguments",
 		"session run":                                        "needs the id of a session",
 		"session run ctx-1":                                  "no code",
-		"session run ctx-1 f -c x":                           "contradict",
+		"session run ctx-1 f -c x":                           "-c: must not be given with a file",
 		"session run ctx-1 -c x --memory 5":                  "", // needs a server first
-		"session run ctx-1 - --stdin -":                      "there is no standard input",
+		"session run ctx-1 - --stdin -":                      "standard input must be open",
 		"session exec":                                       "needs the id of a session",
-		"session exec ctx-1":                                 "exec needs a command behind --",
+		"session exec ctx-1":                                 "exec: must have a command after --",
 		"session exec ctx-1 ls":                              "needs the id of a session",
-		"session exec -i ctx-1 -- ls":                        "contradict",
-		"session exec -i ctx-1 --json":                       "neither --stdin nor --json",
+		"session exec -i ctx-1 -- ls":                        "-i: must not be given with a command",
+		"session exec -i ctx-1 --json":                       "must not be given with --stdin or --json",
 		"session rm":                                         "needs the id of a session",
 		"session cp a b":                                     "must be ID:PATH",
 		"session cp ctx-1:a":                                 "needs a source and a destination",
@@ -409,11 +417,11 @@ func TestSessionCommandsThatAreRefused(t *testing.T) {
 		}
 	}
 	o := execute(t, t.Context(), bundle, "", "session", "run", "ctx-1", "-c", "x", "--memory", "5", "--server", "http://127.0.0.1:1")
-	if o.status != 125 || !strings.Contains(o.stderr, "whole life") {
+	if o.status != 125 || !strings.Contains(o.stderr, "whole session") {
 		t.Errorf("%+v", o)
 	}
 	for _, args := range [][]string{{"run", "", "-c", "print 1"}, {"exec", "", "--", "ls"}, {"exec", "-i", ""}} {
-		if o := execute(t, t.Context(), bundle, "", append([]string{"session"}, args...)...); o != (outcome{125, "", "python-executor: the id of the session is empty\n"}) {
+		if o := execute(t, t.Context(), bundle, "", append([]string{"session"}, args...)...); o != (outcome{125, "", "python-executor: the id of the session must not be empty\n"}) {
 			t.Errorf("%q: %+v", args, o)
 		}
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// sessionRunOptions is what `session run` and `session exec` were asked.
+// sessionRunOptions has the flags and arguments of `session run` and `session exec`.
 type sessionRunOptions struct {
 	g  *global
 	id string
-	// file or code is what runs; file "-" is standard input.
+	// file or code has the code to run; file "-" is standard input.
 	file string
 	code string
 	// command is an argv.
@@ -25,25 +25,25 @@ type sessionRunOptions struct {
 	// console: -i.
 	console bool
 	stdin   string
-	// output is the folder for what is displayed.
+	// output is the folder for displays.
 	output string
 	flags  *pflag.FlagSet
 }
 
 func (o *sessionRunOptions) register(f *pflag.FlagSet) {
 	o.flags = f
-	f.StringVar(&o.stdin, "stdin", "", "`FILE` that it reads as its standard input; - = ours")
+	f.StringVar(&o.stdin, "stdin", "", "`FILE` that it reads as its standard input; - = standard input of this command")
 	f.StringVar(&o.output, "output", "", "save images and the other forms of what it displays in `DIR`")
 }
 
-func newSessionRun(g *global, runF func(context.Context, *sessionRunOptions) error) *cobra.Command {
+func newSessionRun(g *global) *cobra.Command {
 	o := &sessionRunOptions{g: g}
 	cmd := &cobra.Command{
 		Use:   "run ID [FILE | -c CODE | -]",
 		Short: "Run code in a session's interpreter",
-		Long: `Run a file, CODE or standard input in a session's interpreter, and end as run does: with 1 for an uncaught error, with the code
-of sys.exit, 128+n when signal n ended the interpreter, 124 on timeout, 125 when we failed. What it displays, and the value of
-its last expression, is printed as text behind its output. Ctrl-C interrupts it; the session goes on.`,
+		Long: `Run a file, CODE or standard input in a session's interpreter. The exit status is 1 for an uncaught error, the code of
+sys.exit, 128+n if signal n ended the interpreter, 124 on timeout, 125 if python-executor failed. Displays and the value of the
+last expression are printed as text after the output. Ctrl-C interrupts the code; the session goes on.`,
 		Example: `  python-executor session run $id -c 'import math; math.pi'
   python-executor session run $id plot.py --output figures/`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -60,9 +60,6 @@ its last expression, is printed as text behind its output. Ctrl-C interrupts it;
 			if err := o.settle(); err != nil {
 				return err
 			}
-			if runF != nil {
-				return runF(cmd.Context(), o)
-			}
 			return o.run(cmd.Context())
 		},
 	}
@@ -71,43 +68,44 @@ its last expression, is printed as text behind its output. Ctrl-C interrupts it;
 	return cmd
 }
 
-// errNoID: a variable of a script is not set. Without a session the code would run all the same, in a sandbox of its own.
-var errNoID = errors.New("the id of the session is empty")
+// errNoID refuses an empty id, for example of an unset shell variable. Otherwise the code would run in a sandbox of its own.
+var errNoID = errors.New("the id of the session must not be empty")
 
-// settle says which of the three it is; a pipe is code only when nothing else is named.
+// settle selects the source of the code: file, CODE or standard input. A pipe is code only if nothing else is named.
 func (o *sessionRunOptions) settle() error {
 	code := o.flags.Changed("code")
 	switch {
 	case o.id == "":
 		return errNoID
 	case code && o.file != "":
-		return errors.New("a file and -c contradict each other")
+		return errors.New("-c: must not be given with a file")
 	case code && o.code == "":
-		return errors.New("-c must not be empty")
+		return errors.New("-c: must not be empty")
 	case !code && o.file == "" && (o.g.In == nil || o.g.InTerminal):
 		return errors.New("no code: name a file, use -c CODE, or pipe it in (exec -i is a console)")
 	case !code && o.file == "":
 		o.file = "-"
 	}
 	if o.file == "-" && o.g.In == nil {
-		return errors.New("there is no standard input")
+		return errors.New("standard input must be open")
 	}
 	if o.file == "-" && o.stdin == "-" {
-		return errors.New("standard input cannot be both the code and what it reads")
+		return errors.New("--stdin: must not be - if standard input has the code")
 	}
 	return nil
 }
 
-func newSessionExec(g *global, runF func(context.Context, *sessionRunOptions) error) *cobra.Command {
+func newSessionExec(g *global) *cobra.Command {
 	o := &sessionRunOptions{g: g}
 	cmd := &cobra.Command{
 		Use:   "exec ID -- COMMAND [ARGS...]  |  exec -i ID",
 		Short: "Run a command beside a session's interpreter, or open a console",
 		Long: `Run a command in a session's sandbox, among its files, and end with its exit code.
 
-With -i: a console on the interpreter. Several lines are one input where the language says so (an empty line ends a block of
-Python); the arrow keys go through the history; Ctrl-C interrupts what runs, or drops what was typed; Ctrl-D leaves, and the session stays.
-Without a terminal the lines are read from standard input, and the exit status is that of the last input.`,
+With -i: a console on the interpreter. An input has several lines if the language needs them (an empty line ends a block of
+Python). The arrow keys browse the history. Ctrl-C interrupts the running code, or discards the current input. Ctrl-D ends the
+console, and the session stays. Without a terminal the lines are read from standard input, and the exit status is that of the
+last input.`,
 		Example: "  python-executor session exec $id -- ls -l\n  python-executor session exec -i $id",
 		Args: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
@@ -116,11 +114,11 @@ Without a terminal the lines are read from standard input, and the exit status i
 			}
 			switch rest := len(args) - dash; {
 			case dash != 1:
-				return exactly(1, "the id of a session, and -i or a command behind --")(cmd, nil)
+				return exactly(1, "the id of a session, and -i or a command after --")(cmd, nil)
 			case o.console && rest > 0:
-				return errors.New("-i and a command contradict each other")
+				return errors.New("-i: must not be given with a command")
 			case !o.console && rest == 0:
-				return errors.New("exec needs a command behind --, or -i for a console")
+				return errors.New("exec: must have a command after --, or -i for a console")
 			}
 			return nil
 		},
@@ -129,10 +127,7 @@ Without a terminal the lines are read from standard input, and the exit status i
 				return errNoID
 			}
 			if o.console && (o.stdin != "" || o.g.json) {
-				return errors.New("-i reads the console: it goes with neither --stdin nor --json")
-			}
-			if runF != nil {
-				return runF(cmd.Context(), o)
+				return errors.New("-i: must not be given with --stdin or --json")
 			}
 			if o.console {
 				return o.interact(cmd.Context())
@@ -145,15 +140,15 @@ Without a terminal the lines are read from standard input, and the exit status i
 	return cmd
 }
 
-// maxCode bounds what is read as code; the server takes no more in one request.
+// maxCode bounds the size of the code; the server accepts no more in one request.
 const maxCode = 31 << 20
 
-// spec builds what is sent.
+// spec makes the Spec of the flags and of the code.
 func (o *sessionRunOptions) spec() (executor.Spec, error) {
 	s := executor.Spec{Session: o.id, Code: o.code, Command: o.command}
 	for _, flag := range []string{"memory", "disk", "cpu", "network", "image"} {
 		if o.g.given(flag) {
-			return s, fmt.Errorf("--%s holds for a session's whole life: give it to session new", flag)
+			return s, fmt.Errorf("--%s: must be given to session new, because it applies to the whole session", flag)
 		}
 	}
 	limits, err := o.g.limits()
@@ -178,9 +173,9 @@ func (o *sessionRunOptions) spec() (executor.Spec, error) {
 	case err != nil:
 		return s, fmt.Errorf("read the code: %w", err)
 	case len(raw) > maxCode:
-		return s, fmt.Errorf("the code is larger than %s: put it in a file of the session (session cp) and run that", size(maxCode))
+		return s, fmt.Errorf("the code must have at most %s: copy it into the session as a file (session cp) and run the file", size(maxCode))
 	case len(raw) == 0:
-		return s, errors.New("there is no code to run")
+		return s, errors.New("the code must not be empty")
 	}
 	s.Code = string(raw)
 	return s, nil
@@ -195,16 +190,14 @@ func (o *sessionRunOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
-		if err := outputFolder(o.output); err != nil {
-			return err
-		}
+	if err := outputFolder(o.output); err != nil {
+		return err
 	}
 	stdin, err := (&runOptions{g: o.g, program: program{stdin: o.stdin}}).programStdin()
 	if err != nil {
 		return err
 	}
-	d := &door{Service: svc, ctx: ctx}
+	d := &target{Service: svc, ctx: ctx}
 	if o.g.async {
 		e, err := startSubmit(d, spec, executor.Input{Stdin: stdin}).wait()
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/python-executor/python-executor/cli/internal/stop"
 )
 
-// interrupted is the cause of a context that a signal ended.
+// interrupted is the cause of a context that was ended by a signal.
 type interrupted struct{ signal syscall.Signal }
 
 // Error implements error.
@@ -19,8 +19,8 @@ func (i interrupted) Error() string { return "interrupted by " + i.signal.String
 
 func (i interrupted) status() int { return 128 + int(i.signal) }
 
-// heeded are the signals that end us, but for those that nohup or a shell has us ignore: to be notified of one is to heed
-// it again.
+// heeded returns the signals that stop a command, except those that the parent (nohup, a shell) has set to be ignored.
+// signal.Notify for such a signal would undo that.
 func heeded() []os.Signal {
 	list := []os.Signal{syscall.SIGTERM}
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGHUP} {
@@ -31,15 +31,15 @@ func heeded() []os.Signal {
 	return list
 }
 
-// echo is how long after the first signal more signals belong to it: timeout(1) sends each one twice, a service manager and a
-// closing terminal send a SIGHUP besides.
+// echo is the time after a signal in which further signals count as the same request. timeout(1) sends each signal twice. A
+// service manager and a closing terminal also send SIGHUP.
 const echo = 100 * time.Millisecond
 
-// withSignals returns a context that the first SIGINT, SIGTERM or SIGHUP ends: the command stops in order. A second SIGINT or
-// SIGTERM takes away the time for that (package stop). A third one ends the process as the system does.
+// withSignals returns a context that ends with the first SIGINT, SIGTERM or SIGHUP. The command then stops in order. A second
+// SIGINT or SIGTERM ends the time for that (package stop). A third one has its default action and ends the process.
 //
-// SIGPIPE is caught and dropped, so that a write to a closed standard output is an error that we can clean up after.
-// Ignoring it would do that too, but children inherit what is ignored.
+// SIGPIPE is caught and dropped, so that a write to a closed standard output returns an error. An ignored SIGPIPE would have
+// the same effect, but child processes would inherit it.
 func withSignals(parent context.Context) (context.Context, func()) {
 	ctx, requests := stop.New(parent)
 	taker := &interruptTaker{}
@@ -82,10 +82,10 @@ type signalHandler struct {
 	taker    *interruptTaker
 	heeded   []os.Signal
 
-	// first is the signal that began the stop; urged: a second one was taken.
+	// first is the signal that began the stop. urged reports whether a second one was taken.
 	first syscall.Signal
 	urged bool
-	// echoEnds fires when more signals no longer belong to the last one that was taken.
+	// echoEnds fires at the end of the echo of the last signal that was taken.
 	echoEnds  <-chan time.Time
 	listening bool
 }
@@ -106,7 +106,7 @@ func (h *signalHandler) take(s syscall.Signal) {
 	}
 }
 
-// listen is called when an echo has ended.
+// listen handles the end of an echo. After a second signal it restores the default action of SIGINT and SIGTERM.
 func (h *signalHandler) listen() {
 	h.listening = true
 	h.requests.Listen()
@@ -122,14 +122,14 @@ func (h *signalHandler) listen() {
 
 type takerKey struct{}
 
-// interruptTaker is who takes Ctrl-C for something else than the end of the command.
+// interruptTaker passes Ctrl-C to a receiver other than the end of the command.
 type interruptTaker struct {
 	mu sync.Mutex
 	to chan<- struct{}
 }
 
-// takeInterrupts makes Ctrl-C a value on the channel, until release, instead of the end of ctx. More of them than are
-// received at a time count as one.
+// takeInterrupts sends a value for each Ctrl-C to the channel, until release. Until then, Ctrl-C does not end ctx. A Ctrl-C is
+// dropped while a value is waiting in the channel.
 func takeInterrupts(ctx context.Context) (interrupts <-chan struct{}, release func()) {
 	c := make(chan struct{}, 1)
 	taker, ok := ctx.Value(takerKey{}).(*interruptTaker)
@@ -145,7 +145,7 @@ func takeInterrupts(ctx context.Context) (interrupts <-chan struct{}, release fu
 	return c, func() { set(nil) }
 }
 
-// offer hands one over, if somebody takes them.
+// offer passes a Ctrl-C to the receiver, and reports whether there is one.
 func (t *interruptTaker) offer() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -104,6 +104,29 @@ func TestCtrlCThatIsTakenStopsNothing(t *testing.T) {
 	}
 }
 
+func TestCtrlCIsTakenUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	taker := &interruptTaker{}
+	taken, release := takeInterrupts(context.WithValue(t.Context(), takerKey{}, taker))
+	for range 3 { // more than are received at a time
+		if !taker.offer() {
+			t.Error("it was not taken")
+		}
+	}
+	<-taken
+	if release(); taker.offer() {
+		t.Error("it was taken after the release")
+	}
+	select {
+	case <-taken:
+		t.Error("three are more than one")
+	default:
+	}
+	if _, release := takeInterrupts(t.Context()); release == nil {
+		t.Error("nothing releases what no signal reaches")
+	}
+}
+
 // asSignalled makes TestTheSecondSignalEndsItAtOnce the process that is stopped.
 const asSignalled = "TEST_AS_SIGNALLED"
 

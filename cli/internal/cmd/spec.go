@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -27,7 +28,7 @@ type program struct {
 	backend      string
 	command      bool
 	flags        *pflag.FlagSet
-	// args before "--", rest behind it.
+	// args are the arguments before "--", rest those after it.
 	args, rest []string
 }
 
@@ -37,13 +38,13 @@ func (p *program) register(f *pflag.FlagSet) {
 	f.StringVar(&p.entrypoint, "entrypoint", "", "`FILE` to run (default: main.py, __main__.py, the first .py)")
 	f.StringVar(&p.requirements, "requirements", "", "requirements `FILE`; wins over PEP 723 and requirements.txt of the input")
 	f.StringVar(&p.python, "python", "", "Python minor `VERSION`, such as 3.12")
-	f.StringArrayVar(&p.env, "env", nil, "set a variable of the program, `K=V` (repeat it); K alone takes ours")
-	f.StringVar(&p.stdin, "stdin", "", "`FILE` that the program reads as its standard input; - = ours")
+	f.StringArrayVar(&p.env, "env", nil, "set a variable of the program, `K=V` (repeat it); K alone passes on this shell's value")
+	f.StringVar(&p.stdin, "stdin", "", "`FILE` that the program reads as its standard input; - = standard input of this command")
 	f.StringVar(&p.output, "output", "", "save artifacts in `DIR`: what --artifact names, else all new and changed files that are not hidden")
 	f.StringArrayVar(&p.artifacts, "artifact", nil, "`GLOB` of files to keep, with ** (repeat it)")
 	f.BoolVar(&p.includeAll, "include-all", false, "send ignored files, version control and virtual environments too")
 	f.StringVar(&p.backend, "backend", "", "`NAME` of the backend")
-	f.BoolVar(&p.command, "command", false, "what follows -- is the command itself; the input is only its files")
+	f.BoolVar(&p.command, "command", false, "the arguments after -- are the command; the input has only its files")
 }
 
 // take splits the arguments at "--"; dash is cobra's ArgsLenAtDash.
@@ -59,39 +60,28 @@ func (p *program) take(args []string, dash int) {
 
 var minorVersion = regexp.MustCompile(`^3\.[0-9]{1,2}$`)
 
-// spec builds what is sent. Fields that the user did not set stay zero, and a zero field is not sent.
+// spec makes the Spec of the flags. Fields that the user has not set stay zero, and a zero field is not sent.
 func (p *program) spec(g *global) (executor.Spec, error) {
 	s := executor.Spec{
-		Entrypoint: p.entrypoint, PythonVersion: p.python, Image: g.image, Backend: p.backend, Outputs: p.artifacts,
-		OutputsChanged: p.output != "" && len(p.artifacts) == 0,
+		Entrypoint: p.entrypoint, PythonVersion: p.python, Image: g.image, Backend: p.backend, Network: g.networkMode(),
+		Outputs: p.artifacts, OutputsChanged: p.output != "" && len(p.artifacts) == 0,
 	}
 	if p.command {
 		if len(p.rest) == 0 {
-			return s, fmt.Errorf("--command needs a command behind --")
+			return s, fmt.Errorf("--command: must be followed by -- and a command")
 		}
 		if p.entrypoint != "" {
-			return s, fmt.Errorf("--command and --entrypoint contradict each other")
+			return s, fmt.Errorf("--entrypoint: must not be given with --command")
 		}
 		s.Command = p.rest
 	} else {
 		s.Args = p.rest
 	}
-	if p.flags.Changed("python") && !minorVersion.MatchString(p.python) {
-		return s, fmt.Errorf("--python must be a minor version such as 3.12 (got %q)", p.python)
+	if err := checkPython(p.flags, p.python); err != nil {
+		return s, err
 	}
-	if g.given("network") {
-		s.Network = executor.NetworkOff
-		if g.network {
-			s.Network = executor.NetworkOn
-		}
-	}
-	for _, empty := range []string{"entrypoint", "requirements", "stdin", "output", "backend"} {
-		if p.flags.Changed(empty) && p.flags.Lookup(empty).Value.String() == "" {
-			return s, fmt.Errorf("--%s must not be empty", empty)
-		}
-	}
-	if g.given("image") && g.image == "" {
-		return s, fmt.Errorf("--image must not be empty")
+	if err := errors.Join(notEmpty(p.flags, "entrypoint", "requirements", "stdin", "output", "backend"), notEmpty(g.flags, "image")); err != nil {
+		return s, err
 	}
 	var err error
 	if s.Limits, err = g.limits(); err != nil {
@@ -101,17 +91,47 @@ func (p *program) spec(g *global) (executor.Spec, error) {
 	return s, err
 }
 
+func checkPython(f *pflag.FlagSet, version string) error {
+	if f.Changed("python") && !minorVersion.MatchString(version) {
+		return fmt.Errorf("--python: must be a minor version such as 3.12 (got %q)", version)
+	}
+	return nil
+}
+
+// networkMode returns the mode of --network.
+func (g *global) networkMode() executor.Network {
+	switch {
+	case !g.given("network"):
+		return executor.NetworkDefault
+	case g.network:
+		return executor.NetworkOn
+	}
+	return executor.NetworkOff
+}
+
+// requirementsText returns the content of the file of --requirements; "" without a file.
+func requirementsText(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("--requirements: %w", err)
+	}
+	return string(text), nil
+}
+
 func (g *global) limits() (executor.Limits, error) {
 	var l executor.Limits
 	if g.given("timeout") {
-		const most = float64(math.MaxInt64 / int64(time.Second))
+		const limit = float64(math.MaxInt64 / int64(time.Second))
 		switch {
 		case g.timeout == 0:
 			l.Timeout = executor.TimeoutMaximum
-		case g.timeout > 0 && g.timeout < most:
+		case g.timeout > 0 && g.timeout < limit:
 			l.Timeout = max(1, time.Duration(g.timeout*float64(time.Second)))
 		default:
-			return l, fmt.Errorf("--timeout must be >= 0 seconds (got %v)", g.timeout)
+			return l, fmt.Errorf("--timeout: must be >= 0 seconds (got %v)", g.timeout)
 		}
 	}
 	for _, limit := range []struct {
@@ -124,14 +144,14 @@ func (g *global) limits() (executor.Limits, error) {
 			continue
 		}
 		if limit.value <= 0 || limit.value > math.MaxInt64>>limit.shift {
-			return l, fmt.Errorf("--%s must be > 0 (got %d)", limit.flag, limit.value)
+			return l, fmt.Errorf("--%s: must be > 0 (got %d)", limit.flag, limit.value)
 		}
 		*limit.to = limit.value << limit.shift
 	}
 	return l, nil
 }
 
-// environment reads K=V; K alone takes the value of our own variable, and is left out where there is none.
+// environment parses K=V entries. K alone takes the value of this process's variable, and is left out if there is none.
 func environment(entries []string) (map[string]string, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -140,7 +160,7 @@ func environment(entries []string) (map[string]string, error) {
 	for _, entry := range entries {
 		name, value, has := strings.Cut(entry, "=")
 		if name == "" || strings.ContainsRune(entry, 0) {
-			return nil, fmt.Errorf("--env must be K=V (got %q)", entry)
+			return nil, fmt.Errorf("--env: must be K=V (got %q)", entry)
 		}
 		if !has {
 			if value, has = os.LookupEnv(name); !has {

@@ -19,9 +19,9 @@ type submission struct {
 	err      error
 }
 
-// startSubmit submits. When ctx ends while the input is still read, the submission is broken off; when it was read, the
-// answer is waited for a moment, because without its id the execution could not be killed.
-func startSubmit(d *door, spec executor.Spec, in executor.Input) *submission {
+// startSubmit starts a Submit. If the target's ctx ends while the input is still read, the Submit is cancelled. If the input was
+// read, startSubmit waits some seconds for the answer, because an execution can only be killed by its id.
+func startSubmit(d *target, spec executor.Spec, in executor.Input) *submission {
 	s := &submission{accepted: make(chan string, 1), done: make(chan struct{})}
 	in.Accepted = func(e executor.Execution) { s.accepted <- e.ID }
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(d.ctx))
@@ -48,7 +48,7 @@ func startSubmit(d *door, spec executor.Spec, in executor.Input) *submission {
 	return s
 }
 
-// id returns as soon as the execution exists.
+// id waits until the execution exists and returns its id.
 func (s *submission) id() (string, error) {
 	select {
 	case id := <-s.accepted:

@@ -2,8 +2,8 @@
 
 package cmd
 
-// withoutSignals has nothing to do where the editor asks for keys and not for a stream.
+// withoutSignals does nothing here, because the editor reads keys and not a stream.
 func withoutSignals() {}
 
-// holdTerminal has nothing to hold: the editor's own modes are given back by its end.
+// holdTerminal does nothing here, because the editor restores the modes itself when it ends.
 func holdTerminal() (giveBack func()) { return func() {} }

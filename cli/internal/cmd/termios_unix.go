@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withoutSignals makes Ctrl-C a character of our terminal instead of a signal. The editor does that, too, but only when
-// its prompt is on the screen already: what somebody types at once would be thrown away with the signal.
+// withoutSignals makes Ctrl-C a character of the terminal instead of a signal. The editor does that, too, but only after it
+// has shown its prompt. A Ctrl-C before that would be a signal, which discards all typed input.
 func withoutSignals() {
 	fd := int(os.Stdin.Fd())
 	m, err := unix.IoctlGetTermios(fd, getTermios)
@@ -17,11 +17,11 @@ func withoutSignals() {
 		return // no terminal, no signals
 	}
 	m.Lflag &^= unix.ISIG
-	_ = unix.IoctlSetTermios(fd, setTermios, m) // the editor says what is wrong with the terminal
+	_ = unix.IoctlSetTermios(fd, setTermios, m) // the editor reports errors of the terminal
 }
 
-// holdTerminal returns what gives the terminal of our standard input back as it is now, also to an editor that is still
-// at work on it: its prompt cannot be called off, and may be just about to set modes of its own.
+// holdTerminal returns a function that restores the present modes of the terminal at standard input. It also works while a
+// prompt of the editor, which cannot be cancelled, is about to set its own modes.
 func holdTerminal() (giveBack func()) {
 	stdin := int(os.Stdin.Fd())
 	modes, err := unix.IoctlGetTermios(stdin, getTermios)
@@ -33,12 +33,12 @@ func holdTerminal() (giveBack func()) {
 		return func() {}
 	}
 	return func() {
-		// What comes after this meets no terminal at our standard input.
+		// After this, standard input is no terminal, so that the editor cannot change the modes again.
 		if null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
 			_ = replaceDescriptor(null, stdin)
 			_ = unix.Close(null)
 		}
-		_ = unix.IoctlSetTermios(terminal, setTermios, modes) // a terminal that went away needs none
+		_ = unix.IoctlSetTermios(terminal, setTermios, modes) // an error means that the terminal is gone
 		_ = unix.Close(terminal)
 	}
 }

@@ -34,7 +34,7 @@ func newVersion(g *global) *cobra.Command {
 	}
 }
 
-// commit is what the Go tool recorded; empty where it did not.
+// commit returns the commit that the Go tool recorded; empty if there is none.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

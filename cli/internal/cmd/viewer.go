@@ -11,33 +11,33 @@ import (
 	"github.com/python-executor/python-executor/cli/internal/exit"
 	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/executor/apijson"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
 )
 
 // viewer shows one Execution to its end; run and follow share it.
 type viewer struct {
 	g *global
-	// output is the folder for artifacts; empty: none.
+	// output is the folder for artifacts; empty: artifacts are not saved.
 	output string
-	// named: --artifact says which; that there is none is then worth a word.
+	// named reports whether --artifact was given. A note is then written if there are no artifacts.
 	named bool
-	// hidden: hidden artifacts are saved too.
+	// hidden reports whether hidden artifacts are saved, too.
 	hidden bool
-	// live: output is shown as it comes, else when the execution has ended.
+	// live reports whether output is shown while the execution runs, and not after its end.
 	live bool
-	// kill: who goes away kills it.
+	// kill reports whether Ctrl-C, or a closed standard output, kills the execution.
 	kill bool
-	// displays is the folder for what is displayed; empty: only its text is shown.
+	// displays is the folder for displays; empty: only their text is shown.
 	displays string
 }
 
-// killTimeout bounds waiting for the end of what Ctrl-C kills: the kill grace and some network.
+// killTimeout bounds the wait for the end of an execution after Ctrl-C: the maximum kill grace and some time for the network.
 const killTimeout = 75 * time.Second
 
-var errKill = errors.New("it did not end in time")
+var errKill = errors.New("the execution did not end in time")
 
-// view returns the exit status of the program as an error, or ours.
-func (v *viewer) view(d *door, id string, p *progress) error {
+// view shows the execution and returns the exit status of the program as an error, or an error of the CLI.
+func (v *viewer) view(d *target, id string, p *progress) error {
 	work, cancel := context.WithCancelCause(context.WithoutCancel(d.ctx))
 	defer cancel(nil)
 	stopped := make(chan struct{})
@@ -56,7 +56,7 @@ func (v *viewer) view(d *door, id string, p *progress) error {
 			return shown.save(d)
 		}
 	} else if !v.live {
-		// A second reading shows the output; the first only waits.
+		// This pass over the log only waits for the end. The second pass shows the output.
 		f.stdout, f.stderr = io.Discard, io.Discard
 		f.show = func(executor.Display) error { return nil }
 	}
@@ -98,8 +98,8 @@ func (v *viewer) view(d *door, id string, p *progress) error {
 	return exit.With(exit.OfResult(result), nil)
 }
 
-// leave is what Ctrl-C does: kill what we started, or stop looking.
-func (v *viewer) leave(d *door, id string, work context.Context, cancel context.CancelCauseFunc) {
+// leave handles Ctrl-C: it kills the execution if v.kill is set, else it only stops following.
+func (v *viewer) leave(d *target, id string, work context.Context, cancel context.CancelCauseFunc) {
 	if !v.kill {
 		cancel(context.Cause(d.ctx))
 		return
@@ -113,7 +113,7 @@ func (v *viewer) leave(d *door, id string, work context.Context, cancel context.
 		cancel(err)
 		return
 	}
-	// Cancel returns when it has ended; the rest of its output is on its way.
+	// Cancel returns when the execution has ended. The rest of its output may still arrive.
 	rest := time.NewTimer(2 * time.Second)
 	defer rest.Stop()
 	select {
@@ -125,8 +125,8 @@ func (v *viewer) leave(d *door, id string, work context.Context, cancel context.
 	}
 }
 
-// outputFailed ends an execution that nobody can see any more.
-func (v *viewer) outputFailed(d *door, id string, err error, gone bool) error {
+// outputFailed handles an error of the CLI's output. It kills the execution if v.kill is set.
+func (v *viewer) outputFailed(d *target, id string, err error, gone bool) error {
 	if v.kill {
 		bounded, done := stop.Within(d.ctx, killTimeout, errKill)
 		defer done()

@@ -10,21 +10,21 @@ import (
 // The statuses that are not the program's own.
 const (
 	OK = 0
-	// Negative: a check found something wrong (doctor, config check, plugin check).
+	// Negative means that a check found a problem (doctor, config check, plugin check).
 	Negative = 1
-	// TimedOut: the timeout ended the program, as timeout(1) says it.
+	// TimedOut means that the timeout ended the program. timeout(1) has the same status.
 	TimedOut = 124
-	// Ours: we failed, the program did not run or its fate is unknown: bad flags, a missing file, an unreachable server, a
-	// failed preparation, lost.
+	// Ours means that python-executor failed, so that the program did not run or its end is unknown: bad flags, a missing file,
+	// an unreachable server, a failed preparation, lost.
 	Ours = 125
-	// NotExecutable and NotFound: the command could not be executed, or found, as env(1) says it.
+	// NotExecutable and NotFound mean that the command could not be executed, or found. env(1) has the same statuses.
 	NotExecutable = 126
 	NotFound      = 127
-	// Interrupted: Ctrl-C.
+	// Interrupted means Ctrl-C.
 	Interrupted = 128 + 2
-	// Killed: out of memory, or cancelled.
+	// Killed means out of memory, or cancelled.
 	Killed = 128 + 9
-	// BrokenPipe: whoever read our standard output went away.
+	// BrokenPipe means that the reader of standard output is gone.
 	BrokenPipe = 128 + 13
 )
 
@@ -53,7 +53,7 @@ func With(status int, err error) error {
 	return &Error{status, err}
 }
 
-// Of returns the status of what a command returned, and whether there is a message to show.
+// Of returns the status for a command's error, and whether there is a message to show.
 func Of(err error) (status int, message string) {
 	if err == nil {
 		return OK, ""
@@ -67,7 +67,7 @@ func Of(err error) (status int, message string) {
 	return Ours, err.Error()
 }
 
-// OfResult returns the status of a program's end.
+// OfResult returns the status for a Result.
 func OfResult(r executor.Result) int {
 	switch r.Status {
 	case executor.StatusSucceeded:
@@ -87,7 +87,7 @@ func OfResult(r executor.Result) int {
 }
 
 func ofFailed(r executor.Result) int {
-	if f := r.Failure; f != nil {
+	if f := r.Failure; f != nil && r.HitLimit() == nil {
 		switch {
 		case f.Phase == executor.PhaseStart && f.Code == executor.Invalid:
 			return NotExecutable
@@ -106,7 +106,7 @@ func ofFailed(r executor.Result) int {
 	if r.ExitCode == nil {
 		return Ours
 	}
-	// A status is one byte; a failure must not look like a success.
+	// A status has one byte. A failure must not become status 0.
 	if code := *r.ExitCode & 0xff; code != 0 {
 		return code
 	}

@@ -19,6 +19,7 @@ func TestAResultBecomesAStatus(t *testing.T) {
 	failed := func(phase executor.Phase, c executor.Code) executor.Result {
 		return executor.Result{Status: executor.StatusFailed, Failure: &executor.Failure{Code: c, Phase: phase}}
 	}
+	limit := &executor.Failure{Code: executor.Exhausted, Phase: executor.PhaseRun}
 	for _, test := range []struct {
 		name string
 		r    executor.Result
@@ -43,6 +44,10 @@ func TestAResultBecomesAStatus(t *testing.T) {
 		{"a signal that nobody knows", executor.Result{Status: executor.StatusFailed, Signal: "SIGWHAT"}, 137},
 		{"timeout, whatever the program said", executor.Result{Status: executor.StatusTimedOut, ExitCode: code(0)}, 124},
 		{"out of memory", executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL"}, 137},
+		{"out of memory, and the Result says so", executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", Failure: limit}, 137},
+		{"the program's own code, though its disk was full", executor.Result{Status: executor.StatusFailed, ExitCode: code(3), Failure: limit}, 3},
+		{"a signal, though its disk was full", executor.Result{Status: executor.StatusFailed, Signal: "SIGXFSZ", Failure: limit}, 153},
+		{"a bound that ended what had not run", executor.Result{Status: executor.StatusFailed, Failure: limit}, 125},
 		{"killed", executor.Result{Status: executor.StatusKilled}, 137},
 		{"lost", executor.Result{Status: executor.StatusLost}, 125},
 		{"a failed preparation", failed(executor.PhasePrepare, executor.Invalid), 125},

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// archive writes the tar. Owners are left out: they mean nothing on another machine.
+// archive writes the tar, without owners, which have no meaning on another machine.
 type archive struct {
 	ctx   context.Context
 	spool *spool
@@ -24,7 +24,7 @@ func newArchive(ctx context.Context, s *spool) *archive {
 	return &archive{ctx: ctx, spool: s, tar: tar.NewWriter(s), names: map[string]string{}}
 }
 
-// file adds a regular file. What it holds is read from one open file, so that size and content belong together.
+// file adds a regular file. Size and content are read from the same open file, so that they match.
 func (a *archive) file(name, from string) error {
 	if err := context.Cause(a.ctx); err != nil {
 		return err
@@ -65,7 +65,7 @@ func header(name string, info fs.FileInfo) *tar.Header {
 	return &tar.Header{Name: name, Mode: mode, ModTime: info.ModTime().Truncate(time.Second)}
 }
 
-// folder adds a directory entry, so that empty ones arrive too.
+// folder adds a directory entry, so that empty folders are sent, too.
 func (a *archive) folder(name string, info fs.FileInfo) error {
 	h := header(name+"/", info)
 	h.Typeflag = tar.TypeDir
@@ -79,7 +79,7 @@ func (a *archive) link(name, target string, info fs.FileInfo) error {
 	return a.tar.WriteHeader(h)
 }
 
-// text adds a file that exists only in memory.
+// text adds a file with the given content.
 func (a *archive) text(name string, content []byte) error {
 	err := a.tar.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))})
 	if err != nil {
@@ -120,4 +120,4 @@ func eachName(r io.Reader, do func(string)) error {
 	}
 }
 
-var errCompressed = errors.New("is compressed: only an uncompressed .tar is taken (decompress it first)")
+var errCompressed = errors.New("is compressed: must be an uncompressed .tar (decompress it first)")

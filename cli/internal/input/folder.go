@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// folderRules say what of a folder is sent.
+// folderRules select the files of a folder that are sent.
 type folderRules struct {
-	// all: also what .gitignore and our own rules leave out.
+	// all reports whether ignored files, version control and virtual environments are sent, too.
 	all bool
 	// leave is a folder that is not sent; empty: none.
 	leave string
@@ -34,7 +34,7 @@ type walker struct {
 	left  int
 }
 
-// addFolder writes the files of top. Nothing that a link reaches outside of it is sent.
+// addFolder writes the files of top. Files outside of top are never sent, even if a link points to them.
 func addFolder(a *archive, top string, rules folderRules) error {
 	realTop, err := filepath.EvalSymlinks(top)
 	if err != nil {
@@ -47,10 +47,10 @@ func addFolder(a *archive, top string, rules folderRules) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // only read through
+	defer func() { _ = root.Close() }() // read only
 	w := &walker{archive: a, top: top, real: realTop, root: root, all: rules.all, warn: rules.warn}
 	if rules.leave != "" {
-		w.leave, _ = os.Stat(rules.leave) // a folder that is not there holds nothing
+		w.leave, _ = os.Stat(rules.leave) // a missing folder contains no files
 	}
 	var sets []ruleSet
 	if !w.all {
@@ -68,7 +68,7 @@ func addFolder(a *archive, top string, rules folderRules) error {
 	return nil
 }
 
-// walk adds a folder's own files before its subfolders: "the first .py in archive order" is then one of the nearest.
+// walk adds a folder's own files before its subfolders, so that the first .py file of the archive is near the top.
 func (w *walker) walk(at string, sets []ruleSet) error {
 	entries, err := os.ReadDir(filepath.Join(w.real, filepath.FromSlash(at)))
 	if err != nil {
@@ -149,8 +149,8 @@ func (w *walker) add(name string, entry fs.DirEntry) error {
 	}
 }
 
-// target returns where a link points, relative to it, or an error that names a link which leaves the folder. Both
-// readings must stay inside: the letters of the target, and what the system makes of it.
+// target returns the target of a link relative to the link, or an error if the target is outside the folder. The target must
+// be inside both as text and after the system has resolved it.
 func (w *walker) target(name, local string) (string, error) {
 	target, err := os.Readlink(local)
 	if err != nil {

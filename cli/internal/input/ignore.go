@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -17,16 +18,16 @@ type rule struct {
 	onlyDirs bool
 }
 
-// ruleSet is one .gitignore: its rules and the folder they are relative to, itself relative to the folder that is
-// uploaded ("" is that folder). above is the way from the ignore file's folder down to the uploaded one.
+// ruleSet is one .gitignore. base is the folder of its rules, relative to the uploaded folder. above is the path from the folder of
+// the .gitignore to the uploaded folder.
 type ruleSet struct {
 	base  string
 	above string
 	rules []rule
 }
 
-// ignored asks the sets from the last to the first, each from its last rule to its first: the first match decides, as in
-// git. A folder that is ignored is not entered, so nothing in it can be taken back.
+// ignored reports whether a file is ignored. It looks at the sets from the last to the first, and at the rules of a set from the last
+// to the first. The first match decides, as in git. An ignored folder is not entered, so no rule can include a file in it.
 func ignored(sets []ruleSet, name string, dir bool) bool {
 	for i := len(sets) - 1; i >= 0; i-- {
 		set := sets[i]
@@ -41,7 +42,7 @@ func ignored(sets []ruleSet, name string, dir bool) bool {
 	return false
 }
 
-// parseRules reads a .gitignore; a line that is no pattern matches nothing.
+// parseRules reads a .gitignore. A line that is not a pattern matches nothing.
 func parseRules(text []byte) []rule {
 	var rules []rule
 	lines := bufio.NewScanner(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
@@ -82,7 +83,7 @@ func parseRule(line string) (rule, bool) {
 	return r, true
 }
 
-// trimSpaces drops trailing spaces that no backslash protects.
+// trimSpaces removes the trailing spaces that have no backslash before them.
 func trimSpaces(line string) string {
 	for strings.HasSuffix(line, " ") && !strings.HasSuffix(line, `\ `) {
 		line = line[:len(line)-1]
@@ -90,7 +91,7 @@ func trimSpaces(line string) string {
 	return line
 }
 
-// translate makes a regular expression of a pattern.
+// translate converts a pattern to a regular expression.
 func translate(pattern string) string {
 	var b strings.Builder
 	for i := 0; i < len(pattern); {
@@ -186,15 +187,12 @@ func inherited(root string) []ruleSet {
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return nil // not in a repository: the ignore files above are somebody else's
+			return nil // not in a repository, so the files above have no meaning for root
 		}
 		above = path.Join(filepath.Base(dir), above)
 		dir = parent
 	}
-	// The nearest was read first and must be asked first, that is, stand last.
-	for i, j := 0, len(sets)-1; i < j; i, j = i+1, j-1 {
-		sets[i], sets[j] = sets[j], sets[i]
-	}
+	slices.Reverse(sets) // the nearest was read first; ignored asks the last first
 	return sets
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/detect"
 )
 
-// Method is how the user named the program.
+// Method is the way in which the user has named the program.
 type Method string
 
 // The methods, in their order of precedence.
@@ -29,43 +29,43 @@ const (
 	MethodPipe   Method = "pipe"
 )
 
-// Request is what the user said.
+// Request has the flags and arguments about the input.
 type Request struct {
 	// Files are the values of --file.
 	Files []string
 	// Args are the arguments before "--".
 	Args []string
-	// Stdin is read as code when nothing else is named; nil: it must not be (a terminal, or kept for the program).
+	// Stdin is read as code if nothing else is named; nil: it must not be read (it is a terminal, or the program's input).
 	Stdin io.Reader
 	// Entrypoint is --entrypoint.
 	Entrypoint string
-	// Command: the program is a command, so there need be neither input nor entrypoint.
+	// Command reports whether the program is a command. It then needs neither input nor entrypoint.
 	Command bool
 	// IncludeAll is --include-all.
 	IncludeAll bool
-	// Leave is a folder that is not sent where it lies in the folder that is the input: the results of an earlier run; empty:
+	// Leave is a folder that is not sent if it is inside the input folder, because it has the results of an earlier run; empty:
 	// none.
 	Leave string
 	// Spill is where the tar moves to a file in TempDir. Defaults: 500 MB, os.TempDir().
 	Spill   int64
 	TempDir string
-	// Warn takes what the user should know; nil drops it.
+	// Warn takes warnings for the user; nil drops them.
 	Warn func(string)
 }
 
-// Input is a program ready to be sent.
+// Input is a program that is ready to be sent.
 type Input struct {
 	Method Method
 	// Workspace is the tar; nil with MethodNone.
 	Workspace *executor.Source
-	// Entrypoint to send: what the user said, or a single file's name that nobody would detect; else empty.
+	// Entrypoint is the one that the user has set, or the name of a single file that would not be detected; else empty.
 	Entrypoint string
-	// Found is what the files say.
+	// Found is what was detected in the files.
 	Found detect.Found
 	close func() error
 }
 
-// Close gives back memory and temporary file. Idempotent.
+// Close releases the memory and the temporary file. Idempotent.
 func (in *Input) Close() error {
 	if in == nil || in.close == nil {
 		return nil
@@ -73,7 +73,7 @@ func (in *Input) Close() error {
 	return in.close()
 }
 
-// Open makes the Workspace. An error is the user's to mend; its message names what is wrong.
+// Open makes the Workspace. Its errors name the file or flag that the user must correct.
 func Open(ctx context.Context, r Request) (*Input, error) {
 	if r.Spill == 0 {
 		r.Spill = defaultSpill
@@ -103,17 +103,17 @@ func Open(ctx context.Context, r Request) (*Input, error) {
 	return in, nil
 }
 
-// Check refuses what can be refused before anything is read or started.
+// Check returns the errors that can be found before anything is read or started.
 func (r Request) Check() error {
 	_, err := choose(r)
 	return err
 }
 
-// choose settles precedence and exclusivity without reading anything but the kind of the argument.
+// choose selects the Method. It reads nothing except the kind of the argument's file.
 func choose(r Request) (Method, error) {
 	switch {
 	case len(r.Args) > 1:
-		return MethodNone, fmt.Errorf("two inputs: %s and %s (the program's own arguments go behind --)", r.Args[0], r.Args[1])
+		return MethodNone, fmt.Errorf("two inputs: %s and %s: name one (the program's own arguments go after --)", r.Args[0], r.Args[1])
 	case len(r.Args) > 0 && len(r.Files) > 0:
 		return MethodNone, fmt.Errorf("two inputs: %s and --file %s: name one", r.Args[0], r.Files[0])
 	case len(r.Files) > 0:
@@ -131,7 +131,7 @@ func choose(r Request) (Method, error) {
 
 func chooseArgument(name string) (Method, error) {
 	if name == "" {
-		return MethodNone, errors.New("the input's name is empty")
+		return MethodNone, errors.New("the input's name must not be empty")
 	}
 	info, err := os.Stat(name)
 	if err != nil {
@@ -142,7 +142,7 @@ func chooseArgument(name string) (Method, error) {
 	case info.IsDir():
 		return MethodFolder, nil
 	case !info.Mode().IsRegular():
-		return MethodNone, fmt.Errorf("%s is not a regular file", name)
+		return MethodNone, fmt.Errorf("%s: must be a regular file, a folder or a tar", name)
 	case strings.HasSuffix(lower, ".tar"):
 		return MethodTar, nil
 	case slices.ContainsFunc(archives, func(suffix string) bool { return strings.HasSuffix(lower, suffix) }):
@@ -155,16 +155,11 @@ func chooseArgument(name string) (Method, error) {
 var archives = []string{".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4", ".tar.z", ".zip", ".7z", ".rar"}
 
 func (in *Input) openTar(name string) error {
-	f, err := os.Open(name)
+	head, err := headOf(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	head, err := io.ReadAll(io.LimitReader(f, detect.HeadBytes))
+	info, err := os.Stat(name)
 	if err != nil {
 		return err
 	}
@@ -214,17 +209,17 @@ func (in *Input) build(ctx context.Context, r Request) error {
 func addFiles(a *archive, files []string) error {
 	for _, name := range files {
 		if name == "" {
-			return errors.New("--file must not be empty")
+			return errors.New("--file: must not be empty")
 		}
 		info, err := os.Stat(name)
 		if err != nil {
 			return err
 		}
 		if info.IsDir() {
-			return fmt.Errorf("--file %s is a folder: name it as an argument", name)
+			return fmt.Errorf("--file: must be a file (%s is a folder: name it as an argument)", name)
 		}
-		if !info.Mode().IsRegular() { // to open a FIFO would wait for its writer
-			return fmt.Errorf("--file %s is not a regular file", name)
+		if !info.Mode().IsRegular() { // opening a FIFO would wait for its writer
+			return fmt.Errorf("--file: must be a regular file (got %s)", name)
 		}
 		if err := a.file(nameOf(name), name); err != nil {
 			return err
@@ -233,7 +228,7 @@ func addFiles(a *archive, files []string) error {
 	return nil
 }
 
-// nameOf keeps a relative path; one that is absolute or leads out has only its base name to keep.
+// nameOf returns the name of a file in the tar: a relative path as it is, else the base name.
 func nameOf(file string) string {
 	clean := filepath.Clean(file)
 	if !filepath.IsLocal(clean) {
@@ -244,14 +239,14 @@ func nameOf(file string) string {
 
 func (in *Input) addFile(a *archive, name string) error {
 	base := filepath.Base(name)
-	// A zip application is a program; other compressed files are a mistake.
+	// A zip application is a program. Other compressed files are refused.
 	switch head, err := headOf(name); {
 	case err != nil:
 		return err
 	case detect.Compressed(head) != "" && !strings.HasSuffix(base, ".pyz"):
 		return fmt.Errorf("%s %w", name, errCompressed)
 	case detect.IsTar(head):
-		return fmt.Errorf("%s is a tar, not code: give it a name that ends in .tar", name)
+		return fmt.Errorf("%s is a tar, not code: rename it so that its name ends in .tar", name)
 	}
 	if in.Entrypoint == "" && !strings.HasSuffix(base, ".py") {
 		in.Entrypoint = base
@@ -265,8 +260,7 @@ func headOf(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	head, err := io.ReadAll(io.LimitReader(f, detect.HeadBytes))
-	return head, err
+	return io.ReadAll(io.LimitReader(f, detect.HeadBytes))
 }
 
 func addPipe(ctx context.Context, a *archive, stdin io.Reader) error {
@@ -286,8 +280,8 @@ func addPipe(ctx context.Context, a *archive, stdin io.Reader) error {
 	return a.text("main.py", code)
 }
 
-// readAll does not wait for a writer that goes on for ever when ctx ends: a read of a pipe cannot be called off. Its
-// goroutine ends with the pipe, or with the process.
+// readAll reads r until its end or ctx's end. A read of a pipe cannot be cancelled, so the goroutine ends with the pipe, or with
+// the process.
 func readAll(ctx context.Context, r io.Reader) ([]byte, error) {
 	type outcome struct {
 		all []byte
@@ -306,7 +300,7 @@ func readAll(ctx context.Context, r io.Reader) ([]byte, error) {
 	}
 }
 
-// look reads the tar for what the user did not say, and refuses what cannot run before anything is sent.
+// look detects in the tar what the user has not set, and refuses an input that cannot run before it is sent.
 func (in *Input) look(r Request) error {
 	names, err := in.names()
 	if err != nil {
@@ -329,7 +323,7 @@ func (in *Input) look(r Request) error {
 	}
 	defer src.Close()
 	if in.Found, err = detect.Tar(src, ask); err != nil {
-		if in.Method == MethodFile { // its one file is what the input is called
+		if in.Method == MethodFile { // the input has the name of its only file
 			if of, ok := errors.AsType[*detect.Error](err); ok {
 				err = of.Err
 			}
@@ -337,7 +331,7 @@ func (in *Input) look(r Request) error {
 		return fmt.Errorf("%s: %w", r.what(), err)
 	}
 	if in.Found.Entrypoint == "" && !r.Command {
-		return fmt.Errorf("no .py file in %s: say --entrypoint", r.what())
+		return fmt.Errorf("no .py file in %s: use --entrypoint", r.what())
 	}
 	if in.Found.Guessed && !r.Command {
 		r.Warn(fmt.Sprintf("%s runs: the first of several .py files in %s, none called main.py (--entrypoint names another)", in.Found.Entrypoint, r.what()))
@@ -345,7 +339,7 @@ func (in *Input) look(r Request) error {
 	return nil
 }
 
-// names lists what the archive holds that can be run; links count, the runner decides about them.
+// names lists the files and links of the archive. The runner decides whether a link can be run.
 func (in *Input) names() (map[string]struct{}, error) {
 	src, err := in.Workspace.Open()
 	if err != nil {
@@ -356,7 +350,7 @@ func (in *Input) names() (map[string]struct{}, error) {
 	return names, eachName(src, func(name string) { names[name] = struct{}{} })
 }
 
-// what names the input in messages.
+// what returns the name of the input for messages.
 func (r Request) what() string {
 	switch {
 	case len(r.Files) > 0:

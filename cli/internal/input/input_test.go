@@ -182,19 +182,19 @@ func TestWhatIsRefused(t *testing.T) {
 		want string
 	}{
 		{"nothing at all", input.Request{}, "no input"},
-		{"two arguments", input.Request{Args: []string{"a.py", "b"}}, "go behind --"},
+		{"two arguments", input.Request{Args: []string{"a.py", "b"}}, "go after --"},
 		{"an argument and --file", input.Request{Args: []string{"a.py"}, Files: []string{"b.py"}}, "two inputs: a.py and --file b.py"},
 		{"a missing file", input.Request{Args: []string{"nope.py"}}, "nope.py: no such file"},
 		{"a missing --file", input.Request{Files: []string{"nope.py"}}, "nope.py: no such file"},
-		{"a folder as --file", input.Request{Files: []string{"sub"}}, "--file sub is a folder"},
+		{"a folder as --file", input.Request{Files: []string{"sub"}}, "sub is a folder"},
 		{"two files of one name", input.Request{Files: []string{"a.py", filepath.Join(dir, "sub/a.py")}}, "would both be a.py"},
-		{"a compressed archive by its name", input.Request{Args: []string{"x.tar.gz"}}, "x.tar.gz is compressed: only an uncompressed .tar"},
+		{"a compressed archive by its name", input.Request{Args: []string{"x.tar.gz"}}, "x.tar.gz is compressed: must be an uncompressed .tar"},
 		{"a compressed archive by its content", input.Request{Args: []string{"gzipped.tar"}}, "gzipped.tar is compressed"},
-		{"a tar by its content", input.Request{Args: []string{"project"}}, "project is a tar, not code: give it a name that ends in .tar"},
+		{"a tar by its content", input.Request{Args: []string{"project"}}, "project is a tar, not code: rename it so that its name ends in .tar"},
 		{"a zip", input.Request{Args: []string{"zipped"}}, "zipped is compressed"},
 		{"no tar", input.Request{Args: []string{"broken.tar"}}, "broken.tar: not a tar"},
 		{"half a tar", input.Request{Args: []string{"short.tar"}}, "short.tar"},
-		{"a tar without Python", input.Request{Args: []string{"nothing.tar"}}, "no .py file in nothing.tar: say --entrypoint"},
+		{"a tar without Python", input.Request{Args: []string{"nothing.tar"}}, "no .py file in nothing.tar: use --entrypoint"},
 		{"a folder without Python", input.Request{Args: []string{"none"}}, "no .py file in none"},
 		{"an empty folder", input.Request{Args: []string{"void"}}, "void: no files in it"},
 		{"an entrypoint that is not there", input.Request{Args: []string{"sub"}, Entrypoint: "x.py"}, "--entrypoint x.py: no such file in sub"},
@@ -372,10 +372,10 @@ func TestAPipeThatNeverEndsIsLeftWhenTheCallIs(t *testing.T) {
 func TestAFileThatIsNoneIsRefusedAndNotWaitedFor(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := exec.Command("mkfifo", fifo).Run(); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	for _, r := range []input.Request{{Files: []string{fifo}}, {Args: []string{fifo}}} {
-		if _, err := open(t, r); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		if _, err := open(t, r); err == nil || !strings.Contains(err.Error(), "must be a regular file") {
 			t.Error(err)
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"runtime"
 )
 
-// defaultSpill is where a tar moves from memory to a file (PRD §5: "spills to disk only > 500 MB").
+// defaultSpill is the size above which a tar moves from memory to a file (PRD §5: "spills to disk only > 500 MB").
 const defaultSpill = 500 << 20
 
-// spool is a byte store that is written once and then read from any place. Memory is held in pieces, so that growing
-// does not copy.
+// spool is a byte store that is written once and can then be read at any offset. Its memory is in pieces, so that growing it
+// copies nothing.
 type spool struct {
 	spill  int64
 	pieces [][]byte
@@ -50,8 +50,8 @@ func (s *spool) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// toFile moves what there is to a temporary file without a name, which no kill can leave behind. Windows cannot unlink
-// an open file; there close removes it.
+// toFile moves the bytes to a temporary file. The file's name is removed at once, so that a kill leaves no file. Windows cannot
+// remove the name of an open file; there Close removes it.
 func (s *spool) toFile() error {
 	f, err := os.CreateTemp(s.dir, "python-executor-*.tar")
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *spool) toFile() error {
 	return nil
 }
 
-// reader reads the whole from the beginning; readers are independent of each other.
+// reader returns a new reader of all bytes; readers are independent of each other.
 func (s *spool) reader() *io.SectionReader { return io.NewSectionReader(s, 0, s.size) }
 
 // ReadAt implements io.ReaderAt.
@@ -93,7 +93,7 @@ func (s *spool) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Close forgets everything. Idempotent.
+// Close releases the memory and the file. Idempotent.
 func (s *spool) Close() error {
 	s.pieces = nil
 	if s.file == nil {
@@ -108,7 +108,7 @@ func (s *spool) Close() error {
 	return err
 }
 
-// seekable keeps Seek, so that a tar.Reader skips what it does not read.
+// seekable has Seek, so that a tar.Reader can skip bytes.
 type seekable struct{ *io.SectionReader }
 
 // Close implements io.Closer.

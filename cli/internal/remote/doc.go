@@ -1,8 +1,8 @@
-// Package remote is executor.Service over sdk/go: with it a server looks like the engine in this process.
+// Package remote implements executor.Service with sdk/go, so that a server looks like the engine of this process.
 //
-// It adds nothing to what the SDK does (retries, resuming of event streams) and keeps no state. What the HTTP API does not
-// say stays zero: an Execution's Owner, Spec and LastSeq, and the Time of an Event.
+// It keeps no state. The SDK retries and resumes event streams. Fields that the HTTP API does not have stay zero: Owner, Spec and
+// LastSeq of an Execution, and the Time of an Event.
 //
-// One flow: Submit turns a Spec into the API's metadata and streams the Workspace; Events yields what the server's log
-// holds, in the words of core/executor. Errors come back as *executor.Error.
+// One flow: Submit converts a Spec to the metadata of the API (frontends/http/apijson) and streams the Workspace. Events yields the
+// Events of the server's log. Errors are *executor.Error.
 package remote

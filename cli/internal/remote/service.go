@@ -2,31 +2,31 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"iter"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// Service is a server's Service.
+// Service is the executor.Service of a server.
 type Service struct {
 	client *pyexec.Client
-	// patient is client for the log of an Execution that the server had when it went away.
+	// patient is client with more attempts. It reads the log of an Execution whose server went away.
 	patient *pyexec.Client
 }
 
 var _ executor.Service = (*Service)(nil)
 
-// New returns the Service of the server at url. token may be empty. agent names the program in the server's log. away, if
-// there is one, is called when a server that was followed went away and is waited for.
+// New returns the Service of the server at url. token may be empty. agent names the program in the server's log. away may be nil;
+// it is called when a followed server went away and the Service waits for it.
 func New(url, token, agent string, away func()) (*Service, error) {
 	return newService(url, token, agent, pyexec.RetryPolicy{}, pyexec.RetryPolicy{Attempts: restartAttempts}, away)
 }
 
-// restartAttempts with the SDK's pauses give a server between 18 and 36 seconds to be there again.
+// restartAttempts, with the pauses of the SDK, give a server 18 to 36 seconds to restart.
 const restartAttempts = 12
 
 func newService(url, token, agent string, usual, patient pyexec.RetryPolicy, away func()) (*Service, error) {
@@ -47,7 +47,7 @@ func newService(url, token, agent string, usual, patient pyexec.RetryPolicy, awa
 	return &Service{client, waiting}, nil
 }
 
-// Submit implements executor.Executions by an asynchronous call, so that the output can be followed: it returns when the
+// Submit implements executor.Executions. It makes an asynchronous call, so that the output can be followed, and returns when the
 // server has everything on disk.
 func (s *Service) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
 	input := pyexec.Input{}
@@ -64,14 +64,13 @@ func (s *Service) Submit(ctx context.Context, spec executor.Spec, in executor.In
 		defer func() { _ = stdin.Close() }() // only read
 		input.Stdin = stdin
 	}
-	id, err := s.client.Submit(ctx, toSpec(spec), input)
-	if err != nil {
-		return executor.Execution{}, toError(err)
-	}
-	return executor.Execution{ID: id, Spec: spec, Status: executor.StatusQueued}, nil
+	id, err := s.client.Submit(ctx, apijson.SpecOf(spec), input)
+	return one(id, err, func(id string) executor.Execution {
+		return executor.Execution{ID: id, Spec: spec, Status: executor.StatusQueued}
+	})
 }
 
-// lazy opens its stream with the first Read: standard input is opened after the Workspace was read to its end.
+// lazy opens its stream with the first Read, because standard input is opened after the Workspace was read to its end.
 type lazy struct {
 	open   func() (io.ReadCloser, error)
 	stream io.ReadCloser
@@ -100,10 +99,7 @@ func (l *lazy) Close() error {
 // Get implements executor.Executions.
 func (s *Service) Get(ctx context.Context, id string) (executor.Execution, error) {
 	e, err := s.client.Get(ctx, id)
-	if err != nil {
-		return executor.Execution{}, toError(err)
-	}
-	return toExecution(*e), nil
+	return one(e, err, func(e *pyexec.Execution) executor.Execution { return apijson.ToExecution(*e) })
 }
 
 // List implements executor.Executions.
@@ -113,29 +109,21 @@ func (s *Service) List(ctx context.Context, f executor.Filter) ([]executor.Execu
 		o.Statuses = append(o.Statuses, string(status))
 	}
 	page, err := s.client.ListPage(ctx, o)
-	if err != nil {
-		return nil, toError(err)
-	}
-	list := make([]executor.Execution, len(page.Executions))
-	for i, e := range page.Executions {
-		list[i] = toExecution(e)
-	}
-	return list, nil
+	return all(page.Executions, err, apijson.ToExecution)
 }
 
 // Cancel implements executor.Executions. The API answers with the status only, and so does this.
 func (s *Service) Cancel(ctx context.Context, id string) (executor.Execution, error) {
 	status, err := s.client.Cancel(ctx, id)
-	if err != nil {
-		return executor.Execution{}, toError(err)
-	}
-	return executor.Execution{ID: id, Status: executor.Status(status)}, nil
+	return one(status, err, func(status string) executor.Execution {
+		return executor.Execution{ID: id, Status: executor.Status(status)}
+	})
 }
 
 // Events implements executor.Executions.
 //
-// A server that went away after it had sent something may only be started anew, and its programs may run on: it is waited
-// for, much longer than one that never answered.
+// A server that went away after it had sent an Event may be restarting, and its programs may continue. Events waits for such a
+// server much longer than for a server that never answered.
 func (s *Service) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
 	return func(yield func(executor.Event, error) bool) {
 		last := after
@@ -154,14 +142,14 @@ func (s *Service) Events(ctx context.Context, id string, after uint64) iter.Seq2
 	}
 }
 
-// follow yields what comes after *last until its end, nil, or an error. It is nil too where yield said no.
+// follow yields the Events after *last. It returns nil at the end of the log or when yield returned false.
 func follow(ctx context.Context, client *pyexec.Client, id string, last *uint64, yield func(executor.Event, error) bool) error {
 	for e, err := range client.Events(ctx, id, *last) {
 		if err != nil {
 			return err
 		}
 		*last = e.Seq
-		if !yield(executor.Event{Seq: e.Seq, Body: toBody(e.Body)}, nil) {
+		if !yield(executor.Event{Seq: e.Seq, Body: apijson.ToBody(e.Body)}, nil) {
 			return nil
 		}
 	}
@@ -171,10 +159,7 @@ func follow(ctx context.Context, client *pyexec.Client, id string, last *uint64,
 // Artifacts implements executor.Executions.
 func (s *Service) Artifacts(ctx context.Context, id string) (io.ReadCloser, error) {
 	r, err := s.client.Artifacts(ctx, id)
-	if err != nil {
-		return nil, toError(err)
-	}
-	return r, nil
+	return r, toError(err)
 }
 
 // Backends implements executor.Service.
@@ -185,22 +170,33 @@ func (s *Service) Backends(ctx context.Context) ([]executor.Info, error) {
 	}
 	infos := make([]executor.Info, len(list))
 	for i, b := range list {
-		infos[i] = executor.Info{
-			Name: b.Name, Type: b.Type, Version: b.Version, Healthy: b.Healthy, Message: b.Message, Capacity: b.Capacity,
-			Warnings: b.Warnings, Details: b.Details, Metrics: b.Metrics,
-		}
-		raw, err := json.Marshal(b.Capabilities)
-		if err == nil {
-			err = json.Unmarshal(raw, &infos[i].Capabilities)
-		}
-		if err != nil {
-			return nil, executor.Errorf(executor.Internal, "the server's capabilities of %s cannot be read: %w", b.Name, err)
+		if infos[i], err = apijson.ToInfo(b); err != nil {
+			return nil, err
 		}
 	}
 	return infos, nil
 }
 
-// toError returns the error in the words of core/executor. The end of a context stays what it is.
+// one converts an answer of the SDK, or its error.
+func one[A, B any](answer A, err error, to func(A) B) (out B, _ error) {
+	if err != nil {
+		return out, toError(err)
+	}
+	return to(answer), nil
+}
+
+// all converts a list of the SDK, or its error.
+func all[A, B any](list []A, err error, to func(A) B) ([]B, error) {
+	return one(list, err, func(list []A) []B {
+		out := make([]B, len(list))
+		for i, a := range list {
+			out[i] = to(a)
+		}
+		return out
+	})
+}
+
+// toError returns the executor.Error of an error of the SDK. It returns the error of a context unchanged.
 func toError(err error) error {
 	e, ok := errors.AsType[*pyexec.Error](err)
 	if !ok || e.Status == 0 && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {

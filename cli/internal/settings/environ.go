@@ -11,11 +11,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
 )
 
 const backendsPrefix = EnvPrefix + "BACKENDS_"
 
-// aliases are the variables that the specifications of the MCP servers name, by the key that they set. Ours win.
+// aliases holds the variables of the MCP specifications, by the key that they set. A PYEXEC_ variable wins over its alias.
 var aliases = map[string]string{
 	"mcp.http.bind":              "MCP_HTTP_BIND",
 	"mcp.http.path":              "MCP_HTTP_PATH",
@@ -32,14 +33,14 @@ var aliases = map[string]string{
 	"scripts.log_dir":            "TSM_LOG_DIR",
 }
 
-// scriptsToken is the variable of the test-start specification with a bearer token. Its bearer may run allowed scripts, and
-// see what became of them.
+// scriptsToken is the variable of the test-start specification with a bearer token. The token allows to run the allowed scripts
+// and to read their executions.
 const scriptsToken = "TSM_TOKEN" //nolint:gosec // a name
 
-// separators stand between the items of a list in a variable of the specifications.
+// separators holds the characters that separate the items of a list, by variable of the specifications.
 var separators = map[string]string{"TSM_ALLOWED_SCRIPTS": ":;", "TSM_ALLOWED_ARGS": ",", "TSM_ENV_ALLOWLIST": ","}
 
-// aliasText is the text of an alias as ours would have it: 1 and 0 are true and false, and a list has brackets.
+// aliasText converts the text of an alias to that of a PYEXEC_ variable: 1 and 0 become true and false, a list gets brackets.
 func aliasText(to reflect.Value, alias, text string) string {
 	if between := separators[alias]; between != "" {
 		items := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(between, r) })
@@ -67,7 +68,7 @@ func sectionPrefix(name string) string {
 	return backendsPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_"
 }
 
-// overlay lays PYEXEC_BACKENDS_<NAME>_<KEY> over a section. Lists and maps are written in YAML's flow form.
+// overlay applies the variables PYEXEC_BACKENDS_<NAME>_<KEY> to a section. Their lists and maps are in YAML's flow form.
 func (l *loader) overlay(name string, b config.Backend) config.Backend {
 	prefix, at := sectionPrefix(name), join("backends", name)
 	var section map[string]any
@@ -84,12 +85,12 @@ func (l *loader) overlay(name string, b config.Backend) config.Backend {
 				err = json.Unmarshal(raw, &section)
 			}
 			if err != nil {
-				l.add(at, "%v", err)
+				l.problems.Add(at, "%v", err)
 				return b
 			}
 		}
-		path, standard := l.option(b.TypeOr(name), strings.ToLower(own))
-		put(section, path, l.variableValue(join(at, strings.Join(path, ".")), standard, text))
+		path, defaultValue := l.option(b.TypeOr(name), strings.ToLower(own))
+		put(section, path, l.variableValue(join(at, strings.Join(path, ".")), defaultValue, text))
 	}
 	if section == nil {
 		return b
@@ -100,16 +101,29 @@ func (l *loader) overlay(name string, b config.Backend) config.Backend {
 	return b
 }
 
-// option is the key that a variable means, and its default: POOL_MIN_IDLE is pool.min_idle where the type has that. What
-// the type does not know is a key of its own, for the plugin to refuse.
-func (l *loader) option(typ, name string) (path []string, standard any) {
+// put sets the value at path in a tree of sections.
+func put(tree map[string]any, path []string, value any) {
+	for _, name := range path[:len(path)-1] {
+		next, ok := tree[name].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			tree[name] = next
+		}
+		tree = next
+	}
+	tree[path[len(path)-1]] = value
+}
+
+// option returns the key that a variable sets, and the key's default: POOL_MIN_IDLE sets pool.min_idle if the type has it. A name
+// that the type does not have is returned as a key, which the plugin refuses.
+func (l *loader) option(typ, name string) (path []string, defaultValue any) {
 	var defaults map[string]any
 	if raw := l.options.Sections[typ]; raw != nil {
-		_ = json.Unmarshal(raw, &defaults) // ours
+		_ = json.Unmarshal(raw, &defaults) // a plugin wrote it, so it is valid
 	}
 	for rest := name; ; {
-		if standard, ok := defaults[rest]; ok {
-			return append(path, rest), standard
+		if defaultValue, ok := defaults[rest]; ok {
+			return append(path, rest), defaultValue
 		}
 		section := ""
 		for key, value := range defaults {
@@ -128,12 +142,12 @@ func (l *loader) option(typ, name string) (path []string, standard any) {
 	}
 }
 
-// variableValue reads a variable's text as what its default is: text, a list (A,B or YAML), else YAML.
-func (l *loader) variableValue(at string, standard any, text string) any {
-	if _, isText := standard.(string); isText {
+// variableValue reads the text of a variable as the kind of its default: text, a list (A,B or YAML), else YAML.
+func (l *loader) variableValue(at string, defaultValue any, text string) any {
+	if _, isText := defaultValue.(string); isText {
 		return text
 	}
-	if _, isList := standard.([]any); isList && !strings.HasPrefix(strings.TrimSpace(text), "[") {
+	if _, isList := defaultValue.([]any); isList && !strings.HasPrefix(strings.TrimSpace(text), "[") {
 		list := []any{}
 		for part := range strings.SplitSeq(text, ",") {
 			list = append(list, strings.TrimSpace(part))
@@ -147,26 +161,26 @@ func (l *loader) variableValue(at string, standard any, text string) any {
 	return l.value(at, resolve(doc.Content[0]), 0)
 }
 
-// strayVariables reports variables that look like keys and are none. Only names below a fixed section are certain to be
-// meant for the configuration: of the others see Strays.
-func (l *loader) strayVariables() {
+// unknownVariables records the variables below a fixed section that are no key. UnusedVariables reports other unknown variables,
+// which may not be meant for the configuration.
+func (l *loader) unknownVariables() {
 	known := variablesOf(l.keys, l.options.Sections)
 	for _, variable := range ours() {
 		if belowSection(l.keys, variable) && !slices.Contains(known, variable) {
-			l.add(variable, "unknown key (environment)%s", question(nearest(variable, known)))
+			l.problems.Add(variable, "unknown key (environment)%s", question(nearest(variable, known)))
 		}
 	}
 }
 
-// Stray is a variable that begins as ours do and sets nothing.
-type Stray struct {
+// UnusedVariable is a variable with EnvPrefix that sets nothing.
+type UnusedVariable struct {
 	Variable string
-	// Nearest is the one that may be meant; empty: none is like it.
+	// Nearest is the most similar known variable; empty if none is similar.
 	Nearest string
 }
 
-func (s Stray) String() string {
-	return s.Variable + " sets nothing and is ignored" + question(s.Nearest)
+func (v UnusedVariable) String() string {
+	return v.Variable + " sets nothing and is ignored" + question(v.Nearest)
 }
 
 func question(nearest string) string {
@@ -176,27 +190,27 @@ func question(nearest string) string {
 	return ": did you mean " + nearest + "?"
 }
 
-// Strays returns the variables that may be misspelled, in order: those that begin with EnvPrefix and are taken neither by
-// the client nor by c, which Load made of o. What Load refuses is not among them, nor what is about tests, or about a known
-// backend that c does not have: another configuration may.
-func Strays(o Options, c config.Config) []Stray {
+// UnusedVariables returns the variables that may be misspelled, sorted: those with EnvPrefix that neither the client nor c uses.
+// Load made c from o. The list has no variables that Load refuses, none of tests, and none of a known backend that c does not
+// have, because another configuration may have it.
+func UnusedVariables(o Options, c config.Config) []UnusedVariable {
 	keys := keysOf(reflect.ValueOf(&c).Elem())
 	known := append(variablesOf(keys, o.Sections), EnvPrefix+"SERVER", EnvPrefix+"TOKEN", EnvPrefix+"CONFIG")
 	prefixes := []string{EnvPrefix + "TEST_"}
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(c.Backends)), slices.Collect(maps.Keys(o.Sections))) {
 		prefixes = append(prefixes, sectionPrefix(name))
 	}
-	var strays []Stray
+	var unused []UnusedVariable
 	for _, variable := range ours() {
 		taken := func(prefix string) bool { return strings.HasPrefix(variable, prefix) }
 		if !belowSection(keys, variable) && !slices.Contains(known, variable) && !slices.ContainsFunc(prefixes, taken) {
-			strays = append(strays, Stray{variable, nearest(variable, known)})
+			unused = append(unused, UnusedVariable{variable, nearest(variable, known)})
 		}
 	}
-	return strays
+	return unused
 }
 
-// ours are the names of the variables that begin with EnvPrefix and have a text, in order.
+// ours returns the names of the variables with EnvPrefix that are not empty, sorted.
 func ours() []string {
 	var names []string
 	for _, entry := range os.Environ() {
@@ -216,7 +230,7 @@ func belowSection(keys []key, variable string) bool {
 	})
 }
 
-// variablesOf are the variables of keys, and of the known backends' own.
+// variablesOf returns the variables of keys and of the sections of the known backends.
 func variablesOf(keys []key, sections map[string]json.RawMessage) []string {
 	var names []string
 	for _, k := range keys {
@@ -224,7 +238,7 @@ func variablesOf(keys []key, sections map[string]json.RawMessage) []string {
 	}
 	for typ, raw := range sections {
 		var defaults map[string]any
-		_ = json.Unmarshal(raw, &defaults) // ours
+		_ = json.Unmarshal(raw, &defaults) // a plugin wrote it, so it is valid
 		names = append(names, below(sectionPrefix(typ), defaults)...)
 	}
 	return names
@@ -241,33 +255,13 @@ func below(prefix string, defaults map[string]any) (names []string) {
 	return names
 }
 
-// nearest is the one of known that is most like variable; empty: none is like it.
+// nearest returns the known variable that is most similar to variable; empty if none is similar.
 func nearest(variable string, known []string) string {
-	best, least := "", 2+(len(variable)-len(EnvPrefix))/4
+	best, limit := "", 2+(len(variable)-len(EnvPrefix))/4
 	for _, name := range slices.Sorted(slices.Values(known)) {
-		if d := edits(variable, name); d < least {
-			best, least = name, d
+		if d := executor.EditDistance(variable, name); d < limit {
+			best, limit = name, d
 		}
 	}
 	return best
-}
-
-// edits is how many letters must be added, taken away or changed to make b of a (Levenshtein's distance).
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := corner
-			if a[i] != b[j] {
-				d = 1 + min(corner, row[j], row[j+1])
-			}
-			corner, row[j+1] = row[j+1], d
-		}
-	}
-	return row[len(b)]
 }

@@ -15,9 +15,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
 )
 
-// readFile fills file and sections. A file that cannot be read or parsed is an error at once.
+// readFile fills file and sections. It returns an error only if the file cannot be read or parsed.
 func (l *loader) readFile() error {
 	if l.options.File == "" {
 		return nil
@@ -32,24 +33,24 @@ func (l *loader) readFile() error {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
-		l.add(l.options.File, "%v", err)
-		return l.err()
+		l.problems.Add(l.options.File, "%v", err)
+		return l.problems.Err(executor.Invalid, "", "\n")
 	}
 	if err := decoder.Decode(&more); !errors.Is(err, io.EOF) {
-		l.add(l.options.File, "must hold one document")
-		return l.err()
+		l.problems.Add(l.options.File, "must hold one document")
+		return l.problems.Err(executor.Invalid, "", "\n")
 	}
 	l.walk("", resolve(doc.Content[0]))
 	return nil
 }
 
-// walk goes down the fixed sections and keeps the leaves.
+// walk collects the leaves of the fixed sections.
 func (l *loader) walk(at string, node *yaml.Node) {
 	if isNull(node) {
 		return
 	}
 	if node.Kind != yaml.MappingNode {
-		l.add(orRoot(at), "must be a section (got %s, in %s:%d)", shown(node), l.options.File, node.Line)
+		l.problems.Add(orRoot(at), "must be a section (got %s, in %s:%d)", shown(node), l.options.File, node.Line)
 		return
 	}
 	for name, value := range l.pairs(at, node) {
@@ -70,17 +71,17 @@ func (l *loader) walk(at string, node *yaml.Node) {
 }
 
 func (l *loader) unknown(path string, name *yaml.Node) {
-	l.add(path, "unknown key (%s:%d)", l.options.File, name.Line)
+	l.problems.Add(path, "unknown key (%s:%d)", l.options.File, name.Line)
 }
 
-// pairs yields the entries of a mapping, each key once.
+// pairs returns the entries of a mapping. A duplicate key is a problem, and only its first value counts.
 func (l *loader) pairs(at string, node *yaml.Node) func(func(*yaml.Node, *yaml.Node) bool) {
 	return func(yield func(*yaml.Node, *yaml.Node) bool) {
 		seen := map[string]bool{}
 		for i := 0; i+1 < len(node.Content); i += 2 {
 			name := node.Content[i]
 			if seen[name.Value] {
-				l.add(join(at, name.Value), "given twice (%s:%d)", l.options.File, name.Line)
+				l.problems.Add(join(at, name.Value), "duplicate key (%s:%d)", l.options.File, name.Line)
 				continue
 			}
 			seen[name.Value] = true
@@ -93,14 +94,14 @@ func (l *loader) pairs(at string, node *yaml.Node) func(func(*yaml.Node, *yaml.N
 
 func (l *loader) tokens(at string, node *yaml.Node, where string) []config.Token {
 	if node.Kind != yaml.SequenceNode {
-		l.add(at, "must be a list of {owner, sha256, scopes} (got %s, in %s)", shown(node), where)
+		l.problems.Add(at, "must be a list of {owner, sha256, scopes} (got %s, in %s)", shown(node), where)
 		return nil
 	}
 	tokens := make([]config.Token, len(node.Content))
 	for i, entry := range node.Content {
 		here := fmt.Sprintf("%s[%d]", at, i)
 		if entry = resolve(entry); entry.Kind != yaml.MappingNode {
-			l.add(here, "must be a section (got %s, in %s)", shown(entry), where)
+			l.problems.Add(here, "must be a section (got %s, in %s)", shown(entry), where)
 			continue
 		}
 		for name, value := range l.pairs(here, entry) {
@@ -115,7 +116,7 @@ func (l *loader) tokenKey(t *config.Token, at string, name, value *yaml.Node, wh
 	text := func(to *string) {
 		// A hash of digits only is a number to YAML; it is text here.
 		if value.Kind != yaml.ScalarNode || isNull(value) {
-			l.add(path, "must be text (got %s, in %s)", shown(value), where)
+			l.problems.Add(path, "must be text (got %s, in %s)", shown(value), where)
 			return
 		}
 		*to = value.Value
@@ -134,16 +135,16 @@ func (l *loader) tokenKey(t *config.Token, at string, name, value *yaml.Node, wh
 	}
 }
 
-// texts reads a list of texts; it is never nil.
+// texts reads a list of texts.
 func (l *loader) texts(at string, node *yaml.Node, where string) []string {
 	if node.Kind != yaml.SequenceNode {
-		l.add(at, "must be a list (got %s, in %s)", shown(node), where)
+		l.problems.Add(at, "must be a list (got %s, in %s)", shown(node), where)
 		return nil
 	}
 	list := make([]string, 0, len(node.Content))
 	for i, entry := range node.Content {
 		if entry = resolve(entry); entry.Kind != yaml.ScalarNode {
-			l.add(fmt.Sprintf("%s[%d]", at, i), "must be text (got %s, in %s)", shown(entry), where)
+			l.problems.Add(fmt.Sprintf("%s[%d]", at, i), "must be text (got %s, in %s)", shown(entry), where)
 			continue
 		}
 		list = append(list, entry.Value)
@@ -151,11 +152,11 @@ func (l *loader) texts(at string, node *yaml.Node, where string) []string {
 	return list
 }
 
-// backends replaces the default entries by those of the file, and lays the variables over them.
+// backends replaces the default entries by those of the file, and applies the variables to them.
 func (l *loader) backends(c *config.Config) {
 	if l.sections != nil && !isNull(l.sections) {
 		if l.sections.Kind != yaml.MappingNode {
-			l.add("backends", "must be a section (got %s, in %s:%d)", shown(l.sections), l.options.File, l.sections.Line)
+			l.problems.Add("backends", "must be a section (got %s, in %s:%d)", shown(l.sections), l.options.File, l.sections.Line)
 			return
 		}
 		c.Backends = map[string]config.Backend{}
@@ -165,8 +166,8 @@ func (l *loader) backends(c *config.Config) {
 			}
 		}
 	}
-	// So that another backend is one word: a known type that is named and has no section has the default one. It stands
-	// beside what the file lists, and in place of the default entry.
+	// A known type that is named as the backend needs no section: it gets the default one. It is added to the backends of the
+	// file, or replaces the default entry if the file lists none.
 	if _, listed := c.Backends[c.Backend]; !listed {
 		if _, known := l.options.Sections[c.Backend]; known {
 			if l.sections == nil || isNull(l.sections) {
@@ -185,7 +186,7 @@ func (l *loader) backend(at string, node *yaml.Node) (config.Backend, bool) {
 		return config.Backend{Options: json.RawMessage("{}")}, true
 	}
 	if node.Kind != yaml.MappingNode {
-		l.add(at, "must be a section (got %s, in %s:%d)", shown(node), l.options.File, node.Line)
+		l.problems.Add(at, "must be a section (got %s, in %s:%d)", shown(node), l.options.File, node.Line)
 		return config.Backend{}, false
 	}
 	section, ok := l.value(at, node, 0).(map[string]any)
@@ -195,37 +196,37 @@ func (l *loader) backend(at string, node *yaml.Node) (config.Backend, bool) {
 	return l.toBackend(at, section)
 }
 
-// toBackend goes by way of JSON, the form in which the plugin gets its section.
+// toBackend converts a section by way of JSON, the form in which the plugin gets it.
 func (l *loader) toBackend(at string, section map[string]any) (config.Backend, bool) {
 	for _, own := range []string{"type", "path", "sha256"} {
 		if v, given := section[own]; given && reflect.TypeOf(v) != reflect.TypeFor[string]() {
-			l.add(join(at, own), "must be text (got %v)", v)
+			l.problems.Add(join(at, own), "must be text (got %v)", v)
 			return config.Backend{}, false
 		}
 	}
 	raw, err := json.Marshal(section)
 	if err != nil {
-		l.add(at, "%v", err)
+		l.problems.Add(at, "%v", err)
 		return config.Backend{}, false
 	}
 	var b config.Backend
 	if err := json.Unmarshal(raw, &b); err != nil {
-		l.add(at, "%v", err)
+		l.problems.Add(at, "%v", err)
 		return config.Backend{}, false
 	}
 	return b, true
 }
 
-// maxNodes bounds what aliases can blow up.
+// maxNodes bounds the size of a file whose aliases are expanded.
 const maxNodes = 100_000
 
-// value turns a node into what encoding/json writes. Keys stay as they are written, "3.12" too.
+// value converts a node to a value for encoding/json. Keys stay as they are written: 3.12 is "3.12".
 func (l *loader) value(at string, node *yaml.Node, depth int) any {
 	if l.nodes++; depth > 100 || l.nodes > maxNodes {
 		if l.nodes <= maxNodes {
-			l.add(at, "is nested too deeply")
+			l.problems.Add(at, "is nested too deeply")
 		} else if l.nodes == maxNodes+1 {
-			l.add(at, "is too large")
+			l.problems.Add(at, "is too large")
 		}
 		return nil
 	}
@@ -245,7 +246,7 @@ func (l *loader) value(at string, node *yaml.Node, depth int) any {
 	default:
 		var v any
 		if err := node.Decode(&v); err != nil {
-			l.add(at, "%v", err)
+			l.problems.Add(at, "%v", err)
 		}
 		if node.ShortTag() == "!!timestamp" {
 			return node.Value
@@ -254,7 +255,7 @@ func (l *loader) value(at string, node *yaml.Node, depth int) any {
 	}
 }
 
-// resolve follows aliases; a cycle is cut by value's depth.
+// resolve follows aliases. The depth limit of value ends a cycle.
 func resolve(node *yaml.Node) *yaml.Node {
 	for node.Kind == yaml.AliasNode {
 		node = node.Alias

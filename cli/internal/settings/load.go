@@ -12,38 +12,35 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"github.com/spf13/viper"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// EnvPrefix begins every variable of ours.
+// EnvPrefix is the prefix of every variable of the configuration.
 const EnvPrefix = "PYEXEC_"
 
-// Options say where the layers come from. The zero Options are the defaults and the environment.
+// Options name the sources of the configuration. With the zero Options these are the defaults and the environment.
 type Options struct {
-	// File is a YAML (or JSON) file; empty: none.
+	// File is a YAML or JSON file; empty means none.
 	File string
-	// Flags by key ("http.bind"); a flag counts when it was given.
+	// Flags holds the flags by key ("http.bind"). Only flags that were given count.
 	Flags map[string]*pflag.Flag
 	// Sections are the default sections of the known plugin types, as JSON. They tell which keys hold text, so that a
 	// variable like PYEXEC_BACKENDS_UV_RUN_AS=1000 is not taken for a number.
 	Sections map[string]json.RawMessage
 }
 
-// Load returns the effective configuration. An *executor.Error of code invalid lists every problem; what was understood is
-// returned beside it, for more to be said of it.
+// Load returns the effective configuration. An *executor.Error of code invalid lists every problem. Load then also returns the
+// part of the configuration that it could read.
 func Load(o Options) (config.Config, error) {
 	c := config.Default()
 	l := loader{options: o, keys: keysOf(reflect.ValueOf(&c).Elem()), file: map[string]*yaml.Node{}}
 	if err := l.readFile(); err != nil {
 		return config.Config{}, err
 	}
-	if err := l.layers(); err != nil {
-		return config.Config{}, err
-	}
+	l.layers()
 	l.backends(&c)
 	if token := os.Getenv(scriptsToken); token != "" {
 		sum := sha256.Sum256([]byte(token))
@@ -57,17 +54,14 @@ func Load(o Options) (config.Config, error) {
 	if !l.given("sessions.max_per_owner") {
 		c.ShareSessions()
 	}
-	l.strayVariables()
+	l.unknownVariables()
 	if err := l.validate(c); err != nil {
 		return c, err
 	}
-	if len(l.problems) > 0 {
-		return c, l.err()
-	}
-	return c, nil
+	return c, l.problems.Err(executor.Invalid, "", "\n")
 }
 
-// validate adds what is wrong with c, but for what only follows from a value that was not understood.
+// validate adds the problems of c, except those that only follow from a value that could not be read.
 func (l *loader) validate(c config.Config) error {
 	err := c.Validate()
 	if err == nil {
@@ -86,8 +80,8 @@ func (l *loader) validate(c config.Config) error {
 	return nil
 }
 
-// follows reports whether a problem of field may be only that of cause: where a value was not understood its default, or
-// nothing, stands.
+// follows reports whether a problem of field may follow from that of cause. A value that could not be read leaves its default, or
+// nothing, in its place.
 func follows(field, cause string) bool {
 	switch {
 	case field == cause, strings.HasPrefix(field, cause+"."), strings.HasPrefix(field, cause+"["), strings.HasPrefix(cause, field+"."), strings.HasPrefix(cause, field+"["):
@@ -107,10 +101,10 @@ type loader struct {
 	file     map[string]*yaml.Node
 	sections *yaml.Node
 	nodes    int
-	problems []executor.FieldError
+	problems executor.Problems
 }
 
-// key is one leaf of config.Config that viper handles, and where its value goes.
+// key is one leaf of config.Config, with the place of its value.
 type key struct {
 	path  string
 	value reflect.Value
@@ -120,7 +114,7 @@ func (k key) variable() string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
 }
 
-// keysOf walks a settable struct; maps are left out.
+// keysOf returns the leaves of a settable struct, without maps.
 func keysOf(v reflect.Value) []key {
 	var keys []key
 	for i := range v.NumField() {
@@ -155,109 +149,45 @@ func Keys() []string {
 	return paths
 }
 
-func (l *loader) add(field, format string, args ...any) {
-	l.problems = append(l.problems, executor.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-func (l *loader) err() error {
-	lines := make([]string, len(l.problems))
-	for i, p := range l.problems {
-		lines[i] = p.Field + ": " + p.Message
-	}
-	return &executor.Error{Code: executor.Invalid, Message: strings.Join(lines, "\n"), Fields: l.problems}
-}
-
-// layers lets viper choose among default, file, variable and flag, and decodes the winner.
-func (l *loader) layers() error {
-	v := viper.New()
-	tree := map[string]any{}
+// layers decodes every key from the layer that wins: a flag, else a variable, else the file. The defaults are set before.
+func (l *loader) layers() {
 	for _, k := range l.keys {
-		v.SetDefault(k.path, k.value.Interface())
-		names := []string{k.path, k.variable()}
-		if alias := aliases[k.path]; alias != "" {
-			names = append(names, alias)
-		}
-		if err := v.BindEnv(names...); err != nil {
-			return err
-		}
-		if flag := l.options.Flags[k.path]; flag != nil {
-			if err := v.BindPFlag(k.path, flag); err != nil {
-				return err
+		flag, alias := l.options.Flags[k.path], aliases[k.path]
+		if flag != nil && flag.Changed {
+			if list, ok := flag.Value.(pflag.SliceValue); ok {
+				k.value.Set(reflect.ValueOf(list.GetSlice()))
+			} else {
+				l.decodeText(k, flag.Value.String(), "--"+flag.Name)
 			}
+		} else if text := os.Getenv(k.variable()); text != "" {
+			l.decodeText(k, text, k.variable())
+		} else if text := os.Getenv(alias); text != "" {
+			l.decodeText(k, aliasText(k.value, alias, text), alias)
+		} else if node := l.file[k.path]; node != nil {
+			l.decodeNode(k, node, fmt.Sprintf("%s:%d", l.options.File, node.Line))
 		}
-		if node := l.file[k.path]; node != nil {
-			put(tree, strings.Split(k.path, "."), node)
-		}
 	}
-	if err := v.MergeConfigMap(tree); err != nil {
-		return err
-	}
-	for _, k := range l.keys {
-		l.decode(k, v.Get(k.path))
-	}
-	return nil
 }
 
-func put(tree map[string]any, path []string, value any) {
-	for _, name := range path[:len(path)-1] {
-		next, ok := tree[name].(map[string]any)
-		if !ok {
-			next = map[string]any{}
-			tree[name] = next
-		}
-		tree = next
-	}
-	tree[path[len(path)-1]] = value
-}
-
-// decode puts value, a node of the file or the text of a variable or flag, into k. A default is there already.
-func (l *loader) decode(k key, value any) {
-	var node *yaml.Node
-	var where string
-	switch v := value.(type) {
-	case *yaml.Node:
-		node, where = v, fmt.Sprintf("%s:%d", l.options.File, v.Line)
-	case string:
-		if flag := l.options.Flags[k.path]; flag != nil && flag.Changed {
-			where = "--" + flag.Name
-		} else if os.Getenv(k.variable()) != "" {
-			where = k.variable()
-		} else if alias := aliases[k.path]; alias != "" && os.Getenv(alias) != "" {
-			where, v = alias, aliasText(k.value, alias, v)
-		} else {
-			return // a default
-		}
-		if k.value.Kind() == reflect.String {
-			k.value.SetString(v)
-			return
-		}
-		if k.value.Type() == reflect.TypeFor[[]string]() && !strings.HasPrefix(strings.TrimSpace(v), "[") {
-			k.value.Set(reflect.ValueOf(commaList(v)))
-			return
-		}
-		var doc yaml.Node
-		if err := yaml.Unmarshal([]byte(v), &doc); err != nil || len(doc.Content) != 1 {
-			l.add(k.path, "must be %s (got %q, in %s)", describe(k.value.Type()), v, where)
-			return
-		}
-		node = doc.Content[0]
-	case bool:
-		if k.value.Kind() == reflect.Bool {
-			k.value.SetBool(v)
-		}
-		return
-	case []string: // a flag that may be given more than once
-		if flag := l.options.Flags[k.path]; flag != nil && flag.Changed && k.value.Type() == reflect.TypeFor[[]string]() {
-			k.value.Set(reflect.ValueOf(v))
-		}
-		return
-	default:
+// decodeText puts the text of a variable or a flag into k. where names it.
+func (l *loader) decodeText(k key, text, where string) {
+	if k.value.Kind() == reflect.String {
+		k.value.SetString(text)
 		return
 	}
-	l.decodeNode(k, node, where)
+	if k.value.Type() == reflect.TypeFor[[]string]() && !strings.HasPrefix(strings.TrimSpace(text), "[") {
+		k.value.Set(reflect.ValueOf(commaList(text)))
+		return
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
+		l.problems.Add(k.path, "must be %s (got %q, in %s)", describe(k.value.Type()), text, where)
+		return
+	}
+	l.decodeNode(k, doc.Content[0], where)
 }
 
-// commaList is a list as a variable may have it: A,B.
+// commaList splits a list in a variable: A,B.
 func commaList(text string) []string {
 	list := strings.Split(text, ",")
 	for i := range list {
@@ -276,7 +206,7 @@ func (l *loader) decodeNode(k key, node *yaml.Node, where string) {
 		return
 	}
 	if !decodeScalar(k.value, node) {
-		l.add(k.path, "must be %s (got %s, in %s)", describe(k.value.Type()), shown(node), where)
+		l.problems.Add(k.path, "must be %s (got %s, in %s)", describe(k.value.Type()), shown(node), where)
 	}
 }
 
@@ -334,7 +264,7 @@ func shown(node *yaml.Node) string {
 	}
 }
 
-// IsInvalid reports whether err says that the configuration is wrong, rather than that it could not be read.
+// IsInvalid reports whether err means that the configuration is wrong, and not that its file cannot be read.
 func IsInvalid(err error) bool {
 	e, ok := errors.AsType[*executor.Error](err)
 	return ok && e.Code == executor.Invalid

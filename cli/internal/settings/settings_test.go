@@ -1,6 +1,8 @@
 package settings_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -179,8 +181,14 @@ func TestTheSpecificationsVariablesAreAliases(t *testing.T) {
 	if !reflect.DeepEqual(c.Scripts.Allowed, []string{"/srv/a.sh", "/srv/b.sh", "/srv/c.sh"}) || !reflect.DeepEqual(c.Scripts.Args, []string{"--smoke", "--port"}) || c.Scripts.TimeoutMS != 500 {
 		t.Errorf("%+v", c.Scripts)
 	}
-	if len(c.HTTP.Tokens) != 1 || c.HTTP.Tokens[0].Owner != "tsm" || !reflect.DeepEqual(c.HTTP.Tokens[0].Scopes, []string{"scripts", "read"}) {
+	sum := sha256.Sum256([]byte("secret"))
+	if len(c.HTTP.Tokens) != 1 || c.HTTP.Tokens[0].Owner != "tsm" || c.HTTP.Tokens[0].SHA256 != hex.EncodeToString(sum[:]) || !reflect.DeepEqual(c.HTTP.Tokens[0].Scopes, []string{"scripts", "read"}) {
 		t.Errorf("%+v", c.HTTP.Tokens)
+	}
+	t.Setenv("MCP_EXEC_LOG_FULL_OUTPUT", "0")
+	both := "mcp: {shell: {log_full_output: true}}\nhttp: {tokens: [{owner: a, sha256: " + strings.Repeat("ab", 32) + "}]}\n"
+	if c, err = settings.Load(settings.Options{File: file(t, both)}); err != nil || c.MCP.Shell.LogFullOutput || len(c.HTTP.Tokens) != 2 || c.HTTP.Tokens[0].Owner != "a" {
+		t.Errorf("besides a file: %+v, %+v, %v", c.MCP.Shell, c.HTTP.Tokens, err)
 	}
 	t.Setenv("PYEXEC_MCP_HTTP_BIND", "127.0.0.1:9001")
 	if c, err = settings.Load(settings.Options{}); err != nil || c.MCP.HTTP.Bind != "127.0.0.1:9001" {
@@ -317,7 +325,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 		{"two problems", "a: 1\nb: 2", []string{"a: unknown key", "\nb: unknown key"}},
 		{"one of words and one of meaning", "a: 1\nengine: {max_queued: -1}\nlimits: {max: {pids: many}}", []string{"a: unknown key", "\nengine.max_queued: must be >= 0", "\nlimits.max.pids: must be a whole"}},
 		{"a key in capitals", "HTTP: {}", []string{"HTTP: unknown key"}},
-		{"a key twice", "backend: a\nbackend: b", []string{"backend: given twice"}},
+		{"a key twice", "backend: a\nbackend: b", []string{"backend: duplicate key"}},
 		{"a text for a number", "engine: {max_queued: many}", []string{`engine.max_queued: must be a whole number (got "many", in `}},
 		{"a fraction for a whole number", "limits: {max: {memory_mb: 1.5}}", []string{`limits.max.memory_mb: must be a whole number (got "1.5"`}},
 		{"a number for a text", "data_dir: 5", []string{`data_dir: must be text (got "5"`}},
@@ -335,7 +343,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 		{"backends that are no section", "backends: [uv]", []string{"backends: must be a section (got a list"}},
 		{"a type that is no text", "backends: {uv: {type: 5}}", []string{"backends.uv.type: must be text"}},
 		{"a meaning that is wrong", "limits: {max: {memory_mb: -1}}", []string{"limits.max.memory_mb: must be > 0 (got -1)"}},
-		{"an open address", "http: {bind: '0.0.0.0:80'}", []string{"http.bind: 0.0.0.0:80 is not loopback"}},
+		{"an open address", "http: {bind: '0.0.0.0:80'}", []string{"http.bind: must be a loopback address"}},
 		{"an alias to itself", "backends: {uv: &a {x: *a}}", []string{"backends.uv"}},
 		{"aliases that blow up", "backends: {uv: {a: &a [1,1,1,1,1,1,1,1,1], b: &b [*a,*a,*a,*a,*a,*a,*a,*a], c: &c [*b,*b,*b,*b,*b,*b,*b,*b], d: &d [*c,*c,*c,*c,*c,*c,*c,*c], e: &e [*d,*d,*d,*d,*d,*d,*d,*d], f: &f [*e,*e,*e,*e,*e,*e,*e,*e], g: [*f,*f,*f,*f,*f,*f,*f,*f]}}", []string{"is too large"}},
 	} {
@@ -354,6 +362,7 @@ func TestEveryProblemIsNamed(t *testing.T) {
 	// What was not understood is said once: not also what would follow from its absence.
 	for _, text := range []string{
 		"backends: [uv]", "backends: {uv: []}", "http: {bind: '0.0.0.0:80', tokens: {}}", "http: {tokens: [{owner: a, sha256: [], hash: b}]}", "limits: {max: {pids: []}}",
+		"{backend: other, backends: {uv: {}, other: []}}",
 	} {
 		_, err := settings.Load(settings.Options{File: file(t, text)})
 		invalid, ok := errors.AsType[*executor.Error](err)
@@ -417,19 +426,19 @@ func TestAVariableThatMayBeMisspelledIsNamed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			strays := settings.Strays(from, c)
-			if len(strays) != 1 || strays[0] != (settings.Stray{Variable: variable, Nearest: nearest}) {
-				t.Fatalf("%v", strays)
+			unused := settings.UnusedVariables(from, c)
+			if len(unused) != 1 || unused[0] != (settings.UnusedVariable{Variable: variable, Nearest: nearest}) {
+				t.Fatalf("%v", unused)
 			}
-			if text := strays[0].String(); !strings.Contains(text, variable) || strings.Contains(text, "did you mean") != (nearest != "") {
+			if text := unused[0].String(); !strings.Contains(text, variable) || strings.Contains(text, "did you mean") != (nearest != "") {
 				t.Error(text)
 			}
 		})
 	}
 	t.Setenv("PYEXEC_HTTP_BNID", "x") // refused
 	c, err := settings.Load(from)
-	if strays := settings.Strays(from, c); !settings.IsInvalid(err) || len(strays) != 0 {
-		t.Errorf("%v, %v", strays, err)
+	if unused := settings.UnusedVariables(from, c); !settings.IsInvalid(err) || len(unused) != 0 {
+		t.Errorf("%v, %v", unused, err)
 	}
 }
 

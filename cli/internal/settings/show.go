@@ -90,7 +90,7 @@ func maskValue(v any) any {
 	}
 }
 
-// plain drops the flow and quoting styles that JSON brought; the encoder quotes where it must.
+// plain removes the flow style and the quotes of JSON. The encoder adds quotes where YAML needs them.
 func plain(node *yaml.Node) {
 	if node.Kind != yaml.ScalarNode {
 		node.Style = 0

@@ -1,8 +1,8 @@
-// Package stop lets a command end in two steps: the first request ends its context, so that it stops in order; the second
-// one takes away the time that stopping in order would need.
+// Package stop lets a command end in two steps. The first request ends its context, so that the command stops in order. The
+// second request ends the time for that.
 //
-// It knows no signals: cmd turns them into requests.
+// The package handles no signals: cmd converts them to requests.
 //
-// One flow: cmd calls New, a signal calls First, a second one calls Again. What a command does on its way out runs under a
-// context of Within, which outlives the first request and ends with the second.
+// One flow: cmd calls New, a signal calls First, a second signal calls Again. The last steps of a command run under a context of
+// Within, which outlives the first request and ends with the second.
 package stop

@@ -28,7 +28,7 @@ func New(parent context.Context) (context.Context, *Requests) {
 // First ends the context, with cause.
 func (r *Requests) First(cause error) { r.first(cause) }
 
-// Listen says that from now on a second request is heard.
+// Listen closes the channel of Listening: the caller passes on a second request from now on.
 func (r *Requests) Listen() { r.hear() }
 
 // Again ends all contexts of Within, with cause.
@@ -37,7 +37,7 @@ func (r *Requests) Again(cause error) {
 	r.again(cause)
 }
 
-// Listening returns a channel that is closed when a second request would be heard; nil if ctx is not from New.
+// Listening returns a channel that is closed when a second request would be passed on; nil if ctx is not from New.
 func Listening(ctx context.Context) <-chan struct{} {
 	if r, ok := ctx.Value(key{}).(*Requests); ok {
 		return r.heard
@@ -53,7 +53,7 @@ func Now(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// Cause returns why there is no time left; nil before the second request.
+// Cause returns the cause of the second request; nil before it.
 func Cause(ctx context.Context) error {
 	if r, ok := ctx.Value(key{}).(*Requests); ok {
 		return context.Cause(r.urgent)
@@ -61,8 +61,8 @@ func Cause(ctx context.Context) error {
 	return nil
 }
 
-// Within returns a context for what has to be done although ctx has ended. It ends after limit with the cause late, or at the
-// second request.
+// Within returns a context for the work that must be done after ctx has ended. It ends after limit with the cause late, or at
+// the second request.
 func Within(ctx context.Context, limit time.Duration, late error) (context.Context, context.CancelFunc) {
 	bounded, cancelTime := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, late)
 	r, ok := ctx.Value(key{}).(*Requests)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// suffix ends the file name of a blob, and marks the folder of temporary files; no key contains it.
+	// suffix ends the file name of each blob and begins that of the folder of temporary files. No key contains it.
 	suffix  = "%"
 	tempDir = suffix + "tmp"
 
@@ -28,14 +28,14 @@ const (
 // Blobs implements executor.Blobs.
 type Blobs struct {
 	root string
-	// sync is (*os.File).Sync, but in tests.
+	// sync is (*os.File).Sync, except in tests.
 	sync func(*os.File) error
 }
 
 var _ executor.Blobs = (*Blobs)(nil)
 
-// Open makes the folder path if need be, removes what a crash left half written, and returns the Blobs in it. Several
-// processes may have one folder open.
+// Open makes the folder path if it does not exist, removes temporary files that a crash has left, and returns the Blobs in it.
+// Several processes may have the same folder open.
 func Open(path string) (*Blobs, error) {
 	root, err := filepath.Abs(path)
 	if err != nil {
@@ -51,13 +51,13 @@ func Open(path string) (*Blobs, error) {
 	}
 	for _, entry := range leftovers {
 		if err := removeAbandoned(filepath.Join(root, tempDir, entry.Name())); err != nil {
-			return nil, ioError("remove a temporary file of before", err)
+			return nil, ioError("remove a leftover temporary file", err)
 		}
 	}
 	return b, nil
 }
 
-// Put implements executor.Blobs. An error of r is returned as it is, wrapped.
+// Put implements executor.Blobs. It wraps an error of r without changing its code.
 func (b *Blobs) Put(ctx context.Context, key string, r io.Reader, max int64, durable bool) (executor.BlobInfo, error) {
 	if problem := checkKey(key); problem != "" {
 		return executor.BlobInfo{}, executor.FieldErrorf(executor.Invalid, "key", "%s", problem)
@@ -101,7 +101,7 @@ func (b *Blobs) Open(_ context.Context, key string) (*executor.Source, error) {
 	}, nil
 }
 
-// Delete implements executor.Blobs. Folders that it leaves empty go too.
+// Delete implements executor.Blobs. It also removes folders that become empty.
 func (b *Blobs) Delete(_ context.Context, key string) error {
 	if checkKey(key) != "" {
 		return nil
@@ -118,7 +118,7 @@ func (b *Blobs) Delete(_ context.Context, key string) error {
 	return nil
 }
 
-// List implements executor.Blobs. The order is that of the folders, which is not quite that of the keys.
+// List implements executor.Blobs. The order is that of the folder walk, which can differ from that of the keys.
 func (b *Blobs) List(ctx context.Context, prefix string) iter.Seq2[executor.BlobInfo, error] {
 	return func(yield func(executor.BlobInfo, error) bool) {
 		start := b.root
@@ -132,7 +132,7 @@ func (b *Blobs) List(ctx context.Context, prefix string) iter.Seq2[executor.Blob
 			switch {
 			case ctx.Err() != nil:
 				return ctx.Err()
-			case missing(err): // deleted while we walk
+			case missing(err): // deleted during the walk
 				return nil
 			case err != nil:
 				return err
@@ -157,7 +157,7 @@ func (b *Blobs) List(ctx context.Context, prefix string) iter.Seq2[executor.Blob
 	}
 }
 
-// describe says which blob the file at path is; ok is false if it is none (any more).
+// describe returns the blob of the file at path; ok is false if the file is not a blob or no longer exists.
 func (b *Blobs) describe(path string, entry fs.DirEntry) (_ executor.BlobInfo, ok bool, _ error) {
 	relative, err := filepath.Rel(b.root, path)
 	if err != nil {
@@ -181,19 +181,19 @@ func (b *Blobs) file(key string) string {
 	return filepath.Join(b.root, filepath.FromSlash(key)+suffix)
 }
 
-// checkKey says what is wrong with key; empty: nothing.
+// checkKey returns the problem of key, or "" if key is valid.
 func checkKey(key string) string {
 	if len(key) > maxKey {
-		return fmt.Sprintf("is longer than %d bytes", maxKey)
+		return fmt.Sprintf("must have at most %d bytes (got %d)", maxKey, len(key))
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		switch {
 		case segment == "" || segment == "." || segment == "..":
-			return fmt.Sprintf("has a segment %q", segment)
+			return fmt.Sprintf("must not have the segment %q", segment)
 		case len(segment) > maxSegment:
-			return fmt.Sprintf("has a segment longer than %d bytes", maxSegment)
+			return fmt.Sprintf("must have segments of at most %d bytes (got %d)", maxSegment, len(segment))
 		case strings.ContainsFunc(segment, notInKeys):
-			return fmt.Sprintf("has a segment %q with other characters than a-z 0-9 _ . -", segment)
+			return fmt.Sprintf("must have only the characters a-z 0-9 _ . - in a segment (got %q)", segment)
 		}
 	}
 	return ""
@@ -210,7 +210,7 @@ func openError(key string, err error) error {
 	return ioError("open blob "+key, err)
 }
 
-// ioError gives err its code: a full disk or quota is exhausted, an ended ctx stays itself, all else is internal.
+// ioError gives err its code: exhausted for a full disk or quota, internal otherwise. An error of a ctx keeps its own code.
 func ioError(doing string, err error) error {
 	switch {
 	case diskFull(err):

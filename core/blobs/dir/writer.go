@@ -19,12 +19,12 @@ import (
 
 const copyBuffer = 256 << 10
 
-// writer is one blob on its way into the folder.
+// writer writes one blob to a temporary file.
 type writer struct {
 	file *os.File
 	hash hash.Hash
 	size int64
-	// published: the file has its name, there is nothing to discard.
+	// published reports whether the file has its final name; discard does nothing then.
 	published bool
 }
 
@@ -48,7 +48,7 @@ func (w *writer) fill(ctx context.Context, key string, r io.Reader, max int64) e
 		}
 		n, readErr := r.Read(buffer)
 		if max > 0 && w.size+int64(n) > max {
-			return executor.Errorf(executor.Exhausted, "more than the %d bytes that are allowed", max)
+			return executor.Errorf(executor.Exhausted, "blob %s: must have at most %d bytes", key, max)
 		}
 		if _, err := w.file.Write(buffer[:n]); err != nil {
 			return ioError("store blob "+key, err)
@@ -67,7 +67,7 @@ func (w *writer) fill(ctx context.Context, key string, r io.Reader, max int64) e
 	}
 }
 
-// publish gives the file its name. If durable, the file and every folder up to b's root are on disk afterwards.
+// publish renames the file to path and closes it. If durable, the file and every folder up to b's root are on disk afterwards.
 func (w *writer) publish(b *Blobs, path string, durable bool) (time.Time, error) {
 	info, err := w.file.Stat()
 	if err != nil {
@@ -92,12 +92,12 @@ func (w *writer) publish(b *Blobs, path string, durable bool) (time.Time, error)
 			}
 		}
 	}
-	// Closing is what gives the lock back; the content is safe already.
+	// Close releases the lock. The content is already in place.
 	return info.ModTime(), w.file.Close()
 }
 
-// rename makes path's folder and moves the file there. A Delete may remove the folder again because it is empty, between
-// the two or while it is being made: then it is made again.
+// rename makes path's folder and moves the file there. A concurrent Delete may remove the folder because it is still empty.
+// rename then makes the folder again.
 func rename(from, path string) error {
 	const attempts = 100
 	var err error
@@ -117,7 +117,7 @@ func (w *writer) discard() {
 	if w.published {
 		return
 	}
-	// Nobody waits for these errors: what stays is removed at the next opening.
+	// These errors are ignored: the next Open of the folder removes a file that stays.
 	_ = os.Remove(w.file.Name())
 	_ = w.file.Close()
 }
@@ -125,8 +125,8 @@ func (w *writer) discard() {
 func (w *writer) digest() string { return "sha256:" + hex.EncodeToString(w.hash.Sum(nil)) }
 
 func (b *Blobs) syncDir(path string) error {
-	dir, err := os.Open(path) //nolint:gosec // a folder of ours
-	if missing(err) {         // emptied and removed by a Delete: nothing to keep
+	dir, err := os.Open(path) //nolint:gosec // a folder of this package
+	if missing(err) {         // a Delete has removed the blob and its folder
 		return nil
 	}
 	if err != nil {
@@ -135,7 +135,28 @@ func (b *Blobs) syncDir(path string) error {
 	return errors.Join(b.sync(dir), dir.Close())
 }
 
-// missing: there is no such file, also because a part of its path is a file.
+// lock marks a temporary file as in use until it is closed.
+func lock(f *os.File) error {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor is small
+}
+
+// removeAbandoned removes a temporary file unless a process still writes it.
+func removeAbandoned(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // a name that ReadDir gave
+	if err == nil {
+		defer func() { _ = f.Close() }()
+		if lock(f) != nil {
+			return nil
+		}
+		err = os.Remove(path)
+	}
+	if missing(err) {
+		return nil
+	}
+	return err
+}
+
+// missing reports whether err means that there is no such file, or that a parent of its path is a file.
 func missing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

@@ -13,29 +13,29 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// level is from which isolation on an attempt must be refused. Below it the attempt is not made: without isolation it may
-// succeed, and do harm.
+// level is the minimum isolation at which an attempt must be refused. With less isolation the attempt is not made, because it
+// may succeed and do harm.
 type level int
 
 const (
-	// always: by every Backend.
+	// always means that every Backend must refuse the attempt.
 	always level = iota
-	// separated: where the program is another user than we are (it cannot read what is ours alone), or isolated.
+	// separated means that the program runs as another user than the suite, or is isolated.
 	separated
-	// contained: where the program is isolated.
+	// contained means that the program is isolated.
 	contained
 )
 
-// attempt is one thing that a program tries and must not get.
+// attempt is an abusive operation that must be refused.
 type attempt struct {
 	name string
 	from level
-	// python is the body of a function that raises OSError where it is refused, and returns where it is not.
+	// python is the body of a function that raises OSError if the attempt is refused, and returns if it succeeds.
 	python string
 }
 
-// prelude is what attempts have at hand. Each runs in a process of its own, so that one that is killed for it is refused,
-// too; MAIN and PARENT are the program and who started it.
+// prelude holds the helpers of the attempts. Each attempt runs in a process of its own, and counts as refused if a signal
+// kills that process. MAIN is the process id of the program and PARENT that of its parent.
 const prelude = `
 import ctypes, errno, os, resource, signal, socket, struct, sys, time
 MAIN, PARENT = os.getpid(), os.getppid()
@@ -117,13 +117,14 @@ def attempt(name, function):
         print(name + ": refused: by signal", os.WTERMSIG(status), flush=True)
 `
 
-// separation tells how far the program is from us. Its number tells nothing: a user namespace gives it any.
+// separation returns the level of isolation of a program. It does not compare user ids, because a user namespace may map them
+// to any number.
 func (c *Case) separation() level {
 	if c.caps().Isolation != executor.IsolationNone {
 		return contained
 	}
 	r := c.program(Program{
-		// A signal asks for the user alone: neither mounts nor user namespaces hide who it is.
+		// The right to send a signal depends on the user only. Neither mounts nor user namespaces hide the user.
 		Python: fmt.Sprintf("import os\ntry:\n    os.kill(%d, 0)\n    print('ours')\nexcept OSError:\n    print('another')\n", os.Getpid()),
 		Fake:   "print another",
 	}).succeeded()
@@ -133,12 +134,12 @@ func (c *Case) separation() level {
 	return separated
 }
 
-// try makes the attempts that must be refused here, while a neighbour runs. tweak may change the job.
+// try makes the attempts that must be refused at the level of the Backend, while a neighbour runs. tweak may change the job.
 func (c *Case) try(attempts []attempt, tweak ...func(*executor.Job)) {
-	most := c.separation()
-	made := slices.DeleteFunc(slices.Clone(attempts), func(a attempt) bool { return a.from > most })
+	reached := c.separation()
+	made := slices.DeleteFunc(slices.Clone(attempts), func(a attempt) bool { return a.from > reached })
 	if len(made) == 0 {
-		c.Skipf("the program is the same user as we are and not isolated: everything here is its own")
+		c.Skipf("the program runs as the user of the suite without isolation, so nothing must be refused")
 	}
 	var python, fake strings.Builder
 	python.WriteString(prelude)
@@ -165,7 +166,7 @@ func (c *Case) try(attempts []attempt, tweak ...func(*executor.Job)) {
 	}
 }
 
-// judge finds what became of an attempt.
+// judge records an error unless the attempt was refused.
 func (c *Case) judge(r *running, name string) {
 	for line := range strings.Lines(r.stdout()) {
 		if verdict, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), name+": "); ok {
@@ -175,17 +176,17 @@ func (c *Case) judge(r *running, name string) {
 			return
 		}
 	}
-	c.Errorf("%s: no word of it; %s, stdout %q, stderr %q", name, r.verdict(), clip(r.stdout()), clip(r.stderr()))
+	c.Errorf("%s: printed no result; %s, stdout %q, stderr %q", name, r.verdict(), clip(r.stdout()), clip(r.stderr()))
 }
 
-// neighbour is an honest Execution beside an abusive one.
+// neighbour is an honest Execution that runs at the same time as an abusive one.
 type neighbour struct {
 	*running
 	in    *io.PipeWriter
 	asked int
 }
 
-// neighbourPython answers each line with itself, and says at the end whether what it owns is what it was.
+// neighbourPython prints each line of its input, and at the end whether its files and state are unchanged.
 const neighbourPython = `
 import os, sys
 open("mine", "w").write("mine\n")
@@ -200,7 +201,7 @@ sys.stdout.write(open("mine").read())
 print(open("more").read() == told, block == bytearray(range(256)) * 4096, os.environ["OWN"], flush=True)
 `
 
-// neighbour starts one and waits until it is up.
+// neighbour starts a neighbour and waits until it is ready.
 func (c *Case) neighbour() *neighbour {
 	n := &neighbour{}
 	read, write := io.Pipe()
@@ -217,7 +218,7 @@ func (c *Case) neighbour() *neighbour {
 	return n
 }
 
-// answers asks the neighbour something and waits for the right answer.
+// answers sends the neighbour a line and waits for the right answer.
 func (n *neighbour) answers() {
 	n.asked++
 	line := fmt.Sprintf("question %d\n", n.asked)
@@ -232,7 +233,7 @@ func (n *neighbour) answers() {
 	}
 }
 
-// leaves asks the neighbour once more, lets it end, and checks all that it said.
+// leaves sends the neighbour a last line, ends it, and checks all of its output.
 func (n *neighbour) leaves() {
 	n.answers()
 	if err := n.in.Close(); err != nil {
@@ -250,7 +251,7 @@ func (n *neighbour) leaves() {
 	}
 }
 
-// hostProcess starts a process of the host that can be told by its command line and holds secret in its environment.
+// hostProcess starts a process on the host. Its command line identifies it, and its environment holds secret.
 func (c *Case) hostProcess(mark, secret string) {
 	cmd := exec.CommandContext(c.ctx, "sh", "-c", "read _", mark) //nolint:gosec // the suite's own words
 	cmd.Env = []string{"PYEXEC_LAW_SECRET=" + secret}
@@ -271,7 +272,7 @@ func (c *Case) hostProcess(mark, secret string) {
 	})
 }
 
-// hostFile makes a file of the host, in a folder that everybody may enter.
+// hostFile creates a file on the host, in a folder that every user may enter.
 func (c *Case) hostFile(name, text string, mode os.FileMode) string {
 	dir, err := os.MkdirTemp("/run", "pyexec-law-") // where no private folder hides it
 	if err != nil {
@@ -289,7 +290,7 @@ func (c *Case) hostFile(name, text string, mode os.FileMode) string {
 	return path
 }
 
-// pieces is a reader of n bytes without end of line that costs no memory.
+// pieces is a reader of n bytes without a line end. It needs no memory for them.
 type pieces struct{ left int64 }
 
 // Read implements io.Reader.

@@ -8,16 +8,16 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// The abuse suite: what a program must not get, however it tries, and that its neighbour does not notice. Where a Backend
-// does not isolate, what a program may do to the host is not asked; its user is another than ours where we may change it,
-// and what that alone forbids is.
+// The abuse suite checks that abusive operations of a program are refused and do not affect another Execution. Without
+// isolation a program may use the host. If it then runs as another user than the suite, the suite checks what that alone
+// forbids.
 func abuseRules() []rule {
 	return slices.Concat([]rule{
 		{"BE-200", "abuse: files, processes and secrets of the host cannot be reached", abuseHost},
-		{"BE-201", "abuse: nothing but the work folder and the temporary folder can be written, and the interpreter least of all", abuseWrite},
-		{"BE-202", "abuse: nothing can be mounted or unmounted, and the root stays the root", abuseMount},
+		{"BE-201", "abuse: only the work folder and the temporary folder can be written, in particular not the interpreter", abuseWrite},
+		{"BE-202", "abuse: nothing can be mounted or unmounted, and the root folder cannot be changed", abuseMount},
 		{"BE-203", "abuse: the kernel's settings and the program's own limits cannot be changed", abuseSettings},
-		{"BE-204", "abuse: no device can be made or opened that leads to the machine", abuseDevices},
+		{"BE-204", "abuse: no device that leads to the machine can be made or opened", abuseDevices},
 	}, abuseRunnerRules(), abusePrivilegeRules(), abuseOtherRules(), abuseBombRules(), abuseFileRules(), abuseTemporaryRules())
 }
 
@@ -174,10 +174,10 @@ return first(["/dev/fuse", "/dev/kvm", "/dev/net/tun", "/dev/vhost-net", "/dev/u
 	})
 }
 
-// hostAddresses are where a port of the suite answers, but for the loopback.
+// hostAddresses are the addresses of the host, except the loopback.
 func hostAddresses() []string {
 	var found []string
-	addresses, _ := net.InterfaceAddrs() // none are none
+	addresses, _ := net.InterfaceAddrs() // on an error there are no addresses to test
 	for _, a := range addresses {
 		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLoopback() && !ip.IP.IsLinkLocalUnicast() {
 			found = append(found, ip.IP.String())

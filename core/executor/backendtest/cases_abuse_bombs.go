@@ -10,9 +10,9 @@ func abuseBombRules() []rule {
 	return []rule{
 		{"BE-215", "abuse: a fork bomb ends with its program, and its neighbour answers meanwhile", abuseForks},
 		{"BE-216", "abuse: a memory bomb of many processes, or in shared memory, ends with its program, and its neighbour answers meanwhile", abuseMemory},
-		{"BE-217", "abuse: whoever fills the disk fills only its own, wherever it may write", abuseDisk},
-		{"BE-218", "abuse: a hundred thousand empty files and folders are nobody else's trouble", abuseInodes},
-		{"BE-219", "abuse: descriptors run out for the program alone", abuseDescriptors},
+		{"BE-217", "abuse: a program can fill only its own disk, wherever it may write", abuseDisk},
+		{"BE-218", "abuse: a hundred thousand empty files and folders hinder no other Execution", abuseInodes},
+		{"BE-219", "abuse: a program that uses up descriptors hinders only itself", abuseDescriptors},
 		{"BE-220", "abuse: a flood on both streams at once is counted byte for byte, and its neighbour answers meanwhile", abuseFlood},
 	}
 }
@@ -106,10 +106,10 @@ except OSError:
 	}
 }
 
-// abuseDisk fills every folder that can be written, one after the other.
+// abuseDisk fills every writable folder, one after the other.
 func abuseDisk(c *Case) {
 	c.need(c.caps().Disk, "a limit for the disk")
-	const most = "192 << 20"
+	const maxBytes = "192 << 20"
 	job := c.job(Program{
 		Python: `
 import os, sys
@@ -117,7 +117,7 @@ def fill(folder):
     path, size = os.path.join(folder, "fill"), 0
     try:
         with open(path, "wb", buffering=0) as f:
-            while size < ` + most + `:
+            while size < ` + maxBytes + `:
                 size += f.write(b"x" * (1 << 20))
     except OSError:
         pass
@@ -128,7 +128,7 @@ def fill(folder):
     return size
 for folder in (".", os.environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp", "/run", "/dev/shm", "/dev", "/dev/mqueue", "/var/lock"):
     size = fill(folder)
-    print("through" if size >= ` + most + ` else "kept", folder, size, flush=True)
+    print("through" if size >= ` + maxBytes + ` else "kept", folder, size, flush=True)
 `,
 		Fake: "print kept\nfill-file big 256MB\nprint through",
 	})
@@ -174,7 +174,7 @@ print("made", made)
 	n.answers()
 	r.wait().status(executor.StatusSucceeded, executor.StatusFailed, executor.StatusOutOfMemory, executor.StatusTimedOut)
 	n.leaves()
-	// The place that it had is usable again.
+	// The resources of the program can be used again.
 	c.remove(job.ID)
 	c.program(helloProgram).succeeded()
 }

@@ -15,8 +15,8 @@ import (
 func abuseFileRules() []rule {
 	return []rule{
 		{"BE-221", "abuse: a tar bomb fails in phase prepare, and its neighbour answers meanwhile", abuseTar},
-		{"BE-222", "abuse: Artifacts are the program's own files, also while their names are being changed for links", abuseLinks},
-		{"BE-223", "abuse: what hides from the end of its program ends with it: sessions, daemons, orphans, stopped ones", abuseSurvivors},
+		{"BE-222", "abuse: Artifacts are the program's own files, also while they are being replaced by links", abuseLinks},
+		{"BE-223", "abuse: all processes end with their program, also those that hide: sessions, daemons, orphans, stopped ones", abuseSurvivors},
 	}
 }
 
@@ -30,11 +30,11 @@ func lines(text string) iter.Seq[string] {
 	}
 }
 
-// bomb is a tar with one entry whose head says size and which has n bytes.
+// bomb returns a tar with one entry that has n bytes. The header of the entry tells size.
 func bomb(name string, size, n int64) func() io.ReadCloser {
 	var head bytes.Buffer
 	if err := tar.NewWriter(&head).WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: size, Typeflag: tar.TypeReg}); err != nil {
-		panic(err) // the suite's own table is wrong
+		panic(err) // a bug in the table of the suite
 	}
 	return func() io.ReadCloser {
 		return io.NopCloser(io.MultiReader(bytes.NewReader(head.Bytes()), &pieces{left: n}))
@@ -199,7 +199,7 @@ print("up", flush=True)
 	r.wait().succeeded().prints("up\n")
 	c.noneLeft()
 	n.leaves()
-	if most := 30 * time.Second; r.result.Wall > most {
+	if bound := 30 * time.Second; r.result.Wall > bound {
 		c.Errorf("it took %s to end", r.result.Wall)
 	}
 }

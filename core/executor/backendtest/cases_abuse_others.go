@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -12,13 +13,14 @@ import (
 
 func abuseOtherRules() []rule {
 	return []rule{
-		{"BE-212", "abuse: of two Executions at once neither reaches the other: files, environment, memory, processes, sockets", abuseOthers},
+		{"BE-212", "abuse: neither of two concurrent Executions reaches the other: files, environment, memory, processes, sockets", abuseOthers},
 		{"BE-213", "abuse: raw and packet sockets are refused", abuseRaw},
 		{"BE-214", "abuse: with the network off nothing is reached: the host, its other addresses, IPv6, names, the metadata address", abuseNetwork},
+		{"BE-225", "abuse: with a network the host's loopback is out of reach, or Info warns that it is not", abuseLoopback},
 	}
 }
 
-// victimPython is a neighbour that has something of every kind that could be shared, and says where.
+// victimPython is a neighbour with a resource of every kind that programs could share. It prints how to find them.
 const victimPython = `
 import ctypes, os, socket, sys
 open("secret", "w").write("not-for-you")
@@ -65,7 +67,7 @@ func abuseOthers(c *Case) {
 	if _, err := fmt.Fscan(bufio.NewReader(strings.NewReader(strings.TrimPrefix(v.stdout(), "at "))), &pid, &port, &shared, &folder); err != nil {
 		c.Fatalf("the victim said %q: %v", v.stdout(), err)
 	}
-	// Sockets of one machine are everybody's, unless each Execution has a network of its own.
+	// All programs of a machine can reach its sockets, unless each Execution has a network of its own.
 	network := contained
 	if c.caps().NetworkOff {
 		network = always
@@ -197,7 +199,30 @@ return "connected"`, c.abstractSocket())},
 	c.try(attempts, off)
 }
 
-// abstractSocket listens on a name of the host's network that has no file, and returns it.
+func abuseLoopback(c *Case) {
+	c.need(c.caps().NetworkOn, "a network")
+	if slices.ContainsFunc(c.suite.info.Warnings, func(w string) bool { return strings.Contains(w, "loopback") }) {
+		c.Logf("Info warns: %q", c.suite.info.Warnings)
+		return
+	}
+	port := "1"
+	if c.suite.options.Dialect != DialectFake { // it tries nothing, and a listener would hold the fake clock
+		_, port, _ = net.SplitHostPort(c.listenAt("127.0.0.1:0"))
+	}
+	connect := func(host string) string {
+		return fmt.Sprintf("return socket.create_connection((%q, %s), timeout=5)", host, port)
+	}
+	c.try([]attempt{
+		{"a port of the host's loopback", always, connect("127.0.0.1")},
+		{"a port of the host's loopback by an address in an address", always, connect("::ffff:127.0.0.1")},
+		{"a socket of a host with a network without a file", always, fmt.Sprintf(`
+s = socket.socket(socket.AF_UNIX)
+s.connect("\0%s")
+return "connected"`, c.abstractSocket())},
+	}, func(j *executor.Job) { j.Spec.Network = executor.NetworkOn })
+}
+
+// abstractSocket listens on an abstract name in the host's network namespace, and returns the name.
 func (c *Case) abstractSocket() string {
 	name := c.mark()
 	var lc net.ListenConfig
@@ -205,6 +230,6 @@ func (c *Case) abstractSocket() string {
 	if err != nil {
 		c.Fatalf("listen: %v", err)
 	}
-	c.Defer(func() { _ = l.Close() }) // nothing is lost with it
+	c.Defer(func() { _ = l.Close() }) // best effort
 	return name
 }

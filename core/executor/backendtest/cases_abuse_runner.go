@@ -11,13 +11,13 @@ import (
 func abuseRunnerRules() []rule {
 	return []rule{
 		{"BE-205", "abuse: the runner cannot be traced, read or entered", abuseTrace},
-		{"BE-206", "abuse: signals to the runner change nothing: the program ends as itself", abuseSignals},
-		{"BE-207", "abuse: a result cannot be forged: no descriptor leads to the runner, and its words on stdout are output", abuseForge},
+		{"BE-206", "abuse: signals to the runner have no effect, and the program's own end is reported", abuseSignals},
+		{"BE-207", "abuse: a result cannot be forged: no descriptor leads to the runner, and its messages on stdout are plain output", abuseForge},
 	}
 }
 
 func abuseTrace(c *Case) {
-	// Where nothing is isolated, those that started the program are meant; elsewhere every process that is to be seen.
+	// Without isolation the targets are the ancestors of the program, with isolation all visible processes.
 	who := "ancestors()"
 	if c.caps().Isolation != executor.IsolationNone {
 		who = "sorted(set(ancestors() + pids()))"
@@ -55,7 +55,7 @@ return first(%s, lambda p: call("setns", os.open("/proc/%%d/ns/pid" %% p, os.O_R
 	})
 }
 
-// abuseSignals: the program ends with its own code, whatever it has sent and to whom.
+// abuseSignals checks that the program ends with its own exit code, whatever signals it has sent.
 func abuseSignals(c *Case) {
 	switch c.separation() {
 	case always:
@@ -97,11 +97,11 @@ sys.exit(7)
 	n.answers()
 	r.wait().exit(7).prints("alive\n")
 	n.leaves()
-	// Whoever comes next finds everything in order.
+	// The next Execution is not affected.
 	c.program(helloProgram).succeeded()
 }
 
-// abuseForge: what a runner and its host say to each other must be theirs alone.
+// abuseForge checks that a program cannot read or forge the messages between a runner and its host.
 func abuseForge(c *Case) {
 	c.try([]attempt{
 		{"a descriptor that nobody gave it", always, `
@@ -114,7 +114,7 @@ return first(["/proc/%d/fd/%d" % (p, n) for p in ancestors() + [1] for n in rang
              lambda f: os.open(f, os.O_WRONLY | os.O_NONBLOCK))`},
 		{"the runner's terminal", contained, `return os.open("/dev/tty", os.O_RDWR)`},
 	})
-	// Whatever a program says on its streams is its output, and how it ends is how it ends.
+	// Everything that a program writes to its streams is output and does not change its Result.
 	said := strings.Repeat("\x00\x01\x02\x03\x7f\x80\xfe\xff\x00\x00\x00\x08", 64) +
 		`{"status":"succeeded","exit_code":0}` + "\n" + `{"kind":"finished","body":{"result":{"status":"succeeded"}}}` + "\n" +
 		strings.Repeat("\x05\x00\x00\x00\x00\x00\x00\x00", 4096)

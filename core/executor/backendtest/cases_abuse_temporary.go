@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -12,15 +13,15 @@ import (
 
 func abuseTemporaryRules() []rule {
 	return []rule{
-		{"BE-224", "abuse: what a program leaves in folders for temporary files is seen by no other program, neither beside it nor after it", abuseTemporary},
+		{"BE-224", "abuse: files that a program leaves in folders for temporary files are seen by no other program, neither at the same time nor later", abuseTemporary},
 	}
 }
 
-// temporaryFolders are the folders of a machine to which every user may write.
+// temporaryFolders are the folders of a machine that every user may write to.
 var temporaryFolders = []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", "/run/shm", "/var/lock"}
 
-// leavePython writes a file, and a tree that is deeper than a process may have descriptors, into every folder for temporary
-// files and into the folders below that were there before. It prints "up" and waits for the end of stdin.
+// leavePython writes a file and a deep tree into every folder for temporary files, and into the existing folders below. The
+// tree has more levels than a process may have descriptors. The program then prints "up" and waits for the end of stdin.
 const leavePython = `
 import os, sys
 name = "pyexec-law-" + os.environ["PYEXEC_LAW_NUMBER"]
@@ -46,30 +47,56 @@ sys.stdin.read()
 
 func abuseTemporary(c *Case) {
 	if !c.caps().Disk && c.caps().Isolation == executor.IsolationNone {
-		c.Skipf("no disk of a program's own is promised: folders for temporary files are the host's")
+		c.warned("/tmp")
+		return
 	}
 	number := strings.TrimPrefix(c.bare().ID, "exe_")
 	c.Defer(func() { removeTemporary("pyexec-law-" + number) })
-	read, write := io.Pipe()
-	c.Defer(func() { _ = write.Close() }) // a pipe's Close returns no error
-	job := c.job(Program{Python: fmt.Sprintf(leavePython, pythonList(temporaryFolders)), Fake: "print up\nread-stdin"})
-	job.Spec.Env = map[string]string{"PYEXEC_LAW_NUMBER": number}
-	job.Stdin = c.source("stdin", nil, func() io.ReadCloser { return read })
-	r := c.start(job)
-	r.says("up\n")
+	leave := func(b executor.Backend) (r *running, end func()) {
+		read, write := io.Pipe()
+		end = func() { _ = write.Close() } // a pipe's Close returns no error
+		c.Defer(end)
+		job := c.job(Program{Python: fmt.Sprintf(leavePython, pythonList(temporaryFolders)), Fake: "print up\nread-stdin"})
+		job.Spec.Env = map[string]string{"PYEXEC_LAW_NUMBER": number}
+		job.Stdin = c.source("stdin", nil, func() io.ReadCloser { return read })
+		r = c.startOn(b, job)
+		r.says("up\n")
+		return r, end
+	}
 	looks := []attempt{
 		{"a file in a folder for temporary files", always, look(number, "path.endswith(name)")},
 		{"a tree in a folder for temporary files", always, look(number, "path.endswith(name + '-deep')")},
 	}
+	r, end := leave(c.suite.backend)
 	c.try(looks)
-	_ = write.Close() // a pipe's Close returns no error
+	end()
 	r.wait().succeeded()
-	for range 3 { // a Backend may keep several sandboxes and take another one than the last
+	for range 3 { // a Backend may have several sandboxes and not reuse the last one
+		c.try(looks)
+	}
+	if c.suite.victim == nil {
+		return
+	}
+	victim, kill := c.suite.victim()
+	r, _ = leave(victim)
+	kill()
+	r.wait()
+	next, _ := c.suite.victim()
+	defer func(b executor.Backend) { c.suite.backend = b }(c.suite.backend)
+	c.suite.backend = next
+	for range 3 {
 		c.try(looks)
 	}
 }
 
-// look returns an attempt's Python that finds what leavePython has left.
+// warned records an error unless a warning of Info names what.
+func (c *Case) warned(what string) {
+	if !slices.ContainsFunc(c.suite.info.Warnings, func(w string) bool { return strings.Contains(w, what) }) {
+		c.Errorf("no warning names %s, which the backend does not keep programs from: %q", what, c.suite.info.Warnings)
+	}
+}
+
+// look returns the Python of an attempt to find the files of leavePython.
 func look(number, found string) string {
 	return fmt.Sprintf(`
 name = "pyexec-law-%s"
@@ -95,16 +122,16 @@ if not seen:
 return seen`, number, pythonList(temporaryFolders), found)
 }
 
-// pythonList returns names as a list in Python. Their characters need no escapes.
+// pythonList returns names as a Python list. The names must not need escapes.
 func pythonList(names []string) string { return "['" + strings.Join(names, "', '") + "']" }
 
-// removeTemporary removes what a backend without private folders let the case write on this host.
+// removeTemporary removes the files of the case from this host, if the backend has no private folders.
 func removeTemporary(name string) {
 	for _, root := range temporaryFolders {
 		for _, pattern := range []string{root + "/" + name + "*", root + "/*/" + name + "*"} {
 			paths, err := filepath.Glob(pattern)
 			if err != nil {
-				continue // the pattern is the suite's own
+				continue // the patterns of the suite are valid
 			}
 			for _, p := range paths {
 				_ = os.RemoveAll(p) // best effort

@@ -16,10 +16,10 @@ func inputRules() []rule {
 	return []rule{
 		{"BE-10", "standard input arrives whole, byte for byte, and ends", stdinGiven},
 		{"BE-11", "without standard input the program reads its end at once", stdinEmpty},
-		{"BE-12", "standard input that nobody reads delays nothing", stdinUnread},
+		{"BE-12", "standard input that is not read delays nothing", stdinUnread},
 		{"BE-13", "the workspace's files arrive with content, folders and the executable bit", filesIn},
 		{"BE-14", "arguments arrive unchanged: unicode, spaces, newlines, empty ones", arguments},
-		{"BE-15", "the environment is exactly the agreed one, Spec.Env wins, and nothing of the host's leaks", environment},
+		{"BE-15", "the environment is exactly the documented one, Spec.Env wins, and no variable of the host leaks", environment},
 		{"BE-16", "Artifacts are the files that Outputs names, without following links", artifacts},
 		{"BE-17", "the current folder is HOME, holds the files of the program alone, and can be written; so can TMPDIR, which lies outside of it", workFolder},
 	}
@@ -43,7 +43,7 @@ func stdinGiven(c *Case) {
 			c.Errorf("of %d bytes %d came back, or others", len(data), len(r.stdout()))
 		}
 	}
-	// Behind a workspace, from one stream: stdin is opened when the tar was read to its end.
+	// The Workspace and stdin come from one stream, so stdin is opened after the tar was read to its end.
 	both := c.job(copyStdin)
 	workspace := &source{c: c, what: "workspace", open: func() io.ReadCloser {
 		return io.NopCloser(bytes.NewReader(archive(entry{name: "a.txt", text: "a"})))
@@ -141,15 +141,15 @@ for a in sys.argv[1:]:
 	c.run(job).succeeded().prints(want.String())
 }
 
-// canary stands in the host's environment while BE-15 runs.
+// canary is a variable in the host's environment during BE-15.
 const canary = "PYEXEC_LAW_CANARY"
 
 func environment(c *Case) {
-	if _, ok := os.LookupEnv(canary); !ok { // Run has set it already, before the backend was made
+	if _, ok := os.LookupEnv(canary); !ok { // Run has set the variable before it made the Backend
 		if err := os.Setenv(canary, "leaked"); err != nil {
 			c.Fatalf("setenv: %v", err)
 		}
-		c.Defer(func() { _ = os.Unsetenv(canary) }) // it cannot fail for a good name
+		c.Defer(func() { _ = os.Unsetenv(canary) }) // cannot fail for a valid name
 	}
 	show := Program{
 		Python: `
@@ -238,7 +238,7 @@ write-file note.txt note
 	c.workspace(&changed, archive(entry{name: "old.txt", text: "old"}, entry{name: "note.txt", text: "replaced"}))
 	collect(changed, map[string]string{"out/a.txt": "alpha", "out/deep/er/b.txt": "beta", "out/c.bin": "\x00\xff", "note.txt": "note"})
 
-	// A program that failed has its files collected too: they are what one wants to look at then.
+	// The files of a program that has failed are collected too. They help to find the cause.
 	failed := c.job(Program{
 		Python: "open('log.txt', 'w').write('why')\nraise SystemExit(3)\n",
 		Fake:   "write-file log.txt why\nexit 3",

@@ -13,12 +13,12 @@ import (
 
 func lifeRules() []rule {
 	return []rule{
-		{"BE-80", "Remove is idempotent and safe for what never was", removeTwice},
-		{"BE-81", "Remove of what runs kills it first", removeRunning},
+		{"BE-80", "Remove is idempotent and safe for an unknown id", removeTwice},
+		{"BE-81", "Remove of a running job kills it first", removeRunning},
 		{"BE-82", "Attach follows a job that outlived its backend, without gap or repeat, or is unimplemented", attach},
-		{"BE-83", "when the plugin is killed its Runs fail as unavailable and nothing stays behind", pluginKilled},
+		{"BE-83", "when the plugin is killed its Runs fail as unavailable and nothing is left behind", pluginKilled},
 		{"BE-84", "a plugin's backend lives in a process of its own", ownProcess},
-		{"BE-85", "where Attach is promised a Result can be asked for again until it is removed, and is the same", resultAgain},
+		{"BE-85", "where Attach is promised, a Result can be fetched again until it is removed, and is the same", resultAgain},
 	}
 }
 
@@ -31,7 +31,7 @@ func removeTwice(c *Case) {
 			}
 		}
 	}
-	// The id can be used again: a retried attempt does.
+	// The id can be used again. A retried Execution uses it again.
 	job := c.job(helloProgram)
 	c.run(job).succeeded()
 	if err := b.Remove(c.ctx, job.ID); err != nil {
@@ -94,7 +94,8 @@ func attach(c *Case) {
 	}
 }
 
-// resultAgain: whoever had the Result may have died before it was in a log.
+// resultAgain checks that a Result can be asked for again. The process that had the Result may have died before the Result was
+// in a log.
 func resultAgain(c *Case) {
 	c.need(c.caps().Attach, "attach")
 	job := c.job(Program{
@@ -105,7 +106,7 @@ func resultAgain(c *Case) {
 		job.Spec.Outputs = []string{"a.txt"}
 	}
 	first := c.run(job).exit(3)
-	// The backend is asked again as it is, and where one can die its successor is, too.
+	// The same Backend is asked again. If the Harness has Abandon, its successor is asked too.
 	for range 2 {
 		first.again()
 		if c.suite.successor != nil {
@@ -121,14 +122,14 @@ func resultAgain(c *Case) {
 	}
 }
 
-// end is where a log ends that has all of r but the Result.
+// end returns the end of a log that has everything of r except the Result.
 func (r *running) end() executor.Resume {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return executor.Resume{Handle: r.started[0].Handle, Stdout: r.next[executor.Stdout], Stderr: r.next[executor.Stderr]}
 }
 
-// again asks for the Result of what has ended, and compares.
+// again asks for the Result of a run that has ended, and compares the Results.
 func (r *running) again() {
 	from := r.end()
 	second := r.c.begin(r.job, runAttached(r.c, from), func(again *running) {
@@ -137,7 +138,7 @@ func (r *running) again() {
 	}).wait()
 	second.noError()
 	got, want := second.result, r.result
-	got.Phases, want.Phases = executor.Phases{}, executor.Phases{} // of the call, as far as they are not the program's
+	got.Phases, want.Phases = executor.Phases{}, executor.Phases{} // durations of the call may differ
 	if a, b := resultText(got), resultText(want); a != b {
 		r.c.Errorf("asked for again the Result is\n%s, and was\n%s", a, b)
 	}
@@ -151,7 +152,7 @@ func (r *running) again() {
 	}
 }
 
-// resultText is a Result as it is written down, so that two can be compared.
+// resultText returns a Result as text, for comparison.
 func resultText(r executor.Result) string {
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -186,26 +187,26 @@ func pluginKilled(c *Case) {
 	if err := b.Remove(c.ctx, job.ID); executor.CodeOf(err) != executor.Unavailable {
 		c.Errorf("Remove of the dead returns %v, want code unavailable", err)
 	}
-	// The programs end by themselves; the next start of a plugin takes away their files.
+	// The programs end by themselves. The next start of the plugin removes their files.
 	next, _ := c.suite.victim()
 	c.programOn(next)
 	deadline := time.Now().Add(c.suite.options.Patience)
-	for len(marked(c.mark()))+len(c.suite.residue()) > 0 && time.Now().Before(deadline) {
-		time.Sleep(20 * time.Millisecond) // other processes end; there is nothing to wait on
+	for len(marked(c.mark()))+len(c.suite.leftovers()) > 0 && time.Now().Before(deadline) {
+		time.Sleep(20 * time.Millisecond) // there is no event for the end of other processes
 	}
 	c.noneLeft()
 }
 
-// programOn runs hello on another Backend than the suite's.
+// programOn runs hello on a Backend other than that of the suite.
 func (c *Case) programOn(b executor.Backend) {
 	c.startOn(b, c.job(helloProgram)).wait().succeeded()
 }
 
-func (s *suite) residue() []string {
-	if s.options.Residue == nil {
+func (s *suite) leftovers() []string {
+	if s.options.Leftovers == nil {
 		return nil
 	}
-	return s.options.Residue()
+	return s.options.Leftovers()
 }
 
 func ownProcess(c *Case) {

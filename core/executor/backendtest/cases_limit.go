@@ -13,14 +13,15 @@ import (
 func limitRules() []rule {
 	return []rule{
 		{"BE-30", "the timeout ends the program: timed_out, not before its time and not long after", timeout},
-		{"BE-31", "the timeout's clock starts at Started: preparation does not eat it", timeoutFromStarted},
+		{"BE-31", "the timeout counts from Started: preparation does not shorten it", timeoutFromStarted},
 		{"BE-32", "a program that exits within the grace keeps the status of the limit, and its exit code", graceOnTimeout},
-		{"BE-33", "memory beyond the limit ends the program as out_of_memory, or asking for the limit is refused", memoryLimit},
-		{"BE-34", "a work folder beyond the disk limit is an error of the program's write, or asking for the limit is refused", diskLimit},
+		{"BE-33", "memory beyond the limit ends the program as out_of_memory, however large its disk may be, and the Result names config.memory_mb; or asking for the limit is refused", memoryLimit},
+		{"BE-34", "a work folder beyond the disk limit is an error of the program's write, and the Result names config.disk_mb if the program fails; or asking for the limit is refused", diskLimit},
 		{"BE-35", "a fork bomb is contained by the process limit, or asking for the limit is refused", pidLimit},
 		{"BE-36", "network off means that nothing but the program's own loopback answers, or it is refused", networkOff},
 		{"BE-37", "network on means that the network answers, or it is refused", networkOn},
 		{"BE-38", "with an isolation other than none, host files are invisible; with none they are visible", isolation},
+		{"BE-39", "files within the disk limit take nothing from the memory limit", filesAreNoMemory},
 	}
 }
 
@@ -43,13 +44,13 @@ func timeout(c *Case) {
 		if r.result.Wall < limit {
 			c.Errorf("%s: timed out after %s, before its time of %s", name, r.result.Wall, limit)
 		}
-		if most := limit + job.Limits.KillGrace + 20*time.Second; r.result.Wall > most {
+		if bound := limit + job.Limits.KillGrace + 20*time.Second; r.result.Wall > bound {
 			c.Errorf("%s: timed out after %s, its time was %s", name, r.result.Wall, limit)
 		}
 	}
 }
 
-// slowTar is a workspace whose end comes only after a while.
+// slowTar gives job a Workspace whose tar arrives after delay.
 func (c *Case) slowTar(job *executor.Job, tar []byte, delay time.Duration) {
 	in, out := io.Pipe()
 	job.Workspace = c.source("workspace", nil, func() io.ReadCloser {
@@ -72,7 +73,7 @@ func timeoutFromStarted(c *Case) {
 	}
 }
 
-// leavesOnTerm says "up" when it is ready, and exits with 0 at SIGTERM.
+// leavesOnTerm prints "up" when it is ready, and exits with 0 at SIGTERM.
 var leavesOnTerm = Program{
 	Python: `
 import signal, sys, time
@@ -105,17 +106,61 @@ func memoryLimit(c *Case) {
 		c.refused(job, "config.memory_mb")
 		return
 	}
-	r := c.run(job).status(executor.StatusOutOfMemory).prints("up\n")
+	r := c.run(job).status(executor.StatusOutOfMemory).hit("config.memory_mb").prints("up\n")
 	if peak := r.result.PeakMemoryBytes; peak != 0 && (peak < 16<<20 || peak > 192<<20) {
 		c.Errorf("its peak is given as %d MiB, the limit was 96", peak>>20)
 	}
-	// Below the limit nothing happens.
+	c.memoryBesideDisk()
+	// A program below the limit succeeds.
 	fits := c.job(Program{Python: "b = bytearray(b'x' * (24 << 20))\nprint('fits')\n", Fake: "alloc 24MB\nprint fits"})
 	fits.Limits.MemoryBytes, fits.Spec.Limits.MemoryBytes = 128<<20, 128<<20
 	r = c.run(fits).succeeded().prints("fits\n")
 	if peak := r.result.PeakMemoryBytes; peak != 0 && (peak < 24<<20 || peak > 128<<20) {
 		c.Errorf("its peak is given as %d MiB, it used a little more than 24", peak>>20)
 	}
+}
+
+// memoryBesideDisk checks that a large disk limit does not raise the memory limit.
+func (c *Case) memoryBesideDisk() {
+	if c.caps().Isolation == executor.IsolationVM {
+		return // the limit is for all memory of its kernel, including files
+	}
+	for what, p := range map[string]Program{
+		"memory":        {Python: "import time\nkeep = b'x' * (320 << 20)\nprint('kept')\ntime.sleep(2)\n", Fake: "alloc 320MB\nprint kept"},
+		"shared memory": {Python: "import mmap, time\nkeep = mmap.mmap(-1, 320 << 20)\nfor _ in range(320):\n    keep.write(b'x' * (1 << 20))\nprint('kept')\ntime.sleep(2)\n", Fake: "alloc 320MB\nprint kept"},
+	} {
+		job := c.job(p)
+		job.Limits.MemoryBytes, job.Spec.Limits.MemoryBytes = 64<<20, 64<<20
+		job.Limits.DiskBytes, job.Spec.Limits.DiskBytes = 1<<30, 1<<30
+		if !c.caps().Disk {
+			job.Spec.Limits.DiskBytes = 0
+		}
+		if r := c.run(job); r.result.Status != executor.StatusOutOfMemory {
+			c.Errorf("320 MiB of %s where 64 may be, beside a disk of 1 GiB: %s", what, r.verdict())
+		} else {
+			r.hit("config.memory_mb")
+		}
+	}
+}
+
+func filesAreNoMemory(c *Case) {
+	if !c.caps().Memory || !c.caps().Disk {
+		c.Skipf("this backend does not bound both memory and disk")
+	}
+	job := c.job(Program{
+		Python: `
+import time
+with open("big", "wb") as f:
+    for _ in range(96):
+        f.write(b"x" * (1 << 20))
+time.sleep(0.5)
+print("written")
+`,
+		Fake: "fill-file big 96MB\nprint written",
+	})
+	job.Limits.MemoryBytes, job.Spec.Limits.MemoryBytes = 64<<20, 64<<20
+	job.Limits.DiskBytes, job.Spec.Limits.DiskBytes = 192<<20, 192<<20
+	c.run(job).succeeded().prints("written\n")
 }
 
 func diskLimit(c *Case) {
@@ -142,13 +187,16 @@ except OSError:
 	if r.stdout() == "written\n" {
 		c.Errorf("64 MiB were written into 16 MiB")
 	}
+	fails := c.job(Program{Python: "open('big', 'wb').write(b'x' * (64 << 20))\n", Fake: "fill-file big 64MB"})
+	fails.Limits.DiskBytes, fails.Spec.Limits.DiskBytes = 16<<20, 16<<20
+	c.run(fails).status(executor.StatusFailed).exit(1).hit("config.disk_mb")
 	fits := c.job(Program{
 		Python: "open('small', 'wb').write(b'x' * (4 << 20))\nprint('written')\n",
 		Fake:   "fill-file small 4MB\nprint written",
 	})
 	fits.Limits.DiskBytes, fits.Spec.Limits.DiskBytes = 16<<20, 16<<20
 	c.run(fits).succeeded().prints("written\n")
-	// The workspace counts too.
+	// The files of the Workspace count too.
 	large := c.job(helloProgram)
 	large.Limits.DiskBytes, large.Spec.Limits.DiskBytes = 1<<20, 1<<20
 	c.workspace(&large, archive(entry{name: "large.bin", text: string(make([]byte, 4<<20))}))
@@ -187,17 +235,17 @@ except OSError:
 	if _, err := fmt.Sscanf(r.stdout(), "refused after %d\n", &made); err != nil {
 		c.Errorf("of 200 forks none was refused where %d processes may be: %q", job.Limits.PIDs, clip(r.stdout()))
 	}
-	// Threads of a runner may count against the same limit. So a program may get a few processes less, or a few more.
+	// Threads of a runner may count against the same limit, so a program may get slightly fewer or more processes.
 	const few = 8
 	if made >= job.Limits.PIDs+few || made < job.Limits.PIDs/2 {
 		c.Errorf("the program started %d processes although config.pids is %d", made, job.Limits.PIDs)
 	}
 	c.noneLeft()
-	// The next one is not affected by what this one did.
+	// The next Execution is not affected.
 	c.program(helloProgram).succeeded()
 }
 
-// knock is a program that tries a TCP connection to address.
+// knock returns a program that tries to open a TCP connection to address.
 func knock(address string) Program {
 	host, port, _ := net.SplitHostPort(address)
 	return Program{
@@ -213,7 +261,7 @@ except OSError:
 	}
 }
 
-// listen opens a port of the host and returns its address, one that a program with the host's network can reach.
+// listen opens a port of the host. It returns an address that a program with the host's network can reach.
 func (c *Case) listen() string { return c.listenAt("127.0.0.1:0") }
 
 func (c *Case) listenAt(address string) string {
@@ -230,11 +278,11 @@ func (c *Case) listenAt(address string) string {
 			if err != nil {
 				return
 			}
-			_ = conn.Close() // a knock wants nothing more
+			_ = conn.Close() // the connection is all that knock needs
 		}
 	}()
 	c.Defer(func() {
-		_ = l.Close() // it ends the loop, whatever it returns
+		_ = l.Close() // ends the loop
 		<-done
 	})
 	return l.Addr().String()
@@ -248,7 +296,7 @@ func networkOff(c *Case) {
 		return
 	}
 	c.run(job).succeeded().prints("unreachable\n")
-	// It is also the default where it can be had.
+	// The network is also on by default, if the Backend supports it.
 	job = c.job(knock(c.listen()))
 	c.run(job).succeeded().prints("unreachable\n")
 	own := c.job(Program{
@@ -281,7 +329,7 @@ func isolation(c *Case) {
 	name := c.hostFile("canary", "x", 0o644)
 	want := "hidden\n"
 	if c.caps().Isolation == executor.IsolationNone {
-		// Temporary files may be private all the same, so it is one of the system's.
+		// The file is one of the system's, because folders for temporary files may be private even without isolation.
 		name, want = "/etc/passwd", "visible\n"
 	}
 	info, err := os.Stat(name)
@@ -304,7 +352,7 @@ except OSError:
 	}
 }
 
-// refused ends the case unless Run refuses job with an error that names field, before anything was emitted.
+// refused ends the case unless Run refuses job with an error that names field, and emits nothing.
 func (c *Case) refused(job executor.Job, field string) {
 	r := c.start(job).wait()
 	if why := refusal(r, field); why != "" {

@@ -13,9 +13,9 @@ import (
 
 func mixRules() []rule {
 	return []rule{
-		{"BE-60", "Executions that run at once do not mix: 20 in parallel", parallel},
-		{"BE-61", "nothing of an Execution is seen by the next: files, environment, processes", nothingStays},
-		{"BE-62", "no goroutine is left behind by a Run, however it ends", goroutines},
+		{"BE-60", "concurrent Executions do not mix: 20 in parallel", parallel},
+		{"BE-61", "an Execution leaves nothing that the next one can see: files, environment, processes", nothingStays},
+		{"BE-62", "a Run leaves no goroutine behind, however it ends", goroutines},
 	}
 }
 
@@ -40,7 +40,7 @@ func parallel(c *Case) {
 			job.Stdin = c.source("stdin", nil, func() io.ReadCloser { return in })
 			all, pipes = append(all, c.start(job)), append(pipes, out)
 		}
-		// All run before the first may go on.
+		// The first program goes on only after all have started.
 		for i, r := range all {
 			r.says(fmt.Sprintf("number-%d-", first+i))
 		}
@@ -76,7 +76,7 @@ os.chmod("locked", 0)
 	first.Spec.Args = []string{c.mark()}
 	c.workspace(&first, archive(entry{name: "left/behind.txt", text: "left"}))
 	c.run(first).succeeded()
-	// Again and again: whatever the backend keeps and reuses comes round.
+	// Several rounds, so that the Backend reuses everything that it keeps.
 	for range 3 {
 		next := c.job(Program{
 			Python: `
@@ -102,11 +102,11 @@ print(sorted(os.path.basename(f) for f in found), "LEFT" in os.environ)
 	c.noneLeft()
 }
 
-// goroutines compares the count after a first round, when everything that stays is there, with that after a second.
+// goroutines compares the number of goroutines after two rounds. After the first round all permanent goroutines exist.
 func goroutines(c *Case) {
 	round := func() {
 		before := c.suite.jobs.Load()
-		// What a Backend keeps of an Execution that has ended it keeps until Remove.
+		// A Backend may keep resources of an Execution that has ended until Remove.
 		defer func() {
 			for n := before + 1; n <= c.suite.jobs.Load(); n++ {
 				c.remove(executionID(n))
@@ -131,17 +131,17 @@ func goroutines(c *Case) {
 	}
 	deadline := time.Now().Add(c.suite.options.Patience / 6)
 	for runtime.NumGoroutine() > before+rounds && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond) // goroutines that are on their way out
+		time.Sleep(10 * time.Millisecond) // there is no event for the end of goroutines
 	}
 	if after := runtime.NumGoroutine(); after > before+rounds {
 		c.Errorf("%d goroutines after one round, %d after %d more:\n%s", before, after, rounds, stacks())
 	}
 }
 
-// settled waits until the count does not fall any more.
+// settled waits until the number of goroutines no longer falls.
 func settled(count int) int {
 	for still := 0; still < 20; still++ {
-		time.Sleep(5 * time.Millisecond) // goroutines that are on their way out
+		time.Sleep(5 * time.Millisecond) // there is no event for the end of goroutines
 		if n := runtime.NumGoroutine(); n < count {
 			count, still = n, 0
 		}

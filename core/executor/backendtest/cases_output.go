@@ -65,7 +65,7 @@ func live(c *Case) {
 	r.wait().succeeded()
 }
 
-// floodProgram writes megabytes of numbered lines on a stream, then "done" on the other.
+// floodProgram returns a program that writes megabytes of numbered lines to a stream, then "done" to the other.
 func floodProgram(stream executor.Stream, megabytes int) Program {
 	other := map[executor.Stream]executor.Stream{executor.Stdout: executor.Stderr, executor.Stderr: executor.Stdout}[stream]
 	end := map[executor.Stream]string{executor.Stdout: "print", executor.Stderr: "print-err"}[other]
@@ -81,7 +81,7 @@ print("done", file=sys.%s)
 	}
 }
 
-// checkFlood says what is wrong with a piece of numbered lines that begins at offset.
+// checkFlood returns what is wrong with a piece of numbered lines that begins at offset, or "" if nothing is.
 func checkFlood(offset int64, data []byte) string {
 	line := fmt.Appendf(nil, "%015d\n", offset/16)
 	for len(data) > 0 {
@@ -91,7 +91,7 @@ func checkFlood(offset int64, data []byte) string {
 			return fmt.Sprintf("at offset %d stands %q instead of %q", offset, clip(string(data[:n])), line[skip:])
 		}
 		data, offset = data[n:], offset+int64(n)
-		for at := len(line) - 2; ; at-- { // the next number; formatting each takes longer than all the rest
+		for at := len(line) - 2; ; at-- { // increments the number in place, which is faster than formatting it
 			if line[at]++; line[at] <= '9' {
 				break
 			}
@@ -101,7 +101,7 @@ func checkFlood(offset int64, data []byte) string {
 	return ""
 }
 
-// slowSink lets the sink be slow at five places and looks at the memory there: what a backend holds back shows then.
+// slowSink makes the Sink slow at five points and measures the memory there, which includes what the Backend buffers.
 func slowSink(c *Case) {
 	megabytes := 20
 	if c.suite.lane == LaneProcess {
@@ -126,7 +126,7 @@ func slowSink(c *Case) {
 			}
 			end := out.Offset + int64(len(out.Data))
 			if step := total / 5; out.Offset/step != end/step {
-				time.Sleep(50 * time.Millisecond) // slow is what this sink is
+				time.Sleep(50 * time.Millisecond) // makes the Sink slow
 				grown = max(grown, memory()-before)
 			}
 			return nil
@@ -145,7 +145,7 @@ func slowSink(c *Case) {
 	}
 }
 
-// memory returns a function that measures the live memory of the process in which the Backend is.
+// memory returns a function that measures the live memory of the Backend's process.
 func (c *Case) memory() func() int64 {
 	if pid := c.suite.info.Details["pid"]; c.suite.lane == LaneProcess && pid != "" {
 		if _, ok := residentBytes(pid); ok {
@@ -228,7 +228,7 @@ func outputCap(c *Case) {
 			c.Errorf("%s: %d bytes counted, truncated %t, the other %t", stream, counted, truncated, otherTruncated)
 		}
 	}
-	// Exactly the limit is not truncated.
+	// Output of exactly the limit is not truncated.
 	job := c.job(Program{Python: fmt.Sprintf("print('x' * %d, end='')\n", limit), Fake: "write " + strings.Repeat("x", limit)})
 	job.Limits.OutputBytes = limit
 	if r := c.run(job).succeeded(); r.result.StdoutTruncated || r.result.StdoutBytes != limit {

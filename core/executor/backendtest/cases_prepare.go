@@ -16,11 +16,11 @@ import (
 
 func prepareRules() []rule {
 	return []rule{
-		{"BE-50", "requirements are installed, listed resolved in Started and Result, and told of by Progress", requirementWorks},
+		{"BE-50", "requirements are installed, listed with their versions in Started and Result, and reported by Progress", requirementWorks},
 		{"BE-51", "a requirement that cannot be resolved fails in phase prepare as invalid and is named", requirementUnresolvable},
 		{"BE-52", "python_version selects an interpreter of that minor version, or is refused", pythonVersion},
-		{"BE-53", "a stream of ours that breaks is an error of Run, not the user's failure", brokenSource},
-		{"BE-54", "a pre_command that fails fails in phase prepare as invalid and is named, with its exit code and what it said", commandFails},
+		{"BE-53", "a broken input stream is an error of Run, not a Failure of the user", brokenSource},
+		{"BE-54", "a failing pre_command is a Failure of phase prepare, code invalid, with the command, its exit code and its output", commandFails},
 	}
 }
 
@@ -28,7 +28,7 @@ func hostileRules() []rule {
 	return []rule{
 		{"BE-55", "a tar entry that leads out of the work folder, or is no file, folder or link, fails in phase prepare as invalid and is named", hostileEntries},
 		{"BE-56", "a workspace that is not a whole uncompressed tar fails in phase prepare as invalid", notATar},
-		{"BE-57", "of duplicate names in a tar the last wins", duplicates},
+		{"BE-57", "of duplicate names in a tar the last one counts", duplicates},
 		{"BE-58", "a Source that has a local file's name is read as its stream would be, and the file stays", localFile},
 	}
 }
@@ -60,14 +60,14 @@ func requirementWorks(c *Case) {
 	if !slices.ContainsFunc(r.progress, func(p executor.Progress) bool { return p.Phase == executor.PhasePrepare }) {
 		c.Logf("no Progress: it may have been in a cache")
 	}
-	// The same set again, and then none: the second run may not see the first's package.
+	// The second job has the same requirements, the third has none and must not see the package.
 	c.run(again(c, job)).succeeded().prints(q.Version + "\n")
 	without := again(c, job)
 	without.Spec.Requirements = ""
 	c.run(without).status(executor.StatusFailed).exit(1)
 }
 
-// again is the same job under another id.
+// again returns the same job with another id.
 func again(c *Case, job executor.Job) executor.Job {
 	job.ID = c.bare().ID
 	return job
@@ -88,7 +88,7 @@ func requirementUnresolvable(c *Case) {
 	job := c.job(helloProgram)
 	job.Spec.Requirements = "no-such-package-pyexec-law==9.9.9"
 	c.run(job).failure(executor.PhasePrepare, executor.Invalid, "no-such-package-pyexec-law")
-	// A bad line is refused at once or fails in preparation; either way it is the user's.
+	// An invalid line is refused, or fails in preparation. Both are errors of the user's input.
 	job = c.job(helloProgram)
 	job.Spec.Requirements = "this is === not a requirement"
 	if r := c.start(job).wait(); executor.CodeOf(r.err) != executor.Invalid {
@@ -137,7 +137,7 @@ func brokenSource(c *Case) {
 	}
 }
 
-// breaking is a reader of data that ends with err instead of io.EOF.
+// breaking is a reader of data that returns err instead of io.EOF.
 func breaking(data []byte, err error) io.Reader {
 	return io.MultiReader(bytes.NewReader(data), failing{err})
 }
@@ -175,7 +175,7 @@ func hostileEntries(c *Case) {
 			c.Errorf("%s: %s, error %v; want failed, phase prepare, code invalid, naming %q", e.what, r.verdict(), r.err, e.named)
 		}
 	}
-	// Links that stay inside are welcome.
+	// Links that stay in the work folder are allowed.
 	job := c.job(Program{Python: "print(open('b/link').read(), open('hard').read())\n", Fake: "cat b/link\nwrite \" \"\ncat hard\nprint \"\""})
 	c.workspace(&job, archive(
 		entry{name: "a/file", text: "in"},

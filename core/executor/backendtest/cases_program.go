@@ -10,14 +10,15 @@ import (
 func programRules() []rule {
 	return []rule{
 		{"BE-01", "what a program prints arrives on its own stream, and exit code 0 is success", hello},
-		{"BE-02", "the program is the entrypoint named, else main.py, else __main__.py, else the first .py of the archive", entrypoints},
+		{"BE-02", "the program is the named entrypoint, else main.py, else __main__.py, else the first .py of the archive", entrypoints},
 		{"BE-03", "code runs as main.py in the work folder, beside the workspace's files", code},
 		{"BE-04", "exit codes come back as they are", exitCodes},
 		{"BE-05", "death by a signal has the signal's name and no exit code", signals},
 		{"BE-06", "an uncaught exception is a traceback on stderr and exit code 1", uncaught},
 		{"BE-07", "any argv can be run where commands are promised", commands},
-		{"BE-08", "an argv that does not exist fails in phase start as not_found, whatever exit code 127 means", commandNotFound},
+		{"BE-08", "an argv that does not exist fails in phase start as not_found, unlike a program that exits with 127", commandNotFound},
 		{"BE-09", "an argv that cannot be executed fails in phase start as invalid", commandNotExecutable},
+		{"BE-18", "an entrypoint that was chosen among several .py files is named first on stderr, and an only one is not", chosenEntrypoint},
 	}
 }
 
@@ -46,7 +47,7 @@ func hello(c *Case) {
 	}
 }
 
-// say is a program that prints one word.
+// say returns a program that prints one word.
 func (c *Case) say(word string) string {
 	return c.in(Program{Python: fmt.Sprintf("print(%q)\n", word), Fake: "print " + word + "\n"})
 }
@@ -91,6 +92,41 @@ func entrypoints(c *Case) {
 	}
 }
 
+// chosenEntrypoint runs archives with one and with several candidates. If there are several, stderr begins with a line that
+// names the chosen file.
+func chosenEntrypoint(c *Case) {
+	program := c.in(Program{Python: "import sys\nprint('ran', file=sys.stderr)\n", Fake: "print-err ran\n"})
+	for _, e := range []struct {
+		names      []string
+		entrypoint string
+		want       string
+	}{
+		{[]string{"notes.txt", "z/zz.py", "a.py"}, "", "z/zz.py"},
+		{[]string{"-b.py", "a.py", "main.py/main.txt"}, "", "-b.py"},
+		{[]string{"line\nbreak.py", "a.py"}, "", `"line\nbreak.py"`},
+		{[]string{"a.py", "z/zz.py"}, "z/zz.py", ""},
+		{[]string{"a.py", "main.py"}, "", ""},
+		{[]string{"a.py", "__main__.py"}, "", ""},
+		{[]string{"a.py", "notes.txt", "./a.py"}, "", ""},
+	} {
+		var entries []entry
+		for _, name := range e.names {
+			entries = append(entries, entry{name: name, text: program})
+		}
+		job := c.bare()
+		job.Spec.Entrypoint = e.entrypoint
+		c.workspace(&job, archive(entries...))
+		r := c.run(job).succeeded()
+		line, rest, more := strings.Cut(r.stderr(), "\n")
+		switch {
+		case e.want == "" && r.stderr() != "ran\n":
+			c.Errorf("of %q, entrypoint %q: stderr is %q", e.names, e.entrypoint, r.stderr())
+		case e.want != "" && (!more || !strings.HasPrefix(line, e.want+" runs: ") || rest != "ran\n"):
+			c.Errorf("of %q: stderr is %q, want a line that begins with %q, and then the program's own", e.names, r.stderr(), e.want+" runs: ")
+		}
+	}
+}
+
 func code(c *Case) {
 	job := c.job(Program{
 		Python: `
@@ -114,7 +150,7 @@ cat helper.py
 	c.workspace(&clash, archive(entry{name: "main.py", text: c.say("mine")}))
 	c.run(clash).failure(executor.PhasePrepare, executor.Invalid, "main.py")
 
-	// A program in a sub-folder: the current folder is the root, its siblings can be imported.
+	// The current folder of a program in a sub-folder is the root, and the program can import its siblings.
 	sub := c.bare()
 	sub.Spec.Entrypoint = "sub/prog.py"
 	c.workspace(&sub, archive(
@@ -169,7 +205,7 @@ func uncaught(c *Case) {
 	}
 }
 
-// command makes a Job with an argv; fake has its own.
+// command returns a Job with an argv. The fake has its own argv.
 func (c *Case) command(real, fake []string) executor.Job {
 	job := c.bare()
 	job.Spec.Command = real

@@ -15,11 +15,11 @@ import (
 
 func promiseRules() []rule {
 	return []rule{
-		{"BE-70", "Info is honest and complete, and warns of every default that is not enforced", infoIsHonest},
+		{"BE-70", "Info is true and complete, and warns of every default that is not enforced", infoIsHonest},
 		{"BE-71", "every field of a Spec takes effect or is refused by name", specWalk},
 		{"BE-72", "every field of Limits takes effect or is refused by name", limitsWalk},
 		{"BE-73", "a sample interval gives a memory curve, or is refused", memorySamples},
-		{"BE-74", "a refusal names every field that it is about, and starts nothing", refusalNamesAll},
+		{"BE-74", "a refusal names every refused field, and starts nothing", refusalNamesAll},
 		{"BE-75", "times and sizes of a Result are plausible", plausible},
 	}
 }
@@ -77,12 +77,12 @@ func infoIsHonest(c *Case) {
 	}
 }
 
-// probe looks after one field. rule names the case that covers it; check does it here; neither: the field is the Engine's
-// and a Backend may not care (it must still run).
+// probe checks one field. rule names the case that covers the field, and check is the check if no case does. Without either
+// the field is the Engine's: a Backend may ignore it, but must still run the Spec.
 type probe struct {
 	rule  string
 	check func(c *Case)
-	// harmless sets the field of the Engine's to something.
+	// harmless sets a field of the Engine's to some value.
 	harmless func(j *executor.Job)
 }
 
@@ -131,7 +131,7 @@ func specWalk(c *Case) { c.walk(reflect.TypeFor[executor.Spec](), specProbes()) 
 
 func limitsWalk(c *Case) { c.walk(reflect.TypeFor[executor.Limits](), limitsProbes()) }
 
-// walk looks after every field of a struct; a field without a probe is an error of the suite itself.
+// walk probes every field of a struct. A field without a probe is an error of the suite.
 func (c *Case) walk(of reflect.Type, probes map[string]probe) {
 	for i := range of.NumField() {
 		name := of.Field(i).Name
@@ -270,7 +270,7 @@ func cpuShares(c *Case) {
 		c.refused(job, "config.cpu_shares")
 		return
 	}
-	// What a share is worth shows only under load; that it is accepted and harmless is what can be told here.
+	// CPU shares have an effect under load only. The case checks that they are accepted and harmless.
 	c.run(job).succeeded()
 }
 
@@ -331,7 +331,7 @@ func refusalNamesAll(c *Case) {
 
 func plausible(c *Case) {
 	r := c.program(Program{
-		// A busy machine may give it little of the 400 ms.
+		// On a busy machine the program may get little of the 400 ms.
 		Python: "import time\nend = time.monotonic() + 0.4\nwhile time.monotonic() < end or time.process_time() < 0.1:\n    pass\n",
 		Fake:   "busy 400ms",
 	}).succeeded()

@@ -10,26 +10,26 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// sessionRules are about Backends with Capabilities.Sessions; for others a case is skipped (BE-71 has them refuse a Spec
-// that names a Session).
+// sessionRules returns the rules of Backends with Capabilities.Sessions. For other Backends the cases are skipped. BE-71 checks
+// that those refuse a Spec with a Session.
 func sessionRules() []rule {
 	return slices.Concat([]rule{
-		{"SE-01", "a Session opens with an interpreter that is ready, and tells what it has", sessionOpens},
-		{"SE-02", "names, values and definitions of an Execution are there in the next", sessionKeepsState},
+		{"SE-01", "a Session opens with a ready interpreter, and reports what it has", sessionOpens},
+		{"SE-02", "names, values and definitions of an Execution are kept for the next", sessionKeepsState},
 		{"SE-03", "a side effect happens once: nothing is run again", sessionRunsOnce},
 		{"SE-04", "Executions in a Session never run at the same time: another is refused as conflict, or waits", sessionOneAtATime},
 		{"SE-05", "an uncaught error is a traceback on stderr and exit code 1, and keeps the state", sessionError},
 		{"SE-06", "an exit ends the Execution with its code, and keeps the state", sessionExit},
-		{"SE-07", "the value of the last expression is displayed, and nothing where there is none", sessionValue},
-		{"SE-08", "a value too large to display is cut and says so, and displays beyond the bound are counted", sessionDisplayCaps},
+		{"SE-07", "the value of the last expression is displayed, if there is one", sessionValue},
+		{"SE-08", "a value too large to display is cut and marked, and displays beyond the bound are counted", sessionDisplayCaps},
 		{"SE-09", "standard input reaches the code of its own Execution, whole, and ends", sessionStdin},
 		{"SE-10", "the timeout interrupts the code, and the state is kept", sessionTimeout},
 		{"SE-11", "cancel interrupts the code, and the state is kept", sessionCancel},
 		{"SE-12", "code that ignores the interrupt is ended after the grace: the interpreter is restarted and the Result says so", sessionDeaf},
 		{"SE-13", "an interpreter that dies ends its Execution with its signal, and the Session is lost until it is restarted", sessionDies},
 		{"SE-14", "a restart forgets the state and keeps the files, a wipe removes them", sessionRestart},
-		{"SE-15", "a restart kills what runs", sessionRestartRunning},
-	}, sessionBesideRules(), sessionFileRules(), sessionLifeRules())
+		{"SE-15", "a restart kills the running Execution", sessionRestartRunning},
+	}, sessionRunRules(), sessionFileRules(), sessionLifeRules())
 }
 
 func sessionOpens(c *Case) {
@@ -185,7 +185,7 @@ func sessionStdin(c *Case) {
 	line := o.job(Program{Python: "print(input())\n", Fake: "read-line"})
 	c.stdin(&line, []byte("one\ntwo\n"))
 	o.finish(line).succeeded().prints("one\n")
-	o.says(read, "") // what nobody read is not the next one's
+	o.says(read, "") // input that was not read does not go to the next Execution
 }
 
 func sessionTimeout(c *Case) {

@@ -12,15 +12,15 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// changingBytes is more than is on its way to a Sink that does not read yet.
+// changingBytes is more than a Backend buffers for a Sink that does not read.
 const changingBytes = 32 << 20
 
-// sessionChangingOutputs lets what a Session has left running change a file between its head and its data.
+// sessionChangingOutputs makes a background process of a Session change a file between the file's header and its data.
 func sessionChangingOutputs(c *Case) {
 	c.need(c.caps().Artifacts, "artifacts")
 	for _, at := range []struct {
 		name   string
-		change string // of Python
+		change string // a Python statement
 		size   int64  // afterwards
 	}{
 		{"grows", "open('out/grows', 'ab').write(b'more')", changingBytes + 4},

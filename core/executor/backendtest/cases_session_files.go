@@ -14,13 +14,13 @@ import (
 func sessionFileRules() []rule {
 	return []rule{
 		{"SE-30", "files are written, read, listed and removed, also while code runs, and are the program's", sessionFiles},
-		{"SE-31", "no path leads out of the work folder, not by .., not by a link, and what is no regular file is not read", sessionFilesConfined},
+		{"SE-31", "no path leads out of the work folder, neither by .. nor by a link, and only regular files are read", sessionFilesConfined},
 		{"SE-32", "a file is written whole or not at all", sessionFilesWhole},
 		{"SE-33", "a file beyond the disk limit is exhausted, and leaves nothing", sessionFilesCapped},
 	}
 }
 
-// write, read, list and remove are the methods of SessionFiles, with errors where a case wants them.
+// write, read, list and remove call the methods of SessionFiles and return their errors.
 func (o *opened) write(path string, size int64, r io.Reader) (f executor.File, err error) {
 	err = tried(o.c, "WriteFile", func(ctx context.Context) error {
 		f, err = o.tools().WriteFile(ctx, o.session.ID, path, size, r)
@@ -53,7 +53,7 @@ func (o *opened) remove(path string) error {
 	return tried(o.c, "RemoveFile", func(ctx context.Context) error { return o.tools().RemoveFile(ctx, o.session.ID, path) })
 }
 
-// paths are those below path that are not hidden.
+// paths returns the paths below path that are not hidden.
 func (o *opened) paths(path string, recursive bool) []string {
 	var list []string
 	for _, f := range o.list(path, recursive) {
@@ -146,7 +146,7 @@ func sessionFilesConfined(c *Case) {
 		f, err := o.write(path, int64(len(text)), strings.NewReader(text))
 		switch {
 		case err == nil && path == "out":
-			o.contains(path, text) // it took the place of the link
+			o.contains(path, text) // the file has replaced the link
 		case executor.CodeOf(err) != executor.Invalid:
 			c.Errorf("WriteFile %q: %+v, %v, want code invalid", path, f, err)
 		}
@@ -173,7 +173,7 @@ func sessionFilesConfined(c *Case) {
 			c.Errorf("WriteFile of a %s: %v, want code invalid", path, err)
 		}
 	}
-	// A link is listed, never followed, and removed as itself.
+	// A link is listed and removed, but never followed.
 	for _, f := range o.list("", true) {
 		if strings.HasPrefix(f.Path, "root/") || strings.HasPrefix(f.Path, "up/") {
 			c.Fatalf("the list follows links: %s", f.Path)
@@ -221,10 +221,10 @@ func sessionFilesCapped(c *Case) {
 	c.need(c.caps().Sessions, "sessions")
 	c.need(c.caps().Disk, "a disk limit")
 	o := c.open(func(s *executor.Session) { s.Limits.DiskBytes = 16 << 20 })
-	const most = 32 << 20
-	for _, size := range []int64{-1, most} {
-		if _, err := o.write("big.bin", size, io.LimitReader(zeros{}, most)); executor.CodeOf(err) != executor.Exhausted {
-			c.Errorf("%d bytes, announced as %d, beyond a limit of %d: %v, want code exhausted", int64(most), size, o.session.Limits.DiskBytes, err)
+	const fileBytes = 32 << 20
+	for _, size := range []int64{-1, fileBytes} {
+		if _, err := o.write("big.bin", size, io.LimitReader(zeros{}, fileBytes)); executor.CodeOf(err) != executor.Exhausted {
+			c.Errorf("%d bytes, announced as %d, beyond a limit of %d: %v, want code exhausted", int64(fileBytes), size, o.session.Limits.DiskBytes, err)
 		}
 	}
 	if got := o.paths("", true); len(got) > 0 {

@@ -17,13 +17,13 @@ func sessionLifeRules() []rule {
 	return []rule{
 		{"SE-40", "requirements of a Session are there from the beginning, and more can be added without a restart", sessionRequirements},
 		{"SE-41", "a requirement that cannot be resolved is invalid, and changes nothing", sessionUnresolvable},
-		{"SE-42", "nothing of a Session is seen in another: names, files, environment", sessionsApart},
-		{"SE-43", "a close ends all of a Session, and is idempotent and safe for what never was", sessionClose},
+		{"SE-42", "nothing of a Session is visible in another: names, files, environment", sessionsApart},
+		{"SE-43", "a close ends all of a Session, and is idempotent and safe for an unknown id", sessionClose},
 		{"SE-44", "a Session that the backend does not hold is not_found in every method", sessionUnknown},
 		{"SE-45", "a Session that outlived its backend can be adopted with its state and what runs in it, or adoption is unimplemented", sessionAdopt},
-		{"SE-46", "when the plugin is killed its Sessions end and nothing of them stays, unless they can be adopted", sessionPluginKilled},
-		{"SE-47", "where Attach is promised the Result of an Execution in a Session can be asked for again until the next one begins, and is the same", sessionResultAgain},
-		{"SE-48", "where a memory limit holds, a Session whose memory cannot hold its interpreter is invalid, config.memory_mb is named with a number, and with that number it opens", sessionTooSmall},
+		{"SE-46", "when the plugin is killed its Sessions end and nothing of them is left, unless they can be adopted", sessionPluginKilled},
+		{"SE-47", "where Attach is promised the Result of an Execution in a Session can be fetched again until the next one begins, and is the same", sessionResultAgain},
+		{"SE-48", "where a memory limit holds, a Session with too little memory for its interpreter is invalid; the error names config.memory_mb with a number, and with that number the Session opens", sessionTooSmall},
 	}
 }
 
@@ -102,7 +102,7 @@ func sessionsApart(c *Case) {
 	if left := b.paths("", true); len(left) > 0 {
 		c.Errorf("the other Session's folder holds %q", left)
 	}
-	// Both at once, and an Execution without any.
+	// Both Sessions at once, and an Execution without a Session.
 	hang := a.start(a.job(upAndHang))
 	hang.says("up\n")
 	b.run(Program{Python: "x = 7\n", Fake: "set x 7"}).succeeded()
@@ -113,7 +113,7 @@ func sessionsApart(c *Case) {
 	b.says(showX, "7\n")
 }
 
-// leaveProcess leaves a process that bears the case's mark, and what it says, in an interpreter.
+// leaveProcess returns a program that starts a background process with the case's mark.
 func (c *Case) leaveProcess() Program {
 	return Program{
 		Python: fmt.Sprintf("import subprocess, sys\np = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)', %q])\nprint('up', flush=True)\n", c.mark()),
@@ -142,7 +142,7 @@ func sessionClose(c *Case) {
 	}
 	c.noneLeft()
 	within(c, "CloseSession of an unknown one", func(ctx context.Context) error { return o.tools().CloseSession(ctx, c.newSession().ID) })
-	// Its id is free again, and nothing of it there.
+	// The id can be used again, and the new Session has nothing of the old one.
 	within(c, "OpenSession", func(ctx context.Context) error {
 		_, err := o.tools().OpenSession(ctx, o.session)
 		return err
@@ -153,8 +153,8 @@ func sessionClose(c *Case) {
 	}
 }
 
-// appears waits, bounded, until a process of the Case is seen: one that was just started has its parent's command line at
-// first.
+// appears waits until a process of the Case is visible. A process that was just started still has its parent's command line.
+// The wait is bounded.
 func (c *Case) appears() bool {
 	for deadline := time.Now().Add(10 * time.Second); len(marked(c.mark())) == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -293,14 +293,14 @@ func sessionPluginKilled(c *Case) {
 		c.Errorf("AdoptSession in the next process: %v", err)
 	}
 	deadline := time.Now().Add(c.suite.options.Patience)
-	for len(marked(c.mark()))+len(c.suite.residue()) > 0 && time.Now().Before(deadline) {
-		time.Sleep(20 * time.Millisecond) // other processes end; there is nothing to wait on
+	for len(marked(c.mark()))+len(c.suite.leftovers()) > 0 && time.Now().Before(deadline) {
+		time.Sleep(20 * time.Millisecond) // there is no event for the end of other processes
 	}
 	c.noneLeft()
 }
 
-// leastForm finds the number that a refusal names.
-var leastForm = regexp.MustCompile(`at least ([0-9]+)`)
+// minForm matches the number in a refusal.
+var minForm = regexp.MustCompile(`at least ([0-9]+)`)
 
 func sessionTooSmall(c *Case) {
 	c.need(c.caps().Sessions, "sessions")
@@ -315,13 +315,13 @@ func sessionTooSmall(c *Case) {
 	if !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "config.memory_mb" {
 		c.Fatalf("a session with 1 MB: %v, want invalid for config.memory_mb", err)
 	}
-	m := leastForm.FindStringSubmatch(e.Fields[0].Message)
+	m := minForm.FindStringSubmatch(e.Fields[0].Message)
 	if m == nil {
 		c.Fatalf("%q names no number that is enough", e.Fields[0].Message)
 	}
-	least, err := strconv.ParseInt(m[1], 10, 32)
-	if err != nil || least < 2 {
+	minMB, err := strconv.ParseInt(m[1], 10, 32)
+	if err != nil || minMB < 2 {
 		c.Fatalf("%q: %v", e.Fields[0].Message, err)
 	}
-	c.open(func(s *executor.Session) { s.Limits.MemoryBytes = least << 20 })
+	c.open(func(s *executor.Session) { s.Limits.MemoryBytes = minMB << 20 })
 }

@@ -34,7 +34,7 @@ func cancelBefore(c *Case) {
 	r.neverStarted()
 }
 
-// neverStarted ends the case unless it was killed before the program began.
+// neverStarted ends the case unless the run was killed before its program started.
 func (r *running) neverStarted() {
 	r.status(executor.StatusKilled)
 	if r.hasStarted() || r.result.ExitCode != nil || r.result.Signal != "" {
@@ -49,7 +49,7 @@ func cancelInPreparation(c *Case) {
 	c.Defer(func() { _ = out.Close() }) // a pipe's Close returns no error
 	job.Workspace = c.source("workspace", nil, func() io.ReadCloser { return in })
 	r := c.start(job)
-	// The write returns when the backend has taken the first bytes: it is in preparation then.
+	// The write returns when the Backend has read the first bytes, so the Backend is then in preparation.
 	if _, err := out.Write(half); err != nil {
 		c.Errorf("write the workspace: %v", err)
 	}
@@ -85,7 +85,7 @@ func cancelFlooding(c *Case) {
 	}
 }
 
-// slowly makes r's sink a slow one.
+// slowly makes the Sink of r slow.
 func slowly(r *running) {
 	r.onEmit = func(executor.Event) error {
 		time.Sleep(2 * time.Millisecond)
@@ -93,7 +93,7 @@ func slowly(r *running) {
 	}
 }
 
-// deaf ignores SIGTERM and says "up".
+// deaf ignores SIGTERM and prints "up".
 var deaf = Program{
 	Python: "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\ntime.sleep(3600)\n",
 	Fake:   "ignore-term\nprint up\nhang",
@@ -125,7 +125,7 @@ func graceOnCancel(c *Case) {
 	r.wait().status(executor.StatusKilled).exit(0)
 }
 
-// family starts four kinds of descendants, each of which ignores SIGTERM and holds the streams, and says "up".
+// family starts four kinds of descendants, which ignore SIGTERM and hold the streams open, and prints "up".
 const family = `
 import os, signal, sys, time
 
@@ -212,8 +212,8 @@ func descendantsDieOnStop(c *Case) {
 	c.noneLeft()
 }
 
-// noneLeft checks that no process of this machine bears the case's mark. Run has returned: none may. The fake's programs are
-// no processes.
+// noneLeft checks that no process of this machine has the case's mark after Run has returned. The programs of the fake are not
+// processes.
 func (c *Case) noneLeft() {
 	if c.suite.options.Dialect == DialectFake {
 		return

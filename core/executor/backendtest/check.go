@@ -25,53 +25,53 @@ const (
 	LaneDirect  Lane = "direct"
 	LaneWire    Lane = "wire"
 	LaneProcess Lane = "process"
-	// LaneCheck is a Backend that Check was given; what is behind it is unknown.
+	// LaneCheck is for the Backend that is passed to Check. The suite does not know how it is reached.
 	LaneCheck Lane = "check"
 )
 
-// Options say what a Backend needs to be tested. The zero value is enough for a Backend without Requirements.
+// Options are the parameters of a Backend for the suite. The zero value is valid for a Backend without Requirements.
 type Options struct {
 	// Dialect of the programs. Default DialectPython.
 	Dialect Dialect
-	// Requirement is a package that the Backend under test can install. Without one the cases that need it are skipped.
+	// Requirement is a package that the Backend under test can install. The zero value skips the cases that need a package.
 	Requirement Requirement
-	// Image is used by every Spec; needed by a Backend that has no default image.
+	// Image is the image of every Spec. It is needed if the Backend has no default image.
 	Image string
-	// Residue lists what is left of finished Executions: processes, folders, mounts, cgroups. The suite calls it when
-	// every Run has returned and every id was removed; anything it returns is an error. Default: nothing is checked
-	// but processes that bear the suite's mark.
-	Residue func() []string
-	// Patience bounds the wait for what must happen some time. Default 60 s. It is not a measure of speed.
+	// Leftovers lists the leftovers of finished Executions: processes, folders, mounts, cgroups. The suite calls it after
+	// every Run has returned and every id was removed. Each leftover is an error. nil: the suite only checks for processes
+	// that have its mark on their command line.
+	Leftovers func() []string
+	// Patience bounds how long the suite waits for an event. Default 60 s. It is not a measure of speed.
 	Patience time.Duration
-	// Only keeps the rules with these ids. Default: all.
+	// Only selects the rules with these ids. Default: all.
 	Only []string
 }
 
 // Requirement is an installable package.
 type Requirement struct {
-	// Text is the requirements.txt, "pyexec-probe==1.2.3".
+	// Text is the content of requirements.txt, such as "pyexec-probe==1.2.3".
 	Text string
-	// Import is the name of a module in it whose __version__ is Version.
+	// Import is the name of a module in the package. The module's __version__ is Version.
 	Import  string
 	Version string
-	// Resolved is the line that Result.Requirements must hold, "pyexec-probe==1.2.3".
+	// Resolved is the line that Result.Requirements must hold, such as "pyexec-probe==1.2.3".
 	Resolved string
 }
 
-// RuleResult is how a Backend did on one rule.
+// RuleResult is the result of one rule for a Backend.
 type RuleResult struct {
-	// ID ("BE-07") and Name ("an uncaught exception …") of the rule.
+	// ID ("BE-06") and Name ("an uncaught exception …") are those of the rule.
 	ID   string
 	Name string
-	// Errors say what was wrong; empty: the rule is kept.
+	// Errors are the violations of the rule; empty: none.
 	Errors []string
-	// Skipped says why the rule was not checked; empty: it was.
+	// Skipped is the reason why the rule was not checked; empty: it was checked.
 	Skipped string
-	// Log is what the case had to say.
+	// Log is the log of the case.
 	Log []string
 }
 
-// Check runs the suite on b and returns one result per rule, in order. It stops early when ctx ends: the rest is Skipped.
+// Check runs the suite on b and returns one result per rule, in order. When ctx ends, the remaining rules are Skipped.
 func Check(ctx context.Context, b executor.Backend, o Options) []RuleResult {
 	s := newSuite(b, LaneCheck, o, nil)
 	var results []RuleResult

@@ -11,10 +11,10 @@ import (
 	"github.com/python-executor/python-executor/core/executor/storetest"
 )
 
-// ruleLine is a line of a table of rules in docs/contract.md.
+// ruleLine matches a line of a table of rules in docs/contract.md.
 var ruleLine = regexp.MustCompile(`^\| ((?:BE|EV|SE|ST|BL)-\d{2,3}) \| (.+) \|$`)
 
-// TestTheContractAndTheSuitesHaveTheSameRules reads docs/contract.md and compares both ways.
+// TestTheContractAndTheSuitesHaveTheSameRules compares the rules in docs/contract.md with those of the suite, in both directions.
 func TestTheContractAndTheSuitesHaveTheSameRules(t *testing.T) {
 	raw, err := os.ReadFile("../../../docs/contract.md")
 	if err != nil {

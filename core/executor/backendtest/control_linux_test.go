@@ -15,9 +15,9 @@ import (
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 )
 
-// wideOpen runs programs as root with all that root may, and says that they are contained. Only what would hurt the
-// machine is not the machine's: its mounts, processes, names, shared memory and, but where that is the question, network
-// are its own.
+// wideOpen is a Backend that runs programs with all rights of root, but declares that they are isolated. To protect the
+// machine, a program has namespaces of its own for mounts, processes, host name and shared memory. It also has a network of
+// its own, unless a case is about the network.
 type wideOpen struct{ dir string }
 
 func (w *wideOpen) Info(context.Context) (executor.Info, error) {
@@ -34,7 +34,7 @@ func (w *wideOpen) Run(ctx context.Context, job executor.Job, sink executor.Sink
 	if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte(job.Spec.Code), 0o600); err != nil {
 		return executor.Result{}, err
 	}
-	// The shell stays above the program, as a runner would.
+	// The shell stays the parent of the program, as a runner does.
 	cmd := exec.CommandContext(ctx, "sh", "-c", "mount -t proc proc /proc && python3 main.py; exit $?")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONUNBUFFERED=1")
 	for name, value := range job.Spec.Env {
@@ -103,8 +103,9 @@ func (w *wideOpen) Attach(context.Context, executor.Job, executor.Resume, execut
 
 func (w *wideOpen) Remove(context.Context, string) error { return nil }
 
-// TestTheAttemptsGetThroughWhereNothingHoldsThem: an attempt that fails for another reason than being refused would pass
-// on every backend, and prove nothing. What a machine may lack (a device, a filter, a right of its own root) is not asked.
+// TestTheAttemptsGetThroughWhereNothingHoldsThem checks that attempts succeed where nothing refuses them. An attempt that
+// fails for another reason would pass on every backend and prove nothing. Attempts that need something a machine may lack (a
+// device, a filter, a right of its root) are left out.
 func TestTheAttemptsGetThroughWhereNothingHoldsThem(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: not root, so there is nothing to get through to")
@@ -126,6 +127,10 @@ func TestTheAttemptsGetThroughWhereNothingHoldsThem(t *testing.T) {
 		"BE-205": {"trace it", "its memory", "its memory by a call", "its environment", "its map", "its descriptors", "its root and its folder", "its order of dying", "its limits"},
 		"BE-208": {"to be root", "a capability", "a capability that it could get", "new privileges", "root by a call", "more groups by a call", "a setuid program of its own", "somebody else's file"},
 		"BE-210": {"make one of mounts", "make one of names", "make one of users"},
+		"BE-211": {
+			"a key that the server's user left, by its name", "a key that the server's user left, by its number", "the name of a key that the server's user left",
+			"a key that an earlier program left, by its name", "a key that an earlier program left, by asking", "a key that an earlier program left, by a link",
+		},
 		"BE-213": {"raw IP", "packets"},
 		"BE-224": {"a file in a folder for temporary files", "a tree in a folder for temporary files"},
 		"BE-214": {"a port of the host", "a port of the host by another loopback address", "a port of the host by an address in an address", "a socket of the host without a file"},
@@ -149,7 +154,7 @@ func TestTheAttemptsGetThroughWhereNothingHoldsThem(t *testing.T) {
 	}
 }
 
-// discard is a Sink that keeps nothing.
+// discard is a Sink that discards everything.
 type discard struct{ executor.Sink }
 
 func (discard) Emit(executor.Event) error { return nil }

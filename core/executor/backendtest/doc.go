@@ -1,26 +1,26 @@
-// Package backendtest is the law for Backends: one suite that every implementation passes, whatever it is made of.
+// Package backendtest tests implementations of executor.Backend against their contract, with one suite for all of them.
 //
-// Each case has the id and the sentence of a rule in docs/contract.md. A case never asks what a Backend is, only what its
-// Info promises: the declared Capabilities choose the expected outcome, positive and negative (memory declared → a
-// program that takes too much ends out_of_memory; not declared → asking for the limit is refused).
+// Each case has the id and the sentence of a rule in docs/contract.md. A case does not depend on the kind of Backend, only on
+// the Capabilities that its Info declares. If a memory limit is declared, a program that exceeds the limit must end
+// out_of_memory. If a memory limit is not declared, a Spec that asks for one must be refused.
 //
-// A Backend's own test says how to make it, and the suite runs in three lanes: direct (the Go value), wire (through gRPC
-// in this process) and process (in a plugin process, which is also killed with SIGKILL):
+// The test of a Backend provides functions that make the Backend. The suite runs in three lanes: direct (the Go value), wire
+// (through gRPC in this process) and process (in a plugin process, which the suite also kills with SIGKILL):
 //
 //	func TestConformance(t *testing.T) {
 //		backendtest.Run(t, backendtest.Harness{
 //			New:     func(t *testing.T) executor.Backend { … },
 //			Process: func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "uv", options) },
-//			Options: backendtest.Options{Residue: leftovers, Requirement: …},
+//			Options: backendtest.Options{Leftovers: leftovers, Requirement: …},
 //		})
 //	}
 //
 // Check runs the same cases outside of go test, for `python-executor plugin check`.
 //
-// Programs are written twice, side by side: as Python for real backends and as directives for the fake, so that a case
-// reads as the specification of both. The rules EV-… and some BE-… are watched in every run of every case and reported
-// under their own name. Nothing here measures speed: tolerances are generous, and waiting is for events.
+// Each program is written twice, side by side: in Python for real backends and in directives for the fake. The rules EV-… and
+// some of the rules BE-… are checked in every run of every case and reported under their own name. The suite does not measure
+// speed. Its tolerances are generous, and it waits for events.
 //
-// The suite is itself tested: saboteurs, small broken backends, must each fail exactly the rules that they break
+// Saboteurs test the suite itself. They are small broken backends, each of which must fail exactly the rules that it breaks
 // (saboteur_test.go).
 package backendtest

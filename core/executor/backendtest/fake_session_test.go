@@ -12,7 +12,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
-// sessionCapabilities are the fake's with sessions in every language.
+// sessionCapabilities returns the Capabilities of the fake with Sessions in every language.
 func sessionCapabilities() executor.Capabilities {
 	caps := fake.DefaultCapabilities()
 	caps.Sessions = true
@@ -20,7 +20,7 @@ func sessionCapabilities() executor.Capabilities {
 	return caps
 }
 
-// sessionRuleIDs are those of sessions and the watched ones.
+// sessionRuleIDs returns the ids of the rules of Sessions and of the watched rules.
 func sessionRuleIDs() []string {
 	var ids []string
 	for _, r := range backendtest.Rules() {
@@ -31,8 +31,8 @@ func sessionRuleIDs() []string {
 	return ids
 }
 
-// TestTheFakeKeepsTheLawOfSessions runs the rules of sessions in three lanes, where sessions end with their backend and
-// where they outlive it.
+// TestTheFakeKeepsTheLawOfSessions runs the rules of Sessions in three lanes, without and with Attach. With Attach a Session
+// outlives its Backend.
 func TestTheFakeKeepsTheLawOfSessions(t *testing.T) {
 	for name, attach := range map[string]bool{"they end with the backend": false, "they outlive the backend": true} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestTheFakeKeepsTheLawOfSessions(t *testing.T) {
 			}
 			var last *fake.Backend
 			options := fakeOptions()
-			options.Residue = func() []string {
+			options.Leftovers = func() []string {
 				if last == nil {
 					return nil // the process lane's are in another process
 				}
@@ -52,7 +52,7 @@ func TestTheFakeKeepsTheLawOfSessions(t *testing.T) {
 			}
 			for _, r := range backendtest.Rules() {
 				watched := strings.HasPrefix(r[0], "EV-") || strings.HasPrefix(r[0], "BE-9")
-				// Where they outlive it only what that changes is asked again.
+				// With Attach only the rules that depend on Attach run again.
 				if watched || !attach && strings.HasPrefix(r[0], "SE-") || slices.Contains([]string{"SE-01", "SE-02", "SE-43", "SE-44", "SE-45", "SE-46", "SE-47", "BE-82", "BE-85"}, r[0]) {
 					options.Only = append(options.Only, r[0])
 				}

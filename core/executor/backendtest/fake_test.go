@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeOptions are what the suite needs to know of the fake.
+// fakeOptions returns the Options of the suite for the fake.
 func fakeOptions() backendtest.Options {
 	return backendtest.Options{
 		Dialect: backendtest.DialectFake,

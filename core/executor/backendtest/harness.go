@@ -13,14 +13,16 @@ import (
 
 // Harness makes the Backend under test for each lane.
 type Harness struct {
-	// New makes the Backend for the direct and the wire lane, once per lane. If it is an io.Closer, it is closed.
+	// New returns the Backend for the direct lane and for the wire lane. It is called once for each. A Backend that is an
+	// io.Closer is closed at the end.
 	New func(t *testing.T) executor.Backend
-	// Process starts it as a plugin. nil: the lane is skipped, loudly. It is called twice: one is killed.
+	// Process starts the Backend in a plugin process. It is called twice, because one of the processes is killed. nil: the
+	// test of the lane is skipped.
 	Process func(t *testing.T) *plugintest.Plugin
-	// Abandon plays the death of what New returned last and returns its successor; for Backends with
-	// Capabilities.Attach. nil: rules about that are skipped.
+	// Abandon simulates the death of the Backend that New returned last, and returns its successor. It is for Backends with
+	// Capabilities.Attach. nil: the rules about a successor are skipped.
 	Abandon func(t *testing.T) executor.Backend
-	// Lanes are those to run in: a backend that is held to the law in all of them may be tried in one more kind of place.
+	// Lanes are the lanes to run. A Backend that passes in all lanes may be tested in one lane in a further environment.
 	// Default: all.
 	Lanes []Lane
 	Options
@@ -28,7 +30,7 @@ type Harness struct {
 
 // Run runs the suite on h in its lanes, one subtest per lane and rule.
 func Run(t *testing.T, h Harness) {
-	t.Setenv(canary, "leaked") // before any backend or plugin starts: BE-15 looks for it
+	t.Setenv(canary, "leaked") // for BE-15; must be set before any backend or plugin starts
 	lane := func(l Lane, run func(t *testing.T)) {
 		if len(h.Lanes) == 0 || slices.Contains(h.Lanes, l) {
 			t.Run(string(l), run)
@@ -47,7 +49,7 @@ func Run(t *testing.T, h Harness) {
 	})
 	lane(LaneProcess, func(t *testing.T) {
 		if h.Process == nil {
-			t.Skip("the harness knows no plugin process for this backend")
+			t.Skip("the Harness has no Process function")
 		}
 		s := newSuite(h.Process(t).Backend, LaneProcess, h.Options, nil)
 		s.victim = func() (executor.Backend, func()) {

@@ -10,22 +10,22 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// keptOutput is how much of each stream a journal keeps; of the rest it only checks the offsets.
+// keptOutput bounds the bytes of each stream that a journal keeps. It only checks the offsets of the rest.
 const keptOutput = 4 << 20
 
-// artifact is one that a run handed over.
+// artifact is an Artifact that a run has passed to its Sink.
 type artifact struct {
 	header *tar.Header
 	data   []byte
 }
 
-// journal is the Sink of every run: it writes down what comes and watches the EV rules.
+// journal is the Sink of every run. It records all calls and checks the rules EV-….
 type journal struct {
 	suite *suite
 	id    string
-	// onEmit, if set, is called for every event after it was written down; its error is Emit's.
+	// onEmit, if set, is called for every Event after it was recorded. Emit returns its error.
 	onEmit func(executor.Event) error
-	// onArtifact likewise.
+	// onArtifact, if set, is called for every Artifact in the same way.
 	onArtifact func(*tar.Header) error
 
 	mu       sync.Mutex
@@ -35,7 +35,7 @@ type journal struct {
 	started  []executor.Started
 	progress []executor.Progress
 	shown    []executor.Display
-	// session: it runs in one. fresh: output came that is not marked as earlier.
+	// session reports whether the run is in a Session, and fresh whether output came that is not marked as earlier.
 	session, fresh bool
 	next           map[executor.Stream]int64
 	kept           map[executor.Stream]*bytes.Buffer
@@ -57,7 +57,7 @@ func newJournal(s *suite, id string) *journal {
 	return j
 }
 
-// enter notes the start of a Sink call and whether it is allowed now.
+// enter records the start of a call of the Sink, and a violation if the call is not allowed now.
 func (j *journal) enter(what string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -113,7 +113,7 @@ func (j *journal) Artifact(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// note writes e down and checks what can be checked at once. mu is held.
+// note records e and makes the checks that need no later Event. The caller holds mu.
 func (j *journal) note(e executor.Event) {
 	bad := func(id, format string, args ...any) {
 		j.suite.violate(id, "%s: "+format, append([]any{j.id}, args...)...)
@@ -196,7 +196,7 @@ func knownPhase(p executor.Phase) bool {
 	return false
 }
 
-// late reports what came after Run had returned.
+// late returns the calls that came after Run had returned.
 func (j *journal) late() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -206,7 +206,7 @@ func (j *journal) late() {
 	j.lateOnes = nil
 }
 
-// text is what a stream said, up to keptOutput.
+// text returns the first keptOutput bytes of a stream.
 func (j *journal) text(s executor.Stream) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -216,14 +216,14 @@ func (j *journal) text(s executor.Stream) string {
 func (j *journal) stdout() string { return j.text(executor.Stdout) }
 func (j *journal) stderr() string { return j.text(executor.Stderr) }
 
-// displays are what was shown so far.
+// displays returns the Displays so far.
 func (j *journal) displays() []executor.Display {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.shown)
 }
 
-// has reports whether Started came.
+// has reports whether Started has come.
 func (j *journal) hasStarted() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

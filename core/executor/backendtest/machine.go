@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// residentBytes reads a process's resident memory; false where that cannot be known.
+// residentBytes returns the resident memory of a process, in bytes, and whether it is known.
 func residentBytes(pid string) (int64, bool) {
 	status, err := os.ReadFile(filepath.Join("/proc", filepath.Base(pid), "status"))
 	if err != nil {
@@ -23,7 +23,7 @@ func residentBytes(pid string) (int64, bool) {
 	return 0, false
 }
 
-// marked lists the processes of this machine whose command line holds mark, zombies left out.
+// marked lists the processes of this machine whose command line holds mark, except zombies.
 func marked(mark string) []string {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// Program is one program in each dialect, side by side.
+// Program is a program in each dialect, side by side.
 type Program struct {
 	Python string
 	Fake   string
 }
 
-// in returns p's text in the dialect of the Backend under test.
+// in returns the text of p in the dialect of the Backend under test.
 func (c *Case) in(p Program) string {
 	if c.suite.options.Dialect == DialectFake {
 		return strings.TrimLeft(p.Fake, "\n")
@@ -27,14 +27,14 @@ func (c *Case) in(p Program) string {
 	return strings.TrimLeft(p.Python, "\n")
 }
 
-// job makes a Job that runs p as Code.
+// job returns a Job that runs p as Code.
 func (c *Case) job(p Program) executor.Job {
 	j := c.bare()
 	j.Spec.Code = c.in(p)
 	return j
 }
 
-// bare makes a Job without a program. Its limits are what an Engine would have resolved.
+// bare returns a Job without a program. Its limits are resolved, as an Engine does it.
 func (c *Case) bare() executor.Job {
 	id := executionID(c.suite.jobs.Add(1))
 	c.Defer(func() { c.remove(id) })
@@ -53,10 +53,10 @@ func (c *Case) bare() executor.Job {
 	}
 }
 
-// executionID is the id of the suite's nth job.
+// executionID returns the id of the n-th job of a suite.
 func executionID(n int64) string { return fmt.Sprintf("exe_%026d", n) }
 
-// remove is what an Engine does when it is done with an Execution. A Remove that hangs does not hang the suite.
+// remove calls Remove, as an Engine does after an Execution. A Remove that blocks does not block the suite.
 func (c *Case) remove(id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.suite.options.Patience)
 	defer cancel()
@@ -74,7 +74,7 @@ func (c *Case) remove(id string) {
 	}
 }
 
-// running is a Run under way.
+// running is a call of Run that has not returned yet.
 type running struct {
 	*journal
 	c      *Case
@@ -85,9 +85,9 @@ type running struct {
 	err    error
 }
 
-var errCancelled = errors.New("the law cancels")
+var errCancelled = errors.New("cancelled by the test")
 
-// start begins a Run. tweak may set the journal's hooks.
+// start calls Run in a goroutine. tweak may set the hooks of the journal.
 func (c *Case) start(job executor.Job, tweak ...func(*running)) *running {
 	return c.startOn(c.suite.backend, job, tweak...)
 }
@@ -130,7 +130,7 @@ func (c *Case) begin(job executor.Job, run runFunc, tweak ...func(*running)) *ru
 	return r
 }
 
-// wait returns when Run has returned, and checks what is true of every Result.
+// wait waits until Run has returned, and checks the rules of every Result.
 func (r *running) wait() *running {
 	r.c.soon(r.done, "the end of Run")
 	if r.err == nil {
@@ -139,7 +139,7 @@ func (r *running) wait() *running {
 	return r
 }
 
-// run runs job to its end; an error of ours ends the case.
+// run runs job to its end. An error of Run ends the case.
 func (c *Case) run(job executor.Job) *running {
 	r := c.start(job).wait()
 	r.noError()
@@ -155,7 +155,7 @@ func (r *running) noError() {
 	}
 }
 
-// until waits until the journal satisfies cond, or ends the case when Run has returned or patience is over without that.
+// until waits until the journal satisfies cond. It ends the case if Run has returned, or Options.Patience is over, before.
 func (r *running) until(what string, cond func(j *journal) bool) {
 	timer := time.NewTimer(r.c.suite.options.Patience)
 	defer timer.Stop()
@@ -189,7 +189,7 @@ func (r *running) says(text string) {
 	})
 }
 
-// status ends the case unless the Result has one of these.
+// status ends the case unless the Result has one of these statuses.
 func (r *running) status(want ...executor.Status) *running {
 	r.noError()
 	if !slices.Contains(want, r.result.Status) {
@@ -200,7 +200,7 @@ func (r *running) status(want ...executor.Status) *running {
 
 func (r *running) succeeded() *running { return r.status(executor.StatusSucceeded) }
 
-// exit ends the case unless the program ended with that code.
+// exit ends the case unless the program has ended with that exit code.
 func (r *running) exit(code int) *running {
 	r.noError()
 	if r.result.ExitCode == nil || *r.result.ExitCode != code || r.result.Signal != "" {
@@ -209,7 +209,7 @@ func (r *running) exit(code int) *running {
 	return r
 }
 
-// signal ends the case unless the program ended by that signal.
+// signal ends the case unless that signal has ended the program.
 func (r *running) signal(name string) *running {
 	r.noError()
 	if r.result.ExitCode != nil || r.result.Signal != name {
@@ -218,7 +218,7 @@ func (r *running) signal(name string) *running {
 	return r
 }
 
-// failure ends the case unless the user's input failed in that phase with that code and a message that holds each part.
+// failure ends the case unless the Result has a Failure of that phase and code, with every part in its message.
 func (r *running) failure(phase executor.Phase, code executor.Code, parts ...string) *running {
 	r.status(executor.StatusFailed)
 	f := r.result.Failure
@@ -236,6 +236,23 @@ func (r *running) failure(phase executor.Phase, code executor.Code, parts ...str
 	return r
 }
 
+// hit records an error unless the Result names field as the limit that the program has reached.
+func (r *running) hit(field string) *running {
+	r.noError()
+	f := r.result.HitLimit()
+	if f == nil || f.Field != field || !strings.Contains(f.Message, field) {
+		r.c.Errorf("got %s, want a failure run/exhausted that names %s", r.verdict(), field)
+	}
+	return r
+}
+
+// hitNone records an error if the Result names a limit that the program has reached.
+func (r *running) hitNone() {
+	if f := r.result.HitLimit(); f != nil {
+		r.c.Errorf("it ran into no limit: %s", r.verdict())
+	}
+}
+
 // prints ends the case unless stdout is exactly text.
 func (r *running) prints(text string) *running {
 	r.noError()
@@ -245,7 +262,7 @@ func (r *running) prints(text string) *running {
 	return r
 }
 
-// verdict says how it ended, for messages.
+// verdict describes the end of the run, for error messages.
 func (r *running) verdict() string {
 	res := r.result
 	text := "status " + string(res.Status)
@@ -268,5 +285,5 @@ func clip(s string) string {
 	return s
 }
 
-// mark is an argument that the suite's programs bear, so that their descendants can be found by their command line.
+// mark returns an argument for the programs of a case. It identifies their descendants by the command line.
 func (c *Case) mark() string { return fmt.Sprintf("pyexec-law-%d-%s", os.Getpid(), c.rule.ID) }

@@ -12,39 +12,40 @@ import (
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
-// saboteur is a backend that keeps the law but for one thing.
+// saboteur is a Backend that breaks one thing of the contract.
 type saboteur struct {
-	// does says what it does wrong.
+	// does describes what the saboteur does wrong.
 	does string
 	// breaks are the ids of exactly the rules that must fail.
 	breaks []string
-	// hook stands before every Run of the fake; caps changes what it promises; wrap puts another Backend before it.
+	// hook replaces every Run of the fake. caps changes its Capabilities. wrap puts another Backend in front of the fake.
 	hook fake.Hook
 	caps func(*executor.Capabilities)
 	wrap func(*fake.Backend) executor.Backend
-	// sessions: it has sessions in every language, and only their rules and the watched ones are asked.
+	// sessions reports whether the saboteur has Sessions in every language. Only the rules of Sessions and the watched rules
+	// then run.
 	sessions bool
-	// residue is what it leaves.
-	residue func() []string
-	// release ends what it still holds at the end.
+	// leftovers lists the leftovers of the saboteur.
+	leftovers func() []string
+	// release frees what the saboteur still holds at the end.
 	release func()
-	// abuses: it is judged by the rules about abuse, and the others by the others: most of what breaks one of those breaks
-	// some of these too, and what each finds out is shown by a saboteur of its own.
+	// abuses reports whether only the rules about abuse run for the saboteur. For the others these rules do not run. Most
+	// saboteurs would break rules of both kinds, and each rule has a saboteur of its own.
 	abuses bool
 }
 
-// isAbuse reports whether a rule is one of the abuse suite's.
+// isAbuse reports whether a rule belongs to the abuse suite.
 func isAbuse(id string) bool { return strings.HasPrefix(id, "BE-2") && len(id) == len("BE-200") }
 
 func saboteurs() []saboteur {
 	return slices.Concat(outputSaboteurs(), resultSaboteurs(), inputSaboteurs(), limitSaboteurs(), promiseSaboteurs(), lifeSaboteurs(), sessionSaboteurs(), abuseSaboteurs())
 }
 
-// TestSaboteursFailExactlyTheirRules runs the suite on each of them, on the fake clock.
+// TestSaboteursFailExactlyTheirRules runs the suite on each saboteur, on the fake clock.
 func TestSaboteursFailExactlyTheirRules(t *testing.T) {
 	for i, s := range saboteurs() {
 		t.Run(s.does, func(t *testing.T) {
-			// Made again inside: a channel of another bubble would hold the clock.
+			// The saboteurs are made again inside the bubble, because a channel of another bubble would stop the clock.
 			synctest.Test(t, func(t *testing.T) { judge(t, saboteurs()[i]) })
 		})
 	}
@@ -64,7 +65,7 @@ func judge(t *testing.T, s saboteur) {
 		b = s.wrap(inner)
 	}
 	options := fakeOptions()
-	options.Residue = s.residue
+	options.Leftovers = s.leftovers
 	options.Patience = 10 * time.Second // of the fake clock
 	if s.sessions {
 		options.Only = sessionRuleIDs()
@@ -93,10 +94,10 @@ func judge(t *testing.T, s saboteur) {
 	}
 }
 
-// TestEveryRuleHasASaboteur: a case that nobody can fail proves nothing.
+// TestEveryRuleHasASaboteur checks that every case can fail.
 func TestEveryRuleHasASaboteur(t *testing.T) {
 	broken := map[string]bool{
-		// These need a plugin process that misbehaves; core/executor/plugin tests what they rest on.
+		// These rules need a plugin process that misbehaves. The tests of core/executor/plugin cover their basis.
 		"BE-83": true,
 		"BE-84": true,
 		"SE-46": true,
@@ -120,7 +121,7 @@ func TestEveryRuleHasASaboteur(t *testing.T) {
 	}
 }
 
-// TestTheFakePlaysEveryBackend: whatever it promises, it keeps the law.
+// TestTheFakePlaysEveryBackend checks that the fake passes the suite with any Capabilities.
 func TestTheFakePlaysEveryBackend(t *testing.T) {
 	for name, change := range map[string]func(*executor.Capabilities){
 		"all of it": func(*executor.Capabilities) {},
@@ -140,7 +141,7 @@ func TestTheFakePlaysEveryBackend(t *testing.T) {
 	}
 }
 
-// TestALaterBackendFollowsWhatItsPredecessorLeft covers what only a Backend with attach can do.
+// TestALaterBackendFollowsWhatItsPredecessorLeft covers what only a Backend with Attach can do.
 func TestALaterBackendFollowsWhatItsPredecessorLeft(t *testing.T) {
 	caps := fake.DefaultCapabilities()
 	caps.Attach = true

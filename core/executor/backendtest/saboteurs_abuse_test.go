@@ -10,8 +10,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
-// letsThrough is a backend where one attempt gets what it wants. The fake cannot try it; that the case reads what the
-// program says of it is what this shows, and saboteur_python_test.go that a real program says it.
+// letsThrough is a backend on which one attempt succeeds. The fake cannot make attempts, so it prints the result. The saboteur
+// shows that the case reads that result. control_linux_test.go shows that real programs print it.
 func letsThrough(id, attempt string) saboteur {
 	return says("lets a program have "+attempt, id, "print "+attempt+": refused: by the fake\n", "print "+attempt+": got through: 1\n")
 }
@@ -32,7 +32,10 @@ func abuseSaboteurs() []saboteur {
 		letsThrough("BE-212", "an environment"),
 		letsThrough("BE-213", "raw IP"),
 		letsThrough("BE-224", "a file in a folder for temporary files"),
+		letsThrough("BE-211", "a key that the server's user left, by its name"),
+		letsThrough("BE-211", "a key that an earlier program left, by asking"),
 		letsThrough("BE-214", "a name"),
+		letsThrough("BE-225", "a port of the host's loopback"),
 		says("forgets what became of an attempt", "BE-213", "print raw IP: refused: by the fake\n", ""),
 		says("lets 200 processes run where 48 may", "BE-215", "fork 200\nprint up\n", "print forked\nprint up\n"),
 		says("lets a program fill what is not its own", "BE-217", "fill-file big 256MB\n", ""),
@@ -59,14 +62,14 @@ func abuseSaboteurs() []saboteur {
 	}
 }
 
-// says is a backend whose program says something else.
+// says is a backend whose program prints something else.
 func says(does, id, from, to string) saboteur {
 	return saboteur{does: does, breaks: []string{id}, abuses: true, hook: changeJob(func(job *executor.Job) {
 		job.Spec.Code = strings.ReplaceAll(job.Spec.Code, from, to)
 	})}
 }
 
-// ends is a backend that tells another end of the program whose text begins so.
+// ends is a backend that reports another end for the program with that beginning.
 func ends(does, id, begins string, change func(*executor.Result)) saboteur {
 	return saboteur{does: does, breaks: []string{id}, abuses: true, hook: changeResult(func(job executor.Job, r *executor.Result) {
 		if strings.HasPrefix(job.Spec.Code, begins) {
@@ -75,7 +78,7 @@ func ends(does, id, begins string, change func(*executor.Result)) saboteur {
 	})}
 }
 
-// sharedMemory is a backend whose neighbours are wrong when somebody beside them has taken too much memory.
+// sharedMemory is a backend whose Executions go wrong when another Execution uses too much memory.
 func sharedMemory() fake.Hook {
 	var bombed atomic.Bool
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {

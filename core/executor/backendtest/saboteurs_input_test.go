@@ -29,6 +29,21 @@ func inputSaboteurs() []saboteur {
 			}),
 		},
 		{
+			does: "names another entrypoint than the one that runs", breaks: []string{"BE-18"},
+			hook: changeOutput(func(s executor.Sink, out executor.Output) error {
+				out.Data = bytes.ReplaceAll(out.Data, []byte("z/zz.py runs"), []byte("a/aa.py runs"))
+				return say(s, out)
+			}),
+		},
+		{
+			does: "chooses although an entrypoint is named", breaks: []string{"BE-18"},
+			hook: changeJob(func(job *executor.Job) {
+				if job.Spec.Entrypoint == "z/zz.py" {
+					job.Spec.Entrypoint = ""
+				}
+			}),
+		},
+		{
 			does: "runs code as prog.py", breaks: []string{"BE-02", "BE-03"},
 			hook: changeOutput(func(s executor.Sink, out executor.Output) error {
 				out.Data = bytes.ReplaceAll(out.Data, []byte("main.py\n"), []byte("prog.py\n"))
@@ -72,7 +87,7 @@ func inputSaboteurs() []saboteur {
 						if err != nil {
 							return nil, err
 						}
-						// A bounded memory is all that keeps it from reading for ever.
+						// Only its memory limit ends the endless read.
 						data, err := io.ReadAll(io.LimitReader(r, 8<<20))
 						if len(data) == 8<<20 {
 							return nil, fmt.Errorf("standard input is too long")
@@ -187,7 +202,7 @@ func limited(stdin *executor.Source) func() (io.ReadCloser, error) {
 	}
 }
 
-// memoryOfRuns is what a backend must not have.
+// memoryOfRuns is state that is shared by Executions, which a backend must not have.
 type memoryOfRuns struct {
 	mu   sync.Mutex
 	env  map[string]string

@@ -13,7 +13,7 @@ import (
 
 func outputSaboteurs() []saboteur {
 	var held held
-	var stray stray
+	var late lateEmitter
 	return []saboteur{
 		{
 			does: "emits Finished itself", breaks: []string{"EV-01"},
@@ -72,7 +72,7 @@ func outputSaboteurs() []saboteur {
 			},
 		},
 		{
-			does: "repeats what comes on stderr", breaks: []string{"BE-01", "BE-21", "BE-23", "BE-25", "BE-26", "EV-03"},
+			does: "repeats what comes on stderr", breaks: []string{"BE-01", "BE-18", "BE-21", "BE-23", "BE-25", "BE-26", "EV-03"},
 			hook: changeOutput(func(s executor.Sink, out executor.Output) error {
 				if out.Stream == executor.Stderr {
 					if err := say(s, out); err != nil {
@@ -99,7 +99,7 @@ func outputSaboteurs() []saboteur {
 		},
 		{
 			does: "goes on after its Result", breaks: []string{"EV-05"},
-			hook: stray.hook, release: func() { stray.wg.Wait() },
+			hook: late.hook, release: func() { late.wg.Wait() },
 		},
 		{
 			does: "calls the sink from two goroutines", breaks: []string{"EV-06"},
@@ -189,10 +189,10 @@ func changeStarted(change func(*executor.Started)) fake.Hook {
 	})
 }
 
-// stray emits one more event when Run has returned.
-type stray struct{ wg sync.WaitGroup }
+// lateEmitter emits one more Event after Run has returned.
+type lateEmitter struct{ wg sync.WaitGroup }
 
-func (s *stray) hook(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
+func (s *lateEmitter) hook(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 	returned := make(chan struct{})
 	s.wg.Go(func() {
 		<-returned
@@ -203,7 +203,7 @@ func (s *stray) hook(ctx context.Context, job executor.Job, sink executor.Sink, 
 	return run(ctx, job, sink)
 }
 
-// held emits everything at the end.
+// held emits all Events at the end.
 type held struct{}
 
 func (held) hook(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {

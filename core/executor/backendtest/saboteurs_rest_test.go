@@ -52,6 +52,18 @@ func limitSaboteurs() []saboteur {
 			hook: changeJob(func(job *executor.Job) { job.Limits.DiskBytes = 1 << 40 }),
 		},
 		{
+			does: "takes files for memory", breaks: []string{"BE-39"},
+			hook: changeJob(func(job *executor.Job) { job.Limits.DiskBytes = min(job.Limits.DiskBytes, job.Limits.MemoryBytes) }),
+		},
+		{
+			does: "lets memory have the room of files", breaks: []string{"BE-33"},
+			hook: changeJob(func(job *executor.Job) { job.Limits.MemoryBytes += job.Limits.DiskBytes }),
+		},
+		{
+			does: "does not say which limit it was", breaks: []string{"BE-33", "BE-34"},
+			hook: changeResult(nameNoLimit),
+		},
+		{
 			does: "promises a process limit and has none", breaks: []string{"BE-35"},
 			hook: changeJob(func(job *executor.Job) { job.Limits.PIDs = 1 << 20 }),
 		},
@@ -207,7 +219,7 @@ func lifeSaboteurs() []saboteur {
 					left = []string{"folder of " + job.ID}
 				}
 			}),
-			residue: func() []string { return slices.Clone(left) },
+			leftovers: func() []string { return slices.Clone(left) },
 		},
 		{
 			does: "cannot remove what never was", breaks: []string{"BE-52", "BE-58", "BE-71", "BE-74", "BE-80", "BE-82"},
@@ -263,7 +275,7 @@ func lifeSaboteurs() []saboteur {
 	}
 }
 
-// mix gives a run what another one said.
+// mix gives a run the output of another run.
 func mix(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 	return run(ctx, job, &tapped{sink, func(s executor.Sink, e executor.Event) error {
 		if out, ok := e.Body.(executor.Output); ok && string(out.Data) == "name-7-\n" {
@@ -272,4 +284,10 @@ func mix(ctx context.Context, job executor.Job, sink executor.Sink, run fake.Run
 		}
 		return s.Emit(e)
 	}})
+}
+
+func nameNoLimit(_ executor.Job, r *executor.Result) {
+	if r.HitLimit() != nil {
+		r.Failure = nil
+	}
 }

@@ -174,7 +174,7 @@ func resultSaboteurs() []saboteur {
 	}
 }
 
-// startFailureAsExit is what a shell does: it says an exit code for an argv that it cannot run.
+// startFailureAsExit reports an exit code for an argv that cannot be run, as a shell does.
 func startFailureAsExit(code executor.Code, exit int) fake.Hook {
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 		result, err := run(ctx, job, sink)

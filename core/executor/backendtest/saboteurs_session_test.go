@@ -15,7 +15,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
-// changeCode gives a Session's interpreter another program than it was asked to run.
+// changeCode gives a Session's interpreter a program other than the requested one.
 func changeCode(from, to string) fake.Hook {
 	return changeJob(func(job *executor.Job) {
 		if job.Spec.Session != "" && job.Spec.Code == from {
@@ -132,7 +132,7 @@ func stateSaboteurs() []saboteur {
 			}),
 		},
 		{
-			does: "says nothing of an interpreter that died", breaks: []string{"SE-13"},
+			does: "says nothing of an interpreter that died", breaks: []string{"SE-13", "SE-25"},
 			hook: changeResult(func(_ executor.Job, r *executor.Result) {
 				if r.SessionState == executor.SessionStateLost {
 					r.SessionState = executor.SessionStateKept
@@ -273,7 +273,7 @@ func sessionFileSaboteurs() []saboteur {
 			}),
 		},
 		{
-			does: "has no disk limit for a Session's files", breaks: []string{"SE-33"},
+			does: "has no disk limit for a Session's files", breaks: []string{"SE-25", "SE-33"},
 			wrap: faced(func(f *sessionFacade) {
 				f.open = func(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
 					s.Limits.DiskBytes = 1 << 40
@@ -287,6 +287,10 @@ func sessionFileSaboteurs() []saboteur {
 func sessionLifeSaboteurs() []saboteur {
 	var late sync.WaitGroup
 	return []saboteur{
+		{
+			does: "does not say which limit an Execution in a Session ran into", breaks: []string{"SE-25"}, sessions: true,
+			hook: changeResult(nameNoLimit),
+		},
 		{
 			does: "restarts the interpreter to add a requirement", breaks: []string{"SE-40"},
 			wrap: faced(func(f *sessionFacade) {

@@ -12,7 +12,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
-// changeJob gives the fake another job than it was asked for.
+// changeJob gives the fake a changed Job.
 func changeJob(change func(*executor.Job)) fake.Hook {
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 		job.Spec = job.Spec.Clone()
@@ -21,7 +21,7 @@ func changeJob(change func(*executor.Job)) fake.Hook {
 	}
 }
 
-// changeResult gives back another Result than the fake's.
+// changeResult returns a changed Result.
 func changeResult(change func(job executor.Job, r *executor.Result)) fake.Hook {
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 		result, err := run(ctx, job, sink)
@@ -32,7 +32,7 @@ func changeResult(change func(job executor.Job, r *executor.Result)) fake.Hook {
 	}
 }
 
-// changeEvents gives every event to emit, which passes on what it likes.
+// changeEvents passes every Event to emit, which may change or drop the Event.
 func changeEvents(emit func(sink executor.Sink, e executor.Event) error) fake.Hook {
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
 		return run(ctx, job, &tapped{Sink: sink, emit: emit})
@@ -58,7 +58,7 @@ type tapped struct {
 
 func (t *tapped) Emit(e executor.Event) error { return t.emit(t.Sink, e) }
 
-// changeTar filters a job's workspace: edit returns nil for an entry that is left out.
+// changeTar changes a job's Workspace. edit returns nil for an entry that is left out.
 func changeTar(edit func(h *tar.Header, seen map[string]bool) *tar.Header) fake.Hook {
 	return changeJob(func(job *executor.Job) {
 		if job.Workspace == nil {
@@ -87,7 +87,7 @@ type both struct {
 
 func (b *both) Close() error { return errors.Join(b.ReadCloser.Close(), b.other.Close()) }
 
-// rewrite copies a tar through edit; what is no tar passes unchanged.
+// rewrite copies a tar through edit. Data that is not a tar passes unchanged.
 func rewrite(from io.Reader, to io.Writer, edit func(*tar.Header, map[string]bool) *tar.Header) error {
 	all, err := io.ReadAll(from)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// opened is a Session of a case.
+// opened is an open Session of a case.
 type opened struct {
 	executor.OpenedSession
 	c       *Case
@@ -16,7 +16,7 @@ type opened struct {
 	session executor.Session
 }
 
-// sessionsOf returns b's sessions, or ends the case.
+// sessionsOf returns b as a SessionBackend, or ends the case.
 func (c *Case) sessionsOf(b executor.Backend) executor.SessionBackend {
 	s, ok := b.(executor.SessionBackend)
 	if !ok {
@@ -25,7 +25,7 @@ func (c *Case) sessionsOf(b executor.Backend) executor.SessionBackend {
 	return s
 }
 
-// newSession makes what a Session is opened from. Its limits are what an Engine would have resolved.
+// newSession returns the parameters of a new Session. Its limits are resolved, as an Engine does it.
 func (c *Case) newSession() executor.Session {
 	id := fmt.Sprintf("ctx-00000000-0000-4000-8000-%012d", c.suite.jobs.Add(1))
 	return executor.Session{
@@ -35,7 +35,7 @@ func (c *Case) newSession() executor.Session {
 	}
 }
 
-// open opens a Session, which is closed with the case.
+// open opens a Session, which is closed at the end of the case.
 func (c *Case) open(change ...func(*executor.Session)) *opened {
 	c.need(c.caps().Sessions, "sessions")
 	return c.openOn(c.suite.backend, change...)
@@ -56,14 +56,14 @@ func (c *Case) openOn(b executor.Backend, change ...func(*executor.Session)) *op
 	return o
 }
 
-// within calls f, and ends the case if it fails or does not return.
+// within calls f, and ends the case if f fails or does not return.
 func within(c *Case, what string, f func(context.Context) error) {
 	if err := tried(c, what, f); err != nil {
 		c.Fatalf("%s: %v", what, err)
 	}
 }
 
-// tried calls f and returns its error; a case whose call does not return ends.
+// tried calls f and returns its error. It ends the case if f does not return.
 func tried(c *Case, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(c.ctx, c.suite.options.Patience)
 	defer cancel()
@@ -77,10 +77,10 @@ func tried(c *Case, what string, f func(context.Context) error) error {
 	return <-returned
 }
 
-// tools returns the side of o's backend that is not Run.
+// tools returns the methods of o's Backend besides Run.
 func (o *opened) tools() executor.SessionBackend { return o.c.sessionsOf(o.backend) }
 
-// close closes o. It is run when the case is over, so it cannot end it.
+// close closes o. It runs after the end of the case, so it must not end the case.
 func (o *opened) close() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(o.c.ctx), o.c.suite.options.Patience)
 	defer cancel()
@@ -89,7 +89,7 @@ func (o *opened) close() {
 	}
 }
 
-// job makes a Job that runs p in o.
+// job returns a Job that runs p in o.
 func (o *opened) job(p Program) executor.Job { return o.code(o.c.in(p)) }
 
 func (o *opened) code(text string) executor.Job {
@@ -98,14 +98,14 @@ func (o *opened) code(text string) executor.Job {
 	return j
 }
 
-// command makes a Job that runs p as a process of its own in o.
+// command returns a Job that runs p in o as a separate process.
 func (o *opened) command(p Program) executor.Job {
 	j := o.c.bare()
 	j.Spec = executor.Spec{Session: o.session.ID, Command: o.c.interpreter(p)}
 	return j
 }
 
-// start begins a Run in o.
+// start calls Run in o, in a goroutine.
 func (o *opened) start(job executor.Job, tweak ...func(*running)) *running {
 	return o.c.startOn(o.backend, job, tweak...)
 }
@@ -119,12 +119,12 @@ func (o *opened) finish(job executor.Job) *running {
 	return r
 }
 
-// says ends the case unless p succeeds in o and prints text.
+// says runs p in o, and ends the case unless p succeeds and prints text.
 func (o *opened) says(p Program, text string) *running {
 	return o.run(p).succeeded().prints(text)
 }
 
-// kept ends the case unless the Result says that the state was kept.
+// kept ends the case unless the Result tells that the state was kept.
 func (r *running) kept() *running {
 	if r.result.SessionState != executor.SessionStateKept {
 		r.c.Fatalf("%s, and the state is %q, want it kept", r.verdict(), r.result.SessionState)
@@ -139,7 +139,7 @@ func (r *running) state(want executor.SessionState) *running {
 	return r
 }
 
-// Programs that many cases use.
+// Programs of several cases.
 var (
 	setHundred = Program{Python: "x = 100\n", Fake: "set x 100"}
 	showX      = Program{Python: "print(x)\n", Fake: "get x"}

@@ -10,7 +10,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// entry is one member of a workspace's tar.
+// entry is an entry of a Workspace's tar.
 type entry struct {
 	name string
 	text string
@@ -19,7 +19,7 @@ type entry struct {
 	link string
 }
 
-// archive makes a tar of entries.
+// archive returns a tar with these entries.
 func archive(entries ...entry) []byte {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -50,7 +50,7 @@ func writeAll(w io.Writer, text string) error {
 	return err
 }
 
-// source watches how a Backend treats a Source (BE-92).
+// source checks how a Backend uses a Source (BE-92).
 type source struct {
 	c     *Case
 	what  string
@@ -63,17 +63,17 @@ type source struct {
 	ended  bool
 }
 
-// workspace gives job a Workspace of these bytes.
+// workspace makes these bytes the Workspace of job.
 func (c *Case) workspace(job *executor.Job, tar []byte) {
 	job.Workspace = c.source("workspace", nil, func() io.ReadCloser { return io.NopCloser(bytes.NewReader(tar)) })
 }
 
-// stdin gives job these bytes as standard input.
+// stdin makes these bytes the standard input of job.
 func (c *Case) stdin(job *executor.Job, data []byte) {
 	job.Stdin = c.source("stdin", nil, func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) })
 }
 
-// source makes a Source that can be opened once.
+// source returns a Source that can be opened once.
 func (c *Case) source(what string, after *source, open func() io.ReadCloser) *executor.Source {
 	s := &source{c: c, what: what, open: open, after: after}
 	c.Defer(s.verdict)
@@ -106,7 +106,7 @@ func (s *source) wasRead() bool {
 	return s.ended
 }
 
-// verdict runs when the case is over.
+// verdict checks the use of the Source at the end of the case.
 func (s *source) verdict() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (r *reader) Close() error {
 	return r.ReadCloser.Close()
 }
 
-// endless is a reader that never ends: zeros until it is closed.
+// endless is a reader that returns zeros until it is closed.
 type endless struct{ closed chan struct{} }
 
 func newEndless() *endless { return &endless{make(chan struct{})} }

@@ -14,15 +14,15 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// rule is one sentence of docs/contract.md and how it is checked.
+// rule is a rule of docs/contract.md with its check.
 type rule struct {
 	ID   string
 	Name string
-	// Check runs programs; nil for a rule that is watched in every run and reported at the end.
+	// Check runs programs to check the rule; nil for a watched rule, which is checked in every run and reported at the end.
 	Check func(c *Case)
 }
 
-// String is the name of the subtest and of the sentence in docs/contract.md.
+// String returns the name of the subtest: the id and the sentence in docs/contract.md.
 func (r rule) String() string { return r.ID + " " + r.Name }
 
 // Rules returns the ids and names of every rule, in order, as docs/contract.md must have them.
@@ -34,13 +34,13 @@ func Rules() [][2]string {
 	return list
 }
 
-// allRules: those with a Check first, then the watched ones, whose verdict needs all the others' runs.
+// allRules returns the rules with a Check, followed by the watched rules, whose result depends on the runs of the others.
 func allRules() []rule {
 	return slices.Concat(programRules(), inputRules(), outputRules(), limitRules(), stopRules(), treeRules(), prepareRules(),
 		hostileRules(), mixRules(), promiseRules(), lifeRules(), sessionRules(), abuseRules(), watchedRules())
 }
 
-// suite is one Backend in one lane.
+// suite tests one Backend in one lane.
 type suite struct {
 	backend   executor.Backend
 	lane      Lane
@@ -86,7 +86,7 @@ func (s *suite) rules() []rule {
 	return rules
 }
 
-// violate notes that a watched rule was broken.
+// violate records that a watched rule was broken.
 func (s *suite) violate(id, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *suite) violate(id, format string, args ...any) {
 	}
 }
 
-// check runs one rule in a goroutine of its own, so that Fatalf can end it.
+// check runs the Check of one rule in a goroutine, which Fatalf can end.
 func (s *suite) check(ctx context.Context, r rule) RuleResult {
 	if r.Check == nil {
 		for _, j := range s.journals {
@@ -124,13 +124,13 @@ func (s *suite) check(ctx context.Context, r rule) RuleResult {
 	}()
 	<-done
 	cancel(errors.New("the case is over"))
-	for _, left := range s.residue() {
+	for _, left := range s.leftovers() {
 		s.violate("BE-93", "%s: %s", r.ID, left)
 	}
 	return RuleResult{ID: r.ID, Name: r.Name, Errors: c.errors, Skipped: c.skipped, Log: c.logged}
 }
 
-// Case is what a rule's check works with: a testing.T of its own.
+// Case is the parameter of a rule's Check. It takes the place of a testing.T.
 type Case struct {
 	suite    *suite
 	rule     rule
@@ -142,14 +142,14 @@ type Case struct {
 	deferred []func()
 }
 
-// Errorf notes an error and goes on.
+// Errorf records an error. The case goes on.
 func (c *Case) Errorf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.errors = append(c.errors, fmt.Sprintf(format, args...))
 }
 
-// Fatalf notes an error and ends the case.
+// Fatalf records an error and ends the case.
 func (c *Case) Fatalf(format string, args ...any) {
 	c.Errorf(format, args...)
 	runtime.Goexit()
@@ -161,14 +161,14 @@ func (c *Case) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Logf notes something for the reader.
+// Logf adds a line to the log of the case.
 func (c *Case) Logf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.logged = append(c.logged, fmt.Sprintf(format, args...))
 }
 
-// Defer runs f when the case is over, last first.
+// Defer registers f to run at the end of the case. The last registered function runs first.
 func (c *Case) Defer(f func()) { c.deferred = append(c.deferred, f) }
 
 func (c *Case) cleanup() {
@@ -177,17 +177,17 @@ func (c *Case) cleanup() {
 	}
 }
 
-// caps are the promises of the Backend under test.
+// caps returns the Capabilities that the Backend under test declares.
 func (c *Case) caps() executor.Capabilities { return c.suite.info.Capabilities }
 
-// need skips the case where the Backend does not promise something and there is no negative to check.
+// need skips the case if the Backend does not declare a capability. It is for cases without a check of the refusal.
 func (c *Case) need(promised bool, what string) {
 	if !promised {
 		c.Skipf("the backend does not promise %s", what)
 	}
 }
 
-// soon waits for done, or ends the case when patience is over.
+// soon waits for done. It ends the case if done does not close within Options.Patience.
 func (c *Case) soon(done <-chan struct{}, what string) {
 	timer := time.NewTimer(c.suite.options.Patience)
 	defer timer.Stop()

@@ -6,7 +6,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// watchedRules have no program of their own: they hold in every run of every case.
+// watchedRules returns the rules that are checked in every run of every case.
 func watchedRules() []rule {
 	return []rule{
 		{ID: "EV-01", Name: "a backend emits Progress, Started, Output and Display, unnumbered, and nothing else"},
@@ -15,18 +15,18 @@ func watchedRules() []rule {
 		{ID: "EV-04", Name: "an Output names its stream and has 1 to 256 KiB"},
 		{ID: "EV-05", Name: "nothing is emitted after Run has returned"},
 		{ID: "EV-06", Name: "a sink is called by one goroutine at a time"},
-		{ID: "EV-07", Name: "Started tells how the program was started, and holds a handle where attach is promised"},
+		{ID: "EV-07", Name: "Started reports how the program was started, and has a handle where Attach is promised"},
 		{ID: "EV-08", Name: "Progress names a phase and never counts beyond its total"},
 		{ID: "EV-09", Name: "a Display has forms of at most 2 MiB together, and an Execution at most 200 of them"},
 		{ID: "EV-10", Name: "output marked as earlier comes before all other output, and in a Session only"},
-		{ID: "BE-90", Name: "a Result agrees with itself"},
+		{ID: "BE-90", Name: "a Result is consistent"},
 		{ID: "BE-91", Name: "a Result's byte counts agree with the log"},
 		{ID: "BE-92", Name: "a Source is opened once, closed, and stdin only after the workspace"},
 		{ID: "BE-93", Name: "nothing is left of an Execution that has ended and was removed"},
 	}
 }
 
-// agree checks what is true of every Result. wait calls it.
+// agree checks the rules of every Result. wait calls it.
 func (r *running) agree() {
 	res := r.result
 	bad := func(id, format string, args ...any) {

@@ -6,10 +6,10 @@ import (
 	"math/bits"
 )
 
-// HeadBytes is how many bytes of a file Compressed and IsTar need: up to the end of the magic in a tar's first header.
+// HeadBytes is the number of bytes that Compressed and IsTar need of a file. They end with the magic of a tar's first header.
 const HeadBytes = 257 + 5
 
-// compressedMagic holds how the formats begin that people mistake for a tar, or for code.
+// compressedMagic holds the first bytes of formats that users mistake for a tar or for code.
 var compressedMagic = []struct{ name, prefix string }{
 	{"gzip", "\x1f\x8b"},
 	{"bzip2", "BZh"},
@@ -24,13 +24,13 @@ var compressedMagic = []struct{ name, prefix string }{
 	{"rar", "Rar!\x1a\x07"},
 }
 
-// IsTar reports whether a file that begins with head has a tar's magic. Of old, tars had none.
+// IsTar reports whether a file that begins with head has the magic of a tar. Very old tars have none.
 func IsTar(head []byte) bool {
 	return len(head) >= HeadBytes && string(head[257:HeadBytes]) == "ustar"
 }
 
-// Compressed names the compressed format of a file that begins with head ("gzip"); empty: it is none. A tar may begin with any
-// name, "BZh.txt" too, so what has a tar's own magic is one.
+// Compressed returns the compressed format of a file that begins with head, such as "gzip", or "" if there is none. A tar
+// begins with the name of a file, which may be "BZh.txt", so a file with the magic of a tar is never compressed.
 func Compressed(head []byte) string {
 	if IsTar(head) {
 		return ""
@@ -46,9 +46,9 @@ func Compressed(head []byte) string {
 	return ""
 }
 
-// isLZMA reports whether head begins as `xz --format=lzma` and `tar --lzma` write it, a format without a magic: properties,
-// a dictionary of 2^n or 2^n + 2^(n-1) bytes, and a size that is mostly unknown (all ones). A tar of a file named "]" has
-// zeros there.
+// isLZMA reports whether head begins as `xz --format=lzma` and `tar --lzma` write it. The format has no magic. It begins with
+// properties, a dictionary size of 2^n or 2^n + 2^(n-1) bytes, and a file size, which is usually unknown (all ones). A tar
+// with a file named "]" has zeros in their place.
 func isLZMA(head []byte) bool {
 	if len(head) < 13 || head[0] != 0x5d {
 		return false

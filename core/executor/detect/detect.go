@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Found is what a Workspace says about itself.
+// Found is what the files of a Workspace tell about the program.
 type Found struct {
-	// Entrypoint is the file that runs, by the order main.py, __main__.py, first regular .py; empty if there is none.
+	// Entrypoint is the file that runs: main.py, else __main__.py, else the first regular .py file; empty: none.
 	Entrypoint string
-	// Guessed: Entrypoint is the first of several .py files, none of which is called main.py or __main__.py.
+	// Guessed reports whether Entrypoint was chosen among several .py files without a main.py or __main__.py.
 	Guessed bool
 	// Requirements is text in requirements.txt form: the dependencies of the entrypoint's PEP 723 block, else the
-	// root's requirements.txt. Never both.
+	// requirements.txt at the root. Never both.
 	Requirements string
 	// PythonVersion is the PEP 723 block's requires-python, a version specifier (">=3.11"); see SelectVersion.
 	PythonVersion string
 }
 
-// Entrypoint returns the file that runs when a request names none: main.py, else __main__.py, both at the root, else the
-// first that ends in .py; empty if there is none. names are regular files, relative, with slashes, in archive order.
+// Entrypoint returns the file that runs when a request names none: main.py at the root, else __main__.py at the root, else the
+// first file that ends in .py, else "". names are the relative paths of regular files, with slashes, in archive order.
 func Entrypoint(names []string) string {
 	first, dunder := "", false
 	for _, name := range names {

@@ -1,5 +1,5 @@
-// Package detect finds in a program's own files what a request did not say: its entrypoint, its requirements and the
-// Python it needs. The Engine uses it where a Spec asks for it, the CLI on what it uploads.
+// Package detect finds the entrypoint, the requirements and the Python version of a program in the program's files. The Engine
+// uses it if a Spec asks for it, and the CLI uses it on its uploads.
 //
-// It only reads. It runs nothing, and unpacks nothing to a disk.
+// The package only reads. It runs nothing and writes no files.
 package detect

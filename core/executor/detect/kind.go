@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// notPrograms are the suffixes of files that no interpreter runs, by what they are.
+// notPrograms lists the suffixes of files that no interpreter runs, with a name for their kind.
 var notPrograms = []struct {
 	what     string
 	suffixes []string
@@ -17,8 +17,8 @@ var notPrograms = []struct {
 	{"an image", []string{".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp"}},
 }
 
-// NotAProgram returns why a file of that name cannot be the entrypoint, and what to do; empty: it may be one. It looks at the
-// suffix only: a name without one may be any program.
+// NotAProgram returns why a file of that name cannot be the entrypoint and what to do, or "" if the file may be a program. It
+// only looks at the suffix. A file without a suffix may be a program.
 func NotAProgram(name string) string {
 	suffix := strings.ToLower(path.Ext(path.Base(name)))
 	for _, kind := range notPrograms {

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// maxScript bounds the bytes of a block: a text of names makes a TOML reader remember a hundred times its size.
+// maxScript bounds the bytes of a block. A TOML reader may need a hundred times the size of the text in memory.
 const maxScript = 256 << 10
 
-// Script is what a program's own block of metadata (PEP 723) says.
+// Script is the content of a program's block of script metadata (PEP 723).
 type Script struct {
-	// RequiresPython is a version specifier, or empty.
+	// RequiresPython is a version specifier; empty: none.
 	RequiresPython string `toml:"requires-python"`
-	// Dependencies is nil where the block does not speak of them, and empty where it says that there are none.
+	// Dependencies is nil if the block has no dependencies key, and empty if the list is empty.
 	Dependencies []string `toml:"dependencies"`
 }
 
@@ -26,7 +26,7 @@ func (s Script) Requirements() string {
 	return strings.Join(s.Dependencies, "\n") + "\n"
 }
 
-// ParseScript reads the script block of a Python source. ok is false where there is none.
+// ParseScript reads the script block of a Python source. ok reports whether there is a block.
 func ParseScript(source []byte) (m Script, ok bool, err error) {
 	text, ok, err := scriptBlock(source)
 	if err != nil || !ok {
@@ -40,10 +40,10 @@ func ParseScript(source []byte) (m Script, ok bool, err error) {
 	}
 	for i, d := range m.Dependencies {
 		d = strings.TrimSpace(d)
-		// A requirements file has options and continuation lines; a dependency specifier has neither, and must not
-		// become one on its way through that form.
+		// Dependencies are passed on in requirements.txt form, which has options and continuation lines. A dependency
+		// specifier has neither and must not become one.
 		if d == "" || strings.ContainsAny(d, "\n\r\\\x00") || d[0] == '-' || d[0] == '#' {
-			return Script{}, true, fmt.Errorf("script metadata: dependencies[%d]: %q is not a dependency specifier", i, d)
+			return Script{}, true, fmt.Errorf("script metadata: dependencies[%d]: must be a dependency specifier, such as numpy>=2 (got %q)", i, d)
 		}
 		m.Dependencies[i] = d
 	}
@@ -51,14 +51,14 @@ func ParseScript(source []byte) (m Script, ok bool, err error) {
 	return m, true, nil
 }
 
-// scriptBlock returns the TOML text of the one block of type "script". It finds what the specification's regular
-// expression finds, (?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$, in linear time; the tests
+// scriptBlock returns the TOML text of the only block of type "script". In linear time it finds the same blocks as the
+// specification's regular expression, (?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$. The tests
 // compare the two.
 func scriptBlock(source []byte) (text []byte, ok bool, err error) {
 	source = bytes.TrimPrefix(source, []byte("\xef\xbb\xbf"))
 	source = bytes.ReplaceAll(source, []byte("\r\n"), []byte("\n"))
 	lines := bytes.Split(source, []byte("\n"))
-	// Of the run of comment lines that line i stands in: where it ends, and where it last says "# ///".
+	// The end of the run of comment lines around line i, and its last line "# ///".
 	runEnd, lastClose := 0, -1
 	for i := 0; i < len(lines); i++ {
 		kind, opens := blockType(lines[i])
@@ -68,12 +68,12 @@ func scriptBlock(source []byte) (text []byte, ok bool, err error) {
 		if i >= runEnd {
 			runEnd, lastClose = commentRun(lines, i)
 		}
-		if lastClose < i+2 { // at least one line of content
+		if lastClose < i+2 { // a block needs at least one line of content
 			continue
 		}
 		if kind == "script" {
 			if ok {
-				return nil, true, errors.New("more than one block of script metadata")
+				return nil, true, errors.New("script metadata: must be one block only")
 			}
 			text, ok = content(lines[i+1:lastClose]), true
 		}
@@ -82,7 +82,7 @@ func scriptBlock(source []byte) (text []byte, ok bool, err error) {
 	return text, ok, nil
 }
 
-// commentRun returns the end of the run of content lines from i, and the last of them that closes a block.
+// commentRun returns the end of the run of content lines from line i, and its last line that closes a block; -1: none.
 func commentRun(lines [][]byte, i int) (end, lastClose int) {
 	lastClose = -1
 	for end = i; end < len(lines) && isContent(lines[end]); end++ {
@@ -97,7 +97,7 @@ func isContent(line []byte) bool {
 	return len(line) > 0 && line[0] == '#' && (len(line) == 1 || line[1] == ' ')
 }
 
-// blockType reports whether line opens a block, and of which type.
+// blockType reports whether line opens a block, and returns the type of the block.
 func blockType(line []byte) (kind string, opens bool) {
 	rest, ok := bytes.CutPrefix(line, []byte("# /// "))
 	if !ok || len(rest) == 0 {
@@ -112,6 +112,7 @@ func blockType(line []byte) (kind string, opens bool) {
 	return string(rest), true
 }
 
+// content returns the TOML text of the comment lines of a block.
 func content(lines [][]byte) []byte {
 	var b bytes.Buffer
 	for _, line := range lines {

@@ -12,24 +12,24 @@ import (
 // maxProjectFile bounds the files that Project reads.
 const maxProjectFile = 16 << 20
 
-// maxConditions bounds how many ways of needing a package are told apart, maxCondition the bytes of one; beyond it is
-// needed always.
+// maxConditions bounds the conditions that are kept for a package, and maxCondition the bytes of each. Beyond these bounds the
+// package is required without a condition.
 const (
 	maxConditions = 8
 	maxCondition  = 4 << 10
 )
 
-// Dependencies are what a project's own files ask for.
+// Dependencies are the packages that a project's files ask for.
 type Dependencies struct {
 	// Requirements is text in requirements.txt form; empty: none.
 	Requirements string
-	// Locked: they are the exact versions of uv.lock.
+	// Locked reports whether Requirements are the exact versions of uv.lock.
 	Locked bool
 }
 
-// Project reads the dependencies of the project whose folder fsys is: those of uv.lock, else of pyproject.toml's
-// [project]. Development groups and optional extras are not among them. Neither file: nothing, and no error. An error says
-// what of a file cannot be understood or installed from elsewhere.
+// Project reads the dependencies of the project in the folder fsys: those of uv.lock, else those in [project] of
+// pyproject.toml. Development groups and optional extras are left out. Without either file it returns no dependencies and no
+// error. An error tells what in a file is invalid or cannot be installed on another machine.
 func Project(fsys fs.FS) (Dependencies, error) {
 	raw, err := readBounded(fsys, "uv.lock")
 	if err == nil {
@@ -59,7 +59,7 @@ func Project(fsys fs.FS) (Dependencies, error) {
 	}
 	for _, line := range project.Project.Dependencies {
 		if strings.ContainsAny(line, "\r\n") {
-			return Dependencies{}, fmt.Errorf("pyproject.toml: project.dependencies: %q is not one requirement", line)
+			return Dependencies{}, fmt.Errorf("pyproject.toml: project.dependencies: must be one requirement per entry (got %q)", line)
 		}
 	}
 	return Dependencies{Requirements: strings.Join(project.Project.Dependencies, "\n")}, nil
@@ -78,7 +78,7 @@ func readBounded(fsys fs.FS, name string) ([]byte, error) {
 	return raw, err
 }
 
-// lock is the part of uv.lock that matters here; its form is uv's own, version 1.
+// lock is the part of uv.lock that this package reads, in version 1 of uv's format.
 type lock struct {
 	Version  int           `toml:"version"`
 	Packages []lockPackage `toml:"package"`
@@ -102,10 +102,10 @@ type lockSource struct {
 	Virtual   string `toml:"virtual"`
 }
 
-// own reports whether it is the project itself.
+// own reports whether the package is the project itself.
 func (s lockSource) own() bool { return s.Editable == "." || s.Virtual == "." }
 
-// lockNeed is one edge: what a package needs, and when.
+// lockNeed is a dependency of a package. Marker is the condition of the dependency; empty: none.
 type lockNeed struct {
 	Name    string   `toml:"name"`
 	Version string   `toml:"version"`
@@ -113,19 +113,18 @@ type lockNeed struct {
 	Extra   []string `toml:"extra"`
 }
 
-// locked turns a lock into pinned requirements: everything that the project needs, directly or not, each with the
-// conditions under which it does.
+// locked turns a lock into pinned requirements: all direct and indirect dependencies of the project, each with its conditions.
 func locked(raw []byte) (Dependencies, error) {
 	var l lock
 	if err := decodeTOML(raw, maxProjectBrackets, &l); err != nil {
 		return Dependencies{}, err
 	}
 	if l.Version != 1 {
-		return Dependencies{}, fmt.Errorf("version %d is not known here", l.Version)
+		return Dependencies{}, fmt.Errorf("unknown version %d (must be 1)", l.Version)
 	}
 	root := slices.IndexFunc(l.Packages, func(p lockPackage) bool { return p.Source.own() })
 	if root < 0 {
-		return Dependencies{}, errors.New("it has no package that is the project itself")
+		return Dependencies{}, errors.New("must have a package that is the project itself")
 	}
 	w := lockWalk{lock: l, when: map[int][]string{}, gone: map[step]bool{}}
 	for _, need := range l.Packages[root].Needs {
@@ -160,17 +159,18 @@ func (p lockPackage) requirement() (string, error) {
 		url, _, _ = strings.Cut(url, "?")
 		return p.Name + " @ git+" + url + "@" + commit, nil
 	}
-	return "", fmt.Errorf("%s comes from a folder of its own, which cannot be installed here", p.Name)
+	return "", fmt.Errorf("%s comes from a folder of this machine, which cannot be installed in a sandbox", p.Name)
 }
 
-// lockWalk collects under which conditions each package is needed.
+// lockWalk collects the conditions under which each package is needed.
 type lockWalk struct {
 	lock lock
-	when map[int][]string
-	// gone are the edges that were followed: of a package (extra "") or of one of its extras, under a condition.
+	when map[int][]string // by index in lock.Packages; a condition "" means always
+	// gone holds the steps that were taken.
 	gone map[step]bool
 }
 
+// step follows the dependencies of a package (extra "") or of one of its extras, under a condition.
 type step struct {
 	pkg              int
 	extra, condition string
@@ -179,7 +179,7 @@ type step struct {
 func (w *lockWalk) visit(need lockNeed, condition string) error {
 	i := w.find(need)
 	if i < 0 {
-		return fmt.Errorf("%s is needed and not in the lock", need.Name)
+		return fmt.Errorf("%s is needed, but has no entry: run uv lock", need.Name)
 	}
 	condition = w.note(i, both(condition, need.Marker))
 	for _, extra := range append([]string{""}, need.Extra...) {
@@ -201,7 +201,7 @@ func (w *lockWalk) visit(need lockNeed, condition string) error {
 	return nil
 }
 
-// note keeps that package i is needed under condition, and returns the condition that counts.
+// note records that package i is needed under condition. It returns condition, or "" if the package is always needed.
 func (w *lockWalk) note(i int, condition string) string {
 	known := w.when[i]
 	switch {
@@ -216,14 +216,15 @@ func (w *lockWalk) note(i int, condition string) string {
 	return condition
 }
 
-// find returns the package that need means: where a lock has several of one name, the edge says which version.
+// find returns the index of the package that need names, or -1. If a lock has several versions of a package, need tells the
+// version.
 func (w *lockWalk) find(need lockNeed) int {
 	return slices.IndexFunc(w.lock.Packages, func(p lockPackage) bool {
 		return p.Name == need.Name && (need.Version == "" || p.Version == need.Version)
 	})
 }
 
-// both is the condition that a and b hold.
+// both returns the condition that both a and b hold.
 func both(a, b string) string {
 	switch {
 	case a == "" || a == b:

@@ -110,7 +110,7 @@ func TestProjectSaysWhatCannotBeInstalled(t *testing.T) {
 	const head = "version = 1\n[[package]]\nname = \"app\"\nversion = \"1\"\nsource = { editable = \".\" }\n"
 	for name, test := range map[string]struct{ lock, says string }{
 		"no toml":        {"version = ", "uv.lock: "},
-		"a later form":   {"version = 2\n", "version 2"},
+		"a later form":   {"version = 2\n", "unknown version 2"},
 		"no project":     {"version = 1\n", "the project itself"},
 		"a local folder": {head + "dependencies = [{ name = \"lib\" }]\n[[package]]\nname = \"lib\"\nversion = \"1\"\nsource = { directory = \"../lib\" }\n", "lib comes from a folder"},
 		"a gap":          {head + "dependencies = [{ name = \"lib\" }]\n", "lib is needed"},

@@ -9,26 +9,27 @@ import (
 	"slices"
 )
 
-// maxFile bounds what is read of one file. A block of metadata stands near the top of its file; a requirements.txt of
-// this size is not one.
+// maxFile bounds the bytes that are read of a file. A block of script metadata is near the top of its file. A larger
+// requirements.txt is an error.
 const maxFile = 4 << 20
 
-// maxNames and maxNameBytes bound how many Python files are remembered while the entrypoint is still unknown. A name in a
-// tar may be a megabyte long.
+// maxNames and maxNameBytes bound the names of Python files that are kept while the entrypoint is unknown. A name in a tar may
+// be a megabyte long.
 const (
 	maxNames     = 1 << 16
 	maxNameBytes = 4 << 20
 )
 
-// Ask says what is known before a Workspace is read.
+// Ask tells what is known before a Workspace is read.
 type Ask struct {
-	// Entrypoint is the file that will run; empty: find it.
+	// Entrypoint is the file that will run; empty: Tar finds it.
 	Entrypoint string
-	// NoEntrypoint: no file of the Workspace is the program (Spec.Code or Spec.Command is); only requirements.txt counts.
+	// NoEntrypoint reports whether the program is Spec.Code or Spec.Command. Only requirements.txt is then read.
 	NoEntrypoint bool
 }
 
-// Tar reads a Workspace to its end. An *Error means that what the files say is wrong, any other that r is no readable tar.
+// Tar reads a Workspace to its end. An *Error means that a file of the Workspace is invalid. Any other error means that r is
+// not a readable tar.
 func Tar(r io.Reader, ask Ask) (Found, error) {
 	c := collector{ask: ask, kept: map[string][]byte{}, present: map[string]bool{}}
 	archive := tar.NewReader(r)
@@ -46,20 +47,21 @@ func Tar(r io.Reader, ask Ask) (Found, error) {
 	}
 }
 
-// collector keeps the few files that can matter, of each the last one of its name, as unpacking would.
+// collector keeps the content of the files that are needed. Of files with the same name it keeps the last, as unpacking does.
 type collector struct {
-	ask   Ask
-	order []string
-	// orderBytes is the length of the names in order.
+	ask Ask
+	// order holds the names of Python files in archive order, and orderBytes their total length.
+	order      []string
 	orderBytes int
-	present    map[string]bool
-	kept       map[string][]byte
+	// present tells whether the last entry of a name is a regular file.
+	present map[string]bool
+	kept    map[string][]byte
 }
 
 func (c *collector) take(h *tar.Header, r io.Reader) error {
 	name := path.Clean(h.Name)
 	if h.Typeflag != tar.TypeReg {
-		// Something else under the name of a file takes its place.
+		// An entry that is no regular file replaces an earlier file of the same name.
 		if c.present[name] {
 			c.present[name] = false
 			delete(c.kept, name)
@@ -81,11 +83,11 @@ func (c *collector) take(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
-// candidate records a Python file and reports whether it may be the entrypoint.
+// candidate records a file and reports whether the file may be the entrypoint.
 func (c *collector) candidate(name string) bool {
 	if c.ask.Entrypoint != "" {
 		if name != path.Clean(c.ask.Entrypoint) {
-			return false // and not remembered: an archive may hold millions
+			return false // not recorded, because an archive may hold millions of files
 		}
 		c.present[name] = true
 		return true
@@ -105,7 +107,7 @@ func (c *collector) candidate(name string) bool {
 	return name == Entrypoint(c.alive())
 }
 
-// alive is what may still be the entrypoint: the root's two names and the first of all others.
+// alive returns the files that may still be the entrypoint: main.py, __main__.py and the first other file.
 func (c *collector) alive() []string {
 	var names []string
 	for _, special := range []string{mainName, dunderName} {
@@ -156,14 +158,14 @@ func (c *collector) found() (Found, error) {
 	}
 	if hasRequirements {
 		if len(requirements) > maxFile {
-			return f, &Error{File: requirementsName, Err: fmt.Errorf("it is larger than %d bytes", maxFile)}
+			return f, &Error{File: requirementsName, Err: fmt.Errorf("must have at most %d bytes", maxFile)}
 		}
 		f.Requirements = string(requirements)
 	}
 	return f, nil
 }
 
-// Error says that a file's own statement about its requirements is wrong.
+// Error tells that a file's requirements or script metadata are invalid.
 type Error struct {
 	File string
 	Err  error

@@ -7,23 +7,23 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// go-toml descends into arrays and inline tables by recursion, and a Go stack that overflows ends the process, whatever
-// recovers: a comment of two megabytes of brackets was enough. These bound how many a text may have at all, because what
-// stands in a string or a comment is known only to the parser.
+// go-toml parses arrays and inline tables by recursion. A stack overflow ends a Go process, and recover does not help: two
+// megabytes of brackets in a comment are enough. These constants therefore bound the brackets of a text. Brackets in strings
+// and comments count, because only the parser can tell them apart.
 const (
 	maxScriptBrackets  = 10_000
 	maxProjectBrackets = 200_000 // a lock names each wheel in an inline table
 )
 
-// decodeTOML reads text, which anybody may have written, into v.
+// decodeTOML reads text, which is not trusted, into v. brackets bounds the opening brackets in text.
 func decodeTOML(text []byte, brackets int, v any) (err error) {
 	if n := bytes.Count(text, []byte("[")) + bytes.Count(text, []byte("{")); n > brackets {
-		return fmt.Errorf("%d brackets, more than %d", n, brackets)
+		return fmt.Errorf("must not have more than %d opening brackets (got %d)", brackets, n)
 	}
 	defer func() {
-		// go-toml 2.2.4 assigns a date to a string without a look (unmarshaler.go, unmarshalLocalDate), which panics.
+		// go-toml 2.2.4 panics when it assigns a date to a string (unmarshaler.go, unmarshalLocalDate).
 		if p := recover(); p != nil {
-			err = fmt.Errorf("toml: a value is of another kind than it must be: %v", p)
+			err = fmt.Errorf("toml: a value has the wrong type: %v", p)
 		}
 	}()
 	return toml.Unmarshal(text, v)

@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -8,8 +9,8 @@ import (
 // SelectVersion returns the first of versions ("3.12", best first) that satisfies the version specifier spec, or "" if
 // none does. Without versions it returns the minor version that spec pins ("==3.12.*"), else "".
 //
-// versions are minor versions, each of which stands for any of its patch releases, so a clause about a patch release
-// (">=3.11.4") is taken to be satisfied by the minor version that has such releases.
+// versions are minor versions. Each stands for all its patch releases. A minor version satisfies a clause about a patch
+// release (">=3.11.4") if one of its patch releases does.
 func SelectVersion(spec string, versions []string) string {
 	clauses, ok := parseSpecifier(spec)
 	if !ok {
@@ -32,7 +33,7 @@ func SelectVersion(spec string, versions []string) string {
 	return ""
 }
 
-// ValidSpecifier reports whether spec is a version specifier as SelectVersion reads it.
+// ValidSpecifier reports whether SelectVersion can read the version specifier spec.
 func ValidSpecifier(spec string) bool {
 	_, ok := parseSpecifier(spec)
 	return ok
@@ -76,7 +77,8 @@ func parseSpecifier(spec string) ([]clause, bool) {
 	return clauses, len(clauses) > 0
 }
 
-// parseVersion reads the release part of a version; what follows it (rc1, .dev0, +local) does not change a minor version.
+// parseVersion reads the release part of a version. It ignores suffixes (rc1, .dev0, +local), which do not change the minor
+// version.
 func parseVersion(text string) ([]int, bool) {
 	text = strings.TrimPrefix(text, "v")
 	end := strings.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
@@ -113,7 +115,7 @@ func satisfies(minor []int, c clause) bool {
 		bound = []int{bound[0], 0}
 	}
 	patch := len(bound) > 2
-	order := compare(minor, bound[:2])
+	order := slices.Compare(minor, bound[:2])
 	switch c.op {
 	case "==", "===":
 		return order == 0 || len(c.version) == 1 && c.wildcard && minor[0] == bound[0]
@@ -121,7 +123,7 @@ func satisfies(minor []int, c clause) bool {
 		if len(c.version) == 1 && c.wildcard {
 			return minor[0] != bound[0]
 		}
-		// A single excluded release leaves others of its minor version.
+		// If one patch release is excluded, the others of its minor version remain.
 		return order != 0 || !c.wildcard || patch
 	case "~=":
 		if patch {
@@ -131,23 +133,11 @@ func satisfies(minor []int, c clause) bool {
 	case ">=":
 		return order >= 0
 	case ">":
-		// ">3.11" excludes only 3.11 itself by the letter; 3.11.1 is greater.
+		// By the specification ">3.11" excludes 3.11 only. 3.11.1 is greater.
 		return order >= 0
 	case "<=":
 		return order <= 0
 	default: // "<"
 		return order < 0 || order == 0 && patch && bound[2] > 0
 	}
-}
-
-func compare(a, b []int) int {
-	for i := range a {
-		if a[i] != b[i] {
-			if a[i] < b[i] {
-				return -1
-			}
-			return 1
-		}
-	}
-	return 0
 }

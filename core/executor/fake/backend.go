@@ -18,51 +18,51 @@ type Options struct {
 	Name string
 	// Version in Info. Default "0".
 	Version string
-	// Capabilities it declares and keeps. Default DefaultCapabilities.
+	// Capabilities that the backend declares and has. Default DefaultCapabilities.
 	Capabilities *executor.Capabilities
 	// Images in Info: accepted without Capabilities.Images, besides "python:X.Y…".
 	Images []string
 	// Capacity in Info; it is not enforced.
 	Capacity int
-	// PrepareDelay is how long every preparation takes.
+	// PrepareDelay is the duration of every preparation.
 	PrepareDelay time.Duration
-	// Hook stands before every Run. Default: none.
+	// Hook is called in place of every Run. Default: none.
 	Hook Hook
-	// OpenHook stands before every OpenSession: its error is the answer. Default: none.
+	// OpenHook is called before every OpenSession. OpenSession returns its error. Default: none.
 	OpenHook func(ctx context.Context, s executor.Session) error
-	// Generation in Info; Abandon's successor has the next one. Default 0: it is in no plugin process.
+	// Generation in Info. The successor that Abandon returns has the next one. Default 0, which means no plugin process.
 	Generation int
 }
 
 // RunFunc is Backend.Run without its receiver.
 type RunFunc func(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error)
 
-// Hook sees every Run: it may call run, change what goes in and comes out, or do something else altogether.
+// Hook replaces Run. It may call run, change the parameters and the result of run, or not call run at all.
 type Hook func(ctx context.Context, job executor.Job, sink executor.Sink, run RunFunc) (executor.Result, error)
 
-// Backend is the fake. All methods are safe for concurrent use.
+// Backend is the fake backend. All methods are safe for concurrent use.
 type Backend struct {
 	options Options
 	caps    executor.Capabilities
 	world   *world
-	// gone ends with Abandon: this Backend's process has died.
+	// gone is closed when Abandon is called, which simulates the death of this Backend's process.
 	gone    chan struct{}
 	abandon func()
 
 	mu      sync.Mutex
 	message string // why it is not healthy; empty: it is
 	down    error
-	// held are the Sessions that this process opened or adopted.
+	// held are the Sessions that this Backend has opened or adopted.
 	held map[string]bool
 }
 
-// world is what outlives a Backend: the programs and what they left.
+// world is the state that outlives a Backend, such as programs and Sessions.
 type world struct {
 	pids atomic.Int64
 
 	mu      sync.Mutex
 	running map[string]*run
-	kept    map[string]*run // with Attach: ended, and not removed yet
+	kept    map[string]*run // runs that have ended and were not removed yet; with Attach only
 	runs    []string
 	removed []string
 	gates   map[string]chan struct{}
@@ -102,8 +102,8 @@ func newIn(o Options, w *world) *Backend {
 	}
 }
 
-// Abandon plays the death of the process that holds b: its Runs return unavailable. With Attach the programs go on and
-// the Backend that is returned can follow them, and adopt the Sessions; without it all of them are killed.
+// Abandon simulates the death of the process that holds b: its Runs return unavailable. With Attach the programs go on, and the
+// returned Backend can follow them and adopt the Sessions. Without Attach all programs are killed.
 func (b *Backend) Abandon() *Backend {
 	b.abandon()
 	if !b.caps.Attach {
@@ -122,8 +122,7 @@ func (b *Backend) Abandon() *Backend {
 	return newIn(o, b.world)
 }
 
-// DefaultCapabilities are all that the fake can play on its own; Attach, HostDirectories, Scripts and Sessions are not
-// among them.
+// DefaultCapabilities returns the default Capabilities of the fake: all but Attach, HostDirectories, Scripts and Sessions.
 func DefaultCapabilities() executor.Capabilities {
 	return executor.Capabilities{
 		Isolation:         executor.IsolationContainer,
@@ -175,7 +174,7 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 	}, nil
 }
 
-// warnings name every default that these capabilities leave unenforced.
+// warnings returns a warning for every default that is not enforced with these capabilities.
 func warnings(caps executor.Capabilities) []string {
 	var list []string
 	for _, w := range []struct {
@@ -185,6 +184,7 @@ func warnings(caps executor.Capabilities) []string {
 		{caps.NetworkOff, "the network is not kept from programs"},
 		{caps.Memory, "config.memory_mb is not enforced"},
 		{caps.Disk, "config.disk_mb is not enforced"},
+		{caps.Disk || caps.Isolation != executor.IsolationNone, "programs share the host's /tmp"},
 		{caps.CPU, "config.cpu_shares is not enforced"},
 		{caps.PIDs, "config.pids is not enforced"},
 		{caps.Isolation != executor.IsolationNone, "host files are visible to programs"},
@@ -250,7 +250,7 @@ func (b *Backend) Attach(ctx context.Context, job executor.Job, from executor.Re
 	return b.follow(ctx, r, sink)
 }
 
-// follow hands what r says to sink until r has ended. It is the one goroutine that uses sink.
+// follow passes the Events of r to sink until r has ended. No other goroutine uses sink.
 func (b *Backend) follow(ctx context.Context, r *run, sink executor.Sink) (executor.Result, error) {
 	left := make(chan struct{})
 	defer context.AfterFunc(ctx, func() {
@@ -316,14 +316,14 @@ func (b *Backend) Remove(_ context.Context, id string) error {
 	return nil
 }
 
-// SetHealth makes Info say that the backend is not healthy and why; an empty message makes it healthy again.
+// SetHealth makes Info report the backend as unhealthy with that message. An empty message makes it healthy again.
 func (b *Backend) SetHealth(message string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.message = message
 }
 
-// SetDown makes Info, Run, Attach and Remove return err until it is set to nil. What runs goes on.
+// SetDown makes Info, Run, Attach and Remove return err until it is set to nil. Running programs go on.
 func (b *Backend) SetDown(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -341,14 +341,14 @@ func (b *Backend) isDown() error {
 	}
 }
 
-// Runs returns the ids of all jobs that Run took, in order.
+// Runs returns the ids of all jobs that Run has accepted, in order.
 func (b *Backend) Runs() []string {
 	b.world.mu.Lock()
 	defer b.world.mu.Unlock()
 	return slices.Clone(b.world.runs)
 }
 
-// Running returns the sorted ids of the jobs that run now. Empty after all Runs returned: the fake's residue.
+// Running returns the sorted ids of the running jobs. Any job after all Runs have returned is a leftover.
 func (b *Backend) Running() []string {
 	b.world.mu.Lock()
 	defer b.world.mu.Unlock()
@@ -362,7 +362,7 @@ func (b *Backend) Removed() []string {
 	return slices.Clone(b.world.removed)
 }
 
-// Release lets every program pass that waits at the named gate, now and later.
+// Release opens the named gate: programs no longer wait for it, now and later.
 func (b *Backend) Release(name string) {
 	gate := b.world.gate(name)
 	b.world.mu.Lock()

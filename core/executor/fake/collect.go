@@ -9,7 +9,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// collect hands the artifacts to sink and puts them into result.
+// collect passes the Artifacts to sink and adds them to result.
 func (r *run) collect(sink executor.Sink, result *executor.Result) error {
 	if r.tree == nil || r.started.IsZero() {
 		return nil
@@ -37,7 +37,7 @@ func (r *run) collect(sink executor.Sink, result *executor.Result) error {
 	return nil
 }
 
-// collected is f as an Artifact: always as long as its header says.
+// collected returns the content of f as an Artifact, always of the size in its header.
 func (f *file) collected() []byte {
 	if !f.resized || f.becomes >= int64(len(f.data)) {
 		return f.data
@@ -47,7 +47,7 @@ func (f *file) collected() []byte {
 	return data
 }
 
-// resize says what size a file gets while it is collected.
+// resize sets the size that a file gets while it is collected.
 func resize(p *process, rest string) error {
 	w := words(rest, 2)
 	n, err := size(w[1])

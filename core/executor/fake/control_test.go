@@ -141,7 +141,7 @@ func TestFactoryReadsItsSectionStrictly(t *testing.T) {
 	}
 }
 
-// FuzzPrograms: whatever a program says, it ends, and nothing of it stays.
+// FuzzPrograms checks that every program ends and leaves nothing behind.
 func FuzzPrograms(f *testing.F) {
 	f.Add("print hello\nexit 3")
 	f.Add("hex stdout zz\nflood stdout 1000\nwrite-file \"a\\x00\" b")

@@ -14,7 +14,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// directive runs one line of a program; its error ends the program.
+// directive runs one line of a program. Its error ends the program.
 type directive func(p *process, rest string) error
 
 // directives are documented in doc.go, in the same order.
@@ -104,7 +104,7 @@ type panicked string
 // Error implements error.
 func (e panicked) Error() string { return string(e) }
 
-// breakBackend ends everything; Run then returns err.
+// breakBackend kills the program and its descendants, and makes Run return err.
 func (p *process) breakBackend(err error) error {
 	p.run.mu.Lock()
 	p.run.failed = err
@@ -152,7 +152,7 @@ func flood(p *process, rest string) error {
 		if err := p.write(to, piece); err != nil {
 			return err
 		}
-		// Without it a flood that nobody holds up would stop the clock of a synctest bubble for ever.
+		// Without this wait a flood to a fast reader would stop the clock of a synctest bubble for ever.
 		if err := p.sleep(time.Millisecond); err != nil {
 			return err
 		}
@@ -247,6 +247,7 @@ func fillFile(p *process, rest string) error {
 		return err
 	}
 	if limit := p.run.diskLimit(); limit >= 0 && n > limit {
+		p.run.noRoom()
 		return p.crash(1, "OSError", "[Errno 28] No space left on device")
 	}
 	if n > 1<<30 {
@@ -255,13 +256,14 @@ func fillFile(p *process, rest string) error {
 	return p.store(w[0], make([]byte, n))
 }
 
-// store writes a file of the program's.
+// store writes a file for the program.
 func (p *process) store(name string, data []byte) error {
 	clean, err := inside(name, ".")
 	if err != nil {
 		return p.crash(1, "PermissionError", strconv.Quote(name))
 	}
 	if err := p.run.tree.put(clean, &file{data: data, mode: 0o644, changed: true}, p.run.diskLimit()); err != nil {
+		p.run.noRoom()
 		return p.crash(1, "OSError", err.Error())
 	}
 	return nil
@@ -294,8 +296,8 @@ func onTerm(p *process, rest string) error {
 	return nil
 }
 
-// grandchild ignores SIGTERM and holds the streams; only SIGKILL ends it. A Session's interpreter keeps what its code has
-// started.
+// grandchild starts a descendant that ignores SIGTERM and holds the streams. Only SIGKILL ends it. In a Session it lives on
+// after the Execution.
 func grandchild(p *process, rest string) error {
 	r := p.run
 	if p.resident() {
@@ -331,7 +333,7 @@ func alloc(p *process, rest string) error {
 	return nil
 }
 
-// connect dials for real where the network is on: the test listens.
+// connect opens a real connection if the network is on. The test listens at the address.
 func connect(p *process, rest string) error {
 	r := p.run
 	off := r.job.Spec.Network != executor.NetworkOn && r.backend.caps.NetworkOff
@@ -356,7 +358,7 @@ func importName(p *process, rest string) error {
 	return p.crash(1, "ModuleNotFoundError", "No module named "+strconv.Quote(rest))
 }
 
-// hostFile looks at the real machine where this backend declares that programs can.
+// hostFile looks for the file on the real machine if the declared isolation lets programs see it.
 func hostFile(p *process, rest string) error {
 	if p.run.backend.caps.Isolation == executor.IsolationNone {
 		if _, err := os.Stat(text(rest)); err == nil {

@@ -1,5 +1,5 @@
-// Package fake is a Backend without an operating system: it passes the law (core/executor/backendtest), and it can be
-// told to break it. Engine, frontends and the command line are tested on it.
+// Package fake is a Backend without an operating system. It passes the suite core/executor/backendtest, and hooks can make it
+// break the rules. The tests of the Engine, the frontends and the command line use it.
 //
 // A program for the fake is a list of directives, one a line, interpreted in this process:
 //

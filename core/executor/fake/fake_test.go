@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// log is a Sink that remembers.
+// log is a Sink that records.
 type log struct {
 	mu     sync.Mutex
 	events []executor.Event

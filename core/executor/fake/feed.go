@@ -7,7 +7,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// feedWindow is how much output a program may be ahead of its reader, as a pipe's buffer.
+// feedWindow bounds how much output a program may be ahead of its reader, like the buffer of a pipe.
 const feedWindow = 1 << 20
 
 var (
@@ -15,8 +15,7 @@ var (
 	errGone    = errors.New("the reader has gone")
 )
 
-// feed is a bounded queue between a program and the one who follows it. What was not taken stays in it, so another
-// follower can go on.
+// feed is a bounded queue between a program and its follower. Items that were not taken stay in the queue for another follower.
 type feed struct {
 	mu      sync.Mutex
 	items   []executor.Body
@@ -27,13 +26,13 @@ type feed struct {
 
 func newFeed() *feed { return &feed{changed: make(chan struct{})} }
 
-// wake must be called with mu held.
+// wake wakes all waiters. The caller holds mu.
 func (f *feed) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// put adds body when there is room; it gives up when done closes.
+// put adds body when there is room, and reports whether it did. It returns when done is closed or the feed has ended.
 func (f *feed) put(done <-chan struct{}, body executor.Body) bool {
 	for {
 		f.mu.Lock()
@@ -58,7 +57,7 @@ func (f *feed) put(done <-chan struct{}, body executor.Body) bool {
 	}
 }
 
-// next returns the oldest item without taking it out. It gives up when gone or left closes.
+// next returns the oldest item without removing it. It returns an error when the feed has ended, or gone or left is closed.
 func (f *feed) next(gone, left <-chan struct{}) (executor.Body, error) {
 	for {
 		select {
@@ -89,7 +88,7 @@ func (f *feed) next(gone, left <-chan struct{}) (executor.Body, error) {
 	}
 }
 
-// took removes what next returned.
+// took removes the item that next has returned.
 func (f *feed) took() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +97,7 @@ func (f *feed) took() {
 	f.wake()
 }
 
-// end says that nothing follows.
+// end marks the end of the feed.
 func (f *feed) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +105,7 @@ func (f *feed) end() {
 	f.wake()
 }
 
-// resume drops the output that lies before the offsets: the follower has it already.
+// resume drops the output before the offsets, which the follower already has.
 func (f *feed) resume(from map[executor.Stream]int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

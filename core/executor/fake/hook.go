@@ -19,7 +19,7 @@ func Panic(v any) Hook {
 	return func(context.Context, executor.Job, executor.Sink, RunFunc) (executor.Result, error) { panic(v) }
 }
 
-// Hang makes every Run ignore ctx and return unavailable only when release closes.
+// Hang makes every Run ignore ctx and return unavailable when release is closed.
 func Hang(release <-chan struct{}) Hook {
 	return func(context.Context, executor.Job, executor.Sink, RunFunc) (executor.Result, error) {
 		<-release
@@ -27,7 +27,7 @@ func Hang(release <-chan struct{}) Hook {
 	}
 }
 
-// HangAtEnd runs the program and then, ignoring ctx, keeps the Result back until release closes.
+// HangAtEnd makes every Run return its Result only when release is closed, whether or not ctx has ended.
 func HangAtEnd(release <-chan struct{}) Hook {
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run RunFunc) (executor.Result, error) {
 		result, err := run(ctx, job, sink)
@@ -36,7 +36,7 @@ func HangAtEnd(release <-chan struct{}) Hook {
 	}
 }
 
-// EmitBefore emits bodies, legal or not, before every Run.
+// EmitBefore emits bodies before every Run. The bodies may break the rules.
 func EmitBefore(bodies ...executor.Body) Hook {
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run RunFunc) (executor.Result, error) {
 		if err := emitAll(sink, bodies); err != nil {
@@ -66,7 +66,7 @@ func emitAll(sink executor.Sink, bodies []executor.Body) error {
 	return nil
 }
 
-// Return runs the program and returns result instead of the true one.
+// Return runs the program and returns result instead of the real Result.
 func Return(result executor.Result) Hook {
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run RunFunc) (executor.Result, error) {
 		if _, err := run(ctx, job, sink); err != nil {
@@ -76,7 +76,7 @@ func Return(result executor.Result) Hook {
 	}
 }
 
-// DieAfter plays a backend that is gone after n events: what follows is not emitted, the program ends and Run returns
+// DieAfter simulates a backend that dies after n Events. No further Events are emitted, the program ends and Run returns
 // unavailable.
 func DieAfter(n int) Hook {
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run RunFunc) (executor.Result, error) {
@@ -101,7 +101,7 @@ func DieAfter(n int) Hook {
 	}
 }
 
-// FirstRuns applies hook to the first n Runs of a Backend only.
+// FirstRuns applies hook only to the first n Runs of a Backend.
 func FirstRuns(n int64, hook Hook) Hook {
 	var count atomic.Int64
 	return func(ctx context.Context, job executor.Job, sink executor.Sink, run RunFunc) (executor.Result, error) {

@@ -13,11 +13,11 @@ import (
 
 // Section is the fake's section of a configuration. The zero value is DefaultCapabilities.
 type Section struct {
-	// Capabilities replace DefaultCapabilities.
+	// Capabilities replace DefaultCapabilities; nil: they do not.
 	Capabilities *executor.Capabilities `json:"capabilities"`
 	// Capacity in Info.
 	Capacity int `json:"capacity"`
-	// PrepareSeconds is how long every preparation takes.
+	// PrepareSeconds is the duration of every preparation, in seconds.
 	PrepareSeconds float64 `json:"prepare_seconds"`
 }
 
@@ -40,7 +40,7 @@ func Factory(_ context.Context, c plugin.Configure) (executor.Backend, error) {
 	})}, nil
 }
 
-// served ends its programs when the plugin drains or its host is gone.
+// served is a Backend that ends its programs when the plugin drains or its host has died.
 type served struct{ *Backend }
 
 // Close implements io.Closer.

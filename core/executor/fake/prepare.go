@@ -15,10 +15,10 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// workFolder is what a program sees as its HOME and current folder.
+// workFolder is HOME and the current folder of a program.
 const workFolder = "/work"
 
-// ready makes the program ready, in a Sandbox of its own or in a Session's.
+// ready prepares the program, in a sandbox of its own or in that of a Session.
 func (r *run) ready() (*process, *executor.Failure) {
 	if r.session != nil {
 		return r.session.load(r)
@@ -26,7 +26,8 @@ func (r *run) ready() (*process, *executor.Failure) {
 	return r.prepare()
 }
 
-// prepare installs, unpacks and finds the program. A failure is the user's; r.failed is ours.
+// prepare installs the requirements, unpacks the Workspace and finds the program. A Failure is about the user's input. r.failed
+// is an error of the backend.
 func (r *run) prepare() (*process, *executor.Failure) {
 	spec := r.job.Spec
 	if d := r.backend.options.PrepareDelay; d > 0 && !r.pause(d) {
@@ -50,7 +51,7 @@ func (r *run) prepare() (*process, *executor.Failure) {
 	return p, r.connect(p)
 }
 
-// environment is a program's.
+// environment returns the environment of a program. own are the variables of the Spec.
 func environment(own map[string]string) map[string]string {
 	env := map[string]string{
 		"PATH":             "/usr/bin:/bin",
@@ -66,7 +67,7 @@ func environment(own map[string]string) map[string]string {
 	return env
 }
 
-// connect opens p's standard input. What goes wrong is ours.
+// connect opens the standard input of p. Its errors are the backend's, not the user's.
 func (r *run) connect(p *process) *executor.Failure {
 	in, err := r.openStdin(r.job.Stdin)
 	if err != nil {
@@ -77,7 +78,7 @@ func (r *run) connect(p *process) *executor.Failure {
 	return nil
 }
 
-// pause waits; false means that the job was stopped.
+// pause waits for a duration. It reports false if the job was stopped before.
 func (r *run) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -89,7 +90,7 @@ func (r *run) pause(d time.Duration) bool {
 	}
 }
 
-// version is the full version of the interpreter that the Spec selects.
+// version returns the full version of the interpreter that the Spec selects.
 func (r *run) version() string {
 	minor := r.job.Spec.PythonVersion
 	if minor == "" {
@@ -104,10 +105,10 @@ func (r *run) version() string {
 	return minor + ".0"
 }
 
-// failingCommand is a command that says something and fails.
+// failingCommand is a command that prints a text and fails.
 var failingCommand = regexp.MustCompile(`^echo ([a-z ]+); exit ([1-9][0-9]*)$`)
 
-// commandFailure is what becomes of the command of PreCommands at n, which fails.
+// commandFailure returns the Failure of the command of PreCommands at index n.
 func commandFailure(n int, command string) *executor.Failure {
 	code, said := "127", ""
 	if m := failingCommand.FindStringSubmatch(command); m != nil {
@@ -133,7 +134,7 @@ func (r *run) install() ([]string, *executor.Failure) {
 	return r.resolve(r.job.Spec.Requirements)
 }
 
-// resolve plays an installer.
+// resolve simulates an installer.
 func (r *run) resolve(text string) ([]string, *executor.Failure) {
 	var resolved []string
 	for line := range strings.Lines(text) {
@@ -155,7 +156,7 @@ func (r *run) resolve(text string) ([]string, *executor.Failure) {
 	return resolved, nil
 }
 
-// parseRequirement returns the resolved form of one line; empty if there is nothing on it.
+// parseRequirement returns the resolved form of a line, or "" if the line is empty.
 func parseRequirement(line string) (string, *executor.Failure) {
 	line, _, _ = strings.Cut(line, "#")
 	line = strings.TrimSpace(line)
@@ -173,7 +174,7 @@ func parseRequirement(line string) (string, *executor.Failure) {
 	return name + "==" + strings.TrimSpace(version), nil
 }
 
-// unpack reads the Workspace. A reader that does not end is closed when the job is stopped.
+// unpack reads the Workspace. When the job is stopped, unpack closes the reader.
 func (r *run) unpack() *executor.Failure {
 	if r.job.Workspace == nil {
 		return nil
@@ -200,13 +201,13 @@ func (r *run) unpack() *executor.Failure {
 }
 
 func (r *run) diskLimit() int64 {
-	if r.backend.caps.Disk && r.job.Limits.DiskBytes > 0 {
-		return r.job.Limits.DiskBytes
+	if limit := r.limits().DiskBytes; r.backend.caps.Disk && limit > 0 {
+		return limit
 	}
 	return -1
 }
 
-// watched remembers its reader's own error, to tell a broken stream from a broken tar.
+// watched keeps the error of its reader, which tells a broken stream from a broken tar.
 type watched struct {
 	io.Reader
 	err error
@@ -243,7 +244,7 @@ func (p *process) load() *executor.Failure {
 		}
 		p.argv0 = name
 	default:
-		if p.argv0 = tree.entrypoint(); p.argv0 == "" {
+		if p.argv0, p.chosen = tree.entrypoint(); p.argv0 == "" {
 			return failure(executor.PhasePrepare, executor.Invalid, "the workspace has no entrypoint: no main.py, no __main__.py, no .py file")
 		}
 	}

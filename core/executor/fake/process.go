@@ -23,10 +23,13 @@ type process struct {
 	python       string
 	requirements []string
 	vars         *names
-	// separate: it is a process of its own beside a Session's interpreter.
+	// separate reports whether the program is a process of its own in a Session, not code in its interpreter.
 	separate bool
+	// chosen reports whether argv0 was chosen among several .py files.
+	chosen bool
 
-	// ignoring: SIGTERM does nothing. onTerm is the code to exit with on SIGTERM, if set. The program's goroutine only.
+	// ignoring reports whether the program ignores SIGTERM. onTerm, if set, is its exit code at SIGTERM. Only the goroutine
+	// of the program uses both.
 	ignoring bool
 	onTerm   *int
 }
@@ -43,7 +46,7 @@ func (e exited) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 // Error implements error.
 func (s signaled) Error() string { return string(s) }
 
-// stopped closes when the program must end: by SIGKILL, or by SIGTERM unless it ignores that.
+// stopped returns a channel that is closed when the program must end: at SIGKILL, and at SIGTERM unless it is ignored.
 func (p *process) stopped() <-chan struct{} {
 	if p.ignoring {
 		return p.run.killed.Done()
@@ -51,7 +54,7 @@ func (p *process) stopped() <-chan struct{} {
 	return p.run.term.Done()
 }
 
-// death is how the signal that arrived ends the program.
+// death returns the end of a program by the signal that has arrived.
 func (p *process) death() error {
 	if p.run.killed.Err() != nil {
 		return signaled("SIGKILL")
@@ -68,7 +71,7 @@ func (p *process) death() error {
 // resident reports whether the program is code in a Session's interpreter.
 func (p *process) resident() bool { return p.run.session != nil && !p.separate }
 
-// main interprets the program and says how it ended.
+// main interprets the program and returns its end.
 func (p *process) main() end {
 	err := p.interpret()
 	var code exited
@@ -86,6 +89,11 @@ func (p *process) main() end {
 }
 
 func (p *process) interpret() error {
+	if p.chosen {
+		if err := p.write(executor.Stderr, []byte(executor.ChosenEntrypoint(p.argv0))); err != nil {
+			return err
+		}
+	}
 	number := 0
 	for line := range strings.Lines(p.text) {
 		number++
@@ -113,13 +121,13 @@ func (p *process) interpret() error {
 	return nil
 }
 
-// usageError is a directive's wrong argument: the program's own mistake.
+// usageError is an invalid argument of a directive. It is an error of the program.
 type usageError struct{ text string }
 
 // Error implements error.
 func (e *usageError) Error() string { return e.text }
 
-// crash is an uncaught exception.
+// crash ends the program with an uncaught exception.
 func (p *process) crash(line int, class, message string) error {
 	text := fmt.Sprintf("Traceback (most recent call last):\n  File %q, line %d, in <module>\n%s: %s\n", p.argv0, line, class, message)
 	if err := p.write(executor.Stderr, []byte(text)); err != nil {
@@ -128,7 +136,7 @@ func (p *process) crash(line int, class, message string) error {
 	return exited(1)
 }
 
-// wait lets time pass; nil channel means for ever.
+// wait waits until one of the channels is ready or the program must end. A nil channel is never ready.
 func (p *process) wait(until <-chan time.Time, gate <-chan struct{}) error {
 	select {
 	case <-until:
@@ -146,7 +154,7 @@ func (p *process) sleep(d time.Duration) error {
 	return p.wait(t.C, nil)
 }
 
-// write writes, or dies of the signal that came meanwhile.
+// write writes to a stream. If a signal must end the program, write returns that end.
 func (p *process) write(stream executor.Stream, data []byte) error {
 	if !p.run.write(p.stopped(), stream, data) {
 		return p.death()
@@ -159,7 +167,7 @@ func (p *process) println(stream executor.Stream, text string) error {
 	return p.write(stream, []byte(text+"\n"))
 }
 
-// readAll reads stdin to its end, piece by piece.
+// readAll reads stdin to its end, in pieces.
 func (p *process) readAll(each func([]byte) error) error {
 	for {
 		piece, err := p.stdin.read(p)
@@ -175,7 +183,7 @@ func (p *process) readAll(each func([]byte) error) error {
 	}
 }
 
-// readLine reads up to and with the next line's end.
+// readLine reads up to and including the next line end.
 func (p *process) readLine() (string, error) {
 	var line []byte
 	for {
@@ -206,7 +214,7 @@ func text(s string) string {
 	return s
 }
 
-// words splits at spaces; a word may be Go-quoted. The last of n takes the rest.
+// words splits text at spaces into at most n words. A word may be Go-quoted. The last word is the rest.
 func words(s string, n int) []string {
 	var list []string
 	for s = strings.TrimLeft(s, " "); s != "" && len(list) < n-1; s = strings.TrimLeft(s, " ") {
@@ -226,7 +234,7 @@ func words(s string, n int) []string {
 	return list
 }
 
-// size reads "20MB".
+// size parses a size such as "20MB".
 func size(s string) (int64, error) {
 	factor := int64(1)
 	for _, unit := range []struct {

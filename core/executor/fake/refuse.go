@@ -53,7 +53,7 @@ func refuse(c executor.Capabilities, images []string, job executor.Job) error {
 	return nil
 }
 
-// imageVersion is "3.12" of "python:3.12.1-slim", empty for any other image.
+// imageVersion returns the minor version of a Python image: "3.12" for "python:3.12.1-slim", "" for other images.
 func imageVersion(image string) string {
 	tag, ok := strings.CutPrefix(image, "python:")
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// run is one job: its preparation, its program and all that the program started.
+// run is one job, with its preparation, its program and the program's descendants.
 type run struct {
 	backend *Backend
 	job     executor.Job
@@ -19,10 +19,10 @@ type run struct {
 	ended   chan struct{}
 	result  executor.Result // valid after ended
 	tree    *tree
-	// session is the one it runs in; nil: none.
+	// session is the Session that the job runs in; nil: none.
 	session *session
 
-	// killed ends with SIGKILL to everything, term with that or with SIGTERM to the program.
+	// killed ends at SIGKILL, which goes to the program and its descendants. term ends at SIGKILL or at SIGTERM.
 	killed    context.Context
 	killAll   context.CancelCauseFunc
 	term      context.Context
@@ -30,7 +30,7 @@ type run struct {
 	children  sync.WaitGroup
 
 	writing sync.Mutex // guards bytes and earlier; held while a write blocks
-	earlier bool       // what is written now was said before
+	earlier bool       // output is marked as earlier
 	bytes   map[executor.Stream]int64
 
 	mu      sync.Mutex
@@ -43,7 +43,8 @@ type run struct {
 	samples []executor.MemorySample
 	failed  error // what a backend-… directive makes Run return
 	oom     bool
-	// displays counts what the program has shown.
+	full    bool // a write found no room
+	// displays is the number of Displays so far.
 	displays int
 }
 
@@ -67,13 +68,13 @@ func newRun(b *Backend, job executor.Job) *run {
 	}
 }
 
-// baseMemory is what a program has before it asks for any.
+// baseMemory is the memory of a program before its first allocation.
 const baseMemory = 8 << 20
 
 func (r *run) handle() string { return "fake:" + r.job.ID }
 
-// stop asks the program to end for that reason: SIGTERM, and SIGKILL to everything after the grace. Before the program
-// has started everything ends at once. The first reason stays.
+// stop ends the program for that reason. It sends SIGTERM, and after the grace SIGKILL to the program and its descendants.
+// Before the program has started, SIGKILL comes at once. Only the first reason is kept.
 func (r *run) stop(reason executor.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,13 +94,13 @@ func (r *run) stop(reason executor.Status) {
 	r.grace = time.AfterFunc(r.job.Limits.KillGrace, func() { r.killAll(errKilled) })
 }
 
-// kill ends everything at once, for Remove.
+// kill sends SIGKILL to the program and its descendants, for Remove.
 func (r *run) kill() {
 	r.stop(executor.StatusKilled)
 	r.killAll(errKilled)
 }
 
-// live is the whole life of the job. It owns every goroutine that the job has.
+// live runs the job from its preparation to its Result. It owns all goroutines of the job.
 func (r *run) live() {
 	defer close(r.ended)
 	if r.session != nil {
@@ -143,7 +144,7 @@ func (r *run) live() {
 	}
 }
 
-// begin marks the start of the program, unless the job was stopped before.
+// begin records the start of the program, unless the job was stopped before.
 func (r *run) begin(p *process) bool {
 	w := r.backend.world
 	started := executor.Started{
@@ -171,13 +172,13 @@ func (r *run) begin(p *process) bool {
 	return true
 }
 
-// end is how a program ended: by a code or by a signal.
+// end is the end of a program, by an exit code or by a signal.
 type end struct {
 	code   int
 	signal string
 }
 
-// finish turns the program's end into the Result and kills all that the program left.
+// finish makes the Result from the program's end, and kills the program's descendants.
 func (r *run) finish(e end) {
 	state := executor.SessionStateKept
 	if r.session != nil {
@@ -213,7 +214,13 @@ func (r *run) finish(e end) {
 	default:
 		res.Status = executor.StatusFailed
 	}
-	// A stop that comes now has nothing to stop.
+	switch {
+	case r.oom:
+		res.Failure = limitHit("config.memory_mb", r.limits().MemoryBytes)
+	case r.full && res.Status == executor.StatusFailed:
+		res.Failure = limitHit("config.disk_mb", r.limits().DiskBytes)
+	}
+	// A stop from now on has no effect.
 	r.reason = res.Status
 	limit := r.job.Limits.OutputBytes
 	res.StdoutBytes, res.StdoutTruncated = r.bytes[executor.Stdout], over(r.bytes[executor.Stdout], limit)
@@ -222,8 +229,8 @@ func (r *run) finish(e end) {
 
 func over(n, limit int64) bool { return limit >= 0 && n > limit }
 
-// write is a program's write(2): it blocks while the reader is behind, and counts what the cap does not let pass. It
-// gives up when done closes.
+// write is write(2) of a program. It blocks while the reader is behind. It counts the bytes beyond the cap, but drops them. It
+// returns when done is closed.
 func (r *run) write(done <-chan struct{}, stream executor.Stream, data []byte) bool {
 	for len(data) > 0 {
 		piece := data[:min(len(data), executor.MaxOutputData)]
@@ -238,7 +245,7 @@ func (r *run) write(done <-chan struct{}, stream executor.Stream, data []byte) b
 	return true
 }
 
-// writePiece must be called with writing held, so that offsets enter the feed in order.
+// writePiece puts a piece of output into the feed. The caller holds writing, so that offsets enter the feed in order.
 func (r *run) writePiece(done <-chan struct{}, stream executor.Stream, piece []byte) bool {
 	select {
 	case <-done:
@@ -259,12 +266,34 @@ func (r *run) writePiece(done <-chan struct{}, stream executor.Stream, piece []b
 	return true
 }
 
-// allocate adds to the program's memory; over the limit, where it is enforced, everything dies.
+// limits returns the Limits of r: those of its Session, else those of its job.
+func (r *run) limits() executor.Limits {
+	if r.session != nil {
+		return r.session.limits
+	}
+	return r.job.Limits
+}
+
+// limitHit returns the Failure of a program that has reached a limit.
+func limitHit(field string, limit int64) *executor.Failure {
+	f := failure(executor.PhaseRun, executor.Exhausted, "%s: the program needed more than %d MB", field, limit>>20)
+	f.Field = field
+	return f
+}
+
+// noRoom records that a write has failed because the disk limit was reached.
+func (r *run) noRoom() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.full = true
+}
+
+// allocate adds to the program's memory. Beyond an enforced limit it kills the program and its descendants.
 func (r *run) allocate(n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.memory += n
-	if limit := r.job.Limits.MemoryBytes; r.backend.caps.Memory && limit > 0 && r.memory > limit {
+	if limit := r.limits().MemoryBytes; r.backend.caps.Memory && limit > 0 && r.memory > limit {
 		r.oom = true
 		r.peak = limit
 		r.killAll(errKilled)
@@ -303,14 +332,14 @@ func (r *run) sample() (stop func()) {
 	}
 }
 
-// stdin is a program's standard input: a goroutine reads ahead by one piece.
+// stdin is the standard input of a program. A goroutine reads one piece ahead.
 type stdin struct {
 	pieces chan []byte
 	close  func()
 	rest   []byte
 }
 
-// openStdin starts to read source; nil is an empty one.
+// openStdin starts to read source. nil is an empty source.
 func (r *run) openStdin(source *executor.Source) (*stdin, error) {
 	s := &stdin{pieces: make(chan []byte), close: func() {}}
 	if source == nil {
@@ -346,7 +375,7 @@ func (r *run) openStdin(source *executor.Source) (*stdin, error) {
 	return s, nil
 }
 
-// read returns the next piece, io.EOF at the end.
+// read returns the next piece, or io.EOF at the end.
 func (s *stdin) read(p *process) ([]byte, error) {
 	if len(s.rest) > 0 {
 		piece := s.rest

@@ -10,11 +10,11 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// pendingBytes bounds what is kept of the output between two Executions.
+// pendingBytes bounds the output that is kept between two Executions.
 const pendingBytes = 256 << 10
 
-// session is a Session's sandbox: its files, its interpreter and what that has left running. It belongs to the world, not
-// to the Backend: with Attach it outlives it.
+// session is a Session's sandbox: its files, its interpreter and the background work of its code. It belongs to the world, not
+// to the Backend. With Attach it outlives the Backend.
 type session struct {
 	world  *world
 	caps   executor.Capabilities
@@ -24,27 +24,27 @@ type session struct {
 	python string
 	tree   *tree
 	vars   *names
-	// seen are the files as the last Execution that asked left them; nil: none has. It is of the one that runs.
+	// seen are the files after the last Execution that asked for changes; nil: none has. Only the current run uses it.
 	seen map[string]*file
 
 	mu           sync.Mutex
 	requirements []string
 	current      *run
-	// opened: Started of current is out, so its output may follow.
+	// opened reports whether Started of current was emitted, so that output may follow.
 	opened bool
 	cells  int
-	// pending is what was written while nothing ran.
+	// pending is the output that was written while no Execution ran.
 	pending []executor.Output
 	held    int
 	dead    bool
 	closed  bool
-	// life is the interpreter's.
+	// life ends when the interpreter ends.
 	life       context.Context
 	end        context.CancelCauseFunc
 	background sync.WaitGroup
 }
 
-// names are an interpreter's variables.
+// names are the variables of an interpreter.
 type names struct {
 	mu     sync.Mutex
 	values map[string]string
@@ -93,7 +93,7 @@ func (s *session) described() executor.OpenedSession {
 	return opened
 }
 
-// enter makes r the one that runs in s. Codes: not_found (closed meanwhile), conflict (another one runs).
+// enter makes r the current run of s. Codes: not_found (s was closed), conflict (another run is current).
 func (s *session) enter(r *run) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *session) isDead() bool {
 	return s.dead
 }
 
-// load makes r's program ready in s.
+// load prepares the program of r in s.
 func (s *session) load(r *run) (*process, *executor.Failure) {
 	spec := r.job.Spec
 	s.mu.Lock()
@@ -145,12 +145,15 @@ func (s *session) load(r *run) (*process, *executor.Failure) {
 			return nil, fail
 		}
 	} else {
-		p.text = spec.Code
+		var wants bool
+		if p.text, wants = consoleCell(s.spec.Language, spec.Code); wants {
+			p.text = "display " + executor.IncompleteType + " {}"
+		}
 	}
 	return p, r.connect(p)
 }
 
-// open lets the output of what s has left running go to r, after what came of it before.
+// open emits the pending output to r. Later output of background work in s then goes to r too.
 func (s *session) open(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +167,7 @@ func (s *session) open(r *run) {
 	s.pending, s.held, s.opened = nil, 0, true
 }
 
-// say is output of something that s has left running.
+// say writes output of background work in s.
 func (s *session) say(stream executor.Stream, data []byte) {
 	s.mu.Lock()
 	r := s.current
@@ -183,7 +186,7 @@ func (s *session) say(stream executor.Stream, data []byte) {
 	}
 }
 
-// settle says what the end of r's program did to the interpreter.
+// settle sets the SessionState of r's Result, by what the end of r's program did to the interpreter.
 func (s *session) settle(r *run, e end) executor.SessionState {
 	s.mu.Lock()
 	s.opened = false
@@ -205,7 +208,7 @@ func (s *session) settle(r *run, e end) executor.SessionState {
 	return executor.SessionStateKept
 }
 
-// die is the death of the interpreter and of all that it has started.
+// die ends the interpreter and everything that it has started.
 func (s *session) die() {
 	s.mu.Lock()
 	s.dead = true
@@ -215,7 +218,7 @@ func (s *session) die() {
 	s.vars.clear()
 }
 
-// renew starts the interpreter anew.
+// renew starts a new interpreter.
 func (s *session) renew() {
 	s.die()
 	s.mu.Lock()
@@ -227,7 +230,7 @@ func (s *session) renew() {
 	s.dead, s.pending, s.held = false, nil, 0
 }
 
-// stop kills what runs and waits for its end.
+// stop kills the current run and waits for its end.
 func (s *session) stop() {
 	s.mu.Lock()
 	r := s.current
@@ -251,7 +254,7 @@ func (s *session) close() {
 	}
 }
 
-// later lets f go on after the Execution that asked for it, until the interpreter ends.
+// later runs f in the background. f may outlive the Execution that has started it, until the interpreter ends.
 func (s *session) later(f func(life <-chan struct{})) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +275,7 @@ func errNoSession(id string) error {
 	return executor.Errorf(executor.NotFound, "session %s is not here", id)
 }
 
-// session returns one that this process holds.
+// session returns a Session that this Backend holds.
 func (b *Backend) session(id string) (*session, error) {
 	if err := b.isDown(); err != nil {
 		return nil, err

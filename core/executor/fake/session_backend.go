@@ -10,10 +10,10 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// leastSessionMemory is what this backend's interpreter would need.
-const leastSessionMemory = 2 << 20
+// minSessionMemory is the memory that an interpreter of this backend needs.
+const minSessionMemory = 2 << 20
 
-// maxPreview is executor.Variable's.
+// maxPreview is the bound of executor.Variable's preview.
 const maxPreview = 200
 
 // OpenSession implements executor.SessionBackend.
@@ -42,7 +42,7 @@ func (b *Backend) OpenSession(ctx context.Context, s executor.Session) (executor
 	return made.described(), nil
 }
 
-// equip checks what s asks for and installs it.
+// equip checks the requirements of s and installs them.
 func (b *Backend) equip(ctx context.Context, s executor.Session) ([]string, error) {
 	if !b.caps.Sessions {
 		return nil, executor.FieldErrorf(executor.Unimplemented, "session", "this backend has no sessions")
@@ -54,8 +54,8 @@ func (b *Backend) equip(ctx context.Context, s executor.Session) ([]string, erro
 	if err := refuse(b.caps, b.options.Images, executor.Job{Spec: spec}); err != nil {
 		return nil, err
 	}
-	if b.caps.Memory && s.Limits.MemoryBytes > 0 && s.Limits.MemoryBytes < leastSessionMemory {
-		return nil, executor.FieldErrorf(executor.Invalid, "config.memory_mb", "must be at least %d (got %d)", leastSessionMemory>>20, s.Limits.MemoryBytes>>20)
+	if b.caps.Memory && s.Limits.MemoryBytes > 0 && s.Limits.MemoryBytes < minSessionMemory {
+		return nil, executor.FieldErrorf(executor.Invalid, "config.memory_mb", "must be at least %d (got %d)", minSessionMemory>>20, s.Limits.MemoryBytes>>20)
 	}
 	if d := b.options.PrepareDelay; d > 0 {
 		timer := time.NewTimer(d)
@@ -202,15 +202,15 @@ func (b *Backend) AddRequirements(_ context.Context, id, requirements string) ([
 	return slices.Clone(s.requirements), nil
 }
 
-// Sessions returns the sorted ids of the Sessions that exist, held by this Backend or not. Empty after all were closed:
-// the fake's residue.
+// Sessions returns the sorted ids of the existing Sessions, also of those that this Backend does not hold. Any Session after
+// all were closed is a leftover.
 func (b *Backend) Sessions() []string {
 	b.world.mu.Lock()
 	defer b.world.mu.Unlock()
 	return slices.Sorted(maps.Keys(b.world.sessions))
 }
 
-// KillSession plays the death of a Session's interpreter, which nobody asked for.
+// KillSession simulates the unexpected death of a Session's interpreter.
 func (b *Backend) KillSession(id string) {
 	b.world.mu.Lock()
 	s := b.world.sessions[id]
@@ -227,7 +227,7 @@ func (b *Backend) KillSession(id string) {
 	}
 }
 
-// DropSession plays the loss of a Session's whole sandbox: nobody knows it any more.
+// DropSession simulates the loss of a Session's whole sandbox. The Session is then unknown.
 func (b *Backend) DropSession(id string) {
 	b.world.mu.Lock()
 	s := b.world.sessions[id]

@@ -7,7 +7,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// shown are the files that Result.FilesChanged may name, as they are. A file in a tree is another one once it was changed.
+// shown returns the files that Result.FilesChanged may name. A change of a file replaces its *file, so pointers can be compared.
 func (t *tree) shown() map[string]*file {
 	shown := map[string]*file{}
 	for _, name := range t.names() {
@@ -21,14 +21,14 @@ func (t *tree) shown() map[string]*file {
 	return shown
 }
 
-// see remembers what is there before the first Execution that asks.
+// see records the files before the first Execution that asks for changes.
 func (s *session) see(r *run) {
 	if r.job.Spec.FilesChanged && s.seen == nil {
 		s.seen = s.tree.shown()
 	}
 }
 
-// tell puts into r's Result what changed since the last time that one asked.
+// tell adds to r's Result the files that have changed since the last Execution that asked for changes.
 func (s *session) tell(r *run) {
 	if !r.job.Spec.FilesChanged {
 		return

@@ -32,7 +32,7 @@ func addTo(p *process, rest string) error {
 	return nil
 }
 
-// showName displays a name's value as that of the code's last expression.
+// showName displays the value of a name as the value of the last expression.
 func showName(p *process, rest string) error {
 	value, ok := p.vars.get(rest)
 	if !ok {
@@ -50,7 +50,8 @@ func displaySize(p *process, rest string) error {
 	return p.display(w[0], bytes.Repeat([]byte("x"), int(min(n, 64<<20))), false)
 }
 
-// display shows data as the law bounds it: too large a form is left out, too many values are counted.
+// display emits a Display within the bounds of rule EV-09. It leaves out forms that are too large, and counts Displays beyond
+// the maximum.
 func (p *process) display(mime string, data []byte, value bool) error {
 	r := p.run
 	r.mu.Lock()
@@ -73,7 +74,8 @@ func (p *process) display(mime string, data []byte, value bool) error {
 	return nil
 }
 
-// later prints after a while, whatever became of the Execution by then; without a Session it ends with the program.
+// later prints a text after a while. In a Session the Execution may have ended by then. Without a Session later ends with the
+// program.
 func later(p *process, rest string) error {
 	w := words(rest, 2)
 	wait, err := time.ParseDuration(w[0])
@@ -86,7 +88,7 @@ func later(p *process, rest string) error {
 	return nil
 }
 
-// laterFile makes an empty file after a while.
+// laterFile creates an empty file after a while.
 func laterFile(p *process, rest string) error {
 	w := words(rest, 2)
 	wait, err := time.ParseDuration(w[0])
@@ -103,7 +105,8 @@ func laterFile(p *process, rest string) error {
 	return nil
 }
 
-// afterwards does after a while what a descendant of a program does, or what a Session's interpreter was left to do.
+// afterwards calls resident after a while if the program is code in a Session's interpreter, and child otherwise. child is the
+// work of a descendant of the program.
 func (p *process) afterwards(wait time.Duration, child func(), resident func(*session)) {
 	r := p.run
 	if !p.resident() {
@@ -126,7 +129,7 @@ func (p *process) afterwards(wait time.Duration, child func(), resident func(*se
 	})
 }
 
-// symlink TARGET PATH makes a link, wherever it leads; nothing of the fake follows it out.
+// symlink TARGET PATH creates a link. TARGET may lie outside the work folder, but the fake never follows a link out.
 func symlink(p *process, rest string) error {
 	w := words(rest, 2)
 	clean, err := inside(w[1], ".")

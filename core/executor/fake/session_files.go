@@ -11,14 +11,15 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// maxListed is executor.SessionFiles' bound on one list.
+// maxListed is the bound of executor.SessionFiles on the length of a list.
 const maxListed = 10_000
 
 func errPath(code executor.Code, name, message string) error {
 	return executor.FieldErrorf(code, "path", "%q %s", name, message)
 }
 
-// place cleans a path of the caller's and follows no link: one that leads through a link is refused if that leads out.
+// place returns the clean form of a path, without resolving links. It refuses a path out of the work folder, also through a
+// link.
 func (s *session) place(name string) (string, error) {
 	if name == "" || name == "." {
 		return ".", nil
@@ -80,7 +81,7 @@ func (b *Backend) ListFiles(_ context.Context, id, name string, recursive bool) 
 	return list, nil
 }
 
-// below returns what is left of file under dir.
+// below returns the path of file relative to dir, and whether file lies in dir.
 func below(dir, file string) (string, bool) {
 	if dir == "." {
 		return file, true
@@ -190,7 +191,7 @@ func (b *Backend) RemoveFile(_ context.Context, id, name string) error {
 	return nil
 }
 
-// parent checks the folders on the way to clean; clean itself may be any link.
+// parent checks the folders on the way to clean. clean itself may be a link.
 func (s *session) parent(name, clean string) (string, error) {
 	if _, err := s.place(path.Dir(clean)); err != nil {
 		return "", errPath(executor.Invalid, name, "leads out of the work folder")

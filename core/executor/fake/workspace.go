@@ -15,16 +15,16 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// tree is a work folder in memory: regular files and symbolic links by clean relative path. What a Session's files and
-// its program do at once, put, get, remove, names and regular, is safe.
+// tree is a work folder in memory. It holds regular files, symbolic links and FIFOs by clean relative path. put, get, remove,
+// names and regular are safe for concurrent use, by SessionFiles and the program.
 type tree struct {
 	mu    sync.Mutex
 	files map[string]*file
-	order []string // as they were first made
+	order []string // the paths in the order of creation
 	bytes int64
 }
 
-// file is never changed once it is in a tree, but for changed.
+// file is a file in a tree. Once it is there, only its field changed may change.
 type file struct {
 	data    []byte
 	mode    int64
@@ -32,19 +32,19 @@ type file struct {
 	pipe    bool   // a FIFO
 	changed bool   // by the program
 	time    time.Time
-	// resized: it becomes that long while it is collected.
+	// resized reports whether the file gets the size becomes while it is collected.
 	resized bool
 	becomes int64
 }
 
 func newTree() *tree { return &tree{files: map[string]*file{}} }
 
-// header of the file as an Artifact.
+// header returns the header of the file as an Artifact.
 func (f *file) header(name string) *tar.Header {
 	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(f.data)), Mode: f.mode}
 }
 
-// put makes or replaces a file; limit ≥ 0 bounds the whole tree.
+// put creates or replaces a file. A limit ≥ 0 bounds the bytes of the whole tree.
 func (t *tree) put(name string, f *file, limit int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +97,7 @@ func (t *tree) names() []string {
 	return slices.Sorted(maps.Keys(t.files))
 }
 
-// settle makes what is there unchanged.
+// settle marks all files as not changed by the program.
 func (t *tree) settle() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +106,7 @@ func (t *tree) settle() {
 	}
 }
 
-// regular returns the regular files that want keeps, in the order in which they were made.
+// regular returns the regular files for which want is true, in the order of creation.
 func (t *tree) regular(want func(path string, f *file) bool) (paths []string, files []*file) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -118,13 +118,13 @@ func (t *tree) regular(want func(path string, f *file) bool) (paths []string, fi
 	return paths, files
 }
 
-// unpack reads a tar into t. Every error is the user's: it names the entry.
+// unpack reads a tar into t. An error is about the user's tar and names the entry.
 func (t *tree) unpack(r io.Reader, limit int64) error {
 	reader := tar.NewReader(r)
 	for {
 		h, err := reader.Next()
 		if errors.Is(err, io.EOF) {
-			// The sender may still be writing the padding of the archive's end.
+			// The sender may still write the padding at the end of the archive.
 			_, err = io.Copy(io.Discard, r)
 			return err
 		}
@@ -180,7 +180,7 @@ func (t *tree) entry(h *tar.Header, r io.Reader, limit int64) error {
 	}
 }
 
-// throughLink refuses a name one of whose folders is a link or a file.
+// throughLink refuses a name if one of its folders is a link or a file.
 func (t *tree) throughLink(name string) error {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if f := t.files[dir]; f != nil {
@@ -190,7 +190,7 @@ func (t *tree) throughLink(name string) error {
 	return nil
 }
 
-// maxName is the most bytes that a file's name may have, as on Linux.
+// maxName is the maximum length of a file's name in bytes, as on Linux.
 const maxName = 255
 
 var (
@@ -198,7 +198,7 @@ var (
 	errTooLong = errors.New("has a name that is too long for a file")
 )
 
-// inside cleans name, relative to folder dir of the root, and refuses what leads out of the root.
+// inside returns the clean path of name, which is relative to the folder dir. It refuses a path out of the root.
 func inside(name, dir string) (string, error) {
 	if name == "" || strings.HasPrefix(name, "/") || strings.ContainsRune(name, 0) {
 		return "", errOutside
@@ -207,7 +207,7 @@ func inside(name, dir string) (string, error) {
 	if clean == ".." || strings.HasPrefix(clean, "../") {
 		return "", errOutside
 	}
-	// A name that goes out and comes back is not harmless where a folder on the way is a link.
+	// A name that leaves the root and comes back is refused too, because a folder on the way may be a link.
 	depth := 0
 	if dir != "." {
 		depth = strings.Count(dir, "/") + 1
@@ -229,19 +229,24 @@ func inside(name, dir string) (string, error) {
 	return clean, nil
 }
 
-// entrypoint finds the program in the PRD's order.
-func (t *tree) entrypoint() string {
+// entrypoint returns the program: main.py, else __main__.py, else the first .py file. chosen reports whether that file was
+// chosen among several.
+func (t *tree) entrypoint() (name string, chosen bool) {
 	for _, name := range []string{"main.py", "__main__.py"} {
 		if f := t.files[name]; f != nil {
-			return name
+			return name, false
 		}
 	}
-	for _, name := range t.order {
-		if f := t.files[name]; f != nil && f.link == "" && strings.HasSuffix(name, ".py") {
-			return name
+	for _, other := range t.order {
+		if f := t.files[other]; f == nil || f.link != "" || !strings.HasSuffix(other, ".py") || other == name {
+			continue
 		}
+		if name != "" {
+			return name, true
+		}
+		name = other
 	}
-	return ""
+	return name, false
 }
 
 // match reports whether the slash-separated glob, in which ** stands for any number of folders, matches name.
@@ -268,7 +273,7 @@ func matchParts(glob, name []string) bool {
 	return err == nil && ok && matchParts(glob[1:], name[1:])
 }
 
-// failure is one of the user's.
+// failure returns a Failure about the user's input.
 func failure(phase executor.Phase, code executor.Code, format string, args ...any) *executor.Failure {
 	return &executor.Failure{Code: code, Phase: phase, Message: fmt.Sprintf(format, args...)}
 }

@@ -22,7 +22,7 @@ func (w *world) all() []*run {
 	return slices.Collect(maps.Values(w.running))
 }
 
-// enter registers r; an id runs once at a time.
+// enter registers r. An id cannot run twice at the same time.
 func (w *world) enter(r *run) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -34,7 +34,7 @@ func (w *world) enter(r *run) error {
 	return nil
 }
 
-// leave takes r out; with keep it stays for Attach.
+// leave removes r from the running jobs. With keep, Attach can still find r.
 func (w *world) leave(r *run, keep bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

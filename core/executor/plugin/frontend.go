@@ -12,13 +12,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire"
 )
 
-// FrontendFactory makes the Frontend of a plugin from Configure.Options. It may listen already: details become
-// Info.Details (an address, a socket). Bad options are an executor.Error with code invalid whose Fields name
-// "<name>.<key>"; unknown keys are bad. serve is called once; it serves svc until ctx ends, then drains, and returns nil.
+// FrontendFactory makes the Frontend of a plugin from Configure.Options. The Frontend may listen already: details, an
+// address for example, become Info.Details. Bad options are an executor.Error with code invalid whose Fields name
+// "<name>.<key>". Unknown keys are bad. serve is called once. It serves its Service until ctx ends, drains, and returns nil.
 type FrontendFactory func(ctx context.Context, c Configure) (serve executor.Frontend, details map[string]string, err error)
 
-// ServeFrontend is the whole of the main of a plugin that is a way in. It returns when the host has stopped the plugin, or
-// exits the process with status 0 when the host is gone.
+// ServeFrontend is the whole of the main of a frontend plugin. It returns when the host has stopped the plugin. It exits the
+// process with status 0 when the host is gone.
 func ServeFrontend(typ, version string, f FrontendFactory) {
 	part := &frontendPart{}
 	make := func(ctx context.Context, c Configure) (executor.Backend, error) {
@@ -31,28 +31,18 @@ func ServeFrontend(typ, version string, f FrontendFactory) {
 	}
 	servePlugin(typ, version, make, func(s *server, broker *goplugin.GRPCBroker, g *grpc.Server) {
 		s.draining = part.stop
-		wire.RegisterFrontend(g, func(ctx context.Context, service uint32) error {
-			if err := s.backend.gate.enter(); err != nil {
-				return err
-			}
-			defer s.backend.gate.leave()
-			// Not the call's end alone: the host drains a frontend by the stream, and when it is gone life ends.
-			ctx, release := s.backend.bind(ctx)
-			defer release()
-			return part.serve(ctx, broker, service)
-		})
+		wire.RegisterFrontend(g, func(ctx context.Context, service uint32) error { return part.serve(ctx, broker, service) })
 	})
 }
 
-// frontendPart stands where a backend plugin has its Backend: it tells Info and is closed. Nothing calls the rest of it,
-// because no BackendService is registered.
+// frontendPart takes the place of the Backend in a frontend plugin. Only its Info is called: no BackendService is registered.
 type frontendPart struct {
 	executor.Backend
 
 	mu       sync.Mutex
 	frontend executor.Frontend
 	details  map[string]string
-	end      context.CancelCauseFunc // from serve on
+	end      context.CancelCauseFunc // nil until serve is called
 }
 
 func (p *frontendPart) configure(f executor.Frontend, details map[string]string) {
@@ -68,7 +58,7 @@ func (p *frontendPart) Info(context.Context) (executor.Info, error) {
 	return executor.Info{Healthy: true, Details: p.details}, nil
 }
 
-// stop has a serving frontend drain.
+// stop asks a serving frontend to drain.
 func (p *frontendPart) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +78,7 @@ func (p *frontendPart) serve(ctx context.Context, broker *goplugin.GRPCBroker, s
 	p.end = end
 	p.mu.Unlock()
 	if f == nil || busy {
-		return executor.Errorf(executor.Conflict, "a frontend serves once, after it was configured")
+		return executor.Errorf(executor.Conflict, "a frontend must be configured and can serve only once")
 	}
 	conn, err := broker.DialWithOptions(service, wire.DialOptions()...)
 	if err != nil {
@@ -106,7 +96,7 @@ type Frontend struct {
 	err   error
 }
 
-// LaunchFrontend starts a frontend plugin, configures it, waits until it is ready, and has it serve svc. ctx bounds the
+// LaunchFrontend starts a frontend plugin, configures it, waits until it is ready, and asks it to serve svc. ctx bounds the
 // start only. Codes: as Launch.
 func LaunchFrontend(ctx context.Context, o LaunchOptions, svc executor.Service) (*Frontend, error) {
 	p, err := Launch(ctx, o)
@@ -117,9 +107,9 @@ func LaunchFrontend(ctx context.Context, o LaunchOptions, svc executor.Service) 
 	f := &Frontend{Process: p, stop: stop, ended: make(chan struct{})}
 	broker := p.dispensed.broker
 	id := broker.NextId()
-	// The broker knows no other way to stop it than the process's end, which Kill sees to.
+	// The broker stops this goroutine at the end of the process, which Kill brings about.
 	go broker.AcceptAndServe(id, func(opts []grpc.ServerOption) *grpc.Server {
-		s := grpc.NewServer(append(opts, wire.ServerOptions()...)...)
+		s := grpc.NewServer(append(opts, wire.ServerOptions(nil)...)...)
 		wire.RegisterService(s, svc)
 		context.AfterFunc(serving, s.Stop)
 		return s
@@ -131,20 +121,22 @@ func LaunchFrontend(ctx context.Context, o LaunchOptions, svc executor.Service) 
 	return f, nil
 }
 
-// Ended is closed when the frontend serves no more: by itself (a stdio client has gone), or because its process is gone.
+// Ended returns a channel that is closed when the frontend has ended by itself (a stdio client has gone) or its process is
+// gone.
 func (f *Frontend) Ended() <-chan struct{} { return f.ended }
 
-// EndErr says why, after Ended; nil: in order. Codes: those of the frontend; unavailable: its process is gone.
+// EndErr returns why the frontend has ended, after Ended. It is nil if the frontend ended in order. Codes: those of the
+// frontend; unavailable if its process is gone.
 func (f *Frontend) EndErr() error { return f.err }
 
-// Close has the frontend drain (ctx bounds that) and ends its process. Idempotent.
+// Close asks the frontend to drain, which ctx bounds, and ends its process. Idempotent.
 func (f *Frontend) Close(ctx context.Context) error {
 	err := f.drain(ctx)
 	f.Kill()
 	f.stop(errDraining)
 	<-f.ended
 	if executor.CodeOf(err) == executor.Unavailable {
-		return nil // it was gone already
+		return nil // the process was gone already
 	}
 	return err
 }

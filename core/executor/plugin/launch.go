@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -19,32 +20,33 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire"
 )
 
-// maxSocketPath is the longest name that a unix socket can have, with its final zero.
+// maxSocketPath is the length of the longest path of a unix socket, with its final zero.
 const maxSocketPath = 108
 
-// SocketNameLength is the most that go-plugin puts behind the folder of one process: a plugin's socket is "/plugin" and a random
-// uint32, the host's sockets for a frontend lie in one more folder.
+// SocketNameLength is the length of the longest path that go-plugin makes in the folder of one process. The socket of a
+// plugin is "/plugin" and a random uint32. The host's sockets for a frontend are in one more folder.
 const SocketNameLength = len("/plugin-dir4294967295/plugin4294967295")
 
-// LaunchOptions says which program to start, and how.
+// LaunchOptions describe the program to start.
 type LaunchOptions struct {
-	// Path is the program. Args is its whole argv; empty: Path alone.
+	// Path is the program. Args is its whole argv; empty means Path alone.
 	Path string
 	Args []string
-	// SHA256 is the hex digest that the file at Path must have; empty: not checked. Whoever may write the file between
-	// the check and the start can still exchange it.
+	// SHA256 is the hex digest that the file at Path must have; empty means any. A user who may write the file can still
+	// replace it between the check and the start.
 	SHA256 string
 	// Env is added to the allow-listed environment, as "KEY=value".
 	Env []string
-	// Files are given to the plugin as its descriptors 3, 4, …
+	// Files become the plugin's descriptors 3, 4, …
 	Files []*os.File
-	// RunDir is a folder of ours with a short path; Launch makes a private one in it for the socket, and removes it.
+	// RunDir is a folder with a short path. Launch makes a private folder in it for the socket, and removes that folder.
 	RunDir string
 	// Configure is sent to the plugin.
 	Configure Configure
-	// Log takes the plugin's log; nil drops it.
+	// Log takes the plugin's log; nil discards it.
 	Log *slog.Logger
-	// PingInterval and PingTimeout: a plugin that leaves a ping unanswered for so long is killed. 0: 15 s and 60 s.
+	// PingInterval is the time between two pings, 0 means 15 s. A plugin that does not answer a ping within PingTimeout is
+	// killed; 0 means 60 s.
 	PingInterval time.Duration
 	PingTimeout  time.Duration
 }
@@ -69,7 +71,7 @@ func Launch(ctx context.Context, o LaunchOptions) (*Process, error) {
 	return p, nil
 }
 
-// checkProgram checks what can be checked without starting.
+// checkProgram checks the file and its digest.
 func checkProgram(o LaunchOptions) error {
 	info, err := os.Stat(o.Path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -87,7 +89,7 @@ func checkProgram(o LaunchOptions) error {
 	field := "backends." + o.Configure.Name + ".sha256"
 	want, err := hex.DecodeString(o.SHA256)
 	if err != nil || len(want) != sha256.Size {
-		return executor.FieldErrorf(executor.Invalid, field, "not a SHA-256 in hex")
+		return executor.FieldErrorf(executor.Invalid, field, "must be a SHA-256 in hex (got %q)", o.SHA256)
 	}
 	same, err := (&goplugin.SecureConfig{Checksum: want, Hash: sha256.New()}).Check(o.Path)
 	if err != nil {
@@ -130,7 +132,7 @@ func (l *launch) start(ctx context.Context) (*Process, error) {
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		GRPCDialOptions:  wire.DialOptions(),
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: l.dir},
-		// What it has to say comes back as errors; what the plugin says is read by logPump.
+		// go-plugin returns errors. logPump reads the plugin's log.
 		Logger: hclog.NewNullLogger(),
 	})
 	stop := context.AfterFunc(ctx, l.process.kill)
@@ -140,7 +142,7 @@ func (l *launch) start(ctx context.Context) (*Process, error) {
 		return newProcessHandle(l, supervision, d), nil
 	}
 	l.process.kill()
-	l.client.Kill() // waits for its goroutines
+	l.client.Kill() // waits for go-plugin's goroutines
 	if l.process.started() {
 		<-l.process.exited
 		<-l.logs.done
@@ -149,7 +151,7 @@ func (l *launch) start(ctx context.Context) (*Process, error) {
 }
 
 func (l *launch) run(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
-	env := append(cmd.Env, goplugin.EnvUnixSocketDir+"="+l.dir) //nolint:gocritic // cmd is thrown away
+	env := append(cmd.Env, goplugin.EnvUnixSocketDir+"="+l.dir) //nolint:gocritic // cmd is not used
 	l.process.cmd.Env = environment(l.options.Env, env)
 	return l.process, nil
 }
@@ -174,7 +176,7 @@ func (l *launch) connect(ctx context.Context) (*wire.Supervision, *dispensed, er
 	return supervision, d, err
 }
 
-// explain adds what the plugin wrote when it did not start, and says so when it was ctx that ended the start.
+// explain adds the output of a plugin that did not start. If ctx has ended it returns that instead.
 func (l *launch) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("start plugin %s: %w", l.options.Configure.Name, ctx.Err())
@@ -184,4 +186,38 @@ func (l *launch) explain(ctx context.Context, err error) error {
 		return err
 	}
 	return fmt.Errorf("%w; it wrote: %s", err, text)
+}
+
+// environmentNames are the variables that a plugin inherits. A process needs them to find programs, folders, names and
+// certificates. The plugin's configuration is sent in Configure.
+var environmentNames = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
+	"XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR",
+	"PYENV_ROOT",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC",
+	// The package index that pip and uv of the host use.
+	"PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_TRUSTED_HOST", "PIP_CONFIG_FILE",
+	"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INSECURE_HOST", "UV_FIND_LINKS", "UV_PYTHON_INSTALL_DIR",
+	// The Docker daemon that the docker command of the host uses.
+	"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_API_VERSION", "SSH_AUTH_SOCK",
+	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+	"GOCOVERDIR", "GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GORACE", "GOTRACEBACK",
+}
+
+// environment returns the allowed part of this process's environment, then extra, then what go-plugin needs. The last value of a name
+// counts.
+func environment(extra, handshake []string) []string {
+	var env []string
+	for _, name := range environmentNames {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	env = append(env, extra...)
+	for _, pair := range handshake {
+		if strings.Contains(pair, "=") {
+			env = append(env, pair)
+		}
+	}
+	return env
 }

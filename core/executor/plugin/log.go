@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// maxLogLine is where a log line is cut in two.
+	// maxLogLine is the length at which a log line is cut in two.
 	maxLogLine = 64 << 10
-	// maxTail is how much of what a plugin wrote besides its log is kept for the error when it does not start.
+	// maxTail is how much of a plugin's other output is kept for the error when the plugin does not start.
 	maxTail = 4 << 10
 )
 
-// logPump takes a plugin's stderr into our log: slog's and hclog's JSON lines at their level, other lines at debug, a
-// Go panic and what follows at error. It trusts nothing that it reads.
+// logPump copies a plugin's stderr into our log. JSON lines of slog and hclog keep their level. A Go panic and the lines
+// after it become errors, all other lines debug messages. It trusts no line.
 type logPump struct {
 	log  *slog.Logger
 	done chan struct{}
@@ -70,7 +70,7 @@ func (p *logPump) keep(line []byte) {
 	}
 }
 
-// text is the end of what was written besides the log.
+// text returns the end of the output that is not log.
 func (p *logPump) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func parseLine(line []byte) (slog.Level, string, []slog.Attr, bool) {
 	return levelOf(level), msg, attrs, true
 }
 
-// take removes the first of names from fields; it must be a string.
+// take removes the first of names from fields and returns its value, which must be a string.
 func take(fields map[string]any, names ...string) (string, bool) {
 	for _, name := range names {
 		if s, ok := fields[name].(string); ok {
@@ -114,5 +114,5 @@ func levelOf(name string) slog.Level {
 	if err := level.UnmarshalText([]byte(name)); err == nil {
 		return level
 	}
-	return slog.LevelDebug // hclog's trace, and what nobody knows
+	return slog.LevelDebug // hclog's trace, and unknown levels
 }

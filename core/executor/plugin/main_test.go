@@ -43,6 +43,8 @@ type oddOptions struct {
 	Closed string `json:"closed"`
 	Seen   string `json:"seen"`
 	Attach bool   `json:"attach"`
+	// LocalPath: it shares our files.
+	LocalPath bool `json:"local_path"`
 }
 
 // odd is a backend whose jobs look at their process and abuse it.
@@ -83,7 +85,7 @@ func (b *odd) Info(context.Context) (executor.Info, error) {
 	}
 	return executor.Info{
 		Healthy:      true,
-		Capabilities: executor.Capabilities{Attach: b.options.Attach},
+		Capabilities: executor.Capabilities{Attach: b.options.Attach, LocalPath: b.options.LocalPath},
 		Details: map[string]string{
 			"configured": fmt.Sprintf("%s %s %t %s", b.c.Name, b.c.Instance, b.c.Embedded, b.c.DataDir),
 		},
@@ -106,6 +108,11 @@ func (b *odd) Run(ctx context.Context, job executor.Job, sink executor.Sink) (ex
 	case "events":
 		for range job.Attempt {
 			err = errors.Join(err, say("x"))
+		}
+	case "flood":
+		chunk := strings.Repeat("x", 256<<10)
+		for range job.Attempt {
+			err = errors.Join(err, say(chunk))
 		}
 	case "exit":
 		os.Exit(5)

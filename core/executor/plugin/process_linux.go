@@ -18,29 +18,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeGrace is how long, after the process's end, its pipes are read: what it wrote is there already, and a descendant
-// that holds the other end must not hold us up.
+// pipeGrace is how long the pipes of a process are read after its end. All of its output is in the pipes by then, and a
+// descendant that holds the other end of a pipe must not delay the host.
 const pipeGrace = 200 * time.Millisecond
 
-// process is the child as go-plugin sees it. go-plugin's own runner hands it our standard input, reads its log lines with
-// a parser that panics on some of them (libraries.md §3.1), and has no channel that says that it is gone.
+// process is the child process, as a runner of go-plugin. go-plugin's own runner passes on the host's standard input, reads the
+// child's log with a parser that panics on some lines, and does not report the end of the child.
 type process struct {
 	cmd  *exec.Cmd
 	logs *logPump
 
 	stdout *os.File
 	exited chan struct{}
-	// err is what Wait returned; set before exited is closed.
+	// err is the error of Wait. It is set before exited is closed.
 	err error
 
-	// mu guards cmd.Process until it is set, and dead: the number is not ours any more, or never will be.
+	// mu guards cmd.Process until it is set, and dead, which reports that the process number may belong to another process.
 	mu   sync.Mutex
 	dead bool
 }
 
 var _ runner.Runner = (*process)(nil)
 
-// newProcess prepares the child: no standard input, its own process group, and no descriptor of ours but the pipes.
+// newProcess prepares the child. It has no standard input, a process group of its own, and of the host's descriptors only
+// the pipes.
 func newProcess(path string, args []string, logs *logPump) *process {
 	if len(args) == 0 {
 		args = []string{path}
@@ -92,24 +93,24 @@ func (p *process) spawn() error {
 	return p.cmd.Start()
 }
 
-// started reports whether there ever was a child.
+// started reports whether the child was started.
 func (p *process) started() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cmd.Process != nil
 }
 
-// closeInherited marks what our own parent left open, so that it ends here: Go marks only what Go opened.
+// closeInherited marks the descriptors that the parent process left open as close-on-exec. Go marks only those that Go opened.
 func closeInherited() {
-	// A kernel before 5.9 lacks it; then the descriptors reach the plugin, as they reached us.
+	// A kernel before 5.9 lacks the call. The plugin then inherits the descriptors, too.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 }
 
-// reap waits for the child, and takes what is left of its process group with it.
+// reap waits for the child and kills the rest of its process group.
 func (p *process) reap(pipes ...*os.File) {
 	pid := p.cmd.Process.Pid
 	for {
-		// The number stays the child's until it is waited for, so that the group's cannot be somebody else's.
+		// Until the child is waited for its number, and so the group's, belongs to no other process.
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if err != unix.EINTR {
 			break
@@ -117,7 +118,7 @@ func (p *process) reap(pipes ...*os.File) {
 	}
 	p.mu.Lock()
 	p.dead = true
-	_ = syscall.Kill(-pid, syscall.SIGKILL) // ESRCH: nobody is left
+	_ = syscall.Kill(-pid, syscall.SIGKILL) // ESRCH: the group is empty
 	p.err = p.cmd.Wait()
 	p.mu.Unlock()
 	for _, f := range pipes {

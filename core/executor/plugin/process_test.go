@@ -220,6 +220,10 @@ func TestAProgramThatIsNoPluginIsAnError(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho I am a script >&2; echo and no plugin\n"), 0o700); err != nil { //nolint:gosec // it is executed
 		t.Fatal(err)
 	}
+	other := filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("#!/bin/sh\necho '1|1|unix|/nowhere|grpc|'; sleep 60\n"), 0o700); err != nil { //nolint:gosec // it is executed
+		t.Fatal(err)
+	}
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
@@ -230,12 +234,15 @@ func TestAProgramThatIsNoPluginIsAnError(t *testing.T) {
 		field string
 		text  string
 	}{
-		"a missing file":           {o: plugin.LaunchOptions{Path: "/nowhere/plugin"}, code: executor.NotFound, field: "backends.x.path"},
-		"a folder":                 {o: plugin.LaunchOptions{Path: "/usr"}, code: executor.Invalid, field: "backends.x.path"},
-		"a file without x":         {o: plugin.LaunchOptions{Path: plain}, code: executor.Invalid, field: "backends.x.path"},
-		"another digest":           {o: plugin.LaunchOptions{Path: self, SHA256: wrong}, code: executor.Invalid, field: "backends.x.sha256"},
-		"a digest that is none":    {o: plugin.LaunchOptions{Path: self, SHA256: "abc"}, code: executor.Invalid, field: "backends.x.sha256"},
-		"a script":                 {o: plugin.LaunchOptions{Path: script}, code: executor.Unavailable, text: "I am a script"},
+		"a missing file":        {o: plugin.LaunchOptions{Path: "/nowhere/plugin"}, code: executor.NotFound, field: "backends.x.path"},
+		"a folder":              {o: plugin.LaunchOptions{Path: "/usr"}, code: executor.Invalid, field: "backends.x.path"},
+		"a file without x":      {o: plugin.LaunchOptions{Path: plain}, code: executor.Invalid, field: "backends.x.path"},
+		"another digest":        {o: plugin.LaunchOptions{Path: self, SHA256: wrong}, code: executor.Invalid, field: "backends.x.sha256"},
+		"a digest that is none": {o: plugin.LaunchOptions{Path: self, SHA256: "abc"}, code: executor.Invalid, field: "backends.x.sha256"},
+		"a script":              {o: plugin.LaunchOptions{Path: script}, code: executor.Unavailable, text: "I am a script"},
+		"a plugin of another version of the protocol": {
+			o: plugin.LaunchOptions{Path: other}, code: executor.Unavailable, text: "Plugin version: 1, Client versions: [2]",
+		},
 		"a plugin of another kind": {o: plugin.LaunchOptions{Path: self, SHA256: good, Args: []string{self, "plugin", "none"}}, code: executor.Unavailable, text: `no plugin type "none"`},
 		"a run folder that is too long for a socket": {
 			o: plugin.LaunchOptions{Path: self, RunDir: filepath.Join(t.TempDir(), strings.Repeat("x", 90))}, code: executor.Invalid, text: "too long",

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -21,43 +22,43 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire"
 )
 
-// Configure is what a plugin is told at its start.
+// Configure is what a plugin gets at its start.
 type Configure struct {
 	// Name is the backend's name in the configuration.
 	Name string
-	// Instance identifies the core's installation; it stays the same across restarts over one data folder.
+	// Instance identifies the core's installation. It stays the same across restarts with one data folder.
 	Instance string
-	// Embedded: the engine of a single CLI call: use little, and leave nothing behind.
+	// Embedded says that the engine belongs to a single CLI call: use little, and leave nothing behind.
 	Embedded bool
-	// DataDir is a folder that outlives the process, for the plugin's own use.
+	// DataDir is a folder for the plugin's own use. It outlives the process.
 	DataDir string
 	// Options is the backend's section of the configuration, as JSON.
 	Options json.RawMessage
-	// Log reaches the host's log. It is made on the plugin's side and does not cross.
+	// Log writes to the host's log. It is made in the plugin's process.
 	Log *slog.Logger
 }
 
 // Factory makes the Backend of a plugin. ctx bounds the making only. Bad options are an executor.Error with code invalid
-// whose Fields name "backends.<name>.<key>"; unknown keys are bad. If the Backend is an io.Closer, it is closed (in
-// bounded time) when the plugin drains and when its host is gone.
+// whose Fields name "backends.<name>.<key>". Unknown keys are bad. A Backend that is an io.Closer is closed, in bounded
+// time, when the plugin drains and when its host is gone.
 //
-// What a program writes must not reach the plugin's own stdout or stderr: those belong to the protocol and to the log.
+// The output of a program must not reach the plugin's own stdout or stderr, which belong to the protocol and to the log.
 type Factory func(ctx context.Context, c Configure) (executor.Backend, error)
 
-// ServeBackend is the whole of a plugin's main. It returns when the host has stopped the plugin, or exits the process
-// with status 0 when the host is gone. Once configured it sets GOMAXPROCS to a quarter of what it was, at least 1, unless the
-// environment has that variable: see useFewProcessors.
+// ServeBackend is the whole of a plugin's main. It returns when the host has stopped the plugin. It exits the process with
+// status 0 when the host is gone. Once configured it sets GOMAXPROCS to a quarter, at least 1, unless the environment has
+// that variable: see useFewProcessors.
 func ServeBackend(typ, version string, f Factory) {
 	servePlugin(typ, version, f, func(s *server, _ *goplugin.GRPCBroker, g *grpc.Server) {
-		wire.RegisterBackend(g, s.backend)
+		wire.RegisterBackend(g, &s.backend)
 	})
 }
 
 // servePlugin serves supervision and what register adds.
 func servePlugin(typ, version string, f Factory, register func(*server, *goplugin.GRPCBroker, *grpc.Server)) {
-	// Signals are the host's to judge: a terminal's and a service manager's reach the whole group, and SIGPIPE would kill
-	// us at the first log line after the host's death, before anything is cleaned up. Caught, not ignored: a program
-	// that we start would inherit ignored ones.
+	// The host decides about signals: those of a terminal or a service manager reach the whole group. SIGPIPE would kill
+	// the plugin at the first log line after the host's death, before it has cleaned up. The signals are caught and not
+	// ignored, because a program that the plugin starts inherits ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 
 	stderr := os.Stderr // go-plugin replaces the variable
@@ -71,20 +72,41 @@ func servePlugin(typ, version string, f Factory, register func(*server, *goplugi
 			register(s, broker, g)
 		}}},
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(opts, wire.ServerOptions()...)...)
+			return grpc.NewServer(append(opts, wire.ServerOptions(s.admit)...)...)
 		},
 		Logger: hclog.New(&hclog.LoggerOptions{Name: "go-plugin", Level: hclog.Warn, Output: stderr, JSONFormat: true}),
 	})
 	s.wait()
 }
 
-// useFewProcessors keeps one processor of the Go scheduler for each four. A plugin relays messages, and a scheduler with an
-// idle processor wakes another thread for each, on another CPU and at the expense of the program: of two CPUs, using both
-// makes a run of 14 ms 0.4 ms slower. GOMAXPROCS in the environment decides otherwise.
+// useFewProcessors reduces the processors of the Go scheduler to a quarter. A plugin relays messages. A scheduler with an
+// idle processor wakes another thread for each message, on another CPU and at the expense of the program. On two CPUs a
+// run of 14 ms is 0.4 ms slower with both (docs/decisions/0008). GOMAXPROCS in the environment overrides it.
 func useFewProcessors() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/4))
 	}
+}
+
+// served is the backend of the factory with a completed Info. It is empty until Configure, while the gate is shut.
+type served struct {
+	executor.Backend
+	executor.SessionBackend // nil if the backend has no sessions
+	describe                func(executor.Info) executor.Info
+}
+
+func newServed(b executor.Backend, describe func(executor.Info) executor.Info) served {
+	sessions, _ := b.(executor.SessionBackend)
+	return served{b, sessions, describe}
+}
+
+// Info implements executor.Backend.
+func (s *served) Info(ctx context.Context) (executor.Info, error) {
+	info, err := s.Backend.Info(ctx)
+	if err != nil {
+		return executor.Info{}, err
+	}
+	return s.describe(info), nil
 }
 
 // server is the plugin's side of supervision.
@@ -94,11 +116,14 @@ type server struct {
 	log          *slog.Logger
 	exit         func()
 
-	backend *guarded
+	gate gate
+	// life ends every call when it ends.
+	life    context.Context
 	endLife context.CancelCauseFunc
-	// draining is called when a drain begins; nil: nothing has to be told.
+	backend served
+	// draining, if not nil, is called when a drain begins.
 	draining func()
-	// unsupervised exits the process unless it is stopped.
+	// unsupervised exits the process unless Configure stops it.
 	unsupervised *time.Timer
 
 	mu         sync.Mutex
@@ -116,9 +141,9 @@ func newServer(typ, version string, f Factory, log *slog.Logger, exit func()) *s
 	life, end := context.WithCancelCause(context.Background())
 	s := &server{
 		typ: typ, version: version, factory: f, log: log, exit: exit,
-		backend: &guarded{life: life}, endLife: end, stopped: make(chan struct{}),
+		life: life, endLife: end, stopped: make(chan struct{}),
 	}
-	s.backend.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is not configured yet"))
+	s.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is not configured yet"))
 	s.unsupervised = time.AfterFunc(unsupervised, exit)
 	return s
 }
@@ -126,7 +151,7 @@ func newServer(typ, version string, f Factory, log *slog.Logger, exit func()) *s
 // Configure implements wire.Supervised.
 func (s *server) Configure(ctx context.Context, c wire.Configuration) (executor.Info, error) {
 	s.unsupervised.Stop()
-	// A factory that does not heed ctx must not keep the process alive when its host has died.
+	// A factory that ignores ctx must not keep the process alive when its host has died.
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(closeGrace, s.exit) })
 	defer stop()
 	backend, err := s.factory(ctx, Configure{
@@ -140,11 +165,10 @@ func (s *server) Configure(ctx context.Context, c wire.Configuration) (executor.
 		return executor.Info{}, executor.Errorf(executor.Internal, "the factory of %s made no backend", s.typ)
 	}
 	s.mu.Lock()
-	s.backend.backend = backend
-	s.backend.describe = func(i executor.Info) executor.Info { return s.describe(c.Name, i) }
+	s.backend = newServed(backend, func(i executor.Info) executor.Info { return s.describe(c.Name, i) })
 	s.configured = true
 	s.mu.Unlock()
-	s.backend.gate.shut(nil)
+	s.gate.shut(nil)
 	info, err := s.backend.Info(ctx)
 	if err != nil {
 		return executor.Info{}, err
@@ -152,11 +176,29 @@ func (s *server) Configure(ctx context.Context, c wire.Configuration) (executor.
 	s.mu.Lock()
 	s.attach = info.Capabilities.Attach
 	s.mu.Unlock()
-	useFewProcessors() // to start, which is computing, all are of use
+	useFewProcessors() // not before: the start computes
 	return info, nil
 }
 
-// describe fills in what the process knows better than the backend.
+// admit implements wire.Admit: a call passes the gate and ends with life.
+func (s *server) admit(ctx context.Context, method string) (context.Context, func(), error) {
+	if err := s.gate.enter(); err != nil {
+		return nil, nil, err
+	}
+	if s.backend.SessionBackend == nil && strings.HasPrefix(method, wire.SessionMethods) {
+		s.gate.leave()
+		return nil, nil, executor.Errorf(executor.Unimplemented, "this backend has no sessions")
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		s.gate.leave()
+	}, nil
+}
+
+// describe fills in what the process knows and the backend does not.
 func (s *server) describe(name string, i executor.Info) executor.Info {
 	i.Name = name
 	if i.Type == "" {
@@ -176,11 +218,11 @@ func (s *server) describe(name string, i executor.Info) executor.Info {
 
 // Drain implements wire.Supervised.
 func (s *server) Drain(ctx context.Context) error {
-	s.backend.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is stopping"))
+	s.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is stopping"))
 	if s.draining != nil {
 		s.draining()
 	}
-	if err := s.backend.gate.wait(ctx); err != nil {
+	if err := s.gate.wait(ctx); err != nil {
 		return err
 	}
 	return s.close(ctx)
@@ -197,16 +239,16 @@ func (s *server) close(ctx context.Context) error {
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
-		s.closeErr = closeBackend(ctx, s.backend.backend)
+		s.closeErr = closeBackend(ctx, s.backend.Backend)
 	})
 	return s.closeErr
 }
 
-// Gone implements wire.Supervised. Whatever happened, the process ends soon.
+// Gone implements wire.Supervised. The process ends soon.
 func (s *server) Gone(cause error) {
-	s.backend.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is stopping"))
+	s.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is stopping"))
 	if cause == nil {
-		// After a drain all is closed; after a refused configuration there may be a backend whose Info failed.
+		// After a drain the backend is closed. After a refused configuration there may be a backend whose Info failed.
 		s.finish()
 		time.AfterFunc(unkilled, s.exit)
 		return
@@ -217,10 +259,10 @@ func (s *server) Gone(cause error) {
 		s.mu.Lock()
 		attach := s.attach
 		s.mu.Unlock()
-		if !attach { // a backend with attach lets its sandboxes go: their runners know what to do
+		if !attach { // a backend with attach leaves its sandboxes running, and their runners wait for the next host
 			ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
 			defer cancel()
-			if err := s.backend.gate.wait(ctx); err != nil {
+			if err := s.gate.wait(ctx); err != nil {
 				s.log.Error("runs did not stop after the host went away", "error", err)
 			}
 		}
@@ -242,12 +284,12 @@ func (s *server) finish() {
 	}
 }
 
-// wait returns when nothing is left to clean up: go-plugin's Serve returns as soon as the connections are closed.
+// wait returns when nothing is left to clean up. go-plugin's Serve returns earlier, when the connections are closed.
 func (s *server) wait() {
 	s.mu.Lock()
 	configured := s.configured
 	s.mu.Unlock()
 	if configured {
-		<-s.stopped // bounded: Gone was or will be called, and its timers exit the process
+		<-s.stopped // bounded by the timers of Gone, which is called in any case
 	}
 }

@@ -73,7 +73,29 @@ func (s *supervised) configure(t *testing.T) {
 	}
 }
 
-func (s *supervised) run() { _, _ = s.backend.Run(context.Background(), executor.Job{}, nil) }
+// call calls f as a gRPC server does: admit decides first.
+func (s *supervised) call(ctx context.Context, method string, f func(ctx context.Context) error) error {
+	ctx, end, err := s.admit(ctx, method)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return f(ctx)
+}
+
+func (s *supervised) run() error {
+	return s.call(context.Background(), "", func(ctx context.Context) error {
+		_, err := s.backend.Run(ctx, executor.Job{}, nil)
+		return err
+	})
+}
+
+func (s *supervised) info() error {
+	return s.call(context.Background(), "", func(ctx context.Context) error {
+		_, err := s.backend.Info(ctx)
+		return err
+	})
+}
 
 func TestWhenAPluginExitsByItself(t *testing.T) {
 	t.Parallel()
@@ -125,7 +147,7 @@ func TestWhenAPluginExitsByItself(t *testing.T) {
 			backend: &blocking{}, closed: 1,
 			act: func(t *testing.T, s *supervised) {
 				s.configure(t)
-				go s.run()
+				go func() { _ = s.run() }()
 				synctest.Wait()
 				s.Gone(executor.ErrCallerGone)
 			},
@@ -134,7 +156,7 @@ func TestWhenAPluginExitsByItself(t *testing.T) {
 			backend: &blocking{stubborn: true}, closed: 1, after: stopGrace,
 			act: func(t *testing.T, s *supervised) {
 				s.configure(t)
-				go s.run()
+				go func() { _ = s.run() }()
 				synctest.Wait()
 				s.Gone(executor.ErrCallerGone)
 			},
@@ -143,7 +165,7 @@ func TestWhenAPluginExitsByItself(t *testing.T) {
 			backend: &blocking{stubborn: true, attach: true}, closed: 1,
 			act: func(t *testing.T, s *supervised) {
 				s.configure(t)
-				go s.run()
+				go func() { _ = s.run() }()
 				synctest.Wait()
 				s.Gone(executor.ErrCallerGone)
 			},
@@ -182,20 +204,20 @@ func TestAPluginRefusesWhatComesBeforeAndAfter(t *testing.T) {
 	b := &blocking{}
 	s := serve(b)
 	defer s.unsupervised.Stop()
-	if _, err := s.backend.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
+	if err := s.info(); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("before it is configured: %v", err)
 	}
 	s.configure(t)
-	if _, err := s.backend.Info(t.Context()); err != nil {
+	if err := s.info(); err != nil {
 		t.Errorf("configured: %v", err)
 	}
-	if _, err := s.backend.OpenSession(t.Context(), executor.Session{}); executor.CodeOf(err) != executor.Unimplemented {
+	if err := s.call(t.Context(), wire.SessionMethods+"ToolsService/Variables", nil); executor.CodeOf(err) != executor.Unimplemented {
 		t.Errorf("a session of a backend that has none: %v", err)
 	}
 	if err := s.Drain(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.backend.Run(t.Context(), executor.Job{}, nil); executor.CodeOf(err) != executor.Unavailable {
+	if err := s.run(); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("after the drain: %v", err)
 	}
 	if b.closed.Load() != 1 {
@@ -211,7 +233,7 @@ func TestADrainInThePluginEndsWithItsCtx(t *testing.T) {
 	s.configure(t)
 	done := make(chan struct{})
 	ctx, stop := context.WithCancelCause(t.Context())
-	if err := s.backend.gate.enter(); err != nil {
+	if err := s.gate.enter(); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -222,8 +244,8 @@ func TestADrainInThePluginEndsWithItsCtx(t *testing.T) {
 	}()
 	stop(nil)
 	<-done
-	s.backend.gate.leave()
-	if err := s.backend.gate.wait(t.Context()); err != nil || b.closed.Load() != 0 {
+	s.gate.leave()
+	if err := s.gate.wait(t.Context()); err != nil || b.closed.Load() != 0 {
 		t.Errorf("%v, closed %d times", err, b.closed.Load())
 	}
 }

@@ -17,8 +17,8 @@ import (
 const (
 	defaultPingInterval = 15 * time.Second
 	defaultPingTimeout  = 60 * time.Second
-	// cutGrace is how long an undrained plugin gets to stop what it runs before it is killed; exitGrace how long a
-	// drained one gets to exit.
+	// cutGrace is how long a plugin that was not drained gets to end its calls before it is killed. exitGrace is how long
+	// a drained plugin gets to exit.
 	cutGrace  = 3 * time.Second
 	exitGrace = 2 * time.Second
 )
@@ -30,7 +30,8 @@ type Process struct {
 	logs        *logPump
 	client      *goplugin.Client
 	supervision *wire.Supervision
-	backend     *guarded
+	backend     wire.Backend
+	gate        gate
 	dispensed   *dispensed
 	log         *slog.Logger
 
@@ -43,8 +44,8 @@ type Process struct {
 	reason  error
 }
 
-// Orderly reports whether the plugin cleaned up behind itself: it was drained, or it exited with status 0, which it does when
-// everything has been given back. It is known after Kill.
+// Orderly reports whether the plugin cleaned up: it was drained, or it exited with status 0, which says that nothing was
+// left. Call it after Kill.
 func (p *Process) Orderly() bool {
 	select {
 	case <-p.process.exited:
@@ -59,11 +60,11 @@ func (p *Process) Orderly() bool {
 func newProcessHandle(l *launch, supervision *wire.Supervision, d *dispensed) *Process {
 	p := &Process{
 		dir: l.dir, process: l.process, logs: l.logs, client: l.client, supervision: supervision,
-		backend:   &guarded{backend: wire.NewBackend(d.conn, wire.Streams(l.dir))},
 		dispensed: d,
 		log:       l.logs.log,
 		done:      make(chan struct{}),
 	}
+	p.backend = NewBackend(func() (*Process, error) { return p, nil })
 	interval, timeout := l.options.PingInterval, l.options.PingTimeout
 	if interval <= 0 {
 		interval = defaultPingInterval
@@ -80,26 +81,26 @@ func newProcessHandle(l *launch, supervision *wire.Supervision, d *dispensed) *P
 // Backend returns the plugin's backend. Its methods answer unavailable once the process is gone or drains.
 func (p *Process) Backend() executor.Backend { return p.backend }
 
-// Info returns what the plugin said when it was ready.
+// Info returns the Info that the plugin sent when it was ready.
 func (p *Process) Info() executor.Info { return p.supervision.Info() }
 
-// PID returns the process's number.
+// PID returns the number of the process.
 func (p *Process) PID() int { return p.process.cmd.Process.Pid }
 
-// Done is closed when the process is gone, or its stream has ended.
+// Done returns a channel that is closed when the process is gone or its supervising stream has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err says why Done was closed; nil after a drain.
+// Err returns why Done was closed. It is nil after a drain.
 func (p *Process) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.reason
 }
 
-// watch closes done when the plugin is gone. A plugin that is there and does not answer is killed.
+// watch closes done when the plugin is gone. It kills a plugin that does not answer a ping.
 func (p *Process) watch(ctx context.Context, interval, timeout time.Duration) {
 	defer close(p.done)
-	defer p.backend.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is gone"))
+	defer p.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is gone"))
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	pings := ticker.C
@@ -112,7 +113,7 @@ func (p *Process) watch(ctx context.Context, interval, timeout time.Duration) {
 			p.end(executor.Errorf(executor.Unavailable, "the plugin exited"))
 			return
 		case <-ctx.Done():
-			pings = nil // it drains
+			pings = nil // the plugin drains
 			ctx = context.Background()
 		case <-pings:
 			pingCtx, cancel := context.WithTimeout(ctx, timeout)
@@ -133,12 +134,12 @@ func (p *Process) end(reason error) {
 	p.reason = reason
 }
 
-// Drain refuses new calls, waits until the running ones have ended, and has the plugin close its backend, whose error it
-// returns. ctx bounds it. Kill follows in any case.
+// Drain refuses new calls, waits until the calls under way have ended, and asks the plugin to close its backend. It returns
+// the error of that. ctx bounds the drain. Call Kill afterwards in any case.
 func (p *Process) Drain(ctx context.Context) error {
-	p.backend.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is stopping"))
-	// The half-close comes when nothing of ours runs: one right behind a new run would overtake it (prototypes.md §2).
-	if err := p.backend.gate.wait(ctx); err != nil {
+	p.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is stopping"))
+	// The half-close waits for the calls under way. Right after a new Run it would overtake that Run.
+	if err := p.gate.wait(ctx); err != nil {
 		return err
 	}
 	p.stop(nil)
@@ -151,11 +152,11 @@ func (p *Process) Drain(ctx context.Context) error {
 	return err
 }
 
-// Kill ends the process and removes its folder. A plugin that was not drained first gets a few seconds to stop what it
-// runs. Idempotent.
+// Kill ends the process and removes its folder. A plugin that was not drained gets a few seconds to end its calls.
+// Idempotent.
 func (p *Process) Kill() {
 	p.killOnce.Do(func() {
-		p.backend.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is gone"))
+		p.gate.shut(executor.Errorf(executor.Unavailable, "the plugin is gone"))
 		p.mu.Lock()
 		drained := p.drained
 		p.mu.Unlock()
@@ -164,7 +165,7 @@ func (p *Process) Kill() {
 			p.awaitExit(cutGrace)
 			p.process.kill()
 		}
-		// go-plugin asks a plugin that is there to shut down, without a bound: one that does not is killed meanwhile.
+		// go-plugin asks the plugin to shut down and waits without a bound. A plugin that does not shut down is killed meanwhile.
 		closed := make(chan struct{})
 		go func() {
 			p.client.Kill()
@@ -184,7 +185,7 @@ func (p *Process) Kill() {
 	})
 }
 
-// awaitExit waits for the process's end, at most for limit.
+// awaitExit waits for the end of the process, at most for limit.
 func (p *Process) awaitExit(limit time.Duration) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -18,6 +18,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -56,8 +57,16 @@ func Command(typ string) (path string, args []string, err error) {
 // Wire returns b as seen through gRPC; the connection is closed with t.
 func Wire(t testing.TB, b executor.Backend) executor.Backend {
 	t.Helper()
+	dir := shortDir(t)
 	conn := Connect(t, func(s grpc.ServiceRegistrar) { wire.RegisterBackend(s, b) })
-	return wire.NewBackend(conn, wire.Streams(shortDir(t)))
+	var backend wire.Backend
+	backend = wire.NewBackend(conn, sync.OnceValue(func() string {
+		if info, err := backend.Info(t.Context()); err != nil || !info.Capabilities.LocalPath {
+			return ""
+		}
+		return dir
+	}))
+	return backend
 }
 
 // WireService returns s as seen through gRPC; the connection is closed with t.
@@ -74,7 +83,7 @@ func Connect(t testing.TB, register func(grpc.ServiceRegistrar)) *grpc.ClientCon
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(append(wire.ServerOptions(), grpc.WaitForHandlers(true))...)
+	server := grpc.NewServer(append(wire.ServerOptions(nil), grpc.WaitForHandlers(true))...)
 	register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

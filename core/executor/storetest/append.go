@@ -22,6 +22,7 @@ func appendCases() []storeCase {
 		{"ST-19", "log bytes are counted", logBytes},
 		{"ST-21", "logs do not mix", noCrossTalk},
 		{"ST-23", "one finished wins", finishedRace},
+		{"ST-42", "create begins the log", createWithEvents},
 	}
 }
 
@@ -151,6 +152,37 @@ func roundTrip(t *testing.T, s executor.Store) {
 		if !reflect.DeepEqual(e.Body, bodies[i]) {
 			t.Errorf("%s came back as %.200s\nwant %.200s", e.Body.Kind(), fmt.Sprint(e.Body), fmt.Sprint(bodies[i]))
 		}
+	}
+}
+
+func createWithEvents(t *testing.T, s executor.Store) {
+	refused := []executor.Event{{Body: executor.Queued{}}, {Body: finished(executor.StatusSucceeded)}, {Body: executor.Progress{}}}
+	_, _, err := s.Create(bounded(t), newRecord(1), refused...)
+	wantCode(t, "Create with an event behind Finished", err, executor.Conflict)
+	_, err = s.Get(bounded(t), newID(1))
+	wantCode(t, "Get of what was not created", err, executor.NotFound)
+
+	r := newRecord(1)
+	data := []byte("abc")
+	got, created, err := s.Create(bounded(t), r, executor.Event{Seq: 7, Body: executor.Queued{Position: 2}},
+		executor.Event{Body: executor.Output{Stream: executor.Stdout, Data: data}})
+	if err != nil || !created {
+		t.Fatalf("Create = created %t, error %v", created, err)
+	}
+	data[0] = 'X'
+	want := newRecord(1)
+	want.LastSeq, want.StdoutBytes = 2, 3
+	for name, r := range map[string]executor.Record{"Create": got, "Get": get(t, s, r.ID)} {
+		r.LogBytes = 0
+		if !reflect.DeepEqual(r, want) {
+			t.Errorf("%s returned %+v\nwant %+v", name, r, want)
+		}
+	}
+	appendAll(t, s, newID(1), finished(executor.StatusSucceeded))
+	events := replay(t, s, newID(1), 0)
+	gapless(t, events, 0)
+	if len(events) != 3 || !reflect.DeepEqual(events[0].Body, executor.Queued{Position: 2}) || !reflect.DeepEqual(events[1].Body, output(0, "abc")) {
+		t.Errorf("the log is %+v", events)
 	}
 }
 

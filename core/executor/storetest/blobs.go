@@ -39,7 +39,7 @@ func blobCases() []blobCase {
 	}
 }
 
-// RunBlobs checks the law on fresh Blobs; open makes one and registers its own clean-up.
+// RunBlobs checks the rules of Blobs. open returns empty Blobs and registers their cleanup.
 func RunBlobs(t *testing.T, open func(t *testing.T) executor.Blobs) {
 	t.Helper()
 	for _, c := range blobCases() {

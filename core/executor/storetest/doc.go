@@ -1,6 +1,7 @@
-// Package storetest is the law for executor.Store and executor.Blobs: every rule of the section "Stores" of
-// docs/contract.md has a case here whose name begins with the rule's id.
+// Package storetest tests implementations of executor.Store and executor.Blobs against their contract. Each rule in the
+// sections "Rules of stores" and "Rules of blobs" of docs/contract.md has a case here. The name of the case begins with the
+// rule's id.
 //
-// It is ordinary code beside the interfaces, not a test of one implementation: an implementation's own test calls Run
-// (and RunDurable if it keeps things across processes) or RunBlobs with a function that opens a fresh one.
+// The test of an implementation calls Run or RunBlobs with a function that opens an empty Store or Blobs. A Store that
+// outlives its process also calls RunDurable and RunLarge.
 package storetest

@@ -26,8 +26,8 @@ func durableCases() []durableCase {
 	}
 }
 
-// RunDurable checks the rules of a Store that keeps things across processes. prepare makes a fresh place and returns a
-// function that opens the Store in it; each Store is closed before the next opening.
+// RunDurable checks the rules of a Store that outlives its process. prepare makes an empty data folder and returns a function
+// that opens the Store in that folder. Each Store is closed before the next is opened.
 func RunDurable(t *testing.T, prepare func(t *testing.T) (open func() (executor.Store, error))) {
 	t.Helper()
 	for _, c := range durableCases() {
@@ -38,12 +38,12 @@ func RunDurable(t *testing.T, prepare func(t *testing.T) (open func() (executor.
 	}
 }
 
-// largeCases measure what is allocated, so that nothing may run beside them.
+// largeCases measure allocations, so no other test may run at the same time.
 func largeCases() []durableCase {
 	return []durableCase{{"ST-37", "large specs are not read", largeSpecsUnread}}
 }
 
-// RunLarge checks the rules about memory of a Store that keeps things across processes, as RunDurable does. Its caller must
+// RunLarge checks the rules about memory of a Store that outlives its process. prepare is as for RunDurable. The caller must
 // not be a parallel test.
 func RunLarge(t *testing.T, prepare func(t *testing.T) (open func() (executor.Store, error))) {
 	t.Helper()

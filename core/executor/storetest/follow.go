@@ -75,7 +75,7 @@ func manyFollowers(t *testing.T, s executor.Store) {
 	}
 }
 
-// pull ranges over a log step by step, so that a test knows where its follower stands.
+// pull ranges over a log step by step, so that a test knows which Event its follower has reached.
 func pull(ctx context.Context, t *testing.T, s executor.Store, id string) func() (executor.Event, error, bool) {
 	t.Helper()
 	next, stop := iter.Pull2(s.Events(ctx, id, 0))
@@ -98,7 +98,7 @@ func sleeperWakes(t *testing.T, s executor.Store) {
 			seen <- e.Seq
 		}
 	})
-	// Each Append is made when the follower has handed over everything, so that it is asleep or about to be.
+	// The next Append comes after the follower has returned every Event, so the follower waits or is about to wait.
 	for want := uint64(1); want <= 50; want++ {
 		appendAll(t, s, newID(1), executor.Progress{})
 		if got := <-seen; got != want {

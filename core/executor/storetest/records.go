@@ -30,6 +30,7 @@ func createThenGet(t *testing.T, s executor.Store) {
 	r := newRecord(1)
 	r.LastSeq, r.LogBytes, r.SpecBytes = 9, 9, 9
 	want := newRecord(1)
+	r.CreatedAt = want.CreatedAt.In(time.FixedZone("", 3600)) // every Store returns UTC
 	if got := create(t, s, r); !reflect.DeepEqual(got, want) {
 		t.Errorf("Create returned %+v\nwant %+v", got, want)
 	}
@@ -45,7 +46,7 @@ func createTwice(t *testing.T, s executor.Store) {
 	_, created, err := s.Create(bounded(t), second)
 	wantCode(t, "second Create", err, executor.Conflict)
 	if created {
-		t.Error("the second Create says that it created")
+		t.Error("the second Create reports created")
 	}
 	if got := get(t, s, newID(1)); got.Owner != "ann" {
 		t.Errorf("the record now belongs to %s", got.Owner)

@@ -38,7 +38,7 @@ func TestEveryRuleHasACaseAndEveryCaseARule(t *testing.T) {
 	}
 }
 
-// TestContractHoldsTheRules compares with docs/contract.md, where readers look.
+// TestContractHoldsTheRules checks that docs/contract.md has the same rules.
 func TestContractHoldsTheRules(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("../../../docs/contract.md")

@@ -18,7 +18,7 @@ func specCases() []storeCase {
 	}
 }
 
-// largeRecord has a Spec of which each part alone, and only with all of it the whole, is large.
+// largeRecord returns a Record whose Spec is large only if all its texts are counted.
 func largeRecord(n int) executor.Record {
 	r := newRecord(n)
 	text := strings.Repeat("x", executor.BriefBytes/8)
@@ -37,7 +37,7 @@ func brief(r executor.Record) executor.Record {
 	return r
 }
 
-// wantRecord fails unless every way to get the Record of want's id returns want.
+// wantRecord fails the test unless every method that returns the Record of want's id returns want.
 func wantRecord(t *testing.T, s executor.Store, want executor.Record) {
 	t.Helper()
 	same := func(how string, got executor.Record, err error) {

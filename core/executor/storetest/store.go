@@ -10,7 +10,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// patience bounds what a broken Store can hang; a Store that keeps the law never comes near it.
+// patience bounds how long a broken Store can block a test. A correct Store needs much less.
 const patience = time.Minute
 
 type storeCase struct {
@@ -23,7 +23,7 @@ func storeCases() []storeCase {
 	return slices.Concat(recordCases(), appendCases(), followCases(), sessionCases(), specCases())
 }
 
-// Run checks the law on fresh Stores; open makes one and registers its own clean-up.
+// Run checks the rules of a Store. open returns an empty Store and registers its cleanup.
 func Run(t *testing.T, open func(t *testing.T) executor.Store) {
 	t.Helper()
 	for _, c := range storeCases() {
@@ -41,7 +41,7 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// newID returns the n-th id of a test, in the form and order of real ones.
+// newID returns the n-th id of a test, with the form and order of real ids.
 func newID(n int) string { return fmt.Sprintf("exe_%026d", n) }
 
 func newRecord(n int) executor.Record {
@@ -99,7 +99,7 @@ func replay(t *testing.T, s executor.Store, id string, after uint64) []executor.
 	return events
 }
 
-// head returns the first n Events of a log that need not be finished.
+// head returns the first n Events of a log, which need not be finished.
 func head(t *testing.T, s executor.Store, id string, n int) []executor.Event {
 	t.Helper()
 	events := make([]executor.Event, 0, n)

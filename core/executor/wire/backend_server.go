@@ -9,27 +9,26 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
 )
 
-// RegisterBackend serves b on s, and its sessions if it implements executor.SessionBackend. s was made with
-// ServerOptions.
+// RegisterBackend serves b on s, which must have been made with ServerOptions. It also serves the sessions of b if b
+// implements executor.SessionBackend.
 func RegisterBackend(s grpc.ServiceRegistrar, b executor.Backend) {
-	pb.RegisterBackendServiceServer(s, &backendServer{backend: b})
+	pb.RegisterBackendServiceServer(s, &backendServer{backend: b, feeds: registerFeeds(s)})
 	if sessions, ok := b.(executor.SessionBackend); ok {
 		pb.RegisterSessionBackendServiceServer(s, &sessionBackendServer{backend: sessions})
+		pb.RegisterSessionToolsServiceServer(s, &sessionToolsServer{tools: sessions})
 	}
 }
 
 type backendServer struct {
 	pb.UnimplementedBackendServiceServer
 	backend executor.Backend
+	feeds   *feeds
 }
 
 // Info implements pb.BackendServiceServer.
 func (s *backendServer) Info(ctx context.Context, _ *pb.InfoRequest) (*pb.InfoResponse, error) {
 	info, err := s.backend.Info(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.InfoResponse{Info: toInfo(info)}, nil
+	return &pb.InfoResponse{Info: to[pb.Info](info)}, err
 }
 
 // Remove implements pb.BackendServiceServer.
@@ -45,25 +44,27 @@ func (s *backendServer) Run(stream grpc.BidiStreamingServer[pb.RunRequest, pb.Ru
 	}
 	start := first.GetStart()
 	if start.GetJob() == nil {
-		return executor.Errorf(executor.Invalid, "a run begins with a job")
+		return executor.Errorf(executor.Invalid, "a run must begin with a job")
 	}
-	// The loss of the stream has a cause of its own, so that the stream's ctx is not used.
+	// The end of the stream's ctx has a cause of its own here.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(stream.Context()))
 	defer cancel(nil)
+	defer context.AfterFunc(stream.Context(), func() { cancel(executor.ErrCallerGone) })()
 	if start.GetCancelled() {
 		cancel(context.Canceled)
 	}
-	r := newRunServer(stream, cancel)
+	workspace, stdin := start.GetJob().GetWorkspace(), start.GetJob().GetStdin()
+	inputs := newInputs(s.feeds, workspace, stdin)
+	r := newRunServer(stream, cancel, inputs)
 	defer r.close()
-	job := fromJob(start.GetJob())
-	job.Workspace = r.intake.source(start.GetJob().GetWorkspace(), workspaceName)
-	job.Stdin = r.intake.source(start.GetJob().GetStdin(), stdinName)
-	// Not waited for: it ends when the stream does, which is after this handler has returned.
+	job := from[executor.Job](start.GetJob())
+	job.Workspace, job.Stdin = inputs.source(workspace), inputs.source(stdin)
+	// The handler does not wait for receive, which ends with the stream, after the handler has returned.
 	go r.receive()
 
 	var result executor.Result
 	if resume := start.GetResume(); resume != nil {
-		result, err = s.backend.Attach(ctx, job, fromResume(resume), r)
+		result, err = s.backend.Attach(ctx, job, from[executor.Resume](resume), r)
 	} else {
 		result, err = s.backend.Run(ctx, job, r)
 	}

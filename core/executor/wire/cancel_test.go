@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -120,7 +121,7 @@ func TestABackendThatDoesNotAnswerACancelIsCutOff(t *testing.T) {
 	// A negative grace uses up the ten seconds that are added to it.
 	_, err := backend.Run(ctx, executor.Job{Limits: executor.Limits{KillGrace: -10e9}}, &recorder{t: t})
 	close(release)
-	if executor.CodeOf(err) != executor.Unavailable {
+	if executor.CodeOf(err) != executor.Unavailable || !strings.HasSuffix(err.Error(), "within 0s") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -137,7 +138,7 @@ func TestALostConnectionEndsBothSides(t *testing.T) {
 		<-started
 		server.Stop()
 	}()
-	_, err := wire.NewBackend(conn).Run(t.Context(), executor.Job{}, &recorder{t: t})
+	_, err := wire.NewBackend(conn, nil).Run(t.Context(), executor.Job{}, &recorder{t: t})
 	if executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("the caller got %v", err)
 	}
@@ -153,7 +154,7 @@ func TestACallWithoutAnybodyThereIsUnavailable(t *testing.T) {
 		server, _ = s.(*grpc.Server)
 		wire.RegisterBackend(s, &stub{})
 	})
-	backend := wire.NewBackend(conn)
+	backend := wire.NewBackend(conn, nil)
 	server.Stop()
 	if _, err := backend.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("info: %v", err)

@@ -17,7 +17,7 @@ import (
 )
 
 // filler sets every field that it can reach to a value that is not zero and differs from all others, so that a field
-// that convert.go forgets or mixes up shows.
+// that types.proto lacks or that convert.go mixes up shows.
 type filler struct {
 	n    int64
 	skip map[string]bool
@@ -133,24 +133,23 @@ func body[T executor.Body](name string, skip ...string) crossing {
 func TestEveryFieldOfTheContractCrosses(t *testing.T) {
 	t.Parallel()
 	cases := []crossing{
-		crosses("Limits", toLimits, fromLimits),
-		crosses("Spec", toSpec, fromSpec),
-		crosses("Execution", toExecution, fromExecution),
-		crosses("Filter", toFilter, fromFilter),
-		crosses("Session", toSession, fromSession),
-		crosses("OpenedSession", toOpened, fromOpened[*pb.SessionBackendServiceOpenSessionResponse]),
-		crosses("AdoptedSession", toAdopted, fromOpened[*pb.SessionBackendServiceAdoptSessionResponse]),
-		crosses("Variable", toVariable, fromVariable),
-		crosses("File", toFile, fromFile),
-		crosses("Script", toScript, fromScript),
-		crosses("Principal", toPrincipal, fromPrincipal),
-		crosses("Info", toInfo, fromInfo),
-		crosses("Capabilities", toCapabilities, fromCapabilities),
+		crosses("Limits", to[pb.Limits, executor.Limits], from[executor.Limits, pb.Limits]),
+		crosses("Spec", to[pb.Spec, executor.Spec], from[executor.Spec, pb.Spec]),
+		crosses("Execution", to[pb.Execution, executor.Execution], from[executor.Execution, pb.Execution]),
+		crosses("Filter", to[pb.Filter, executor.Filter], from[executor.Filter, pb.Filter]),
+		crosses("Session", to[pb.Session, executor.Session], from[executor.Session, pb.Session]),
+		crosses("OpenedSession", to[pb.OpenedSession, executor.OpenedSession], from[executor.OpenedSession, pb.OpenedSession]),
+		crosses("Variable", to[pb.Variable, executor.Variable], from[executor.Variable, pb.Variable]),
+		crosses("File", to[pb.File, executor.File], from[executor.File, pb.File]),
+		crosses("Script", to[pb.Script, executor.Script], from[executor.Script, pb.Script]),
+		crosses("Principal", to[pb.Principal, executor.Principal], from[executor.Principal, pb.Principal]),
+		crosses("Info", to[pb.Info, executor.Info], from[executor.Info, pb.Info]),
+		crosses("Capabilities", to[pb.Capabilities, executor.Capabilities], from[executor.Capabilities, pb.Capabilities]),
 		// Sources are announced and streamed: see TestASourceCrosses….
-		crosses("Job", toJob, fromJob, "Job.Workspace", "Job.Stdin"),
-		crosses("Resume", toResume, fromResume),
-		crosses("Started", toStarted, fromStarted),
-		crosses("Result", toResult, fromResult),
+		crosses("Job", to[pb.Job, executor.Job], from[executor.Job, pb.Job], "Job.Workspace", "Job.Stdin"),
+		crosses("Resume", to[pb.Resume, executor.Resume], from[executor.Resume, pb.Resume]),
+		crosses("Started", to[pb.Started, executor.Started], from[executor.Started, pb.Started]),
+		crosses("Result", to[pb.Result, executor.Result], from[executor.Result, pb.Result]),
 		body[executor.Queued]("Queued"),
 		body[executor.Progress]("Progress"),
 		body[executor.Started]("Started"),
@@ -159,15 +158,9 @@ func TestEveryFieldOfTheContractCrosses(t *testing.T) {
 		body[executor.Finished]("Finished"),
 		body[executor.Unknown]("Unknown"),
 		// Xattrs is deprecated: PAXRecords has the same under other names.
-		crosses("Header", func(h tar.Header) *pb.ArtifactBegin { return toHeader(&h) },
-			func(m *pb.ArtifactBegin) tar.Header { return *fromHeader(m) }, "Header.Xattrs"),
+		crosses("Header", to[pb.ArtifactBegin, tar.Header], from[tar.Header, pb.ArtifactBegin], "Header.Xattrs"),
 		// Open is the stream itself.
-		crosses("Source", func(s executor.Source) *pb.Source { return announce(&s, true) },
-			func(m *pb.Source) executor.Source {
-				s := newIntake(nil).source(m, workspaceName)
-				s.Open = nil
-				return *s
-			}, "Source.Open"),
+		crosses("Source", to[pb.Source, executor.Source], from[executor.Source, pb.Source], "Source.Open"),
 		// A cause does not leave its process.
 		crosses("Error", func(e executor.Error) *pb.Error {
 			if e.Code == "" {
@@ -199,13 +192,13 @@ func TestEveryFieldOfTheContractCrosses(t *testing.T) {
 func TestAbsentIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	zero, no := 0, false
-	check(t, executor.Result{ExitCode: &zero}, toResult, fromResult)
-	check(t, executor.Result{Failure: &executor.Failure{}}, toResult, fromResult)
-	check(t, executor.Spec{Detect: &no}, toSpec, fromSpec)
-	check(t, executor.Execution{Started: &executor.Started{}}, toExecution, fromExecution)
-	check(t, executor.Execution{Result: &executor.Result{}}, toExecution, fromExecution)
-	check(t, executor.Limits{Timeout: executor.TimeoutMaximum, OutputBytes: executor.Unlimited}, toLimits, fromLimits)
-	if announce(nil, true) != nil || newIntake(nil).source(nil, stdinName) != nil {
+	check(t, executor.Result{ExitCode: &zero}, to[pb.Result, executor.Result], from[executor.Result, pb.Result])
+	check(t, executor.Result{Failure: &executor.Failure{}}, to[pb.Result, executor.Result], from[executor.Result, pb.Result])
+	check(t, executor.Spec{Detect: &no}, to[pb.Spec, executor.Spec], from[executor.Spec, pb.Spec])
+	check(t, executor.Execution{Started: &executor.Started{}}, to[pb.Execution, executor.Execution], from[executor.Execution, pb.Execution])
+	check(t, executor.Execution{Result: &executor.Result{}}, to[pb.Execution, executor.Execution], from[executor.Execution, pb.Execution])
+	check(t, executor.Limits{Timeout: executor.TimeoutMaximum, OutputBytes: executor.Unlimited}, to[pb.Limits, executor.Limits], from[executor.Limits, pb.Limits])
+	if (&inputs{}).source(nil) != nil {
 		t.Error("a Source that is nil crossed as one that is not")
 	}
 }
@@ -238,7 +231,7 @@ func FuzzConvert(f *testing.F) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test
 		spec := executor.Spec{Code: fmt.Sprint(r.Int()), Env: map[string]string{"a": fmt.Sprint(r.Int())}}
 		code := r.IntN(256)
-		raw, err := proto.Marshal(toExecution(executor.Execution{Spec: spec, Result: &executor.Result{ExitCode: &code}}))
+		raw, err := proto.Marshal(to[pb.Execution](executor.Execution{Spec: spec, Result: &executor.Result{ExitCode: &code}}))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -251,12 +244,12 @@ func FuzzConvert(f *testing.F) {
 	f.Add(raw)
 	// The smallest and the largest of what sessions added.
 	for _, m := range []proto.Message{
-		toSession(executor.Session{ID: "ctx-1", Generation: 2, Limits: executor.Limits{PIDs: 1}, ExpiresAt: time.Unix(1, 2), Waiting: 3}),
-		toFile(executor.File{Path: "a/\xff", Mode: 0o777, ModTime: time.Unix(-1, 0)}),
-		toVariable(executor.Variable{Name: "x", Type: "int", Preview: "1"}),
-		toOpened(executor.OpenedSession{Handle: []byte{0}, Requirements: []string{"attrs==1"}}),
+		to[pb.Session](executor.Session{ID: "ctx-1", Generation: 2, Limits: executor.Limits{PIDs: 1}, ExpiresAt: time.Unix(1, 2), Waiting: 3}),
+		to[pb.File](executor.File{Path: "a/\xff", Mode: 0o777, ModTime: time.Unix(-1, 0)}),
+		to[pb.Variable](executor.Variable{Name: "x", Type: "int", Preview: "1"}),
+		to[pb.OpenedSession](executor.OpenedSession{Handle: []byte{0}, Requirements: []string{"attrs==1"}}),
 		mustEvent(executor.Event{Seq: 2, Body: executor.Display{Data: map[string][]byte{"text/plain": nil}, Value: true, Truncated: true}}),
-		toResult(executor.Result{Status: executor.StatusKilled, SessionState: executor.SessionStateRestarted, DisplaysDropped: 1, FilesChanged: []executor.Artifact{{Path: "a/\xff"}}, FilesOmitted: 1}),
+		to[pb.Result](executor.Result{Status: executor.StatusKilled, SessionState: executor.SessionStateRestarted, DisplaysDropped: 1, FilesChanged: []executor.Artifact{{Path: "a/\xff"}}, FilesOmitted: 1}),
 	} {
 		if raw, err = proto.Marshal(m); err != nil {
 			f.Fatal(err)
@@ -264,18 +257,18 @@ func FuzzConvert(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		stable(t, raw, &pb.Execution{}, fromExecution, toExecution)
+		stable(t, raw, &pb.Execution{}, from[executor.Execution, pb.Execution], to[pb.Execution, executor.Execution])
 		stable(t, raw, &pb.Event{}, fromEvent, mustEvent)
-		stable(t, raw, &pb.Session{}, fromSession, toSession)
-		stable(t, raw, &pb.File{}, fromFile, toFile)
-		stable(t, raw, &pb.Variable{}, fromVariable, toVariable)
-		stable(t, raw, &pb.SessionBackendServiceOpenSessionResponse{}, fromOpened[*pb.SessionBackendServiceOpenSessionResponse], toOpened)
-		stable(t, raw, &pb.Job{}, fromJob, toJob)
-		stable(t, raw, &pb.ArtifactBegin{}, fromHeader, toHeader)
+		stable(t, raw, &pb.Session{}, from[executor.Session, pb.Session], to[pb.Session, executor.Session])
+		stable(t, raw, &pb.File{}, from[executor.File, pb.File], to[pb.File, executor.File])
+		stable(t, raw, &pb.Variable{}, from[executor.Variable, pb.Variable], to[pb.Variable, executor.Variable])
+		stable(t, raw, &pb.OpenedSession{}, from[executor.OpenedSession, pb.OpenedSession], to[pb.OpenedSession, executor.OpenedSession])
+		stable(t, raw, &pb.Job{}, from[executor.Job, pb.Job], to[pb.Job, executor.Job])
+		stable(t, raw, &pb.ArtifactBegin{}, from[tar.Header, pb.ArtifactBegin], to[pb.ArtifactBegin, tar.Header])
 		stable(t, raw, &pb.Error{}, fromError, toError)
-		stable(t, raw, &pb.Filter{}, fromFilter, toFilter)
-		stable(t, raw, &pb.Info{}, fromInfo, toInfo)
-		stable(t, raw, &pb.Principal{}, fromPrincipal, toPrincipal)
+		stable(t, raw, &pb.Filter{}, from[executor.Filter, pb.Filter], to[pb.Filter, executor.Filter])
+		stable(t, raw, &pb.Info{}, from[executor.Info, pb.Info], to[pb.Info, executor.Info])
+		stable(t, raw, &pb.Principal{}, from[executor.Principal, pb.Principal], to[pb.Principal, executor.Principal])
 	})
 }
 

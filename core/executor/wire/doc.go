@@ -1,14 +1,18 @@
-// Package wire carries the two seams of the contract, Backend and Service, over gRPC, both ways.
+// Package wire carries the two seams of the contract, Backend and Service, over gRPC, in both directions.
 //
-// A value on one side of a connection and the adapter that this package returns on the other side cannot be told apart:
-// the same methods, codes, events, ordering and back-pressure. It knows gRPC and nothing of processes: go-plugin is
-// core/executor/plugin's affair.
+// The adapter that this package returns on one side of a connection behaves as the value on the other side does: the same
+// methods, codes, events, ordering and back-pressure. The package knows gRPC and nothing of processes. Package plugin
+// knows processes.
 //
-// Run is one bidirectional stream. The caller sends the job, the bytes of its sources as far as the other side has given
-// credit for them, an acknowledgement for each event when its sink has returned, and a cancel when its ctx ends. The
-// backend's side sends events and artifacts, one at a time, credit, and last the result or the error. So Emit returns nil
-// only when the event is in the caller's log, a blocked sink blocks the program, and neither side ever holds more than a
-// few chunks.
+// Run is one bidirectional stream. The caller sends the job, one acknowledgement for each event or artifact when its sink
+// has returned, and a cancel when its ctx ends. The backend's side sends events and artifacts, one at a time, and last the
+// result or the error. So Emit returns nil only when the event is in the caller's log, and a blocked sink blocks the
+// program.
 //
-// Generated types stay in internal/pb; convert.go and errors.go are the only places that know both worlds.
+// Each source of a Run or a Submit has a Feed stream of its own, which the caller opens before the call. The reader asks
+// for the source's bytes on that stream, and gRPC's flow control is the back-pressure: neither side holds more than a few
+// chunks, and a slow reader delays nothing else. A large workspace may take a unix socket instead (socket.go), because a
+// backend can pass the socket's descriptor on.
+//
+// Generated types stay in internal/pb. A message has the names of its type, and convert.go copies the fields by their names.
 package wire

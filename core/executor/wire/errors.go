@@ -17,11 +17,10 @@ import (
 // errorDomain is the domain of the ErrorInfo that accompanies a status.
 const errorDomain = "python-executor"
 
-// maxStatusMessage bounds the text of a status, which travels as an HTTP/2 header; the detail has the whole of it.
+// maxStatusMessage bounds the text of a status, which travels as an HTTP/2 header. The detail has the whole text.
 const maxStatusMessage = 1 << 10
 
-// grpcCode is the total table from our codes to those of gRPC. It is injective, so that a peer without our details is
-// still understood.
+// grpcCode maps each of our codes to a gRPC code of its own, so that a status without our details keeps its code.
 func grpcCode(c executor.Code) codes.Code {
 	switch c {
 	case executor.Invalid:
@@ -48,7 +47,7 @@ func grpcCode(c executor.Code) codes.Code {
 	return codes.Internal
 }
 
-// executorCode is the total table back, for a status without our details.
+// executorCode maps each gRPC code to one of ours, for a status without our details.
 func executorCode(c codes.Code) executor.Code {
 	switch c {
 	case codes.OK:
@@ -77,7 +76,7 @@ func executorCode(c codes.Code) executor.Code {
 	return executor.Internal
 }
 
-// knownCode maps a code that is not in our closed list to internal.
+// knownCode returns c if it is in our closed list, else internal.
 func knownCode(c executor.Code) executor.Code {
 	if slices.Contains(executor.Codes(), c) {
 		return c
@@ -85,8 +84,8 @@ func knownCode(c executor.Code) executor.Code {
 	return executor.Internal
 }
 
-// toError makes the message of err: the whole executor.Error except its cause, whose text is kept where it is all there
-// is. An Error that others have wrapped keeps their words.
+// toError returns the message of err: the executor.Error without its cause. The text of the cause takes the place of an
+// empty message. An Error that is wrapped keeps the words around it.
 func toError(err error) *pb.Error {
 	if err == nil {
 		return nil
@@ -101,11 +100,9 @@ func toError(err error) *pb.Error {
 		Message:     e.Message,
 		ExecutionId: e.ExecutionID,
 		RetryAfter:  toDuration(e.RetryAfter),
-		Fields: each(e.Fields, func(f executor.FieldError) *pb.FieldError {
-			return &pb.FieldError{Field: f.Field, Message: f.Message}
-		}),
+		Fields:      each(e.Fields, to[pb.FieldError]),
 	}
-	if error(e) != err { //nolint:errorlint // the question is whether something is wrapped around it
+	if error(e) != err { //nolint:errorlint // it asks whether err is wrapped
 		out.Op, out.Message = "", err.Error()
 	} else if e.Message == "" && e.Err != nil {
 		out.Message = e.Err.Error()
@@ -113,7 +110,7 @@ func toError(err error) *pb.Error {
 	return out
 }
 
-// fromError is the error that e stands for; nil for nil.
+// fromError returns the error that e stands for; nil for nil.
 func fromError(e *pb.Error) error {
 	if e == nil {
 		return nil
@@ -124,13 +121,11 @@ func fromError(e *pb.Error) error {
 		Message:     e.Message,
 		ExecutionID: e.ExecutionId,
 		RetryAfter:  e.RetryAfter.AsDuration(),
-		Fields: each(e.Fields, func(f *pb.FieldError) executor.FieldError {
-			return executor.FieldError{Field: f.GetField(), Message: f.GetMessage()}
-		}),
+		Fields:      each(e.Fields, from[executor.FieldError]),
 	}
 }
 
-// toStatus is err as a gRPC status with details; nil for nil.
+// toStatus returns err as a gRPC status with details; nil for nil.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -148,11 +143,15 @@ func toStatus(err error) error {
 	return st.Err()
 }
 
-// fromStatus is the error that a call ended with: the Error in the status's details, else one whose code comes from the
-// table. A lost connection is unavailable. When ctx has ended, the call's end is ctx's, as it would be without a wire.
+// fromStatus returns the error that a call ended with. An executor.Error was made on this side and stays as it is. Else it
+// is the Error in the status's details, or one whose code comes from the table. A lost connection is unavailable. When ctx
+// has ended, the error is the cause of its end, as it would be without a wire. A cause without a code is unavailable.
 func fromStatus(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
+	}
+	if _, ok := errors.AsType[*executor.Error](err); ok {
+		return err
 	}
 	st, ok := status.FromError(err)
 	if !ok {
@@ -164,7 +163,10 @@ func fromStatus(ctx context.Context, err error) error {
 		}
 	}
 	if ctx.Err() != nil && (st.Code() == codes.Canceled || st.Code() == codes.DeadlineExceeded) {
-		return ctx.Err()
+		if cause := context.Cause(ctx); executor.CodeOf(cause) != executor.Internal {
+			return cause
+		}
+		return executor.Errorf(executor.Unavailable, "%w", context.Cause(ctx))
 	}
 	for _, d := range st.Details() {
 		info, ok := d.(*errdetails.ErrorInfo)

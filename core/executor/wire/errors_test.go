@@ -60,6 +60,10 @@ func TestWhatAnErrorBecomes(t *testing.T) {
 	t.Parallel()
 	ended, end := context.WithCancelCause(context.Background())
 	end(nil)
+	given, why := context.WithCancelCause(context.Background())
+	full, because := context.WithCancelCause(context.Background())
+	why(errors.New("it took too long"))
+	because(executor.Errorf(executor.Exhausted, "no room"))
 	cases := map[string]struct {
 		ctx  context.Context
 		in   error
@@ -76,11 +80,13 @@ func TestWhatAnErrorBecomes(t *testing.T) {
 			in:   &executor.Error{Code: executor.Unavailable, Err: errors.New("dial")},
 			code: executor.Unavailable, text: "dial",
 		},
-		"a code outside the list is internal":    {in: &executor.Error{Code: "odd", Message: "x"}, code: executor.Internal, text: "x"},
-		"the end of a context is unavailable":    {in: context.DeadlineExceeded, code: executor.Unavailable, text: "context deadline exceeded"},
-		"a lost connection is unavailable":       {in: status.Error(codes.Unavailable, "EOF"), code: executor.Unavailable, text: "EOF"},
-		"what no status says is unavailable":     {in: nil, code: ""},
-		"the end of one's own context is itself": {ctx: ended, in: status.Error(codes.Canceled, "x"), code: executor.Unavailable, text: "context canceled", is: context.Canceled},
+		"a code outside the list is internal":            {in: &executor.Error{Code: "odd", Message: "x"}, code: executor.Internal, text: "x"},
+		"the end of a context is unavailable":            {in: context.DeadlineExceeded, code: executor.Unavailable, text: "context deadline exceeded"},
+		"a lost connection is unavailable":               {in: status.Error(codes.Unavailable, "EOF"), code: executor.Unavailable, text: "EOF"},
+		"what no status says is unavailable":             {in: nil, code: ""},
+		"the cause of one's context's end comes with it": {ctx: given, in: status.Error(codes.DeadlineExceeded, "x"), code: executor.Unavailable, text: "it took too long"},
+		"a cause keeps its code":                         {ctx: full, in: status.Error(codes.Canceled, "x"), code: executor.Exhausted, text: "no room"},
+		"the end of one's own context is itself":         {ctx: ended, in: status.Error(codes.Canceled, "x"), code: executor.Unavailable, text: "context canceled", is: context.Canceled},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

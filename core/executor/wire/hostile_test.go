@@ -3,11 +3,14 @@ package wire_test
 import (
 	"archive/tar"
 	"context"
+	"errors"
 	"io"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
@@ -15,39 +18,66 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
 )
 
-// A peer that does not keep to the protocol gets an error, and nobody else notices.
+// feedOf opens the Feed of key and sends what follows.
+func feedOf(t *testing.T, conn grpc.ClientConnInterface, key string, messages ...*pb.FeedRequest) grpc.BidiStreamingClient[pb.FeedRequest, pb.FeedResponse] {
+	t.Helper()
+	stream, err := pb.NewSourceServiceClient(conn).Feed(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range append([]*pb.FeedRequest{{Message: &pb.FeedRequest_Key{Key: key}}}, messages...) {
+		if err := stream.Send(m); err != nil {
+			break
+		}
+	}
+	return stream
+}
+
+func feedData(n int) *pb.FeedRequest {
+	return &pb.FeedRequest{Message: &pb.FeedRequest_Data{Data: make([]byte, n)}}
+}
+
+// A peer that breaks the protocol gets an error, and no other call notices.
 func TestACallerThatBreaksTheProtocolIsStopped(t *testing.T) {
 	t.Parallel()
-	start := &pb.RunRequest{Message: &pb.RunRequest_Start{Start: &pb.RunStart{Job: &pb.Job{Workspace: &pb.Source{}}}}}
-	data := func(id uint64, n int) *pb.RunRequest {
-		return &pb.RunRequest{Message: &pb.RunRequest_Source{Source: &pb.SourceReply{
-			Id: id, Part: &pb.SourceReply_Data{Data: make([]byte, n)},
-		}}}
-	}
+	start := &pb.RunRequest{Message: &pb.RunRequest_Start{Start: &pb.RunStart{Job: &pb.Job{Workspace: &pb.Source{Key: "k"}}}}}
 	ack := &pb.RunRequest{Message: &pb.RunRequest_Ack{Ack: &pb.RunAck{}}}
 	cases := map[string][]*pb.RunRequest{
 		"with two starts":                        {start, start},
-		"with data of a source nobody opened":    {start, data(77, 1)},
-		"with more data than credit":             {start, data(1, 1<<20), data(1, 1)},
 		"with acknowledgements of nothing":       {start, ack, ack},
 		"by leaving without a word":              {start},
-		"with a message of a kind nobody knows":  {start, {}, {Message: &pb.RunRequest_Source{}}},
-		"with a source reply that has no part":   {start, {Message: &pb.RunRequest_Source{Source: &pb.SourceReply{Id: 1}}}},
+		"with a message of a kind nobody knows":  {start, {}},
 		"with a first message that is not start": {ack},
 		"with a start without a job":             {{Message: &pb.RunRequest_Start{Start: &pb.RunStart{}}}},
 	}
+	// These break nothing until the caller is gone.
+	leaves := map[string]bool{"by leaving without a word": true, "with a message of a kind nobody knows": true}
 	for name, messages := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := plugintest.Connect(t, func(s grpc.ServiceRegistrar) {
 				wire.RegisterBackend(s, &stub{run: func(ctx context.Context, job executor.Job, _ executor.Sink) (executor.Result, error) {
-					if r, err := job.Workspace.Open(); err == nil {
-						defer func() { _ = r.Close() }()
+					r, err := job.Workspace.Open()
+					if err != nil {
+						t.Error(err)
+						return killed, nil
 					}
+					defer func() { _ = r.Close() }()
 					<-ctx.Done()
+					want := executor.Invalid
+					if leaves[name] {
+						want = executor.CodeOf(executor.ErrCallerGone)
+					}
+					if cause := context.Cause(ctx); executor.CodeOf(cause) != want {
+						t.Errorf("the run ended because of %v, want %s", cause, want)
+					}
+					if _, err := io.Copy(io.Discard, r); err == nil {
+						t.Error("a source of a caller that is gone has an end")
+					}
 					return killed, nil
 				}})
 			})
+			feed := feedOf(t, conn, "k")
 			stream, err := pb.NewBackendServiceClient(conn).Run(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -57,7 +87,7 @@ func TestACallerThatBreaksTheProtocolIsStopped(t *testing.T) {
 					break
 				}
 				if n == 0 && m == start {
-					if _, err := stream.Recv(); err != nil { // the open request
+					if _, err := feed.Recv(); err != nil { // the source is open
 						t.Fatal(err)
 					}
 				}
@@ -75,6 +105,130 @@ func TestACallerThatBreaksTheProtocolIsStopped(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAFeedThatBreaksTheProtocolIsStopped(t *testing.T) {
+	t.Parallel()
+	end := &pb.FeedRequest{Message: &pb.FeedRequest_End{}}
+	for name, c := range map[string]struct {
+		key      string
+		messages []*pb.FeedRequest
+		// unopened: the messages come before the source is opened.
+		unopened bool
+	}{
+		"without a key":           {key: ""},
+		"with data unasked":       {key: "k", messages: []*pb.FeedRequest{feedData(1)}, unopened: true},
+		"with data after the end": {key: "k", messages: []*pb.FeedRequest{end, feedData(1)}},
+		"with a second key":       {key: "k", messages: []*pb.FeedRequest{{Message: &pb.FeedRequest_Key{Key: "k"}}}},
+		"with an empty message":   {key: "k", messages: []*pb.FeedRequest{{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broken, read := make(chan struct{}), make(chan error, 1)
+			conn := plugintest.Connect(t, func(s grpc.ServiceRegistrar) {
+				wire.RegisterBackend(s, &stub{run: func(_ context.Context, job executor.Job, _ executor.Sink) (executor.Result, error) {
+					if c.unopened {
+						<-broken
+					}
+					r, err := job.Workspace.Open()
+					if err == nil {
+						_, err = io.Copy(io.Discard, r)
+						err = errors.Join(err, r.Close())
+					}
+					read <- err
+					<-broken
+					return succeeded, nil
+				}})
+			})
+			feed := feedOf(t, conn, c.key)
+			if c.key != "" {
+				ctx, leave := context.WithCancelCause(t.Context())
+				defer leave(nil)
+				if c.unopened {
+					// The feed may be over before the run announces it. The end of the call then ends Open.
+					go func() {
+						<-broken
+						leave(nil)
+					}()
+				}
+				run, err := pb.NewBackendServiceClient(conn).Run(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				job := &pb.Job{Workspace: &pb.Source{Key: c.key}}
+				if err := run.Send(&pb.RunRequest{Message: &pb.RunRequest_Start{Start: &pb.RunStart{Job: job}}}); err != nil {
+					t.Fatal(err)
+				}
+				if !c.unopened {
+					if _, err := feed.Recv(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, m := range c.messages {
+				if err := feed.Send(m); err != nil {
+					break
+				}
+			}
+			var err error
+			for err == nil {
+				_, err = feed.Recv()
+			}
+			close(broken)
+			if status.Code(err) != codes.InvalidArgument {
+				t.Errorf("the feed ended with %v", err)
+			}
+			if c.key == "" {
+				return
+			}
+			if err := <-read; (err == nil) != (name == "with data after the end") {
+				t.Errorf("the source ended with %v", err)
+			}
+		})
+	}
+}
+
+func TestASecondFeedOfASourceIsRefusedAndTheFirstGoesOn(t *testing.T) {
+	t.Parallel()
+	conn := plugintest.Connect(t, func(s grpc.ServiceRegistrar) {
+		wire.RegisterBackend(s, &stub{run: func(_ context.Context, job executor.Job, _ executor.Sink) (executor.Result, error) {
+			_, err := drainSource(job.Workspace)
+			return succeeded, err
+		}})
+	})
+	type received struct {
+		feed grpc.BidiStreamingClient[pb.FeedRequest, pb.FeedResponse]
+		err  error
+	}
+	answers := make(chan received, 2)
+	for range 2 {
+		feed := feedOf(t, conn, "k")
+		go func() {
+			_, err := feed.Recv()
+			answers <- received{feed, err}
+		}()
+	}
+	if refused := <-answers; status.Code(refused.err) != codes.FailedPrecondition {
+		t.Errorf("the second feed ended with %v", refused.err)
+	}
+	run, err := pb.NewBackendServiceClient(conn).Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := &pb.RunStart{Job: &pb.Job{Workspace: &pb.Source{Key: "k"}}}
+	if err := run.Send(&pb.RunRequest{Message: &pb.RunRequest_Start{Start: start}}); err != nil {
+		t.Fatal(err)
+	}
+	first := <-answers
+	if first.err != nil {
+		t.Fatalf("the first feed ended with %v", first.err)
+	}
+	if err := first.feed.Send(&pb.FeedRequest{Message: &pb.FeedRequest_End{}}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := run.Recv(); err != nil || m.GetResult() == nil {
+		t.Errorf("the run ended with %v, %v", m, err)
 	}
 }
 
@@ -102,18 +256,15 @@ func TestABackendThatBreaksTheProtocolIsAnError(t *testing.T) {
 	begin := &pb.RunResponse{Message: &pb.RunResponse_ArtifactBegin{ArtifactBegin: &pb.ArtifactBegin{Name: "a"}}}
 	chunk := &pb.RunResponse{Message: &pb.RunResponse_ArtifactData{ArtifactData: []byte("x")}}
 	end := &pb.RunResponse{Message: &pb.RunResponse_ArtifactEnd{}}
-	open := &pb.RunResponse{Message: &pb.RunResponse_Source{Source: &pb.SourceRequest{
-		Id: 1, Action: &pb.SourceRequest_Open{Open: &pb.SourceOpen{Name: "/etc/passwd", Credit: 1 << 40}},
-	}}}
 	cases := map[string][]*pb.RunResponse{
-		"by ending without a result":            {},
-		"with many events at once":              {event, event, event, event},
-		"with an artifact that does not end":    {begin, chunk},
-		"with an artifact in an artifact":       {begin, begin, end},
-		"with data of no artifact":              {chunk, end, end},
-		"by opening what nobody offered, twice": {open, open},
-		"with messages of no known kind":        {{}, {}},
-		"with a failure without an error":       {{Message: &pb.RunResponse_Failure{Failure: &pb.RunFailure{Sink: true}}}},
+		"by ending without a result":         {},
+		"with many events at once":           {event, event, event, event},
+		"with an artifact that does not end": {begin, chunk},
+		"with an artifact in an artifact":    {begin, begin, end},
+		"with data of no artifact":           {chunk, end, end},
+		"with an event in an artifact":       {begin, chunk, event},
+		"with messages of no known kind":     {{}, {}},
+		"with a failure without an error":    {{Message: &pb.RunResponse_Failure{Failure: &pb.RunFailure{Sink: true}}}},
 	}
 	for name, messages := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -125,10 +276,30 @@ func TestABackendThatBreaksTheProtocolIsAnError(t *testing.T) {
 				_, err := io.Copy(io.Discard, r)
 				return err
 			}}
-			if _, err := wire.NewBackend(conn).Run(t.Context(), executor.Job{}, sink); err == nil {
+			if _, err := wire.NewBackend(conn, nil).Run(t.Context(), executor.Job{}, sink); err == nil {
 				t.Error("no error")
 			}
 		})
+	}
+}
+
+func TestAResultInTheMiddleOfAnArtifactIsTheResult(t *testing.T) {
+	t.Parallel()
+	conn := plugintest.Connect(t, func(s grpc.ServiceRegistrar) {
+		pb.RegisterBackendServiceServer(s, &evilServer{messages: []*pb.RunResponse{
+			{Message: &pb.RunResponse_ArtifactBegin{ArtifactBegin: &pb.ArtifactBegin{Name: "a", Size: 9}}},
+			{Message: &pb.RunResponse_ArtifactData{ArtifactData: []byte("x")}},
+			{Message: &pb.RunResponse_Result{Result: &pb.Result{Status: string(executor.StatusKilled)}}},
+		}})
+	})
+	var end error
+	sink := &recorder{t: t, artifact: func(_ *tar.Header, r io.Reader) error {
+		_, end = io.Copy(io.Discard, r)
+		return end
+	}}
+	result, err := wire.NewBackend(conn, nil).Run(t.Context(), executor.Job{}, sink)
+	if err != nil || result.Status != executor.StatusKilled || !errors.Is(end, io.ErrUnexpectedEOF) {
+		t.Errorf("got %+v, %v; the artifact ended with %v", result, err, end)
 	}
 }
 
@@ -153,12 +324,12 @@ func TestAPrincipalThatCannotBeReadIsUnauthenticated(t *testing.T) {
 
 func TestAWriterThatBreaksTheProtocolWritesNothing(t *testing.T) {
 	t.Parallel()
-	target := &pb.FilePiece{Part: &pb.FilePiece_Target{Target: &pb.FileTarget{Id: "ctx-1", Path: "a", SizeBytes: -1}}}
-	data := &pb.FilePiece{Part: &pb.FilePiece_Data{Data: []byte("abc")}}
-	end := &pb.FilePiece{Part: &pb.FilePiece_End{End: &pb.FileEnd{}}}
-	cases := map[string][]*pb.FilePiece{
+	target := &pb.WriteFileRequest{Message: &pb.WriteFileRequest_Target{Target: &pb.FileTarget{Id: "ctx-1", Path: "a", SizeBytes: -1}}}
+	data := &pb.WriteFileRequest{Message: &pb.WriteFileRequest_Data{Data: []byte("abc")}}
+	end := &pb.WriteFileRequest{Message: &pb.WriteFileRequest_End{End: &pb.FileEnd{}}}
+	cases := map[string][]*pb.WriteFileRequest{
 		"without a message":         {},
-		"with no piece":             {nil},
+		"with an empty message":     {{}},
 		"with data before a target": {data, end},
 		"with two targets":          {target, target, data, end},
 		"with an empty piece":       {target, data, {}, end},
@@ -178,12 +349,12 @@ func TestAWriterThatBreaksTheProtocolWritesNothing(t *testing.T) {
 				},
 			}
 			conn := plugintest.Connect(t, func(s grpc.ServiceRegistrar) { wire.RegisterBackend(s, &sessionStub{folder: f}) })
-			stream, err := pb.NewSessionBackendServiceClient(conn).WriteFile(t.Context())
+			stream, err := pb.NewSessionToolsServiceClient(conn).WriteFile(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, m := range messages {
-				if err := stream.Send(&pb.SessionBackendServiceWriteFileRequest{Piece: m}); err != nil {
+				if err := stream.Send(m); err != nil {
 					break
 				}
 			}

@@ -14,39 +14,52 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
 )
 
-// maxMessageBytes bounds one message. Streams are cut in chunks; what is large in one message is a Spec's Code or a
-// Result's list of artifacts. gRPC's own bound for what a server receives is 4 MiB.
+// maxMessageBytes bounds one message. Streams are cut in chunks. The largest messages hold the Code of a Spec or the list of
+// artifacts of a Result. gRPC's own bound for a server is 4 MiB.
 const maxMessageBytes = 256 << 20
 
-// flowWindow is how much of a stream, and of a connection, is on its way unread. A fixed one keeps gRPC from measuring the
-// connection, which is a socket of this machine: it would send a ping for nearly every message of a short run.
+// flowWindow is how much of a stream, and of a connection, is under way unread. gRPC does not hold up the connection for a
+// stream that is not read. A fixed window keeps gRPC from measuring the connection, which is a socket of this machine: it
+// would send a ping for nearly every message of a short run.
 const flowWindow = 1 << 20
 
-// streamWorkers is how many goroutines of a server wait for calls. A new one would grow its stack anew, which is a tenth
-// of what a short run costs a backend's process; a call for which none is free has its own.
+// streamWorkers is how many goroutines of a server wait for calls. A new goroutine would grow its stack again, which is a
+// tenth of what a short run costs a backend's process. A call gets a new goroutine when no worker is free.
 const streamWorkers = 4
 
-// servicePrefix is how the methods of our services start. go-plugin's own streams share the connection; an interceptor
-// that touched them would make it log an error at every stop (prototypes.md §3).
+// servicePrefix is how the methods of our services start. go-plugin's own streams share the connection and must stay as
+// they are: otherwise go-plugin logs an error at every stop.
 const servicePrefix = "/pyexec.v1."
 
 // principalKey is the metadata key of the Principal.
 const principalKey = "pyexec-principal-bin"
 
-// ServerOptions make a gRPC server fit for RegisterBackend and RegisterService: a panic in a handler becomes internal and
-// the process lives on, every error becomes a status with details, the caller's Principal is in ctx.
-func ServerOptions() []grpc.ServerOption {
+// supervisionPrefix is how the methods of the service that supervises a plugin start.
+const supervisionPrefix = "/pyexec.v1.PluginService/"
+
+// SessionMethods is the prefix of the methods of executor.SessionBackend, as an Admit gets them.
+const SessionMethods = "/pyexec.v1.Session"
+
+// Admit decides whether a server takes a call, whose full gRPC name is method. It returns the ctx of the call and a
+// function that the server calls when the call has ended, or the error that the caller gets.
+type Admit func(ctx context.Context, method string) (context.Context, func(), error)
+
+// ServerOptions returns the options of a gRPC server for RegisterBackend and RegisterService. On such a server a panic in
+// a handler becomes an error with code internal and the process lives on. Every error becomes a status with details. The
+// ctx of a call has the caller's Principal. The server asks admit before each call except supervision; nil admits all.
+func ServerOptions(admit Admit) []grpc.ServerOption {
+	i := interceptor{admit}
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.StaticStreamWindowSize(flowWindow),
 		grpc.StaticConnWindowSize(flowWindow),
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.ChainUnaryInterceptor(unaryServer),
-		grpc.ChainStreamInterceptor(streamServer),
+		grpc.ChainUnaryInterceptor(i.unary),
+		grpc.ChainStreamInterceptor(i.stream),
 	}
 }
 
-// DialOptions make a gRPC connection fit for NewBackend and NewService.
+// DialOptions returns the options of a gRPC connection for NewBackend and NewService.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
@@ -55,7 +68,12 @@ func DialOptions() []grpc.DialOption {
 	}
 }
 
-func unaryServer(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+// interceptor is what every call of our services passes on its way to the handler.
+type interceptor struct {
+	admit Admit
+}
+
+func (i interceptor) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	if !strings.HasPrefix(info.FullMethod, servicePrefix) {
 		return handler(ctx, req)
 	}
@@ -65,14 +83,15 @@ func unaryServer(ctx context.Context, req any, info *grpc.UnaryServerInfo, handl
 		}
 		err = toStatus(err)
 	}()
-	ctx, err = incomingPrincipal(ctx)
+	ctx, end, err := i.begin(ctx, info.FullMethod)
 	if err != nil {
 		return nil, err
 	}
+	defer end()
 	return handler(ctx, req)
 }
 
-func streamServer(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+func (i interceptor) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	if !strings.HasPrefix(info.FullMethod, servicePrefix) {
 		return handler(srv, stream)
 	}
@@ -82,26 +101,37 @@ func streamServer(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo
 		}
 		err = toStatus(err)
 	}()
-	ctx, err := incomingPrincipal(stream.Context())
+	ctx, end, err := i.begin(stream.Context(), info.FullMethod)
 	if err != nil {
 		return err
 	}
-	return handler(srv, &principalStream{stream, ctx})
+	defer end()
+	return handler(srv, &admittedStream{stream, ctx})
 }
 
-// recovered logs a panic and gives the caller an error without its detail.
+// begin returns the ctx of a call and what ends it.
+func (i interceptor) begin(ctx context.Context, method string) (context.Context, func(), error) {
+	ctx, err := incomingPrincipal(ctx)
+	if err != nil || i.admit == nil || strings.HasPrefix(method, supervisionPrefix) {
+		return ctx, func() {}, err
+	}
+	return i.admit(ctx, method)
+}
+
+// recovered logs a panic and returns the caller's error, which has no detail.
 func recovered(method string, v any) error {
 	slog.Error("panic in a gRPC handler", "method", method, "panic", v, "stack", string(debug.Stack()))
 	return executor.Errorf(executor.Internal, "a call to %s panicked", method)
 }
 
-type principalStream struct {
+// admittedStream is a stream with the ctx of its call.
+type admittedStream struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
 // Context implements grpc.ServerStream.
-func (s *principalStream) Context() context.Context { return s.ctx }
+func (s *admittedStream) Context() context.Context { return s.ctx }
 
 func incomingPrincipal(ctx context.Context) (context.Context, error) {
 	values := metadata.ValueFromIncomingContext(ctx, principalKey)
@@ -113,15 +143,15 @@ func incomingPrincipal(ctx context.Context) (context.Context, error) {
 		if err := proto.Unmarshal([]byte(values[0]), &p); err != nil {
 			return nil, executor.Errorf(executor.Unauthenticated, "the principal cannot be read: %w", err)
 		}
-		return executor.WithPrincipal(ctx, fromPrincipal(&p)), nil
+		return executor.WithPrincipal(ctx, from[executor.Principal](&p)), nil
 	default:
 		return nil, executor.Errorf(executor.Unauthenticated, "%d principals where one is expected", len(values))
 	}
 }
 
-// outgoing adds the Principal of ctx to what a call sends.
+// outgoing returns ctx with its Principal in the metadata of a call.
 func outgoing(ctx context.Context) context.Context {
-	raw, err := proto.Marshal(toPrincipal(executor.PrincipalFrom(ctx)))
+	raw, err := proto.Marshal(to[pb.Principal](executor.PrincipalFrom(ctx)))
 	if err != nil {
 		return ctx // cannot happen: the message has no field that can fail
 	}

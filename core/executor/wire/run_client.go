@@ -14,31 +14,20 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
 )
 
-// runCall is the caller's side of one Run. The caller's goroutine calls the sink. As long as there are only events it
-// receives them itself; with a source or an artifact another goroutine receives, and one per opened source feeds it.
+// runCall is the caller's side of one Run. The caller's goroutine receives, calls the sink and acknowledges, by turns.
 type runCall struct {
 	stream grpc.BidiStreamingClient[pb.RunRequest, pb.RunResponse]
-	ctx    context.Context // of the call; the caller's is told in band
+	ctx    context.Context // of the call; the end of the caller's own ctx is a message
 	sink   executor.Sink
-	feeder *feeder
-	wg     sync.WaitGroup
 
 	sending sync.Mutex
-	// deliveries go from the receiving goroutine to the caller's: *pb.Event, *incomingArtifact, and last an ending. Its
-	// capacity of one is enough: nothing follows an event or artifact before its acknowledgement, but the ending, and before
-	// that events that nobody waits for.
-	deliveries chan any
-	sinkErr    error
-	// trailErr is what the sink made of events that the other side does not wait for.
+	sinkErr error
+	// trailErr is the sink's error for an event that the other side does not wait for.
 	trailErr error
-}
-
-// ending is how the stream ended.
-type ending struct {
-	result *pb.Result
-	// failure is the backend's error, err the call's.
-	failure *pb.RunFailure
-	err     error
+	// unread is a message that follows an artifact which has not ended.
+	unread *pb.RunResponse
+	// err is why there are no more messages.
+	err error
 }
 
 func (c *runCall) send(m *pb.RunRequest) error {
@@ -47,95 +36,55 @@ func (c *runCall) send(m *pb.RunRequest) error {
 	return c.stream.Send(m)
 }
 
-// hand passes d to the caller's goroutine, unless the call is over.
-func (c *runCall) hand(d any) {
-	select {
-	case c.deliveries <- d:
-	case <-c.ctx.Done():
+// receive returns the next message.
+func (c *runCall) receive() (m *pb.RunResponse, err error) {
+	if m, c.unread = c.unread, nil; m != nil {
+		return m, nil
 	}
+	if c.err == nil {
+		m, c.err = c.stream.Recv()
+	}
+	return m, c.err
 }
 
-// follow receives and calls the sink by turns. It is for a job without sources: nothing can then be asked for while the
-// sink takes its time.
+// follow receives and calls the sink until the end of the stream.
 func (c *runCall) follow() (executor.Result, error) {
 	for {
-		m, err := c.stream.Recv()
+		m, err := c.receive()
 		if err != nil {
-			return c.finish(ending{err: err})
+			return executor.Result{}, c.ended(err)
 		}
 		switch body := m.GetMessage().(type) {
 		case *pb.RunResponse_Event:
 			c.acknowledge(c.sink.Emit(fromEvent(body.Event)))
 		case *pb.RunResponse_Trailing:
 			c.trail(body.Trailing)
-		case *pb.RunResponse_Result:
-			return c.finish(ending{result: body.Result})
-		case *pb.RunResponse_Failure:
-			return c.finish(ending{failure: body.Failure})
-		default:
-			c.wg.Go(func() { c.receive(m) })
-			return c.deliver()
-		}
-	}
-}
-
-// receive is the only reader of the stream from here on; m was read already, if it is not nil. Only an artifact's data
-// can hold it up, as long as the sink does not read.
-func (c *runCall) receive(m *pb.RunResponse) {
-	var artifact *incomingArtifact
-	var err error
-	for ; ; m = nil {
-		if m == nil {
-			m, err = c.stream.Recv()
-		}
-		if err != nil {
-			artifact.end(fromStatus(c.ctx, err))
-			c.hand(ending{err: err})
-			return
-		}
-		switch m := m.GetMessage().(type) {
-		case *pb.RunResponse_Event:
-			c.hand(m.Event)
-		case *pb.RunResponse_Trailing:
-			c.hand(trailing{m.Trailing})
 		case *pb.RunResponse_ArtifactBegin:
-			artifact.end(io.ErrUnexpectedEOF)
-			artifact = newIncomingArtifact(m.ArtifactBegin)
-			c.hand(artifact)
-		case *pb.RunResponse_ArtifactData:
-			artifact.data(c.ctx, m.ArtifactData)
-		case *pb.RunResponse_ArtifactEnd:
-			err := fromError(m.ArtifactEnd.GetError())
-			if err == nil {
-				err = io.EOF
-			}
-			artifact.end(err)
-			artifact = nil
-		case *pb.RunResponse_Source:
-			c.feeder.handle(m.Source)
+			h := from[tar.Header](body.ArtifactBegin)
+			c.acknowledge(c.sink.Artifact(&h, &pieces{next: c.nextOfArtifact}))
 		case *pb.RunResponse_Result:
-			artifact.end(io.ErrUnexpectedEOF)
-			c.hand(ending{result: m.Result})
-			return
+			if c.trailErr != nil {
+				return executor.Result{}, c.trailErr
+			}
+			return from[executor.Result](body.Result), nil
 		case *pb.RunResponse_Failure:
-			artifact.end(io.ErrUnexpectedEOF)
-			c.hand(ending{failure: m.Failure})
-			return
+			return executor.Result{}, c.failed(body.Failure)
 		}
+		// The rest of an artifact that the sink did not read to its end is dropped.
 	}
 }
 
-// watch tells the other side when the caller's ctx ends, and cuts the call if no answer comes. The call is over when stop
-// is called.
+// watch tells the other side when the caller's ctx ends. It cuts the call if the Result does not come within patience.
+// stop ends the call.
 func (c *runCall) watch(ctx context.Context, patience time.Duration, cut context.CancelCauseFunc) (stop func()) {
 	told := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		defer close(told)
 		if errors.Is(context.Cause(ctx), executor.ErrCallerGone) {
-			cut(executor.ErrCallerGone) // the other side shall see what a death of ours looks like
+			cut(executor.ErrCallerGone) // the other side must see the same as if this process had died
 			return
 		}
-		// If this cannot be sent, the stream is at its end, and receive sees it.
+		// Why this cannot be sent is what Recv returns.
 		_ = c.send(&pb.RunRequest{Message: &pb.RunRequest_Cancel{Cancel: &pb.RunCancel{}}})
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
@@ -153,35 +102,8 @@ func (c *runCall) watch(ctx context.Context, patience time.Duration, cut context
 	}
 }
 
-// deliver calls the sink with what arrives, until the end.
-func (c *runCall) deliver() (executor.Result, error) {
-	for {
-		var d any
-		select {
-		case d = <-c.deliveries:
-		case <-c.ctx.Done():
-			return executor.Result{}, context.Cause(c.ctx)
-		}
-		switch d := d.(type) {
-		case *pb.Event:
-			c.acknowledge(c.sink.Emit(fromEvent(d)))
-		case trailing:
-			c.trail(d.Event)
-		case *incomingArtifact:
-			err := c.sink.Artifact(d.header, d)
-			d.abandon()
-			c.acknowledge(err)
-		case ending:
-			return c.finish(d)
-		}
-	}
-}
-
-// trailing is an event that the other side does not wait for.
-type trailing struct{ *pb.Event }
-
-// trail gives the sink what nothing follows but more of its kind and the Result. What is wrong with it comes in place of
-// that.
+// trail gives the sink an event that only more trailing events and the Result follow. The first error of the sink takes
+// the place of the Result.
 func (c *runCall) trail(e *pb.Event) {
 	if c.trailErr == nil {
 		c.trailErr = c.sink.Emit(fromEvent(e))
@@ -192,83 +114,42 @@ func (c *runCall) acknowledge(err error) {
 	if err != nil {
 		c.sinkErr = err
 	}
-	// If this cannot be sent, the stream is at its end, and receive sees it.
+	// Why this cannot be sent is what Recv returns.
 	_ = c.send(&pb.RunRequest{Message: &pb.RunRequest_Ack{Ack: &pb.RunAck{Error: toError(err)}}})
 }
 
-func (c *runCall) finish(e ending) (executor.Result, error) {
-	switch {
-	case e.result != nil && c.trailErr != nil:
-		return executor.Result{}, c.trailErr
-	case e.result != nil:
-		return fromResult(e.result), nil
-	case e.failure.GetSink() && c.sinkErr != nil:
-		return executor.Result{}, c.sinkErr
-	case e.failure != nil:
-		return executor.Result{}, failureError(e.failure)
-	case errors.Is(e.err, io.EOF):
-		return executor.Result{}, executor.Errorf(executor.Internal, "the backend's side ended without a result")
-	default:
-		return executor.Result{}, fromStatus(c.ctx, e.err)
+// failed returns the error of a Run that the other side could not finish. An error that came from our sink is returned
+// as the sink made it.
+func (c *runCall) failed(f *pb.RunFailure) error {
+	if f.GetSink() && c.sinkErr != nil {
+		return c.sinkErr
 	}
-}
-
-func failureError(f *pb.RunFailure) error {
 	if err := fromError(f.GetError()); err != nil {
 		return err
 	}
 	return executor.Errorf(executor.Internal, "the backend's side failed without an error")
 }
 
-// incomingArtifact is the reader that the sink gets.
-type incomingArtifact struct {
-	header *tar.Header
-	chunks chan []byte
-	// gone is closed when the sink has returned and reads no more.
-	gone chan struct{}
-	rest []byte
-	// err is set before chunks is closed.
-	err error
+// ended returns the error of a Run whose stream ended with err, before a Result.
+func (c *runCall) ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return executor.Errorf(executor.Internal, "the backend's side ended without a result")
+	}
+	return fromStatus(c.ctx, err)
 }
 
-func newIncomingArtifact(h *pb.ArtifactBegin) *incomingArtifact {
-	return &incomingArtifact{header: fromHeader(h), chunks: make(chan []byte), gone: make(chan struct{})}
-}
-
-// data hands a chunk to the sink, or drops it when the sink has returned. a may be nil: data without a begin is dropped.
-func (a *incomingArtifact) data(ctx context.Context, chunk []byte) {
-	if a == nil || len(chunk) == 0 {
-		return
+// nextOfArtifact returns the next piece of the artifact that is on the stream.
+func (c *runCall) nextOfArtifact() ([]byte, error) {
+	m, err := c.receive()
+	if err != nil {
+		return nil, c.ended(err)
 	}
-	select {
-	case a.chunks <- chunk:
-	case <-a.gone:
-	case <-ctx.Done():
+	switch m := m.GetMessage().(type) {
+	case *pb.RunResponse_ArtifactData:
+		return m.ArtifactData, nil
+	case *pb.RunResponse_ArtifactEnd:
+		return nil, endOf(m.ArtifactEnd.GetError())
 	}
-}
-
-func (a *incomingArtifact) end(err error) {
-	if a != nil {
-		a.err = err
-		close(a.chunks)
-	}
-}
-
-func (a *incomingArtifact) abandon() { close(a.gone) }
-
-// Read implements io.Reader.
-func (a *incomingArtifact) Read(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
-	for len(a.rest) == 0 {
-		chunk, ok := <-a.chunks
-		if !ok {
-			return 0, a.err
-		}
-		a.rest = chunk
-	}
-	n := copy(b, a.rest)
-	a.rest = a.rest[n:]
-	return n, nil
+	c.unread = m
+	return nil, io.ErrUnexpectedEOF
 }

@@ -13,31 +13,27 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
 )
 
-// runServer is the backend's side of one Run: the Sink that the backend gets, and what it needs to work.
+// runServer is the backend's side of one Run, and the Sink that the backend gets.
 type runServer struct {
 	stream grpc.BidiStreamingServer[pb.RunRequest, pb.RunResponse]
 	cancel context.CancelCauseFunc
-	intake *intake
-	// acks has room for one: nothing is sent that needs another before the last one is taken.
+	inputs *inputs
+	// acks holds one acknowledgement: the next event is sent after it was taken.
 	acks chan *pb.RunAck
-	// gone is closed when the caller is.
+	// gone is closed when the caller is gone.
 	gone chan struct{}
 
 	sending sync.Mutex
-	// over is set, under sending, when the handler returns: the stream must not be used after it.
+	// over is set, under sending, when the handler returns. The stream must not be used after that.
 	over bool
-	// turn is held for the whole of an Emit or Artifact: the caller's sink knows one goroutine at a time.
+	// turn is held for the whole of an Emit or Artifact: the caller's sink takes one goroutine at a time.
 	turn sync.Mutex
 }
 
 var _ executor.TrailingSink = (*runServer)(nil)
 
-func newRunServer(stream grpc.BidiStreamingServer[pb.RunRequest, pb.RunResponse], cancel context.CancelCauseFunc) *runServer {
-	r := &runServer{stream: stream, cancel: cancel, acks: make(chan *pb.RunAck, 1), gone: make(chan struct{})}
-	r.intake = newIntake(func(m *pb.SourceRequest) error {
-		return r.send(&pb.RunResponse{Message: &pb.RunResponse_Source{Source: m}})
-	})
-	return r
+func newRunServer(stream grpc.BidiStreamingServer[pb.RunRequest, pb.RunResponse], cancel context.CancelCauseFunc, in *inputs) *runServer {
+	return &runServer{stream: stream, cancel: cancel, inputs: in, acks: make(chan *pb.RunAck, 1), gone: make(chan struct{})}
 }
 
 func (r *runServer) send(m *pb.RunResponse) error {
@@ -49,19 +45,19 @@ func (r *runServer) send(m *pb.RunResponse) error {
 	return r.stream.Send(m)
 }
 
-// receive is the only reader of the stream, and never blocks on anything else: so a cancel and an acknowledgement come
-// through whatever the backend does.
+// receive is the only reader of the stream. It blocks on nothing else, so that a cancel and an acknowledgement arrive
+// whatever the backend does.
 func (r *runServer) receive() {
 	err := r.dispatch()
 	if err == nil {
 		err = executor.ErrCallerGone
 	}
 	r.cancel(err)
-	r.intake.fail(err)
+	r.inputs.end(err)
 	close(r.gone)
 }
 
-// dispatch returns nil when the stream has ended, and an error when the caller does not keep to the protocol.
+// dispatch returns nil when the stream has ended, and an error when the caller breaks the protocol.
 func (r *runServer) dispatch() error {
 	for {
 		m, err := r.stream.Recv()
@@ -69,32 +65,27 @@ func (r *runServer) dispatch() error {
 			return nil
 		}
 		switch m := m.GetMessage().(type) {
-		case *pb.RunRequest_Source:
-			if err := r.intake.deliver(m.Source); err != nil {
-				return err
-			}
 		case *pb.RunRequest_Ack:
 			select {
 			case r.acks <- m.Ack:
 			default:
-				return executor.Errorf(executor.Invalid, "an acknowledgement of nothing")
+				return executor.Errorf(executor.Invalid, "unexpected acknowledgement")
 			}
 		case *pb.RunRequest_Cancel:
 			r.cancel(context.Canceled)
 		case *pb.RunRequest_Start:
-			return executor.Errorf(executor.Invalid, "a second start in one run")
+			return executor.Errorf(executor.Invalid, "duplicate start")
 		}
 	}
 }
 
-// sinkError is what the caller's sink returned. It is recognised when the backend returns it, so that the caller gets
-// its own error back, and not a copy.
+// sinkError is an error of the caller's sink. When the backend returns it, the caller gets its own error and not a copy.
 type sinkError struct{ err error }
 
 func (e *sinkError) Error() string { return e.err.Error() }
 func (e *sinkError) Unwrap() error { return e.err }
 
-// Emit implements executor.Sink. It returns when the caller's sink has.
+// Emit implements executor.Sink. It returns when the caller's sink has returned.
 func (r *runServer) Emit(e executor.Event) error {
 	m, err := toEvent(e)
 	if err != nil {
@@ -108,8 +99,8 @@ func (r *runServer) Emit(e executor.Event) error {
 	return r.acknowledged(nil)
 }
 
-// Trail implements executor.TrailingSink: the caller returns the Result after its sink has returned, and the sink's error
-// in place of it.
+// Trail implements executor.TrailingSink. The caller returns the Result when its sink has returned. An error of the sink
+// takes the place of the Result.
 func (r *runServer) Trail(e executor.Event) error {
 	m, err := toEvent(e)
 	if err != nil {
@@ -123,7 +114,7 @@ func (r *runServer) Trail(e executor.Event) error {
 	return nil
 }
 
-// sendError is what the backend sees when it cannot reach the caller.
+// sendError returns the error that the backend gets when a message cannot be sent.
 func (r *runServer) sendError(err error) error {
 	if _, ok := errors.AsType[*executor.Error](err); ok {
 		return err
@@ -131,18 +122,18 @@ func (r *runServer) sendError(err error) error {
 	return r.lost()
 }
 
-// lost is what the backend's calls return once the caller is gone. Its ctx has ended for that reason then, whichever of the
-// two shows first: a backend that only looks at its ctx must not take it for an error of the sink.
+// lost returns the error that the backend's calls return once the caller is gone. The backend's ctx has ended for the same
+// reason then, so that a backend that looks only at its ctx does not take the error for one of the sink.
 func (r *runServer) lost() error {
 	r.cancel(executor.ErrCallerGone)
 	return executor.ErrCallerGone
 }
 
 func errRunEnded() error {
-	return executor.Errorf(executor.Internal, "the run has ended: its sink takes nothing more")
+	return executor.Errorf(executor.Internal, "the run has ended: its sink is closed")
 }
 
-// acknowledged waits for the acknowledgement, unless it is there already, and returns what the caller's sink did.
+// acknowledged waits for the acknowledgement if ack is nil, and returns the error of the caller's sink.
 func (r *runServer) acknowledged(ack *pb.RunAck) error {
 	if ack == nil {
 		select {
@@ -157,11 +148,11 @@ func (r *runServer) acknowledged(ack *pb.RunAck) error {
 	return nil
 }
 
-// Artifact implements executor.Sink. It sends no more when the caller's sink has returned early.
+// Artifact implements executor.Sink. It stops sending when the caller's sink has returned early.
 func (r *runServer) Artifact(h *tar.Header, content io.Reader) error {
 	r.turn.Lock()
 	defer r.turn.Unlock()
-	if err := r.send(&pb.RunResponse{Message: &pb.RunResponse_ArtifactBegin{ArtifactBegin: toHeader(h)}}); err != nil {
+	if err := r.send(&pb.RunResponse{Message: &pb.RunResponse_ArtifactBegin{ArtifactBegin: to[pb.ArtifactBegin](*h)}}); err != nil {
 		return r.sendError(err)
 	}
 	ack, readErr := r.sendArtifact(content)
@@ -175,36 +166,30 @@ func (r *runServer) Artifact(h *tar.Header, content io.Reader) error {
 	return r.acknowledged(ack)
 }
 
-// sendArtifact sends content in chunks. It ends early with the acknowledgement, if that came before the end.
-func (r *runServer) sendArtifact(content io.Reader) (*pb.RunAck, error) {
-	buf := make([]byte, chunkBytes)
-	for {
-		n, err := io.ReadFull(content, buf)
-		if n > 0 {
-			select {
-			case ack := <-r.acks:
-				return ack, nil
-			case <-r.gone:
-				return nil, nil
-			default:
-			}
-			m := &pb.RunResponse{Message: &pb.RunResponse_ArtifactData{ArtifactData: buf[:n]}}
-			if sendErr := r.send(m); sendErr != nil {
-				return nil, nil // the caller is gone; the next send says so
-			}
+// sendArtifact sends content in chunks. It returns the acknowledgement if that comes before the end of content.
+func (r *runServer) sendArtifact(content io.Reader) (ack *pb.RunAck, err error) {
+	err = inPieces(content, func(data []byte) error {
+		select {
+		case ack = <-r.acks:
+			return errStreamEnded
+		case <-r.gone:
+			return errStreamEnded
+		default:
 		}
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return nil, nil
+		if r.send(&pb.RunResponse{Message: &pb.RunResponse_ArtifactData{ArtifactData: data}}) != nil {
+			return errStreamEnded // the caller is gone; the next send returns why
 		}
-		if err != nil {
-			return nil, err
-		}
+		return nil
+	})
+	if errors.Is(err, errStreamEnded) {
+		err = nil
 	}
+	return ack, err
 }
 
-// finish sends what the backend returned.
+// finish sends the result or the error of the backend.
 func (r *runServer) finish(result executor.Result, err error) error {
-	m := &pb.RunResponse{Message: &pb.RunResponse_Result{Result: toResult(result)}}
+	m := &pb.RunResponse{Message: &pb.RunResponse_Result{Result: to[pb.Result](result)}}
 	if err != nil {
 		_, sink := errors.AsType[*sinkError](err)
 		m.Message = &pb.RunResponse_Failure{Failure: &pb.RunFailure{Error: toError(err), Sink: sink}}
@@ -212,9 +197,9 @@ func (r *runServer) finish(result executor.Result, err error) error {
 	return r.send(m)
 }
 
-// close ends the sink and the sources before the handler returns.
+// close closes the sink and the sources before the handler returns.
 func (r *runServer) close() {
-	r.intake.fail(executor.Errorf(executor.Internal, "the run has ended: its sources are closed"))
+	r.inputs.end(executor.Errorf(executor.Internal, "the run has ended: its sources are closed"))
 	r.sending.Lock()
 	r.over = true
 	r.sending.Unlock()

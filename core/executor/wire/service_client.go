@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"sync"
 
 	"google.golang.org/grpc"
 
@@ -16,11 +15,18 @@ import (
 // NewService returns the Service that is served at the other end of conn, which stays the caller's. The Principal of each
 // call's ctx goes with it.
 func NewService(conn grpc.ClientConnInterface) executor.Service {
-	return &serviceClient{service: pb.NewExecutorServiceClient(conn)}
+	return &serviceClient{
+		sessionToolsClient: sessionToolsClient{pb.NewSessionToolsServiceClient(conn)},
+
+		service: pb.NewExecutorServiceClient(conn),
+		sources: pb.NewSourceServiceClient(conn),
+	}
 }
 
 type serviceClient struct {
+	sessionToolsClient
 	service pb.ExecutorServiceClient
+	sources pb.SourceServiceClient
 }
 
 var (
@@ -29,7 +35,7 @@ var (
 	_ executor.Follower = (*serviceClient)(nil)
 )
 
-// Admit implements executor.Admitter. A Service at the other end that is none promises nothing.
+// Admit implements executor.Admitter. If the Service at the other end is not an Admitter, Admit promises nothing.
 func (s *serviceClient) Admit(ctx context.Context) error {
 	_, err := s.service.Admit(outgoing(ctx), &pb.AdmitRequest{})
 	return fromStatus(ctx, err)
@@ -37,123 +43,95 @@ func (s *serviceClient) Admit(ctx context.Context) error {
 
 // Submit implements executor.Executions.
 func (s *serviceClient) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
-	call, err := s.submit(ctx, spec, in, false)
-	if err != nil {
-		return executor.Execution{}, err
+	x, call, err := s.submit(ctx, spec, in, false)
+	if err == nil {
+		call.cut(nil)
 	}
-	defer call.end()
-	return call.accepted()
+	return x, err
 }
 
-// SubmitAndFollow implements executor.Follower. With an input they are two exchanges: its feeding ends with the first.
+// SubmitAndFollow implements executor.Follower.
 func (s *serviceClient) SubmitAndFollow(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, iter.Seq2[executor.Event, error], error) {
-	if in.Workspace != nil || in.Stdin != nil {
-		x, err := s.Submit(ctx, spec, in)
-		return x, s.Events(ctx, x.ID, 0), err
-	}
-	call, err := s.submit(ctx, spec, in, true)
+	x, call, err := s.submit(ctx, spec, in, true)
 	if err != nil {
-		return executor.Execution{}, nil, err
-	}
-	x, err := call.accepted()
-	if err != nil {
-		call.end()
 		return executor.Execution{}, nil, err
 	}
 	return x, func(yield func(executor.Event, error) bool) {
-		defer call.end()
-		none := true
-		for {
-			m, err := call.stream.Recv()
-			if errors.Is(err, io.EOF) && none { // the other side knows Submit only
-				s.Events(ctx, x.ID, 0)(yield)
-				return
-			}
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(executor.Event{}, fromStatus(ctx, err))
-				return
-			}
-			if none = false; !yield(fromEvent(m.GetEvent()), nil) {
-				return
-			}
-		}
+		defer call.cut(nil)
+		receiveEvents(ctx, call.stream.Recv, yield)
 	}, nil
 }
 
-// submitCall is the caller's side of one Submit.
+// submitCall is a Submit that was accepted.
 type submitCall struct {
-	ctx    context.Context //nolint:containedctx // it is the call's
+	stream grpc.ServerStreamingClient[pb.SubmitResponse]
 	cut    context.CancelCauseFunc
-	stream grpc.BidiStreamingClient[pb.SubmitRequest, pb.SubmitResponse]
-	feed   *feeder
 }
 
-func (s *serviceClient) submit(ctx context.Context, spec executor.Spec, in executor.Input, follow bool) (*submitCall, error) {
+// submit returns when the service has accepted. The sources are fed until then.
+func (s *serviceClient) submit(ctx context.Context, spec executor.Spec, in executor.Input, follow bool) (_ executor.Execution, _ *submitCall, err error) {
 	callCtx, cut := context.WithCancelCause(ctx)
-	stream, err := s.service.Submit(outgoing(callCtx))
-	if err != nil {
-		cut(nil)
-		return nil, fromStatus(ctx, err)
+	feeder := newFeeder(callCtx, cut, s.sources)
+	defer feeder.stop()
+	defer func() {
+		if err != nil {
+			cut(nil) // before stop: it ends a message that waits for the other side
+		}
+	}()
+	req := &pb.SubmitRequest{Spec: to[pb.Spec](spec), Follow: follow}
+	if req.Workspace, err = feeder.announce(in.Workspace, inChunks, ""); err != nil {
+		return executor.Execution{}, nil, err
 	}
-	var sending sync.Mutex
-	send := func(m *pb.SubmitRequest) error {
-		sending.Lock()
-		defer sending.Unlock()
-		return stream.Send(m)
+	if req.Stdin, err = feeder.announce(in.Stdin, atOnce, ""); err != nil {
+		return executor.Execution{}, nil, err
 	}
-	feed := newFeeder(in.Workspace, in.Stdin, nil, func(r *pb.SourceReply) error {
-		return send(&pb.SubmitRequest{Message: &pb.SubmitRequest_Source{Source: r}})
-	})
-	// What Send fails with is only that the stream has ended; Recv knows why.
-	_ = send(&pb.SubmitRequest{Message: &pb.SubmitRequest_Start{Start: &pb.SubmitStart{
-		Spec: toSpec(spec), Workspace: announce(in.Workspace, false), Stdin: announce(in.Stdin, false), Follow: follow,
-	}}})
-	return &submitCall{ctx: ctx, cut: cut, stream: stream, feed: feed}, nil
+	stream, err := s.service.Submit(outgoing(callCtx), req)
+	var first *pb.SubmitResponse
+	if err == nil {
+		first, err = stream.Recv()
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return executor.Execution{}, nil, executor.Errorf(executor.Internal, "the service's side ended without an answer")
+	case err != nil:
+		return executor.Execution{}, nil, fromStatus(callCtx, err)
+	}
+	return from[executor.Execution](first.GetExecution()), &submitCall{stream, cut}, nil
 }
 
-// accepted feeds the sources until the service has accepted, and ends them.
-func (c *submitCall) accepted() (executor.Execution, error) {
+// receiveEvents yields the events of a stream to its end.
+func receiveEvents[M interface{ GetEvent() *pb.Event }](ctx context.Context, recv func() (M, error), yield func(executor.Event, error) bool) {
 	for {
-		m, err := c.stream.Recv()
+		m, err := recv()
 		if errors.Is(err, io.EOF) {
-			return executor.Execution{}, executor.Errorf(executor.Internal, "the service's side ended without an answer")
+			return
 		}
 		if err != nil {
-			return executor.Execution{}, fromStatus(c.ctx, err)
+			yield(executor.Event{}, fromStatus(ctx, err))
+			return
 		}
-		switch m := m.GetMessage().(type) {
-		case *pb.SubmitResponse_Source:
-			c.feed.handle(m.Source)
-		case *pb.SubmitResponse_Execution:
-			return fromExecution(m.Execution), nil
+		if !yield(fromEvent(m.GetEvent()), nil) {
+			return
 		}
 	}
-}
-
-func (c *submitCall) end() {
-	c.cut(nil) // first: it ends a Send that waits for the other side
-	c.feed.stop()
 }
 
 // Get implements executor.Executions.
 func (s *serviceClient) Get(ctx context.Context, id string) (executor.Execution, error) {
 	resp, err := s.service.Get(outgoing(ctx), &pb.GetRequest{Id: id})
-	return fromExecution(resp.GetExecution()), fromStatus(ctx, err)
+	return from[executor.Execution](resp.GetExecution()), fromStatus(ctx, err)
 }
 
 // List implements executor.Executions.
 func (s *serviceClient) List(ctx context.Context, f executor.Filter) ([]executor.Execution, error) {
-	resp, err := s.service.List(outgoing(ctx), &pb.ListRequest{Filter: toFilter(f)})
-	return each(resp.GetExecutions(), fromExecution), fromStatus(ctx, err)
+	resp, err := s.service.List(outgoing(ctx), &pb.ListRequest{Filter: to[pb.Filter](f)})
+	return each(resp.GetExecutions(), from[executor.Execution]), fromStatus(ctx, err)
 }
 
 // Cancel implements executor.Executions.
 func (s *serviceClient) Cancel(ctx context.Context, id string) (executor.Execution, error) {
 	resp, err := s.service.Cancel(outgoing(ctx), &pb.CancelRequest{Id: id})
-	return fromExecution(resp.GetExecution()), fromStatus(ctx, err)
+	return from[executor.Execution](resp.GetExecution()), fromStatus(ctx, err)
 }
 
 // Events implements executor.Executions.
@@ -166,19 +144,7 @@ func (s *serviceClient) Events(ctx context.Context, id string, after uint64) ite
 			yield(executor.Event{}, fromStatus(ctx, err))
 			return
 		}
-		for {
-			m, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(executor.Event{}, fromStatus(ctx, err))
-				return
-			}
-			if !yield(fromEvent(m.GetEvent()), nil) {
-				return
-			}
-		}
+		receiveEvents(ctx, stream.Recv, yield)
 	}
 }
 
@@ -194,20 +160,17 @@ func (s *serviceClient) Artifacts(ctx context.Context, id string) (io.ReadCloser
 		cut(nil)
 		return nil, fromStatus(ctx, err)
 	}
-	return &pieces{ctx: ctx, cut: cut, next: func() ([]byte, error) {
-		m, err := stream.Recv()
-		return m.GetData(), err
-	}}, nil
+	return newDownload(ctx, cut, stream.Recv), nil
 }
 
 // Backends implements executor.Service.
 func (s *serviceClient) Backends(ctx context.Context) ([]executor.Info, error) {
 	resp, err := s.service.Backends(outgoing(ctx), &pb.BackendsRequest{})
-	return each(resp.GetBackends(), fromInfo), fromStatus(ctx, err)
+	return each(resp.GetBackends(), from[executor.Info]), fromStatus(ctx, err)
 }
 
 // Scripts implements executor.Service.
 func (s *serviceClient) Scripts(ctx context.Context) ([]executor.Script, error) {
 	resp, err := s.service.Scripts(outgoing(ctx), &pb.ScriptsRequest{})
-	return each(resp.GetScripts(), fromScript), fromStatus(ctx, err)
+	return each(resp.GetScripts(), from[executor.Script]), fromStatus(ctx, err)
 }

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"sync"
 
 	"google.golang.org/grpc"
 
@@ -10,88 +9,37 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
 )
 
-// RegisterService serves svc on s, which was made with ServerOptions.
+// RegisterService serves svc on s, which must have been made with ServerOptions.
 func RegisterService(s grpc.ServiceRegistrar, svc executor.Service) {
-	pb.RegisterExecutorServiceServer(s, &serviceServer{service: svc})
+	pb.RegisterExecutorServiceServer(s, &serviceServer{service: svc, feeds: registerFeeds(s)})
+	pb.RegisterSessionToolsServiceServer(s, &sessionToolsServer{tools: svc})
 }
 
+// serviceServer answers also where the Service fails: gRPC sends the error and drops the response.
 type serviceServer struct {
 	pb.UnimplementedExecutorServiceServer
 	service executor.Service
+	feeds   *feeds
 }
 
 // Submit implements pb.ExecutorServiceServer.
-func (s *serviceServer) Submit(stream grpc.BidiStreamingServer[pb.SubmitRequest, pb.SubmitResponse]) error {
-	first, err := stream.Recv()
-	if err != nil {
-		return err
-	}
-	start := first.GetStart()
-	if start == nil {
-		return executor.Errorf(executor.Invalid, "a submit begins with a start")
-	}
-	call := &submitServer{stream: stream}
-	call.intake = newIntake(call.request)
-	defer call.close()
-	// Not waited for: it ends when the stream does, which is after this handler has returned.
-	go call.receive()
-	execution, err := s.service.Submit(stream.Context(), fromSpec(start.GetSpec()), executor.Input{
-		Workspace: call.intake.source(start.GetWorkspace(), workspaceName),
-		Stdin:     call.intake.source(start.GetStdin(), stdinName),
+func (s *serviceServer) Submit(r *pb.SubmitRequest, stream grpc.ServerStreamingServer[pb.SubmitResponse]) error {
+	inputs := newInputs(s.feeds, r.GetWorkspace(), r.GetStdin())
+	ended := executor.Errorf(executor.Internal, "the submit has ended: its sources are closed")
+	defer inputs.end(ended)
+	execution, err := s.service.Submit(stream.Context(), from[executor.Spec](r.GetSpec()), executor.Input{
+		Workspace: inputs.source(r.GetWorkspace()), Stdin: inputs.source(r.GetStdin()),
 	})
 	if err != nil {
 		return err
 	}
-	if err := call.send(&pb.SubmitResponse{Message: &pb.SubmitResponse_Execution{Execution: toExecution(execution)}}); err != nil || !start.GetFollow() {
+	inputs.end(ended)
+	if err := stream.Send(&pb.SubmitResponse{Message: &pb.SubmitResponse_Execution{Execution: to[pb.Execution](execution)}}); err != nil || !r.GetFollow() {
 		return err
 	}
-	call.close() // what the caller sends from now on is too late
 	return s.follow(stream.Context(), execution.ID, 0, func(e *pb.Event) error {
 		return stream.Send(&pb.SubmitResponse{Message: &pb.SubmitResponse_Event{Event: e}})
 	})
-}
-
-// submitServer is the service's side of one Submit.
-type submitServer struct {
-	stream grpc.BidiStreamingServer[pb.SubmitRequest, pb.SubmitResponse]
-	intake *intake
-
-	sending sync.Mutex
-	over    bool
-}
-
-func (c *submitServer) send(m *pb.SubmitResponse) error {
-	c.sending.Lock()
-	defer c.sending.Unlock()
-	if c.over {
-		return errRunEnded()
-	}
-	return c.stream.Send(m)
-}
-
-func (c *submitServer) request(m *pb.SourceRequest) error {
-	return c.send(&pb.SubmitResponse{Message: &pb.SubmitResponse_Source{Source: m}})
-}
-
-func (c *submitServer) receive() {
-	for {
-		m, err := c.stream.Recv()
-		if err != nil {
-			c.intake.fail(executor.ErrCallerGone)
-			return
-		}
-		if err := c.intake.deliver(m.GetSource()); err != nil {
-			c.intake.fail(err)
-			return
-		}
-	}
-}
-
-func (c *submitServer) close() {
-	c.intake.fail(executor.Errorf(executor.Internal, "the submit has ended: its sources are closed"))
-	c.sending.Lock()
-	c.over = true
-	c.sending.Unlock()
 }
 
 // Admit implements pb.ExecutorServiceServer.
@@ -105,28 +53,19 @@ func (s *serviceServer) Admit(ctx context.Context, _ *pb.AdmitRequest) (*pb.Admi
 // Get implements pb.ExecutorServiceServer.
 func (s *serviceServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.GetResponse, error) {
 	e, err := s.service.Get(ctx, r.GetId())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.GetResponse{Execution: toExecution(e)}, nil
+	return &pb.GetResponse{Execution: to[pb.Execution](e)}, err
 }
 
 // List implements pb.ExecutorServiceServer.
 func (s *serviceServer) List(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
-	list, err := s.service.List(ctx, fromFilter(r.GetFilter()))
-	if err != nil {
-		return nil, err
-	}
-	return &pb.ListResponse{Executions: each(list, toExecution)}, nil
+	list, err := s.service.List(ctx, from[executor.Filter](r.GetFilter()))
+	return &pb.ListResponse{Executions: each(list, to[pb.Execution])}, err
 }
 
 // Cancel implements pb.ExecutorServiceServer.
 func (s *serviceServer) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.CancelResponse, error) {
 	e, err := s.service.Cancel(ctx, r.GetId())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.CancelResponse{Execution: toExecution(e)}, nil
+	return &pb.CancelResponse{Execution: to[pb.Execution](e)}, err
 }
 
 // Events implements pb.ExecutorServiceServer.
@@ -170,17 +109,11 @@ func (s *serviceServer) Artifacts(r *pb.ArtifactsRequest, stream grpc.ServerStre
 // Backends implements pb.ExecutorServiceServer.
 func (s *serviceServer) Backends(ctx context.Context, _ *pb.BackendsRequest) (*pb.BackendsResponse, error) {
 	list, err := s.service.Backends(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.BackendsResponse{Backends: each(list, toInfo)}, nil
+	return &pb.BackendsResponse{Backends: each(list, to[pb.Info])}, err
 }
 
 // Scripts implements pb.ExecutorServiceServer.
 func (s *serviceServer) Scripts(ctx context.Context, _ *pb.ScriptsRequest) (*pb.ScriptsResponse, error) {
 	list, err := s.service.Scripts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.ScriptsResponse{Scripts: each(list, toScript)}, nil
+	return &pb.ScriptsResponse{Scripts: each(list, to[pb.Script])}, err
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
@@ -128,6 +129,29 @@ func TestSourcesCrossByteForByte(t *testing.T) {
 				t.Errorf("workspace opened %d closed %d, stdin closed %d", workspace.opened.Load(), workspace.closed.Load(), stdin.closed.Load())
 			}
 		})
+	}
+}
+
+func TestASourceOfKnownSizeCrossesByteForByte(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int64{0, 1, 256<<10 - 1, 256 << 10} {
+		for _, said := range []int64{size, 0} { // the size is only what the caller says
+			stdin := &tracked{make: func() (io.Reader, error) { return patterned(size), nil }}
+			source := stdin.source()
+			source.SizeBytes = said
+			if err := runWith(t, source, source, func(job executor.Job) error {
+				want := digest(t, patterned(size))
+				if got := readAll(t, job.Workspace); got != want {
+					t.Errorf("workspace of %d bytes, said to have %d: %s", size, said, got)
+				}
+				if got := readAll(t, job.Stdin); got != want {
+					t.Errorf("stdin of %d bytes, said to have %d: %s", size, said, got)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
@@ -265,13 +289,14 @@ func TestALocalFileCrossesAsAPathWhereTheBackendSharesOurFiles(t *testing.T) {
 			file := &tracked{make: func() (io.Reader, error) { return strings.NewReader("tar"), nil }}
 			source := file.source()
 			source.Path = path
+			stdin := *source
 			backend := plugintest.Wire(t, &stub{
 				info: func(context.Context) (executor.Info, error) {
 					return executor.Info{Capabilities: executor.Capabilities{LocalPath: local}}, nil
 				},
 				run: func(_ context.Context, job executor.Job, _ executor.Sink) (executor.Result, error) {
-					if (job.Workspace.Path == path) != local {
-						t.Errorf("path %q", job.Workspace.Path)
+					if (job.Workspace.Path == path) != local || (job.Stdin.Path == path) != local {
+						t.Errorf("paths %q and %q", job.Workspace.Path, job.Stdin.Path)
 					}
 					if got := readAll(t, job.Workspace); got != digest(t, strings.NewReader("tar")) {
 						t.Errorf("content %s", got)
@@ -279,12 +304,40 @@ func TestALocalFileCrossesAsAPathWhereTheBackendSharesOurFiles(t *testing.T) {
 					return succeeded, nil
 				},
 			})
-			if _, err := backend.Run(t.Context(), executor.Job{Workspace: source}, &recorder{t: t}); err != nil {
-				t.Fatal(err)
+			for range 2 {
+				if _, err := backend.Run(t.Context(), executor.Job{Workspace: source, Stdin: &stdin}, &recorder{t: t}); err != nil {
+					t.Fatal(err)
+				}
 			}
-			if opened := file.opened.Load() == 1; opened == local {
+			if opened := file.opened.Load() == 2; opened == local {
 				t.Errorf("streamed: %t", opened)
 			}
 		})
+	}
+}
+
+func TestASourceThatIsClosedEarlyIsClosedWhereItIs(t *testing.T) {
+	t.Parallel()
+	s := &tracked{make: func() (io.Reader, error) { return patterned(1 << 40), nil }}
+	err := runWith(t, s.source(), nil, func(job executor.Job) error {
+		r, err := job.Workspace.Open()
+		if err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(r, make([]byte, 10)); err != nil {
+			return err
+		}
+		if err := r.Close(); err != nil {
+			return err
+		}
+		for deadline := time.Now().Add(10 * time.Second); s.closed.Load() == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				return errors.New("the source is still open while the call goes on")
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

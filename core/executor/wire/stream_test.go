@@ -21,15 +21,12 @@ func runStreamed(ctx context.Context, t *testing.T, dir string, workspace *execu
 	t.Helper()
 	conn := plugintest.Connect(t, func(s grpc.ServiceRegistrar) {
 		wire.RegisterBackend(s, &stub{
-			info: func(context.Context) (executor.Info, error) {
-				return executor.Info{Capabilities: executor.Capabilities{LocalPath: true}}, nil
-			},
 			run: func(ctx context.Context, job executor.Job, _ executor.Sink) (executor.Result, error) {
 				return succeeded, body(ctx, job)
 			},
 		})
 	})
-	_, err := wire.NewBackend(conn, wire.Streams(dir)).Run(ctx, executor.Job{Workspace: workspace}, &recorder{t: t})
+	_, err := wire.NewBackend(conn, func() string { return dir }).Run(ctx, executor.Job{Workspace: workspace}, &recorder{t: t})
 	if left, readErr := os.ReadDir(dir); readErr == nil && len(left) > 0 {
 		t.Errorf("left in the folder: %v", left)
 	}
@@ -76,9 +73,13 @@ func TestAStreamedWorkspaceCrossesByteForByte(t *testing.T) {
 			t.Parallel()
 			source := &tracked{make: func() (io.Reader, error) { return patterned(size), nil }}
 			want := digest(t, patterned(size))
-			err := runStreamed(t.Context(), t, socketDir(t), source.source(), func(_ context.Context, job executor.Job) error {
+			dir := socketDir(t)
+			err := runStreamed(t.Context(), t, dir, source.source(), func(_ context.Context, job executor.Job) error {
 				if got := readAll(t, job.Workspace); got != want {
 					t.Errorf("streamed: %s", got)
+				}
+				if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+					t.Errorf("after the one connection the socket has a name: %v, %v", left, err)
 				}
 				// The second opening of a replayable source comes in messages.
 				if got := readAll(t, job.Workspace); got != want {
@@ -90,6 +91,21 @@ func TestAStreamedWorkspaceCrossesByteForByte(t *testing.T) {
 				t.Errorf("%v, opened %d, closed %d", err, source.opened.Load(), source.closed.Load())
 			}
 		})
+	}
+}
+
+func TestAStreamThatNobodyConnectsToLeavesNoName(t *testing.T) {
+	t.Parallel()
+	source := &tracked{make: func() (io.Reader, error) { return patterned(5 << 20), nil }}
+	dir := socketDir(t)
+	err := runStreamed(t.Context(), t, dir, source.source(), func(context.Context, executor.Job) error {
+		if made, err := os.ReadDir(dir); err != nil || len(made) != 1 {
+			t.Errorf("offered: %v, %v", made, err)
+		}
+		return nil
+	})
+	if left, readErr := os.ReadDir(dir); err != nil || readErr != nil || len(left) > 0 || source.opened.Load() != 0 {
+		t.Errorf("left: %v, %v, %v, opened %d", left, err, readErr, source.opened.Load())
 	}
 }
 
@@ -188,7 +204,7 @@ func TestASilentStreamEndsWithItsReader(t *testing.T) {
 
 func TestWithoutASocketMessagesDo(t *testing.T) {
 	t.Parallel()
-	for name, dir := range map[string]string{"a name that is too long": "/tmp/" + strings.Repeat("x", 108), "no folder": "/nowhere", "none wanted": ""} {
+	for name, dir := range map[string]string{"a name that is too long": "/tmp/" + strings.Repeat("x", 108), "no folder": "/nowhere", "none shared": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			source := &tracked{make: func() (io.Reader, error) { return patterned(3 << 20), nil }}
@@ -219,7 +235,7 @@ func TestAFileGivesItsDescriptor(t *testing.T) {
 		t.Fatal(err)
 	}
 	source := &executor.Source{Path: path, SizeBytes: 7, Open: func() (io.ReadCloser, error) { return os.Open(path) }}
-	if err := runStreamed(t.Context(), t, "", source, func(_ context.Context, job executor.Job) error {
+	if err := runStreamed(t.Context(), t, "/nowhere", source, func(_ context.Context, job executor.Job) error {
 		r, err := job.Workspace.Open()
 		if err != nil {
 			return err

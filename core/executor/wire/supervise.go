@@ -12,7 +12,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
 )
 
-// Configuration is what a plugin process is told at its start.
+// Configuration is what a plugin process gets at its start.
 type Configuration struct {
 	Name     string
 	Instance string
@@ -22,18 +22,19 @@ type Configuration struct {
 	Options []byte
 }
 
-// Supervised is the plugin's side of the supervising stream. Its methods are called in the order Configure, then Drain or
-// Gone.
+// Supervised is the plugin's side of the supervising stream. Configure is called first, then Drain if the host drains the
+// plugin, and last Gone.
 type Supervised interface {
-	// Configure makes the plugin ready. ctx ends when the host goes away meanwhile.
+	// Configure makes the plugin ready. ctx ends when the host goes away.
 	Configure(ctx context.Context, c Configuration) (executor.Info, error)
-	// Drain refuses new work, waits for what runs and closes the backend. ctx ends when the host goes away meanwhile.
+	// Drain refuses new calls, waits for the calls that are under way and closes the backend. ctx ends when the host goes
+	// away.
 	Drain(ctx context.Context) error
-	// Gone is called once, when the stream has ended; cause is nil after a drain or a refused configuration.
+	// Gone is called once, when the stream has ended. cause is nil after a drain or a refused configuration.
 	Gone(cause error)
 }
 
-// RegisterSupervised serves the supervising stream on s, which was made with ServerOptions.
+// RegisterSupervised serves the supervising stream on s, which must have been made with ServerOptions.
 func RegisterSupervised(s grpc.ServiceRegistrar, p Supervised) {
 	pb.RegisterPluginServiceServer(s, &superviseServer{plugin: p})
 }
@@ -53,7 +54,7 @@ func (s *superviseServer) Supervise(stream grpc.BidiStreamingServer[pb.Supervise
 	s.used = true
 	s.mu.Unlock()
 	if used {
-		return executor.Errorf(executor.Conflict, "this plugin has a host already")
+		return executor.Errorf(executor.Conflict, "the plugin has a host already")
 	}
 	var cause error
 	defer func() { s.plugin.Gone(cause) }() // after a panic in Configure too
@@ -61,7 +62,7 @@ func (s *superviseServer) Supervise(stream grpc.BidiStreamingServer[pb.Supervise
 	return err
 }
 
-// supervise returns why the host is gone (nil: it is not, the stream ended in order) and what the stream ends with.
+// supervise returns why the host is gone, which is nil if the stream ended in order, and the error of the stream.
 func (s *superviseServer) supervise(stream grpc.BidiStreamingServer[pb.SuperviseRequest, pb.SuperviseResponse]) (cause, err error) {
 	first, err := stream.Recv()
 	if err != nil {
@@ -69,15 +70,13 @@ func (s *superviseServer) supervise(stream grpc.BidiStreamingServer[pb.Supervise
 	}
 	c := first.GetConfigure()
 	if c == nil {
-		return nil, executor.Errorf(executor.Invalid, "supervision begins with configure")
+		return nil, executor.Errorf(executor.Invalid, "supervision must begin with configure")
 	}
-	info, err := s.plugin.Configure(stream.Context(), Configuration{
-		Name: c.GetName(), Instance: c.GetInstance(), Embedded: c.GetEmbedded(), DataDir: c.GetDataDir(), Options: c.GetOptions(),
-	})
+	info, err := s.plugin.Configure(stream.Context(), from[Configuration](c))
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.Send(&pb.SuperviseResponse{Message: &pb.SuperviseResponse_Ready{Ready: &pb.Ready{Info: toInfo(info)}}}); err != nil {
+	if err := stream.Send(&pb.SuperviseResponse{Message: &pb.SuperviseResponse_Ready{Ready: &pb.Ready{Info: to[pb.Info](info)}}}); err != nil {
 		return executor.ErrCallerGone, err
 	}
 	for {
@@ -125,22 +124,15 @@ func Supervise(ctx context.Context, conn grpc.ClientConnInterface, c Configurati
 	stop := context.AfterFunc(ctx, func() { cut(context.Cause(ctx)) })
 	s, err := supervise(streamCtx, cut, conn, c)
 	if !stop() && err == nil {
-		err = ctx.Err()
+		cut(nil)
+		return nil, ctx.Err()
 	}
 	if err != nil {
 		cut(nil)
-		return nil, fromStatusOrError(ctx, err)
+		return nil, fromStatus(ctx, err)
 	}
 	go s.receive() //nolint:gosec // it outlives the start, which is all that ctx bounds
 	return s, nil
-}
-
-// fromStatusOrError is for errors of which some were made here.
-func fromStatusOrError(ctx context.Context, err error) error {
-	if _, ok := errors.AsType[*executor.Error](err); ok || errors.Is(err, ctx.Err()) {
-		return err
-	}
-	return fromStatus(ctx, err)
 }
 
 func supervise(ctx context.Context, cut context.CancelCauseFunc, conn grpc.ClientConnInterface, c Configuration) (*Supervision, error) {
@@ -148,10 +140,8 @@ func supervise(ctx context.Context, cut context.CancelCauseFunc, conn grpc.Clien
 	if err != nil {
 		return nil, err
 	}
-	// If it cannot be sent, Recv knows why.
-	_ = stream.Send(&pb.SuperviseRequest{Message: &pb.SuperviseRequest_Configure{Configure: &pb.Configure{
-		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, DataDir: c.DataDir, Options: c.Options,
-	}}})
+	// Why a message cannot be sent is what Recv returns.
+	_ = stream.Send(&pb.SuperviseRequest{Message: &pb.SuperviseRequest_Configure{Configure: to[pb.Configure](c)}})
 	m, err := stream.Recv()
 	if errors.Is(err, io.EOF) {
 		return nil, executor.Errorf(executor.Unavailable, "the plugin ended the stream before it was ready")
@@ -160,10 +150,10 @@ func supervise(ctx context.Context, cut context.CancelCauseFunc, conn grpc.Clien
 		return nil, err
 	}
 	if m.GetReady() == nil {
-		return nil, executor.Errorf(executor.Internal, "the plugin answered something else than ready")
+		return nil, executor.Errorf(executor.Internal, "the plugin must answer ready")
 	}
 	return &Supervision{
-		info: fromInfo(m.GetReady().GetInfo()), stream: stream, cut: cut,
+		info: from[executor.Info](m.GetReady().GetInfo()), stream: stream, cut: cut,
 		pongs: make(chan uint64, 1), done: make(chan struct{}),
 	}, nil
 }
@@ -184,7 +174,7 @@ func (s *Supervision) receive() {
 		case *pb.SuperviseResponse_Pong:
 			select {
 			case s.pongs <- m.Pong.GetNumber():
-			default: // nobody waits
+			default: // no Ping waits
 			}
 		case *pb.SuperviseResponse_Drained:
 			s.mu.Lock()
@@ -194,13 +184,13 @@ func (s *Supervision) receive() {
 	}
 }
 
-// Info is what the plugin said when it was ready.
+// Info returns the Info that the plugin sent when it was ready.
 func (s *Supervision) Info() executor.Info { return s.info }
 
-// Done is closed when the stream has ended: the plugin is gone, or drained.
+// Done returns a channel that is closed when the stream has ended: the plugin is gone, or has drained.
 func (s *Supervision) Done() <-chan struct{} { return s.done }
 
-// Err says why the stream ended, after Done; nil after a drain.
+// Err returns why the stream ended, after Done. It is nil after a drain.
 func (s *Supervision) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,8 +221,8 @@ func (s *Supervision) Ping(ctx context.Context) error {
 	}
 }
 
-// Drain has the plugin wait for what runs and close its backend, and returns when the stream has ended. Its error is
-// that of closing the backend, or unavailable when the plugin went away instead.
+// Drain asks the plugin to wait for its calls and to close its backend. It returns when the stream has ended. Its error is
+// that of closing the backend, or unavailable if the plugin went away instead.
 func (s *Supervision) Drain(ctx context.Context) error {
 	s.sending.Lock()
 	err := s.stream.CloseSend()
@@ -253,5 +243,5 @@ func (s *Supervision) Drain(ctx context.Context) error {
 	return fromError(s.drained.GetError())
 }
 
-// Cut breaks the stream: the plugin stops what it runs and exits.
+// Cut breaks the stream. The plugin then ends its calls and exits.
 func (s *Supervision) Cut() { s.cut(executor.ErrCallerGone) }

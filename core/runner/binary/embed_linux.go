@@ -37,7 +37,7 @@ func memfd(program []byte) (*os.File, error) {
 	if _, err := f.Write(program); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	// Sealed: whoever runs it runs what was embedded. Unsealed it could not be executed while open for writing anyway.
+	// Sealed, it stays what was embedded. Unsealed, it could not be executed while it is open for writing.
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

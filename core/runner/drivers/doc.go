@@ -1,51 +1,53 @@
-// Package drivers holds the programs that make an interpreter a session: one embedded text per language, run by the
-// interpreter itself, nothing but its standard library.
+// Package drivers holds the programs that turn an interpreter into a session: one embedded text per language, which the interpreter
+// itself runs with nothing but its standard library.
 //
-// A driver is started with its control channel, a socket, as descriptor 3, and /dev/null, the session's output pipes as 0,
-// 1 and 2. Its own text comes first over that socket (see Command), then one JSON object per line in either direction. The
-// shell's driver, which cannot read JSON, gets its operations as fields that end in a zero byte (see Encode).
+// A driver is started with its control channel, a socket, as descriptor 3. Descriptors 0, 1 and 2 are /dev/null and the output
+// pipes of the session. The text of the driver comes first over the socket (see Command), then one JSON object per line in either
+// direction. The driver of the shell cannot read JSON. It gets operations as fields that end in a zero byte (see Encode).
 //
 //	runner → driver
-//	  start      paths, preload, max_data, max_displays; first of all
-//	  cell       n, count, code, stdin: run it; stdin names a FIFO that is to be descriptor 0, or is empty
+//	  start      paths, preload, max_data, max_displays; the first operation
+//	  cell       n, count, code, stdin: run the code; stdin names a FIFO to open as descriptor 0, or is empty
 //	  variables  n
-//	  path       n, dir: find modules there, too
-//	  interrupt  n: end that cell (where Driver.Told)
+//	  path       n, dir: also find modules there
+//	  interrupt  n: end that cell (with Driver.Told)
 //	driver → runner
 //	  ready      version
-//	  begun      n: the code runs from here on, and an interrupt is its own (where Driver.Begins)
-//	  heard      n: an interrupt has reached the code (where Driver.Hears)
-//	  reading    n: stdin is open, it may come and end
+//	  begun      n: the code runs from here on, and gets the interrupts (with Driver.Begins)
+//	  heard      n: an interrupt has reached the code (with Driver.Hears)
+//	  reading    n: stdin is open
 //	  display    n, display {data {mime: base64}, value, truncated}
-//	  done       n, code, dropped: the cell has ended; all that it wrote has been flushed before
+//	  done       n, code, dropped: the cell has ended, and its output was flushed before
 //	  variables  n, variables [{name, type, preview}]
 //	  added      n
 //
-// n numbers the operations, count the cells: "<cell 3>" is what tracebacks say. One operation at a time, and interrupts. An
-// interrupt (Driver.Signal, or the operation) means: end the cell, keep the state. It may come at any moment; one that comes
-// when the cell has ended does nothing, least of all to the next cell. User code shares the process, so the runner believes
-// nothing it reads: what is forged here misleads nobody but the forger's own session.
+// n numbers the operations. count numbers the cells, as in "<cell 3>" in tracebacks. One operation runs at a time. An interrupt
+// (Driver.Signal, or the operation) ends the cell and keeps the state. It may come at any time. After the end of its cell it has no
+// effect, in particular not on the next cell. User code shares the process and can forge messages, so the runner trusts none of
+// them. A forged message misleads only the user's own session.
 //
-// # What a session is in each language
+// Code that begins with the comment of executor.ConsoleCell comes from a console. If it needs another line, the driver runs nothing,
+// displays executor.IncompleteType and ends the cell. The shell has no such cells, because the console knows its grammar.
 //
-// Python: cells run in __main__. The last expression's value is shown, unless the cell ends in a semicolon, and is _; the
-// display function shows others. Shown are the forms that _repr_html_ and its kin give, and figures of matplotlib that are
-// open at the end of a cell. await works at top level on one event loop for the session's life; tasks go on while a later
-// cell awaits. A cell that is no coroutine but names create_task finds that loop running, one that calls asyncio.run brings
-// its own. sys.exit ends the cell. A fork that comes back from a cell ends there. Builtins that were deleted come back
-// after the cell.
+// # Sessions in each language
 //
-// JavaScript: cells run as V8's REPL mode runs them: const, let and class last and may be repeated, await works at top
-// level, undefined is not shown. require, dynamic import and Node's modules by name work from the work folder; import
-// declarations do not. process.exit ends the cell (it throws). An interrupt ends code that runs, also behind an await or in a
-// timer, and the waiting for what does not. V8 hands a last value that is a string over as text, which takes its time (10 MB:
-// 2 s, 100 MB: 13 s and its size eight times) and does not hear an interrupt: end such a cell in a semicolon and undefined. import()
-// in eval and new Function does not work.
+// Python: cells run in __main__. The value of the last expression is displayed, unless the cell ends in a semicolon, and becomes _.
+// The function display shows other values. The forms are those of _repr_html_ and its relatives, and matplotlib figures that are
+// open at the end of a cell. await works at top level, on one event loop for the life of the session. Tasks continue while a later
+// cell awaits. A cell that names create_task without await runs in that loop. A cell that calls asyncio.run has a loop of its own.
+// sys.exit ends the cell. A fork that returns from a cell ends there. Builtins that were deleted are restored after the cell.
 //
-// Shell: cells run in one bash, at top level. exit ends the cell, and so does what would end the shell (set -e, an error in
-// posix mode), after which it executes itself anew with variables, functions, aliases, options and traps, without errexit,
-// nounset and xtrace and without its job numbers; without room for its state in TMPDIR or the work folder it ends, and says so.
-// That needs the EXIT trap: a shell whose user has set their own is lost where it ends. exec replaces it, and the session is
-// lost; one that fails does nothing (execfail). Lines are counted from elsewhere. Without bash a POSIX shell
-// serves: what ends that one starts it anew, without its state.
+// JavaScript: cells run in V8's REPL mode. const, let and class survive a cell and may be repeated, await works at top level, and
+// undefined is not displayed. require, dynamic import and Node's modules by name work, relative to the work folder. Import
+// declarations do not work, and neither does import() in eval and new Function. process.exit throws, and so ends the cell. An
+// interrupt ends running code, also after an await or in a timer, and ends the waiting for an operation. V8 returns a last value
+// that is a string as text. That is slow (10 MB: 2 s; 100 MB: 13 s and eight times its size in memory) and ignores interrupts. End
+// such a cell with a semicolon and undefined.
+//
+// Shell: cells run in one bash, at top level. exit ends the cell. Where the shell would end (set -e, an error in posix mode), the
+// cell ends and the shell executes itself again. It keeps variables, functions, aliases, options and traps, except errexit, nounset
+// and xtrace, and loses its job numbers. Without room for its state in TMPDIR or the work folder it reports that and ends. The
+// restart uses the EXIT trap: a shell with an EXIT trap of the user is lost at its end. exec replaces the shell, and the session is
+// lost; an exec that fails has no effect (execfail). Line numbers do not start at the cell. Without bash a POSIX shell is used. After
+// its end it is started again without its state.
 package drivers

@@ -59,17 +59,17 @@ type Driver struct {
 	Command []string
 	// First is what the interpreter reads from the control channel before any operation.
 	First []byte
-	// Variables and Paths: those operations exist.
+	// Variables and Paths report whether the driver has those operations.
 	Variables, Paths bool
-	// ExitEnds: the interpreter's exit is how the cell has ended, and it is to be started anew.
+	// ExitEnds reports whether the interpreter's exit ends the cell, after which the interpreter is started again.
 	ExitEnds bool
-	// Begins: the driver says when a cell has begun. An interrupt that comes before would be lost, or hit the driver.
+	// Begins reports whether the driver sends begun. An interrupt before that would be lost, or hit the driver.
 	Begins bool
 	// Signal interrupts a cell.
 	Signal syscall.Signal
-	// Hears: the driver says that an interrupt has reached the cell. Until then it may be sent again.
+	// Hears reports whether the driver sends heard when an interrupt has reached the cell. Until then it may be sent again.
 	Hears bool
-	// Told: the driver is told to interrupt a cell. It gets no signal.
+	// Told reports whether the driver has the operation interrupt. It then gets no signal.
 	Told bool
 	// Env is set for the interpreter only.
 	Env    map[string]string
@@ -88,7 +88,7 @@ const (
 // For returns the driver of a language for an interpreter, whose file's name matters where there are several kinds.
 func For(language executor.Language, interpreter []string) (Driver, error) {
 	if len(interpreter) == 0 {
-		return Driver{}, fmt.Errorf("no interpreter")
+		return Driver{}, fmt.Errorf("interpreter: must be given")
 	}
 	switch language {
 	case executor.LanguageDefault, executor.LanguagePython:
@@ -107,7 +107,7 @@ func For(language executor.Language, interpreter []string) (Driver, error) {
 		}
 		return Driver{Command: []string{"-c", shBoot}, First: append([]byte(escape(shDriver)), '\n'), fields: escapedLines, Signal: syscall.SIGINT, ExitEnds: true}, nil
 	default:
-		return Driver{}, fmt.Errorf("no driver for %q", language)
+		return Driver{}, fmt.Errorf("unknown language %q", language)
 	}
 }
 
@@ -141,7 +141,7 @@ func (d Driver) Encode(o Operation) ([]byte, error) {
 	var b []byte
 	for _, field := range []string{o.Op, strconv.FormatInt(o.N, 10), strconv.FormatInt(o.Count, 10), o.Stdin, o.Code} {
 		if strings.ContainsRune(field, 0) {
-			return nil, fmt.Errorf("a zero byte in the code")
+			return nil, fmt.Errorf("must not contain a zero byte")
 		}
 		if d.fields == escapedLines {
 			b = append(append(b, escape(field)...), '\n')

@@ -265,8 +265,8 @@ func TestThereIsNoDriverFor(t *testing.T) {
 		interpreter []string
 		names       string
 	}{
-		{executor.LanguagePython, nil, "no interpreter"},
-		{"cobol", []string{"cobol"}, `no driver for "cobol"`},
+		{executor.LanguagePython, nil, "must be given"},
+		{"cobol", []string{"cobol"}, `unknown language "cobol"`},
 	} {
 		if d, err := drivers.For(c.language, c.interpreter); err == nil || !strings.Contains(err.Error(), c.names) {
 			t.Errorf("%s: %+v, %v", c.language, d, err)
@@ -316,5 +316,95 @@ func TestTheFieldsOfAShell(t *testing.T) {
 		if got, err := d.Encode(o); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v; want %q", interpreter, got, err, want)
 		}
+	}
+}
+
+// consoleCells are inputs of a console. open wants another line; whole does not, and none of its proper beginnings of several
+// lines is whole; wrong cannot be mended by a line, so the interpreter is to say what is wrong.
+var consoleCells = map[executor.Language]struct {
+	interpreter        string
+	open, whole, wrong []string
+}{
+	executor.LanguagePython: {
+		"python3",
+		[]string{"(", "f(1,", "x = [", "'''", "'''a\nb", "x = 1 \\", "if x:", "if x:\n  y", "def f():", "@dec", "@dec\ndef f():\n  x", "class A: pass", "for i in r: print(i)", "if x:\n  y\nelse:", "while 1: # c",
+			"try:\n  1", "match x:", "{'a': 1,", "if x:\n\n  f(\n", "with a as b,\\", "async def f():", "async with a:\n  b", "f'''", "'a\\", "await f("},
+		[]string{"1", "x = 1", "# only a comment", "d = {'a':\n1}", "f(1,\n  2)", "x = [\n1,\n\n2]", "s = '''a\nb'''", "x = 1 + \\\n2", "if x:\n  y\n", "if x: y\n", "for i in []:\n  a\n\t",
+			"def f(a,\n      b):\n  return a\n", "class A:\n  x: int = 1\n", "async def f():\n  await g()\n", "async with a:\n  b\n", "try:\n  1\nexcept E:\n  2\nfinally:\n  3\n", "x = y[1:2]", "if x:\n  '''\n\n'''\n",
+			"def f():\n  # c\n  return {\n    1: 2,\n  }\n", "[x for x in\n y if\n x]", "await f(\n1)", "x = 'é'", "_ = 3"},
+		[]string{")", "x = 'abc", "(1]2)\n)", "f(1))", "x = \\ 1", "(']')]"},
+	},
+	executor.LanguageJavaScript: {
+		"node",
+		[]string{"(", "{", "f(1,", "f(1", "f(g(1", "`a", "`a${", "`a${b", "`${`", "/* a", "if (x)", "if (x) {", "x = 1 +", "x =", "a =>", "a &&", "for (;;)", "function f()", "function f", "class A", "class A extends B", "do", "do {", "a.",
+			"a,", "const", "a ? b :", "'a\\", "\"a\\", "while (x)", "try", "!", "await f(1"},
+		[]string{"1", "// c", "var x = {\na: 1,\nb: [1,\n2]\n}", "f(\n1)", "f(1\n)", "function f(a, b) {\n  return a\n}", "const f = a =>\n  a", "`a\n${0 + `c\n${0}`}\ne`", "/* a\nb */ 1", "'it\\'s'", "/[/]\"(/.test(0)", "if (0) {\n y\n} else {\n z\n}",
+			"class A {\n  #p = 1\n  m() { return this.#p }\n}", "'a\\\nb'", "await 0", "const g = async () => {\n  for await (const x of y) {\n  }\n}", "throw new SyntaxError('Unexpected end of input')", "new Function('(')"},
+		[]string{")", "}", "f(]", "'abc", "x = /abc", "(}", "`${]", "f(1 2", "else"},
+	},
+}
+
+func TestADriverKnowsWhatAConsoleLacks(t *testing.T) {
+	for language, cells := range consoleCells {
+		t.Run(string(language), func(t *testing.T) {
+			i, output := start(t, language, cells.interpreter)
+			// wants reports whether a cell displays that it is incomplete, and fails t if it does anything else then.
+			wants := func(code string) bool {
+				t.Helper()
+				i.n++
+				i.tell(t, drivers.Operation{Op: "cell", N: i.n, Count: i.n, Code: executor.ConsoleCell(language, code)})
+				incomplete := false
+				for i.answers.Scan() {
+					var a drivers.Answer
+					if err := json.Unmarshal(i.answers.Bytes(), &a); err != nil {
+						t.Fatal(err)
+					}
+					incomplete = incomplete || a.Op == "display" && strings.Contains(string(a.Display), executor.IncompleteType)
+					if a.Op == "done" {
+						if incomplete && a.Code != 0 {
+							t.Errorf("%q: incomplete, and exit code %d", code, a.Code)
+						}
+						return incomplete
+					}
+				}
+				t.Fatal(i.answers.Err())
+				return false
+			}
+			size := func() int64 {
+				info, err := os.Stat(output)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return info.Size()
+			}
+			for _, code := range cells.open {
+				before := size()
+				if !wants(code) {
+					t.Errorf("%q is taken for whole", code)
+				} else if size() != before {
+					t.Errorf("%q: incomplete code has output", code)
+				}
+			}
+			for _, code := range cells.whole {
+				lines := strings.Split(code, "\n")
+				for n := range lines {
+					if part := strings.Join(lines[:n+1], "\n"); wants(part) != (n < len(lines)-1) && strings.TrimSpace(lines[n]) != "" {
+						t.Errorf("%q of %q: wants more is %t", part, code, n == len(lines)-1)
+					}
+				}
+			}
+			for _, code := range cells.wrong {
+				before := size()
+				if wants(code) {
+					t.Errorf("%q waits for another line", code)
+				} else if size() == before {
+					t.Errorf("%q: no word of what is wrong", code)
+				}
+			}
+			// The same code from elsewhere is an error as ever.
+			if a := i.run(t, cells.open[0]); a.Code == 0 {
+				t.Errorf("%q without a console succeeded", cells.open[0])
+			}
+		})
 	}
 }

@@ -36,31 +36,15 @@ func newRecord(head executor.Record, window int64) *record {
 	return &record{window: window, head: head, followers: map[*follower]struct{}{}}
 }
 
-// copyHead returns the head with its Spec in brief.
-func (r *record) copyHead() executor.Record {
+// whole returns the head with its whole Spec. The caller must not change what it points to.
+func (r *record) whole() executor.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.head.Brief().Clone()
+	return r.head
 }
 
-func (r *record) copySpec() executor.Spec {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.head.Spec.Clone()
-}
-
-func (r *record) identity() (owner, key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.head.Owner, r.head.Spec.IdempotencyKey
-}
-
-func (r *record) matches(f executor.Filter) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return (f.Owner == "" || f.Owner == r.head.Owner) &&
-		(len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.head.Status))
-}
+// copyHead returns a copy of the head with its Spec in brief.
+func (r *record) copyHead() executor.Record { return r.whole().Brief().Clone() }
 
 func (r *record) update(change func(*executor.Record)) (executor.Record, error) {
 	r.mu.Lock()
@@ -75,7 +59,15 @@ func (r *record) update(change func(*executor.Record)) (executor.Record, error) 
 	return r.head.Brief().Clone(), nil
 }
 
-func (r *record) append(ctx context.Context, events []executor.Event) error {
+// append adds copies of given to the log.
+func (r *record) append(ctx context.Context, given []executor.Event) error {
+	events := make([]executor.Event, len(given))
+	for i, e := range given {
+		if err := e.Check(); err != nil {
+			return err
+		}
+		events[i] = e.Clone()
+	}
 	size, blocks := weigh(events)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,8 +78,8 @@ func (r *record) append(ctx context.Context, events []executor.Event) error {
 		if len(events) == 0 {
 			return nil
 		}
-		if r.head.Status.Terminal() || finishedBeforeLast(events) {
-			return executor.Errorf(executor.Conflict, "execution %s has finished", r.head.ID)
+		if r.head.Status.Terminal() {
+			return errFinished(r.head.ID)
 		}
 		if r.window <= 0 || !blocks || r.head.LogBytes == 0 || r.head.LogBytes+size <= r.window {
 			break
@@ -96,19 +88,22 @@ func (r *record) append(ctx context.Context, events []executor.Event) error {
 			return err
 		}
 	}
-	for _, e := range events {
-		e.Seq = r.head.LastSeq + 1
-		r.last = now(r.last)
-		e.Time = r.last
-		r.head.Apply(e)
-		r.head.LogBytes += eventBytes(e)
-		r.events = append(r.events, e)
+	next, last := r.head, r.last
+	for i := range events {
+		if next.Status.Terminal() {
+			return errFinished(next.ID)
+		}
+		last = now(last)
+		events[i].Seq, events[i].Time = next.LastSeq+1, last
+		next.Apply(events[i])
+		next.LogBytes += events[i].Weight()
 	}
+	r.head, r.last, r.events = next, last, append(r.events, events...)
 	r.wakeAll()
 	return nil
 }
 
-// follow yields the Events after Seq after until Finished, ctx's end, the record's end, or yield's no.
+// follow yields the Events after Seq after until Finished, until ctx or the record ends, or until yield returns false.
 func (r *record) follow(ctx context.Context, after uint64, yield func(executor.Event, error) bool) {
 	f := &follower{consumed: after}
 	r.mu.Lock()
@@ -172,15 +167,21 @@ func (r *record) consume(f *follower, seq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f.consumed = seq
-	if r.window <= 0 {
+	r.dropConsumed()
+}
+
+// dropConsumed makes room in a window. Without a follower nothing is dropped. The caller holds the lock.
+func (r *record) dropConsumed() {
+	if r.window <= 0 || len(r.followers) == 0 {
 		return
 	}
-	for other := range r.followers {
-		seq = min(seq, other.consumed)
+	seq := r.head.LastSeq
+	for f := range r.followers {
+		seq = min(seq, f.consumed)
 	}
 	dropped := false
 	for r.base < seq && len(r.events) > 0 {
-		r.head.LogBytes -= eventBytes(r.events[0])
+		r.head.LogBytes -= r.events[0].Weight()
 		r.events[0] = executor.Event{}
 		r.events = r.events[1:]
 		r.base++
@@ -195,14 +196,13 @@ func (r *record) leave(f *follower) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.followers, f)
+	r.dropConsumed() // f may have been the slowest
 }
 
 func (r *record) end(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended == nil {
-		r.ended = err
-	}
+	r.ended = err
 	r.wakeAll()
 }
 
@@ -232,7 +232,7 @@ func (r *record) wakeAll() {
 // weigh returns what events count in LogBytes, and whether a full window makes them wait.
 func weigh(events []executor.Event) (size int64, blocks bool) {
 	for _, e := range events {
-		size += eventBytes(e)
+		size += e.Weight()
 		switch e.Body.(type) {
 		case executor.Output, executor.Display:
 			blocks = true
@@ -244,27 +244,6 @@ func weigh(events []executor.Event) (size int64, blocks bool) {
 	return size, blocks
 }
 
-func finishedBeforeLast(events []executor.Event) bool {
-	for _, e := range events[:len(events)-1] {
-		if _, ok := e.Body.(executor.Finished); ok {
-			return true
-		}
-	}
-	return false
-}
-
-func eventBytes(e executor.Event) int64 {
-	size := eventOverhead
-	switch b := e.Body.(type) {
-	case executor.Output:
-		size += len(b.Data)
-	case executor.Display:
-		for mime, data := range b.Data {
-			size += len(mime) + len(data)
-		}
-	case executor.Unknown:
-		size += len(b.Raw)
-	case executor.Queued, executor.Progress, executor.Started, executor.Finished:
-	}
-	return int64(size)
+func errFinished(id string) error {
+	return executor.Errorf(executor.Conflict, "execution %s has finished", id)
 }

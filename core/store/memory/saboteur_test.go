@@ -49,6 +49,7 @@ func saboteurs() []saboteur {
 		{"one that deletes the session with the execution", []string{"ST-29"}, func(s executor.Store) executor.Store { return mixing{s} }},
 		{"one that lists whole specs", []string{"ST-40"}, func(s executor.Store) executor.Store { return lavish{s} }},
 		{"one whose pages have no bound in bytes", []string{"ST-41"}, func(s executor.Store) executor.Store { return heavy{s} }},
+		{"one that begins each log empty", []string{"ST-42"}, func(s executor.Store) executor.Store { return blank{s} }},
 		{"one that has only the spec in brief", []string{"ST-40"}, func(s executor.Store) executor.Store { return curt{s} }},
 	}
 }
@@ -80,6 +81,13 @@ func (s heavy) List(ctx context.Context, f executor.Filter) ([]executor.Record, 
 		}
 		f.After = page[len(page)-1].ID
 	}
+}
+
+// blank creates Records without their first Events.
+type blank struct{ executor.Store }
+
+func (s blank) Create(ctx context.Context, r executor.Record, _ ...executor.Event) (executor.Record, bool, error) {
+	return s.Store.Create(ctx, r)
 }
 
 // curt returns the Spec in brief where the whole one is asked for.
@@ -121,10 +129,10 @@ type keyless struct {
 	keys map[string]string
 }
 
-func (s *keyless) Create(ctx context.Context, r executor.Record) (executor.Record, bool, error) {
+func (s *keyless) Create(ctx context.Context, r executor.Record, events ...executor.Event) (executor.Record, bool, error) {
 	key := r.Spec.IdempotencyKey
 	r.Spec.IdempotencyKey = ""
-	got, created, err := s.Store.Create(ctx, r)
+	got, created, err := s.Store.Create(ctx, r, events...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys == nil {

@@ -22,9 +22,6 @@ type Options struct {
 // maxPurged bounds how many deleted ids are remembered.
 const maxPurged = 10_000
 
-// eventOverhead is what an Event without data counts in LogBytes.
-const eventOverhead = 64
-
 // Store implements executor.Store.
 type Store struct {
 	window int64
@@ -37,10 +34,9 @@ type Store struct {
 	keys map[ownerKey]string
 	// sessions are never changed, only replaced.
 	sessions map[string]executor.SessionRecord
-	// purged remembers deleted ids; purgedIDs is the same in order of deletion, as a ring.
+	// purged remembers deleted ids; purgedIDs is the same in order of deletion.
 	purged    map[string]struct{}
 	purgedIDs []string
-	purgedAt  int
 }
 
 var _ executor.Store = (*Store)(nil)
@@ -59,7 +55,7 @@ func New(o Options) *Store {
 }
 
 // Create implements executor.Store.
-func (s *Store) Create(_ context.Context, r executor.Record) (executor.Record, bool, error) {
+func (s *Store) Create(ctx context.Context, r executor.Record, events ...executor.Event) (executor.Record, bool, error) {
 	if r.ID == "" {
 		return executor.Record{}, false, executor.FieldErrorf(executor.Invalid, "id", "must not be empty")
 	}
@@ -81,13 +77,16 @@ func (s *Store) Create(_ context.Context, r executor.Record) (executor.Record, b
 	if exists {
 		return executor.Record{}, false, executor.Errorf(executor.Conflict, "execution %s exists", r.ID)
 	}
+	rec := newRecord(r, s.window)
+	if err := rec.append(ctx, events); err != nil {
+		return executor.Record{}, false, err
+	}
 	s.ids = slices.Insert(s.ids, at, r.ID)
-	s.records[r.ID] = newRecord(r, s.window)
-	delete(s.purged, r.ID)
+	s.records[r.ID] = rec
 	if key.key != "" {
 		s.keys[key] = r.ID
 	}
-	return r.Brief().Clone(), true, nil
+	return rec.copyHead(), true, nil
 }
 
 // Get implements executor.Store.
@@ -105,7 +104,7 @@ func (s *Store) Spec(_ context.Context, id string) (executor.Spec, error) {
 	if err != nil {
 		return executor.Spec{}, err
 	}
-	return rec.copySpec(), nil
+	return rec.whole().Spec.Clone(), nil
 }
 
 // ByKey implements executor.Store.
@@ -136,7 +135,9 @@ func (s *Store) List(_ context.Context, f executor.Filter) ([]executor.Record, e
 	}
 	for i := end - 1; i >= 0; i-- {
 		rec := s.records[s.ids[i]]
-		if rec.matches(f) && page.Add(rec.copyHead()) {
+		head := rec.whole()
+		ours := f.Owner == "" || f.Owner == head.Owner
+		if ours && (len(f.Statuses) == 0 || slices.Contains(f.Statuses, head.Status)) && page.Add(head) {
 			break
 		}
 	}
@@ -158,14 +159,7 @@ func (s *Store) Append(ctx context.Context, id string, events ...executor.Event)
 	if err != nil {
 		return err
 	}
-	copies := make([]executor.Event, len(events))
-	for i, e := range events {
-		if err := e.Check(); err != nil {
-			return err
-		}
-		copies[i] = e.Clone()
-	}
-	return rec.append(ctx, copies)
+	return rec.append(ctx, events)
 }
 
 // Events implements executor.Store.
@@ -195,10 +189,8 @@ func (s *Store) Delete(_ context.Context, id string) error {
 	if at, found := slices.BinarySearch(s.ids, id); found {
 		s.ids = slices.Delete(s.ids, at, at+1)
 	}
-	owner, key := rec.identity()
-	if key != "" {
-		delete(s.keys, ownerKey{owner, key})
-	}
+	head := rec.whole()
+	delete(s.keys, ownerKey{head.Owner, head.Spec.IdempotencyKey})
 	s.remember(id)
 	rec.end(errPurged(id))
 	return nil
@@ -240,13 +232,10 @@ func (s *Store) remember(id string) {
 		return
 	}
 	s.purged[id] = struct{}{}
-	if len(s.purgedIDs) < maxPurged {
-		s.purgedIDs = append(s.purgedIDs, id)
-		return
+	if s.purgedIDs = append(s.purgedIDs, id); len(s.purgedIDs) > maxPurged {
+		delete(s.purged, s.purgedIDs[0])
+		s.purgedIDs = s.purgedIDs[1:]
 	}
-	delete(s.purged, s.purgedIDs[s.purgedAt])
-	s.purgedIDs[s.purgedAt] = id
-	s.purgedAt = (s.purgedAt + 1) % maxPurged
 }
 
 func errClosed() error { return executor.Errorf(executor.Unavailable, "the store is closed") }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -74,11 +75,64 @@ func TestAWindowBlocksOutputUntilAFollowerConsumesIt(t *testing.T) {
 	})
 }
 
+func TestAWindowWaitsForItsSlowestFollowerUntilThatLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := windowed(t, 4*kib)
+		appended := 0
+		go func() {
+			for range 10 {
+				if err := s.Append(t.Context(), "x", output(kib)); err != nil && t.Context().Err() == nil {
+					t.Error(err)
+				}
+				appended++
+			}
+			if err := s.Append(t.Context(), "x", finishedEvent); err != nil && t.Context().Err() == nil {
+				t.Error(err)
+			}
+		}()
+		slow, leave := iter.Pull2(s.Events(t.Context(), "x", 0))
+		defer leave()
+		read := func(want uint64) {
+			t.Helper()
+			if e, err, ok := slow(); !ok || err != nil || e.Seq != want {
+				t.Errorf("the slow follower got event %d, %v, %t, want %d", e.Seq, err, ok, want)
+			}
+		}
+		read(1)
+		seen := uint64(0)
+		go func() {
+			for e, err := range s.Events(t.Context(), "x", 0) {
+				if err != nil && t.Context().Err() == nil {
+					t.Error(err)
+				}
+				seen = e.Seq
+			}
+		}()
+		synctest.Wait()
+		if appended != 3 || seen != 3 {
+			t.Errorf("%d appended, %d seen while the slow follower handles event 1, want 3", appended, seen)
+		}
+		read(2) // nothing of what it has not seen was dropped
+		synctest.Wait()
+		if appended != 4 {
+			t.Errorf("%d appended while it handles event 2, want 4", appended)
+		}
+		leave()
+		synctest.Wait()
+		if appended != 10 || seen != 11 {
+			t.Errorf("%d appended, %d seen after it has left, want 10 and 11", appended, seen)
+		}
+	})
+}
+
 func TestAWindowLetsAnEndAndSmallNewsThrough(t *testing.T) {
 	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	s := windowed(t, kib)
-	for _, e := range []executor.Event{output(kib), {Body: executor.Started{}}, {Body: executor.Progress{}}, finishedEvent} {
-		if err := s.Append(t.Context(), "x", e); err != nil {
+	for _, events := range [][]executor.Event{{output(kib)}, {{Body: executor.Started{}}}, {{Body: executor.Progress{}}}, {output(1), finishedEvent}} {
+		if err := s.Append(ctx, "x", events...); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,7 +54,7 @@ func run(ctx context.Context, folder string) error {
 		}
 	}
 	if e.Status != pyexec.StatusSucceeded {
-		return fmt.Errorf("it ended as %s", e.Status)
+		return fmt.Errorf("the execution ended as %s", e.Status)
 	}
 	return nil
 }

@@ -1,13 +1,13 @@
-// Package dockertest gives tests a Docker and images to run in.
+// Package dockertest provides a Docker daemon and images for tests.
 //
-// It uses the Docker that it finds: the one that DOCKER_HOST names, else the default socket. Where none answers, and the
-// test runs as root with dockerd installed, it starts a private one: own socket, data, exec root and bridge, stopped and
-// removed by Main. Several test processes may do so at the same time. What a test process left that was killed is swept by
-// the next one.
+// It uses the daemon that DOCKER_HOST names, else the one at the default socket. If none answers, and the test runs as root
+// with dockerd installed, it starts a private daemon with its own socket, data, exec root and bridge. Main stops and removes
+// it. Several test processes may each have one at the same time. A later process removes the leftovers of a test process that
+// was killed.
 //
-// A private one has gVisor as a runtime where that is installed (GVisor), and is reached by TCP and TLS, too (Remote).
+// A private daemon has gVisor as a runtime if that is installed (GVisor). It also listens on TCP with TLS (Remote).
 //
-// One flow: TestMain calls Main; a test asks Host for a daemon (and is skipped loudly if there can be none, or fails if
-// PYEXEC_TEST_REQUIRE has "docker"), and Python or Bare for an image, which is imported from what tools/test-images.sh
-// keeps in the cache folder.
+// TestMain calls Main. A test calls Host for a daemon. Without one, the test is skipped, or fails if PYEXEC_TEST_REQUIRE
+// contains "docker". Python and Bare return an image, which is imported from the files that tools/test-images.sh keeps in the
+// cache folder.
 package dockertest

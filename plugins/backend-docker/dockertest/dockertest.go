@@ -11,68 +11,73 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
 	"go.uber.org/goleak"
 )
 
-// defaultSocket is where a Docker listens that nobody configured.
+// defaultSocket is the default address of a Docker daemon.
 const defaultSocket = "unix:///var/run/docker.sock"
 
-// daemon is the one that this process uses, found or started once.
+// daemon is the daemon of this process, found or started once.
 var daemon struct {
 	once sync.Once
 	host string
 	err  error
-	own  *private // nil: somebody else's
+	own  *private // nil: not started by this process
 }
 
-// Host returns the DOCKER_HOST of a usable daemon. The test is skipped where there is none, and fails if
-// PYEXEC_TEST_REQUIRE has "docker". A package that calls it has Main in its TestMain.
+// Host returns the DOCKER_HOST of a usable daemon. Without one it skips the test, or fails it if PYEXEC_TEST_REQUIRE contains
+// "docker". The TestMain of a package that calls Host must call Main.
 func Host(t testing.TB) string {
 	t.Helper()
-	daemon.once.Do(func() { daemon.host, daemon.own, daemon.err = find() })
-	if daemon.err != nil {
-		missing(t, "docker", daemon.err)
+	host, err := Find()
+	if err != nil {
+		missing(t, "docker", err)
 	}
-	return daemon.host
+	return host
 }
 
-// gVisor is the name of the runtime that is gVisor's.
+// Find does the same as Host, for benchmarks and soaks, which have no testing.TB. If there is no daemon, it returns the reason.
+// Stop stops a daemon that Find started.
+func Find() (host string, err error) {
+	daemon.once.Do(func() { daemon.host, daemon.own, daemon.err = find() })
+	return daemon.host, daemon.err
+}
+
+// Private reports whether this process started the daemon, so that no other process changes its objects.
+func Private() bool { return daemon.own != nil }
+
+// gVisor is the name of the gVisor runtime.
 const gVisor = "runsc"
 
-// GVisor returns the name of the daemon's runtime that runs containers on gVisor's kernel. The test is skipped where the
-// daemon has none, and fails if PYEXEC_TEST_REQUIRE has "runsc". A private Docker has it where the program is installed.
+// GVisor returns the name of the daemon's runtime that runs containers on gVisor's kernel. Without one it skips the test, or
+// fails it if PYEXEC_TEST_REQUIRE contains "runsc". A private daemon has the runtime if the program is installed.
 func GVisor(t testing.TB) string {
 	t.Helper()
-	cli, done, err := dial(Host(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer done()
-	ctx, cancel := asking()
-	defer cancel()
-	info, err := cli.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var info system.Info
+	ask(t, func(ctx context.Context, cli *client.Client) (err error) {
+		info, err = cli.Info(ctx)
+		return err
+	})
 	if _, ok := info.Runtimes[gVisor]; !ok {
 		missing(t, gVisor, errors.New("the daemon has no such runtime"))
 	}
 	return gVisor
 }
 
-// Main runs the tests, stops the Docker that they started, if any, checks that no goroutine is left, and exits.
+// Main runs the tests, stops the daemon that they started, if any, checks that no goroutine is left, and exits.
 func Main(m goleak.TestingM) { goleak.VerifyTestMain(stopping{m}) }
 
-// Stop stops and removes the Docker that this process started, if any. Main calls it; a TestMain of its own that does not
-// end in Main must. Safe to call twice, and without a Docker.
+// Stop stops and removes the daemon that this process started, if any. Main calls it; a TestMain that does not call Main must
+// call Stop. It is idempotent.
 func Stop() error {
 	if daemon.own == nil {
 		return nil
 	}
 	err := daemon.own.stop()
 	daemon.own = nil
-	daemon.err = errors.New("it was stopped")
+	daemon.err = errors.New("the daemon was stopped")
 	return err
 }
 
@@ -88,7 +93,7 @@ func (s stopping) Run() int {
 	return code
 }
 
-// find looks for a Docker, and starts one if there is none.
+// find looks for a daemon, and starts one if there is none.
 func find() (string, *private, error) {
 	var tried []error
 	for _, host := range []string{os.Getenv(client.EnvOverrideHost), defaultSocket} {
@@ -108,7 +113,7 @@ func find() (string, *private, error) {
 	return own.host(), own, nil
 }
 
-// answers says why the Docker at host is none to use; nil: it is.
+// answers returns an error if there is no usable daemon at host.
 func answers(host string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -124,16 +129,16 @@ func answers(host string) error {
 	return err
 }
 
-// dial makes a client of host, with the TLS settings of the environment. done gives its connections back.
+// dial returns a client of host, with the TLS settings of the environment. done closes its connections.
 func dial(host string) (cli *client.Client, done func(), err error) {
 	cli, err = client.NewClientWithOpts(client.WithTLSClientConfigFromEnv(), client.WithHost(host), client.WithAPIVersionNegotiation())
 	if err != nil {
 		return nil, nil, err
 	}
-	return cli, func() { _ = cli.Close() }, nil // it never fails
+	return cli, func() { _ = cli.Close() }, nil // Close never fails
 }
 
-// missing skips t loudly, or fails it where CI requires what is missing.
+// missing skips t, or fails it if PYEXEC_TEST_REQUIRE contains what.
 func missing(t testing.TB, what string, why error) {
 	t.Helper()
 	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), what) {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperVariable makes this binary start a private Docker, say where, and wait to be killed.
+// helperVariable makes this binary start a private daemon, print its folder, and wait to be killed.
 const helperVariable = "PYEXEC_DOCKERTEST_HELPER"
 
 func TestMain(m *testing.M) {
@@ -59,7 +59,7 @@ func TestAPrivateDockerLeavesNothing(t *testing.T) {
 	}
 	gone(t, p.dir, string(bridge))
 	if err := answers(other.host()); err != nil {
-		t.Errorf("the other one went, too: %v", err)
+		t.Errorf("the other daemon does not answer: %v", err)
 	}
 }
 
@@ -67,12 +67,12 @@ func TestTheDockerOfAKilledProcessIsSwept(t *testing.T) {
 	helper, dir, bridge := startHelper(t)
 	sweep()
 	if len(members(dir)) == 0 {
-		t.Fatal("the daemon of a living process was swept")
+		t.Fatal("sweep removed the daemon of a running process")
 	}
 	if err := helper.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = helper.Wait() // killed
+	_ = helper.Wait() // it was killed
 	sweep()
 	gone(t, dir, bridge)
 }
@@ -83,12 +83,12 @@ func TestAProcessThatIsToldToEndRemovesItsDocker(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := helper.Wait(); err == nil || err.Error() != "signal: terminated" {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the helper ended with %v, want signal: terminated", err)
 	}
 	gone(t, dir, bridge)
 }
 
-// startHelper starts a process with a private Docker, and returns its folder and bridge.
+// startHelper starts a process with a private daemon, and returns the daemon's folder and bridge.
 func startHelper(t *testing.T) (helper *exec.Cmd, dir, bridge string) {
 	t.Helper()
 	needRoot(t)
@@ -111,7 +111,7 @@ func startHelper(t *testing.T) (helper *exec.Cmd, dir, bridge string) {
 	dir = strings.TrimSpace(line)
 	if err != nil || !filepath.IsAbs(dir) {
 		_ = helper.Process.Kill()
-		t.Fatalf("the helper said %q (%v)", line, err)
+		t.Fatalf("the helper wrote %q (%v), want the path of its folder", line, err)
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, "bridge"))
 	if err != nil {
@@ -120,7 +120,7 @@ func startHelper(t *testing.T) (helper *exec.Cmd, dir, bridge string) {
 	return helper, dir, string(raw)
 }
 
-// gone fails t if something of a private Docker is left.
+// gone fails t if something of a private daemon is left.
 func gone(t *testing.T, dir, bridge string) {
 	t.Helper()
 	if _, err := os.Stat(dir); err == nil {
@@ -143,7 +143,7 @@ func gone(t *testing.T, dir, bridge string) {
 func needRoot(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("dockerd"); err != nil || unix.Geteuid() != 0 {
-		t.Skip("SKIPPED, a private Docker needs root and dockerd")
+		t.Skip("SKIPPED, a private daemon needs root and dockerd")
 	}
 }
 

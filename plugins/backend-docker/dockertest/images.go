@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// label marks an imported image with the version of the script that made it.
+// label is the label of an imported image. Its value is the version of the script that made the image.
 const label = "python-executor.test-images"
 
 // Python returns the name of an image with Debian, Python 3.11, pip, Node and CA certificates.
@@ -27,11 +27,11 @@ func Python(t testing.TB) string { return imported(t, "python") }
 // Bare returns the name of an image that holds Python 3.11 and its libraries, and neither a shell nor tar.
 func Bare(t testing.TB) string { return imported(t, "bare") }
 
-// tars makes or finds the folder of the images' tars, once.
+// tars returns the folder with the image files. It makes them on the first call.
 var tars = sync.OnceValues(func() (string, error) {
 	_, file, _, _ := runtime.Caller(0)
 	script := filepath.Join(filepath.Dir(file), "../../../tools/test-images.sh")
-	if _, err := os.Stat(script); err != nil { // built with -trimpath
+	if _, err := os.Stat(script); err != nil { // the file's path is not known with -trimpath
 		if script, err = above("tools/test-images.sh"); err != nil {
 			return "", err
 		}
@@ -46,7 +46,7 @@ var tars = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 })
 
-// above finds a file of the repository from the current folder upwards.
+// above finds a file of the repository in the current folder or one above it.
 func above(path string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -57,22 +57,31 @@ func above(path string) (string, error) {
 			return filepath.Join(dir, path), nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("%s is in no folder above", path)
+			return "", fmt.Errorf("%s is not in a folder above", path)
 		}
 	}
 }
 
+// Import makes sure that host's daemon has a test image ("python" or "bare") and returns its name.
+func Import(ctx context.Context, host, tag string) (string, error) {
+	name := "pyexec-test:" + tag
+	if err := importOnce(ctx, host, name, tag); err != nil {
+		return "", fmt.Errorf("no image %s: %w", name, err)
+	}
+	return name, nil
+}
+
 func imported(t testing.TB, tag string) string {
 	t.Helper()
-	host := Host(t)
-	name := "pyexec-test:" + tag
-	if err := importOnce(t.Context(), host, name, tag); err != nil {
-		missing(t, "docker", fmt.Errorf("no image %s: %w", name, err))
+	name, err := Import(t.Context(), Host(t), tag)
+	if err != nil {
+		missing(t, "docker", err)
 	}
 	return name
 }
 
-// importOnce imports an image unless the daemon has it. Test processes take turns: the same daemon may serve several.
+// importOnce imports an image unless the daemon has it. A lock makes test processes take turns, because they may share a
+// daemon.
 func importOnce(ctx context.Context, host, name, tag string) error {
 	cli, done, err := dial(host)
 	if err != nil {
@@ -88,12 +97,12 @@ func importOnce(ctx context.Context, host, name, tag string) error {
 			return err == nil, err
 		}
 		has, labelled := found.Config.Labels[label]
-		return !labelled || has == version, nil // one without our label is somebody's choice
+		return !labelled || has == version, nil // an image without the label was made by the user
 	}
 	dir, err := tars()
 	if err != nil {
 		if ok, _ := there(""); ok {
-			return nil // it cannot be made here, and need not be
+			return nil // the image is there, so its file is not needed
 		}
 		return err
 	}
@@ -131,12 +140,12 @@ func importOnce(ctx context.Context, host, name, tag string) error {
 	return err
 }
 
-// last is the end of what a command said.
+// last returns the end of a command's output.
 func last(said string) string {
-	const most = 600
+	const max = 600
 	said = strings.TrimSpace(said)
-	if len(said) > most {
-		said = "…" + said[len(said)-most:]
+	if len(said) > max {
+		said = "…" + said[len(said)-max:]
 	}
 	return said
 }

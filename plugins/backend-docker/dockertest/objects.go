@@ -11,86 +11,79 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
+	"github.com/docker/docker/client"
 )
 
-// asking bounds a question. It does not end with the test: one asks when a test is over, too.
-func asking() (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(context.Background(), time.Minute, errors.New("the daemon does not answer"))
+// ask makes requests to the daemon within a minute. They do not end with the test, because they also check what is left after it.
+func ask(t testing.TB, requests func(context.Context, *client.Client) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("the daemon does not answer"))
+	defer cancel()
+	cli, done, err := dial(Host(t))
+	if err == nil {
+		defer done()
+		err = requests(ctx, cli)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
-// Objects lists the containers, volumes and networks of the daemon that have a label: "key" or "key=value". One line each,
-// for people; a test that has ended has none.
+// Objects lists the containers, volumes and networks of the daemon that have a label, "key" or "key=value". It returns one line
+// for each, for messages. A test that has cleaned up leaves none.
 func Objects(t testing.TB, label string) []string {
 	t.Helper()
-	cli, done, err := dial(Host(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer done()
-	ctx, cancel := asking()
-	defer cancel()
-	ours := filters.NewArgs(filters.Arg("label", label))
-	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: ours})
-	if err != nil {
-		t.Fatal(err)
-	}
+	labelled := filters.NewArgs(filters.Arg("label", label))
 	var list []string
-	for _, c := range containers {
-		list = append(list, fmt.Sprintf("container %.12s %s %v", c.ID, c.Status, c.Labels))
-	}
-	volumes, err := cli.VolumeList(ctx, volume.ListOptions{Filters: ours})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range volumes.Volumes {
-		list = append(list, "volume "+v.Name)
-	}
-	networks, err := cli.NetworkList(ctx, network.ListOptions{Filters: ours})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range networks {
-		list = append(list, "network "+n.Name)
-	}
+	ask(t, func(ctx context.Context, cli *client.Client) error {
+		containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: labelled})
+		for _, c := range containers {
+			list = append(list, fmt.Sprintf("container %.12s %s %v", c.ID, c.Status, c.Labels))
+		}
+		if err != nil {
+			return err
+		}
+		volumes, err := cli.VolumeList(ctx, volume.ListOptions{Filters: labelled})
+		for _, v := range volumes.Volumes {
+			list = append(list, "volume "+v.Name)
+		}
+		if err != nil {
+			return err
+		}
+		networks, err := cli.NetworkList(ctx, network.ListOptions{Filters: labelled})
+		for _, n := range networks {
+			list = append(list, "network "+n.Name)
+		}
+		return err
+	})
 	return list
 }
 
-// Containers are the ids of the containers that have all these labels, running or not.
+// Containers returns the ids of the containers that have all these labels, running or not.
 func Containers(t testing.TB, labels ...string) []string {
 	t.Helper()
-	cli, done, err := dial(Host(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer done()
-	ctx, cancel := asking()
-	defer cancel()
 	all := filters.NewArgs()
 	for _, l := range labels {
 		all.Add("label", l)
 	}
-	containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: all})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ids := make([]string, 0, len(containers))
-	for _, c := range containers {
-		ids = append(ids, c.ID)
-	}
+	ids := []string{}
+	ask(t, func(ctx context.Context, cli *client.Client) error {
+		containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: all})
+		for _, c := range containers {
+			ids = append(ids, c.ID)
+		}
+		return err
+	})
 	return ids
 }
 
-// Kill kills a container as its daemon does when told to.
+// Kill asks the daemon to kill a container. It logs an error, because the container may have ended.
 func Kill(t testing.TB, id string) {
 	t.Helper()
-	cli, done, err := dial(Host(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer done()
-	ctx, cancel := asking()
-	defer cancel()
-	if err := cli.ContainerKill(ctx, id, "KILL"); err != nil {
-		t.Log(err) // it may have ended
-	}
+	ask(t, func(ctx context.Context, cli *client.Client) error {
+		if err := cli.ContainerKill(ctx, id, "KILL"); err != nil {
+			t.Log(err)
+		}
+		return nil
+	})
 }

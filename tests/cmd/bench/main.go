@@ -25,7 +25,7 @@ func main() {
 	flag.StringVar(&opts.uv, "uv", "", "uv's real binary; empty: that comparison is left out, and says so")
 	flag.StringVar(&opts.jupyter, "jupyter", "", "a Python with jupyter_kernel_gateway, ipykernel and websocket-client; empty: sessions are left out, and it says so")
 	flag.StringVar(&opts.out, "out", "", "file for the raw numbers (JSON)")
-	flag.StringVar(&opts.against, "against", "", "another build, whose `http sync` is measured beside ours")
+	flag.StringVar(&opts.against, "against", "", "another build: measure it and -binary in turns, and nothing else")
 	only := flag.String("cases", ".", "regular expression: only the cases whose names match, and of `throughput` and `tar` likewise")
 	flag.IntVar(&opts.rounds, "rounds", 200, "interleaved rounds")
 	flag.IntVar(&opts.tarMB, "tar-mb", 1024, "size of the tar in MB, 0 to leave it out")
@@ -68,6 +68,9 @@ type measure struct {
 const (
 	hello     = "print('hello')\n"
 	httpHello = `{"code":"print('hello')"}`
+	// requirement is one that programs really use: its import takes longer than the interpreter's start.
+	requirement     = "requests==2.32.3"
+	httpRequirement = `{"code":"import requests; print('hello')","requirements_txt":"` + requirement + `"}`
 )
 
 func run(opts options) error {
@@ -99,17 +102,15 @@ func run(opts options) error {
 		Versions: map[string]string{"python-executor": firstLine(binary, "version"), "python": firstLine(opts.python, "--version"), "go": runtime.Version()},
 		Samples:  map[string][]float64{}, Figures: map[string]float64{},
 	}
+	if opts.against != "" {
+		if err := against(r, opts, s, script); err != nil {
+			return err
+		}
+		return r.keep(opts.out)
+	}
 	measures, err := cases(opts, r, s, binary, dir, script)
 	if err != nil {
 		return err
-	}
-	if opts.against != "" {
-		other, err := beside(opts.against, dir)
-		if err != nil {
-			return err
-		}
-		defer other.Stop()
-		measures = append(measures, measure{"http sync, other build", 1, func() error { return sync(other, httpHello) }})
 	}
 	if err := interleave(r, opts, measures); err != nil {
 		return err
@@ -153,14 +154,19 @@ func run(opts options) error {
 		return err
 	}
 	r.print(os.Stdout)
-	if opts.out != "" {
-		b, err := json.MarshalIndent(r, "", " ")
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(opts.out, append(b, '\n'), 0o644) //nolint:gosec // numbers are for everybody
+	return r.keep(opts.out)
+}
+
+// keep writes the report to a file; none if the path is empty.
+func (r *report) keep(path string) error {
+	if path == "" {
+		return nil
 	}
-	return nil
+	b, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644) //nolint:gosec // numbers are for everybody
 }
 
 // interleave takes its turns with those of measures that are asked for.
@@ -184,20 +190,6 @@ func interleave(r *report, opts options, measures []measure) error {
 		}
 	}
 	return nil
-}
-
-// beside starts a server of another build.
-func beside(binary, dir string) (*serve.Server, error) {
-	binary, err := filepath.Abs(binary)
-	if err != nil {
-		return nil, err
-	}
-	own := filepath.Join(dir, "other")
-	if err := os.MkdirAll(own, 0o755); err != nil { //nolint:gosec // programs run as other users
-		return nil, err
-	}
-	s := &serve.Server{Binary: binary, Dir: own}
-	return s, s.Start()
 }
 
 // cases lists what is compared.
@@ -229,9 +221,7 @@ func cases(opts options, r *report, s *serve.Server, binary, dir, script string)
 
 // requirementCases compares a program with a requirement in a venv and over HTTP, installed and cached on both sides.
 func requirementCases(opts options, r *report, s *serve.Server, dir string) ([]measure, error) {
-	// A set that programs really use: its import weighs more than the interpreter's start. Both sides import compiled
-	// bytecode: pip compiles what it installs, and so does the uv backend.
-	const requirement = "requests==2.32.3"
+	// Both sides import compiled bytecode: pip compiles what it installs, and so does the uv backend.
 	r.Versions["requirement"] = requirement + ", bytecode compiled on both sides"
 	venv := filepath.Join(dir, "venv")
 	if out, err := exec.Command(opts.python, "-m", "venv", venv).CombinedOutput(); err != nil {
@@ -245,7 +235,6 @@ func requirementCases(opts options, r *report, s *serve.Server, dir string) ([]m
 	if err := os.WriteFile(withRequirement, []byte("import requests; "+hello), 0o644); err != nil { //nolint:gosec // read by another user
 		return nil, err
 	}
-	httpRequirement := `{"code":"import requests; print('hello')","requirements_txt":"` + requirement + `"}`
 	return []measure{
 		{"bare venv python, requirement", 1, func() error { return command(nil, venvPython, withRequirement) }},
 		{"http sync, cached requirement", 1, func() error { return sync(s, httpRequirement) }},

@@ -207,8 +207,8 @@ func (c *containers) rounds(count int) error {
 				return fmt.Errorf("docker: round %d, after the %s was killed: %s is %s and printed %q", round, what, id, v.Status, v.Stdout)
 			}
 		}
-		if most := map[string]int{"shim": 1}[what]; lost > most {
-			return fmt.Errorf("docker: round %d: %d executions are lost after the %s was killed, at most %d may be", round, lost, what, most)
+		if limit := map[string]int{"shim": 1}[what]; lost > limit {
+			return fmt.Errorf("docker: round %d: %d executions are lost after the %s was killed, at most %d may be", round, lost, what, limit)
 		}
 		if round%20 == 19 {
 			fmt.Printf("docker: %d rounds, kills %v, executions %v\n", round+1, c.kills, statuses)

@@ -50,7 +50,7 @@ type sessionSoak struct {
 	mu     sync.Mutex
 	ended  map[string]int // how sessions ended
 	open   atomic.Int64
-	most   atomic.Int64
+	peak   atomic.Int64
 	failed error
 }
 
@@ -91,7 +91,7 @@ func runSessions(binary, name string, count int, started func(*serve.Server) err
 	if err := k.wave(count); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %d sessions in %s, at most %d at once, ended %v\n", name, count, time.Since(begin).Round(time.Millisecond), k.most.Load(), k.ended)
+	fmt.Printf("%s: %d sessions in %s, at most %d at once, ended %v\n", name, count, time.Since(begin).Round(time.Millisecond), k.peak.Load(), k.ended)
 	if err := k.hammer(); err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func (k *sessionSoak) life(i int) error {
 	if err := k.server.JSON(http.MethodPost, "/api/v1/sessions", body, &s); err != nil {
 		return err
 	}
-	if now := k.open.Add(1); now > k.most.Load() {
-		k.most.Store(now) // nearly: two may write at once
+	if now := k.open.Add(1); now > k.peak.Load() {
+		k.peak.Store(now) // nearly: two may write at once
 	}
 	defer k.open.Add(-1)
 	if err := k.use(s.ID, language, i); err != nil {

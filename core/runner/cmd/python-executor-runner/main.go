@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
-func main() { os.Exit(runner.Main(os.Args[1:])) }
+func main() { os.Exit(agent.Main(os.Args[1:])) }

@@ -2,29 +2,65 @@
 
 // Cells.
 
-// How the cell that runs is to end. Whoever changes going decides it: a cell that has ended is not terminated any more, and
-// one that is being terminated has not ended before that is over.
+// ending says how the cell that runs ends. The first change from going decides: an ended cell is not terminated, and a cell
+// that is being terminated ends with the termination.
 const going = 0;
 const ended = 1;
 const terminating = 2;
 const ending = new Int32Array(new SharedArrayBuffer(4));
+
+// consoleMark is the beginning of executor.ConsoleCell, incompleteType is executor.IncompleteType.
+const consoleMark = '// python-executor: console\n';
+const incompleteType = 'application/vnd.python-executor.incomplete+json';
 
 const newCell = (message) => ({ n: message.n, name: `cell-${message.count}`, displays: 0, dropped: 0, exit: null, place: '' });
 
 function runCell(message) {
   const mine = (cell = newCell(message));
   connectInput(message.stdin);
-  const request = {
-    expression: `${importsRenamed(message.code || '', '__pyexec_import')}\n//# sourceURL=${mine.name}`,
-    replMode: true, objectGroup: 'cell', userGesture: false,
-  };
-  session.post('Runtime.evaluate', request, (error, result) => {
-    if (cell !== mine) return; // it was interrupted
+  let code = message.code || '';
+  const typed = code.startsWith(consoleMark);
+  let parsed = false; // V8 answers at once when it cannot parse, else later
+  if (typed) code = code.slice(consoleMark.length);
+  session.post('Runtime.evaluate', evaluation(mine, code), (error, result) => {
+    if (cell !== mine) return; // the cell was interrupted
     try {
-      evaluated(mine, message.code, error, result);
+      if (typed && !parsed && result?.exceptionDetails && incomplete(mine, code, result.exceptionDetails)) {
+        send({ op: 'display', n: mine.n, display: { data: { [incompleteType]: 'e30=' }, value: false, truncated: false } });
+        finish(mine, 0);
+        return;
+      }
+      evaluated(mine, code, error, result);
     } catch (broken) {
-      finish(mine, 1, broken); // what we need was changed under our feet
+      finish(mine, 1, broken); // user code has changed something that the driver needs
     }
+  });
+  parsed = true;
+}
+
+const evaluation = (cell, code) => ({
+  expression: `${importsRenamed(code, '__pyexec_import')}\n//# sourceURL=${cell.name}`,
+  replMode: true, objectGroup: 'cell', userGesture: false,
+});
+
+// closers maps V8's messages about code that is open at its end to the texts that could close it.
+const closers = {
+  'SyntaxError: Unexpected end of input': [],
+  'SyntaxError: missing ) after argument list': [')'],
+  'SyntaxError: Missing } in template expression': ['}'],
+  'SyntaxError: Invalid or unexpected token': ['*/', "\n'", '\n"'], // a comment, or a backslash at the end of a string
+};
+
+// incomplete reports whether another line could complete code that V8 could not parse: the code ends too early, or the place
+// of the error changes when the code is closed. The code of an attempt ends in a backslash, so it never runs.
+function incomplete(cell, code, details) {
+  const message = (d) => String(d.exception?.description).split('\n')[0];
+  const place = (d) => `${message(d)} ${d.lineNumber}:${d.columnNumber}`;
+  const ends = closers[message(details)];
+  if (!ends?.length) return !!ends;
+  return ends.some((end) => {
+    const tried = post('Runtime.evaluate', evaluation(cell, `${code}${end}\n\\`));
+    return tried.exceptionDetails && place(tried.exceptionDetails) !== place(details);
   });
 }
 
@@ -33,7 +69,7 @@ function evaluated(mine, code, error, result) {
   if (result.exceptionDetails) {
     const details = result.exceptionDetails;
     const lines = code.split('\n');
-    const line = Math.min(details.lineNumber, lines.length - 1); // ours is behind the user's
+    const line = Math.min(details.lineNumber, lines.length - 1); // the driver's line follows the user's
     const column = line < details.lineNumber ? lines[line].length : details.columnNumber;
     mine.place = `${mine.name}:${line + 1}:${column + 1}`;
     return failed(mine, details.exception ? real(details.exception) : new Error(details.text));
@@ -43,11 +79,11 @@ function evaluated(mine, code, error, result) {
     try {
       globalThis._ = value;
     } catch {
-      // The user has a _ of their own.
+      // User code has declared a _ itself.
     }
     show(value, true);
   }
-  setImmediate(() => finish(mine, 0)); // behind what Node says of rejections that nobody handles
+  setImmediate(() => finish(mine, 0)); // after Node has reported unhandled rejections
 }
 
 function failed(mine, error) {
@@ -66,24 +102,24 @@ function finish(mine, code, error, thrown) {
   send({ op: 'done', n: mine.n, code, dropped: mine.dropped });
 }
 
-// interrupted ends the cell n: it waits; what it waits for goes on, and is nobody's.
+// interrupted ends cell n, which waits. The operation that it waits for continues without a cell.
 function interrupted(n) {
   if (cell && cell.n === n) failed(cell, new Interruption());
 }
 
 process.on('SIGINT', () => {
-  if (cell) interrupted(cell.n); // the user's own doing
+  if (cell) interrupted(cell.n); // sent by user code
 });
-// stray takes what was thrown where nobody catches: the end of a cell, or what the user's own listeners see to, if there are any.
-const stray = (event, prefix) => process.on(event, (error) => {
+// onUncaught handles a value that nobody caught: the Exit of a cell, or an error, which is reported unless user code listens.
+const onUncaught = (event, prefix) => process.on(event, (error) => {
   if (error instanceof Exit) {
     if (cell && cell.exit === error) finish(cell, error.code);
     return;
   }
   if (process.listenerCount(event) < 2) report(prefix, error);
 });
-stray('uncaughtException', 'Uncaught ');
-stray('unhandledRejection', 'Uncaught (in promise) ');
+onUncaught('uncaughtException', 'Uncaught ');
+onUncaught('unhandledRejection', 'Uncaught (in promise) ');
 
 // Standard input.
 
@@ -96,7 +132,7 @@ function connectInput(name) {
   try {
     fs.closeSync(0);
   } catch {
-    // The user has done so.
+    // User code has closed it.
   }
   let fd = -1;
   try {
@@ -118,7 +154,7 @@ Object.defineProperty(process, 'stdin', {
   },
 });
 
-// What is asked between cells.
+// Requests between cells.
 
 const initial = new Set(Object.getOwnPropertyNames(globalThis));
 const quiet = { depth: 1, maxArrayLength: 10, maxStringLength: 200, breakLength: Infinity, compact: true, getters: false };
@@ -164,23 +200,23 @@ function take(message) {
       break;
     case 'terminated':
       Atomics.store(ending, 0, going);
-      if (!cell && answered < message.n) cell = newCell(message); // what would have begun it was terminated
+      if (!cell && answered < message.n) cell = newCell(message); // its runCell was terminated
       interrupted(message.n);
       break;
   }
 }
 
-// listen is the body of the thread that reads what the runner says.
+// listen is the body of the thread that reads the runner's messages.
 function listen() {
   const { parentPort, workerData: ending } = require('worker_threads');
   const net = require('net');
   const [going, terminating] = [0, 2];
-  const patience = 20; // milliseconds in which what waits takes an interrupt
-  let current; // the cell that was passed on last
+  const patience = 20; // milliseconds in which a waiting cell takes an interrupt
+  let current; // the number of the last cell that was passed on
   let debug;
 
-  // terminate ends what runs. The answer comes when all of it has left the stack: of the first JavaScript there is, if
-  // nothing ran. That may be the user's, or our poke.
+  // terminate ends the JavaScript that runs. The answer comes when all of it has left the stack. If none runs, the next
+  // JavaScript is terminated: that of the user, or the poke.
   const terminate = (n) => {
     if (!debug) {
       const inspector = require('inspector');
@@ -193,7 +229,7 @@ function listen() {
   const take = (message) => {
     if (message.op === 'cell') {
       current = message.n;
-      Atomics.store(ending, 0, going); // the one before has been answered
+      Atomics.store(ending, 0, going); // the cell before has been answered
     }
     parentPort.postMessage(message);
     if (message.op !== 'interrupt') return;
@@ -219,6 +255,6 @@ function listen() {
 
 new Worker(`(${listen})()`, {
   eval: true, workerData: ending, execArgv: [], name: 'python-executor',
-  // What a thread takes of an address space by default is more than a limit of it (RLIMIT_AS) may leave.
+  // By default a thread takes more address space than a limit (RLIMIT_AS) may leave.
   resourceLimits: { codeRangeSizeMb: 4, maxYoungGenerationSizeMb: 8, maxOldGenerationSizeMb: 256, stackSizeMb: 1 },
 }).on('message', take);

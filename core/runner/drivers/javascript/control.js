@@ -1,12 +1,12 @@
 // The driver of a JavaScript session: the body of a function (require, load) that Node runs once. It evaluates one cell after
-// the other at the top level of one realm, with V8's own REPL mode (the inspector's): declarations last and may be repeated,
-// await stands anywhere. It speaks with the runner over descriptor 3, one JSON object a line (drivers/doc.go). Node 18 and
-// later, standard modules only.
+// the other at the top level of one realm, in the REPL mode of V8's inspector. Declarations survive a cell and may be repeated,
+// and await is allowed everywhere. It exchanges JSON objects with the runner over descriptor 3, one per line (drivers/doc.go).
+// It needs Node 18 or later, and only Node's own modules.
 //
-// A thread of its own reads what the runner says, so that an interrupt is heard whatever the user's code does: what waits is
-// told to, what runs is terminated, by the inspector.
+// A separate thread reads the runner's messages, so that an interrupt arrives while user code runs. A cell that waits is
+// ended by a message to the main thread. A cell that runs is terminated by the inspector.
 //
-// It is one text: control.js (here: messages, errors), realm.js (values, and what the user's world has), cells.js (what is asked).
+// The driver is one text of three files: control.js (messages, errors), realm.js (values, the realm), cells.js (cells, stdin).
 'use strict';
 const fs = require('fs');
 const inspector = require('inspector');
@@ -14,7 +14,7 @@ const os = require('os');
 const path = require('path');
 const util = require('util');
 const { Worker } = require('worker_threads');
-const process = globalThis.process; // the user may delete theirs
+const process = globalThis.process; // user code may delete the global
 
 const control = 3;
 const { stringify, parse } = JSON;
@@ -27,10 +27,10 @@ let maxDisplays = 200;
 
 const sleeper = new Int32Array(new SharedArrayBuffer(4));
 
-// unsent is what a send that was terminated has left of its line to the next.
+// unsent is the rest of a line whose send was terminated. The next send writes it first.
 let unsent = Buffer.alloc(0);
 
-// send writes a line whole and at once: whatever user code does next, it is out.
+// send writes a whole line before it returns, so that nothing that user code does next can hold it back.
 function send(message) {
   unsent = Buffer.concat([unsent, Buffer.from(stringify(message) + '\n')]);
   while (unsent.length) {
@@ -44,7 +44,7 @@ function send(message) {
   }
 }
 
-// Exit is what process.exit throws: the end of a cell, not of the session.
+// Exit is thrown by process.exit. It ends the cell, not the session.
 class Exit {
   constructor(code) {
     this.code = code;
@@ -59,7 +59,7 @@ class Interruption {
 }
 
 let answered = 0; // the last cell that has ended
-let cell = null; // the one that runs: {n, name, displays, dropped, exit}
+let cell = null; // the cell that runs: {n, name, displays, dropped, exit}
 
 process.exit = function exit(code) {
   const value = code === undefined ? process.exitCode : code;
@@ -76,7 +76,7 @@ function ours(line) {
   return /<python-executor>|\(?node:(inspector|vm|internal|timers|events|async_hooks|domain)\b|\[eval/.test(line);
 }
 
-// clean takes our own frames out of an error and of what it names as its causes.
+// clean removes the driver's frames from the stack of an error and of its causes.
 function clean(error, seen = new Set()) {
   if (!util.types.isNativeError(error) || seen.has(error) || seen.size > 20) return;
   seen.add(error);
@@ -96,7 +96,7 @@ function describe(value) {
   try {
     const text = util.inspect(value, { showProxy: true });
     if (!text.includes('<python-executor>')) return text;
-    return text.split('\n').filter((line) => !(/^\s+at /.test(line) && ours(line))).join('\n'); // errors deeper within
+    return text.split('\n').filter((line) => !(/^\s+at /.test(line) && ours(line))).join('\n'); // of errors inside value
   } catch (error) {
     return `[${typeof value} whose form cannot be shown: ${error && error.message}]`;
   }
@@ -114,7 +114,7 @@ function report(prefix, error) {
     try {
       fs.writeSync(2, `${prefix}${text}\n`);
     } catch {
-      // Its own standard error is the user's to break.
+      // User code has broken standard error.
     }
   }
 }

@@ -67,7 +67,7 @@ Object.defineProperty(globalThis, '__pyexec_holder', { value: holder, enumerable
 const holderID = post('Runtime.evaluate', { expression: '__pyexec_holder' }).result.objectId;
 delete globalThis.__pyexec_holder;
 
-// real is the value that a remote object stands for.
+// real returns the value of a remote object.
 function real(remote) {
   if (remote.objectId) {
     post('Runtime.callFunctionOn', {
@@ -84,8 +84,8 @@ function real(remote) {
   return remote.type === 'undefined' ? undefined : remote.value;
 }
 
-// importsRenamed gives import() in code a name that works in the inspector's scripts, which may not import. It knows
-// strings, templates, comments and regular expressions; import declarations and import.meta stay what they are: errors.
+// importsRenamed renames import() in code to a function, because scripts of the inspector cannot import. It skips strings,
+// templates, comments and regular expressions. Import declarations and import.meta remain, and are errors.
 function importsRenamed(code, name) {
   if (!/\bimport\s*\(/.test(code)) return code;
   const token = /\/\/[^\n]*|\/\*[^]*?\*\/|'(?:[^'\\\n]|\\[^])*'|"(?:[^"\\\n]|\\[^])*"|[A-Za-z_$\u0080-\uffff][\w$\u0080-\uffff]*|\d[\w.]*|\s+|[^]/y;
@@ -93,8 +93,8 @@ function importsRenamed(code, name) {
   const before = /^(?:return|typeof|case|in|of|delete|void|throw|new|do|else|instanceof|yield|await)$/;
   let out = '';
   let last = ''; // the last token that counts
-  const open = []; // depths of braces at which a template goes on
-  const calls = []; // where in out a name may be a method's after all, and the depth of its parentheses
+  const open = []; // depths of braces at which a template continues
+  const calls = []; // positions in out of names that may be a method's name, and the depth of their parentheses
   let depth = 0;
   let round = 0;
   let at = 0;
@@ -160,7 +160,7 @@ function importsRenamed(code, name) {
   return out;
 }
 
-// imported resolves what a cell names as a module in the work folder would: relative to where we are.
+// imported imports for a cell. A relative specifier is relative to the present folder.
 function imported(specifier, options) {
   const text = String(specifier);
   const place = /^\.{0,2}\//.test(text) ? require('url').pathToFileURL(path.resolve(text)).href : text;

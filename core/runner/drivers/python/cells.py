@@ -1,18 +1,21 @@
-# Errors, cells, and what is asked between them. See control.py.
-# Whoever names one of these without await means a running event loop; whoever names one of the others brings their own.
+# Errors, cells, and the requests between cells. See control.py.
+# Code that names one of NEED_LOOP, and none of OWN_LOOP, runs in an event loop even without await.
 NEED_LOOP = frozenset(("create_task", "ensure_future", "get_running_loop", "current_task"))
 OWN_LOOP = frozenset(("run", "run_until_complete", "run_forever"))
+# CONSOLE is the beginning of executor.ConsoleCell, INCOMPLETE is executor.IncompleteType.
+CONSOLE = "# python-executor: console\n"
+INCOMPLETE = "application/vnd.python-executor.incomplete+json"
 
 
 # Errors.
 
 
 def clean(error, seen):
-    """Takes our own frames, and those that led to the user's, out of an error and what it names as its causes."""
+    """Removes the driver's frames from the tracebacks of an error and of its causes."""
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         if isinstance(error, SyntaxError) and error.text is None and str(error.filename).startswith("<cell "):
-            error.text = linecache.getline(error.filename, error.lineno or 0) or None  # the compiler had a tree, no text
+            error.text = linecache.getline(error.filename, error.lineno or 0) or None  # the compiler had a tree instead of text
         frames = []
         tb = error.__traceback__
         while tb is not None:
@@ -81,7 +84,7 @@ def flush():
 
 
 def quiet(source, node):
-    """Reports whether a semicolon follows the last statement: its value is not shown."""
+    """Reports whether a semicolon follows the last statement, so that its value is not shown."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")  # as the tokenizer does
     lines = source.encode("utf-8", "surrogatepass").split(b"\n")[node.end_lineno - 1 :]
     lines[0] = lines[0][node.end_col_offset :]
@@ -89,12 +92,12 @@ def quiet(source, node):
 
 
 def compile_cell(source, name):
-    """Returns the code before the last expression, the last expression's, and whether they mean a running event loop."""
+    """Returns the code before the last expression, that of the last expression, and whether both need an event loop."""
     tree = compile(source, name, "exec", S.flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
     body = tree.body
     last = None
     if body and isinstance(body[-1], _ast.Expr) and not quiet(source, body[-1]):
-        last = _ast.Interactive([body.pop()])  # it calls sys.displayhook, from the cell's own frame
+        last = _ast.Interactive([body.pop()])  # calls sys.displayhook from the frame of the cell
     names = set()
     stack = list(body) + ([last] if last is not None else [])
     if "asyncio" in sys.modules or "asyncio" in source:
@@ -141,7 +144,7 @@ def run_in_loop(coroutine):
         S.loop = asyncio.new_event_loop()
     asyncio.set_event_loop(S.loop)
     S.cancelled = False
-    S.critical += 1  # a task that nobody knows would go on in a later cell
+    S.critical += 1  # a task that S.task does not name would continue in a later cell
     try:
         task = S.task = S.loop.create_task(coroutine)
     finally:
@@ -156,7 +159,7 @@ def run_in_loop(coroutine):
         raise
     except (KeyboardInterrupt, SystemExit):
         if not task.done():
-            # It came up in another task, or in a callback: this one must not go on in a later cell.
+            # Another task or a callback raised it. This task must not continue in a later cell.
             task.cancel()
             S.task = None
             try:
@@ -167,11 +170,11 @@ def run_in_loop(coroutine):
     finally:
         S.task = None
         if task.done() and not task.cancelled():
-            task.exception()  # it counts as seen
+            task.exception()  # asyncio warns of an exception that nobody has read
 
 
 def guarded(function, *args):
-    """Runs what may run the user's code, which an interrupt ends, and returns what it raised."""
+    """Calls function, which may run user code. An interrupt ends it. Returns the exception that it raised, or None."""
     caught = None
     try:
         try:
@@ -187,11 +190,28 @@ def guarded(function, *args):
     return caught
 
 
+def incomplete(source):
+    """Reports whether source needs another line, by the rules of Python's console."""
+    import codeop
+
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= S.flags
+    try:
+        return compiler(source.rstrip(" \t"), "<input>", "single") is None
+    except (SyntaxError, ValueError, OverflowError):
+        return False  # another line cannot help: the cell reports the error
+
+
 def execute(message):
-    send({"op": "begun", "n": S.cell})  # from here on an interrupt is the cell's
+    send({"op": "begun", "n": S.cell})  # from here on an interrupt ends the cell
     source, name = message["code"], "<cell %d>" % message["count"]
+    if source.startswith(CONSOLE):
+        source = source[len(CONSOLE) :]
+        if incomplete(source):
+            send({"op": "display", "n": S.cell, "display": {"data": {INCOMPLETE: "e30="}, "value": False, "truncated": False}})
+            return
     if source.startswith("\ufeff"):
-        source = source[1:]  # as a file may begin
+        source = source[1:]  # a byte order mark, as in a file
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     first, last, in_loop = compile_cell(source, name)
     if first is not None:
@@ -240,7 +260,7 @@ def answer(code):
 
 
 def connect_stdin(path):
-    """Makes the pipe at path descriptor 0 and sys.stdin; without one they are empty."""
+    """Makes the pipe at path descriptor 0 and sys.stdin. Without a path they are empty."""
     if path:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -260,7 +280,7 @@ def connect_stdin(path):
         S.stdin = sys.stdin = sys.__stdin__ = open(0, "r", encoding="utf-8", errors="surrogateescape", closefd=False)
 
 
-# What is asked between cells.
+# Requests between cells.
 
 
 def preview(value):
@@ -323,7 +343,7 @@ def prepare(message):
     sys.displayhook = displayhook
     sys.meta_path.insert(0, FigureHook)
     S.stdin = sys.stdin
-    signal.default_int_handler = on_interrupt  # whoever finds it, as asyncio.run does, may have their own for a while
+    signal.default_int_handler = on_interrupt  # asyncio.run, and others that look for it, may replace it for a while
     signal.signal(signal.SIGINT, on_interrupt)
     signal.signal(RUNNERS_SIGNAL, on_runner)
     for folder in message.get("paths") or ():
@@ -332,7 +352,7 @@ def prepare(message):
         try:
             __import__(name)
         except BaseException:
-            pass  # warm starts are a courtesy
+            pass  # the cell that imports it reports the error
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].show = lambda *args, **kwargs: show_figures()
     flush()
@@ -353,7 +373,7 @@ def serve():
                 send({"op": "added", "n": message["n"]})
             elif operation == "start":
                 prepare(message)
-        except KeyboardInterrupt:  # one after the other, and the second in the midst of taking the first
+        except KeyboardInterrupt:  # a second interrupt, while the first was handled
             S.interruptible = False
             if S.unanswered is not None:
                 answer(130)

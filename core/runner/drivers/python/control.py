@@ -1,11 +1,11 @@
-# The driver of a Python session: it runs one cell after the other in one namespace and speaks with the runner over a
-# socket, one JSON object a line (core/runner/drivers/doc.go). Python 3.8 to 3.14, standard library only.
+# The driver of a Python session: it runs one cell after the other in one namespace. It exchanges JSON objects with the runner
+# over a socket, one per line (core/runner/drivers/doc.go). It runs on Python 3.8 to 3.14, with the standard library only.
 #
-# What it promises: user code cannot stop the driver by an ordinary mistake (a replaced sys.stdout, deleted builtins, closed
-# standard descriptors, a fork that returns). What it does not: user code shares the process and can break it on purpose.
-# That ends its own session and nothing else.
+# User code cannot stop the driver by an ordinary mistake (a replaced sys.stdout, deleted builtins, closed standard
+# descriptors, a fork that returns). User code shares the process, and can break it on purpose. That ends its own session
+# and nothing else.
 #
-# It is one text: control.py (here: the socket, interrupts), display.py (values and figures), cells.py (what is asked).
+# The driver is one text of three files: control.py (socket, interrupts), display.py (values, figures), cells.py (requests).
 import _ast
 import _thread
 import builtins
@@ -31,7 +31,7 @@ class State:
     """What the driver knows. One object, so that user code that deletes a global of ours must mean it."""
 
     pid = os.getpid()
-    child = False  # this process is a fork that user code made
+    child = False  # this process is a fork made by user code
     control = CONTROL
     buffered = b""
     sending = _thread.RLock()
@@ -67,7 +67,7 @@ DEFAULT_INT_HANDLER = signal.default_int_handler
 
 
 def protect_descriptors():
-    """Moves our descriptors above those that programs close in a loop (os.closerange(3, soft limit))."""
+    """Moves the driver's descriptors above those that programs close in a loop (os.closerange(3, soft limit))."""
     high = 256
     try:
         import resource
@@ -125,7 +125,7 @@ def receive():
 
 
 def send(message):
-    """Sends whole lines: an interrupt waits until one is out."""
+    """Sends a whole line. An interrupt waits until the line is sent."""
     data = json.dumps(message).encode() + b"\n"
     if _thread.get_ident() != MAIN_THREAD:
         write_line(data)
@@ -154,7 +154,7 @@ def on_interrupt(signum, frame):
     if S.child or get_pid() != S.pid:
         raise KeyboardInterrupt
     if not S.interruptible:
-        return  # it came too late
+        return  # too late: the cell has ended
     if S.critical:
         S.pending = True
         return
@@ -162,14 +162,14 @@ def on_interrupt(signum, frame):
 
 
 def on_runner(signum, frame):
-    """Interrupts for the runner: where SIGINT itself is lost, as while the C library's system() waits, this is not."""
+    """Handles the runner's own signal. It arrives where SIGINT is lost, as while the C library's system() waits."""
     if S.child or get_pid() != S.pid:
         return
     if S.interruptible and not S.critical and signal.getsignal(signal.SIGINT) is not on_interrupt:
-        heard()  # whatever the user's own handler does
+        heard()  # the user's handler may not do so
     signal.raise_signal(signal.SIGINT)
     for _ in (1, 2):
-        pass  # here at the latest its handler runs
+        pass  # the handler of SIGINT runs here at the latest
 
 
 def heard():
@@ -192,8 +192,8 @@ def interrupt(frame):
 
 
 def in_asyncio(frame):
-    """Reports whether what runs is the event loop, which does not stand an exception anywhere: a task whose next step it
-    was about to note would never end."""
+    """Reports whether the event loop runs. An exception inside it could lose a task whose next step it was about to note.
+    That task would never end."""
     while frame is not None and frame.f_code is on_runner.__code__:
         frame = frame.f_back
     if frame is None or frame.f_code is run_in_loop.__code__:

@@ -1,6 +1,6 @@
-# Values and figures, and their forms. See control.py.
+# Values, figures, and their forms. See control.py.
 IMAGES = (".png", ".jpeg", ".gif", ".pdf")
-# The rich forms, in the order in which they get room.
+# The rich forms, by priority for the room of a display.
 FORMS = (
     ("_repr_png_", "image/png"),
     ("_repr_jpeg_", "image/jpeg"),
@@ -19,7 +19,7 @@ MAX_TEXT = 256 << 10
 
 
 def encode(mime, value):
-    """A form as bytes; None if it is none."""
+    """Returns a form as bytes, or None if value is not a form."""
     if isinstance(value, tuple) and value:
         value = value[0]  # (data, metadata)
     if value is None:
@@ -41,7 +41,7 @@ def encode(mime, value):
 
 
 def forms(value):
-    """The rich forms of value, in the order in which they get room."""
+    """Returns the rich forms of value, by priority for the room of a display."""
     found = {}
     kind = type(value)
     if isinstance(value, type):
@@ -79,7 +79,7 @@ def forms(value):
 
 
 def show(value, is_value):
-    """Displays value in all its forms, as far as there is room."""
+    """Displays value in all of its forms for which there is room."""
     if S.child:
         print(repr(value))
         return
@@ -143,7 +143,7 @@ def render(figure):
 
 
 def show_figures():
-    """Displays the figures that are open, and closes them."""
+    """Displays the open figures, and closes them."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None or S.child:
         return
@@ -160,7 +160,7 @@ def show_figures():
 
 
 class FigureHook:
-    """Lets matplotlib.pyplot.show display, as soon as pyplot is imported."""
+    """Replaces matplotlib.pyplot.show when pyplot is imported, so that it displays."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

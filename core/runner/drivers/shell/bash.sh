@@ -1,18 +1,18 @@
-# The driver of a bash session. An interactive bash evaluates it as its PROMPT_COMMAND, that is: at top level, in no function,
-# and again whenever bash has thrown away what it was doing (an interrupt, an error that ends a command line). The loop below
-# never lets it come to a prompt.
+# The driver of a bash session. An interactive bash evaluates it as its PROMPT_COMMAND: at top level, outside of functions.
+# Bash evaluates it again when it has dropped a command line (after an interrupt or a fatal error). The loop below never
+# ends, so bash shows no prompt.
 #
-# Fields come over the control channel, each ended by a zero byte; answers go there as JSON lines (drivers/doc.go).
-# `exit` ends the cell, not the shell. What ends the shell all the same (set -e, `builtin exit`) lets it execute itself anew
-# with its variables, functions, aliases, options and traps; only the numbers of its jobs are gone. That is our EXIT trap's
-# doing: a shell whose user has set their own ends.
+# Fields come over the control channel, each ended by a zero byte. Answers go there as lines of JSON (drivers/doc.go).
+# `exit` ends the cell, not the shell. Where the shell ends nevertheless (set -e, `builtin exit`), the driver's EXIT trap
+# executes bash again, with the variables, functions, aliases, options and traps. Only the numbers of the jobs are lost. If
+# user code sets an EXIT trap of its own, the shell ends.
 #
-# Interrupts belong to cells. __pyexec_hold, with which everything that is not a cell's begins, ignores them: one in the midst
-# of an answer would throw it away, and what of it is in a buffer would be the user's output. Until it has been called, an
-# interrupt leads to the beginning of this text, as it does in a cell.
+# Interrupts are for cells. Everything outside of a cell begins with __pyexec_hold, which ignores them: an interrupt during
+# an answer would drop the answer, and the rest of it in a buffer would become output of the user. Until then an interrupt
+# leads to the beginning of this text, as in a cell.
 #
-# A process that bash has forked and that is interrupted before it is the command goes on here, or behind the cell, as if it
-# were the shell. It is none to read cells, and ends as the command would have: of the interrupt, so that bash takes notice.
+# A process forked by bash that is interrupted before it executes its command continues here, or after the cell, as if it
+# were the shell. It must not read cells. It ends by the interrupt, as the command would have, so that bash notices it.
 {
   if [[ $BASHPID != "$$" ]]; then
     trap - EXIT
@@ -30,15 +30,15 @@ else
     unset __pyexec_pid
     . "$__pyexec_state" 2>/dev/null
     rm -f -- "$__pyexec_state"
-    jobs >/dev/null # that one
+    jobs >/dev/null # drops the job of rm
     __pyexec_state=
-    exec 2>&249 249>&- # the new shell was started without
+    exec 2>&249 249>&- # the new shell was started without standard error
     __pyexec_first=
     set +m
     __pyexec_hold
   else
     exec 250<&3 3<&-
-    exec 247<> <(:) # a pipe to ourselves
+    exec 247<> <(:) # a pipe whose both ends this shell has
     __pyexec_first=$!
     __pyexec_busy= __pyexec_code=0 __pyexec_last=0 __pyexec_held= __pyexec_trap= __pyexec_said=0 __pyexec_n=0 __pyexec_in=
     __pyexec_driver=$PROMPT_COMMAND __pyexec_places=("${TMPDIR:-/tmp}" "$PWD")
@@ -50,7 +50,7 @@ else
         exec /bin/sh -c 'kill -INT $$'
       fi
       if [[ ! $__pyexec_held ]]; then
-        # What the user wants done at an interrupt. The number tells it from what an interrupt has left in the pipe.
+        # Read the user's trap for interrupts. The number tells it from text that an interrupt has left in the pipe.
         __pyexec_said=$((__pyexec_said + 1))
         if { trap -p INT >&247 && printf '#%d\0' "$__pyexec_said" >&247; } 2>/dev/null; then
           while IFS= read -r -d '' -u 247 __pyexec_trap && [[ ${__pyexec_trap##*#} != "$__pyexec_said" ]]; do :; done
@@ -74,10 +74,10 @@ else
         ;;
       esac
       __pyexec_code=$((__pyexec_code & 255)) __pyexec_busy=exit
-      exec 248>&2 2>/dev/null # where bash says that it was interrupted
+      exec 248>&2 2>/dev/null # bash reports the interrupt there
       trap - INT
       kill -INT "$$"
-      : # here bash sees the signal and throws everything away
+      : # here bash handles the signal and drops the command line
     }
     __pyexec_status() { return "$__pyexec_last"; }
     __pyexec_exit() {
@@ -101,17 +101,17 @@ else
       done 2>/dev/null
       if [[ ! $__pyexec_state ]]; then
         printf 'bash: the shell has ended, and there is no room in %s to keep its state\n' "${__pyexec_places[0]}" >&2
-        return # and it does end
+        return # the shell ends
       fi
       if [[ $__pyexec_busy ]]; then
         __pyexec_busy=
         printf '{"op":"done","n":%d,"code":%d}\n' "$__pyexec_n" "$__pyexec_last" >&250
       fi
       export __pyexec_state
-      trap - INT # the new shell would take it for the world's
-      # bash says on standard error that it has no terminal.
+      trap - INT # the new shell would inherit an ignored signal for good
+      # bash complains on standard error that it has no terminal.
       PS1= PROMPT_COMMAND=$__pyexec_driver exec "$BASH" --noprofile --norc -i 249>&2 2>/dev/null
-      # The environment is too large. The state has what was exported.
+      # The environment is too large for exec. The state file has the exported variables.
       export -n $(IFS=$' \n' && compgen -e)
       export __pyexec_state
       PS1= PROMPT_COMMAND=$__pyexec_driver exec "$BASH" --noprofile --norc -i 249>&2 2>/dev/null
@@ -123,7 +123,7 @@ else
     printf '{"op":"ready","version":"%s"}\n' "${BASH_VERSION%%[!0-9.]*}" >&250
   fi
 fi
-if [[ $__pyexec_busy ]]; then # a cell was thrown away, or has left the loop below by break
+if [[ $__pyexec_busy ]]; then # bash dropped a cell, or a cell has left the loop below by break
   case $__pyexec_busy in
   exit) exec 2>&248 248>&- ;;
   left) __pyexec_code=0 ;;
@@ -131,14 +131,14 @@ if [[ $__pyexec_busy ]]; then # a cell was thrown away, or has left the loop bel
   esac
   __pyexec_last=$__pyexec_code __pyexec_after=$__pyexec_code
 fi
-# The condition reports, because a cell may say continue.
+# The loop's condition sends the answer, because a cell may call continue.
 while
   if [[ $__pyexec_busy ]]; then
     { set +x; } 2>/dev/null
     __pyexec_hold
     __pyexec_last=${__pyexec_after:-0}
     [[ ! $__pyexec_in ]] || exec 249<&-
-    # Commands that failed are kept to be told of at a prompt. What ran in the background the user may want to ask for.
+    # jobs drops failed commands, which bash keeps for a prompt. The user may still ask for jobs that run in the background.
     [[ ${!-} != "$__pyexec_first" ]] || jobs >/dev/null
     __pyexec_busy=
     printf '{"op":"done","n":%d,"code":%d}\n' "$__pyexec_n" "$__pyexec_last" >&250
@@ -155,7 +155,7 @@ do
   fi
   __pyexec_busy=1 __pyexec_held=
   eval "${__pyexec_trap:-trap - INT}"
-  printf '{"op":"begun","n":%d}\n' "$__pyexec_n" >&250 # from here on an interrupt may come, and is the cell's
+  printf '{"op":"begun","n":%d}\n' "$__pyexec_n" >&250 # from here on an interrupt ends the cell
   if [[ $__pyexec_in ]]; then
     __pyexec_status
     eval "$__pyexec_x$__pyexec_op" 247>&- 250>&- 0<&249 249<&-

@@ -1,5 +1,5 @@
-# The driver of a session in a POSIX shell (dash, busybox), where there is no bash. What ends such a shell cannot be caught:
-# after exit, set -e, an interrupt, or an error in a special builtin the runner starts it anew, and says so.
+# The driver of a session in a POSIX shell (dash, busybox), for systems without bash. The end of such a shell cannot be caught:
+# after exit, set -e, an interrupt, or an error in a special builtin, the runner starts the shell again and reports a restart.
 #
 # Fields come as lines in the form that printf's %b reads.
 exec 9<&3 3<&-
@@ -11,7 +11,7 @@ for __pyexec_op in 1 2 3 4; do IFS= read -r __pyexec_in <&9 || exit; done
 printf '{"op":"ready"}\n' >&9
 __pyexec_busy=
 while
-  if [ "$__pyexec_busy" ]; then # here also after continue
+  if [ "$__pyexec_busy" ]; then # also reached by continue
     __pyexec_last=${__pyexec_after:-0}
     [ ! "$__pyexec_in" ] || exec </dev/null
     printf '{"op":"done","n":%d,"code":%d}\n' "$__pyexec_n" "$__pyexec_last" >&9

@@ -264,7 +264,6 @@ type RunRequest struct {
 	// Types that are valid to be assigned to Message:
 	//
 	//	*RunRequest_Start
-	//	*RunRequest_Source
 	//	*RunRequest_Ack
 	//	*RunRequest_Cancel
 	Message       isRunRequest_Message `protobuf_oneof:"message"`
@@ -318,15 +317,6 @@ func (x *RunRequest) GetStart() *RunStart {
 	return nil
 }
 
-func (x *RunRequest) GetSource() *SourceReply {
-	if x != nil {
-		if x, ok := x.Message.(*RunRequest_Source); ok {
-			return x.Source
-		}
-	}
-	return nil
-}
-
 func (x *RunRequest) GetAck() *RunAck {
 	if x != nil {
 		if x, ok := x.Message.(*RunRequest_Ack); ok {
@@ -353,21 +343,15 @@ type RunRequest_Start struct {
 	Start *RunStart `protobuf:"bytes,1,opt,name=start,oneof"`
 }
 
-type RunRequest_Source struct {
-	Source *SourceReply `protobuf:"bytes,2,opt,name=source,oneof"`
-}
-
 type RunRequest_Ack struct {
-	Ack *RunAck `protobuf:"bytes,3,opt,name=ack,oneof"`
+	Ack *RunAck `protobuf:"bytes,2,opt,name=ack,oneof"`
 }
 
 type RunRequest_Cancel struct {
-	Cancel *RunCancel `protobuf:"bytes,4,opt,name=cancel,oneof"`
+	Cancel *RunCancel `protobuf:"bytes,3,opt,name=cancel,oneof"`
 }
 
 func (*RunRequest_Start) isRunRequest_Message() {}
-
-func (*RunRequest_Source) isRunRequest_Message() {}
 
 func (*RunRequest_Ack) isRunRequest_Message() {}
 
@@ -529,7 +513,6 @@ type RunResponse struct {
 	//	*RunResponse_ArtifactBegin
 	//	*RunResponse_ArtifactData
 	//	*RunResponse_ArtifactEnd
-	//	*RunResponse_Source
 	//	*RunResponse_Result
 	//	*RunResponse_Failure
 	//	*RunResponse_Trailing
@@ -611,15 +594,6 @@ func (x *RunResponse) GetArtifactEnd() *ArtifactEnd {
 	return nil
 }
 
-func (x *RunResponse) GetSource() *SourceRequest {
-	if x != nil {
-		if x, ok := x.Message.(*RunResponse_Source); ok {
-			return x.Source
-		}
-	}
-	return nil
-}
-
 func (x *RunResponse) GetResult() *Result {
 	if x != nil {
 		if x, ok := x.Message.(*RunResponse_Result); ok {
@@ -667,20 +641,16 @@ type RunResponse_ArtifactEnd struct {
 	ArtifactEnd *ArtifactEnd `protobuf:"bytes,4,opt,name=artifact_end,json=artifactEnd,oneof"`
 }
 
-type RunResponse_Source struct {
-	Source *SourceRequest `protobuf:"bytes,5,opt,name=source,oneof"`
-}
-
 type RunResponse_Result struct {
-	Result *Result `protobuf:"bytes,6,opt,name=result,oneof"`
+	Result *Result `protobuf:"bytes,5,opt,name=result,oneof"`
 }
 
 type RunResponse_Failure struct {
-	Failure *RunFailure `protobuf:"bytes,7,opt,name=failure,oneof"`
+	Failure *RunFailure `protobuf:"bytes,6,opt,name=failure,oneof"`
 }
 
 type RunResponse_Trailing struct {
-	Trailing *Event `protobuf:"bytes,8,opt,name=trailing,oneof"`
+	Trailing *Event `protobuf:"bytes,7,opt,name=trailing,oneof"`
 }
 
 func (*RunResponse_Event) isRunResponse_Message() {}
@@ -690,8 +660,6 @@ func (*RunResponse_ArtifactBegin) isRunResponse_Message() {}
 func (*RunResponse_ArtifactData) isRunResponse_Message() {}
 
 func (*RunResponse_ArtifactEnd) isRunResponse_Message() {}
-
-func (*RunResponse_Source) isRunResponse_Message() {}
 
 func (*RunResponse_Result) isRunResponse_Message() {}
 
@@ -1091,13 +1059,10 @@ func (x *SessionBackendServiceOpenSessionRequest) GetSession() *Session {
 	return nil
 }
 
-// SessionBackendServiceOpenSessionResponse holds what adopting needs, and what the sandbox has.
+// SessionBackendServiceOpenSessionResponse describes the sandbox.
 type SessionBackendServiceOpenSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Handle        []byte                 `protobuf:"bytes,1,opt,name=handle" json:"handle,omitempty"`
-	PythonVersion string                 `protobuf:"bytes,2,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
-	Requirements  []string               `protobuf:"bytes,3,rep,name=requirements" json:"requirements,omitempty"`
-	ImageDigest   string                 `protobuf:"bytes,4,opt,name=image_digest,json=imageDigest" json:"image_digest,omitempty"`
+	Opened        *OpenedSession         `protobuf:"bytes,1,opt,name=opened" json:"opened,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1132,28 +1097,76 @@ func (*SessionBackendServiceOpenSessionResponse) Descriptor() ([]byte, []int) {
 	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *SessionBackendServiceOpenSessionResponse) GetHandle() []byte {
+func (x *SessionBackendServiceOpenSessionResponse) GetOpened() *OpenedSession {
+	if x != nil {
+		return x.Opened
+	}
+	return nil
+}
+
+// OpenedSession holds what adopting needs, and what the sandbox has.
+type OpenedSession struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handle        []byte                 `protobuf:"bytes,1,opt,name=handle" json:"handle,omitempty"`
+	PythonVersion string                 `protobuf:"bytes,2,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
+	Requirements  []string               `protobuf:"bytes,3,rep,name=requirements" json:"requirements,omitempty"`
+	ImageDigest   string                 `protobuf:"bytes,4,opt,name=image_digest,json=imageDigest" json:"image_digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenedSession) Reset() {
+	*x = OpenedSession{}
+	mi := &file_pyexec_v1_backend_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenedSession) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenedSession) ProtoMessage() {}
+
+func (x *OpenedSession) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_backend_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenedSession.ProtoReflect.Descriptor instead.
+func (*OpenedSession) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *OpenedSession) GetHandle() []byte {
 	if x != nil {
 		return x.Handle
 	}
 	return nil
 }
 
-func (x *SessionBackendServiceOpenSessionResponse) GetPythonVersion() string {
+func (x *OpenedSession) GetPythonVersion() string {
 	if x != nil {
 		return x.PythonVersion
 	}
 	return ""
 }
 
-func (x *SessionBackendServiceOpenSessionResponse) GetRequirements() []string {
+func (x *OpenedSession) GetRequirements() []string {
 	if x != nil {
 		return x.Requirements
 	}
 	return nil
 }
 
-func (x *SessionBackendServiceOpenSessionResponse) GetImageDigest() string {
+func (x *OpenedSession) GetImageDigest() string {
 	if x != nil {
 		return x.ImageDigest
 	}
@@ -1171,7 +1184,7 @@ type SessionBackendServiceAdoptSessionRequest struct {
 
 func (x *SessionBackendServiceAdoptSessionRequest) Reset() {
 	*x = SessionBackendServiceAdoptSessionRequest{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[16]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1196,7 @@ func (x *SessionBackendServiceAdoptSessionRequest) String() string {
 func (*SessionBackendServiceAdoptSessionRequest) ProtoMessage() {}
 
 func (x *SessionBackendServiceAdoptSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[16]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1209,7 @@ func (x *SessionBackendServiceAdoptSessionRequest) ProtoReflect() protoreflect.M
 
 // Deprecated: Use SessionBackendServiceAdoptSessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionBackendServiceAdoptSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{16}
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SessionBackendServiceAdoptSessionRequest) GetSession() *Session {
@@ -1213,20 +1226,17 @@ func (x *SessionBackendServiceAdoptSessionRequest) GetHandle() []byte {
 	return nil
 }
 
-// SessionBackendServiceAdoptSessionResponse holds what the next adopting needs, and what the sandbox has.
+// SessionBackendServiceAdoptSessionResponse describes the sandbox.
 type SessionBackendServiceAdoptSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Handle        []byte                 `protobuf:"bytes,1,opt,name=handle" json:"handle,omitempty"`
-	PythonVersion string                 `protobuf:"bytes,2,opt,name=python_version,json=pythonVersion" json:"python_version,omitempty"`
-	Requirements  []string               `protobuf:"bytes,3,rep,name=requirements" json:"requirements,omitempty"`
-	ImageDigest   string                 `protobuf:"bytes,4,opt,name=image_digest,json=imageDigest" json:"image_digest,omitempty"`
+	Opened        *OpenedSession         `protobuf:"bytes,1,opt,name=opened" json:"opened,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionBackendServiceAdoptSessionResponse) Reset() {
 	*x = SessionBackendServiceAdoptSessionResponse{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[17]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1238,7 +1248,7 @@ func (x *SessionBackendServiceAdoptSessionResponse) String() string {
 func (*SessionBackendServiceAdoptSessionResponse) ProtoMessage() {}
 
 func (x *SessionBackendServiceAdoptSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[17]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1251,35 +1261,14 @@ func (x *SessionBackendServiceAdoptSessionResponse) ProtoReflect() protoreflect.
 
 // Deprecated: Use SessionBackendServiceAdoptSessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionBackendServiceAdoptSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{17}
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *SessionBackendServiceAdoptSessionResponse) GetHandle() []byte {
+func (x *SessionBackendServiceAdoptSessionResponse) GetOpened() *OpenedSession {
 	if x != nil {
-		return x.Handle
+		return x.Opened
 	}
 	return nil
-}
-
-func (x *SessionBackendServiceAdoptSessionResponse) GetPythonVersion() string {
-	if x != nil {
-		return x.PythonVersion
-	}
-	return ""
-}
-
-func (x *SessionBackendServiceAdoptSessionResponse) GetRequirements() []string {
-	if x != nil {
-		return x.Requirements
-	}
-	return nil
-}
-
-func (x *SessionBackendServiceAdoptSessionResponse) GetImageDigest() string {
-	if x != nil {
-		return x.ImageDigest
-	}
-	return ""
 }
 
 // SessionBackendServiceRestartSessionRequest names a Session.
@@ -1294,7 +1283,7 @@ type SessionBackendServiceRestartSessionRequest struct {
 
 func (x *SessionBackendServiceRestartSessionRequest) Reset() {
 	*x = SessionBackendServiceRestartSessionRequest{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[18]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1295,7 @@ func (x *SessionBackendServiceRestartSessionRequest) String() string {
 func (*SessionBackendServiceRestartSessionRequest) ProtoMessage() {}
 
 func (x *SessionBackendServiceRestartSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[18]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1308,7 @@ func (x *SessionBackendServiceRestartSessionRequest) ProtoReflect() protoreflect
 
 // Deprecated: Use SessionBackendServiceRestartSessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionBackendServiceRestartSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{18}
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SessionBackendServiceRestartSessionRequest) GetId() string {
@@ -1345,7 +1334,7 @@ type SessionBackendServiceRestartSessionResponse struct {
 
 func (x *SessionBackendServiceRestartSessionResponse) Reset() {
 	*x = SessionBackendServiceRestartSessionResponse{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[19]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1346,7 @@ func (x *SessionBackendServiceRestartSessionResponse) String() string {
 func (*SessionBackendServiceRestartSessionResponse) ProtoMessage() {}
 
 func (x *SessionBackendServiceRestartSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[19]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1359,7 @@ func (x *SessionBackendServiceRestartSessionResponse) ProtoReflect() protoreflec
 
 // Deprecated: Use SessionBackendServiceRestartSessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionBackendServiceRestartSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{19}
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{20}
 }
 
 // SessionBackendServiceCloseSessionRequest names a Session.
@@ -1383,7 +1372,7 @@ type SessionBackendServiceCloseSessionRequest struct {
 
 func (x *SessionBackendServiceCloseSessionRequest) Reset() {
 	*x = SessionBackendServiceCloseSessionRequest{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[20]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1384,7 @@ func (x *SessionBackendServiceCloseSessionRequest) String() string {
 func (*SessionBackendServiceCloseSessionRequest) ProtoMessage() {}
 
 func (x *SessionBackendServiceCloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[20]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1397,7 @@ func (x *SessionBackendServiceCloseSessionRequest) ProtoReflect() protoreflect.M
 
 // Deprecated: Use SessionBackendServiceCloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionBackendServiceCloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{20}
+	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SessionBackendServiceCloseSessionRequest) GetId() string {
@@ -1427,7 +1416,7 @@ type SessionBackendServiceCloseSessionResponse struct {
 
 func (x *SessionBackendServiceCloseSessionResponse) Reset() {
 	*x = SessionBackendServiceCloseSessionResponse{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[21]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1428,7 @@ func (x *SessionBackendServiceCloseSessionResponse) String() string {
 func (*SessionBackendServiceCloseSessionResponse) ProtoMessage() {}
 
 func (x *SessionBackendServiceCloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[21]
+	mi := &file_pyexec_v1_backend_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,579 +1441,7 @@ func (x *SessionBackendServiceCloseSessionResponse) ProtoReflect() protoreflect.
 
 // Deprecated: Use SessionBackendServiceCloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionBackendServiceCloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{21}
-}
-
-// SessionBackendServiceVariablesRequest names a Session.
-type SessionBackendServiceVariablesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceVariablesRequest) Reset() {
-	*x = SessionBackendServiceVariablesRequest{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[22]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceVariablesRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceVariablesRequest) ProtoMessage() {}
-
-func (x *SessionBackendServiceVariablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[22]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceVariablesRequest.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceVariablesRequest) Descriptor() ([]byte, []int) {
 	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{22}
-}
-
-func (x *SessionBackendServiceVariablesRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-// SessionBackendServiceVariablesResponse holds them, sorted by name.
-type SessionBackendServiceVariablesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Variables     []*Variable            `protobuf:"bytes,1,rep,name=variables" json:"variables,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceVariablesResponse) Reset() {
-	*x = SessionBackendServiceVariablesResponse{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[23]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceVariablesResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceVariablesResponse) ProtoMessage() {}
-
-func (x *SessionBackendServiceVariablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[23]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceVariablesResponse.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceVariablesResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *SessionBackendServiceVariablesResponse) GetVariables() []*Variable {
-	if x != nil {
-		return x.Variables
-	}
-	return nil
-}
-
-// SessionBackendServiceAddRequirementsRequest holds what a requirements.txt does.
-type SessionBackendServiceAddRequirementsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Requirements  string                 `protobuf:"bytes,2,opt,name=requirements" json:"requirements,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceAddRequirementsRequest) Reset() {
-	*x = SessionBackendServiceAddRequirementsRequest{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[24]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceAddRequirementsRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceAddRequirementsRequest) ProtoMessage() {}
-
-func (x *SessionBackendServiceAddRequirementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[24]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceAddRequirementsRequest.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceAddRequirementsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{24}
-}
-
-func (x *SessionBackendServiceAddRequirementsRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *SessionBackendServiceAddRequirementsRequest) GetRequirements() string {
-	if x != nil {
-		return x.Requirements
-	}
-	return ""
-}
-
-// SessionBackendServiceAddRequirementsResponse holds the whole resolved list.
-type SessionBackendServiceAddRequirementsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Requirements  []string               `protobuf:"bytes,1,rep,name=requirements" json:"requirements,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceAddRequirementsResponse) Reset() {
-	*x = SessionBackendServiceAddRequirementsResponse{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[25]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceAddRequirementsResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceAddRequirementsResponse) ProtoMessage() {}
-
-func (x *SessionBackendServiceAddRequirementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[25]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceAddRequirementsResponse.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceAddRequirementsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{25}
-}
-
-func (x *SessionBackendServiceAddRequirementsResponse) GetRequirements() []string {
-	if x != nil {
-		return x.Requirements
-	}
-	return nil
-}
-
-// SessionBackendServiceListFilesRequest names a folder.
-type SessionBackendServiceListFilesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
-	Recursive     bool                   `protobuf:"varint,3,opt,name=recursive" json:"recursive,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceListFilesRequest) Reset() {
-	*x = SessionBackendServiceListFilesRequest{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[26]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceListFilesRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceListFilesRequest) ProtoMessage() {}
-
-func (x *SessionBackendServiceListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[26]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceListFilesRequest.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{26}
-}
-
-func (x *SessionBackendServiceListFilesRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *SessionBackendServiceListFilesRequest) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-func (x *SessionBackendServiceListFilesRequest) GetRecursive() bool {
-	if x != nil {
-		return x.Recursive
-	}
-	return false
-}
-
-// SessionBackendServiceListFilesResponse holds what is in it.
-type SessionBackendServiceListFilesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Files         []*File                `protobuf:"bytes,1,rep,name=files" json:"files,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceListFilesResponse) Reset() {
-	*x = SessionBackendServiceListFilesResponse{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[27]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceListFilesResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceListFilesResponse) ProtoMessage() {}
-
-func (x *SessionBackendServiceListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[27]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceListFilesResponse.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{27}
-}
-
-func (x *SessionBackendServiceListFilesResponse) GetFiles() []*File {
-	if x != nil {
-		return x.Files
-	}
-	return nil
-}
-
-// SessionBackendServiceReadFileRequest names a file.
-type SessionBackendServiceReadFileRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceReadFileRequest) Reset() {
-	*x = SessionBackendServiceReadFileRequest{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[28]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceReadFileRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceReadFileRequest) ProtoMessage() {}
-
-func (x *SessionBackendServiceReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[28]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceReadFileRequest.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{28}
-}
-
-func (x *SessionBackendServiceReadFileRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *SessionBackendServiceReadFileRequest) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-// SessionBackendServiceReadFileResponse is the file's entry, then a piece of its content.
-type SessionBackendServiceReadFileResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Piece         *FilePiece             `protobuf:"bytes,1,opt,name=piece" json:"piece,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceReadFileResponse) Reset() {
-	*x = SessionBackendServiceReadFileResponse{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[29]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceReadFileResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceReadFileResponse) ProtoMessage() {}
-
-func (x *SessionBackendServiceReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[29]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceReadFileResponse.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{29}
-}
-
-func (x *SessionBackendServiceReadFileResponse) GetPiece() *FilePiece {
-	if x != nil {
-		return x.Piece
-	}
-	return nil
-}
-
-// SessionBackendServiceWriteFileRequest is a message of the caller.
-type SessionBackendServiceWriteFileRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Piece         *FilePiece             `protobuf:"bytes,1,opt,name=piece" json:"piece,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceWriteFileRequest) Reset() {
-	*x = SessionBackendServiceWriteFileRequest{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[30]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceWriteFileRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceWriteFileRequest) ProtoMessage() {}
-
-func (x *SessionBackendServiceWriteFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[30]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceWriteFileRequest.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceWriteFileRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{30}
-}
-
-func (x *SessionBackendServiceWriteFileRequest) GetPiece() *FilePiece {
-	if x != nil {
-		return x.Piece
-	}
-	return nil
-}
-
-// SessionBackendServiceWriteFileResponse holds the entry of what was written.
-type SessionBackendServiceWriteFileResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	File          *File                  `protobuf:"bytes,1,opt,name=file" json:"file,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceWriteFileResponse) Reset() {
-	*x = SessionBackendServiceWriteFileResponse{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[31]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceWriteFileResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceWriteFileResponse) ProtoMessage() {}
-
-func (x *SessionBackendServiceWriteFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[31]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceWriteFileResponse.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceWriteFileResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{31}
-}
-
-func (x *SessionBackendServiceWriteFileResponse) GetFile() *File {
-	if x != nil {
-		return x.File
-	}
-	return nil
-}
-
-// SessionBackendServiceRemoveFileRequest names a file or a folder.
-type SessionBackendServiceRemoveFileRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceRemoveFileRequest) Reset() {
-	*x = SessionBackendServiceRemoveFileRequest{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[32]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceRemoveFileRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceRemoveFileRequest) ProtoMessage() {}
-
-func (x *SessionBackendServiceRemoveFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[32]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceRemoveFileRequest.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceRemoveFileRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{32}
-}
-
-func (x *SessionBackendServiceRemoveFileRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *SessionBackendServiceRemoveFileRequest) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-// SessionBackendServiceRemoveFileResponse is empty.
-type SessionBackendServiceRemoveFileResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SessionBackendServiceRemoveFileResponse) Reset() {
-	*x = SessionBackendServiceRemoveFileResponse{}
-	mi := &file_pyexec_v1_backend_proto_msgTypes[33]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SessionBackendServiceRemoveFileResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SessionBackendServiceRemoveFileResponse) ProtoMessage() {}
-
-func (x *SessionBackendServiceRemoveFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_backend_proto_msgTypes[33]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SessionBackendServiceRemoveFileResponse.ProtoReflect.Descriptor instead.
-func (*SessionBackendServiceRemoveFileResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_backend_proto_rawDescGZIP(), []int{33}
 }
 
 var File_pyexec_v1_backend_proto protoreflect.FileDescriptor
@@ -2046,13 +1463,12 @@ const file_pyexec_v1_backend_proto_rawDesc = "" +
 	"\x06Resume\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\x03R\x06stdout\x12\x16\n" +
-	"\x06stderr\x18\x03 \x01(\x03R\x06stderr\"\xcd\x01\n" +
+	"\x06stderr\x18\x03 \x01(\x03R\x06stderr\"\x9b\x01\n" +
 	"\n" +
 	"RunRequest\x12+\n" +
-	"\x05start\x18\x01 \x01(\v2\x13.pyexec.v1.RunStartH\x00R\x05start\x120\n" +
-	"\x06source\x18\x02 \x01(\v2\x16.pyexec.v1.SourceReplyH\x00R\x06source\x12%\n" +
-	"\x03ack\x18\x03 \x01(\v2\x11.pyexec.v1.RunAckH\x00R\x03ack\x12.\n" +
-	"\x06cancel\x18\x04 \x01(\v2\x14.pyexec.v1.RunCancelH\x00R\x06cancelB\t\n" +
+	"\x05start\x18\x01 \x01(\v2\x13.pyexec.v1.RunStartH\x00R\x05start\x12%\n" +
+	"\x03ack\x18\x02 \x01(\v2\x11.pyexec.v1.RunAckH\x00R\x03ack\x12.\n" +
+	"\x06cancel\x18\x03 \x01(\v2\x14.pyexec.v1.RunCancelH\x00R\x06cancelB\t\n" +
 	"\amessage\"u\n" +
 	"\bRunStart\x12 \n" +
 	"\x03job\x18\x01 \x01(\v2\x0e.pyexec.v1.JobR\x03job\x12)\n" +
@@ -2060,16 +1476,15 @@ const file_pyexec_v1_backend_proto_rawDesc = "" +
 	"\tcancelled\x18\x03 \x01(\bR\tcancelled\"0\n" +
 	"\x06RunAck\x12&\n" +
 	"\x05error\x18\x01 \x01(\v2\x10.pyexec.v1.ErrorR\x05error\"\v\n" +
-	"\tRunCancel\"\xad\x03\n" +
+	"\tRunCancel\"\xf9\x02\n" +
 	"\vRunResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.pyexec.v1.EventH\x00R\x05event\x12A\n" +
 	"\x0eartifact_begin\x18\x02 \x01(\v2\x18.pyexec.v1.ArtifactBeginH\x00R\rartifactBegin\x12%\n" +
 	"\rartifact_data\x18\x03 \x01(\fH\x00R\fartifactData\x12;\n" +
-	"\fartifact_end\x18\x04 \x01(\v2\x16.pyexec.v1.ArtifactEndH\x00R\vartifactEnd\x122\n" +
-	"\x06source\x18\x05 \x01(\v2\x18.pyexec.v1.SourceRequestH\x00R\x06source\x12+\n" +
-	"\x06result\x18\x06 \x01(\v2\x11.pyexec.v1.ResultH\x00R\x06result\x121\n" +
-	"\afailure\x18\a \x01(\v2\x15.pyexec.v1.RunFailureH\x00R\afailure\x12.\n" +
-	"\btrailing\x18\b \x01(\v2\x10.pyexec.v1.EventH\x00R\btrailingB\t\n" +
+	"\fartifact_end\x18\x04 \x01(\v2\x16.pyexec.v1.ArtifactEndH\x00R\vartifactEnd\x12+\n" +
+	"\x06result\x18\x05 \x01(\v2\x11.pyexec.v1.ResultH\x00R\x06result\x121\n" +
+	"\afailure\x18\x06 \x01(\v2\x15.pyexec.v1.RunFailureH\x00R\afailure\x12.\n" +
+	"\btrailing\x18\a \x01(\v2\x10.pyexec.v1.EventH\x00R\btrailingB\t\n" +
 	"\amessage\"H\n" +
 	"\n" +
 	"RunFailure\x12&\n" +
@@ -2105,71 +1520,35 @@ const file_pyexec_v1_backend_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x10\n" +
 	"\x0eRemoveResponse\"W\n" +
 	"'SessionBackendServiceOpenSessionRequest\x12,\n" +
-	"\asession\x18\x01 \x01(\v2\x12.pyexec.v1.SessionR\asession\"\xb0\x01\n" +
-	"(SessionBackendServiceOpenSessionResponse\x12\x16\n" +
+	"\asession\x18\x01 \x01(\v2\x12.pyexec.v1.SessionR\asession\"\\\n" +
+	"(SessionBackendServiceOpenSessionResponse\x120\n" +
+	"\x06opened\x18\x01 \x01(\v2\x18.pyexec.v1.OpenedSessionR\x06opened\"\x95\x01\n" +
+	"\rOpenedSession\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\fR\x06handle\x12%\n" +
 	"\x0epython_version\x18\x02 \x01(\tR\rpythonVersion\x12\"\n" +
 	"\frequirements\x18\x03 \x03(\tR\frequirements\x12!\n" +
 	"\fimage_digest\x18\x04 \x01(\tR\vimageDigest\"p\n" +
 	"(SessionBackendServiceAdoptSessionRequest\x12,\n" +
 	"\asession\x18\x01 \x01(\v2\x12.pyexec.v1.SessionR\asession\x12\x16\n" +
-	"\x06handle\x18\x02 \x01(\fR\x06handle\"\xb1\x01\n" +
-	")SessionBackendServiceAdoptSessionResponse\x12\x16\n" +
-	"\x06handle\x18\x01 \x01(\fR\x06handle\x12%\n" +
-	"\x0epython_version\x18\x02 \x01(\tR\rpythonVersion\x12\"\n" +
-	"\frequirements\x18\x03 \x03(\tR\frequirements\x12!\n" +
-	"\fimage_digest\x18\x04 \x01(\tR\vimageDigest\"P\n" +
+	"\x06handle\x18\x02 \x01(\fR\x06handle\"]\n" +
+	")SessionBackendServiceAdoptSessionResponse\x120\n" +
+	"\x06opened\x18\x01 \x01(\v2\x18.pyexec.v1.OpenedSessionR\x06opened\"P\n" +
 	"*SessionBackendServiceRestartSessionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04wipe\x18\x02 \x01(\bR\x04wipe\"-\n" +
 	"+SessionBackendServiceRestartSessionResponse\":\n" +
 	"(SessionBackendServiceCloseSessionRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"+\n" +
-	")SessionBackendServiceCloseSessionResponse\"7\n" +
-	"%SessionBackendServiceVariablesRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"[\n" +
-	"&SessionBackendServiceVariablesResponse\x121\n" +
-	"\tvariables\x18\x01 \x03(\v2\x13.pyexec.v1.VariableR\tvariables\"a\n" +
-	"+SessionBackendServiceAddRequirementsRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\"\n" +
-	"\frequirements\x18\x02 \x01(\tR\frequirements\"R\n" +
-	",SessionBackendServiceAddRequirementsResponse\x12\"\n" +
-	"\frequirements\x18\x01 \x03(\tR\frequirements\"i\n" +
-	"%SessionBackendServiceListFilesRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1c\n" +
-	"\trecursive\x18\x03 \x01(\bR\trecursive\"O\n" +
-	"&SessionBackendServiceListFilesResponse\x12%\n" +
-	"\x05files\x18\x01 \x03(\v2\x0f.pyexec.v1.FileR\x05files\"J\n" +
-	"$SessionBackendServiceReadFileRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"S\n" +
-	"%SessionBackendServiceReadFileResponse\x12*\n" +
-	"\x05piece\x18\x01 \x01(\v2\x14.pyexec.v1.FilePieceR\x05piece\"S\n" +
-	"%SessionBackendServiceWriteFileRequest\x12*\n" +
-	"\x05piece\x18\x01 \x01(\v2\x14.pyexec.v1.FilePieceR\x05piece\"M\n" +
-	"&SessionBackendServiceWriteFileResponse\x12#\n" +
-	"\x04file\x18\x01 \x01(\v2\x0f.pyexec.v1.FileR\x04file\"L\n" +
-	"&SessionBackendServiceRemoveFileRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\")\n" +
-	"'SessionBackendServiceRemoveFileResponse2\xc2\x01\n" +
+	")SessionBackendServiceCloseSessionResponse2\xc2\x01\n" +
 	"\x0eBackendService\x127\n" +
 	"\x04Info\x12\x16.pyexec.v1.InfoRequest\x1a\x17.pyexec.v1.InfoResponse\x128\n" +
 	"\x03Run\x12\x15.pyexec.v1.RunRequest\x1a\x16.pyexec.v1.RunResponse(\x010\x01\x12=\n" +
-	"\x06Remove\x12\x18.pyexec.v1.RemoveRequest\x1a\x19.pyexec.v1.RemoveResponse2\xc9\t\n" +
+	"\x06Remove\x12\x18.pyexec.v1.RemoveRequest\x1a\x19.pyexec.v1.RemoveResponse2\x86\x04\n" +
 	"\x15SessionBackendService\x12v\n" +
 	"\vOpenSession\x122.pyexec.v1.SessionBackendServiceOpenSessionRequest\x1a3.pyexec.v1.SessionBackendServiceOpenSessionResponse\x12y\n" +
 	"\fAdoptSession\x123.pyexec.v1.SessionBackendServiceAdoptSessionRequest\x1a4.pyexec.v1.SessionBackendServiceAdoptSessionResponse\x12\x7f\n" +
 	"\x0eRestartSession\x125.pyexec.v1.SessionBackendServiceRestartSessionRequest\x1a6.pyexec.v1.SessionBackendServiceRestartSessionResponse\x12y\n" +
-	"\fCloseSession\x123.pyexec.v1.SessionBackendServiceCloseSessionRequest\x1a4.pyexec.v1.SessionBackendServiceCloseSessionResponse\x12p\n" +
-	"\tVariables\x120.pyexec.v1.SessionBackendServiceVariablesRequest\x1a1.pyexec.v1.SessionBackendServiceVariablesResponse\x12\x82\x01\n" +
-	"\x0fAddRequirements\x126.pyexec.v1.SessionBackendServiceAddRequirementsRequest\x1a7.pyexec.v1.SessionBackendServiceAddRequirementsResponse\x12p\n" +
-	"\tListFiles\x120.pyexec.v1.SessionBackendServiceListFilesRequest\x1a1.pyexec.v1.SessionBackendServiceListFilesResponse\x12o\n" +
-	"\bReadFile\x12/.pyexec.v1.SessionBackendServiceReadFileRequest\x1a0.pyexec.v1.SessionBackendServiceReadFileResponse0\x01\x12r\n" +
-	"\tWriteFile\x120.pyexec.v1.SessionBackendServiceWriteFileRequest\x1a1.pyexec.v1.SessionBackendServiceWriteFileResponse(\x01\x12s\n" +
-	"\n" +
-	"RemoveFile\x121.pyexec.v1.SessionBackendServiceRemoveFileRequest\x1a2.pyexec.v1.SessionBackendServiceRemoveFileResponseBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\fCloseSession\x123.pyexec.v1.SessionBackendServiceCloseSessionRequest\x1a4.pyexec.v1.SessionBackendServiceCloseSessionResponseBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_pyexec_v1_backend_proto_rawDescOnce sync.Once
@@ -2183,7 +1562,7 @@ func file_pyexec_v1_backend_proto_rawDescGZIP() []byte {
 	return file_pyexec_v1_backend_proto_rawDescData
 }
 
-var file_pyexec_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_pyexec_v1_backend_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_pyexec_v1_backend_proto_goTypes = []any{
 	(*InfoRequest)(nil),    // 0: pyexec.v1.InfoRequest
 	(*InfoResponse)(nil),   // 1: pyexec.v1.InfoResponse
@@ -2199,106 +1578,73 @@ var file_pyexec_v1_backend_proto_goTypes = []any{
 	(*ArtifactEnd)(nil),    // 11: pyexec.v1.ArtifactEnd
 	(*RemoveRequest)(nil),  // 12: pyexec.v1.RemoveRequest
 	(*RemoveResponse)(nil), // 13: pyexec.v1.RemoveResponse
-	(*SessionBackendServiceOpenSessionRequest)(nil),      // 14: pyexec.v1.SessionBackendServiceOpenSessionRequest
-	(*SessionBackendServiceOpenSessionResponse)(nil),     // 15: pyexec.v1.SessionBackendServiceOpenSessionResponse
-	(*SessionBackendServiceAdoptSessionRequest)(nil),     // 16: pyexec.v1.SessionBackendServiceAdoptSessionRequest
-	(*SessionBackendServiceAdoptSessionResponse)(nil),    // 17: pyexec.v1.SessionBackendServiceAdoptSessionResponse
-	(*SessionBackendServiceRestartSessionRequest)(nil),   // 18: pyexec.v1.SessionBackendServiceRestartSessionRequest
-	(*SessionBackendServiceRestartSessionResponse)(nil),  // 19: pyexec.v1.SessionBackendServiceRestartSessionResponse
-	(*SessionBackendServiceCloseSessionRequest)(nil),     // 20: pyexec.v1.SessionBackendServiceCloseSessionRequest
-	(*SessionBackendServiceCloseSessionResponse)(nil),    // 21: pyexec.v1.SessionBackendServiceCloseSessionResponse
-	(*SessionBackendServiceVariablesRequest)(nil),        // 22: pyexec.v1.SessionBackendServiceVariablesRequest
-	(*SessionBackendServiceVariablesResponse)(nil),       // 23: pyexec.v1.SessionBackendServiceVariablesResponse
-	(*SessionBackendServiceAddRequirementsRequest)(nil),  // 24: pyexec.v1.SessionBackendServiceAddRequirementsRequest
-	(*SessionBackendServiceAddRequirementsResponse)(nil), // 25: pyexec.v1.SessionBackendServiceAddRequirementsResponse
-	(*SessionBackendServiceListFilesRequest)(nil),        // 26: pyexec.v1.SessionBackendServiceListFilesRequest
-	(*SessionBackendServiceListFilesResponse)(nil),       // 27: pyexec.v1.SessionBackendServiceListFilesResponse
-	(*SessionBackendServiceReadFileRequest)(nil),         // 28: pyexec.v1.SessionBackendServiceReadFileRequest
-	(*SessionBackendServiceReadFileResponse)(nil),        // 29: pyexec.v1.SessionBackendServiceReadFileResponse
-	(*SessionBackendServiceWriteFileRequest)(nil),        // 30: pyexec.v1.SessionBackendServiceWriteFileRequest
-	(*SessionBackendServiceWriteFileResponse)(nil),       // 31: pyexec.v1.SessionBackendServiceWriteFileResponse
-	(*SessionBackendServiceRemoveFileRequest)(nil),       // 32: pyexec.v1.SessionBackendServiceRemoveFileRequest
-	(*SessionBackendServiceRemoveFileResponse)(nil),      // 33: pyexec.v1.SessionBackendServiceRemoveFileResponse
-	nil,                           // 34: pyexec.v1.ArtifactBegin.PaxRecordsEntry
-	(*Info)(nil),                  // 35: pyexec.v1.Info
-	(*Spec)(nil),                  // 36: pyexec.v1.Spec
-	(*Limits)(nil),                // 37: pyexec.v1.Limits
-	(*Source)(nil),                // 38: pyexec.v1.Source
-	(*SourceReply)(nil),           // 39: pyexec.v1.SourceReply
-	(*Error)(nil),                 // 40: pyexec.v1.Error
-	(*Event)(nil),                 // 41: pyexec.v1.Event
-	(*SourceRequest)(nil),         // 42: pyexec.v1.SourceRequest
-	(*Result)(nil),                // 43: pyexec.v1.Result
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
-	(*Session)(nil),               // 45: pyexec.v1.Session
-	(*Variable)(nil),              // 46: pyexec.v1.Variable
-	(*File)(nil),                  // 47: pyexec.v1.File
-	(*FilePiece)(nil),             // 48: pyexec.v1.FilePiece
+	(*SessionBackendServiceOpenSessionRequest)(nil),     // 14: pyexec.v1.SessionBackendServiceOpenSessionRequest
+	(*SessionBackendServiceOpenSessionResponse)(nil),    // 15: pyexec.v1.SessionBackendServiceOpenSessionResponse
+	(*OpenedSession)(nil),                               // 16: pyexec.v1.OpenedSession
+	(*SessionBackendServiceAdoptSessionRequest)(nil),    // 17: pyexec.v1.SessionBackendServiceAdoptSessionRequest
+	(*SessionBackendServiceAdoptSessionResponse)(nil),   // 18: pyexec.v1.SessionBackendServiceAdoptSessionResponse
+	(*SessionBackendServiceRestartSessionRequest)(nil),  // 19: pyexec.v1.SessionBackendServiceRestartSessionRequest
+	(*SessionBackendServiceRestartSessionResponse)(nil), // 20: pyexec.v1.SessionBackendServiceRestartSessionResponse
+	(*SessionBackendServiceCloseSessionRequest)(nil),    // 21: pyexec.v1.SessionBackendServiceCloseSessionRequest
+	(*SessionBackendServiceCloseSessionResponse)(nil),   // 22: pyexec.v1.SessionBackendServiceCloseSessionResponse
+	nil,                           // 23: pyexec.v1.ArtifactBegin.PaxRecordsEntry
+	(*Info)(nil),                  // 24: pyexec.v1.Info
+	(*Spec)(nil),                  // 25: pyexec.v1.Spec
+	(*Limits)(nil),                // 26: pyexec.v1.Limits
+	(*Source)(nil),                // 27: pyexec.v1.Source
+	(*Error)(nil),                 // 28: pyexec.v1.Error
+	(*Event)(nil),                 // 29: pyexec.v1.Event
+	(*Result)(nil),                // 30: pyexec.v1.Result
+	(*timestamppb.Timestamp)(nil), // 31: google.protobuf.Timestamp
+	(*Session)(nil),               // 32: pyexec.v1.Session
 }
 var file_pyexec_v1_backend_proto_depIdxs = []int32{
-	35, // 0: pyexec.v1.InfoResponse.info:type_name -> pyexec.v1.Info
-	36, // 1: pyexec.v1.Job.spec:type_name -> pyexec.v1.Spec
-	37, // 2: pyexec.v1.Job.limits:type_name -> pyexec.v1.Limits
-	38, // 3: pyexec.v1.Job.workspace:type_name -> pyexec.v1.Source
-	38, // 4: pyexec.v1.Job.stdin:type_name -> pyexec.v1.Source
+	24, // 0: pyexec.v1.InfoResponse.info:type_name -> pyexec.v1.Info
+	25, // 1: pyexec.v1.Job.spec:type_name -> pyexec.v1.Spec
+	26, // 2: pyexec.v1.Job.limits:type_name -> pyexec.v1.Limits
+	27, // 3: pyexec.v1.Job.workspace:type_name -> pyexec.v1.Source
+	27, // 4: pyexec.v1.Job.stdin:type_name -> pyexec.v1.Source
 	5,  // 5: pyexec.v1.RunRequest.start:type_name -> pyexec.v1.RunStart
-	39, // 6: pyexec.v1.RunRequest.source:type_name -> pyexec.v1.SourceReply
-	6,  // 7: pyexec.v1.RunRequest.ack:type_name -> pyexec.v1.RunAck
-	7,  // 8: pyexec.v1.RunRequest.cancel:type_name -> pyexec.v1.RunCancel
-	2,  // 9: pyexec.v1.RunStart.job:type_name -> pyexec.v1.Job
-	3,  // 10: pyexec.v1.RunStart.resume:type_name -> pyexec.v1.Resume
-	40, // 11: pyexec.v1.RunAck.error:type_name -> pyexec.v1.Error
-	41, // 12: pyexec.v1.RunResponse.event:type_name -> pyexec.v1.Event
-	10, // 13: pyexec.v1.RunResponse.artifact_begin:type_name -> pyexec.v1.ArtifactBegin
-	11, // 14: pyexec.v1.RunResponse.artifact_end:type_name -> pyexec.v1.ArtifactEnd
-	42, // 15: pyexec.v1.RunResponse.source:type_name -> pyexec.v1.SourceRequest
-	43, // 16: pyexec.v1.RunResponse.result:type_name -> pyexec.v1.Result
-	9,  // 17: pyexec.v1.RunResponse.failure:type_name -> pyexec.v1.RunFailure
-	41, // 18: pyexec.v1.RunResponse.trailing:type_name -> pyexec.v1.Event
-	40, // 19: pyexec.v1.RunFailure.error:type_name -> pyexec.v1.Error
-	44, // 20: pyexec.v1.ArtifactBegin.mod_time:type_name -> google.protobuf.Timestamp
-	44, // 21: pyexec.v1.ArtifactBegin.access_time:type_name -> google.protobuf.Timestamp
-	44, // 22: pyexec.v1.ArtifactBegin.change_time:type_name -> google.protobuf.Timestamp
-	34, // 23: pyexec.v1.ArtifactBegin.pax_records:type_name -> pyexec.v1.ArtifactBegin.PaxRecordsEntry
-	40, // 24: pyexec.v1.ArtifactEnd.error:type_name -> pyexec.v1.Error
-	45, // 25: pyexec.v1.SessionBackendServiceOpenSessionRequest.session:type_name -> pyexec.v1.Session
-	45, // 26: pyexec.v1.SessionBackendServiceAdoptSessionRequest.session:type_name -> pyexec.v1.Session
-	46, // 27: pyexec.v1.SessionBackendServiceVariablesResponse.variables:type_name -> pyexec.v1.Variable
-	47, // 28: pyexec.v1.SessionBackendServiceListFilesResponse.files:type_name -> pyexec.v1.File
-	48, // 29: pyexec.v1.SessionBackendServiceReadFileResponse.piece:type_name -> pyexec.v1.FilePiece
-	48, // 30: pyexec.v1.SessionBackendServiceWriteFileRequest.piece:type_name -> pyexec.v1.FilePiece
-	47, // 31: pyexec.v1.SessionBackendServiceWriteFileResponse.file:type_name -> pyexec.v1.File
-	0,  // 32: pyexec.v1.BackendService.Info:input_type -> pyexec.v1.InfoRequest
-	4,  // 33: pyexec.v1.BackendService.Run:input_type -> pyexec.v1.RunRequest
-	12, // 34: pyexec.v1.BackendService.Remove:input_type -> pyexec.v1.RemoveRequest
-	14, // 35: pyexec.v1.SessionBackendService.OpenSession:input_type -> pyexec.v1.SessionBackendServiceOpenSessionRequest
-	16, // 36: pyexec.v1.SessionBackendService.AdoptSession:input_type -> pyexec.v1.SessionBackendServiceAdoptSessionRequest
-	18, // 37: pyexec.v1.SessionBackendService.RestartSession:input_type -> pyexec.v1.SessionBackendServiceRestartSessionRequest
-	20, // 38: pyexec.v1.SessionBackendService.CloseSession:input_type -> pyexec.v1.SessionBackendServiceCloseSessionRequest
-	22, // 39: pyexec.v1.SessionBackendService.Variables:input_type -> pyexec.v1.SessionBackendServiceVariablesRequest
-	24, // 40: pyexec.v1.SessionBackendService.AddRequirements:input_type -> pyexec.v1.SessionBackendServiceAddRequirementsRequest
-	26, // 41: pyexec.v1.SessionBackendService.ListFiles:input_type -> pyexec.v1.SessionBackendServiceListFilesRequest
-	28, // 42: pyexec.v1.SessionBackendService.ReadFile:input_type -> pyexec.v1.SessionBackendServiceReadFileRequest
-	30, // 43: pyexec.v1.SessionBackendService.WriteFile:input_type -> pyexec.v1.SessionBackendServiceWriteFileRequest
-	32, // 44: pyexec.v1.SessionBackendService.RemoveFile:input_type -> pyexec.v1.SessionBackendServiceRemoveFileRequest
-	1,  // 45: pyexec.v1.BackendService.Info:output_type -> pyexec.v1.InfoResponse
-	8,  // 46: pyexec.v1.BackendService.Run:output_type -> pyexec.v1.RunResponse
-	13, // 47: pyexec.v1.BackendService.Remove:output_type -> pyexec.v1.RemoveResponse
-	15, // 48: pyexec.v1.SessionBackendService.OpenSession:output_type -> pyexec.v1.SessionBackendServiceOpenSessionResponse
-	17, // 49: pyexec.v1.SessionBackendService.AdoptSession:output_type -> pyexec.v1.SessionBackendServiceAdoptSessionResponse
-	19, // 50: pyexec.v1.SessionBackendService.RestartSession:output_type -> pyexec.v1.SessionBackendServiceRestartSessionResponse
-	21, // 51: pyexec.v1.SessionBackendService.CloseSession:output_type -> pyexec.v1.SessionBackendServiceCloseSessionResponse
-	23, // 52: pyexec.v1.SessionBackendService.Variables:output_type -> pyexec.v1.SessionBackendServiceVariablesResponse
-	25, // 53: pyexec.v1.SessionBackendService.AddRequirements:output_type -> pyexec.v1.SessionBackendServiceAddRequirementsResponse
-	27, // 54: pyexec.v1.SessionBackendService.ListFiles:output_type -> pyexec.v1.SessionBackendServiceListFilesResponse
-	29, // 55: pyexec.v1.SessionBackendService.ReadFile:output_type -> pyexec.v1.SessionBackendServiceReadFileResponse
-	31, // 56: pyexec.v1.SessionBackendService.WriteFile:output_type -> pyexec.v1.SessionBackendServiceWriteFileResponse
-	33, // 57: pyexec.v1.SessionBackendService.RemoveFile:output_type -> pyexec.v1.SessionBackendServiceRemoveFileResponse
-	45, // [45:58] is the sub-list for method output_type
-	32, // [32:45] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	6,  // 6: pyexec.v1.RunRequest.ack:type_name -> pyexec.v1.RunAck
+	7,  // 7: pyexec.v1.RunRequest.cancel:type_name -> pyexec.v1.RunCancel
+	2,  // 8: pyexec.v1.RunStart.job:type_name -> pyexec.v1.Job
+	3,  // 9: pyexec.v1.RunStart.resume:type_name -> pyexec.v1.Resume
+	28, // 10: pyexec.v1.RunAck.error:type_name -> pyexec.v1.Error
+	29, // 11: pyexec.v1.RunResponse.event:type_name -> pyexec.v1.Event
+	10, // 12: pyexec.v1.RunResponse.artifact_begin:type_name -> pyexec.v1.ArtifactBegin
+	11, // 13: pyexec.v1.RunResponse.artifact_end:type_name -> pyexec.v1.ArtifactEnd
+	30, // 14: pyexec.v1.RunResponse.result:type_name -> pyexec.v1.Result
+	9,  // 15: pyexec.v1.RunResponse.failure:type_name -> pyexec.v1.RunFailure
+	29, // 16: pyexec.v1.RunResponse.trailing:type_name -> pyexec.v1.Event
+	28, // 17: pyexec.v1.RunFailure.error:type_name -> pyexec.v1.Error
+	31, // 18: pyexec.v1.ArtifactBegin.mod_time:type_name -> google.protobuf.Timestamp
+	31, // 19: pyexec.v1.ArtifactBegin.access_time:type_name -> google.protobuf.Timestamp
+	31, // 20: pyexec.v1.ArtifactBegin.change_time:type_name -> google.protobuf.Timestamp
+	23, // 21: pyexec.v1.ArtifactBegin.pax_records:type_name -> pyexec.v1.ArtifactBegin.PaxRecordsEntry
+	28, // 22: pyexec.v1.ArtifactEnd.error:type_name -> pyexec.v1.Error
+	32, // 23: pyexec.v1.SessionBackendServiceOpenSessionRequest.session:type_name -> pyexec.v1.Session
+	16, // 24: pyexec.v1.SessionBackendServiceOpenSessionResponse.opened:type_name -> pyexec.v1.OpenedSession
+	32, // 25: pyexec.v1.SessionBackendServiceAdoptSessionRequest.session:type_name -> pyexec.v1.Session
+	16, // 26: pyexec.v1.SessionBackendServiceAdoptSessionResponse.opened:type_name -> pyexec.v1.OpenedSession
+	0,  // 27: pyexec.v1.BackendService.Info:input_type -> pyexec.v1.InfoRequest
+	4,  // 28: pyexec.v1.BackendService.Run:input_type -> pyexec.v1.RunRequest
+	12, // 29: pyexec.v1.BackendService.Remove:input_type -> pyexec.v1.RemoveRequest
+	14, // 30: pyexec.v1.SessionBackendService.OpenSession:input_type -> pyexec.v1.SessionBackendServiceOpenSessionRequest
+	17, // 31: pyexec.v1.SessionBackendService.AdoptSession:input_type -> pyexec.v1.SessionBackendServiceAdoptSessionRequest
+	19, // 32: pyexec.v1.SessionBackendService.RestartSession:input_type -> pyexec.v1.SessionBackendServiceRestartSessionRequest
+	21, // 33: pyexec.v1.SessionBackendService.CloseSession:input_type -> pyexec.v1.SessionBackendServiceCloseSessionRequest
+	1,  // 34: pyexec.v1.BackendService.Info:output_type -> pyexec.v1.InfoResponse
+	8,  // 35: pyexec.v1.BackendService.Run:output_type -> pyexec.v1.RunResponse
+	13, // 36: pyexec.v1.BackendService.Remove:output_type -> pyexec.v1.RemoveResponse
+	15, // 37: pyexec.v1.SessionBackendService.OpenSession:output_type -> pyexec.v1.SessionBackendServiceOpenSessionResponse
+	18, // 38: pyexec.v1.SessionBackendService.AdoptSession:output_type -> pyexec.v1.SessionBackendServiceAdoptSessionResponse
+	20, // 39: pyexec.v1.SessionBackendService.RestartSession:output_type -> pyexec.v1.SessionBackendServiceRestartSessionResponse
+	22, // 40: pyexec.v1.SessionBackendService.CloseSession:output_type -> pyexec.v1.SessionBackendServiceCloseSessionResponse
+	34, // [34:41] is the sub-list for method output_type
+	27, // [27:34] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_backend_proto_init() }
@@ -2309,7 +1655,6 @@ func file_pyexec_v1_backend_proto_init() {
 	file_pyexec_v1_types_proto_init()
 	file_pyexec_v1_backend_proto_msgTypes[4].OneofWrappers = []any{
 		(*RunRequest_Start)(nil),
-		(*RunRequest_Source)(nil),
 		(*RunRequest_Ack)(nil),
 		(*RunRequest_Cancel)(nil),
 	}
@@ -2318,7 +1663,6 @@ func file_pyexec_v1_backend_proto_init() {
 		(*RunResponse_ArtifactBegin)(nil),
 		(*RunResponse_ArtifactData)(nil),
 		(*RunResponse_ArtifactEnd)(nil),
-		(*RunResponse_Source)(nil),
 		(*RunResponse_Result)(nil),
 		(*RunResponse_Failure)(nil),
 		(*RunResponse_Trailing)(nil),
@@ -2329,7 +1673,7 @@ func file_pyexec_v1_backend_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyexec_v1_backend_proto_rawDesc), len(file_pyexec_v1_backend_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

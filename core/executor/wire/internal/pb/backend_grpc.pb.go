@@ -32,10 +32,10 @@ const (
 type BackendServiceClient interface {
 	// Info describes the backend. Called at start, by people, and for the status page.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error)
-	// Run runs a job, or attaches to one that runs already. The caller's first message is start; then it sends source
-	// data as credit allows, one ack for each event and artifact, and cancel when its own context ends. The last message
-	// of the stream is a result or a failure. The loss of the stream is "the caller went away": the job is stopped, or let
-	// go where the backend declares attach.
+	// Run runs a job, or attaches to one that runs already. The caller's first message is start. The caller then sends one
+	// ack for each event and artifact, and cancel when its own context ends. The job's sources have streams of their own
+	// (SourceService). The last message of the stream is a result or a failure. The loss of the stream means that the caller
+	// went away: the job is stopped, or let go where the backend declares attach.
 	Run(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunRequest, RunResponse], error)
 	// Remove makes sure that nothing is left of an Execution.
 	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
@@ -90,10 +90,10 @@ func (c *backendServiceClient) Remove(ctx context.Context, in *RemoveRequest, op
 type BackendServiceServer interface {
 	// Info describes the backend. Called at start, by people, and for the status page.
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
-	// Run runs a job, or attaches to one that runs already. The caller's first message is start; then it sends source
-	// data as credit allows, one ack for each event and artifact, and cancel when its own context ends. The last message
-	// of the stream is a result or a failure. The loss of the stream is "the caller went away": the job is stopped, or let
-	// go where the backend declares attach.
+	// Run runs a job, or attaches to one that runs already. The caller's first message is start. The caller then sends one
+	// ack for each event and artifact, and cancel when its own context ends. The job's sources have streams of their own
+	// (SourceService). The last message of the stream is a result or a failure. The loss of the stream means that the caller
+	// went away: the job is stopped, or let go where the backend declares attach.
 	Run(grpc.BidiStreamingServer[RunRequest, RunResponse]) error
 	// Remove makes sure that nothing is left of an Execution.
 	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
@@ -208,23 +208,17 @@ var BackendService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	SessionBackendService_OpenSession_FullMethodName     = "/pyexec.v1.SessionBackendService/OpenSession"
-	SessionBackendService_AdoptSession_FullMethodName    = "/pyexec.v1.SessionBackendService/AdoptSession"
-	SessionBackendService_RestartSession_FullMethodName  = "/pyexec.v1.SessionBackendService/RestartSession"
-	SessionBackendService_CloseSession_FullMethodName    = "/pyexec.v1.SessionBackendService/CloseSession"
-	SessionBackendService_Variables_FullMethodName       = "/pyexec.v1.SessionBackendService/Variables"
-	SessionBackendService_AddRequirements_FullMethodName = "/pyexec.v1.SessionBackendService/AddRequirements"
-	SessionBackendService_ListFiles_FullMethodName       = "/pyexec.v1.SessionBackendService/ListFiles"
-	SessionBackendService_ReadFile_FullMethodName        = "/pyexec.v1.SessionBackendService/ReadFile"
-	SessionBackendService_WriteFile_FullMethodName       = "/pyexec.v1.SessionBackendService/WriteFile"
-	SessionBackendService_RemoveFile_FullMethodName      = "/pyexec.v1.SessionBackendService/RemoveFile"
+	SessionBackendService_OpenSession_FullMethodName    = "/pyexec.v1.SessionBackendService/OpenSession"
+	SessionBackendService_AdoptSession_FullMethodName   = "/pyexec.v1.SessionBackendService/AdoptSession"
+	SessionBackendService_RestartSession_FullMethodName = "/pyexec.v1.SessionBackendService/RestartSession"
+	SessionBackendService_CloseSession_FullMethodName   = "/pyexec.v1.SessionBackendService/CloseSession"
 )
 
 // SessionBackendServiceClient is the client API for SessionBackendService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SessionBackendService is executor.SessionBackend; served where the backend declares sessions.
+// SessionBackendService is executor.SessionBackend, together with SessionToolsService.
 type SessionBackendServiceClient interface {
 	// OpenSession starts a sandbox.
 	OpenSession(ctx context.Context, in *SessionBackendServiceOpenSessionRequest, opts ...grpc.CallOption) (*SessionBackendServiceOpenSessionResponse, error)
@@ -234,18 +228,6 @@ type SessionBackendServiceClient interface {
 	RestartSession(ctx context.Context, in *SessionBackendServiceRestartSessionRequest, opts ...grpc.CallOption) (*SessionBackendServiceRestartSessionResponse, error)
 	// CloseSession ends the sandbox.
 	CloseSession(ctx context.Context, in *SessionBackendServiceCloseSessionRequest, opts ...grpc.CallOption) (*SessionBackendServiceCloseSessionResponse, error)
-	// Variables lists the interpreter's.
-	Variables(ctx context.Context, in *SessionBackendServiceVariablesRequest, opts ...grpc.CallOption) (*SessionBackendServiceVariablesResponse, error)
-	// AddRequirements installs packages besides those it has.
-	AddRequirements(ctx context.Context, in *SessionBackendServiceAddRequirementsRequest, opts ...grpc.CallOption) (*SessionBackendServiceAddRequirementsResponse, error)
-	// ListFiles lists a folder of the work folder.
-	ListFiles(ctx context.Context, in *SessionBackendServiceListFilesRequest, opts ...grpc.CallOption) (*SessionBackendServiceListFilesResponse, error)
-	// ReadFile reads a file. The first message says what it is; the end of the stream is the file's end.
-	ReadFile(ctx context.Context, in *SessionBackendServiceReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SessionBackendServiceReadFileResponse], error)
-	// WriteFile writes a file. The caller's first message is the target, its last the end.
-	WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse], error)
-	// RemoveFile removes a file, or a folder with all that is in it.
-	RemoveFile(ctx context.Context, in *SessionBackendServiceRemoveFileRequest, opts ...grpc.CallOption) (*SessionBackendServiceRemoveFileResponse, error)
 }
 
 type sessionBackendServiceClient struct {
@@ -296,83 +278,11 @@ func (c *sessionBackendServiceClient) CloseSession(ctx context.Context, in *Sess
 	return out, nil
 }
 
-func (c *sessionBackendServiceClient) Variables(ctx context.Context, in *SessionBackendServiceVariablesRequest, opts ...grpc.CallOption) (*SessionBackendServiceVariablesResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SessionBackendServiceVariablesResponse)
-	err := c.cc.Invoke(ctx, SessionBackendService_Variables_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *sessionBackendServiceClient) AddRequirements(ctx context.Context, in *SessionBackendServiceAddRequirementsRequest, opts ...grpc.CallOption) (*SessionBackendServiceAddRequirementsResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SessionBackendServiceAddRequirementsResponse)
-	err := c.cc.Invoke(ctx, SessionBackendService_AddRequirements_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *sessionBackendServiceClient) ListFiles(ctx context.Context, in *SessionBackendServiceListFilesRequest, opts ...grpc.CallOption) (*SessionBackendServiceListFilesResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SessionBackendServiceListFilesResponse)
-	err := c.cc.Invoke(ctx, SessionBackendService_ListFiles_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *sessionBackendServiceClient) ReadFile(ctx context.Context, in *SessionBackendServiceReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SessionBackendServiceReadFileResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SessionBackendService_ServiceDesc.Streams[0], SessionBackendService_ReadFile_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[SessionBackendServiceReadFileRequest, SessionBackendServiceReadFileResponse]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SessionBackendService_ReadFileClient = grpc.ServerStreamingClient[SessionBackendServiceReadFileResponse]
-
-func (c *sessionBackendServiceClient) WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SessionBackendService_ServiceDesc.Streams[1], SessionBackendService_WriteFile_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]{ClientStream: stream}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SessionBackendService_WriteFileClient = grpc.ClientStreamingClient[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]
-
-func (c *sessionBackendServiceClient) RemoveFile(ctx context.Context, in *SessionBackendServiceRemoveFileRequest, opts ...grpc.CallOption) (*SessionBackendServiceRemoveFileResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SessionBackendServiceRemoveFileResponse)
-	err := c.cc.Invoke(ctx, SessionBackendService_RemoveFile_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 // SessionBackendServiceServer is the server API for SessionBackendService service.
 // All implementations must embed UnimplementedSessionBackendServiceServer
 // for forward compatibility.
 //
-// SessionBackendService is executor.SessionBackend; served where the backend declares sessions.
+// SessionBackendService is executor.SessionBackend, together with SessionToolsService.
 type SessionBackendServiceServer interface {
 	// OpenSession starts a sandbox.
 	OpenSession(context.Context, *SessionBackendServiceOpenSessionRequest) (*SessionBackendServiceOpenSessionResponse, error)
@@ -382,18 +292,6 @@ type SessionBackendServiceServer interface {
 	RestartSession(context.Context, *SessionBackendServiceRestartSessionRequest) (*SessionBackendServiceRestartSessionResponse, error)
 	// CloseSession ends the sandbox.
 	CloseSession(context.Context, *SessionBackendServiceCloseSessionRequest) (*SessionBackendServiceCloseSessionResponse, error)
-	// Variables lists the interpreter's.
-	Variables(context.Context, *SessionBackendServiceVariablesRequest) (*SessionBackendServiceVariablesResponse, error)
-	// AddRequirements installs packages besides those it has.
-	AddRequirements(context.Context, *SessionBackendServiceAddRequirementsRequest) (*SessionBackendServiceAddRequirementsResponse, error)
-	// ListFiles lists a folder of the work folder.
-	ListFiles(context.Context, *SessionBackendServiceListFilesRequest) (*SessionBackendServiceListFilesResponse, error)
-	// ReadFile reads a file. The first message says what it is; the end of the stream is the file's end.
-	ReadFile(*SessionBackendServiceReadFileRequest, grpc.ServerStreamingServer[SessionBackendServiceReadFileResponse]) error
-	// WriteFile writes a file. The caller's first message is the target, its last the end.
-	WriteFile(grpc.ClientStreamingServer[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]) error
-	// RemoveFile removes a file, or a folder with all that is in it.
-	RemoveFile(context.Context, *SessionBackendServiceRemoveFileRequest) (*SessionBackendServiceRemoveFileResponse, error)
 	mustEmbedUnimplementedSessionBackendServiceServer()
 }
 
@@ -415,24 +313,6 @@ func (UnimplementedSessionBackendServiceServer) RestartSession(context.Context, 
 }
 func (UnimplementedSessionBackendServiceServer) CloseSession(context.Context, *SessionBackendServiceCloseSessionRequest) (*SessionBackendServiceCloseSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CloseSession not implemented")
-}
-func (UnimplementedSessionBackendServiceServer) Variables(context.Context, *SessionBackendServiceVariablesRequest) (*SessionBackendServiceVariablesResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Variables not implemented")
-}
-func (UnimplementedSessionBackendServiceServer) AddRequirements(context.Context, *SessionBackendServiceAddRequirementsRequest) (*SessionBackendServiceAddRequirementsResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method AddRequirements not implemented")
-}
-func (UnimplementedSessionBackendServiceServer) ListFiles(context.Context, *SessionBackendServiceListFilesRequest) (*SessionBackendServiceListFilesResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ListFiles not implemented")
-}
-func (UnimplementedSessionBackendServiceServer) ReadFile(*SessionBackendServiceReadFileRequest, grpc.ServerStreamingServer[SessionBackendServiceReadFileResponse]) error {
-	return status.Error(codes.Unimplemented, "method ReadFile not implemented")
-}
-func (UnimplementedSessionBackendServiceServer) WriteFile(grpc.ClientStreamingServer[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]) error {
-	return status.Error(codes.Unimplemented, "method WriteFile not implemented")
-}
-func (UnimplementedSessionBackendServiceServer) RemoveFile(context.Context, *SessionBackendServiceRemoveFileRequest) (*SessionBackendServiceRemoveFileResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method RemoveFile not implemented")
 }
 func (UnimplementedSessionBackendServiceServer) mustEmbedUnimplementedSessionBackendServiceServer() {}
 func (UnimplementedSessionBackendServiceServer) testEmbeddedByValue()                               {}
@@ -527,96 +407,6 @@ func _SessionBackendService_CloseSession_Handler(srv interface{}, ctx context.Co
 	return interceptor(ctx, in, info, handler)
 }
 
-func _SessionBackendService_Variables_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SessionBackendServiceVariablesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(SessionBackendServiceServer).Variables(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: SessionBackendService_Variables_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(SessionBackendServiceServer).Variables(ctx, req.(*SessionBackendServiceVariablesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _SessionBackendService_AddRequirements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SessionBackendServiceAddRequirementsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(SessionBackendServiceServer).AddRequirements(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: SessionBackendService_AddRequirements_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(SessionBackendServiceServer).AddRequirements(ctx, req.(*SessionBackendServiceAddRequirementsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _SessionBackendService_ListFiles_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SessionBackendServiceListFilesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(SessionBackendServiceServer).ListFiles(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: SessionBackendService_ListFiles_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(SessionBackendServiceServer).ListFiles(ctx, req.(*SessionBackendServiceListFilesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _SessionBackendService_ReadFile_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(SessionBackendServiceReadFileRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(SessionBackendServiceServer).ReadFile(m, &grpc.GenericServerStream[SessionBackendServiceReadFileRequest, SessionBackendServiceReadFileResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SessionBackendService_ReadFileServer = grpc.ServerStreamingServer[SessionBackendServiceReadFileResponse]
-
-func _SessionBackendService_WriteFile_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(SessionBackendServiceServer).WriteFile(&grpc.GenericServerStream[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type SessionBackendService_WriteFileServer = grpc.ClientStreamingServer[SessionBackendServiceWriteFileRequest, SessionBackendServiceWriteFileResponse]
-
-func _SessionBackendService_RemoveFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SessionBackendServiceRemoveFileRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(SessionBackendServiceServer).RemoveFile(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: SessionBackendService_RemoveFile_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(SessionBackendServiceServer).RemoveFile(ctx, req.(*SessionBackendServiceRemoveFileRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 // SessionBackendService_ServiceDesc is the grpc.ServiceDesc for SessionBackendService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -640,34 +430,7 @@ var SessionBackendService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "CloseSession",
 			Handler:    _SessionBackendService_CloseSession_Handler,
 		},
-		{
-			MethodName: "Variables",
-			Handler:    _SessionBackendService_Variables_Handler,
-		},
-		{
-			MethodName: "AddRequirements",
-			Handler:    _SessionBackendService_AddRequirements_Handler,
-		},
-		{
-			MethodName: "ListFiles",
-			Handler:    _SessionBackendService_ListFiles_Handler,
-		},
-		{
-			MethodName: "RemoveFile",
-			Handler:    _SessionBackendService_RemoveFile_Handler,
-		},
 	},
-	Streams: []grpc.StreamDesc{
-		{
-			StreamName:    "ReadFile",
-			Handler:       _SessionBackendService_ReadFile_Handler,
-			ServerStreams: true,
-		},
-		{
-			StreamName:    "WriteFile",
-			Handler:       _SessionBackendService_WriteFile_Handler,
-			ClientStreams: true,
-		},
-	},
+	Streams:  []grpc.StreamDesc{},
 	Metadata: "pyexec/v1/backend.proto",
 }

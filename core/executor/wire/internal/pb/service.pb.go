@@ -21,14 +21,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// SubmitRequest is a message of the caller.
+// SubmitRequest holds what an execution is made from.
 type SubmitRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Message:
-	//
-	//	*SubmitRequest_Start
-	//	*SubmitRequest_Source
-	Message       isSubmitRequest_Message `protobuf_oneof:"message"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Spec      *Spec                  `protobuf:"bytes,1,opt,name=spec" json:"spec,omitempty"`
+	Workspace *Source                `protobuf:"bytes,2,opt,name=workspace" json:"workspace,omitempty"`
+	Stdin     *Source                `protobuf:"bytes,3,opt,name=stdin" json:"stdin,omitempty"`
+	// follow asks for the events as well.
+	Follow        bool `protobuf:"varint,4,opt,name=follow" json:"follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -63,123 +63,39 @@ func (*SubmitRequest) Descriptor() ([]byte, []int) {
 	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *SubmitRequest) GetMessage() isSubmitRequest_Message {
-	if x != nil {
-		return x.Message
-	}
-	return nil
-}
-
-func (x *SubmitRequest) GetStart() *SubmitStart {
-	if x != nil {
-		if x, ok := x.Message.(*SubmitRequest_Start); ok {
-			return x.Start
-		}
-	}
-	return nil
-}
-
-func (x *SubmitRequest) GetSource() *SourceReply {
-	if x != nil {
-		if x, ok := x.Message.(*SubmitRequest_Source); ok {
-			return x.Source
-		}
-	}
-	return nil
-}
-
-type isSubmitRequest_Message interface {
-	isSubmitRequest_Message()
-}
-
-type SubmitRequest_Start struct {
-	Start *SubmitStart `protobuf:"bytes,1,opt,name=start,oneof"`
-}
-
-type SubmitRequest_Source struct {
-	Source *SourceReply `protobuf:"bytes,2,opt,name=source,oneof"`
-}
-
-func (*SubmitRequest_Start) isSubmitRequest_Message() {}
-
-func (*SubmitRequest_Source) isSubmitRequest_Message() {}
-
-// SubmitStart begins a call.
-type SubmitStart struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Spec      *Spec                  `protobuf:"bytes,1,opt,name=spec" json:"spec,omitempty"`
-	Workspace *Source                `protobuf:"bytes,2,opt,name=workspace" json:"workspace,omitempty"`
-	Stdin     *Source                `protobuf:"bytes,3,opt,name=stdin" json:"stdin,omitempty"`
-	// follow asks for the events as well. A service that does not know it ends the call with the execution.
-	Follow        bool `protobuf:"varint,4,opt,name=follow" json:"follow,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SubmitStart) Reset() {
-	*x = SubmitStart{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[1]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SubmitStart) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SubmitStart) ProtoMessage() {}
-
-func (x *SubmitStart) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[1]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SubmitStart.ProtoReflect.Descriptor instead.
-func (*SubmitStart) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{1}
-}
-
-func (x *SubmitStart) GetSpec() *Spec {
+func (x *SubmitRequest) GetSpec() *Spec {
 	if x != nil {
 		return x.Spec
 	}
 	return nil
 }
 
-func (x *SubmitStart) GetWorkspace() *Source {
+func (x *SubmitRequest) GetWorkspace() *Source {
 	if x != nil {
 		return x.Workspace
 	}
 	return nil
 }
 
-func (x *SubmitStart) GetStdin() *Source {
+func (x *SubmitRequest) GetStdin() *Source {
 	if x != nil {
 		return x.Stdin
 	}
 	return nil
 }
 
-func (x *SubmitStart) GetFollow() bool {
+func (x *SubmitRequest) GetFollow() bool {
 	if x != nil {
 		return x.Follow
 	}
 	return false
 }
 
-// SubmitResponse asks for source data, or says what was accepted, and what happens then.
+// SubmitResponse is what was accepted, then an event of its log.
 type SubmitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
 	//
-	//	*SubmitResponse_Source
 	//	*SubmitResponse_Execution
 	//	*SubmitResponse_Event
 	Message       isSubmitResponse_Message `protobuf_oneof:"message"`
@@ -189,7 +105,7 @@ type SubmitResponse struct {
 
 func (x *SubmitResponse) Reset() {
 	*x = SubmitResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[2]
+	mi := &file_pyexec_v1_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -201,7 +117,7 @@ func (x *SubmitResponse) String() string {
 func (*SubmitResponse) ProtoMessage() {}
 
 func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[2]
+	mi := &file_pyexec_v1_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -214,21 +130,12 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
 func (*SubmitResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{2}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *SubmitResponse) GetMessage() isSubmitResponse_Message {
 	if x != nil {
 		return x.Message
-	}
-	return nil
-}
-
-func (x *SubmitResponse) GetSource() *SourceRequest {
-	if x != nil {
-		if x, ok := x.Message.(*SubmitResponse_Source); ok {
-			return x.Source
-		}
 	}
 	return nil
 }
@@ -255,19 +162,13 @@ type isSubmitResponse_Message interface {
 	isSubmitResponse_Message()
 }
 
-type SubmitResponse_Source struct {
-	Source *SourceRequest `protobuf:"bytes,1,opt,name=source,oneof"`
-}
-
 type SubmitResponse_Execution struct {
-	Execution *Execution `protobuf:"bytes,2,opt,name=execution,oneof"`
+	Execution *Execution `protobuf:"bytes,1,opt,name=execution,oneof"`
 }
 
 type SubmitResponse_Event struct {
-	Event *Event `protobuf:"bytes,3,opt,name=event,oneof"`
+	Event *Event `protobuf:"bytes,2,opt,name=event,oneof"`
 }
-
-func (*SubmitResponse_Source) isSubmitResponse_Message() {}
 
 func (*SubmitResponse_Execution) isSubmitResponse_Message() {}
 
@@ -282,7 +183,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[3]
+	mi := &file_pyexec_v1_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +195,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[3]
+	mi := &file_pyexec_v1_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +208,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{3}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{2}
 }
 
 // AdmitResponse is empty.
@@ -319,7 +220,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[4]
+	mi := &file_pyexec_v1_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -331,7 +232,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[4]
+	mi := &file_pyexec_v1_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -344,7 +245,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{4}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{3}
 }
 
 // GetRequest names an Execution.
@@ -357,7 +258,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[5]
+	mi := &file_pyexec_v1_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +270,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[5]
+	mi := &file_pyexec_v1_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +283,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{5}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetRequest) GetId() string {
@@ -402,7 +303,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[6]
+	mi := &file_pyexec_v1_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +315,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[6]
+	mi := &file_pyexec_v1_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +328,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{6}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetResponse) GetExecution() *Execution {
@@ -447,7 +348,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[7]
+	mi := &file_pyexec_v1_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +360,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[7]
+	mi := &file_pyexec_v1_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,7 +373,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{7}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListRequest) GetFilter() *Filter {
@@ -492,7 +393,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[8]
+	mi := &file_pyexec_v1_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +405,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[8]
+	mi := &file_pyexec_v1_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +418,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{8}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListResponse) GetExecutions() []*Execution {
@@ -537,7 +438,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[9]
+	mi := &file_pyexec_v1_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +450,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[9]
+	mi := &file_pyexec_v1_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +463,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CancelRequest) GetId() string {
@@ -582,7 +483,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[10]
+	mi := &file_pyexec_v1_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +495,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[10]
+	mi := &file_pyexec_v1_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +508,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelResponse) GetExecution() *Execution {
@@ -628,7 +529,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[11]
+	mi := &file_pyexec_v1_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +541,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[11]
+	mi := &file_pyexec_v1_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +554,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EventsRequest) GetId() string {
@@ -680,7 +581,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[12]
+	mi := &file_pyexec_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +593,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[12]
+	mi := &file_pyexec_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +606,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EventsResponse) GetEvent() *Event {
@@ -725,7 +626,7 @@ type ArtifactsRequest struct {
 
 func (x *ArtifactsRequest) Reset() {
 	*x = ArtifactsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[13]
+	mi := &file_pyexec_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +638,7 @@ func (x *ArtifactsRequest) String() string {
 func (*ArtifactsRequest) ProtoMessage() {}
 
 func (x *ArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[13]
+	mi := &file_pyexec_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +651,7 @@ func (x *ArtifactsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*ArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ArtifactsRequest) GetId() string {
@@ -770,7 +671,7 @@ type ArtifactsResponse struct {
 
 func (x *ArtifactsResponse) Reset() {
 	*x = ArtifactsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[14]
+	mi := &file_pyexec_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +683,7 @@ func (x *ArtifactsResponse) String() string {
 func (*ArtifactsResponse) ProtoMessage() {}
 
 func (x *ArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[14]
+	mi := &file_pyexec_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +696,7 @@ func (x *ArtifactsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*ArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ArtifactsResponse) GetData() []byte {
@@ -815,7 +716,7 @@ type OpenSessionRequest struct {
 
 func (x *OpenSessionRequest) Reset() {
 	*x = OpenSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[15]
+	mi := &file_pyexec_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +728,7 @@ func (x *OpenSessionRequest) String() string {
 func (*OpenSessionRequest) ProtoMessage() {}
 
 func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[15]
+	mi := &file_pyexec_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +741,7 @@ func (x *OpenSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionRequest.ProtoReflect.Descriptor instead.
 func (*OpenSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{15}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OpenSessionRequest) GetSession() *Session {
@@ -860,7 +761,7 @@ type OpenSessionResponse struct {
 
 func (x *OpenSessionResponse) Reset() {
 	*x = OpenSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[16]
+	mi := &file_pyexec_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +773,7 @@ func (x *OpenSessionResponse) String() string {
 func (*OpenSessionResponse) ProtoMessage() {}
 
 func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[16]
+	mi := &file_pyexec_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +786,7 @@ func (x *OpenSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSessionResponse.ProtoReflect.Descriptor instead.
 func (*OpenSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{16}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OpenSessionResponse) GetSession() *Session {
@@ -905,7 +806,7 @@ type GetSessionRequest struct {
 
 func (x *GetSessionRequest) Reset() {
 	*x = GetSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[17]
+	mi := &file_pyexec_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +818,7 @@ func (x *GetSessionRequest) String() string {
 func (*GetSessionRequest) ProtoMessage() {}
 
 func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[17]
+	mi := &file_pyexec_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +831,7 @@ func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{17}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetSessionRequest) GetId() string {
@@ -950,7 +851,7 @@ type GetSessionResponse struct {
 
 func (x *GetSessionResponse) Reset() {
 	*x = GetSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[18]
+	mi := &file_pyexec_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -962,7 +863,7 @@ func (x *GetSessionResponse) String() string {
 func (*GetSessionResponse) ProtoMessage() {}
 
 func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[18]
+	mi := &file_pyexec_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -975,7 +876,7 @@ func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionResponse.ProtoReflect.Descriptor instead.
 func (*GetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{18}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetSessionResponse) GetSession() *Session {
@@ -994,7 +895,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[19]
+	mi := &file_pyexec_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +907,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[19]
+	mi := &file_pyexec_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +920,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{19}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 // ListSessionsResponse holds all of the owner's, newest first.
@@ -1032,7 +933,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[20]
+	mi := &file_pyexec_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +945,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[20]
+	mi := &file_pyexec_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +958,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{20}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -1077,7 +978,7 @@ type InterruptSessionRequest struct {
 
 func (x *InterruptSessionRequest) Reset() {
 	*x = InterruptSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[21]
+	mi := &file_pyexec_v1_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +990,7 @@ func (x *InterruptSessionRequest) String() string {
 func (*InterruptSessionRequest) ProtoMessage() {}
 
 func (x *InterruptSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[21]
+	mi := &file_pyexec_v1_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1003,7 @@ func (x *InterruptSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptSessionRequest.ProtoReflect.Descriptor instead.
 func (*InterruptSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *InterruptSessionRequest) GetId() string {
@@ -1122,7 +1023,7 @@ type InterruptSessionResponse struct {
 
 func (x *InterruptSessionResponse) Reset() {
 	*x = InterruptSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[22]
+	mi := &file_pyexec_v1_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1035,7 @@ func (x *InterruptSessionResponse) String() string {
 func (*InterruptSessionResponse) ProtoMessage() {}
 
 func (x *InterruptSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[22]
+	mi := &file_pyexec_v1_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1048,7 @@ func (x *InterruptSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterruptSessionResponse.ProtoReflect.Descriptor instead.
 func (*InterruptSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *InterruptSessionResponse) GetSession() *Session {
@@ -1169,7 +1070,7 @@ type RestartSessionRequest struct {
 
 func (x *RestartSessionRequest) Reset() {
 	*x = RestartSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[23]
+	mi := &file_pyexec_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1082,7 @@ func (x *RestartSessionRequest) String() string {
 func (*RestartSessionRequest) ProtoMessage() {}
 
 func (x *RestartSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[23]
+	mi := &file_pyexec_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1095,7 @@ func (x *RestartSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartSessionRequest.ProtoReflect.Descriptor instead.
 func (*RestartSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RestartSessionRequest) GetId() string {
@@ -1221,7 +1122,7 @@ type RestartSessionResponse struct {
 
 func (x *RestartSessionResponse) Reset() {
 	*x = RestartSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[24]
+	mi := &file_pyexec_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1134,7 @@ func (x *RestartSessionResponse) String() string {
 func (*RestartSessionResponse) ProtoMessage() {}
 
 func (x *RestartSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[24]
+	mi := &file_pyexec_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1147,7 @@ func (x *RestartSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartSessionResponse.ProtoReflect.Descriptor instead.
 func (*RestartSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RestartSessionResponse) GetSession() *Session {
@@ -1266,7 +1167,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[25]
+	mi := &file_pyexec_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1179,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[25]
+	mi := &file_pyexec_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1192,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CloseSessionRequest) GetId() string {
@@ -1311,7 +1212,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[26]
+	mi := &file_pyexec_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1323,7 +1224,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[26]
+	mi := &file_pyexec_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1336,7 +1237,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{26}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CloseSessionResponse) GetSession() *Session {
@@ -1355,7 +1256,7 @@ type BackendsRequest struct {
 
 func (x *BackendsRequest) Reset() {
 	*x = BackendsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[27]
+	mi := &file_pyexec_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1268,7 @@ func (x *BackendsRequest) String() string {
 func (*BackendsRequest) ProtoMessage() {}
 
 func (x *BackendsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[27]
+	mi := &file_pyexec_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1281,7 @@ func (x *BackendsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendsRequest.ProtoReflect.Descriptor instead.
 func (*BackendsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{27}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 // BackendsResponse describes every backend.
@@ -1393,7 +1294,7 @@ type BackendsResponse struct {
 
 func (x *BackendsResponse) Reset() {
 	*x = BackendsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[28]
+	mi := &file_pyexec_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1306,7 @@ func (x *BackendsResponse) String() string {
 func (*BackendsResponse) ProtoMessage() {}
 
 func (x *BackendsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[28]
+	mi := &file_pyexec_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1319,7 @@ func (x *BackendsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendsResponse.ProtoReflect.Descriptor instead.
 func (*BackendsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{28}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BackendsResponse) GetBackends() []*Info {
@@ -1437,7 +1338,7 @@ type ScriptsRequest struct {
 
 func (x *ScriptsRequest) Reset() {
 	*x = ScriptsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[29]
+	mi := &file_pyexec_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1350,7 @@ func (x *ScriptsRequest) String() string {
 func (*ScriptsRequest) ProtoMessage() {}
 
 func (x *ScriptsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[29]
+	mi := &file_pyexec_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1363,7 @@ func (x *ScriptsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptsRequest.ProtoReflect.Descriptor instead.
 func (*ScriptsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{29}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 // ScriptsResponse lists the scripts.
@@ -1475,7 +1376,7 @@ type ScriptsResponse struct {
 
 func (x *ScriptsResponse) Reset() {
 	*x = ScriptsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[30]
+	mi := &file_pyexec_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1388,7 @@ func (x *ScriptsResponse) String() string {
 func (*ScriptsResponse) ProtoMessage() {}
 
 func (x *ScriptsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[30]
+	mi := &file_pyexec_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1401,7 @@ func (x *ScriptsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScriptsResponse.ProtoReflect.Descriptor instead.
 func (*ScriptsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{30}
+	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ScriptsResponse) GetScripts() []*Script {
@@ -1510,596 +1411,19 @@ func (x *ScriptsResponse) GetScripts() []*Script {
 	return nil
 }
 
-// VariablesRequest names a Session.
-type VariablesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *VariablesRequest) Reset() {
-	*x = VariablesRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[31]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *VariablesRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*VariablesRequest) ProtoMessage() {}
-
-func (x *VariablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[31]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use VariablesRequest.ProtoReflect.Descriptor instead.
-func (*VariablesRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{31}
-}
-
-func (x *VariablesRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-// VariablesResponse holds them, sorted by name.
-type VariablesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Variables     []*Variable            `protobuf:"bytes,1,rep,name=variables" json:"variables,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *VariablesResponse) Reset() {
-	*x = VariablesResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[32]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *VariablesResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*VariablesResponse) ProtoMessage() {}
-
-func (x *VariablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[32]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use VariablesResponse.ProtoReflect.Descriptor instead.
-func (*VariablesResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{32}
-}
-
-func (x *VariablesResponse) GetVariables() []*Variable {
-	if x != nil {
-		return x.Variables
-	}
-	return nil
-}
-
-// AddRequirementsRequest holds what a requirements.txt does.
-type AddRequirementsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Requirements  string                 `protobuf:"bytes,2,opt,name=requirements" json:"requirements,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AddRequirementsRequest) Reset() {
-	*x = AddRequirementsRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[33]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AddRequirementsRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AddRequirementsRequest) ProtoMessage() {}
-
-func (x *AddRequirementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[33]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AddRequirementsRequest.ProtoReflect.Descriptor instead.
-func (*AddRequirementsRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{33}
-}
-
-func (x *AddRequirementsRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *AddRequirementsRequest) GetRequirements() string {
-	if x != nil {
-		return x.Requirements
-	}
-	return ""
-}
-
-// AddRequirementsResponse holds the whole resolved list.
-type AddRequirementsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Requirements  []string               `protobuf:"bytes,1,rep,name=requirements" json:"requirements,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AddRequirementsResponse) Reset() {
-	*x = AddRequirementsResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[34]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AddRequirementsResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AddRequirementsResponse) ProtoMessage() {}
-
-func (x *AddRequirementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[34]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AddRequirementsResponse.ProtoReflect.Descriptor instead.
-func (*AddRequirementsResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{34}
-}
-
-func (x *AddRequirementsResponse) GetRequirements() []string {
-	if x != nil {
-		return x.Requirements
-	}
-	return nil
-}
-
-// ListFilesRequest names a folder.
-type ListFilesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
-	Recursive     bool                   `protobuf:"varint,3,opt,name=recursive" json:"recursive,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListFilesRequest) Reset() {
-	*x = ListFilesRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[35]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListFilesRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListFilesRequest) ProtoMessage() {}
-
-func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[35]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
-func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{35}
-}
-
-func (x *ListFilesRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *ListFilesRequest) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-func (x *ListFilesRequest) GetRecursive() bool {
-	if x != nil {
-		return x.Recursive
-	}
-	return false
-}
-
-// ListFilesResponse holds what is in it.
-type ListFilesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Files         []*File                `protobuf:"bytes,1,rep,name=files" json:"files,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ListFilesResponse) Reset() {
-	*x = ListFilesResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[36]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ListFilesResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ListFilesResponse) ProtoMessage() {}
-
-func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[36]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
-func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *ListFilesResponse) GetFiles() []*File {
-	if x != nil {
-		return x.Files
-	}
-	return nil
-}
-
-// ReadFileRequest names a file.
-type ReadFileRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReadFileRequest) Reset() {
-	*x = ReadFileRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[37]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReadFileRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReadFileRequest) ProtoMessage() {}
-
-func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[37]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
-func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{37}
-}
-
-func (x *ReadFileRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *ReadFileRequest) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-// ReadFileResponse is the file's entry, then a piece of its content.
-type ReadFileResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Piece         *FilePiece             `protobuf:"bytes,1,opt,name=piece" json:"piece,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReadFileResponse) Reset() {
-	*x = ReadFileResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[38]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReadFileResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReadFileResponse) ProtoMessage() {}
-
-func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[38]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
-func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{38}
-}
-
-func (x *ReadFileResponse) GetPiece() *FilePiece {
-	if x != nil {
-		return x.Piece
-	}
-	return nil
-}
-
-// WriteFileRequest is a message of the caller.
-type WriteFileRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Piece         *FilePiece             `protobuf:"bytes,1,opt,name=piece" json:"piece,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *WriteFileRequest) Reset() {
-	*x = WriteFileRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[39]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *WriteFileRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*WriteFileRequest) ProtoMessage() {}
-
-func (x *WriteFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[39]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use WriteFileRequest.ProtoReflect.Descriptor instead.
-func (*WriteFileRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{39}
-}
-
-func (x *WriteFileRequest) GetPiece() *FilePiece {
-	if x != nil {
-		return x.Piece
-	}
-	return nil
-}
-
-// WriteFileResponse holds the entry of what was written.
-type WriteFileResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	File          *File                  `protobuf:"bytes,1,opt,name=file" json:"file,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *WriteFileResponse) Reset() {
-	*x = WriteFileResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[40]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *WriteFileResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*WriteFileResponse) ProtoMessage() {}
-
-func (x *WriteFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[40]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use WriteFileResponse.ProtoReflect.Descriptor instead.
-func (*WriteFileResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{40}
-}
-
-func (x *WriteFileResponse) GetFile() *File {
-	if x != nil {
-		return x.File
-	}
-	return nil
-}
-
-// RemoveFileRequest names a file or a folder.
-type RemoveFileRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RemoveFileRequest) Reset() {
-	*x = RemoveFileRequest{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[41]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RemoveFileRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RemoveFileRequest) ProtoMessage() {}
-
-func (x *RemoveFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[41]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RemoveFileRequest.ProtoReflect.Descriptor instead.
-func (*RemoveFileRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{41}
-}
-
-func (x *RemoveFileRequest) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *RemoveFileRequest) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-// RemoveFileResponse is empty.
-type RemoveFileResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RemoveFileResponse) Reset() {
-	*x = RemoveFileResponse{}
-	mi := &file_pyexec_v1_service_proto_msgTypes[42]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RemoveFileResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RemoveFileResponse) ProtoMessage() {}
-
-func (x *RemoveFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_service_proto_msgTypes[42]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RemoveFileResponse.ProtoReflect.Descriptor instead.
-func (*RemoveFileResponse) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_service_proto_rawDescGZIP(), []int{42}
-}
-
 var File_pyexec_v1_service_proto protoreflect.FileDescriptor
 
 const file_pyexec_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x17pyexec/v1/service.proto\x12\tpyexec.v1\x1a\x15pyexec/v1/types.proto\"|\n" +
-	"\rSubmitRequest\x12.\n" +
-	"\x05start\x18\x01 \x01(\v2\x16.pyexec.v1.SubmitStartH\x00R\x05start\x120\n" +
-	"\x06source\x18\x02 \x01(\v2\x16.pyexec.v1.SourceReplyH\x00R\x06sourceB\t\n" +
-	"\amessage\"\xa4\x01\n" +
-	"\vSubmitStart\x12#\n" +
+	"\x17pyexec/v1/service.proto\x12\tpyexec.v1\x1a\x15pyexec/v1/types.proto\"\xa6\x01\n" +
+	"\rSubmitRequest\x12#\n" +
 	"\x04spec\x18\x01 \x01(\v2\x0f.pyexec.v1.SpecR\x04spec\x12/\n" +
 	"\tworkspace\x18\x02 \x01(\v2\x11.pyexec.v1.SourceR\tworkspace\x12'\n" +
 	"\x05stdin\x18\x03 \x01(\v2\x11.pyexec.v1.SourceR\x05stdin\x12\x16\n" +
-	"\x06follow\x18\x04 \x01(\bR\x06follow\"\xaf\x01\n" +
-	"\x0eSubmitResponse\x122\n" +
-	"\x06source\x18\x01 \x01(\v2\x18.pyexec.v1.SourceRequestH\x00R\x06source\x124\n" +
-	"\texecution\x18\x02 \x01(\v2\x14.pyexec.v1.ExecutionH\x00R\texecution\x12(\n" +
-	"\x05event\x18\x03 \x01(\v2\x10.pyexec.v1.EventH\x00R\x05eventB\t\n" +
+	"\x06follow\x18\x04 \x01(\bR\x06follow\"{\n" +
+	"\x0eSubmitResponse\x124\n" +
+	"\texecution\x18\x01 \x01(\v2\x14.pyexec.v1.ExecutionH\x00R\texecution\x12(\n" +
+	"\x05event\x18\x02 \x01(\v2\x10.pyexec.v1.EventH\x00R\x05eventB\t\n" +
 	"\amessage\"\x0e\n" +
 	"\fAdmitRequest\"\x0f\n" +
 	"\rAdmitResponse\"\x1c\n" +
@@ -2156,37 +1480,9 @@ const file_pyexec_v1_service_proto_rawDesc = "" +
 	"\bbackends\x18\x01 \x03(\v2\x0f.pyexec.v1.InfoR\bbackends\"\x10\n" +
 	"\x0eScriptsRequest\">\n" +
 	"\x0fScriptsResponse\x12+\n" +
-	"\ascripts\x18\x01 \x03(\v2\x11.pyexec.v1.ScriptR\ascripts\"\"\n" +
-	"\x10VariablesRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"F\n" +
-	"\x11VariablesResponse\x121\n" +
-	"\tvariables\x18\x01 \x03(\v2\x13.pyexec.v1.VariableR\tvariables\"L\n" +
-	"\x16AddRequirementsRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\"\n" +
-	"\frequirements\x18\x02 \x01(\tR\frequirements\"=\n" +
-	"\x17AddRequirementsResponse\x12\"\n" +
-	"\frequirements\x18\x01 \x03(\tR\frequirements\"T\n" +
-	"\x10ListFilesRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1c\n" +
-	"\trecursive\x18\x03 \x01(\bR\trecursive\":\n" +
-	"\x11ListFilesResponse\x12%\n" +
-	"\x05files\x18\x01 \x03(\v2\x0f.pyexec.v1.FileR\x05files\"5\n" +
-	"\x0fReadFileRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\">\n" +
-	"\x10ReadFileResponse\x12*\n" +
-	"\x05piece\x18\x01 \x01(\v2\x14.pyexec.v1.FilePieceR\x05piece\">\n" +
-	"\x10WriteFileRequest\x12*\n" +
-	"\x05piece\x18\x01 \x01(\v2\x14.pyexec.v1.FilePieceR\x05piece\"8\n" +
-	"\x11WriteFileResponse\x12#\n" +
-	"\x04file\x18\x01 \x01(\v2\x0f.pyexec.v1.FileR\x04file\"7\n" +
-	"\x11RemoveFileRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"\x14\n" +
-	"\x12RemoveFileResponse2\x85\f\n" +
-	"\x0fExecutorService\x12A\n" +
-	"\x06Submit\x12\x18.pyexec.v1.SubmitRequest\x1a\x19.pyexec.v1.SubmitResponse(\x010\x01\x12:\n" +
+	"\ascripts\x18\x01 \x03(\v2\x11.pyexec.v1.ScriptR\ascripts2\xbd\b\n" +
+	"\x0fExecutorService\x12?\n" +
+	"\x06Submit\x12\x18.pyexec.v1.SubmitRequest\x1a\x19.pyexec.v1.SubmitResponse0\x01\x12:\n" +
 	"\x05Admit\x12\x17.pyexec.v1.AdmitRequest\x1a\x18.pyexec.v1.AdmitResponse\x124\n" +
 	"\x03Get\x12\x15.pyexec.v1.GetRequest\x1a\x16.pyexec.v1.GetResponse\x127\n" +
 	"\x04List\x12\x16.pyexec.v1.ListRequest\x1a\x17.pyexec.v1.ListResponse\x12=\n" +
@@ -2199,14 +1495,7 @@ const file_pyexec_v1_service_proto_rawDesc = "" +
 	"\fListSessions\x12\x1e.pyexec.v1.ListSessionsRequest\x1a\x1f.pyexec.v1.ListSessionsResponse\x12[\n" +
 	"\x10InterruptSession\x12\".pyexec.v1.InterruptSessionRequest\x1a#.pyexec.v1.InterruptSessionResponse\x12U\n" +
 	"\x0eRestartSession\x12 .pyexec.v1.RestartSessionRequest\x1a!.pyexec.v1.RestartSessionResponse\x12O\n" +
-	"\fCloseSession\x12\x1e.pyexec.v1.CloseSessionRequest\x1a\x1f.pyexec.v1.CloseSessionResponse\x12F\n" +
-	"\tVariables\x12\x1b.pyexec.v1.VariablesRequest\x1a\x1c.pyexec.v1.VariablesResponse\x12X\n" +
-	"\x0fAddRequirements\x12!.pyexec.v1.AddRequirementsRequest\x1a\".pyexec.v1.AddRequirementsResponse\x12F\n" +
-	"\tListFiles\x12\x1b.pyexec.v1.ListFilesRequest\x1a\x1c.pyexec.v1.ListFilesResponse\x12E\n" +
-	"\bReadFile\x12\x1a.pyexec.v1.ReadFileRequest\x1a\x1b.pyexec.v1.ReadFileResponse0\x01\x12H\n" +
-	"\tWriteFile\x12\x1b.pyexec.v1.WriteFileRequest\x1a\x1c.pyexec.v1.WriteFileResponse(\x01\x12I\n" +
-	"\n" +
-	"RemoveFile\x12\x1c.pyexec.v1.RemoveFileRequest\x1a\x1d.pyexec.v1.RemoveFileResponse\x12C\n" +
+	"\fCloseSession\x12\x1e.pyexec.v1.CloseSessionRequest\x1a\x1f.pyexec.v1.CloseSessionResponse\x12C\n" +
 	"\bBackends\x12\x1a.pyexec.v1.BackendsRequest\x1a\x1b.pyexec.v1.BackendsResponse\x12@\n" +
 	"\aScripts\x12\x19.pyexec.v1.ScriptsRequest\x1a\x1a.pyexec.v1.ScriptsResponseBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
@@ -2222,140 +1511,102 @@ func file_pyexec_v1_service_proto_rawDescGZIP() []byte {
 	return file_pyexec_v1_service_proto_rawDescData
 }
 
-var file_pyexec_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_pyexec_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_pyexec_v1_service_proto_goTypes = []any{
 	(*SubmitRequest)(nil),            // 0: pyexec.v1.SubmitRequest
-	(*SubmitStart)(nil),              // 1: pyexec.v1.SubmitStart
-	(*SubmitResponse)(nil),           // 2: pyexec.v1.SubmitResponse
-	(*AdmitRequest)(nil),             // 3: pyexec.v1.AdmitRequest
-	(*AdmitResponse)(nil),            // 4: pyexec.v1.AdmitResponse
-	(*GetRequest)(nil),               // 5: pyexec.v1.GetRequest
-	(*GetResponse)(nil),              // 6: pyexec.v1.GetResponse
-	(*ListRequest)(nil),              // 7: pyexec.v1.ListRequest
-	(*ListResponse)(nil),             // 8: pyexec.v1.ListResponse
-	(*CancelRequest)(nil),            // 9: pyexec.v1.CancelRequest
-	(*CancelResponse)(nil),           // 10: pyexec.v1.CancelResponse
-	(*EventsRequest)(nil),            // 11: pyexec.v1.EventsRequest
-	(*EventsResponse)(nil),           // 12: pyexec.v1.EventsResponse
-	(*ArtifactsRequest)(nil),         // 13: pyexec.v1.ArtifactsRequest
-	(*ArtifactsResponse)(nil),        // 14: pyexec.v1.ArtifactsResponse
-	(*OpenSessionRequest)(nil),       // 15: pyexec.v1.OpenSessionRequest
-	(*OpenSessionResponse)(nil),      // 16: pyexec.v1.OpenSessionResponse
-	(*GetSessionRequest)(nil),        // 17: pyexec.v1.GetSessionRequest
-	(*GetSessionResponse)(nil),       // 18: pyexec.v1.GetSessionResponse
-	(*ListSessionsRequest)(nil),      // 19: pyexec.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),     // 20: pyexec.v1.ListSessionsResponse
-	(*InterruptSessionRequest)(nil),  // 21: pyexec.v1.InterruptSessionRequest
-	(*InterruptSessionResponse)(nil), // 22: pyexec.v1.InterruptSessionResponse
-	(*RestartSessionRequest)(nil),    // 23: pyexec.v1.RestartSessionRequest
-	(*RestartSessionResponse)(nil),   // 24: pyexec.v1.RestartSessionResponse
-	(*CloseSessionRequest)(nil),      // 25: pyexec.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),     // 26: pyexec.v1.CloseSessionResponse
-	(*BackendsRequest)(nil),          // 27: pyexec.v1.BackendsRequest
-	(*BackendsResponse)(nil),         // 28: pyexec.v1.BackendsResponse
-	(*ScriptsRequest)(nil),           // 29: pyexec.v1.ScriptsRequest
-	(*ScriptsResponse)(nil),          // 30: pyexec.v1.ScriptsResponse
-	(*VariablesRequest)(nil),         // 31: pyexec.v1.VariablesRequest
-	(*VariablesResponse)(nil),        // 32: pyexec.v1.VariablesResponse
-	(*AddRequirementsRequest)(nil),   // 33: pyexec.v1.AddRequirementsRequest
-	(*AddRequirementsResponse)(nil),  // 34: pyexec.v1.AddRequirementsResponse
-	(*ListFilesRequest)(nil),         // 35: pyexec.v1.ListFilesRequest
-	(*ListFilesResponse)(nil),        // 36: pyexec.v1.ListFilesResponse
-	(*ReadFileRequest)(nil),          // 37: pyexec.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),         // 38: pyexec.v1.ReadFileResponse
-	(*WriteFileRequest)(nil),         // 39: pyexec.v1.WriteFileRequest
-	(*WriteFileResponse)(nil),        // 40: pyexec.v1.WriteFileResponse
-	(*RemoveFileRequest)(nil),        // 41: pyexec.v1.RemoveFileRequest
-	(*RemoveFileResponse)(nil),       // 42: pyexec.v1.RemoveFileResponse
-	(*SourceReply)(nil),              // 43: pyexec.v1.SourceReply
-	(*Spec)(nil),                     // 44: pyexec.v1.Spec
-	(*Source)(nil),                   // 45: pyexec.v1.Source
-	(*SourceRequest)(nil),            // 46: pyexec.v1.SourceRequest
-	(*Execution)(nil),                // 47: pyexec.v1.Execution
-	(*Event)(nil),                    // 48: pyexec.v1.Event
-	(*Filter)(nil),                   // 49: pyexec.v1.Filter
-	(*Session)(nil),                  // 50: pyexec.v1.Session
-	(*Info)(nil),                     // 51: pyexec.v1.Info
-	(*Script)(nil),                   // 52: pyexec.v1.Script
-	(*Variable)(nil),                 // 53: pyexec.v1.Variable
-	(*File)(nil),                     // 54: pyexec.v1.File
-	(*FilePiece)(nil),                // 55: pyexec.v1.FilePiece
+	(*SubmitResponse)(nil),           // 1: pyexec.v1.SubmitResponse
+	(*AdmitRequest)(nil),             // 2: pyexec.v1.AdmitRequest
+	(*AdmitResponse)(nil),            // 3: pyexec.v1.AdmitResponse
+	(*GetRequest)(nil),               // 4: pyexec.v1.GetRequest
+	(*GetResponse)(nil),              // 5: pyexec.v1.GetResponse
+	(*ListRequest)(nil),              // 6: pyexec.v1.ListRequest
+	(*ListResponse)(nil),             // 7: pyexec.v1.ListResponse
+	(*CancelRequest)(nil),            // 8: pyexec.v1.CancelRequest
+	(*CancelResponse)(nil),           // 9: pyexec.v1.CancelResponse
+	(*EventsRequest)(nil),            // 10: pyexec.v1.EventsRequest
+	(*EventsResponse)(nil),           // 11: pyexec.v1.EventsResponse
+	(*ArtifactsRequest)(nil),         // 12: pyexec.v1.ArtifactsRequest
+	(*ArtifactsResponse)(nil),        // 13: pyexec.v1.ArtifactsResponse
+	(*OpenSessionRequest)(nil),       // 14: pyexec.v1.OpenSessionRequest
+	(*OpenSessionResponse)(nil),      // 15: pyexec.v1.OpenSessionResponse
+	(*GetSessionRequest)(nil),        // 16: pyexec.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),       // 17: pyexec.v1.GetSessionResponse
+	(*ListSessionsRequest)(nil),      // 18: pyexec.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),     // 19: pyexec.v1.ListSessionsResponse
+	(*InterruptSessionRequest)(nil),  // 20: pyexec.v1.InterruptSessionRequest
+	(*InterruptSessionResponse)(nil), // 21: pyexec.v1.InterruptSessionResponse
+	(*RestartSessionRequest)(nil),    // 22: pyexec.v1.RestartSessionRequest
+	(*RestartSessionResponse)(nil),   // 23: pyexec.v1.RestartSessionResponse
+	(*CloseSessionRequest)(nil),      // 24: pyexec.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),     // 25: pyexec.v1.CloseSessionResponse
+	(*BackendsRequest)(nil),          // 26: pyexec.v1.BackendsRequest
+	(*BackendsResponse)(nil),         // 27: pyexec.v1.BackendsResponse
+	(*ScriptsRequest)(nil),           // 28: pyexec.v1.ScriptsRequest
+	(*ScriptsResponse)(nil),          // 29: pyexec.v1.ScriptsResponse
+	(*Spec)(nil),                     // 30: pyexec.v1.Spec
+	(*Source)(nil),                   // 31: pyexec.v1.Source
+	(*Execution)(nil),                // 32: pyexec.v1.Execution
+	(*Event)(nil),                    // 33: pyexec.v1.Event
+	(*Filter)(nil),                   // 34: pyexec.v1.Filter
+	(*Session)(nil),                  // 35: pyexec.v1.Session
+	(*Info)(nil),                     // 36: pyexec.v1.Info
+	(*Script)(nil),                   // 37: pyexec.v1.Script
 }
 var file_pyexec_v1_service_proto_depIdxs = []int32{
-	1,  // 0: pyexec.v1.SubmitRequest.start:type_name -> pyexec.v1.SubmitStart
-	43, // 1: pyexec.v1.SubmitRequest.source:type_name -> pyexec.v1.SourceReply
-	44, // 2: pyexec.v1.SubmitStart.spec:type_name -> pyexec.v1.Spec
-	45, // 3: pyexec.v1.SubmitStart.workspace:type_name -> pyexec.v1.Source
-	45, // 4: pyexec.v1.SubmitStart.stdin:type_name -> pyexec.v1.Source
-	46, // 5: pyexec.v1.SubmitResponse.source:type_name -> pyexec.v1.SourceRequest
-	47, // 6: pyexec.v1.SubmitResponse.execution:type_name -> pyexec.v1.Execution
-	48, // 7: pyexec.v1.SubmitResponse.event:type_name -> pyexec.v1.Event
-	47, // 8: pyexec.v1.GetResponse.execution:type_name -> pyexec.v1.Execution
-	49, // 9: pyexec.v1.ListRequest.filter:type_name -> pyexec.v1.Filter
-	47, // 10: pyexec.v1.ListResponse.executions:type_name -> pyexec.v1.Execution
-	47, // 11: pyexec.v1.CancelResponse.execution:type_name -> pyexec.v1.Execution
-	48, // 12: pyexec.v1.EventsResponse.event:type_name -> pyexec.v1.Event
-	50, // 13: pyexec.v1.OpenSessionRequest.session:type_name -> pyexec.v1.Session
-	50, // 14: pyexec.v1.OpenSessionResponse.session:type_name -> pyexec.v1.Session
-	50, // 15: pyexec.v1.GetSessionResponse.session:type_name -> pyexec.v1.Session
-	50, // 16: pyexec.v1.ListSessionsResponse.sessions:type_name -> pyexec.v1.Session
-	50, // 17: pyexec.v1.InterruptSessionResponse.session:type_name -> pyexec.v1.Session
-	50, // 18: pyexec.v1.RestartSessionResponse.session:type_name -> pyexec.v1.Session
-	50, // 19: pyexec.v1.CloseSessionResponse.session:type_name -> pyexec.v1.Session
-	51, // 20: pyexec.v1.BackendsResponse.backends:type_name -> pyexec.v1.Info
-	52, // 21: pyexec.v1.ScriptsResponse.scripts:type_name -> pyexec.v1.Script
-	53, // 22: pyexec.v1.VariablesResponse.variables:type_name -> pyexec.v1.Variable
-	54, // 23: pyexec.v1.ListFilesResponse.files:type_name -> pyexec.v1.File
-	55, // 24: pyexec.v1.ReadFileResponse.piece:type_name -> pyexec.v1.FilePiece
-	55, // 25: pyexec.v1.WriteFileRequest.piece:type_name -> pyexec.v1.FilePiece
-	54, // 26: pyexec.v1.WriteFileResponse.file:type_name -> pyexec.v1.File
-	0,  // 27: pyexec.v1.ExecutorService.Submit:input_type -> pyexec.v1.SubmitRequest
-	3,  // 28: pyexec.v1.ExecutorService.Admit:input_type -> pyexec.v1.AdmitRequest
-	5,  // 29: pyexec.v1.ExecutorService.Get:input_type -> pyexec.v1.GetRequest
-	7,  // 30: pyexec.v1.ExecutorService.List:input_type -> pyexec.v1.ListRequest
-	9,  // 31: pyexec.v1.ExecutorService.Cancel:input_type -> pyexec.v1.CancelRequest
-	11, // 32: pyexec.v1.ExecutorService.Events:input_type -> pyexec.v1.EventsRequest
-	13, // 33: pyexec.v1.ExecutorService.Artifacts:input_type -> pyexec.v1.ArtifactsRequest
-	15, // 34: pyexec.v1.ExecutorService.OpenSession:input_type -> pyexec.v1.OpenSessionRequest
-	17, // 35: pyexec.v1.ExecutorService.GetSession:input_type -> pyexec.v1.GetSessionRequest
-	19, // 36: pyexec.v1.ExecutorService.ListSessions:input_type -> pyexec.v1.ListSessionsRequest
-	21, // 37: pyexec.v1.ExecutorService.InterruptSession:input_type -> pyexec.v1.InterruptSessionRequest
-	23, // 38: pyexec.v1.ExecutorService.RestartSession:input_type -> pyexec.v1.RestartSessionRequest
-	25, // 39: pyexec.v1.ExecutorService.CloseSession:input_type -> pyexec.v1.CloseSessionRequest
-	31, // 40: pyexec.v1.ExecutorService.Variables:input_type -> pyexec.v1.VariablesRequest
-	33, // 41: pyexec.v1.ExecutorService.AddRequirements:input_type -> pyexec.v1.AddRequirementsRequest
-	35, // 42: pyexec.v1.ExecutorService.ListFiles:input_type -> pyexec.v1.ListFilesRequest
-	37, // 43: pyexec.v1.ExecutorService.ReadFile:input_type -> pyexec.v1.ReadFileRequest
-	39, // 44: pyexec.v1.ExecutorService.WriteFile:input_type -> pyexec.v1.WriteFileRequest
-	41, // 45: pyexec.v1.ExecutorService.RemoveFile:input_type -> pyexec.v1.RemoveFileRequest
-	27, // 46: pyexec.v1.ExecutorService.Backends:input_type -> pyexec.v1.BackendsRequest
-	29, // 47: pyexec.v1.ExecutorService.Scripts:input_type -> pyexec.v1.ScriptsRequest
-	2,  // 48: pyexec.v1.ExecutorService.Submit:output_type -> pyexec.v1.SubmitResponse
-	4,  // 49: pyexec.v1.ExecutorService.Admit:output_type -> pyexec.v1.AdmitResponse
-	6,  // 50: pyexec.v1.ExecutorService.Get:output_type -> pyexec.v1.GetResponse
-	8,  // 51: pyexec.v1.ExecutorService.List:output_type -> pyexec.v1.ListResponse
-	10, // 52: pyexec.v1.ExecutorService.Cancel:output_type -> pyexec.v1.CancelResponse
-	12, // 53: pyexec.v1.ExecutorService.Events:output_type -> pyexec.v1.EventsResponse
-	14, // 54: pyexec.v1.ExecutorService.Artifacts:output_type -> pyexec.v1.ArtifactsResponse
-	16, // 55: pyexec.v1.ExecutorService.OpenSession:output_type -> pyexec.v1.OpenSessionResponse
-	18, // 56: pyexec.v1.ExecutorService.GetSession:output_type -> pyexec.v1.GetSessionResponse
-	20, // 57: pyexec.v1.ExecutorService.ListSessions:output_type -> pyexec.v1.ListSessionsResponse
-	22, // 58: pyexec.v1.ExecutorService.InterruptSession:output_type -> pyexec.v1.InterruptSessionResponse
-	24, // 59: pyexec.v1.ExecutorService.RestartSession:output_type -> pyexec.v1.RestartSessionResponse
-	26, // 60: pyexec.v1.ExecutorService.CloseSession:output_type -> pyexec.v1.CloseSessionResponse
-	32, // 61: pyexec.v1.ExecutorService.Variables:output_type -> pyexec.v1.VariablesResponse
-	34, // 62: pyexec.v1.ExecutorService.AddRequirements:output_type -> pyexec.v1.AddRequirementsResponse
-	36, // 63: pyexec.v1.ExecutorService.ListFiles:output_type -> pyexec.v1.ListFilesResponse
-	38, // 64: pyexec.v1.ExecutorService.ReadFile:output_type -> pyexec.v1.ReadFileResponse
-	40, // 65: pyexec.v1.ExecutorService.WriteFile:output_type -> pyexec.v1.WriteFileResponse
-	42, // 66: pyexec.v1.ExecutorService.RemoveFile:output_type -> pyexec.v1.RemoveFileResponse
-	28, // 67: pyexec.v1.ExecutorService.Backends:output_type -> pyexec.v1.BackendsResponse
-	30, // 68: pyexec.v1.ExecutorService.Scripts:output_type -> pyexec.v1.ScriptsResponse
-	48, // [48:69] is the sub-list for method output_type
-	27, // [27:48] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	30, // 0: pyexec.v1.SubmitRequest.spec:type_name -> pyexec.v1.Spec
+	31, // 1: pyexec.v1.SubmitRequest.workspace:type_name -> pyexec.v1.Source
+	31, // 2: pyexec.v1.SubmitRequest.stdin:type_name -> pyexec.v1.Source
+	32, // 3: pyexec.v1.SubmitResponse.execution:type_name -> pyexec.v1.Execution
+	33, // 4: pyexec.v1.SubmitResponse.event:type_name -> pyexec.v1.Event
+	32, // 5: pyexec.v1.GetResponse.execution:type_name -> pyexec.v1.Execution
+	34, // 6: pyexec.v1.ListRequest.filter:type_name -> pyexec.v1.Filter
+	32, // 7: pyexec.v1.ListResponse.executions:type_name -> pyexec.v1.Execution
+	32, // 8: pyexec.v1.CancelResponse.execution:type_name -> pyexec.v1.Execution
+	33, // 9: pyexec.v1.EventsResponse.event:type_name -> pyexec.v1.Event
+	35, // 10: pyexec.v1.OpenSessionRequest.session:type_name -> pyexec.v1.Session
+	35, // 11: pyexec.v1.OpenSessionResponse.session:type_name -> pyexec.v1.Session
+	35, // 12: pyexec.v1.GetSessionResponse.session:type_name -> pyexec.v1.Session
+	35, // 13: pyexec.v1.ListSessionsResponse.sessions:type_name -> pyexec.v1.Session
+	35, // 14: pyexec.v1.InterruptSessionResponse.session:type_name -> pyexec.v1.Session
+	35, // 15: pyexec.v1.RestartSessionResponse.session:type_name -> pyexec.v1.Session
+	35, // 16: pyexec.v1.CloseSessionResponse.session:type_name -> pyexec.v1.Session
+	36, // 17: pyexec.v1.BackendsResponse.backends:type_name -> pyexec.v1.Info
+	37, // 18: pyexec.v1.ScriptsResponse.scripts:type_name -> pyexec.v1.Script
+	0,  // 19: pyexec.v1.ExecutorService.Submit:input_type -> pyexec.v1.SubmitRequest
+	2,  // 20: pyexec.v1.ExecutorService.Admit:input_type -> pyexec.v1.AdmitRequest
+	4,  // 21: pyexec.v1.ExecutorService.Get:input_type -> pyexec.v1.GetRequest
+	6,  // 22: pyexec.v1.ExecutorService.List:input_type -> pyexec.v1.ListRequest
+	8,  // 23: pyexec.v1.ExecutorService.Cancel:input_type -> pyexec.v1.CancelRequest
+	10, // 24: pyexec.v1.ExecutorService.Events:input_type -> pyexec.v1.EventsRequest
+	12, // 25: pyexec.v1.ExecutorService.Artifacts:input_type -> pyexec.v1.ArtifactsRequest
+	14, // 26: pyexec.v1.ExecutorService.OpenSession:input_type -> pyexec.v1.OpenSessionRequest
+	16, // 27: pyexec.v1.ExecutorService.GetSession:input_type -> pyexec.v1.GetSessionRequest
+	18, // 28: pyexec.v1.ExecutorService.ListSessions:input_type -> pyexec.v1.ListSessionsRequest
+	20, // 29: pyexec.v1.ExecutorService.InterruptSession:input_type -> pyexec.v1.InterruptSessionRequest
+	22, // 30: pyexec.v1.ExecutorService.RestartSession:input_type -> pyexec.v1.RestartSessionRequest
+	24, // 31: pyexec.v1.ExecutorService.CloseSession:input_type -> pyexec.v1.CloseSessionRequest
+	26, // 32: pyexec.v1.ExecutorService.Backends:input_type -> pyexec.v1.BackendsRequest
+	28, // 33: pyexec.v1.ExecutorService.Scripts:input_type -> pyexec.v1.ScriptsRequest
+	1,  // 34: pyexec.v1.ExecutorService.Submit:output_type -> pyexec.v1.SubmitResponse
+	3,  // 35: pyexec.v1.ExecutorService.Admit:output_type -> pyexec.v1.AdmitResponse
+	5,  // 36: pyexec.v1.ExecutorService.Get:output_type -> pyexec.v1.GetResponse
+	7,  // 37: pyexec.v1.ExecutorService.List:output_type -> pyexec.v1.ListResponse
+	9,  // 38: pyexec.v1.ExecutorService.Cancel:output_type -> pyexec.v1.CancelResponse
+	11, // 39: pyexec.v1.ExecutorService.Events:output_type -> pyexec.v1.EventsResponse
+	13, // 40: pyexec.v1.ExecutorService.Artifacts:output_type -> pyexec.v1.ArtifactsResponse
+	15, // 41: pyexec.v1.ExecutorService.OpenSession:output_type -> pyexec.v1.OpenSessionResponse
+	17, // 42: pyexec.v1.ExecutorService.GetSession:output_type -> pyexec.v1.GetSessionResponse
+	19, // 43: pyexec.v1.ExecutorService.ListSessions:output_type -> pyexec.v1.ListSessionsResponse
+	21, // 44: pyexec.v1.ExecutorService.InterruptSession:output_type -> pyexec.v1.InterruptSessionResponse
+	23, // 45: pyexec.v1.ExecutorService.RestartSession:output_type -> pyexec.v1.RestartSessionResponse
+	25, // 46: pyexec.v1.ExecutorService.CloseSession:output_type -> pyexec.v1.CloseSessionResponse
+	27, // 47: pyexec.v1.ExecutorService.Backends:output_type -> pyexec.v1.BackendsResponse
+	29, // 48: pyexec.v1.ExecutorService.Scripts:output_type -> pyexec.v1.ScriptsResponse
+	34, // [34:49] is the sub-list for method output_type
+	19, // [19:34] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_service_proto_init() }
@@ -2364,12 +1615,7 @@ func file_pyexec_v1_service_proto_init() {
 		return
 	}
 	file_pyexec_v1_types_proto_init()
-	file_pyexec_v1_service_proto_msgTypes[0].OneofWrappers = []any{
-		(*SubmitRequest_Start)(nil),
-		(*SubmitRequest_Source)(nil),
-	}
-	file_pyexec_v1_service_proto_msgTypes[2].OneofWrappers = []any{
-		(*SubmitResponse_Source)(nil),
+	file_pyexec_v1_service_proto_msgTypes[1].OneofWrappers = []any{
 		(*SubmitResponse_Execution)(nil),
 		(*SubmitResponse_Event)(nil),
 	}
@@ -2379,7 +1625,7 @@ func file_pyexec_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyexec_v1_service_proto_rawDesc), len(file_pyexec_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

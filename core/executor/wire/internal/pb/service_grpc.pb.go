@@ -32,12 +32,6 @@ const (
 	ExecutorService_InterruptSession_FullMethodName = "/pyexec.v1.ExecutorService/InterruptSession"
 	ExecutorService_RestartSession_FullMethodName   = "/pyexec.v1.ExecutorService/RestartSession"
 	ExecutorService_CloseSession_FullMethodName     = "/pyexec.v1.ExecutorService/CloseSession"
-	ExecutorService_Variables_FullMethodName        = "/pyexec.v1.ExecutorService/Variables"
-	ExecutorService_AddRequirements_FullMethodName  = "/pyexec.v1.ExecutorService/AddRequirements"
-	ExecutorService_ListFiles_FullMethodName        = "/pyexec.v1.ExecutorService/ListFiles"
-	ExecutorService_ReadFile_FullMethodName         = "/pyexec.v1.ExecutorService/ReadFile"
-	ExecutorService_WriteFile_FullMethodName        = "/pyexec.v1.ExecutorService/WriteFile"
-	ExecutorService_RemoveFile_FullMethodName       = "/pyexec.v1.ExecutorService/RemoveFile"
 	ExecutorService_Backends_FullMethodName         = "/pyexec.v1.ExecutorService/Backends"
 	ExecutorService_Scripts_FullMethodName          = "/pyexec.v1.ExecutorService/Scripts"
 )
@@ -46,12 +40,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ExecutorService is executor.Service. The principal travels as metadata.
+// ExecutorService is executor.Service, together with SourceService and SessionToolsService. The principal travels as
+// metadata.
 type ExecutorServiceClient interface {
-	// Submit accepts a Spec. The caller's first message is start; then it sends source data as credit allows. The one
-	// execution ends the call, or, with follow, is followed by the events of its log, to its end; the call's end bounds only
-	// the acceptance.
-	Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitResponse], error)
+	// Submit accepts a Spec. The first message of the answer is the execution. With follow, the events of its log come next,
+	// to the log's end. The input's sources have streams of their own (SourceService), until the execution is there. The end
+	// of the call before that ends the acceptance.
+	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubmitResponse], error)
 	// Admit says before any input is read whether the principal could submit now; a service that cannot say says yes.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
 	// Get returns the present state of an Execution.
@@ -76,18 +71,6 @@ type ExecutorServiceClient interface {
 	RestartSession(ctx context.Context, in *RestartSessionRequest, opts ...grpc.CallOption) (*RestartSessionResponse, error)
 	// CloseSession ends it.
 	CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error)
-	// Variables lists the interpreter's.
-	Variables(ctx context.Context, in *VariablesRequest, opts ...grpc.CallOption) (*VariablesResponse, error)
-	// AddRequirements installs packages besides those it has.
-	AddRequirements(ctx context.Context, in *AddRequirementsRequest, opts ...grpc.CallOption) (*AddRequirementsResponse, error)
-	// ListFiles lists a folder of the work folder.
-	ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error)
-	// ReadFile reads a file. The first message says what it is; the end of the stream is the file's end.
-	ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFileResponse], error)
-	// WriteFile writes a file. The caller's first message is the target, its last the end.
-	WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteFileRequest, WriteFileResponse], error)
-	// RemoveFile removes a file, or a folder with all that is in it.
-	RemoveFile(ctx context.Context, in *RemoveFileRequest, opts ...grpc.CallOption) (*RemoveFileResponse, error)
 	// Backends describes every configured backend.
 	Backends(ctx context.Context, in *BackendsRequest, opts ...grpc.CallOption) (*BackendsResponse, error)
 	// Scripts lists the allow-listed host scripts.
@@ -102,18 +85,24 @@ func NewExecutorServiceClient(cc grpc.ClientConnInterface) ExecutorServiceClient
 	return &executorServiceClient{cc}
 }
 
-func (c *executorServiceClient) Submit(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SubmitRequest, SubmitResponse], error) {
+func (c *executorServiceClient) Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubmitResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[0], ExecutorService_Submit_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
 	x := &grpc.GenericClientStream[SubmitRequest, SubmitResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutorService_SubmitClient = grpc.BidiStreamingClient[SubmitRequest, SubmitResponse]
+type ExecutorService_SubmitClient = grpc.ServerStreamingClient[SubmitResponse]
 
 func (c *executorServiceClient) Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -253,78 +242,6 @@ func (c *executorServiceClient) CloseSession(ctx context.Context, in *CloseSessi
 	return out, nil
 }
 
-func (c *executorServiceClient) Variables(ctx context.Context, in *VariablesRequest, opts ...grpc.CallOption) (*VariablesResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(VariablesResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_Variables_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) AddRequirements(ctx context.Context, in *AddRequirementsRequest, opts ...grpc.CallOption) (*AddRequirementsResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(AddRequirementsResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_AddRequirements_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListFilesResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListFiles_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ReadFile(ctx context.Context, in *ReadFileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFileResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[3], ExecutorService_ReadFile_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[ReadFileRequest, ReadFileResponse]{ClientStream: stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutorService_ReadFileClient = grpc.ServerStreamingClient[ReadFileResponse]
-
-func (c *executorServiceClient) WriteFile(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[WriteFileRequest, WriteFileResponse], error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[4], ExecutorService_WriteFile_FullMethodName, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &grpc.GenericClientStream[WriteFileRequest, WriteFileResponse]{ClientStream: stream}
-	return x, nil
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutorService_WriteFileClient = grpc.ClientStreamingClient[WriteFileRequest, WriteFileResponse]
-
-func (c *executorServiceClient) RemoveFile(ctx context.Context, in *RemoveFileRequest, opts ...grpc.CallOption) (*RemoveFileResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RemoveFileResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_RemoveFile_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *executorServiceClient) Backends(ctx context.Context, in *BackendsRequest, opts ...grpc.CallOption) (*BackendsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(BackendsResponse)
@@ -349,12 +266,13 @@ func (c *executorServiceClient) Scripts(ctx context.Context, in *ScriptsRequest,
 // All implementations must embed UnimplementedExecutorServiceServer
 // for forward compatibility.
 //
-// ExecutorService is executor.Service. The principal travels as metadata.
+// ExecutorService is executor.Service, together with SourceService and SessionToolsService. The principal travels as
+// metadata.
 type ExecutorServiceServer interface {
-	// Submit accepts a Spec. The caller's first message is start; then it sends source data as credit allows. The one
-	// execution ends the call, or, with follow, is followed by the events of its log, to its end; the call's end bounds only
-	// the acceptance.
-	Submit(grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]) error
+	// Submit accepts a Spec. The first message of the answer is the execution. With follow, the events of its log come next,
+	// to the log's end. The input's sources have streams of their own (SourceService), until the execution is there. The end
+	// of the call before that ends the acceptance.
+	Submit(*SubmitRequest, grpc.ServerStreamingServer[SubmitResponse]) error
 	// Admit says before any input is read whether the principal could submit now; a service that cannot say says yes.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)
 	// Get returns the present state of an Execution.
@@ -379,18 +297,6 @@ type ExecutorServiceServer interface {
 	RestartSession(context.Context, *RestartSessionRequest) (*RestartSessionResponse, error)
 	// CloseSession ends it.
 	CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error)
-	// Variables lists the interpreter's.
-	Variables(context.Context, *VariablesRequest) (*VariablesResponse, error)
-	// AddRequirements installs packages besides those it has.
-	AddRequirements(context.Context, *AddRequirementsRequest) (*AddRequirementsResponse, error)
-	// ListFiles lists a folder of the work folder.
-	ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error)
-	// ReadFile reads a file. The first message says what it is; the end of the stream is the file's end.
-	ReadFile(*ReadFileRequest, grpc.ServerStreamingServer[ReadFileResponse]) error
-	// WriteFile writes a file. The caller's first message is the target, its last the end.
-	WriteFile(grpc.ClientStreamingServer[WriteFileRequest, WriteFileResponse]) error
-	// RemoveFile removes a file, or a folder with all that is in it.
-	RemoveFile(context.Context, *RemoveFileRequest) (*RemoveFileResponse, error)
 	// Backends describes every configured backend.
 	Backends(context.Context, *BackendsRequest) (*BackendsResponse, error)
 	// Scripts lists the allow-listed host scripts.
@@ -405,7 +311,7 @@ type ExecutorServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedExecutorServiceServer struct{}
 
-func (UnimplementedExecutorServiceServer) Submit(grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]) error {
+func (UnimplementedExecutorServiceServer) Submit(*SubmitRequest, grpc.ServerStreamingServer[SubmitResponse]) error {
 	return status.Error(codes.Unimplemented, "method Submit not implemented")
 }
 func (UnimplementedExecutorServiceServer) Admit(context.Context, *AdmitRequest) (*AdmitResponse, error) {
@@ -444,24 +350,6 @@ func (UnimplementedExecutorServiceServer) RestartSession(context.Context, *Resta
 func (UnimplementedExecutorServiceServer) CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CloseSession not implemented")
 }
-func (UnimplementedExecutorServiceServer) Variables(context.Context, *VariablesRequest) (*VariablesResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Variables not implemented")
-}
-func (UnimplementedExecutorServiceServer) AddRequirements(context.Context, *AddRequirementsRequest) (*AddRequirementsResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method AddRequirements not implemented")
-}
-func (UnimplementedExecutorServiceServer) ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ListFiles not implemented")
-}
-func (UnimplementedExecutorServiceServer) ReadFile(*ReadFileRequest, grpc.ServerStreamingServer[ReadFileResponse]) error {
-	return status.Error(codes.Unimplemented, "method ReadFile not implemented")
-}
-func (UnimplementedExecutorServiceServer) WriteFile(grpc.ClientStreamingServer[WriteFileRequest, WriteFileResponse]) error {
-	return status.Error(codes.Unimplemented, "method WriteFile not implemented")
-}
-func (UnimplementedExecutorServiceServer) RemoveFile(context.Context, *RemoveFileRequest) (*RemoveFileResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method RemoveFile not implemented")
-}
 func (UnimplementedExecutorServiceServer) Backends(context.Context, *BackendsRequest) (*BackendsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Backends not implemented")
 }
@@ -490,11 +378,15 @@ func RegisterExecutorServiceServer(s grpc.ServiceRegistrar, srv ExecutorServiceS
 }
 
 func _ExecutorService_Submit_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(ExecutorServiceServer).Submit(&grpc.GenericServerStream[SubmitRequest, SubmitResponse]{ServerStream: stream})
+	m := new(SubmitRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ExecutorServiceServer).Submit(m, &grpc.GenericServerStream[SubmitRequest, SubmitResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutorService_SubmitServer = grpc.BidiStreamingServer[SubmitRequest, SubmitResponse]
+type ExecutorService_SubmitServer = grpc.ServerStreamingServer[SubmitResponse]
 
 func _ExecutorService_Admit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AdmitRequest)
@@ -698,96 +590,6 @@ func _ExecutorService_CloseSession_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ExecutorService_Variables_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(VariablesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).Variables(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_Variables_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).Variables(ctx, req.(*VariablesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_AddRequirements_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AddRequirementsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).AddRequirements(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_AddRequirements_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).AddRequirements(ctx, req.(*AddRequirementsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ListFiles_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListFilesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListFiles(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListFiles_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListFiles(ctx, req.(*ListFilesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ReadFile_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(ReadFileRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(ExecutorServiceServer).ReadFile(m, &grpc.GenericServerStream[ReadFileRequest, ReadFileResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutorService_ReadFileServer = grpc.ServerStreamingServer[ReadFileResponse]
-
-func _ExecutorService_WriteFile_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(ExecutorServiceServer).WriteFile(&grpc.GenericServerStream[WriteFileRequest, WriteFileResponse]{ServerStream: stream})
-}
-
-// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type ExecutorService_WriteFileServer = grpc.ClientStreamingServer[WriteFileRequest, WriteFileResponse]
-
-func _ExecutorService_RemoveFile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemoveFileRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).RemoveFile(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_RemoveFile_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).RemoveFile(ctx, req.(*RemoveFileRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _ExecutorService_Backends_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(BackendsRequest)
 	if err := dec(in); err != nil {
@@ -872,22 +674,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ExecutorService_CloseSession_Handler,
 		},
 		{
-			MethodName: "Variables",
-			Handler:    _ExecutorService_Variables_Handler,
-		},
-		{
-			MethodName: "AddRequirements",
-			Handler:    _ExecutorService_AddRequirements_Handler,
-		},
-		{
-			MethodName: "ListFiles",
-			Handler:    _ExecutorService_ListFiles_Handler,
-		},
-		{
-			MethodName: "RemoveFile",
-			Handler:    _ExecutorService_RemoveFile_Handler,
-		},
-		{
 			MethodName: "Backends",
 			Handler:    _ExecutorService_Backends_Handler,
 		},
@@ -901,7 +687,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Submit",
 			Handler:       _ExecutorService_Submit_Handler,
 			ServerStreams: true,
-			ClientStreams: true,
 		},
 		{
 			StreamName:    "Events",
@@ -912,16 +697,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Artifacts",
 			Handler:       _ExecutorService_Artifacts_Handler,
 			ServerStreams: true,
-		},
-		{
-			StreamName:    "ReadFile",
-			Handler:       _ExecutorService_ReadFile_Handler,
-			ServerStreams: true,
-		},
-		{
-			StreamName:    "WriteFile",
-			Handler:       _ExecutorService_WriteFile_Handler,
-			ClientStreams: true,
 		},
 	},
 	Metadata: "pyexec/v1/service.proto",

@@ -2178,231 +2178,6 @@ func (x *File) GetModTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// FileTarget is the first message of a file that is written.
-type FileTarget struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// id names the Session.
-	Id   string `protobuf:"bytes,1,opt,name=id" json:"id,omitempty"`
-	Path string `protobuf:"bytes,2,opt,name=path" json:"path,omitempty"`
-	// size_bytes is negative if it is not known.
-	SizeBytes     int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes" json:"size_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *FileTarget) Reset() {
-	*x = FileTarget{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[23]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *FileTarget) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*FileTarget) ProtoMessage() {}
-
-func (x *FileTarget) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[23]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use FileTarget.ProtoReflect.Descriptor instead.
-func (*FileTarget) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *FileTarget) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *FileTarget) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-func (x *FileTarget) GetSizeBytes() int64 {
-	if x != nil {
-		return x.SizeBytes
-	}
-	return 0
-}
-
-// FileEnd follows the last data of a file that is written: without it the file is not whole, and is not kept.
-type FileEnd struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// error says that reading the file failed.
-	Error         *Error `protobuf:"bytes,1,opt,name=error" json:"error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *FileEnd) Reset() {
-	*x = FileEnd{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[24]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *FileEnd) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*FileEnd) ProtoMessage() {}
-
-func (x *FileEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[24]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use FileEnd.ProtoReflect.Descriptor instead.
-func (*FileEnd) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{24}
-}
-
-func (x *FileEnd) GetError() *Error {
-	if x != nil {
-		return x.Error
-	}
-	return nil
-}
-
-// FilePiece is a message of a file on its way: of one that is read, file and then data; of one that is written, target,
-// data and end.
-type FilePiece struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Types that are valid to be assigned to Part:
-	//
-	//	*FilePiece_Target
-	//	*FilePiece_File
-	//	*FilePiece_Data
-	//	*FilePiece_End
-	Part          isFilePiece_Part `protobuf_oneof:"part"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *FilePiece) Reset() {
-	*x = FilePiece{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[25]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *FilePiece) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*FilePiece) ProtoMessage() {}
-
-func (x *FilePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[25]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use FilePiece.ProtoReflect.Descriptor instead.
-func (*FilePiece) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{25}
-}
-
-func (x *FilePiece) GetPart() isFilePiece_Part {
-	if x != nil {
-		return x.Part
-	}
-	return nil
-}
-
-func (x *FilePiece) GetTarget() *FileTarget {
-	if x != nil {
-		if x, ok := x.Part.(*FilePiece_Target); ok {
-			return x.Target
-		}
-	}
-	return nil
-}
-
-func (x *FilePiece) GetFile() *File {
-	if x != nil {
-		if x, ok := x.Part.(*FilePiece_File); ok {
-			return x.File
-		}
-	}
-	return nil
-}
-
-func (x *FilePiece) GetData() []byte {
-	if x != nil {
-		if x, ok := x.Part.(*FilePiece_Data); ok {
-			return x.Data
-		}
-	}
-	return nil
-}
-
-func (x *FilePiece) GetEnd() *FileEnd {
-	if x != nil {
-		if x, ok := x.Part.(*FilePiece_End); ok {
-			return x.End
-		}
-	}
-	return nil
-}
-
-type isFilePiece_Part interface {
-	isFilePiece_Part()
-}
-
-type FilePiece_Target struct {
-	Target *FileTarget `protobuf:"bytes,1,opt,name=target,oneof"`
-}
-
-type FilePiece_File struct {
-	File *File `protobuf:"bytes,2,opt,name=file,oneof"`
-}
-
-type FilePiece_Data struct {
-	Data []byte `protobuf:"bytes,3,opt,name=data,oneof"`
-}
-
-type FilePiece_End struct {
-	End *FileEnd `protobuf:"bytes,4,opt,name=end,oneof"`
-}
-
-func (*FilePiece_Target) isFilePiece_Part() {}
-
-func (*FilePiece_File) isFilePiece_Part() {}
-
-func (*FilePiece_Data) isFilePiece_Part() {}
-
-func (*FilePiece_End) isFilePiece_Part() {}
-
 // Script describes one allow-listed host script.
 type Script struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2415,7 +2190,7 @@ type Script struct {
 
 func (x *Script) Reset() {
 	*x = Script{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[26]
+	mi := &file_pyexec_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2202,7 @@ func (x *Script) String() string {
 func (*Script) ProtoMessage() {}
 
 func (x *Script) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[26]
+	mi := &file_pyexec_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2215,7 @@ func (x *Script) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Script.ProtoReflect.Descriptor instead.
 func (*Script) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Script) GetPath() string {
@@ -2494,7 +2269,7 @@ type Capabilities struct {
 
 func (x *Capabilities) Reset() {
 	*x = Capabilities{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[27]
+	mi := &file_pyexec_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2281,7 @@ func (x *Capabilities) String() string {
 func (*Capabilities) ProtoMessage() {}
 
 func (x *Capabilities) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[27]
+	mi := &file_pyexec_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2294,7 @@ func (x *Capabilities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capabilities.ProtoReflect.Descriptor instead.
 func (*Capabilities) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Capabilities) GetIsolation() string {
@@ -2690,7 +2465,7 @@ type Info struct {
 
 func (x *Info) Reset() {
 	*x = Info{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[28]
+	mi := &file_pyexec_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2702,7 +2477,7 @@ func (x *Info) String() string {
 func (*Info) ProtoMessage() {}
 
 func (x *Info) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[28]
+	mi := &file_pyexec_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2715,7 +2490,7 @@ func (x *Info) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Info.ProtoReflect.Descriptor instead.
 func (*Info) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{28}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Info) GetName() string {
@@ -2802,24 +2577,26 @@ func (x *Info) GetGeneration() int64 {
 	return 0
 }
 
-// Source announces a byte stream of the caller. path, when set, names a local file with the same content, which is then
-// read instead.
+// Source announces a byte stream of the caller. Either path or key is set.
 type Source struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Digest     string                 `protobuf:"bytes,1,opt,name=digest" json:"digest,omitempty"`
 	SizeBytes  int64                  `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes" json:"size_bytes,omitempty"`
 	Replayable bool                   `protobuf:"varint,3,opt,name=replayable" json:"replayable,omitempty"`
-	Path       string                 `protobuf:"bytes,4,opt,name=path" json:"path,omitempty"`
-	// stream names a unix socket. A peer on the same machine may connect to it once and read the source's first opening
-	// there, to the socket's end, without data messages.
-	Stream        string `protobuf:"bytes,5,opt,name=stream" json:"stream,omitempty"`
+	// path names a local file with the content.
+	Path string `protobuf:"bytes,4,opt,name=path" json:"path,omitempty"`
+	// socket names a unix socket. A peer on the same machine may connect to it once and read the source's first opening
+	// there, to the socket's end, instead of data messages.
+	Socket string `protobuf:"bytes,5,opt,name=socket" json:"socket,omitempty"`
+	// key names the SourceService.Feed call that carries the content.
+	Key           string `protobuf:"bytes,6,opt,name=key" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[29]
+	mi := &file_pyexec_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2608,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[29]
+	mi := &file_pyexec_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2621,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{29}
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Source) GetDigest() string {
@@ -2875,360 +2652,18 @@ func (x *Source) GetPath() string {
 	return ""
 }
 
-func (x *Source) GetStream() string {
+func (x *Source) GetSocket() string {
 	if x != nil {
-		return x.Stream
+		return x.Socket
 	}
 	return ""
 }
 
-// SourceRequest asks for the bytes of an announced source, in credit: the caller sends no more than it was given. Each
-// opening has an id, counted from 1 in a call.
-type SourceRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint64                 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"`
-	// Types that are valid to be assigned to Action:
-	//
-	//	*SourceRequest_Open
-	//	*SourceRequest_Credit
-	//	*SourceRequest_Close
-	Action        isSourceRequest_Action `protobuf_oneof:"action"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SourceRequest) Reset() {
-	*x = SourceRequest{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[30]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SourceRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SourceRequest) ProtoMessage() {}
-
-func (x *SourceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[30]
+func (x *Source) GetKey() string {
 	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SourceRequest.ProtoReflect.Descriptor instead.
-func (*SourceRequest) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{30}
-}
-
-func (x *SourceRequest) GetId() uint64 {
-	if x != nil {
-		return x.Id
-	}
-	return 0
-}
-
-func (x *SourceRequest) GetAction() isSourceRequest_Action {
-	if x != nil {
-		return x.Action
-	}
-	return nil
-}
-
-func (x *SourceRequest) GetOpen() *SourceOpen {
-	if x != nil {
-		if x, ok := x.Action.(*SourceRequest_Open); ok {
-			return x.Open
-		}
-	}
-	return nil
-}
-
-func (x *SourceRequest) GetCredit() int64 {
-	if x != nil {
-		if x, ok := x.Action.(*SourceRequest_Credit); ok {
-			return x.Credit
-		}
-	}
-	return 0
-}
-
-func (x *SourceRequest) GetClose() *SourceClose {
-	if x != nil {
-		if x, ok := x.Action.(*SourceRequest_Close); ok {
-			return x.Close
-		}
-	}
-	return nil
-}
-
-type isSourceRequest_Action interface {
-	isSourceRequest_Action()
-}
-
-type SourceRequest_Open struct {
-	Open *SourceOpen `protobuf:"bytes,2,opt,name=open,oneof"`
-}
-
-type SourceRequest_Credit struct {
-	// credit gives that many more bytes.
-	Credit int64 `protobuf:"varint,3,opt,name=credit,oneof"`
-}
-
-type SourceRequest_Close struct {
-	// close ends the opening early.
-	Close *SourceClose `protobuf:"bytes,4,opt,name=close,oneof"`
-}
-
-func (*SourceRequest_Open) isSourceRequest_Action() {}
-
-func (*SourceRequest_Credit) isSourceRequest_Action() {}
-
-func (*SourceRequest_Close) isSourceRequest_Action() {}
-
-// SourceOpen opens a source.
-type SourceOpen struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// name is "workspace" or "stdin".
-	Name string `protobuf:"bytes,1,opt,name=name" json:"name,omitempty"`
-	// credit is the number of bytes that may be sent at once.
-	Credit int64 `protobuf:"varint,2,opt,name=credit" json:"credit,omitempty"`
-	// stream: the one who opens has connected to the source's stream. The bytes go there and need no credit; the end comes
-	// as a message all the same, when all bytes are written.
-	Stream        bool `protobuf:"varint,3,opt,name=stream" json:"stream,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SourceOpen) Reset() {
-	*x = SourceOpen{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[31]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SourceOpen) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SourceOpen) ProtoMessage() {}
-
-func (x *SourceOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[31]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SourceOpen.ProtoReflect.Descriptor instead.
-func (*SourceOpen) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{31}
-}
-
-func (x *SourceOpen) GetName() string {
-	if x != nil {
-		return x.Name
+		return x.Key
 	}
 	return ""
-}
-
-func (x *SourceOpen) GetCredit() int64 {
-	if x != nil {
-		return x.Credit
-	}
-	return 0
-}
-
-func (x *SourceOpen) GetStream() bool {
-	if x != nil {
-		return x.Stream
-	}
-	return false
-}
-
-// SourceClose says that nobody reads any more.
-type SourceClose struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SourceClose) Reset() {
-	*x = SourceClose{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[32]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SourceClose) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SourceClose) ProtoMessage() {}
-
-func (x *SourceClose) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[32]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SourceClose.ProtoReflect.Descriptor instead.
-func (*SourceClose) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{32}
-}
-
-// SourceReply answers a SourceRequest.
-type SourceReply struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint64                 `protobuf:"varint,1,opt,name=id" json:"id,omitempty"`
-	// Types that are valid to be assigned to Part:
-	//
-	//	*SourceReply_Data
-	//	*SourceReply_End
-	Part          isSourceReply_Part `protobuf_oneof:"part"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SourceReply) Reset() {
-	*x = SourceReply{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[33]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SourceReply) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SourceReply) ProtoMessage() {}
-
-func (x *SourceReply) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[33]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SourceReply.ProtoReflect.Descriptor instead.
-func (*SourceReply) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{33}
-}
-
-func (x *SourceReply) GetId() uint64 {
-	if x != nil {
-		return x.Id
-	}
-	return 0
-}
-
-func (x *SourceReply) GetPart() isSourceReply_Part {
-	if x != nil {
-		return x.Part
-	}
-	return nil
-}
-
-func (x *SourceReply) GetData() []byte {
-	if x != nil {
-		if x, ok := x.Part.(*SourceReply_Data); ok {
-			return x.Data
-		}
-	}
-	return nil
-}
-
-func (x *SourceReply) GetEnd() *SourceEnd {
-	if x != nil {
-		if x, ok := x.Part.(*SourceReply_End); ok {
-			return x.End
-		}
-	}
-	return nil
-}
-
-type isSourceReply_Part interface {
-	isSourceReply_Part()
-}
-
-type SourceReply_Data struct {
-	Data []byte `protobuf:"bytes,2,opt,name=data,oneof"`
-}
-
-type SourceReply_End struct {
-	// end follows the last data. Its error says that opening or reading failed.
-	End *SourceEnd `protobuf:"bytes,3,opt,name=end,oneof"`
-}
-
-func (*SourceReply_Data) isSourceReply_Part() {}
-
-func (*SourceReply_End) isSourceReply_Part() {}
-
-// SourceEnd is the end of an opening.
-type SourceEnd struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Error         *Error                 `protobuf:"bytes,1,opt,name=error" json:"error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SourceEnd) Reset() {
-	*x = SourceEnd{}
-	mi := &file_pyexec_v1_types_proto_msgTypes[34]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SourceEnd) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SourceEnd) ProtoMessage() {}
-
-func (x *SourceEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_pyexec_v1_types_proto_msgTypes[34]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SourceEnd.ProtoReflect.Descriptor instead.
-func (*SourceEnd) Descriptor() ([]byte, []int) {
-	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{34}
-}
-
-func (x *SourceEnd) GetError() *Error {
-	if x != nil {
-		return x.Error
-	}
-	return nil
 }
 
 var File_pyexec_v1_types_proto protoreflect.FileDescriptor
@@ -3440,21 +2875,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12\x12\n" +
 	"\x04mode\x18\x04 \x01(\rR\x04mode\x125\n" +
-	"\bmod_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\amodTime\"O\n" +
-	"\n" +
-	"FileTarget\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
-	"\n" +
-	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\"1\n" +
-	"\aFileEnd\x12&\n" +
-	"\x05error\x18\x01 \x01(\v2\x10.pyexec.v1.ErrorR\x05error\"\xa9\x01\n" +
-	"\tFilePiece\x12/\n" +
-	"\x06target\x18\x01 \x01(\v2\x15.pyexec.v1.FileTargetH\x00R\x06target\x12%\n" +
-	"\x04file\x18\x02 \x01(\v2\x0f.pyexec.v1.FileH\x00R\x04file\x12\x14\n" +
-	"\x04data\x18\x03 \x01(\fH\x00R\x04data\x12&\n" +
-	"\x03end\x18\x04 \x01(\v2\x12.pyexec.v1.FileEndH\x00R\x03endB\x06\n" +
-	"\x04part\"b\n" +
+	"\bmod_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\amodTime\"b\n" +
 	"\x06Script\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12!\n" +
 	"\fallowed_args\x18\x02 \x03(\tR\vallowedArgs\x12!\n" +
@@ -3506,7 +2927,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x8b\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x9d\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1d\n" +
 	"\n" +
@@ -3515,26 +2936,8 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"replayable\x18\x03 \x01(\bR\n" +
 	"replayable\x12\x12\n" +
 	"\x04path\x18\x04 \x01(\tR\x04path\x12\x16\n" +
-	"\x06stream\x18\x05 \x01(\tR\x06stream\"\xa0\x01\n" +
-	"\rSourceRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12+\n" +
-	"\x04open\x18\x02 \x01(\v2\x15.pyexec.v1.SourceOpenH\x00R\x04open\x12\x18\n" +
-	"\x06credit\x18\x03 \x01(\x03H\x00R\x06credit\x12.\n" +
-	"\x05close\x18\x04 \x01(\v2\x16.pyexec.v1.SourceCloseH\x00R\x05closeB\b\n" +
-	"\x06action\"P\n" +
-	"\n" +
-	"SourceOpen\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06credit\x18\x02 \x01(\x03R\x06credit\x12\x16\n" +
-	"\x06stream\x18\x03 \x01(\bR\x06stream\"\r\n" +
-	"\vSourceClose\"e\n" +
-	"\vSourceReply\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
-	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12(\n" +
-	"\x03end\x18\x03 \x01(\v2\x14.pyexec.v1.SourceEndH\x00R\x03endB\x06\n" +
-	"\x04part\"3\n" +
-	"\tSourceEnd\x12&\n" +
-	"\x05error\x18\x01 \x01(\v2\x10.pyexec.v1.ErrorR\x05errorBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\x06socket\x18\x05 \x01(\tR\x06socket\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\tR\x03keyBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_pyexec_v1_types_proto_rawDescOnce sync.Once
@@ -3548,7 +2951,7 @@ func file_pyexec_v1_types_proto_rawDescGZIP() []byte {
 	return file_pyexec_v1_types_proto_rawDescData
 }
 
-var file_pyexec_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_pyexec_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_pyexec_v1_types_proto_goTypes = []any{
 	(*FieldError)(nil),            // 0: pyexec.v1.FieldError
 	(*Error)(nil),                 // 1: pyexec.v1.Error
@@ -3573,34 +2976,26 @@ var file_pyexec_v1_types_proto_goTypes = []any{
 	(*Session)(nil),               // 20: pyexec.v1.Session
 	(*Variable)(nil),              // 21: pyexec.v1.Variable
 	(*File)(nil),                  // 22: pyexec.v1.File
-	(*FileTarget)(nil),            // 23: pyexec.v1.FileTarget
-	(*FileEnd)(nil),               // 24: pyexec.v1.FileEnd
-	(*FilePiece)(nil),             // 25: pyexec.v1.FilePiece
-	(*Script)(nil),                // 26: pyexec.v1.Script
-	(*Capabilities)(nil),          // 27: pyexec.v1.Capabilities
-	(*Info)(nil),                  // 28: pyexec.v1.Info
-	(*Source)(nil),                // 29: pyexec.v1.Source
-	(*SourceRequest)(nil),         // 30: pyexec.v1.SourceRequest
-	(*SourceOpen)(nil),            // 31: pyexec.v1.SourceOpen
-	(*SourceClose)(nil),           // 32: pyexec.v1.SourceClose
-	(*SourceReply)(nil),           // 33: pyexec.v1.SourceReply
-	(*SourceEnd)(nil),             // 34: pyexec.v1.SourceEnd
-	nil,                           // 35: pyexec.v1.Spec.EnvEntry
-	nil,                           // 36: pyexec.v1.Display.DataEntry
-	nil,                           // 37: pyexec.v1.Info.DetailsEntry
-	nil,                           // 38: pyexec.v1.Info.MetricsEntry
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*Script)(nil),                // 23: pyexec.v1.Script
+	(*Capabilities)(nil),          // 24: pyexec.v1.Capabilities
+	(*Info)(nil),                  // 25: pyexec.v1.Info
+	(*Source)(nil),                // 26: pyexec.v1.Source
+	nil,                           // 27: pyexec.v1.Spec.EnvEntry
+	nil,                           // 28: pyexec.v1.Display.DataEntry
+	nil,                           // 29: pyexec.v1.Info.DetailsEntry
+	nil,                           // 30: pyexec.v1.Info.MetricsEntry
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
 }
 var file_pyexec_v1_types_proto_depIdxs = []int32{
 	0,  // 0: pyexec.v1.Error.fields:type_name -> pyexec.v1.FieldError
-	39, // 1: pyexec.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	39, // 2: pyexec.v1.Limits.timeout:type_name -> google.protobuf.Duration
-	39, // 3: pyexec.v1.Limits.kill_grace:type_name -> google.protobuf.Duration
-	35, // 4: pyexec.v1.Spec.env:type_name -> pyexec.v1.Spec.EnvEntry
+	31, // 1: pyexec.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	31, // 2: pyexec.v1.Limits.timeout:type_name -> google.protobuf.Duration
+	31, // 3: pyexec.v1.Limits.kill_grace:type_name -> google.protobuf.Duration
+	27, // 4: pyexec.v1.Spec.env:type_name -> pyexec.v1.Spec.EnvEntry
 	3,  // 5: pyexec.v1.Spec.limits:type_name -> pyexec.v1.Limits
-	39, // 6: pyexec.v1.Spec.sample_interval:type_name -> google.protobuf.Duration
-	40, // 7: pyexec.v1.Event.time:type_name -> google.protobuf.Timestamp
+	31, // 6: pyexec.v1.Spec.sample_interval:type_name -> google.protobuf.Duration
+	32, // 7: pyexec.v1.Event.time:type_name -> google.protobuf.Timestamp
 	6,  // 8: pyexec.v1.Event.queued:type_name -> pyexec.v1.Queued
 	7,  // 9: pyexec.v1.Event.progress:type_name -> pyexec.v1.Progress
 	8,  // 10: pyexec.v1.Event.started:type_name -> pyexec.v1.Started
@@ -3608,50 +3003,42 @@ var file_pyexec_v1_types_proto_depIdxs = []int32{
 	10, // 12: pyexec.v1.Event.display:type_name -> pyexec.v1.Display
 	11, // 13: pyexec.v1.Event.finished:type_name -> pyexec.v1.Finished
 	12, // 14: pyexec.v1.Event.unknown:type_name -> pyexec.v1.Unknown
-	36, // 15: pyexec.v1.Display.data:type_name -> pyexec.v1.Display.DataEntry
+	28, // 15: pyexec.v1.Display.data:type_name -> pyexec.v1.Display.DataEntry
 	17, // 16: pyexec.v1.Finished.result:type_name -> pyexec.v1.Result
-	39, // 17: pyexec.v1.Phases.queue:type_name -> google.protobuf.Duration
-	39, // 18: pyexec.v1.Phases.prepare:type_name -> google.protobuf.Duration
-	39, // 19: pyexec.v1.Phases.run:type_name -> google.protobuf.Duration
-	39, // 20: pyexec.v1.Phases.collect:type_name -> google.protobuf.Duration
-	39, // 21: pyexec.v1.MemorySample.offset:type_name -> google.protobuf.Duration
+	31, // 17: pyexec.v1.Phases.queue:type_name -> google.protobuf.Duration
+	31, // 18: pyexec.v1.Phases.prepare:type_name -> google.protobuf.Duration
+	31, // 19: pyexec.v1.Phases.run:type_name -> google.protobuf.Duration
+	31, // 20: pyexec.v1.Phases.collect:type_name -> google.protobuf.Duration
+	31, // 21: pyexec.v1.MemorySample.offset:type_name -> google.protobuf.Duration
 	13, // 22: pyexec.v1.Result.failure:type_name -> pyexec.v1.Failure
-	39, // 23: pyexec.v1.Result.wall:type_name -> google.protobuf.Duration
-	39, // 24: pyexec.v1.Result.cpu:type_name -> google.protobuf.Duration
+	31, // 23: pyexec.v1.Result.wall:type_name -> google.protobuf.Duration
+	31, // 24: pyexec.v1.Result.cpu:type_name -> google.protobuf.Duration
 	14, // 25: pyexec.v1.Result.phases:type_name -> pyexec.v1.Phases
 	16, // 26: pyexec.v1.Result.memory_samples:type_name -> pyexec.v1.MemorySample
 	15, // 27: pyexec.v1.Result.artifacts:type_name -> pyexec.v1.Artifact
 	15, // 28: pyexec.v1.Result.files_changed:type_name -> pyexec.v1.Artifact
 	4,  // 29: pyexec.v1.Execution.spec:type_name -> pyexec.v1.Spec
-	40, // 30: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
-	40, // 31: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
-	40, // 32: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
+	32, // 30: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
+	32, // 31: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
+	32, // 32: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
 	8,  // 33: pyexec.v1.Execution.started:type_name -> pyexec.v1.Started
 	17, // 34: pyexec.v1.Execution.result:type_name -> pyexec.v1.Result
-	40, // 35: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	40, // 36: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
+	32, // 35: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	32, // 36: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
 	4,  // 37: pyexec.v1.Session.spec:type_name -> pyexec.v1.Spec
-	40, // 38: pyexec.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
-	39, // 39: pyexec.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
-	39, // 40: pyexec.v1.Session.max_life:type_name -> google.protobuf.Duration
+	32, // 38: pyexec.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	31, // 39: pyexec.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
+	31, // 40: pyexec.v1.Session.max_life:type_name -> google.protobuf.Duration
 	3,  // 41: pyexec.v1.Session.limits:type_name -> pyexec.v1.Limits
-	40, // 42: pyexec.v1.File.mod_time:type_name -> google.protobuf.Timestamp
-	1,  // 43: pyexec.v1.FileEnd.error:type_name -> pyexec.v1.Error
-	23, // 44: pyexec.v1.FilePiece.target:type_name -> pyexec.v1.FileTarget
-	22, // 45: pyexec.v1.FilePiece.file:type_name -> pyexec.v1.File
-	24, // 46: pyexec.v1.FilePiece.end:type_name -> pyexec.v1.FileEnd
-	27, // 47: pyexec.v1.Info.capabilities:type_name -> pyexec.v1.Capabilities
-	37, // 48: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
-	38, // 49: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
-	31, // 50: pyexec.v1.SourceRequest.open:type_name -> pyexec.v1.SourceOpen
-	32, // 51: pyexec.v1.SourceRequest.close:type_name -> pyexec.v1.SourceClose
-	34, // 52: pyexec.v1.SourceReply.end:type_name -> pyexec.v1.SourceEnd
-	1,  // 53: pyexec.v1.SourceEnd.error:type_name -> pyexec.v1.Error
-	54, // [54:54] is the sub-list for method output_type
-	54, // [54:54] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	32, // 42: pyexec.v1.File.mod_time:type_name -> google.protobuf.Timestamp
+	24, // 43: pyexec.v1.Info.capabilities:type_name -> pyexec.v1.Capabilities
+	29, // 44: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
+	30, // 45: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_types_proto_init() }
@@ -3668,28 +3055,13 @@ func file_pyexec_v1_types_proto_init() {
 		(*Event_Finished)(nil),
 		(*Event_Unknown)(nil),
 	}
-	file_pyexec_v1_types_proto_msgTypes[25].OneofWrappers = []any{
-		(*FilePiece_Target)(nil),
-		(*FilePiece_File)(nil),
-		(*FilePiece_Data)(nil),
-		(*FilePiece_End)(nil),
-	}
-	file_pyexec_v1_types_proto_msgTypes[30].OneofWrappers = []any{
-		(*SourceRequest_Open)(nil),
-		(*SourceRequest_Credit)(nil),
-		(*SourceRequest_Close)(nil),
-	}
-	file_pyexec_v1_types_proto_msgTypes[33].OneofWrappers = []any{
-		(*SourceReply_Data)(nil),
-		(*SourceReply_End)(nil),
-	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyexec_v1_types_proto_rawDesc), len(file_pyexec_v1_types_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,84 @@
+package backend
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestEveryWrongSettingIsNamedByItsPath(t *testing.T) {
+	t.Parallel()
+	type config struct {
+		Text    string            `json:"text"`
+		Number  int               `json:"number"`
+		Share   float64           `json:"share"`
+		On      bool              `json:"on"`
+		List    []string          `json:"list"`
+		Mapping map[string]string `json:"mapping"`
+		Pool    struct {
+			Max int64 `json:"max"`
+		} `json:"pool"`
+	}
+	for section, want := range map[string]string{
+		``:                "",
+		`null`:            "",
+		`{"text": "x"}`:   "",
+		`[]`:              "backends.b: must be a mapping of settings",
+		`{"texts": "x"}`:  "backends.b.texts: unknown key; known are list, mapping, number, on, pool, share, text",
+		`{"text": 1}`:     "backends.b.text: must be a text (got 1)",
+		`{"number": "x"}`: `backends.b.number: must be a whole number (got "x")`,
+		`{"share": "x"}`:  `backends.b.share: must be a number (got "x")`,
+		`{"on": 1}`:       "backends.b.on: must be true or false (got 1)",
+		`{"list": 1}`:     "backends.b.list: must be a list of texts (got 1)",
+		`{"mapping": 1}`:  "backends.b.mapping: must be a mapping of texts (got 1)",
+		`{"pool": 3}`:     "backends.b.pool: must be a mapping of settings",
+		`{"pool": {"max": "x", "min": 1}, "a": 1}`: "backends.b.a: unknown key; known are list, mapping, number, on, pool, share, text\n" +
+			`backends.b.pool.max: must be a whole number (got "x")` + "\nbackends.b.pool.min: unknown key; known are max",
+		`{"number": "https://user:secret@host/"}`: `backends.b.number: must be a whole number (got "https://host/")`,
+	} {
+		p := Section("b")
+		c := config{Text: "default", Number: 7}
+		p.Read(json.RawMessage(section), &c)
+		got := ""
+		if err := p.Err(); err != nil {
+			got = err.Error()
+			if executor.CodeOf(err) != executor.Invalid {
+				t.Errorf("%s: code %s", section, executor.CodeOf(err))
+			}
+		}
+		if got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", section, got, want)
+		}
+		if c.Number != 7 {
+			t.Errorf("%s: a default became %d", section, c.Number)
+		}
+	}
+}
+
+func TestAnInvalidValueOutweighsAMissingCapability(t *testing.T) {
+	t.Parallel()
+	reasons := map[string]string{"script": "no host scripts here"}
+	for _, c := range []struct {
+		spec executor.Spec
+		code executor.Code
+		says string
+	}{
+		{executor.Spec{}, "", ""},
+		{executor.Spec{Script: "x"}, executor.Unimplemented, "script: no host scripts here"},
+		{executor.Spec{PreCommands: []string{"x"}}, executor.Unimplemented, "pre_commands: this backend cannot do or enforce this"},
+		{executor.Spec{Language: "cobol"}, executor.Unimplemented, `language: must be python outside of a session (got "cobol"); use command for other programs`},
+		{executor.Spec{Script: "x", PythonVersion: "3.12.1"}, executor.Invalid, "python_version: must be an exact minor version such as 3.12 (got \"3.12.1\")\nscript: no host scripts here"},
+		{executor.Spec{Interpreter: executor.InterpreterSystem, Requirements: "six"}, executor.Invalid, "requirements_txt: cannot be installed into the system interpreter"},
+	} {
+		err := CheckSpec(c.spec, executor.Capabilities{SystemInterpreter: true, Requirements: true}, reasons).Err()
+		if executor.CodeOf(err) != c.code {
+			t.Errorf("%+v: %v", c.spec, err)
+		}
+		if e, ok := errors.AsType[*executor.Error](err); ok && (e.Message != c.says || len(e.Fields) != strings.Count(c.says, "\n")+1) {
+			t.Errorf("%+v: %q, want %q", c.spec, e.Message, c.says)
+		}
+	}
+}

@@ -1,0 +1,12 @@
+package executor
+
+import "strconv"
+
+// ChosenEntrypoint returns the line that a backend writes to stderr, before the program's own output, when it has chosen
+// the entrypoint among several .py files. A name with control characters is quoted.
+func ChosenEntrypoint(name string) string {
+	if quoted := strconv.QuoteToGraphic(name); quoted != `"`+name+`"` {
+		name = quoted
+	}
+	return name + " runs: the first of several .py files, none called main.py or __main__.py (entrypoint names another)\n"
+}

@@ -1,0 +1,323 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/archive"
+	"github.com/python-executor/python-executor/core/runner/output"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
+)
+
+// progressEvery is the time between two Progress events while a Workspace is unpacked.
+const progressEvery = 500 * time.Millisecond
+
+// execution is one Execution in the runner, from Start until nothing of it is left.
+type execution struct {
+	agent     *agent
+	start     protocol.Start
+	workspace *protocol.Inbox
+	stdin     *protocol.Inbox
+	artifacts *protocol.Credit
+	box       *output.Outbox
+	// sender sends to the host that x's input comes from. It is nil unless hosts come and go.
+	sender *protocol.Writer
+
+	cancelled chan struct{} // closed by Cancel
+	dropped   chan struct{} // closed when the host is gone for good
+	cleaned   chan struct{} // closed when nothing is left
+	// Where hosts come and go: answered is closed when the Result has been sent, released when no host can ask for it any more.
+	answered, released chan struct{}
+
+	cancel, drop, release, answeredOnce func()
+	// force kills what runs in a session at once. It closes forcedNow.
+	force     func()
+	forcedNow chan struct{}
+
+	mu   sync.Mutex
+	pid  int               // while the program runs
+	next *sandbox.Prepared // for the Execution after this one; from cleaned on
+
+	// The following belong to the goroutine of run.
+	folder   *sandbox.Folder
+	group    *sandbox.Group
+	python   archive.PythonFiles
+	before   map[string]archive.FileID
+	want     archive.Globs
+	res      executor.Result
+	stuck    bool
+	prepared *sandbox.Prepared // what the Execution before has prepared; nil: nothing
+	// In a session, spared are the runner's children that are not the Command's, and displays counts Displays.
+	spared   map[int]bool
+	displays int
+}
+
+func newExecution(a *agent, start protocol.Start) *execution {
+	x := &execution{
+		agent: a, start: start,
+		artifacts: protocol.NewCredit(protocol.ArtifactWindow),
+		cancelled: make(chan struct{}), dropped: make(chan struct{}), cleaned: make(chan struct{}),
+		answered: make(chan struct{}), released: make(chan struct{}),
+		group: &sandbox.Group{}, forcedNow: make(chan struct{}),
+	}
+	var wake func()
+	if a.relay != nil {
+		wake = a.relay.wake
+	}
+	x.box = output.NewOutbox(a.out, wake)
+	x.workspace = protocol.NewInbox(protocol.WorkspaceWindow, func(n int) { x.grant(protocol.ChannelWorkspace, n) })
+	x.stdin = protocol.NewInbox(protocol.StdinWindow, func(n int) { x.grant(protocol.ChannelStdin, n) })
+	x.force = sync.OnceFunc(func() { close(x.forcedNow) })
+	x.cancel = sync.OnceFunc(func() {
+		close(x.cancelled)
+		x.workspace.Abort(protocol.ErrCancelled)
+	})
+	x.drop = sync.OnceFunc(func() {
+		close(x.dropped)
+		x.workspace.Abort(protocol.ErrCancelled)
+		a.mu.Lock()
+		x.artifacts.Stop(protocol.ErrCancelled)
+		a.mu.Unlock()
+		x.box.Close()
+		if a.relay != nil {
+			a.relay.renew()
+		}
+	})
+	x.release = sync.OnceFunc(func() {
+		close(x.released)
+		x.artifacts.Stop(errResumed) // a.mu is held
+	})
+	x.answeredOnce = sync.OnceFunc(func() { close(x.answered) })
+	return x
+}
+
+// grant tells the host that n bytes of x's input were consumed. No Credit may follow Exited, because the host does not know x
+// any more then. Without a relay the Writer decides while it holds its lock, so no Exited comes between the decision and the
+// frame.
+func (x *execution) grant(c protocol.Channel, n int) {
+	p := protocol.CreditPayload(c, n)
+	if x.sender != nil {
+		_ = x.sender.Send(protocol.FrameCredit, p...) // a broken connection shows in the reader
+		return
+	}
+	_ = x.agent.out.SendIf(func() bool { return x.agent.now() == x }, protocol.FrameCredit, p...) // likewise
+}
+
+// run runs the Execution. What the host waits for comes first, cleaning follows the answer.
+func (x *execution) run(before *execution) {
+	defer close(x.cleaned)
+	if before != nil {
+		<-before.cleaned
+		x.prepared = before.takeNext()
+	}
+	failure := x.execute()
+	if failure != nil {
+		x.explain(failure)
+	}
+	x.workspace.Swallow()
+	x.stdin.Swallow()
+	x.deliver(failure == nil)
+	err := errors.Join(x.clean(), x.prepared.Remove())
+	if err != nil {
+		x.agent.Logf("clean up: %v", err)
+		return
+	}
+	if !sandbox.IsClosed(x.dropped) {
+		x.prepareNext()
+	}
+}
+
+// prepareNext makes what the next Execution will need.
+func (x *execution) prepareNext() {
+	next := sandbox.Prepare(x.agent.Config, x.agent.Disk, x.agent.GroupName(), x.start.Limits, x.agent.Spawner(x.start.Network))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.next = next
+}
+
+func (x *execution) takeNext() *sandbox.Prepared {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	next := x.next
+	x.next = nil
+	return next
+}
+
+// execute prepares the program and runs it. After an error the program has not run.
+func (x *execution) execute() error {
+	began := time.Now()
+	p, err := x.prepare()
+	x.res.Phases.Prepare = time.Since(began)
+	if err != nil {
+		return err
+	}
+	return x.runProgram(p)
+}
+
+func (x *execution) isCancelled() bool {
+	return sandbox.IsClosed(x.cancelled) || sandbox.IsClosed(x.dropped)
+}
+
+// explain puts an error that came before the program's start into the Result.
+func (x *execution) explain(err error) {
+	if x.isCancelled() {
+		x.res.Status = executor.StatusKilled
+		return
+	}
+	x.res.Status = executor.StatusFailed
+	var f *sandbox.Failure
+	var bad *archive.InputError
+	switch {
+	case errors.As(err, &f):
+		x.res.Failure = &f.Failure
+	case errors.As(err, &bad):
+		x.res.Failure = &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Message: "workspace: " + bad.Error()}
+	default:
+		x.res.Failure = &executor.Failure{Code: executor.Internal, Phase: executor.PhasePrepare, Message: err.Error()}
+	}
+}
+
+// prepare makes all that the program needs.
+func (x *execution) prepare() (*sandbox.Program, error) {
+	cfg, start := x.agent.Config, x.start
+	if start.Network && cfg.InNetworkNamespace {
+		return nil, sandbox.Failed(executor.Unimplemented, executor.PhasePrepare, "network: not available in this sandbox")
+	}
+	var err error
+	if x.want, err = archive.ParseGlobs(start.Outputs); err != nil {
+		return nil, sandbox.Invalid("%v", err)
+	}
+	if start.Directory != "" && (len(start.Outputs) > 0 || start.OutputsChanged) {
+		return nil, sandbox.Invalid("outputs: must not come with host_directory, where files stay anyway")
+	}
+	x.folder, x.group, err = x.agent.MakePlace(x.prepared, start)
+	if err != nil {
+		return nil, err
+	}
+	x.group.LeavePrepared(x.agent.Spawner(start.Network))
+	if x.agent.Inside != nil && len(cfg.Cgroups) == 0 {
+		x.group = x.agent.Inside.Group()
+	}
+	if start.Workspace {
+		if err := x.unpack(); err != nil {
+			return nil, err
+		}
+	}
+	p, err := sandbox.Resolve(start, x.folder, cfg, x.python)
+	if err != nil {
+		return nil, err
+	}
+	if start.OutputsChanged {
+		if x.before, err = archive.Snapshot(x.folder.FD()); err != nil {
+			return nil, fmt.Errorf("look at the work folder: %w", err)
+		}
+	}
+	if x.isCancelled() {
+		return nil, protocol.ErrCancelled
+	}
+	return p, nil
+}
+
+func (x *execution) unpack() error {
+	if x.start.Directory != "" {
+		return sandbox.Invalid("host_directory: must not come with a workspace")
+	}
+	last := time.Now()
+	e := archive.Extractor{
+		Root: x.folder.Root, UID: x.agent.Config.UID, GID: x.agent.Config.GID, Own: x.agent.Config.UID != 0,
+		MaxBytes: x.start.Limits.DiskBytes,
+		Progress: func(done int64) {
+			if time.Since(last) < progressEvery {
+				return
+			}
+			last = time.Now()
+			_ = x.agent.out.SendJSON(protocol.FrameProgress, executor.Progress{
+				Phase: executor.PhasePrepare, Message: "unpack the workspace", Done: done, Unit: "bytes",
+			}) // a broken connection shows in the reader
+		},
+	}
+	err := e.Extract(x.workspace)
+	x.python = e.Python
+	return err
+}
+
+// runProgram starts the program and waits for its end.
+func (x *execution) runProgram(p *sandbox.Program) error {
+	pipes := x.prepared.TakePipes(x.start.Stdin)
+	if pipes == nil {
+		var err error
+		if pipes, err = sandbox.MakePipes(x.agent.Config, x.start.Stdin); err != nil {
+			return err
+		}
+	}
+	job := x.job(p, pipes, x.start.Limits)
+	job.Watched = true
+	got := x.agent.Spawner(x.start.Network).Start(job)
+	if err := x.startError(p, pipes, got); err != nil {
+		return err
+	}
+	x.setPID(got.PID)
+	r := sandbox.NewReaper(got.PID, x.agent.Guard)
+	if got.PIDFD >= 0 {
+		defer unix.Close(got.PIDFD) //nolint:errcheck // nothing was written; the pumps are done by then
+	}
+	x.agent.started(x, protocol.Started{Started: executor.Started{PID: got.PID, Start: executor.StartExec}})
+	carried := x.carry(pipes, p.Notice, func() { r.Soon(got.PIDFD) })
+	s := sandbox.NewSampler(x.group, got.PID, got.At, x.start.SampleInterval)
+	x.group.Bound = x.agent.Bound(x.group, x.folder, x.start.Limits)
+	end, reason := x.supervise(got.PID, got.At, r, s)
+	x.group.Bound.End()
+	x.setPID(0)
+	x.res.Wall = end.At.Sub(got.At)
+	x.finish(r, end)
+	carried.finish()
+	x.res.Phases.Run = time.Since(got.At)
+	x.verdict(end, reason, x.group.OOMKills() > 0, x.group.Bound.Full())
+	x.account(r, s)
+	return nil
+}
+
+// collect sends the artifacts, unless x was cancelled. The error is errResumed or nil.
+func (x *execution) collect(out *protocol.Writer, artifacts *protocol.Credit) error {
+	began := time.Now()
+	defer func() { x.res.Phases.Collect = time.Since(began) }()
+	if len(x.want) == 0 && x.before == nil || x.isCancelled() {
+		return nil
+	}
+	x.box.Expire() // an artifact may take its time
+	c := archive.Collector{
+		Out: out, Credit: artifacts, Want: x.want, Before: x.before, MaxBytes: x.start.Limits.DiskBytes,
+	}
+	f, err := c.Collect(x.folder.FD())
+	if errors.Is(err, errResumed) {
+		return errResumed
+	}
+	if err != nil && !errors.Is(err, protocol.ErrCancelled) {
+		x.agent.Logf("collect: %v", err)
+		f = &executor.Failure{Code: executor.Internal, Phase: executor.PhaseCollect, Message: err.Error()}
+	}
+	if f != nil {
+		if x.res.Failure == nil { // else that one came first
+			x.res.Failure = f
+		}
+		if x.res.Status == executor.StatusSucceeded {
+			x.res.Status = executor.StatusFailed // the program succeeded, but its artifacts are not whole
+		}
+	}
+	return nil
+}
+
+// clean removes the folder and the control groups. It runs after the answer.
+func (x *execution) clean() error {
+	var err error
+	if x.folder != nil {
+		err = x.folder.Remove() // before the groups: a tmpfs counts in them
+	}
+	return errors.Join(err, x.group.Remove())
+}

@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/runner/sandbox"
+)
+
+// The exit codes of Main.
+const (
+	ExitBroken  = 1 // the protocol or the runner itself broke
+	exitUsage   = 2
+	ExitSilence = 3 // Config.Silence went by without a host
+	// ExitDeadline means that Start.Deadline has passed, or that no Hello came in time.
+	ExitDeadline = 4
+)
+
+// OwnMounts is the argument that says that the process already has a mount namespace of its own.
+const OwnMounts = "--own-mounts"
+
+// Main is the runner's command: `runner --fd N` serves one end of a socketpair (3 by default), `runner --stdio` serves its
+// standard input and output. args are what follows the command's name. Main returns the exit code.
+//
+// Where it may, the runner first takes a mount namespace of its own and executes itself once more: mounts are per thread, and a
+// Go program has one thread only at exec. A host that has given it one passes --own-mounts.
+func Main(args []string) int {
+	fd, stdio, err := parseArgs(args)
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "runner:", err)
+		return exitUsage
+	}
+	if !slices.Contains(args, OwnMounts) {
+		takeMounts()
+	}
+	conn, err := open(fd, stdio)
+	var inside *sandbox.Container
+	if err == nil {
+		inside, err = sandbox.EnterContainer()
+	}
+	if err == nil {
+		err = settle(inside)
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "runner:", err)
+		return ExitBroken
+	}
+	a := newAgent(inside)
+	defer a.Guard()
+	switch {
+	case inside != nil && inside.GVisor:
+		sandbox.CatchSignals()
+	case inside != nil:
+		sandbox.ChildEnded()
+		swallowPipeSignals()
+		sandbox.IgnoreSignals()
+	default:
+		endOnSignal(a)
+	}
+	if stdio {
+		a.setDeadline(helloPatience)
+	}
+	if err := a.serve(conn, conn); err != nil {
+		a.Logf("%v", err)
+		return ExitBroken
+	}
+	return 0
+}
+
+func parseArgs(args []string) (fd int, stdio bool, err error) {
+	fd = 3
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch arg {
+		case "--stdio":
+			stdio = true
+		case "--fd":
+			if len(args) == 0 {
+				return 0, false, errors.New("--fd: must have a number")
+			}
+			if fd, err = strconv.Atoi(args[0]); err != nil || fd < 3 {
+				return 0, false, fmt.Errorf("--fd: must be a descriptor above 2 (got %q)", args[0])
+			}
+			args = args[1:]
+		case OwnMounts:
+		default:
+			return 0, false, fmt.Errorf("unknown argument %q (--fd N or --stdio)", arg)
+		}
+	}
+	return fd, stdio, nil
+}
+
+// takeMounts executes this program again in a mount namespace of its own. It returns where that is not allowed. The kernel then
+// refuses Config.Tmpfs.
+func takeMounts() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if unix.Unshare(unix.CLONE_NEWNS) != nil {
+		return
+	}
+	// Private mounts are seen nowhere else and end with the runner.
+	if unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") != nil {
+		return
+	}
+	_ = syscall.Exec("/proc/self/exe", append(slices.Clone(os.Args), OwnMounts), os.Environ()) //nolint:gosec // ourselves
+}
+
+// settle gives this process the properties that programs must find in their parent. inside is nil outside of a container.
+func settle(inside *sandbox.Container) error {
+	// PID 1 gets the orphans anyway, and gVisor has no other subreapers.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && inside == nil {
+		return fmt.Errorf("subreaper: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("not dumpable: %w", err)
+	}
+	unix.Umask(0o022)
+	closeAtExec()
+	limit := func(resource int, soft, hard uint64) error {
+		var old syscall.Rlimit
+		if err := syscall.Getrlimit(resource, &old); err != nil {
+			return err
+		}
+		hard = min(hard, old.Max)
+		// syscall.Setrlimit keeps Go from giving programs the limit that Go itself was started with.
+		return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: min(soft, hard), Max: hard})
+	}
+	return errors.Join(
+		limit(unix.RLIMIT_CORE, 0, 0),
+		limit(unix.RLIMIT_NOFILE, 1024, 65536),
+	)
+}
+
+// closeAtExec keeps descriptors that were inherited from programs.
+func closeAtExec() {
+	if unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	entries, err := os.ReadDir("/proc/self/fd") // before Linux 5.11
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+}
+
+// endOnSignal ends the runner and its program on SIGTERM. The host judges signals that a terminal sends to a whole group. They
+// are caught and not ignored, because programs would inherit that.
+func endOnSignal(a *agent) {
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGXFSZ)
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	go func() {
+		<-stop
+		a.end()
+		os.Exit(0)
+	}()
+}
+
+// swallowPipeSignals keeps a write to a standard error without a reader from ending the runner, as Go would.
+func swallowPipeSignals() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
+// stdioConn is standard input and standard output as one connection.
+type stdioConn struct {
+	io.Reader
+	io.Writer
+}
+
+// open opens the connection to the host. Its descriptors close at exec, so programs never get it.
+func open(fd int, stdio bool) (io.ReadWriter, error) {
+	if stdio {
+		in, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+		out, err := unix.FcntlInt(1, unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil, fmt.Errorf("standard output: %w", err)
+		}
+		return stdioConn{os.NewFile(uintptr(in), "stdin"), os.NewFile(uintptr(out), "stdout")}, nil //nolint:gosec // descriptors
+	}
+	f := os.NewFile(uintptr(fd), "host") //nolint:gosec // a descriptor
+	conn, err := net.FileConn(f)         // a duplicate, closed at exec
+	err = errors.Join(err, f.Close())
+	if err != nil {
+		return nil, fmt.Errorf("descriptor %d: %w", fd, err)
+	}
+	if u, ok := conn.(*net.UnixConn); ok {
+		// With these buffers a chunk of a Workspace fits at once. Without them the connection is only slower.
+		_ = u.SetWriteBuffer(1 << 20)
+		_ = u.SetReadBuffer(1 << 20)
+	}
+	return conn, nil
+}

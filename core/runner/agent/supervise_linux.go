@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
+)
+
+// supervise waits for the end of the program and enforces its time. reason is the first limit that it hit.
+func (x *execution) supervise(pid int, started time.Time, r *sandbox.Reaper, s *sandbox.Sampler) (sandbox.Exit, executor.Status) {
+	var reason executor.Status
+	var timeout, grace, look <-chan time.Time
+	if x.start.Limits.Timeout > 0 {
+		t := time.NewTimer(time.Until(started.Add(x.start.Limits.Timeout)))
+		defer t.Stop()
+		timeout = t.C
+	}
+	if wait := s.Next(); wait > 0 {
+		look = time.After(wait)
+	}
+	cancelled, dropped, forced := x.cancelled, x.dropped, x.forcedNow
+	stop := func(why executor.Status) {
+		if reason != executor.StatusUnknown {
+			return
+		}
+		reason = why
+		_ = unix.Kill(-pid, unix.SIGTERM) // its process group; gone is as good
+		grace = time.After(max(x.start.Limits.KillGrace, 0))
+	}
+	kill := func() {
+		if reason == executor.StatusUnknown {
+			reason = executor.StatusKilled
+		}
+		x.killPrograms()
+		grace = time.After(time.Millisecond)
+	}
+	for {
+		select {
+		case end := <-r.Main:
+			return end, reason
+		case <-timeout:
+			stop(executor.StatusTimedOut)
+		case <-cancelled:
+			cancelled = nil
+			stop(executor.StatusKilled)
+		case <-dropped:
+			dropped = nil
+			kill()
+		case <-forced:
+			forced = nil
+			kill()
+		case <-grace:
+			x.killPrograms()
+			grace = time.After(5 * time.Millisecond) // again, until it is gone: something may have been forking
+		case <-look:
+			s.Take()
+			look = time.After(s.Next())
+		}
+	}
+}
+
+// finish makes sure that no process of the program is alive.
+func (x *execution) finish(r *sandbox.Reaper, end sandbox.Exit) {
+	if end.Alone {
+		<-r.Empty
+		return
+	}
+	if err := sandbox.KillUntil(x.group, r.Empty); err != nil {
+		x.stuck = true
+		x.agent.Logf("%v", err)
+	}
+}
+
+// verdict puts the end of the program into the Result. For killed and full see nameLimit.
+func (x *execution) verdict(end sandbox.Exit, reason executor.Status, killed, full bool) {
+	x.ended(end.Status, killed)
+	if reason != executor.StatusUnknown {
+		x.res.Status = reason
+	}
+	x.nameLimit(killed, full)
+}
+
+// ended puts the end of a process into the Result.
+func (x *execution) ended(ws syscall.WaitStatus, killed bool) {
+	switch {
+	case ws.Exited():
+		x.exited(ws.ExitStatus())
+	case ws.Signaled():
+		x.res.Status, x.res.Signal = executor.StatusFailed, sandbox.SignalName(ws.Signal())
+		if ws.Signal() == syscall.SIGKILL && killed {
+			x.res.Status = executor.StatusOutOfMemory
+		}
+	}
+}
+
+// exited puts an exit code into the Result.
+func (x *execution) exited(code int) {
+	x.res.ExitCode, x.res.Status = &code, executor.StatusFailed
+	if code == 0 {
+		x.res.Status = executor.StatusSucceeded
+	}
+}
+
+// nameLimit puts into the Result of a program that did not succeed which limit it hit. killed reports that a process was killed
+// for its memory, full that the disk was full while the program ran.
+func (x *execution) nameLimit(killed, full bool) {
+	limits := x.start.Limits
+	if x.res.Failure != nil {
+		return
+	}
+	switch x.res.Status {
+	case executor.StatusOutOfMemory:
+		x.res.Failure = protocol.OutOfMemory(limits.MemoryBytes)
+	case executor.StatusFailed:
+		tooLarge := x.res.Signal == "SIGXFSZ" // RLIMIT_FSIZE is DiskBytes
+		switch {
+		case killed:
+			x.res.Failure = protocol.OutOfMemory(limits.MemoryBytes)
+		case limits.DiskBytes > 0 && (full || tooLarge || sandbox.ReadDiskUse(x.folder.Disks(x.agent.Config)).Full):
+			x.res.Failure = protocol.DiskFull(limits.DiskBytes)
+		}
+	default: // it succeeded, or something else ended it
+	}
+}
+
+// account puts into the Result what the program has used. It reads the control groups, so it comes before clean.
+func (x *execution) account(r *sandbox.Reaper, s *sandbox.Sampler) {
+	x.res.CPU = x.group.CPUTime()
+	if x.res.CPU < 0 && !x.stuck {
+		x.res.CPU = r.CPU
+	}
+	x.res.PeakMemoryBytes = s.Result()
+	x.res.MemorySamples = s.Samples
+}
+
+func (x *execution) setPID(pid int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.pid = pid
+}
+
+// signal sends a signal to the program's process group.
+func (x *execution) signal(s syscall.Signal) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.pid > 0 {
+		_ = unix.Kill(-x.pid, s) // gone is as good
+	}
+}

@@ -1,0 +1,271 @@
+package output
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// Outbox sends output and holds the program back, as far as its Backlog says. Where hosts come and go, the Backlog's receiver
+// sends instead.
+type Outbox struct {
+	Out     *protocol.Writer
+	Backlog *Backlog
+
+	// sending is held while a frame is sent, so that a stream's frames keep their order. It guards the fields below.
+	sending sync.Mutex
+	front   []byte // a whole frame that goes before all output; empty: none, or it went
+	held    []byte // a frame of heldOf, whose header is not written yet; empty: none
+	heldOf  executor.Stream
+	timer   *time.Timer // sends what is held; nil until first needed
+}
+
+const (
+	// holdTime is how long a small piece of output waits for more. Each event wakes every process on its way, which takes CPU
+	// time from the program that is still writing. Users do not notice five milliseconds.
+	holdTime = 5 * time.Millisecond
+	// holdBytes is how much output waits. More is sent at once.
+	holdBytes = 4 << 10
+)
+
+// NewOutbox returns an Outbox that sends by out. If wake is not nil, its Backlog keeps output instead, and wake is called when
+// there is something to send.
+func NewOutbox(out *protocol.Writer, wake func()) *Outbox {
+	return &Outbox{Out: out, Backlog: NewBacklog(wake)}
+}
+
+// Put sends buf, whose data lies behind the two headers. It blocks while the window is full, and reports false when the Outbox
+// is closed.
+func (b *Outbox) Put(s executor.Stream, buf []byte) bool {
+	data := buf[protocol.HeaderBytes+protocol.OutputHeaderBytes:]
+	offset, ok := b.Backlog.output(protocol.StreamIndex(s), data)
+	if !ok || b.Backlog.keeps() {
+		return ok
+	}
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	if len(b.held) > 0 && b.heldOf == s && len(b.held)+len(data) <= protocol.HeaderBytes+protocol.OutputHeaderBytes+holdBytes {
+		b.held = append(b.held, data...)
+		return true
+	}
+	if len(b.held) > 0 || len(data) > holdBytes {
+		ok = b.flush()
+	}
+	protocol.PutOutputHeader(buf[protocol.HeaderBytes:], s, offset)
+	if len(data) > holdBytes {
+		return b.Out.SendBuffer(protocol.FrameOutput, buf) == nil && ok
+	}
+	b.held, b.heldOf = append(b.held[:0], buf...), s
+	if len(b.front) == 0 { // else the clock runs
+		b.arm()
+	}
+	return ok
+}
+
+// arm starts the timer that sends what is held. The caller holds sending.
+func (b *Outbox) arm() {
+	if b.timer == nil {
+		b.timer = time.AfterFunc(holdTime, b.Expire)
+	} else {
+		b.timer.Reset(holdTime)
+	}
+}
+
+// First sends a frame before all output. The frame waits as a small piece of output does: a program that ends at once then
+// needs one message.
+func (b *Outbox) First(t protocol.FrameType, payload []byte) error {
+	if b.Backlog.keeps() || len(payload) > protocol.MaxPayload(t) {
+		return b.Out.SendRaw(t, payload)
+	}
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	b.front = protocol.AppendFrame(nil, t, payload)
+	b.arm()
+	return nil
+}
+
+// Expire sends what is held. If the timer fires late, that may be something newer, which is then sent early.
+func (b *Outbox) Expire() {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	b.flush()
+}
+
+// flush sends what is held. It reports whether the connection took it. The caller holds sending.
+func (b *Outbox) flush() bool {
+	frames := b.takeHeld()
+	return len(frames) == 0 || b.Out.SendWhole(frames) == nil
+}
+
+// takeHeld returns the frames that are held. The caller holds sending until it has sent them.
+func (b *Outbox) takeHeld() []byte {
+	frames := b.front
+	b.front = nil
+	if len(b.held) > 0 {
+		protocol.PutHeader(b.held, protocol.FrameOutput, len(b.held)-protocol.HeaderBytes)
+		if len(frames) == 0 {
+			frames = b.held
+		} else {
+			frames = append(frames, b.held...)
+		}
+		b.held = b.held[:0]
+	}
+	if len(frames) > 0 {
+		b.timer.Stop()
+	}
+	return frames
+}
+
+// Last sends the frame that ends the Execution, together with what is held.
+func (b *Outbox) Last(t protocol.FrameType, payload []byte) error {
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	if len(payload) > protocol.MaxPayload(t) {
+		b.flush() // if it fails, the next one does as well
+		return b.Out.SendRaw(t, payload)
+	}
+	frames := b.takeHeld()
+	if len(frames) == 0 {
+		return b.Out.SendRaw(t, payload)
+	}
+	return b.Out.SendWhole(protocol.AppendFrame(frames, t, payload))
+}
+
+// Event sends a frame of type t in its place among the output. It reports false when the Outbox is closed. A host that resumes
+// gets unacknowledged events again.
+func (b *Outbox) Event(t protocol.FrameType, payload []byte) bool {
+	frame := protocol.AppendFrame(nil, t, payload)
+	if ok := b.Backlog.event(frame); !ok || b.Backlog.keeps() {
+		return ok
+	}
+	b.sending.Lock()
+	defer b.sending.Unlock()
+	return b.flush() && b.Out.SendBuffer(t, frame) == nil
+}
+
+// Ack drops what the host has.
+func (b *Outbox) Ack(a protocol.Acknowledged) { b.Backlog.ack(a) }
+
+// Close makes Put return false: the program's output is dropped from then on.
+func (b *Outbox) Close() { b.Backlog.close() }
+
+// Tally counts what an Execution writes to one of its streams.
+type Tally struct {
+	Total     int64
+	Truncated bool
+	Limit     int64 // Unlimited = all
+	deaf      bool  // the Outbox is closed
+}
+
+// Put gives box the n bytes of data in buf, which lie behind the two headers, as far as Limit allows.
+func (t *Tally) Put(box *Outbox, s executor.Stream, buf []byte, n int) {
+	keep := int64(n)
+	if t.Limit != executor.Unlimited {
+		keep = max(min(keep, t.Limit-t.Total), 0)
+	}
+	t.Total += int64(n)
+	t.Truncated = t.Truncated || keep < int64(n)
+	if keep > 0 && !t.deaf {
+		t.deaf = !box.Put(s, buf[:protocol.HeaderBytes+protocol.OutputHeaderBytes+int(keep)])
+	}
+}
+
+// Pump reads one of the program's pipes to its end.
+type Pump struct {
+	stream executor.Stream
+	pipe   *os.File
+	box    *Outbox
+	done   chan struct{}
+	// Before is sent ahead of what the pipe holds.
+	Before string
+	// Ended, if not nil, is called when the program has closed the pipe.
+	Ended func()
+	// Tally is valid once Drain has returned.
+	Tally
+}
+
+// PumpBytes is what a pipe holds by default. One read cannot return more.
+const PumpBytes = 64 << 10
+
+var pumpBuffers = sync.Pool{New: func() any {
+	b := make([]byte, protocol.HeaderBytes+protocol.OutputHeaderBytes+PumpBytes)
+	return &b
+}}
+
+func NewPump(s executor.Stream, pipe *os.File, box *Outbox, limit int64) *Pump {
+	return &Pump{stream: s, pipe: pipe, box: box, Tally: Tally{Limit: limit}, done: make(chan struct{})}
+}
+
+func (p *Pump) Run() {
+	defer close(p.done)
+	defer p.pipe.Close()                  //nolint:errcheck // read only
+	pooled := pumpBuffers.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	defer pumpBuffers.Put(pooled)
+	buf := *pooled
+	data := buf[protocol.HeaderBytes+protocol.OutputHeaderBytes:]
+	p.Put(p.box, p.stream, buf, copy(data, p.Before))
+	for {
+		n, err := p.pipe.Read(data)
+		p.Put(p.box, p.stream, buf, n)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.rest(buf)
+			return
+		}
+		if err != nil {
+			if p.Ended != nil {
+				p.Ended()
+			}
+			return
+		}
+	}
+}
+
+// rest reads what is in the pipe without waiting for more. All processes of the program are dead, but another process holds the
+// other end. The size of a pipe bounds what rest reads.
+func (p *Pump) rest(buf []byte) {
+	raw, err := p.pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	data := buf[protocol.HeaderBytes+protocol.OutputHeaderBytes:]
+	const maxPipe = 1 << 20 // the largest pipe an unprivileged program can make
+	for got := 0; got < maxPipe; {
+		n := 0
+		err := raw.Control(func(fd uintptr) {
+			n, _ = unix.Read(int(fd), data) //nolint:errcheck,gosec // 0 and -1 both mean: that was all
+		})
+		if err != nil || n <= 0 {
+			return
+		}
+		p.Put(p.box, p.stream, buf, n)
+		got += n
+	}
+}
+
+// Drain waits for the end of the stream. No process of the program is alive. If another process holds the pipe, Drain takes
+// what is in it now.
+func (p *Pump) Drain() {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	_ = p.pipe.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // a pipe always has deadlines
+	<-p.done
+}
+
+// Feed copies in to the program's standard input. A program that does not read it blocks only this goroutine.
+func Feed(in *protocol.Inbox, pipe *os.File) {
+	_, err := io.Copy(struct{ io.Writer }{pipe}, struct{ io.Reader }{in})
+	_ = pipe.Close() // the program sees EOF
+	if err != nil {
+		in.Swallow()
+	}
+}

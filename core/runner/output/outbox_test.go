@@ -1,0 +1,116 @@
+//go:build linux
+
+package output
+
+import (
+	"io"
+	"os"
+	"testing"
+	"testing/synctest"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// outputOf is a buffer as outbox.put takes it, with n bytes of output.
+func outputOf(n int) []byte { return make([]byte, protocol.HeaderBytes+protocol.OutputHeaderBytes+n) }
+
+func TestAnAcknowledgementNeitherGoesBackNorBeyondWhatWasSent(t *testing.T) {
+	t.Parallel()
+	b := NewOutbox(protocol.NewWriter(io.Discard), nil)
+	b.Put(executor.Stdout, outputOf(100))
+	for _, upTo := range []int64{1 << 40, 50, 0} {
+		b.Ack(protocol.Acknowledged{Streams: [2]int64{upTo, upTo}})
+		if got := b.Backlog.streams; got[0].acked != 100 || got[1].acked != 0 {
+			t.Errorf("after %d: %+v", upTo, got)
+		}
+	}
+	b.Expire()
+}
+
+// blocked runs put and reports whether it waits until release.
+func blocked(t *testing.T, put func() bool, release func()) (waited, listening bool) {
+	t.Helper()
+	done := make(chan bool, 1)
+	go func() { done <- put() }()
+	synctest.Wait()
+	waited = len(done) == 0
+	release()
+	synctest.Wait()
+	if len(done) == 0 {
+		t.Fatal("it waits on")
+	}
+	return waited, <-done
+}
+
+func TestAnOutboxHoldsTheProgramBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewOutbox(protocol.NewWriter(io.Discard), nil)
+		for range protocol.OutputWindow / PumpBytes {
+			b.Put(executor.Stdout, outputOf(PumpBytes))
+		}
+		b.Put(executor.Stderr, outputOf(PumpBytes)) // which has a window of its own
+		one := func() bool { return b.Put(executor.Stdout, outputOf(1)) }
+		if waited, listening := blocked(t, one, func() { b.Ack(protocol.Acknowledged{Streams: [2]int64{1, 0}}) }); !waited || !listening {
+			t.Errorf("a byte beyond the window: waited %v, listening %v", waited, listening)
+		}
+		display := func() bool { return b.Event(protocol.FrameDisplay, make([]byte, 3<<20)) }
+		if !display() {
+			t.Error("the first event was not taken")
+		}
+		if waited, listening := blocked(t, display, func() { b.Ack(protocol.Acknowledged{Events: 1}) }); !waited || !listening {
+			t.Errorf("events beyond their window: waited %v, listening %v", waited, listening)
+		}
+		for name, put := range map[string]func() bool{"output": one, "an event": display} {
+			if _, listening := blocked(t, put, b.Close); listening {
+				t.Errorf("%s is taken from a program that nobody listens to", name)
+			}
+		}
+	})
+}
+
+func TestABlockedProgramGoesOnWhenNobodyListens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewOutbox(protocol.NewWriter(io.Discard), nil)
+		for range protocol.OutputWindow / PumpBytes {
+			b.Put(executor.Stdout, outputOf(PumpBytes))
+		}
+		one := func() bool { return b.Put(executor.Stdout, outputOf(1)) }
+		if waited, listening := blocked(t, one, b.Close); !waited || listening {
+			t.Errorf("waited %v, listening %v", waited, listening)
+		}
+	})
+}
+
+func TestAPumpClosesItsPipe(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	must(t, err)
+	must(t, w.Close())
+	NewPump(executor.Stdout, r, NewOutbox(protocol.NewWriter(io.Discard), nil), executor.Unlimited).Run()
+	if _, err := r.Stat(); err == nil {
+		t.Error("the pipe is open")
+	}
+}
+
+// A program that closes its standard input while it runs must not hold up who sends it.
+func TestInputThatTheProgramRefusesIsGranted(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	must(t, err)
+	must(t, r.Close())
+	granted := 0
+	in := protocol.NewInbox(protocol.StdinWindow, func(n int) { granted += n })
+	send := func(n int) {
+		buf := protocol.ChunkPool.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+		must(t, in.Put(protocol.Piece{Buffer: buf, Data: (*buf)[:n]}))
+	}
+	send(1000)
+	Feed(in, w)
+	send(2000)
+	if granted != 3000 {
+		t.Errorf("%d of 3000 bytes were granted", granted)
+	}
+}

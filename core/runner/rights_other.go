@@ -1,9 +1,0 @@
-//go:build !linux
-
-package runner
-
-import "os"
-
-func (f *frameWriter) carriesFiles() bool { return false }
-
-func (f *frameWriter) sendFile(frameType, *os.File) {}

@@ -1,0 +1,98 @@
+package sandbox
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Children waits for all children of the runner while a session is open: the interpreter, Commands, and what they leave. It
+// takes the place of a Reaper.
+type Children struct {
+	empty chan struct{}
+	nudge chan struct{}
+
+	mu      sync.Mutex
+	waiting map[int]*Reaper
+	closing bool
+}
+
+func NewChildren(b *Sandbox) *Children {
+	o := &Children{empty: make(chan struct{}), nudge: make(chan struct{}, 1), waiting: map[int]*Reaper{}}
+	b.Go(o.loop)
+	return o
+}
+
+// Spawn starts a program. It knows the program before that can end.
+func (o *Children) Spawn(s *Spawner, job Job) (Spawned, *Reaper) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	got := s.Start(job)
+	if got.Err != nil {
+		return got, nil
+	}
+	r := &Reaper{Main: make(chan Exit, 1), Empty: make(chan struct{})}
+	o.waiting[got.PID] = r
+	return got, r
+}
+
+func (o *Children) loop() {
+	changed := ChildEnded()
+	for {
+		if o.reap() {
+			close(o.empty)
+			return
+		}
+		select {
+		case <-changed:
+		case <-o.nudge:
+		}
+	}
+}
+
+// reap waits for all processes that have ended. It reports whether none is left and none will come.
+func (o *Children) reap() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		pid, end, _, err := waitAny()
+		if err != nil {
+			return o.closing
+		}
+		if pid <= 0 {
+			return false
+		}
+		if r := o.waiting[pid]; r != nil {
+			delete(o.waiting, pid)
+			r.Main <- end
+		}
+	}
+}
+
+// Close kills all processes and ends the waiting.
+func (o *Children) Close(g *Group) error {
+	o.mu.Lock()
+	o.closing = true
+	o.mu.Unlock()
+	select {
+	case o.nudge <- struct{}{}:
+	default:
+	}
+	return KillUntil(g, o.empty)
+}
+
+// waitAny waits for a child that has ended, and returns the CPU time of the child. The number is 0 if no child has ended. The
+// error is ECHILD.
+func waitAny() (pid int, end Exit, cpu time.Duration, err error) {
+	for {
+		var ws syscall.WaitStatus
+		var ru syscall.Rusage
+		pid, err = syscall.Wait4(-1, &ws, unix.WALL|unix.WNOHANG, &ru)
+		if !errors.Is(err, unix.EINTR) {
+			return pid, Exit{Status: ws, At: time.Now()}, time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), err
+		}
+	}
+}

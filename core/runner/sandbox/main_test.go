@@ -1,0 +1,75 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testUID is a uid that no other process of tests has.
+var testUID = 1<<20 + os.Getpid()%100_000*4096
+
+// workRoot makes a folder that other uids can pass through.
+func workRoot(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "sandbox-test-*")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	//nolint:gosec // other uids pass through it
+	if err := os.Chmod(dir, 0o711); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
+// testCgroups makes a slot's control groups; nil where this process may not.
+func testCgroups(tb testing.TB) Cgroups {
+	tb.Helper()
+	all, err := FindCgroups()
+	if err != nil {
+		tb.Logf("some control groups are not ours: %v", err)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slot, err := all.Make("pyexec-test-" + strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := slot.Remove(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return slot
+}
+
+// isRoot reports whether the tests may use uids, mounts and control groups.
+func isRoot() bool { return os.Geteuid() == 0 }
+
+// needs skips a test, loudly, where this process lacks something.
+func needs(t *testing.T, have bool, what string) {
+	t.Helper()
+	if !have {
+		t.Skipf("SKIPPED: needs %s, which this process has not", what)
+	}
+}

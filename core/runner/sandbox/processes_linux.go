@@ -1,0 +1,253 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit is the end of the main process.
+type Exit struct {
+	Status syscall.WaitStatus
+	At     time.Time
+	// Alone reports whether no other process was left at that moment.
+	Alone bool
+}
+
+// Reaper waits for the main process and for all its orphans, since the runner is a subreaper. It ends when no process is left.
+// The ancestors of a living descendant are alive up to a child of the runner, so "no children" means none.
+type Reaper struct {
+	pid   int
+	Main  chan Exit
+	Empty chan struct{}
+	// CPU is the time of all processes that were waited for. It is valid once Empty is closed.
+	CPU time.Duration
+
+	mu   sync.Mutex
+	over bool // empty is closed
+}
+
+func NewReaper(pid int, fatal func()) *Reaper {
+	r := &Reaper{pid: pid, Main: make(chan Exit, 1), Empty: make(chan struct{})}
+	go func() {
+		defer fatal()
+		r.loop()
+	}()
+	return r
+}
+
+// ChildEnded receives when children of the runner may have ended. A thread that waits in wait4 instead would keep its place in
+// Go's scheduler for milliseconds, and the scheduler's monitor awake for as long.
+var ChildEnded = sync.OnceValue(func() <-chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGCHLD)
+	return c
+})
+
+func (r *Reaper) loop() {
+	changed := ChildEnded() // before the first look, so that nothing is missed
+	for !r.reap() {
+		select {
+		case <-changed:
+		case <-r.Empty:
+		}
+	}
+}
+
+// endWait is how long a process whose output has ended is given to end. It takes microseconds, unless the process has closed
+// its output and goes on.
+const endWait = time.Millisecond
+
+// Soon waits a moment for the main process, whose output has ended. The thread that saw that sees the end much earlier than a
+// thread that a signal has to wake. pidfd is of the main process, and negative without one.
+func (r *Reaper) Soon(pidfd int) {
+	if pidfd < 0 {
+		return
+	}
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	if n, err := unix.Poll(fds, int(endWait.Milliseconds())); n > 0 || errors.Is(err, unix.EINTR) {
+		r.reap() // EINTR: the signal that tells of its end came to this thread
+	}
+}
+
+// reap waits for all processes that have ended, and reports whether none is left.
+func (r *Reaper) reap() (over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var first *Exit
+	for !r.over {
+		pid, end, cpu, err := waitAny()
+		if err == nil && pid > 0 {
+			r.CPU += cpu
+			if pid == r.pid {
+				first = &end
+			}
+			continue
+		}
+		if first != nil {
+			first.Alone = err != nil
+			r.Main <- *first
+		}
+		if err == nil {
+			return false
+		}
+		r.over = true
+		close(r.Empty)
+	}
+	return true
+}
+
+// KillPatience bounds how long kills are repeated. A process that is alive then hangs in the kernel.
+const KillPatience = 10 * time.Second
+
+// RepeatKill calls kill until it finds no process. It returns the number that kill found last, which is not 0 if processes are
+// left after KillPatience.
+func RepeatKill(kill func() (found int)) int {
+	deadline := time.Now().Add(KillPatience)
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		found := kill()
+		if found == 0 || time.Now().After(deadline) {
+			return found
+		}
+		time.Sleep(pause)
+	}
+}
+
+// KillAll kills the processes of g, and whatever else descends from this process.
+func KillAll(g *Group) {
+	if g.Everything {
+		_ = syscall.Kill(-1, syscall.SIGKILL) // all at once but ourselves, PID 1: nothing forks faster
+		return
+	}
+	if len(g.Cgroups) > 0 {
+		g.KillOnce()
+	}
+	for _, pid := range Descendants() {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
+	}
+}
+
+// KillUntil repeats KillAll until empty is closed. It fails if processes are left after KillPatience.
+func KillUntil(g *Group, empty <-chan struct{}) error {
+	deadline := time.Now().Add(KillPatience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		KillAll(g)
+		timer := time.NewTimer(pause)
+		select {
+		case <-empty:
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes do not die: %v", Descendants())
+		}
+	}
+}
+
+// Descendants lists the processes that descend from this one, parents first.
+func Descendants() []int {
+	var found []int
+	queue := []int{os.Getpid()}
+	for len(queue) > 0 && len(found) < 1<<16 {
+		next := ChildrenOf(queue[0])
+		queue = append(queue[1:], next...)
+		found = append(found, next...)
+	}
+	return found
+}
+
+// listsChildren reports whether the kernel lists the children of processes.
+var listsChildren = sync.OnceValue(func() bool {
+	_, err := os.Stat("/proc/thread-self/children")
+	return err == nil
+})
+
+// ChildrenOf lists the children of all threads of pid.
+func ChildrenOf(pid int) []int {
+	if !listsChildren() {
+		return childrenByParent(pid)
+	}
+	lists, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, list := range lists {
+		raw, err := os.ReadFile(list) //nolint:gosec // a path of procfs
+		if err != nil {
+			continue
+		}
+		for f := range bytes.FieldsSeq(raw) {
+			if child, err := strconv.Atoi(string(f)); err == nil {
+				found = append(found, child)
+			}
+		}
+	}
+	return found
+}
+
+// childrenByParent lists the processes that call pid their parent.
+func childrenByParent(pid int) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, e := range entries {
+		child, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if ReadProcess(child).Parent == pid {
+			found = append(found, child)
+		}
+	}
+	return found
+}
+
+// statusBytes reads values of /proc/PID/status that are given in kB, as bytes. They are 0 if unknown.
+func statusBytes(pid int, keys ...string) []int64 {
+	values := make([]int64, len(keys))
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") //nolint:gosec // a path of procfs
+	if err != nil {
+		return values
+	}
+	for line := range bytes.Lines(raw) {
+		f := bytes.Fields(line)
+		for i, key := range keys {
+			if len(f) == 3 && string(f[0]) == key+":" {
+				if n, err := strconv.ParseInt(string(f[1]), 10, 64); err == nil {
+					values[i] = n << 10
+				}
+			}
+		}
+	}
+	return values
+}
+
+// IsClosed reports whether c is closed.
+func IsClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func SignalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return "SIG" + strconv.Itoa(int(s))
+}

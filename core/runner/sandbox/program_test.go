@@ -1,0 +1,88 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/runner/archive"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// failureOf is the code and the phase of the Failure in err.
+func failureOf(err error) string {
+	var f *Failure
+	if !errors.As(err, &f) {
+		return "no failure"
+	}
+	return string(f.Phase) + "/" + string(f.Code)
+}
+
+func TestWhatCannotBeAVariableIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, env := range map[string]map[string]string{
+		"no name": {"": "x"}, "a name with =": {"A=B": "x"}, "a name with a zero byte": {"A\x00B": "x"}, "a value with a zero byte": {"A": "x\x00y"},
+	} {
+		if list, err := Environment(protocol.Start{Env: env}, &Folder{}); failureOf(err) != "prepare/invalid" {
+			t.Errorf("%s: %q, %v", name, list, err)
+		}
+	}
+	if list, err := Environment(protocol.Start{Env: map[string]string{"A": "b=c", "PYTHONUNBUFFERED": ""}}, &Folder{}); err != nil || !slices.Contains(list, "A=b=c") || len(list) != 5 {
+		t.Errorf("%q, %v", list, err)
+	}
+}
+
+func TestAProgramIsFoundOnItsOwnPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "folders", "tool"), 0o755))
+	for file, mode := range map[string]os.FileMode{"closed/tool": 0o644, "bin/tool": 0o755, "closed/other": 0o644} {
+		must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, file), nil, mode))
+	}
+	path := "PATH=" + filepath.Join(dir, "folders") + ":closed:bin"
+	for name, want := range map[string]string{"tool": filepath.Join(dir, "bin", "tool"), "./tool": "./tool", "other": "start/invalid", "none": "start/not_found", "": "start/invalid"} {
+		got, err := LookUp(name, dir, []string{"X=/usr/bin", path})
+		if err != nil {
+			got = failureOf(err)
+		}
+		if got != want {
+			t.Errorf("%q is %s, want %s", name, got, want)
+		}
+	}
+}
+
+func TestAnEntrypointIsAFileAndNoOption(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "-x.py"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "a.py"), nil, 0o600))
+	must(t, os.Mkdir(filepath.Join(dir, "main.py"), 0o700))
+	root, err := os.OpenRoot(dir)
+	must(t, err)
+	defer root.Close() //nolint:errcheck // read only
+	for name, want := range map[string]string{
+		"-x.py": "./-x.py", "./a.py": "a.py", "main.py": "prepare/invalid", "../a.py": "prepare/invalid", "/a.py": "prepare/invalid", "none.py": "prepare/invalid",
+	} {
+		got, err := namedEntrypoint(root, name)
+		if err != nil {
+			got = failureOf(err)
+		}
+		if got != want {
+			t.Errorf("%q is %s, want %s", name, got, want)
+		}
+	}
+	for firstPy, want := range map[string]string{"-x.py": "./-x.py", "a.py": "a.py", "": "prepare/invalid"} { // main.py is a folder
+		got, _, err := entrypoint(protocol.Start{}, &Folder{}, dir, protocol.Config{}, archive.PythonFiles{First: firstPy})
+		if err != nil {
+			got = failureOf(err)
+		}
+		if got != want {
+			t.Errorf("the first .py is %q: %s, want %s", firstPy, got, want)
+		}
+	}
+}

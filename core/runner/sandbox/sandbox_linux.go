@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// Sandbox is what a runner has for its whole life to run programs with.
+type Sandbox struct {
+	// Config is the host's. Its WorkRoot is the disk's own folder where there is a disk.
+	Config protocol.Config
+	// Inside is nil unless the runner is PID 1 of a container.
+	Inside *Container
+	// Disk holds the files of programs. It is nil without Config.Tmpfs.
+	Disk *Disk
+	// Die ends the runner and everything in it because of an error that is its own.
+	Die func(error)
+
+	plain *Spawner
+	empty *Spawner // in an empty network namespace; nil without Config.NetworkNamespace
+	named atomic.Int64
+}
+
+// Open makes what lives as long as the runner.
+func (b *Sandbox) Open(cfg protocol.Config) error {
+	if cfg.InNetworkNamespace {
+		if err := loopbackUp(); err != nil {
+			return err
+		}
+	}
+	if cfg.Tmpfs && !cfg.UseWorkRoot {
+		var err error
+		if b.Disk, err = newDisk(cfg); err != nil {
+			return err
+		}
+		cfg.WorkRoot = b.Disk.root
+	}
+	b.Config = cfg
+	b.plain = newSpawner(false)
+	if cfg.NetworkNamespace && !cfg.InNetworkNamespace {
+		b.empty = newSpawner(true) // takes milliseconds; the first Execution waits for it, Hello does not
+	}
+	return nil
+}
+
+// Spawner returns the spawner of programs that may use the host's network, or that may not.
+func (b *Sandbox) Spawner(network bool) *Spawner {
+	if !network && b.empty != nil {
+		return b.empty
+	}
+	return b.plain
+}
+
+// MakePlace returns the work folder and the control groups for start. It takes of ready what fits, and makes the rest. Also
+// after an error it returns what there is to remove; the folder may then be nil.
+func (b *Sandbox) MakePlace(ready *Prepared, start protocol.Start) (*Folder, *Group, error) {
+	f, err := ready.TakeFolder(start.Limits)
+	if err == nil && f == nil {
+		f, err = MakeFolder(b.Config, b.Disk, start.Limits.DiskBytes)
+	}
+	if err == nil {
+		err = f.Reach(start)
+	}
+	if err != nil {
+		return f, &Group{}, err
+	}
+	if g := ready.TakeGroup(start.Limits); g != nil {
+		return f, g, nil
+	}
+	g, err := MakeGroup(b.Config.Cgroups, b.GroupName(), GroupLimits(b.Config, start.Limits))
+	return f, g, err
+}
+
+// GroupName returns a name for control groups that no others have.
+func (b *Sandbox) GroupName() string { return "run-" + strconv.FormatInt(b.named.Add(1), 10) }
+
+// Go runs f in a goroutine of its own.
+func (b *Sandbox) Go(f func()) {
+	go func() {
+		defer b.Guard()
+		f()
+	}()
+}
+
+// Guard is deferred by every goroutine. A panic of the runner must not leave a program behind: the parent-death signal
+// ends the program itself, but not its descendants.
+func (b *Sandbox) Guard() {
+	if r := recover(); r != nil {
+		b.Die(fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
+	}
+}
+
+// Logf writes to standard error. It never waits.
+func (b *Sandbox) Logf(format string, args ...any) {
+	_, _ = unix.Write(2, fmt.Appendf(nil, "runner: "+format+"\n", args...)) // without a reader it is lost
+}

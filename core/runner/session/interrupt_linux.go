@@ -1,0 +1,144 @@
+package session
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/runner/drivers"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
+)
+
+// The times between two interrupts of a cell: the first, and the longest while new programs keep coming.
+const (
+	shortInterruptPause = 10 * time.Millisecond
+	firstInterruptPause = 50 * time.Millisecond
+	lastInterruptPause  = time.Second
+)
+
+// Interruption ends a cell. It sends SIGINT to the interpreter and to what that has started since the cell began and waits for.
+// What was started before goes on, as background jobs do.
+//
+// One signal is not always enough. A child between fork and exec drops it, and a shell ignores it when its child ends by
+// itself. So the signal is sent again, but not to a process that may be cleaning up: not to an interpreter that has heard it,
+// not to a program that had it and is no shell, nor to what such a program has started since. A shell gets it again only when
+// it goes on with new commands.
+type Interruption struct {
+	interp *Interpreter
+	n      int64 // the cell
+	from   int64 // in ticks; a process that is older is not of the cell
+	pause  time.Duration
+	told   map[int]processLook // the processes that were interrupted, as they were then
+}
+
+// processLook is a process and the program that it runs.
+type processLook struct {
+	started int64 // in ticks
+	name    string
+	command string
+}
+
+func NewInterruption(i *Interpreter, n int64, since time.Time) *Interruption {
+	return &Interruption{interp: i, n: n, from: startTicks(since), told: map[int]processLook{}}
+}
+
+// Send interrupts the cell, or interrupts it again, and returns when to call Send once more.
+func (n *Interruption) Send() <-chan time.Time {
+	first := n.pause == 0
+	driver := n.interp.session.Driver
+	found := n.look(n.interp.PID)
+	switch {
+	case driver.Told:
+		if first { // what waits for a child hears of it before the child ends
+			n.tell()
+			found.fresh, n.told = nil, map[int]processLook{}
+		}
+	case first, driver.Hears, len(found.fresh) > 0, !found.waits:
+		// The interpreter comes first: a shell whose child is interrupted, and which is not, goes on.
+		_ = unix.Kill(n.interp.PID, driver.Signal) // gone is as good
+	}
+	for _, pid := range found.fresh {
+		_ = unix.Kill(pid, unix.SIGINT) // gone is as good
+	}
+	n.pause = min(max(2*n.pause, firstInterruptPause), lastInterruptPause)
+	if len(found.fresh) > 0 && !first {
+		return time.After(shortInterruptPause)
+	}
+	return time.After(n.pause)
+}
+
+// tell makes the driver interrupt the cell.
+func (n *Interruption) tell() {
+	if raw, err := n.interp.session.Driver.Encode(drivers.Operation{Op: "interrupt", N: n.n}); err == nil {
+		n.interp.Write(raw)
+	}
+}
+
+// looked is what a look has found: the processes to interrupt, and whether a process that was interrupted before is alive.
+type looked struct {
+	// fresh has parents before their children, and readers of a pipe before its writers, whose end would end the readers
+	// otherwise.
+	fresh []int
+	waits bool
+}
+
+// look finds the processes below pid that have to be interrupted, and notes that they were.
+func (n *Interruption) look(pid int) looked {
+	var found looked
+	for _, child := range slices.Backward(sandbox.ChildrenOf(pid)) {
+		now, state := lookAt(child)
+		if now.started < n.from || state == 'Z' || len(n.told) > 1<<12 {
+			continue
+		}
+		before, told := n.told[child]
+		if told = told && before == now; told && !now.isShell() {
+			found.waits = found.waits || !ignoresInterrupts(child)
+			continue
+		}
+		n.told[child] = now
+		below := n.look(child)
+		if !told || len(below.fresh) > 0 {
+			found.fresh = append(found.fresh, child)
+		}
+		found.fresh = append(found.fresh, below.fresh...)
+		found.waits = found.waits || below.waits || told && !ignoresInterrupts(child)
+	}
+	return found
+}
+
+// isShell reports whether a process runs a shell, or is a fork of one.
+func (p processLook) isShell() bool {
+	switch p.name {
+	case "bash", "sh", "dash", "ash", "busybox", "zsh", "ksh":
+		return true
+	}
+	return false
+}
+
+// lookAt returns what a process runs, and its state, which is 0 if the process is gone.
+func lookAt(pid int) (processLook, byte) {
+	p := sandbox.ReadProcess(pid)
+	command, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline") //nolint:gosec // a path of procfs
+	return processLook{started: p.Started, name: p.Name, command: string(command)}, p.State
+}
+
+// ignoresInterrupts reports whether a process ignores SIGINT, as a shell's background job does.
+func ignoresInterrupts(pid int) bool {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") //nolint:gosec // a path of procfs
+	if err != nil {
+		return true
+	}
+	for line := range bytes.Lines(raw) {
+		f := bytes.Fields(line)
+		if len(f) == 2 && (string(f[0]) == "SigIgn:" || string(f[0]) == "SigBlk:") {
+			if set, err := strconv.ParseUint(string(f[1]), 16, 64); err == nil && set&(1<<(unix.SIGINT-1)) != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}

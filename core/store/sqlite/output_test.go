@@ -1,0 +1,207 @@
+package sqlitestore
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+var large = strings.Repeat("x", 2*maxInlineBytes)
+
+// withOutput returns the files of a store whose Execution x has a small Output and two large ones.
+func withOutput(t *testing.T, more ...executor.Body) map[string][]byte {
+	t.Helper()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	create(t, s, "x")
+	emit(t, s, "x", executor.Started{}, text(0, "x"), text(1, large), text(1+len(large), large))
+	emit(t, s, "x", more...)
+	files := crashed(t, s)
+	if len(files[filepath.Join("store.db.output", "1")]) != 2*len(large) {
+		t.Fatalf("no file has the large outputs: %d files", len(files))
+	}
+	return files
+}
+
+func read(t *testing.T, s *Store, id string, last uint64) (text string, err error) {
+	t.Helper()
+	for e, err := range s.Events(t.Context(), id, 0) {
+		if err != nil {
+			return text, err
+		}
+		if o, ok := e.Body.(executor.Output); ok {
+			text += string(o.Data)
+		}
+		if e.Seq == last {
+			break
+		}
+	}
+	return text, nil
+}
+
+func TestOutputThatAPowerFailureTookEndsTheLogOfWhatRuns(t *testing.T) {
+	t.Parallel()
+	files := withOutput(t, text(1+2*len(large), "y"))
+	name := filepath.Join("store.db.output", "1")
+	files[name] = files[name][:len(files[name])-1]
+	s := restored(t, files)
+	if r, err := s.Get(t.Context(), "x"); err != nil || r.LastSeq != 3 || r.StdoutBytes != int64(1+len(large)) {
+		t.Fatalf("%d events and %d bytes are left, error %v", r.LastSeq, r.StdoutBytes, err)
+	}
+	emit(t, s, "x", text(1+len(large), strings.ToUpper(large)), done)
+	if got, err := read(t, s, "x", 0); err != nil || got != "x"+large+strings.ToUpper(large) {
+		t.Errorf("the log has %d bytes, error %v", len(got), err)
+	}
+	if got, err := read(t, restored(t, crashed(t, s)), "x", 0); err != nil || got != "x"+large+strings.ToUpper(large) {
+		t.Errorf("the log has %d bytes after another crash, error %v", len(got), err)
+	}
+}
+
+func TestOutputThatAPowerFailureTookIsAnErrorOfWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	files := withOutput(t, done)
+	delete(files, filepath.Join("store.db.output", "1"))
+	s := restored(t, files)
+	if r, err := s.Get(t.Context(), "x"); err != nil || r.Status != executor.StatusSucceeded {
+		t.Fatalf("it is %s, error %v", r.Status, err)
+	}
+	if got, err := read(t, s, "x", 0); executor.CodeOf(err) != executor.Internal {
+		t.Errorf("%d bytes were read, error %v", len(got), err)
+	}
+}
+
+func TestFilesOfDeletedExecutionsAreRemoved(t *testing.T) {
+	t.Parallel()
+	files := withOutput(t)
+	orphan := filepath.Join("store.db.output", "2")
+	files[orphan] = []byte("as a crash within Delete leaves it")
+	s := restored(t, files)
+	if _, err := os.Stat(outputPath(s.path, 2)); !os.IsNotExist(err) {
+		t.Errorf("a file without an execution: %v", err)
+	}
+	if got, err := read(t, s, "x", 4); err != nil || got != "x"+large+large {
+		t.Errorf("%d bytes were read, error %v", len(got), err)
+	}
+	if err := s.Delete(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(outputDir(s.path)); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, error %v", left, err)
+	}
+}
+
+func TestLargeOutputIsWrittenOnce(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	create(t, s, "x")
+	const pieces = 8
+	for i := range pieces {
+		emit(t, s, "x", text(i*executor.MaxOutputData, strings.Repeat("x", executor.MaxOutputData)))
+	}
+	size := 0
+	for _, content := range crashed(t, s) {
+		size += len(content)
+	}
+	if bound := (pieces + 1) * executor.MaxOutputData; size > bound {
+		t.Errorf("%d bytes of output take %d bytes on disk", pieces*executor.MaxOutputData, size)
+	}
+}
+
+func TestNothingIsPromisedAfterAnFsyncThatFailed(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	create(t, s, "x")
+	broken, err := os.Open(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := broken.Close(); err != nil { // so that its fsync fails
+		t.Fatal(err)
+	}
+	s.wal.mu.Lock()
+	whole := s.wal.file
+	s.wal.file = broken
+	s.wal.mu.Unlock()
+	_, _, err = s.Create(t.Context(), executor.Record{Execution: executor.Execution{ID: "y", Spec: executor.Spec{Durable: true}}})
+	if executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("a durable record that cannot be synced: %v", err)
+	}
+	if err := s.Append(t.Context(), "x", executor.Event{Body: text(0, "x")}); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("after it: %v", err)
+	}
+	s.wal.mu.Lock()
+	s.wal.file, s.wal.broken = whole, nil
+	s.wal.mu.Unlock()
+}
+
+func TestTheEndOfADurableRecordWaitsForItsOutput(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	r := executor.Record{Execution: executor.Execution{ID: "x", Status: executor.StatusQueued, Spec: executor.Spec{Durable: true}}}
+	if _, _, err := s.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	emit(t, s, "x", text(0, large))
+	path := outputPath(s.path, 1)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path, path); err != nil { // so that it cannot be synced
+		t.Fatal(err)
+	}
+	if err := s.Append(t.Context(), "x", executor.Event{Body: done}); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("an end without its output: %v", err)
+	}
+	if r, err := s.Get(t.Context(), "x"); err != nil || r.Status.Terminal() {
+		t.Errorf("it is %s, error %v", r.Status, err)
+	}
+}
+
+func TestATransactionThatFailsChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	create(t, s, "x")
+	emit(t, s, "x", text(0, "x"))
+	session := executor.SessionRecord{Session: executor.Session{ID: "session", Owner: "local", Status: executor.SessionActive}}
+	s.dbLock.Lock()
+	commit := s.prepared["COMMIT"]
+	bad, err := s.db.PrepareContext(t.Context(), "SELECT 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bad.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.prepared["COMMIT"] = bad
+	s.dbLock.Unlock()
+	unavailable := func(what string, err error) {
+		t.Helper()
+		if executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	unavailable("Append", s.Append(t.Context(), "x", executor.Event{Body: text(1, large)}, executor.Event{Body: done}))
+	unavailable("Delete", s.Delete(t.Context(), "x"))
+	_, _, err = s.Create(t.Context(), executor.Record{Execution: executor.Execution{ID: "y", Spec: executor.Spec{Code: strings.Repeat("#", 2*executor.BriefBytes)}}})
+	unavailable("Create", err)
+	s.dbLock.Lock()
+	s.prepared["COMMIT"] = commit
+	s.dbLock.Unlock()
+	if _, err := s.Get(t.Context(), "y"); executor.CodeOf(err) != executor.NotFound {
+		t.Errorf("what was not created: %v", err)
+	}
+	if err := s.CreateSession(t.Context(), session); err != nil {
+		t.Error(err)
+	}
+	emit(t, s, "x", text(1, strings.ToUpper(large)), done)
+	for _, s := range []*Store{s, restored(t, crashed(t, s))} {
+		if got, err := read(t, s, "x", 0); err != nil || got != "x"+strings.ToUpper(large) {
+			t.Errorf("the log has %d bytes, error %v", len(got), err)
+		}
+		if n := countPurged(t, s); n != 0 {
+			t.Errorf("%d ids are remembered as deleted", n)
+		}
+	}
+}

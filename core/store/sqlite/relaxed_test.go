@@ -1,0 +1,191 @@
+package sqlitestore
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func createRelaxed(t *testing.T, s *Store, id string) {
+	t.Helper()
+	r := executor.Record{Execution: executor.Execution{ID: id, Owner: "local", Status: executor.StatusQueued}, Relaxed: true}
+	if _, _, err := s.Create(t.Context(), r, executor.Event{Body: executor.Queued{}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inDatabase returns how many rows of Events the database has of an Execution; -1: it has no such Execution.
+func inDatabase(t *testing.T, s *Store, id string) (n int) {
+	t.Helper()
+	s.dbLock.Lock()
+	defer s.dbLock.Unlock()
+	found, err := s.one("SELECT (log IS NOT NULL) + (SELECT count(*) FROM events WHERE n = x.n) FROM executions x WHERE id = ?", []any{id}, []any{&n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !found {
+		return -1
+	}
+	return n
+}
+
+func TestARelaxedExecutionIsOneTransaction(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	s.mu.Lock()
+	s.saving = true // nothing is saved by time
+	s.mu.Unlock()
+	createRelaxed(t, s, "x")
+	emit(t, s, "x", executor.Started{}, text(0, "1"), text(1, large))
+	if _, err := s.Update(t.Context(), "x", func(r *executor.Record) { r.Attempts = 2 }); err != nil {
+		t.Fatal(err)
+	}
+	if n := inDatabase(t, s, "x"); n != -1 {
+		t.Errorf("%d rows are written before its end", n)
+	}
+	if r, err := s.Get(t.Context(), "x"); err != nil || r.LastSeq != 4 || r.Attempts != 2 {
+		t.Errorf("it is %+v, error %v", r, err)
+	}
+	if _, err := restored(t, crashed(t, s)).Get(t.Context(), "x"); executor.CodeOf(err) != executor.NotFound {
+		t.Errorf("after a kill: %v", err)
+	}
+	before := s.wal.committed
+	emit(t, s, "x", done)
+	if commits := s.wal.committed - before; commits != 1 {
+		t.Errorf("its end took %d transactions", commits)
+	}
+	for _, s := range []*Store{s, restored(t, crashed(t, s))} {
+		if got, err := read(t, s, "x", 0); err != nil || got != "1"+large {
+			t.Errorf("the log has %d bytes, error %v", len(got), err)
+		}
+		if r, err := s.Get(t.Context(), "x"); err != nil || r.Attempts != 2 || r.Status != executor.StatusSucceeded {
+			t.Errorf("it is %+v, error %v", r, err)
+		}
+	}
+}
+
+// A List that comes while others are saving waits for them: else it would miss what they have not written yet.
+func TestAListHasWhatIsBeingSaved(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	s.mu.Lock()
+	s.saving = true // nothing is saved by time
+	s.mu.Unlock()
+	createRelaxed(t, s, "x")
+	s.mu.Lock()
+	e := s.entries["x"]
+	s.mu.Unlock()
+	e.mu.Lock()
+	saved := make(chan struct{})
+	go func() { defer close(saved); s.saveAll() }()
+	for dirty := 1; dirty > 0; runtime.Gosched() { // until saveAll has taken it
+		s.mu.Lock()
+		dirty = len(s.dirty)
+		s.mu.Unlock()
+	}
+	listed := make(chan []executor.Record, 1)
+	go func() {
+		page, err := s.List(t.Context(), executor.Filter{})
+		if err != nil {
+			t.Error(err)
+		}
+		listed <- page
+	}()
+	var page []executor.Record
+	select {
+	case page = <-listed: // too early
+		e.mu.Unlock()
+	case <-time.After(100 * time.Millisecond):
+		e.mu.Unlock()
+		page = <-listed
+	}
+	<-saved
+	if len(page) != 1 || page[0].ID != "x" {
+		t.Errorf("the list is %+v, want x", page)
+	}
+}
+
+func TestARecordThatIsDurableOrHasAKeyIsNotRelaxed(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	for id, spec := range map[string]executor.Spec{"durable": {Durable: true}, "key": {IdempotencyKey: "k"}} {
+		r := executor.Record{Execution: executor.Execution{ID: id, Status: executor.StatusQueued, Spec: spec}, Relaxed: true}
+		if r, _, err := s.Create(t.Context(), r, executor.Event{Body: executor.Queued{}}); err != nil || r.Relaxed {
+			t.Errorf("%s: relaxed is %t, error %v", id, r.Relaxed, err)
+		}
+		if inDatabase(t, s, id) != 1 {
+			t.Errorf("%s is not written when Create returns", id)
+		}
+	}
+}
+
+func TestWhatARelaxedExecutionOwesIsBoundedInTimeAndSize(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	createRelaxed(t, s, "x")
+	for began := time.Now(); inDatabase(t, s, "x") < 1; time.Sleep(time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("it is not written")
+		}
+	}
+	s.mu.Lock()
+	s.saving = true // nothing more is saved by time
+	s.mu.Unlock()
+	for i := range maxUnsavedBytes / maxInlineBytes {
+		emit(t, s, "x", text(i*maxInlineBytes, strings.Repeat("x", maxInlineBytes)))
+	}
+	if n := inDatabase(t, s, "x"); n < 2 {
+		t.Errorf("the database has %d rows of events, and %d bytes are in memory", n, maxUnsavedBytes)
+	}
+	if r, err := restored(t, crashed(t, s)).Get(t.Context(), "x"); err != nil || r.StdoutBytes == 0 {
+		t.Errorf("after a kill %d bytes are left, error %v", r.StdoutBytes, err)
+	}
+}
+
+func TestAListShowsWhatIsNotWrittenYet(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	for i := range 3 {
+		createRelaxed(t, s, fmt.Sprint("x", i))
+	}
+	if page, err := s.List(t.Context(), executor.Filter{Statuses: []executor.Status{executor.StatusQueued}}); err != nil || len(page) != 3 {
+		t.Errorf("%d executions are listed, error %v", len(page), err)
+	}
+}
+
+func TestAPanicOfACallerLeavesTheStoreUsable(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	create(t, s, "x")
+	emit(t, s, "x", text(0, "x"))
+	if err := s.CreateSession(t.Context(), executor.SessionRecord{Session: executor.Session{ID: "session"}}); err != nil {
+		t.Fatal(err)
+	}
+	for name, update := range map[string]func(){
+		"Update": func() { _, _ = s.Update(t.Context(), "x", func(*executor.Record) { panic("x") }) },
+		"Events": func() {
+			for range s.Events(t.Context(), "x", 0) {
+				panic("x")
+			}
+		},
+		"UpdateSession": func() { _, _ = s.UpdateSession(t.Context(), "session", func(*executor.SessionRecord) { panic("x") }) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s hides the panic", name)
+				}
+			}()
+			update()
+		}()
+		emit(t, s, "x", text(0, "x"))
+		if _, err := s.UpdateSession(t.Context(), "session", func(r *executor.SessionRecord) { r.Waiting++ }); err != nil {
+			t.Errorf("after a panic in %s: %v", name, err)
+		}
+	}
+}

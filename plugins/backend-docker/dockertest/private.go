@@ -1,0 +1,344 @@
+package dockertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// privatePrefix begins the name of a private daemon's folder. The path must be short, because that of a socket has at most
+	// 107 bytes.
+	privatePrefix = "pyexec-docker-"
+	startTime     = 60 * time.Second
+	stopTime      = 30 * time.Second
+)
+
+// private is a daemon that this process started. Its folder holds data/, exec/, docker.sock, pid, log, bridge (the name of its
+// bridge) and lock, a file that this process keeps locked.
+type private struct {
+	dir string
+	// address is the IP address of its bridge.
+	address string
+	lock    *os.File
+	cmd     *exec.Cmd
+	// done is closed when dockerd has ended.
+	done chan struct{}
+	// ignore stops the signal handling of heed. removed calls remove once and returns its error.
+	ignore  func()
+	removed func() error
+}
+
+func (p *private) host() string { return "unix://" + p.path("docker.sock") }
+
+func (p *private) path(name string) string { return filepath.Join(p.dir, name) }
+
+// start starts a private daemon, after it has removed the leftovers of killed processes.
+func start() (*private, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a private daemon needs root")
+	}
+	for _, program := range []string{"dockerd", "containerd", "runc", "ip", "iptables"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("a private daemon needs %s, which is not installed", program)
+		}
+	}
+	sweep()
+	// A starting daemon creates the machine's firewall chains, and fails if another does so at the same time.
+	turn, err := os.OpenFile(filepath.Join(os.TempDir(), "pyexec-dockerd-start.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Close()
+	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", privatePrefix)
+	if err != nil {
+		return nil, err
+	}
+	p := &private{dir: dir, done: make(chan struct{}), ignore: func() {}}
+	p.removed = sync.OnceValue(p.remove)
+	close(p.done) // no dockerd runs yet
+	if err := p.launch(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start a private dockerd: %w", err), p.stop())
+	}
+	p.heed()
+	return p, nil
+}
+
+// heed removes the daemon on a signal that ends this process, and then ends it. A second signal ends it at once.
+func (p *private) heed() {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	p.ignore = sync.OnceFunc(func() {
+		signal.Stop(told)
+		close(told)
+	})
+	go func() {
+		s, ok := (<-told).(unix.Signal)
+		if !ok {
+			return // ignore closed the channel
+		}
+		signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+		if err := p.removed(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop the private Docker:", err)
+		}
+		_ = unix.Kill(os.Getpid(), s)
+	}()
+}
+
+func (p *private) launch() error {
+	lock, err := os.OpenFile(p.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	p.lock = lock
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return err
+	}
+	bridge, err := p.bridge()
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(p.path("log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.cmd = exec.Command("dockerd", "--data-root", p.path("data"), "--exec-root", p.path("exec"), "--pidfile", p.path("pid"),
+		"--host", p.host(), "--bridge", bridge, "--config-file", p.path("daemon.json"), "--group", strconv.Itoa(os.Getegid()))
+	settings, err := privateSettings()
+	if err == nil {
+		err = os.WriteFile(p.path("daemon.json"), settings, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	secured, err := p.secure()
+	if err != nil {
+		return err
+	}
+	p.cmd.Args = append(p.cmd.Args, secured...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	// If a test process is killed (-9), its daemon gets SIGTERM. Pdeathsig refers to the death of the thread that forked, so
+	// the goroutine that waits keeps that thread.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	begun := make(chan error, 1)
+	p.done = make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer close(p.done)
+		err := p.cmd.Start()
+		begun <- err
+		if err == nil {
+			_ = p.cmd.Wait() // the reason is in its log
+		}
+	}()
+	if err := <-begun; err != nil {
+		return err
+	}
+	return p.ready()
+}
+
+// privateSettings returns the settings of a private daemon, with gVisor as a runtime if it is installed. The ptrace platform
+// works everywhere, also inside a virtual machine. --network=host passes the container's network on. Debian's gVisor of 2022
+// does not start its own network stack on newer kernels ("cannot run with network enabled in root network namespace").
+func privateSettings() ([]byte, error) {
+	settings := map[string]any{}
+	if path, err := exec.LookPath(gVisor); err == nil {
+		settings["runtimes"] = map[string]any{gVisor: map[string]any{"path": path, "runtimeArgs": []string{"--platform=ptrace", "--network=host"}}}
+	}
+	return json.Marshal(settings)
+}
+
+// ready waits until the daemon answers.
+func (p *private) ready() error {
+	late := time.NewTimer(startTime)
+	defer late.Stop()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		select {
+		case <-p.done:
+			return fmt.Errorf("dockerd ended: %s", p.said())
+		case <-late.C:
+			return fmt.Errorf("no answer within %s: %s", startTime, p.said())
+		case <-again.C:
+			if answers(p.host()) == nil {
+				return nil
+			}
+		}
+	}
+}
+
+func (p *private) said() string {
+	raw, err := os.ReadFile(p.path("log"))
+	if err != nil {
+		return err.Error()
+	}
+	return last(string(raw))
+}
+
+// bridge creates a bridge with a network of its own. Daemons on one bridge would assign the same addresses.
+func (p *private) bridge() (string, error) {
+	var failed error
+	for n := range 64 {
+		name := fmt.Sprintf("pyexec%d", n)
+		if err := run("ip", "link", "add", name, "type", "bridge"); err != nil {
+			failed = err // another process probably has the name
+			continue
+		}
+		if err := os.WriteFile(p.path("bridge"), []byte(name), 0o600); err != nil {
+			return "", errors.Join(err, run("ip", "link", "delete", name))
+		}
+		p.address = fmt.Sprintf("10.213.%d.1", n)
+		return name, errors.Join(run("ip", "address", "add", p.address+"/24", "dev", name), run("ip", "link", "set", name, "up"))
+	}
+	return "", failed
+}
+
+// stop ends the daemon and removes all its files, processes and network objects.
+func (p *private) stop() error {
+	p.ignore()
+	return p.removed()
+}
+
+func (p *private) remove() error {
+	if p.cmd != nil && p.cmd.Process != nil {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		late := time.AfterFunc(stopTime, func() { _ = p.cmd.Process.Kill() })
+		<-p.done
+		late.Stop()
+	}
+	err := remove(p.dir)
+	if p.lock != nil {
+		p.lock.Close()
+	}
+	return err
+}
+
+// sweep removes the daemons of test processes that were killed: folders whose lock is free.
+func sweep() {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), privatePrefix+"*")) // only a malformed pattern fails
+	for _, dir := range dirs {
+		lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
+		if err != nil {
+			continue // the folder was just created or removed
+		}
+		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			if err := remove(dir); err != nil {
+				fmt.Fprintln(os.Stderr, "sweep", dir+":", err)
+			}
+		}
+		lock.Close()
+	}
+}
+
+// remove ends every process that belongs to the daemon in dir, and removes its mounts, its bridge with the rules about it,
+// and dir.
+func remove(dir string) error {
+	end(dir)
+	unmount(dir)
+	if raw, err := os.ReadFile(filepath.Join(dir, "bridge")); err == nil {
+		forget(strings.TrimSpace(string(raw)))
+	}
+	return os.RemoveAll(dir)
+}
+
+// end ends dockerd, containerd and the shims of the daemon in dir, which have dir in their command lines. It sends SIGTERM, and
+// SIGKILL after 10 seconds.
+func end(dir string) {
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		for range 100 {
+			left := members(dir)
+			if len(left) == 0 {
+				return
+			}
+			for _, pid := range left {
+				_ = unix.Kill(pid, signal)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			<-ctx.Done()
+			cancel()
+		}
+	}
+}
+
+// members returns the processes with a path below dir in their command line.
+func members(dir string) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // only a malformed pattern fails
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(raw), dir+"/") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// unmount unmounts all mounts below dir, innermost first.
+func unmount(dir string) {
+	raw, _ := os.ReadFile("/proc/self/mounts")
+	var below []string
+	for line := range strings.Lines(string(raw)) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], dir+"/") {
+			below = append(below, fields[1])
+		}
+	}
+	slices.Sort(below)
+	slices.Reverse(below)
+	for _, path := range below {
+		_ = unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+}
+
+// forget removes a bridge and its packet filter rules, which dockerd leaves.
+func forget(bridge string) {
+	if bridge == "" {
+		return
+	}
+	_ = run("ip", "link", "delete", bridge) // it may not exist
+	for _, table := range []string{"nat", "filter"} {
+		out, err := exec.Command("iptables", "-w", "-t", table, "-S").Output()
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(out)) {
+			if words := strings.Fields(line); len(words) > 2 && words[0] == "-A" && slices.Contains(words, bridge) {
+				_ = run("iptables", append([]string{"-w", "-t", table, "-D"}, words[1:]...)...)
+			}
+		}
+	}
+	// One rule names the network of the bridge, not the bridge.
+	var n int
+	if _, err := fmt.Sscanf(bridge, "pyexec%d", &n); err == nil {
+		_ = run("iptables", "-w", "-t", "nat", "-D", "POSTROUTING", "-s", fmt.Sprintf("10.213.%d.0/24", n), "!", "-o", bridge, "-j", "MASQUERADE")
+	}
+}
+
+func run(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, last(string(out)))
+	}
+	return err
+}
