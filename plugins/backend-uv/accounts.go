@@ -251,7 +251,7 @@ func claimed(path string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close()
+	defer (&lockFile{f}).Close()
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return true
 	}

@@ -29,7 +29,7 @@ type box struct {
 	temp, packages string
 	// private reports whether the package cache lies in temp and is removed with temp.
 	private   bool
-	cacheLock *os.File // nil if private
+	cacheLock *lockFile // nil if private
 	begun     time.Time
 	// reach lists the files and folders that programs in the box use.
 	reach []string
@@ -183,8 +183,8 @@ func (x *box) reaches(argv []string, env map[string]string) []string {
 
 // takePackages takes a package cache that no other build uses, and waits for one until ctx ends. There are several, because one
 // uid owns each. Closing held gives the cache back.
-func (c *cache) takePackages(ctx context.Context) (dir string, held *os.File, err error) {
-	held, err = waitLock(ctx, func() (*os.File, error) {
+func (c *cache) takePackages(ctx context.Context) (dir string, held *lockFile, err error) {
+	held, err = waitLock(ctx, func() (*lockFile, error) {
 		for n := range parallelBuilds {
 			dir = c.packages(n)
 			if held, err := tryLock(dir+".lock", unix.LOCK_EX); !errors.Is(err, errHeld) {

@@ -63,7 +63,7 @@ type knownMarker struct {
 type environment struct {
 	dir string
 	marker
-	lock *os.File
+	lock *lockFile
 }
 
 func (e *environment) bin() string    { return filepath.Join(e.dir, "bin") }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -25,10 +26,19 @@ const uidLocks = "/run/python-executor/uids"
 // errHeld means that another process holds the lock.
 var errHeld = errors.New("held by another process")
 
+// lockFile is an open file with a lock on it.
+type lockFile struct{ *os.File }
+
+// Close ends the lock and closes the file. Closing alone does not end the lock at once: a process that is being started holds the
+// same open file from its fork to its exec.
+func (f *lockFile) Close() error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.File.Close())
+}
+
 // tryLock opens or creates path and takes a lock on it (unix.LOCK_EX or LOCK_SH) without waiting. The lock ends when the returned
 // file is closed. A process that holds LOCK_EX may remove the file. tryLock then starts over, so that two processes never hold
 // locks on two files of one name.
-func tryLock(path string, how int) (*os.File, error) {
+func tryLock(path string, how int) (*lockFile, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 		if err != nil {
@@ -47,20 +57,20 @@ func tryLock(path string, how int) (*os.File, error) {
 			return nil, err
 		}
 		if err := unix.Stat(path, &named); err == nil && held.Ino == named.Ino && held.Dev == named.Dev {
-			return f, nil
+			return &lockFile{f}, nil
 		}
 		f.Close()
 	}
 }
 
 // lock is tryLock that waits until ctx ends.
-func lock(ctx context.Context, path string, how int) (*os.File, error) {
-	return waitLock(ctx, func() (*os.File, error) { return tryLock(path, how) })
+func lock(ctx context.Context, path string, how int) (*lockFile, error) {
+	return waitLock(ctx, func() (*lockFile, error) { return tryLock(path, how) })
 }
 
 // waitLock calls try until it does not return errHeld, or until ctx ends. flock cannot be interrupted, so waitLock tries again with
 // growing pauses. Only processes wait for each other this way. The goroutines of one process have other means.
-func waitLock(ctx context.Context, try func() (*os.File, error)) (*os.File, error) {
+func waitLock(ctx context.Context, try func() (*lockFile, error)) (*lockFile, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		f, err := try()
 		if !errors.Is(err, errHeld) {
@@ -81,7 +91,7 @@ type workClaim struct {
 	// name is the folder's name. groupName derives the name of the parent control group from it.
 	name string
 	dir  string
-	lock *os.File // held while the process lives
+	lock *lockFile // held while the process lives
 }
 
 // lostAndFound is a folder in the root of some file systems.
@@ -184,7 +194,7 @@ func deadClaims(ctx context.Context, workDir string) ([]*workClaim, error) {
 // uidClaim is a uid that belongs to this process until release, or until the process ends.
 type uidClaim struct {
 	uid  int
-	lock *os.File
+	lock *lockFile
 	// dirty reports whether the last holder ended without release, so that its processes may be left.
 	dirty bool
 }
@@ -217,14 +227,14 @@ var boot = sync.OnceValue(func() string {
 })
 
 // writeMark writes this process and this boot to a uid's lock file. The mark means that the uid is held.
-func writeMark(f *os.File) error {
+func writeMark(f *lockFile) error {
 	_, err := fmt.Fprintf(f, "%d %s\n", os.Getpid(), boot())
 	return err
 }
 
 // marked reports whether a uid's lock file has a mark of this boot. release removes the mark. If a uid is marked and no process
 // holds it, its last holder ended without release, and processes of the holder may be left.
-func marked(f *os.File) bool {
+func marked(f io.ReaderAt) bool {
 	var raw [256]byte
 	n, _ := f.ReadAt(raw[:], 0) // an empty file has no mark
 	fields := strings.Fields(string(raw[:n]))

@@ -29,6 +29,12 @@ func TestALockHasOneHolder(t *testing.T) {
 	if _, err := lock(ctx, path, unix.LOCK_EX); !errors.Is(err, cause) {
 		t.Errorf("waiting ended with %v", err)
 	}
+	// A process that is being started holds the open file until its exec.
+	child, err := unix.Dup(int(first.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(child)
 	first.Close()
 	shared, err := tryLock(path, unix.LOCK_SH)
 	if err != nil {

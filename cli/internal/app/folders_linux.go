@@ -160,7 +160,11 @@ func openDataDir(path string) (*dataDir, error) {
 	return &dataDir{path, instance, lock}, nil
 }
 
-func (d *dataDir) Close() error { return d.lock.Close() }
+// Close ends the lock. Closing the file alone would not end it at once: a process that is being started holds the same open file
+// until its exec.
+func (d *dataDir) Close() error {
+	return errors.Join(unix.Flock(int(d.lock.Fd()), unix.LOCK_UN), d.lock.Close())
+}
 
 // identify reads the installation's id, or makes one.
 func identify(file string) (string, error) {

@@ -174,7 +174,8 @@ func (s *Store) closeFiles() error {
 		errs = append(errs, s.pool.Close())
 	}
 	if s.file != nil {
-		errs = append(errs, s.file.Close())
+		// A process that is being started has the file open too, until its exec. The lock must not wait for that.
+		errs = append(errs, syscall.Flock(int(s.file.Fd()), syscall.LOCK_UN), s.file.Close()) //nolint:gosec // a descriptor is small
 	}
 	return errors.Join(errs...)
 }
