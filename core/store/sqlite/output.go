@@ -2,6 +2,8 @@ package sqlitestore
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,20 +34,25 @@ func (s *Store) writeOutput(e *entry, data []byte) error {
 	return nil
 }
 
-// readOutput returns event with its Data, which lies where r says in the file of Execution n.
+// readOutput returns event with its Data, which lies where r says in the file of Execution n. If the file does not have the data any
+// more, as after a power failure, a Progress that says so takes the place of the Output.
 func (s *Store) readOutput(n int64, event executor.Event, r row) (executor.Event, error) {
-	f, err := os.Open(outputPath(s.path, n))
 	data := make([]byte, r.size)
+	f, err := os.Open(outputPath(s.path, n))
 	if err == nil {
 		_, err = f.ReadAt(data, r.fileAt)
 		err = errors.Join(err, f.Close())
 	}
-	if err != nil {
-		return event, executor.Errorf(executor.Internal, "the output of event %d is lost, as after a power failure: %w", r.seq, err)
-	}
 	o, _ := event.Body.(executor.Output)
-	o.Data = data
-	event.Body = o
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF):
+		event.Body = executor.Progress{Phase: executor.PhaseRun, Message: fmt.Sprintf("%d bytes of %s are lost: the server's disk does not have them", r.size, o.Stream)}
+	case err != nil:
+		return event, err
+	default:
+		o.Data = data
+		event.Body = o
+	}
 	return event, nil
 }
 

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,19 +57,6 @@ func TestOutputThatAPowerFailureTookEndsTheLogOfWhatRuns(t *testing.T) {
 	}
 	if got, err := read(t, restored(t, crashed(t, s)), "x", 0); err != nil || got != "x"+large+strings.ToUpper(large) {
 		t.Errorf("the log has %d bytes after another crash, error %v", len(got), err)
-	}
-}
-
-func TestOutputThatAPowerFailureTookIsAnErrorOfWhatHasEnded(t *testing.T) {
-	t.Parallel()
-	files := withOutput(t, done)
-	delete(files, filepath.Join("store.db.output", "1"))
-	s := restored(t, files)
-	if r, err := s.Get(t.Context(), "x"); err != nil || r.Status != executor.StatusSucceeded {
-		t.Fatalf("it is %s, error %v", r.Status, err)
-	}
-	if got, err := read(t, s, "x", 0); executor.CodeOf(err) != executor.Internal {
-		t.Errorf("%d bytes were read, error %v", len(got), err)
 	}
 }
 
@@ -134,6 +122,33 @@ func TestNothingIsPromisedAfterAnFsyncThatFailed(t *testing.T) {
 	s.wal.mu.Lock()
 	s.wal.file, s.wal.broken = whole, nil
 	s.wal.mu.Unlock()
+}
+
+func TestLostOutputLeavesTheRestOfAnEndedExecution(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(path string) error{
+		"a missing file": os.Remove,
+		"a short file":   func(path string) error { return os.Truncate(path, int64(len(large))-1) },
+	} {
+		s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+		create(t, s, "x")
+		emit(t, s, "x", text(0, large), text(len(large), "!"), done)
+		if err := damage(outputPath(s.path, 1)); err != nil {
+			t.Fatal(err)
+		}
+		s = restored(t, crashed(t, s))
+		if got, err := read(t, s, "x", 0); err != nil || got != "!" {
+			t.Errorf("%s: read %.20q, error %v", name, got, err)
+		}
+		events, err := s.readEvents(1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("%d bytes of stdout are lost: the server's disk does not have them", len(large))
+		if len(events) != 3 || events[0].Body != (executor.Progress{Phase: executor.PhaseRun, Message: want}) {
+			t.Errorf("%s: the log is %+v", name, events)
+		}
+	}
 }
 
 func TestTheEndOfADurableRecordWaitsForItsOutput(t *testing.T) {
