@@ -31,8 +31,9 @@ type lockFile struct{ *os.File }
 
 // Close ends the lock and closes the file. Closing alone does not end the lock at once: a process that is being started holds the
 // same open file from its fork to its exec.
-func (f *lockFile) Close() error {
-	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.File.Close())
+func (f *lockFile) Close() {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // closing ends the lock, too
+	_ = f.File.Close()
 }
 
 // tryLock opens or creates path and takes a lock on it (unix.LOCK_EX or LOCK_SH) without waiting. The lock ends when the returned
