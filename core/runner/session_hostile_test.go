@@ -88,8 +88,8 @@ func TestLargeDisplaysWaitForASlowHost(t *testing.T) {
 		}
 		return nil
 	}
-	res, err := r.Run(t.Context(), cellOf("for i in range(30): display(Image())"), RunInput{}, rec)
-	if err != nil || describe(res) != "succeeded exit 0" || len(rec.displays) != 30 || res.DisplaysDropped != 0 {
+	res, err := r.Run(t.Context(), cellOf("for i in range(12): display(Image())"), RunInput{}, rec)
+	if err != nil || describe(res) != "succeeded exit 0" || len(rec.displays) != 12 || res.DisplaysDropped != 0 {
 		t.Error(err, describe(res), len(rec.displays), res.DisplaysDropped)
 	}
 }
