@@ -51,6 +51,7 @@ func TestWhatTheFlagsOfSessionsSayIsAsked(t *testing.T) {
 			`POST /api/v1/sessions {"name":"n","description":"d","language":"shell","python_version":"3.12","docker_image":"i","requirements_txt":"idna\n","env":{"A":"b"},` +
 				`"config":{"timeout_seconds":8,"network_disabled":false,"memory_mb":7},"backend":"uv","idle_timeout_seconds":5,"max_life_seconds":6}`},
 		{"new", session, "POST /api/v1/sessions {}"},
+		{"open", session, "POST /api/v1/sessions {}"},
 		{"restart ctx-1", session, `POST /api/v1/sessions/ctx-1/restart {"wipe":false}`},
 		{"restart ctx-1 --wipe", session, `POST /api/v1/sessions/ctx-1/restart {"wipe":true}`},
 		{"install ctx-1 six --requirements " + file, "{}", `POST /api/v1/sessions/ctx-1/requirements {"requirements_txt":"six\nidna\n"}`},

@@ -63,8 +63,9 @@ type sessionNewOptions struct {
 func newSessionNew(g *global) *cobra.Command {
 	o := &sessionNewOptions{g: g}
 	cmd := &cobra.Command{
-		Use:   "new",
-		Short: "Open a session and print its id",
+		Use:     "new",
+		Aliases: []string{"open", "create"},
+		Short:   "Open a session and print its id",
 		Long: `Open a session and print its id when its interpreter is ready. --memory, --disk, --cpu, --network and --image apply to the
 whole session. --timeout is the default of its executions.`,
 		Args: none,
