@@ -102,13 +102,13 @@ func (o *runOptions) run(ctx context.Context) error {
 	in, inErr := input.Open(ctx, request)
 	d := <-opening
 	if d.err != nil {
-		return errors.Join(inErr, d.err, in.Close())
+		return errors.Join(inErr, d.err)
 	}
 	if inErr != nil {
 		return errors.Join(inErr, d.close())
 	}
 	err = o.execute(ctx, d.target, spec, in, stdin)
-	return joinClose(err, errors.Join(d.close(), in.Close()))
+	return joinClose(err, d.close())
 }
 
 // prepare makes a Spec from the flags, without the fields that depend on the input.
