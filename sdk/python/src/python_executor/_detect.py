@@ -192,7 +192,7 @@ def _member(table: Any, key: str, kind: type) -> Any:
         raise InputError(f"{key}: must be in a table")
     if not isinstance(value, kind) or isinstance(value, bool):
         raise InputError(f"{key}: must be {_KINDS[kind]}")
-    return cast("Any", value)
+    return value
 
 
 def _specifier(table: Any) -> str:
