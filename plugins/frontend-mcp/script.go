@@ -145,8 +145,8 @@ func (p *python) interpreter(s *script, dir, file string, uv bool) error {
 	name, program := "script_content", []byte(s.spec.Code)
 	if file != "" {
 		name = filepath.Base(file)
-		if program, err = readScript(file); err != nil {
-			return err
+		if program, err = readHead(file); err != nil {
+			return notFoundError("script_path cannot be read: %v", err)
 		}
 	}
 	found, err := detect.Folder(root.FS(), name, program)
@@ -230,6 +230,16 @@ func readScript(file string) ([]byte, error) {
 		return nil, valueError("script_path must be a file of at most %d bytes (%s has %d)", maxScript, file, len(code))
 	}
 	return code, nil
+}
+
+// readHead reads at most maxScript bytes of a script. Its metadata is near the top.
+func readHead(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	return io.ReadAll(io.LimitReader(f, maxScript))
 }
 
 // freeName returns a script name that does not exist in dir.
