@@ -21,7 +21,7 @@ type Spec struct {
 	FilesChanged          bool              `json:"files_changed,omitzero" doc:"Only in a session: name the files that were made or changed, and copy none."`
 	Config                Config            `json:"config,omitzero" doc:"Limits. A limit that is not given is the server's default. A limit above the server's maximum is 422."`
 	Backend               string            `json:"backend,omitzero" pattern:"^[^\\x00]*$" doc:"Name of the backend. Default: the server's."`
-	IdempotencyKey        string            `json:"idempotency_key,omitzero" maxLength:"255" pattern:"^[^\\x00]*$" doc:"The same owner, key and Spec return the first execution. Another Spec with the same key is 409. At most 255 bytes. With a key this package repeats a failed Submit or Run."`
+	IdempotencyKey        string            `json:"idempotency_key,omitzero" maxLength:"255" pattern:"^[^\\x00]*$" doc:"The same owner, key and Spec return the first execution. Another Spec with the same key is 409. At most 255 bytes. The client libraries repeat a failed call, and send a key of their own where none is given."`
 	Language              string            `json:"language,omitzero" enum:"python,javascript,shell" doc:"Language of code or entrypoint. Default: python."`
 	Interpreter           string            `json:"interpreter,omitzero" enum:"environment,system" doc:"environment: an interpreter with the requirements, managed by the backend (default). system: the python3 of the sandbox."`
 	SessionID             string            `json:"session_id,omitzero" pattern:"^[^\\x00]*$" doc:"Session to run in (\"ctx-…\"). Default: a sandbox of its own."`

@@ -8,8 +8,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-
-	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
 // Options change what Folder sends.
@@ -117,16 +115,4 @@ func Entrypoint(names []string) (name string, guessed bool) {
 		return "__main__.py", false
 	}
 	return first, count > 1
-}
-
-// Spec returns spec for the files of a: with the entrypoint, and with Detect, so that the server takes the requirements from the files.
-// What spec says already stays, and so does a Spec with code, a command or a session.
-func (a *Archive) Spec(spec pyexec.Spec) pyexec.Spec {
-	if spec.Entrypoint == "" && spec.Code == "" && len(spec.Command) == 0 {
-		spec.Entrypoint, _ = Entrypoint(a.Regular())
-	}
-	if spec.Detect == nil && spec.RequirementsTxt == "" && spec.SessionID == "" {
-		spec.Detect = new(true)
-	}
-	return spec
 }
