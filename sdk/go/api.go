@@ -2,6 +2,7 @@ package pyexec
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"iter"
@@ -15,7 +16,15 @@ import (
 // Run runs spec and returns the finished Execution with its output. The end of ctx kills the Execution. A failed program is not an
 // error. A broken tar is an error (invalid, with the ExecutionID).
 func (c *Client) Run(ctx context.Context, spec Spec, in Input) (*Execution, error) {
-	return pointer(ask[Execution](ctx, c, submission("run", "/api/v1/exec/sync", spec, in)))
+	var broken bool
+	what := submission("run", "/api/v1/exec/sync", spec, in)
+	what.broken = &broken
+	e, err := ask[Execution](ctx, c, what)
+	if err == nil && broken && e.Status == StatusKilled {
+		// The server kills an Execution whose caller is gone. The answer is that of the same Execution, by its key.
+		return nil, &Error{Code: CodeUnavailable, Message: "the connection broke, so the server killed the execution", ExecutionID: e.ExecutionID}
+	}
+	return pointer(e, err)
 }
 
 // Submit starts an Execution of spec and returns its id when the server has everything on disk.
@@ -24,9 +33,13 @@ func (c *Client) Submit(ctx context.Context, spec Spec, in Input) (string, error
 	return accepted.ExecutionID, err
 }
 
+// submission gives a Spec without an idempotency key one of its own, so that the call may be repeated.
 func submission(operation, path string, spec Spec, in Input) call {
+	if spec.IdempotencyKey == "" {
+		spec.IdempotencyKey = "go-" + rand.Text()
+	}
 	u, err := newUpload(spec, in)
-	return call{operation: operation, method: http.MethodPost, idempotent: spec.IdempotencyKey != "", upload: u}.at(path, err)
+	return call{operation: operation, method: http.MethodPost, idempotent: true, upload: u}.at(path, err)
 }
 
 // RunStream submits spec, calls handle with every Event as it arrives, and returns the Execution with its output. The end of ctx,

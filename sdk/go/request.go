@@ -26,6 +26,8 @@ type call struct {
 	// idempotent reports whether the call may be repeated.
 	idempotent bool
 	upload     *upload
+	// broken is set when an attempt had no answer; nil: nobody asks.
+	broken *bool
 	// err is the reason why the call cannot be sent; nil: it can.
 	err error
 }
@@ -83,6 +85,9 @@ func (c *Client) do(ctx context.Context, what call) (*http.Response, error) {
 		resp, err := c.once(ctx, what)
 		if err == nil {
 			return resp, nil
+		}
+		if e, ok := errors.AsType[*Error](err); ok && e.Status == 0 && what.broken != nil {
+			*what.broken = true
 		}
 		again := what.idempotent && retryable(ctx, err) && attempt < c.retry.Attempts
 		if again && what.upload != nil {
