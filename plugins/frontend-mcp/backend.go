@@ -122,7 +122,7 @@ func (t *tools) checkVersion(version string) error {
 		return nil
 	}
 	if at := t.versions(); at != "" {
-		return fmt.Errorf("python_version must be one of %s (got %q)", at, version)
+		return fmt.Errorf("python_version must be an exact minor version, one of %s (got %q)", at, version)
 	}
 	return fmt.Errorf("python_version must be an exact minor version like 3.13 (got %q)", version)
 }

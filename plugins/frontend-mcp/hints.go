@@ -12,7 +12,8 @@ import (
 var (
 	noNetwork = regexp.MustCompile(`Temporary failure in name resolution|Name or service not known|Could not resolve host|Network is unreachable|` +
 		`network is unreachable|nodename nor servname|getaddrinfo E|ENETUNREACH|bad address '|unable to resolve host address`)
-	noModule = regexp.MustCompile(`ModuleNotFoundError: No module named '([\w.]+)'|Missing optional dependency '(\w+)'|No module named (pip)\b`)
+	noModule = regexp.MustCompile(`ModuleNotFoundError: No module named '([\w.]+)'|Missing optional dependency '(\w+)'`)
+	noPip    = regexp.MustCompile(`No module named pip\b|\bpip3?: (?:command )?not found`)
 	noRoom   = regexp.MustCompile(`BlockingIOError: \[Errno 11\]|can't start new thread|[Ff]ork: .*[Rr]esource temporarily unavailable|[Cc]annot fork|` +
 		`pthread_create failed|pthread_create: Resource temporarily unavailable|spawn \S+ EAGAIN`)
 	// pipCall is a line that installs packages as a shell or a notebook does.
@@ -57,18 +58,23 @@ func (t *tools) advice(toolset string, install func(packages string) string) adv
 	}
 }
 
-// hint returns the usual cause of a failure that wrote stderr, and what to do; "" if there is none.
-func (a advice) hint(stderr string) string {
+// hint returns the usual cause of what a program wrote to stderr, and what to do; "" if there is none. failed reports whether the
+// program has failed. A program that only tried pip may go on.
+func (a advice) hint(stderr string, failed bool) string {
+	offline := a.networkOff && noNetwork.MatchString(stderr)
+	switch {
+	case noPip.MatchString(stderr), offline && strings.Contains(stderr, "pip"):
+		return a.pip("")
+	case !failed:
+		return ""
+	}
 	if found := noModule.FindAllStringSubmatch(stderr, -1); found != nil {
 		last := found[len(found)-1]
-		module := last[1] + last[2] + last[3]
-		if module == "pip" {
-			return a.pip("")
-		}
+		module := last[1] + last[2]
 		return fmt.Sprintf("Module %s is missing: %s", module, a.install(text([]string{packageFor(module)})))
 	}
 	switch {
-	case a.networkOff && noNetwork.MatchString(stderr):
+	case offline:
 		return "network is off: no other host can be reached (setting " + a.setting + ")."
 	case noRoom.MatchString(stderr):
 		return "The limit of processes and threads is reached (config.pids): use fewer."

@@ -28,12 +28,21 @@ func TestAFailureWithAUsualCauseSaysWhatToDo(t *testing.T) {
 		"ZeroDivisionError: division by zero":                                    "",
 		"":                                                                       "",
 	} {
-		if got := a.hint(stderr); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := a.hint(stderr, true); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", stderr, got, want)
 		}
 	}
+	if got := a.hint("sh: 1: pip: not found", false); got != "pip does not run in code: install […]" {
+		t.Errorf("a program that goes on without pip: %q", got)
+	}
+	if got := a.hint("pip: Temporary failure in name resolution", true); got != "pip does not run in code: install […]" {
+		t.Errorf("pip without a network: %q", got)
+	}
+	if got := a.hint("Network is unreachable", false); got != "" {
+		t.Errorf("a program that succeeds: %q", got)
+	}
 	a.networkOff = false
-	if got := a.hint("Network is unreachable"); got != "" {
+	if got := a.hint("Network is unreachable", true); got != "" {
 		t.Errorf("with a network: %q", got)
 	}
 }

@@ -292,9 +292,6 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 
 // explain adds to out the usual cause of a failure. Code that calls pip gets one line instead of its traceback.
 func (c contexts) explain(a runCodeArgs, r executor.Result, out *runCodeResult) {
-	if r.Status != executor.StatusFailed {
-		return
-	}
 	advice := c.advice(ToolsetContexts, func(packages string) string {
 		return fmt.Sprintf("call install_packages(context_id=%q, packages=%s).", a.ContextID, packages)
 	})
@@ -302,7 +299,7 @@ func (c contexts) explain(a runCodeArgs, r executor.Result, out *runCodeResult) 
 		out.Stderr = line
 		return
 	}
-	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(out.Stderr))
+	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(out.Stderr, r.Status == executor.StatusFailed))
 }
 
 // note explains why the code stopped and what happened to the context, as far as the output does not tell it.
@@ -310,11 +307,7 @@ func note(r executor.Result) string {
 	var said []string
 	switch r.Status {
 	case executor.StatusTimedOut:
-		text := "The code reached its time limit and was interrupted."
-		if r.SessionState == executor.SessionStateKept {
-			text += " The state is kept."
-		}
-		said = append(said, text)
+		said = append(said, "The code reached its time limit and was interrupted.")
 	case executor.StatusOutOfMemory:
 		said = append(said, "The code needed more memory than the context has.")
 	case executor.StatusKilled:
@@ -328,6 +321,10 @@ func note(r executor.Result) string {
 		}
 	}
 	switch r.SessionState {
+	case executor.SessionStateKept:
+		if r.Status == executor.StatusTimedOut || r.Status == executor.StatusKilled {
+			said = append(said, "The state is kept.")
+		}
 	case executor.SessionStateRestarted:
 		said = append(said, "It did not stop in time, so the interpreter was restarted: variables and imports are gone, files are there.")
 	case executor.SessionStateLost:

@@ -329,12 +329,10 @@ func (s *script) result(o *outcome, elapsed time.Duration) runScriptResult {
 			JobID:           o.id,
 		},
 	}
-	if o.result.Status == executor.StatusFailed {
-		if line := s.advice.pipInstead(s.content, out.Stderr); line != "" {
-			out.Stderr = line
-		} else {
-			out.Hint = s.advice.hint(out.Stderr)
-		}
+	if line := s.advice.pipInstead(s.content, out.Stderr); line != "" {
+		out.Stderr = line
+	} else {
+		out.Hint = s.advice.hint(out.Stderr, o.result.Status == executor.StatusFailed)
 	}
 	out.Stderr += suffix(o.result)
 	return out

@@ -144,9 +144,7 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 		StdoutTruncated: c.stdoutCut || result.StdoutTruncated, StderrTruncated: c.stderrCut || result.StderrTruncated,
 		ElapsedMS: time.Since(began).Milliseconds(),
 	}
-	if result.Status == executor.StatusFailed {
-		out.Hint = s.advice(ToolsetShell, packagesElsewhere).hint(out.Stderr)
-	}
+	out.Hint = s.advice(ToolsetShell, packagesElsewhere).hint(out.Stderr, result.Status == executor.StatusFailed)
 	s.logOutput(a.Command, out)
 	files := filesOf(o)
 	if limit := result.HitLimit(); limit != nil {
