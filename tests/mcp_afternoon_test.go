@@ -91,8 +91,22 @@ func TestMCPAtTheServersPort(t *testing.T) {
 	if log := s.log.String(); strings.Contains(log, "listening for MCP") {
 		t.Error("MCP has a listener of its own")
 	}
-	without := startServer(t, []string{"PYEXEC_MCP_TOOLSETS="})
+	without := startServer(t, []string{"PYEXEC_MCP_TOOLSETS=[]"})
 	if got := without.get("/mcp").status; got != http.StatusNotFound {
 		t.Errorf("without toolsets: %d", got)
+	}
+}
+
+func TestMCPContextsHaveTheConfiguredPackages(t *testing.T) {
+	mcpPython(t) // there is an index
+	s := startServer(t, []string{"PYEXEC_MCP_CONTEXTS_REQUIREMENTS=[idna==3.10]"})
+	eventually(t, "the environment is prepared", func() bool { return strings.Contains(s.log.String(), "mcp.contexts.requirements: prepared") })
+	c := newMCPCaller(t, s.url+"/mcp", "")
+	made, text, wrong := c.call("create_context", map[string]any{"name": "n"})
+	if wrong {
+		t.Fatal(text)
+	}
+	if ran, text, _ := c.call("run_code", map[string]any{"context_id": made["context_id"], "code": "import idna; idna.__version__"}); ran["result"] != "'3.10'" {
+		t.Error(text)
 	}
 }
