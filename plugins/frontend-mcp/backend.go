@@ -22,7 +22,7 @@ type offered struct {
 	mu     sync.Mutex
 	info   executor.Info
 	looked time.Time
-	// tools are the tools of the toolsets.
+	// tools are the tools of the toolsets. tools.offering guards it.
 	tools []server.ServerTool
 }
 

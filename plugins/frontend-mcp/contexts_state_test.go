@@ -1,10 +1,14 @@
 package mcpfrontend
 
 import (
+	"context"
 	"encoding/base64"
+	"iter"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -71,6 +75,7 @@ func TestTimeoutInterruptAndRestart(t *testing.T) {
 	c := serveTest(t, newService(t, fake.Options{}), nil)
 	call := newContext(t, c, nil)
 	call("run_code", map[string]any{"code": "set x 1"})
+	id := call("interrupt_context", nil).fields["context_id"]
 	a := call("run_code", map[string]any{"code": "hang", "timeout_ms": 50})
 	if a.fields["success"] != false || a.fields["note"] != "The code reached its time limit and was interrupted. The state is kept." {
 		t.Error(a)
@@ -83,6 +88,18 @@ func TestTimeoutInterruptAndRestart(t *testing.T) {
 	}
 	if a := call("run_code", map[string]any{"code": "value x"}); a.fields["result"] != "1" {
 		t.Errorf("the state is gone: %v", a)
+	}
+	ended := make(chan answer, 1)
+	other := *c
+	other.id = 1000
+	go func() { ended <- other.call("run_code", map[string]any{"context_id": id, "code": "hang"}) }()
+	for deadline := time.Now().Add(20 * time.Second); call("interrupt_context", nil).fields["interrupted"] != true; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the code never ran")
+		}
+	}
+	if a := <-ended; a.fields["note"] != "The code was cancelled. The state is kept." {
+		t.Error(a)
 	}
 	call("write_context_file", map[string]any{"path": "f", "content": "x"})
 	if a := call("restart_context", nil); a.fields["status"] != "active" || !strings.Contains(a.fields["message"].(string), "files are there") {
@@ -190,5 +207,29 @@ func TestInstalledPackagesGetNoLinks(t *testing.T) {
 	uris, others := links(t, a)
 	if len(uris) != 1 || !strings.HasSuffix(uris[0], "/out/rows.csv") || len(others) != 0 {
 		t.Errorf("%q %v", uris, others)
+	}
+}
+
+// losing is a Service whose backend ends while code runs.
+type losing struct{ executor.Service }
+
+func (losing) Submit(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
+	return executor.Execution{ID: "exe_1"}, nil
+}
+
+func (losing) Events(context.Context, string, uint64) iter.Seq2[executor.Event, error] {
+	return func(yield func(executor.Event, error) bool) {
+		yield(executor.Event{Seq: 1, Body: executor.Finished{Result: executor.Result{
+			Status: executor.StatusLost, SessionState: executor.SessionStateLost,
+			Failure: &executor.Failure{Phase: executor.PhaseRun, Code: executor.Unavailable, Message: "the backend ended"},
+		}}}, nil)
+	}
+}
+
+func TestAContextThatIsLostWhileCodeRunsSaysWhatToDo(t *testing.T) {
+	c := serveTest(t, losing{newService(t, fake.Options{})}, nil)
+	a := newContext(t, c, nil)("run_code", map[string]any{"code": "print x"})
+	if !a.isError || !strings.Contains(a.text, "the backend ended; the context is lost: create a new one with create_context") {
+		t.Error(a)
 	}
 }

@@ -123,15 +123,18 @@ func (c contexts) interrupt(ctx context.Context, _ mcp.CallToolRequest, a interr
 	if a.ContextID == "" {
 		return contextError(codeInvalidParams, "context_id: must not be empty"), nil
 	}
-	before, err := c.svc.GetSession(ctx, a.ContextID)
+	s, err := c.svc.GetSession(ctx, a.ContextID)
+	if err == nil && s.Status == executor.SessionClosed {
+		err = executor.Errorf(executor.NotFound, "closed")
+	}
+	running := s.Running != ""
+	if running { // what begins after this look is not interrupted, so that the answer is true
+		s, err = c.svc.InterruptSession(ctx, a.ContextID)
+	}
 	if err != nil {
 		return c.contextFailure(ctx, "interrupt_context", a.ContextID, err), nil
 	}
-	s, err := c.svc.InterruptSession(ctx, a.ContextID)
-	if err != nil {
-		return c.contextFailure(ctx, "interrupt_context", a.ContextID, err), nil
-	}
-	return structured(interruptContextResult{ContextID: s.ID, Status: string(s.Status), Interrupted: before.Running != ""}, "")
+	return structured(interruptContextResult{ContextID: s.ID, Status: string(s.Status), Interrupted: running}, "")
 }
 
 func (c contexts) restart(ctx context.Context, _ mcp.CallToolRequest, a restartContextArgs) (*mcp.CallToolResult, error) {
