@@ -145,7 +145,22 @@ func startServer(t *testing.T, env []string, args ...string) *server {
 	return s
 }
 
+// start starts the server and waits until it is ready.
 func (s *server) start() {
+	s.t.Helper()
+	s.launch()
+	eventually(s.t, "server is ready", func() bool {
+		resp, err := http.Get(s.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// launch starts the server and returns when it has printed its address.
+func (s *server) launch() {
 	s.t.Helper()
 	s.log = &lockedBuffer{}
 	s.cmd = exec.Command(binary, append([]string{"serve"}, s.args...)...)
@@ -193,14 +208,6 @@ func (s *server) start() {
 		_ = s.cmd.Process.Kill()
 		s.t.Fatalf("serve printed no address in 60 s:\n%s", s.log)
 	}
-	eventually(s.t, "server is ready", func() bool {
-		resp, err := http.Get(s.url + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
 }
 
 // stop ends the server as an operator would, and fails the test when it does not end.

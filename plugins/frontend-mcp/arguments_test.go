@@ -118,7 +118,7 @@ func TestCodeInPlaceImportsWhatLiesInTheFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &python{tools: &tools{config: testConfig(func(c *Config) { c.Stdio = true })}}
-	p.backend.Capabilities.HostDirectories = true
+	p.offered.info.Capabilities.HostDirectories = true
 	s, err := p.dirScript(dirArgs{Directory: dir, ScriptContent: &code})
 	if err != nil || s.spec.HostDirectory != dir || s.spec.Env["PYTHONPATH"] != dir {
 		t.Errorf("code: %+v, %v", s, err)
@@ -153,7 +153,7 @@ func TestWhetherAFolderOfTheHostMayBeUsedIsForTheEngineToSay(t *testing.T) {
 func TestANotebookBesideTheFolderIsRefusedInPlace(t *testing.T) {
 	dir, beside := t.TempDir(), t.TempDir()
 	p := &python{tools: &tools{config: testConfig(func(c *Config) { c.Stdio = true })}}
-	p.backend.Capabilities.HostDirectories = true
+	p.offered.info.Capabilities.HostDirectories = true
 	for name, problem := range map[string]string{"a.py": "", "book.ipynb": "nbconvert", "notes.txt": "name the .py file"} {
 		path := filepath.Join(beside, name)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -30,7 +30,7 @@ const (
 
 const (
 	// maxFileLinks is the maximum number of files that a result links to. The result tells the number of the others.
-	maxFileLinks = 20
+	maxFileLinks = 6
 	// maxPiece and maxPieceText bound what one resources/read returns of a file, in bytes of the file and in bytes of JSON.
 	// Clients refuse messages above 1 MiB.
 	maxPiece     = 512 << 10
@@ -48,17 +48,12 @@ var fileTypes = map[string]string{
 
 // addFiles adds the resource templates of the files that programs made.
 func (t *tools) addFiles() {
-	can := t.backend.Capabilities
-	if can.Artifacts || !t.backend.Healthy {
-		t.server.AddResourceTemplate(mcp.NewResourceTemplate(executionFiles+"{execution_id}/{+path}{?offset}", "file of an execution",
-			mcp.WithTemplateDescription("A file that a script or command made in its work folder. A result links to those that it has. "+
-				"With offset it is read from that byte on.")), t.readFileResource)
-	}
-	if can.Sessions || !t.backend.Healthy {
-		t.server.AddResourceTemplate(mcp.NewResourceTemplate(contextFiles+"{context_id}/{+path}{?offset}", "file of a context",
-			mcp.WithTemplateDescription("A file in the work folder of a context, or of the shell's sandbox, as long as that is there. "+
-				"With offset it is read from that byte on.")), t.readFileResource)
-	}
+	t.server.AddResourceTemplate(mcp.NewResourceTemplate(executionFiles+"{execution_id}/{+path}{?offset}", "file of an execution",
+		mcp.WithTemplateDescription("A file that a script or command made in its work folder. A result links to those that it has. "+
+			"With offset it is read from that byte on.")), t.readFileResource)
+	t.server.AddResourceTemplate(mcp.NewResourceTemplate(contextFiles+"{context_id}/{+path}{?offset}", "file of a context",
+		mcp.WithTemplateDescription("A file in the work folder of a context, or of the shell's sandbox, as long as that is there. "+
+			"With offset it is read from that byte on.")), t.readFileResource)
 }
 
 // openedKey is the key in a request's _meta under which missing stores an openedFile.
@@ -129,10 +124,11 @@ func fileURI(scheme, id, name string) string {
 
 // fileLinks returns links to the first maxFileLinks of files, sorted by path, and a text that counts the others. id is the
 // Execution or Session of the files. omitted is the number of further files, which are not in files. Hidden files, which
-// tools make for themselves, get no link but can be read.
+// tools make for themselves, and files of installed packages get no link but can be read.
 func fileLinks(scheme, id string, files []executor.Artifact, omitted int64) []mcp.Content {
+	packages := packageFolders(files)
 	files = slices.DeleteFunc(slices.Clone(files), func(f executor.Artifact) bool {
-		return strings.HasPrefix(f.Path, ".") || strings.Contains(f.Path, "/.") || strings.Contains("/"+f.Path, "/__pycache__/")
+		return strings.HasPrefix(f.Path, ".") || strings.Contains(f.Path, "/.") || inPackages(f.Path, packages)
 	})
 	slices.SortFunc(files, func(a, b executor.Artifact) int { return strings.Compare(a.Path, b.Path) })
 	var list []mcp.Content
@@ -147,6 +143,34 @@ func fileLinks(scheme, id string, files []executor.Artifact, omitted int64) []mc
 			more, files[maxFileLinks].Path, scheme, id)))
 	}
 	return list
+}
+
+// packageParts are the names of folders that hold installed packages or what tools generate.
+var packageParts = []string{"__pycache__", "site-packages", "dist-packages", "node_modules", "venv"}
+
+// packageFolders returns the folders below the work folder into which packages were installed. Each has a folder that
+// describes one.
+func packageFolders(files []executor.Artifact) []string {
+	var list []string
+	for _, f := range files {
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
+			if parent := path.Dir(dir); isDescription(path.Base(dir)) && parent != "." && !slices.Contains(list, parent+"/") {
+				list = append(list, parent+"/")
+			}
+		}
+	}
+	return list
+}
+
+func isDescription(folder string) bool {
+	return strings.HasSuffix(folder, ".dist-info") || strings.HasSuffix(folder, ".egg-info")
+}
+
+// inPackages reports whether name is a file of an installed package. folders are those of packageFolders.
+func inPackages(name string, folders []string) bool {
+	parts := strings.Split(path.Dir(name), "/")
+	return slices.ContainsFunc(parts, func(part string) bool { return slices.Contains(packageParts, part) || isDescription(part) }) ||
+		slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(name, folder) })
 }
 
 // fileType returns the MIME type of a file. data is the beginning of the file, or nil if it was not read.

@@ -288,7 +288,7 @@ func TestManyFilesAreCountedAndLargeOnesAreReadInPieces(t *testing.T) {
 	}
 	a := c.call("run_script_with_dependencies", map[string]any{"script_content": script, "python_version": "3.12"})
 	uris, others := links(t, a)
-	if len(uris) != maxFileLinks || len(others) != 1 || !strings.HasPrefix(others[0]["text"].(string), "5 more files were made, among them f20.txt.") {
+	if len(uris) != maxFileLinks || len(others) != 1 || !strings.HasPrefix(others[0]["text"].(string), "19 more files were made, among them f06.txt.") {
 		t.Fatalf("%q %v", uris, others)
 	}
 	var size int

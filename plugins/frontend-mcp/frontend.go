@@ -111,10 +111,18 @@ type tools struct {
 	svc      executor.Service
 	log      *slog.Logger
 	server   *server.MCPServer
-	backend  executor.Info
 	hooks    *server.Hooks
 	sessions *mcpSessions  // nil without HTTP
 	calls    chan struct{} // a slot for each running call
+
+	// offering is held while the tools are described anew.
+	offering sync.Mutex
+	offered  offered
+	// toolsets add their tools for the backend as it is.
+	toolsets []func()
+	// life ends when the server stops.
+	life context.Context //nolint:containedctx // bounds preparations
+	end  context.CancelCauseFunc
 
 	// onSessionEnd holds functions that are called with the id of each MCP session that has ended.
 	onSessionEnd []func(ctx context.Context, id string)

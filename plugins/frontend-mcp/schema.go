@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/mark3labs/mcp-go/mcp"
+	"github.com/mark3labs/mcp-go/server"
 )
 
 // tool describes a tool. The booleans are the protocol's hints about what a call may do.
@@ -15,32 +16,32 @@ type tool struct {
 	readOnly, destructive, idempotent, openWorld bool
 }
 
-// addTool adds a tool with arguments A and results R. refused makes the result for arguments that cannot be read.
+// addTool adds a tool with arguments A and results R to those of offer. refused makes the result for arguments that cannot be read.
 func addTool[A, R any](t *tools, d tool, refused func(error) *mcp.CallToolResult, call func(context.Context, mcp.CallToolRequest, A) (*mcp.CallToolResult, error)) {
 	made := mcp.NewTool(d.name,
 		mcp.WithToolTitle(d.title), mcp.WithTitleAnnotation(d.title), // clients look in either place
-		mcp.WithDescription(d.description), inputSchema[A](), outputSchema[R](),
+		mcp.WithDescription(d.description), inputSchema[A](t.backend().Capabilities.PythonVersions), outputSchema[R](),
 		mcp.WithReadOnlyHintAnnotation(d.readOnly), mcp.WithDestructiveHintAnnotation(d.destructive),
 		mcp.WithIdempotentHintAnnotation(d.idempotent), mcp.WithOpenWorldHintAnnotation(d.openWorld),
 	)
 	if d.tags != nil {
 		made.Meta = mcp.NewMetaFromMap(map[string]any{metaTags: d.tags})
 	}
-	t.server.AddTool(made, func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	t.offered.tools = append(t.offered.tools, server.ServerTool{Tool: made, Handler: func(ctx context.Context, request mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		var a A
 		if err := bind(request, &a); err != nil {
 			return refused(err), nil
 		}
 		return call(ctx, request, a)
-	})
+	}})
 }
 
 // inputSchema sets the schema of a struct of arguments. For a pointer or a list the library also allows null, which some
-// clients cannot read. inputSchema removes null.
-func inputSchema[T any]() mcp.ToolOption {
+// clients cannot read. inputSchema removes null. versions are the values of an argument python_version.
+func inputSchema[T any](versions []string) mcp.ToolOption {
 	return func(tool *mcp.Tool) {
 		mcp.WithInputSchema[T]()(tool)
-		tool.RawInputSchema = withoutNull(tool.RawInputSchema)
+		tool.RawInputSchema = described(tool.RawInputSchema, versions)
 	}
 }
 
@@ -54,13 +55,14 @@ func outputSchema[T any]() mcp.ToolOption {
 	}
 }
 
-// withoutNull returns the JSON schema raw without the type null.
-func withoutNull(raw json.RawMessage) json.RawMessage {
+// described returns the JSON schema raw without the type null, and with the values of python_version.
+func described(raw json.RawMessage, versions []string) json.RawMessage {
 	var schema any
 	if json.Unmarshal(raw, &schema) != nil {
 		return raw
 	}
 	clean(schema)
+	withVersions(schema, versions)
 	cleaned, err := json.Marshal(schema)
 	if err != nil {
 		return raw

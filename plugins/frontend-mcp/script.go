@@ -34,6 +34,9 @@ type script struct {
 	spec     executor.Spec
 	input    executor.Input
 	strategy string
+	// content is script_content; empty: the script is a file.
+	content string
+	advice  advice
 }
 
 // inPlace makes s run in dir, a folder of the host. The files that s writes stay there.
@@ -64,14 +67,19 @@ func (s *script) timeout(seconds *int64) error {
 
 // base returns a script with the fields that all scripts share.
 func (p *python) base(args []string, version string) (*script, error) {
-	if version != "" && !minorForm.MatchString(version) {
-		return nil, valueError("python_version must be an exact minor version like 3.13 (got %q)", version)
+	if err := p.checkVersion(version); err != nil {
+		return nil, valueError("%v", err)
 	}
-	return &script{strategy: strategyUV, spec: executor.Spec{
+	return &script{strategy: strategyUV, advice: p.advice(ToolsetPython, addDependencies), spec: executor.Spec{
 		Args: args, PythonVersion: version, Backend: p.config.Backend, Network: p.config.network(ToolsetPython),
-		OutputsChanged: p.backend.Capabilities.Artifacts, // the result links to these files
+		OutputsChanged: p.backend().Capabilities.Artifacts, // the result links to these files
 		Limits:         executor.Limits{Timeout: executor.TimeoutMaximum},
 	}}, nil
+}
+
+// addDependencies tells how a script gets packages.
+func addDependencies(packages string) string {
+	return "call run_script_with_dependencies with dependencies=" + packages + "."
 }
 
 // oneOf checks that exactly one of script_path and script_content is given, and that its value is usable.
@@ -115,7 +123,7 @@ func (p *python) dirScript(a dirArgs) (*script, error) {
 			return nil, err
 		}
 	} else {
-		s.spec.Code = *a.ScriptContent
+		s.spec.Code, s.content = *a.ScriptContent, *a.ScriptContent
 	}
 	if err := p.interpreter(s, dir, file, uv); err != nil {
 		return nil, err
@@ -132,7 +140,7 @@ func (p *python) dirScript(a dirArgs) (*script, error) {
 func (p *python) interpreter(s *script, dir, file string, uv bool) error {
 	if !uv {
 		s.strategy = strategySystem
-		if p.backend.Capabilities.SystemInterpreter {
+		if p.backend().Capabilities.SystemInterpreter {
 			s.spec.Interpreter = executor.InterpreterSystem
 		}
 		return nil
@@ -257,21 +265,15 @@ func (p *python) depsScript(a depsArgs) (*script, error) {
 	if err := oneOf(a.ScriptPath, a.ScriptContent); err != nil {
 		return nil, err
 	}
-	if a.PythonVersion == "" {
-		return nil, valueError("python_version must be given: an exact minor version like 3.13")
-	}
 	s, err := p.base(a.Args, a.PythonVersion)
 	if err != nil {
 		return nil, err
 	}
-	for i, d := range a.Dependencies {
-		if strings.ContainsAny(d, "\r\n") || strings.TrimSpace(d) == "" || strings.HasPrefix(strings.TrimSpace(d), "-") {
-			return nil, valueError("dependencies[%d] must be one requirement, like requests or numpy>=2 (got %q)", i, d)
-		}
+	if s.spec.Requirements, err = requirements("dependencies", a.Dependencies); err != nil {
+		return nil, valueError("%v", err)
 	}
-	s.spec.Requirements = strings.Join(a.Dependencies, "\n")
 	if a.ScriptContent != nil {
-		s.spec.Code = *a.ScriptContent
+		s.spec.Code, s.content = *a.ScriptContent, *a.ScriptContent
 		return s, nil
 	}
 	if !p.config.Stdio && !filepath.IsAbs(*a.ScriptPath) {

@@ -2,7 +2,6 @@ package mcpfrontend
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -19,14 +18,16 @@ const endTimeout = 30 * time.Second
 // newTools returns a server with every configured toolset that the backend can serve.
 func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Logger) (*tools, error) {
 	t := &tools{config: c, svc: svc, log: log, calls: make(chan struct{}, maxCalls), hooks: &server.Hooks{}}
-	var err error
-	if t.backend, err = chooseBackend(ctx, svc, c.Backend); err != nil {
+	info, err := chooseBackend(ctx, svc, c.Backend)
+	if err != nil {
 		return nil, err
 	}
+	t.offered.info, t.offered.looked = info, time.Now()
+	t.life, t.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	options := []server.ServerOption{
 		server.WithTitle("python-executor"),
 		server.WithInstructions("Runs Python, JavaScript and shell in sandboxes. A program that fails is a normal result with its exit code and stderr."),
-		server.WithToolCapabilities(false),
+		server.WithToolCapabilities(true),
 		server.WithResourceCapabilities(false, false),
 		server.WithToolHandlerMiddleware(t.around),
 		server.WithHooks(t.hooks),
@@ -41,25 +42,25 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	}
 	for _, set := range []struct {
 		name string
-		add  func(ctx context.Context) error
+		// start returns what adds the tools.
+		start func(ctx context.Context) func()
 	}{
-		{ToolsetPython, t.addPython}, {ToolsetContexts, t.addContexts}, {ToolsetShell, t.addShell}, {ToolsetScripts, t.addScripts},
+		{ToolsetPython, t.startPython}, {ToolsetContexts, t.startContexts}, {ToolsetShell, t.startShell}, {ToolsetScripts, t.startScripts},
 	} {
-		if !c.has(set.name) {
-			continue
-		}
-		if err := set.add(ctx); err != nil {
-			return nil, fmt.Errorf("toolset %s: %w", set.name, err)
+		if c.has(set.name) {
+			t.toolsets = append(t.toolsets, set.start(ctx))
 		}
 	}
+	t.offer()
 	if c.has(ToolsetPython) || c.has(ToolsetContexts) || c.has(ToolsetShell) {
 		t.addFiles()
 	}
 	t.hooks.AddAfterInitialize(t.negotiated)
+	t.hooks.AddBeforeListTools(func(ctx context.Context, _ any, _ *mcp.ListToolsRequest) { t.look(ctx) })
 	t.hooks.AddBeforeCallTool(begun)
 	t.hooks.AddBeforeReadResource(t.missing)
 	t.hooks.AddOnError(t.unread)
-	log.Info("serving MCP", "toolsets", c.Toolsets, "tools", len(t.server.ListTools()), "languages", t.backend.Capabilities.Languages)
+	log.Info("serving MCP", "toolsets", c.Toolsets, "tools", len(t.server.ListTools()), "languages", info.Capabilities.Languages)
 	return t, nil
 }
 
@@ -91,6 +92,7 @@ func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 			default:
 				return mcp.NewToolResultErrorf("Error: %d calls are already running: wait until a call has ended, or stop a job", maxCalls), nil
 			}
+			t.lookSometimes(ctx)
 		}
 		if id := mcpSessionID(ctx); id != "" && t.sessions != nil {
 			defer t.sessions.hold(id)()
@@ -102,7 +104,7 @@ func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 // quick reports whether the named tool never waits for a program. Such a tool is served however many calls are running.
 func quick(name string) bool {
 	switch name {
-	case "kill_job", "list_running_jobs", "get_job_output", "job_cleanup", "list_contexts", "stop_context", "list_allowed":
+	case "kill_job", "list_running_jobs", "get_job_output", "job_cleanup", "list_contexts", "stop_context", "interrupt_context", "list_allowed":
 		return true
 	}
 	return false
@@ -140,6 +142,7 @@ func (t *tools) sessionEnded(id string) {
 func (t *tools) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
+	t.end(errStopping)
 	for _, f := range t.onClose {
 		f(ctx)
 	}

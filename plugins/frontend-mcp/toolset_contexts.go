@@ -28,6 +28,9 @@ const maxImageBytes = 600 << 10
 type runCodeArgs struct {
 	Code      string `json:"code" jsonschema:"Source code; names, imports and variables stay for the next call"`
 	ContextID string `json:"context_id" jsonschema:"Id of a context from create_context"`
+	// Requirements are installed before the code runs.
+	Requirements []string `json:"requirements,omitempty" jsonschema:"Packages that the code needs, like numpy; those that are missing are installed first"`
+	TimeoutMS    int64    `json:"timeout_ms,omitempty" jsonschema:"Interrupt the code after so many milliseconds and keep the state; default: the server's"`
 }
 
 type runCodeResult struct {
@@ -37,13 +40,16 @@ type runCodeResult struct {
 	ExecutionTime float64 `json:"execution_time" jsonschema:"Seconds"`
 	Result        string  `json:"result,omitempty" jsonschema:"Value of the last expression, as text"`
 	ExecutionID   string  `json:"execution_id"`
-	Note          string  `json:"note,omitempty" jsonschema:"What happened to the context, if something did"`
+	Note          string  `json:"note,omitempty" jsonschema:"What happened to the context, or what to do about a failure"`
 }
 
 type createContextArgs struct {
 	Name        string `json:"name" jsonschema:"A name for people"`
 	Language    string `json:"language,omitempty" jsonschema:"python (default) or javascript"`
 	Description string `json:"description,omitempty"`
+	// Requirements are besides the configured ones.
+	Requirements  []string `json:"requirements,omitempty" jsonschema:"Packages of a python context, like numpy or pandas>=2"`
+	PythonVersion string   `json:"python_version,omitempty" jsonschema:"Exact minor version, like 3.13; default: the server's"`
 }
 
 type createContextResult struct {
@@ -86,26 +92,32 @@ type listContextsResult struct {
 // contexts is the toolset contexts. A context is a Session; the specification has its own names for it.
 type contexts struct{ *tools }
 
-func (t *tools) addContexts(context.Context) error {
-	if t.backend.Healthy && !t.backend.Capabilities.Sessions {
-		t.log.Warn("toolset contexts is left out: the backend has no sessions", "backend", t.backend.Name)
-		return nil
+func (t *tools) startContexts(context.Context) func() { return contexts{t}.add }
+
+// add adds the tools.
+func (c contexts) add() {
+	t := c.tools
+	if b := t.backend(); b.Healthy && !b.Capabilities.Sessions {
+		t.log.Warn("toolset contexts is left out: the backend has no sessions", "backend", b.Name)
+		return
 	}
-	c := contexts{t}
-	net := "They have no network."
+	net := "It has no network."
 	if t.config.network(ToolsetContexts) == executor.NetworkOn {
-		net = "They may use the network."
+		net = "It may use the network."
+	}
+	if list := t.config.Contexts.Requirements; len(list) > 0 {
+		net = "Python has " + strings.Join(list, ", ") + ". " + net
 	}
 	bad := func(err error) *mcp.CallToolResult { return contextError(codeInvalidParams, "%v", err) }
 	addTool[runCodeArgs, runCodeResult](t, tool{
 		name: "run_code", title: "Run code in a context",
 		description: "Run code in a context that create_context made. Its state (variables, imports, files) is kept between calls. " +
-			"An exception is a normal result with success false and the traceback in stderr. Plots and images come back as images.",
+			"An exception is a normal result with success false and the traceback in stderr. Plots and images come back as images. pip does not run in code: use requirements or install_packages.",
 		openWorld: t.config.network(ToolsetContexts) == executor.NetworkOn,
 	}, bad, c.runCode)
 	addTool[createContextArgs, createContextResult](t, tool{
 		name: "create_context", title: "Create a context",
-		description: "Create a context: an interpreter of python (default) or javascript whose state lasts until stop_context, or until it was idle for long. " + net,
+		description: "Create a context: an interpreter of python (default) or javascript whose state lasts until stop_context, or until it was idle for long. requirements are installed first. " + net,
 	}, bad, c.create)
 	addTool[stopContextArgs, stopContextResult](t, tool{
 		name: "stop_context", title: "Stop a context", destructive: true,
@@ -114,7 +126,8 @@ func (t *tools) addContexts(context.Context) error {
 	addTool[listContextsArgs, listContextsResult](t, tool{
 		name: "list_contexts", title: "List contexts", description: "List the contexts, newest first.", readOnly: true, idempotent: true,
 	}, bad, c.list)
-	return nil
+	c.addState(bad)
+	c.addFileTools(bad)
 }
 
 // contextError returns an error in the form of the toolset's specification.
@@ -140,7 +153,7 @@ func (c contexts) serviceError(what, id string, err error) *mcp.CallToolResult {
 	return contextError(codeExecutionFailed, "%v", err)
 }
 
-func (c contexts) create(ctx context.Context, _ mcp.CallToolRequest, a createContextArgs) (*mcp.CallToolResult, error) {
+func (c contexts) create(ctx context.Context, request mcp.CallToolRequest, a createContextArgs) (*mcp.CallToolResult, error) {
 	if strings.TrimSpace(a.Name) == "" {
 		return contextError(codeInvalidParams, "name: must not be empty"), nil
 	}
@@ -152,20 +165,30 @@ func (c contexts) create(ctx context.Context, _ mcp.CallToolRequest, a createCon
 	default:
 		return contextError(codeInvalidLanguage, "Unsupported language: %q. Supported: python, javascript", a.Language), nil
 	}
-	if languages := c.backend.Capabilities.Languages; c.backend.Healthy && len(languages) > 0 && !slices.Contains(languages, language) {
+	if b := c.backend(); b.Healthy && len(b.Capabilities.Languages) > 0 && !slices.Contains(b.Capabilities.Languages, language) {
 		return contextError(codeInvalidLanguage, "%s is not available on this server", language), nil
 	}
-	s, err := c.svc.OpenSession(ctx, executor.Session{
-		Name: a.Name, Description: a.Description, Language: language,
-		Spec: executor.Spec{Language: language, Backend: c.config.Backend, Network: c.config.network(ToolsetContexts)},
-	})
+	_, err := requirements("requirements", a.Requirements)
+	if err == nil {
+		err = c.checkVersion(a.PythonVersion)
+	}
 	if err != nil {
-		return c.serviceError("create_context", "", err), nil
+		return contextError(codeInvalidParams, "%v", err), nil
+	}
+	spec := c.contextSpec(a.Requirements)
+	spec.PythonVersion = a.PythonVersion
+	if language != executor.LanguagePython {
+		spec.Language, spec.Requirements = language, strings.Join(a.Requirements, "\n")
+	}
+	newProgress(ctx, request).say("preparing", true)
+	s, err := c.svc.OpenSession(ctx, executor.Session{Name: a.Name, Description: a.Description, Language: language, Spec: spec})
+	if err != nil {
+		return c.serviceError("create_context", "", argumentError(err, contextNames)), nil
 	}
 	return structured(createContextResult{
 		ContextID: s.ID, Name: s.Name, Language: string(s.Language), Description: s.Description,
 		CreatedAt: stamp(s.CreatedAt), Status: string(s.Status),
-		Message: languageName(language) + " context created successfully",
+		Message: languageName(language) + " context created",
 	}, "")
 }
 
@@ -193,7 +216,7 @@ func (c contexts) stop(ctx context.Context, _ mcp.CallToolRequest, a stopContext
 	if err != nil {
 		return c.serviceError("stop_context", a.ContextID, err), nil
 	}
-	return structured(stopContextResult{ContextID: a.ContextID, Status: "stopped", Message: "Context stopped successfully"}, "")
+	return structured(stopContextResult{ContextID: a.ContextID, Status: "stopped", Message: "Context stopped"}, "")
 }
 
 func (c contexts) list(ctx context.Context, _ mcp.CallToolRequest, _ listContextsArgs) (*mcp.CallToolResult, error) {
@@ -225,17 +248,29 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 		return contextError(codeInvalidParams, "context_id: must not be empty"), nil
 	case strings.TrimSpace(a.Code) == "":
 		return contextError(codeInvalidParams, "code: must not be empty"), nil
+	case a.TimeoutMS < 0:
+		return contextError(codeInvalidParams, "timeout_ms: must not be negative (got %d)", a.TimeoutMS), nil
 	}
-	o, err := c.run(ctx, executor.Spec{Session: a.ContextID, Code: a.Code}, executor.Input{}, newProgress(ctx, request), c.config.MaxResultBytes)
-	if executor.CodeOf(err) == executor.Conflict {
-		if s, getErr := c.svc.GetSession(ctx, a.ContextID); getErr == nil && s.Status == executor.SessionClosed {
-			err = executor.Errorf(executor.NotFound, "closed") // in this toolset a stopped context does not exist
+	lines, err := requirements("requirements", a.Requirements)
+	if err != nil {
+		return contextError(codeInvalidParams, "%v", err), nil
+	}
+	progress := newProgress(ctx, request)
+	if lines != "" {
+		progress.say("installing", true)
+		if _, err = c.svc.AddRequirements(ctx, a.ContextID, lines); err != nil {
+			return c.contextFailure(ctx, "run_code", a.ContextID, err), nil
 		}
 	}
+	spec := executor.Spec{Session: a.ContextID, Code: a.Code, Limits: executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)}}
+	o, err := c.run(ctx, spec, executor.Input{}, progress, c.config.MaxResultBytes)
 	if err != nil {
-		return c.serviceError("run_code", a.ContextID, err), nil
+		return c.contextFailure(ctx, "run_code", a.ContextID, err), nil
 	}
 	if f := o.result.Failure; f != nil && o.result.HitLimit() == nil {
+		if o.result.Status == executor.StatusLost || o.result.SessionState == executor.SessionStateLost {
+			return contextError(codeExecutionFailed, "%s; the context is lost: create a new one with create_context", f.Message), nil
+		}
 		return contextError(codeExecutionFailed, "%s", f.Message), nil
 	}
 	rest := ""
@@ -246,12 +281,25 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 		Stdout: o.stdout.text(rest), Stderr: o.stderr.text(rest), Success: o.result.Status == executor.StatusSucceeded,
 		ExecutionTime: o.result.Wall.Seconds(), ExecutionID: o.id, Note: note(o.result),
 	}
+	c.explain(a, o.result, &out)
 	for _, d := range o.displays {
 		if text, ok := d.Data["text/plain"]; d.Value && ok {
 			out.Result = cut(string(text), c.config.MaxResultBytes)
 		}
 	}
 	return structured(out, "", append(pictures(o.displays), filesOf(o)...)...)
+}
+
+// explain adds to out the usual cause of a failure. Code that calls pip gets one line instead of its traceback.
+func (c contexts) explain(a runCodeArgs, r executor.Result, out *runCodeResult) {
+	advice := c.advice(ToolsetContexts, func(packages string) string {
+		return fmt.Sprintf("call install_packages(context_id=%q, packages=%s).", a.ContextID, packages)
+	})
+	if line := advice.pipInstead(a.Code, out.Stderr); line != "" {
+		out.Stderr = line
+		return
+	}
+	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(out.Stderr, r.Status == executor.StatusFailed))
 }
 
 // note explains why the code stopped and what happened to the context, as far as the output does not tell it.
@@ -273,6 +321,10 @@ func note(r executor.Result) string {
 		}
 	}
 	switch r.SessionState {
+	case executor.SessionStateKept:
+		if r.Status == executor.StatusTimedOut || r.Status == executor.StatusKilled {
+			said = append(said, "The state is kept.")
+		}
 	case executor.SessionStateRestarted:
 		said = append(said, "It did not stop in time, so the interpreter was restarted: variables and imports are gone, files are there.")
 	case executor.SessionStateLost:
@@ -293,7 +345,7 @@ func pictures(displays []executor.Display) []mcp.Content {
 	for _, d := range displays {
 		mimes := make([]string, 0, len(d.Data))
 		for mime := range d.Data {
-			if mime == "image/png" || mime == "image/jpeg" || mime == "image/gif" || mime == "image/webp" {
+			if isPicture(mime) {
 				mimes = append(mimes, mime)
 			}
 		}

@@ -97,9 +97,6 @@ func (p *python) addJobTools() {
 		name: "job_cleanup", title: "Forget finished jobs", tags: []string{"jobs", "control"}, idempotent: true,
 		description: "Remove finished jobs from the list. Running ones stay.",
 	}, badValue, p.cleanup)
-	p.server.AddResourceTemplate(mcp.NewResourceTemplate(jobScheme+"{job_id}{?offset}", "job output",
-		mcp.WithTemplateDescription("What a job has written so far. With offset, the number after ---OFFSET--- of the reading before, only what came since."),
-		mcp.WithTemplateMIMEType("text/plain")), p.readStream)
 }
 
 // pythonBool formats a boolean as the specification prescribes.

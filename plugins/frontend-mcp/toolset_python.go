@@ -38,13 +38,13 @@ type dirArgs struct {
 	ScriptContent *string  `json:"script_content,omitempty" jsonschema:"Source code; not with script_path"`
 	Args          []string `json:"args,omitempty" jsonschema:"Arguments of the script"`
 	UseUV         *bool    `json:"use_uv,omitempty" jsonschema:"true (default): a managed interpreter, with what the script's PEP 723 block, else the folder's requirements.txt, uv.lock or pyproject.toml requires; false: the system's python"`
-	PythonVersion *string  `json:"python_version,omitempty" jsonschema:"Exact minor version, like 3.13; only with use_uv"`
+	PythonVersion *string  `json:"python_version,omitempty" jsonschema:"Exact minor version, like 3.13; only with use_uv; default: the server's"`
 }
 
 type depsArgs struct {
 	ScriptContent *string  `json:"script_content,omitempty" jsonschema:"Source code; not with script_path"`
 	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Script file; not with script_content"`
-	PythonVersion string   `json:"python_version" jsonschema:"Exact minor version, like 3.13"`
+	PythonVersion string   `json:"python_version,omitempty" jsonschema:"Exact minor version, like 3.13; default: the server's"`
 	Dependencies  []string `json:"dependencies,omitempty" jsonschema:"Packages, like requests or numpy>=2"`
 	Args          []string `json:"args,omitempty" jsonschema:"Arguments of the script"`
 }
@@ -90,6 +90,7 @@ type runScriptResult struct {
 	ExitCode          int     `json:"exit_code"`
 	ExecutionStrategy string  `json:"execution_strategy"`
 	ElapsedSeconds    float64 `json:"elapsed_seconds"`
+	Hint              string  `json:"hint,omitempty" jsonschema:"What to do about a failure with a usual cause"`
 	truncation
 }
 
@@ -140,9 +141,18 @@ type python struct {
 	jobs *jobs
 }
 
-func (t *tools) addPython(ctx context.Context) error {
+func (t *tools) startPython(ctx context.Context) func() {
 	p := &python{tools: t, jobs: newJobs(ctx, t)}
 	t.onClose = append(t.onClose, p.jobs.close)
+	p.server.AddResourceTemplate(mcp.NewResourceTemplate(jobScheme+"{job_id}{?offset}", "job output",
+		mcp.WithTemplateDescription("What a job has written so far. With offset, the number after ---OFFSET--- of the reading before, only what came since."),
+		mcp.WithTemplateMIMEType("text/plain")), p.readStream)
+	return p.add
+}
+
+// add adds the tools.
+func (p *python) add() {
+	t := p.tools
 	net := "The script has no network."
 	if t.config.network(ToolsetPython) == executor.NetworkOn {
 		net = "The script may use the network."
@@ -179,11 +189,10 @@ func (t *tools) addPython(ctx context.Context) error {
 		"Start code as run_script_with_dependencies does and return its job_id when it runs. It runs until it ends, kill_job stops it, or the server's maximum time is over. "+of+net,
 		"execution", "dependencies", "async", "stream"), badValue, p.runWithDepsAsync)
 	p.addJobTools()
-	return nil
 }
 
 // inPlace reports whether scripts run in the user's folder itself.
-func (p *python) inPlace() bool { return p.backend.Capabilities.HostDirectories && !p.config.Remote }
+func (p *python) inPlace() bool { return p.backend().Capabilities.HostDirectories && !p.config.Remote }
 
 func (p *python) runInDir(ctx context.Context, request mcp.CallToolRequest, a runInDirArgs) (*mcp.CallToolResult, error) {
 	s, err := p.dirScript(a.dirArgs)
@@ -222,7 +231,7 @@ func (p *python) benchmark(ctx context.Context, request mcp.CallToolRequest, a b
 	if err != nil {
 		return scriptError(err), nil
 	}
-	if p.backend.Capabilities.MemorySamples {
+	if p.backend().Capabilities.MemorySamples {
 		s.spec.SampleInterval = time.Duration(interval * float64(time.Second))
 	}
 	return p.wait(ctx, request, s, func(o *outcome, elapsed time.Duration) any {
@@ -319,6 +328,11 @@ func (s *script) result(o *outcome, elapsed time.Duration) runScriptResult {
 			StderrTruncated: o.stderr.truncated() || o.result.StderrTruncated,
 			JobID:           o.id,
 		},
+	}
+	if line := s.advice.pipInstead(s.content, out.Stderr); line != "" {
+		out.Stderr = line
+	} else {
+		out.Hint = s.advice.hint(out.Stderr, o.result.Status == executor.StatusFailed)
 	}
 	out.Stderr += suffix(o.result)
 	return out

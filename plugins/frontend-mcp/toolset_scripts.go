@@ -78,20 +78,21 @@ type listAllowedResult struct {
 // hostScripts is the toolset scripts. It runs scripts of the host that the configuration allows.
 type hostScripts struct{ *tools }
 
-func (t *tools) addScripts(context.Context) error {
-	s := hostScripts{t}
+func (t *tools) startScripts(context.Context) func() { return hostScripts{t}.add }
+
+// add adds the tools.
+func (s hostScripts) add() {
 	bad := func(err error) *mcp.CallToolResult { return scriptFailure(scriptBadArg, "%v", err) }
-	addTool[runHostScriptArgs, runHostScriptResult](t, tool{
+	addTool[runHostScriptArgs, runHostScriptResult](s.tools, tool{
 		name: "run_script", title: "Run an allowed host script", destructive: true, openWorld: true,
 		description: "Run a script of the server's host that its configuration allows (list_allowed), without a shell and in the script's own folder, " +
 			"and wait for it. It is no sandbox: the script does what it does to the host. An exit code other than 0 is a normal result. " +
 			"Live output: GET /sse/run_script_stream of the HTTP API.",
 	}, bad, s.run)
-	addTool[listAllowedArgs, listAllowedResult](t, tool{
+	addTool[listAllowedArgs, listAllowedResult](s.tools, tool{
 		name: "list_allowed", title: "List allowed host scripts", readOnly: true, idempotent: true,
 		description: "List the scripts that run_script may run, and the flags that may be given to them.",
 	}, bad, s.list)
-	return nil
 }
 
 // scriptFailure returns an error in the form of the toolset's specification.

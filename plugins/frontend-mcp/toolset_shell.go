@@ -40,6 +40,7 @@ type executeResult struct {
 	StdoutTruncated bool   `json:"stdout_truncated"`
 	StderrTruncated bool   `json:"stderr_truncated"`
 	ElapsedMS       int64  `json:"elapsed_ms"`
+	Hint            string `json:"hint,omitempty" jsonschema:"What to do about a failure with a usual cause"`
 }
 
 // The error texts of execute. The specification prescribes them.
@@ -54,21 +55,20 @@ const (
 type shell struct {
 	*tools
 	boxes *sandboxes
-	// lasting reports whether the backend can run commands in a Session. Files then persist between calls.
-	lasting bool
+}
+
+// lasting reports whether the backend can run commands in a Session. Files then persist between calls.
+func (s *shell) lasting() bool {
+	can := s.backend().Capabilities
+	return can.Sessions && slices.Contains(can.Languages, executor.LanguageShell)
 }
 
 // serversSandbox is the description of the sandboxes of MCP sessions over HTTP. Those sessions end with this process, so the
 // next process closes the sandboxes of that description.
 const serversSandbox = "files of an MCP session of this server"
 
-func (t *tools) addShell(ctx context.Context) error {
-	can := t.backend.Capabilities
-	if t.backend.Healthy && !can.Commands {
-		t.log.Warn("toolset shell is left out: the backend runs no commands", "backend", t.backend.Name)
-		return nil
-	}
-	s := &shell{tools: t, lasting: can.Sessions && slices.Contains(can.Languages, executor.LanguageShell)}
+func (t *tools) startShell(ctx context.Context) func() {
+	s := &shell{tools: t}
 	description := "files of the MCP toolset shell"
 	if !t.config.Stdio {
 		description = serversSandbox
@@ -77,11 +77,21 @@ func (t *tools) addShell(ctx context.Context) error {
 		Name: "shell", Description: description, Language: executor.LanguageShell,
 		Spec: executor.Spec{Language: executor.LanguageShell, Backend: t.config.Backend, Network: t.config.network(ToolsetShell)},
 	})
-	if s.lasting && !t.config.Stdio {
+	if !t.config.Stdio {
 		s.boxes.sweep(ctx)
 	}
+	return s.add
+}
+
+// add adds the tool.
+func (s *shell) add() {
+	t := s.tools
+	if b := t.backend(); b.Healthy && !b.Capabilities.Commands {
+		t.log.Warn("toolset shell is left out: the backend runs no commands", "backend", b.Name)
+		return
+	}
 	where := "Files persist between the calls of one MCP session."
-	if !s.lasting {
+	if !s.lasting() {
 		where = "Every call has a fresh sandbox of its own: files do not persist."
 	}
 	net := "The network is off."
@@ -94,7 +104,6 @@ func (t *tools) addShell(ctx context.Context) error {
 		description: "Run a command in a sandbox and return its stdout, stderr and exit code (-n: killed by signal n). " +
 			"Without args the command is a line for sh -c; with args it is executed directly. " + where + " " + net,
 	}, bad, s.execute)
-	return nil
 }
 
 func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a executeArgs) (*mcp.CallToolResult, error) {
@@ -107,7 +116,7 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 	spec := executor.Spec{
 		Command: []string{"sh", "-c", a.Command}, Backend: s.config.Backend, Network: s.config.network(ToolsetShell),
 		Limits:         executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)},
-		OutputsChanged: s.backend.Capabilities.Artifacts, // the result links to these files
+		OutputsChanged: s.backend().Capabilities.Artifacts, // the result links to these files
 	}
 	if a.Args != nil { // JSON null means no args
 		spec.Command = append([]string{a.Command}, a.Args...)
@@ -135,12 +144,18 @@ func (s *shell) execute(ctx context.Context, request mcp.CallToolRequest, a exec
 		StdoutTruncated: c.stdoutCut || result.StdoutTruncated, StderrTruncated: c.stderrCut || result.StderrTruncated,
 		ElapsedMS: time.Since(began).Milliseconds(),
 	}
+	out.Hint = s.advice(ToolsetShell, packagesElsewhere).hint(out.Stderr, result.Status == executor.StatusFailed)
 	s.logOutput(a.Command, out)
 	files := filesOf(o)
 	if limit := result.HitLimit(); limit != nil {
 		files = append(files, mcp.NewTextContent("The command ran into a limit: "+limit.Message))
 	}
 	return structured(out, "", files...)
+}
+
+// packagesElsewhere tells how a command gets packages.
+func packagesElsewhere(packages string) string {
+	return "packages are for run_script_with_dependencies (dependencies=" + packages + ") and for contexts."
 }
 
 // detailed returns an error with a text of the specification, and the detail as a second text.
@@ -183,7 +198,7 @@ func (s *shell) inSandbox(ctx context.Context, spec executor.Spec, stdin string,
 		return s.capture(ctx, inSession(spec, named), stdin, p, c)
 	}
 	owner := mcpSessionID(ctx)
-	if owner == "" || !s.lasting {
+	if owner == "" || !s.lasting() {
 		return s.capture(ctx, spec, stdin, p, c)
 	}
 	id, err := s.boxes.open(ctx, owner)

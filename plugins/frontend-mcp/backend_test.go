@@ -1,0 +1,140 @@
+package mcpfrontend
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+// switched is a Service whose backend changes.
+type switched struct {
+	executor.Service
+	mu     sync.Mutex
+	change func(*executor.Info)
+	opened []executor.Session
+	closed int
+}
+
+func (s *switched) Backends(ctx context.Context) ([]executor.Info, error) {
+	list, err := s.Service.Backends(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.change != nil {
+		s.change(&list[0])
+	}
+	return list, err
+}
+
+func (s *switched) to(change func(*executor.Info)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.change = change
+}
+
+func (s *switched) OpenSession(ctx context.Context, asked executor.Session) (executor.Session, error) {
+	made, err := s.Service.OpenSession(ctx, asked)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opened = append(s.opened, asked)
+	return made, err
+}
+
+func (s *switched) CloseSession(ctx context.Context, id string) (executor.Session, error) {
+	closed, err := s.Service.CloseSession(ctx, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed++
+	return closed, err
+}
+
+// listed returns the tools by name, and the versions that run_script_with_dependencies takes.
+func listed(c *client) (byName map[string]map[string]any, versions string) {
+	c.t.Helper()
+	result, _ := c.request("tools/list", nil)
+	byName = map[string]map[string]any{}
+	for _, tool := range result["tools"].([]any) {
+		m := tool.(map[string]any)
+		byName[m["name"].(string)] = m
+	}
+	input, _ := byName["run_script_with_dependencies"]["inputSchema"].(map[string]any)
+	properties, _ := input["properties"].(map[string]any)
+	version, _ := properties["python_version"].(map[string]any)
+	if strings.Contains(text(input["required"]), "python_version") {
+		c.t.Error("python_version is required")
+	}
+	return byName, text(version["enum"])
+}
+
+func TestTheToolsAreThoseOfThePresentBackend(t *testing.T) {
+	svc := &switched{Service: newService(t, fake.Options{})}
+	c := serveTest(t, svc, nil)
+	before, versions := listed(c)
+	if versions != `["3.13","3.12"]` || before["run_code"] == nil || before["execute"] == nil {
+		t.Fatal(versions, before)
+	}
+	svc.to(func(b *executor.Info) {
+		b.Name = "other"
+		b.Capabilities.Sessions, b.Capabilities.HostDirectories, b.Capabilities.PythonVersions = false, true, []string{"3.14"}
+	})
+	after, versions := listed(c)
+	if versions != `["3.14"]` || after["run_code"] != nil || after["install_packages"] != nil || after["execute"] == nil {
+		t.Errorf("%s %v", versions, after)
+	}
+	if is, was := after["run_script_in_dir"]["description"], before["run_script_in_dir"]["description"]; is == was || !strings.Contains(is.(string), "in the folder itself") {
+		t.Errorf("the description is %s", is)
+	}
+	// A backend that is down keeps its tools.
+	svc.to(func(b *executor.Info) { *b = executor.Info{Name: "other", Message: "down"} })
+	if _, versions := listed(c); versions != `["3.14"]` {
+		t.Errorf("a backend that is down: %s", versions)
+	}
+	svc.to(nil)
+	if again, versions := listed(c); versions != `["3.13","3.12"]` || again["run_code"] == nil {
+		t.Errorf("%s %v", versions, again)
+	}
+}
+
+func TestClientsAreToldThatTheToolsHaveChanged(t *testing.T) {
+	svc := &switched{Service: newService(t, fake.Options{})}
+	p := serveStdioTest(t, svc, nil)
+	p.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n")
+	result, _ := p.receive()["result"].(map[string]any)
+	if can := text(result["capabilities"]); !strings.Contains(can, `"tools":{"listChanged":true}`) {
+		t.Error(can)
+	}
+	p.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n")
+	svc.to(func(b *executor.Info) { b.Capabilities.PythonVersions = []string{"3.14"} })
+	p.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}` + "\n")
+	var methods []any
+	for range 2 {
+		m := p.receive()
+		methods = append(methods, m["method"])
+	}
+	if got := text(methods); got != `["notifications/tools/list_changed",null]` && got != `[null,"notifications/tools/list_changed"]` {
+		t.Error(got)
+	}
+}
+
+func TestTheConfiguredPackagesArePreparedAtTheStart(t *testing.T) {
+	svc := &switched{Service: newService(t, fake.Options{})}
+	serveTest(t, svc, func(c *Config) { c.Contexts.Requirements = []string{"probe"} })
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		svc.mu.Lock()
+		opened, closed := len(svc.opened), svc.closed
+		svc.mu.Unlock()
+		if closed == 1 && opened == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("opened %d, closed %d", opened, closed)
+		}
+	}
+	if s := svc.opened[0]; s.Spec.Requirements != "probe" || s.Language != executor.LanguagePython {
+		t.Errorf("%+v", s)
+	}
+}
