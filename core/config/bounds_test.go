@@ -95,6 +95,7 @@ func TestEveryKeyHasItsBounds(t *testing.T) {
 		{"sessions.keep_closed_seconds", list{0, 1e9}, list{-1, 1.1e9}, ""},
 		{"sessions.preload", list{list{"numpy", "os.path"}}, list{list{"a b"}, list{".x"}}, "[0]"},
 		{"mcp.directories", list{list{"/srv"}}, list{list{"srv"}}, "[0]"},
+		{"mcp.contexts.requirements", list{list{"numpy", "pandas>=2"}}, list{list{""}, list{" "}, list{"-r x"}, list{"a\nb"}, list{"# a"}}, "[0]"},
 		{"mcp.max_result_bytes", list{1000}, list{999}, ""},
 		{"mcp.http.path", list{"/mcp", "/a/b"}, list{"", "mcp", "/", "/mcp/", "/a/../b"}, ""},
 		{"mcp.http.bind", list{"127.0.0.1:1", "0.0.0.0:8000"}, list{"8000"}, ""}, // not enabled: it may be any address

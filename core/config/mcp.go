@@ -11,7 +11,8 @@ import (
 
 // MCP configures the MCP frontend.
 type MCP struct {
-	// Toolsets are the offered toolsets, of python, contexts, shell and scripts. Default python, contexts and shell.
+	// Toolsets are the offered toolsets, of python, contexts, shell and scripts. Default python, contexts and shell. Empty:
+	// `serve` has no MCP.
 	Toolsets []string `json:"toolsets"`
 	// Directories are the folders of the host in which callers may run scripts without the scope trusted. Over HTTP, MCP offers
 	// only these. Over stdio, scripts may run in every folder of the user.
@@ -20,9 +21,16 @@ type MCP struct {
 	// shell, else off.
 	Network MCPNetwork `json:"network"`
 	// MaxResultBytes bounds each stream of a tool's text result. Default 40,000.
-	MaxResultBytes int      `json:"max_result_bytes"`
-	HTTP           MCPHTTP  `json:"http"`
-	Shell          MCPShell `json:"shell"`
+	MaxResultBytes int         `json:"max_result_bytes"`
+	HTTP           MCPHTTP     `json:"http"`
+	Shell          MCPShell    `json:"shell"`
+	Contexts       MCPContexts `json:"contexts"`
+}
+
+// MCPContexts configures the toolset contexts.
+type MCPContexts struct {
+	// Requirements are packages that every Python context has. Their environment is prepared at the start. Default none.
+	Requirements []string `json:"requirements"`
 }
 
 // MCPNetwork holds the network mode of each toolset: "on", "off" or empty.
@@ -32,16 +40,16 @@ type MCPNetwork struct {
 	Shell    string `json:"shell"`
 }
 
-// MCPHTTP configures streamable HTTP in `serve`.
+// MCPHTTP configures streamable HTTP in `serve`, which serves MCP at Path of the HTTP API.
 type MCPHTTP struct {
-	// Enabled serves MCP on Bind, and at Path of the HTTP API. Default false.
+	// Enabled serves MCP on Bind, too. Default false.
 	Enabled bool `json:"enabled"`
 	// Bind is the listening address (MCP_HTTP_BIND). Default "127.0.0.1:8000". An address that is not loopback needs
 	// http.tokens or http.allow_unauthenticated.
 	Bind string `json:"bind"`
 	// Path is that of the endpoint (MCP_HTTP_PATH). Default "/mcp".
 	Path string `json:"path"`
-	// AllowedOrigins are the origins of web pages that may call besides the server's own, "https://app.example.com".
+	// AllowedOrigins are the origins of web pages that may call Bind besides the server's own, "https://app.example.com".
 	AllowedOrigins []string `json:"allowed_origins"`
 	// MaxBodyBytes bounds one message. Default 16 MiB.
 	MaxBodyBytes int64 `json:"max_body_bytes"`
@@ -69,6 +77,7 @@ func defaultMCP() MCP {
 		MaxResultBytes: 40_000,
 		HTTP:           MCPHTTP{Bind: "127.0.0.1:8000", Path: "/mcp", AllowedOrigins: []string{}, MaxBodyBytes: 16 << 20, MaxSessions: 1000},
 		Shell:          MCPShell{MaxOutputBytes: 40_000},
+		Contexts:       MCPContexts{Requirements: []string{}},
 	}
 }
 
@@ -77,6 +86,7 @@ func (m MCP) validate(p *executor.Problems, http HTTP) {
 	known := []string{"python", "contexts", "shell", "scripts"}
 	each(p, "mcp.toolsets", m.Toolsets, func(t string) bool { return slices.Contains(known, t) }, "one of "+strings.Join(known, ", "))
 	each(p, "mcp.directories", m.Directories, path.IsAbs, "an absolute path")
+	each(p, "mcp.contexts.requirements", m.Contexts.Requirements, isRequirement, "one requirement like numpy>=2")
 	for _, mode := range []struct{ key, value string }{
 		{"python", m.Network.Python}, {"contexts", m.Network.Contexts}, {"shell", m.Network.Shell},
 	} {
@@ -104,4 +114,10 @@ func (m MCP) validate(p *executor.Problems, http HTTP) {
 	atLeast(p, "mcp.http.max_sessions_per_owner", m.HTTP.MaxSessionsPerOwner, 0)
 	atLeast(p, "mcp.shell.max_output_bytes", m.Shell.MaxOutputBytes, 1)
 	atLeast(p, "mcp.shell.log_output_bytes", m.Shell.LogOutputBytes, 0)
+}
+
+// isRequirement reports whether line may be one line of a requirements.txt that names a package.
+func isRequirement(line string) bool {
+	trimmed := strings.TrimSpace(line)
+	return trimmed != "" && !strings.ContainsAny(line, "\r\n") && !strings.HasPrefix(trimmed, "-") && !strings.HasPrefix(trimmed, "#")
 }

@@ -31,6 +31,9 @@ type FrontendOptions struct {
 	Embedded bool
 	// Restart says that the plugin is started again, after a pause, when it ends by itself.
 	Restart bool
+	// Background makes StartFrontend return before the plugin has started. A start that fails is logged and repeated after a
+	// pause. It needs Restart.
+	Background bool
 	// Log takes the plugin's log; nil discards it.
 	Log *slog.Logger
 
@@ -53,13 +56,15 @@ type Frontend struct {
 	current *plugin.Frontend
 	caller  *caller // of current
 	details map[string]string
+	up      chan struct{} // closed while there is a process
 	err     error
 	closing context.Context
 }
 
-// StartFrontend launches the plugin, which serves svc. ctx bounds the start only. Codes: as plugin.Launch.
+// StartFrontend launches the plugin, which serves svc. ctx bounds the start only, and nothing with Background. Codes: as
+// plugin.Launch.
 func StartFrontend(ctx context.Context, o FrontendOptions, svc executor.Service) (*Frontend, error) {
-	f := &Frontend{options: o, service: svc, log: o.Log, done: make(chan struct{})}
+	f := &Frontend{options: o, service: svc, log: o.Log, done: make(chan struct{}), up: make(chan struct{})}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -69,11 +74,16 @@ func StartFrontend(ctx context.Context, o FrontendOptions, svc executor.Service)
 		return nil, err
 	}
 	f.dir = dir
+	f.life, f.endLife = context.WithCancelCause(context.Background())
+	if o.Background {
+		go f.supervise(nil)
+		return f, nil
+	}
 	first, err := f.launch(ctx)
 	if err != nil {
+		f.endLife(nil)
 		return nil, errors.Join(err, dir.close())
 	}
-	f.life, f.endLife = context.WithCancelCause(context.Background())
 	go f.supervise(first)
 	return f, nil
 }
@@ -95,13 +105,23 @@ func (f *Frontend) launch(ctx context.Context) (*plugin.Frontend, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.current, f.caller, f.details = p, c, p.Info().Details
+	close(f.up)
 	return p, nil
 }
 
-// supervise waits for the end of each process and starts the next.
+// supervise waits for the end of each process and starts the next. p is the first process; nil: it is not started yet.
 func (f *Frontend) supervise(p *plugin.Frontend) {
 	defer close(f.done)
 	pauses := pauses{steady: cmp.Or(f.options.steady, steadyTime)}
+	if p == nil {
+		var err error
+		if p, err = f.launch(f.life); err != nil {
+			f.notStarted(err)
+			if p = f.relaunch(&pauses, 0); p == nil {
+				return
+			}
+		}
+	}
 	for {
 		began := time.Now()
 		select {
@@ -117,17 +137,33 @@ func (f *Frontend) supervise(p *plugin.Frontend) {
 			return
 		}
 		f.log.Warn("frontend ended", "error", err)
-		for uptime := time.Since(began); ; uptime = 0 {
-			pause := pauses.next(uptime)
-			f.log.Warn("frontend is started again", "pause", pause)
-			if !rest(f.life, pause) {
-				return
-			}
-			if p, err = f.launch(f.life); err == nil {
-				break
-			}
-			f.log.Error("frontend does not start", "error", err)
+		if p = f.relaunch(&pauses, time.Since(began)); p == nil {
+			return
 		}
+	}
+}
+
+// relaunch starts a process after a pause, as often as that fails. uptime is that of the process before. It returns nil if the
+// frontend is closed.
+func (f *Frontend) relaunch(pauses *pauses, uptime time.Duration) *plugin.Frontend {
+	for ; ; uptime = 0 {
+		pause := pauses.next(uptime)
+		f.log.Warn("frontend is started again", "pause", pause)
+		if !rest(f.life, pause) {
+			return nil
+		}
+		p, err := f.launch(f.life)
+		if err == nil {
+			return p
+		}
+		f.notStarted(err)
+	}
+}
+
+// notStarted logs why a process has not started, unless the frontend is closed.
+func (f *Frontend) notStarted(err error) {
+	if f.life.Err() == nil {
+		f.log.Error("frontend does not start", "error", err)
 	}
 }
 
@@ -135,7 +171,7 @@ func (f *Frontend) supervise(p *plugin.Frontend) {
 func (f *Frontend) end(p *plugin.Frontend) error {
 	f.mu.Lock()
 	ctx, c := f.closing, f.caller
-	f.current, f.caller, f.details = nil, nil, nil
+	f.current, f.caller, f.details, f.up = nil, nil, nil, make(chan struct{})
 	f.mu.Unlock()
 	if ctx == nil {
 		ctx = context.Background()
@@ -157,6 +193,20 @@ func (f *Frontend) Details() map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.details
+}
+
+// Await returns the Info.Details of the present process. While there is none, it waits for the next one, until ctx ends or
+// the frontend is closed. It then returns nil.
+func (f *Frontend) Await(ctx context.Context) map[string]string {
+	f.mu.Lock()
+	up := f.up
+	f.mu.Unlock()
+	select {
+	case <-up:
+	case <-ctx.Done():
+	case <-f.life.Done():
+	}
+	return f.Details()
 }
 
 // Done returns a channel that is closed after Close. Without Restart it is also closed when the plugin has ended by itself.

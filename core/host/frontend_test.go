@@ -166,3 +166,42 @@ func TestAFrontendThatRefusesItsOptionsDoesNotStart(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func inBackground(o *host.FrontendOptions) { o.Background = true }
+
+func TestAFrontendStartsInTheBackground(t *testing.T) {
+	t.Parallel()
+	f, r, err := startDiary(t, diary{}, true, inBackground)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Await(t.Context()); got["page"] != "one" {
+		t.Fatalf("details %v", got)
+	}
+	pid := entry(t, r, "serves")
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if again := entry(t, r, "serves"); again == pid || f.Await(t.Context())["page"] != "one" {
+		t.Error("there is no next process")
+	}
+}
+
+func TestAFrontendThatDoesNotStartInTheBackgroundCanBeClosed(t *testing.T) {
+	t.Parallel()
+	f, _, err := startDiary(t, diary{Refuse: true}, true, inBackground)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if got := f.Await(ended); got != nil {
+		t.Errorf("details %v", got)
+	}
+	if err := f.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := f.Await(t.Context()); got != nil {
+		t.Errorf("after Close: details %v", got)
+	}
+}

@@ -2,6 +2,7 @@ package httpfrontend
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -16,12 +17,22 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
+const (
+	// mcpPatience is the default of MCP.Patience.
+	mcpPatience = 5 * time.Second
+	// mcpRetryAfter is the hint while there is no process of the MCP frontend.
+	mcpRetryAfter = 2 * time.Second
+)
+
 // MCP describes the MCP frontend to which this frontend forwards requests.
 type MCP struct {
 	// Path is the path of its endpoint, "/mcp".
 	Path string
-	// Socket returns the unix socket of its present process; empty while there is none.
-	Socket func() string
+	// Socket returns the unix socket of its present process. While there is none, it waits for one until ctx ends, and then
+	// returns "".
+	Socket func(ctx context.Context) string
+	// Patience is how long a request waits for Socket. Default 5 s.
+	Patience time.Duration
 	// PrincipalHeader is the header that carries the caller's Principal to it, as JSON.
 	PrincipalHeader string
 	// MaxBodyBytes bounds one message. Default 16 MiB.
@@ -60,6 +71,7 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 	if limit <= 0 {
 		limit = 16 << 20
 	}
+	patience := cmp.Or(m.Patience, mcpPatience)
 	proxy := &httputil.ReverseProxy{
 		ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelWarn),
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -101,9 +113,11 @@ func (f *frontend) mcpProxy(m MCP) http.Handler {
 		}
 		r = r.WithContext(r.Context())
 		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(&sentOnce{bytes.NewReader(message), release}), int64(len(message)), nil
-		socket := m.Socket()
+		waiting, done := context.WithTimeout(r.Context(), patience)
+		socket := m.Socket(waiting)
+		done()
 		if socket == "" {
-			f.writeProblem(w, r, executor.Errorf(executor.Unavailable, "the MCP frontend is being restarted"))
+			f.writeProblem(w, r, &executor.Error{Code: executor.Unavailable, Message: "the MCP frontend is being started", RetryAfter: mcpRetryAfter})
 			return
 		}
 		proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), socketKey{}, socket)))

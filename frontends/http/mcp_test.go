@@ -1,6 +1,7 @@
 package httpfrontend
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -37,7 +39,7 @@ func mcpPlugin(t *testing.T, handler http.HandlerFunc) (change func(*Options), a
 	t.Cleanup(server.Close)
 	asked = &atomic.Int32{}
 	return func(o *Options) {
-		o.MCP = &MCP{Path: "/mcp", PrincipalHeader: "X-Principal", MaxBodyBytes: 1000, Socket: func() string {
+		o.MCP = &MCP{Path: "/mcp", PrincipalHeader: "X-Principal", MaxBodyBytes: 1000, Socket: func(context.Context) string {
 			asked.Add(1)
 			return socket
 		}}
@@ -148,12 +150,49 @@ func TestTheMountOfMCP(t *testing.T) {
 	if asked.Load() != before {
 		t.Error("what is refused is passed on")
 	}
-	away := handlerOf(t, hello().service(), func(o *Options) { o.MCP = &MCP{Path: "/mcp", Socket: func() string { return "" }} })
-	if p := wantProblem(t, do(t, away, http.MethodPost, "/mcp", strings.NewReader("{}")), 503, executor.Unavailable); p["detail"] != "the MCP frontend is being restarted" {
-		t.Error(p)
-	}
-	gone := handlerOf(t, hello().service(), func(o *Options) { o.MCP = &MCP{Path: "/mcp", Socket: func() string { return "/nowhere" }} })
+	gone := handlerOf(t, hello().service(), func(o *Options) { o.MCP = &MCP{Path: "/mcp", Socket: func(context.Context) string { return "/nowhere" }} })
 	wantProblem(t, do(t, gone, http.MethodPost, "/mcp", strings.NewReader("{}")), 503, executor.Unavailable)
+}
+
+func TestARequestBeforeMCPIsUpIsAnsweredWhenItIs(t *testing.T) {
+	t.Parallel()
+	plugin, _ := mcpPlugin(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	asked, up := make(chan struct{}), make(chan struct{})
+	h := handlerOf(t, hello().service(), plugin, func(o *Options) {
+		socket := o.MCP.Socket
+		o.MCP.Socket = func(ctx context.Context) string {
+			close(asked)
+			<-up
+			return socket(ctx)
+		}
+	})
+	status := make(chan int, 1)
+	go func() { status <- do(t, h, http.MethodPost, "/mcp", strings.NewReader("{}")).Code }()
+	within(t, asked, "the request waits")
+	close(up)
+	if got := within(t, status, "the call ends"); got != http.StatusTeapot {
+		t.Error(got)
+	}
+}
+
+func TestARequestDoesNotWaitLongForMCP(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := handlerOf(t, hello().service(), func(o *Options) {
+			o.MCP = &MCP{Path: "/mcp", Socket: func(ctx context.Context) string {
+				<-ctx.Done()
+				return ""
+			}}
+		})
+		began := time.Now()
+		w := do(t, h, http.MethodPost, "/mcp", strings.NewReader("{}"))
+		if p := wantProblem(t, w, 503, executor.Unavailable); p["detail"] != "the MCP frontend is being started" || w.Header().Get("Retry-After") != "2" {
+			t.Error(p, w.Header())
+		}
+		if waited := time.Since(began); waited != 5*time.Second {
+			t.Errorf("a request waits for %s", waited)
+		}
+	})
 }
 
 func TestACallOfMCPGivesItsMessageBack(t *testing.T) {

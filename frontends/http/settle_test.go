@@ -138,7 +138,7 @@ func refusedUploads() []refused {
 	message := func(t *testing.T) http.Handler {
 		t.Helper()
 		return handlerOf(t, hello().service(), func(o *Options) {
-			o.MCP = &MCP{Path: "/mcp", MaxBodyBytes: 1000, Socket: func() string { return "" }}
+			o.MCP = &MCP{Path: "/mcp", MaxBodyBytes: 1000, Socket: func(context.Context) string { return "" }}
 		})
 	}
 	const multi = "multipart/form-data; boundary=b"

@@ -52,6 +52,8 @@ type Config struct {
 	MaxResultBytes int `json:"max_result_bytes"`
 	// Shell configures the toolset shell.
 	Shell Shell `json:"shell"`
+	// Contexts configures the toolset contexts.
+	Contexts Contexts `json:"contexts"`
 	// TestFixtures adds the tools, resources and prompts of the protocol's conformance suite. Loopback only.
 	TestFixtures bool `json:"test_fixtures"`
 }
@@ -95,6 +97,12 @@ func (h HTTP) perOwner() int {
 		return max(1, h.MaxSessions/2)
 	}
 	return h.MaxSessions
+}
+
+// Contexts configures the toolset contexts.
+type Contexts struct {
+	// Requirements are packages that every Python context has. Their environment is prepared at the start.
+	Requirements []string `json:"requirements"`
 }
 
 // Shell configures the toolset shell.

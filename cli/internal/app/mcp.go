@@ -48,6 +48,7 @@ func mcpConfig(c config.Config, version string) mcpfrontend.Config {
 	m.Shell = mcpfrontend.Shell{
 		MaxOutputBytes: c.MCP.Shell.MaxOutputBytes, LogFullOutput: c.MCP.Shell.LogFullOutput, LogOutputBytes: c.MCP.Shell.LogOutputBytes,
 	}
+	m.Contexts.Requirements = c.MCP.Contexts.Requirements
 	m.HTTP.Path = c.MCP.HTTP.Path
 	m.HTTP.AllowedOrigins = c.MCP.HTTP.AllowedOrigins
 	m.HTTP.LocalScripts = localScripts(c)

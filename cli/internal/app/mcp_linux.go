@@ -45,15 +45,16 @@ func MCP(ctx context.Context, o MCPOptions) error {
 	return f.Close(clean)
 }
 
-// serveMCP starts the MCP frontend of a server, if it is enabled. It returns how the HTTP frontend reaches it, and the URL of its
-// own address.
+// serveMCP starts the MCP frontend of a server, if it has toolsets. It returns how the HTTP frontend reaches it, and the URL of
+// its own listener, if it has one. Without a listener, whose address may be taken, the frontend starts in the background.
 func serveMCP(ctx context.Context, o ServeOptions, svc executor.Service, runDir string, stack *closers) (m *httpfrontend.MCP, url string, err error) {
-	if !o.Config.MCP.HTTP.Enabled {
+	if len(o.Config.MCP.Toolsets) == 0 {
 		return nil, "", nil
 	}
-	c := mcpConfig(o.Config, o.Bundle.Version)
-	c.Backend = o.Config.Backend
-	c.HTTP.Bind = o.Config.MCP.HTTP.Bind
+	c := mcpConfig(o.Config, o.Bundle.Version) // Backend is empty: the default backend may change
+	if o.Config.MCP.HTTP.Enabled {
+		c.HTTP.Bind = o.Config.MCP.HTTP.Bind
+	}
 	c.HTTP.Socket = filepath.Join(runDir, "mcp.sock")
 	c.HTTP.RefuseUIDs = programUIDs(o.Config.Backends, o.Bundle)
 	c.TestFixtures = o.TestFixtures
@@ -63,15 +64,17 @@ func serveMCP(ctx context.Context, o ServeOptions, svc executor.Service, runDir 
 	}
 	f, err := host.StartFrontend(ctx, host.FrontendOptions{
 		Name: mcpName, Path: "/proc/self/exe", Args: []string{os.Args[0], "plugin", mcpCommand}, Options: options,
-		RunDir: runDir, Restart: true, Log: o.Log,
+		RunDir: runDir, Restart: true, Background: !o.Config.MCP.HTTP.Enabled, Log: o.Log,
 	}, svc)
 	if err != nil {
 		return nil, "", err
 	}
 	stack.add(f.Close)
-	url = "http://" + f.Details()[mcpfrontend.DetailAddress] + c.HTTP.Path
+	if c.HTTP.Bind != "" {
+		url = "http://" + f.Details()[mcpfrontend.DetailAddress] + c.HTTP.Path
+	}
 	return &httpfrontend.MCP{
 		Path: c.HTTP.Path, PrincipalHeader: mcpfrontend.PrincipalHeader, MaxBodyBytes: c.HTTP.MaxBodyBytes,
-		Socket: func() string { return f.Details()[mcpfrontend.DetailSocket] },
+		Socket: func(ctx context.Context) string { return f.Await(ctx)[mcpfrontend.DetailSocket] },
 	}, url, nil
 }

@@ -72,6 +72,9 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	o.Log.Info("listening", "url", "http://"+listener.Addr().String())
 	if mcp != nil {
+		o.Log.Info("serving MCP", "url", "http://"+listener.Addr().String()+mcp.Path)
+	}
+	if mcpURL != "" {
 		o.Log.Info("listening for MCP", "url", mcpURL)
 	}
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -30,7 +30,7 @@ func newMCP(g *global) *cobra.Command {
 
 Without --server (or PYEXEC_SERVER) tools run on the engine inside this program, with it on that server. The command ends
 when the client closes standard input, after it has answered everything that was asked. SIGTERM lets running calls finish
-(engine.drain_timeout_seconds), a second one ends everything at once (exit status 143). Streamable HTTP is a part of serve (mcp.http.enabled in the configuration).`,
+(engine.drain_timeout_seconds), a second one ends everything at once (exit status 143). Streamable HTTP is a part of serve, at /mcp.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}

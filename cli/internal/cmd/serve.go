@@ -42,7 +42,7 @@ An address that is not loopback needs tokens in the configuration, or --allow-un
 	f.Bool("allow-unauthenticated", false, "let everybody in on any address (http.allow_unauthenticated)")
 	f.String("data-dir", "", "`DIR` of the store (data_dir)")
 	f.String("backend", "", "`NAME` of the default backend (backend)")
-	f.BoolVar(&o.fixtures, "test-fixtures", false, "add the tools of MCP's conformance suite (mcp.http.enabled; loopback only)")
+	f.BoolVar(&o.fixtures, "test-fixtures", false, "add the tools of MCP's conformance suite (loopback only)")
 	if err := f.MarkHidden("test-fixtures"); err != nil {
 		panic(err) // the flag was added above
 	}

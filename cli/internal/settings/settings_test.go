@@ -112,6 +112,8 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 			value = "[numpy, os.path]"
 		case "mcp.toolsets":
 			value = "[python]"
+		case "mcp.contexts.requirements":
+			value = "[numpy]"
 		case "mcp.directories", "mcp.http.allowed_origins", "scripts.allowed":
 			value = "[/srv]"
 		case "scripts.root":
