@@ -77,7 +77,7 @@ func (t *tools) addShell(ctx context.Context) error {
 		Name: "shell", Description: description, Language: executor.LanguageShell,
 		Spec: executor.Spec{Language: executor.LanguageShell, Backend: t.config.Backend, Network: t.config.network(ToolsetShell)},
 	})
-	if s.lasting && !t.config.Stdio {
+	if s.lasting && !t.config.Stdio && !t.config.Successor {
 		s.boxes.sweep(ctx)
 	}
 	where := "Files persist between the calls of one MCP session."
