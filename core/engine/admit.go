@@ -22,8 +22,11 @@ type request struct {
 	digest  string
 	limits  executor.Limits
 	backend string
-	info    executor.Info
-	in      executor.Input
+	// on is the backend of that name. It is not stopped before leave is called.
+	on    *backend
+	leave func()
+	info  executor.Info
+	in    executor.Input
 	// session is the Session to run in, or nil.
 	session *sessions.Session
 	// script is the block of metadata in spec.Code; requires is the version specifier that was found.
@@ -57,6 +60,7 @@ func (e *Engine) Submit(ctx context.Context, spec executor.Spec, in executor.Inp
 
 func (e *Engine) submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
 	req, err := e.check(ctx, spec, in)
+	defer req.leave()
 	if err != nil {
 		return e.repeated(ctx, spec, in, err)
 	}
@@ -94,20 +98,21 @@ func (e *Engine) submit(ctx context.Context, spec executor.Spec, in executor.Inp
 	return e.submitSpooled(ctx, x, rec, req, refused)
 }
 
-// check finds what is wrong with a request, before a place is taken and input is read.
+// check finds what is wrong with a request, before a place is taken and input is read. The caller calls leave of the request in any case.
 func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Input) (request, error) {
+	req := request{spec: spec.Clone(), backend: spec.Backend, in: in, leave: func() {}}
 	p, err := e.authorizeSubmit(ctx, spec)
 	if err != nil {
-		return request{}, err
+		return req, err
 	}
 	if err := e.accepting(); err != nil {
-		return request{}, err
+		return req, err
 	}
-	req := request{owner: p.Owner, spec: spec.Clone(), backend: spec.Backend, in: in}
+	req.owner = p.Owner
 	var invalid executor.Problems
 	if spec.IdempotencyKey != "" {
 		if req.digest, err = specDigest(req.owner, spec); err != nil {
-			return request{}, e.internal("submit", err)
+			return req, e.internal("submit", err)
 		}
 	}
 	if spec.Session != "" {
@@ -118,21 +123,19 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	if req.backend == "" && spec.Script != "" {
 		req.backend = e.scriptBackend()
 	}
-	req.backend = cmp.Or(req.backend, e.defaultBackend)
-	if e.backends[req.backend] == nil {
-		invalid.Add("backend", "must be one of %v (got %q)", e.names, clip(req.backend, 100))
+	now := e.now()
+	req.backend = cmp.Or(req.backend, now.defaultBackend)
+	if req.on, req.leave = e.backend(req.backend); req.on == nil {
+		invalid.Add("backend", "must be one of %v (got %q)", now.names, clip(req.backend, 100))
 	}
 	detectCode(&req, &invalid)
 	if err := invalid.Err(executor.Invalid, "submit", "; "); err != nil {
-		return request{}, err
+		return req, err
 	}
-	if req.info, err = e.info(ctx, req.backend); err != nil {
-		return request{}, err
+	if req.info, err = e.info(ctx, req.on); err != nil {
+		return req, err
 	}
-	if err := e.offered(&req); err != nil {
-		return request{}, err
-	}
-	return req, nil
+	return req, e.offered(&req)
 }
 
 // offered checks the request against the capabilities of its backend, and chooses the Python that its program requires.
@@ -177,12 +180,13 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 	}
 	now := time.Now()
 	rec.ID, rec.CreatedAt = e.ids.next(now), now.UTC().Round(0)
-	x = e.newExecution(*rec, req.limits)
+	x = e.newExecution(*rec, req.limits, req.on)
+	x.anyBackend = req.spec.Backend == ""
 	place := func(free bool) (bool, error) {
 		if !free {
 			kind = startLater
 		}
-		p, why := e.queue.reserve(x.owner, x.backend, kind)
+		p, why := e.queue.reserve(x.owner, x.on.key, kind)
 		if p == nil {
 			e.metrics.refused.Inc()
 			return false, errFull(why, e.retryAfter())
@@ -200,6 +204,7 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 	}
 	if err != nil {
 		x.cancel(nil)
+		x.on.Leave()
 		if errors.Is(err, sessions.ErrFull) {
 			err = errFull(sessions.Full, e.retryAfter())
 		}
@@ -217,7 +222,7 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Record, req request, refused *executor.Failure) (executor.Execution, error) {
 	rec.Attempts = 1
 	// Its caller waits for its end, and nobody can follow it once this process is killed.
-	rec.Relaxed = !e.backends[x.backend].keeps()
+	rec.Relaxed = !x.on.Keeps()
 	rec.SpecDigest = req.identity(sourceDigest(req.in.Workspace), sourceDigest(req.in.Stdin))
 	existing, err := e.create(ctx, rec, 0)
 	if err != nil || existing != nil {

@@ -155,7 +155,7 @@ func (e *Engine) isOpenDirectory(dir string) bool {
 	if err != nil || real != dir {
 		return false
 	}
-	return slices.ContainsFunc(e.hostDirectories, func(root string) bool {
+	return slices.ContainsFunc(e.now().hostDirectories, func(root string) bool {
 		root, err := filepath.EvalSymlinks(root)
 		if err != nil {
 			return false

@@ -145,7 +145,7 @@ func (e *Engine) faulty(x *execution, v verdict, phase executor.Phase) executor.
 	if typed, ok := errors.AsType[*executor.Error](err); ok && len(typed.Fields) > 0 {
 		r.Failure.Field = typed.Fields[0].Field
 	}
-	if code == executor.Unavailable && !v.began.IsZero() && x.session != nil && !e.backends[x.backend].keeps() {
+	if code == executor.Unavailable && !v.began.IsZero() && x.session != nil && !x.on.Keeps() {
 		r.SessionState = executor.SessionStateLost // the interpreter died with the plugin
 	}
 	return r

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,24 +79,19 @@ func (d Deadlines) withDefaults() Deadlines {
 
 // Engine implements executor.Service. All methods are safe for concurrent use.
 type Engine struct {
-	store          executor.Store
-	blobs          executor.Blobs
-	backends       map[string]*backend
-	names          []string
-	defaultBackend string
-	// defaultLimits are for what a Spec does not ask for; no Spec gets more than maxLimits.
-	defaultLimits, maxLimits executor.Limits
-	deadlines                Deadlines
-	spoolBytes               int64
-	log                      *slog.Logger
-	metrics                  *metrics
-	retention                *retention
-	ids                      idSource
-	sessionRules             config.Sessions
-	embedded                 bool
-	// hostDirectories: see Options.
-	hostDirectories []string
-	sessions        *sessions.Registry
+	store    executor.Store
+	blobs    executor.Blobs
+	settings atomic.Pointer[settings]
+	// reconfiguring is held by Reconfigure. backendCount counts the backends that were ever configured.
+	reconfiguring sync.Mutex
+	backendCount  atomic.Int64
+	deadlines     Deadlines
+	log           *slog.Logger
+	metrics       *metrics
+	retention     *retention
+	ids           idSource
+	embedded      bool
+	sessions      *sessions.Registry
 	// abandoned are the calls of backends, stores and callers that the Engine has given up. Close waits for them until its ctx ends.
 	abandoned calls.Abandoned
 
@@ -112,6 +107,8 @@ type Engine struct {
 	phase phase
 	queue *queue
 	live  map[string]*execution
+	// retired are the former backends that are not drained yet.
+	retired []*backend
 	// average is how long a run holds its slot, for Retry-After.
 	average time.Duration
 }
@@ -134,60 +131,29 @@ var (
 
 // New checks o. Start makes the Engine work. Codes: invalid.
 func New(o Options) (*Engine, error) {
-	if o.Store == nil || o.Blobs == nil || len(o.Backends) == 0 {
-		return nil, executor.Errorf(executor.Invalid, "an engine needs a store, blobs and at least one backend")
-	}
-	if o.Engine.MaxConcurrent == 0 {
-		o.Engine = config.Default().Engine
-	}
-	if o.Sessions.IdleTimeoutSeconds == 0 {
-		o.Sessions = config.Default().Sessions
-	}
-	if o.Engine.MaxConcurrent < 0 || o.Engine.MaxQueued < 0 || o.Engine.MaxPerOwner < 0 {
-		return nil, executor.Errorf(executor.Invalid, "the engine's bounds must not be negative")
-	}
-	if o.SpoolBytes <= 0 {
-		o.SpoolBytes = 8 << 30
+	if o.Store == nil || o.Blobs == nil {
+		return nil, executor.Errorf(executor.Invalid, "an engine needs a store and blobs")
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{
 		store: o.Store, blobs: o.Blobs,
-		backends:        map[string]*backend{},
-		defaultBackend:  o.DefaultBackend,
-		deadlines:       o.Deadlines.withDefaults(),
-		spoolBytes:      o.SpoolBytes,
-		log:             o.Log,
-		queue:           newQueue(o.Engine.MaxConcurrent, o.Engine.MaxQueued, o.Engine.MaxPerOwner),
-		live:            map[string]*execution{},
-		sessionRules:    o.Sessions,
-		embedded:        o.Embedded,
-		hostDirectories: o.HostDirectories,
-		stopping:        make(chan struct{}),
+		deadlines: o.Deadlines.withDefaults(),
+		log:       o.Log,
+		live:      map[string]*execution{},
+		embedded:  o.Embedded,
+		stopping:  make(chan struct{}),
 	}
-	e.defaultLimits, e.maxLimits = limitRange(o.Limits)
-	for name, b := range o.Backends {
-		if b == nil {
-			return nil, executor.Errorf(executor.Invalid, "backend %q is nil", name)
-		}
-		e.backends[name] = &backend{Backend: b, name: name}
-		e.names = append(e.names, name)
+	first, err := e.newSettings(o, nil)
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(e.names)
-	if e.defaultBackend == "" && len(e.names) == 1 {
-		e.defaultBackend = e.names[0]
-	}
-	if i := slices.Index(e.names, e.defaultBackend); i > 0 {
-		e.names = slices.Concat([]string{e.defaultBackend}, e.names[:i], e.names[i+1:])
-	}
-	if _, ok := e.backends[e.defaultBackend]; !ok {
-		return nil, executor.FieldErrorf(executor.Invalid, "backend", "the default backend %q is not configured", e.defaultBackend)
-	}
+	e.settings.Store(first)
+	e.queue = newQueue(first.engine.MaxConcurrent, first.engine.MaxQueued, first.engine.MaxPerOwner)
 	e.retention = newRetention(e, o.Retention)
 	e.base, e.halt = context.WithCancelCause(context.Background())
-	e.sessions = e.newSessions(o.Sessions)
-	var err error
+	e.sessions = e.newSessions(first.sessions)
 	if e.metrics, err = newMetrics(e, o.Registerer); err != nil {
 		return nil, err
 	}
@@ -237,7 +203,8 @@ func (e *Engine) Ready(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, errors.New("the backend does not answer"))
 	defer cancel()
-	_, err := e.infoNow(ctx, e.defaultBackend)
+	now := e.now()
+	_, err := e.infoNow(ctx, now.backends[now.defaultBackend])
 	return err
 }
 

@@ -65,7 +65,7 @@ func (e *Engine) attempt(x *execution) outcome {
 		s.abandon(errShutdown)
 		return outcome{left: true}
 	case s.failure() == nil && e.again(x, v):
-		e.backends[x.backend].forget()
+		x.on.forget()
 		return outcome{again: true}
 	}
 	return outcome{result: e.conclude(x, s, v)}
@@ -80,16 +80,16 @@ func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error)
 		return rec, executor.Job{}, err
 	}
 	x.collects = collects(spec)
-	if e.backends[x.backend] == nil {
+	if x.on == nil {
 		return rec, executor.Job{}, executor.Errorf(executor.Unavailable, "backend %s is not configured any more", x.backend)
 	}
 	if x.adopted && x.attempts > 0 {
 		e.remove(x) // an earlier life of the server may have left something of it
 	}
 	x.attempts++
-	if rec.Attempts != x.attempts {
+	if rec.Attempts != x.attempts || rec.Backend != x.backend {
 		// Before the run, so that Attempts never says less than the number of runs.
-		rec, err = e.store.Update(ctx, x.id, func(r *executor.Record) { r.Attempts = x.attempts })
+		rec, err = e.store.Update(ctx, x.id, func(r *executor.Record) { r.Attempts, r.Backend = x.attempts, x.backend })
 		if err != nil {
 			return rec, executor.Job{}, err
 		}
@@ -243,7 +243,7 @@ func (e *Engine) waitLocked(x *execution, wait time.Duration) {
 
 // resume puts x back into the queue if its backend is there again. While the backend is away no attempt is spent.
 func (e *Engine) resume(x *execution) {
-	_, err := e.info(x.ctx, x.backend)
+	_, err := e.info(x.ctx, x.on)
 	if err == nil || x.ctx.Err() != nil {
 		x.enqueue(true)
 		return
@@ -275,7 +275,7 @@ func (e *Engine) clean(x *execution) {
 
 // remove asks x's backend once to Remove it. It reports false if the backend was away.
 func (e *Engine) remove(x *execution) bool {
-	b := e.backends[x.backend]
+	b := x.on
 	if b == nil {
 		return true
 	}

@@ -25,13 +25,18 @@ const (
 
 // execution is an Execution that has not ended. Its Spec is in the Store, so an execution that waits takes little memory.
 type execution struct {
-	engine  *Engine
-	id      string
-	owner   string
+	engine *Engine
+	id     string
+	owner  string
+	// backend is the name of on. Both are fixed, except while it waits: then the Engine's lock guards them.
 	backend string
-	durable bool
-	limits  executor.Limits
-	created time.Time
+	// on is nil if the backend is not configured any more.
+	on *backend
+	// anyBackend: its Spec names no backend.
+	anyBackend bool
+	durable    bool
+	limits     executor.Limits
+	created    time.Time
 	// since is when this process took it in. Its wait counts from here, so that the time between two lives of the server does not
 	// count.
 	since time.Time
@@ -71,9 +76,11 @@ type execution struct {
 	granted time.Time
 }
 
-func (e *Engine) newExecution(rec executor.Record, limits executor.Limits) *execution {
+// newExecution returns an execution that has joined its backend, which it leaves when it ends.
+func (e *Engine) newExecution(rec executor.Record, limits executor.Limits, on *backend) *execution {
+	on.Join()
 	x := &execution{
-		engine: e, id: rec.ID, owner: rec.Owner, backend: rec.Backend, limits: limits, durable: rec.Spec.Durable,
+		engine: e, id: rec.ID, owner: rec.Owner, backend: rec.Backend, on: on, limits: limits, durable: rec.Spec.Durable,
 		created: rec.CreatedAt, since: time.Now(),
 		attempts: rec.Attempts, spooled: rec.WorkspaceBlob != "" || rec.StdinBlob != "",
 		done: make(chan struct{}),
@@ -178,6 +185,7 @@ func (x *execution) endLocked() {
 	delete(e.live, x.id)
 	close(x.done)
 	x.cancel(nil)
+	x.on.Leave()
 	e.proceedLocked(x.turn.Leave(), false)
 	e.dispatch()
 }

@@ -20,7 +20,7 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 	if x.session != nil && !x.granted.IsZero() {
 		x.session.Ran(r)
 	}
-	keeps := e.backends[x.backend].keeps()
+	keeps := x.on.Keeps()
 	e.mu.Lock()
 	e.queue.release(x.place)
 	e.proceedLocked(x.turn.Finish(keeps), false)
@@ -39,10 +39,17 @@ func (e *Engine) finish(x *execution, r executor.Result) {
 		facts = append(facts, "session", x.session.ID, "language", x.session.Language)
 	}
 	e.log.Info("execution finished", facts...)
-	if e.backends[x.backend] != nil && !x.granted.IsZero() && (keeps || r.Status == executor.StatusLost) {
+	if x.on != nil && !x.granted.IsZero() && (keeps || r.Status == executor.StatusLost) {
 		// Where programs outlive their plugin, the backend keeps the Result and what the program left until it is removed. A
 		// lost program may be anywhere.
-		e.spawn(func() { e.clean(x) })
+		x.on.Join()
+		clean := func() {
+			defer x.on.Leave()
+			e.clean(x)
+		}
+		if !e.spawn(clean) {
+			x.on.Leave()
+		}
 	}
 	if x.spooled {
 		e.dropBlobs(x.id, blobWorkspace, blobStdin)

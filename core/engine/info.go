@@ -26,36 +26,22 @@ const (
 	downRetryAfter = 2 * time.Second
 )
 
-// backend is a configured backend and its last Info.
-type backend struct {
-	executor.Backend
-	name string
-
-	mu       sync.Mutex
-	info     executor.Info
-	err      error
-	at       time.Time
-	fetching chan struct{}
-	// generation is that of the plugin process that answered last.
-	generation int
-	// attach is Capabilities.Attach of the last answer. seen: it has answered since the server started.
-	attach, seen bool
-}
-
-// info returns a recent Info of a backend. Codes: unavailable (it is down or not healthy).
-func (e *Engine) info(ctx context.Context, name string) (executor.Info, error) {
-	info, err := e.lookup(ctx, e.backends[name])
-	return healthy(name, info, err)
+// info returns a recent Info of a backend. Codes: unavailable (it is nil, down or not healthy).
+func (e *Engine) info(ctx context.Context, b *backend) (executor.Info, error) {
+	if b == nil {
+		return executor.Info{}, executor.Errorf(executor.Unavailable, "the backend is not configured any more")
+	}
+	info, err := e.lookup(ctx, b)
+	return healthy(b.name, info, err)
 }
 
 // infoNow returns a new Info of a backend. Codes: unavailable.
-func (e *Engine) infoNow(ctx context.Context, name string) (executor.Info, error) {
-	b := e.backends[name]
+func (e *Engine) infoNow(ctx context.Context, b *backend) (executor.Info, error) {
 	b.mu.Lock()
 	fetching := b.fetch(e)
 	b.mu.Unlock()
 	info, err := b.await(ctx, fetching)
-	return healthy(name, info, err)
+	return healthy(b.name, info, err)
 }
 
 func healthy(name string, info executor.Info, err error) (executor.Info, error) {
@@ -148,38 +134,42 @@ func (b *backend) ask(e *Engine, done chan struct{}) {
 	}
 	if err == nil {
 		e.mu.Lock()
-		e.queue.capacity[b.name] = info.Capacity
+		e.queue.capacity[b.key] = info.Capacity
 		e.dispatch()
 		e.mu.Unlock()
 	}
 }
 
-// forget drops the last Info, because the backend has just failed.
-func (b *backend) forget() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.at = time.Time{}
-}
-
-// Backends implements executor.Service. It lists the default backend first, the others by name. A backend that is down has a Message.
+// Backends implements executor.Service. It lists the default backend first, the others by name, and then those that drain. A backend
+// that is down or drains has a Message.
 func (e *Engine) Backends(ctx context.Context) ([]executor.Info, error) {
 	if _, err := authorize(ctx, opBackends, ""); err != nil {
 		return nil, err
 	}
-	return e.describe(ctx), nil
+	return append(e.describe(ctx), e.describeRetired(ctx)...), nil
 }
 
-// describe returns a recent Info of every backend, in the order of Backends.
+// describe returns a recent Info of every configured backend, in the order of Backends.
 func (e *Engine) describe(ctx context.Context) []executor.Info {
-	infos := make([]executor.Info, len(e.names))
+	now := e.now()
+	list := make([]*backend, len(now.names))
+	for i, name := range now.names {
+		list[i] = now.backends[name]
+	}
+	return e.ask(ctx, list)
+}
+
+// ask returns a recent Info of each backend of list, at the same index.
+func (e *Engine) ask(ctx context.Context, list []*backend) []executor.Info {
+	infos := make([]executor.Info, len(list))
 	var wg sync.WaitGroup
-	for i, name := range e.names {
+	for i, b := range list {
 		wg.Go(func() {
-			info, err := e.lookup(ctx, e.backends[name])
+			info, err := e.lookup(ctx, b)
 			if err != nil {
 				info = executor.Info{Message: err.Error()}
 			}
-			info.Name = name
+			info.Name = b.name
 			infos[i] = info
 		})
 	}
@@ -192,7 +182,8 @@ func (e *Engine) Scripts(ctx context.Context) ([]executor.Script, error) {
 	if _, err := authorize(ctx, opScripts, ""); err != nil {
 		return nil, err
 	}
-	b := e.backends[e.scriptBackend()]
+	b, leave := e.backend(e.scriptBackend())
+	defer leave()
 	if b == nil {
 		return nil, nil
 	}
@@ -201,28 +192,11 @@ func (e *Engine) Scripts(ctx context.Context) ([]executor.Script, error) {
 
 // scriptBackend returns the name of the backend that runs host scripts; "" if there is none.
 func (e *Engine) scriptBackend() string {
-	for _, name := range e.names {
-		if _, ok := e.backends[name].Backend.(executor.ScriptBackend); ok {
+	now := e.now()
+	for _, name := range now.names {
+		if _, ok := now.backends[name].Backend.(executor.ScriptBackend); ok {
 			return name
 		}
 	}
 	return ""
-}
-
-// answered reports whether the backend has answered since the server started.
-func (b *backend) answered() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.seen
-}
-
-// keeps reports whether the backend keeps what it ran until it is removed, also when its plugin dies. A nil backend, which is not
-// configured any more, keeps nothing.
-func (b *backend) keeps() bool {
-	if b == nil {
-		return false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.attach
 }

@@ -48,28 +48,29 @@ func fillLimits(asked, defaults executor.Limits) executor.Limits {
 
 // resolveLimits returns the limits of an Execution: those asked for, and defaults for the rest. It records those beyond the maxima.
 func (e *Engine) resolveLimits(asked executor.Limits, p *executor.Problems) executor.Limits {
-	resolved := fillLimits(asked, e.defaultLimits)
+	now := e.now()
+	resolved := fillLimits(asked, now.defaultLimits)
 	if asked.Timeout == executor.TimeoutMaximum {
-		resolved.Timeout = e.maxLimits.Timeout
+		resolved.Timeout = now.maxLimits.Timeout
 	} else {
-		within(p, "config.timeout_seconds", asked.Timeout.Seconds(), e.maxLimits.Timeout.Seconds())
+		within(p, "config.timeout_seconds", asked.Timeout.Seconds(), now.maxLimits.Timeout.Seconds())
 	}
-	within(p, "config.memory_mb", megabytes(asked.MemoryBytes), megabytes(e.maxLimits.MemoryBytes))
-	within(p, "config.disk_mb", megabytes(asked.DiskBytes), megabytes(e.maxLimits.DiskBytes))
-	within(p, "config.pids", float64(asked.PIDs), float64(e.maxLimits.PIDs))
-	within(p, "config.kill_grace_seconds", asked.KillGrace.Seconds(), e.maxLimits.KillGrace.Seconds())
+	within(p, "config.memory_mb", megabytes(asked.MemoryBytes), megabytes(now.maxLimits.MemoryBytes))
+	within(p, "config.disk_mb", megabytes(asked.DiskBytes), megabytes(now.maxLimits.DiskBytes))
+	within(p, "config.pids", float64(asked.PIDs), float64(now.maxLimits.PIDs))
+	within(p, "config.kill_grace_seconds", asked.KillGrace.Seconds(), now.maxLimits.KillGrace.Seconds())
 	switch {
 	case asked.CPUShares != 0 && asked.CPUShares < minCPUShares:
 		p.Add("config.cpu_shares", "must be at least %d (got %d)", minCPUShares, asked.CPUShares)
 	default:
-		within(p, "config.cpu_shares", float64(asked.CPUShares), math.Min(float64(e.maxLimits.CPUShares), maxCPUShares))
+		within(p, "config.cpu_shares", float64(asked.CPUShares), math.Min(float64(now.maxLimits.CPUShares), maxCPUShares))
 	}
 	switch {
-	case e.maxLimits.OutputBytes == executor.Unlimited && asked.OutputBytes >= executor.Unlimited:
-	case e.maxLimits.OutputBytes == executor.Unlimited:
+	case now.maxLimits.OutputBytes == executor.Unlimited && asked.OutputBytes >= executor.Unlimited:
+	case now.maxLimits.OutputBytes == executor.Unlimited:
 		p.Add("config.output_bytes", "must be > 0 (got %d)", asked.OutputBytes)
 	default:
-		within(p, "config.output_bytes", float64(asked.OutputBytes), float64(e.maxLimits.OutputBytes))
+		within(p, "config.output_bytes", float64(asked.OutputBytes), float64(now.maxLimits.OutputBytes))
 	}
 	return resolved
 }

@@ -26,10 +26,13 @@ func TestADefaultAboveItsMaximumIsTheMaximum(t *testing.T) {
 
 func TestEveryLimitHasItsMaximum(t *testing.T) {
 	t.Parallel()
-	e := &Engine{}
-	e.defaultLimits, e.maxLimits = limitRange(config.LimitRange{})
-	boundless := &Engine{}
-	boundless.defaultLimits, boundless.maxLimits = limitRange(config.LimitRange{Max: config.Limits{OutputBytes: executor.Unlimited}})
+	with := func(r config.LimitRange) *Engine {
+		e, limits := &Engine{}, &settings{}
+		limits.defaultLimits, limits.maxLimits = limitRange(r)
+		e.settings.Store(limits)
+		return e
+	}
+	e, boundless := with(config.LimitRange{}), with(config.LimitRange{Max: config.Limits{OutputBytes: executor.Unlimited}})
 	for _, test := range []struct {
 		engine *Engine
 		asked  executor.Limits

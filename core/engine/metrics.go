@@ -43,7 +43,7 @@ func newMetrics(e *Engine, registry prometheus.Registerer) (*metrics, error) {
 			Name: "python_executor_refused_total", Help: "Submits that found no place.",
 		}),
 	}
-	for _, name := range e.names {
+	for _, name := range e.now().names {
 		m.active.WithLabelValues(name).Set(0)
 	}
 	gauge := func(name, help string, value func(*queue) int) prometheus.Collector {
@@ -118,8 +118,9 @@ func (c *backendCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeoutCause(c.engine.base, infoTimeout, errors.New("a backend does not answer"))
 	defer cancel()
 	up := prometheus.NewDesc("python_executor_backend_up", "Whether the backend is expected to work.", []string{"backend"}, nil)
-	for _, name := range c.engine.names {
-		info, err := c.engine.lookup(ctx, c.engine.backends[name])
+	now := c.engine.now()
+	for _, name := range now.names {
+		info, err := c.engine.lookup(ctx, now.backends[name])
 		healthy := 0.0
 		if err == nil && info.Healthy {
 			healthy = 1

@@ -208,6 +208,19 @@ func (q *queue) take(p *place) {
 	}
 }
 
+// transfer gives p another backend.
+func (q *queue) transfer(p *place, backend string) {
+	q.count(p, -1)
+	p.backend = backend
+	q.count(p, +1)
+}
+
+// forget drops the counts of a backend that has no place any more.
+func (q *queue) forget(backend string) {
+	delete(q.capacity, backend)
+	delete(q.on, backend)
+}
+
 // arrived notes that all of p's input is there. Idempotent.
 func (q *queue) arrived(p *place) { q.move(p, p.state, false) }
 

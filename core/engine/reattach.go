@@ -15,7 +15,7 @@ var errAway = errors.New("the backend has gone")
 // deliver hands job to x's backend and returns when it has ended. If the backend does not know the Session any more, it has to adopt it,
 // and gets the job again. A program that outlives its plugin is followed.
 func (e *Engine) deliver(x *execution, rec executor.Record, job executor.Job) (*sink, verdict) {
-	b := e.backends[x.backend]
+	b := x.on
 	s := e.newSink(x, rec)
 	run := func() verdict {
 		return e.watch(x, s, func() (executor.Result, error) { return b.Run(x.ctx, job, s) })
@@ -64,7 +64,7 @@ const steadyAttach = 10 * time.Second
 // found again.
 func (e *Engine) outlived(x *execution, s *sink, v verdict) bool {
 	return executor.CodeOf(v.err) == executor.Unavailable && !v.abandoned && v.broken == nil &&
-		s.failure() == nil && x.ctx.Err() == nil && len(s.handle) > 0 && e.backends[x.backend].keeps()
+		s.failure() == nil && x.ctx.Err() == nil && len(s.handle) > 0 && x.on.Keeps()
 }
 
 // successor returns a sink that goes on where old ended. The artifacts of old are dropped: the backend sends them again.
@@ -88,14 +88,14 @@ func (e *Engine) successor(x *execution, old *sink) *sink {
 func (e *Engine) awaitReturn(x *execution, broken int) bool {
 	deadline := time.NewTimer(e.deadlines.Reattach)
 	defer deadline.Stop()
-	b := e.backends[x.backend]
+	b := x.on
 	for try := 1; ; try++ {
 		if broken > 0 && !x.rest(backOff(broken), deadline.C) {
 			return false
 		}
 		broken = 0
 		b.forget()
-		_, err := e.info(x.ctx, x.backend)
+		_, err := e.info(x.ctx, b)
 		if err == nil && x.session != nil {
 			err = x.session.Check(x.ctx)
 		}
@@ -132,7 +132,7 @@ func (e *Engine) attachTo(x *execution, s *sink, job executor.Job) (v verdict, o
 	_, from.Stdout = s.seen(executor.Stdout)
 	_, from.Stderr = s.seen(executor.Stderr)
 	job.Workspace, job.Stdin = nil, nil
-	b := e.backends[x.backend]
+	b := x.on
 	v = e.watch(x, s, func() (executor.Result, error) { return b.Attach(x.ctx, job, from, s) })
 	switch executor.CodeOf(v.err) {
 	case executor.NotFound, executor.Unimplemented:
@@ -152,7 +152,10 @@ func (e *Engine) leftRunning(x *execution, v verdict) bool {
 // endCause returns the cause with which x is told to end when the Engine closes. A Durable execution is only let go of, if programs of its
 // backend outlive their plugin, or if it is of an earlier life of the server and its backend has not answered in this one.
 func (e *Engine) endCause(x *execution) error {
-	if b := e.backends[x.backend]; x.durable && !e.embedded && b != nil && (b.keeps() || x.adopted && !b.answered()) {
+	e.mu.Lock()
+	b := x.on
+	e.mu.Unlock()
+	if x.durable && !e.embedded && b != nil && (b.Keeps() || x.adopted && !b.Answered()) {
 		return executor.ErrCallerGone
 	}
 	return errShutdown

@@ -59,14 +59,14 @@ func (e *Engine) survey(ctx context.Context) (survey, error) {
 func (e *Engine) recover(unfinished []executor.Record) {
 	for _, rec := range unfinished {
 		var nothing executor.Problems
-		x := e.newExecution(rec, e.resolveLimits(rec.Spec.Limits, &nothing))
+		x := e.adoptExecution(rec, e.resolveLimits(rec.Spec.Limits, &nothing))
 		x.adopted = true
 		reason := e.rejoin(x, rec)
 		if rec.Cancelled {
 			x.cancel(errCancelled)
 		}
 		e.mu.Lock()
-		x.place = e.queue.adopt(x.owner, x.backend)
+		x.place = e.queue.adopt(x.owner, x.on.keyOr(x.backend))
 		x.place.execution = x
 		x.state = stateActive
 		e.live[x.id] = x
@@ -95,14 +95,15 @@ func (e *Engine) recover(unfinished []executor.Record) {
 // before it could. What ended before that, the backends have removed by themselves.
 func (e *Engine) removeLate(late []executor.Record) {
 	for _, rec := range late {
-		if e.backends[rec.Backend] == nil {
+		x := e.adoptExecution(rec, executor.Limits{})
+		if x.on == nil {
 			continue
 		}
-		x := e.newExecution(rec, executor.Limits{})
 		if _, err := e.awaitBackend(x, rec); err == nil {
 			e.remove(x)
 		}
 		x.cancel(nil)
+		x.on.Leave()
 		if e.accepting() != nil {
 			return
 		}
@@ -112,8 +113,7 @@ func (e *Engine) removeLate(late []executor.Record) {
 // reclaim follows to its end, or ends, an Execution whose program ran when the old process died.
 func (e *Engine) reclaim(x *execution, rec executor.Record) {
 	result := failed(executor.StatusLost, executor.Unavailable, executor.PhaseRun, "the server stopped while it ran")
-	b := e.backends[x.backend]
-	if b == nil {
+	if x.on == nil {
 		e.finish(x, result)
 		return
 	}
@@ -156,7 +156,7 @@ func (e *Engine) awaitBackend(x *execution, rec executor.Record) (executor.Info,
 		if rec.Started != nil && len(rec.Started.Handle) > 0 && x.ctx.Err() == nil {
 			patience = e.deadlines.Reattach
 		}
-		info, err := e.info(e.base, x.backend)
+		info, err := e.info(e.base, x.on)
 		if err == nil || time.Since(began) > patience || e.accepting() != nil {
 			return info, err
 		}
@@ -192,6 +192,16 @@ func (e *Engine) attach(x *execution, rec executor.Record) (out outcome, ok bool
 		return outcome{left: true}, true
 	}
 	return outcome{result: e.conclude(x, s, v)}, true
+}
+
+// adoptExecution is newExecution for an Execution of an earlier life of the server. Its backend is the one that is configured under the
+// name now, if any.
+func (e *Engine) adoptExecution(rec executor.Record, limits executor.Limits) *execution {
+	b, leave := e.backend(rec.Backend)
+	defer leave()
+	x := e.newExecution(rec, limits, b)
+	x.anyBackend = rec.Spec.Backend == ""
+	return x
 }
 
 // rejoin gives a recovered Execution its Turn in its Session. A reason says why it cannot run there any more.

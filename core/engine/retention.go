@@ -40,24 +40,35 @@ func finishedOf(rec executor.Record) finished {
 // retention deletes finished Executions beyond the configured bounds, the longest finished first.
 type retention struct {
 	engine *Engine
-	age    time.Duration
-	count  int
-	bytes  int64
 	wake   chan struct{}
 
 	mu sync.Mutex
+	// A bound of 0 is off.
+	age   time.Duration
+	count int
+	bytes int64
 	// kept are the finished Executions in the order of their end; total is the sum of their bytes.
 	kept  []finished
 	total int64
 }
 
 func newRetention(e *Engine, c config.Retention) *retention {
-	return &retention{
+	r := &retention{
 		engine: e,
-		age:    time.Duration(c.MaxAgeSeconds * float64(time.Second)),
-		count:  c.MaxExecutions,
-		bytes:  c.MaxBytes,
 		wake:   make(chan struct{}, 1),
+	}
+	r.setBounds(c)
+	return r
+}
+
+// setBounds replaces the bounds.
+func (r *retention) setBounds(c config.Retention) {
+	r.mu.Lock()
+	r.age, r.count, r.bytes = time.Duration(c.MaxAgeSeconds*float64(time.Second)), c.MaxExecutions, c.MaxBytes
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
 	}
 }
 

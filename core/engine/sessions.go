@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,15 +26,12 @@ func (e *Engine) newSessions(rules config.Sessions) *sessions.Registry {
 			defer e.mu.Unlock()
 			return errFull(what, e.retryAfter())
 		},
-		Backend: func(name string) executor.Backend {
-			if b := e.backends[name]; b != nil {
-				return b.Backend
+		Home: func(name string) sessions.Home {
+			if b := e.now().backends[name]; b != nil {
+				return b
 			}
 			return nil
 		},
-		Info:     e.info,
-		Keeps:    func(name string) bool { return e.backends[name].keeps() },
-		Answered: func(name string) bool { return e.backends[name].answered() },
 	})
 }
 
@@ -99,11 +97,13 @@ func (e *Engine) OpenSession(ctx context.Context, asked executor.Session) (execu
 	if err := e.accepting(); err != nil {
 		return executor.Session{}, err
 	}
-	asked, err = e.checkSession(ctx, p.Owner, asked)
+	b, leave := e.backend(cmp.Or(asked.Spec.Backend, e.now().defaultBackend))
+	defer leave()
+	asked, err = e.checkSession(ctx, p.Owner, asked, b)
 	if err != nil {
 		return executor.Session{}, err
 	}
-	return e.sessions.Open(ctx, asked)
+	return e.sessions.Open(ctx, asked, b)
 }
 
 // GetSession implements executor.Sessions.

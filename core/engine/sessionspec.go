@@ -13,11 +13,13 @@ const (
 	maxSessionDescription = 4 << 10
 )
 
-// checkSession finds everything that is wrong with an OpenSession, and returns what is asked for with its defaults.
-func (e *Engine) checkSession(ctx context.Context, owner string, asked executor.Session) (executor.Session, error) {
+// checkSession finds everything that is wrong with an OpenSession on b, and returns what is asked for with its defaults. b is nil if there
+// is no such backend.
+func (e *Engine) checkSession(ctx context.Context, owner string, asked executor.Session, b *backend) (executor.Session, error) {
+	now := e.now()
 	var invalid, missing executor.Problems
 	s := executor.Session{
-		Owner: owner, Name: asked.Name, Description: asked.Description, Backend: cmp.Or(asked.Spec.Backend, e.defaultBackend),
+		Owner: owner, Name: asked.Name, Description: asked.Description, Backend: cmp.Or(asked.Spec.Backend, now.defaultBackend),
 		Language: cmp.Or(asked.Language, asked.Spec.Language, executor.LanguagePython),
 		Spec:     asked.Spec.Clone(), IdleTimeout: asked.IdleTimeout, MaxLife: asked.MaxLife,
 	}
@@ -26,20 +28,22 @@ func (e *Engine) checkSession(ctx context.Context, owner string, asked executor.
 	}
 	s.Spec.Language = s.Language
 	if s.Language == executor.LanguagePython {
-		s.Preload = slices.Clone(e.sessionRules.Preload)
+		s.Preload = slices.Clone(now.sessions.Preload)
 	}
 	checkText(&invalid, "name", s.Name, maxSessionName)
 	checkText(&invalid, "description", s.Description, maxSessionDescription)
 	e.validateLife(&s, &invalid)
 	validateSessionSpec(s.Spec, &invalid)
 	s.Limits = e.resolveLimits(s.Spec.Limits, &invalid)
-	if e.backends[s.Backend] == nil {
-		invalid.Add("backend", "must be one of %v (got %q)", e.names, clip(s.Backend, 100))
+	if b == nil {
+		invalid.Add("backend", "must be one of %v (got %q)", now.names, clip(s.Backend, 100))
+	} else {
+		s.Backend = b.name // the default may have changed since
 	}
 	if err := invalid.Err(executor.Invalid, "open a session", "; "); err != nil {
 		return executor.Session{}, err
 	}
-	info, err := e.info(ctx, s.Backend)
+	info, err := e.info(ctx, b)
 	if err != nil {
 		return executor.Session{}, err
 	}
@@ -56,7 +60,8 @@ func (e *Engine) checkSession(ctx context.Context, owner string, asked executor.
 
 // validateLife sets the defaults of how long a Session may live, and checks them.
 func (e *Engine) validateLife(s *executor.Session, p *executor.Problems) {
-	idle, life := e.sessionRules.IdleTimeout(), e.sessionRules.MaxLife()
+	rules := e.now().sessions
+	idle, life := rules.IdleTimeout(), rules.MaxLife()
 	within(p, "idle_timeout_seconds", s.IdleTimeout.Seconds(), idle.Seconds())
 	within(p, "max_life_seconds", s.MaxLife.Seconds(), life.Seconds())
 	s.IdleTimeout = cmp.Or(s.IdleTimeout, idle)
@@ -95,8 +100,12 @@ func (e *Engine) checkRunInSession(ctx context.Context, req *request) error {
 		return err
 	}
 	req.session, req.backend = s, s.Backend
+	if b, ok := s.Home().(*backend); ok { // the open Session keeps it from being stopped, and ends what is in it before
+		b.Join()
+		req.on, req.leave = b, b.Leave
+	}
 	req.limits = limitsInSession(s.Limits, req.spec.Limits, asked)
-	if req.info, err = e.info(ctx, req.backend); err != nil {
+	if req.info, err = e.info(ctx, req.on); err != nil {
 		return err
 	}
 	capable(req.spec, req.info, &invalid, &missing)

@@ -197,9 +197,9 @@ func TestASinkThatGoesOnCountsWhatWasSentBefore(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, setup{})
-		limits := r.defaultLimits
+		limits := r.now().defaultLimits
 		limits.OutputBytes = 10
-		x := r.newExecution(executor.Record{Execution: executor.Execution{ID: "exe_x", Backend: "fake"}}, limits)
+		x := r.adoptExecution(executor.Record{Execution: executor.Execution{ID: "exe_x", Backend: "fake"}}, limits)
 		defer x.cancel(nil)
 		s := r.newSink(x, executor.Record{})
 		s.resumed(time.Now())

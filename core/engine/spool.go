@@ -26,8 +26,8 @@ func (e *Engine) spool(ctx context.Context, id string, in executor.Input, durabl
 	if in.Workspace == nil && in.Stdin == nil {
 		return spooled{}, nil
 	}
-	if in.Workspace != nil && in.Workspace.SizeBytes > e.spoolBytes {
-		return spooled{}, errTooLarge(fieldTar, e.spoolBytes)
+	if limit := e.now().spoolBytes; in.Workspace != nil && in.Workspace.SizeBytes > limit {
+		return spooled{}, errTooLarge(fieldTar, limit)
 	}
 	got, err := calls.Ask(ctx, &e.abandoned, "the upload of "+id, 0, func() (spooled, error) {
 		s, err := e.spoolAll(ctx, id, in, durable)
@@ -61,8 +61,8 @@ func (e *Engine) spoolOne(ctx context.Context, key, field string, src *executor.
 	if err != nil {
 		return executor.BlobInfo{}, inputError(field, err)
 	}
-	reader := &spoolReader{ctx: ctx, r: r}
-	info, err := e.blobs.Put(ctx, key, reader, e.spoolBytes, durable)
+	reader, limit := &spoolReader{ctx: ctx, r: r}, e.now().spoolBytes
+	info, err := e.blobs.Put(ctx, key, reader, limit, durable)
 	closed := r.Close()
 	switch {
 	case err == nil:
@@ -71,7 +71,7 @@ func (e *Engine) spoolOne(ctx context.Context, key, field string, src *executor.
 	case reader.failed() != nil:
 		return executor.BlobInfo{}, inputError(field, reader.failed())
 	case executor.CodeOf(err) == executor.Exhausted && !diskFull(err):
-		return executor.BlobInfo{}, errTooLarge(field, e.spoolBytes)
+		return executor.BlobInfo{}, errTooLarge(field, limit)
 	}
 	return executor.BlobInfo{}, e.internal("spool "+key, err)
 }

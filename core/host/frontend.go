@@ -24,7 +24,9 @@ type FrontendOptions struct {
 	// Options is the configuration, as JSON. Files become the descriptors 3, 4, … of the plugin. They need Restart to be
 	// false.
 	Options json.RawMessage
-	Files   []*os.File
+	// FirstOptions replace Options for the first process; nil: they do not.
+	FirstOptions json.RawMessage
+	Files        []*os.File
 	// RunDir, Instance and Embedded are as in Options.
 	RunDir   string
 	Instance string
@@ -92,10 +94,14 @@ func (f *Frontend) launch(ctx context.Context) (*plugin.Frontend, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	c := newCaller(f.service, f.log)
+	options := f.options.Options
+	if f.options.FirstOptions != nil {
+		options, f.options.FirstOptions = f.options.FirstOptions, nil
+	}
 	p, err := plugin.LaunchFrontend(ctx, plugin.LaunchOptions{
 		Path: f.options.Path, Args: f.options.Args, RunDir: f.dir.path, Files: f.options.Files,
 		Configure: plugin.Configure{
-			Name: f.options.Name, Instance: f.options.Instance, Embedded: f.options.Embedded, Options: f.options.Options,
+			Name: f.options.Name, Instance: f.options.Instance, Embedded: f.options.Embedded, Options: options,
 		},
 		Log: f.log,
 	}, c)

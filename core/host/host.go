@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ const drainLimit = 60 * time.Second
 
 // Options configure a Host.
 type Options struct {
-	// Entries are the configured backends by name. Start starts all of them.
+	// Entries are the configured backends by name. Start starts all of them. Add starts more.
 	Entries map[string]config.Backend
 	// Instance identifies the installation (plugin.Configure.Instance).
 	Instance string
@@ -57,21 +58,21 @@ type PluginStatus struct {
 
 // Host runs the plugins of the configured backends. Its methods are safe for concurrent use.
 type Host struct {
-	options   Options
-	log       *slog.Logger
-	restarts  *prometheus.CounterVec
-	instances map[string]*instance
-	steady    time.Duration
+	options  Options
+	log      *slog.Logger
+	restarts *prometheus.CounterVec
+	steady   time.Duration
 
-	// life ends when Close begins. closing then bounds the drains.
-	life    context.Context
-	endLife context.CancelCauseFunc
-	wg      sync.WaitGroup
+	wg sync.WaitGroup
 
 	mu      sync.Mutex
 	started bool
+	// closing bounds the drains. It is set when Close begins.
 	closing context.Context
 	dir     *runDir
+	// instances are in the order of their start. Several may have one name. generations has the last generation of each name.
+	instances   []*instance
+	generations map[string]int
 
 	closeOnce sync.Once
 	closeErr  error
@@ -79,7 +80,7 @@ type Host struct {
 
 // New checks o and returns a Host that has started no plugin. Codes: invalid.
 func New(o Options) (*Host, error) {
-	h := &Host{options: o, log: o.Log, instances: map[string]*instance{}, steady: steadyTime}
+	h := &Host{options: o, log: o.Log, generations: map[string]int{}, steady: steadyTime}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -94,7 +95,7 @@ func New(o Options) (*Host, error) {
 			problems = append(problems, err)
 			continue
 		}
-		h.instances[name] = i
+		h.instances = append(h.instances, i)
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
@@ -104,7 +105,6 @@ func New(o Options) (*Host, error) {
 			return nil, executor.Errorf(executor.Internal, "register metrics: %w", err)
 		}
 	}
-	h.life, h.endLife = context.WithCancelCause(context.Background())
 	return h, nil
 }
 
@@ -112,12 +112,12 @@ func New(o Options) (*Host, error) {
 // configuration, is missing or does not start, Start returns an error and leaves no plugin running. Codes: those of
 // plugin.Launch; conflict (started before, or closed).
 func (h *Host) Start(ctx context.Context) error {
-	first := make(chan error, len(h.instances))
+	first := make(chan error, len(h.options.Entries))
 	if err := h.superviseAll(ctx, first); err != nil {
 		return err
 	}
 	var problems []error
-	for range h.instances {
+	for range h.options.Entries {
 		problems = append(problems, <-first)
 	}
 	if err := errors.Join(problems...); err != nil {
@@ -149,6 +149,14 @@ func (h *Host) superviseAll(ctx context.Context, first chan<- error) error {
 	return nil
 }
 
+// nextGeneration counts the launches of a name, so that no two processes of one name have the same generation.
+func (h *Host) nextGeneration(name string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.generations[name]++
+	return h.generations[name]
+}
+
 func (h *Host) makeDataDir(i *instance) error {
 	if h.options.DataDir == "" {
 		return nil
@@ -160,22 +168,74 @@ func (h *Host) makeDataDir(i *instance) error {
 	return nil
 }
 
-// Backends returns a Backend for each entry, by name. A Backend stays valid across restarts and after Close. It returns
+// Backends returns a Backend for each entry, by name; of several the last one. A Backend stays valid across restarts and after Close. It returns
 // unavailable while its plugin is down. It also implements executor.SessionBackend.
 func (h *Host) Backends() map[string]executor.Backend {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	all := make(map[string]executor.Backend, len(h.instances))
-	for name, i := range h.instances {
-		all[name] = newBackend(i)
+	for _, i := range h.instances {
+		all[i.name] = i.backend
 	}
 	return all
 }
 
+// Add launches the plugin of one more entry, beside those that are there, and returns its Backend when it is ready. An entry of the same
+// name goes on until Remove. ctx bounds the start only. After an error nothing of the plugin is left. Codes: those of plugin.Launch;
+// conflict (not started yet, or closed).
+func (h *Host) Add(ctx context.Context, name string, entry config.Backend) (executor.Backend, error) {
+	i, err := newInstance(h, name, entry)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.makeDataDir(i); err != nil {
+		return nil, err
+	}
+	first := make(chan error, 1)
+	h.mu.Lock()
+	if !h.started || h.closing != nil {
+		h.mu.Unlock()
+		return nil, executor.Errorf(executor.Conflict, "the host must be started and not closed")
+	}
+	h.instances = append(h.instances, i)
+	h.wg.Go(func() { i.supervise(ctx, first) })
+	h.mu.Unlock()
+	if err := <-first; err != nil {
+		return nil, errors.Join(err, h.Remove(context.WithoutCancel(ctx), i.backend))
+	}
+	return i.backend, nil
+}
+
+// Remove drains the plugin of b, which ctx bounds, and ends it. b is of Backends or Add. It returns the error of the drain.
+func (h *Host) Remove(ctx context.Context, b executor.Backend) error {
+	h.mu.Lock()
+	at := slices.IndexFunc(h.instances, func(i *instance) bool { return i.backend == b })
+	if at < 0 {
+		h.mu.Unlock()
+		return nil
+	}
+	i := h.instances[at]
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
+	i.end(ctx, executor.Errorf(executor.Unavailable, "the backend was removed"))
+	<-i.ended
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.instances = slices.DeleteFunc(h.instances, func(other *instance) bool { return other == i })
+	return i.drainErr
+}
+
 // Status returns the state of every plugin, sorted by name.
 func (h *Host) Status() []PluginStatus {
-	all := make([]PluginStatus, 0, len(h.instances))
-	for _, name := range slices.Sorted(maps.Keys(h.instances)) {
-		all = append(all, h.instances[name].status())
+	h.mu.Lock()
+	instances := slices.Clone(h.instances)
+	h.mu.Unlock()
+	all := make([]PluginStatus, 0, len(instances))
+	for _, i := range instances {
+		all = append(all, i.status())
 	}
+	slices.SortStableFunc(all, func(a, b PluginStatus) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
@@ -187,12 +247,14 @@ func (h *Host) Close(ctx context.Context) error {
 		defer cancel()
 		h.mu.Lock()
 		h.closing = ctx
-		dir := h.dir
+		dir, instances := h.dir, slices.Clone(h.instances)
 		h.mu.Unlock()
-		h.endLife(executor.Errorf(executor.Unavailable, "the host is closed"))
+		for _, i := range instances {
+			i.end(ctx, errClosed)
+		}
 		h.wg.Wait()
 		var problems []error
-		for _, i := range h.instances {
+		for _, i := range instances {
 			problems = append(problems, i.drainErr)
 		}
 		if dir != nil {
@@ -206,9 +268,4 @@ func (h *Host) Close(ctx context.Context) error {
 	return h.closeErr
 }
 
-// drainContext returns the ctx that bounds the drain of a plugin. Call it when life has ended.
-func (h *Host) drainContext() context.Context {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.closing
-}
+var errClosed = executor.Errorf(executor.Unavailable, "the host is closed")

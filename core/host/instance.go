@@ -31,10 +31,17 @@ type instance struct {
 	dataDir string
 	log     *slog.Logger
 	restart prometheus.Counter
-	// drainErr is set before supervise returns.
+	backend *backend
+
+	// life ends when the instance is told to end. ended is closed when supervise has returned; drainErr is set before.
+	life     context.Context
+	endLife  context.CancelCauseFunc
+	ended    chan struct{}
 	drainErr error
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	// closing bounds the drain. It is set when life ends.
+	closing    context.Context
 	process    *plugin.Process
 	generation int
 	restarts   int
@@ -56,20 +63,35 @@ func newInstance(h *Host, name string, entry config.Backend) (*instance, error) 
 	case entry.Path == "" && h.options.Command == nil:
 		return nil, executor.FieldErrorf(executor.Invalid, field+".type", "must have a path: there are no bundled plugins here")
 	}
-	return &instance{
+	i := &instance{
 		host: h, name: name, typ: typ, entry: entry,
 		log:     h.log.With("backend", name),
 		restart: h.restarts.WithLabelValues(name),
+		ended:   make(chan struct{}),
 		message: "not started yet",
-	}, nil
+	}
+	i.life, i.endLife = context.WithCancelCause(context.Background())
+	i.backend = newBackend(i)
+	return i, nil
 }
 
-// supervise keeps one plugin running until the host closes. It sends the error of the first launch to first, and returns if
+// end tells the instance to end, for reason. ctx bounds the drain. The first call counts.
+func (i *instance) end(ctx context.Context, reason error) {
+	i.mu.Lock()
+	if i.closing == nil {
+		i.closing = ctx
+	}
+	i.mu.Unlock()
+	i.endLife(reason)
+}
+
+// supervise keeps one plugin running until the instance is told to end. It sends the error of the first launch to first, and returns if
 // that launch failed. startCtx bounds the first launch.
 func (i *instance) supervise(startCtx context.Context, first chan<- error) {
+	defer close(i.ended)
 	pauses := pauses{steady: i.host.steady}
 	ctx, cancel := context.WithCancelCause(startCtx)
-	stop := context.AfterFunc(i.host.life, func() { cancel(context.Cause(i.host.life)) })
+	stop := context.AfterFunc(i.life, func() { cancel(context.Cause(i.life)) })
 	process, err := i.launch(ctx)
 	stop()
 	cancel(nil)
@@ -89,12 +111,12 @@ func (i *instance) supervise(startCtx context.Context, first chan<- error) {
 		}
 		pause := pauses.next(uptime)
 		i.log.Warn("plugin is started again", "pause", pause)
-		if !rest(i.host.life, pause) {
-			i.down("the host is closed")
+		if !rest(i.life, pause) {
+			i.down(context.Cause(i.life).Error())
 			return
 		}
 		i.countRestart()
-		if process, err = i.launch(i.host.life); err != nil {
+		if process, err = i.launch(i.life); err != nil {
 			i.down(err.Error())
 			i.log.Error("plugin does not start", "error", err)
 		}
@@ -105,9 +127,9 @@ func (i *instance) supervise(startCtx context.Context, first chan<- error) {
 func (i *instance) launch(ctx context.Context) (*plugin.Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
+	generation := i.host.nextGeneration(i.name)
 	i.mu.Lock()
-	i.generation++
-	generation := i.generation
+	i.generation = generation
 	i.mu.Unlock()
 	process, err := i.start(ctx)
 	if err != nil {
@@ -163,7 +185,7 @@ func (i *instance) sweep() {
 	}
 }
 
-// attend waits for the end of process or for the host's Close, and then ends process. It reports whether the host closes.
+// attend waits for the end of process or of the instance, and then ends process. It reports whether the instance ends.
 func (i *instance) attend(process *plugin.Process) (closed bool) {
 	select {
 	case <-process.Done():
@@ -171,14 +193,17 @@ func (i *instance) attend(process *plugin.Process) (closed bool) {
 		i.log.Warn("plugin ended", "pid", process.PID(), "error", process.Err())
 		process.Kill()
 		return false
-	case <-i.host.life.Done():
-		err := process.Drain(i.host.drainContext())
+	case <-i.life.Done():
+		i.mu.Lock()
+		ctx := i.closing
+		i.mu.Unlock()
+		err := process.Drain(ctx)
 		if errors.Is(err, &executor.Error{Code: executor.Unavailable}) {
 			i.log.Warn("plugin ended while it was being drained", "error", err) // there is nothing left to drain
 		} else if err != nil {
 			i.drainErr = fmt.Errorf("drain backend %s: %w", i.name, err)
 		}
-		i.down("the host is closed")
+		i.down(context.Cause(i.life).Error())
 		process.Kill()
 		if !process.Orderly() {
 			i.sweep()

@@ -28,12 +28,12 @@ type UIDRange struct {
 // forgets its owner and shows root with inode zero. Otherwise a program could send a request, close its socket before the
 // lookup, and pass for root. As a consequence, a client that closes its socket without waiting for the answer may be refused.
 type Guard struct {
-	refused []UIDRange
-	log     *slog.Logger
-	table   table
+	log *slog.Logger
 
-	mu     sync.Mutex
-	logged map[int]time.Time // when a refusal of each uid was last logged
+	mu      sync.Mutex
+	refused []UIDRange
+	table   table             // nil while nothing is refused
+	logged  map[int]time.Time // when a refusal of each uid was last logged
 }
 
 // table finds the owner of a socket of this host by its addresses.
@@ -47,10 +47,39 @@ func New(refused []UIDRange, log *slog.Logger) *Guard {
 	if len(refused) == 0 {
 		return nil
 	}
+	g := NewGrowing(log)
+	g.Refuse(refused)
+	return g
+}
+
+// NewGrowing returns a Guard that refuses what Refuse names. log may be nil.
+func NewGrowing(log *slog.Logger) *Guard {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Guard{refused: slices.Clone(refused), log: log, table: newTable(log), logged: map[int]time.Time{}}
+	return &Guard{log: log, logged: map[int]time.Time{}}
+}
+
+// Refuse adds ranges. It counts for the connections that are accepted from now on. A range is never taken back, because programs may
+// still run under its uids.
+func (g *Guard) Refuse(more []UIDRange) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range more {
+		if !slices.Contains(g.refused, r) {
+			g.refused = append(slices.Clone(g.refused), r)
+		}
+	}
+	if len(g.refused) > 0 && g.table == nil {
+		g.table = newTable(g.log)
+	}
+}
+
+// Refused returns the ranges that are refused.
+func (g *Guard) Refused() []UIDRange {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.refused)
 }
 
 // Listener returns l with connections that check their peer. Accept does not wait for the check.
@@ -69,6 +98,12 @@ const unknownUID = -1
 
 // check returns an error if the connection between local, which is the server's address, and remote must be refused.
 func (g *Guard) check(local, remote net.Addr) error {
+	g.mu.Lock()
+	refused, table := g.refused, g.table
+	g.mu.Unlock()
+	if len(refused) == 0 {
+		return nil
+	}
 	to, okTo := local.(*net.TCPAddr)
 	from, okFrom := remote.(*net.TCPAddr)
 	if !okTo || !okFrom {
@@ -78,12 +113,12 @@ func (g *Guard) check(local, remote net.Addr) error {
 	if !onThisHost(to, from) {
 		return nil
 	}
-	uid, err := g.table.owner(from, to)
+	uid, err := table.owner(from, to)
 	if err != nil {
 		g.refusal(unknownUID, remote, err)
 		return errRefused
 	}
-	if slices.ContainsFunc(g.refused, func(r UIDRange) bool { return r.First <= uid && uid <= r.Last }) {
+	if slices.ContainsFunc(refused, func(r UIDRange) bool { return r.First <= uid && uid <= r.Last }) {
 		g.refusal(uid, remote, errRefused)
 		return errRefused
 	}

@@ -447,6 +447,27 @@ func TestWithoutProgramsNothingIsRefused(t *testing.T) {
 	}
 }
 
+func TestAGuardThatGrowsRefusesWhatIsAdded(t *testing.T) {
+	t.Parallel()
+	g := NewGrowing(nil)
+	l := listen(t)
+	own := UIDRange{os.Geteuid(), os.Geteuid()}
+	c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := g.check(c.RemoteAddr(), c.LocalAddr()); err != nil {
+		t.Errorf("without uids: %v", err)
+	}
+	for range 2 {
+		g.Refuse([]UIDRange{own})
+	}
+	if err := g.check(c.RemoteAddr(), c.LocalAddr()); err == nil || len(g.refused) != 1 {
+		t.Errorf("with its uid: %v, %v", err, g.refused)
+	}
+}
+
 func TestOnlyTCPIsServed(t *testing.T) {
 	t.Parallel()
 	name := t.TempDir() + "/socket"

@@ -42,6 +42,8 @@ type Options struct {
 	Metrics http.Handler
 	// Ready returns nil if Executions are accepted now. A nil Ready means always.
 	Ready func(context.Context) error
+	// Notice returns what /readyz tells of the configuration, which everybody may read; empty: nothing. It may be nil.
+	Notice func() string
 	// Limits are shown in the API description. Zero fields take the documented defaults and maxima.
 	Limits LimitRange
 	// MCP mounts the MCP frontend. It may be nil.

@@ -20,6 +20,8 @@ func (f *frontend) healthz(w http.ResponseWriter, _ *http.Request) error {
 // readiness is the answer of /readyz.
 type readiness struct {
 	Ready bool `json:"ready"`
+	// Configuration says that the configuration was changed and is not in effect.
+	Configuration string `json:"configuration,omitempty" doc:"Why a changed configuration is not in effect; the former one is. Absent if it is in effect."`
 }
 
 // readyz answers whether Executions are accepted now.
@@ -33,7 +35,11 @@ func (f *frontend) readyz(w http.ResponseWriter, r *http.Request) error {
 			return &executor.Error{Code: executor.Unavailable, Message: message, Err: err}
 		}
 	}
-	return writeJSON(w, http.StatusOK, readiness{Ready: true})
+	answer := readiness{Ready: true}
+	if f.opts.Notice != nil {
+		answer.Configuration = f.opts.Notice()
+	}
+	return writeJSON(w, http.StatusOK, answer)
 }
 
 // metrics serves the Prometheus text. It counts the Executions of all owners, so with tokens it needs the scope admin.

@@ -54,6 +54,8 @@ type Config struct {
 	Shell Shell `json:"shell"`
 	// Contexts configures the toolset contexts.
 	Contexts Contexts `json:"contexts"`
+	// Successor reports whether the predecessor still ends its calls. It closes its sandboxes itself, so this process does not.
+	Successor bool `json:"successor"`
 	// TestFixtures adds the tools, resources and prompts of the protocol's conformance suite. Loopback only.
 	TestFixtures bool `json:"test_fixtures"`
 }

@@ -77,7 +77,7 @@ func (t *tools) startShell(ctx context.Context) func() {
 		Name: "shell", Description: description, Language: executor.LanguageShell,
 		Spec: executor.Spec{Language: executor.LanguageShell, Backend: t.config.Backend, Network: t.config.network(ToolsetShell)},
 	})
-	if !t.config.Stdio {
+	if !t.config.Stdio && !t.config.Successor {
 		s.boxes.sweep(ctx)
 	}
 	return s.add

@@ -21,12 +21,21 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/runner/agent"
+	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
 
 func TestMain(m *testing.M) {
-	if plugin.Requested() {
+	// This binary is its own plugins and its own runner. Any other command of the program would start the tests again.
+	switch {
+	case plugin.Requested() && os.Args[2] == mcpCommand:
+		plugin.ServeFrontend("mcp", "test", mcpfrontend.Factory)
+		os.Exit(0)
+	case plugin.Requested():
 		plugin.ServeBackend("fake", "test", fake.Factory)
 		os.Exit(0)
+	case len(os.Args) > 1 && os.Args[1] == "runner":
+		os.Exit(agent.Main(os.Args[2:]))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -42,6 +51,7 @@ func fakeConfig(t *testing.T) config.Config {
 	c.Backend, c.Backends = "fake", map[string]config.Backend{"fake": {Options: json.RawMessage("{}")}}
 	c.DataDir = filepath.Join(t.TempDir(), "data")
 	c.HTTP.Bind = "127.0.0.1:0"
+	c.MCP.Toolsets = []string{}
 	return c
 }
 

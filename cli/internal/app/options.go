@@ -23,6 +23,11 @@ type EmbeddedOptions struct {
 type ServeOptions struct {
 	Config config.Config
 	Bundle Bundle
+	// File is the file of Config, which is watched; empty: none. Reload reads the configuration again, after the file has changed
+	// and for each value of Hangups. Reload and Hangups may be nil.
+	File    string
+	Reload  func() (config.Config, error)
+	Hangups <-chan struct{}
 	// TestFixtures adds the tools of the conformance suite of MCP. MCP must then listen on loopback.
 	TestFixtures bool
 	Log          *slog.Logger

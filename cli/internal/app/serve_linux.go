@@ -8,19 +8,20 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/auth"
 	dirblobs "github.com/python-executor/python-executor/core/blobs/dir"
+	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/host"
-	"github.com/python-executor/python-executor/core/peer"
+	"github.com/python-executor/python-executor/core/scripts"
 	sqlitestore "github.com/python-executor/python-executor/core/store/sqlite"
 	httpfrontend "github.com/python-executor/python-executor/frontends/http"
 )
@@ -28,13 +29,12 @@ import (
 // Serve runs a server until ctx ends, and then drains it. The server accepts no new work. Running executions may take
 // engine.drain_timeout_seconds, and calls that wait for them or follow them are still answered. Then all parts stop in the reverse
 // order of their start. A second request to stop (package stop) ends the drain at once.
+//
+// Meanwhile a changed configuration takes effect (type live).
 func Serve(ctx context.Context, o ServeOptions) (err error) {
-	authenticator, err := auth.New(authTokens(o.Config.HTTP.Tokens))
+	authenticator, err := newAuthenticator(o.Config)
 	if err != nil {
 		return err
-	}
-	if localScripts(o.Config) {
-		authenticator.Allow(executor.ScopeScripts)
 	}
 	var stack closers
 	defer func() {
@@ -54,42 +54,42 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	mcp, mcpURL, err := serveMCP(ctx, o, c.engine, c.runDir, &stack)
+	l := newLive(o, c)
+	if err := l.mcp.start(ctx, o.Config); err != nil {
+		return err
+	}
+	stack.add(l.mcp.close)
+	handler, err := l.handler(o.Config, authenticator)
 	if err != nil {
 		return err
 	}
-	handler, err := httpfrontend.New(c.engine, httpfrontend.Options{
-		Auth: authenticator, Version: o.Bundle.Version, Bind: o.Config.HTTP.Bind,
-		MaxBodyBytes: o.Config.HTTP.MaxBodyBytes, MaxBufferedBytes: o.Config.HTTP.MaxBufferedBytes, SpoolDir: c.spoolDir,
-		Metrics: promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{}), Ready: c.engine.Ready,
-		Limits:       httpfrontend.LimitRange{Default: o.Config.Limits.Default.Executor(), Max: o.Config.Limits.Max.Executor()},
-		MaxFileBytes: o.Config.Sessions.MaxFileBytes,
-		MCP:          mcp,
-		Log:          o.Log,
-	})
-	if err != nil {
-		return err
-	}
+	l.current.Store(&handler)
 	o.Log.Info("listening", "url", "http://"+listener.Addr().String())
-	if mcp != nil {
-		o.Log.Info("MCP endpoint", "url", "http://"+listener.Addr().String()+mcp.Path)
-	}
-	if mcpURL != "" {
-		o.Log.Info("listening for MCP", "url", mcpURL)
-	}
+	l.mcp.announce("http://" + listener.Addr().String())
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopServing(nil)
+	watched := l.watch(ctx)
+	defer watched()
 	drained := context.AfterFunc(ctx, func() {
+		watched()
 		if err := drain(ctx, o, c); err != nil {
 			o.Log.Error("drain", "error", err)
 		}
 		stopServing(errDrained)
 	})
 	defer drained()
-	guarded := peer.New(programUIDs(o.Config.Backends, o.Bundle), o.Log).Listener(listener)
-	err = httpfrontend.Serve(serving, stop.Now(ctx), guarded, handler, o.Log)
+	err = httpfrontend.Serve(serving, stop.Now(ctx), l.guard.Listener(listener), l, o.Log)
 	o.Log.Info("stopping")
 	return err
+}
+
+// newAuthenticator returns the Authenticator of the tokens of c.
+func newAuthenticator(c config.Config) (*auth.Authenticator, error) {
+	a, err := auth.New(authTokens(c.HTTP.Tokens))
+	if err == nil && localScripts(c) {
+		a.Allow(executor.ScopeScripts)
+	}
+	return a, err
 }
 
 // core has a server's engine and the parts of it that other code needs.
@@ -98,64 +98,78 @@ type core struct {
 	host             *host.Host
 	registry         *prometheus.Registry
 	runDir, spoolDir string
+	// config is the configuration that is in effect, and backends are those of it, by name.
+	config   atomic.Pointer[config.Config]
+	backends map[string]executor.Backend
+	// retiring are the goroutines that stop former backends. They end when the engine has closed.
+	retiring sync.WaitGroup
+}
+
+// engineOptions returns the options of the engine that the configuration determines.
+func engineOptions(c config.Config, backends map[string]executor.Backend) engine.Options {
+	return engine.Options{
+		Backends: backends, DefaultBackend: c.Backend, Engine: c.Engine, Limits: c.Limits, Retention: c.Retention, Sessions: c.Sessions,
+		SpoolBytes: c.HTTP.MaxBodyBytes, HostDirectories: c.MCP.Directories,
+	}
 }
 
 // startCore starts the engine with its store, its blobs and the plugins of its backends. It adds the function that stops each
 // part to stack, even if a later part fails.
-func startCore(ctx context.Context, o ServeOptions, stack *closers) (c core, err error) {
+func startCore(ctx context.Context, o ServeOptions, stack *closers) (*core, error) {
 	data, err := openDataDir(o.Config.DataDir)
 	if err != nil {
-		return c, fmt.Errorf("data_dir: %w", err)
+		return nil, fmt.Errorf("data_dir: %w", err)
 	}
 	stack.add(func(context.Context) error { return data.Close() })
 	run, err := newRunDir()
 	if err != nil {
-		return c, err
+		return nil, err
 	}
 	stack.add(func(context.Context) error { return run.Close() })
 	spool, err := newTemporary(data.path)
 	if err != nil {
-		return c, err
+		return nil, err
 	}
 	stack.add(func(context.Context) error { return spool.Close() })
 	store, err := sqlitestore.Open(filepath.Join(data.path, "executions.db"), sqlitestore.Options{Log: o.Log})
 	if err != nil {
-		return c, err
+		return nil, err
 	}
 	stack.add(func(context.Context) error { return store.Close() })
 	blobs, err := dirblobs.Open(filepath.Join(data.path, "blobs"))
 	if err != nil {
-		return c, err
+		return nil, err
 	}
-	c.runDir, c.spoolDir, c.registry = run.path, spool.path, prometheus.NewRegistry()
+	c := &core{runDir: run.path, spoolDir: spool.path, registry: prometheus.NewRegistry()}
+	c.config.Store(&o.Config)
 	c.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	h, err := host.New(host.Options{
+	if c.host, err = host.New(host.Options{
 		Entries: o.Config.Backends, Instance: data.instance, DataDir: data.path, RunDir: run.path,
 		Command: o.Bundle.command, Log: o.Log, Registerer: c.registry,
-	})
-	if err != nil {
-		return c, err
-	}
-	c.host = h
-	stack.add(h.Close)
-	if err := h.Start(ctx); err != nil {
-		return c, err
-	}
-	backends, err := withScripts(o.Config, h.Backends(), spool.path, o.Bundle.Version, stack, o.Log)
-	if err != nil {
-		return c, err
-	}
-	if c.engine, err = engine.New(engine.Options{
-		Store: store, Blobs: blobs, Backends: backends, DefaultBackend: o.Config.Backend, Engine: o.Config.Engine,
-		Limits: o.Config.Limits, Retention: o.Config.Retention, Sessions: o.Config.Sessions, SpoolBytes: o.Config.HTTP.MaxBodyBytes, Log: o.Log,
-		Registerer: c.registry, HostDirectories: o.Config.MCP.Directories,
 	}); err != nil {
-		return c, err
+		return nil, err
+	}
+	stack.add(c.host.Close)
+	if err := c.host.Start(ctx); err != nil {
+		return nil, err
+	}
+	c.backends = c.host.Backends()
+	if hasScripts(o.Config) {
+		if c.backends[scripts.Name], err = newScripts(o.Config, spool.path, o.Bundle.Version, o.Log); err != nil {
+			return nil, err
+		}
+	}
+	stack.add(func(context.Context) error { return closeScripts(c.backends[scripts.Name]) })
+	stack.add(func(context.Context) error { c.retiring.Wait(); return nil })
+	options := engineOptions(o.Config, c.backends)
+	options.Store, options.Blobs, options.Log, options.Registerer = store, blobs, o.Log, c.registry
+	if c.engine, err = engine.New(options); err != nil {
+		return nil, err
 	}
 	if err := c.engine.Start(ctx); err != nil {
-		return c, err
+		return nil, err
 	}
-	stack.add(func(context.Context) error { return closeEngine(ctx, o, c) })
+	stack.add(func(context.Context) error { return closeEngine(ctx, c) })
 	return c, nil
 }
 
@@ -170,27 +184,27 @@ func network(bind string) string {
 var errDrained = errors.New("the server is stopping")
 
 // drain closes the engine and logs how long that may take.
-func drain(ctx context.Context, o ServeOptions, c core) error {
+func drain(ctx context.Context, o ServeOptions, c *core) error {
 	drained := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		select {
 		case <-stop.Listening(ctx):
-			o.Log.Info("draining: SIGTERM or Ctrl-C again to end at once", "for", o.Config.Engine.DrainTimeout())
+			o.Log.Info("draining: SIGTERM or Ctrl-C again to end at once", "for", c.config.Load().Engine.DrainTimeout())
 		case <-drained:
 		}
 	})
-	err := closeEngine(ctx, o, c)
+	err := closeEngine(ctx, c)
 	close(drained)
 	wg.Wait()
 	return err
 }
 
 // closeEngine gives running executions the time of the drain, if there was a signal to stop, and none after a failure.
-func closeEngine(ctx context.Context, o ServeOptions, c core) error {
+func closeEngine(ctx context.Context, c *core) error {
 	patience := time.Duration(0)
 	if ctx.Err() != nil {
-		patience = o.Config.Engine.DrainTimeout()
+		patience = c.config.Load().Engine.DrainTimeout()
 	}
 	bounded, cancel := stop.Within(ctx, patience, errors.New("the drain is over"))
 	defer cancel()

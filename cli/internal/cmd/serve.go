@@ -28,6 +28,11 @@ func newServe(g *global, runF func(context.Context, *serveOptions) error) *cobra
 		Long: `Run the HTTP server until SIGTERM or Ctrl-C, then let running executions finish (engine.drain_timeout_seconds, 30 s).
 A second SIGTERM or Ctrl-C ends everything at once: the exit status is then 143 or 130, after a drain 0.
 
+A changed configuration file takes effect at once, and after SIGHUP, without an interruption. A changed backend is started and
+checked before it gets executions; the former one keeps its executions and sessions for at most engine.drain_timeout_seconds. A
+configuration that is wrong, or whose backends do not start, changes nothing; the log, /readyz and the command backends say why.
+http.bind and data_dir need a restart.
+
 An address that is not loopback needs tokens in the configuration, or --allow-unauthenticated.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -69,7 +74,12 @@ func (o *serveOptions) run(ctx context.Context) error {
 	for _, s := range settings.UnusedVariables(o.g.layers(), c) {
 		log.Warn("a variable sets nothing and is ignored", "variable", s.Variable, "nearest", s.Nearest)
 	}
-	return app.Serve(ctx, app.ServeOptions{Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: log})
+	hangups, release := takeHangups(ctx)
+	defer release()
+	return app.Serve(ctx, app.ServeOptions{
+		Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: log,
+		File: o.g.config, Reload: o.config, Hangups: hangups,
+	})
 }
 
 // serverLevel returns the minimum level that a server logs. The flags override the variable of the test-start specification

@@ -42,7 +42,7 @@ const echo = 100 * time.Millisecond
 // the same effect, but child processes would inherit it.
 func withSignals(parent context.Context) (context.Context, func()) {
 	ctx, requests := stop.New(parent)
-	taker := &interruptTaker{}
+	taker := &signalTaker{}
 	ctx = context.WithValue(ctx, takerKey{}, taker)
 	h := &signalHandler{requests: requests, taker: taker, heeded: heeded()}
 	signals := make(chan os.Signal, 4)
@@ -79,7 +79,7 @@ func withSignals(parent context.Context) (context.Context, func()) {
 // signalHandler turns signals into requests to stop.
 type signalHandler struct {
 	requests *stop.Requests
-	taker    *interruptTaker
+	taker    *signalTaker
 	heeded   []os.Signal
 
 	// first is the signal that began the stop. urged reports whether a second one was taken.
@@ -93,7 +93,7 @@ type signalHandler struct {
 // take handles one signal.
 func (h *signalHandler) take(s syscall.Signal) {
 	switch {
-	case s == syscall.SIGINT && h.taker.offer():
+	case h.taker.offer(s):
 	case h.first == 0:
 		h.first = s
 		h.requests.First(interrupted{s})
@@ -122,38 +122,61 @@ func (h *signalHandler) listen() {
 
 type takerKey struct{}
 
-// interruptTaker passes Ctrl-C to a receiver other than the end of the command.
-type interruptTaker struct {
-	mu sync.Mutex
-	to chan<- struct{}
+// signalTaker passes Ctrl-C and SIGHUP to receivers other than the end of the command.
+type signalTaker struct {
+	mu        sync.Mutex
+	receivers map[syscall.Signal]*receiver
 }
 
 // takeInterrupts sends a value for each Ctrl-C to the channel, until release. Until then, Ctrl-C does not end ctx. A Ctrl-C is
 // dropped while a value is waiting in the channel.
 func takeInterrupts(ctx context.Context) (interrupts <-chan struct{}, release func()) {
+	return take(ctx, syscall.SIGINT, nil)
+}
+
+// takeHangups is takeInterrupts for SIGHUP. The SIGHUP of a terminal that closes still ends ctx.
+func takeHangups(ctx context.Context) (hangups <-chan struct{}, release func()) {
+	if !hasTerminal() {
+		return take(ctx, syscall.SIGHUP, nil)
+	}
+	return take(ctx, syscall.SIGHUP, func() bool { return !hasTerminal() })
+}
+
+func take(ctx context.Context, s syscall.Signal, refused func() bool) (<-chan struct{}, func()) {
 	c := make(chan struct{}, 1)
-	taker, ok := ctx.Value(takerKey{}).(*interruptTaker)
+	taker, ok := ctx.Value(takerKey{}).(*signalTaker)
 	if !ok {
 		return c, func() {}
 	}
-	set := func(to chan<- struct{}) {
-		taker.mu.Lock()
-		defer taker.mu.Unlock()
-		taker.to = to
-	}
-	set(c)
-	return c, func() { set(nil) }
+	taker.set(s, &receiver{c, refused})
+	return c, func() { taker.set(s, nil) }
 }
 
-// offer passes a Ctrl-C to the receiver, and reports whether there is one.
-func (t *interruptTaker) offer() bool {
+// receiver gets a signal, unless refused, which may be nil, reports that the signal means the end of the command.
+type receiver struct {
+	to      chan<- struct{}
+	refused func() bool
+}
+
+func (t *signalTaker) set(s syscall.Signal, r *receiver) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.to == nil {
+	if t.receivers == nil {
+		t.receivers = map[syscall.Signal]*receiver{}
+	}
+	t.receivers[s] = r
+}
+
+// offer passes a signal to its receiver, and reports whether there is one.
+func (t *signalTaker) offer(s syscall.Signal) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.receivers[s]
+	if r == nil || r.refused != nil && r.refused() {
 		return false
 	}
 	select {
-	case t.to <- struct{}{}:
+	case r.to <- struct{}{}:
 	default:
 	}
 	return true

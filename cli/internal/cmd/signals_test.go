@@ -69,7 +69,7 @@ func TestWhatCountsAsASecondRequest(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			ctx, requests := stop.New(t.Context())
-			h := &signalHandler{requests: requests, taker: &interruptTaker{}}
+			h := &signalHandler{requests: requests, taker: &signalTaker{}}
 			for _, s := range c.signals {
 				if s == echoEnd {
 					h.listen()
@@ -92,7 +92,7 @@ func TestCtrlCThatIsTakenStopsNothing(t *testing.T) {
 	t.Parallel()
 	ctx, requests := stop.New(t.Context())
 	taken := make(chan struct{}, 1)
-	h := &signalHandler{requests: requests, taker: &interruptTaker{to: taken}}
+	h := &signalHandler{requests: requests, taker: &signalTaker{receivers: map[syscall.Signal]*receiver{syscall.SIGINT: {to: taken}}}}
 	h.take(syscall.SIGINT)
 	h.take(syscall.SIGINT)
 	if <-taken; ctx.Err() != nil {
@@ -106,15 +106,15 @@ func TestCtrlCThatIsTakenStopsNothing(t *testing.T) {
 
 func TestCtrlCIsTakenUntilItIsReleased(t *testing.T) {
 	t.Parallel()
-	taker := &interruptTaker{}
+	taker := &signalTaker{}
 	taken, release := takeInterrupts(context.WithValue(t.Context(), takerKey{}, taker))
 	for range 3 { // more than are received at a time
-		if !taker.offer() {
+		if !taker.offer(syscall.SIGINT) {
 			t.Error("it was not taken")
 		}
 	}
 	<-taken
-	if release(); taker.offer() {
+	if release(); taker.offer(syscall.SIGINT) {
 		t.Error("it was taken after the release")
 	}
 	select {
@@ -124,6 +124,23 @@ func TestCtrlCIsTakenUntilItIsReleased(t *testing.T) {
 	}
 	if _, release := takeInterrupts(t.Context()); release == nil {
 		t.Error("nothing releases what no signal reaches")
+	}
+}
+
+func TestSIGHUPIsTakenUnlessItsTerminalHasClosed(t *testing.T) {
+	t.Parallel()
+	ctx, requests := stop.New(t.Context())
+	taker, closed := &signalTaker{}, false
+	h := &signalHandler{requests: requests, taker: taker}
+	hangups, release := take(context.WithValue(ctx, takerKey{}, taker), syscall.SIGHUP, func() bool { return closed })
+	defer release()
+	h.take(syscall.SIGHUP)
+	if <-hangups; ctx.Err() != nil {
+		t.Error(context.Cause(ctx))
+	}
+	closed = true
+	if h.take(syscall.SIGHUP); ctx.Err() == nil {
+		t.Error("the terminal has closed, and nothing stops")
 	}
 }
 

@@ -141,14 +141,14 @@ func TestCtrlCEndsWhatReadsNoTerminal(t *testing.T) {
 
 func TestInterruptsAreTakenAndGivenBack(t *testing.T) {
 	t.Parallel()
-	taker := &interruptTaker{}
+	taker := &signalTaker{}
 	ctx := context.WithValue(t.Context(), takerKey{}, taker)
-	if taker.offer() {
+	if taker.offer(syscall.SIGINT) {
 		t.Error("nobody took it")
 	}
 	interrupts, release := takeInterrupts(ctx)
 	for range 2 {
-		if !taker.offer() {
+		if !taker.offer(syscall.SIGINT) {
 			t.Error("it was not taken")
 		}
 	}
@@ -159,7 +159,7 @@ func TestInterruptsAreTakenAndGivenBack(t *testing.T) {
 	default:
 	}
 	release()
-	if taker.offer() {
+	if taker.offer(syscall.SIGINT) {
 		t.Error("it is still taken")
 	}
 	if c, release := takeInterrupts(t.Context()); c == nil {

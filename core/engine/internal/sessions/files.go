@@ -93,7 +93,9 @@ func (r *fileReader) Close() error {
 // WriteFile writes a file of s. It reads no more than Rules.MaxFileBytes. Another reader must not use r before r's own Read has
 // returned, which may be after WriteFile has.
 func (s *Session) WriteFile(ctx context.Context, path string, size int64, r io.Reader) (executor.File, error) {
+	s.registry.mu.Lock()
 	limit := s.registry.options.Rules.MaxFileBytes
+	s.registry.mu.Unlock()
 	if limit > 0 {
 		r = &boundedReader{r: r, left: limit, limit: limit}
 	}

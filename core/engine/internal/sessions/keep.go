@@ -88,40 +88,37 @@ func (r *Registry) nextLook() (wait time.Duration, ok bool) {
 
 // look reports whether a backend that was asked does not answer.
 func (r *Registry) look() (away bool) {
-	leftovers := r.leftoversByBackend()
-	asked := map[string]bool{}
-	for backend := range leftovers {
-		asked[backend] = true
+	leftovers := r.leftoversByHome()
+	asked := map[Home]bool{}
+	for home := range leftovers {
+		asked[home] = true
 	}
 	for _, s := range r.filter(func(*Session) bool { return true }) {
-		asked[s.Backend] = true
+		asked[s.home] = true
 	}
-	generations, removed := map[string]int{}, map[string]bool{} // of the backends that answer; those that are not configured
-	for backend := range asked {
-		if r.options.Backend(backend) == nil {
-			removed[backend] = true
-			continue
-		}
-		info, err := r.options.Info(r.options.Base, backend)
+	delete(asked, nil)            // not configured any more
+	generations := map[Home]int{} // of the backends that answer
+	for home := range asked {
+		info, err := home.Describe(r.options.Base)
 		if err != nil {
 			away = true
 			continue
 		}
-		generations[backend] = info.Generation
+		generations[home] = info.Generation
 	}
 	var wg sync.WaitGroup
 	for _, s := range r.filter(func(s *Session) bool {
-		generation, up := generations[s.Backend]
-		return removed[s.Backend] || up && (!s.verified || s.rec.Generation != generation)
+		generation, up := generations[s.home]
+		return s.home == nil || up && (!s.verified || s.rec.Generation != generation)
 	}) {
 		wg.Go(func() { _ = s.Check(r.options.Base) }) // what it finds is in s
 	}
-	for backend, ids := range leftovers {
-		if _, up := generations[backend]; !up {
+	for home, ids := range leftovers {
+		if _, up := generations[home]; !up {
 			continue
 		}
-		for _, id := range ids {
-			wg.Go(func() { r.clearAway(id, backend) })
+		for id, backend := range ids {
+			wg.Go(func() { r.clearAway(id, backend, home) })
 		}
 	}
 	wg.Wait()
@@ -151,20 +148,25 @@ func (r *Registry) deleteExpired() {
 	}
 }
 
-// leftoversByBackend returns the ids of ended Sessions whose sandboxes may still be there.
-func (r *Registry) leftoversByBackend() map[string][]string {
+// leftoversByHome returns the ids of ended Sessions whose sandboxes may still be there, with the names of their backends. The backend
+// that has such a name now is asked: a former one has ended all of its own, or leaves it to its successor.
+func (r *Registry) leftoversByHome() map[Home]map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	byBackend := map[string][]string{}
+	byHome := map[Home]map[string]string{}
 	for id, backend := range r.leftovers {
-		byBackend[backend] = append(byBackend[backend], id)
+		home := r.options.Home(backend)
+		if byHome[home] == nil {
+			byHome[home] = map[string]string{}
+		}
+		byHome[home][id] = backend
 	}
-	return byBackend
+	return byHome
 }
 
 // clearAway ends the sandbox of a Session that has ended.
-func (r *Registry) clearAway(id, backend string) {
-	if r.closeSandbox(id, backend) != nil {
+func (r *Registry) clearAway(id, backend string, home Home) {
+	if r.closeSandbox(id, backend, home) != nil {
 		return
 	}
 	r.mu.Lock()

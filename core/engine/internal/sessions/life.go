@@ -98,8 +98,20 @@ func (r *Registry) CloseRecord(ctx context.Context, view executor.Session) (exec
 	return brief(rec.Session), nil
 }
 
+// Abandon ends the Sessions on home, which are then lost with reason. It does not wait for their ends.
+func (r *Registry) Abandon(home Home, reason string) {
+	for _, s := range r.filter(func(s *Session) bool { return s.home == home }) {
+		s.beginEnd(executor.SessionLost, lostEnd(reason), reason)
+	}
+}
+
 // beginClose has a task close s, and reports whether it is the first call. s.closed is closed when s is closed.
 func (s *Session) beginClose(reason string) bool {
+	return s.beginEnd(executor.SessionClosed, &End{executor.StatusKilled, "its session was closed: " + reason}, reason)
+}
+
+// beginEnd has a task end s with status, and reports whether it is the first call. What runs and waits in s ends with end.
+func (s *Session) beginEnd(status executor.SessionStatus, end *End, reason string) bool {
 	r := s.registry
 	r.mu.Lock()
 	if s.closed != nil {
@@ -108,23 +120,22 @@ func (s *Session) beginClose(reason string) bool {
 	}
 	s.closed = make(chan struct{})
 	if s.busyLocked() {
-		s.reason = reason
+		s.reason, s.ending = reason, status
 	}
-	end := &End{executor.StatusKilled, "its session was closed: " + reason}
 	t := s.firstLocked(func(error) {})
 	if c := s.current; c != nil && c.first {
 		c.stop(end) // a restart, which may take long
 	}
 	stopped := append(s.interruptLocked(end), s.refuseLocked(end)...)
 	r.unlock(stopped, end, s.advanceLocked())
-	if !r.options.Spawn(func() { s.finishClose(t, reason) }) {
+	if !r.options.Spawn(func() { s.finishEnd(t, status, reason) }) {
 		close(s.closed) // the engine has closed before; what it could end has ended
 	}
 	return true
 }
 
-// finishClose ends s, which has been told to close, once nothing runs in it.
-func (s *Session) finishClose(t *Turn, reason string) {
+// finishEnd ends s, which has been told to end, once nothing runs in it.
+func (s *Session) finishEnd(t *Turn, status executor.SessionStatus, reason string) {
 	defer close(s.closed)
 	<-t.granted
 	r := s.registry
@@ -136,11 +147,15 @@ func (s *Session) finishClose(t *Turn, reason string) {
 	if s.rec.Status == executor.SessionActive {
 		s.usedLocked()
 	}
-	s.rec.Status, s.rec.Reason = executor.SessionClosed, reason
+	first := status == executor.SessionLost && s.rec.Status == executor.SessionActive
+	s.rec.Status, s.rec.Reason = status, reason
 	s.endLocked()
 	r.mu.Unlock()
 	s.save()
-	r.options.Log.Info("session closed", "session", s.ID, "name", s.rec.Name, "reason", reason)
+	if first {
+		r.metrics.lost.WithLabelValues(s.Backend).Inc()
+	}
+	r.options.Log.Info("session "+string(status), "session", s.ID, "name", s.rec.Name, "reason", reason)
 }
 
 // endLocked takes s out of what is open. Its record stays for a while, with its Spec in brief, because nothing opens it again.
@@ -149,6 +164,9 @@ func (s *Session) endLocked() {
 	s.rec.EndedAt = time.Now().UTC().Round(0)
 	s.rec.Spec = s.rec.Spec.Brief()
 	delete(r.open, s.ID)
+	if s.home != nil {
+		s.home.Leave()
+	}
 	if s.clock != nil {
 		s.clock.Stop()
 	}

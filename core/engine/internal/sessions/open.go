@@ -16,16 +16,16 @@ const (
 	maxEvictions = 3
 )
 
-// Open makes the Session that asked describes, which the engine has checked and completed. At a bound it closes the owner's least
+// Open makes the Session that asked describes on home. The engine has checked and completed asked. At a bound it closes the owner's least
 // recently used Session, if that has been idle for Rules.EvictIdleSeconds; else it answers exhausted, with the time until the next
 // of them expires.
-func (r *Registry) Open(ctx context.Context, asked executor.Session) (executor.Session, error) {
-	s, err := r.reserve(ctx, asked)
+func (r *Registry) Open(ctx context.Context, asked executor.Session, home Home) (executor.Session, error) {
+	s, err := r.reserve(ctx, asked, home)
 	if err != nil {
 		return executor.Session{}, err
 	}
 	opened, err := ask(ctx, r, "open a session on "+s.Backend, r.options.Prepare, func(ctx context.Context) (executor.OpenedSession, error) {
-		b, err := r.backend(s.Backend)
+		b, err := sandboxes(home, s.Backend)
 		if err != nil {
 			return executor.OpenedSession{}, err
 		}
@@ -49,9 +49,9 @@ func (r *Registry) Open(ctx context.Context, asked executor.Session) (executor.S
 }
 
 // reserve takes a place for a Session that is about to open, and makes room for it where the configuration allows that.
-func (r *Registry) reserve(ctx context.Context, asked executor.Session) (*Session, error) {
+func (r *Registry) reserve(ctx context.Context, asked executor.Session, home Home) (*Session, error) {
 	for evictions := 0; ; evictions++ {
-		s, victim, err := r.place(asked)
+		s, victim, err := r.place(asked, home)
 		if err == nil {
 			return s, nil
 		}
@@ -73,7 +73,7 @@ func (r *Registry) reserve(ctx context.Context, asked executor.Session) (*Sessio
 }
 
 // place registers a Session, or says which bound is reached. victim could make room; nil if no Session could.
-func (r *Registry) place(asked executor.Session) (s, victim *Session, err error) {
+func (r *Registry) place(asked executor.Session, home Home) (s, victim *Session, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.draining {
@@ -100,7 +100,7 @@ func (r *Registry) place(asked executor.Session) (s, victim *Session, err error)
 	}
 	now := time.Now().UTC().Round(0)
 	asked.ID, asked.CreatedAt, asked.LastUsed = newID(), now, now
-	s = newSession(r, executor.SessionRecord{Session: asked})
+	s = newSession(r, executor.SessionRecord{Session: asked}, home)
 	s.verified = true
 	r.open[s.ID] = s
 	return s, nil, nil
@@ -182,7 +182,11 @@ func (s *Session) abandon() {
 	r.mu.Lock()
 	delete(r.open, s.ID)
 	r.mu.Unlock()
-	if !r.options.Spawn(func() { r.removeSandbox(s) }) {
+	remove := func() {
 		r.removeSandbox(s)
+		s.home.Leave()
+	}
+	if !r.options.Spawn(remove) {
+		remove()
 	}
 }

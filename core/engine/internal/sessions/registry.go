@@ -15,7 +15,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// Options is what New needs. All fields must be set. A Registry calls the functions without its own lock.
+// Options is what New needs. All fields must be set. A Registry calls the functions without its own lock, except for Home.
 type Options struct {
 	Store executor.SessionStore
 	Log   *slog.Logger
@@ -41,13 +41,23 @@ type Options struct {
 	// Internal logs err unless it is of another code than internal, and returns what a caller may see of it.
 	Internal func(doing string, err error) error
 
-	// Backend returns a configured backend, or nil.
-	Backend func(name string) executor.Backend
-	// Info returns what a configured backend last said of itself. Codes: unavailable (it is down or not healthy).
-	Info func(ctx context.Context, backend string) (executor.Info, error)
-	// Keeps reports whether a configured backend's sandboxes outlive its plugin process; Answered, whether it has
-	// described itself since the server started.
-	Keeps, Answered func(backend string) bool
+	// Home returns the backend that is configured under a name now, or nil.
+	Home func(name string) Home
+}
+
+// Home is a backend as the engine has it. A Session stays with its Home when another backend is configured under the name.
+type Home interface {
+	Sandboxes() executor.Backend
+	// Describe returns what the backend last said of itself. Codes: unavailable (it is down or not healthy).
+	Describe(ctx context.Context) (executor.Info, error)
+	// Keeps reports whether the backend's sandboxes outlive its plugin process. Answered reports whether it has described itself
+	// since the server started.
+	Keeps() bool
+	Answered() bool
+	// Join notes that a Session is there, which keeps the backend from being stopped. Leave ends that. They may be called with the
+	// Registry's lock.
+	Join()
+	Leave()
 }
 
 // Registry holds the Sessions of one engine. All methods are safe for concurrent use.
@@ -164,11 +174,19 @@ func (r *Registry) Load(ctx context.Context) error {
 			}
 			continue
 		}
-		s := newSession(r, rec)
+		s := newSession(r, rec, r.options.Home(rec.Backend))
 		s.saved = rec.LastUsed
 		r.open[rec.ID] = s
 	}
 	return nil
+}
+
+// SetRules replaces the bounds. Open Sessions keep their own times.
+func (r *Registry) SetRules(rules config.Sessions) {
+	r.mu.Lock()
+	r.options.Rules = rules
+	r.mu.Unlock()
+	r.Look() // the time that closed Sessions are kept may have changed
 }
 
 // Drain makes the Registry refuse what is new.
@@ -194,8 +212,7 @@ func (r *Registry) release(s *Session) {
 	unknown := !s.verified
 	unsaved := s.closed == nil && s.rec.LastUsed.After(s.saved)
 	r.mu.Unlock()
-	configured := r.options.Backend(s.Backend) != nil
-	if configured && !r.options.Embedded && (r.options.Keeps(s.Backend) || unknown && !r.options.Answered(s.Backend)) {
+	if s.home != nil && !r.options.Embedded && (s.home.Keeps() || unknown && !s.home.Answered()) {
 		if unsaved {
 			s.save()
 		}

@@ -10,13 +10,12 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// backend returns the SessionBackend of a configured backend. Codes: unavailable (not configured), unimplemented.
-func (r *Registry) backend(name string) (executor.SessionBackend, error) {
-	b := r.options.Backend(name)
-	if b == nil {
+// sandboxes returns the SessionBackend of a Home. Codes: unavailable (nil: not configured), unimplemented.
+func sandboxes(home Home, name string) (executor.SessionBackend, error) {
+	if home == nil {
 		return nil, executor.Errorf(executor.Unavailable, "backend %s is not configured any more", name)
 	}
-	sessions, ok := b.(executor.SessionBackend)
+	sessions, ok := home.Sandboxes().(executor.SessionBackend)
 	if !ok {
 		return nil, executor.FieldErrorf(executor.Unimplemented, "session", "backend %s has no sessions", name)
 	}
@@ -41,7 +40,7 @@ func ask[T any](ctx context.Context, r *Registry, doing string, limit time.Durat
 // now, or the not_found is f's own.
 func inSandbox[T any](ctx context.Context, s *Session, doing string, limit time.Duration, f func(context.Context, executor.SessionBackend) (T, error)) (T, error) {
 	var none T
-	b, err := s.registry.backend(s.Backend)
+	b, err := sandboxes(s.home, s.Backend)
 	if err != nil {
 		return none, err
 	}
@@ -90,11 +89,11 @@ func (s *Session) Check(ctx context.Context) error {
 	if !open {
 		return executor.Errorf(executor.NotFound, "%s: %w", s.ID, errSandboxGone)
 	}
-	b, err := r.backend(s.Backend)
+	b, err := sandboxes(s.home, s.Backend)
 	if err != nil {
 		return s.gone(err.Error())
 	}
-	info, err := r.options.Info(ctx, s.Backend)
+	info, err := s.home.Describe(ctx)
 	if err != nil {
 		return err
 	}
@@ -159,7 +158,7 @@ func (s *Session) found(generation int, opened *executor.OpenedSession) {
 // removeSandbox asks the backend to leave nothing of s, and reports whether it has done so. A backend that is away is asked again
 // once it is back, also in the next life of the server, where the record still has the handle.
 func (r *Registry) removeSandbox(s *Session) bool {
-	err := r.closeSandbox(s.ID, s.Backend)
+	err := r.closeSandbox(s.ID, s.Backend, s.home)
 	if err == nil {
 		return true
 	}
@@ -171,8 +170,8 @@ func (r *Registry) removeSandbox(s *Session) bool {
 	return false
 }
 
-func (r *Registry) closeSandbox(id, backend string) error {
-	b, err := r.backend(backend)
+func (r *Registry) closeSandbox(id, backend string, home Home) error {
+	b, err := sandboxes(home, backend)
 	if executor.CodeOf(err) == executor.Unimplemented {
 		return nil // then it never had one
 	}

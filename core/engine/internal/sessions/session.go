@@ -17,6 +17,8 @@ type Session struct {
 	Limits             executor.Limits
 
 	registry *Registry
+	// home holds the sandbox; nil: its backend is not configured any more.
+	home Home
 
 	// checking has one element while the backend is asked whether it still has the sandbox.
 	checking chan struct{}
@@ -41,14 +43,19 @@ type Session struct {
 	clock *time.Timer
 	// closed is made when the Session begins to close, and closed when that is done.
 	closed chan struct{}
-	// reason is why the Session closes, set where the close ends an Execution: then the view says "closed" before that
-	// Execution has ended. Otherwise the view says so when the close is done.
+	// reason is why the Session ends, set where that ends an Execution, and ending is the status: the view has both before that
+	// Execution has ended. Otherwise the view has them when the end is there.
 	reason string
+	ending executor.SessionStatus
 }
 
-func newSession(r *Registry, rec executor.SessionRecord) *Session {
+// newSession returns a Session that has joined its home. It leaves when it is taken out of what is open.
+func newSession(r *Registry, rec executor.SessionRecord, home Home) *Session {
+	if home != nil {
+		home.Join()
+	}
 	return &Session{
-		ID: rec.ID, Owner: rec.Owner, Backend: rec.Backend, Language: rec.Language, Limits: rec.Limits, registry: r, rec: rec,
+		ID: rec.ID, Owner: rec.Owner, Backend: rec.Backend, Language: rec.Language, Limits: rec.Limits, registry: r, rec: rec, home: home,
 		checking: make(chan struct{}, 1),
 	}
 }
@@ -80,6 +87,9 @@ func brief(s executor.Session) executor.Session {
 	return s.Clone()
 }
 
+// Home returns where the sandbox is; nil: its backend is not configured any more.
+func (s *Session) Home() Home { return s.home }
+
 // View returns what the owner sees.
 func (s *Session) View() executor.Session {
 	s.registry.mu.Lock()
@@ -105,7 +115,7 @@ func (s *Session) viewLocked() executor.Session {
 		view.ExpiresAt = at
 	}
 	if s.reason != "" {
-		view.Status, view.Reason, view.ExpiresAt = executor.SessionClosed, s.reason, time.Time{}
+		view.Status, view.Reason, view.ExpiresAt = s.ending, s.reason, time.Time{}
 	}
 	return view
 }

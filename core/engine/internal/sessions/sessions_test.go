@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,8 @@ type desk struct {
 	// spawns: Spawn runs what it is given.
 	spawns  bool
 	refused int
+	// joined counts the Sessions on the desk.
+	joined atomic.Int64
 }
 
 func newDesk(t *testing.T, change ...func(*Options)) *desk {
@@ -56,19 +59,12 @@ func newDesk(t *testing.T, change ...func(*Options)) *desk {
 			d.free()
 			return err
 		},
-		Backend: func(name string) executor.Backend {
-			d.free()
+		Home: func(name string) Home {
 			if name != "fake" {
 				return nil
 			}
-			return d.fake
+			return d
 		},
-		Info: func(ctx context.Context, _ string) (executor.Info, error) {
-			d.free()
-			return d.fake.Info(ctx)
-		},
-		Keeps:    func(string) bool { return false },
-		Answered: func(string) bool { return true },
 	}
 	o.Base, d.halt = context.WithCancelCause(context.Background())
 	for _, f := range change {
@@ -80,9 +76,38 @@ func newDesk(t *testing.T, change ...func(*Options)) *desk {
 		d.spawns = true
 		d.Release()
 		d.halt(nil)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if n := d.joined.Load(); n != int64(len(d.Registry.open)) {
+			t.Errorf("%d Sessions are at home, and %d are open", n, len(d.Registry.open))
+		}
 	})
 	return d
 }
+
+// Sandboxes implements Home.
+func (d *desk) Sandboxes() executor.Backend {
+	d.free()
+	return d.fake
+}
+
+// Describe implements Home.
+func (d *desk) Describe(ctx context.Context) (executor.Info, error) {
+	d.free()
+	return d.fake.Info(ctx)
+}
+
+// Keeps implements Home.
+func (d *desk) Keeps() bool { return false }
+
+// Answered implements Home.
+func (d *desk) Answered() bool { return true }
+
+// Join implements Home.
+func (d *desk) Join() { d.joined.Add(1) }
+
+// Leave implements Home.
+func (d *desk) Leave() { d.joined.Add(-1) }
 
 // free hangs unless the Registry's lock is free, as it must be when the engine is called.
 func (d *desk) free() {
@@ -94,7 +119,7 @@ func (d *desk) open() *Session {
 	d.t.Helper()
 	v, err := d.Open(d.t.Context(), executor.Session{
 		Owner: "alice", Backend: "fake", Language: executor.LanguagePython, IdleTimeout: time.Hour, Limits: executor.Limits{DiskBytes: 1 << 20},
-	})
+	}, d)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -435,7 +460,7 @@ func TestNothingOpensWhileTheServerStops(t *testing.T) {
 		d := newDesk(t)
 		s := d.open()
 		d.Drain()
-		if _, err := d.Open(t.Context(), executor.Session{Owner: "bob", Backend: "fake"}); executor.CodeOf(err) != executor.Unavailable {
+		if _, err := d.Open(t.Context(), executor.Session{Owner: "bob", Backend: "fake"}, d); executor.CodeOf(err) != executor.Unavailable {
 			t.Errorf("open: %v", err)
 		}
 		if _, err := s.Restart(t.Context(), false); executor.CodeOf(err) != executor.Unavailable {
