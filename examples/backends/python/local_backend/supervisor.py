@@ -12,10 +12,14 @@ import resource
 import select
 import signal
 import socket
+import struct
 import subprocess
 from typing import Any, Optional
 
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 22, 36, 38
+
+# KEY_CALLS are add_key, request_key and keyctl, by machine, after the number of the machine's system call interface.
+KEY_CALLS = {"x86_64": (0xC000003E, (248, 249, 250)), "aarch64": (0xC00000B7, (217, 218, 219))}
 
 
 def main(descriptor: int) -> int:
@@ -27,6 +31,7 @@ def main(descriptor: int) -> int:
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become children of this process
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    refuse_keys(prctl)
     os.umask(0o022)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -54,6 +59,23 @@ def main(descriptor: int) -> int:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     answer(control, {"status": status, "cpu": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss * 1024})
     return 0
+
+
+def refuse_keys(prctl: Any) -> None:
+    """Refuses the system calls about the kernel's keyrings: those of a user outlive its programs (rule BE-211)."""
+    machine = os.uname().machine
+    if machine not in KEY_CALLS:
+        raise OSError("no system call numbers for " + machine)
+    interface, calls = KEY_CALLS[machine]
+    load, equal, above, end = 0x20, 0x15, 0x35, 0x06  # LD, JEQ, JGE and RET of a filter
+    allow, refuse = 0x7FFF0000, 0x00050001  # EPERM
+    lines = [(load, 0, 0, 4), (equal, 0, len(calls) + 3, interface), (load, 0, 0, 0), (above, len(calls) + 1, 0, 0x40000000)]
+    lines += [(equal, len(calls) - n, 0, call) for n, call in enumerate(calls)]
+    lines += [(end, 0, 0, allow), (end, 0, 0, refuse)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in lines))
+    program = struct.pack("HxxxxxxQ", len(lines), ctypes.addressof(code))
+    if prctl(PR_SET_SECCOMP, 2, ctypes.c_char_p(program), 0, 0) != 0:
+        raise OSError("the filter of system calls was refused")
 
 
 def answer(control: socket.socket, message: dict[str, Any]) -> None:

@@ -86,9 +86,10 @@ def place(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, root: str, f
             raise invalid("%s: the link must stay in the work folder" % member.name)
         os.symlink(member.linkname, target)
     elif member.islnk():
-        if member.linkname.startswith("/") or clean(member.linkname) not in files:
+        other = posixpath.normpath(member.linkname)
+        if other not in files:
             raise invalid("%s: a hard link must lead to a file of the archive" % member.name)
-        os.link(os.path.join(root, clean(member.linkname)), target)
+        os.link(os.path.join(root, other), target)
     else:
         raise invalid("%s: must be a file, a folder or a link" % member.name)
 
