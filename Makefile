@@ -48,6 +48,10 @@ bench: build ## interleaved benchmarks; raw numbers go to bench/
 soak: build ## load and kill -9 for minutes
 	@tools/soak.sh
 
+.PHONY: chaos
+chaos: build ## kill -9 of the example backends under load for minutes
+	@tools/chaos.sh
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_TIME (1m each), FUZZ_JOBS at once
 	@tools/fuzz.sh

@@ -72,6 +72,55 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	}
 }
 
+// leavingBackend is away from its first Run on, for a while.
+type leavingBackend struct {
+	*fake.Backend
+	away time.Duration
+	back time.Time // zero before the first Run
+}
+
+func (b *leavingBackend) Info(ctx context.Context) (executor.Info, error) {
+	if time.Now().Before(b.back) {
+		return executor.Info{}, executor.Errorf(executor.Unavailable, "away")
+	}
+	return b.Backend.Info(ctx)
+}
+
+func (b *leavingBackend) Run(ctx context.Context, job executor.Job, s executor.Sink) (executor.Result, error) {
+	if b.back.IsZero() {
+		b.back = time.Now().Add(b.away)
+	}
+	if time.Now().Before(b.back) {
+		return executor.Result{}, executor.Errorf(executor.Unavailable, "away")
+	}
+	return b.Backend.Run(ctx, job, s)
+}
+
+// A plugin is back within a second or two after its death. What waits for it must not wait for much longer.
+func TestABackendThatIsAwayIsAskedSoonAndThenSeldom(t *testing.T) {
+	t.Parallel()
+	for away, want := range map[time.Duration]time.Duration{
+		400 * time.Millisecond: 500 * time.Millisecond,
+		time.Second:            2500 * time.Millisecond,
+		5 * time.Second:        10500 * time.Millisecond,
+		20 * time.Second:       40500 * time.Millisecond,
+		50 * time.Second:       70500 * time.Millisecond,
+	} {
+		t.Run(away.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t, setup{backend: &leavingBackend{Backend: fake.New(fake.Options{}), away: away}})
+				began := time.Now()
+				x := r.submit(t.Context(), "exit 0", durable)
+				res := r.result(x.ID)
+				if waited := time.Since(began); res.Status != executor.StatusSucceeded || waited != want {
+					t.Errorf("it ended as %s after %s, want succeeded after %s", res.Status, waited, want)
+				}
+			})
+		})
+	}
+}
+
 func TestABackendThatIsAlwaysAwayIsTriedSixTimes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

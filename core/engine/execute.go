@@ -204,6 +204,7 @@ func (e *Engine) again(x *execution, v verdict) bool {
 // pause gives x's slot back and lets it wait for its next attempt.
 func (e *Engine) pause(x *execution) {
 	x.retries++
+	x.asked = 0
 	wait := backOff(x.retries)
 	e.log.Warn("backend away, execution waits", "execution", x.id, "backend", x.backend, "attempt", x.attempts, "wait", wait)
 	e.mu.Lock()
@@ -253,10 +254,11 @@ func (e *Engine) resume(x *execution) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.waitLocked(x, backOff(maxAttempts))
+	x.asked++
+	e.waitLocked(x, backOff(x.retries+x.asked))
 }
 
-// backOff returns how long to wait before attempt n+1: ½, 2, 8, then 30 seconds.
+// backOff returns how long to wait before attempt n+1, or before the next question whether the backend is back: ½, 2, 8, then 30 seconds.
 func backOff(n int) time.Duration {
 	wait := 500 * time.Millisecond
 	for ; n > 1 && wait < 30*time.Second; n-- {

@@ -64,6 +64,8 @@ type execution struct {
 	fresh    *executor.Record
 	attempts int
 	retries  int
+	// asked counts how often it has asked for its backend in vain since its last attempt.
+	asked int
 	// collects: it has outputs to collect, which takes time after its program has ended.
 	collects bool
 	// spooled: it has input in Blobs.

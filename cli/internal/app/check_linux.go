@@ -33,17 +33,16 @@ func CheckPlugin(ctx context.Context, o CheckOptions) (_ []Rule, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, data.Close()) }()
-	p, err := plugin.Launch(ctx, plugin.LaunchOptions{
-		Path: path, RunDir: run.path, Log: o.Log,
+	results, err := backendtest.CheckPlugin(ctx, plugin.LaunchOptions{
+		Path: path, SHA256: o.SHA256, RunDir: run.path, Log: o.Log,
 		Configure: plugin.Configure{Name: "check", Instance: newInstance(), Embedded: true, DataDir: data.path, Options: o.Section},
-	})
+	}, backendtest.Options{Image: o.Image, Only: o.Rules})
 	if err != nil {
 		return nil, err
 	}
-	defer p.Kill()
 	var rules []Rule
-	for _, r := range backendtest.Check(ctx, p.Backend(), backendtest.Options{Image: o.Image, Only: o.Rules}) {
+	for _, r := range results {
 		rules = append(rules, Rule{ID: r.ID, Name: r.Name, Errors: r.Errors, Skipped: r.Skipped})
 	}
-	return rules, bounded(ctx, p.Drain)
+	return rules, nil
 }

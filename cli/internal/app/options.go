@@ -35,8 +35,9 @@ type ServeOptions struct {
 
 // CheckOptions are for CheckPlugin.
 type CheckOptions struct {
-	// Path of the plugin program.
-	Path string
+	// Path of the plugin program, and the SHA-256 that it must have; empty: any.
+	Path   string
+	SHA256 string
 	// Section is the configuration of the plugin, as JSON.
 	Section json.RawMessage
 	// Rules to check; empty: all.

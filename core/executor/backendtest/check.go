@@ -73,7 +73,11 @@ type RuleResult struct {
 
 // Check runs the suite on b and returns one result per rule, in order. When ctx ends, the remaining rules are Skipped.
 func Check(ctx context.Context, b executor.Backend, o Options) []RuleResult {
-	s := newSuite(b, LaneCheck, o, nil)
+	return newSuite(b, LaneCheck, o, nil).checkAll(ctx)
+}
+
+// checkAll checks the rules one after another.
+func (s *suite) checkAll(ctx context.Context) []RuleResult {
 	var results []RuleResult
 	for _, r := range s.rules() {
 		if ctx.Err() != nil {

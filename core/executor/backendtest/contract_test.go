@@ -12,7 +12,7 @@ import (
 )
 
 // ruleLine matches a line of a table of rules in docs/contract.md.
-var ruleLine = regexp.MustCompile(`^\| ((?:BE|EV|SE|ST|BL)-\d{2,3}) \| (.+) \|$`)
+var ruleLine = regexp.MustCompile(`^\| ((?:BE|EV|SE|PL|ST|BL)-\d{2,3}) \| (.+) \|$`)
 
 // TestTheContractAndTheSuitesHaveTheSameRules compares the rules in docs/contract.md with those of the suite, in both directions.
 func TestTheContractAndTheSuitesHaveTheSameRules(t *testing.T) {

@@ -8,12 +8,11 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/fake"
-	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
 func TestMain(m *testing.M) {
-	plugintest.Main(map[string]plugin.Factory{"fake": fake.Factory})
+	pluginMain()
 	goleak.VerifyTestMain(m)
 }
 

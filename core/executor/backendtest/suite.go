@@ -28,7 +28,7 @@ func (r rule) String() string { return r.ID + " " + r.Name }
 // Rules returns the ids and names of every rule, in order, as docs/contract.md must have them.
 func Rules() [][2]string {
 	var list [][2]string
-	for _, r := range allRules() {
+	for _, r := range slices.Concat(allRules(), pluginRules()) {
 		list = append(list, [2]string{r.ID, r.Name})
 	}
 	return list
@@ -47,9 +47,11 @@ type suite struct {
 	options   Options
 	successor func() executor.Backend
 	victim    func() (b executor.Backend, kill func())
-	info      executor.Info
-	infoErr   error
-	jobs      atomic.Int64
+	// program is what the rules of plugin processes start; nil in the lanes without one.
+	program *program
+	info    executor.Info
+	infoErr error
+	jobs    atomic.Int64
 
 	mu         sync.Mutex
 	violations map[string][]string // of watched rules, by id
@@ -80,6 +82,9 @@ func newSuite(b executor.Backend, lane Lane, o Options, successor func() executo
 
 func (s *suite) rules() []rule {
 	rules := allRules()
+	if s.program != nil {
+		rules = append(pluginRules(), rules...)
+	}
 	if len(s.options.Only) > 0 {
 		rules = slices.DeleteFunc(rules, func(r rule) bool { return !slices.Contains(s.options.Only, r.ID) })
 	}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -28,7 +28,11 @@ func Factory(_ context.Context, c plugin.Configure) (executor.Backend, error) {
 		d := json.NewDecoder(bytes.NewReader(c.Options))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&s); err != nil {
-			return nil, executor.FieldErrorf(executor.Invalid, fmt.Sprintf("backends.%s", c.Name), "%v", err)
+			field := "backends." + c.Name
+			if key, ok := strings.CutPrefix(err.Error(), `json: unknown field "`); ok {
+				field += "." + strings.TrimSuffix(key, `"`)
+			}
+			return nil, executor.FieldErrorf(executor.Invalid, field, "%v", err)
 		}
 	}
 	return &served{New(Options{

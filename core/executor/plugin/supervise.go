@@ -9,6 +9,7 @@ import (
 	"time"
 
 	goplugin "github.com/hashicorp/go-plugin"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/wire"
@@ -86,6 +87,23 @@ func (p *Process) Info() executor.Info { return p.supervision.Info() }
 
 // PID returns the number of the process.
 func (p *Process) PID() int { return p.process.cmd.Process.Pid }
+
+// Health asks the gRPC health service of the process for go-plugin's service, "plugin". Codes: those of gRPC, internal (it does
+// not serve).
+func (p *Process) Health(ctx context.Context) error {
+	answer, err := healthpb.NewHealthClient(p.dispensed.conn).Check(ctx, &healthpb.HealthCheckRequest{Service: goplugin.GRPCServiceName})
+	if err == nil && answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		err = executor.Errorf(executor.Internal, "the health of %s must be SERVING (got %s)", goplugin.GRPCServiceName, answer.GetStatus())
+	}
+	return err
+}
+
+// Ping returns when the plugin has answered a ping. Only one Ping may be under way, and the process sends pings by itself, every
+// LaunchOptions.PingInterval. Codes: unavailable.
+func (p *Process) Ping(ctx context.Context) error { return p.supervision.Ping(ctx) }
+
+// Cut breaks the supervising stream, as the death of the host does.
+func (p *Process) Cut() { p.supervision.Cut() }
 
 // Done returns a channel that is closed when the process is gone or its supervising stream has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }

@@ -24,6 +24,8 @@ type Server struct {
 	Binary string
 	Dir    string
 	Env    []string
+	// Config is a file for --config, instead of the settings for the uv backend.
+	Config string
 	// URL is set by Start.
 	URL    string
 	cmd    *exec.Cmd
@@ -38,8 +40,13 @@ func (s *Server) Start() error {
 			s.cmd.Env = append(s.cmd.Env, kv)
 		}
 	}
-	s.cmd.Env = append(s.cmd.Env, "PYEXEC_HTTP_BIND=127.0.0.1:0", "PYEXEC_DATA_DIR="+filepath.Join(s.Dir, "data"),
-		"PYEXEC_BACKENDS_UV_WORK_DIR="+filepath.Join(s.Dir, "work"), "PYEXEC_BACKENDS_UV_CACHE_DIR="+filepath.Join(s.Dir, "cache"))
+	s.cmd.Env = append(s.cmd.Env, "PYEXEC_HTTP_BIND=127.0.0.1:0", "PYEXEC_DATA_DIR="+filepath.Join(s.Dir, "data"))
+	if s.Config != "" {
+		s.cmd.Args = append(s.cmd.Args, "--config", s.Config)
+	} else {
+		s.cmd.Env = append(s.cmd.Env, "PYEXEC_BACKENDS_UV_WORK_DIR="+filepath.Join(s.Dir, "work"),
+			"PYEXEC_BACKENDS_UV_CACHE_DIR="+filepath.Join(s.Dir, "cache"))
+	}
 	s.cmd.Env = append(s.cmd.Env, s.Env...)
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
