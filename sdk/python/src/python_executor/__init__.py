@@ -11,7 +11,11 @@
 from ._async.client import AsyncClient
 from ._async.follow import AsyncEventStream
 from ._async.session import AsyncSession
+from ._local import local, local_async
+from ._remote import RemoteFunction, remote
+from ._remote_call import RemoteError, RemoteTraceback
 from ._retry import Retry, RetryPolicy
+from ._server import LocalServerError
 from ._sync.client import Client
 from ._sync.follow import EventStream
 from ._sync.session import Session
@@ -74,6 +78,7 @@ __all__ = [
     "InvalidError",
     "LimitOptions",
     "Limits",
+    "LocalServerError",
     "MemorySample",
     "NotFoundError",
     "Output",
@@ -83,6 +88,9 @@ __all__ = [
     "Progress",
     "PurgedError",
     "Queued",
+    "RemoteError",
+    "RemoteFunction",
+    "RemoteTraceback",
     "Retry",
     "RetryPolicy",
     "RunOptions",
@@ -96,4 +104,7 @@ __all__ = [
     "UnknownEvent",
     "Variable",
     "__version__",
+    "local",
+    "local_async",
+    "remote",
 ]
