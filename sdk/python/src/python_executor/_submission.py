@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import tarfile
 import uuid
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+from . import _detect
 from ._input import Body, Bytes, Source, invalid, multipart_body, source
+from ._pack import InputError, Packed, pack_directory
 from .options import RunOptions, metadata
 
 #: Files to send: paths, or the content of each file (text, bytes, or the path of a local file) by its name.
 Files = Union[Mapping[str, Union[str, bytes, "os.PathLike[str]"]], Sequence[Union[str, "os.PathLike[str]"]]]
+PathLike = Union[str, "os.PathLike[str]"]
 #: Standard input: text, or bytes from anywhere.
 Stdin = Union[str, Bytes]
 
@@ -56,20 +60,20 @@ def _entries(files: Files) -> List[Tuple[str, Union[bytes, Path]]]:
     return list(found.items())
 
 
-def files_source(files: Files) -> Source:
-    """Return a tar of files, in their order."""
-    entries: List[Tuple[bytes, int, Union[bytes, Path]]] = []
+def pack_files(files: Files) -> Packed:
+    """Return files as a tar, in their order. What they require is found by the rules of a folder."""
+    entries: List[Tuple[str, bytes, int, Union[bytes, Path]]] = []
     for name, content in _entries(files):
         if isinstance(content, Path):
             stat = content.stat()
-            entries.append((_header(name, stat.st_size, stat.st_mode & 0o777, stat.st_mtime), stat.st_size, content))
+            entries.append((name, _header(name, stat.st_size, stat.st_mode & 0o777, stat.st_mtime), stat.st_size, content))
         else:
-            entries.append((_header(name, len(content)), len(content), content))
+            entries.append((name, _header(name, len(content)), len(content), content))
     if not entries:
         raise invalid("files", "must have a file")
 
     def chunks() -> Iterator[bytes]:
-        for header, size, content in entries:
+        for _, header, size, content in entries:
             yield header
             sent = 0
             for chunk in source(content, "files").chunks():
@@ -77,24 +81,69 @@ def files_source(files: Files) -> Source:
                 sent += len(chunk)
                 yield chunk
             if sent < size:
-                raise invalid("files", f"{content} became shorter while it was read")
+                raise InputError(f"{content} became shorter while it was read")
             yield bytes(-size % tarfile.BLOCKSIZE)
         yield bytes(2 * tarfile.BLOCKSIZE)
 
-    total = sum(len(h) + size + -size % tarfile.BLOCKSIZE for h, size, _ in entries) + 2 * tarfile.BLOCKSIZE
-    return Source(chunks, total, True)
+    contents = {name: content for name, _, _, content in entries}
+
+    def read(name: str) -> Optional[bytes]:
+        content = contents.get(name)
+        if not isinstance(content, Path):
+            return content
+        with open(content, "rb") as file:
+            return file.read(_detect.MAX_FILE + 1)
+
+    entrypoint, guessed = _detect.entrypoint(contents)
+    found = _detect.find(read, entrypoint)
+    return Packed(
+        entrypoint=entrypoint,
+        requirements_txt=found.requirements or None,
+        python_version=_detect.pinned_version(found.requires_python) or None,
+        size=sum(len(h) + size + -size % tarfile.BLOCKSIZE for _, h, size, _ in entries) + 2 * tarfile.BLOCKSIZE,
+        open=chunks,
+        requires_python=found.requires_python,
+        unread=found.unread,
+        guessed=guessed,
+    )
+
+
+@contextmanager
+def _as_invalid(field: str) -> Generator[None, None, None]:
+    """Raise what is wrong with local files as the error of a field."""
+    try:
+        yield
+    except InputError as error:
+        raise invalid(field, str(error)) from error
+
+
+def _sent(field: str, packed: Packed, body: Dict[str, Any]) -> Source:
+    """Return what was packed as a part of the request, and add what it says about the program to the metadata."""
+    body.update(packed.metadata(body))
+
+    def chunks() -> Iterator[bytes]:
+        with _as_invalid(field):
+            yield from packed.open()
+
+    return Source(chunks, packed.size, True)
 
 
 def submission(
     code: Optional[str],
     files: Optional[Files],
-    directory: Optional[Union[str, "os.PathLike[str]"]],
+    directory: Optional[PathLike],
     tar: Optional[Bytes],
     script: Optional[str],
     stdin: Optional[Stdin],
     options: Mapping[str, Any],
+    *,
+    include_all: bool = False,
+    leave: Optional[PathLike] = None,
 ) -> Body:
-    """Return the body of `run` and `submit`. It has an idempotency key, so that the call may be repeated."""
+    """Return the body of `run` and `submit`. It has an idempotency key, so that the call may be repeated.
+
+    `leave` is a folder that is not sent with a directory, such as that of earlier artifacts.
+    """
     body = metadata(RunOptions, options)
     inputs = [name for name, value in (("files", files), ("directory", directory), ("tar", tar)) if value is not None]
     if len(inputs) > 1:
@@ -104,16 +153,18 @@ def submission(
     if code is not None:
         body["code"] = code
     if script is not None:
-        body["script"] = os.fspath(script)
+        body["script"] = script
     workspace: Optional[Source] = None
     if tar is not None:
         workspace = source(tar, "tar")
     elif files is not None:
-        workspace = files_source(files)
-        if "requirements_txt" not in body and "session_id" not in body:
-            body.setdefault("detect", True)
+        with _as_invalid("files"):
+            workspace = _sent("files", pack_files(files), body)
     elif directory is not None:
-        workspace = _packed(directory, body)
+        entrypoint, other = str(body.get("entrypoint", "")), "code" in body or "command" in body
+        with _as_invalid("directory"):
+            packed = pack_directory(directory, entrypoint=entrypoint, command=other, include_all=include_all, leave=leave)
+            workspace = _sent("directory", packed, body)
     piped: Optional[Source] = None
     if isinstance(stdin, str):
         body["stdin"] = stdin
@@ -121,19 +172,3 @@ def submission(
         piped = source(stdin, "stdin")
     body.setdefault("idempotency_key", uuid.uuid4().hex)
     return multipart_body(body, workspace, piped)
-
-
-def _packed(directory: Union[str, "os.PathLike[str]"], body: Dict[str, Any]) -> Source:
-    from ._pack import pack_directory
-
-    packed = pack_directory(directory)
-    start: Callable[[], Iterator[bytes]] = packed.open
-    if "code" not in body and "command" not in body and packed.entrypoint:
-        body.setdefault("entrypoint", packed.entrypoint)
-    if packed.requirements_txt:
-        body.setdefault("requirements_txt", packed.requirements_txt)
-    if packed.python_version:
-        body.setdefault("python_version", packed.python_version)
-    return Source(start, packed.size, True)
-
-

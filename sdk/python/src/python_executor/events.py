@@ -95,13 +95,20 @@ class UnknownEvent(Event):
 
 
 _PLAIN: Dict[str, Type[Event]] = {"queued": Queued, "progress": Progress, "started": Started}
+#: The kinds that this version knows.
+KINDS = frozenset([*_PLAIN, "output", "display", "finished"])
 
 
 def decode_event(seq: int, kind: str, data: str) -> Event:
-    """Make an Event from a message of the stream. An unknown or unreadable one is an UnknownEvent."""
+    """Make an Event from a message of the stream.
+
+    It raises ValueError or TypeError if a message of a known kind is not as the API says.
+    """
     try:
         parsed: object = json.loads(data) if data else {}
     except ValueError:
+        if kind in KINDS:
+            raise
         parsed = {"data": data}
     raw: Json = cast(Json, parsed) if isinstance(parsed, Mapping) else {"data": parsed}
     if kind in _PLAIN:

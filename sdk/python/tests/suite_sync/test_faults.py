@@ -141,6 +141,12 @@ def test_a_stream_that_is_purged_or_missing_says_so() -> None:
             client.follow("exe_1").__next__()
 
 
+def test_an_event_that_cannot_be_read_is_no_silence() -> None:
+    with connect(Script(events(message(1, "output", {"stream": "stdout", "offset": 0, "data_base64": "x"})))) as client:
+        with pytest.raises(InternalError, match="event 1 cannot be read"):
+            client.follow("exe_1").__next__()
+
+
 def test_a_newer_server_breaks_nothing() -> None:
     new = {**DONE, "status": "hibernated", "mood": "good", "artifacts": [{"path": "a", "colour": "red"}], "phases": None}
     script = Script(

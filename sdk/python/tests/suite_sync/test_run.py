@@ -70,6 +70,25 @@ def test_files_are_sent_by_path_and_by_content(server: Server, tmp_path: Path, m
         assert with_code.stdout == "beside\n"
 
 
+def test_a_folder_is_sent_without_what_git_ignores(server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    (folder / "sub").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / ".gitignore").write_text("*.secret\n")
+    (folder / "a.secret").write_text("")
+    (folder / "sub" / "b").write_text("")
+    (folder / "main.py").write_text("import os; print(sorted(f for _, _, fs in os.walk('.') for f in fs)); open('made', 'w')")
+    with Client() as client:
+        for _ in range(2):  # the artifacts of the first run are not sent with the second
+            execution = client.run(directory=folder, artifacts_to=folder / "made here")
+            assert execution.stdout == "['.gitignore', 'b', 'main.py']\n"
+        assert (folder / "made here" / "made").exists()
+        assert "a.secret" in (client.run(directory=folder, include_all=True)).stdout
+        (folder / "out").symlink_to(tmp_path)
+        with pytest.raises(InvalidError, match="directory: .*leaves the folder"):
+            client.run(directory=folder)
+
+
 @pytest.mark.parametrize("form", ["bytes", "path", "file", "pieces"])
 def test_a_tar_is_sent_in_any_form(server: Server, tmp_path: Path, form: str) -> None:
     data = a_tar(main="print('tar')")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, AsyncIterator, Callable, Dict, List, Optional, Sequence, Union
 
@@ -90,6 +91,7 @@ class AsyncClient:
         directory: Optional[PathLike] = None,
         tar: Optional[Bytes] = None,
         script: Optional[str] = None,
+        include_all: bool = False,
         stdin: Optional[Stdin] = None,
         stdout: Optional[_output.Sink] = None,
         stderr: Optional[_output.Sink] = None,
@@ -102,9 +104,10 @@ class AsyncClient:
 
         code: the text of a program.
         files: paths, or a dict of names and contents. The entrypoint is main.py, else __main__.py, else the first .py file.
-        directory: a folder, without what its .gitignore names.
+        directory: a folder, without what .gitignore files name, version control and virtual environments.
         tar: an uncompressed tar: its path, its bytes, or a binary file.
         script: an allow-listed script of the server's host.
+        include_all: also sends what is left out of a directory.
         stdin: standard input: a text, or bytes from anywhere.
         stdout, stderr: get the output while the program runs: a function of text, or a file.
         on_event: gets every event. An exception of it, of stdout or of stderr kills the Execution, and is raised here.
@@ -117,7 +120,9 @@ class AsyncClient:
         if artifacts_to is not None and "outputs" not in options:
             options.setdefault("outputs_changed", True)
         writers = _output.writers(stdout, stderr)
-        body = submission(code, files, directory, tar, script, stdin, dict(options))
+        body = await _platform_async.in_thread(
+            partial(submission, include_all=include_all, leave=artifacts_to), code, files, directory, tar, script, stdin, options
+        )
         with reporting(progress) as report:
             live = bool(writers) or on_event is not None
             path = "/api/v1/exec/async" if live else "/api/v1/exec/sync"
@@ -175,12 +180,15 @@ class AsyncClient:
         directory: Optional[PathLike] = None,
         tar: Optional[Bytes] = None,
         script: Optional[str] = None,
+        include_all: bool = False,
         stdin: Optional[Stdin] = None,
         progress: Progress = None,
         **options: Unpack[RunOptions],
     ) -> str:
         """Start an Execution and return its id when the server has everything on disk. The arguments are those of `run`."""
-        body = submission(code, files, directory, tar, script, stdin, dict(options))
+        body = await _platform_async.in_thread(
+            partial(submission, include_all=include_all), code, files, directory, tar, script, stdin, options
+        )
         with reporting(progress) as report:
             call = Call("submit", "POST", "/api/v1/exec/async", body=body, idempotent=True, progress=report)
             return str((await self._requests.json(call))["execution_id"])

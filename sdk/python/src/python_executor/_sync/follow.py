@@ -120,7 +120,10 @@ class EventStream:
             return
         if seq != self._last + 1:
             raise UnavailableError(f"the event stream jumped from {self._last} to {seq}")
-        event = decode_event(seq, message.event, message.data)
+        try:
+            event = decode_event(seq, message.event, message.data)
+        except (TypeError, ValueError) as error:
+            raise InternalError(f"event {seq} cannot be read: {error}") from error
         self._last = seq
         self._came = True
         self._failures = 0
