@@ -9,15 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import httpx
 import pytest
-from python_executor import ExecutorError, LocalServerError, UnauthenticatedError, Client, local, local_async
-from python_executor._server import LocalServer, find_binary, server_config
+from helpers import binary, until
 
-PATIENCE_SECONDS = 60
+from python_executor import Client, ExecutorError, LocalServerError, UnauthenticatedError, local, local_async
+from python_executor._server import LocalServer, find_binary, server_config
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +24,15 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which local servers make their folders."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def settings(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program under test, with a cache and users of the tests."""
+    monkeypatch.setenv("PYEXEC_BINARY", binary())
+    monkeypatch.setenv("PYEXEC_BACKENDS_UV_CACHE_DIR", str(cache))
+    if os.geteuid() == 0:
+        monkeypatch.setenv("PYEXEC_BACKENDS_UV_RUN_AS", "200100-200149")
 
 
 def is_down(url: str) -> bool:
@@ -122,10 +130,7 @@ def test_a_server_ends_with_the_process_that_started_it(how: signal.Signals, fol
         url = parent.stdout.readline().decode().strip()
         assert not is_down(url)
         parent.send_signal(how)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_down(url):
-        assert time.monotonic() < deadline, "the server outlives its starter"
-        time.sleep(0.02)
+    until(lambda: is_down(url), "the server has ended with its starter")
 
 
 def test_a_server_that_cannot_start_says_why(folders: Path) -> None:

@@ -3,6 +3,7 @@
 import base64
 
 import pytest
+
 from python_executor import Artifact, DisplayData, Execution
 from python_executor._notebook import MAX_TEXT, execution_html
 

@@ -8,25 +8,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from helpers import TOKEN, Server, needs_index
+
 import python_executor
 from python_executor import AsyncClient, Client, RemoteError, RemoteFunction, RemoteTraceback, remote
 from python_executor._remote import _pinned_version
-from python_executor._server import LocalServer
 
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[LocalServer]:
-    made = LocalServer()
-    made.start()
-    yield made
-    made.stop()
-
-
-@pytest.fixture(scope="module")
-def client(server: LocalServer) -> Iterator[Client]:
-    with Client(server.url, server.token) as made:
+def client(shared: Server) -> Iterator[Client]:
+    with Client(shared.url, TOKEN) as made:
         yield made
 
 
@@ -86,9 +79,8 @@ def test_an_exception_has_the_remote_traceback(client: Client, serializer: str) 
     assert "return a / b" in str(caught.value.__cause__)
 
 
-def test_a_default_client_is_that_of_the_environment(server: LocalServer, serializer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYEXEC_SERVER", server.url)
-    monkeypatch.setenv("PYEXEC_TOKEN", server.token)
+def test_a_default_client_is_that_of_the_environment(server: Server, serializer: str) -> None:
+    del server  # it has set the environment
 
     @remote(serializer=serializer, stdout=lambda text: None)
     async def double(n: int) -> int:
@@ -98,9 +90,9 @@ def test_a_default_client_is_that_of_the_environment(server: LocalServer, serial
     assert asyncio.run(double(4)) == 8
 
 
-def test_async_functions_run_together(server: LocalServer, serializer: str) -> None:
+def test_async_functions_run_together(shared: Server, serializer: str) -> None:
     async def main() -> list[int]:
-        async with AsyncClient(server.url, server.token) as own:
+        async with AsyncClient(shared.url, TOKEN) as own:
 
             @remote(client=own, serializer=serializer)
             async def double(n: int) -> int:
@@ -142,6 +134,7 @@ def test_an_end_without_an_answer_tells_the_end(client: Client, serializer: str)
         gone()
 
 
+@needs_index
 def test_requirements_are_installed_and_values_cross_as_pickles(client: Client) -> None:
     needs_own_python(client)
     numpy = pytest.importorskip("numpy")

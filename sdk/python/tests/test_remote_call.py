@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 import pytest
+
 from python_executor import _remote_call
 from python_executor._remote_call import RESULT, RemoteError, RemoteTraceback
 from python_executor._remote_runner import json_problem

@@ -187,7 +187,8 @@ def _pickled_by_value(function: FunctionType, modules: Sequence[ModuleType]) -> 
     """Pickle the functions and classes of the function's own package by value: the sandbox does not have the package."""
     import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 
-    own = sys.modules.get((function.__module__ or "").partition(".")[0])
+    module_name = function.__module__ or ""
+    own = sys.modules.get(module_name.partition(".")[0]) or sys.modules.get(module_name)
     with _by_value:  # the registry belongs to the process
         before = cast("Set[str]", cloudpickle.list_registry_pickle_by_value())  # pyright: ignore[reportUnknownMemberType]
         added = [m for m in [own, *modules] if m is not None and m.__name__ not in {*before, "__main__", "builtins"}]
