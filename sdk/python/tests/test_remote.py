@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,23 +20,40 @@ OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture(scope="module")
-def client(shared: Server) -> Iterator[Client]:
-    with Client(shared.url, TOKEN) as made:
+def own(cache: Path) -> Iterator[Server]:
+    """A server whose programs have the rights of the tests, and so every Python that the tests can run on."""
+    server = Server(cache.parent / "own", "200000-200049")
+    config = json.loads(server.config.read_text())
+    uv = config["backends"]["uv"]
+    uv.pop("run_as", None)
+    server.config.write_text(json.dumps({**config, "backends": {"uv": {**uv, "isolation": "none"}}}))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="module")
+def client(own: Server) -> Iterator[Client]:
+    with Client(own.url, TOKEN) as made:
         yield made
 
 
 @pytest.fixture(params=["json", "cloudpickle"])
-def serializer(request: pytest.FixtureRequest, client: Client) -> str:
+def serializer(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     if name == "cloudpickle":
-        needs_own_python(client)
+        request.getfixturevalue("pickles")
     return name
 
 
-def needs_own_python(client: Client) -> None:
-    versions = [b.capabilities.get("python_versions") or [] for b in client.backends()]
-    if not any(v == OWN or v.startswith(OWN + ".") for found in versions for v in found):
-        pytest.skip(f"the server has no Python {OWN}")
+@pytest.fixture
+def pickles(client: Client) -> None:
+    """The server has the Python of the tests."""
+    versions = [v for b in client.backends() for v in b.capabilities.get("python_versions") or []]
+    if OWN not in versions:
+        pytest.skip(f"the server has no Python {OWN} (it has {', '.join(versions)})")
 
 
 @remote
@@ -79,8 +98,9 @@ def test_an_exception_has_the_remote_traceback(client: Client, serializer: str) 
     assert "return a / b" in str(caught.value.__cause__)
 
 
-def test_a_default_client_is_that_of_the_environment(server: Server, serializer: str) -> None:
-    del server  # it has set the environment
+def test_a_default_client_is_that_of_the_environment(own: Server, serializer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYEXEC_SERVER", own.url)
+    monkeypatch.setenv("PYEXEC_TOKEN", TOKEN)
 
     @remote(serializer=serializer, stdout=lambda text: None)
     async def double(n: int) -> int:
@@ -90,11 +110,11 @@ def test_a_default_client_is_that_of_the_environment(server: Server, serializer:
     assert asyncio.run(double(4)) == 8
 
 
-def test_async_functions_run_together(shared: Server, serializer: str) -> None:
+def test_async_functions_run_together(own: Server, serializer: str) -> None:
     async def main() -> list[int]:
-        async with AsyncClient(shared.url, TOKEN) as own:
+        async with AsyncClient(own.url, TOKEN) as one:
 
-            @remote(client=own, serializer=serializer)
+            @remote(client=one, serializer=serializer)
             async def double(n: int) -> int:
                 return 2 * n
 
@@ -135,8 +155,8 @@ def test_an_end_without_an_answer_tells_the_end(client: Client, serializer: str)
 
 
 @needs_index
+@pytest.mark.usefixtures("pickles")
 def test_requirements_are_installed_and_values_cross_as_pickles(client: Client) -> None:
-    needs_own_python(client)
     numpy = pytest.importorskip("numpy")
 
     @remote(client=client, requirements=[f"numpy=={numpy.__version__}"])
@@ -146,8 +166,8 @@ def test_requirements_are_installed_and_values_cross_as_pickles(client: Client) 
     assert (scale(numpy.arange(4), 3) == numpy.array([0, 3, 6, 9])).all()
 
 
+@pytest.mark.usefixtures("pickles")
 def test_a_missing_requirement_is_named(client: Client) -> None:
-    needs_own_python(client)
     numpy = pytest.importorskip("numpy")
 
     @remote(client=client)
@@ -158,8 +178,8 @@ def test_a_missing_requirement_is_named(client: Client) -> None:
         scale(numpy.arange(4))
 
 
+@pytest.mark.usefixtures("pickles")
 def test_remote_functions_call_each_other_in_the_sandbox(client: Client) -> None:
-    needs_own_python(client)
 
     @remote(client=client)
     def inner(n: int) -> int:
