@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from pathlib import Path
 
@@ -110,16 +109,3 @@ async def test_a_session_shows_its_output_live(server: Server) -> None:
     async with AsyncClient() as client, await client.open_session() as session:
         await session.run("print('live')", stdout=text)
         assert text.getvalue() == "live\n"
-
-
-async def test_a_caller_that_is_cancelled_kills_its_execution(server: Server) -> None:
-    if AsyncClient.__name__ == "Client":
-        pytest.skip("cancellation is a thing of async callers")
-    started = asyncio.Event()
-    async with AsyncClient() as client:
-        running = asyncio.ensure_future(client.run("import time; print(1, flush=True); time.sleep(600)", stdout=lambda _: started.set()))  # type: ignore
-        await started.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert (await client.list_page(limit=1)).executions[0].status == "killed"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from pathlib import Path
 
@@ -111,16 +110,3 @@ def test_a_session_shows_its_output_live(server: Server) -> None:
     with Client() as client, client.open_session() as session:
         session.run("print('live')", stdout=text)
         assert text.getvalue() == "live\n"
-
-
-def test_a_caller_that_is_cancelled_kills_its_execution(server: Server) -> None:
-    if Client.__name__ == "Client":
-        pytest.skip("cancellation is a thing of async callers")
-    started = asyncio.Event()
-    with Client() as client:
-        running = asyncio.ensure_future(client.run("import time; print(1, flush=True); time.sleep(600)", stdout=lambda _: started.set()))  # type: ignore
-        started.wait()
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            running
-        assert (client.list_page(limit=1)).executions[0].status == "killed"
