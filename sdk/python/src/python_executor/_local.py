@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any, Optional, Union
 
 from ._async.client import AsyncClient
@@ -20,7 +20,7 @@ def local(
     config: Optional[Mapping[str, Any]] = None,
     data_dir: Optional[Union[str, os.PathLike[str]]] = None,
     start_timeout_seconds: float = 60.0,
-) -> Iterator[Client]:
+) -> Generator[Client]:
     """Start a server for a with block, and give a client of it.
 
     The server listens on a loopback port with a random token. It stops at the end of the block, and when this process dies.
@@ -46,7 +46,7 @@ async def local_async(
     config: Optional[Mapping[str, Any]] = None,
     data_dir: Optional[Union[str, os.PathLike[str]]] = None,
     start_timeout_seconds: float = 60.0,
-) -> AsyncIterator[AsyncClient]:
+) -> AsyncGenerator[AsyncClient]:
     """Start a server for an async with block, and give a client of it. The arguments are those of local."""
     server = LocalServer(binary=binary, config=config, data_dir=data_dir, start_timeout_seconds=start_timeout_seconds)
     try:

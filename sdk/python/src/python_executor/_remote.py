@@ -7,15 +7,14 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Optional, Tuple, TypeVar, Union, cast, overload
 
-from . import _remote_call
 from ._async.client import AsyncClient
 from ._output import Sink
-from ._remote_call import ENTRYPOINT, EXTRA, RESULT, RemoteError
+from ._remote_call import ENTRYPOINT, EXTRA, RESULT, RemoteError, default_serializer, pack, unpack
 from ._sync.client import Client
 from .errors import InvalidError
 from .models import Execution
@@ -109,7 +108,7 @@ class RemoteFunction(Generic[P, R]):
         with self._version_explained(pickled):
             execution = client.run(**request)
         answer = client.artifact(execution, self._answer_path(execution))
-        return _remote_call.unpack(self._function.__name__, answer, pickled)
+        return unpack(self._function.__name__, answer, pickled)
 
     async def _call_async(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
         request, pickled = self._request(args, kwargs)
@@ -123,18 +122,18 @@ class RemoteFunction(Generic[P, R]):
         with self._version_explained(pickled):
             execution = await client.run(**request)
         answer = await client.artifact(execution, self._answer_path(execution))
-        return _remote_call.unpack(self._function.__name__, answer, pickled)
+        return unpack(self._function.__name__, answer, pickled)
 
     def _request(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Tuple[Dict[str, Any], bool]:
         """Return the arguments of `run`, and whether the answer is pickled."""
         s = self._settings
         inspect.signature(self._function).bind(*args, **kwargs)  # a wrong call fails here, as if the function were local
-        serializer = s.serializer or _remote_call.default_serializer()
+        serializer = s.serializer or default_serializer()
         pickled = serializer == "cloudpickle"
         version = _pinned_version(s.python_version, "docker_image" in s.options) if pickled else s.python_version
         request: Dict[str, Any] = {
             **s.options,
-            "files": {**s.files, **_remote_call.pack(self._function, args, kwargs, serializer, s.modules)},
+            "files": {**s.files, **pack(self._function, args, kwargs, serializer, s.modules)},
             "entrypoint": ENTRYPOINT,
             "outputs": [RESULT],
             "requirements": s.requirements,
@@ -147,7 +146,7 @@ class RemoteFunction(Generic[P, R]):
         return {name: value for name, value in request.items() if value is not None}, pickled
 
     @contextlib.contextmanager
-    def _version_explained(self, pickled: bool) -> Iterator[None]:
+    def _version_explained(self, pickled: bool) -> Generator[None]:
         """Explain why a version is refused that the caller did not write."""
         try:
             yield
@@ -165,10 +164,10 @@ class RemoteFunction(Generic[P, R]):
 def _check(name: str, settings: _Settings, asynchronous: bool) -> None:
     if settings.serializer not in (None, *SERIALIZERS):
         raise ValueError(f'serializer: must be one of {", ".join(SERIALIZERS)} (got "{settings.serializer}")')
-    if settings.serializer == "cloudpickle" and _remote_call.default_serializer() != "cloudpickle":
+    if settings.serializer == "cloudpickle" and default_serializer() != "cloudpickle":
         raise ValueError(f"serializer: cloudpickle must be installed ({EXTRA})")
-    want = AsyncClient if asynchronous else Client
-    if settings.client is not None and not isinstance(settings.client, want):
+    want, other = (AsyncClient, Client) if asynchronous else (Client, AsyncClient)
+    if isinstance(settings.client, other):
         raise TypeError(f"client: must be {want.__name__} for {'async ' if asynchronous else ''}def {name} (got {type(settings.client).__name__})")
 
 

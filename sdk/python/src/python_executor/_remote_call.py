@@ -11,7 +11,7 @@ import json
 import pickle
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple, cast
@@ -183,7 +183,7 @@ _by_value = threading.Lock()
 
 
 @contextlib.contextmanager
-def _pickled_by_value(function: FunctionType, modules: Sequence[ModuleType]) -> Iterator[Callable[[object], bytes]]:
+def _pickled_by_value(function: FunctionType, modules: Sequence[ModuleType]) -> Generator[Callable[[object], bytes]]:
     """Pickle the functions and classes of the function's own package by value: the sandbox does not have the package."""
     import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 

@@ -108,7 +108,7 @@ def dumps(value: object) -> bytes:
     """Pickle value."""
     import cloudpickle  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
 
-    return cast(bytes, cloudpickle.dumps(value))  # pyright: ignore[reportUnknownMemberType]
+    return cloudpickle.dumps(value)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def run(folder: str, call: Dict[str, Any]) -> Tuple[Dict[str, Any], bytes]:

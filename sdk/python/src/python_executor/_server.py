@@ -134,7 +134,7 @@ class LocalServer:
                 return False
             self.url = found.group(1).decode()
         try:
-            return http.get(self.url + "/readyz").status_code == httpx.codes.OK
+            return http.get(self.url + "/readyz").status_code == 200
         except httpx.TransportError:
             return False
 

@@ -24,6 +24,7 @@ def scripted(*calls: dict[str, Any]) -> Any:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         (tool,) = info.function_tools
         assert tool.parameters_json_schema["required"] == ["code"]
+        assert all("description" in p for p in tool.parameters_json_schema["properties"].values())
         outputs = [p for m in messages for p in m.parts if isinstance(p, ToolReturnPart)]
         if len(outputs) < len(calls):
             return ModelResponse(parts=[ToolCallPart(tool.name, calls[len(outputs)])])

@@ -8,17 +8,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional, Union
+from typing import TYPE_CHECKING, Annotated, Any, List, Optional, Union
 
+from pydantic import Field
 from pydantic_ai import Tool
 
-from ._code import NAME, AsyncTarget, CodeTool, SyncTarget, description, parameters
+from ._code import CODE, NAME, REQUIREMENTS, AsyncTarget, CodeTool, SyncTarget, description
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..options import RunOptions
 
+_Code = Annotated[str, Field(description=CODE)]
+_Requirements = Annotated[Optional[List[str]], Field(description=REQUIREMENTS)]
 
 def python_tool(target: Union[SyncTarget, AsyncTarget], *, name: str = NAME, **options: Unpack[RunOptions]) -> Tool[Any]:
     """Return a tool that runs Python code.
@@ -28,12 +31,12 @@ def python_tool(target: Union[SyncTarget, AsyncTarget], *, name: str = NAME, **o
     """
     tool = CodeTool(target, options)
 
-    def run(code: str, requirements: Optional[List[str]] = None) -> str:
+    def run(code: _Code, requirements: _Requirements = None) -> str:
         return tool.run(code, requirements)
 
-    async def run_async(code: str, requirements: Optional[List[str]] = None) -> str:
+    async def run_async(code: _Code, requirements: _Requirements = None) -> str:
         return await tool.run_async(code, requirements)
 
-    made: Tool[Any] = Tool(run_async if tool.asynchronous else run, takes_ctx=False, name=name, description=description(target))
-    made.function_schema.json_schema = parameters()
-    return made
+    if tool.asynchronous:
+        return Tool(run_async, takes_ctx=False, name=name, description=description(target))
+    return Tool(run, takes_ctx=False, name=name, description=description(target))

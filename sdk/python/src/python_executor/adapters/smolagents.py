@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from smolagents import Tool
+from smolagents import Tool  # pyright: ignore[reportMissingTypeStubs]
 
 from ._code import CODE, NAME, REQUIREMENTS, CodeTool, SyncTarget, description
 
@@ -42,7 +42,7 @@ class PythonTool(Tool):
             raise TypeError(f"target: must be a Client or a Session (got {type(target).__name__})")
         self.name = name
         self.description = description(target)
-        super().__init__()
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
 
     def forward(self, code: str, requirements: Optional[List[str]] = None) -> str:
         """Run code."""
