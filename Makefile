@@ -8,7 +8,7 @@ RUNNER := core/runner/binary/runner.bin
 
 .PHONY: help
 help: ## print this help
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: $(RUNNER) ## one static, stripped bin/python-executor with the runner inside
@@ -39,6 +39,10 @@ generate: ## write generated code (proto, openapi.json)
 baseline: ## at a release: take proto and openapi.json as what the next ones must stay compatible with
 	@cd core/executor/wire/proto && "$$(../../../../tools/tool.sh buf)" build -o released.binpb
 	@cp frontends/http/openapi.json frontends/http/openapi.released.json
+
+.PHONY: sdk-python
+sdk-python: build ## the Python SDK: wheel and sdist, reproducible; its tests on every Python at hand (PYTHONS)
+	@tools/sdk-python.sh all
 
 .PHONY: bench
 bench: build ## interleaved benchmarks; raw numbers go to bench/

@@ -60,6 +60,7 @@ part "test core" gotest_core
 for module in plugins/backend-uv plugins/backend-docker plugins/frontend-mcp frontends/http sdk/go cli; do
   part "test $module" gotest "$module"
 done
+part "sdk python" tools/sdk-python.sh test
 part "saboteurs" saboteurs
 part "end to end" gotest tests
 part "coverage floors" tools/coverage.sh "$work/cover"

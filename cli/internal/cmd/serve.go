@@ -2,6 +2,8 @@ package cmd
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -18,6 +20,8 @@ type serveOptions struct {
 	g        *global
 	flags    map[string]*pflag.Flag
 	fixtures bool
+	// untilEOF stops the server at the end of standard input: the process that started it has closed the pipe, or has died.
+	untilEOF bool
 }
 
 func newServe(g *global, runF func(context.Context, *serveOptions) error) *cobra.Command {
@@ -47,6 +51,7 @@ An address that is not loopback needs tokens in the configuration, or --allow-un
 	f.Bool("allow-unauthenticated", false, "let everybody in on any address (http.allow_unauthenticated)")
 	f.String("data-dir", "", "`DIR` of the store (data_dir)")
 	f.String("backend", "", "`NAME` of the default backend (backend)")
+	f.BoolVar(&o.untilEOF, "until-eof", false, "stop at the end of standard input, like after SIGTERM")
 	f.BoolVar(&o.fixtures, "test-fixtures", false, "add the tools of MCP's conformance suite (loopback only)")
 	if err := f.MarkHidden("test-fixtures"); err != nil {
 		panic(err) // the flag was added above
@@ -74,12 +79,30 @@ func (o *serveOptions) run(ctx context.Context) error {
 	for _, s := range settings.UnusedVariables(o.g.layers(), c) {
 		log.Warn("a variable sets nothing and is ignored", "variable", s.Variable, "nearest", s.Nearest)
 	}
+	if o.untilEOF {
+		ctx = untilEOF(ctx, o.g.In)
+	}
 	hangups, release := takeHangups(ctx)
 	defer release()
 	return app.Serve(ctx, app.ServeOptions{
 		Config: c, Bundle: o.g.bundle, TestFixtures: o.fixtures, Log: log,
 		File: o.g.config, Reload: o.config, Hangups: hangups,
 	})
+}
+
+// errEOF is the cause of a context that ended with standard input.
+var errEOF = errors.New("standard input has ended")
+
+// untilEOF returns a context that ends with ctx, or when r ends. A nil r has ended. The goroutine that reads r ends with r.
+func untilEOF(ctx context.Context, r io.Reader) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		if r != nil {
+			_, _ = io.Copy(io.Discard, r) // a reader that fails has ended, too
+		}
+		cancel(errEOF)
+	}()
+	return ctx
 }
 
 // serverLevel returns the minimum level that a server logs. The flags override the variable of the test-start specification

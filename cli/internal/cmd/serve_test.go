@@ -3,6 +3,7 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -60,5 +61,21 @@ func TestFlagsOfServeWinOverTheConfiguration(t *testing.T) {
 	c, err := got.config()
 	if err != nil || c.HTTP.Bind != "127.0.0.1:2" || !c.HTTP.AllowUnauthenticated || c.DataDir != "/from/flag" || c.Backend != "b" {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestServeUntilEOFStopsWithItsStandardInput(t *testing.T) {
+	t.Parallel()
+	in, writer := io.Pipe()
+	ctx := untilEOF(t.Context(), in)
+	if _, err := writer.Write([]byte("input is ignored")); err != nil || ctx.Err() != nil {
+		t.Fatal(err, ctx.Err())
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if context.Cause(ctx) != errEOF {
+		t.Errorf("the cause is %v", context.Cause(ctx))
 	}
 }

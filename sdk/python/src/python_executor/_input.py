@@ -1,0 +1,160 @@
+"""The bodies of requests: JSON, or parts that are streamed at constant memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from typing import IO, Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, Union, cast
+
+from .errors import FieldError, InvalidError
+
+#: How much of a file is read at once.
+CHUNK = 256 << 10
+
+#: Bytes that are sent: a path, bytes, a binary file, or pieces of bytes.
+Bytes = Union[str, "os.PathLike[str]", bytes, bytearray, IO[bytes], Iterable[bytes]]
+
+
+def invalid(field: str, message: str) -> InvalidError:
+    """Make the error of one bad field."""
+    return InvalidError(f"{field}: {message}", fields=[FieldError(field, message)])
+
+
+class Source:
+    """Bytes that can be read once, or again if `again` is true."""
+
+    def __init__(self, start: Callable[[], Iterator[bytes]], size: Optional[int], again: bool) -> None:
+        """`start` returns the pieces from the beginning. `size` is None if it is not known."""
+        self._start = start
+        self.size = size
+        self._again = again
+        self._started = False
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the bytes from the beginning, never more than `size`."""
+        self._started = True
+        left = self.size
+        for chunk in self._start():
+            if left is not None:
+                # A file that grows meanwhile must not make the body longer than announced.
+                chunk = chunk[:left]
+                left -= len(chunk)
+            yield chunk
+            if left == 0:
+                return
+
+    @property
+    def ready(self) -> bool:
+        """Whether the bytes can be read from the beginning."""
+        return self._again or not self._started
+
+
+def _read(file: IO[bytes]) -> Iterator[bytes]:
+    while True:
+        chunk = file.read(CHUNK)
+        if not chunk:
+            return
+        yield chunk
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    view = memoryview(data)
+    for at in range(0, len(data), CHUNK):
+        yield bytes(view[at : at + CHUNK])
+
+
+def source(given: Bytes, field: str) -> Source:
+    """Return the bytes that a user named. `field` is the name of the argument, for errors."""
+    if isinstance(given, (str, os.PathLike)):
+        path = os.fspath(given)
+
+        def from_path() -> Iterator[bytes]:
+            with open(path, "rb") as file:
+                yield from _read(file)
+
+        return Source(from_path, os.stat(path).st_size, True)
+    if isinstance(given, (bytes, bytearray)):
+        data = bytes(given)
+        return Source(lambda: _pieces(data), len(data), True)
+    if hasattr(given, "read"):
+        file = cast("IO[bytes]", given)
+        if isinstance(file.read(0), str):
+            raise invalid(field, "must be opened in binary mode")
+        try:
+            start = file.tell()
+            size = file.seek(0, os.SEEK_END) - start
+            file.seek(start)
+        except (AttributeError, OSError, ValueError):  # a pipe
+            return Source(lambda: _read(file), None, False)
+
+        def from_start() -> Iterator[bytes]:
+            file.seek(start)
+            yield from _read(file)
+
+        return Source(from_start, max(0, size), True)
+    pieces = cast("Iterable[bytes]", given)
+    return Source(lambda: iter(pieces), None, iter(pieces) is not pieces)
+
+
+class Body:
+    """The body of a request: parts in order, each of them bytes or a Source."""
+
+    def __init__(self, content_type: str, parts: Sequence[Union[bytes, Source]]) -> None:
+        """Make a body."""
+        self.content_type = content_type
+        self._parts = parts
+
+    @property
+    def streams(self) -> bool:
+        """Whether a part is a Source."""
+        return any(isinstance(p, Source) for p in self._parts)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the body can be sent, again or for the first time."""
+        return all(p.ready for p in self._parts if isinstance(p, Source))
+
+    @property
+    def length(self) -> Optional[int]:
+        """The size in bytes. None: not known."""
+        total = 0
+        for p in self._parts:
+            size = p.size if isinstance(p, Source) else len(p)
+            if size is None:
+                return None
+            total += size
+        return total
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the body from its beginning."""
+        for p in self._parts:
+            if isinstance(p, Source):
+                yield from p.chunks()
+            else:
+                yield p
+
+
+def json_body(value: Mapping[str, Any]) -> Body:
+    """Return a body of JSON."""
+    return Body("application/json", [json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()])
+
+
+def multipart_body(metadata: Mapping[str, Any], tar: Optional[Source], stdin: Optional[Source]) -> Body:
+    """Return the body of a submission. The metadata comes first, so that the server can stream the tar to the sandbox."""
+    if tar is None and stdin is None:
+        return json_body(metadata)
+    boundary = secrets.token_hex(16)
+    text = json.dumps(metadata, ensure_ascii=False, separators=(",", ":"))
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="metadata"\r\nContent-Type: application/json\r\n\r\n{text}\r\n'
+    parts: list[Union[bytes, Source]] = [head.encode()]
+    sent: Sequence[Tuple[str, str, Optional[Source]]] = (
+        ('name="tar"; filename="workspace.tar"', "application/x-tar", tar),
+        ('name="stdin"; filename="stdin"', "application/octet-stream", stdin),
+    )
+    for disposition, media_type, content in sent:
+        if content is not None:
+            header = f"--{boundary}\r\nContent-Disposition: form-data; {disposition}\r\nContent-Type: {media_type}\r\n\r\n"
+            parts += [header.encode(), content, b"\r\n"]
+    parts.append(f"--{boundary}--\r\n".encode())
+    return Body(f"multipart/form-data; boundary={boundary}", parts)

@@ -1,0 +1,104 @@
+# Written by tools/unasync.py from src/python_executor/_async/request.py. Do not edit.
+"""Requests with retries."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional
+
+import httpx
+
+from .. import _http, _platform_sync
+from .._http import Call
+from .._retry import Retry, RetryPolicy, is_temporary
+from ..errors import ExecutorError
+
+
+class Requests:
+    """Sends calls to one server."""
+
+    def __init__(
+        self,
+        server: str,
+        token: Optional[str],
+        retry: RetryPolicy,
+        on_retry: Optional[Callable[[Retry], object]],
+        idle_timeout: float,
+        transport: Optional[_platform_sync.BaseTransport],
+        headers: Optional[Dict[str, str]],
+    ) -> None:
+        """Make the connection pool. It connects with the first call."""
+        self.server = server
+        self.retry = retry
+        self.idle_timeout = idle_timeout
+        self._on_retry = on_retry
+        given = {"User-Agent": _http.USER_AGENT, "Accept-Encoding": "identity", **(headers or {})}
+        if token:
+            given["Authorization"] = f"Bearer {token}"
+        self._client = _platform_sync.HTTPClient(
+            headers=given,
+            transport=transport or _platform_sync.HTTPTransport(**_http.transport_options(server)),
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def json(self, call: Call) -> Any:
+        """Make a call that is answered with JSON."""
+        return _http.read_json(self.send(call))
+
+    def send(self, call: Call) -> httpx.Response:
+        """Send the call, repeat it if that is allowed, and return a successful answer."""
+        attempt = 1
+        while True:
+            try:
+                return self.once(call)
+            except ExecutorError as error:
+                again = call.idempotent and is_temporary(error) and attempt < self.retry.attempts
+                if not again or (call.body is not None and not call.body.ready):
+                    raise
+                self.pause(call.operation, attempt, error)
+            attempt += 1
+
+    def once(self, call: Call) -> httpx.Response:
+        """Send the call once."""
+        headers = dict(call.headers)
+        content: Any = None
+        if call.body is not None:
+            headers["Content-Type"] = call.body.content_type
+            length = call.body.length
+            if length is not None:
+                headers["Content-Length"] = str(length)
+            content = _platform_sync.stream(call.body, call.progress)
+        request = self._client.build_request(
+            call.method,
+            self.server + call.path,
+            params=call.query or None,
+            headers=headers,
+            content=content,
+            timeout=httpx.Timeout(None, connect=10.0, read=call.silence),
+        )
+        try:
+            response = self._client.send(request, stream=True)
+            if call.stream and response.is_success:
+                return response
+            try:
+                response.read()
+            finally:
+                response.close()
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise _http.unreachable(error) from error
+        except (httpx.TransportError, httpx.StreamError) as error:
+            call.broken = True
+            raise _http.unreachable(error) from error
+        if not response.is_success:
+            raise _http.response_error(response)
+        return response
+
+    def pause(self, operation: str, attempt: int, error: ExecutorError) -> None:
+        """Wait before the next attempt."""
+        delay = self.retry.delay(attempt, error)
+        if self._on_retry:
+            self._on_retry(Retry(operation, attempt, delay, error))
+        _platform_sync.sleep(delay)

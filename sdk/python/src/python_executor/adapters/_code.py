@@ -1,0 +1,127 @@
+"""What the tools of all frameworks share: the words for the model, the run, and the text of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+from .._async.client import AsyncClient
+from .._async.session import AsyncSession
+from .._sync.client import Client
+from .._sync.session import Session
+from ..errors import InvalidError
+from ..models import DisplayData, Execution
+
+SyncTarget = Union[Client, Session]
+AsyncTarget = Union[AsyncClient, AsyncSession]
+
+NAME = "run_python"
+CODE = "The Python program."
+REQUIREMENTS = 'Packages from the index that the code imports, like ["numpy", "pandas==2.2.3"].'
+_COMMON = "Run Python code in a sandbox and return what it prints. "
+_STATELESS = "Each call is a new program with an empty folder: it sees no names or files of earlier calls."
+_STATEFUL = "Names, imports and files stay between calls. The value of the last expression is returned, too."
+
+#: The maximum length of a stream in a result for a model. The middle of a longer one is left out.
+MAX_CHARACTERS = 20_000
+
+
+def description(target: Union[SyncTarget, AsyncTarget]) -> str:
+    """Return the description of the tool for the model."""
+    return _COMMON + (_STATEFUL if isinstance(target, (Session, AsyncSession)) else _STATELESS)
+
+
+def parameters() -> Dict[str, Any]:
+    """Return the JSON schema of the tool's arguments."""
+    return {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "description": CODE},
+            "requirements": {"type": "array", "items": {"type": "string"}, "description": REQUIREMENTS},
+        },
+        "required": ["code"],
+        "additionalProperties": False,
+    }
+
+
+class CodeTool:
+    """Runs code of a model. The options are those of `run`; requirements among them are there in every call."""
+
+    def __init__(self, target: Union[SyncTarget, AsyncTarget], options: Mapping[str, Any]) -> None:
+        """Make a tool."""
+        if isinstance(target, (Session, AsyncSession)) and "requirements" in options:
+            raise ValueError("requirements: must be those of the session, which is open already")
+        self._target = target
+        self._options = dict(options)
+        self._requirements: List[str] = _lines(self._options.pop("requirements", ()))
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the target is asynchronous."""
+        return isinstance(self._target, (AsyncClient, AsyncSession))
+
+    def run(self, code: str, requirements: Optional[Sequence[str]] = None) -> str:
+        """Run code, and return the text for the model. Its mistakes are text, too."""
+        target = self._target
+        try:
+            if isinstance(target, Session):
+                if requirements:
+                    target.install(*requirements)
+                return result_text(target.run(code, **self._options))
+            assert isinstance(target, Client)
+            return result_text(target.run(code, **self._with(requirements)))
+        except InvalidError as e:
+            return f"The call was refused: {e}"
+
+    async def run_async(self, code: str, requirements: Optional[Sequence[str]] = None) -> str:
+        """Run code, and return the text for the model. Its mistakes are text, too."""
+        target = self._target
+        try:
+            if isinstance(target, AsyncSession):
+                if requirements:
+                    await target.install(*requirements)
+                return result_text(await target.run(code, **self._options))
+            assert isinstance(target, AsyncClient)
+            return result_text(await target.run(code, **self._with(requirements)))
+        except InvalidError as e:
+            return f"The call was refused: {e}"
+
+    def _with(self, requirements: Optional[Sequence[str]]) -> Dict[str, Any]:
+        wanted = [*self._requirements, *(requirements or ())]
+        return {**self._options, "requirements": wanted} if wanted else self._options
+
+
+def result_text(execution: Execution) -> str:
+    """Return the text of an Execution for a model."""
+    parts = [_shorten(execution.stdout)]
+    parts += [_display(d) for d in execution.displays]
+    if execution.stderr:
+        parts.append("stderr:\n" + _shorten(execution.stderr))
+    if not execution.succeeded:
+        parts.append(f"The program ended with status {execution.status}" + _why(execution) + ".")
+    if execution.session_state == "restarted":
+        parts.append("The interpreter was restarted: names and imports are gone, files are there.")
+    return "\n".join(p.rstrip("\n") for p in parts if p) or "The program printed nothing."
+
+
+def _why(execution: Execution) -> str:
+    if execution.error is not None:
+        return f": {execution.error.message}"
+    if execution.signal:
+        return f" by {execution.signal}"
+    return f" and exit code {execution.exit_code}" if execution.exit_code is not None else ""
+
+
+def _display(display: DisplayData) -> str:
+    return _shorten(display.text) if display.text is not None else "[" + ", ".join(display.data) + "]"
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    half = MAX_CHARACTERS // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters are left out]\n{text[-half:]}"
+
+
+def _lines(requirements: Union[str, Sequence[str]]) -> List[str]:
+    return requirements.splitlines() if isinstance(requirements, str) else list(requirements)

@@ -1,0 +1,132 @@
+"""The options of `run`, `submit` and `open_session`, and how they are sent."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, Dict, Iterable, Mapping, Sequence, TypedDict, Union
+
+
+class LimitOptions(TypedDict, total=False):
+    """Limits. A limit that is not given is the server's default."""
+
+    #: Wall time from the start of the program. Queueing and installing do not count. 0: the server's maximum.
+    timeout_seconds: float
+    #: True: a network. False: none but the program's own loopback. Default: off where the backend can enforce it.
+    network: bool
+    #: Memory of all processes of the program together, in MB of 2^20 bytes.
+    memory_mb: int
+    #: Size of the work folder, uploaded files included, in MB of 2^20 bytes.
+    disk_mb: int
+    #: Relative weight when the CPU is contended. 1024 is one share.
+    cpu_shares: int
+    #: Processes and threads that are alive at once.
+    pids: int
+    #: Bytes that are kept of each output stream. Bytes beyond it are counted, not kept.
+    output_bytes: int
+    #: Time between SIGTERM and SIGKILL when the program is stopped.
+    kill_grace_seconds: float
+
+
+class _CommonOptions(LimitOptions, total=False):
+    #: python (default), javascript or shell.
+    language: str
+    #: Minor version of Python, "3.12". Default: the backend's.
+    python_version: str
+    #: Container image, "python:3.12-slim".
+    docker_image: str
+    #: A list of requirements, or a text in the form of a requirements.txt.
+    requirements: Union[str, Sequence[str]]
+    #: Shell commands that prepare the image.
+    pre_commands: Sequence[str]
+    #: Environment variables, added to the program's own.
+    env: Mapping[str, str]
+    #: Name of the backend. Default: the server's.
+    backend: str
+
+
+class RunOptions(_CommonOptions, total=False):
+    """The options of a program."""
+
+    #: An argv to run instead of code or an entrypoint. Its first element is looked up on PATH.
+    command: Sequence[str]
+    #: The file to run, relative to the root of the files.
+    entrypoint: str
+    #: Arguments, appended to those of the program.
+    args: Sequence[str]
+    #: Globs of files in the work folder to keep as artifacts. ** matches folders.
+    outputs: Sequence[str]
+    #: Also keep every regular file that is new or changed since the program started.
+    outputs_changed: bool
+    #: Only in a Session: name the files that were made or changed, and copy none.
+    files_changed: bool
+    #: Whether the server looks for requirements. Default: only in code and in files that are sent as text.
+    detect: bool
+    #: environment: an interpreter with the requirements (default). system: the python3 of the sandbox.
+    interpreter: str
+    #: The same owner, key and Spec return the first Execution. Default: a new key for each call.
+    idempotency_key: str
+    #: Session to run in. Default: a sandbox of its own.
+    session_id: str
+    #: Accept the Execution only when everything is on the server's disk. `submit` always does.
+    durable: bool
+    #: Interval of memory_samples. Default: no samples.
+    sample_interval_seconds: float
+    #: A folder of the server's host to run in. Needs the scope trusted.
+    host_directory: str
+
+
+class SessionOptions(_CommonOptions, total=False):
+    """The options of a Session, for its whole life."""
+
+    #: A name for people. It need not be unique.
+    name: str
+    #: The purpose of the Session.
+    description: str
+    #: The server closes the Session when it is not used for this time.
+    idle_timeout_seconds: float
+    #: The server closes the Session at this age.
+    max_life_seconds: float
+
+
+def _names(*classes: type) -> Sequence[str]:
+    # __annotations__ of a TypedDict has the inherited ones, too.
+    return [name for c in classes for name in c.__annotations__]
+
+
+_LIMITS = _names(LimitOptions)
+_KNOWN: Dict[type, Sequence[str]] = {RunOptions: _names(RunOptions), SessionOptions: _names(SessionOptions)}
+
+
+def requirements_text(requirements: Union[str, Iterable[str]]) -> str:
+    """Return requirements in the form of a requirements.txt."""
+    if isinstance(requirements, str):
+        return requirements
+    return "".join(line + "\n" for line in requirements)
+
+
+def metadata(kind: type, options: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return options as the API's JSON. An option that is None counts as not given."""
+    known = _KNOWN[kind]
+    body: Dict[str, Any] = {}
+    config: Dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise TypeError(f"{name}: unknown option" + (f" (did you mean {near[0]}?)" if near else ""))
+        if value is None:
+            continue
+        if name == "network":
+            config["network_disabled"] = not value
+        elif name in _LIMITS:
+            config[name] = value
+        elif name == "requirements":
+            body["requirements_txt"] = requirements_text(value)
+        elif isinstance(value, str) or not isinstance(value, (Sequence, Mapping)):
+            body[name] = value
+        else:
+            body[name] = dict(value) if isinstance(value, Mapping) else list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            if name in ("command", "args", "outputs", "pre_commands") and isinstance(value, (bytes, bytearray)):
+                raise TypeError(f"{name}: must be a list of texts")
+    if config:
+        body["config"] = config
+    return body

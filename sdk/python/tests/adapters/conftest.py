@@ -1,0 +1,31 @@
+"""A client for the tools of agent frameworks, and the packages that they are for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import pytest
+from helpers import TOKEN, Server, required
+
+from python_executor import Client
+
+
+@pytest.fixture(scope="session")
+def client(shared: Server) -> Iterator[Client]:
+    """A client of the suite's server."""
+    with Client(shared.url, TOKEN) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def package() -> Callable[[str], Any]:
+    """Import a framework. PYEXEC_TEST_REQUIRE=adapters makes a missing one a failure."""
+
+    def load(name: str) -> Any:
+        if required("adapters"):
+            return importlib.import_module(name)
+        return pytest.importorskip(name)
+
+    return load

@@ -1,0 +1,112 @@
+# Written by tools/unasync.py from tests/suite_async/test_sessions.py. Do not edit.
+"""Sessions on a real server."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from helpers import PNG, Server, needs_index
+
+from python_executor import Client, ConflictError, InvalidError, NotFoundError, Output
+
+PICTURE = f"""
+class Picture:
+    def _repr_png_(self): return {PNG!r}
+    def _repr_html_(self): return "<b>picture</b>"
+Picture()
+"""
+
+
+def test_names_and_files_stay_between_executions(server: Server) -> None:
+    with Client() as client:
+        with client.open_session(name="stays", env={"K": "v"}) as session:
+            session.run("x = 100")
+            result = session.run("x + 1")
+            assert result.value is not None and result.value.text == "101"
+            assert result.session_id == session.session_id and result.session_state == "kept"
+            assert [v.name for v in session.variables()] == ["x"]
+            assert (session.run(command=["sh", "-c", "echo $K"])).stdout == "v\n"
+            assert session.session_id in [s.session_id for s in client.sessions()]
+            same = client.session(session.session_id)
+            assert (same.run("x")).value == (session.run("x")).value
+        assert session.info.status == "closed"
+        with pytest.raises(ConflictError):
+            session.run("x")
+
+
+def test_displays_have_images(server: Server) -> None:
+    with Client() as client, client.open_session() as session:
+        result = session.run(PICTURE)
+        assert result.images == [PNG]
+        (display,) = result.displays
+        assert display.value and display.html == "<b>picture</b>" and display.png == PNG
+
+
+def test_files_go_up_and_down(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1,2\n")
+    with Client() as client, client.open_session() as session:
+        file = session.upload(tmp_path / "rows.csv", "data/a b/rows.csv")
+        assert (file.path, file.size_bytes) == ("data/a b/rows.csv", 4)
+        session.upload(tmp_path / "rows.csv")
+        session.upload(b"\x00" * 10, "zeros")
+        session.upload(io.BytesIO(b"io"), "io")
+        assert (session.run("print(open('data/a b/rows.csv').read(), end='')")).stdout == "1,2\n"
+        assert [f.path for f in session.files()] == ["data", "io", "rows.csv", "zeros"]
+        assert "data/a b/rows.csv" in [f.path for f in session.files("data", recursive=True)]
+        assert session.download("zeros") == b"\x00" * 10
+        session.download_to("rows.csv", tmp_path / "back" / "rows.csv")
+        assert (tmp_path / "back" / "rows.csv").read_text() == "1,2\n"
+        target = io.BytesIO()
+        session.download_to("io", target)
+        assert target.getvalue() == b"io"
+        session.remove("data")
+        with pytest.raises(NotFoundError):
+            session.download("data/a b/rows.csv")
+        with pytest.raises(InvalidError, match="path"):
+            session.upload(b"", "../out")
+        with pytest.raises(InvalidError, match="path"):
+            session.upload(b"")
+
+
+def test_an_interrupt_keeps_the_names(server: Server) -> None:
+    with Client() as client, client.open_session() as session:
+        session.run("x = 1")
+        execution_id = session.submit("print('go', flush=True)\nwhile True: pass")
+        with client.follow(execution_id) as events:
+            for event in events:
+                if isinstance(event, Output):
+                    break
+        info = session.interrupt()
+        assert info.running is None
+        assert (client.get(execution_id)).status == "killed"
+        assert (session.run("print(x)")).stdout == "1\n"
+
+
+def test_a_restart_forgets_names_and_a_wipe_the_files(server: Server) -> None:
+    with Client() as client, client.open_session() as session:
+        session.run("x = 1; open('f', 'w').close()")
+        assert (session.restart()).restarts == 1
+        failed = session.run("x")
+        assert failed.status == "failed" and "NameError" in failed.stderr
+        assert [f.path for f in session.files()] == ["f"]
+        session.restart(wipe=True)
+        assert session.files() == []
+        assert (session.refresh()).restarts == 2
+
+
+@needs_index
+def test_requirements_are_installed_into_a_session(server: Server) -> None:
+    with Client() as client, client.open_session() as session:
+        assert "idna==3.10" in session.install("idna==3.10")
+        assert (session.run("import idna; idna.__version__")).value is not None
+        with pytest.raises(InvalidError):
+            session.install("no-such-package-of-these-tests==1")
+
+
+def test_a_session_shows_its_output_live(server: Server) -> None:
+    text = io.StringIO()
+    with Client() as client, client.open_session() as session:
+        session.run("print('live')", stdout=text)
+        assert text.getvalue() == "live\n"
