@@ -233,7 +233,6 @@ func (l *live) apply(ctx context.Context, next config.Config) (err error) {
 			return fmt.Errorf("mcp: %w", err)
 		}
 	}
-	before := l.offers(ctx)
 	retired, err := l.core.engine.Reconfigure(engineOptions(next, backends))
 	if err != nil {
 		return err // the server is stopping
@@ -245,22 +244,7 @@ func (l *live) apply(ctx context.Context, next config.Config) (err error) {
 		l.core.retiring.Go(func() { l.retire(ctx, r) })
 	}
 	l.o.Log.Info("the changed configuration is in effect", "changed", changedKeys(former, next), "backend", next.Backend, "draining", len(retired))
-	if now := l.offers(ctx); !reflect.DeepEqual(before, now) {
-		// The tools of MCP depend on what the backend can do.
-		if err := l.mcp.replace(ctx, next, false); err != nil {
-			l.o.Log.Error("the tools of MCP still describe the former backend", "error", err)
-		}
-	}
 	return nil
-}
-
-// offers returns what the tools of MCP depend on.
-func (l *live) offers(ctx context.Context) executor.Capabilities {
-	infos, err := l.core.engine.Backends(executor.WithPrincipal(ctx, executor.Principal{Owner: executor.LocalOwner, Scopes: executor.Scopes()}))
-	if err != nil || len(infos) == 0 {
-		return executor.Capabilities{}
-	}
-	return infos[0].Capabilities
 }
 
 // backends returns the backends of next: those that are as in former, and new ones, which it starts and checks.
