@@ -175,7 +175,7 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 // Ready reports whether the server accepts Executions now. It needs no token, and is not retried.
 func (c *Client) Ready(ctx context.Context) (bool, error) {
 	what := get("ready", nil).at("/readyz", nil)
-	resp, err := c.once(ctx, what)
+	resp, err := c.once(ctx, what) //nolint:bodyclose // closeBody does
 	if err == nil {
 		closeBody(resp.Body)
 		return true, nil
