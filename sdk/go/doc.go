@@ -16,7 +16,7 @@
 // files, and Run and Submit, which send an idempotency key. The number of attempts is bounded, the pauses grow and are jittered, and the
 // hook of WithRetryHook sees each retry. Events resumes after a broken connection.
 //
-// RunFolder and SubmitFolder send a folder by the rules of the CLI (package pack), SaveArtifacts writes artifacts to a folder, and
+// Input.Folder sends a folder by the rules of the CLI (package pack), SaveArtifacts writes artifacts to a folder, and
 // UploadProgress reports how much of an upload is sent. NewClientFromEnv takes the server and the token from the environment.
 //
 // The client works with newer servers: an unknown event is an UnknownEvent, an unknown status is kept, and an unknown field is

@@ -7,42 +7,29 @@ import (
 	"github.com/python-executor/python-executor/sdk/go/pack"
 )
 
-// RunFolder is Run with the files of the folder dir. What is sent is the rule of pack.Folder. Without an entrypoint, code or command in
-// spec, the entrypoint is that of pack.Entrypoint. Without RequirementsTxt and Detect in spec, the server takes the requirements from
-// the files.
-func (c *Client) RunFolder(ctx context.Context, dir string, spec Spec) (*Execution, error) {
-	spec, tar, err := folder(ctx, dir, spec)
-	if err != nil {
-		return nil, err
+// withFolder returns spec and in with the tar of in.Folder in place of the folder.
+func (in Input) withFolder(ctx context.Context, spec Spec) (Spec, Input, error) {
+	if in.Tar != nil {
+		return spec, in, invalidField("folder", "must not be given together with a tar")
 	}
-	defer func() { _ = tar.Close() }() // only read
-	return c.Run(ctx, spec, Input{Tar: tar})
-}
-
-// SubmitFolder is Submit with the files of the folder dir, by the rules of RunFolder.
-func (c *Client) SubmitFolder(ctx context.Context, dir string, spec Spec) (string, error) {
-	spec, tar, err := folder(ctx, dir, spec)
+	archive, err := pack.Folder(ctx, in.Folder, in.Pack)
 	if err != nil {
-		return "", err
-	}
-	defer func() { _ = tar.Close() }() // only read
-	return c.Submit(ctx, spec, Input{Tar: tar})
-}
-
-func folder(ctx context.Context, dir string, spec Spec) (Spec, *pack.Reader, error) {
-	archive, err := pack.Folder(ctx, dir, pack.Options{})
-	if err != nil {
-		return spec, nil, &Error{Code: CodeInvalid, Message: err.Error(), Err: err}
+		return spec, in, &Error{Code: CodeInvalid, Message: err.Error(), Err: err}
 	}
 	if spec.Entrypoint == "" && spec.Code == "" && len(spec.Command) == 0 {
 		if spec.Entrypoint, _ = pack.Entrypoint(archive.Regular()); spec.Entrypoint == "" {
-			return spec, nil, &Error{Code: CodeInvalid, Message: "entrypoint: must be given, because there is no .py file in " + dir}
+			return spec, in, invalidField("entrypoint", "must be given, because there is no .py file in "+in.Folder)
 		}
 	}
 	if spec.Detect == nil && spec.RequirementsTxt == "" {
 		spec.Detect = new(true)
 	}
-	return spec, archive.Open(), nil
+	in.Tar = archive.Open()
+	return spec, in, nil
+}
+
+func invalidField(field, message string) *Error {
+	return &Error{Code: CodeInvalid, Message: field + ": " + message, Fields: []FieldError{{Field: field, Message: message}}}
 }
 
 // SaveArtifacts writes the artifacts of an Execution below dir and returns their names. It writes nothing outside of dir (see

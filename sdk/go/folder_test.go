@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	pyexec "github.com/python-executor/python-executor/sdk/go"
+	"github.com/python-executor/python-executor/sdk/go/pack"
 )
 
 // received reads a submission: its metadata and the names in its tar.
@@ -77,26 +78,59 @@ func TestAFolderIsSentByTheRulesOfTheCLI(t *testing.T) {
 		}
 		answerJSON(t, w, done)
 	})
-	if e, err := c.RunFolder(t.Context(), dir, pyexec.Spec{}); err != nil || e.Stdout != "42\n" {
+	if e, err := c.Run(t.Context(), pyexec.Spec{}, pyexec.Input{Folder: dir}); err != nil || e.Stdout != "42\n" {
 		t.Fatalf("%+v, %v", e, err)
 	}
 	if !slices.Equal(names, []string{".gitignore", "app.py", "requirements.txt"}) || got["entrypoint"] != "app.py" || got["detect"] != true {
 		t.Errorf("sent %v, %q", got, names)
 	}
-	id, err := c.SubmitFolder(t.Context(), dir, pyexec.Spec{Command: []string{"ls"}, RequirementsTxt: "idna"})
-	if err != nil || id != "exe_1" || got["entrypoint"] != nil || got["detect"] != nil {
+	id, err := c.Submit(t.Context(), pyexec.Spec{Command: []string{"ls"}, RequirementsTxt: "idna"}, pyexec.Input{Folder: dir, Pack: pack.Options{All: true}})
+	if err != nil || id != "exe_1" || got["entrypoint"] != nil || got["detect"] != nil || !slices.Contains(names, "a.log") {
 		t.Errorf("%s, %v, sent %v", id, err, got)
 	}
 	for _, bad := range []string{filepath.Join(dir, "none"), t.TempDir()} {
-		if _, err := c.RunFolder(t.Context(), bad, pyexec.Spec{}); pyexec.CodeOf(err) != pyexec.CodeInvalid {
+		if _, err := c.Run(t.Context(), pyexec.Spec{}, pyexec.Input{Folder: bad}); pyexec.CodeOf(err) != pyexec.CodeInvalid {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, "app.py")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.SubmitFolder(t.Context(), dir, pyexec.Spec{}); err == nil || !strings.Contains(err.Error(), "entrypoint: must be given") {
+	if _, err := c.Submit(t.Context(), pyexec.Spec{}, pyexec.Input{Folder: dir}); err == nil || !strings.Contains(err.Error(), "entrypoint: must be given") {
 		t.Error(err)
+	}
+	if _, err := c.Submit(t.Context(), pyexec.Spec{}, pyexec.Input{Folder: dir, Tar: strings.NewReader("")}); err == nil || !strings.Contains(err.Error(), "folder: must not") {
+		t.Error(err)
+	}
+}
+
+func TestWaitIsForTheEnd(t *testing.T) {
+	t.Parallel()
+	c, _ := script(t, done, nil, queuedAt, out(2, "a")+endAt3)
+	if e, err := c.Wait(t.Context(), "exe_1"); err != nil || !e.Finished() {
+		t.Errorf("%+v, %v", e, err)
+	}
+	lost, _ := script(t, done, nil, "status 404")
+	if _, err := lost.Wait(t.Context(), "exe_1"); pyexec.CodeOf(err) != pyexec.CodeNotFound {
+		t.Error(err)
+	}
+}
+
+func TestReadyIsAnAnswerNotAnError(t *testing.T) {
+	t.Parallel()
+	var status atomic.Int64
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		w.WriteHeader(int(status.Load()))
+	})
+	for code, want := range map[int]bool{200: true, 503: false, 500: false} {
+		status.Store(int64(code))
+		ready, err := c.Ready(t.Context())
+		if ready != want || (err != nil) != (code == 500) {
+			t.Errorf("%d: %t, %v", code, ready, err)
+		}
 	}
 }
 

@@ -81,6 +81,9 @@ func pointer[T any](out T, err error) (*T, error) {
 
 // do sends the call, repeats it if that is allowed, and returns a successful answer. The caller closes its body.
 func (c *Client) do(ctx context.Context, what call) (*http.Response, error) {
+	if what.upload != nil && what.upload.folder != nil {
+		defer func() { _ = what.upload.folder.Close() }() // only read
+	}
 	for attempt := 1; ; attempt++ {
 		resp, err := c.once(ctx, what)
 		if err == nil {

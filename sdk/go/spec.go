@@ -1,6 +1,10 @@
 package pyexec
 
-import "io"
+import (
+	"io"
+
+	"github.com/python-executor/python-executor/sdk/go/pack"
+)
 
 // Spec says what to run: the metadata of the API. Exactly one of Code, Command, Script, or a tar with an entrypoint is the
 // program. A field that is not set is not sent, and the server's default holds.
@@ -44,11 +48,16 @@ type Config struct {
 	KillGraceSeconds float64  `json:"kill_grace_seconds,omitzero" exclusiveMinimum:"0" maximum:"4294967296" doc:"Time between SIGTERM and SIGKILL when the program is stopped."`
 }
 
-// Input is what goes with a Spec. Both are streamed, Tar before Stdin. The client does not close them, and does not read them
+// Input is what goes with a Spec. It is streamed, the files before Stdin. The client does not close Tar and Stdin, and does not read them
 // after the call has returned and a Read under way has ended.
 type Input struct {
 	// Tar is an uncompressed tar of the files to start with; nil: none. If it is an io.Seeker it can be sent again.
 	Tar io.Reader
+	// Folder is a local folder that is sent by the rules of the CLI (see package pack), in place of Tar; empty: none. Pack changes
+	// what is sent. Without an entrypoint, code or command in the Spec, the entrypoint is that of pack.Entrypoint. Without
+	// RequirementsTxt and Detect in the Spec, the server takes the requirements from the files.
+	Folder string
+	Pack   pack.Options
 	// Stdin is the program's standard input as bytes; nil: empty.
 	Stdin io.Reader
 }

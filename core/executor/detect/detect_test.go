@@ -140,6 +140,7 @@ func TestTarFindsWhatTheFilesSay(t *testing.T) {
 		{name: "an earlier __main__.py's block", files: []string{"__main__.py", silent, "a.py", script}, want: Found{Entrypoint: "__main__.py", PythonVersion: ">=3.12"}},
 		{name: "the last of one name", files: []string{"main.py", "x", "main.py", script}, want: Found{Entrypoint: "main.py", Requirements: "a\n", PythonVersion: ">=3.11"}},
 		{name: "a link in a file's place", files: []string{"main.py", script, "main.py", "->other", "b.py", silent}, want: Found{Entrypoint: "b.py", PythonVersion: ">=3.12"}},
+		{name: "a link in the place of requirements.txt", files: []string{"main.py", "x", "requirements.txt", "r", "requirements.txt", "->other"}, want: Found{Entrypoint: "main.py"}},
 		{name: "requirements.txt elsewhere", files: []string{"main.py", "x", "sub/requirements.txt", "r"}, want: Found{Entrypoint: "main.py"}},
 		{name: "a named entrypoint", ask: Ask{Entrypoint: "sub/app.py"}, files: []string{"main.py", silent, "sub/app.py", script}, want: Found{Entrypoint: "sub/app.py", Requirements: "a\n", PythonVersion: ">=3.11"}},
 		{name: "a named entrypoint of no Python name", ask: Ask{Entrypoint: "app"}, files: []string{"app", script}, want: Found{Entrypoint: "app", Requirements: "a\n", PythonVersion: ">=3.11"}},

@@ -1,13 +1,9 @@
 // Package pack makes the tar of a program that lies in local files. The CLI and programs that use the SDK send the same files, under
 // the same names:
 //
-//	archive, err := pack.Folder(ctx, "project", pack.Options{})
-//	…
-//	tar := archive.Open()
-//	defer tar.Close()
-//	e, err := client.Run(ctx, pyexec.Spec{Detect: new(true)}, pyexec.Input{Tar: tar})
+//	e, err := client.Run(ctx, pyexec.Spec{}, pyexec.Input{Folder: "project"})
 //
-// Client.RunFolder does that. Extract is the way back: it writes a tar of artifacts to a folder.
+// Extract is the way back: it writes a tar of artifacts to a folder.
 //
 // Folder sends a folder's own files before its subfolders, sorted by name. It leaves out what .gitignore files name, version control
 // and virtual environments. A symbolic link that leads out of the folder is an error. Files sends each file under its relative path; an
