@@ -262,7 +262,7 @@ func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a ru
 			return c.contextFailure(ctx, "run_code", a.ContextID, err), nil
 		}
 	}
-	spec := executor.Spec{Session: a.ContextID, Code: a.Code, }
+	spec := executor.Spec{Session: a.ContextID, Code: a.Code, Limits: executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)}}
 	o, err := c.run(ctx, spec, executor.Input{}, progress, c.config.MaxResultBytes)
 	if err != nil {
 		return c.contextFailure(ctx, "run_code", a.ContextID, err), nil
