@@ -92,14 +92,11 @@ func (e *Engine) detect(req *request, src *executor.Source) (refused *executor.F
 		return nil, nil
 	}
 	if len(found.Requirements) > maxRequirements || !utf8.ValidString(found.Requirements) || strings.ContainsRune(found.Requirements, 0) {
-		return refusal("requirements.txt: not a text of at most 1 MiB"), nil
+		return refusal("requirements: must be a text of at most 1 MiB"), nil
 	}
 	req.spec.Requirements = found.Requirements
 	if req.requires == "" {
 		req.requires = found.PythonVersion
-	}
-	if req.requires != "" && !detect.ValidSpecifier(req.requires) {
-		return refusal(found.Entrypoint + ": script metadata: requires-python: not a version specifier"), nil
 	}
 	return nil, e.offered(req)
 }

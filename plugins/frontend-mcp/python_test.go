@@ -122,6 +122,24 @@ func TestAFolderIsSentWhereItCannotBeUsedInPlace(t *testing.T) {
 	if a.isError || a.fields["stdout"] == "" || a.fields["exit_code"] != 0.0 {
 		t.Errorf("with the project's packages: %v", a)
 	}
+	// requirements.txt and the script's own metadata count before the project, as they do for every upload.
+	write("pyproject.toml", "broken")
+	write("requirements.txt", "probe==1.2.3\n")
+	a = c.call("run_script_in_dir", map[string]any{"directory": dir, "script_content": "import probe"})
+	if a.isError || a.fields["exit_code"] != 0.0 {
+		t.Errorf("with requirements.txt: %v", a)
+	}
+	write("requirements.txt", "absent==9\n")
+	write("own.py", "# /// script\n# dependencies = ['probe==1.2.3']\n# requires-python = '<3.13'\n# ///\nimport probe")
+	a = c.call("run_script_in_dir", map[string]any{"directory": dir, "script_path": "own.py"})
+	if a.isError || a.fields["exit_code"] != 0.0 {
+		t.Errorf("with the script's own packages: %v", a)
+	}
+	write("own.py", "# /// script\n# requires-python = '<3.0'\n# ///\n")
+	a = c.call("run_script_in_dir", map[string]any{"directory": dir, "script_path": "own.py"})
+	if !a.isError || !strings.Contains(a.text, "requires Python <3.0") {
+		t.Errorf("with a Python that nobody has: %v", a)
+	}
 	a = c.call("run_script_in_dir", map[string]any{"directory": dir, "script_content": "cat data/x", "use_uv": false})
 	if a.isError || a.fields["execution_strategy"] != "system-python" {
 		t.Errorf("with the system's python: %v", a)

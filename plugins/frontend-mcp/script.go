@@ -125,7 +125,7 @@ func (p *python) dirScript(a dirArgs) (*script, error) {
 	} else {
 		s.spec.Code, s.content = *a.ScriptContent, *a.ScriptContent
 	}
-	if err := p.interpreter(s, dir, uv); err != nil {
+	if err := p.interpreter(s, dir, file, uv); err != nil {
 		return nil, err
 	}
 	if p.inPlace() {
@@ -135,8 +135,9 @@ func (p *python) dirScript(a dirArgs) (*script, error) {
 	return s, p.copied(s, dir, file)
 }
 
-// interpreter sets the interpreter of s and, with uv, the dependencies of the project in dir.
-func (p *python) interpreter(s *script, dir string, uv bool) error {
+// interpreter sets the interpreter of s and, with uv, what the program and the project in dir require. file is the program; empty: it is
+// Spec.Code.
+func (p *python) interpreter(s *script, dir, file string, uv bool) error {
 	if !uv {
 		s.strategy = strategySystem
 		if p.backend().Capabilities.SystemInterpreter {
@@ -149,11 +150,24 @@ func (p *python) interpreter(s *script, dir string, uv bool) error {
 		return notFoundError("directory cannot be read: %s", dir)
 	}
 	defer root.Close() //nolint:errcheck // read only
-	project, err := detect.Project(root.FS())
+	name, program := "script_content", []byte(s.spec.Code)
+	if file != "" {
+		name = filepath.Base(file)
+		if program, err = readHead(file); err != nil {
+			return notFoundError("script_path cannot be read: %v", err)
+		}
+	}
+	found, err := detect.Folder(root.FS(), name, program)
 	if err != nil {
 		return valueError("%s: %v", dir, err)
 	}
-	s.spec.Requirements = project.Requirements
+	s.spec.Requirements = found.Requirements
+	if versions := p.backend().Capabilities.PythonVersions; found.PythonVersion != "" && s.spec.PythonVersion == "" {
+		s.spec.PythonVersion = detect.SelectVersion(found.PythonVersion, versions)
+		if s.spec.PythonVersion == "" && len(versions) > 0 {
+			return valueError("python_version must be given: the program requires Python %s, and the versions at hand are %s", found.PythonVersion, strings.Join(versions, ", "))
+		}
+	}
 	return nil
 }
 
@@ -224,6 +238,16 @@ func readScript(file string) ([]byte, error) {
 		return nil, valueError("script_path must be a file of at most %d bytes (%s has %d)", maxScript, file, len(code))
 	}
 	return code, nil
+}
+
+// readHead reads at most maxScript bytes of a script. Its metadata is near the top.
+func readHead(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // read only
+	return io.ReadAll(io.LimitReader(f, maxScript))
 }
 
 // freeName returns a script name that does not exist in dir.

@@ -37,7 +37,7 @@ type dirArgs struct {
 	ScriptPath    *string  `json:"script_path,omitempty" jsonschema:"Script file, absolute or relative to directory; not with script_content"`
 	ScriptContent *string  `json:"script_content,omitempty" jsonschema:"Source code; not with script_path"`
 	Args          []string `json:"args,omitempty" jsonschema:"Arguments of the script"`
-	UseUV         *bool    `json:"use_uv,omitempty" jsonschema:"true (default): a managed interpreter, with the locked dependencies of the folder's uv.lock or pyproject.toml; false: the system's python"`
+	UseUV         *bool    `json:"use_uv,omitempty" jsonschema:"true (default): a managed interpreter, with what the script's PEP 723 block, else the folder's requirements.txt, uv.lock or pyproject.toml requires; false: the system's python"`
 	PythonVersion *string  `json:"python_version,omitempty" jsonschema:"Exact minor version, like 3.13; only with use_uv; default: the server's"`
 }
 

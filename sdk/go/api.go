@@ -2,6 +2,7 @@ package pyexec
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"iter"
@@ -15,18 +16,40 @@ import (
 // Run runs spec and returns the finished Execution with its output. The end of ctx kills the Execution. A failed program is not an
 // error. A broken tar is an error (invalid, with the ExecutionID).
 func (c *Client) Run(ctx context.Context, spec Spec, in Input) (*Execution, error) {
-	return pointer(ask[Execution](ctx, c, submission("run", "/api/v1/exec/sync", spec, in)))
+	var broken bool
+	what := submission(ctx, "run", "/api/v1/exec/sync", spec, in)
+	what.broken = &broken
+	e, err := ask[Execution](ctx, c, what)
+	if err == nil && broken && e.Status == StatusKilled {
+		// The server kills an Execution whose caller is gone. The answer is that of the same Execution, by its key.
+		return nil, &Error{Code: CodeUnavailable, Message: "the connection broke, so the server killed the execution", ExecutionID: e.ExecutionID}
+	}
+	return pointer(e, err)
 }
 
 // Submit starts an Execution of spec and returns its id when the server has everything on disk.
 func (c *Client) Submit(ctx context.Context, spec Spec, in Input) (string, error) {
-	accepted, err := ask[Accepted](ctx, c, submission("submit", "/api/v1/exec/async", spec, in))
+	accepted, err := ask[Accepted](ctx, c, submission(ctx, "submit", "/api/v1/exec/async", spec, in))
 	return accepted.ExecutionID, err
 }
 
-func submission(operation, path string, spec Spec, in Input) call {
-	u, err := newUpload(spec, in)
-	return call{operation: operation, method: http.MethodPost, idempotent: spec.IdempotencyKey != "", upload: u}.at(path, err)
+// submission gives a Spec without an idempotency key one of its own, so that the call may be repeated.
+func submission(ctx context.Context, operation, path string, spec Spec, in Input) call {
+	if spec.IdempotencyKey == "" {
+		spec.IdempotencyKey = "go-" + rand.Text()
+	}
+	what := call{operation: operation, method: http.MethodPost, idempotent: true}
+	var err error
+	if in.Folder != "" {
+		if spec, in, err = in.withFolder(ctx, spec); err != nil {
+			return what.at(path, err)
+		}
+	}
+	what.upload, err = newUpload(spec, in)
+	if what.upload != nil && in.Folder != "" {
+		what.upload.folder, _ = in.Tar.(io.Closer)
+	}
+	return what.at(path, err)
 }
 
 // RunStream submits spec, calls handle with every Event as it arrives, and returns the Execution with its output. The end of ctx,
@@ -54,6 +77,16 @@ func (c *Client) RunStream(ctx context.Context, spec Spec, in Input, handle func
 // Get returns an Execution with its output (so far).
 func (c *Client) Get(ctx context.Context, id string) (*Execution, error) {
 	return pointer(ask[Execution](ctx, c, get("get", nil).at(executionPath(id, ""))))
+}
+
+// Wait waits for the end of an Execution and returns it with its output. The end of ctx ends the wait, not the Execution.
+func (c *Client) Wait(ctx context.Context, id string) (*Execution, error) {
+	for _, err := range c.Events(ctx, id, 0) {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return c.Get(ctx, id)
 }
 
 // Cancel ends an Execution and returns its status: "killed", or its final status if it had already ended.
@@ -137,6 +170,20 @@ func (c *Client) Backends(ctx context.Context) ([]Backend, error) {
 // Health checks that the server is up. It needs no token.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	return ask[Health](ctx, c, get("health", nil).at("/healthz", nil))
+}
+
+// Ready reports whether the server accepts Executions now. It needs no token, and is not retried.
+func (c *Client) Ready(ctx context.Context) (bool, error) {
+	what := get("ready", nil).at("/readyz", nil)
+	resp, err := c.once(ctx, what) //nolint:bodyclose // closeBody does
+	if err == nil {
+		closeBody(resp.Body)
+		return true, nil
+	}
+	if CodeOf(err) == CodeUnavailable && ctx.Err() == nil {
+		return false, nil
+	}
+	return false, err
 }
 
 // stream makes a call whose answer is bytes.

@@ -1,10 +1,12 @@
 package pyexec
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 )
@@ -33,9 +35,12 @@ type Client struct {
 
 // RetryPolicy bounds the retries of idempotent calls.
 type RetryPolicy struct {
-	// Attempts is the maximum number of attempts, including the first. Default 4; 1 means no retry. Events counts only consecutive
-	// attempts without an Event.
+	// Attempts is the maximum number of attempts, including the first. Default 4; 1 means no retry.
 	Attempts int
+	// FollowAttempts is the maximum number of consecutive attempts of Events without an Event, after it had one: the server may be
+	// restarting, and its programs may go on. Default 12, which is 18 to 36 seconds with the default pauses, or 1 if Attempts is; it is at
+	// least Attempts.
+	FollowAttempts int
 	// MinDelay is the pause before the first retry; it doubles, jittered, up to MaxDelay. Defaults 200 ms and 5 s.
 	MinDelay time.Duration
 	// MaxDelay also bounds the pause that a server asks for with Retry-After.
@@ -44,7 +49,7 @@ type RetryPolicy struct {
 
 // Retry describes a failed attempt to the hook of WithRetryHook.
 type Retry struct {
-	// Operation is "get", "events", ….
+	// Operation is "get", "run", …. It is "resume" for Events that had an Event before, and "events" otherwise.
 	Operation string
 	// Attempt is the number of the attempt that failed, from 1.
 	Attempt int
@@ -121,6 +126,19 @@ func NewClient(baseURL string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
+// The environment variables of NewClientFromEnv, which are also those of the CLI and of the Python SDK.
+const (
+	EnvServer = "PYEXEC_SERVER"
+	EnvToken  = "PYEXEC_TOKEN" //nolint:gosec // a name
+)
+
+// NewClientFromEnv returns a Client for the server in PYEXEC_SERVER (default: http://127.0.0.1:8080), with the token in PYEXEC_TOKEN.
+// WithToken overrides the token.
+func NewClientFromEnv(opts ...Option) (*Client, error) {
+	server := cmp.Or(os.Getenv(EnvServer), "http://127.0.0.1:8080")
+	return NewClient(server, append([]Option{WithToken(os.Getenv(EnvToken))}, opts...)...)
+}
+
 // stayHere follows redirects on the same server only, because no other server may get the token and the program.
 func stayHere(req *http.Request, via []*http.Request) error {
 	if first := via[0].URL; req.URL.Host != first.Host || req.URL.Scheme != first.Scheme || len(via) > 4 {
@@ -145,6 +163,10 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	if p.Attempts <= 0 {
 		p.Attempts = 4
 	}
+	if p.FollowAttempts <= 0 && p.Attempts > 1 {
+		p.FollowAttempts = 12
+	}
+	p.FollowAttempts = max(p.FollowAttempts, p.Attempts)
 	if p.MinDelay <= 0 {
 		p.MinDelay = 200 * time.Millisecond
 	}

@@ -173,10 +173,11 @@ func TestOnlyWhatIsIdempotentIsRetried(t *testing.T) {
 		{"cancel on 503", 503, func(ctx context.Context, c *pyexec.Client) error { return second(c.Cancel(ctx, "x")) }, 4},
 		{"submit on 503", 503, func(ctx context.Context, c *pyexec.Client) error {
 			return second(c.Submit(ctx, pyexec.Spec{Code: "1"}, pyexec.Input{}))
-		}, 1},
+		}, 4},
 		{"run on 503", 503, func(ctx context.Context, c *pyexec.Client) error {
 			return second(c.Run(ctx, pyexec.Spec{Code: "1"}, pyexec.Input{}))
-		}, 1},
+		}, 4},
+		{"interrupt on 503", 503, func(ctx context.Context, c *pyexec.Client) error { return second(c.InterruptSession(ctx, "x")) }, 1},
 		{"submit with a key on 503", 503, func(ctx context.Context, c *pyexec.Client) error {
 			return second(c.Submit(ctx, pyexec.Spec{Code: "1", IdempotencyKey: "k"}, pyexec.Input{}))
 		}, 4},

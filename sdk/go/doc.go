@@ -13,8 +13,11 @@
 // Execution.Displays and in Display events.
 //
 // The client retries a call only if that cannot run a program twice: GET requests, Cancel, idempotent calls on a Session and its
-// files, and Run and Submit with an idempotency key. The number of attempts is bounded, the pauses grow and are jittered, and the
+// files, and Run and Submit, which send an idempotency key. The number of attempts is bounded, the pauses grow and are jittered, and the
 // hook of WithRetryHook sees each retry. Events resumes after a broken connection.
+//
+// Input.Folder sends a folder by the rules of the CLI (package pack), SaveArtifacts writes artifacts to a folder, and
+// UploadProgress reports how much of an upload is sent. NewClientFromEnv takes the server and the token from the environment.
 //
 // The client works with newer servers: an unknown event is an UnknownEvent, an unknown status is kept, and an unknown field is
 // ignored. The structs of the API's bodies are also the server's; their tags describe the API.

@@ -21,11 +21,11 @@ var (
 )
 
 // Events yields the Events of an Execution's log with a Seq greater than after, follows the log, and ends after Finished. It
-// resumes after a broken or silent connection, within the RetryPolicy. An attempt that brings an Event resets the count of
-// attempts. No Event is yielded twice. An error, such as the end of ctx, ends the sequence.
+// resumes after a broken or silent connection and over a restart of the server, within the RetryPolicy. An attempt that brings an Event
+// resets the count of attempts. No Event is yielded twice. An error, such as the end of ctx, ends the sequence.
 func (c *Client) Events(ctx context.Context, id string, after uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		f := &follower{client: c, id: id, last: after, yield: yield}
+		f := &follower{client: c, id: id, first: after, last: after, yield: yield}
 		if err := f.run(ctx); err != nil {
 			yield(Event{}, err)
 		}
@@ -36,8 +36,9 @@ func (c *Client) Events(ctx context.Context, id string, after uint64) iter.Seq2[
 type follower struct {
 	client *Client
 	id     string
-	// last is the Seq of the last Event that was yielded.
-	last  uint64
+	// last is the Seq of the last Event that was yielded; first, while it is last, means that none was.
+	first, last uint64
+
 	yield func(Event, error) bool
 	// done reports whether Finished was yielded or yield returned false.
 	done bool
@@ -72,10 +73,14 @@ func (f *follower) run(ctx context.Context) error {
 			failures = 0
 		}
 		failures++
-		if failures >= f.client.retry.Attempts {
+		operation, attempts := "events", f.client.retry.Attempts
+		if f.last > f.first {
+			operation, attempts = "resume", f.client.retry.FollowAttempts
+		}
+		if failures >= attempts {
 			return err
 		}
-		if err := f.client.pause(ctx, "events", failures, err); err != nil {
+		if err := f.client.pause(ctx, operation, failures, err); err != nil {
 			return err
 		}
 	}

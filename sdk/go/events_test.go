@@ -130,8 +130,8 @@ func TestEventsGiveUpWhereNothingHelps(t *testing.T) {
 		{"gone", []string{"status 404"}, "", pyexec.CodeNotFound, 1},
 		{"purged on the way", []string{queuedAt, "status 410"}, "1:queued", pyexec.CodePurged, 2},
 		{"away for too long", []string{"status 503"}, "", pyexec.CodeUnavailable, 4},
-		{"nothing new, again and again", []string{queuedAt}, "1:queued", pyexec.CodeUnavailable, 4},
-		{"always a jump", []string{queuedAt + endAt3}, "1:queued", pyexec.CodeUnavailable, 4},
+		{"nothing new, again and again", []string{queuedAt}, "1:queued", pyexec.CodeUnavailable, 6},
+		{"always a jump", []string{queuedAt + endAt3}, "1:queued", pyexec.CodeUnavailable, 6},
 		{"data that is no JSON", []string{"id: 1\nevent: queued\ndata: {\n\n"}, "", pyexec.CodeInternal, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -59,6 +59,12 @@ func pretend() *httptest.Server {
 	mux.HandleFunc("GET /api/v1/executions/{id}", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, "application/json", `{"execution_id":"exe_1","status":"succeeded","exit_code":0,"stdout":"working\n","artifacts":[{"path":"out.txt","size_bytes":3}]}`)
 	})
+	mux.HandleFunc("GET /api/v1/executions/{id}/artifacts", func(w http.ResponseWriter, _ *http.Request) {
+		a := tar.NewWriter(w)
+		if err := errors.Join(a.AddFS(fstest.MapFS{"out.txt": {Data: []byte("42\n")}}), a.Close()); err != nil {
+			log.Print(err)
+		}
+	})
 	mux.HandleFunc("GET /api/v1/executions/{id}/artifacts/{path...}", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, "application/octet-stream", "42\n")
 	})
@@ -124,7 +130,7 @@ func ExampleClient_Run() {
 	// Output: failed 3 no luck
 }
 
-// A folder goes as a tar; what the program makes comes back as artifacts.
+// Files that are on no disk go as a tar, folders as Input.Folder. What the program makes comes back as artifacts.
 func ExampleClient_Artifact() {
 	client, stop := connect()
 	defer stop()

@@ -46,7 +46,7 @@ func leaked() string {
 }
 
 // fast is a RetryPolicy for tests.
-var fast = pyexec.RetryPolicy{Attempts: 4, MinDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}
+var fast = pyexec.RetryPolicy{Attempts: 4, FollowAttempts: 6, MinDelay: time.Millisecond, MaxDelay: 2 * time.Millisecond}
 
 // serve returns a client of a server that answers with handler.
 func serve(t *testing.T, handler http.HandlerFunc, opts ...pyexec.Option) *pyexec.Client {

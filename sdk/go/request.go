@@ -26,6 +26,8 @@ type call struct {
 	// idempotent reports whether the call may be repeated.
 	idempotent bool
 	upload     *upload
+	// broken is set when an attempt had no answer; nil: nobody asks.
+	broken *bool
 	// err is the reason why the call cannot be sent; nil: it can.
 	err error
 }
@@ -79,10 +81,16 @@ func pointer[T any](out T, err error) (*T, error) {
 
 // do sends the call, repeats it if that is allowed, and returns a successful answer. The caller closes its body.
 func (c *Client) do(ctx context.Context, what call) (*http.Response, error) {
+	if what.upload != nil && what.upload.folder != nil {
+		defer func() { _ = what.upload.folder.Close() }() // only read
+	}
 	for attempt := 1; ; attempt++ {
 		resp, err := c.once(ctx, what)
 		if err == nil {
 			return resp, nil
+		}
+		if e, ok := errors.AsType[*Error](err); ok && e.Status == 0 && what.broken != nil {
+			*what.broken = true
 		}
 		again := what.idempotent && retryable(ctx, err) && attempt < c.retry.Attempts
 		if again && what.upload != nil {

@@ -1,6 +1,10 @@
 package pyexec
 
-import "io"
+import (
+	"io"
+
+	"github.com/python-executor/python-executor/sdk/go/pack"
+)
 
 // Spec says what to run: the metadata of the API. Exactly one of Code, Command, Script, or a tar with an entrypoint is the
 // program. A field that is not set is not sent, and the server's default holds.
@@ -13,7 +17,7 @@ type Spec struct {
 	Stdin                 string            `json:"stdin,omitzero" doc:"Standard input of the program, as text. Default: empty and closed. Not together with a part stdin."`
 	PythonVersion         string            `json:"python_version,omitzero" pattern:"^([0-9]+\\.[0-9]+)?$" patternDescription:"a minor version such as 3.12" doc:"Minor version of Python, \"3.12\". Default: the backend's."`
 	DockerImage           string            `json:"docker_image,omitzero" pattern:"^[^\\x00]*$" doc:"Container image, \"python:3.12-slim\". A backend without images may map some images to its interpreters. It refuses the others with 501."`
-	RequirementsTxt       string            `json:"requirements_txt,omitzero" doc:"Requirements in the form of a requirements.txt. Default: the PEP 723 block of the entrypoint, else a requirements.txt (see detect)."`
+	RequirementsTxt       string            `json:"requirements_txt,omitzero" doc:"Requirements in the form of a requirements.txt. Default: the PEP 723 block of the entrypoint, else requirements.txt, uv.lock or pyproject.toml at the root (see detect)."`
 	PreCommands           []string          `json:"pre_commands,omitempty" pattern:"^[^\\x00]*$" doc:"Shell commands that prepare the image."`
 	Detect                *bool             `json:"detect,omitempty" doc:"Whether the server looks for requirements. Default: only in code and in files of a JSON body. true: also in a tar, which the server then keeps on disk until it is read. false: never."`
 	Outputs               []string          `json:"outputs,omitempty" pattern:"^[^\\x00]*$" doc:"Globs of files in the work folder to keep as artifacts. ** matches folders."`
@@ -21,7 +25,7 @@ type Spec struct {
 	FilesChanged          bool              `json:"files_changed,omitzero" doc:"Only in a session: name the files that were made or changed, and copy none."`
 	Config                Config            `json:"config,omitzero" doc:"Limits. A limit that is not given is the server's default. A limit above the server's maximum is 422."`
 	Backend               string            `json:"backend,omitzero" pattern:"^[^\\x00]*$" doc:"Name of the backend. Default: the server's."`
-	IdempotencyKey        string            `json:"idempotency_key,omitzero" maxLength:"255" pattern:"^[^\\x00]*$" doc:"The same owner, key and Spec return the first execution. Another Spec with the same key is 409. At most 255 bytes. With a key this package repeats a failed Submit or Run."`
+	IdempotencyKey        string            `json:"idempotency_key,omitzero" maxLength:"255" pattern:"^[^\\x00]*$" doc:"The same owner, key and Spec return the first execution. Another Spec with the same key is 409. At most 255 bytes. The client libraries repeat a failed call, and send a key of their own where none is given."`
 	Language              string            `json:"language,omitzero" enum:"python,javascript,shell" doc:"Language of code or entrypoint. Default: python."`
 	Interpreter           string            `json:"interpreter,omitzero" enum:"environment,system" doc:"environment: an interpreter with the requirements, managed by the backend (default). system: the python3 of the sandbox."`
 	SessionID             string            `json:"session_id,omitzero" pattern:"^[^\\x00]*$" doc:"Session to run in (\"ctx-…\"). Default: a sandbox of its own."`
@@ -44,11 +48,16 @@ type Config struct {
 	KillGraceSeconds float64  `json:"kill_grace_seconds,omitzero" exclusiveMinimum:"0" maximum:"4294967296" doc:"Time between SIGTERM and SIGKILL when the program is stopped."`
 }
 
-// Input is what goes with a Spec. Both are streamed, Tar before Stdin. The client does not close them, and does not read them
+// Input is what goes with a Spec. It is streamed, the files before Stdin. The client does not close Tar and Stdin, and does not read them
 // after the call has returned and a Read under way has ended.
 type Input struct {
 	// Tar is an uncompressed tar of the files to start with; nil: none. If it is an io.Seeker it can be sent again.
 	Tar io.Reader
+	// Folder is a local folder that is sent by the rules of the CLI (see package pack), in place of Tar; empty: none. Pack changes
+	// what is sent. Without an entrypoint, code or command in the Spec, the entrypoint is that of pack.Entrypoint. Without
+	// RequirementsTxt and Detect in the Spec, the server takes the requirements from the files.
+	Folder string
+	Pack   pack.Options
 	// Stdin is the program's standard input as bytes; nil: empty.
 	Stdin io.Reader
 }

@@ -18,6 +18,8 @@ import (
 type upload struct {
 	contentType string
 	parts       []part
+	// folder is the tar of Input.Folder, which the client has opened; nil: none.
+	folder io.Closer
 	// touched reports whether a stream of the caller was read.
 	touched atomic.Bool
 }
@@ -32,8 +34,7 @@ type part struct {
 
 func newUpload(spec Spec, in Input) (*upload, error) {
 	if spec.Stdin != "" && in.Stdin != nil {
-		return nil, &Error{Code: CodeInvalid, Message: "stdin: must be in the Spec or in the Input, not in both",
-			Fields: []FieldError{{Field: "stdin", Message: "must be in the Spec or in the Input, not in both"}}}
+		return nil, invalidField("stdin", "must be in the Spec or in the Input, not in both")
 	}
 	metadata, err := json.Marshal(spec)
 	if err != nil {

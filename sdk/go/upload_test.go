@@ -89,14 +89,14 @@ func TestAnUploadIsMetadataThenTarThenStdin(t *testing.T) {
 				}
 				answerJSON(t, w, done)
 			})
-			e, err := client.Run(t.Context(), pyexec.Spec{Entrypoint: "main.py"}, c.in)
+			e, err := client.Run(t.Context(), pyexec.Spec{Entrypoint: "main.py", IdempotencyKey: "k"}, c.in)
 			if err != nil || e.Stdout != "42\n" {
 				t.Fatalf("%+v, %v", e, err)
 			}
 			if fmt.Sprint(names) != fmt.Sprint(c.want) {
 				t.Errorf("parts %v, want %v", names, c.want)
 			}
-			if parts["metadata"] != `{"entrypoint":"main.py"}` {
+			if parts["metadata"] != `{"entrypoint":"main.py","idempotency_key":"k"}` {
 				t.Errorf("metadata %s", parts["metadata"])
 			}
 			if (c.in.Tar != nil && parts["tar"] != "the tar") || (c.in.Stdin != nil && parts["stdin"] != "the stdin") {
@@ -123,7 +123,7 @@ func TestCodeAloneIsSentAsJSON(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		var body map[string]any
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || len(body) != 2 || body["code"] != "print(1)" {
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || len(body) != 3 || body["code"] != "print(1)" || body["idempotency_key"] == "" {
 			t.Errorf("body %v, error %v", body, err)
 		}
 		if r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Expect") != "" || r.URL.Path != "/api/v1/exec/async" {

@@ -34,8 +34,8 @@ const inputHelp = `The program is exactly one of these, in this order of precede
   a pipe                   code on standard input; it is read only when nothing else is named
 
 The entrypoint is --entrypoint, else main.py, else __main__.py, else the first .py file. If there are several .py files,
-its name is shown. Requirements are --requirements, else the entrypoint's PEP 723 block, else requirements.txt.
-Arguments of the program follow --.`
+its name is shown. Requirements are --requirements, else the entrypoint's PEP 723 block, else requirements.txt, else uv.lock,
+else pyproject.toml. Arguments of the program follow --.`
 
 func newRun(g *global, runF func(context.Context, *runOptions) error) *cobra.Command {
 	o := &runOptions{g: g}
@@ -102,13 +102,13 @@ func (o *runOptions) run(ctx context.Context) error {
 	in, inErr := input.Open(ctx, request)
 	d := <-opening
 	if d.err != nil {
-		return errors.Join(inErr, d.err, in.Close())
+		return errors.Join(inErr, d.err)
 	}
 	if inErr != nil {
 		return errors.Join(inErr, d.close())
 	}
 	err = o.execute(ctx, d.target, spec, in, stdin)
-	return joinClose(err, errors.Join(d.close(), in.Close()))
+	return joinClose(err, d.close())
 }
 
 // prepare makes a Spec from the flags, without the fields that depend on the input.

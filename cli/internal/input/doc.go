@@ -12,8 +12,8 @@
 //
 // Two of them at once are an error. A compressed archive is refused.
 //
-// The tar is made in memory and moves to an unlinked temporary file when it grows beyond 500 MB.
+// The rules for folders, names and ignore files are those of sdk/go/pack, which writes the tar while it is read.
 //
-// One flow: Open chooses the method, builds the tar, and reads it once for the entrypoint and the requirements; the
-// caller sends Workspace and then calls Close.
+// One flow: Open chooses the method, lists the tar, and reads in it the entrypoint and the requirements; the caller sends
+// Workspace.
 package input

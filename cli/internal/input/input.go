@@ -1,6 +1,7 @@
 package input
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -14,7 +15,10 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/detect"
+	"github.com/python-executor/python-executor/sdk/go/pack"
 )
+
+var errCompressed = errors.New("is compressed: must be an uncompressed .tar (decompress it first)")
 
 // Method is the way in which the user has named the program.
 type Method string
@@ -46,9 +50,6 @@ type Request struct {
 	// Leave is a folder that is not sent if it is inside the input folder, because it has the results of an earlier run; empty:
 	// none.
 	Leave string
-	// Spill is where the tar moves to a file in TempDir. Defaults: 500 MB, os.TempDir().
-	Spill   int64
-	TempDir string
 	// Warn takes warnings for the user; nil drops them.
 	Warn func(string)
 }
@@ -62,22 +63,10 @@ type Input struct {
 	Entrypoint string
 	// Found is what was detected in the files.
 	Found detect.Found
-	close func() error
-}
-
-// Close releases the memory and the temporary file. Idempotent.
-func (in *Input) Close() error {
-	if in == nil || in.close == nil {
-		return nil
-	}
-	return in.close()
 }
 
 // Open makes the Workspace. Its errors name the file or flag that the user must correct.
 func Open(ctx context.Context, r Request) (*Input, error) {
-	if r.Spill == 0 {
-		r.Spill = defaultSpill
-	}
 	if r.Warn == nil {
 		r.Warn = func(string) {}
 	}
@@ -98,7 +87,7 @@ func Open(ctx context.Context, r Request) (*Input, error) {
 		err = in.look(r)
 	}
 	if err != nil {
-		return nil, errors.Join(err, in.Close())
+		return nil, err
 	}
 	return in, nil
 }
@@ -179,79 +168,48 @@ func (in *Input) openTar(name string) error {
 
 // build makes the tar of every other method.
 func (in *Input) build(ctx context.Context, r Request) error {
-	s := &spool{spill: r.Spill, dir: r.TempDir}
-	in.close = s.Close
-	a := newArchive(ctx, s)
+	var a *pack.Archive
 	var err error
 	switch in.Method {
 	case MethodFiles:
-		err = addFiles(a, r.Files)
+		if a, err = pack.Files(ctx, r.Files...); err != nil {
+			err = fmt.Errorf("--file: %w", err)
+		}
 	case MethodFolder:
-		err = addFolder(a, r.Args[0], folderRules{all: r.IncludeAll, leave: r.Leave, warn: r.Warn})
+		a, err = pack.Folder(ctx, r.Args[0], pack.Options{All: r.IncludeAll, Leave: r.Leave, Warn: r.Warn})
+		if errors.Is(err, pack.ErrLeftOut) {
+			err = fmt.Errorf("%w: --include-all keeps it", err)
+		}
 	case MethodFile:
-		err = in.addFile(a, r.Args[0])
+		a, err = in.file(ctx, r.Args[0])
 	default:
-		err = addPipe(ctx, a, r.Stdin)
-	}
-	if err == nil {
-		err = a.close()
+		a, err = pipe(ctx, r.Stdin)
 	}
 	if err != nil {
 		return err
 	}
 	in.Workspace = &executor.Source{
-		Open:      func() (io.ReadCloser, error) { return seekable{s.reader()}, nil },
-		SizeBytes: s.size, Replayable: true,
+		Open:      func() (io.ReadCloser, error) { return a.Open(), nil },
+		SizeBytes: a.Size(), Replayable: true,
 	}
 	return nil
 }
 
-func addFiles(a *archive, files []string) error {
-	for _, name := range files {
-		if name == "" {
-			return errors.New("--file: must not be empty")
-		}
-		info, err := os.Stat(name)
-		if err != nil {
-			return err
-		}
-		if info.IsDir() {
-			return fmt.Errorf("--file: must be a file (%s is a folder: name it as an argument)", name)
-		}
-		if !info.Mode().IsRegular() { // opening a FIFO would wait for its writer
-			return fmt.Errorf("--file: must be a regular file (got %s)", name)
-		}
-		if err := a.file(nameOf(name), name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// nameOf returns the name of a file in the tar: a relative path as it is, else the base name.
-func nameOf(file string) string {
-	clean := filepath.Clean(file)
-	if !filepath.IsLocal(clean) {
-		clean = filepath.Base(clean)
-	}
-	return filepath.ToSlash(clean)
-}
-
-func (in *Input) addFile(a *archive, name string) error {
+func (in *Input) file(ctx context.Context, name string) (*pack.Archive, error) {
 	base := filepath.Base(name)
 	// A zip application is a program. Other compressed files are refused.
 	switch head, err := headOf(name); {
 	case err != nil:
-		return err
+		return nil, err
 	case detect.Compressed(head) != "" && !strings.HasSuffix(base, ".pyz"):
-		return fmt.Errorf("%s %w", name, errCompressed)
+		return nil, fmt.Errorf("%s %w", name, errCompressed)
 	case detect.IsTar(head):
-		return fmt.Errorf("%s is a tar, not code: rename it so that its name ends in .tar", name)
+		return nil, fmt.Errorf("%s is a tar, not code: rename it so that its name ends in .tar", name)
 	}
 	if in.Entrypoint == "" && !strings.HasSuffix(base, ".py") {
 		in.Entrypoint = base
 	}
-	return a.file(base, name)
+	return pack.File(ctx, name)
 }
 
 func headOf(name string) ([]byte, error) {
@@ -263,21 +221,21 @@ func headOf(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, detect.HeadBytes))
 }
 
-func addPipe(ctx context.Context, a *archive, stdin io.Reader) error {
+func pipe(ctx context.Context, stdin io.Reader) (*pack.Archive, error) {
 	code, err := readAll(ctx, stdin)
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	case err != nil:
-		return fmt.Errorf("read code from standard input: %w", err)
+		return nil, fmt.Errorf("read code from standard input: %w", err)
 	case len(bytes.TrimSpace(code)) == 0:
-		return errors.New("no input: standard input is empty, and nothing else is named")
+		return nil, errors.New("no input: standard input is empty, and nothing else is named")
 	case detect.Compressed(code) != "":
-		return fmt.Errorf("standard input %w", errCompressed)
+		return nil, fmt.Errorf("standard input %w", errCompressed)
 	case detect.IsTar(code):
-		return errors.New("standard input is a tar, not code: name it as an argument")
+		return nil, errors.New("standard input is a tar, not code: name it as an argument")
 	}
-	return a.text("main.py", code)
+	return pack.Text("main.py", code)
 }
 
 // readAll reads r until its end or ctx's end. A read of a pipe cannot be cancelled, so the goroutine ends with the pipe, or with
@@ -347,7 +305,17 @@ func (in *Input) names() (map[string]struct{}, error) {
 	}
 	defer src.Close()
 	names := map[string]struct{}{}
-	return names, eachName(src, func(name string) { names[name] = struct{}{} })
+	for t := tar.NewReader(src); ; {
+		h, err := t.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return names, nil
+		case err != nil:
+			return nil, err
+		case h.Typeflag == tar.TypeReg, h.Typeflag == tar.TypeSymlink, h.Typeflag == tar.TypeLink:
+			names[path.Clean(h.Name)] = struct{}{}
+		}
+	}
 }
 
 // what returns the name of the input for messages.

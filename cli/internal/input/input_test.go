@@ -72,15 +72,7 @@ func names(t *testing.T, in *input.Input) []string {
 
 func open(t *testing.T, r input.Request) (*input.Input, error) {
 	t.Helper()
-	in, err := input.Open(t.Context(), r)
-	if err == nil {
-		t.Cleanup(func() {
-			if err := in.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	return in, err
+	return input.Open(t.Context(), r)
 }
 
 func archiveOf(t *testing.T, files ...string) []byte {
@@ -314,38 +306,6 @@ func TestSymbolicLinks(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
-}
-
-func TestALargeTarSpillsAndLeavesNothing(t *testing.T) {
-	t.Parallel()
-	big := strings.Repeat("0123456789abcdef", 200_000)
-	dir := tree(t, map[string]string{"main.py": "", "big": big})
-	for _, spill := range []int64{1, 2 << 20, 1 << 30} {
-		temp := t.TempDir()
-		in, err := input.Open(t.Context(), input.Request{Args: []string{dir}, Spill: spill, TempDir: temp})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 2 { // it can be opened again
-			r, err := in.Workspace.Open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			a := tar.NewReader(r)
-			if _, err := a.Next(); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := io.ReadAll(a); err != nil || string(got) != big {
-				t.Fatalf("spill %d: %d bytes, %v", spill, len(got), err)
-			}
-		}
-		if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
-			t.Errorf("spill %d: a file with a name: %v %v", spill, left, err)
-		}
-		if err := errors.Join(in.Close(), in.Close()); err != nil {
-			t.Error(err)
-		}
-	}
 }
 
 func TestTheEndOfTheContextEndsTheReading(t *testing.T) {

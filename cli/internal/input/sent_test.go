@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -48,48 +47,6 @@ func TestAWorkspaceSaysHowLongItIsAndThatItCanBeReadAgain(t *testing.T) {
 		if want := map[string]string{"a.TAR": filepath.Join(dir, "a.TAR")}[name]; in.Workspace.Path != want {
 			t.Errorf("%s: path %q, want %q", name, in.Workspace.Path, want)
 		}
-	}
-}
-
-// inTemp lists our descriptors of files in dir, with or without a name.
-func inTemp(t *testing.T, dir string) []string {
-	t.Helper()
-	links, err := filepath.Glob("/proc/self/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, link := range links {
-		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir) {
-			found = append(found, target)
-		}
-	}
-	return found
-}
-
-func TestATemporaryFileIsClosed(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("SKIPPED: needs /proc of Linux")
-	}
-	temp := t.TempDir()
-	in, err := input.Open(t.Context(), input.Request{Args: []string{tree(t, map[string]string{"main.py": "1"})}, Spill: 1, TempDir: temp})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if open := inTemp(t, temp); len(open) != 1 {
-		t.Errorf("open while it is used: %q", open)
-	}
-	if err := in.Close(); err != nil {
-		t.Error(err)
-	}
-	if open := inTemp(t, temp); len(open) > 0 {
-		t.Errorf("open after the end: %q", open)
-	}
-	if _, err := input.Open(t.Context(), input.Request{Args: []string{tree(t, map[string]string{"readme": "1"})}, Spill: 1, TempDir: temp}); err == nil {
-		t.Error("a folder without a program was taken")
-	}
-	if open := inTemp(t, temp); len(open) > 0 {
-		t.Errorf("open after a refusal: %q", open)
 	}
 }
 

@@ -102,14 +102,12 @@ func TestAServerThatComesBackIsFollowedOn(t *testing.T) {
 	}))
 	defer server.Close()
 	soon := pyexec.RetryPolicy{Attempts: 2, MinDelay: time.Millisecond, MaxDelay: time.Millisecond}
-	patient, said := soon, 0
-	patient.Attempts = restartAttempts
-	s, err := newService(server.URL, "s3cret", "mine", soon, patient, func() { said++ })
+	said := 0
+	s, err := newService(server.URL, "s3cret", "mine", soon, func() { said++ })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.client.CloseIdleConnections()
-	defer s.patient.CloseIdleConnections()
 	var seqs []uint64
 	for e, err := range s.Events(t.Context(), "exe_1", 0) {
 		if err != nil {

@@ -14,8 +14,6 @@ import (
 // Service is the executor.Service of a server.
 type Service struct {
 	client *pyexec.Client
-	// patient is client with more attempts. It reads the log of an Execution whose server went away.
-	patient *pyexec.Client
 }
 
 var _ executor.Service = (*Service)(nil)
@@ -23,28 +21,23 @@ var _ executor.Service = (*Service)(nil)
 // New returns the Service of the server at url. token may be empty. agent names the program in the server's log. away may be nil;
 // it is called when a followed server went away and the Service waits for it.
 func New(url, token, agent string, away func()) (*Service, error) {
-	return newService(url, token, agent, pyexec.RetryPolicy{}, pyexec.RetryPolicy{Attempts: restartAttempts}, away)
+	return newService(url, token, agent, pyexec.RetryPolicy{}, away)
 }
 
-// restartAttempts, with the pauses of the SDK, give a server 18 to 36 seconds to restart.
-const restartAttempts = 12
+// awayAttempt is the attempt to resume from which on a server counts as away. A short break is not worth a message.
+const awayAttempt = 4
 
-func newService(url, token, agent string, usual, patient pyexec.RetryPolicy, away func()) (*Service, error) {
-	options := []pyexec.Option{pyexec.WithToken(token), pyexec.WithUserAgent(agent)}
-	client, err := pyexec.NewClient(url, append(options, pyexec.WithRetry(usual))...)
+func newService(url, token, agent string, retry pyexec.RetryPolicy, away func()) (*Service, error) {
+	client, err := pyexec.NewClient(url, pyexec.WithToken(token), pyexec.WithUserAgent(agent), pyexec.WithRetry(retry),
+		pyexec.WithRetryHook(func(r pyexec.Retry) {
+			if away != nil && r.Operation == "resume" && r.Attempt == awayAttempt {
+				away()
+			}
+		}))
 	if err != nil {
 		return nil, toError(err)
 	}
-	options = append(options, pyexec.WithRetry(patient), pyexec.WithRetryHook(func(r pyexec.Retry) {
-		if away != nil && r.Attempt == 1 {
-			away()
-		}
-	}))
-	waiting, err := pyexec.NewClient(url, options...)
-	if err != nil {
-		return nil, toError(err)
-	}
-	return &Service{client, waiting}, nil
+	return &Service{client}, nil
 }
 
 // Submit implements executor.Executions. It makes an asynchronous call, so that the output can be followed, and returns when the
@@ -122,38 +115,20 @@ func (s *Service) Cancel(ctx context.Context, id string) (executor.Execution, er
 
 // Events implements executor.Executions.
 //
-// A server that went away after it had sent an Event may be restarting, and its programs may continue. Events waits for such a
+// A server that went away after it had sent an Event may be restarting, and its programs may continue. The SDK waits for such a
 // server much longer than for a server that never answered.
 func (s *Service) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
 	return func(yield func(executor.Event, error) bool) {
-		last := after
-		client := s.client
-		for {
-			err := follow(ctx, client, id, &last, yield)
-			if client == s.client && last > after && ctx.Err() == nil && pyexec.CodeOf(err) == pyexec.CodeUnavailable {
-				client = s.patient
-				continue
-			}
+		for e, err := range s.client.Events(ctx, id, after) {
 			if err != nil {
 				yield(executor.Event{}, toError(err))
+				return
 			}
-			return
+			if !yield(executor.Event{Seq: e.Seq, Body: apijson.ToBody(e.Body)}, nil) {
+				return
+			}
 		}
 	}
-}
-
-// follow yields the Events after *last. It returns nil at the end of the log or when yield returned false.
-func follow(ctx context.Context, client *pyexec.Client, id string, last *uint64, yield func(executor.Event, error) bool) error {
-	for e, err := range client.Events(ctx, id, *last) {
-		if err != nil {
-			return err
-		}
-		*last = e.Seq
-		if !yield(executor.Event{Seq: e.Seq, Body: apijson.ToBody(e.Body)}, nil) {
-			return nil
-		}
-	}
-	return nil
 }
 
 // Artifacts implements executor.Executions.

@@ -49,7 +49,7 @@ func TestANestedProjectIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, text := range deep() {
 		for _, file := range []string{"uv.lock", "pyproject.toml"} {
-			if _, err := Project(fstest.MapFS{file: {Data: []byte(text)}}); err == nil {
+			if _, err := Folder(fstest.MapFS{file: {Data: []byte(text)}}, "", nil); err == nil {
 				t.Errorf("%s: %s is read", file, name)
 			}
 		}
@@ -73,7 +73,7 @@ func TestAValueOfAnotherKindIsAnError(t *testing.T) {
 			{"uv.lock": {Data: []byte("version = 1\n[[package]]\nsource.url = " + value)}},
 			{"uv.lock": {Data: []byte("version = 1\n[[package]]\noptional-dependencies = " + value)}},
 		} {
-			if _, err := Project(project); err == nil {
+			if _, err := Folder(project, "", nil); err == nil {
 				t.Errorf("%v is read", project)
 			}
 		}
@@ -91,11 +91,11 @@ func TestAConditionThatGrowsIsGivenUp(t *testing.T) {
 			fmt.Fprintf(&lock, "dependencies = [{ name = 'p%d', marker = \"sys_platform != '%d'\" }]\n", i+1, i)
 		}
 	}
-	found, err := Project(fstest.MapFS{"uv.lock": {Data: []byte(lock.String())}})
+	found, err := Folder(fstest.MapFS{"uv.lock": {Data: []byte(lock.String())}}, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Split(found.Requirements, "\n"); len(lines) != packages || len(found.Requirements) > packages*(maxCondition+100) {
-		t.Errorf("%d lines, %d bytes", len(lines), len(found.Requirements))
+	if lines := strings.Count(found.Requirements, "\n"); lines != packages || len(found.Requirements) > packages*(maxCondition+100) {
+		t.Errorf("%d lines, %d bytes", lines, len(found.Requirements))
 	}
 }

@@ -12,9 +12,11 @@ type Found struct {
 	// Guessed reports whether Entrypoint was chosen among several .py files without a main.py or __main__.py.
 	Guessed bool
 	// Requirements is text in requirements.txt form: the dependencies of the entrypoint's PEP 723 block, else the
-	// requirements.txt at the root. Never both.
+	// requirements.txt at the root, else the versions in uv.lock, else the dependencies in pyproject.toml. Never two of them.
+	// A lock that does not support Linux does not count where there is a pyproject.toml.
 	Requirements string
-	// PythonVersion is the PEP 723 block's requires-python, a version specifier (">=3.11"); see SelectVersion.
+	// PythonVersion is the requires-python of the PEP 723 block, else that of the uv.lock or pyproject.toml which tells the
+	// Requirements. It is a version specifier (">=3.11"); see SelectVersion.
 	PythonVersion string
 }
 
@@ -39,9 +41,8 @@ func Entrypoint(names []string) string {
 }
 
 const (
-	mainName         = "main.py"
-	dunderName       = "__main__.py"
-	requirementsName = "requirements.txt"
+	mainName   = "main.py"
+	dunderName = "__main__.py"
 )
 
 func isPython(name string) bool { return strings.HasSuffix(name, ".py") }

@@ -19,11 +19,20 @@ type Script struct {
 }
 
 // Requirements returns the dependencies in requirements.txt form.
-func (s Script) Requirements() string {
-	if len(s.Dependencies) == 0 {
+func (s Script) Requirements() string { return requirementsText(s.Dependencies) }
+
+// requirementsText returns lines in requirements.txt form.
+func requirementsText(lines []string) string {
+	if len(lines) == 0 {
 		return ""
 	}
-	return strings.Join(s.Dependencies, "\n") + "\n"
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// isSpecifier reports whether the text d can stand in a requirements.txt without becoming something else: the form has options,
+// comments and continuation lines, a dependency specifier has none of them.
+func isSpecifier(d string) bool {
+	return d != "" && !strings.ContainsAny(d, "\n\r\\\x00") && d[0] != '-' && d[0] != '#'
 }
 
 // ParseScript reads the script block of a Python source. ok reports whether there is a block.
@@ -40,9 +49,7 @@ func ParseScript(source []byte) (m Script, ok bool, err error) {
 	}
 	for i, d := range m.Dependencies {
 		d = strings.TrimSpace(d)
-		// Dependencies are passed on in requirements.txt form, which has options and continuation lines. A dependency
-		// specifier has neither and must not become one.
-		if d == "" || strings.ContainsAny(d, "\n\r\\\x00") || d[0] == '-' || d[0] == '#' {
+		if !isSpecifier(d) {
 			return Script{}, true, fmt.Errorf("script metadata: dependencies[%d]: must be a dependency specifier, such as numpy>=2 (got %q)", i, d)
 		}
 		m.Dependencies[i] = d

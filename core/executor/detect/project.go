@@ -5,83 +5,176 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// maxProjectFile bounds the files that Project reads.
-const maxProjectFile = 16 << 20
-
-// maxConditions bounds the conditions that are kept for a package, and maxCondition the bytes of each. Beyond these bounds the
-// package is required without a condition.
+// The files of a folder that tell its requirements, the first one first.
 const (
-	maxConditions = 8
-	maxCondition  = 4 << 10
+	requirementsName = "requirements.txt"
+	lockName         = "uv.lock"
+	projectName      = "pyproject.toml"
 )
 
-// Dependencies are the packages that a project's files ask for.
-type Dependencies struct {
-	// Requirements is text in requirements.txt form; empty: none.
-	Requirements string
-	// Locked reports whether Requirements are the exact versions of uv.lock.
-	Locked bool
-}
+var projectFiles = []string{requirementsName, lockName, projectName}
 
-// Project reads the dependencies of the project in the folder fsys: those of uv.lock, else those in [project] of
-// pyproject.toml. Development groups and optional extras are left out. Without either file it returns no dependencies and no
-// error. An error tells what in a file is invalid or cannot be installed on another machine.
-func Project(fsys fs.FS) (Dependencies, error) {
-	raw, err := readBounded(fsys, "uv.lock")
-	if err == nil {
-		d, err := locked(raw)
-		if err != nil {
-			return d, fmt.Errorf("uv.lock: %w", err)
-		}
-		return d, nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return Dependencies{}, err
-	}
-	raw, err = readBounded(fsys, "pyproject.toml")
-	if errors.Is(err, fs.ErrNotExist) {
-		return Dependencies{}, nil
-	}
-	if err != nil {
-		return Dependencies{}, err
-	}
-	var project struct {
-		Project struct {
-			Dependencies []string `toml:"dependencies"`
-		} `toml:"project"`
-	}
-	if err := decodeTOML(raw, maxProjectBrackets, &project); err != nil {
-		return Dependencies{}, fmt.Errorf("pyproject.toml: %w", err)
-	}
-	for _, line := range project.Project.Dependencies {
-		if strings.ContainsAny(line, "\r\n") {
-			return Dependencies{}, fmt.Errorf("pyproject.toml: project.dependencies: must be one requirement per entry (got %q)", line)
+// maxConditions bounds the conditions that are kept for a package, maxCondition the bytes of each, and maxConditionBytes the bytes of
+// all. Beyond these bounds a package is required without a condition.
+const (
+	maxConditions     = 8
+	maxCondition      = 4 << 10
+	maxConditionBytes = 1 << 20
+)
+
+// Folder finds what a program in the folder fsys requires, by the rule of Tar. program is the text of the program and name its name
+// in errors; nil: only the files of the folder count. An *Error means that a file is invalid.
+func Folder(fsys fs.FS, name string, program []byte) (Found, error) {
+	files := map[string][]byte{}
+	for _, file := range projectFiles {
+		text, err := readBounded(fsys, file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return Found{}, err
+		default:
+			files[file] = text
 		}
 	}
-	return Dependencies{Requirements: strings.Join(project.Project.Dependencies, "\n")}, nil
+	f := Found{}
+	return f, f.require(name, program, files)
 }
 
+// readBounded reads at most one byte more than an accepted file may have.
 func readBounded(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // read only
-	raw, err := io.ReadAll(io.LimitReader(f, maxProjectFile+1))
-	if err == nil && len(raw) > maxProjectFile {
-		err = fmt.Errorf("%s: more than %d bytes", name, maxProjectFile)
-	}
-	return raw, err
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
+
+// require sets the requirements and the Python version of f. The first of these that exists tells the requirements: the dependencies in
+// the program's block, requirements.txt, uv.lock, pyproject.toml. Never two of them.
+func (f *Found) require(name string, program []byte, files map[string][]byte) error {
+	script, ok, err := ParseScript(program[:min(len(program), maxFile)])
+	if err == nil && script.RequiresPython != "" && !ValidSpecifier(script.RequiresPython) {
+		err = fmt.Errorf("script metadata: %w", specifierError(script.RequiresPython))
+	}
+	if err != nil {
+		return &Error{File: name, Err: err}
+	}
+	f.PythonVersion = script.RequiresPython
+	if ok && script.Dependencies != nil {
+		f.Requirements = script.Requirements()
+		return nil
+	}
+	for _, file := range projectFiles {
+		if len(files[file]) > maxFile {
+			return &Error{File: file, Err: fmt.Errorf("must have at most %d bytes", maxFile)}
+		}
+		text, there := files[file]
+		if !there {
+			continue
+		}
+		if file == requirementsName {
+			f.Requirements = string(text)
+			return nil
+		}
+		p, err := readProject(file, text)
+		if errors.Is(err, errOtherPlatform) && files[projectName] != nil {
+			continue
+		}
+		if err == nil && p.requiresPython != "" && !ValidSpecifier(p.requiresPython) {
+			err = specifierError(p.requiresPython)
+		}
+		if err != nil {
+			return &Error{File: file, Err: err}
+		}
+		f.Requirements = p.requirements
+		if f.PythonVersion == "" {
+			f.PythonVersion = p.requiresPython
+		}
+		return nil
+	}
+	return nil
+}
+
+func specifierError(text string) error {
+	return fmt.Errorf("requires-python: must be a version specifier, such as >=3.11 (got %.100q)", text)
+}
+
+// project is what uv.lock or pyproject.toml tells.
+type project struct {
+	requirements, requiresPython string
+}
+
+func readProject(file string, text []byte) (project, error) {
+	if file == lockName {
+		return locked(text)
+	}
+	return listed(text)
+}
+
+// listed reads the dependencies in [project] of a pyproject.toml. Development groups and optional extras are left out. A file without
+// [project], such as one with the settings of tools, has none.
+func listed(text []byte) (project, error) {
+	var file struct {
+		Project struct {
+			Dependencies   []string `toml:"dependencies"`
+			RequiresPython string   `toml:"requires-python"`
+		} `toml:"project"`
+		Tool struct {
+			UV struct {
+				Sources map[string]any `toml:"sources"`
+			} `toml:"uv"`
+		} `toml:"tool"`
+	}
+	if err := decodeTOML(text, maxProjectBrackets, &file); err != nil {
+		return project{}, err
+	}
+	elsewhere := map[string]bool{}
+	for name, source := range file.Tool.UV.Sources {
+		elsewhere[normal(name)] = !isIndex(source)
+	}
+	for i, d := range file.Project.Dependencies {
+		d = strings.TrimSpace(d)
+		if !isSpecifier(d) {
+			return project{}, fmt.Errorf("project.dependencies[%d]: must be a dependency specifier, such as numpy>=2 (got %q)", i, d)
+		}
+		// A package index may have another package of the same name.
+		if name := normal(nameForm.FindString(d)); elsewhere[name] {
+			return project{}, fmt.Errorf("tool.uv.sources.%s: must be a package index, or be locked in uv.lock", name)
+		}
+		file.Project.Dependencies[i] = d
+	}
+	return project{requirementsText(file.Project.Dependencies), strings.TrimSpace(file.Project.RequiresPython)}, nil
+}
+
+// isIndex reports whether every table of a source in tool.uv.sources names an index.
+func isIndex(source any) bool {
+	if list, ok := source.([]any); ok {
+		return !slices.ContainsFunc(list, func(one any) bool { return !isIndex(one) })
+	}
+	table, ok := source.(map[string]any)
+	return ok && table["index"] != nil
+}
+
+var (
+	nameForm  = regexp.MustCompile(`^[A-Za-z0-9._-]+`)
+	separator = regexp.MustCompile(`[-_.]+`)
+)
+
+// normal returns the normal form of a package's name.
+func normal(name string) string { return strings.ToLower(separator.ReplaceAllString(name, "-")) }
 
 // lock is the part of uv.lock that this package reads, in version 1 of uv's format.
 type lock struct {
-	Version  int           `toml:"version"`
-	Packages []lockPackage `toml:"package"`
+	Version        int           `toml:"version"`
+	RequiresPython string        `toml:"requires-python"`
+	Supported      []string      `toml:"supported-markers"`
+	Packages       []lockPackage `toml:"package"`
 }
 
 type lockPackage struct {
@@ -113,39 +206,71 @@ type lockNeed struct {
 	Extra   []string `toml:"extra"`
 }
 
+// errOtherPlatform means that a lock does not hold on Linux, where sandboxes run. The dependencies of pyproject.toml then count.
+var errOtherPlatform = errors.New("must support Linux: add it to tool.uv.environments, or add a pyproject.toml or a requirements.txt")
+
 // locked turns a lock into pinned requirements: all direct and indirect dependencies of the project, each with its conditions.
-func locked(raw []byte) (Dependencies, error) {
+func locked(text []byte) (project, error) {
 	var l lock
-	if err := decodeTOML(raw, maxProjectBrackets, &l); err != nil {
-		return Dependencies{}, err
+	if err := decodeTOML(text, maxProjectBrackets, &l); err != nil {
+		return project{}, err
 	}
 	if l.Version != 1 {
-		return Dependencies{}, fmt.Errorf("unknown version %d (must be 1)", l.Version)
+		return project{}, fmt.Errorf("unknown version %d (must be 1)", l.Version)
+	}
+	if len(l.Supported) > 0 && !slices.ContainsFunc(l.Supported, mayHoldOnLinux) {
+		return project{}, errOtherPlatform
 	}
 	root := slices.IndexFunc(l.Packages, func(p lockPackage) bool { return p.Source.own() })
 	if root < 0 {
-		return Dependencies{}, errors.New("must have a package that is the project itself")
+		return project{}, errors.New("must have a package that is the project itself")
 	}
-	w := lockWalk{lock: l, when: map[int][]string{}, gone: map[step]bool{}}
+	w := lockWalk{lock: l, named: map[string][]int{}, when: map[int][]string{}, gone: map[step]bool{}}
+	for i, p := range l.Packages {
+		w.named[p.Name] = append(w.named[p.Name], i)
+	}
 	for _, need := range l.Packages[root].Needs {
 		if err := w.visit(need, ""); err != nil {
-			return Dependencies{}, err
+			return project{}, err
 		}
 	}
 	var lines []string
 	for i, conditions := range w.when {
+		if i == root { // an extra of the project itself
+			continue
+		}
 		line, err := l.Packages[i].requirement()
 		if err != nil {
-			return Dependencies{}, err
+			return project{}, err
 		}
 		if !slices.Contains(conditions, "") {
 			slices.Sort(conditions)
 			line += " ; " + strings.Join(conditions, " or ")
 		}
+		if !isSpecifier(line) {
+			return project{}, fmt.Errorf("%.100q: must be a package of uv's form", l.Packages[i].Name)
+		}
 		lines = append(lines, line)
 	}
 	slices.Sort(lines)
-	return Dependencies{Requirements: strings.Join(lines, "\n"), Locked: true}, nil
+	return project{requirementsText(lines), strings.TrimSpace(l.RequiresPython)}, nil
+}
+
+// systems holds the values on Linux of the variables of markers that tell the operating system.
+var systems = map[string]string{"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
+
+var systemForm = regexp.MustCompile(`^(sys_platform|platform_system|os_name) *(==|!=) *['"]([^'"]*)['"]$`)
+
+// mayHoldOnLinux reports whether a marker may hold on Linux. It knows comparisons of the operating system; any other may hold. Without
+// its brackets a marker without "not" holds at least where it did before.
+func mayHoldOnLinux(marker string) bool {
+	marker = strings.NewReplacer("(", " ", ")", " ").Replace(marker)
+	return slices.ContainsFunc(strings.Split(marker, " or "), func(all string) bool {
+		return !slices.ContainsFunc(strings.Split(all, " and "), func(one string) bool {
+			m := systemForm.FindStringSubmatch(strings.TrimSpace(one))
+			return m != nil && (systems[m[1]] == m[3]) != (m[2] == "==")
+		})
+	})
 }
 
 func (p lockPackage) requirement() (string, error) {
@@ -159,13 +284,16 @@ func (p lockPackage) requirement() (string, error) {
 		url, _, _ = strings.Cut(url, "?")
 		return p.Name + " @ git+" + url + "@" + commit, nil
 	}
-	return "", fmt.Errorf("%s comes from a folder of this machine, which cannot be installed in a sandbox", p.Name)
+	return "", fmt.Errorf("%s: must come from a package index, a URL or git, because a sandbox cannot install a local folder or file", p.Name)
 }
 
 // lockWalk collects the conditions under which each package is needed.
 type lockWalk struct {
-	lock lock
-	when map[int][]string // by index in lock.Packages; a condition "" means always
+	lock  lock
+	named map[string][]int // the indexes in lock.Packages of each name
+	when  map[int][]string // by index in lock.Packages; a condition "" means always
+	// bytes is the length of all conditions in when.
+	bytes int
 	// gone holds the steps that were taken.
 	gone map[step]bool
 }
@@ -207,11 +335,12 @@ func (w *lockWalk) note(i int, condition string) string {
 	switch {
 	case slices.Contains(known, ""):
 		return ""
-	case condition == "" || len(known) >= maxConditions || len(condition) > maxCondition:
+	case condition == "" || len(known) >= maxConditions || len(condition) > maxCondition || w.bytes+len(condition) > maxConditionBytes:
 		w.when[i] = []string{""}
 		return ""
 	case !slices.Contains(known, condition):
 		w.when[i] = append(known, condition)
+		w.bytes += len(condition)
 	}
 	return condition
 }
@@ -219,9 +348,12 @@ func (w *lockWalk) note(i int, condition string) string {
 // find returns the index of the package that need names, or -1. If a lock has several versions of a package, need tells the
 // version.
 func (w *lockWalk) find(need lockNeed) int {
-	return slices.IndexFunc(w.lock.Packages, func(p lockPackage) bool {
-		return p.Name == need.Name && (need.Version == "" || p.Version == need.Version)
-	})
+	for _, i := range w.named[need.Name] {
+		if need.Version == "" || w.lock.Packages[i].Version == need.Version {
+			return i
+		}
+	}
+	return -1
 }
 
 // both returns the condition that both a and b hold.

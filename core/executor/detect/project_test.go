@@ -73,10 +73,10 @@ source = { registry = "r" }
 
 func TestProjectReadsTheLockFirst(t *testing.T) {
 	t.Parallel()
-	d, err := Project(fstest.MapFS{
+	d, err := Folder(fstest.MapFS{
 		"uv.lock":        {Data: []byte(someLock)},
 		"pyproject.toml": {Data: []byte("[project]\ndependencies = [\"other\"]\n")},
-	})
+	}, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,43 +88,53 @@ func TestProjectReadsTheLockFirst(t *testing.T) {
 		"pysocks==1.7.1",
 		"requests==2.32.3",
 		"winthing==1 ; sys_platform == 'win32'",
-	}, "\n")
-	if d.Requirements != want || !d.Locked {
-		t.Errorf("got\n%s", d.Requirements)
+	}, "\n") + "\n"
+	if d.Requirements != want || d.PythonVersion != ">=3.11" {
+		t.Errorf("got\n%+v", d)
 	}
 }
 
-func TestProjectReadsPyprojectWithoutALock(t *testing.T) {
+func TestALockMayNeedTheProjectsOwnExtras(t *testing.T) {
 	t.Parallel()
-	d, err := Project(fstest.MapFS{"pyproject.toml": {Data: []byte("[project]\ndependencies = [\"a>=1\", \"b\"]\n")}})
-	if err != nil || d.Requirements != "a>=1\nb" || d.Locked {
-		t.Errorf("got %+v, %v", d, err)
-	}
-	if d, err := Project(fstest.MapFS{}); err != nil || d.Requirements != "" {
-		t.Errorf("of an empty folder: %+v, %v", d, err)
+	d, err := Folder(fstest.MapFS{"uv.lock": {Data: []byte("version = 1\n[[package]]\nname = 'own'\nversion = '1'\nsource = { virtual = '.' }\n" +
+		"dependencies = [{ name = 'own', extra = ['x'] }]\n[package.optional-dependencies]\nx = [{ name = 'six' }]\n" +
+		"[[package]]\nname = 'six'\nversion = '1'\nsource = { registry = 'r' }\n")}}, "", nil)
+	if err != nil || d.Requirements != "six==1\n" {
+		t.Errorf("%+v, %v", d, err)
 	}
 }
 
-func TestProjectSaysWhatCannotBeInstalled(t *testing.T) {
+func TestAFileThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()
-	const head = "version = 1\n[[package]]\nname = \"app\"\nversion = \"1\"\nsource = { editable = \".\" }\n"
-	for name, test := range map[string]struct{ lock, says string }{
-		"no toml":        {"version = ", "uv.lock: "},
-		"a later form":   {"version = 2\n", "unknown version 2"},
-		"no project":     {"version = 1\n", "the project itself"},
-		"a local folder": {head + "dependencies = [{ name = \"lib\" }]\n[[package]]\nname = \"lib\"\nversion = \"1\"\nsource = { directory = \"../lib\" }\n", "lib comes from a folder"},
-		"a gap":          {head + "dependencies = [{ name = \"lib\" }]\n", "lib is needed"},
+	if _, err := Folder(fstest.MapFS{"uv.lock/x": {}}, "", nil); err == nil {
+		t.Error("a folder was read as a lock")
+	}
+	if _, err := Folder(fstest.MapFS{"pyproject.toml": {Data: make([]byte, maxFile+1)}}, "", nil); err == nil || !strings.Contains(err.Error(), "pyproject.toml: must have at most") {
+		t.Error(err)
+	}
+	text := "a = [" + strings.Repeat("1,", maxMarks) + "1]"
+	if _, err := Folder(fstest.MapFS{"pyproject.toml": {Data: []byte(text)}}, "", nil); err == nil || !strings.Contains(err.Error(), "commas") {
+		t.Error(err)
+	}
+}
+
+func TestMarkersThatMayHoldOnLinux(t *testing.T) {
+	t.Parallel()
+	for marker, want := range map[string]bool{
+		"sys_platform == 'linux'":                                                true,
+		"sys_platform == 'darwin'":                                               false,
+		"sys_platform != 'win32'":                                                true,
+		"sys_platform != 'linux'":                                                false,
+		`os_name == "nt"`:                                                        false,
+		"platform_system == 'Linux' and sys_platform == 'win32'":                 false,
+		"platform_machine == 'arm64' and sys_platform == 'darwin'":               false,
+		"(platform_machine == 'x' and sys_platform == 'linux') or os_name=='nt'": true,
+		"python_full_version < '3.12'":                                           true,
+		"":                                                                       true,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := Project(fstest.MapFS{"uv.lock": {Data: []byte(test.lock)}})
-			if err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("got %v, want something about %q", err, test.says)
-			}
-		})
-	}
-	if _, err := Project(fstest.MapFS{"pyproject.toml": {Data: []byte("[project]\ndependencies = [\"a\\n--index-url x\"]\n")}}); err == nil {
-		t.Error("a dependency of two lines was taken")
+		if got := mayHoldOnLinux(marker); got != want {
+			t.Errorf("%q: %t", marker, got)
+		}
 	}
 }
 
@@ -134,7 +144,7 @@ func TestProjectEndsOnCyclesOfConditions(t *testing.T) {
 	for _, pair := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		lock += "[[package]]\nname = \"" + pair[0] + "\"\nversion = \"1\"\nsource = { registry = \"r\" }\ndependencies = [{ name = \"" + pair[1] + "\", marker = \"n" + pair[0] + "\" }, { name = \"" + pair[1] + "\", marker = \"k\" }]\n"
 	}
-	d, err := Project(fstest.MapFS{"uv.lock": {Data: []byte(lock)}})
+	d, err := Folder(fstest.MapFS{"uv.lock": {Data: []byte(lock)}}, "", nil)
 	if err != nil || !strings.Contains(d.Requirements, "a==1") || !strings.Contains(d.Requirements, "b==1") {
 		t.Errorf("got %+v, %v", d, err)
 	}

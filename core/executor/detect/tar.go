@@ -10,7 +10,7 @@ import (
 )
 
 // maxFile bounds the bytes that are read of a file. A block of script metadata is near the top of its file. A larger
-// requirements.txt is an error.
+// requirements.txt, uv.lock or pyproject.toml is an error, if it is needed.
 const maxFile = 4 << 20
 
 // maxNames and maxNameBytes bound the names of Python files that are kept while the entrypoint is unknown. A name in a tar may
@@ -24,7 +24,7 @@ const (
 type Ask struct {
 	// Entrypoint is the file that will run; empty: Tar finds it.
 	Entrypoint string
-	// NoEntrypoint reports whether the program is Spec.Code or Spec.Command. Only requirements.txt is then read.
+	// NoEntrypoint reports whether the program is Spec.Code or Spec.Command. Only the project's files are then read.
 	NoEntrypoint bool
 }
 
@@ -64,11 +64,11 @@ func (c *collector) take(h *tar.Header, r io.Reader) error {
 		// An entry that is no regular file replaces an earlier file of the same name.
 		if c.present[name] {
 			c.present[name] = false
-			delete(c.kept, name)
 		}
+		delete(c.kept, name)
 		return nil
 	}
-	wanted := name == requirementsName
+	wanted := slices.Contains(projectFiles, name)
 	if !c.ask.NoEntrypoint {
 		wanted = c.candidate(name) || wanted
 	}
@@ -139,30 +139,11 @@ func (c *collector) found() (Found, error) {
 		f.Entrypoint = Entrypoint(c.alive())
 		f.Guessed = c.guessed(f.Entrypoint)
 	}
-	requirements, hasRequirements := c.kept[requirementsName]
-	if source, ok := c.kept[f.Entrypoint]; ok && f.Entrypoint != "" {
-		if len(source) > maxFile {
-			source = source[:maxFile]
-		}
-		block, ok, err := ParseScript(source)
-		if err != nil {
-			return f, &Error{File: f.Entrypoint, Err: err}
-		}
-		if ok {
-			f.PythonVersion = block.RequiresPython
-			if block.Dependencies != nil {
-				f.Requirements = block.Requirements()
-				return f, nil
-			}
-		}
+	var program []byte
+	if f.Entrypoint != "" {
+		program = c.kept[f.Entrypoint]
 	}
-	if hasRequirements {
-		if len(requirements) > maxFile {
-			return f, &Error{File: requirementsName, Err: fmt.Errorf("must have at most %d bytes", maxFile)}
-		}
-		f.Requirements = string(requirements)
-	}
-	return f, nil
+	return f, f.require(f.Entrypoint, program, c.kept)
 }
 
 // Error tells that a file's requirements or script metadata are invalid.

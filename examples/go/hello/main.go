@@ -2,7 +2,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -15,9 +14,7 @@ func main() {
 }
 
 func run(ctx context.Context) int {
-	client, err := pyexec.NewClient(
-		cmp.Or(os.Getenv("PYEXEC_SERVER"), "http://127.0.0.1:8080"),
-		pyexec.WithToken(os.Getenv("PYEXEC_TOKEN")))
+	client, err := pyexec.NewClientFromEnv()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 125

@@ -2,7 +2,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -12,9 +11,7 @@ import (
 )
 
 func main() {
-	client, err := pyexec.NewClient(
-		cmp.Or(os.Getenv("PYEXEC_SERVER"), "http://127.0.0.1:8080"),
-		pyexec.WithToken(os.Getenv("PYEXEC_TOKEN")),
+	client, err := pyexec.NewClientFromEnv(
 		pyexec.WithRetryHook(func(r pyexec.Retry) {
 			fmt.Fprintf(os.Stderr, "%s failed (%v), again in %s\n", r.Operation, r.Err, r.Delay)
 		}))

@@ -2,16 +2,10 @@
 package main
 
 import (
-	"archive/tar"
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
@@ -32,41 +26,23 @@ func main() {
 }
 
 func run(ctx context.Context, folder string) error {
-	client, err := pyexec.NewClient(
-		cmp.Or(os.Getenv("PYEXEC_SERVER"), "http://127.0.0.1:8080"),
-		pyexec.WithToken(os.Getenv("PYEXEC_TOKEN")))
+	client, err := pyexec.NewClientFromEnv()
 	if err != nil {
 		return err
 	}
+	// .gitignore holds, and the requirements are those of requirements.txt, uv.lock or pyproject.toml.
 	spec := pyexec.Spec{Outputs: []string{"**/*.txt", "**/*.csv"}}
-	// The server does not look into a tar for requirements unless it is told to; a client that knows them says them.
-	if raw, err := os.ReadFile(filepath.Join(folder, "requirements.txt")); err == nil { //nolint:gosec // the user's folder
-		spec.RequirementsTxt = string(raw)
-	}
-	archive := pack(os.DirFS(folder))
-	e, err := client.RunStream(ctx, spec, pyexec.Input{Tar: archive}, show)
-	if err := errors.Join(err, archive.Close()); err != nil {
+	e, err := client.RunStream(ctx, spec, pyexec.Input{Folder: folder}, show)
+	if err != nil {
 		return err
 	}
-	for _, a := range e.Artifacts {
-		if err := save(ctx, client, e.ExecutionID, a.Path); err != nil {
-			return fmt.Errorf("save %s: %w", a.Path, err)
-		}
+	if _, err := client.SaveArtifacts(ctx, e.ExecutionID, "out"); err != nil {
+		return fmt.Errorf("save: %w", err)
 	}
 	if e.Status != pyexec.StatusSucceeded {
 		return fmt.Errorf("the execution ended as %s", e.Status)
 	}
 	return nil
-}
-
-// pack returns a tar that is made while it is sent: nothing is held in memory or on a disk.
-func pack(folder fs.FS) io.ReadCloser {
-	r, w := io.Pipe()
-	go func() {
-		archive := tar.NewWriter(w)
-		w.CloseWithError(errors.Join(archive.AddFS(folder), archive.Close()))
-	}()
-	return r
 }
 
 func show(e pyexec.Event) error {
@@ -82,31 +58,4 @@ func show(e pyexec.Event) error {
 		return err
 	}
 	return nil
-}
-
-// save writes an artifact below the folder out. os.Root keeps it there, whatever its path says.
-func save(ctx context.Context, client *pyexec.Client, id, path string) (err error) {
-	content, err := client.Artifact(ctx, id, path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, content.Close()) }()
-	if err := os.MkdirAll("out", 0o750); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot("out")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	name := filepath.FromSlash(path)
-	if err := root.MkdirAll(filepath.Dir(name), 0o750); err != nil {
-		return err
-	}
-	file, err := root.Create(name)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(file, content)
-	return errors.Join(err, file.Close())
 }

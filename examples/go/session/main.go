@@ -2,7 +2,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,9 +19,7 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	client, err := pyexec.NewClient(
-		cmp.Or(os.Getenv("PYEXEC_SERVER"), "http://127.0.0.1:8080"),
-		pyexec.WithToken(os.Getenv("PYEXEC_TOKEN")))
+	client, err := pyexec.NewClientFromEnv()
 	if err != nil {
 		return err
 	}

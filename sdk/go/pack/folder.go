@@ -1,6 +1,7 @@
-package input
+package pack
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,18 +12,10 @@ import (
 	"strings"
 )
 
-// folderRules select the files of a folder that are sent.
-type folderRules struct {
-	// all reports whether ignored files, version control and virtual environments are sent, too.
-	all bool
-	// leave is a folder that is not sent; empty: none.
-	leave string
-	warn  func(string)
-}
-
-// walker uploads one folder.
+// walker adds one folder to an Archive.
 type walker struct {
-	archive *archive
+	ctx     context.Context
+	archive *Archive
 	// top is the folder as the user named it; real is it without symbolic links.
 	top, real string
 	root      *os.Root
@@ -34,8 +27,7 @@ type walker struct {
 	left  int
 }
 
-// addFolder writes the files of top. Files outside of top are never sent, even if a link points to them.
-func addFolder(a *archive, top string, rules folderRules) error {
+func (a *Archive) addFolder(ctx context.Context, top string, o Options) error {
 	realTop, err := filepath.EvalSymlinks(top)
 	if err != nil {
 		return err
@@ -48,9 +40,9 @@ func addFolder(a *archive, top string, rules folderRules) error {
 		return err
 	}
 	defer func() { _ = root.Close() }() // read only
-	w := &walker{archive: a, top: top, real: realTop, root: root, all: rules.all, warn: rules.warn}
-	if rules.leave != "" {
-		w.leave, _ = os.Stat(rules.leave) // a missing folder contains no files
+	w := &walker{ctx: ctx, archive: a, top: top, real: realTop, root: root, all: o.All, warn: o.Warn}
+	if o.Leave != "" {
+		w.leave, _ = os.Stat(o.Leave) // a missing folder contains no files
 	}
 	var sets []ruleSet
 	if !w.all {
@@ -61,7 +53,7 @@ func addFolder(a *archive, top string, rules folderRules) error {
 	}
 	if w.files == 0 {
 		if w.left > 0 {
-			return fmt.Errorf("%s: everything in it is left out (.gitignore, version control, virtual environments, --output): --include-all keeps it", top)
+			return fmt.Errorf("%s: %w", top, ErrLeftOut)
 		}
 		return fmt.Errorf("%s: no files in it", top)
 	}
@@ -131,7 +123,7 @@ func (w *walker) add(name string, entry fs.DirEntry) error {
 	switch entry.Type() {
 	case 0:
 		w.files++
-		return w.archive.file(name, local)
+		return w.archive.file(w.ctx, name, local, func() (*os.File, error) { return os.OpenInRoot(w.real, filepath.FromSlash(name)) })
 	case fs.ModeSymlink:
 		info, err := entry.Info()
 		if err != nil {
@@ -144,7 +136,9 @@ func (w *walker) add(name string, entry fs.DirEntry) error {
 		w.files++
 		return w.archive.link(name, target, info)
 	default:
-		w.warn(fmt.Sprintf("%s is no file: left out", filepath.Join(w.top, filepath.FromSlash(name))))
+		if w.warn != nil {
+			w.warn(fmt.Sprintf("%s is no file: left out", filepath.Join(w.top, filepath.FromSlash(name))))
+		}
 		return nil
 	}
 }
