@@ -193,8 +193,8 @@ func TestAFrontendThatDoesNotStartInTheBackgroundCanBeClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended, end := context.WithCancel(t.Context())
-	end()
+	ended, end := context.WithCancelCause(t.Context())
+	end(nil)
 	if got := f.Await(ended); got != nil {
 		t.Errorf("details %v", got)
 	}

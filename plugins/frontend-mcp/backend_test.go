@@ -105,7 +105,7 @@ func TestClientsAreToldThatTheToolsHaveChanged(t *testing.T) {
 	p.send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n")
 	result, _ := p.receive()["result"].(map[string]any)
 	if can := text(result["capabilities"]); !strings.Contains(can, `"tools":{"listChanged":true}`) {
-		t.Error(can)
+		t.Fatal(can)
 	}
 	p.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n")
 	svc.to(func(b *executor.Info) { b.Capabilities.PythonVersions = []string{"3.14"} })
