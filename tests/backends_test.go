@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,31 +35,39 @@ func command(t *testing.T, dir string, args ...string) (stdout string, err error
 	return string(out), err
 }
 
-// pythonHasGRPC reports whether the packages of the example in Python can be installed here.
-func pythonHasGRPC(t *testing.T) bool {
-	t.Helper()
-	_, err := command(t, ".", "../tools/python-backend.sh")
-	return err == nil
-}
+// pythonPlugin builds the example in Python, once.
+var pythonPlugin = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("../tools/python-backend.sh").Output()
+	return strings.TrimSpace(string(out)), err
+})
 
-// examplePlugin builds an example, and returns the path of the plugin.
+// goPlugin builds the example in Go, once.
+var goPlugin = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(filepath.Dir(cacheDir), "local-backend")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, ".")
+	cmd.Dir = "../examples/backends/go"
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return path, err
+})
+
+// examplePlugin returns the path of the plugin of an example.
 func examplePlugin(t *testing.T, language string) string {
 	t.Helper()
-	switch language {
-	case "python":
-		skipWithout(t, "index", pythonHasGRPC(t))
-		path, err := command(t, ".", "../tools/python-backend.sh")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(path)
-	default:
-		path := filepath.Join(t.TempDir(), "local-backend")
-		if _, err := command(t, "../examples/backends/go", "go", "build", "-o", path, "."); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	build := goPlugin
+	if language == "python" {
+		_, err := pythonPlugin()
+		skipWithout(t, "index", err == nil)
+		build = pythonPlugin
 	}
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // shellBlock matches the commands of docs/plugins.md for a language.
@@ -77,9 +86,7 @@ func TestThePageAboutPluginsLeadsToABackendThatPasses(t *testing.T) {
 		languages = append(languages, language)
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			if language == "python" {
-				skipWithout(t, "index", pythonHasGRPC(t))
-			}
+			examplePlugin(t, language) // skips without an index
 			out, err := command(t, t.TempDir(), "bash", "-euo", "pipefail", "-c", commands)
 			if err != nil {
 				t.Errorf("%v", err)
@@ -166,19 +173,20 @@ func TestABackendIsSwappedInByPathAndDigest(t *testing.T) {
 
 func TestAPluginWithAnotherDigestIsNotStarted(t *testing.T) {
 	t.Parallel()
-	plugin, dir := examplePlugin(t, "go"), t.TempDir()
+	dir := t.TempDir()
+	plugin := filepath.Join(dir, "plugin")
+	raw, err := os.ReadFile(examplePlugin(t, "go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(plugin, raw, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	s, err := chaos.NewServer(binary, dir, plugin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(plugin, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteString("one more line"); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
+	if err := os.WriteFile(plugin, append(raw, "one more line"...), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	o := cli(t, []string{"PYEXEC_DATA_DIR=" + filepath.Join(dir, "data"), "PYEXEC_HTTP_BIND=127.0.0.1:0"}, nil, "serve", "--config", s.Config)

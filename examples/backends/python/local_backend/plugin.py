@@ -18,7 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from local_backend import workspace
 from local_backend.problems import Problem, SourceProblem, abort
-from local_backend.run import CHUNK, Run
+from local_backend.run import CHUNK, Run, Supervisors
 from pyexec.v1 import backend_pb2, backend_pb2_grpc, plugin_pb2, plugin_pb2_grpc, source_pb2, source_pb2_grpc, types_pb2
 
 VERSION = "1.0.0"
@@ -48,6 +48,7 @@ class Backend:
         self.refusal: Optional[str] = "the plugin is not configured yet"
         self.runs: dict[str, Run] = {}
         self.feeds: dict[str, Feed] = {}
+        self.removing: set[asyncio.Future[None]] = set()
         # Programs get the interpreter below the virtual environment, and not the environment's packages.
         self.python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
         self.path = os.path.dirname(self.python) + ":/usr/local/bin:/usr/bin:/bin"
@@ -66,6 +67,7 @@ class Backend:
                 workspace.remove(old)
         self.folder = tempfile.mkdtemp(prefix="work-", dir=parent)
         self.lock = lock(self.folder)
+        self.supervisors = Supervisors()
         self.refusal = None
 
     def info(self) -> Any:
@@ -78,6 +80,12 @@ class Backend:
 
     def make_folder(self) -> str:
         return tempfile.mkdtemp(prefix="run-", dir=self.folder)
+
+    def discard(self, folder: str) -> None:
+        """Removes a folder after the answer."""
+        removing = asyncio.get_running_loop().run_in_executor(None, workspace.remove, folder)
+        self.removing.add(removing)
+        removing.add_done_callback(self.removing.discard)
 
     def refuse(self, spec: Any) -> None:
         """Raises a Problem that names every field which this backend cannot serve. A limit that it cannot enforce is refused."""
@@ -133,6 +141,8 @@ class Backend:
         """Waits until nothing runs any more, and removes the work folder."""
         if self.runs:
             await asyncio.wait([asyncio.create_task(r.done.wait()) for r in self.runs.values()], timeout=patience)
+        if self.removing:
+            await asyncio.wait(self.removing, timeout=patience)
         if self.name:
             workspace.remove(self.folder)
 
@@ -211,6 +221,8 @@ class BackendService(backend_pb2_grpc.BackendServiceServicer):
         if run is not None:
             run.stop()
             await run.done.wait()
+        if self.backend.removing:
+            await asyncio.wait(set(self.backend.removing))
         return backend_pb2.RemoveResponse()
 
     async def Run(self, _: Any, context: Any) -> None:

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any, Optional
 
 import grpc
@@ -16,7 +17,7 @@ from google.protobuf import duration_pb2
 
 from local_backend import workspace
 from local_backend.problems import Problem, SourceProblem, UserFailure
-from pyexec.v1 import backend_pb2, source_pb2, types_pb2
+from pyexec.v1 import backend_pb2, types_pb2
 
 if TYPE_CHECKING:
     from local_backend.plugin import Backend
@@ -112,7 +113,7 @@ class Run:
         except UserFailure as e:
             return types_pb2.Result(status="failed", failure=e.failure, cpu=span(-1), phases=types_pb2.Phases(prepare=since(began)))
         finally:
-            await asyncio.to_thread(workspace.remove, folder)
+            self.backend.discard(folder)
 
     def killed(self, began: float) -> Any:
         """The Result of a program that was told to end before it was started."""
@@ -182,7 +183,7 @@ class Run:
 
     async def execute(self, request: dict[str, Any], chosen: str, began: float) -> Any:
         """Runs the program under a supervisor of its own."""
-        async with Supervisor(request, self.job.HasField("stdin")) as program:
+        async with Supervisor(self.backend.supervisors, request, self.job.HasField("stdin")) as program:
             report = await program.report()
             if "errno" in report:
                 missing = report["errno"] in (2, 20)  # ENOENT, ENOTDIR
@@ -303,38 +304,58 @@ class Run:
             program.stdin.close()
 
 
+class Supervisors:
+    """The process that forks the supervisors."""
+
+    def __init__(self) -> None:
+        self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", sys.argv[0], "supervise", str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={}, cwd="/",
+                # The host kills the plugin's process group when the plugin is gone. The supervisors live on, to end the programs.
+                start_new_session=True,
+            )
+
+    def fork(self, descriptors: list[int]) -> None:
+        try:
+            socket.send_fds(self.ours, [b"x"], descriptors)
+        except OSError:
+            log.error("the process that forks the supervisors is gone; the plugin ends, so that its host starts another")
+            os._exit(1)
+
+
 class Supervisor:
     """The supervisor of one program, seen from the plugin (supervisor.py is the other side)."""
 
-    stdin: Optional[asyncio.StreamWriter] = None
-    stdout: asyncio.StreamReader
-    stderr: asyncio.StreamReader
-
-    def __init__(self, request: dict[str, Any], stdin: bool) -> None:
-        self.request, self.has_stdin = request, stdin
+    def __init__(self, parent: Supervisors, request: dict[str, Any], stdin: bool) -> None:
+        self.parent, self.request, self.has_stdin = parent, request, stdin
 
     async def __aenter__(self) -> "Supervisor":
-        import json
-
+        loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", sys.argv[0], "supervise", str(theirs.fileno()), pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.PIPE if self.has_stdin else asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=CHUNK,
-                # The host kills the plugin's process group when the plugin is gone. The supervisor lives on, to end the program.
-                start_new_session=True, env={}, cwd="/",
-            )
-        assert self.process.stdout and self.process.stderr
-        self.stdin, self.stdout, self.stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        stdin, feed = os.pipe() if self.has_stdin else (os.open(os.devnull, os.O_RDONLY), None)
+        (out, stdout), (err, stderr) = os.pipe(), os.pipe()
+        try:
+            self.parent.fork([stdin, stdout, stderr, theirs.fileno()])
+        finally:
+            theirs.close()
+            for descriptor in (stdin, stdout, stderr):
+                os.close(descriptor)
+        self.stdout, self.stderr, self.pipes = asyncio.StreamReader(CHUNK), asyncio.StreamReader(CHUNK), []
+        for reader, descriptor in ((self.stdout, out), (self.stderr, err)):
+            pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0))
+            self.pipes.append(pipe)
+        self.stdin: Optional[asyncio.StreamWriter] = None
+        if feed is not None:
+            transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(feed, "wb", 0))
+            self.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
         self.reader, self.writer = await asyncio.open_connection(sock=ours)
         self.writer.write(json.dumps(self.request).encode() + b"\n")
         return self
 
     async def report(self) -> Any:
         """The supervisor's next message, or None if it was killed."""
-        import json
-
         try:
             line = await self.reader.readline()
         except ConnectionError:
@@ -345,8 +366,14 @@ class Supervisor:
         self.writer.write(what)
 
     async def __aexit__(self, *_: Any) -> None:
-        self.writer.close()  # ends the supervisor, and the program with it
-        await self.process.wait()
+        with contextlib.suppress(OSError):
+            self.writer.write_eof()  # ends the supervisor, and the program with it
+            await self.reader.read()  # until it has ended
+        self.writer.close()
+        for pipe in self.pipes:
+            pipe.close()
+        if self.stdin is not None:
+            self.stdin.close()
 
 
 def since(began: float) -> duration_pb2.Duration:
