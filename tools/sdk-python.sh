@@ -12,6 +12,8 @@ root=$(cd ../.. && pwd)
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/python-executor/sdk-python"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 export PYEXEC_TEST_BINARY="$root/bin/python-executor"
+# requirements/test.txt has the frameworks of the adapters, so none of their tests may be skipped.
+export PYEXEC_TEST_REQUIRE="${PYEXEC_TEST_REQUIRE:-},adapters"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
