@@ -61,7 +61,7 @@ preferred() {
 
 # build FOLDER writes the wheel and the sdist. Their bytes depend on the tree only.
 build() {
-  SOURCE_DATE_EPOCH=1577836800 "$python" -m build --no-isolation --quiet --outdir "$1" . >/dev/null
+  SOURCE_DATE_EPOCH=1577836800 "$python" -m build --no-isolation --outdir "$1" . >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
 }
 
 python=$(environment "$(preferred)")
