@@ -15,7 +15,6 @@ README = Path(__file__).parent.parent / "README.md"
 
 @needs_index
 def test_the_examples(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("openai")
     monkeypatch.setenv("PYEXEC_BINARY", binary())
     # Programs with the rights of the tests find every Python that the tests can run on.
     monkeypatch.setenv("PYEXEC_BACKENDS_UV_ISOLATION", "none")
