@@ -73,6 +73,18 @@ def test_running_executions_do_not_delay_the_end() -> None:
     assert is_down(client.server)
 
 
+def test_a_process_that_holds_the_pipe_does_not_delay_the_end() -> None:
+    server = LocalServer()
+    server.start()
+    process = server._process
+    assert process is not None
+    assert process.stdin is not None
+    held = os.dup(process.stdin.fileno())
+    server.stop()
+    os.close(held)
+    assert process.returncode == 0
+
+
 def test_a_data_folder_is_kept(folders: Path) -> None:
     data = folders / "data"
     with local(data_dir=data) as client:

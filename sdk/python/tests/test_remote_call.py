@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import linecache
 import math
 import os.path as paths
 import pickle
@@ -142,6 +143,16 @@ def test_an_exception_is_raised_here_with_the_remote_traceback(sandbox: Sandbox)
     assert f'{__file__}", line {line}, in fails' in str(cause)
     assert 'raise ValueError("no", 1)  # this very line' in str(cause)
     assert "run.py" not in str(cause)
+
+
+def test_the_remote_traceback_has_lines_of_a_file_that_only_the_caller_has(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "\n\ndef far():\n    raise ValueError('no')  # a line\n"
+    monkeypatch.setitem(linecache.cache, "/no/such/file.py", (len(source), None, source.splitlines(True), "/no/such/file.py"))
+    names: dict[str, Any] = {}
+    exec(compile(source, "/no/such/file.py", "exec"), names)
+    with pytest.raises(ValueError, match="no") as caught:
+        sandbox(names["far"])
+    assert "/no/such/file.py\", line 4, in far\n    raise ValueError('no')  # a line" in str(caught.value.__cause__)
 
 
 def test_an_exception_without_a_class_here_is_a_remote_error(plain: Sandbox) -> None:

@@ -210,6 +210,14 @@ def test_options_become_the_metadata() -> None:
     assert script.requests[0].headers["User-Agent"].startswith("python-executor-client/")
 
 
+def test_a_script_of_the_host_is_named() -> None:
+    script = Script(httpx.Response(200, json=DONE))
+    with connect(script) as client:
+        client.run(script="nightly/backup.sh", args=["--quick"])
+    sent = script.bodies()[0]
+    assert (sent["script"], sent["args"]) == ("nightly/backup.sh", ["--quick"])
+
+
 def test_progress_reports_the_whole_body() -> None:
     script = Script(httpx.Response(200, json=DONE), httpx.Response(200, json=DONE))
     seen: List[object] = []
