@@ -150,7 +150,9 @@ func TestTheMountOfMCP(t *testing.T) {
 	if asked.Load() != before {
 		t.Error("what is refused is passed on")
 	}
-	gone := handlerOf(t, hello().service(), func(o *Options) { o.MCP = &MCP{Path: "/mcp", Socket: func(context.Context) string { return "/nowhere" }} })
+	gone := handlerOf(t, hello().service(), func(o *Options) {
+		o.MCP = &MCP{Path: "/mcp", Socket: func(context.Context) string { return "/nowhere" }}
+	})
 	wantProblem(t, do(t, gone, http.MethodPost, "/mcp", strings.NewReader("{}")), 503, executor.Unavailable)
 }
 

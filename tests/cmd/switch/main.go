@@ -27,8 +27,9 @@ func main() {
 	rate := flag.Int("rate", 20, "executions per second")
 	length := flag.Duration("for", time.Minute, "length of the load")
 	users := flag.String("run-as", "", "uids of the uv backend (run_as); empty: its default")
+	docker := flag.Bool("docker", true, "go to docker, too, if there is one")
 	flag.Parse()
-	if err := run(*binary, *plugin, *users, *rate, *length); err != nil {
+	if err := run(*binary, *plugin, *users, *docker, *rate, *length); err != nil {
 		fmt.Fprintln(os.Stderr, "switch:", err)
 		os.Exit(1)
 	}
@@ -37,15 +38,17 @@ func main() {
 // stage is one backend that the configuration goes to.
 type stage struct{ name, section string }
 
-func stages(plugin, users, dir string) ([]stage, error) {
+func stages(plugin, users string, docker bool, dir string) ([]stage, error) {
 	uv := stage{"uv", fmt.Sprintf("{cache_dir: %q, work_dir: %q", filepath.Join(dir, "cache"), filepath.Join(dir, "work"))}
 	if users != "" {
 		uv.section += ", run_as: " + users
 	}
 	uv.section += "}"
 	list := []stage{uv}
-	host, err := dockertest.Find()
-	image := ""
+	host, image, err := "", "", errors.New("not asked for")
+	if docker {
+		host, err = dockertest.Find()
+	}
 	if err == nil {
 		image, err = dockertest.Import(context.Background(), host, "python")
 	}
@@ -98,16 +101,17 @@ type world struct {
 	slowest  time.Duration
 }
 
-func run(binary, plugin, users string, rate int, length time.Duration) (err error) {
+func run(binary, plugin, users string, docker bool, rate int, length time.Duration) (err error) {
 	dir, err := os.MkdirTemp("", "pyexec-switch-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, dockertest.Stop()) }()
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // programs run as other users
 		return err
 	}
-	list, err := stages(plugin, users, dir)
+	list, err := stages(plugin, users, docker, dir)
 	if err != nil {
 		return err
 	}
@@ -211,7 +215,9 @@ func (w *world) await(what string, ok func(names []string, warnings string) bool
 type session struct{ id, backend string }
 
 func (w *world) open(backend string) (session, error) {
-	var v struct{ ID string }
+	var v struct {
+		ID string `json:"session_id"`
+	}
 	if err := w.JSON(http.MethodPost, "/api/v1/sessions", `{}`, &v); err != nil {
 		return session{}, err
 	}
