@@ -56,6 +56,10 @@ soak: build ## load and kill -9 for minutes
 chaos: build ## kill -9 of the example backends under load for minutes
 	@tools/chaos.sh
 
+.PHONY: switch
+switch: build ## 60 s of load while the configuration changes its backend; SWITCH_FLAGS="-plugin PATH" adds a backend
+	@go run ./tests/cmd/switch -binary bin/python-executor $(SWITCH_FLAGS)
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_TIME (1m each), FUZZ_JOBS at once
 	@tools/fuzz.sh

@@ -132,7 +132,7 @@ type Info struct {
 	Version string `json:"version"`
 	// Generation counts the starts of the plugin process that answers, from 1; 0 without a plugin process. The Host sets it.
 	Generation int `json:"generation,omitzero"`
-	// Healthy: Run is expected to work. Otherwise Message says why not.
+	// Healthy: Run is expected to work. Otherwise Message says why not. A former backend that drains has a Message, too.
 	Healthy bool   `json:"healthy"`
 	Message string `json:"message,omitzero"`
 	// Capacity is how many jobs it can run at once; 0 = no bound of its own.

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/cli/internal/settings"
 	"github.com/python-executor/python-executor/core/config"
@@ -51,6 +52,8 @@ type liveServer struct {
 	file string
 	log  *messages
 	hup  chan struct{}
+	// session, if not empty, is sent as the MCP session.
+	session string
 }
 
 // startLive starts a server with the configuration that text adds to that of the tests.
@@ -110,11 +113,17 @@ func (s *liveServer) write(text string) {
 // says waits for a message that has every one of want.
 func (s *liveServer) says(want ...string) {
 	s.t.Helper()
-	for text := range s.log.said {
-		if !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(text, w) }) {
-			return
+	late := time.After(2 * time.Minute) // instead of a test that hangs
+	for {
+		select {
+		case text := <-s.log.said:
+			if !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(text, w) }) {
+				return
+			}
+			s.t.Logf("not waited for: %s", text)
+		case <-late:
+			s.t.Fatalf("never said: %q", want)
 		}
-		s.t.Logf("not waited for: %s", text)
 	}
 }
 
@@ -129,6 +138,9 @@ func (s *liveServer) call(method, path, send, token string) (int, string) {
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
+	if s.session != "" {
+		req.Header.Set("Mcp-Session-Id", s.session)
+	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -223,7 +235,7 @@ func TestABrokenConfigurationChangesNothingAndIsReported(t *testing.T) {
 		"a wrong value":             {good + "engine: {max_queued: -1}\n", "engine.max_queued"},
 		"a refused section":         {quiet + "backends: {fake: {nonsense: 1}}\n", "nonsense"},
 		"an unknown type":           {"backend: x\nbackends: {x: {type: none}}\nmcp: {toolsets: []}\n", "unknown backend type"},
-		"one of two does not start": {quiet + "backends: {fake: {capacity: 1}, b: {type: fake, path: /no/such, sha256: " + strings.Repeat("0", 64) + "}}\n", "backends.b.path"},
+		"one of two does not start": {quiet + "backends: {fake: {capacity: 1}, b: {type: fake, path: /no/such, sha256: " + strings.Repeat("a", 64) + "}}\n", "backends.b.path"},
 		"a default that is not":     {"backend: b\nbackends: {fake: {}}\nmcp: {toolsets: []}\n", "backend"},
 		"the same token twice":      {good + "http: {tokens: [{owner: a, sha256: " + hash("x") + "}, {owner: b, sha256: " + hash("x") + "}]}\n", "http.tokens[1].sha256"},
 		"MCP on a port in use":      {"backend: fake\nbackends: {fake: {capacity: 9}}\nmcp: {http: {enabled: true, bind: " + strings.TrimPrefix(s.url, "http://") + "}}\n", "mcp"},
@@ -246,7 +258,7 @@ func TestABrokenConfigurationChangesNothingAndIsReported(t *testing.T) {
 	}
 	s.t = t
 	// The former file again: nothing has changed, and nothing is wrong any more.
-	s.write(good + "limits: {max: {timeout_seconds: 7}}\n")
+	s.write(good + "limits: {default: {timeout_seconds: 5}, max: {timeout_seconds: 7}}\n")
 	s.says(taken, "limits.max.timeout_seconds")
 	if _, text := s.call(http.MethodGet, "/readyz", "", ""); strings.TrimSpace(text) != `{"ready":true}` {
 		t.Errorf("readyz: %s", text)
@@ -268,12 +280,12 @@ func TestTokensLimitsAndScriptsAreTakenLive(t *testing.T) {
 	}
 	base := quiet + "backends: {fake: {}}\n"
 	s := startLive(t, base)
-	if status, x := s.run("", `,"config":{"timeout_seconds":8}`); status != 200 {
+	if status, x := s.run("print x", `,"config":{"timeout_seconds":8}`); status != 200 {
 		t.Fatalf("%d %v", status, x)
 	}
-	s.write(base + "limits: {max: {timeout_seconds: 7}}\nhttp: {max_body_bytes: 1000}\n")
+	s.write(base + "limits: {default: {timeout_seconds: 5}, max: {timeout_seconds: 7}}\nhttp: {max_body_bytes: 1000}\n")
 	s.says(taken)
-	if status, x := s.run("", `,"config":{"timeout_seconds":8}`); status != 422 {
+	if status, x := s.run("print x", `,"config":{"timeout_seconds":8}`); status != 422 {
 		t.Errorf("a limit: %d %v", status, x)
 	}
 	if status, _ := s.run(strings.Repeat("#", 2000), ""); status != 413 {
@@ -303,6 +315,63 @@ func TestSIGHUPReadsTheFileAndWhatNeedsARestartIsNamed(t *testing.T) {
 	s.says("a change needs a restart of the server", "key=http.bind")
 	s.write(quiet + "backends: {fake: {}}\nhttp: {bind: \"0.0.0.0:1\", allow_unauthenticated: true}\n")
 	s.says(taken, "[engine.max_queued http.allow_unauthenticated]")
+}
+
+// An MCP session ends with the settings that it was opened with: its client gets the status 404, after which it initializes again.
+func TestMCPGetsItsNewSettingsAndItsClientsAreTold(t *testing.T) {
+	const base = "backend: fake\nbackends: {fake: {}}\n"
+	s := startLive(t, base+"mcp: {toolsets: [python]}\n")
+	initialize := func() string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/mcp", strings.NewReader(
+			`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Fatal(resp.Status)
+		}
+		return resp.Header.Get("Mcp-Session-Id")
+	}
+	tools := func(session string) (int, string) {
+		t.Helper()
+		s.session = session
+		defer func() { s.session = "" }()
+		return s.call(http.MethodPost, "/mcp", `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`, "")
+	}
+	old := initialize()
+	if status, text := tools(old); status != 200 || !strings.Contains(text, "run_script_in_dir") {
+		t.Fatal(status, text)
+	}
+	s.write(base + "mcp: {toolsets: [shell]}\n")
+	s.says(taken, "mcp.toolsets")
+	if status, text := tools(old); status != 404 {
+		t.Errorf("the former session: %d %s", status, text)
+	}
+	if status, text := tools(initialize()); status != 200 || !strings.Contains(text, `"execute"`) || strings.Contains(text, "run_script_in_dir") {
+		t.Errorf("a new session: %d %s", status, text)
+	}
+	s.write(base + "mcp: {toolsets: []}\n")
+	s.says(taken, "mcp.toolsets")
+	if status, _ := tools(""); status != 404 {
+		t.Errorf("without toolsets: %d", status)
+	}
+	// What says nothing about MCP leaves its sessions alone.
+	s.write(base + "mcp: {toolsets: [shell]}\n")
+	s.says(taken)
+	lasting := initialize()
+	s.write("backend: fake\nbackends: {fake: {capacity: 3}}\nmcp: {toolsets: [shell]}\nengine: {max_queued: 7}\n")
+	s.says(taken, "backends.fake.capacity")
+	if status, text := tools(lasting); status != 200 {
+		t.Errorf("after another change: %d %s", status, text)
+	}
 }
 
 // Every key of the configuration is in effect after a change, or is named as one that needs a restart. A new key fails here until it is

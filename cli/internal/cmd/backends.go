@@ -41,9 +41,9 @@ func printBackends(g *global, infos []executor.Info) error {
 		state := "healthy"
 		if !info.Healthy {
 			state = "unhealthy"
-			if info.Message != "" {
-				state += ": " + info.Message
-			}
+		}
+		if info.Message != "" {
+			state += ": " + info.Message
 		}
 		fmt.Fprintf(&b, "%s (%s %s) %s\n", info.Name, info.Type, info.Version, state)
 		c := info.Capabilities
