@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
 // pluginPID asks the server which process runs its backend; 0 while it is away.
@@ -106,7 +108,7 @@ func TestKillingCoreAndPluginTogetherIsCleanedUpByTheNextStart(t *testing.T) {
 	id := s.async(stubborn)
 	s.up(id)
 	plugin := s.pluginPID()
-	_ = syscall.Kill(plugin, syscall.SIGSTOP) // so that it cannot react to the death of the core
+	plugintest.Freeze(t, plugin) // so that it cannot react to the death of the core
 	s.kill()
 	_ = syscall.Kill(plugin, syscall.SIGKILL)
 	s.start()

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
 // deaf says where it is and ignores everything that it can: only SIGKILL ends it.
@@ -219,9 +221,7 @@ func TestASecondSignalEndsEverythingAtOnce(t *testing.T) {
 					}
 					all = append(all, pids...)
 					if name == how.hangs {
-						if err := syscall.Kill(pids[0], syscall.SIGSTOP); err != nil {
-							t.Fatal(err)
-						}
+						plugintest.Freeze(t, pids[0])
 					}
 				}
 				s.signal(how.first)

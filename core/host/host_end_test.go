@@ -40,9 +40,7 @@ func TestAPluginThatDoesNotStopInOrderIsCleanedUpBehind(t *testing.T) {
 			pid := h.Status()[0].PID
 			now, end := context.WithCancelCause(t.Context())
 			if c.hangs {
-				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				plugintest.Freeze(t, pid)
 			}
 			end(nil)
 			_ = h.Close(now) // that there was no time to drain

@@ -165,10 +165,7 @@ func killWithRunners(t *testing.T, p *plugintest.Plugin, cache string) {
 		t.Error("no runner was found, so the test shows nothing")
 	}
 	// Only the plugin is stopped. The kernel continues stopped processes when their parent dies.
-	if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
-		t.Error(err)
-	}
-	eventually(t, "the stop of all of the plugin's threads", func() bool { return isStopped(p.PID) })
+	plugintest.Freeze(t, p.PID)
 	for _, pid := range runners {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
@@ -176,17 +173,6 @@ func killWithRunners(t *testing.T, p *plugintest.Plugin, cache string) {
 }
 
 // isStopped reports whether every thread of a process is stopped.
-func isStopped(pid int) bool {
-	threads, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
-	for _, file := range threads {
-		raw, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(raw), ") T ") {
-			return false
-		}
-	}
-	return len(threads) > 0
-}
-
 func TestNamesOfOurControlGroups(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
