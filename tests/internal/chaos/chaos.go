@@ -57,7 +57,7 @@ func NewServer(binary, dir, path string, env ...string) (*serve.Server, error) {
 	sum := sha256.Sum256(raw)
 	config := filepath.Join(dir, "config.yaml")
 	text := fmt.Sprintf("backend: local\nbackends:\n  local: {path: %q, sha256: %s}\n", path, hex.EncodeToString(sum[:]))
-	return &serve.Server{Binary: binary, Dir: dir, Config: config, Env: env}, os.WriteFile(config, []byte(text), 0o600)
+	return &serve.Server{Binary: binary, Dir: dir, Config: config, Env: env}, os.WriteFile(config, []byte(text), 0o600) //nolint:gosec // a folder of the test
 }
 
 // load is a run of the load.
