@@ -98,9 +98,10 @@ case "${1:-test}" in
       "$work/$version/bin/python" -c 'import python_executor; print("clean environment: python_executor", python_executor.__version__)'
       rm -rf "${work:?}/$version"
       tested=$(environment "$version")
-      "$tested" -m venv --system-site-packages "$work/$version"
-      site=$("$tested" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-      echo "$site" >"$("$work/$version/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tested.pth"
+      # The cached environment stays as it is: the client goes into one above it.
+      "$tested" -m venv --without-pip "$work/$version"
+      purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+      "$tested" -c "$purelib" >"$("$work/$version/bin/python" -c "$purelib")/tested.pth"
       "$work/$version/bin/python" -m pip install --quiet --no-deps --no-index --force-reinstall dist/*.whl
       "$work/$version/bin/python" -m pytest -p no:cacheprovider
       "$work/$version/bin/python" -m pytest -p no:cacheprovider -m big

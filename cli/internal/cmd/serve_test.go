@@ -3,6 +3,7 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -75,7 +76,7 @@ func TestServeUntilEOFStopsWithItsStandardInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ctx.Done()
-	if context.Cause(ctx) != errEOF {
+	if !errors.Is(context.Cause(ctx), errEOF) {
 		t.Errorf("the cause is %v", context.Cause(ctx))
 	}
 }

@@ -16,6 +16,7 @@ from helpers import REPOSITORY
 
 import python_executor
 from python_executor import AsyncClient, AsyncSession, Client, InvalidError, Session, _artifacts, _sse
+from python_executor._http import transport_options
 from python_executor._input import Source, multipart_body, source
 from python_executor._pack import Packed
 from python_executor._progress import reporting
@@ -74,6 +75,7 @@ def test_a_message_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(_sse.MessageTooLong):
             for _ in range(100):
                 list(parser.feed(chunk))
+    assert len(parsed([b"data: " + b"x" * 90 + b"\n\n"] * 3)) == 3
 
 
 def test_sources_know_their_size_and_whether_they_can_be_read_again(tmp_path: Path) -> None:
@@ -177,6 +179,14 @@ def test_the_server_must_be_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret" not in str(caught.value)
     monkeypatch.setenv("PYEXEC_SERVER", "http://from.env/base/")
     assert Client().server == "http://from.env/base"
+
+
+def test_the_proxy_of_the_environment_is_for_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.test:1")
+    monkeypatch.setenv("no_proxy", "direct.test")
+    for url, proxied in (("http://server.test", True), ("http://direct.test", False), ("http://127.0.0.1:1", False), ("http://localhost", False)):
+        assert ("proxy" in transport_options(url)) == proxied, url
+        Client(url).close()
 
 
 @pytest.mark.parametrize("module", ["tqdm.auto", "rich.progress", None])

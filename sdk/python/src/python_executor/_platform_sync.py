@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Iterator, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, Optional, TypeVar
 
 import httpx
 
+from ._early import PATIENCE, Watch
 from ._input import Body
 
 T = TypeVar("T")
@@ -31,11 +32,19 @@ def in_thread(function: Callable[..., T], *args: Any) -> T:
     return function(*args)
 
 
-def stream(body: Body, report: Optional[Callable[[int, Optional[int]], object]]) -> Iterator[bytes]:
+def stream(body: Body, report: Optional[Callable[[int, Optional[int]], object]], watch: Watch) -> Iterator[bytes]:
     """Yield a body for httpx."""
     done = 0
+    if body.streams:
+        watch.check(PATIENCE)
     for chunk in body.chunks():
+        watch.check()
         yield chunk
         done += len(chunk)
         if report:
             report(done, body.length)
+
+
+def tracer(watch: Watch) -> Callable[[str, Dict[str, Any]], None]:
+    """Return the function of the extension "trace"."""
+    return watch.note

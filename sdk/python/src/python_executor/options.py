@@ -125,8 +125,6 @@ def metadata(kind: type, options: Mapping[str, Any]) -> Dict[str, Any]:
             body[name] = value
         else:
             body[name] = dict(value) if isinstance(value, Mapping) else list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-            if name in ("command", "args", "outputs", "pre_commands") and isinstance(value, (bytes, bytearray)):
-                raise TypeError(f"{name}: must be a list of texts")
     if config:
         body["config"] = config
     return body

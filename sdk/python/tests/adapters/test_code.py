@@ -51,6 +51,7 @@ def test_a_session_keeps_names(client: Client) -> None:
         tool = CodeTool(session, {})
         assert tool.run("x = 6") == "The program printed nothing."
         assert tool.run("x * 7") == "42"
+        assert CodeTool(session, {"output_bytes": 1}).run("print('ab')") == "a"
         assert "stay between calls" in description(session)
         with pytest.raises(ValueError, match=r"^requirements: must be those of the session"):
             CodeTool(session, {"requirements": ["numpy"]})
@@ -90,11 +91,11 @@ def test_a_refusal_is_text_for_the_model(client: Client, monkeypatch: pytest.Mon
 def test_the_async_twin(shared: Server) -> None:
     async def main() -> list[str]:
         async with AsyncClient(shared.url, TOKEN) as client, await client.open_session() as session:
-            first = await CodeTool(client, {}).run_async("print(6 * 7)")
-            tool = CodeTool(session, {})
-            return [first, await tool.run_async("x = 1"), await tool.run_async("x + 1")]
+            first = await CodeTool(client, {"env": {"WORD": "w"}}).run_async("import os; print(os.environ['WORD'])")
+            tool = CodeTool(session, {"output_bytes": 1})
+            return [first, await tool.run_async("x = 1"), await tool.run_async("print('ab'); x + 1")]
 
-    assert asyncio.run(main()) == ["42", "The program printed nothing.", "2"]
+    assert asyncio.run(main()) == ["w", "The program printed nothing.", "a\n2"]
 
 
 def test_an_unreachable_server_is_no_mistake_of_the_model() -> None:

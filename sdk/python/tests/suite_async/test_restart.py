@@ -11,7 +11,7 @@ from python_executor import AsyncClient, Event, Finished, Output, UnavailableErr
 
 
 async def test_a_follower_outlasts_a_restart_of_the_server(private: Server) -> None:
-    program = "import time\nprint('one', flush=True)\ntime.sleep(600)"
+    program = "import os, time\nos.write(1, b'one\\n')\ntime.sleep(600)"  # one write, so one event
     async with AsyncClient(private.url, TOKEN) as client:
         execution_id = await client.submit(program)
         seen: list[Event] = []

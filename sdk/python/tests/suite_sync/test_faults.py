@@ -12,6 +12,7 @@ from helpers import QUICK, Script, Stream, events, message, problem
 
 from python_executor import (
     Client,
+    ConflictError,
     Event,
     ExecutorError,
     ExhaustedError,
@@ -107,6 +108,12 @@ def test_a_broken_stream_is_resumed_behind_the_last_event() -> None:
     assert [r.headers.get("Last-Event-ID") for r in script.requests] == [None, "1", "1", "2", "2"]
 
 
+def test_an_event_begins_the_count_of_attempts_anew() -> None:
+    broken = [events(message(n, "output", OUT), error=httpx.ReadError("reset")) for n in (1, 2, 3)]
+    with connect(Script(*broken, events(message(4, "finished", DONE))), RetryPolicy(follow_attempts=2, min_delay=0.001)) as client:
+        assert [event.seq for event in client.follow("exe_1")] == [1, 2, 3, 4]
+
+
 def test_a_stream_without_an_event_is_given_up() -> None:
     script = Script(*[httpx.ConnectError("refused") for _ in range(3)])
     with connect(script, RetryPolicy(follow_attempts=3, min_delay=0.001, max_delay=0.002)) as client:
@@ -185,6 +192,12 @@ def test_answers_of_something_else_are_errors() -> None:
             client.get("exe_1")
         with pytest.raises(ExhaustedError):
             client.get("exe_1")
+    script = Script(httpx.Response(429), problem(422, "conflict"))
+    with connect(script, RetryPolicy(attempts=1)) as client:
+        with pytest.raises(ExhaustedError):
+            client.get("exe_1")
+        with pytest.raises(ConflictError):  # the code counts, not the status
+            client.get("exe_1")
 
 
 def test_a_body_that_breaks_is_asked_for_again() -> None:
@@ -208,6 +221,18 @@ def test_options_become_the_metadata() -> None:
     }
     assert script.requests[0].headers["Authorization"] == "Bearer secret"
     assert script.requests[0].headers["User-Agent"].startswith("python-executor-client/")
+
+
+def test_the_error_of_a_block_is_not_hidden_by_the_end_of_its_session() -> None:
+    opened, down = httpx.Response(201, json={"session_id": "ctx-1"}), [problem(503, "unavailable") for _ in range(4)]
+    with connect(Script(opened, *down)) as client:
+        with pytest.raises(KeyError):
+            with client.open_session():
+                raise KeyError
+    with connect(Script(opened, *down)) as client:
+        with pytest.raises(UnavailableError):
+            with client.open_session():
+                pass
 
 
 def test_a_script_of_the_host_is_named() -> None:

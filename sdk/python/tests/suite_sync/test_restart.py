@@ -12,7 +12,7 @@ from python_executor import Client, Event, Finished, Output, UnavailableError
 
 
 def test_a_follower_outlasts_a_restart_of_the_server(private: Server) -> None:
-    program = "import time\nprint('one', flush=True)\ntime.sleep(600)"
+    program = "import os, time\nos.write(1, b'one\\n')\ntime.sleep(600)"  # one write, so one event
     with Client(private.url, TOKEN) as client:
         execution_id = client.submit(program)
         seen: list[Event] = []

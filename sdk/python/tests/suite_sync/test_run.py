@@ -233,6 +233,22 @@ def test_errors_have_the_class_of_their_code(server: Server) -> None:
             stranger.run("1")
 
 
+def test_a_refusal_of_a_large_upload_is_told_before_it_is_sent(server: Server) -> None:
+    sent: List[int] = []
+    upload = [bytes(1 << 20)] * 200
+    with Client(token="wrong") as stranger:
+        with pytest.raises(UnauthenticatedError):
+            stranger.run(tar=upload, progress=lambda done, total: sent.append(done))
+    assert sent == []
+    with Client() as client:
+        with pytest.raises(InvalidError) as caught:
+            client.run(tar=upload, memory_mb=-1)
+        assert [f.field for f in caught.value.fields] == ["config.memory_mb"]
+        with pytest.raises(InvalidError) as broken:
+            client.run(tar=[b"no tar" * 1000] * 20000, entrypoint="main.py")
+        assert broken.value.execution_id.startswith("exe_")
+
+
 def test_the_server_describes_itself(server: Server) -> None:
     with Client(server.url + "/", TOKEN) as client:
         assert client.server == server.url

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Optional
 
 import httpx
 
-from .. import _http, _platform_async
+from .. import _early, _http, _platform_async
 from .._http import Call
 from .._retry import Retry, RetryPolicy, is_temporary
 from ..errors import ExecutorError
@@ -33,11 +33,13 @@ class AsyncRequests:
         given = {"User-Agent": _http.USER_AGENT, "Accept-Encoding": "identity", **(headers or {})}
         if token:
             given["Authorization"] = f"Bearer {token}"
-        self._client = _platform_async.HTTPClient(
-            headers=given,
-            transport=transport or _platform_async.HTTPTransport(**_http.transport_options(server)),
-            trust_env=False,
-        )
+        self._headers = given
+        options = _http.transport_options(server)
+        self._watched = options if transport is None and _early.can_watch(server, options) else None
+        self._client = self._connect(transport or _platform_async.HTTPTransport(**options))
+
+    def _connect(self, transport: _platform_async.BaseTransport) -> _platform_async.HTTPClient:
+        return _platform_async.HTTPClient(headers=self._headers, transport=transport, trust_env=False)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -62,24 +64,33 @@ class AsyncRequests:
 
     async def once(self, call: Call) -> httpx.Response:
         """Send the call once."""
-        headers = dict(call.headers)
+        if self._watched is None or call.body is None or not call.body.streams:
+            return await self._exchange(self._client, call, {})
+        # A connection of its own, because only a new one can be watched. There is no TLS, so no certificates are loaded.
+        async with self._connect(_platform_async.HTTPTransport(verify=False, **self._watched)) as client:
+            return await self._exchange(client, call, {"Expect": "100-continue"})
+
+    async def _exchange(self, client: _platform_async.HTTPClient, call: Call, more: Dict[str, str]) -> httpx.Response:
+        headers = {**call.headers, **more}
         content: Any = None
+        watch = _early.Watch()
         if call.body is not None:
             headers["Content-Type"] = call.body.content_type
             length = call.body.length
             if length is not None:
                 headers["Content-Length"] = str(length)
-            content = _platform_async.stream(call.body, call.progress)
-        request = self._client.build_request(
+            content = _platform_async.stream(call.body, call.progress, watch)
+        request = client.build_request(
             call.method,
             self.server + call.path,
             params=call.query or None,
             headers=headers,
             content=content,
             timeout=httpx.Timeout(None, connect=10.0, read=call.silence),
+            extensions={"trace": _platform_async.tracer(watch)} if more else {},
         )
         try:
-            response = await self._client.send(request, stream=True)
+            response = await client.send(request, stream=True)
             if call.stream and response.is_success:
                 return response
             try:

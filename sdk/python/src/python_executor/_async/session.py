@@ -9,6 +9,7 @@ from .. import _http, _output
 from .._http import Call
 from .._input import Body, Bytes, invalid, json_body, source
 from .._progress import Progress, reporting
+from ..errors import ExecutorError
 from ..events import Event
 from ..models import Execution, File, SessionInfo, Variable, decode, decode_list
 from ..options import RunOptions, requirements_text
@@ -44,8 +45,12 @@ class AsyncSession:
     async def __aenter__(self) -> AsyncSession:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        try:
+            await self.aclose()
+        except ExecutorError:
+            if kind is None:  # otherwise the error of the block is the one to tell
+                raise
 
     async def aclose(self) -> str:
         """Close the Session: kill the running Execution, end the sandbox and remove its files. Return the status."""

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, Optional
 
 import httpx
 
-from .. import _http, _platform_sync
+from .. import _early, _http, _platform_sync
 from .._http import Call
 from .._retry import Retry, RetryPolicy, is_temporary
 from ..errors import ExecutorError
@@ -34,11 +34,13 @@ class Requests:
         given = {"User-Agent": _http.USER_AGENT, "Accept-Encoding": "identity", **(headers or {})}
         if token:
             given["Authorization"] = f"Bearer {token}"
-        self._client = _platform_sync.HTTPClient(
-            headers=given,
-            transport=transport or _platform_sync.HTTPTransport(**_http.transport_options(server)),
-            trust_env=False,
-        )
+        self._headers = given
+        options = _http.transport_options(server)
+        self._watched = options if transport is None and _early.can_watch(server, options) else None
+        self._client = self._connect(transport or _platform_sync.HTTPTransport(**options))
+
+    def _connect(self, transport: _platform_sync.BaseTransport) -> _platform_sync.HTTPClient:
+        return _platform_sync.HTTPClient(headers=self._headers, transport=transport, trust_env=False)
 
     def close(self) -> None:
         """Close the connections."""
@@ -63,24 +65,33 @@ class Requests:
 
     def once(self, call: Call) -> httpx.Response:
         """Send the call once."""
-        headers = dict(call.headers)
+        if self._watched is None or call.body is None or not call.body.streams:
+            return self._exchange(self._client, call, {})
+        # A connection of its own, because only a new one can be watched. There is no TLS, so no certificates are loaded.
+        with self._connect(_platform_sync.HTTPTransport(verify=False, **self._watched)) as client:
+            return self._exchange(client, call, {"Expect": "100-continue"})
+
+    def _exchange(self, client: _platform_sync.HTTPClient, call: Call, more: Dict[str, str]) -> httpx.Response:
+        headers = {**call.headers, **more}
         content: Any = None
+        watch = _early.Watch()
         if call.body is not None:
             headers["Content-Type"] = call.body.content_type
             length = call.body.length
             if length is not None:
                 headers["Content-Length"] = str(length)
-            content = _platform_sync.stream(call.body, call.progress)
-        request = self._client.build_request(
+            content = _platform_sync.stream(call.body, call.progress, watch)
+        request = client.build_request(
             call.method,
             self.server + call.path,
             params=call.query or None,
             headers=headers,
             content=content,
             timeout=httpx.Timeout(None, connect=10.0, read=call.silence),
+            extensions={"trace": _platform_sync.tracer(watch)} if more else {},
         )
         try:
-            response = self._client.send(request, stream=True)
+            response = client.send(request, stream=True)
             if call.stream and response.is_success:
                 return response
             try:

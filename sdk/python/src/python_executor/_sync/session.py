@@ -10,6 +10,7 @@ from .. import _http, _output
 from .._http import Call
 from .._input import Body, Bytes, invalid, json_body, source
 from .._progress import Progress, reporting
+from ..errors import ExecutorError
 from ..events import Event
 from ..models import Execution, File, SessionInfo, Variable, decode, decode_list
 from ..options import RunOptions, requirements_text
@@ -45,8 +46,12 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self.close()
+        except ExecutorError:
+            if kind is None:  # otherwise the error of the block is the one to tell
+                raise
 
     def close(self) -> str:
         """Close the Session: kill the running Execution, end the sandbox and remove its files. Return the status."""
