@@ -7,6 +7,7 @@ require github.com/python-executor/python-executor/core v0.0.0
 replace github.com/python-executor/python-executor/core => ../core
 
 require (
+	github.com/fsnotify/fsnotify v1.9.0
 	github.com/peterh/liner v1.2.3
 	github.com/prometheus/client_golang v1.25.0
 	github.com/python-executor/python-executor/frontends/http v0.0.0
@@ -36,7 +37,6 @@ require (
 	github.com/docker/go-units v0.5.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
-	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/fvbommel/sortorder v1.2.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect

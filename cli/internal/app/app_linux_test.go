@@ -28,7 +28,7 @@ import (
 func TestMain(m *testing.M) {
 	// This binary is its own plugins and its own runner. Any other command of the program would start the tests again.
 	switch {
-	case plugin.Requested() && os.Args[2] == mcpCommand:
+	case plugin.Requested() && len(os.Args) > 2 && os.Args[2] == mcpCommand:
 		plugin.ServeFrontend("mcp", "test", mcpfrontend.Factory)
 		os.Exit(0)
 	case plugin.Requested():

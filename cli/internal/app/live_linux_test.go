@@ -335,7 +335,7 @@ func TestMCPGetsItsNewSettingsAndItsClientsAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode != 200 {
+		if resp.StatusCode != http.StatusOK {
 			t.Fatal(resp.Status)
 		}
 		return resp.Header.Get("Mcp-Session-Id")

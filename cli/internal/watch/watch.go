@@ -63,7 +63,7 @@ func (f *File) watch() (names map[string]bool, w *fsnotify.Watcher, err error) {
 	// A link that was changed before its folder was watched leads another way.
 	for names = way(f.path); ; {
 		if err = add(w, names); err != nil {
-			w.Close()
+			_ = w.Close() // nothing was written
 			return nil, nil, err
 		}
 		now := way(f.path)
@@ -128,7 +128,7 @@ func way(path string) map[string]bool {
 // follow passes on changes until Close.
 func (f *File) follow(names map[string]bool, w *fsnotify.Watcher) {
 	defer close(f.done)
-	defer func() { w.Close() }()
+	defer func() { _ = w.Close() }()
 	settle := time.NewTimer(0)
 	settle.Stop()
 	var since time.Time // of the first change that was not passed on; zero: there is none
@@ -157,7 +157,7 @@ func (f *File) follow(names map[string]bool, w *fsnotify.Watcher) {
 				settle.Reset(retry)
 				continue
 			}
-			w.Close()
+			_ = w.Close() // nothing was written
 			names, w, since = next, watcher, time.Time{}
 			select {
 			case f.changes <- struct{}{}:
