@@ -351,7 +351,7 @@ func TestRequirementsAreFoundInTheirOrder(t *testing.T) {
 		{name: "the entrypoint's block wins over requirements.txt", spec: executor.Spec{Detect: &yes}, files: []string{"requirements.txt", "r", "main.py", script}, requirements: "a b>1", version: "3.12"},
 		{name: "the named entrypoint's block", spec: executor.Spec{Detect: &yes, Entrypoint: "app.py"}, files: []string{"main.py", bare, "app.py", script}, requirements: "a b>1", version: "3.12"},
 		{name: "requirements.txt", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "x", "requirements.txt", "r"}, requirements: "r"},
-		{name: "pyproject.toml", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "x", "pyproject.toml", "[project]\ndependencies = ['a']\nrequires-python = '<3.13'\n"}, requirements: "a\n", version: "3.12"},
+		{name: "pyproject.toml", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "x", "pyproject.toml", "[project]\ndependencies = ['a']\nrequires-python = '<3.13'\n"}, requirements: "a", version: "3.12"},
 		{name: "requirements.txt beside a block that does not speak of them", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", bare, "requirements.txt", "r"}, requirements: "r", version: "3.13"},
 		{name: "requirements.txt for a command", spec: executor.Spec{Detect: &yes, Command: []string{"ls"}}, files: []string{"main.py", script, "requirements.txt", "r"}, requirements: "r"},
 		{name: "a block that is wrong", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "# /// script\n# x = = 1\n# ///\n"}, status: executor.StatusFailed},
