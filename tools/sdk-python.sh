@@ -76,8 +76,10 @@ case "${1:-test}" in
     ls dist
     ;;
   test)
-    "$python" -m pyright --pythonpath "$python"
+    "$python" -m pyright --pythonpath "$python" >"$work/types" 2>&1 &
+    types=$!
     PYTHONPATH=src "$python" -m pytest -p no:cacheprovider
+    wait "$types" || { cat "$work/types"; exit 1; }
     ;;
   all)
     rm -rf dist
