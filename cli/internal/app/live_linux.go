@@ -130,12 +130,17 @@ func (l *live) watch(ctx context.Context) (end func()) {
 
 // follow takes one change after another into effect. A change that comes while the one before is still being checked takes its place.
 func (l *live) follow(ctx context.Context, changes <-chan struct{}) {
+	begun := make(chan struct{}, 1)
+	if changes != nil {
+		begun <- struct{}{} // the file may have changed between its reading and the first watch
+	}
 	finished := make(chan struct{})
 	close(finished)
 	give := func(error) {}
 	for {
 		select {
 		case <-ctx.Done():
+		case <-begun:
 		case <-changes:
 		case <-l.o.Hangups:
 		}

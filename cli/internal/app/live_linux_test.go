@@ -56,8 +56,9 @@ type liveServer struct {
 	session string
 }
 
-// startLive starts a server with the configuration that text adds to that of the tests.
-func startLive(t *testing.T, text string) *liveServer {
+// startLive starts a server with the configuration that text adds to that of the tests. loaded is called between the reading of the file
+// and the start.
+func startLive(t *testing.T, text string, loaded ...func(*liveServer)) *liveServer {
 	t.Helper()
 	dir := t.TempDir()
 	s := &liveServer{t: t, file: filepath.Join(dir, "c.yaml"), hup: make(chan struct{}, 1)}
@@ -77,6 +78,9 @@ func startLive(t *testing.T, text string) *liveServer {
 	c, err := load()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range loaded {
+		f(s)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan error, 1)
@@ -303,6 +307,13 @@ func TestTokensLimitsAndScriptsAreTakenLive(t *testing.T) {
 			t.Errorf("with the token %q: %d %s", token, status, text)
 		}
 	}
+}
+
+func TestAChangeBetweenTheReadingAndTheFirstWatchIsSeen(t *testing.T) {
+	s := startLive(t, quiet+"backends: {fake: {}}\n", func(s *liveServer) {
+		s.write(quiet + "backends: {fake: {}}\nengine: {max_queued: 5}\n")
+	})
+	s.says(taken, "[engine.max_queued]")
 }
 
 func TestSIGHUPReadsTheFileAndWhatNeedsARestartIsNamed(t *testing.T) {
