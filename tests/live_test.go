@@ -199,7 +199,6 @@ func TestTheSwitchToDockerAndBack(t *testing.T) {
 	if n := end(); n == 0 {
 		t.Error("there was no load")
 	}
-	if left := dockertest.Objects(t, s.label()); len(left) > 0 {
-		t.Errorf("left in the daemon: %q", left)
-	}
+	// The plugin stops once the backend is drained.
+	eventually(t, "nothing is left in the daemon", func() bool { return len(dockertest.Objects(t, s.label())) == 0 })
 }
