@@ -203,7 +203,7 @@ func (l *load) one(n int64) error {
 	return nil
 }
 
-// nothingLeft checks that no program is left, and no work folder but that of the present plugin process.
+// nothingLeft checks that no program is left.
 func (l *load) nothingLeft() error {
 	return l.await("no program is left", func() (bool, error) {
 		environs, err := filepath.Glob("/proc/[0-9]*/environ")
