@@ -13,6 +13,7 @@ import (
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/store/memory"
 )
 
 func TestWhatIsTriedAgain(t *testing.T) {
@@ -227,6 +228,42 @@ func TestABackendThatIsAwayIsAskedAgainToRemove(t *testing.T) {
 			}
 			if removed := slices.Contains(b.Removed(), x.ID); removed != (test.away < maxAttempts) {
 				t.Errorf("away %d times: removed %t", test.away, removed)
+			}
+		})
+	}
+}
+
+// occupied holds something of an Execution until Remove succeeds.
+type occupied struct{ *awayAtRemove }
+
+func (b occupied) Run(ctx context.Context, job executor.Job, s executor.Sink) (executor.Result, error) {
+	if !slices.Contains(b.Removed(), job.ID) {
+		return executor.Result{}, executor.Errorf(executor.Conflict, "execution %s runs already", job.ID)
+	}
+	return b.Backend.Run(ctx, job, s)
+}
+
+// What an earlier life of the server left of an Execution is removed before the next attempt.
+func TestAnAttemptWaitsUntilTheEarlierOneIsRemoved(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		away     int64
+		status   executor.Status
+		attempts int
+	}{{0, executor.StatusSucceeded, 2}, {2, executor.StatusSucceeded, 2}, {100, executor.StatusLost, 1}} {
+		inBubble(t, func(t *testing.T) {
+			store := memorystore.New(memorystore.Options{})
+			var ids idSource
+			id := ids.next(time.Now())
+			leave(t, store, id, leftover{spec: executor.Spec{Code: "exit 0", Durable: true}, events: []executor.Body{executor.Queued{}}, attempts: 1})
+			b := occupied{&awayAtRemove{Backend: fake.New(fake.Options{}), away: test.away}}
+			r := newRig(t, setup{backend: b, options: Options{Store: store}})
+			res := r.result(id)
+			if res.Status != test.status || res.Failure != nil && res.Failure.Code != executor.Unavailable {
+				t.Errorf("away %d times: it ended as %s, %+v", test.away, res.Status, res.Failure)
+			}
+			if x := must(r.Get(as("alice"), id)); x.Attempts != test.attempts {
+				t.Errorf("away %d times: %d attempts, want %d", test.away, x.Attempts, test.attempts)
 			}
 		})
 	}

@@ -49,6 +49,17 @@ type outcome struct {
 
 func (e *Engine) attempt(x *execution) outcome {
 	x.granted = time.Now()
+	if x.adopted && x.attempts > 0 && x.on != nil {
+		// An earlier life of the server may have left something of it, which would be in the way.
+		if err := e.remove(x); err != nil && x.ctx.Err() == nil {
+			err = executor.Errorf(executor.Unavailable, "remove the rest of an earlier attempt: %w", err)
+			if e.again(x, verdict{err: err}) {
+				x.on.forget()
+				return outcome{again: true}
+			}
+			return outcome{result: e.failedJob(err)}
+		}
+	}
 	rec, job, err := e.prepareJob(x)
 	if err != nil {
 		if x.ctx.Err() != nil {
@@ -82,9 +93,6 @@ func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error)
 	x.collects = collects(spec)
 	if x.on == nil {
 		return rec, executor.Job{}, executor.Errorf(executor.Unavailable, "backend %s is not configured any more", x.backend)
-	}
-	if x.adopted && x.attempts > 0 {
-		e.remove(x) // an earlier life of the server may have left something of it
 	}
 	x.attempts++
 	if rec.Attempts != x.attempts || rec.Backend != x.backend {
@@ -176,7 +184,7 @@ func (e *Engine) watch(x *execution, s *sink, run func() (executor.Result, error
 			s.abandon(context.Cause(x.ctx))
 			e.abandoned.Add(returned, "backend "+x.backend+" with "+x.id)
 			e.log.Error("a backend did not stop an execution in time", "execution", x.id, "backend", x.backend)
-			e.spawn(func() { e.remove(x) })
+			e.spawn(func() { _ = e.remove(x) })
 			return verdict{abandoned: true, broken: s.brokenLaw(), began: s.begun(), ended: time.Now()}
 		}
 	}
@@ -270,16 +278,20 @@ func backOff(n int) time.Duration {
 // clean removes x from its backend. While the backend is away it tries again, at most maxAttempts times: where programs outlive their
 // plugin, the backend may come back with x.
 func (e *Engine) clean(x *execution) {
-	for try := 1; !e.remove(x) && try < maxAttempts && e.accepting() == nil; try++ {
+	for try := 1; try <= maxAttempts; try++ {
+		err := e.remove(x)
+		if executor.CodeOf(err) != executor.Unavailable || errors.Is(err, calls.ErrGivenUp) || try == maxAttempts || e.accepting() != nil {
+			return
+		}
 		e.sleep(backOff(try))
 	}
 }
 
-// remove asks x's backend once to Remove it. It reports false if the backend was away.
-func (e *Engine) remove(x *execution) bool {
+// remove asks x's backend once to Remove it.
+func (e *Engine) remove(x *execution) error {
 	b := x.on
 	if b == nil {
-		return true
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), e.deadlines.Stop)
 	defer cancel()
@@ -287,5 +299,5 @@ func (e *Engine) remove(x *execution) bool {
 	if err != nil {
 		e.log.Warn("execution not removed from its backend", "execution", x.id, "backend", x.backend, "error", err)
 	}
-	return executor.CodeOf(err) != executor.Unavailable || errors.Is(err, calls.ErrGivenUp)
+	return err
 }

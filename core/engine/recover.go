@@ -100,7 +100,7 @@ func (e *Engine) removeLate(late []executor.Record) {
 			continue
 		}
 		if _, err := e.awaitBackend(x, rec); err == nil {
-			e.remove(x)
+			_ = e.remove(x) // it is logged
 		}
 		x.cancel(nil)
 		x.on.Leave()
@@ -137,7 +137,7 @@ func (e *Engine) reclaim(x *execution, rec executor.Record) {
 		x.end() // the next Start takes it over
 		return
 	}
-	e.remove(x)
+	_ = e.remove(x) // it is logged
 	if x.ctx.Err() != nil {
 		result = x.unstarted()
 	}

@@ -166,8 +166,8 @@ func imageVersion(image string) string {
 	return ""
 }
 
-// capable records the fields of s that a backend with this Info cannot do or enforce as missing, and a Python version that it does not have
-// as invalid.
+// capable records the fields of s that a backend with this Info cannot do or enforce as missing, and a Python version that it does not have,
+// or the image of one, as invalid.
 func capable(s executor.Spec, info executor.Info, invalid, missing *executor.Problems) {
 	c := info.Capabilities
 	for _, field := range c.Unsupported(s) {
@@ -185,8 +185,12 @@ func capable(s executor.Spec, info executor.Info, invalid, missing *executor.Pro
 	default:
 		invalid.Add("python_version", "must be one of %s on backend %s (got %q)", strings.Join(c.PythonVersions, ", "), info.Name, s.PythonVersion)
 	}
-	if s.Image != "" && !c.Images && !has(imageVersion(s.Image)) && !slices.Contains(info.Images, s.Image) {
-		missing.Add("docker_image", "must be python:VERSION on backend %s, with a version of %s", info.Name, strings.Join(c.PythonVersions, ", "))
+	if version := imageVersion(s.Image); s.Image != "" && !c.Images && !has(version) && !slices.Contains(info.Images, s.Image) {
+		p := missing
+		if version != "" && len(c.PythonVersions) > 0 {
+			p = invalid // another tag would do, as another python_version would
+		}
+		p.Add("docker_image", "must be python:VERSION on backend %s, with a version of %s (got %q)", info.Name, strings.Join(c.PythonVersions, ", "), s.Image)
 	}
 }
 

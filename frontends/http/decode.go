@@ -137,19 +137,22 @@ type reader interface {
 // fields reads an object into a struct and returns the names that have a value.
 func (d *decoder) fields(path string, raw json.RawMessage, fields shape, into reflect.Value) (given map[string]bool) {
 	given = map[string]bool{}
+	meant := map[string]bool{} // what hints have asked for
 	isObject := d.object(path, raw, func(name, at string, raw json.RawMessage) {
 		r, ok := fields[name]
 		switch {
 		case !ok && len(d.errs) >= maxFieldErrors: // a hint takes time
 		case !ok:
-			d.bad(at, "unknown field%s", fields.hint(path, name))
+			near := fields.near(name)
+			meant[near] = true
+			d.bad(at, "unknown field%s", hint(path, near))
 		case !isNull(raw):
 			given[name] = true
 			d.value(at, raw, r, into.FieldByIndex(r.index))
 		}
 	})
 	for name, r := range fields {
-		if isObject && r.required && !given[name] {
+		if isObject && r.required && !given[name] && !meant[name] {
 			d.bad(below(path, name), "must be given")
 		}
 	}

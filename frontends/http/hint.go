@@ -8,9 +8,17 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// hint returns a question for the known field that is nearest to an unknown name of the object at path, "" if none is near. A field
-// of a nested object counts too: memory_mb is asked for as config.memory_mb.
-func (s shape) hint(path, name string) string {
+// hint returns a question for the field near of the object at path, "" if near is "".
+func hint(path, near string) string {
+	if near == "" {
+		return ""
+	}
+	return ": did you mean " + below(path, near) + "?"
+}
+
+// near returns the known field that is nearest to an unknown name, "" if none is near. A field of a nested object counts too:
+// memory_mb is near config.memory_mb.
+func (s shape) near(name string) string {
 	best, limit := "", 3
 	name = strings.ToLower(name)
 	switch n := len(name); {
@@ -30,10 +38,7 @@ func (s shape) hint(path, name string) string {
 			consider(nested, known+"."+nested)
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return ": did you mean " + below(path, best) + "?"
+	return best
 }
 
 // distance returns the edit distance of a and b. It is at most 1 if b begins with a or ends with the word a: requirements of

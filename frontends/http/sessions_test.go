@@ -54,6 +54,8 @@ func TestABadRequestOfASessionNamesEveryField(t *testing.T) {
 		{"", `[]`, []string{"metadata"}},
 		{"/" + testSession + "/restart", `{"wipe":"yes","hard":true}`, []string{"wipe", "hard"}},
 		{"/" + testSession + "/requirements", `{}`, []string{"requirements_txt"}},
+		{"/" + testSession + "/requirements", `{"requirements":"idna"}`, []string{"requirements"}},
+		{"/" + testSession + "/requirements", `{"packages":"idna"}`, []string{"packages", "requirements_txt"}},
 		{"/" + testSession + "/requirements", `{"requirements_txt":"  \n"}`, []string{"requirements_txt"}},
 		{"/" + testSession + "/requirements", `{"requirements_txt":["a"]}`, []string{"requirements_txt"}},
 	} {

@@ -45,7 +45,7 @@ func imageVersion(image string, mapped map[string]string) (string, bool) {
 
 // choose picks the interpreter that spec asks for.
 func choose(spec executor.Spec, mapped map[string]string, inv inventory) (interpreter, error) {
-	minor, field, code := spec.PythonVersion, "python_version", executor.Invalid
+	minor, field := spec.PythonVersion, "python_version"
 	if spec.Image != "" {
 		of, ok := imageVersion(spec.Image, mapped)
 		if !ok {
@@ -55,7 +55,7 @@ func choose(spec executor.Spec, mapped map[string]string, inv inventory) (interp
 			return interpreter{}, executor.FieldErrorf(executor.Invalid, "docker_image", "must be an image of Python %s, which python_version names (got an image of Python %s)", minor, of)
 		}
 		if minor == "" {
-			minor, field, code = of, "docker_image", executor.Unimplemented
+			minor, field = of, "docker_image"
 		}
 	}
 	i, ok := inv.find(minor)
@@ -64,7 +64,7 @@ func choose(spec executor.Spec, mapped map[string]string, inv inventory) (interp
 	}
 	if !ok {
 		have := strings.Join(inv.minors(), ", ")
-		return interpreter{}, executor.FieldErrorf(code, field, "must name one of the Python versions %s of this machine (got %q)%s", have, minor, inv.hint(minor))
+		return interpreter{}, executor.FieldErrorf(executor.Invalid, field, "must name one of the Python versions %s of this machine (got %q)%s", have, minor, inv.hint(minor))
 	}
 	return i, nil
 }

@@ -77,7 +77,7 @@ func TestTheInterpreterIsChosenByVersionOrImage(t *testing.T) {
 		{"both, agreeing", executor.Spec{Image: "python:3.12", PythonVersion: "3.12"}, "/12", "", ""},
 		{"both, not agreeing", executor.Spec{Image: "python:3.12", PythonVersion: "3.9"}, "", executor.Invalid, "docker_image"},
 		{"another image", executor.Spec{Image: "ubuntu"}, "", executor.Unimplemented, "docker_image"},
-		{"an image of a version that is not installed", executor.Spec{Image: "python:3.10"}, "", executor.Unimplemented, "docker_image"},
+		{"an image of a version that is not installed", executor.Spec{Image: "python:3.10"}, "", executor.Invalid, "docker_image"},
 		{"a version that is not installed", executor.Spec{PythonVersion: "3.10"}, "", executor.Invalid, "python_version"},
 		{"a version that cannot be used", executor.Spec{PythonVersion: "3.13"}, "", executor.Invalid, "python_version"},
 	} {
