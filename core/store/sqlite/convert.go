@@ -10,9 +10,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -25,6 +28,43 @@ const (
 	boltMagic   = 0xED0CDAED
 	boltMagicAt = 16
 )
+
+// errDamaged is in the error of a former file that cannot be read.
+var errDamaged = errors.New("the file is damaged")
+
+// reading calls read, which reads a former file. bbolt trusts its file: it panics if the file is damaged, and faults if the file is too
+// short.
+func reading(read func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", errDamaged, p)
+		}
+	}()
+	err = read()
+	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
+		err = fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return err
+}
+
+// openFormer opens a former file, and locks it.
+func openFormer(path string) (db *bolt.DB, err error) {
+	var file *os.File
+	err = reading(func() (err error) {
+		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, OpenFile: func(path string, flag int, mode os.FileMode) (*os.File, error) {
+			file, err = os.OpenFile(path, flag, mode)
+			return file, err
+		}})
+		return err
+	})
+	if err != nil && file != nil {
+		// Open lets go of nothing if it panics. Its mapping of the file keeps the lock, too.
+		_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN) //nolint:gosec // a descriptor is small
+		_ = file.Close()
+	}
+	return db, err
+}
 
 // keepFormer keeps the file at path under a second name beside it, and returns that name. It never takes the name of another file:
 // that may be the former file of an earlier conversion.
@@ -65,7 +105,7 @@ func convert(path string, o Options) error {
 		return errors.Join(err, errors.New("a former version wrote it and was not stopped cleanly: "+
 			"start that version once more with the same data_dir, stop it with SIGTERM, and then start this version"))
 	}
-	from, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second})
+	from, err := openFormer(path)
 	if err != nil {
 		return err
 	}
@@ -80,7 +120,7 @@ func convert(path string, o Options) error {
 	if err != nil {
 		return err
 	}
-	err = from.View(func(tx *bolt.Tx) error { return to.takeOver(tx) })
+	err = reading(func() error { return from.View(to.takeOver) })
 	if err = errors.Join(err, to.Close()); err != nil {
 		return err
 	}
@@ -111,7 +151,7 @@ func (s *Store) takeOver(tx *bolt.Tx) error {
 	buckets := map[string]*bolt.Bucket{}
 	for _, name := range []string{"meta", "heads", "specs", "events", "purged", "sessions"} {
 		if buckets[name] = tx.Bucket([]byte(name)); buckets[name] == nil {
-			return fmt.Errorf("no bucket %q", name)
+			return fmt.Errorf("%w: no bucket %q", errDamaged, name)
 		}
 	}
 	switch found := string(buckets["meta"].Get([]byte("format"))); found {
@@ -149,7 +189,7 @@ func (s *Store) takeOver(tx *bolt.Tx) error {
 func (s *Store) takeOverExecution(e *entry, raw []byte, events *bolt.Cursor) error {
 	c := change{head: &head{}}
 	if err := json.Unmarshal(raw, c.head); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if size := c.head.Spec.Size(); size > executor.BriefBytes { // format 1
 		var err error
@@ -171,10 +211,10 @@ func (s *Store) takeOverExecution(e *entry, raw []byte, events *bolt.Cursor) err
 		c.rows = nil
 		for r := bytes.NewReader(chunk); r.Len() > 0; {
 			event, err := readFormer(r)
-			if err == nil {
-				err = s.add(e, &c, event)
-			}
 			if err != nil {
+				return fmt.Errorf("%w: %w", errDamaged, err)
+			}
+			if err := s.add(e, &c, event); err != nil {
 				return err
 			}
 		}
@@ -189,7 +229,7 @@ func (s *Store) takeOverExecution(e *entry, raw []byte, events *bolt.Cursor) err
 func readFormer(chunk *bytes.Reader) (event executor.Event, err error) {
 	raw, err := readBytes(chunk)
 	if err != nil || len(raw) == 0 {
-		return event, errors.Join(err, errors.New("damaged event"))
+		return event, errors.Join(err, errors.New("an event cannot be read"))
 	}
 	const document, earlier = 2, 3
 	if raw[0] == document {

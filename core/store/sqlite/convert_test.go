@@ -196,6 +196,34 @@ func TestAFormerStoreThatCannotBeConvertedStaysAsItIs(t *testing.T) {
 				})
 			}, "exe_1: ",
 		},
+		"a record is damaged": {
+			func(path string) error {
+				return editFormer(path, func(tx *bolt.Tx) error { return tx.Bucket([]byte("heads")).Put([]byte("exe_1"), []byte("{")) })
+			}, "To start without its executions",
+		},
+		"its pages are damaged": {
+			func(path string) error {
+				return overwrite(path, func(raw []byte) []byte {
+					for i := 4 * os.Getpagesize(); i < len(raw); i++ {
+						raw[i] = 0xff
+					}
+					return raw
+				})
+			}, "To start without its executions",
+		},
+		"it is cut off": {
+			func(path string) error { return overwrite(path, func(raw []byte) []byte { return raw[:3*os.Getpagesize()] }) },
+			"To start without its executions",
+		},
+		"its heads are damaged": {
+			func(path string) error {
+				return overwrite(path, func(raw []byte) []byte {
+					copy(raw[30:], make([]byte, 40))
+					copy(raw[os.Getpagesize()+30:], make([]byte, 40))
+					return raw
+				})
+			}, "To start without its executions",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -217,6 +245,14 @@ func TestAFormerStoreThatCannotBeConvertedStaysAsItIs(t *testing.T) {
 			}
 		})
 	}
+}
+
+func overwrite(path string, edit func([]byte) []byte) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, edit(raw), 0o600)
 }
 
 func TestAFormerStoreInUseIsNotConverted(t *testing.T) {

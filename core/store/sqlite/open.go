@@ -190,7 +190,7 @@ func openError(path string, err error) error {
 			holder = strings.TrimSpace(string(raw[:min(len(raw), 200)]))
 		}
 		return executor.Errorf(executor.Unavailable, "the store %s is in use by %s: stop it, or use another data_dir", path, holder)
-	case sqliteCode(err) == sqlite3.SQLITE_NOTADB:
+	case sqliteCode(err) == sqlite3.SQLITE_NOTADB, errors.Is(err, errDamaged):
 		return executor.Errorf(executor.Internal, "the store %[1]s is damaged, or no store. To start without its executions: "+
 			"`mkdir %[2]s/old && mv %[1]s* %[2]s/old/`: %[3]w", path, filepath.Dir(path), err)
 	default:
