@@ -103,6 +103,19 @@ func TestAnErrorIsShownWithTheUsersLinesOnly(t *testing.T) {
 	r.wants(t, "f.__name__", "", "'f'")
 }
 
+// Python 3.11 and newer mark the part of the line. A form feed or U+2028 in a string ends no line.
+func TestAnErrorIsMarkedInItsLine(t *testing.T) {
+	r := openSession(t, pythonSession())
+	if res, _ := r.cell(t, "import sys; sys.exit(sys.version_info < (3, 11))"); *res.ExitCode != 0 {
+		t.Skip("this Python has no marks")
+	}
+	for _, code := range []string{"1/0", "1/0\n", "x = '\u2028\f'\n1/0", "x = 1\r\n1/0", "def f():\n    1/0\nf()"} {
+		if _, rec := r.cell(t, code); !strings.Contains(rec.stderr(), "\n    1/0\n    ~^~\n") {
+			t.Errorf("%q: %s", code, rec.stderr())
+		}
+	}
+}
+
 // What the compiler finds, which is given a tree, is shown with its line as what the parser finds is.
 func TestASyntaxErrorIsShownWithItsLine(t *testing.T) {
 	r := openSession(t, pythonSession())

@@ -91,6 +91,14 @@ def quiet(source, node):
     return any(b";" in line.split(b"#")[0] for line in lines)
 
 
+def lines_of(source):
+    """Returns the lines as the tokenizer counts them. Each has a line end: without it, the marks below a line in a traceback are shifted."""
+    lines = source.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line + "\n" for line in lines]
+
+
 def compile_cell(source, name):
     """Returns the code before the last expression, that of the last expression, and whether both need an event loop."""
     tree = compile(source, name, "exec", S.flags | _ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -212,7 +220,7 @@ def execute(message):
             return
     if source.startswith("\ufeff"):
         source = source[1:]  # a byte order mark, as in a file
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    linecache.cache[name] = (len(source), None, lines_of(source), name)
     first, last, in_loop = compile_cell(source, name)
     if first is not None:
         evaluate(first, in_loop)

@@ -50,7 +50,7 @@ for number, cell in enumerate(cells, 1):
     os.close(read)
     sys.stdin = open(0, closefd=False)
     name = "<cell %d>" % number
-    linecache.cache[name] = (len(cell["code"]), None, cell["code"].splitlines(True), name)
+    linecache.cache[name] = (len(cell["code"]), None, [line + "\n" for line in cell["code"].split("\n")], name)
     try:
         tree = compile(cell["code"], name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
         parts = []
