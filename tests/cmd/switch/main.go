@@ -1,9 +1,13 @@
-// Command switch puts a server under load while its configuration goes uv → docker → another plugin → uv, with sessions open and ten broken
-// configurations in between. No request may fail, and every session works until it is closed. A step whose backend is not at hand is
-// left out, and said so.
+// Command switch puts a server under load while its configuration goes uv → docker → another plugin → uv, with a session open on each and
+// ten broken configurations in between. No request may fail, executions must run on every backend, and every session works until it is
+// closed. A step whose backend is not at hand is left out, and said so.
+//
+// What waits in the queue stays on the backend that accepted it. So a backend that is slower than the load needs a shorter leg (-legs),
+// or the load is over before it has caught up.
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,8 +17,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
@@ -27,9 +34,10 @@ func main() {
 	rate := flag.Int("rate", 20, "executions per second")
 	length := flag.Duration("for", time.Minute, "length of the load")
 	users := flag.String("run-as", "", "uids of the uv backend (run_as); empty: its default")
+	legs := flag.String("legs", "", "shares of the load's length, one for each backend in turn, such as 4,1,4,3; empty: equal ones")
 	docker := flag.Bool("docker", true, "go to docker, too, if there is one")
 	flag.Parse()
-	if err := run(*binary, *plugin, *users, *docker, *rate, *length); err != nil {
+	if err := run(*binary, *plugin, *users, *legs, *docker, *rate, *length); err != nil {
 		fmt.Fprintln(os.Stderr, "switch:", err)
 		os.Exit(1)
 	}
@@ -96,12 +104,26 @@ type world struct {
 	file string
 
 	mu       sync.Mutex
-	ran      map[string]int // by backend
+	ran      map[string]int           // by backend
+	slowest  map[string]time.Duration // by backend
 	failures []string
-	slowest  time.Duration
 }
 
-func run(binary, plugin, users string, docker bool, rate int, length time.Duration) (err error) {
+func (w *world) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failures = append(w.failures, err.Error())
+}
+
+// count adds an execution that took that long.
+func (w *world) count(backend string, took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ran[backend]++
+	w.slowest[backend] = max(w.slowest[backend], took)
+}
+
+func run(binary, plugin, users, legs string, docker bool, rate int, length time.Duration) (err error) {
 	dir, err := os.MkdirTemp("", "pyexec-switch-")
 	if err != nil {
 		return err
@@ -115,7 +137,11 @@ func run(binary, plugin, users string, docker bool, rate int, length time.Durati
 	if err != nil {
 		return err
 	}
-	w := &world{file: filepath.Join(dir, "c.yaml"), ran: map[string]int{}}
+	line, err := timeline(list, legs, length)
+	if err != nil {
+		return err
+	}
+	w := &world{file: filepath.Join(dir, "c.yaml"), ran: map[string]int{}, slowest: map[string]time.Duration{}}
 	if err := w.write(config(list[0])); err != nil {
 		return err
 	}
@@ -124,22 +150,65 @@ func run(binary, plugin, users string, docker bool, rate int, length time.Durati
 		return err
 	}
 	defer w.Stop()
-	var load sync.WaitGroup
 	began := time.Now()
-	load.Go(func() { w.load(rate, length) })
-	err = w.follow(list, length)
-	load.Wait()
+	loaded := make(chan struct{})
+	go func() {
+		defer close(loaded)
+		w.load(rate, length)
+	}()
+	err = w.follow(list, line, loaded)
+	<-loaded
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	total := 0
-	for _, n := range w.ran {
-		total += n
+	for _, at := range list[:len(list)-1] {
+		fmt.Printf("%s: %d executions, the slowest took %s\n", at.name, w.ran[at.name], w.slowest[at.name].Round(time.Millisecond))
+		if w.ran[at.name] == 0 {
+			err = errors.Join(err, fmt.Errorf("no execution ran on %s: give it another leg (-legs)", at.name))
+		}
 	}
-	fmt.Printf("%d executions in %s (%v), the slowest took %s, %d failed\n", total, time.Since(began).Round(time.Second), w.ran, w.slowest.Round(time.Millisecond), len(w.failures))
+	fmt.Printf("%d requests failed in %s\n", len(w.failures), time.Since(began).Round(time.Second))
 	if len(w.failures) > 0 {
 		err = errors.Join(err, fmt.Errorf("failed requests:\n%s", strings.Join(w.failures[:min(len(w.failures), 10)], "\n")))
 	}
 	return err
+}
+
+// moment is when the configuration changes: to a backend, or to something broken.
+type moment struct {
+	at     time.Duration
+	to     int    // index of the stage
+	broken string // if the file is broken then
+	breaks bool
+}
+
+// timeline returns the changes in their order. The broken configurations are spread evenly.
+func timeline(list []stage, legs string, length time.Duration) ([]moment, error) {
+	shares, sum := make([]float64, len(list)), 0.0
+	words := strings.Split(legs, ",")
+	if legs != "" && len(words) != len(list) {
+		return nil, fmt.Errorf("-legs: must have %d shares (got %q)", len(list), legs)
+	}
+	for i := range list {
+		if shares[i] = 1; legs != "" {
+			share, err := strconv.ParseFloat(words[i], 64)
+			if err != nil || !(share > 0) {
+				return nil, fmt.Errorf("-legs: must have numbers above 0 (got %q)", legs)
+			}
+			shares[i] = share
+		}
+		sum += shares[i]
+	}
+	var line []moment
+	from := 0.0
+	for i, share := range shares {
+		line = append(line, moment{at: time.Duration(from / sum * float64(length)), to: i})
+		from += share
+	}
+	for i, text := range broken {
+		line = append(line, moment{at: length * time.Duration(2*i+1) / time.Duration(2*len(broken)), breaks: true, broken: text})
+	}
+	slices.SortStableFunc(line, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
+	return line, nil
 }
 
 // config has few slots more than the load needs, and a drain that outlasts the load.
@@ -168,13 +237,10 @@ func (w *world) load(rate int, length time.Duration) {
 			if err == nil && (x.Status != "succeeded" || x.Stdout != "42\n") {
 				err = fmt.Errorf("%+v", x)
 			}
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.slowest = max(w.slowest, time.Since(began))
 			if err != nil {
-				w.failures = append(w.failures, err.Error())
+				w.fail(err)
 			} else {
-				w.ran[x.Backend]++
+				w.count(x.Backend, time.Since(began))
 			}
 		})
 	}
@@ -211,78 +277,82 @@ func (w *world) await(what string, ok func(names []string, warnings string) bool
 	return fmt.Errorf("never happened: %s", what)
 }
 
-// session is a session on the backend of one stage.
-type session struct{ id, backend string }
-
-func (w *world) open(backend string) (session, error) {
+// live opens a session on a backend, and uses it every second until over is closed.
+func (w *world) live(backend string, over <-chan struct{}) error {
 	var v struct {
 		ID string `json:"session_id"`
 	}
 	if err := w.JSON(http.MethodPost, "/api/v1/sessions", `{}`, &v); err != nil {
-		return session{}, err
+		return fmt.Errorf("open a session on %s: %w", backend, err)
 	}
-	s := session{v.ID, backend}
-	return s, w.use(s, "x = 1", "")
-}
-
-func (w *world) use(s session, code, want string) error {
-	var x struct{ Status, Stdout, Backend string }
-	err := w.JSON(http.MethodPost, "/api/v1/exec/sync", fmt.Sprintf(`{"session_id":%q,"code":%q}`, s.id, code), &x)
-	if err == nil && (x.Status != "succeeded" || x.Stdout != want || x.Backend != s.backend) {
-		err = fmt.Errorf("session of %s: %+v", s.backend, x)
-	}
-	return err
-}
-
-// follow goes through the stages, with broken configurations and a session in each.
-func (w *world) follow(list []stage, length time.Duration) error {
-	var open []session
-	next := 0
-	pause := length / time.Duration(2*len(list)+len(broken)+2)
-	for i, at := range list {
-		if i > 0 {
-			if err := w.write(config(at)); err != nil {
-				return err
-			}
-			began := time.Now()
-			if err := w.await("the switch to "+at.name, func(names []string, _ string) bool { return names[0] == at.name }); err != nil {
-				return err
-			}
-			fmt.Printf("%s → %s after %s\n", list[i-1].name, at.name, time.Since(began).Round(10*time.Millisecond))
+	use := func(code, want string) error {
+		var x struct{ Status, Stdout, Backend string }
+		err := w.JSON(http.MethodPost, "/api/v1/exec/sync", fmt.Sprintf(`{"session_id":%q,"code":%q}`, v.ID, code), &x)
+		if err == nil && (x.Status != "succeeded" || x.Stdout != want || x.Backend != backend) {
+			err = fmt.Errorf("session of %s: %+v", backend, x)
 		}
-		s, err := w.open(at.name)
-		switch {
-		case err == nil:
-			open = append(open, s)
-		case at.name == "other":
-			fmt.Println("no session on the other plugin:", err)
-		default:
-			return fmt.Errorf("open a session on %s: %w", at.name, err)
-		}
-		time.Sleep(pause)
-		for ; next < len(broken)*(i+1)/len(list); next++ {
-			if err := w.breaks(broken[next], at); err != nil {
-				return err
-			}
-			time.Sleep(pause)
-		}
-		for _, s := range open {
-			if err := w.use(s, "print(x)", "1\n"); err != nil {
-				return err
-			}
-		}
-		time.Sleep(pause)
-	}
-	for _, s := range open {
-		if err := w.JSON(http.MethodDelete, "/api/v1/sessions/"+s.id, "", new(any)); err != nil {
-			return err
-		}
-	}
-	last := list[len(list)-1].name
-	if err := w.await("the end of the drains", func(names []string, _ string) bool { return len(names) == 1 && names[0] == last }); err != nil {
 		return err
 	}
-	fmt.Printf("%d sessions kept their state to their end, %d broken configurations changed nothing\n", len(open), next)
+	err := use("x = 1", "")
+	for ended := false; err == nil && !ended; {
+		select {
+		case <-over:
+			ended = true
+		case <-time.After(time.Second):
+		}
+		err = use("print(x)", "1\n")
+	}
+	return errors.Join(err, w.JSON(http.MethodDelete, "/api/v1/sessions/"+v.ID, "", new(any)))
+}
+
+// follow goes through the timeline, with a session on each backend, and waits until all is drained after the load.
+func (w *world) follow(list []stage, line []moment, loaded <-chan struct{}) error {
+	began := time.Now()
+	over := make(chan struct{})
+	var sessions sync.WaitGroup
+	var once sync.Once
+	end := func() { once.Do(func() { close(over) }); sessions.Wait() }
+	defer end()
+	present := list[0]
+	var lived atomic.Int64
+	for _, m := range line {
+		time.Sleep(m.at - time.Since(began))
+		if m.breaks {
+			if err := w.breaks(m.broken, present); err != nil {
+				return err
+			}
+			continue
+		}
+		if m.to > 0 {
+			before := present
+			present = list[m.to]
+			if err := w.write(config(present)); err != nil {
+				return err
+			}
+			since := time.Now()
+			if err := w.await("the switch to "+present.name, func(names []string, _ string) bool { return names[0] == present.name }); err != nil {
+				return err
+			}
+			fmt.Printf("%4.1fs: %s → %s after %s\n", since.Sub(began).Seconds(), before.name, present.name, time.Since(since).Round(10*time.Millisecond))
+		}
+		backend := present.name
+		sessions.Go(func() {
+			switch err := w.live(backend, over); {
+			case err == nil:
+				lived.Add(1)
+			case backend == "other" && strings.Contains(err.Error(), ": 501 "):
+				fmt.Println("no sessions on the other plugin")
+			default:
+				w.fail(err)
+			}
+		})
+	}
+	<-loaded
+	end()
+	if err := w.await("the end of the drains", func(names []string, _ string) bool { return len(names) == 1 && names[0] == present.name }); err != nil {
+		return err
+	}
+	fmt.Printf("%d sessions kept their state to their end, %d broken configurations changed nothing\n", lived.Load(), len(broken))
 	return nil
 }
 
@@ -299,7 +369,8 @@ func (w *world) breaks(text string, present stage) error {
 		return err
 	}
 	after, _, err := w.names()
-	if err == nil && fmt.Sprint(before) != fmt.Sprint(after) {
+	isNew := func(name string) bool { return !slices.Contains(before, name) } // a drain may have ended
+	if err == nil && (after[0] != before[0] || slices.ContainsFunc(after, isNew)) {
 		err = fmt.Errorf("%q changed %v to %v", text, before, after)
 	}
 	if err != nil {
