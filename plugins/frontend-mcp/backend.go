@@ -88,6 +88,20 @@ func (t *tools) lookSometimes(ctx context.Context) {
 	}
 }
 
+// watch looks at the backend until the end of life, so that clients that call nothing hear of a switch, too.
+func (t *tools) watch() {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			t.lookSometimes(t.life)
+		case <-t.life.Done():
+			return
+		}
+	}
+}
+
 // prepare opens a context with the configured requirements and closes it, in the background. The backend then has their
 // environment.
 func (t *tools) prepare() {

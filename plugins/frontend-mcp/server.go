@@ -60,6 +60,7 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	t.hooks.AddBeforeCallTool(begun)
 	t.hooks.AddBeforeReadResource(t.missing)
 	t.hooks.AddOnError(t.unread)
+	t.wg.Go(t.watch)
 	log.Info("serving MCP", "toolsets", c.Toolsets, "tools", len(t.server.ListTools()), "languages", info.Capabilities.Languages)
 	return t, nil
 }
