@@ -145,6 +145,29 @@ def test_a_server_ends_with_the_process_that_started_it(how: signal.Signals, fol
     until(lambda: is_down(url), "the server has ended with its starter")
 
 
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_server(folders: Path) -> None:
+    program = "import sys, python_executor\nwith python_executor.local() as c: print(c.server, flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(folders)}
+    ) as parent:
+        assert parent.stdout is not None
+        url = parent.stdout.readline().decode().strip()
+        (left,) = folders.iterdir()
+        with local():
+            assert left.exists(), "its server runs"
+        parent.kill()
+    until(lambda: is_down(url), "the server has ended with its starter")
+    stranger = folders / "pyexec-local-stranger"
+    stranger.mkdir()
+
+    def swept() -> bool:
+        with local():
+            return not left.exists()
+
+    until(swept, "the folder is removed")
+    assert list(folders.iterdir()) == [stranger]
+
+
 def test_a_server_that_cannot_start_says_why(folders: Path) -> None:
     with pytest.raises(LocalServerError, match=r"ended with status [1-9]\d* before it was ready:\n.*no_such_key"), local(config={"no_such_key": 1}):
         pass

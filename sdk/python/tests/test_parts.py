@@ -15,7 +15,7 @@ import pytest
 from helpers import REPOSITORY
 
 import python_executor
-from python_executor import AsyncClient, AsyncSession, Client, InvalidError, Session, _artifacts, _sse
+from python_executor import AsyncClient, AsyncSession, Client, InvalidError, RetryPolicy, Session, UnavailableError, _artifacts, _sse
 from python_executor._http import transport_options
 from python_executor._input import Source, multipart_body, source
 from python_executor._pack import Packed
@@ -205,3 +205,31 @@ def test_a_bar_is_drawn_with_what_is_installed(module: Any, monkeypatch: pytest.
         report(1024, 1024)
     captured = capfd.readouterr()
     assert "upload" in captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"code": "1", "timeout_seconds": float("nan")}, "config.timeout_seconds: must be a finite number (got nan)"),
+        ({"code": b"print(1)"}, "code: must be a value of JSON (got bytes)"),
+        ({"code": "print('\ud83d')"}, "code: must be text that UTF-8 can encode"),
+        ({"code": "1", "env": {"A": "\udc80"}}, "env.A: must be text that UTF-8 can encode"),
+        ({"files": {"main.py": 5}}, "files: 'main.py' must be text, bytes or a path object (got int)"),
+        ({"files": {"main.py": "\ud83d"}}, "files: 'main.py' must be text that UTF-8 can encode"),
+    ],
+)
+def test_what_cannot_be_sent_is_named(arguments: Any, message: str) -> None:
+    with Client("http://127.0.0.1:1") as client, pytest.raises(InvalidError) as caught:
+        client.run(**arguments)
+    assert str(caught.value) == message
+
+
+def test_requirements_are_texts() -> None:
+    with Client("http://127.0.0.1:1") as client, pytest.raises(TypeError, match="requirements: must be a text or a list of texts"):
+        client.run("1", requirements=[5])  # pyright: ignore[reportArgumentType]
+
+
+def test_an_error_of_the_connection_names_the_server() -> None:
+    with Client("http://name:secret@127.0.0.1:1", retry=RetryPolicy(attempts=1)) as client, pytest.raises(UnavailableError, match=r"^http://127\.0\.0\.1:1: ") as caught:
+        client.health()
+    assert "secret" not in str(caught.value)

@@ -126,8 +126,13 @@ def segments(path: str) -> str:
 
 
 def unreachable(error: Exception) -> UnavailableError:
-    """Return the error of a failed exchange."""
-    return UnavailableError(str(error) or type(error).__name__)
+    """Return the error of a failed exchange. It names the server, without the credentials of the URL."""
+    message = str(error) or type(error).__name__
+    try:
+        url = cast(httpx.RequestError, error).request.url
+    except (AttributeError, RuntimeError):  # the error has no request
+        return UnavailableError(message)
+    return UnavailableError(f"{url.scheme}://{url.netloc.decode('ascii')}: {message}")
 
 
 def read_json(response: httpx.Response) -> Any:

@@ -135,9 +135,38 @@ class Body:
                 yield p
 
 
+def _encoded(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _check(field: str, value: Any) -> None:
+    """Raise the error of the first field that cannot be sent."""
+    if isinstance(value, dict):
+        for name, item in cast("dict[object, Any]", value).items():
+            _check(f"{field}.{name}" if field else str(name), item)
+        return
+    try:
+        _encoded(value)
+    except UnicodeError:
+        raise invalid(field, "must be text that UTF-8 can encode") from None
+    except TypeError:
+        raise invalid(field, f"must be a value of JSON (got {type(value).__name__})") from None
+    except ValueError:
+        raise invalid(field, f"must be a finite number (got {value})") from None
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    """Return an object as JSON."""
+    try:
+        return _encoded(value)
+    except (TypeError, ValueError):
+        _check("", value)
+        raise
+
+
 def json_body(value: Mapping[str, Any]) -> Body:
     """Return a body of JSON."""
-    return Body("application/json", [json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()])
+    return Body("application/json", [json_bytes(value)])
 
 
 def multipart_body(metadata: Mapping[str, Any], tar: Optional[Source], stdin: Optional[Source]) -> Body:
@@ -145,9 +174,8 @@ def multipart_body(metadata: Mapping[str, Any], tar: Optional[Source], stdin: Op
     if tar is None and stdin is None:
         return json_body(metadata)
     boundary = secrets.token_hex(16)
-    text = json.dumps(metadata, ensure_ascii=False, separators=(",", ":"))
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="metadata"\r\nContent-Type: application/json\r\n\r\n{text}\r\n'
-    parts: list[Union[bytes, Source]] = [head.encode()]
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="metadata"\r\nContent-Type: application/json\r\n\r\n'
+    parts: list[Union[bytes, Source]] = [head.encode() + json_bytes(metadata) + b"\r\n"]
     sent: Sequence[Tuple[str, str, Optional[Source]]] = (
         ('name="tar"; filename="workspace.tar"', "application/x-tar", tar),
         ('name="stdin"; filename="stdin"', "application/octet-stream", stdin),

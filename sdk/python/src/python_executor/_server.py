@@ -20,6 +20,13 @@ import httpx
 
 from .errors import UnavailableError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_PREFIX = "pyexec-local-"
+_LOCK = "lock"
 _PROGRAM = "python-executor"
 _LISTENING = re.compile(rb'"msg":"listening","url":"(http://[^"]+)"')
 _POLL_SECONDS = 0.02
@@ -70,7 +77,9 @@ class LocalServer:
 
     def _start(self) -> None:
         binary = find_binary(self._binary)
-        self._folder = Path(tempfile.mkdtemp(prefix="pyexec-local-"))
+        _sweep()
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = _lock(self._folder)
         try:
             config = self._folder / "config.json"
             config.write_text(json.dumps(server_config(self._config, self.token)), encoding="utf-8")
@@ -83,12 +92,16 @@ class LocalServer:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
+                    pass_fds=() if lock is None else (lock,),
                     start_new_session=True,  # a Ctrl-C in the terminal is for this process
                 )
             self._wait_until_ready(self._process)
         except BaseException:
             self._end()
             raise
+        finally:
+            if lock is not None:
+                os.close(lock)  # the server has it
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -140,6 +153,34 @@ class LocalServer:
 
     def _log_tail(self) -> str:
         return self._log.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace")
+
+
+def _lock(folder: Path) -> Optional[int]:
+    """Mark a folder as used while the descriptor is open in any process. Without locks of files, no folder is ever swept."""
+    if fcntl is None:
+        return None
+    new = folder / (_LOCK + ".new")
+    descriptor = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    new.rename(folder / _LOCK)  # a lock that others see is taken
+    return descriptor
+
+
+def _sweep() -> None:
+    """Remove the folders of servers that were killed together with the process that started them."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:  # of another user, or gone
+            continue
+        try:
+            if fcntl is not None and os.fstat(descriptor).st_uid == os.geteuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+        except OSError:  # in use
+            pass
+        finally:
+            os.close(descriptor)
 
 
 def find_binary(given: Optional[Union[str, os.PathLike[str]]]) -> str:

@@ -7,7 +7,7 @@ import tarfile
 import uuid
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from . import _detect
 from ._input import Body, Bytes, Source, invalid, multipart_body, source
@@ -42,9 +42,16 @@ def _entries(files: Files) -> List[Tuple[str, Union[bytes, Path]]]:
     if isinstance(files, Mapping):
         for name, content in files.items():
             if isinstance(content, str):
-                found[name] = content.encode()
+                try:
+                    found[name] = content.encode()
+                except UnicodeError:
+                    raise invalid("files", f"{name!r} must be text that UTF-8 can encode") from None
+            elif isinstance(content, os.PathLike):
+                found[name] = Path(content)
+            elif isinstance(cast(object, content), (bytes, bytearray, memoryview)):
+                found[name] = bytes(content)
             else:
-                found[name] = Path(content) if isinstance(content, os.PathLike) else bytes(content)
+                raise invalid("files", f"{name!r} must be text, bytes or a path object (got {type(content).__name__})")
     else:
         for given in files:
             path = os.fspath(given)

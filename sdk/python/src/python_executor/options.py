@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Dict, Iterable, Mapping, Sequence, TypedDict, Union
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, TypedDict, Union, cast
 
 
 class LimitOptions(TypedDict, total=False):
@@ -101,7 +101,10 @@ def requirements_text(requirements: Union[str, Iterable[str]]) -> str:
     """Return requirements in the form of a requirements.txt."""
     if isinstance(requirements, str):
         return requirements
-    return "".join(line + "\n" for line in requirements)
+    lines = list(requirements)
+    if not all(isinstance(line, str) for line in cast("List[object]", lines)):
+        raise TypeError("requirements: must be a text or a list of texts")
+    return "".join(line + "\n" for line in lines)
 
 
 def metadata(kind: type, options: Mapping[str, Any]) -> Dict[str, Any]:
