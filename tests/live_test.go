@@ -1,10 +1,13 @@
 package tests
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -124,6 +127,35 @@ func (s *server) inSession(id, code, stdout string) {
 	}
 }
 
+// refuses reports whether the server refuses a client with that uid.
+func (s *server) refuses(uid int) bool {
+	s.t.Helper()
+	var c net.Conn
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err = syscall.Setfsuid(uid); err == nil {
+			c, err = net.Dial("tcp", strings.TrimPrefix(s.url, "http://")) // a socket belongs to the user that made it
+		}
+	}()
+	<-done
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	var answer *http.Response
+	if err = s.request(http.MethodGet, "/healthz", nil).Write(c); err == nil {
+		answer, err = http.ReadResponse(bufio.NewReader(c), nil)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode == http.StatusForbidden
+}
+
 func TestABackendIsSwitchedUnderLoad(t *testing.T) {
 	one, two := uvSection("one", "200500-200549"), uvSection("two", "200550-200599")
 	c := newLiveConfig(t, "backend: one\nmcp: {toolsets: []}\nbackends:\n"+one)
@@ -149,6 +181,9 @@ func TestABackendIsSwitchedUnderLoad(t *testing.T) {
 	if got := string(s.get("/readyz").body); strings.TrimSpace(got) != `{"ready":true}` {
 		t.Errorf("readyz: %s", got)
 	}
+	if !s.refuses(200500) || !s.refuses(200550) {
+		t.Error("programs of one of the backends can call the server")
+	}
 	if x := s.wait(s.async(`{"code":"1"}`), "succeeded"); x["backend"] != "two" {
 		t.Errorf("a new execution ran on %v", x["backend"])
 	}
@@ -170,6 +205,10 @@ func TestABackendIsSwitchedUnderLoad(t *testing.T) {
 	s.awaitBackends("one")
 	if v := s.get("/api/v1/sessions/" + lost).json(t); v["status"] != "lost" || !strings.Contains(fmt.Sprint(v["reason"]), "had to drain") {
 		t.Errorf("the session is %v", v)
+	}
+	eventually(t, "the uids of the former backend are refused no more", func() bool { return !s.refuses(200550) })
+	if !s.refuses(200500) {
+		t.Error("programs of the present backend can call the server")
 	}
 	if n := end(); n == 0 {
 		t.Error("there was no load")

@@ -31,7 +31,7 @@ type Guard struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	refused []UIDRange
+	refused []*UIDRange       // one for each call of Refuse that is not taken back
 	table   table             // nil while nothing is refused
 	logged  map[int]time.Time // when a refusal of each uid was last logged
 }
@@ -47,39 +47,49 @@ func New(refused []UIDRange, log *slog.Logger) *Guard {
 	if len(refused) == 0 {
 		return nil
 	}
-	g := NewGrowing(log)
+	g := NewEmpty(log)
 	g.Refuse(refused)
 	return g
 }
 
-// NewGrowing returns a Guard that refuses what Refuse names. log may be nil.
-func NewGrowing(log *slog.Logger) *Guard {
+// NewEmpty returns a Guard that refuses nothing before Refuse is called. log may be nil.
+func NewEmpty(log *slog.Logger) *Guard {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Guard{log: log, logged: map[int]time.Time{}}
 }
 
-// Refuse adds ranges. It counts for the connections that are accepted from now on. A range is never taken back, because programs may
-// still run under its uids.
-func (g *Guard) Refuse(more []UIDRange) {
+// Refuse adds ranges. It counts for the connections that are accepted from now on. allow takes them back, when no program runs under
+// their uids any more; a uid that another call has named stays refused.
+func (g *Guard) Refuse(more []UIDRange) (allow func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	var added []*UIDRange
 	for _, r := range more {
-		if !slices.Contains(g.refused, r) {
-			g.refused = append(slices.Clone(g.refused), r)
-		}
+		added = append(added, &r)
 	}
+	g.refused = slices.Concat(g.refused, added) // check reads the slice without the lock
 	if len(g.refused) > 0 && g.table == nil {
 		g.table = newTable(g.log)
 	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.refused = slices.DeleteFunc(slices.Clone(g.refused), func(r *UIDRange) bool { return slices.Contains(added, r) })
+	}
 }
 
-// Refused returns the ranges that are refused.
-func (g *Guard) Refused() []UIDRange {
+// Refused returns the ranges that are refused, each once.
+func (g *Guard) Refused() (ranges []UIDRange) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.refused)
+	for _, r := range g.refused {
+		if !slices.Contains(ranges, *r) {
+			ranges = append(ranges, *r)
+		}
+	}
+	return ranges
 }
 
 // Listener returns l with connections that check their peer. Accept does not wait for the check.
@@ -118,7 +128,7 @@ func (g *Guard) check(local, remote net.Addr) error {
 		g.refusal(unknownUID, remote, err)
 		return errRefused
 	}
-	if slices.ContainsFunc(refused, func(r UIDRange) bool { return r.First <= uid && uid <= r.Last }) {
+	if slices.ContainsFunc(refused, func(r *UIDRange) bool { return r.First <= uid && uid <= r.Last }) {
 		g.refusal(uid, remote, errRefused)
 		return errRefused
 	}

@@ -449,7 +449,7 @@ func TestWithoutProgramsNothingIsRefused(t *testing.T) {
 
 func TestAGuardThatGrowsRefusesWhatIsAdded(t *testing.T) {
 	t.Parallel()
-	g := NewGrowing(nil)
+	g := NewEmpty(nil)
 	l := listen(t)
 	own := UIDRange{os.Geteuid(), os.Geteuid()}
 	c, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", l.Addr().String())
@@ -460,12 +460,22 @@ func TestAGuardThatGrowsRefusesWhatIsAdded(t *testing.T) {
 	if err := g.check(c.RemoteAddr(), c.LocalAddr()); err != nil {
 		t.Errorf("without uids: %v", err)
 	}
-	for range 2 {
-		g.Refuse([]UIDRange{own})
+	check := func(what string, refused bool) {
+		t.Helper()
+		if err := g.check(c.RemoteAddr(), c.LocalAddr()); (err != nil) != refused || len(g.Refused()) > 1 || slices.Contains(g.Refused(), own) != refused {
+			t.Errorf("%s: %v, %v", what, err, g.Refused())
+		}
 	}
-	if err := g.check(c.RemoteAddr(), c.LocalAddr()); err == nil || len(g.refused) != 1 {
-		t.Errorf("with its uid: %v, %v", err, g.refused)
-	}
+	first := g.Refuse([]UIDRange{own})
+	second := g.Refuse([]UIDRange{own})
+	check("with its uid, twice", true)
+	first()
+	first()
+	check("taken back once", true)
+	second()
+	check("taken back by both", false)
+	g.Refuse([]UIDRange{own})
+	check("again", true)
 }
 
 func TestOnlyTCPIsServed(t *testing.T) {

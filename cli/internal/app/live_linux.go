@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -35,6 +36,8 @@ type live struct {
 	svc   executor.Service
 	mcp   *mcpServer
 	guard *peer.Guard
+	// allow has a function for each executor.Backend, which lets its programs connect to the server.
+	allow sync.Map
 	// current handles requests. Requests that have begun stay with their handler.
 	current atomic.Pointer[http.Handler]
 	// problem is why the last change is not in effect; nil: it is.
@@ -45,8 +48,10 @@ type live struct {
 type problem struct{ err error }
 
 func newLive(o ServeOptions, c *core) *live {
-	l := &live{o: o, core: c, guard: peer.NewGrowing(o.Log)}
-	l.guard.Refuse(programUIDs(o.Config.Backends, o.Bundle))
+	l := &live{o: o, core: c, guard: peer.NewEmpty(o.Log)}
+	for name, entry := range o.Config.Backends {
+		l.guardAgainst(c.backends[name], name, entry)
+	}
 	l.svc = reporting{c.engine, l}
 	l.mcp = &mcpServer{o: o, core: c, svc: l.svc, refuse: l.guard.Refused}
 	return l
@@ -232,7 +237,6 @@ func (l *live) apply(ctx context.Context, next config.Config) (err error) {
 			l.discard(ctx, backends)
 		}
 	}()
-	l.guard.Refuse(programUIDs(next.Backends, l.o.Bundle))
 	if l.mcp.differs(next) {
 		if err := l.mcp.replace(ctx, next, false); err != nil {
 			return fmt.Errorf("mcp: %w", err)
@@ -272,6 +276,7 @@ func (l *live) backends(ctx context.Context, former, next config.Config) (_ map[
 			return nil, err
 		}
 		all[name] = b
+		l.guardAgainst(b, name, entry)
 		info, err := b.Info(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("backend %s: %w", name, err)
@@ -292,6 +297,11 @@ func (l *live) backends(ctx context.Context, former, next config.Config) (_ map[
 		all[scripts.Name] = b
 	}
 	return all, err
+}
+
+// guardAgainst refuses connections of the programs of a backend until the backend has stopped.
+func (l *live) guardAgainst(b executor.Backend, name string, entry config.Backend) {
+	l.allow.Store(b, l.guard.Refuse(programUIDs(map[string]config.Backend{name: entry}, l.o.Bundle)))
 }
 
 // discard stops the backends of a change that is not in effect, and leaves those that are.
@@ -317,5 +327,9 @@ func (l *live) stop(ctx context.Context, b executor.Backend) {
 	}
 	if err != nil {
 		l.o.Log.Warn("a former backend did not stop in order", "error", err)
+		return // programs of it may run on
+	}
+	if allow, ok := l.allow.LoadAndDelete(b); ok {
+		allow.(func())()
 	}
 }
