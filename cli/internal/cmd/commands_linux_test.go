@@ -292,7 +292,7 @@ func TestAServer(t *testing.T) {
 	if o := run("", "kill", "exe_nope", running); o.status != 125 || o.stdout != running+" killed\n" || !strings.Contains(o.stderr, "exe_nope") {
 		t.Errorf("%+v", o)
 	}
-	if o := run("", "doctor"); o.status != 0 || !strings.Contains(o.stdout, "backend fake: works") {
+	if o := run("", "doctor"); o.status != 0 || !strings.Contains(o.stdout, "; Python 3.13, 3.12") {
 		t.Errorf("%+v", o)
 	}
 	if o := run("", "doctor", "--server", "http://127.0.0.1:1"); o.status != 1 || !strings.Contains(o.stdout, "→ check --server") {

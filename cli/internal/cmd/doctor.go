@@ -79,6 +79,9 @@ func told(infos []executor.Info) []backend.Finding {
 	var findings []backend.Finding
 	for _, info := range infos {
 		f := backend.Finding{Level: backend.LevelOK, Topic: "backend " + info.Name, Message: "works; enforced: " + enforced(info.Capabilities)}
+		if versions := info.Capabilities.PythonVersions; len(versions) > 0 {
+			f.Message += "; Python " + strings.Join(versions, ", ")
+		}
 		if !info.Healthy {
 			f.Level, f.Message = backend.LevelError, orUnknown(info.Message)
 		}
