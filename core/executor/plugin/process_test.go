@@ -378,7 +378,7 @@ func TestAPluginsLogReachesOursWhateverItWrites(t *testing.T) {
 	}
 	p.Kill()
 	text := out.buf.String()
-	for _, want := range []string{`level=WARN msg="a warning" answer=42 backend=odd`, `level=INFO msg="the last line"`, `{\"@message\":5}`} {
+	for _, want := range []string{`level=WARN msg="a warning" answer=42` + "\n", `level=INFO msg="the last line"`, `{\"@message\":5}`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log lacks %s", want)
 		}

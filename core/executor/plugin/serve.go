@@ -156,7 +156,7 @@ func (s *server) Configure(ctx context.Context, c wire.Configuration) (executor.
 	defer stop()
 	backend, err := s.factory(ctx, Configure{
 		Name: c.Name, Instance: c.Instance, Embedded: c.Embedded, DataDir: c.DataDir, Options: c.Options,
-		Log: s.log.With("backend", c.Name),
+		Log: s.log,
 	})
 	if err != nil {
 		return executor.Info{}, err
