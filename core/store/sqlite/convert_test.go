@@ -212,7 +212,9 @@ func TestAFormerStoreThatCannotBeConvertedStaysAsItIs(t *testing.T) {
 			}, "To start without its executions",
 		},
 		"it is cut off": {
-			func(path string) error { return overwrite(path, func(raw []byte) []byte { return raw[:3*os.Getpagesize()] }) },
+			func(path string) error {
+				return overwrite(path, func(raw []byte) []byte { return raw[:3*os.Getpagesize()] })
+			},
 			"To start without its executions",
 		},
 		"its heads are damaged": {
