@@ -271,6 +271,7 @@ func TestAFileIsOpenedOnceAndClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer tools.close(t.Context())
 	var request mcp.ReadResourceRequest
 	request.Params.URI = "execution-file://" + job + "/a.txt"
 	tools.missing(t.Context(), 1, &request)
