@@ -23,6 +23,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,18 +33,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const programUID = 60601
 
 var programs = []UIDRange{{60600, 60610}}
-
-// needRoot skips where sockets of another user cannot be made.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if strings.Contains(","+os.Getenv("PYEXEC_TEST_REQUIRE")+",", ",root,") {
-		t.Fatal("root is required by PYEXEC_TEST_REQUIRE and missing")
-	}
-	t.Skip("SKIPPED: needs root, to make sockets of another user")
-}
 
 // as calls f on a thread with the file system uid that new sockets get.
 func as(uid int, f func() error) error {
@@ -133,7 +123,7 @@ func accept(t *testing.T, l net.Listener) (local, remote *net.TCPAddr) {
 
 func TestBothTablesKnowTheOwner(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needtest.NeedRoot(t) // for sockets of another user
 	l := listen(t)
 	for _, host := range hosts(t) {
 		for _, uid := range []int{0, programUID} {
@@ -169,7 +159,7 @@ func TestBothTablesKnowTheOwner(t *testing.T) {
 // A socket of IPv6 may speak IPv4, one of MPTCP is a TCP connection to us, and one may be bound to another local address.
 func TestSocketsOfOtherKindsHaveTheirOwner(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needtest.NeedRoot(t) // for sockets of another user
 	l := listen(t)
 	port := l.Addr().(*net.TCPAddr).Port
 	mapped := &unix.SockaddrInet6{Port: port, Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}
@@ -218,7 +208,7 @@ func TestSocketsOfOtherKindsHaveTheirOwner(t *testing.T) {
 // A listening socket is no peer, though the kernel offers it where it finds no connection.
 func TestAListenerIsNoPeer(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needtest.NeedRoot(t) // for sockets of another user
 	l := listen(t)
 	address := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: l.Addr().(*net.TCPAddr).Port}
 	for _, table := range []table{netlinkTable{}, procTable{}} {
@@ -309,7 +299,7 @@ func exchange(t *testing.T, c *net.TCPConn, request string) string {
 
 func TestProgramsAreRefusedAndOthersServed(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needtest.NeedRoot(t) // for sockets of another user
 	var log bytes.Buffer
 	g := New(programs, slog.New(slog.NewTextHandler(&log, nil)))
 	var served atomic.Int64
@@ -357,7 +347,7 @@ func TestProgramsAreRefusedAndOthersServed(t *testing.T) {
 // A program that closes its socket behind the request leaves no owner in the kernel's tables but root.
 func TestARequestWhoseSocketIsClosedIsRefused(t *testing.T) {
 	t.Parallel()
-	needRoot(t)
+	needtest.NeedRoot(t) // for sockets of another user
 	g := New(programs, nil)
 	l := listen(t)
 	guarded := g.Listener(l)

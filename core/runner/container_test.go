@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
@@ -65,9 +66,7 @@ func startInside(t *testing.T) *testRunner {
 // startInsideWith speaks to it over what beside makes of the connection.
 func startInsideWith(t *testing.T, wrap func(*client) io.ReadWriteCloser) *testRunner {
 	t.Helper()
-	if !isRoot() {
-		t.Skip("SKIPPED: a pid namespace of our own needs root")
-	}
+	needtest.NeedRoot(t) // for a pid namespace
 	slot := testCgroups(t)
 	for _, dir := range slices.Compact(slices.Sorted(maps.Values(slot))) {
 		for _, set := range []struct {
@@ -227,7 +226,7 @@ func needsWatched(t *testing.T) {
 			return
 		}
 	}
-	t.Skip("SKIPPED: no memory control group to read")
+	needtest.Need(t, false, needtest.Cgroup, "a memory control group to read")
 }
 
 // setControl writes to a file of a control group, which it does not create.

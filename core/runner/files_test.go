@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
@@ -328,9 +329,7 @@ func TestAFaultNamesItsField(t *testing.T) {
 }
 
 func TestSharedMemoryDoesNotOutliveItsProgram(t *testing.T) {
-	if !isRoot() || sandbox.ProbeNetworkNamespace() != nil {
-		t.Skip("needs the right to make namespaces")
-	}
+	needtest.Need(t, isRoot() && sandbox.ProbeNetworkNamespace() == nil, needtest.Root, "the right to make namespaces")
 	r := startRunner(t, testConfig(t))
 	const code = "import ctypes; c = ctypes.CDLL(None); print(c.shmget(0x70796578, 100, %s) < 0, c.msgget(0x70796578, %[1]s) < 0)"
 	for _, c := range []struct{ flags, want string }{{"0o1666", "False False\n"}, {"0", "True True\n"}} {

@@ -13,16 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
-
-// needs skips a test, loudly, where this process lacks what it is about.
-func needs(t *testing.T, have bool, what string) {
-	t.Helper()
-	if !have {
-		t.Skipf("SKIPPED: needs %s, which this process has not", what)
-	}
-}
 
 func TestTheOutputCapCountsAndTheProgramGoesOn(t *testing.T) {
 	r := startRunner(t, testConfig(t))
@@ -93,7 +86,7 @@ def eat():
 
 func TestTheMemoryLimit(t *testing.T) {
 	cfg := testConfig(t)
-	needs(t, sandbox.Cgroups(cfg.Cgroups).Enforces("memory"), "a memory control group")
+	needtest.Need(t, sandbox.Cgroups(cfg.Cgroups).Enforces("memory"), needtest.Cgroup, "a memory control group")
 	r := startRunner(t, cfg)
 	for _, c := range []struct{ name, code, want string }{
 		{"ends the program that exceeds it", eat + "eat()", "out_of_memory SIGKILL run/exhausted"},
@@ -173,7 +166,7 @@ except OSError: print(n)
 	cfg := testConfig(t)
 	bare := cfg
 	bare.Cgroups = nil
-	needs(t, isRoot(), "root")
+	needtest.NeedRoot(t)
 	for name, cfg := range map[string]Config{"control group": cfg, "limit of the uid": bare} {
 		t.Run(name, func(t *testing.T) {
 			r := startRunner(t, cfg)
@@ -214,7 +207,7 @@ for i in range(%d):
 		{"holds for all files together on a tmpfs", cfg, 4, "No space left", "failed exit 1 run/exhausted"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			needs(t, c.files == 1 || cfg.Tmpfs, "the right to mount")
+			needtest.Need(t, c.files == 1 || cfg.Tmpfs, needtest.Root, "the right to mount")
 			r := startRunner(t, c.cfg)
 			start := python(fmt.Sprintf(code, c.files))
 			start.Limits.DiskBytes = int64(c.files)<<21 + 1<<20 - 4096
@@ -240,7 +233,7 @@ print([n for _, n in socket.if_nameindex()])
 
 func TestTheNetworkIsOnlyLoopback(t *testing.T) {
 	cfg := testConfig(t)
-	needs(t, cfg.NetworkNamespace, "network namespaces")
+	needtest.Need(t, cfg.NetworkNamespace, needtest.Root, "network namespaces")
 	r := startRunner(t, cfg)
 	_, rec := r.run(t, python(reach), RunInput{})
 	if rec.stdout() != "loopback works\n['lo']\n" {
@@ -265,7 +258,7 @@ func TestTheNetworkIsOnlyLoopback(t *testing.T) {
 // namespaces of its own.
 func TestAnUnprivilegedRunner(t *testing.T) {
 	if err := sandbox.ProbeUserNamespace(); err != nil {
-		needs(t, false, err.Error())
+		needtest.Need(t, false, needtest.Root, err.Error())
 	}
 	cfg := Config{WorkRoot: workRoot(t), InNetworkNamespace: true, Tmpfs: true}
 	attr := &syscall.SysProcAttr{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
@@ -30,8 +31,8 @@ func limitNamed(res executor.Result) string {
 func separateLimits(t *testing.T) Config {
 	t.Helper()
 	cfg := testConfig(t)
-	needs(t, cfg.Tmpfs, "the right to mount")
-	needs(t, sandbox.Cgroups(cfg.Cgroups).Enforces("memory"), "a memory control group")
+	needtest.Need(t, cfg.Tmpfs, needtest.Root, "the right to mount")
+	needtest.Need(t, sandbox.Cgroups(cfg.Cgroups).Enforces("memory"), needtest.Cgroup, "a memory control group")
 	return cfg
 }
 
@@ -140,7 +141,7 @@ func TestLimitsThatChangeFromProgramToProgram(t *testing.T) {
 
 func TestAFullDiskIsNamed(t *testing.T) {
 	cfg := testConfig(t)
-	needs(t, cfg.Tmpfs, "the right to mount")
+	needtest.Need(t, cfg.Tmpfs, needtest.Root, "the right to mount")
 	r := startRunner(t, cfg)
 	for _, c := range []struct{ name, code, want, limit string }{
 		{"by a program that fails for it", `files("a", 20)`, "failed exit 1 run/exhausted", byDisk},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
@@ -25,9 +26,7 @@ func TestACommandHasItsArguments(t *testing.T) {
 // With a memory control group the address space is not bounded: it is not memory.
 func TestAddressSpaceIsBoundedOnlyInPlaceOfMemory(t *testing.T) {
 	cfg := testConfig(t)
-	if !sandbox.Cgroups(cfg.Cgroups).Enforces("memory") {
-		t.Skip("SKIPPED: needs a memory control group")
-	}
+	needtest.Need(t, sandbox.Cgroups(cfg.Cgroups).Enforces("memory"), needtest.Cgroup, "a memory control group")
 	r := startRunner(t, cfg)
 	start := python("import resource, time\ntime.sleep(0.1)\nprint(resource.getrlimit(resource.RLIMIT_AS)[0])")
 	if res, rec := r.run(t, start, RunInput{}); rec.stdout() != "-1\n" {
@@ -37,7 +36,7 @@ func TestAddressSpaceIsBoundedOnlyInPlaceOfMemory(t *testing.T) {
 
 func TestTheNextExecutionSeesNoTemporaryFileOfTheOneBefore(t *testing.T) {
 	cfg := testConfig(t)
-	needs(t, cfg.Tmpfs, "a tmpfs")
+	needtest.Need(t, cfg.Tmpfs, needtest.Root, "a tmpfs")
 	r := startRunner(t, cfg)
 	r.run(t, shell(`mkdir -p "$TMPDIR/a/b" && echo left > "$TMPDIR/left" && echo left > left`), RunInput{})
 	if _, rec := r.run(t, shell(`ls -A . "$TMPDIR"`), RunInput{}); strings.Contains(rec.stdout(), "left") {

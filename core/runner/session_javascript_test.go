@@ -3,14 +3,13 @@
 package runner
 
 import (
-	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // openNode opens a JavaScript session; without Node the test is skipped, unless it is required.
@@ -24,14 +23,8 @@ func openNode(t *testing.T) *sessionRunner {
 func needNode(t testing.TB) string {
 	t.Helper()
 	node, err := exec.LookPath("node")
-	if err == nil {
-		return node
-	}
-	if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "node") {
-		t.Fatal("PYEXEC_TEST_REQUIRE asks for node, and there is none")
-	}
-	t.Skip("SKIPPED: no node here")
-	return ""
+	needtest.Need(t, err == nil, needtest.Node, "no program of that name")
+	return node
 }
 
 func TestNodeKeepsWhatACellDeclares(t *testing.T) {

@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // The same with a real program, which may only do what programs may.
 func TestAProgramThatSwapsNamesForLinksChangesNoOwner(t *testing.T) {
-	needsRoot(t)
+	needtest.NeedRoot(t)
 	for _, tmpfs := range []bool{true, false} {
 		cfg := testConfig(t)
 		cfg.Tmpfs = cfg.Tmpfs && tmpfs
@@ -77,12 +78,5 @@ func hostFile(t *testing.T, dir string, makeIt func(name string) error) (name st
 		if now.Uid != before.Uid || now.Gid != before.Gid || now.Mode != before.Mode {
 			t.Fatalf("the host's file belongs to %d:%d with mode %o, before to %d:%d with %o", now.Uid, now.Gid, now.Mode, before.Uid, before.Gid, before.Mode)
 		}
-	}
-}
-
-func needsRoot(t *testing.T) {
-	t.Helper()
-	if !isRoot() {
-		t.Skip("SKIPPED: files of another uid (needs root)")
 	}
 }

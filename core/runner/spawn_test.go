@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
 func TestAProgramHasNoGroupsOfTheRunners(t *testing.T) {
-	if !isRoot() {
-		t.Skip("SKIPPED: needs root, whose programs have a uid of their own")
-	}
+	needtest.NeedRoot(t) // whose programs have a uid of their own
 	r := startRunner(t, testConfig(t))
 	_, rec := r.run(t, python("import os; print(os.getgroups(), os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid())"), RunInput{})
 	if rec.stdout() != "[] True True\n" {
@@ -70,9 +69,7 @@ func TestACancelReachesTheWholeGroup(t *testing.T) {
 // A program that ends by another signal did not run out of memory, whatever its children did.
 func TestOnlyAKillIsOutOfMemory(t *testing.T) {
 	cfg := testConfig(t)
-	if !sandbox.Cgroups(cfg.Cgroups).Enforces("memory") {
-		t.Skip("SKIPPED: needs a memory control group")
-	}
+	needtest.Need(t, sandbox.Cgroups(cfg.Cgroups).Enforces("memory"), needtest.Cgroup, "a memory control group")
 	r := startRunner(t, cfg)
 	for script, want := range map[string]string{
 		"/usr/bin/python3 -c 'x = bytearray(1 << 30)'; kill -ABRT $$": "failed SIGABRT",

@@ -3,10 +3,14 @@ package uvbackend
 import (
 	"archive/zip"
 	"bytes"
+	"compress/flate"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -122,16 +126,19 @@ func wheel(module, version, tag string, files map[string]string, requires ...str
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	for _, path := range append(names, info+"RECORD") {
-		h := &zip.FileHeader{Name: path, Method: zip.Deflate}
+		h := &zip.FileHeader{Name: path}
 		h.SetMode(0o644)
 		if strings.Contains(path, "/scripts/") {
 			h.SetMode(0o755)
 		}
-		f, err := z.CreateHeader(h)
+		packed, method := pack(all[path])
+		h.Method, h.CRC32 = method, crc32.ChecksumIEEE([]byte(all[path]))
+		h.CompressedSize64, h.UncompressedSize64 = uint64(len(packed)), uint64(len(all[path]))
+		f, err := z.CreateRaw(h)
 		if err != nil {
 			panic(err)
 		}
-		if _, err := f.Write([]byte(all[path])); err != nil {
+		if _, err := f.Write(packed); err != nil {
 			panic(err)
 		}
 	}
@@ -139,6 +146,35 @@ func wheel(module, version, tag string, files map[string]string, requires ...str
 		panic(err)
 	}
 	return b.Bytes()
+}
+
+// pack compresses the content of a file in a wheel. The race detector makes compression slow, so zeros are compressed a piece at
+// a time, and other large files are stored.
+func pack(text string) (packed []byte, method uint16) {
+	const large = 1 << 20
+	var b bytes.Buffer
+	z, err := flate.NewWriter(&b, flate.BestSpeed)
+	if err != nil {
+		panic(err)
+	}
+	write := func(text string, end func() error) []byte {
+		b.Reset()
+		_, err := io.WriteString(z, text)
+		if err := errors.Join(err, end()); err != nil {
+			panic(err)
+		}
+		return bytes.Clone(b.Bytes())
+	}
+	switch zeros := strings.Repeat("\x00", large); {
+	case len(text) <= large:
+		return write(text, z.Close), zip.Deflate
+	case strings.Trim(text, "\x00") != "":
+		return []byte(text), zip.Store
+	default:
+		piece := write(zeros, z.Flush) // ends at a whole byte
+		z.Reset(&b)
+		return append(bytes.Repeat(piece, len(text)/large), write(text[len(text)/large*large:], z.Close)...), zip.Deflate
+	}
 }
 
 // probe adds pyexec-probe, which needs pyexec-base, in two versions.

@@ -6,22 +6,19 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 func TestAFullDiskIsExhaustedAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); errors.Is(err, syscall.EPERM) {
-		if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "root") {
-			t.Fatalf("root is required by PYEXEC_TEST_REQUIRE, and a small tmpfs cannot be mounted: %v", err)
-		}
-		t.Skipf("a small tmpfs cannot be mounted here: %v", err)
+		needtest.Need(t, false, needtest.Root, "a small tmpfs cannot be mounted")
 	} else if err != nil {
 		t.Fatal(err)
 	}

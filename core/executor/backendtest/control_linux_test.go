@@ -18,7 +18,25 @@ import (
 // wideOpen is a Backend that runs programs with all rights of root, but declares that they are isolated. To protect the
 // machine, a program has namespaces of its own for mounts, processes, host name and shared memory. It also has a network of
 // its own, unless a case is about the network.
-type wideOpen struct{ dir string }
+type wideOpen struct {
+	dir string
+	// temporary is what all programs have in place of the host's folders for temporary files. Empty: the host's.
+	temporary string
+}
+
+// wideOpenScript starts main.py. The shell stays the parent of the program, as a runner does. The work folder may lie in the
+// folder that /tmp hides, so it moves.
+const wideOpenScript = `
+mount -t proc proc /proc || exit
+if [ "$1" ]; then
+	mkdir -p "$1/work" && mount --bind . "$1/work" || exit
+	for folder in /var/tmp /dev/shm /run/lock /tmp; do
+		[ ! -d $folder ] || mount --rbind "$1" $folder || exit
+	done
+	cd /tmp/work || exit
+fi
+python3 main.py
+exit $?`
 
 func (w *wideOpen) Info(context.Context) (executor.Info, error) {
 	return executor.Info{Name: "wide-open", Type: "wide-open", Version: "1", Healthy: true, Capabilities: executor.Capabilities{
@@ -34,8 +52,7 @@ func (w *wideOpen) Run(ctx context.Context, job executor.Job, sink executor.Sink
 	if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte(job.Spec.Code), 0o600); err != nil {
 		return executor.Result{}, err
 	}
-	// The shell stays the parent of the program, as a runner does.
-	cmd := exec.CommandContext(ctx, "sh", "-c", "mount -t proc proc /proc && python3 main.py; exit $?")
+	cmd := exec.CommandContext(ctx, "sh", "-c", wideOpenScript, "sh", w.temporary)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONUNBUFFERED=1")
 	for name, value := range job.Spec.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
@@ -135,11 +152,15 @@ func TestTheAttemptsGetThroughWhereNothingHoldsThem(t *testing.T) {
 		"BE-224": {"a file in a folder for temporary files", "a tree in a folder for temporary files"},
 		"BE-214": {"a port of the host", "a port of the host by another loopback address", "a port of the host by an address in an address", "a socket of the host without a file"},
 	}
+	const temporary = "BE-224" // leaves a deep tree in every folder below those for temporary files: the host has many
+	results := backendtest.Check(t.Context(), &wideOpen{dir: t.TempDir(), temporary: t.TempDir()}, backendtest.Options{Only: []string{temporary}})
 	var options backendtest.Options
 	for id := range want {
-		options.Only = append(options.Only, id)
+		if id != temporary {
+			options.Only = append(options.Only, id)
+		}
 	}
-	for _, r := range backendtest.Check(t.Context(), b, options) {
+	for _, r := range append(results, backendtest.Check(t.Context(), b, options)...) {
 		for _, attempt := range want[r.ID] {
 			if !slices.ContainsFunc(r.Errors, func(e string) bool { return strings.HasPrefix(e, attempt+": got through: ") }) {
 				t.Errorf("%s %q did not get through", r.ID, attempt)

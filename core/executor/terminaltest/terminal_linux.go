@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // What a keyboard sends.
@@ -44,10 +45,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "pty") {
-			t.Fatalf("pty is required by PYEXEC_TEST_REQUIRE, and there are no pseudo terminals: %v", err)
-		}
-		t.Skipf("SKIPPED: no pseudo terminals here: %v", err)
+		needtest.Need(t, false, "pty", err.Error())
 	}
 	fd := int(master.Fd())
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
@@ -322,9 +323,7 @@ func TestTheArtifactsBoundIsReachedByWhatIsAnnounced(t *testing.T) {
 }
 
 func TestWhatMayNotBeReadIsNamedAndTheRestIsCollected(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: another uid's files (needs root)")
-	}
+	needtest.NeedRoot(t)
 	dir := writeFiles(t, map[string]string{"a": "first", "b": "root's", "c/d": "root's", "e": "own", "f/g": "own", "h": "last"})
 	for name, mode := range map[string]os.FileMode{"": 0o755, "a": 0o644, "b": 0, "c": 0, "e": 0, "f": 0, "h": 0o644} {
 		must(t, os.Chmod(filepath.Join(dir, name), mode))

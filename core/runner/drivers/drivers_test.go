@@ -6,13 +6,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/drivers"
 )
 
@@ -28,12 +28,10 @@ type interpreter struct {
 func start(t *testing.T, language executor.Language, argv ...string) (*interpreter, string) {
 	t.Helper()
 	path, err := exec.LookPath(argv[0])
-	if err != nil && (argv[0] != "node" || slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "node")) {
-		t.Fatalf("there is no %s here", argv[0]) // the others are what `make test` needs itself
+	if err != nil && argv[0] != needtest.Node {
+		t.Fatalf("there is no %s here", argv[0]) // `make test` needs it itself
 	}
-	if err != nil {
-		t.Skip("SKIPPED: there is no node here")
-	}
+	needtest.Need(t, err == nil, needtest.Node, "no program of that name")
 	argv[0] = path
 	d, err := drivers.For(language, argv)
 	if err != nil {

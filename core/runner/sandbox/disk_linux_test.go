@@ -12,13 +12,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 // inOwnMounts runs f on a thread with a mount namespace of its own. Mounts that f makes end with the thread.
 func inOwnMounts(t *testing.T, f func()) {
 	t.Helper()
-	needs(t, isRoot() && ProbeTmpfs() == nil, "a root that may mount")
+	needtest.NeedRoot(t)
+	needtest.Need(t, ProbeTmpfs() == nil, needtest.Root, "the right to mount")
 	done := make(chan error, 1)
 	work := func() {
 		runtime.LockOSThread() // without an unlock: the thread ends with this goroutine

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // sleeper starts a process that sleeps, as uid where that is not 0, and ends it with t.
@@ -92,7 +94,7 @@ func TestLeftoversAreKilledByFolder(t *testing.T) {
 
 // TestLeftoversOfAUIDAreKilledByTheirMarksAlone: each of them has lost all marks but one.
 func TestLeftoversOfAUIDAreKilledByTheirMarksAlone(t *testing.T) {
-	needs(t, isRoot(), "root")
+	needtest.NeedRoot(t)
 	root := workRoot(t)
 	uid := testUID + 2000
 	marks := Marks{Folders: []string{root}, Group: func(name string) bool { return name == "a" }}
@@ -194,7 +196,7 @@ func TestGroupPlaces(t *testing.T) {
 
 func TestControlGroupsCanBeKilledAndRemoved(t *testing.T) {
 	slot := testCgroups(t)
-	needs(t, len(slot) > 0, "control groups")
+	needtest.Need(t, len(slot) > 0, needtest.Cgroup, "control groups")
 	child, err := slot.Make("a")
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +234,7 @@ func TestControlGroupsCanBeKilledAndRemoved(t *testing.T) {
 }
 
 func TestProbes(t *testing.T) {
-	needs(t, isRoot(), "root")
+	needtest.NeedRoot(t)
 	if err := ProbeSetuid(testUID, testUID); err != nil {
 		t.Error(err)
 	}

@@ -65,11 +65,3 @@ func testCgroups(tb testing.TB) Cgroups {
 
 // isRoot reports whether the tests may use uids, mounts and control groups.
 func isRoot() bool { return os.Geteuid() == 0 }
-
-// needs skips a test, loudly, where this process lacks something.
-func needs(t *testing.T, have bool, what string) {
-	t.Helper()
-	if !have {
-		t.Skipf("SKIPPED: needs %s, which this process has not", what)
-	}
-}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
@@ -65,15 +66,8 @@ func removeBoth(t *testing.T, names ...string) {
 	t.Fatalf("%v cannot be removed", names)
 }
 
-func needsRoot(t *testing.T) {
-	t.Helper()
-	if !isRoot() {
-		t.Skip("SKIPPED: files of another uid (needs root)")
-	}
-}
-
 func TestAFIFOForStandardInputNeverGivesAHostsFileAway(t *testing.T) {
-	needsRoot(t)
+	needtest.NeedRoot(t)
 	if runtime.NumCPU() < 2 {
 		t.Skip("SKIPPED: nothing races on one processor")
 	}
@@ -104,7 +98,7 @@ func TestAFIFOForStandardInputNeverGivesAHostsFileAway(t *testing.T) {
 }
 
 func TestAFolderForAnUploadNeverGivesAHostsFileAway(t *testing.T) {
-	needsRoot(t)
+	needtest.NeedRoot(t)
 	dir := workRoot(t)
 	host, check := hostFile(t, dir, plainFile)
 	root, err := os.OpenRoot(dir)

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // smallDisk mounts a tmpfs of size.
@@ -18,10 +18,7 @@ func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); errors.Is(err, syscall.EPERM) {
-		if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "root") {
-			t.Fatalf("root is required by PYEXEC_TEST_REQUIRE, and a small tmpfs cannot be mounted: %v", err)
-		}
-		t.Skipf("a small tmpfs cannot be mounted here: %v", err)
+		needtest.Need(t, false, needtest.Root, "a small tmpfs cannot be mounted")
 	} else if err != nil {
 		t.Fatal(err)
 	}
