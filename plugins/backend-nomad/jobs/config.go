@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/python-executor/python-executor/core/backend"
 )
@@ -28,6 +29,11 @@ type Config struct {
 	PurgeAfterSeconds int `json:"purge_after_seconds"`
 	// QueueTimeoutSeconds is how long a job may wait for a place in the cluster. Default 300.
 	QueueTimeoutSeconds int `json:"queue_timeout_seconds"`
+	// LostAfterSeconds is how long Nomad waits for a node that is out of reach before it gives up the job there. Default 600.
+	LostAfterSeconds int `json:"lost_after_seconds"`
+	// MaxJobs bounds the jobs at once. Each needs a connection to the agent, which allows 100 of one host by default
+	// (http_max_conns_per_client). Default 64.
+	MaxJobs int `json:"max_jobs"`
 	// Transfer is where Nomad's clients fetch the runner and the input of jobs.
 	Transfer TransferConfig `json:"transfer"`
 	// Prepare says how requirements are installed.
@@ -55,9 +61,16 @@ func Default() Config {
 	return Config{
 		Datacenters: []string{"*"}, Constraints: []string{}, Priority: 50, DefaultImage: "python:3.12-slim",
 		Images: []string{"python", "python:*", "python@*"}, PurgeAfterSeconds: 300, QueueTimeoutSeconds: 300,
+		LostAfterSeconds: 600, MaxJobs: 64,
 		Transfer: TransferConfig{Listen: "127.0.0.1:0"}, Prepare: PrepareConfig{TimeoutSeconds: 900},
 	}
 }
+
+func (c Config) lostAfter() time.Duration { return time.Duration(c.LostAfterSeconds) * time.Second }
+func (c Config) queueTimeout() time.Duration {
+	return time.Duration(c.QueueTimeoutSeconds) * time.Second
+}
+func (c Config) purgeAfter() time.Duration { return time.Duration(c.PurgeAfterSeconds) * time.Second }
 
 // Validate adds the problems of c to p. under is the path of c with a dot at its end. It makes no request.
 func (c Config) Validate(p *backend.Problems, under string) {
@@ -70,6 +83,8 @@ func (c Config) Validate(p *backend.Problems, under string) {
 	check(c.DefaultImage != "", "default_image", "must be the name of an image")
 	check(c.PurgeAfterSeconds >= 0 && c.PurgeAfterSeconds <= 86400, "purge_after_seconds", "must be from 0 to 86400 (got %d)", c.PurgeAfterSeconds)
 	check(c.QueueTimeoutSeconds >= 1 && c.QueueTimeoutSeconds <= 86400, "queue_timeout_seconds", "must be from 1 to 86400 (got %d)", c.QueueTimeoutSeconds)
+	check(c.LostAfterSeconds >= 1 && c.LostAfterSeconds <= 86400, "lost_after_seconds", "must be from 1 to 86400 (got %d)", c.LostAfterSeconds)
+	check(c.MaxJobs >= 1 && c.MaxJobs <= 10000, "max_jobs", "must be from 1 to 10000 (got %d)", c.MaxJobs)
 	_, _, err := net.SplitHostPort(c.Transfer.Listen)
 	check(err == nil, "transfer.listen", "must be HOST:PORT (got %q)", c.Transfer.Listen)
 	check(c.Transfer.URL == "" || backend.IsURL(c.Transfer.URL), "transfer.url", "must be an http or https URL")
