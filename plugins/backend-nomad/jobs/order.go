@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -91,8 +90,3 @@ func inputError(err error) error {
 
 // inputLifetime is how long an input can be fetched: as long as a job may wait for a place, with time to pull an image.
 func (b *Backend) inputLifetime() time.Duration { return b.config.queueTimeout() + time.Hour }
-
-// image returns the image of a Spec. Codes: invalid, denied.
-func (b *Backend) image(spec executor.Spec) (string, error) {
-	return strings.TrimSpace(spec.Image), nil
-}

@@ -156,6 +156,13 @@ func (w *watcher) find(id string) *tracked {
 	return w.jobs[id]
 }
 
+// count returns the number of jobs that are followed.
+func (w *watcher) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.jobs)
+}
+
 // state returns why Nomad's events do not come; nil means that they do.
 func (w *watcher) state() error {
 	w.mu.Lock()
