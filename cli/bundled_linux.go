@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/python-executor/python-executor/cli/internal/app"
 	"github.com/python-executor/python-executor/core/executor/plugin"
-	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/batch"
 	dockerbackend "github.com/python-executor/python-executor/plugins/backend-docker"
 	uvbackend "github.com/python-executor/python-executor/plugins/backend-uv"
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
@@ -33,6 +33,6 @@ func bundled() app.Bundle {
 		Frontends: map[string]func(string){
 			"frontend-mcp": func(version string) { plugin.ServeFrontend("mcp", version, mcpfrontend.Factory) },
 		},
-		Runner: agent.Main,
+		Runner: batch.Main,
 	}
 }
