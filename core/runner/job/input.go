@@ -19,6 +19,8 @@ const (
 	StdinFile     = "stdin"
 	BundleFile    = "ca.pem"
 	NetrcFile     = "netrc"
+	// PreparedFile is in Prepare.Folder and has a Prepared.
+	PreparedFile = "prepared.json"
 
 	EventsFile    = "events"
 	ArtifactsFile = "artifacts"
@@ -34,6 +36,8 @@ type Start struct {
 	Start protocol.Start `json:"start"`
 	// Config is as in a host's Hello. Silence and WorkspacePipe must not be set.
 	Config protocol.Config `json:"config"`
+	// PythonVersion is the minor version that the interpreter must have, if the runner looks for it; empty: any.
+	PythonVersion string `json:"python_version,omitempty"`
 	// Image is repeated in the Result as ImageDigest.
 	Image string `json:"image,omitempty"`
 	// Prepared is the folder of a preparation (Prepare.Folder); empty if there was none.

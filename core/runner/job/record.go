@@ -54,14 +54,17 @@ type Prepared struct {
 	Work string `json:"work,omitempty"`
 }
 
-// Error is an error of the runner.
+// Error is an error of the runner, or a refusal: then Code is invalid and Fields names what is refused.
 type Error struct {
-	Code    executor.Code `json:"code"`
-	Message string        `json:"message"`
+	Code    executor.Code         `json:"code"`
+	Message string                `json:"message"`
+	Fields  []executor.FieldError `json:"fields,omitempty"`
 }
 
 // Err returns e as an executor.Error.
-func (e Error) Err() error { return executor.Errorf(e.Code, "%s", e.Message) }
+func (e Error) Err() error {
+	return &executor.Error{Code: e.Code, Message: e.Message, Fields: e.Fields}
+}
 
 // Last reports whether no record follows r.
 func (r Record) Last() bool { return r.Prepared != nil || r.Result != nil || r.Error != nil }

@@ -171,9 +171,13 @@ func (w *Writer) Result(res executor.Result) error {
 // Prepared writes p as the last record.
 func (w *Writer) Prepared(p Prepared) error { return w.end(Record{Prepared: &p}) }
 
-// Fail writes err, which is the runner's own, as the last record.
+// Fail writes err, which is the runner's own or a refusal, as the last record.
 func (w *Writer) Fail(err error) error {
-	return w.end(Record{Error: &Error{Code: executor.CodeOf(err), Message: err.Error()}})
+	rec := Error{Code: executor.CodeOf(err), Message: err.Error()}
+	if e, ok := errors.AsType[*executor.Error](err); ok {
+		rec.Fields = e.Fields
+	}
+	return w.end(Record{Error: &rec})
 }
 
 func (w *Writer) end(last Record) error {

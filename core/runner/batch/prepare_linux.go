@@ -1,0 +1,3 @@
+package batch
+
+func prepareMain(_, _ string) int { return ExitNotRun }
