@@ -66,7 +66,7 @@ job "python-executor-workers" {
       #   cooldown = "1m"
       #   check "waiting" {
       #     source = "prometheus"
-      #     query  = "sum(pyexec_queued)"
+      #     query  = "python_executor_queue_length"
       #     strategy "threshold" {
       #       lower_bound = 1
       #       delta       = 1
