@@ -23,6 +23,7 @@ type Agent struct {
 	Name string
 
 	cluster *Cluster
+	dir     string
 	address string
 	client  bool
 
@@ -37,8 +38,9 @@ func (c *Cluster) agent(name string, o Options, server, client bool) (*Agent, er
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{Name: filepath.Base(c.dir) + "-" + name, cluster: c, address: address, client: client}
-	if err := os.Mkdir(a.dir(), 0o700); err != nil {
+	// The path is short, because those of sockets in an allocation's folder have at most 107 bytes.
+	a := &Agent{Name: nodeName(c.dir, name), dir: c.path(name), cluster: c, address: address, client: client}
+	if err := os.Mkdir(a.dir, 0o700); err != nil {
 		return nil, err
 	}
 	text := a.common(o)
@@ -52,12 +54,13 @@ func (c *Cluster) agent(name string, o Options, server, client bool) (*Agent, er
 		}
 		text += a.clientSettings(o, join)
 	}
-	return a, os.WriteFile(filepath.Join(a.dir(), "agent.hcl"), []byte(text), 0o600)
+	return a, os.WriteFile(filepath.Join(a.dir, "agent.hcl"), []byte(text), 0o600)
 }
 
-func (a *Agent) dir() string { return a.cluster.path(a.Name) }
+// nodeName returns the name of an agent of the cluster in dir.
+func nodeName(dir, agent string) string { return filepath.Base(dir) + "-" + agent }
 
-func (a *Agent) log() string { return filepath.Join(a.dir(), "log") }
+func (a *Agent) log() string { return filepath.Join(a.dir, "log") }
 
 // Address returns the URL of the agent's HTTP API.
 func (a *Agent) Address() string { return "http://" + net.JoinHostPort(a.address, "4646") }
@@ -95,7 +98,7 @@ disable_update_check = true
 leave_on_interrupt = false
 leave_on_terminate = false
 acl { enabled = %t }
-`, a.Name, filepath.Join(a.dir(), "data"), a.address, o.ACL)
+`, a.Name, filepath.Join(a.dir, "data"), a.address, o.ACL)
 }
 
 // serverSettings returns the stanza of the server. A lower raft_multiplier makes the election quicker; there is only one candidate.
@@ -203,7 +206,7 @@ func (a *Agent) launch() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(a.cluster.binary, "agent", "-config", filepath.Join(a.dir(), "agent.hcl"))
+	cmd := exec.Command(a.cluster.binary, "agent", "-config", filepath.Join(a.dir, "agent.hcl"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = agentEnvironment(a.cluster.dir)
 	// If the test process is killed, so are its agents. Pdeathsig refers to the death of the thread that forked, so the goroutine

@@ -185,7 +185,7 @@ func gone(t *testing.T, dir string) {
 		t.Errorf("mounts are left (%v):\n%s", err, mounts)
 	}
 	for _, agent := range []string{"server", "client1"} {
-		if left := dockertest.Containers(t, labelNode+"="+filepath.Base(dir)+"-"+agent); len(left) > 0 {
+		if left := dockertest.Containers(t, labelNode+"="+nodeName(dir, agent)); len(left) > 0 {
 			t.Errorf("containers are left: %v", left)
 		}
 	}

@@ -42,11 +42,11 @@ func sweep() {
 // remove removes all that belongs to the cluster in dir: processes, containers, mounts, control groups and files.
 func remove(dir string) error {
 	err := end(dir)
-	agents, _ := filepath.Glob(filepath.Join(dir, prefix+"*")) // only a malformed pattern fails
+	agents, _ := filepath.Glob(filepath.Join(dir, "*/agent.hcl")) // only a malformed pattern fails
 	if host, missing := os.ReadFile(filepath.Join(dir, "docker")); missing == nil {
 		for _, agent := range agents {
 			// A private daemon of a process that was killed is gone with its containers.
-			_ = dockertest.RemoveContainers(string(host), labelNode+"="+filepath.Base(agent))
+			_ = dockertest.RemoveContainers(string(host), labelNode+"="+nodeName(dir, filepath.Base(filepath.Dir(agent))))
 		}
 	}
 	unmount(dir)
@@ -108,10 +108,10 @@ func unmount(dir string) {
 	}
 }
 
-// removeGroups removes the control groups of the agents' allocations. All agents of a machine have theirs below one group.
+// removeGroups removes the control groups of the allocations of agents, which are given by the paths of their settings. All agents of a machine have theirs below one group.
 func removeGroups(agents []string) {
 	for _, agent := range agents {
-		allocations, _ := filepath.Glob(filepath.Join(agent, "data", "alloc", "*"))
+		allocations, _ := filepath.Glob(filepath.Join(filepath.Dir(agent), "data", "alloc", "*"))
 		for _, dir := range allocations {
 			for _, place := range []string{"/sys/fs/cgroup/nomad.slice/*", "/sys/fs/cgroup/*/nomad", "/sys/fs/cgroup/*/nomad/*"} {
 				groups, _ := filepath.Glob(filepath.Join(place, filepath.Base(dir)+".*"))
