@@ -43,6 +43,7 @@ var warnings = []string{
 	"output arrives up to half a second later than it was written, and meets no back-pressure: it is in a file of the node, at most output_bytes of each stream",
 	"programs with a network reach private and metadata addresses, as far as the network of the nodes lets them",
 	"programs of all jobs of a node have the same user (1000:1000): what the kernel counts by user, waiting signals, inotify watches and memory in pipes, they share",
+	"pre_commands cannot change the image: they run as the program's user in its work folder, with a network, and the program gets that folder",
 	"a Result that is not fetched is lost when Nomad's client collects the garbage of ended allocations (gc_max_allocs, gc_disk_usage_threshold)",
 }
 

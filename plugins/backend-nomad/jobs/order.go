@@ -17,19 +17,18 @@ import (
 // maxInline is how large all files of a task's input may be to be in the job itself.
 const maxInline = 32 << 10
 
-// order returns the job to make, and keeps its input.
-func (b *Backend) order(ctx context.Context, j executor.Job) (order, error) {
-	image, err := b.image(j.Spec)
-	if err != nil {
-		return order{}, err
-	}
+// order returns the job to make, and keeps its input. Codes: invalid, denied (refused), those of the Sources.
+func (b *Backend) order(ctx context.Context, j executor.Job, image string, p preparation) (order, error) {
 	o := order{
 		id: j.ID, owner: j.Owner, instance: b.instance, attempt: j.Attempt, image: image, network: j.Spec.Network == executor.NetworkOn, limits: j.Limits,
 		runner: runnerSource{url: b.transfer.runnerURL(), sha256: b.transfer.sum, command: b.program.command},
 	}
 	s := job.Start{Start: protocol.NewStart(j), Config: job.DefaultConfig(), Protect: protected}
 	s.Start.Network = true // the container decides about the network
-	s.Start.PythonVersion = j.Spec.PythonVersion
+	s.PythonVersion = j.Spec.PythonVersion
+	if p.needed() {
+		s.Prepared = preparedFolder
+	}
 	start, err := json.Marshal(s)
 	if err != nil {
 		return order{}, err
@@ -39,11 +38,28 @@ func (b *Backend) order(ctx context.Context, j executor.Job) (order, error) {
 	defer stdin.Close()     //nolint:errcheck // read only
 	defer context.AfterFunc(ctx, func() { _, _ = workspace.Close(), stdin.Close() })()
 	list := []inputFile{{job.StartFile, bytes.NewReader(start)}}
-	if j.Workspace != nil {
+	var before []inputFile
+	if p.needed() {
+		if before, err = b.prepareFiles(j, p); err != nil {
+			return order{}, err
+		}
+	}
+	switch {
+	case j.Workspace == nil:
+	case len(p.commands) > 0: // they run in its files
+		before = append(before, inputFile{job.WorkspaceFile, workspace})
+	default:
 		list = append(list, inputFile{job.WorkspaceFile, workspace})
 	}
 	if j.Stdin != nil {
 		list = append(list, inputFile{job.StdinFile, stdin})
+	}
+	if p.needed() {
+		input, err := b.bring(j.ID, taskPrepare, before)
+		if err != nil {
+			return order{}, err
+		}
+		o.prepare, o.prepareLimits = &input, b.prepareLimits(j.Limits)
 	}
 	o.program, err = b.bring(j.ID, taskProgram, list)
 	return o, err

@@ -47,8 +47,12 @@ type execution struct {
 // Run implements executor.Backend. A job that exists already, because an earlier process died after it made the job, is followed from its
 // beginning: nothing is run twice.
 func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
-	if err := b.refuse(job); err != nil {
-		return executor.Result{}, err
+	image, err := b.image(job.Spec)
+	if refused := b.refuse(job); refused != nil {
+		return executor.Result{}, refused
+	}
+	if err != nil {
+		return b.refusedImage(err)
 	}
 	ctx, leave, err := b.running.Enter(ctx, job.ID)
 	if err != nil {
@@ -58,8 +62,12 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 	if ctx.Err() != nil {
 		return b.unstarted(ctx, 0)
 	}
+	p, failure := b.preparation(job.Spec)
+	if failure != nil {
+		return executor.Result{Status: executor.StatusFailed, CPU: -1, Failure: failure}, nil
+	}
 	x := &execution{Backend: b, job: job, sink: sink, begun: time.Now()}
-	o, err := b.order(ctx, job)
+	o, err := b.order(ctx, job, image, p)
 	if err == nil {
 		x.prepares = o.prepare != nil
 		t, release := b.watcher.track(jobID(job.ID))
@@ -76,6 +84,16 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 		return executor.Result{}, err
 	}
 	return x.see(ctx, x.attend)
+}
+
+// refusedImage returns the outcome of a job whose image may not be used, which is the user's failure, or contradicts the version, which is
+// a refusal.
+func (b *Backend) refusedImage(err error) (executor.Result, error) {
+	if executor.CodeOf(err) != executor.Denied {
+		return executor.Result{}, err
+	}
+	failure := &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "docker_image", Message: err.Error()}
+	return executor.Result{Status: executor.StatusFailed, CPU: -1, Failure: failure}, nil
 }
 
 // unstarted returns the outcome of a job whose ctx ended before its program started.
