@@ -110,7 +110,7 @@ func (r *run) run(ctx context.Context) (executor.Result, error) {
 		case ctx.Err() != nil:
 			return executor.Result{Status: executor.StatusKilled, CPU: -1}, nil
 		case r.in.PythonVersion != "" && found.minor() != r.in.PythonVersion:
-			return executor.Result{}, executor.FieldErrorf(executor.Invalid, "python_version", "must match the image, whose Python is %s (got %q)", found.orNone(), r.in.PythonVersion)
+			return executor.Result{}, otherPython(found, r.in.PythonVersion)
 		case found.Path == "":
 			return executor.Result{Status: executor.StatusFailed, CPU: -1, ImageDigest: r.in.Image, Failure: noPython()}, nil
 		}
