@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ func prepareMain(input, output string) int {
 	defer stop()
 	var in job.Prepare
 	readErr := job.ReadInput(input, job.PrepareFile, &in)
+	in.Path = cmp.Or(in.Path, os.Getenv("PATH")) // the image's
 	w, err := job.NewWriter(output, in.ExecutionID)
 	if err != nil {
 		say(err)

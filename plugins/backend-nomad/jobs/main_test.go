@@ -83,6 +83,6 @@ func open(c plugin.Configure) (*Backend, error) {
 }
 
 // limits are those that an engine sets by default, with less memory and less of the CPU, so that many jobs fit on a node.
-var _ = executor.Limits{
+var limits = executor.Limits{
 	Timeout: 5 * time.Minute, MemoryBytes: 256 << 20, DiskBytes: 64 << 20, CPUShares: 256, PIDs: 64, OutputBytes: 64 << 20, KillGrace: time.Second,
 }

@@ -383,7 +383,7 @@ func (x *execution) emit(e executor.Event, alloc string) error {
 
 // artifact passes a collected file on.
 func (x *execution) artifact(ctx context.Context, alloc, path string, a job.Artifact) error {
-	in := &section{ctx: ctx, cluster: x.cluster, alloc: alloc, path: path, offset: a.Offset, left: a.Header.Size}
+	in := &part{ctx: ctx, cluster: x.cluster, alloc: alloc, path: path, offset: a.Offset, left: a.Header.Size}
 	defer in.Close()
 	var broken error
 	h := &tar.Header{Name: a.Header.Path, Size: a.Header.Size, Mode: a.Header.Mode, ModTime: a.Header.ModTime, Typeflag: tar.TypeReg}

@@ -114,8 +114,8 @@ func missing(err error) bool {
 	return code != 0 && (strings.Contains(body, "no such file") || strings.Contains(body, "unknown allocation") || strings.Contains(body, "not found"))
 }
 
-// section reads a part of a file of an allocation that is whole, across broken connections.
-type section struct {
+// part reads a part of a file of an allocation that is whole, across broken connections.
+type part struct {
 	ctx          context.Context //nolint:containedctx // io.Reader has none
 	cluster      *cluster
 	alloc, path  string
@@ -124,7 +124,7 @@ type section struct {
 }
 
 // Read implements io.Reader.
-func (s *section) Read(p []byte) (n int, err error) {
+func (s *part) Read(p []byte) (n int, err error) {
 	if s.left == 0 {
 		return 0, io.EOF
 	}
@@ -154,7 +154,7 @@ func (s *section) Read(p []byte) (n int, err error) {
 }
 
 // Close ends the connection.
-func (s *section) Close() {
+func (s *part) Close() {
 	if s.body != nil {
 		_ = s.body.Close() // read only
 		s.body = nil
