@@ -45,7 +45,7 @@ func (c *Cluster) agent(name string, o Options, server, client bool) (*Agent, er
 	}
 	text := a.common(o)
 	if server {
-		text += serverSettings(o)
+		text += serverSettings(o) + o.Settings
 	}
 	if client {
 		join := address
