@@ -77,6 +77,7 @@ type order struct {
 	image               string
 	network             bool
 	limits              executor.Limits
+	inMemory            bool // the folders of programs are in memory: Config.Work
 	runner              runnerSource
 	program             files
 	// prepare is the input of the preparation; nil if there is none. prepareLimits are its limits.
@@ -172,11 +173,8 @@ func (o order) container(limits executor.Limits, network bool) map[string]any {
 	if network {
 		mode = "bridge"
 	}
-	tmpfs := func(target string) map[string]any {
-		return map[string]any{"type": "tmpfs", "target": target, "tmpfs_options": []map[string]any{{"size": limits.DiskBytes, "mode": 0o1777}}}
-	}
 	config := job.DefaultConfig()
-	return map[string]any{
+	set := map[string]any{
 		"image":             o.image,
 		"network_mode":      mode,
 		"hostname":          "sandbox",
@@ -185,14 +183,24 @@ func (o order) container(limits executor.Limits, network bool) map[string]any {
 		"cap_add":           capabilities,
 		"security_opt":      []string{"no-new-privileges"},
 		"pids_limit":        limits.PIDs + protocol.OwnThreads,
-		"memory_hard_limit": megabytes(limits.MemoryBytes + limits.DiskBytes), // the files in memory count as memory of the container
+		"memory_hard_limit": megabytes(limits.MemoryBytes + scratchBytes),
 		"ipc_mode":          "private",
 		"shm_size":          scratchBytes,
 		"ulimit":            []map[string]string{{"nofile": fmt.Sprintf("%d:%d", filesSoft, filesHard), "core": "0:0"}},
-		"mount":             []map[string]any{tmpfs(config.WorkRoot), tmpfs(config.Temp)},
+		"volumes":           []string{"local/work:" + config.WorkRoot, "local/tmp:" + config.Temp}, // Docker makes the folders
 		"labels":            []map[string]string{{metaExecution: o.id, metaInstance: o.instance}},
 		"work_dir":          "/",
 	}
+	if !o.inMemory {
+		return set
+	}
+	tmpfs := func(target string) map[string]any {
+		return map[string]any{"type": "tmpfs", "target": target, "tmpfs_options": []map[string]any{{"size": limits.DiskBytes, "mode": 0o1777}}}
+	}
+	delete(set, "volumes")
+	set["mount"] = []map[string]any{tmpfs(config.WorkRoot), tmpfs(config.Temp)}
+	set["memory_hard_limit"] = megabytes(limits.MemoryBytes + limits.DiskBytes) // the files count as memory of the container
+	return set
 }
 
 // constraints returns the Constraints of valid texts: ATTRIBUTE OPERATOR VALUE.

@@ -55,7 +55,9 @@ func TestAJobIsNamedAfterItsExecutionAndRunsOnce(t *testing.T) {
 
 func TestTheProgramsContainerIsHardened(t *testing.T) {
 	t.Parallel()
-	p := program1(build(Default(), anOrder()))
+	o := anOrder()
+	o.inMemory = true
+	p := program1(build(Default(), o))
 	raw, err := json.Marshal(p.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +71,8 @@ func TestTheProgramsContainerIsHardened(t *testing.T) {
 	}
 	for key, want := range map[string]any{
 		"image": "python:3.12-slim", "network_mode": "none", "readonly_rootfs": true, "cap_drop": []any{"all"}, "security_opt": []any{"no-new-privileges"},
+		"mount": []any{tmpfs("/work"), tmpfs("/tmp")}, "volumes": nil,
 		"pids_limit": float64(10 + 24), "memory_hard_limit": float64(151), "ipc_mode": "private",
-		"mount":      []any{tmpfs("/work"), tmpfs("/tmp")},
 		"ulimit":     []any{map[string]any{"nofile": "1024:4096", "core": "0:0"}},
 		"labels":     []any{map[string]any{metaExecution: "exe_1", metaInstance: "here"}},
 		"entrypoint": []any{"/local/runner/python-executor-runner", "runner", "job", "--input", "/local/input", "--output", "/local/output"},
@@ -82,10 +84,14 @@ func TestTheProgramsContainerIsHardened(t *testing.T) {
 	if p.Driver != "docker" || *p.Resources.CPU != 700 || *p.Resources.MemoryMB != 101 || *p.KillTimeout != 13*time.Second || p.KillSignal != "SIGTERM" {
 		t.Errorf("driver %s, cpu %d, memory %d, kill %s %s", p.Driver, *p.Resources.CPU, *p.Resources.MemoryMB, *p.KillTimeout, p.KillSignal)
 	}
-	o := anOrder()
+	o = anOrder()
 	o.network = true
 	if mode := program1(build(Default(), o)).Config["network_mode"]; mode != "bridge" {
 		t.Errorf("with a network the mode is %v", mode)
+	}
+	disk := program1(build(Default(), o)).Config
+	if want := []string{"local/work:/work", "local/tmp:/tmp"}; !reflect.DeepEqual(disk["volumes"], want) || disk["mount"] != nil || disk["memory_hard_limit"] != 165 {
+		t.Errorf("on disk: %v, %v, %v", disk["volumes"], disk["mount"], disk["memory_hard_limit"])
 	}
 }
 

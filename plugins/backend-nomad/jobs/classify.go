@@ -62,7 +62,7 @@ var (
 	imageWords = []string{"failed to pull", "error pulling", "image pull", "no such image", "failed to find docker auth", "invalid reference format", "manifest"}
 	finalWords = []string{
 		"not found", "manifest unknown", "access denied", "denied:", "no such image", "invalid reference", "unauthorized", "does not exist",
-		"no matching manifest", "executable file not found",
+		"no matching manifest", "no such host",
 	}
 )
 

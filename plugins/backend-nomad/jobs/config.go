@@ -27,6 +27,9 @@ type Config struct {
 	// Images are the images that may be requested, in the form of the Docker backend. DefaultImage is always allowed. Default: the
 	// official Python images.
 	Images []string `json:"images"`
+	// Work is where the folders of programs are: disk or memory. On disk nothing bounds them, and a request for disk_mb is refused. In
+	// memory disk_mb bounds them, and no file in them can be executed: Nomad's driver cannot express more. Default disk.
+	Work string `json:"work"`
 	// PurgeAfterSeconds is how long an ended job stays visible in Nomad. Default 300.
 	PurgeAfterSeconds int `json:"purge_after_seconds"`
 	// QueueTimeoutSeconds is how long a job may wait for a place in the cluster. Default 300.
@@ -41,6 +44,12 @@ type Config struct {
 	// Prepare says how pre_commands are run and requirements are installed.
 	Prepare PrepareConfig `json:"prepare"`
 }
+
+// The values of Config.Work.
+const (
+	WorkOnDisk   = "disk"
+	WorkInMemory = "memory"
+)
 
 // TransferConfig says where Nomad's clients fetch the runner and the input of jobs.
 type TransferConfig struct {
@@ -71,7 +80,7 @@ func Default() Config {
 	return Config{
 		Datacenters: []string{"*"}, Constraints: []string{}, Priority: 50, DefaultImage: "python:3.12-slim",
 		Images: []string{"python", "python:*", "python@*"}, PurgeAfterSeconds: 300, QueueTimeoutSeconds: 300,
-		LostAfterSeconds: 600, MaxJobs: 64,
+		Work: WorkOnDisk, LostAfterSeconds: 600, MaxJobs: 64,
 		Transfer: TransferConfig{Listen: "127.0.0.1:0"}, Prepare: PrepareConfig{TimeoutSeconds: 900, MemoryMB: 2048, DiskMB: 10240},
 	}
 }
@@ -97,6 +106,7 @@ func (c Config) Validate(p *backend.Problems, under string) {
 			p.Add(fmt.Sprintf("%simages[%d]", under, i), "%s", err)
 		}
 	}
+	check(c.Work == WorkOnDisk || c.Work == WorkInMemory, "work", "must be disk or memory (got %q)", c.Work)
 	check(c.PurgeAfterSeconds >= 0 && c.PurgeAfterSeconds <= 86400, "purge_after_seconds", "must be from 0 to 86400 (got %d)", c.PurgeAfterSeconds)
 	check(c.QueueTimeoutSeconds >= 1 && c.QueueTimeoutSeconds <= 86400, "queue_timeout_seconds", "must be from 1 to 86400 (got %d)", c.QueueTimeoutSeconds)
 	check(c.LostAfterSeconds >= 1 && c.LostAfterSeconds <= 86400, "lost_after_seconds", "must be from 1 to 86400 (got %d)", c.LostAfterSeconds)

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,6 +34,9 @@ var ofTheWire = []string{
 	"BE-01", "BE-10", "BE-16", "BE-24", "BE-40", "BE-42", "BE-53", "BE-58", "BE-70", "BE-74", "BE-80", "BE-82", "BE-85",
 }
 
+// ofTheProcess are the rules about goroutines and memory of the test's process, in which nothing else may happen.
+var ofTheProcess = []string{"BE-23", "BE-62"}
+
 // shares are parts of the law that run at the same time. A job takes a second, most of which is waiting.
 const shares = 8
 
@@ -40,33 +44,34 @@ const shares = 8
 func TestConformance(t *testing.T) {
 	c := nomadtest.Shared(t)
 	options := section(t, c, func(c *Config) { c.Prepare.IndexURL = wheels(t) })
-	var rules []string
-	for _, rule := range backendtest.Rules() {
-		if !strings.HasPrefix(rule[0], "PL-") && !strings.HasPrefix(rule[0], "SE-") {
-			rules = append(rules, rule[0])
-		}
-	}
-	watched := func(id string) bool { return strings.HasPrefix(id, "EV-") || id >= "BE-90" && id <= "BE-99" }
 	parts := make([][]string, shares)
 	n := 0
-	for _, id := range rules {
-		if watched(id) { // every run is watched
+	for _, rule := range backendtest.Rules() {
+		id := rule[0]
+		switch {
+		case strings.HasPrefix(id, "PL-") || strings.HasPrefix(id, "SE-") || slices.Contains(ofTheProcess, id):
+		case strings.HasPrefix(id, "EV-") || id >= "BE-90" && id <= "BE-99": // every run is watched
 			for i := range parts {
 				parts[i] = append(parts[i], id)
 			}
-			continue
+		default:
+			parts[n%shares] = append(parts[n%shares], id)
+			n++
 		}
-		parts[n%shares] = append(parts[n%shares], id)
-		n++
 	}
-	t.Run("law", func(t *testing.T) {
-		for i, only := range parts {
-			t.Run(fmt.Sprintf("share %d", i+1), func(t *testing.T) {
-				lane(t, c, options, fmt.Sprintf("law%d", i), backendtest.LaneDirect, only)
+	var all sync.WaitGroup // the suite sets a variable of the environment, so its tests cannot be parallel ones
+	for i, only := range parts {
+		all.Go(func() {
+			t.Run(fmt.Sprintf("share%d", i+1), func(t *testing.T) {
+				lane(t, c, options, fmt.Sprintf("law%d", i+1), backendtest.LaneDirect, only)
 			})
-		}
+		})
+	}
+	all.Go(func() {
 		t.Run("wire", func(t *testing.T) { lane(t, c, options, "wire", backendtest.LaneWire, ofTheWire) })
 	})
+	all.Wait()
+	t.Run("alone", func(t *testing.T) { lane(t, c, options, "alone", backendtest.LaneDirect, ofTheProcess) })
 }
 
 // lane runs some rules in one lane.

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -17,7 +18,7 @@ func (b *Backend) can() executor.Capabilities {
 		NetworkOff:        true,
 		NetworkOn:         true,
 		Memory:            true,
-		Disk:              true,
+		Disk:              b.config.Work == WorkInMemory,
 		CPU:               true,
 		PIDs:              true,
 		Commands:          true,
@@ -35,9 +36,6 @@ func (b *Backend) can() executor.Capabilities {
 
 // warnings are the defaults that Nomad's driver cannot express.
 var warnings = []string{
-	"files in /work and /tmp are in memory: a job may use memory_mb plus disk_mb, of which Nomad's scheduler counts memory_mb",
-	"files in /work and /tmp cannot be executed, and native modules there cannot be loaded: the driver's folders in memory are noexec",
-	"the number of files in /work and /tmp is bounded by memory only: the driver cannot bound it",
 	"cpu_shares are MHz that Nomad reserves: a job that asks for more than a node has waits for a place, and then fails",
 	"kill_grace_seconds is cut to the max_kill_timeout of Nomad's client (30 s by default)",
 	"output arrives up to half a second later than it was written, and meets no back-pressure: it is in a file of the node, at most output_bytes of each stream",
@@ -47,10 +45,22 @@ var warnings = []string{
 	"a Result that is not fetched is lost when Nomad's client collects the garbage of ended allocations (gc_max_allocs, gc_disk_usage_threshold)",
 }
 
+// The warnings of each Config.Work.
+var workWarnings = map[string][]string{
+	WorkOnDisk: {
+		"disk_mb is not enforced: /work and /tmp are on the node's disk, which a program can fill. With job.work: memory they are bounded",
+	},
+	WorkInMemory: {
+		"files in /work and /tmp are in memory: a job may use memory_mb plus disk_mb, of which Nomad's scheduler counts memory_mb",
+		"files in /work and /tmp cannot be executed, and native modules there cannot be loaded: the driver's folders in memory are noexec",
+		"the number of files in /work and /tmp is bounded by memory only: the driver cannot bound it",
+	},
+}
+
 // Info implements executor.Backend.
 func (b *Backend) Info(context.Context) (executor.Info, error) {
 	info := executor.Info{
-		Name: b.name, Type: "nomad", Version: plugin.Version(), Healthy: true, Capacity: b.config.MaxJobs, Capabilities: b.can(), Warnings: warnings,
+		Name: b.name, Type: "nomad", Version: plugin.Version(), Healthy: true, Capacity: b.config.MaxJobs, Capabilities: b.can(), Warnings: slices.Concat(workWarnings[b.config.Work], warnings),
 		Details: map[string]string{
 			"mode": "job", "address": b.cluster.client.Address(), "datacenters": strings.Join(b.config.Datacenters, ", "), "node_pool": b.config.NodePool,
 			"default_image": b.config.DefaultImage, "images": strings.Join(b.config.Images, ", "), "transfer": b.transfer.base, "run_as": "1000:1000",

@@ -21,7 +21,8 @@ const maxInline = 32 << 10
 func (b *Backend) order(ctx context.Context, j executor.Job, image string, p preparation) (order, error) {
 	o := order{
 		id: j.ID, owner: j.Owner, instance: b.instance, attempt: j.Attempt, image: image, network: j.Spec.Network == executor.NetworkOn, limits: j.Limits,
-		runner: runnerSource{url: b.transfer.runnerURL(), sha256: b.transfer.sum, command: b.program.command},
+		inMemory: b.config.Work == WorkInMemory,
+		runner:   runnerSource{url: b.transfer.runnerURL(), sha256: b.transfer.sum, command: b.program.command},
 	}
 	s := job.Start{Start: protocol.NewStart(j), Config: job.DefaultConfig(), Protect: protected}
 	s.Start.Network = true // the container decides about the network
