@@ -46,6 +46,7 @@ print(os.getuid(), [l.split()[1] for l in open("/proc/self/status") if l.startsw
 func TestAProgramReachesNothingOfThePlace(t *testing.T) {
 	p := newPlace(t)
 	must(t, os.WriteFile(filepath.Join(p.alloc, "file"), []byte("x"), 0o666))
+	must(t, os.Chown(p.local, testUID, testUID)) // its owner could open it again
 	start := p.python(probe)
 	start.Start.Args = []string{p.alloc, p.local, p.secrets}
 	o := p.run(start)
