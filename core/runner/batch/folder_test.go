@@ -63,7 +63,7 @@ func TestAProgramReachesOnlyWhatIsPrepared(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(folder, "bin"), 0o755))
 	must(t, os.WriteFile(filepath.Join(folder, "bin", "tool"), []byte("#!/bin/sh\necho tool\n"), 0o755))
 	must(t, os.WriteFile(filepath.Join(folder, job.PreparedFile), []byte(`{"path":"`+folder+`/bin","requirements":["a==1"]}`), 0o644))
-	start := p.start("tool; " + "for f in " + p.alloc + "/* " + p.alloc + "/data/* " + p.alloc + "/file " + p.alloc + "/logs/x " + folder + "/x " + folder + "/bin/x; do cat $f; touch $f && echo made $f; done 2>/dev/null")
+	start := p.start("tool; " + "for f in " + p.alloc + "/* " + p.alloc + "/data/* " + p.alloc + "/file " + p.alloc + "/logs/x " + p.alloc + "/data/x " + folder + "/x " + folder + "/bin/x; do cat $f; touch $f && echo made $f; done 2>/dev/null; ls " + p.alloc + "/data 2>/dev/null")
 	start.Prepared = folder
 	o := p.run(start)
 	if o.out[0] != "tool\n" || len(o.result.Requirements) != 1 || len(o.started[0].Requirements) != 1 {
