@@ -46,6 +46,7 @@ print(os.getuid(), [l.split()[1] for l in open("/proc/self/status") if l.startsw
 func TestAProgramReachesNothingOfThePlace(t *testing.T) {
 	p := newPlace(t)
 	must(t, os.WriteFile(filepath.Join(p.alloc, "file"), []byte("x"), 0o666))
+	must(t, os.Chown(p.local, testUID, testUID)) // its owner could open it again
 	start := p.python(probe)
 	start.Start.Args = []string{p.alloc, p.local, p.secrets}
 	o := p.run(start)
@@ -62,7 +63,7 @@ func TestAProgramReachesOnlyWhatIsPrepared(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(folder, "bin"), 0o755))
 	must(t, os.WriteFile(filepath.Join(folder, "bin", "tool"), []byte("#!/bin/sh\necho tool\n"), 0o755))
 	must(t, os.WriteFile(filepath.Join(folder, job.PreparedFile), []byte(`{"path":"`+folder+`/bin","requirements":["a==1"]}`), 0o644))
-	start := p.start("tool; " + "for f in " + p.alloc + "/* " + p.alloc + "/data/* " + p.alloc + "/file " + p.alloc + "/logs/x " + folder + "/x " + folder + "/bin/x; do cat $f; touch $f && echo made $f; done 2>/dev/null")
+	start := p.start("tool; " + "for f in " + p.alloc + "/* " + p.alloc + "/data/* " + p.alloc + "/file " + p.alloc + "/logs/x " + p.alloc + "/data/x " + folder + "/x " + folder + "/bin/x; do cat $f; touch $f && echo made $f; done 2>/dev/null; ls " + p.alloc + "/data 2>/dev/null")
 	start.Prepared = folder
 	o := p.run(start)
 	if o.out[0] != "tool\n" || len(o.result.Requirements) != 1 || len(o.started[0].Requirements) != 1 {

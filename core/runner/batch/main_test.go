@@ -45,6 +45,8 @@ func TestMain(m *testing.M) {
 // testUID is the program's user: nobody else's, because tests kill all that runs as theirs.
 var testUID = 1<<20 + os.Getpid()%100_000*4096 + 77
 
+var uid = strconv.Itoa(testUID)
+
 // keptCapabilities are those of the package's documentation.
 var keptCapabilities = []int{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SETUID,

@@ -171,7 +171,7 @@ func (p *preparation) step(ctx context.Context, field string, start runner.Start
 	if err != nil || ctx.Err() != nil {
 		return res, nil, err
 	}
-	if !full && res.Status != executor.StatusKilled {
+	if !full && res.Status != executor.StatusKilled && res.Status != executor.StatusTimedOut {
 		full = p.overfull()
 	}
 	limits := p.in.Limits

@@ -34,7 +34,7 @@ type Start struct {
 	// Start is the Execution. The runner sets Workspace and Stdin. Without Command and Interpreter the runner looks for python3,
 	// then python, on Path, and sets PythonVersion. Deadline is ignored.
 	Start protocol.Start `json:"start"`
-	// Config is as in a host's Hello. Silence and WorkspacePipe must not be set.
+	// Config is as in a host's Hello. Silence and WorkspacePipe are ignored.
 	Config protocol.Config `json:"config"`
 	// PythonVersion is the minor version that the interpreter must have, if the runner looks for it; empty: any.
 	PythonVersion string `json:"python_version,omitempty"`

@@ -159,13 +159,14 @@ func (w *Writer) Artifact(h *tar.Header, r io.Reader) error {
 // Result writes the Result as the last record. A Result that is too long loses its lists, and its Failure says so.
 func (w *Writer) Result(res executor.Result) error {
 	raw, err := protocol.EncodeResult(res)
+	var short executor.Result
 	if err == nil {
-		err = json.Unmarshal(raw, &res)
+		err = json.Unmarshal(raw, &short)
 	}
 	if err != nil {
 		return executor.Errorf(executor.Internal, "result: %w", err)
 	}
-	return w.end(Record{Result: &res})
+	return w.end(Record{Result: &short})
 }
 
 // Prepared writes p as the last record.
