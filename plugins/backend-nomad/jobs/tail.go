@@ -67,7 +67,7 @@ func (t *tail) Read(p []byte) (int, error) {
 				cancel(io.EOF)
 			}
 		})
-		err = t.cluster.pause(wait, min(attempt-1, 2)) // the runner makes the file when it starts
+		err = t.cluster.pause(wait, min(attempt, 2)) // the runner makes the file when it starts
 		free()
 		cancel(nil)
 		if t.ctx.Err() != nil {
