@@ -3,8 +3,9 @@ package main
 import (
 	"github.com/python-executor/python-executor/cli/internal/app"
 	"github.com/python-executor/python-executor/core/executor/plugin"
-	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/batch"
 	dockerbackend "github.com/python-executor/python-executor/plugins/backend-docker"
+	nomadbackend "github.com/python-executor/python-executor/plugins/backend-nomad"
 	uvbackend "github.com/python-executor/python-executor/plugins/backend-uv"
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
@@ -29,10 +30,17 @@ func bundled() app.Bundle {
 				Check:  dockerbackend.Check,
 				Doctor: dockerbackend.Doctor,
 			},
+			"backend-nomad": {
+				Type:   "nomad",
+				Serve:  func(version string) { plugin.ServeBackend("nomad", version, nomadbackend.Factory) },
+				Filled: nomadbackend.Filled,
+				Check:  nomadbackend.Check,
+				Doctor: nomadbackend.Doctor,
+			},
 		},
 		Frontends: map[string]func(string){
 			"frontend-mcp": func(version string) { plugin.ServeFrontend("mcp", version, mcpfrontend.Factory) },
 		},
-		Runner: agent.Main,
+		Runner: batch.Main,
 	}
 }
