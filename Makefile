@@ -1,6 +1,6 @@
 # python-executor. `make` prints this help; `make test` is what CI runs and nothing else decides.
 SHELL := /bin/bash
-MODULES := core plugins/backend-uv plugins/backend-docker plugins/frontend-mcp frontends/http sdk/go cli tests
+MODULES := core plugins/backend-uv plugins/backend-docker plugins/backend-nomad plugins/frontend-mcp frontends/http sdk/go cli tests
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOBUILD := CGO_ENABLED=0 go build -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)

@@ -5,6 +5,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	dockerbackend "github.com/python-executor/python-executor/plugins/backend-docker"
+	nomadbackend "github.com/python-executor/python-executor/plugins/backend-nomad"
 	uvbackend "github.com/python-executor/python-executor/plugins/backend-uv"
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
@@ -28,6 +29,13 @@ func bundled() app.Bundle {
 				Filled: dockerbackend.Filled,
 				Check:  dockerbackend.Check,
 				Doctor: dockerbackend.Doctor,
+			},
+			"backend-nomad": {
+				Type:   "nomad",
+				Serve:  func(version string) { plugin.ServeBackend("nomad", version, nomadbackend.Factory) },
+				Filled: nomadbackend.Filled,
+				Check:  nomadbackend.Check,
+				Doctor: nomadbackend.Doctor,
 			},
 		},
 		Frontends: map[string]func(string){

@@ -40,9 +40,16 @@ require (
 	github.com/fvbommel/sortorder v1.2.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect
 	github.com/google/jsonschema-go v0.4.2 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/gorilla/websocket v1.5.3 // indirect
+	github.com/hashicorp/cronexpr v1.1.3 // indirect
+	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
+	github.com/hashicorp/go-rootcerts v1.0.2 // indirect
+	github.com/hashicorp/nomad/api v0.0.0-20260907080526-08ef8f3d26da // indirect
 	github.com/mark3labs/mcp-go v1.2.1 // indirect
+	github.com/mitchellh/go-homedir v1.1.0 // indirect
 	github.com/moby/docker-image-spec v1.3.1 // indirect
 	github.com/moby/sys/atomicwriter v0.1.0 // indirect
 	github.com/moby/sys/sequential v0.7.0 // indirect
@@ -92,6 +99,7 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/python-executor/python-executor/plugins/backend-docker v0.0.0
+	github.com/python-executor/python-executor/plugins/backend-nomad v0.0.0
 	github.com/python-executor/python-executor/plugins/frontend-mcp v0.0.0
 	github.com/spf13/cast v1.10.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
@@ -111,3 +119,5 @@ replace (
 replace github.com/python-executor/python-executor/plugins/frontend-mcp => ../plugins/frontend-mcp
 
 replace github.com/python-executor/python-executor/plugins/backend-docker => ../plugins/backend-docker
+
+replace github.com/python-executor/python-executor/plugins/backend-nomad => ../plugins/backend-nomad

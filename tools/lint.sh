@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 unformatted=$(gofmt -l core plugins frontends sdk cli tests examples)
 if [ -n "$unformatted" ]; then echo "not gofmt'ed:"; echo "$unformatted"; exit 1; fi
 lint=$(tools/tool.sh golangci-lint)
-for module in core plugins/backend-uv plugins/backend-docker plugins/frontend-mcp frontends/http sdk/go cli tests; do
+for module in core plugins/backend-uv plugins/backend-docker plugins/backend-nomad plugins/frontend-mcp frontends/http sdk/go cli tests; do
   (cd "$module" && "$lint" run --allow-parallel-runners --config "$OLDPWD/.golangci.yml" ./...)
   # Each module builds alone, as its users will build it.
   (cd "$module" && GOWORK=off GOFLAGS=-mod=readonly go build ./...)

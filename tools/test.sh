@@ -57,7 +57,7 @@ part "build" make --no-print-directory build
 part "lint" tools/lint.sh
 part "generated code" tools/generate.sh --check
 part "test core" gotest_core
-for module in plugins/backend-uv plugins/backend-docker plugins/frontend-mcp frontends/http sdk/go cli; do
+for module in plugins/backend-uv plugins/backend-docker plugins/backend-nomad plugins/frontend-mcp frontends/http sdk/go cli; do
   part "test $module" gotest "$module"
 done
 part "sdk python" tools/sdk-python.sh test

@@ -14,7 +14,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// YAML writes c as a file that Load reads. Passwords in URLs are masked.
+// YAML writes c as a file that Load reads. Passwords in URLs and the tokens of backends are masked.
 func YAML(c config.Config) ([]byte, error) {
 	raw, err := JSON(c)
 	if err != nil {
@@ -34,7 +34,7 @@ func YAML(c config.Config) ([]byte, error) {
 	return b.Bytes(), e.Close()
 }
 
-// JSON writes c as indented JSON. Passwords in URLs are masked.
+// JSON writes c as indented JSON. Passwords in URLs and the tokens of backends are masked.
 func JSON(c config.Config) ([]byte, error) {
 	c.HTTP.Tokens = slices.Clone(c.HTTP.Tokens)
 	if c.HTTP.Tokens == nil {
@@ -82,6 +82,10 @@ func maskValue(v any) any {
 		return v
 	case map[string]any:
 		for k := range v {
+			if text, ok := v[k].(string); ok && k == "token" && text != "" {
+				v[k] = "xxxxx" // as Redacted writes
+				continue
+			}
 			v[k] = maskValue(v[k])
 		}
 		return v

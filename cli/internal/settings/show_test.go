@@ -14,7 +14,7 @@ import (
 
 func TestShowingMasksWhatItWritesAndNothingElse(t *testing.T) {
 	c := load(t, `
-backends: {uv: {index_url: "https://me:secret@index/simple", more: ["https://me:secret@b/", {deep: "https://me:secret@c/"}], since: 2020-01-02}}
+backends: {uv: {index_url: "https://me:secret@index/simple", more: ["https://me:secret@b/", {deep: "https://me:secret@c/"}], since: 2020-01-02}, nomad: {token: secret, token_file: "/a", deep: {token: ""}}}
 http: {tokens: [{owner: a, sha256: `+strings.Repeat("ab", 32)+`}]}
 `)
 	options := string(c.Backends["uv"].Options)
@@ -23,7 +23,8 @@ http: {tokens: [{owner: a, sha256: `+strings.Repeat("ab", 32)+`}]}
 		t.Fatal(err)
 	}
 	text := string(raw)
-	if strings.Contains(text, "secret") || strings.Count(text, "me:xxxxx@") != 3 || !strings.Contains(text, `"since": "2020-01-02"`) {
+	if strings.Contains(text, "secret") || strings.Count(text, "me:xxxxx@") != 3 || !strings.Contains(text, `"since": "2020-01-02"`) ||
+		!strings.Contains(text, `"token": "xxxxx"`) || !strings.Contains(text, `"token": ""`) || !strings.Contains(text, `"token_file": "/a"`) {
 		t.Errorf("shown: %s", text)
 	}
 	var shown config.Config

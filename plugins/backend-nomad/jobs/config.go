@@ -1,0 +1,78 @@
+package jobs
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/python-executor/python-executor/core/backend"
+)
+
+// Config is the section backends.<name>.job, as Default fills it and a section changes it.
+type Config struct {
+	// Datacenters are where jobs may run; * stands for any characters. Default: all.
+	Datacenters []string `json:"datacenters"`
+	// NodePool is the node pool of the jobs. Default: that of the namespace.
+	NodePool string `json:"node_pool"`
+	// Constraints narrow the nodes of the jobs: "ATTRIBUTE OPERATOR VALUE" each, such as "${node.class} = python".
+	Constraints []string `json:"constraints"`
+	// Priority is the priority of the jobs, 1 to 100. Default 50.
+	Priority int `json:"priority"`
+	// DefaultImage is the image of requests that name none. Default python:3.12-slim.
+	DefaultImage string `json:"default_image"`
+	// Images are the images that may be requested, in the form of the Docker backend. DefaultImage is always allowed. Default: the
+	// official Python images.
+	Images []string `json:"images"`
+	// PurgeAfterSeconds is how long an ended job stays visible in Nomad. Default 300.
+	PurgeAfterSeconds int `json:"purge_after_seconds"`
+	// QueueTimeoutSeconds is how long a job may wait for a place in the cluster. Default 300.
+	QueueTimeoutSeconds int `json:"queue_timeout_seconds"`
+	// Transfer is where Nomad's clients fetch the runner and the input of jobs.
+	Transfer TransferConfig `json:"transfer"`
+	// Prepare says how requirements are installed.
+	Prepare PrepareConfig `json:"prepare"`
+}
+
+// TransferConfig says where Nomad's clients fetch the runner and the input of jobs.
+type TransferConfig struct {
+	// Listen is the address of the listener, HOST:PORT. Default 127.0.0.1:0, which serves clients on this host only.
+	Listen string `json:"listen"`
+	// URL is the listener's address as the clients see it. Default: http:// and the address of Listen.
+	URL string `json:"url"`
+}
+
+// PrepareConfig says how requirements are installed.
+type PrepareConfig struct {
+	// IndexURL is the package index. Default: the index that the variables and settings of pip and uv on this host name, else PyPI.
+	IndexURL string `json:"index_url"`
+	// TimeoutSeconds bounds one preparation. Default 900.
+	TimeoutSeconds int `json:"timeout_seconds"`
+}
+
+// Default returns the default configuration.
+func Default() Config {
+	return Config{
+		Datacenters: []string{"*"}, Constraints: []string{}, Priority: 50, DefaultImage: "python:3.12-slim",
+		Images: []string{"python", "python:*", "python@*"}, PurgeAfterSeconds: 300, QueueTimeoutSeconds: 300,
+		Transfer: TransferConfig{Listen: "127.0.0.1:0"}, Prepare: PrepareConfig{TimeoutSeconds: 900},
+	}
+}
+
+// Validate adds the problems of c to p. under is the path of c with a dot at its end. It makes no request.
+func (c Config) Validate(p *backend.Problems, under string) {
+	check := func(ok bool, key, format string, args ...any) { p.Require(ok, under+key, format, args...) }
+	check(len(c.Datacenters) > 0 && !slices.Contains(c.Datacenters, ""), "datacenters", `must be a list of names, or ["*"]`)
+	for i, text := range c.Constraints {
+		check(len(strings.Fields(text)) >= 2, fmt.Sprintf("constraints[%d]", i), "must be ATTRIBUTE OPERATOR VALUE (got %q)", text)
+	}
+	check(c.Priority >= 1 && c.Priority <= 100, "priority", "must be from 1 to 100 (got %d)", c.Priority)
+	check(c.DefaultImage != "", "default_image", "must be the name of an image")
+	check(c.PurgeAfterSeconds >= 0 && c.PurgeAfterSeconds <= 86400, "purge_after_seconds", "must be from 0 to 86400 (got %d)", c.PurgeAfterSeconds)
+	check(c.QueueTimeoutSeconds >= 1 && c.QueueTimeoutSeconds <= 86400, "queue_timeout_seconds", "must be from 1 to 86400 (got %d)", c.QueueTimeoutSeconds)
+	_, _, err := net.SplitHostPort(c.Transfer.Listen)
+	check(err == nil, "transfer.listen", "must be HOST:PORT (got %q)", c.Transfer.Listen)
+	check(c.Transfer.URL == "" || backend.IsURL(c.Transfer.URL), "transfer.url", "must be an http or https URL")
+	check(c.Prepare.IndexURL == "" || backend.IsURL(c.Prepare.IndexURL), "prepare.index_url", "must be an http or https URL")
+	check(c.Prepare.TimeoutSeconds > 0, "prepare.timeout_seconds", "must be > 0 (got %d)", c.Prepare.TimeoutSeconds)
+}
