@@ -48,7 +48,7 @@ type Client struct {
 // Dial returns the Client of the worker at address, which is host:port, and begins to connect. The caller calls Close.
 func (d *Dialer) Dial(address string) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address, append(wire.DialOptions(),
-		grpc.WithTransportCredentials(newClientCredentials(d.identity)), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithTransportCredentials(newClientCredentials(d.identity)), grpc.WithAuthority(d.identity.tls.PeerName), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxDialPause},
 			MinConnectTimeout: handshakeLimit,
