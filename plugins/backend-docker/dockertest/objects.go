@@ -87,3 +87,19 @@ func Kill(t testing.TB, id string) {
 		return nil
 	})
 }
+
+// RemoveContainers removes the containers of host's daemon that have a label, "key=value", running or not.
+func RemoveContainers(host, label string) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("the daemon does not answer"))
+	defer cancel()
+	cli, done, err := dial(host)
+	if err != nil {
+		return err
+	}
+	defer done()
+	list, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+	for _, c := range list {
+		err = errors.Join(err, cli.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+	}
+	return err
+}

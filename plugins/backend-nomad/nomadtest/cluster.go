@@ -1,0 +1,246 @@
+package nomadtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
+)
+
+const (
+	// prefix begins the name of a cluster's folder and of its nodes.
+	prefix = "pyexec-nomad-"
+	// startTime bounds the start of an agent.
+	startTime = 3 * time.Minute
+)
+
+// Cluster is a Nomad of this process. Its folder holds lock (a file that this process keeps locked), docker (the address of the
+// daemon), tmp, and a folder for each agent.
+type Cluster struct {
+	// Server is the only server.
+	Server *Agent
+	// Clients are the agents that run tasks: the Server alone if Options.Clients was 0.
+	Clients []*Agent
+
+	dir, binary, docker, token string
+
+	lock *os.File
+	api  *api.Client
+	// ignore stops the signal handling of heed. removed calls remove once and returns its error.
+	ignore  func()
+	removed func() error
+}
+
+// Launch does the same as Start, for benchmarks and chaos, which have no testing.TB. The caller calls Stop.
+func Launch(o Options) (*Cluster, error) {
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("%w: a client of Nomad needs root", errMissing)
+	}
+	program, err := binary()
+	if err != nil {
+		return nil, err
+	}
+	docker, err := dockertest.Find()
+	if err != nil {
+		return nil, fmt.Errorf("%w: no Docker: %w", errMissing, err)
+	}
+	sweep()
+	dir, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{dir: dir, binary: program, docker: docker, ignore: func() {}}
+	c.removed = sync.OnceValue(c.remove)
+	if err := c.launch(o); err != nil {
+		return nil, errors.Join(fmt.Errorf("start Nomad: %w", err), fmt.Errorf("%s", c.tails()), c.Stop())
+	}
+	c.heed()
+	return c, nil
+}
+
+func (c *Cluster) launch(o Options) (err error) {
+	if c.lock, err = os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Flock(int(c.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return err
+	}
+	if err := errors.Join(os.WriteFile(c.path("docker"), []byte(c.docker), 0o600), os.Mkdir(c.path("tmp"), 0o700)); err != nil {
+		return err
+	}
+	if c.Server, err = c.agent("server", o, true, o.Clients == 0); err != nil {
+		return err
+	}
+	if c.api, err = api.NewClient(&api.Config{Address: c.Address(), TLSConfig: &api.TLSConfig{}}); err != nil {
+		return err
+	}
+	if err := c.Server.Start(); err != nil {
+		return err
+	}
+	if o.ACL {
+		if err := c.bootstrap(); err != nil {
+			return err
+		}
+	}
+	if o.Clients == 0 {
+		c.Clients = []*Agent{c.Server}
+	}
+	for n := range o.Clients {
+		a, err := c.agent(fmt.Sprintf("client%d", n+1), o, false, true)
+		if err != nil {
+			return err
+		}
+		c.Clients = append(c.Clients, a)
+		if err := a.launch(); err != nil {
+			return err
+		}
+	}
+	for _, a := range c.Clients {
+		if err := a.ready(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bootstrap makes the management token.
+func (c *Cluster) bootstrap() error {
+	return within(startTime, "bootstrap the ACLs", func(context.Context) error {
+		token, _, err := c.api.ACLTokens().Bootstrap(nil)
+		if err == nil {
+			c.token = token.SecretID
+			c.api.SetSecretID(token.SecretID)
+		}
+		return err
+	})
+}
+
+// API returns a client of the server. It has a management token if the cluster has ACLs.
+func (c *Cluster) API() *api.Client { return c.api }
+
+// Address returns the URL of the server's HTTP API.
+func (c *Cluster) Address() string { return c.Server.Address() }
+
+// Token returns the management token; empty if the cluster has no ACLs.
+func (c *Cluster) Token() string { return c.token }
+
+// Docker returns the DOCKER_HOST of the daemon that runs the tasks. dockertest.Containers finds those of an allocation by the label
+// com.hashicorp.nomad.alloc_id.
+func (c *Cluster) Docker() string { return c.docker }
+
+func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
+
+// Stop removes the cluster: agents, tasks, containers, mounts and files. It is idempotent.
+func (c *Cluster) Stop() error {
+	c.ignore()
+	return c.removed()
+}
+
+func (c *Cluster) remove() error {
+	for _, a := range c.agents() {
+		a.Kill()
+	}
+	if c.api != nil {
+		c.api.Close()
+	}
+	err := remove(c.dir)
+	if c.lock != nil {
+		c.lock.Close()
+	}
+	return err
+}
+
+// agents returns every agent once.
+func (c *Cluster) agents() []*Agent {
+	if c.Server == nil {
+		return nil
+	}
+	list := []*Agent{c.Server}
+	for _, a := range c.Clients {
+		if a != c.Server {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// heed removes the cluster on a signal that ends this process, and then ends it, unless the private Docker of dockertest does so.
+func (c *Cluster) heed() {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	c.ignore = sync.OnceFunc(func() {
+		signal.Stop(told)
+		close(told)
+	})
+	go func() {
+		s, ok := (<-told).(unix.Signal)
+		if !ok {
+			return // ignore closed the channel
+		}
+		if err := c.removed(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop Nomad:", err)
+		}
+		if !dockertest.Private() {
+			signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+			_ = unix.Kill(os.Getpid(), s)
+		}
+	}()
+}
+
+// keepLogs copies the logs of the agents to a folder that stays, and returns its path with the end of each log.
+func (c *Cluster) keepLogs() string {
+	dir, err := os.MkdirTemp("", "kept-nomad-logs-")
+	if err != nil {
+		return err.Error()
+	}
+	for _, a := range c.agents() {
+		raw, err := os.ReadFile(a.log())
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, a.Name+".log"), raw, 0o600)
+		}
+		if err != nil {
+			return err.Error()
+		}
+	}
+	return "the logs of Nomad are in " + dir + "\n" + c.tails()
+}
+
+// tails returns the end of each agent's log.
+func (c *Cluster) tails() string {
+	var b strings.Builder
+	for _, a := range c.agents() {
+		raw, _ := os.ReadFile(a.log()) // an agent that was not started has none
+		lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+		fmt.Fprintf(&b, "%s:\n%s\n", a.Name, strings.Join(lines[max(0, len(lines)-30):], "\n"))
+	}
+	return b.String()
+}
+
+// within calls try until it returns nil, for at most d.
+func within(d time.Duration, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), d, fmt.Errorf("%s: not within %s", what, d))
+	defer cancel()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-again.C:
+		}
+	}
+}

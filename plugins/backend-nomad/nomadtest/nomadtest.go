@@ -1,0 +1,170 @@
+package nomadtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
+)
+
+// Options say what a cluster is made of.
+type Options struct {
+	// Clients is the number of clients, each a process of its own beside the server's. 0: the server is the client, too.
+	Clients int
+	// ACL switches access control on. The cluster's own API and Command use a management token.
+	ACL bool
+	// RawExec allows tasks without isolation (driver raw_exec).
+	RawExec bool
+	// FastDown makes the server take a client for down after some 5 seconds of silence. Nomad's own time is at least 20 seconds.
+	FastDown bool
+}
+
+// Start starts a cluster and removes it with t. If t has failed by then, the logs of the agents are kept, and t says where. Without
+// what a cluster needs, t is skipped, or fails if PYEXEC_TEST_REQUIRE contains "nomad".
+func Start(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	c, err := Launch(o)
+	if errors.Is(err, errMissing) {
+		missing(t, err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.keepLogs())
+		}
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// shared is the cluster that all tests of this process use.
+var shared struct {
+	once    sync.Once
+	cluster *Cluster
+	err     error
+}
+
+// Shared returns the cluster that all tests of this process use: one agent, with raw_exec. The first call starts it, and Main removes
+// it. A test that stops agents or changes nodes takes Start.
+func Shared(t testing.TB) *Cluster {
+	t.Helper()
+	shared.once.Do(func() { shared.cluster, shared.err = Launch(Options{RawExec: true}) })
+	if errors.Is(shared.err, errMissing) {
+		missing(t, shared.err)
+	}
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.cluster
+}
+
+// Main runs the tests, removes the shared cluster and a Docker that was started for it, checks that no goroutine is left, and exits.
+func Main(m goleak.TestingM) { dockertest.Main(stopping{m}) }
+
+// stopping is a TestingM that removes the shared cluster before Docker is stopped.
+type stopping struct{ m goleak.TestingM }
+
+func (s stopping) Run() int {
+	code := s.m.Run()
+	if shared.cluster == nil {
+		return code
+	}
+	if code != 0 {
+		fmt.Fprintln(os.Stderr, shared.cluster.keepLogs())
+	}
+	if err := shared.cluster.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop Nomad:", err)
+		code = max(code, 1)
+	}
+	return code
+}
+
+// errMissing is in the error of Launch if this machine lacks something.
+var errMissing = errors.New("cannot run Nomad here")
+
+// Binary returns the path of the Nomad binary. Without one, t is skipped, or fails if PYEXEC_TEST_REQUIRE contains "nomad".
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		missing(t, err)
+	}
+	return path
+}
+
+// binary returns the path of the Nomad that tools/nomad.sh has built. It does not build it, because that takes minutes.
+var binary = sync.OnceValues(func() (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	script := filepath.Join(filepath.Dir(file), "../../../tools/nomad.sh")
+	if _, err := os.Stat(script); err != nil { // the file's path is not known with -trimpath
+		if script, err = above("tools/nomad.sh"); err != nil {
+			return "", fmt.Errorf("%w: %w", errMissing, err)
+		}
+	}
+	var said bytes.Buffer
+	cmd := exec.Command(script, "--built")
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", errMissing, bytes.TrimSpace(said.Bytes()))
+	}
+	return strings.TrimSpace(string(out)), nil
+})
+
+// above finds a file of the repository in the current folder or one above it.
+func above(path string) (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, path)); err == nil {
+			return filepath.Join(dir, path), nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("%s is not in a folder above", path)
+		}
+	}
+}
+
+// Command returns the nomad command with the cluster's address and token. ctx ends it.
+func (c *Cluster) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.binary, args...)
+	cmd.Env = append(os.Environ(), "NOMAD_ADDR="+c.Address(), "NOMAD_TOKEN="+c.token, "NOMAD_CLI_SHOW_HINTS=false")
+	return cmd
+}
+
+// Nomad runs the nomad command and returns what it printed. An exit code other than 0 fails t.
+func (c *Cluster) Nomad(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := c.Command(t.Context(), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("nomad %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// missing skips t, or fails it if PYEXEC_TEST_REQUIRE contains "nomad".
+func missing(t testing.TB, why error) {
+	t.Helper()
+	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), "nomad") {
+		t.Fatalf("nomad is required and missing: %s", why)
+	}
+	t.Skipf("SKIPPED, nomad is missing: %s", why)
+}
