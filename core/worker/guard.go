@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -120,10 +121,8 @@ func (g *guard) enter(ctx context.Context, job executor.Job, follows bool) (inne
 // refusalLocked returns why a job is not taken. A job that follows a program is taken while the worker drains, and beyond the slots,
 // because the program is there already.
 func (g *guard) refusalLocked(instance string, job executor.Job, follows bool) error {
-	var s *session
 	if id := job.Spec.Session; id != "" {
-		s = g.sessions[id]
-		if err := s.of(instance, id); err != nil {
+		if err := g.sessions[id].of(instance, id); err != nil {
 			return err
 		}
 	}
@@ -131,7 +130,7 @@ func (g *guard) refusalLocked(instance string, job executor.Job, follows bool) e
 	case g.runs[job.ID] != nil:
 		return executor.Errorf(executor.Conflict, "execution %s runs already", job.ID)
 	case follows:
-	case g.draining && s == nil:
+	case g.draining && job.Spec.Session == "": // the open Sessions go on
 		return refused(executor.Unavailable, "it is draining")
 	case len(g.runs) >= g.slots:
 		return refused(executor.Exhausted, "its %d slots are taken", g.slots)
@@ -170,9 +169,26 @@ func (g *guard) Run(ctx context.Context, job executor.Job, sink executor.Sink) (
 		return executor.Result{}, err
 	}
 	defer leave()
+	if job.Spec.HostDirectory != "" || job.Spec.Script != "" {
+		if err := g.elsewhere(ctx, job.Spec); err != nil {
+			return executor.Result{}, err
+		}
+	}
+	g.log.Info("execution begins", "execution", job.ID, "owner", job.Owner, "attempt", job.Attempt)
 	result, err := g.Backend.Run(ctx, job, sink)
 	g.answered(job.Spec.Session, err)
-	return outcome(ctx, result, err)
+	result, err = outcome(ctx, result, err)
+	g.log.Info("execution ended", "execution", job.ID, "owner", job.Owner, "status", result.Status, "error", err)
+	return result, err
+}
+
+// elsewhere refuses a Spec that names something of the caller's machine.
+func (g *guard) elsewhere(ctx context.Context, spec executor.Spec) error {
+	info, err := g.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return backend.CheckSpec(spec, info.Capabilities, nil).Err()
 }
 
 // Attach implements executor.Backend.

@@ -521,6 +521,13 @@ func TestInfoIsThatOfAnotherMachine(t *testing.T) {
 		info.Metrics[worker.MetricSessions] != 1 || info.Metrics[worker.MetricRunning] != 0 {
 		t.Errorf("got %+v", info)
 	}
+	here := job("exe_1", "print no")
+	here.Spec.HostDirectory = t.TempDir()
+	_, err = c.Run(t.Context(), here, newJournal())
+	e, ok := errors.AsType[*executor.Error](err)
+	if !ok || e.Code != executor.Unimplemented || len(e.Fields) != 1 || e.Fields[0].Field != "host_directory" {
+		t.Errorf("a folder of the server's machine: %v", err)
+	}
 }
 
 func certPool(t *testing.T, raw []byte) *x509.CertPool {
