@@ -15,6 +15,11 @@ import (
 func (p *Pool) Info(context.Context) (executor.Info, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.infoLocked(), nil
+}
+
+// infoLocked also notes what is promised.
+func (p *Pool) infoLocked() executor.Info {
 	var answering, usable []*member
 	info := executor.Info{Name: p.name, Type: "nomad", Details: map[string]string{}, Metrics: map[string]float64{}}
 	for _, id := range slices.Sorted(maps.Keys(p.members)) {
@@ -39,7 +44,7 @@ func (p *Pool) Info(context.Context) (executor.Info, error) {
 	}
 	if len(answering) == 0 {
 		info.Capabilities = p.promised
-		return info, nil
+		return info
 	}
 	var all []executor.Info
 	for _, m := range answering {
@@ -47,7 +52,7 @@ func (p *Pool) Info(context.Context) (executor.Info, error) {
 	}
 	merge(&info, all)
 	p.promised = info.Capabilities
-	return info, nil
+	return info
 }
 
 // describe describes m for people.

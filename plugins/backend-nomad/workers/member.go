@@ -101,6 +101,7 @@ func (p *Pool) ask(ctx context.Context, m *member) {
 		m.info = info
 		// Each of our Executions counts here longer than there.
 		m.others = max(0, int(info.Metrics[worker.MetricRunning])-m.peak)
+		p.infoLocked()
 	}
 	p.changedLocked()
 }

@@ -195,7 +195,7 @@ func (p *Pool) explained(m *member, out *placedSink, err error) error {
 func (p *Pool) Attach(ctx context.Context, job executor.Job, r executor.Resume, sink executor.Sink) (executor.Result, error) {
 	h, ok := decodeHandle(r.Handle)
 	if !ok {
-		return executor.Result{}, executor.Errorf(executor.NotFound, "execution %s: the handle is not of this backend", job.ID)
+		return executor.Result{}, p.foreign("execution " + job.ID)
 	}
 	ctx, leave, err := p.jobs.Enter(ctx, job.ID)
 	if err != nil {

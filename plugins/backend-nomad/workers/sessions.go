@@ -36,6 +36,16 @@ func (p *Pool) holder(ctx context.Context, id string) (string, error) {
 	return at, err
 }
 
+// foreign returns the error of a handle that no Pool has made.
+func (p *Pool) foreign(what string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.promised.Attach {
+		return executor.Errorf(executor.Unimplemented, "%s: programs do not outlive these workers", what)
+	}
+	return executor.Errorf(executor.NotFound, "%s: the handle is not of this backend", what)
+}
+
 // place notes that a Session is on m.
 func (p *Pool) place(id string, m *member) {
 	p.mu.Lock()
@@ -66,6 +76,9 @@ func (p *Pool) answered(id string, err error) {
 // OpenSession implements executor.SessionBackend. The worker with the fewest Sessions gets it. Another one is tried if that worker has no
 // place, or nothing has started there.
 func (p *Pool) OpenSession(ctx context.Context, s executor.Session) (executor.OpenedSession, error) {
+	if p.workerOf(s.ID) != "" {
+		return executor.OpenedSession{}, executor.Errorf(executor.Conflict, "session %s is open already", s.ID)
+	}
 	tried := map[*member]bool{}
 	var last error
 	for {
@@ -125,7 +138,7 @@ func (p *Pool) noSessions(why string) error {
 func (p *Pool) AdoptSession(ctx context.Context, s executor.Session, raw []byte) (executor.OpenedSession, error) {
 	h, ok := decodeHandle(raw)
 	if !ok {
-		return executor.OpenedSession{}, backend.NotHeld(s.ID)
+		return executor.OpenedSession{}, p.foreign("session " + s.ID)
 	}
 	m, err := p.find(ctx, h.Worker, p.config.returnTimeout())
 	if executor.CodeOf(err) == executor.NotFound {
