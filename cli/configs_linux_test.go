@@ -13,6 +13,7 @@ import (
 	"github.com/python-executor/python-executor/cli/internal/settings"
 	"github.com/python-executor/python-executor/core/config"
 	dockerbackend "github.com/python-executor/python-executor/plugins/backend-docker"
+	nomadbackend "github.com/python-executor/python-executor/plugins/backend-nomad"
 )
 
 // samples walks the folder: a new file is a new case.
@@ -96,9 +97,19 @@ func TestTheUVSampleIsTheDefaultsOfTheBackend(t *testing.T) {
 	}
 }
 
-// Of the Docker backend it is the page that explains every key, and the sample has the few that most set.
+// Of the Docker and Nomad backends it is the page that explains every key, and the sample has the few that most set.
 func TestEveryKeyOfDockerIsExplained(t *testing.T) {
-	page, err := os.ReadFile("../docs/docker.md")
+	explained(t, "../docs/docker.md", "backends.docker.", dockerbackend.Filled(nil))
+}
+
+func TestEveryKeyOfNomadIsExplained(t *testing.T) {
+	explained(t, "../docs/nomad.md", "backends.nomad.", nomadbackend.Filled(nil))
+}
+
+// explained fails t for each key of a section that a page does not have.
+func explained(t *testing.T, file, at string, section json.RawMessage) {
+	t.Helper()
+	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +122,7 @@ func TestEveryKeyOfDockerIsExplained(t *testing.T) {
 		for key, value := range keys {
 			switch {
 			case !regexp.MustCompile("[^a-z_]" + key + "[:`]").Match(page):
-				t.Errorf("docs/docker.md does not explain %s%s", at, key)
+				t.Errorf("%s does not explain %s%s", file, at, key)
 			case string(value) == "null":
 				t.Errorf("%s%s has no default, so that a variable's list is not taken for one", at, key)
 			case value[0] == '{':
@@ -119,5 +130,5 @@ func TestEveryKeyOfDockerIsExplained(t *testing.T) {
 			}
 		}
 	}
-	look("backends.docker.", dockerbackend.Filled(nil))
+	look(at, section)
 }

@@ -93,7 +93,7 @@ job "python-executor" {
       }
       # Nomad's clients fetch the runner and the input of jobs here (mode job).
       port "transfer" {
-        static = 8090
+        static = 8091
       }
     }
 

@@ -171,9 +171,9 @@ job "python-executor-workers" {
           backend: docker
           backends:
             docker: {default_image: "${var.image}"}
-          engine: {max_concurrent: ${var.slots}}
           worker:
             bind: {{ env "NOMAD_ADDR_worker" }}
+            max_concurrent: ${var.slots}
             drain_timeout_seconds: 240
             tls:
               ca_cert: ${var.certificates}/ca.pem

@@ -45,7 +45,7 @@ func (c *Cluster) agent(name string, o Options, server, client bool) (*Agent, er
 	}
 	text := a.common(o)
 	if server {
-		text += serverSettings(o)
+		text += serverSettings(o) + o.Settings
 	}
 	if client {
 		join := address
@@ -87,18 +87,23 @@ func freeAddress() (string, error) {
 	return "", failed
 }
 
-// common returns the settings of every agent.
+// common returns the settings of every agent. Nomad takes a loopback address for a mistake unless it is advertised in so many words.
 func (a *Agent) common(o Options) string {
 	return fmt.Sprintf(`
 name = %q
 data_dir = %q
 bind_addr = %q
+advertise {
+  http = %q
+  rpc = %q
+  serf = %q
+}
 log_level = "DEBUG"
 disable_update_check = true
 leave_on_interrupt = false
 leave_on_terminate = false
 acl { enabled = %t }
-`, a.Name, filepath.Join(a.dir, "data"), a.address, o.ACL)
+`, a.Name, filepath.Join(a.dir, "data"), a.address, a.address, a.address, a.address, o.ACL)
 }
 
 // serverSettings returns the stanza of the server. A lower raft_multiplier makes the election quicker; there is only one candidate.
@@ -152,6 +157,9 @@ plugin "raw_exec" {
 }
 `, server, a.cluster.docker, o.RawExec)
 }
+
+// errEnded is the error of a wait for a process that has ended.
+var errEnded = errors.New("the process has ended")
 
 // PID returns the process id; 0 if no process runs.
 func (a *Agent) PID() int {
@@ -246,7 +254,7 @@ func agentEnvironment(dir string) []string {
 func (a *Agent) ready() error {
 	return within(startTime, a.Name, func(ctx context.Context) error {
 		if a.PID() == 0 {
-			return errors.New("the process has ended")
+			return errEnded
 		}
 		query := (&api.QueryOptions{AllowStale: true}).WithContext(ctx)
 		if a == a.cluster.Server {

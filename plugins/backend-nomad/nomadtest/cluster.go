@@ -226,7 +226,7 @@ func (c *Cluster) tails() string {
 	return b.String()
 }
 
-// within calls try until it returns nil, for at most d.
+// within calls try until it returns nil or errEnded, for at most d.
 func within(d time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), d, fmt.Errorf("%s: not within %s", what, d))
 	defer cancel()
@@ -236,6 +236,9 @@ func within(d time.Duration, what string, try func(context.Context) error) error
 		err := try(ctx)
 		if err == nil {
 			return nil
+		}
+		if errors.Is(err, errEnded) {
+			return fmt.Errorf("%s: %w", what, err)
 		}
 		select {
 		case <-ctx.Done():

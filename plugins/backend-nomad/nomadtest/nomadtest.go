@@ -29,6 +29,8 @@ type Options struct {
 	RawExec bool
 	// FastDown makes the server take a client for down after some 5 seconds of silence. Nomad's own time is at least 20 seconds.
 	FastDown bool
+	// Settings are added to the configuration of the server's agent, in HCL.
+	Settings string
 }
 
 // Start starts a cluster and removes it with t. If t has failed by then, the logs of the agents are kept, and t says where. Without

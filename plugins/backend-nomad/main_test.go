@@ -1,0 +1,9 @@
+package nomadbackend
+
+import (
+	"testing"
+
+	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
+)
+
+func TestMain(m *testing.M) { nomadtest.Main(m) }
