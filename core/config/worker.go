@@ -7,11 +7,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// Worker configures the command worker, which serves the default backend to servers on other machines. Backend, Backends, DataDir and
-// Engine.MaxConcurrent count for it, too.
+// Worker configures the command worker, which serves the default backend to servers on other machines. Backend, Backends and DataDir
+// count for it, too.
 type Worker struct {
 	// Bind is the listening address. Default "127.0.0.1:8090".
 	Bind string `json:"bind"`
+	// MaxConcurrent bounds the Executions that run at once, for all servers together. Default 2 × cores, at least 4.
+	MaxConcurrent int `json:"max_concurrent"`
 	// DrainTimeoutSeconds is how long a stopping worker lets Executions and Sessions go on. Default 30; 0: they end immediately.
 	DrainTimeoutSeconds float64 `json:"drain_timeout_seconds"`
 	// SilenceSeconds is how long the Sessions of a server that says nothing stay open. Default 120.
@@ -38,7 +40,7 @@ func (w Worker) Silence() time.Duration { return seconds(w.SilenceSeconds) }
 
 func defaultWorker() Worker {
 	return Worker{
-		Bind: "127.0.0.1:8090", DrainTimeoutSeconds: 30, SilenceSeconds: 120,
+		Bind: "127.0.0.1:8090", MaxConcurrent: concurrent(), DrainTimeoutSeconds: 30, SilenceSeconds: 120,
 		TLS: WorkerTLS{PeerName: "server.python-executor"},
 	}
 }
@@ -47,6 +49,7 @@ func (w Worker) validate(p *executor.Problems) {
 	if _, _, err := net.SplitHostPort(w.Bind); err != nil {
 		p.Add("worker.bind", "must be host:port (got %q)", w.Bind)
 	}
+	atLeast(p, "worker.max_concurrent", w.MaxConcurrent, 1)
 	upTo(p, "worker.drain_timeout_seconds", w.DrainTimeoutSeconds, maxSeconds)
 	if w.SilenceSeconds < minSilence {
 		p.Add("worker.silence_seconds", "must be >= %d (got %s)", minSilence, number(w.SilenceSeconds))

@@ -40,7 +40,7 @@ func Worker(ctx context.Context, o WorkerOptions) (err error) {
 		return err
 	}
 	s, err := worker.New(worker.Options{
-		Backend: h.Backends()[c.Backend], TLS: workerTLS(c), Slots: c.Engine.MaxConcurrent, Silence: c.Worker.Silence(),
+		Backend: h.Backends()[c.Backend], TLS: workerTLS(c), Slots: c.Worker.MaxConcurrent, Silence: c.Worker.Silence(),
 		Details: workerDetails(), Log: o.Log,
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func Worker(ctx context.Context, o WorkerOptions) (err error) {
 	guard.Refuse(programUIDs(c.Backends, o.Bundle))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(guard.Listener(listener)) }()
-	o.Log.Info("worker is listening", "address", listener.Addr().String(), "backend", c.Backend, "slots", c.Engine.MaxConcurrent)
+	o.Log.Info("worker is listening", "address", listener.Addr().String(), "backend", c.Backend, "slots", c.Worker.MaxConcurrent)
 	select {
 	case err := <-served:
 		return err

@@ -101,7 +101,7 @@ func TestAWorkerDrainsAndLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := workerConfig(t, a.Issue(worker.WorkerName))
-			c.Worker.DrainTimeoutSeconds, c.Engine.MaxConcurrent = test.patience, 7
+			c.Worker.DrainTimeoutSeconds, c.Worker.MaxConcurrent = test.patience, 7
 			address, stop, end := working(t, c)
 			client, err := dialer.Dial(address)
 			if err != nil {
