@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds the wait for something that another goroutine does.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // eventually waits until cond holds.
 func eventually(t testing.TB, what string, cond func() bool) {

@@ -4,12 +4,11 @@ import (
 	"archive/tar"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { nomadtest.Main(m) }
 
 type tarHeader = tar.Header
 
