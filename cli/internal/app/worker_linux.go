@@ -47,8 +47,7 @@ func Worker(ctx context.Context, o WorkerOptions) (err error) {
 		return err
 	}
 	stack.add(func(context.Context) error { s.Close(); return nil })
-	guard := peer.NewGrowing(o.Log)
-	guard.Refuse(programUIDs(c.Backends, o.Bundle))
+	guard := peer.New(programUIDs(c.Backends, o.Bundle), o.Log)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(guard.Listener(listener)) }()
 	o.Log.Info("worker is listening", "address", listener.Addr().String(), "backend", c.Backend, "slots", c.Worker.MaxConcurrent)
