@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -135,9 +136,10 @@ func (s *server) refuses(uid int) bool {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, unless it is the first one
 		if err = syscall.Setfsuid(uid); err == nil {
 			c, err = net.Dial("tcp", strings.TrimPrefix(s.url, "http://")) // a socket belongs to the user that made it
+			err = errors.Join(err, syscall.Setfsuid(os.Geteuid()))         // else the backend finds a process of that user
 		}
 	}()
 	<-done
