@@ -39,6 +39,9 @@ func open(cfg protocol.Config, protect []string, keep string, w *job.Writer) (*h
 		return nil, executor.FieldErrorf(executor.Invalid, "uid", "must be a user and a group that are not root (got %d:%d)", cfg.UID, cfg.GID)
 	}
 	cfg.Silence, cfg.WorkspacePipe = 0, false
+	if err := give(cfg); err != nil {
+		return nil, executor.Errorf(executor.Internal, "folders of programs: %w", err)
+	}
 	for _, dir := range protect {
 		if err := hide(dir, keep); err != nil {
 			return nil, executor.Errorf(executor.Internal, "hide %s from programs: %w", dir, err)
@@ -65,6 +68,15 @@ func open(cfg protocol.Config, protect []string, keep string, w *job.Writer) (*h
 		return nil, err
 	}
 	return h, nil
+}
+
+// give makes the folders of programs theirs. A platform may have made them as root's.
+func give(cfg protocol.Config) error {
+	err := errors.Join(os.Chown(cfg.WorkRoot, cfg.UID, cfg.GID), os.Chmod(cfg.WorkRoot, 0o700))
+	if cfg.Temp != "" {
+		err = errors.Join(err, os.Chmod(cfg.Temp, 0o777|fs.ModeSticky))
+	}
+	return err
 }
 
 // close ends the runner. It returns when nothing of any program is left.

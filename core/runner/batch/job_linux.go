@@ -1,8 +1,10 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -92,6 +94,7 @@ func (r *run) run(ctx context.Context) (executor.Result, error) {
 	r.out = newCopier(r.w)
 	start := r.in.Start
 	start.Deadline = 0
+	start.Path = cmp.Or(start.Path, os.Getenv("PATH")) // the image's
 	start.Requirements = prepared.Requirements
 	if prepared.Path != "" {
 		start.Path = prepared.Path + ":" + start.Path
