@@ -72,7 +72,7 @@ func open(cfg protocol.Config, protect []string, keep string, w *job.Writer) (*h
 
 // give makes the folders of programs theirs. A platform may have made them as root's.
 func give(cfg protocol.Config) error {
-	err := errors.Join(os.Chown(cfg.WorkRoot, cfg.UID, cfg.GID), os.Chmod(cfg.WorkRoot, 0o700))
+	err := errors.Join(os.Chown(cfg.WorkRoot, cfg.UID, cfg.GID), os.Chmod(cfg.WorkRoot, 0o700)) //nolint:gosec // a folder
 	if cfg.Temp != "" {
 		err = errors.Join(err, os.Chmod(cfg.Temp, 0o777|fs.ModeSticky))
 	}

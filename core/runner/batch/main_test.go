@@ -138,7 +138,7 @@ func (p *place) python(code string) job.Start {
 }
 
 func (p *place) config() protocol.Config {
-	return protocol.Config{WorkRoot: p.work, UseWorkRoot: true, Temp: p.temp, UID: testUID, GID: testUID, OwnUID: true}
+	return protocol.Config{WorkRoot: p.work, UseWorkRoot: true, Temp: p.temp, UID: testUID, GID: testUID}
 }
 
 func limits() executor.Limits {
