@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole of `make test`: each part is timed, the table is printed at the end, the first failure ends the run.
+# The whole of `make test`: each part is timed, the table is printed at the end, and after the first failure no part begins.
 # PYEXEC_TEST_REQUIRE=index,root,… turns a skip for a missing thing into a failure.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -12,20 +12,27 @@ export GOFLAGS="${GOFLAGS:-} -trimpath"
 # A raced process waits a second at its end for other reports; our tests start hundreds of them.
 export GORACE="${GORACE:-atexit_sleep_ms=50}"
 
+# finish ends a lane. After a failure, or when the script was interrupted, no lane begins another part.
 finish() {
-  echo
-  echo "part                      seconds"
-  echo "------------------------- -------"
-  cat "$table" 2>/dev/null
+  [ "$1" = 0 ] || touch "$work/failed"
   exit "$1"
 }
 part() { # part NAME COMMAND…
   local name=$1 begin=$SECONDS status
   shift
-  echo "=== $name"
-  "$@"
-  status=$?
-  printf '%-25s %7d%s\n' "$name" $((SECONDS - begin)) "$([ $status = 0 ] || echo '  FAILED')" >>"$table"
+  [ -d "$work" ] && [ ! -e "$work/failed" ] || exit 1
+  if [ "$lane" = beside ]; then
+    # What a part prints stays together, below the line that the part has ended with.
+    "$@" >"$work/output" 2>&1
+    status=$?
+    { printf -- '--- %s: %d s\n' "$name" $((SECONDS - begin)); cat "$work/output"; } >"$work/whole"
+    cat "$work/whole"
+  else
+    echo "=== $name"
+    "$@"
+    status=$?
+  fi
+  printf '%-27s %7d %-7s%s\n' "$name" $((SECONDS - begin)) "$lane" "$([ $status = 0 ] || echo '  FAILED')" >>"$table"
   [ $status = 0 ] || finish 1
 }
 # gotest runs a module's tests under the race detector and keeps the coverage lines for the floors.
@@ -33,37 +40,58 @@ gotest() { # gotest MODULE
   local packages
   packages=$(cd "$1" && go list ./... | grep -vE '/(backendtest|core/runner)$')
   # shellcheck disable=SC2086 # a list of words
-  (cd "$1" && go test -race -cover -timeout 20m $packages) 2>&1 | tee -a "$work/cover" | grep --line-buffered -vE 'no test files|coverage: 0.0% of statements$'
+  (cd "$1" && go test -race -cover -timeout 30m $packages) 2>&1 | tee -a "$work/cover" | grep --line-buffered -vE 'no test files|coverage: 0.0% of statements$'
   return "${PIPESTATUS[0]}"
 }
 # The tests of core/runner start runners, so they count what is covered in all of the runner's packages.
-gotest_core() {
-  local others status
-  gotest core &
-  others=$!
-  (cd core && go test -race -cover -coverpkg=./runner/... -timeout 20m ./runner) 2>&1 | tee -a "$work/cover"
-  status=${PIPESTATUS[0]}
-  wait "$others" || status=$?
-  return "$status"
+gotest_runner() {
+  (cd core && go test -race -cover -coverpkg=./runner/... -timeout 30m ./runner) 2>&1 | tee -a "$work/cover"
+  return "${PIPESTATUS[0]}"
 }
 # The ninety saboteurs run on a fake clock, and the race detector makes them ten times slower: the law itself is raced by
 # its honest users, the fake and the uv backend.
 saboteurs() {
-  (cd core && go test -cover -timeout 20m ./executor/backendtest) 2>&1 | tee -a "$work/cover"
+  (cd core && go test -cover -timeout 30m ./executor/backendtest) 2>&1 | tee -a "$work/cover"
   return "${PIPESTATUS[0]}"
 }
 
-part "build" make --no-print-directory build
-part "lint" tools/lint.sh
-part "generated code" tools/generate.sh --check
-part "test core" gotest_core
-# A client of Nomad needs root, so nobody else needs the binary.
-[ "$(id -u)" != 0 ] || part "build nomad" tools/nomad.sh
-for module in plugins/backend-uv plugins/backend-docker plugins/backend-nomad plugins/frontend-mcp frontends/http sdk/go cli; do
-  part "test $module" gotest "$module"
-done
-part "sdk python" tools/sdk-python.sh test
-part "saboteurs" saboteurs
-part "end to end" gotest tests
-part "coverage floors" tools/coverage.sh "$work/cover"
-finish 0
+# Two lanes. The suites of the first kill what is left under their uids, or look at the whole machine, so they run one after another.
+# They mostly wait for processes. Meanwhile the second lane uses the processors.
+lane_machine() {
+  local module
+  part "test core/runner" gotest_runner
+  for module in plugins/backend-uv plugins/backend-docker; do
+    part "test $module" gotest "$module"
+  done
+  # A client of Nomad needs root, so nobody else needs the binary.
+  [ "$(id -u)" != 0 ] || part "build nomad" tools/nomad.sh
+  part "test plugins/backend-nomad" gotest plugins/backend-nomad
+  part "end to end" gotest tests
+}
+lane_beside() {
+  local module
+  part "lint" tools/lint.sh
+  part "generated code" tools/generate.sh --check
+  part "test core" gotest core
+  for module in plugins/frontend-mcp frontends/http sdk/go cli; do
+    part "test $module" gotest "$module"
+  done
+  part "sdk python" tools/sdk-python.sh test
+  part "saboteurs" saboteurs
+}
+
+status=0 lane=
+(part "build" make --no-print-directory build) || status=$?
+if [ $status = 0 ]; then
+  (lane=beside && lane_beside) &
+  beside=$!
+  (lane=machine && lane_machine) || status=$?
+  wait "$beside" || status=$?
+fi
+[ $status != 0 ] || (part "coverage floors" tools/coverage.sh "$work/cover") || status=$?
+echo
+echo "part                        seconds lane"
+echo "--------------------------- ------- -------"
+cat "$table"
+printf '%-27s %7d\n' "all" "$SECONDS"
+exit $status

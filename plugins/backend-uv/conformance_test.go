@@ -18,7 +18,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
-// TestConformance holds this backend to the law, in all three lanes, with a package index of the test's own.
+// TestConformance holds this backend to the law, with a package index of the test's own. The lane of a plugin process also has
+// all that the wire lane has, since nothing attaches to a program of this backend.
 func TestConformance(t *testing.T) {
 	needUV(t)
 	index := newWheelhouse(t)
@@ -29,6 +30,7 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	backendtest.Run(t, backendtest.Harness{
+		Lanes: []backendtest.Lane{backendtest.LaneDirect, backendtest.LaneProcess},
 		New: func(t *testing.T) executor.Backend {
 			b, err := Factory(t.Context(), plugin.Configure{Name: "uv", Instance: "law", Options: options})
 			if err != nil {

@@ -153,6 +153,8 @@ func Start(t testing.TB, c plugin.Configure) (*Plugin, error) {
 	defer cancel()
 	process, err := plugin.Launch(ctx, plugin.LaunchOptions{
 		Path: path, Args: args, RunDir: shortDir(t), Configure: c, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		// A data race ends the plugin, so that the test fails.
+		Env: []string{"GORACE=halt_on_error=1 atexit_sleep_ms=50"},
 	})
 	if err != nil {
 		return nil, err

@@ -62,6 +62,3 @@ func testCgroups(tb testing.TB) Cgroups {
 	})
 	return slot
 }
-
-// isRoot reports whether the tests may use uids, mounts and control groups.
-func isRoot() bool { return os.Geteuid() == 0 }

@@ -39,6 +39,3 @@ func workRoot(tb testing.TB) string {
 	})
 	return dir
 }
-
-// isRoot reports whether the tests may use uids, mounts and control groups.
-func isRoot() bool { return os.Geteuid() == 0 }
