@@ -116,10 +116,15 @@ func (s *realSite) remove(t *testing.T) {
 			t.Logf("allocation %s:\n%s", id, text)
 		}
 	}
-	if _, _, err := s.client.Jobs().Deregister(workersJob, true, nil); err != nil {
+	if _, _, err := s.client.Jobs().Deregister(workersJob, false, nil); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the end of the workers", func() bool { return len(s.processes()) == 0 })
+	eventually(t, "the end of the workers", func() bool { // a worker that Nomad is about to start again has no process
+		list, _, err := s.client.Jobs().Allocations(workersJob, true, nil)
+		return err == nil && len(s.processes()) == 0 && !slices.ContainsFunc(list, func(a *api.AllocationListStub) bool {
+			return a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusPending
+		})
+	})
 	if err := os.RemoveAll(s.dir); err != nil {
 		t.Error(err)
 	}

@@ -93,12 +93,20 @@ func TestAnExecutionIsTriedElsewhereOnlyIfNothingOfItHasStarted(t *testing.T) {
 func TestAWorkerThatDiesLosesWhatItHasAndGetsNothingNew(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	a := s.worker(2, fake.Options{})
+	sent := make(chan struct{})
+	a := s.worker(2, fake.Options{Hook: func(ctx context.Context, j executor.Job, sink executor.Sink, run fake.RunFunc) (executor.Result, error) {
+		if j.Spec.Code != "silent" {
+			return run(ctx, j, sink)
+		}
+		close(sent)
+		<-ctx.Done()
+		return executor.Result{}, context.Cause(ctx)
+	}})
 	p := s.pool()
 	begun := running(t, p, job("hang"))
 	// This one has been sent, and has not said anything: it may have started.
-	silent := start(t, p, job("hang"))
-	eventually(t, "the second run", func() bool { return len(a.fake.Running()) == 2 })
+	silent := start(t, p, job("silent"))
+	<-sent
 	b := s.worker(2, fake.Options{})
 	eventually(t, "the second worker's answer", func() bool { return info(t, p).Capacity == 4 })
 	a.kill()
