@@ -60,22 +60,27 @@ func usage(folder string) (bytes int64) {
 
 // seal gives a folder and all in it to this process's user, so that programs can change nothing of it, and sets the mode of the
 // folder itself. No untrusted process runs meanwhile.
-func seal(folder string, mode os.FileMode) error {
-	err := filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+func seal(folder string, mode fs.FileMode) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return executor.Errorf(executor.Internal, "folder: %w", err)
+	}
+	defer root.Close() //nolint:errcheck // read only
+	err = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if err := os.Lchown(path, os.Geteuid(), os.Getegid()); err != nil || e.Type()&fs.ModeSymlink != 0 {
+		if err := root.Lchown(path, os.Geteuid(), os.Getegid()); err != nil || e.Type()&fs.ModeSymlink != 0 {
 			return err
 		}
 		info, err := e.Info()
 		if err != nil {
 			return err
 		}
-		return os.Chmod(path, info.Mode().Perm()&^0o022)
+		return root.Chmod(path, info.Mode().Perm()&^0o022)
 	})
 	if err == nil {
-		err = os.Chmod(folder, mode)
+		err = root.Chmod(".", mode)
 	}
 	if err != nil {
 		return executor.Errorf(executor.Internal, "folder: %w", err)

@@ -3,6 +3,7 @@
 package batch
 
 import (
+	"bytes"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -155,7 +156,7 @@ func TestAKilledRunnerLeavesAPrefix(t *testing.T) {
 		for ; want.Len() < len(o.out[0]); n++ {
 			_, _ = io.WriteString(want, strconv.Itoa(n)+"\n")
 		}
-		if !strings.HasPrefix(want.String(), o.out[0]) || strings.Trim(o.out[1], "\xff") != "" {
+		if !strings.HasPrefix(want.String(), o.out[0]) || len(bytes.Trim([]byte(o.out[1]), "\xff")) > 0 {
 			t.Errorf("%d bytes of stdout are no prefix", len(o.out[0]))
 		}
 		until(t, "the end of the program", func() bool { return !runsAs(t, testUID) })
@@ -232,5 +233,26 @@ func TestAFullDiskOfTheEventsIsTold(t *testing.T) {
 	}
 	if want := strings.Repeat("0123456789012345678901234567890123456789012345678901234567890123456789\n", 1+len(o.out[0])/71); !strings.HasPrefix(want, o.out[0]) || len(o.out[0]) < 64<<10 {
 		t.Errorf("%d bytes are no prefix", len(o.out[0]))
+	}
+}
+
+func TestAProgramGetsFoldersThatThePlaceHasMadeForRoot(t *testing.T) {
+	p := newPlace(t)
+	for _, dir := range []string{p.work, p.temp} {
+		must(t, os.Chown(dir, 0, 0))
+		must(t, os.Chmod(dir, 0o755))
+	}
+	o := p.run(p.start("touch a $TMPDIR/b && stat -c '%a %u' . && stat -c %a $TMPDIR"))
+	if o.out[0] != "700 "+uid+"\n1777\n" {
+		t.Errorf("%s %q", o.brief(), o.out)
+	}
+}
+
+func TestThePathIsThatOfTheImageUnlessTheInputHasOne(t *testing.T) {
+	p := newPlace(t)
+	start := p.start("")
+	start.Start.Command, start.Start.Path = []string{"/bin/sh", "-c", "echo $PATH"}, ""
+	if o := p.run(start); o.out[0] != os.Getenv("PATH")+"\n" {
+		t.Errorf("%s %q", o.brief(), o.out)
 	}
 }

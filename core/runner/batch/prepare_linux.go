@@ -83,9 +83,9 @@ func fault(code executor.Code, field, message string) *executor.Failure {
 // reach. If ctx ends, the outcome has no meaning. Codes: invalid (refused), internal, unavailable (the runner broke).
 func (p *preparation) run(ctx context.Context) (failure *executor.Failure, err error) {
 	p.end = time.Now().Add(p.in.Limits.Timeout)
-	err = os.MkdirAll(p.in.Folder, 0o711)
+	err = os.MkdirAll(p.in.Folder, 0o711) //nolint:gosec // a folder that programs pass through
 	if err == nil {
-		err = os.Chmod(p.in.Folder, 0o711) //nolint:gosec // a folder that programs pass through
+		err = os.Chmod(p.in.Folder, 0o711) //nolint:gosec // likewise
 	}
 	if err != nil {
 		return nil, executor.Errorf(executor.Internal, "folder: %w", err)
@@ -319,6 +319,7 @@ func (p *preparation) driverJob(base string) ([]byte, error) {
 		d.Env[name] = value
 	}
 	for _, dir := range []string{base, tools} {
+		//nolint:gosec // programs read the environment
 		if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, cfg.UID, cfg.GID)); err != nil {
 			return nil, err
 		}

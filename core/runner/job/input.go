@@ -31,10 +31,12 @@ const MaxInput = protocol.MaxStart + 1<<20
 
 // Start is what start.json asks for: one Execution.
 type Start struct {
-	// Start is the Execution. The runner sets Workspace and Stdin. Without Command and Interpreter the runner looks for python3,
+	// Start is the Execution. The runner sets Workspace and Stdin. An empty Path is the PATH of the runner, which is the image's.
+	// Without Command and Interpreter the runner looks for python3,
 	// then python, on Path, and sets PythonVersion. Deadline is ignored.
 	Start protocol.Start `json:"start"`
-	// Config is as in a host's Hello. Silence and WorkspacePipe are ignored.
+	// Config is as in a host's Hello. The runner gives WorkRoot to the program's user, and opens Temp to all users. Silence and
+	// WorkspacePipe are ignored.
 	Config protocol.Config `json:"config"`
 	// PythonVersion is the minor version that the interpreter must have, if the runner looks for it; empty: any.
 	PythonVersion string `json:"python_version,omitempty"`
@@ -67,7 +69,7 @@ type Prepare struct {
 	InstallEnv map[string]string `json:"install_env,omitempty"`
 	// PythonVersion is the minor version that the image must have; empty: any.
 	PythonVersion string `json:"python_version,omitempty"`
-	// Path is the PATH of the image.
+	// Path is the PATH of the commands. The default is that of the runner, which is the image's.
 	Path string `json:"path"`
 	// Limits are those of the preparation. DiskBytes bounds Folder. Timeout is for all steps together.
 	Limits executor.Limits `json:"limits"`

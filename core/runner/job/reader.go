@@ -35,8 +35,11 @@ type Reader struct {
 // NewReader returns a Reader of r, which begins at at.Byte. After an error of r, another Reader goes on with another stream:
 //
 //	records = job.NewReader(again, records.Offsets())
-func NewReader(r io.Reader, at Offsets) *Reader {
-	return &Reader{src: bufio.NewReaderSize(r, 64<<10), at: at.Byte, have: [2]int64{at.Stdout, at.Stderr}}
+func NewReader(r io.Reader, at Offsets) *Reader { return newReader(r, at, 64<<10) }
+
+// newReader is NewReader with a buffer of size bytes.
+func newReader(r io.Reader, at Offsets, size int) *Reader {
+	return &Reader{src: bufio.NewReaderSize(r, size), at: at.Byte, have: [2]int64{at.Stdout, at.Stderr}}
 }
 
 // Offsets returns where another Reader has to go on to get all that Next has not returned.

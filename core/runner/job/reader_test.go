@@ -254,7 +254,7 @@ func FuzzReader(f *testing.F) {
 		one := readFuzzed(t, file, Offsets{Stdout: int64(have)})
 		// In two streams the same comes.
 		at := min(int(cut), len(file))
-		r := NewReader(bytes.NewReader(file[:at]), Offsets{Stdout: int64(have)})
+		r := newReader(bytes.NewReader(file[:at]), Offsets{Stdout: int64(have)}, 64)
 		two := drain(t, r)
 		if r.err == nil && !r.ended {
 			next := r.Offsets()
@@ -271,7 +271,7 @@ func FuzzReader(f *testing.F) {
 
 func readFuzzed(t *testing.T, file []byte, at Offsets) string {
 	t.Helper()
-	return drain(t, NewReader(bytes.NewReader(file), at))
+	return drain(t, newReader(bytes.NewReader(file), at, 256))
 }
 
 // drain returns all records as text.
