@@ -79,9 +79,10 @@ type Prepare struct {
 	Protect []string `json:"protect,omitempty"`
 }
 
-// DefaultConfig is the Config of a container whose program is user 1000 and may write to /work and /tmp.
+// DefaultConfig is the Config of a container whose program is user 1000 and may write to /work and /tmp. Programs of other containers on
+// the machine have the same user, so its processes are counted by the container and not by the user.
 func DefaultConfig() protocol.Config {
-	return protocol.Config{WorkRoot: "/work", UseWorkRoot: true, Temp: "/tmp", UID: 1000, GID: 1000, OwnUID: true}
+	return protocol.Config{WorkRoot: "/work", UseWorkRoot: true, Temp: "/tmp", UID: 1000, GID: 1000}
 }
 
 // ReadInput reads a file of the input folder into v. Codes: invalid.
