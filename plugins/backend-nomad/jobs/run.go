@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -225,7 +226,7 @@ func (x *execution) placed(ctx, caller context.Context, task string) (*allocatio
 			if e.Status == api.EvalStatusFailed || e.Status == api.EvalStatusCancelled && caller.Err() == nil {
 				return nil, executor.Errorf(executor.Unavailable, "Nomad cannot place the job: %s", e.StatusDescription)
 			}
-			if words := unplaced(e); words != "" {
+			if words := x.tracked.unplaced(); words != "" {
 				if err := x.progress("waits for a place in the cluster: " + words); err != nil {
 					return nil, err
 				}
@@ -236,10 +237,7 @@ func (x *execution) placed(ctx, caller context.Context, task string) (*allocatio
 		case <-again.C:
 			look = true
 		case <-queue.C:
-			words := "it has no evaluation yet"
-			if e != nil {
-				words = unplaced(e)
-			}
+			words := cmp.Or(x.tracked.unplaced(), "Nomad has not said why")
 			return nil, executor.Errorf(executor.Unavailable, "no place in the cluster within %s: %s", x.config.queueTimeout(), words)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -320,7 +318,7 @@ func (e sinkError) Unwrap() error { return e.error }
 // read passes the records of a task on to the sink, and returns the last one; an empty one if the task ended without.
 func (x *execution) read(ctx context.Context, alloc, task string, from job.Offsets) (job.Record, error) {
 	path := task + "/" + outputPath + "/"
-	in := &tail{ctx: ctx, cluster: x.cluster, alloc: alloc, path: path + job.EventsFile, life: x.tracked.life}
+	in := &tail{ctx: ctx, cluster: x.cluster, alloc: alloc, path: path + job.EventsFile, life: x.tracked.life, patience: x.config.lostAfter() + patience}
 	defer in.close(nil) //nolint:errcheck // read only
 	records := job.NewReader(in, from)
 	for {

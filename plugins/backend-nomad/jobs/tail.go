@@ -20,6 +20,8 @@ type tail struct {
 	offset  int64
 	// life ends when the allocation is over.
 	life context.Context //nolint:containedctx // it is the allocation's
+	// patience is how long the file may be out of reach. It is longer than Nomad waits for a node.
+	patience time.Duration
 
 	body io.ReadCloser
 	last bool // body has all that the file will ever have
@@ -53,7 +55,7 @@ func (t *tail) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		case err != nil && !missing(err) && !temporary(err) && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled):
 			return 0, refusal("read "+t.path, err)
-		case time.Since(since) > patience:
+		case time.Since(since) > t.patience:
 			return 0, refusal("read "+t.path, err)
 		}
 		if ended && !t.last {

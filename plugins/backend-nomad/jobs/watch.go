@@ -69,7 +69,8 @@ type tracked struct {
 	since uint64 // the index at which the job was made; 0: not known yet, and nothing is taken
 	alloc *allocation
 	eval  *api.Evaluation
-	stale bool // changes may have been missed
+	words string // why the last evaluation that failed to place the job did so
+	stale bool   // changes may have been missed
 }
 
 func (t *tracked) poke() {
@@ -108,7 +109,17 @@ func (t *tracked) takeEval(e *api.Evaluation) {
 		return
 	}
 	t.eval = e
+	if words := unplaced(e); words != "" {
+		t.words = words
+	}
 	t.poke()
+}
+
+// unplaced returns why the job has no place, in Nomad's words; empty if that is not known.
+func (t *tracked) unplaced() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.words
 }
 
 // now returns the present state, and whether changes may have been missed since the last call.
