@@ -66,10 +66,10 @@ func (t *tail) Read(p []byte) (int, error) {
 		wait, cancel := context.WithCancelCause(t.ctx)
 		free := context.AfterFunc(t.life, func() {
 			if !ended {
-				cancel(io.EOF)
+				cancel(errOver)
 			}
 		})
-		err = t.cluster.pause(wait, min(attempt, 2)) // the runner makes the file when it starts
+		_ = t.cluster.pause(wait, min(attempt, 2)) // the runner makes the file when it starts
 		free()
 		cancel(nil)
 		if t.ctx.Err() != nil {
@@ -83,13 +83,13 @@ func (t *tail) open() (err error) {
 	if t.body != nil {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(t.ctx)
+	ctx, cancel := context.WithCancelCause(t.ctx)
 	if t.last = t.last || t.life.Err() != nil; t.last {
-		t.stop = cancel
+		t.stop = func() { cancel(nil) }
 		t.body, err = t.cluster.open(ctx, t.alloc, t.path, t.offset, 0)
 	} else {
-		free := context.AfterFunc(t.life, cancel)
-		t.stop = func() { free(); cancel() }
+		free := context.AfterFunc(t.life, func() { cancel(errOver) })
+		t.stop = func() { free(); cancel(nil) }
 		t.body, err = t.cluster.follow(ctx, t.alloc, t.path, t.offset)
 	}
 	if err != nil {
