@@ -40,9 +40,14 @@ type execution struct {
 	resumed bool
 	started *executor.Started
 	reached [2]int64
-	told    string // the last Progress
-	begun   time.Time
-	spooled time.Duration
+	// stopping is closed when the caller has stopped the job. late is when its output is no longer passed on, and cut says of which
+	// streams something was left out.
+	stopping <-chan struct{}
+	late     time.Time
+	cut      [2]bool
+	told     string // the last Progress
+	begun    time.Time
+	spooled  time.Duration
 }
 
 // Run implements executor.Backend. A job that exists already, because an earlier process died after it made the job, is followed from its
@@ -159,6 +164,7 @@ func (x *execution) see(ctx context.Context, follow func(ctx, caller context.Con
 			cancel(refusal("stop the job", err))
 		}
 	})
+	x.stopping = ctx.Done()
 	result, err := follow(inner, ctx)
 	if !stop() {
 		cancel(nil)
@@ -364,6 +370,9 @@ func (x *execution) emit(e executor.Event, alloc string) error {
 		if body.Stream == executor.Stderr {
 			n = 1
 		}
+		if x.cut[n] = x.cut[n] || x.tooLate(); x.cut[n] {
+			return nil
+		}
 		x.reached[n] = max(x.reached[n], body.Offset+int64(len(body.Data)))
 	case executor.Progress:
 		if x.resumed && x.started == nil {
@@ -377,6 +386,26 @@ func (x *execution) emit(e executor.Event, alloc string) error {
 		return sinkError{err}
 	}
 	return nil
+}
+
+// drainTime is how long the output of a stopped job without a bound of output is passed on after its grace. The file may have far more than
+// a sink can take.
+const drainTime = 5 * time.Second
+
+// tooLate reports whether the output of a stopped job is no longer passed on, because nothing bounds it.
+func (x *execution) tooLate() bool {
+	select {
+	case <-x.stopping:
+	default:
+		return false
+	}
+	if x.job.Limits.OutputBytes >= 0 {
+		return false
+	}
+	if x.late.IsZero() {
+		x.late = time.Now().Add(x.job.Limits.KillGrace + drainTime)
+	}
+	return time.Now().After(x.late)
 }
 
 // artifact passes a collected file on.
@@ -452,6 +481,12 @@ func (x *execution) end(ctx, caller context.Context, result executor.Result, err
 			err = e.error
 		}
 		return executor.Result{}, err
+	}
+	if x.cut[0] {
+		result.StdoutBytes = 0 // as many as were passed on
+	}
+	if x.cut[1] {
+		result.StderrBytes = 0
 	}
 	result.StdoutBytes, result.StderrBytes = max(result.StdoutBytes, x.reached[0]), max(result.StderrBytes, x.reached[1])
 	if a, _, _ := x.tracked.now(); a != nil {
