@@ -79,6 +79,8 @@ func temporary(err error) bool {
 	switch code {
 	case 0:
 		return true
+	case http.StatusNotFound:
+		return strings.Contains(strings.ToLower(body), "no path to") // a node that is not connected now
 	case http.StatusInternalServerError:
 		body = strings.ToLower(body)
 		return slices.ContainsFunc(passing, func(words string) bool { return strings.Contains(body, words) })

@@ -72,13 +72,6 @@ func TestAnEndedJobIsPurgedAfterAWhile(t *testing.T) {
 		found, err := b.cluster.info(t.Context(), jobID(j.ID))
 		return err == nil && found == nil
 	})
-	eventually(t, "the end of the allocation's files", func() bool {
-		r, err := b.cluster.open(t.Context(), said.allocation(t), taskProgram+"/"+outputPath+"/events", 0, 0)
-		if err == nil {
-			r.Close()
-		}
-		return err != nil
-	})
 }
 
 func TestAJobOutlivesAKilledServerAndAKilledClient(t *testing.T) {
