@@ -128,8 +128,7 @@ job "python-executor-workers" {
       port "worker" {}
     }
 
-    # The server finds the workers by this name (backends.nomad.workers.service). With Consul: provider = "consul" here and in
-    # backends.nomad.workers.provider.
+    # The server finds the workers by this name (backends.nomad.workers.service).
     service {
       name     = "python-executor-worker"
       provider = "nomad"
@@ -209,8 +208,8 @@ job "python-executor-workers" {
       #   change_mode = "noop"
       # }
 
-      # What Nomad reserves for one worker. Programs run beside it, in Docker, so reserve for all slots: memory_mb and disk_mb of the
-      # limits, because files of programs are in memory.
+      # What Nomad reserves for one worker, and lets it use. Containers run beside it: leave room for slots times memory_mb plus
+      # disk_mb of the limits, because the files of programs are in memory. With the backend uv they count as the worker's own.
       resources {
         cpu    = 1000
         memory = 1024

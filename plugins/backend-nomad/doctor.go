@@ -3,10 +3,8 @@ package nomadbackend
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -53,15 +51,17 @@ func agentFindings(ctx context.Context, client *api.Client) (list []backend.Find
 		return append(list, backend.Error("nomad", err.Error(), "set backends.nomad.address or NOMAD_ADDR to an agent of the cluster")), false
 	}
 	list = append(list, plainFinding(client.Address())...)
-	_, _, err = client.ACLTokens().Self(query)
-	var refused api.UnexpectedResponseError
+	remedy := "set backends.nomad.token_file or NOMAD_TOKEN to a token with the policy of deploy/nomad"
+	token, _, err := client.ACLTokens().Self(query)
 	switch {
-	case err == nil:
-		list = append(list, backend.OK("token", "the ACL token is valid"))
-	case errors.As(err, &refused) && refused.StatusCode() == http.StatusBadRequest:
+	case err != nil:
+		return append(list, backend.Error("token", err.Error(), remedy)), false
+	case token.AccessorID == "acls-disabled":
 		list = append(list, backend.Warn("token", "the cluster has no ACLs: everybody who reaches it may run and read everything", "nomad acl bootstrap; deploy/nomad has the policies"))
+	case token.AccessorID == "anonymous":
+		return append(list, backend.Error("token", "there is no ACL token, and the cluster needs one", remedy)), false
 	default:
-		return append(list, backend.Error("token", err.Error(), "set backends.nomad.token_file or NOMAD_TOKEN to a token with the policy of deploy/nomad")), false
+		list = append(list, backend.OK("token", "the ACL token is valid"))
 	}
 	message := fmt.Sprintf("%s answers, its leader is %s", client.Address(), leader)
 	if self, err := client.Agent().Self(); err == nil { // needs agent:read, which the policies of deploy/nomad do not have

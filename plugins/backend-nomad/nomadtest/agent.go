@@ -25,36 +25,24 @@ type Agent struct {
 	cluster *Cluster
 	dir     string
 	address string
-	client  bool
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended; nil: none was started
 }
 
-// agent makes the folder of an agent.
-func (c *Cluster) agent(name string, o Options, server, client bool) (*Agent, error) {
+// agent makes the folder of an agent. settings returns the stanzas of its role.
+func (c *Cluster) agent(name string, o Options, settings func(Options) string) (*Agent, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
 	// The path is short, because those of sockets in an allocation's folder have at most 107 bytes.
-	a := &Agent{Name: nodeName(c.dir, name), dir: c.path(name), cluster: c, address: address, client: client}
+	a := &Agent{Name: nodeName(c.dir, name), dir: c.path(name), cluster: c, address: address}
 	if err := os.Mkdir(a.dir, 0o700); err != nil {
 		return nil, err
 	}
-	text := a.common(o)
-	if server {
-		text += serverSettings(o) + o.Settings
-	}
-	if client {
-		join := address
-		if !server {
-			join = c.Server.address
-		}
-		text += a.clientSettings(o, join)
-	}
-	return a, os.WriteFile(filepath.Join(a.dir, "agent.hcl"), []byte(text), 0o600)
+	return a, os.WriteFile(filepath.Join(a.dir, "agent.hcl"), []byte(a.common(o)+settings(o)), 0o600)
 }
 
 // nodeName returns the name of an agent of the cluster in dir.
@@ -78,7 +66,7 @@ func freeAddress() (string, error) {
 				failed = err
 				break
 			}
-			l.Close()
+			_ = l.Close()
 		}
 		if failed == nil {
 			return address, nil
@@ -107,7 +95,7 @@ acl { enabled = %t }
 }
 
 // serverSettings returns the stanza of the server. A lower raft_multiplier makes the election quicker; there is only one candidate.
-func serverSettings(o Options) string {
+func (*Cluster) serverSettings(o Options) string {
 	heartbeat := ""
 	if o.FastDown {
 		heartbeat = "min_heartbeat_ttl = \"2s\"\nheartbeat_grace = \"3s\"\nfailover_heartbeat_ttl = \"5s\""
@@ -119,7 +107,8 @@ server {
   raft_multiplier = 1
   %s
 }
-`, heartbeat)
+%s
+`, heartbeat, o.Settings)
 }
 
 // clientSettings returns the stanzas of a client. The fingerprinters of clouds wait for addresses that do not answer. The resources
@@ -127,7 +116,7 @@ server {
 //
 // Nomad removes containers that have its labels and that it does not know. Clients that share a daemon would remove those of each
 // other after five minutes, so this is off.
-func (a *Agent) clientSettings(o Options, server string) string {
+func (c *Cluster) clientSettings(o Options) string {
 	return fmt.Sprintf(`
 client {
   enabled = true
@@ -155,7 +144,7 @@ plugin "docker" {
 plugin "raw_exec" {
   config { enabled = %t }
 }
-`, server, a.cluster.docker, o.RawExec)
+`, c.Server.address, c.docker, o.RawExec)
 }
 
 // errEnded is the error of a wait for a process that has ended.
@@ -258,13 +247,7 @@ func (a *Agent) ready() error {
 		}
 		query := (&api.QueryOptions{AllowStale: true}).WithContext(ctx)
 		if a == a.cluster.Server {
-			var leader string
-			if _, err := a.cluster.api.Raw().Query("/v1/status/leader", &leader, query); err != nil || leader == "" {
-				return fmt.Errorf("no leader: %w", err)
-			}
-		}
-		if !a.client || a == a.cluster.Server && a.cluster.Clients == nil {
-			return nil
+			return a.serves(query)
 		}
 		nodes, _, err := a.cluster.api.Nodes().List(query)
 		if err != nil {
@@ -280,6 +263,21 @@ func (a *Agent) ready() error {
 		}
 		return errors.New("the node is not registered")
 	})
+}
+
+// serves returns an error if the server has no leader or no keys yet. A client that registers before there are keys is refused, and
+// tries again only after 20 seconds.
+func (a *Agent) serves(query *api.QueryOptions) error {
+	var leader string
+	var signing struct{ Keys []any }
+	_, err := a.cluster.api.Raw().Query("/v1/status/leader", &leader, query)
+	if err == nil {
+		_, err = a.cluster.api.Raw().Query("/.well-known/jwks.json", &signing, query)
+	}
+	if err == nil && (leader == "" || len(signing.Keys) == 0) {
+		err = fmt.Errorf("the leader is %q, with %d keys", leader, len(signing.Keys))
+	}
+	return err
 }
 
 // answers returns an error if the agent's own API does not answer, or its client part has no server.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ const (
 type Cluster struct {
 	// Server is the only server.
 	Server *Agent
-	// Clients are the agents that run tasks: the Server alone if Options.Clients was 0.
+	// Clients are the agents that run tasks.
 	Clients []*Agent
 
 	dir, binary, docker, token string
@@ -78,7 +79,7 @@ func (c *Cluster) launch(o Options) (err error) {
 	if err := errors.Join(os.WriteFile(c.path("docker"), []byte(c.docker), 0o600), os.Mkdir(c.path("tmp"), 0o700)); err != nil {
 		return err
 	}
-	if c.Server, err = c.agent("server", o, true, o.Clients == 0); err != nil {
+	if c.Server, err = c.agent("server", o, c.serverSettings); err != nil {
 		return err
 	}
 	if c.api, err = api.NewClient(&api.Config{Address: c.Address(), TLSConfig: &api.TLSConfig{}}); err != nil {
@@ -92,11 +93,8 @@ func (c *Cluster) launch(o Options) (err error) {
 			return err
 		}
 	}
-	if o.Clients == 0 {
-		c.Clients = []*Agent{c.Server}
-	}
-	for n := range o.Clients {
-		a, err := c.agent(fmt.Sprintf("client%d", n+1), o, false, true)
+	for n := range max(1, o.Clients) {
+		a, err := c.agent(fmt.Sprintf("client%d", n+1), o, c.clientSettings)
 		if err != nil {
 			return err
 		}
@@ -160,18 +158,11 @@ func (c *Cluster) remove() error {
 	return err
 }
 
-// agents returns every agent once.
 func (c *Cluster) agents() []*Agent {
 	if c.Server == nil {
 		return nil
 	}
-	list := []*Agent{c.Server}
-	for _, a := range c.Clients {
-		if a != c.Server {
-			list = append(list, a)
-		}
-	}
-	return list
+	return append([]*Agent{c.Server}, c.Clients...)
 }
 
 // heed removes the cluster on a signal that ends this process, and then ends it, unless the private Docker of dockertest does so.
@@ -206,7 +197,7 @@ func (c *Cluster) keepLogs() string {
 	for _, a := range c.agents() {
 		raw, err := os.ReadFile(a.log())
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, a.Name+".log"), raw, 0o600)
+			err = os.WriteFile(filepath.Join(dir, a.Name+".log"), raw, 0o600) //nolint:gosec // the name is ours
 		}
 		if err != nil {
 			return err.Error()
@@ -220,7 +211,9 @@ func (c *Cluster) tails() string {
 	var b strings.Builder
 	for _, a := range c.agents() {
 		raw, _ := os.ReadFile(a.log()) // an agent that was not started has none
-		lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+		lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(raw)), "\n"), func(line string) bool {
+			return strings.Contains(line, "http: request complete") // most of them are ours
+		})
 		fmt.Fprintf(&b, "%s:\n%s\n", a.Name, strings.Join(lines[max(0, len(lines)-30):], "\n"))
 	}
 	return b.String()

@@ -1,8 +1,7 @@
 // Package nomadtest provides a real Nomad for tests.
 //
 // The binary is the one that tools/nomad.sh has built and keeps in the cache folder. Start makes a cluster with a data folder,
-// loopback addresses and a control plane of its own: one agent that is server and client, or a server and clients as processes of
-// their own, which a test may kill and start again. Its tasks run in the Docker of package dockertest. Shared returns one cluster for
+// loopback addresses of its own: a server and clients, each a process that a test may kill and start again. Its tasks run in the Docker of package dockertest. Shared returns one cluster for
 // all tests of a process.
 //
 // TestMain calls Main. Without Linux, root, the binary or Docker a test is skipped, or fails if PYEXEC_TEST_REQUIRE contains

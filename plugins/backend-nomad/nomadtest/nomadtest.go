@@ -21,7 +21,7 @@ import (
 
 // Options say what a cluster is made of.
 type Options struct {
-	// Clients is the number of clients, each a process of its own beside the server's. 0: the server is the client, too.
+	// Clients is the number of clients, each a process of its own beside the server's. Default 1.
 	Clients int
 	// ACL switches access control on. The cluster's own API and Command use a management token.
 	ACL bool
@@ -62,7 +62,7 @@ var shared struct {
 	err     error
 }
 
-// Shared returns the cluster that all tests of this process use: one agent, with raw_exec. The first call starts it, and Main removes
+// Shared returns the cluster that all tests of this process use: a server and a client, with raw_exec. The first call starts it, and Main removes
 // it. A test that stops agents or changes nodes takes Start.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()

@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
-	"golang.org/x/sys/unix"
-
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
+	"golang.org/x/sys/unix"
 )
 
 // helperVariable makes this binary start a cluster, print its folder, and wait to be killed.
@@ -89,10 +89,11 @@ func TestKilledAgentsComeBackWithTheirTasks(t *testing.T) {
 	if after := dockertest.Containers(t, labelNode+"="+c.Clients[0].Name); len(after) != 1 || after[0] != before[0] {
 		t.Errorf("containers: %v, then %v", before, after)
 	}
+	had := allocations(t, c.dir)
 	if err := c.Stop(); err != nil {
 		t.Error(err)
 	}
-	gone(t, c.dir)
+	gone(t, c.dir, had)
 }
 
 func TestAClusterWithACLsNeedsItsToken(t *testing.T) {
@@ -138,12 +139,45 @@ func TestTheNomadOfAKilledProcessIsSwept(t *testing.T) {
 	if len(members(dir)) < 2 {
 		t.Fatal("sweep removed the cluster of a running process")
 	}
+	had := allocations(t, dir)
+	if !strings.Contains(strings.Join(groups(t), " "), had[0]) {
+		t.Errorf("the task has no control group: %v", groups(t))
+	}
 	if err := helper.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = helper.Wait() // it was killed
 	sweep()
-	gone(t, dir)
+	gone(t, dir, had)
+}
+
+func TestTheRestOfAClusterIsSwept(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED, mounts need root")
+	}
+	dir, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := filepath.Join(dir, "client1/data/alloc/1-2/task/secrets")
+	if err := os.MkdirAll(secrets, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", secrets, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	if _, err := os.Stat(secrets); err != nil {
+		t.Errorf("a folder that is just being made was removed: %v", err)
+	}
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(dir, long, long); err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("%s is left", dir)
+	}
 }
 
 // task returns a job with one task.
@@ -171,8 +205,31 @@ func (c *Cluster) runs(ctx context.Context, id, driver string, config map[string
 	})
 }
 
-// gone fails t if something of a cluster is left.
-func gone(t *testing.T, dir string) {
+// allocations returns the ids of the allocations on the clients of the cluster in dir.
+func allocations(t *testing.T, dir string) (ids []string) {
+	t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(dir, "*/data/alloc/*-*"))
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("no allocation in %s: %v", dir, err)
+	}
+	for _, d := range dirs {
+		ids = append(ids, filepath.Base(d))
+	}
+	return ids
+}
+
+// groups returns the control groups of the tasks of all clusters.
+func groups(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("find", "/sys/fs/cgroup", "-type", "d", "-path", "*/nomad*/*-*.*").Output()
+	if err != nil {
+		t.Log(err) // a group may end while find looks
+	}
+	return strings.Fields(string(out))
+}
+
+// gone fails t if something of a cluster with these allocations is left.
+func gone(t *testing.T, dir string, allocations []string) {
 	t.Helper()
 	if _, err := os.Stat(dir); err == nil {
 		t.Errorf("%s is left", dir)
@@ -189,8 +246,11 @@ func gone(t *testing.T, dir string) {
 			t.Errorf("containers are left: %v", left)
 		}
 	}
-	if unix.Access("/sys/fs/cgroup", unix.R_OK) == nil {
-		out, _ := exec.Command("find", "/sys/fs/cgroup", "-path", "*nomad*.scope").Output()
-		t.Logf("control groups of all clusters: %s", out)
+	for _, group := range groups(t) {
+		for _, id := range allocations {
+			if strings.Contains(group, id) {
+				t.Errorf("control group %s is left", group)
+			}
+		}
 	}
 }
