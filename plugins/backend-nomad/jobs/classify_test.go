@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -71,6 +73,28 @@ func TestTheProgramsEndIsAResultAndNomadsIsAnError(t *testing.T) {
 
 func TestAnErrorThatPassesIsTriedAgain(t *testing.T) {
 	t.Parallel()
+	var status int
+	var body string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, body, status) }))
+	defer server.Close()
+	client, err := api.NewClient(&api.Config{Address: server.URL, TLSConfig: &api.TLSConfig{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, c := range []struct {
+		status int
+		body   string
+		passes bool
+	}{
+		{500, "No cluster leader", true}, {500, "1 error occurred: Missing job datacenters", false}, {503, "", true}, {429, "", true},
+		{404, "No path to node", true}, {404, "job not found", false}, {403, "Permission denied", false},
+	} {
+		status, body = c.status, c.body
+		if _, _, err := client.Jobs().Info("x", nil); temporary(err) != c.passes {
+			t.Errorf("%d %s: %v", c.status, c.body, err)
+		}
+	}
 	if !temporary(errors.New("connection refused")) {
 		t.Error("Nomad away is not temporary")
 	}

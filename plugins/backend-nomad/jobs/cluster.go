@@ -76,10 +76,12 @@ var passing = []string{
 // temporary reports whether a request may succeed later: Nomad was not reached, has no leader, or is busy.
 func temporary(err error) bool {
 	code, body := answer(err)
-	switch {
-	case code == 0:
+	switch code {
+	case 0:
 		return true
-	case code == http.StatusInternalServerError:
+	case http.StatusNotFound:
+		return strings.Contains(strings.ToLower(body), "no path to") // a node that is not connected now
+	case http.StatusInternalServerError:
 		body = strings.ToLower(body)
 		return slices.ContainsFunc(passing, func(words string) bool { return strings.Contains(body, words) })
 	}

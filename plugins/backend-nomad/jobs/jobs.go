@@ -47,7 +47,7 @@ type Backend struct {
 	purged         atomic.Int64
 	temporary      string // a data folder that ends with this backend; empty: there is a lasting one
 
-	stop context.CancelFunc
+	stop context.CancelCauseFunc
 	wg   sync.WaitGroup
 }
 
@@ -91,7 +91,7 @@ func newBackend(o Options, p program) (_ *Backend, err error) {
 		return nil, errors.Join(err, b.clear())
 	}
 	b.watcher = newWatcher(b.cluster, log)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancelCause(context.Background())
 	b.stop = stop
 	b.wg.Go(func() { b.watcher.run(ctx) })
 	b.wg.Go(func() { b.reap(ctx) })
@@ -116,7 +116,7 @@ func (b *Backend) Close() error {
 	if !b.running.Close(cause) {
 		return nil
 	}
-	b.stop()
+	b.stop(backend.ErrClosed)
 	b.wg.Wait()
 	return errors.Join(b.transfer.close(), b.clear())
 }

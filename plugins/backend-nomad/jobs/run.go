@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,9 +40,14 @@ type execution struct {
 	resumed bool
 	started *executor.Started
 	reached [2]int64
-	told    string // the last Progress
-	begun   time.Time
-	spooled time.Duration
+	// stopping is closed when the caller has stopped the job. late is when its output is no longer passed on, and cut says of which
+	// streams something was left out.
+	stopping <-chan struct{}
+	late     time.Time
+	cut      [2]bool
+	told     string // the last Progress
+	begun    time.Time
+	spooled  time.Duration
 }
 
 // Run implements executor.Backend. A job that exists already, because an earlier process died after it made the job, is followed from its
@@ -158,6 +164,7 @@ func (x *execution) see(ctx context.Context, follow func(ctx, caller context.Con
 			cancel(refusal("stop the job", err))
 		}
 	})
+	x.stopping = ctx.Done()
 	result, err := follow(inner, ctx)
 	if !stop() {
 		cancel(nil)
@@ -225,7 +232,7 @@ func (x *execution) placed(ctx, caller context.Context, task string) (*allocatio
 			if e.Status == api.EvalStatusFailed || e.Status == api.EvalStatusCancelled && caller.Err() == nil {
 				return nil, executor.Errorf(executor.Unavailable, "Nomad cannot place the job: %s", e.StatusDescription)
 			}
-			if words := unplaced(e); words != "" {
+			if words := x.tracked.unplaced(); words != "" {
 				if err := x.progress("waits for a place in the cluster: " + words); err != nil {
 					return nil, err
 				}
@@ -236,10 +243,7 @@ func (x *execution) placed(ctx, caller context.Context, task string) (*allocatio
 		case <-again.C:
 			look = true
 		case <-queue.C:
-			words := "it has no evaluation yet"
-			if e != nil {
-				words = unplaced(e)
-			}
+			words := cmp.Or(x.tracked.unplaced(), "Nomad has not said why")
 			return nil, executor.Errorf(executor.Unavailable, "no place in the cluster within %s: %s", x.config.queueTimeout(), words)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -320,7 +324,7 @@ func (e sinkError) Unwrap() error { return e.error }
 // read passes the records of a task on to the sink, and returns the last one; an empty one if the task ended without.
 func (x *execution) read(ctx context.Context, alloc, task string, from job.Offsets) (job.Record, error) {
 	path := task + "/" + outputPath + "/"
-	in := &tail{ctx: ctx, cluster: x.cluster, alloc: alloc, path: path + job.EventsFile, life: x.tracked.life}
+	in := &tail{ctx: ctx, cluster: x.cluster, alloc: alloc, path: path + job.EventsFile, life: x.tracked.life, patience: x.config.lostAfter() + patience}
 	defer in.close(nil) //nolint:errcheck // read only
 	records := job.NewReader(in, from)
 	for {
@@ -366,6 +370,9 @@ func (x *execution) emit(e executor.Event, alloc string) error {
 		if body.Stream == executor.Stderr {
 			n = 1
 		}
+		if x.cut[n] = x.cut[n] || x.tooLate(); x.cut[n] {
+			return nil
+		}
 		x.reached[n] = max(x.reached[n], body.Offset+int64(len(body.Data)))
 	case executor.Progress:
 		if x.resumed && x.started == nil {
@@ -379,6 +386,26 @@ func (x *execution) emit(e executor.Event, alloc string) error {
 		return sinkError{err}
 	}
 	return nil
+}
+
+// drainTime is how long the output of a stopped job without a bound of output is passed on after its grace. The file may have far more than
+// a sink can take.
+const drainTime = 5 * time.Second
+
+// tooLate reports whether the output of a stopped job is no longer passed on, because nothing bounds it.
+func (x *execution) tooLate() bool {
+	select {
+	case <-x.stopping:
+	default:
+		return false
+	}
+	if x.job.Limits.OutputBytes >= 0 {
+		return false
+	}
+	if x.late.IsZero() {
+		x.late = time.Now().Add(x.job.Limits.KillGrace + drainTime)
+	}
+	return time.Now().After(x.late)
 }
 
 // artifact passes a collected file on.
@@ -455,116 +482,15 @@ func (x *execution) end(ctx, caller context.Context, result executor.Result, err
 		}
 		return executor.Result{}, err
 	}
+	if x.cut[0] {
+		result.StdoutBytes = 0 // as many as were passed on
+	}
+	if x.cut[1] {
+		result.StderrBytes = 0
+	}
 	result.StdoutBytes, result.StderrBytes = max(result.StdoutBytes, x.reached[0]), max(result.StderrBytes, x.reached[1])
 	if a, _, _ := x.tracked.now(); a != nil {
 		result.Phases.Prepare += x.spooled + a.waited()
 	}
 	return result, nil
-}
-
-// stopped stops the job and waits until nothing of it runs.
-func (x *execution) stopped(ctx context.Context) error {
-	if err := x.cluster.deregister(ctx, x.tracked.id, false); err != nil {
-		return refusal("stop the job", err)
-	}
-	return x.gone(ctx)
-}
-
-// gone waits until nothing of a stopped job runs.
-func (x *execution) gone(ctx context.Context) error {
-	again := time.NewTicker(refreshTime)
-	defer again.Stop()
-	for look := true; ; {
-		if look {
-			if err := x.refresh(ctx); err != nil {
-				return err
-			}
-		}
-		a, e, stale := x.tracked.now()
-		if a != nil && a.over() || a == nil && (e == nil || e.TriggeredBy == "job-deregister" && e.Status == api.EvalStatusComplete) {
-			return nil
-		}
-		select {
-		case <-x.tracked.changed:
-			look = stale
-		case <-again.C:
-			look = true
-		case <-ctx.Done():
-			return executor.Errorf(executor.Unavailable, "the job is not stopped yet: %w", context.Cause(ctx))
-		}
-	}
-}
-
-// Remove implements executor.Backend. The job is stopped. Nomad shows it until Config.PurgeAfterSeconds have passed, but its Result
-// cannot be asked for any more.
-func (b *Backend) Remove(ctx context.Context, id string) error {
-	if err := b.running.Remove(ctx, id); err != nil {
-		return err
-	}
-	inner, leave, err := b.running.Enter(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	b.transfer.drop(id)
-	j, err := b.cluster.info(inner, jobID(id))
-	if err != nil {
-		return refusal("look for the job", err)
-	}
-	if j == nil || !b.owns(j) {
-		return nil
-	}
-	t, release := b.watcher.track(jobID(id))
-	defer release()
-	t.begin(*j.CreateIndex)
-	x := &execution{Backend: b, job: executor.Job{ID: id}, tracked: t}
-	if j.Stop == nil || !*j.Stop {
-		if err := b.cluster.deregister(inner, jobID(id), false); err != nil {
-			return refusal("stop the job", err)
-		}
-	}
-	if j.Status == nil || *j.Status != "dead" {
-		if err := x.gone(inner); err != nil {
-			return err
-		}
-	}
-	if b.config.PurgeAfterSeconds == 0 {
-		return b.purge(inner, jobID(id))
-	}
-	return nil
-}
-
-// Attach implements executor.Backend.
-func (b *Backend) Attach(ctx context.Context, j executor.Job, r executor.Resume, sink executor.Sink) (executor.Result, error) {
-	ctx, leave, err := b.running.Enter(ctx, j.ID)
-	if err != nil {
-		return executor.Result{}, err
-	}
-	defer leave()
-	var h handle
-	if json.Unmarshal(r.Handle, &h) != nil || h.Alloc == "" || h.Job != jobID(j.ID) {
-		return executor.Result{}, executor.Errorf(executor.NotFound, "execution %s: the handle is not of this backend", j.ID)
-	}
-	found, err := b.cluster.info(ctx, h.Job)
-	if err != nil {
-		return executor.Result{}, refusal("look for the job", err)
-	}
-	if found == nil || !b.owns(found) || found.Stop != nil && *found.Stop {
-		return executor.Result{}, executor.Errorf(executor.NotFound, "job %s is gone", h.Job)
-	}
-	t, release := b.watcher.track(h.Job)
-	defer release()
-	t.begin(*found.CreateIndex)
-	x := &execution{Backend: b, job: j, tracked: t, sink: sink, resumed: true, begun: time.Now(), reached: [2]int64{r.Stdout, r.Stderr}}
-	return x.see(ctx, func(ctx, caller context.Context) (executor.Result, error) {
-		a, err := x.placed(ctx, caller, taskProgram)
-		if err == nil && (a == nil || a.ID != h.Alloc) {
-			err = executor.Errorf(executor.NotFound, "allocation %s is gone", h.Alloc)
-		}
-		if err != nil {
-			return executor.Result{}, err
-		}
-		last, err := x.read(ctx, a.ID, taskProgram, job.From(r))
-		return x.conclude(ctx, caller, taskProgram, last, err)
-	})
 }

@@ -20,6 +20,8 @@ type tail struct {
 	offset  int64
 	// life ends when the allocation is over.
 	life context.Context //nolint:containedctx // it is the allocation's
+	// patience is how long the file may be out of reach. It is longer than Nomad waits for a node.
+	patience time.Duration
 
 	body io.ReadCloser
 	last bool // body has all that the file will ever have
@@ -53,7 +55,7 @@ func (t *tail) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		case err != nil && !missing(err) && !temporary(err) && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled):
 			return 0, refusal("read "+t.path, err)
-		case time.Since(since) > patience:
+		case time.Since(since) > t.patience:
 			return 0, refusal("read "+t.path, err)
 		}
 		if ended && !t.last {
@@ -64,10 +66,10 @@ func (t *tail) Read(p []byte) (int, error) {
 		wait, cancel := context.WithCancelCause(t.ctx)
 		free := context.AfterFunc(t.life, func() {
 			if !ended {
-				cancel(io.EOF)
+				cancel(errOver)
 			}
 		})
-		err = t.cluster.pause(wait, min(attempt, 2)) // the runner makes the file when it starts
+		_ = t.cluster.pause(wait, min(attempt, 2)) // the runner makes the file when it starts
 		free()
 		cancel(nil)
 		if t.ctx.Err() != nil {
@@ -81,13 +83,13 @@ func (t *tail) open() (err error) {
 	if t.body != nil {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(t.ctx)
+	ctx, cancel := context.WithCancelCause(t.ctx)
 	if t.last = t.last || t.life.Err() != nil; t.last {
-		t.stop = cancel
+		t.stop = func() { cancel(nil) }
 		t.body, err = t.cluster.open(ctx, t.alloc, t.path, t.offset, 0)
 	} else {
-		free := context.AfterFunc(t.life, cancel)
-		t.stop = func() { free(); cancel() }
+		free := context.AfterFunc(t.life, func() { cancel(errOver) })
+		t.stop = func() { free(); cancel(nil) }
 		t.body, err = t.cluster.follow(ctx, t.alloc, t.path, t.offset)
 	}
 	if err != nil {

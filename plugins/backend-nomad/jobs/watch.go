@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -57,19 +58,23 @@ func (a *allocation) waited() time.Duration {
 	return s.StartedAt.Sub(first)
 }
 
+// errOver is the cause of the end of an allocation's life.
+var errOver = errors.New("the allocation is over")
+
 // tracked is a job that the watcher follows. It is safe for concurrent use.
 type tracked struct {
 	id      string
 	changed chan struct{} // has a token when the state has changed
 	// life ends when the allocation is over.
 	life context.Context //nolint:containedctx // it is the allocation's
-	end  context.CancelFunc
+	end  context.CancelCauseFunc
 
 	mu    sync.Mutex
 	since uint64 // the index at which the job was made; 0: not known yet, and nothing is taken
 	alloc *allocation
 	eval  *api.Evaluation
-	stale bool // changes may have been missed
+	words string // why the last evaluation that failed to place the job did so
+	stale bool   // changes may have been missed
 }
 
 func (t *tracked) poke() {
@@ -95,7 +100,7 @@ func (t *tracked) take(a allocation) {
 	}
 	t.alloc = &a
 	if a.over() {
-		t.end()
+		t.end(errOver)
 	}
 	t.poke()
 }
@@ -108,7 +113,17 @@ func (t *tracked) takeEval(e *api.Evaluation) {
 		return
 	}
 	t.eval = e
+	if words := unplaced(e); words != "" {
+		t.words = words
+	}
 	t.poke()
+}
+
+// unplaced returns why the job has no place, in Nomad's words; empty if that is not known.
+func (t *tracked) unplaced() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.words
 }
 
 // now returns the present state, and whether changes may have been missed since the last call.
@@ -137,7 +152,7 @@ func newWatcher(c *cluster, log *slog.Logger) *watcher {
 // track follows a job until release is called.
 func (w *watcher) track(id string) (t *tracked, release func()) {
 	t = &tracked{id: id, changed: make(chan struct{}, 1)}
-	t.life, t.end = context.WithCancel(context.Background())
+	t.life, t.end = context.WithCancelCause(context.Background())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.jobs[id] = t
@@ -204,15 +219,15 @@ func (w *watcher) run(ctx context.Context) {
 
 // stream follows one stream to its end. lived reports whether it began.
 func (w *watcher) stream(ctx context.Context) (lived bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	topics := map[api.Topic][]string{api.TopicAllocation: {"*"}, api.TopicEvaluation: {"*"}}
 	events, err := w.cluster.client.EventStream().Stream(ctx, topics, 0, query(ctx))
 	if err != nil {
-		cancel()
+		cancel(nil)
 		return false, err
 	}
 	defer func() {
-		cancel()
+		cancel(nil)
 		for range events { // the goroutine of the stream ends
 		}
 	}()

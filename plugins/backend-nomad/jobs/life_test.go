@@ -1,0 +1,121 @@
+package jobs
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
+)
+
+// eventually waits until cond holds.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	patience, again := time.After(3*time.Minute), time.NewTicker(50*time.Millisecond)
+	defer again.Stop()
+	for !cond() {
+		select {
+		case <-again.C:
+		case <-patience:
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+func TestManyJobsDoNotMix(t *testing.T) {
+	t.Parallel()
+	b := openBackend(t, nomadtest.Shared(t), nil)
+	var all sync.WaitGroup
+	for n := range 12 {
+		j := aJob(t, executor.Spec{Code: fmt.Sprintf("import os, time\nopen('mine', 'w').write('%d')\ntime.sleep(1)\nprint(open('mine').read(), os.listdir())\n", n)})
+		j.ID += fmt.Sprintf("_%d", n)
+		all.Go(func() {
+			var said journal
+			if _, err := b.Run(t.Context(), j, &said); err != nil || said.stdout.String() != fmt.Sprintf("%d ['main.py', 'mine']\n", n) && said.stdout.String() != fmt.Sprintf("%d ['mine', 'main.py']\n", n) {
+				t.Errorf("%d: %v, %q", n, err, said.stdout.String())
+			}
+			if err := b.Remove(t.Context(), j.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAJobWithoutAPlaceIsUnavailableInNomadsWords(t *testing.T) {
+	t.Parallel()
+	b := openBackend(t, nomadtest.Shared(t), func(c *Config) {
+		c.Constraints, c.QueueTimeoutSeconds = []string{"${node.class} = nowhere"}, 1
+	})
+	j := aJob(t, executor.Spec{Code: "print('never')"})
+	var said journal
+	_, err := b.Run(t.Context(), j, &said)
+	if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "${node.class} = nowhere") || said.started != nil {
+		t.Errorf("%v", err)
+	}
+	if err := b.Remove(t.Context(), j.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnEndedJobIsPurgedAfterAWhile(t *testing.T) {
+	t.Parallel()
+	c := nomadtest.Shared(t)
+	b := openBackend(t, c, func(c *Config) { c.PurgeAfterSeconds = 2 })
+	j := aJob(t, executor.Spec{Code: "print('hello')"})
+	var said journal
+	ends(t, b, j, &said)
+	eventually(t, "the purge", func() bool {
+		found, err := b.cluster.info(t.Context(), jobID(j.ID))
+		return err == nil && found == nil
+	})
+}
+
+func TestAJobOutlivesAKilledServerAndAKilledClient(t *testing.T) {
+	c := nomadtest.Start(t, nomadtest.Options{Clients: 1})
+	b := openBackend(t, c, nil)
+	j := aJob(t, executor.Spec{Code: "import time\nfor n in range(60):\n    print(n, flush=True)\n    time.sleep(0.25)\n"})
+	up := make(chan struct{})
+	var once sync.Once
+	said := journal{on: func(e executor.Event) {
+		if _, ok := e.Body.(executor.Output); ok {
+			once.Do(func() { close(up) })
+		}
+	}}
+	done := make(chan error, 1)
+	go func() {
+		r, err := b.Run(t.Context(), j, &said)
+		if err == nil && r.Status != executor.StatusSucceeded {
+			err = fmt.Errorf("%+v", r)
+		}
+		done <- err
+	}()
+	select {
+	case <-up:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	for _, agent := range []*nomadtest.Agent{c.Server, c.Clients[0]} {
+		agent.Kill()
+		if err := agent.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	want := ""
+	for n := range 60 {
+		want += fmt.Sprintln(n)
+	}
+	t.Logf("allocation %s", said.allocation(t))
+	if said.stdout.String() != want {
+		t.Errorf("stdout %q", said.stdout.String())
+	}
+	if err := b.Remove(t.Context(), j.ID); err != nil {
+		t.Error(err)
+	}
+}
