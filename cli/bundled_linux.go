@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/python-executor/python-executor/cli/internal/app"
 	"github.com/python-executor/python-executor/core/executor/plugin"
-	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/batch"
 	dockerbackend "github.com/python-executor/python-executor/plugins/backend-docker"
 	nomadbackend "github.com/python-executor/python-executor/plugins/backend-nomad"
 	uvbackend "github.com/python-executor/python-executor/plugins/backend-uv"
@@ -41,6 +41,6 @@ func bundled() app.Bundle {
 		Frontends: map[string]func(string){
 			"frontend-mcp": func(version string) { plugin.ServeFrontend("mcp", version, mcpfrontend.Factory) },
 		},
-		Runner: agent.Main,
+		Runner: batch.Main,
 	}
 }

@@ -10,9 +10,12 @@
 //   - output: keeps what a program writes until the host has it.
 //   - session: an interpreter that stays between Executions.
 //   - drivers: the programs that run code inside an interpreter.
+//   - job: the files of a runner where a host has no stream to it.
+//   - batch: the runner's commands. Two of them work with those files.
 //   - binary: the runner as a small static program, embedded.
 //
-// None of them knows about environments, requirements or images. A backend puts what follows from those into a Start.
+// Apart from batch none of them knows about environments, requirements or images. A backend puts what follows from those into
+// a Start.
 //
 // One flow: NewConn sends Hello with a Config. Run sends Start, then the Workspace and Stdin as the runner grants credit.
 // The runner answers with Started, Output, Artifact and, last, Exited. Run returns the Result. Work that no caller waits

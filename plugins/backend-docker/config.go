@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/backend"
+	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
 
 // Config is the section backends.<name> of a backend of type docker, as Default fills it and a section changes it.
@@ -105,11 +106,11 @@ func (c Config) validate(name string) error {
 	scheme, rest, found := strings.Cut(c.Host, "://")
 	check(c.Host == "" || found && rest != "" && slices.Contains([]string{"unix", "tcp", "ssh", "http", "https"}, scheme),
 		"host", "must be unix://PATH, tcp://HOST:PORT or ssh://HOST (got %q)", c.Host)
-	_, nameErr := parseRef(c.DefaultImage)
+	_, nameErr := imagename.ParseRef(c.DefaultImage)
 	check(nameErr == nil, "default_image", "must be the name of an image (got %q)", c.DefaultImage)
 	patterns := func(key string, list []string) {
 		for i, glob := range list {
-			if _, err := parsePattern(glob); err != nil {
+			if _, err := imagename.ParsePattern(glob); err != nil {
 				p.Add(fmt.Sprintf("%s[%d]", key, i), "%s", err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
 
 // imageInfo describes an image that the daemon has.
@@ -35,8 +36,8 @@ type imageInfo struct {
 // images checks which images may be used, pulls them, and prepares images for pre_commands and requirements.
 type images struct {
 	imagesOptions
-	allow    allowList
-	trusted  imageList
+	allow    imagename.AllowList
+	trusted  imagename.List
 	settings prepareSettings
 
 	pulls    *backend.Group[imageInfo]
@@ -82,11 +83,11 @@ const (
 // invalid.
 func newImages(base context.Context, name string, c Config, o imagesOptions) (*images, error) {
 	section := "backends." + name
-	allow, err := newAllowList(c.Images, c.DefaultImage, section+".images")
+	allow, err := imagename.NewAllowList(c.Images, c.DefaultImage, section+".images")
 	if err != nil {
 		return nil, err
 	}
-	trusted, err := newImageList(c.TrustedImages, section+".trusted_images")
+	trusted, err := imagename.NewList(c.TrustedImages, section+".trusted_images")
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func newImages(base context.Context, name string, c Config, o imagesOptions) (*i
 // with the field docker_image: invalid (no name, or no such image), denied (not on the list, or the registry refuses access),
 // unavailable (the registry). Code without a field: unavailable (the daemon). When ctx ends, ensure returns its cause.
 func (i *images) ensure(ctx context.Context, ref string, progress func(executor.Progress)) (imageInfo, error) {
-	r, err := i.allow.check(ref)
+	r, err := i.allow.Check(ref)
 	if err != nil {
 		return imageInfo{}, err
 	}
@@ -129,12 +130,12 @@ func (i *images) ensure(ctx context.Context, ref string, progress func(executor.
 }
 
 // fetch pulls an image.
-func (i *images) fetch(ctx context.Context, r imageRef, progress func(executor.Progress)) (imageInfo, error) {
+func (i *images) fetch(ctx context.Context, r imagename.Ref, progress func(executor.Progress)) (imageInfo, error) {
 	begun := time.Now()
 	if err := i.pull(ctx, r, progress); err != nil {
 		return imageInfo{}, err
 	}
-	i.log.Info("image pulled", "image", r.familiar(), "seconds", time.Since(begun).Seconds())
+	i.log.Info("image pulled", "image", r.Familiar(), "seconds", time.Since(begun).Seconds())
 	facts, err := i.daemon.image(ctx, r.String())
 	if err != nil {
 		return imageInfo{}, fmt.Errorf("inspect the pulled image: %w", err)
@@ -151,9 +152,9 @@ func (i *images) recent(name string) (imageInfo, bool) {
 }
 
 // hand builds the imageInfo of an image that was requested as r, and remembers it.
-func (i *images) hand(r imageRef, facts imageFacts) imageInfo {
+func (i *images) hand(r imagename.Ref, facts imageFacts) imageInfo {
 	path, env := splitPath(facts.Env)
-	info := imageInfo{ID: facts.ID, Digest: digestOf(r, facts), Path: path, Env: env, Volumes: facts.Volumes, Name: r.familiar(), Trusted: i.trusted.has(r)}
+	info := imageInfo{ID: facts.ID, Digest: digestOf(r, facts), Path: path, Env: env, Volumes: facts.Volumes, Name: r.Familiar(), Trusted: i.trusted.Has(r)}
 	i.remember(r.String(), info)
 	return info
 }
@@ -190,13 +191,13 @@ func (i *images) forget(id string) {
 }
 
 // digestOf returns the digest of an image in the requested repository. An image may have come from several repositories.
-func digestOf(r imageRef, facts imageFacts) string {
-	if r.digest != "" {
-		return r.digest
+func digestOf(r imagename.Ref, facts imageFacts) string {
+	if r.Digest != "" {
+		return r.Digest
 	}
 	for _, text := range facts.RepoDigests {
-		if of, err := parseRef(text); err == nil && of.repository == r.repository {
-			return of.digest
+		if of, err := imagename.ParseRef(text); err == nil && of.Repository == r.Repository {
+			return of.Digest
 		}
 	}
 	return facts.ID

@@ -2,7 +2,6 @@ package dockerbackend
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,9 +27,6 @@ const (
 	toolsFolder   = prepareFolder + "/tools"
 	preparedEnv   = prepareFolder + "/env"
 )
-
-//go:embed prepare_driver.py
-var driver string
 
 // prepare runs spec's pre_commands on base and then installs its requirements. Each step makes an image, which is kept and
 // reused. A Failure means that the commands or requirements are at fault, or that the package index is out of reach. An error
@@ -177,7 +173,7 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 		return prepared{}, err
 	}
 	progress(executor.Progress{Phase: executor.PhasePrepare, Message: fmt.Sprintf("installing %d requirements for Python %s", len(lines), python.Version)})
-	s := preparationSpec(i.place, i.settings, base, stage{command: []string{python.Path, "-I", "-c", driver}, user: user(), network: network}, newName(kindPrepare), time.Now())
+	s := preparationSpec(i.place, i.settings, base, stage{command: []string{python.Path, "-I", "-c", requirements.Driver}, user: user(), network: network}, newName(kindPrepare), time.Now())
 	bring := bringSpec{tools: true}
 	if settings.bundle != "" {
 		bring.bundle = toolsFolder + "/ca.pem"
@@ -191,25 +187,22 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 		links = append(links, inside)
 		bring.folders = append(bring.folders, broughtFolder{from: folder, to: inside})
 	}
-	job, err := json.Marshal(map[string]any{
-		"base": prepareFolder, "tools": toolsFolder, "requirements": lines, "allow_builds": i.settings.allowBuilds,
-		"env": settings.forTools(bring.bundle, bring.netrc, links),
+	job, err := json.Marshal(requirements.DriverJob{
+		Base: prepareFolder, Tools: toolsFolder, Requirements: lines, AllowBuilds: i.settings.allowBuilds,
+		Env: settings.forTools(bring.bundle, bring.netrc, links),
 	})
 	if err != nil {
 		return prepared{}, err
 	}
-	said := &tail{max: 8 << 10}
+	said := &requirements.Tail{Max: 8 << 10}
 	steps := &requirements.Steps{Notify: progress}
-	var outcome struct {
-		Failed, Python, Version, Tool string
-		Requirements                  []string
-	}
-	answer := &tail{max: requirements.MaxLine}
+	var outcome requirements.DriverOutcome
+	answer := &requirements.Tail{Max: requirements.MaxLine}
 	var facts imageFacts
 	run := stageRun{
 		stdin:  append(job, '\n'),
-		stdout: answer.add,
-		stderr: func(line string) { said.add(line); steps.Line(line) },
+		stdout: answer.Add,
+		stderr: func(line string) { said.Add(line); steps.Line(line) },
 		before: func(ctx context.Context, id string) error { return i.bring(ctx, id, bring) },
 		after: func(ctx context.Context, id string) (err error) {
 			if err := json.Unmarshal([]byte(answer.String()), &outcome); err != nil || outcome.Failed != "" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
 
 // The labels of prepared images.
@@ -31,7 +32,7 @@ const (
 
 // preparedName returns the name of the image of key. Tagging the image again records a use, because the daemon stores the time
 // of the last tag.
-func preparedName(key string) string { return preparedRepository + ":" + key[:40] }
+func preparedName(key string) string { return imagename.PreparedRepository + ":" + key[:40] }
 
 // preparedCache holds the prepared images of the daemon. All installations that use the daemon share them.
 type preparedCache struct {

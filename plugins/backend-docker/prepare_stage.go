@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -206,28 +205,4 @@ func (i *images) commit(ctx context.Context, id, key string, labels map[string]s
 		return imageFacts{}, fmt.Errorf("commit the prepared image: %w", err)
 	}
 	return i.daemon.image(ctx, image)
-}
-
-// tail keeps the last max bytes of the lines that are added.
-type tail struct {
-	max  int
-	text []byte
-	cut  bool
-}
-
-func (t *tail) add(line string) {
-	t.text = append(append(t.text, line...), '\n')
-	if over := len(t.text) - t.max; over > 0 {
-		t.text, t.cut = append(t.text[:0], t.text[over:]...), true
-	}
-}
-
-func (t *tail) reset() { t.text, t.cut = t.text[:0], false }
-
-func (t *tail) String() string {
-	text := strings.ToValidUTF8(strings.TrimRight(string(t.text), "\n"), "")
-	if t.cut {
-		text = "…" + text
-	}
-	return text
 }

@@ -28,7 +28,7 @@ func refuse(job executor.Job, can executor.Capabilities) error {
 		"config.pids":             "cannot be enforced here: this daemon cannot limit processes",
 	})
 	p.Require(job.Limits.MemoryBytes >= minMemory, memoryField, "must be at least %d (got %d)", minMemory>>20, job.Limits.MemoryBytes>>20)
-	checkCommands(p, spec.PreCommands)
+	backend.CheckCommands(p, spec.PreCommands)
 	return p.Err()
 }
 

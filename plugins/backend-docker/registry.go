@@ -11,6 +11,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/requirements"
+	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
 
 // credentialsFile is the folder of the docker command's settings (config.json); empty if there is none.
@@ -43,13 +44,13 @@ func (f credentialsFile) of(registry string) (types.AuthConfig, error) {
 }
 
 // pull pulls an image from its registry.
-func (i *images) pull(ctx context.Context, r imageRef, progress func(executor.Progress)) error {
-	login, err := i.host.docker.of(r.registry())
+func (i *images) pull(ctx context.Context, r imagename.Ref, progress func(executor.Progress)) error {
+	login, err := i.host.docker.of(r.Registry())
 	if err != nil {
 		// Public images can be pulled without credentials.
-		i.log.Warn("read registry credentials", "registry", r.registry(), "error", err)
+		i.log.Warn("read registry credentials", "registry", r.Registry(), "error", err)
 	}
-	p := newPullProgress("pulling "+r.familiar(), progress)
+	p := newPullProgress("pulling "+r.Familiar(), progress)
 	err = i.daemon.pull(ctx, r.String(), login, p.line)
 	if said, ok := errors.AsType[errPull](err); ok {
 		return pullError(r, said.text, login != types.AuthConfig{})
@@ -100,17 +101,17 @@ var (
 
 // pullError returns the error of a failed pull. It names the field docker_image, because the daemon itself works. loggedIn
 // reports whether credentials were sent.
-func pullError(r imageRef, said string, loggedIn bool) error {
+func pullError(r imagename.Ref, said string, loggedIn bool) error {
 	said = requirements.Shorten(requirements.WithoutCredentials(said), 1000)
 	const field = "docker_image"
-	name := r.familiar()
+	name := r.Familiar()
 	switch {
 	case diskForm.MatchString(said):
 		return executor.FieldErrorf(executor.Unavailable, field, "no space for %s: %s", name, said)
 	case busyForm.MatchString(said):
 		return executor.FieldErrorf(executor.Unavailable, field, "the registry of %s is busy: %s", name, said)
 	case unauthorisedForm.MatchString(said):
-		hint := "it may not exist, or need credentials: docker login " + r.registry() + " on the host of python-executor"
+		hint := "it may not exist, or need credentials: docker login " + r.Registry() + " on the host of python-executor"
 		if loggedIn {
 			hint = "it may not exist, or the credentials may not give access to it"
 		}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
 
 // imageRegistry is a registry with one image, app:1, on this machine's loopback, where daemons speak HTTP.
@@ -302,7 +303,7 @@ func TestCredentialsComeFromTheDockerCommandsSettings(t *testing.T) {
 
 func TestAnErrorOfARegistryShowsNoCredentials(t *testing.T) {
 	t.Parallel()
-	r, err := parseRef("app:1")
+	r, err := imagename.ParseRef("app:1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
 	"github.com/python-executor/python-executor/core/runner/protocol"
+	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
 
 // plan describes how a job runs.
@@ -116,7 +117,7 @@ func (b *Backend) wanted(spec executor.Spec) string {
 
 // image finds or makes the image of a job, and finds its interpreter.
 func (b *Backend) image(ctx context.Context, spec executor.Spec, notify func(executor.Progress)) (imageInfo, interpreter, *executor.Failure, error) {
-	name, err := chooseImage(spec.Image, spec.PythonVersion, b.config.DefaultImage)
+	name, err := imagename.Choose(spec.Image, spec.PythonVersion, b.config.DefaultImage)
 	if err != nil {
 		return imageInfo{}, interpreter{}, nil, err
 	}

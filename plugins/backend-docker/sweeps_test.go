@@ -15,6 +15,7 @@ import (
 
 	"github.com/docker/docker/api/types/system"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
 )
@@ -287,9 +288,9 @@ func TestARefusalNamesEveryFieldAndInvalidComesFirst(t *testing.T) {
 		"a script":                 {executor.Job{Spec: executor.Spec{Script: "x"}, Limits: limits}, executor.Unimplemented, "script"},
 		"a script, and bad memory": {executor.Job{Spec: executor.Spec{Script: "x"}, Limits: small}, executor.Invalid, "config.memory_mb script"},
 		"a NUL":                    {executor.Job{Spec: executor.Spec{PreCommands: []string{"true", "a\x00"}}, Limits: limits}, executor.Invalid, "pre_commands[1]"},
-		"many commands":            {executor.Job{Spec: executor.Spec{PreCommands: make([]string, maxCommands+1)}, Limits: limits}, executor.Invalid, "pre_commands"},
-		"as many as may be":        {executor.Job{Spec: executor.Spec{PreCommands: make([]string, maxCommands)}, Limits: limits}, "", ""},
-		"long commands":            {executor.Job{Spec: executor.Spec{PreCommands: []string{strings.Repeat("x", maxCommandBytes), "x"}}, Limits: limits}, executor.Invalid, "pre_commands"},
+		"many commands":            {executor.Job{Spec: executor.Spec{PreCommands: make([]string, backend.MaxCommands+1)}, Limits: limits}, executor.Invalid, "pre_commands"},
+		"as many as may be":        {executor.Job{Spec: executor.Spec{PreCommands: make([]string, backend.MaxCommands)}, Limits: limits}, "", ""},
+		"long commands":            {executor.Job{Spec: executor.Spec{PreCommands: []string{strings.Repeat("x", backend.MaxCommandBytes), "x"}}, Limits: limits}, executor.Invalid, "pre_commands"},
 	} {
 		err := refuse(c.job, can)
 		var got []string

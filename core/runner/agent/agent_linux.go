@@ -54,6 +54,8 @@ type agent struct {
 	deadline *time.Timer // ends the runner; nil: nothing does
 	// calls are the requests about a session that are served.
 	calls hostCalls
+	// dying, if not nil, is called with the error that ends the process, when no program is left.
+	dying func(error)
 }
 
 func newAgent(inside *sandbox.Container) *agent {
@@ -387,6 +389,9 @@ func (a *agent) noteStarted(x *execution, s protocol.Started) (protocol.Started,
 func (a *agent) die(err error) {
 	a.Logf("%v", err)
 	a.killEverything()
+	if a.dying != nil {
+		a.dying(err)
+	}
 	os.Exit(ExitBroken)
 }
 

@@ -1,14 +1,25 @@
 // Package jobs runs each Execution as a batch job of Nomad: the mode job of the Nomad backend.
+//
+// The runner and the input come to the node as artifacts, which the plugin serves (transfer), or in the job itself if they are small. The
+// runner writes what happens into a file of the allocation, which the plugin follows through Nomad's API (tail). One event stream tells
+// about all jobs (watcher). What is known of a job is in Nomad: a plugin that starts again goes on with the jobs that it finds.
 package jobs
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
 
 // Options are what New needs.
@@ -21,10 +32,91 @@ type Options struct {
 	Configure plugin.Configure
 }
 
-// New returns the backend. Codes: unavailable, internal.
-func New(context.Context, Options) (executor.Backend, error) {
-	return nil, executor.Errorf(executor.Unimplemented, "the mode job of the Nomad backend is not in this version")
+// Backend runs Executions as jobs of Nomad. It implements executor.Backend and io.Closer.
+type Backend struct {
+	name, instance string
+	config         Config
+	embedded       bool
+	log            *slog.Logger
+	cluster        *cluster
+	watcher        *watcher
+	transfer       *transfer
+	program        program
+	images         imagename.AllowList
+	running        backend.Jobs
+	purged         atomic.Int64
+	temporary      string // a data folder that ends with this backend; empty: there is a lasting one
+
+	stop context.CancelFunc
+	wg   sync.WaitGroup
 }
 
-// Doctor checks what the mode needs of the cluster. It changes nothing. ctx bounds it.
-func Doctor(context.Context, *api.Client, Config) []backend.Finding { return nil }
+var _ executor.Backend = (*Backend)(nil)
+
+// New returns the backend. It makes no request to Nomad, so that a backend may start while Nomad is away. Codes: invalid, unavailable,
+// internal.
+func New(_ context.Context, o Options) (executor.Backend, error) {
+	p, err := runnerProgram()
+	if err != nil {
+		return nil, err
+	}
+	b, err := newBackend(o, p)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func newBackend(o Options, p program) (_ *Backend, err error) {
+	log := o.Configure.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	b := &Backend{
+		name: o.Configure.Name, instance: o.Configure.Instance, config: o.Config, embedded: o.Configure.Embedded, log: log,
+		cluster: newCluster(o.Client), program: p,
+	}
+	section := "backends." + b.name + ".job"
+	if b.images, err = imagename.NewAllowList(b.config.Images, b.config.DefaultImage, section+".images"); err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(o.Configure.DataDir, "jobs")
+	if o.Configure.DataDir == "" || b.embedded {
+		if folder, err = os.MkdirTemp("", "python-executor-nomad-"); err != nil {
+			return nil, executor.Errorf(executor.Internal, "data folder: %w", err)
+		}
+		b.temporary = folder
+	}
+	if b.transfer, err = newTransfer(b.config.Transfer, folder, p.content, log); err != nil {
+		return nil, errors.Join(err, b.clear())
+	}
+	b.watcher = newWatcher(b.cluster, log)
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	b.wg.Go(func() { b.watcher.run(ctx) })
+	b.wg.Go(func() { b.reap(ctx) })
+	return b, nil
+}
+
+// clear removes a temporary data folder.
+func (b *Backend) clear() error {
+	if b.temporary == "" {
+		return nil
+	}
+	return os.RemoveAll(b.temporary)
+}
+
+// Close leaves the jobs to the next backend, which may Attach to them. An embedded backend stops them. Close is idempotent; afterwards
+// Run returns unavailable.
+func (b *Backend) Close() error {
+	cause := executor.ErrCallerGone
+	if b.embedded {
+		cause = backend.ErrClosed
+	}
+	if !b.running.Close(cause) {
+		return nil
+	}
+	b.stop()
+	b.wg.Wait()
+	return errors.Join(b.transfer.close(), b.clear())
+}

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/batch"
 )
 
-func main() { os.Exit(agent.Main(os.Args[1:])) }
+func main() { os.Exit(batch.Main(os.Args[1:])) }

@@ -1,4 +1,5 @@
-package dockerbackend
+// Package imagename has the names of container images, and the lists of those that may be used. The backends that run containers share it.
+package imagename
 
 import (
 	"fmt"
@@ -12,71 +13,71 @@ import (
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// preparedRepository holds the images that preparations made. Requests may not name them, because they may belong to other
+// PreparedRepository holds the images that preparations made. Requests may not name them, because they may belong to other
 // users.
-const preparedRepository = "python-executor/prepared"
+const PreparedRepository = "python-executor/prepared"
 
-// imageRef is the normalised name of an image.
-type imageRef struct {
-	// repository includes the registry, "docker.io/library/python". At least one of tag and digest is set.
-	repository, tag, digest string
+// Ref is the normalised name of an image.
+type Ref struct {
+	// Repository includes the registry, "docker.io/library/python". At least one of Tag and Digest is set.
+	Repository, Tag, Digest string
 }
 
-// parseRef parses the name of an image. Codes: invalid (not a name, field docker_image).
-func parseRef(name string) (imageRef, error) {
+// ParseRef parses the name of an image. Codes: invalid (not a name, field docker_image).
+func ParseRef(name string) (Ref, error) {
 	named, err := reference.ParseNormalizedNamed(strings.TrimSpace(name))
 	if err != nil {
-		return imageRef{}, executor.FieldErrorf(executor.Invalid, "docker_image", "must be the name of an image (got %q): %s", requirements.Shorten(name, 200), err)
+		return Ref{}, executor.FieldErrorf(executor.Invalid, "docker_image", "must be the name of an image (got %q): %s", requirements.Shorten(name, 200), err)
 	}
 	named = reference.TagNameOnly(named)
-	r := imageRef{repository: named.Name()}
+	r := Ref{Repository: named.Name()}
 	if tagged, ok := named.(reference.Tagged); ok {
-		r.tag = tagged.Tag()
+		r.Tag = tagged.Tag()
 	}
 	if digested, ok := named.(reference.Digested); ok {
-		r.digest = digested.Digest().String()
+		r.Digest = digested.Digest().String()
 	}
 	return r, nil
 }
 
 // String returns the full name. The daemon could take a short name for the beginning of an image's id.
-func (r imageRef) String() string {
-	s := r.repository
-	if r.tag != "" {
-		s += ":" + r.tag
+func (r Ref) String() string {
+	s := r.Repository
+	if r.Tag != "" {
+		s += ":" + r.Tag
 	}
-	if r.digest != "" {
-		s += "@" + r.digest
+	if r.Digest != "" {
+		s += "@" + r.Digest
 	}
 	return s
 }
 
 // familiar returns the name as users write it: "python:3.12".
-func (r imageRef) familiar() string {
+func (r Ref) Familiar() string {
 	return strings.TrimPrefix(strings.TrimPrefix(r.String(), "docker.io/"), "library/")
 }
 
 // registry returns the host that the image comes from, "docker.io".
-func (r imageRef) registry() string {
-	host, _, _ := strings.Cut(r.repository, "/")
+func (r Ref) Registry() string {
+	host, _, _ := strings.Cut(r.Repository, "/")
 	return host
 }
 
-// imagePattern is one entry of a list of images. * stands for any characters but a slash, ** for any characters, ? for one. A
+// Pattern is one entry of a list of images. * stands for any characters but a slash, ** for any characters, ? for one. A
 // pattern without a tag matches every tag and digest. A pattern with a tag matches only requests for that tag without a digest:
 // a tag beside a digest says nothing about the image. A pattern may name a digest.
-type imagePattern struct {
+type Pattern struct {
 	repository, tag, digest *regexp.Regexp
 }
 
-// parsePattern parses an entry of a list of images; "*" means every image.
-func parsePattern(text string) (imagePattern, error) {
+// ParsePattern parses an entry of a list of images; "*" means every image.
+func ParsePattern(text string) (Pattern, error) {
 	text = strings.TrimSpace(text)
 	if text == "*" || text == "**" {
 		text = "**/**"
 	}
 	if text == "" || strings.ContainsAny(text, " \t\n[]\\{}") {
-		return imagePattern{}, fmt.Errorf("must be the name of an image, in which *, ** and ? stand for characters (got %q)", text)
+		return Pattern{}, fmt.Errorf("must be the name of an image, in which *, ** and ? stand for characters (got %q)", text)
 	}
 	name, digest, hasDigest := strings.Cut(text, "@")
 	repository, tag, hasTag := name, "", false
@@ -84,7 +85,7 @@ func parsePattern(text string) (imagePattern, error) {
 		repository, tag, hasTag = name[:i], name[i+1:], true
 	}
 	if repository == "" || hasTag && tag == "" || hasDigest && digest == "" {
-		return imagePattern{}, fmt.Errorf("must be the name of an image, in which *, ** and ? stand for characters (got %q)", text)
+		return Pattern{}, fmt.Errorf("must be the name of an image, in which *, ** and ? stand for characters (got %q)", text)
 	}
 	first, rest, slash := strings.Cut(repository, "/")
 	switch {
@@ -98,7 +99,7 @@ func parsePattern(text string) (imagePattern, error) {
 		}
 		repository = "docker.io/" + rest
 	}
-	p := imagePattern{repository: glob(repository)}
+	p := Pattern{repository: glob(repository)}
 	if hasTag {
 		p.tag = glob(tag)
 	}
@@ -117,27 +118,27 @@ func glob(text string) *regexp.Regexp {
 	return regexp.MustCompile(`^` + quoted + `$`) // it compiles, because everything else is quoted
 }
 
-func (p imagePattern) matches(r imageRef) bool {
-	if !p.repository.MatchString(r.repository) {
+func (p Pattern) matches(r Ref) bool {
+	if !p.repository.MatchString(r.Repository) {
 		return false
 	}
 	switch {
 	case p.digest != nil:
-		return r.digest != "" && p.digest.MatchString(r.digest)
+		return r.Digest != "" && p.digest.MatchString(r.Digest)
 	case p.tag != nil:
-		return r.digest == "" && p.tag.MatchString(r.tag)
+		return r.Digest == "" && p.tag.MatchString(r.Tag)
 	}
 	return true
 }
 
-// imageList is a list of patterns in the configuration.
-type imageList []imagePattern
+// List is a list of patterns in the configuration.
+type List []Pattern
 
-// newImageList parses the list at the path setting. Codes: invalid (an entry is not a pattern).
-func newImageList(entries []string, setting string) (imageList, error) {
-	var list imageList
+// NewList parses the list at the path setting. Codes: invalid (an entry is not a pattern).
+func NewList(entries []string, setting string) (List, error) {
+	var list List
 	for n, text := range entries {
-		p, err := parsePattern(text)
+		p, err := ParsePattern(text)
 		if err != nil {
 			return nil, executor.FieldErrorf(executor.Invalid, fmt.Sprintf("%s[%d]", setting, n), "%s", err)
 		}
@@ -146,44 +147,44 @@ func newImageList(entries []string, setting string) (imageList, error) {
 	return list, nil
 }
 
-// has reports whether a pattern of the list matches r.
-func (l imageList) has(r imageRef) bool {
-	return slices.ContainsFunc(l, func(p imagePattern) bool { return p.matches(r) })
+// Has reports whether a pattern of the list matches r.
+func (l List) Has(r Ref) bool {
+	return slices.ContainsFunc(l, func(p Pattern) bool { return p.matches(r) })
 }
 
-// allowList holds which images may be used.
-type allowList struct {
-	patterns imageList
+// AllowList holds which images may be used.
+type AllowList struct {
+	patterns List
 	// always is the default image, which may always be used.
-	always imageRef
+	always Ref
 	// setting is the path of the list in the configuration, for messages.
 	setting string
 }
 
-// newAllowList parses the list of allowed images.
-func newAllowList(patterns []string, defaultImage, setting string) (allowList, error) {
-	list, err := newImageList(patterns, setting)
+// NewAllowList parses the list of allowed images.
+func NewAllowList(patterns []string, defaultImage, setting string) (AllowList, error) {
+	list, err := NewList(patterns, setting)
 	if err != nil {
-		return allowList{}, err
+		return AllowList{}, err
 	}
-	always, err := parseRef(defaultImage)
-	return allowList{patterns: list, always: always, setting: setting}, err
+	always, err := ParseRef(defaultImage)
+	return AllowList{patterns: list, always: always, setting: setting}, err
 }
 
-// check returns the reference of an image that may be used. Codes, with the field docker_image: invalid (not a name), denied
+// Check returns the reference of an image that may be used. Codes, with the field docker_image: invalid (not a name), denied
 // (not on the list).
-func (a allowList) check(name string) (imageRef, error) {
-	r, err := parseRef(name)
+func (a AllowList) Check(name string) (Ref, error) {
+	r, err := ParseRef(name)
 	if err != nil || r == a.always {
 		return r, err
 	}
-	if strings.HasPrefix(r.repository, "docker.io/"+preparedRepository) {
-		return imageRef{}, executor.FieldErrorf(executor.Denied, "docker_image", "must not be a prepared image (got %q)", r.familiar())
+	if strings.HasPrefix(r.Repository, "docker.io/"+PreparedRepository) {
+		return Ref{}, executor.FieldErrorf(executor.Denied, "docker_image", "must not be a prepared image (got %q)", r.Familiar())
 	}
-	if a.patterns.has(r) {
+	if a.patterns.Has(r) {
 		return r, nil
 	}
-	return imageRef{}, executor.FieldErrorf(executor.Denied, "docker_image", "%s is not among the images that may be used here (%s)", r.familiar(), a.setting)
+	return Ref{}, executor.FieldErrorf(executor.Denied, "docker_image", "%s is not among the images that may be used here (%s)", r.Familiar(), a.setting)
 }
 
 // pythonTag matches the tag of an official image and captures its minor version: 3.12 of 3.12.1-slim.
@@ -192,21 +193,21 @@ var pythonTag = regexp.MustCompile(`^(3\.(?:0|[1-9][0-9]?))((?:[.-].*)?)$`)
 const officialPython = "docker.io/library/python"
 
 // minorOf returns the minor Python version that an image's name promises; empty if none.
-func (r imageRef) minorOf() string {
-	if m := pythonTag.FindStringSubmatch(r.tag); m != nil && r.repository == officialPython {
+func (r Ref) minorOf() string {
+	if m := pythonTag.FindStringSubmatch(r.Tag); m != nil && r.Repository == officialPython {
 		return m[1]
 	}
 	return ""
 }
 
-// chooseImage returns the image of a request: the requested image, the default image, or the variant of the default image with
+// Choose returns the image of a request: the requested image, the default image, or the variant of the default image with
 // the requested Python version. minor is that version; empty means any. Codes: invalid (image and minor contradict each other).
-func chooseImage(image, minor, defaultImage string) (string, error) {
+func Choose(image, minor, defaultImage string) (string, error) {
 	name := image
 	if name == "" {
 		name = defaultImage
 	}
-	r, err := parseRef(name)
+	r, err := ParseRef(name)
 	if err != nil {
 		return "", err
 	}
@@ -218,10 +219,10 @@ func chooseImage(image, minor, defaultImage string) (string, error) {
 		return "", executor.FieldErrorf(executor.Invalid, "docker_image", "must match python_version %s (got %q, which has Python %s)", minor, image, has)
 	}
 	// 3.12-slim → 3.11-slim; 3.12.1-slim → 3.11-slim.
-	_, variant, found := strings.Cut(r.tag, "-")
-	r.tag, r.digest = minor, ""
+	_, variant, found := strings.Cut(r.Tag, "-")
+	r.Tag, r.Digest = minor, ""
 	if found {
-		r.tag += "-" + variant
+		r.Tag += "-" + variant
 	}
-	return r.familiar(), nil
+	return r.Familiar(), nil
 }

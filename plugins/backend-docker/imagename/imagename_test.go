@@ -1,8 +1,7 @@
-package dockerbackend
+package imagename
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -42,15 +41,15 @@ func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
 		{list: "ghcr.io/acme/**", yes: []string{"ghcr.io/acme/a/b/c:1"}, never: []string{"ghcr.io/acm/a"}},
 		{list: "registry.example.org:5000/team/app:v?", yes: []string{"registry.example.org:5000/team/app:v1"}, never: []string{"registry.example.org/team/app:v1", "registry.example.org:5000/team/app:v10"}},
 		{list: "acme/*", yes: []string{"acme/a", "docker.io/acme/a"}, never: []string{"acme.io/a", "quay.io/acme/a", "a"}},
-		{list: "*", yes: []string{"python", "a.b/c/d/e:1", "localhost:5000/x@" + someDigest}, never: []string{preparedRepository, preparedRepository + ":" + someDigest[7:47], "docker.io/" + preparedRepository + "/x"}},
+		{list: "*", yes: []string{"python", "a.b/c/d/e:1", "localhost:5000/x@" + someDigest}, never: []string{PreparedRepository, PreparedRepository + ":" + someDigest[7:47], "docker.io/" + PreparedRepository + "/x"}},
 		{list: "docker.io/library/alp*", yes: []string{"alpine"}, never: []string{"busybox"}},
 	} {
-		a, err := newAllowList([]string{c.list}, "default:1", "backends.docker.images")
+		a, err := NewAllowList([]string{c.list}, "default:1", "backends.docker.images")
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range append(c.yes, "default:1", "docker.io/library/default:1") {
-			if _, err := a.check(name); err != nil {
+			if _, err := a.Check(name); err != nil {
 				t.Errorf("%s: %s is refused: %v", c.list, name, err)
 			}
 		}
@@ -58,7 +57,7 @@ func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
 			if c.list == "*" && name == "default:2" {
 				continue
 			}
-			if _, err := a.check(name); executor.CodeOf(err) != executor.Denied {
+			if _, err := a.Check(name); executor.CodeOf(err) != executor.Denied {
 				t.Errorf("%s: %s is not denied: %v", c.list, name, err)
 			}
 		}
@@ -67,14 +66,14 @@ func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
 
 func TestWhatIsNoNameOfAnImageIsInvalid(t *testing.T) {
 	t.Parallel()
-	a, err := newAllowList([]string{"*"}, "default:1", "backends.docker.images")
+	a, err := NewAllowList([]string{"*"}, "default:1", "backends.docker.images")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{
 		"", " ", "UPPER", "a b", "a\nb", "../etc", "-x", "a:b:c", "a@sha256:short", someDigest[7:], "a//b", "http://x/y", "a:tag with space", "é",
 	} {
-		_, err := a.check(name)
+		_, err := a.Check(name)
 		if e, ok := errors.AsType[*executor.Error](err); !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "docker_image" {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -83,16 +82,16 @@ func TestWhatIsNoNameOfAnImageIsInvalid(t *testing.T) {
 
 func TestANameIsPassedOnInFullSoThatItIsNoBeginningOfAnID(t *testing.T) {
 	t.Parallel()
-	r, err := parseRef("0123456789ab")
-	if err != nil || r.String() != "docker.io/library/0123456789ab:latest" || r.familiar() != "0123456789ab:latest" {
-		t.Errorf("%q %q %v", r, r.familiar(), err)
+	r, err := ParseRef("0123456789ab")
+	if err != nil || r.String() != "docker.io/library/0123456789ab:latest" || r.Familiar() != "0123456789ab:latest" {
+		t.Errorf("%q %q %v", r, r.Familiar(), err)
 	}
 }
 
 func TestAPatternThatIsNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", " ", "a b", "python:", "python@", ":x", "@x", "a[b]", "{a,b}", `a\b`} {
-		if _, err := parsePattern(text); err == nil {
+		if _, err := ParsePattern(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}
 	}
@@ -116,26 +115,10 @@ func TestTheImageFollowsFromWhatIsAskedFor(t *testing.T) {
 		{"python:3.11", "3.12", "python:3.12-slim", ""},
 		{"python:3.1", "3.11", "python:3.12-slim", ""},
 	} {
-		got, err := chooseImage(c.image, c.minor, c.defaultImage)
+		got, err := Choose(c.image, c.minor, c.defaultImage)
 		if got != c.want || (err != nil) != (c.want == "") {
 			t.Errorf("%q, %q, %q: %q %v, want %q", c.image, c.minor, c.defaultImage, got, err, c.want)
 		}
-	}
-}
-
-func TestADigestIsTheOneOfTheRepositoryThatWasAskedFor(t *testing.T) {
-	t.Parallel()
-	facts := imageFacts{ID: "sha256:id", RepoDigests: []string{"ghcr.io/acme/python@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", "python@" + someDigest}}
-	var got []string
-	for _, name := range []string{"python:3", "other:1"} {
-		r, err := parseRef(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, digestOf(r, facts))
-	}
-	if want := []string{someDigest, "sha256:id"}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
 	}
 }
 
@@ -143,20 +126,20 @@ func FuzzNoNameEscapesTheList(f *testing.F) {
 	for _, name := range []string{"python:3", "ghcr.io/acme/x@" + someDigest, "localhost:1/a/b:c", "docker.io/library/python"} {
 		f.Add(name)
 	}
-	a, err := newAllowList([]string{"python", "ghcr.io/acme/*"}, "python:3", "images")
+	a, err := NewAllowList([]string{"python", "ghcr.io/acme/*"}, "python:3", "images")
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		r, err := a.check(name)
+		r, err := a.Check(name)
 		if err != nil {
 			return
 		}
-		again, err := parseRef(r.String())
+		again, err := ParseRef(r.String())
 		if err != nil || again != r {
 			t.Errorf("%q: %q is another name than %q (%v)", name, r, again, err)
 		}
-		if r.repository != officialPython && !glob("ghcr.io/acme/*").MatchString(r.repository) {
+		if r.Repository != officialPython && !glob("ghcr.io/acme/*").MatchString(r.Repository) {
 			t.Errorf("%q is allowed as %q", name, r)
 		}
 	})

@@ -1,0 +1,103 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// The names of the files in the input and in the output folder. See the package's documentation.
+const (
+	StartFile     = "start.json"
+	PrepareFile   = "prepare.json"
+	WorkspaceFile = "workspace.tar"
+	StdinFile     = "stdin"
+	BundleFile    = "ca.pem"
+	NetrcFile     = "netrc"
+	// PreparedFile is in Prepare.Folder and has a Prepared.
+	PreparedFile = "prepared.json"
+
+	EventsFile    = "events"
+	ArtifactsFile = "artifacts"
+)
+
+// MaxInput is the maximum size of start.json and of prepare.json, in bytes.
+const MaxInput = protocol.MaxStart + 1<<20
+
+// Start is what start.json asks for: one Execution.
+type Start struct {
+	// Start is the Execution. The runner sets Workspace and Stdin. Without Command and Interpreter the runner looks for python3,
+	// then python, on Path, and sets PythonVersion. Deadline is ignored.
+	Start protocol.Start `json:"start"`
+	// Config is as in a host's Hello. Silence and WorkspacePipe are ignored.
+	Config protocol.Config `json:"config"`
+	// PythonVersion is the minor version that the interpreter must have, if the runner looks for it; empty: any.
+	PythonVersion string `json:"python_version,omitempty"`
+	// Image is repeated in the Result as ImageDigest.
+	Image string `json:"image,omitempty"`
+	// Prepared is the folder of a preparation (Prepare.Folder); empty if there was none.
+	Prepared string `json:"prepared,omitempty"`
+	// Protect lists folders that programs must not see, as Nomad's. Programs may still pass through them to Prepared. A folder
+	// that does not exist is no error.
+	Protect []string `json:"protect,omitempty"`
+}
+
+// Prepare is what prepare.json asks for: an environment with requirements, and the files that commands make.
+type Prepare struct {
+	ExecutionID string `json:"execution_id"`
+	// Config is as in Start. Commands and the installer run as its user.
+	Config protocol.Config `json:"config"`
+	// Folder is made and gets the results. The Execution finds them there (Start.Prepared).
+	Folder string `json:"folder"`
+	// Commands are shell commands. They run in a folder that has the Workspace. What is in that folder afterwards is the
+	// Execution's Workspace.
+	Commands []string `json:"commands,omitempty"`
+	// CommandEnv are the variables of Commands.
+	CommandEnv map[string]string `json:"command_env,omitempty"`
+	// Requirements are the lines of requirements.Normalise. They are installed after Commands.
+	Requirements []string `json:"requirements,omitempty"`
+	// AllowBuilds also installs packages that have no wheel, which runs code of theirs.
+	AllowBuilds bool `json:"allow_builds,omitempty"`
+	// InstallEnv are the variables of the installer: indexes, proxies. The runner adds those that name ca.pem and netrc.
+	InstallEnv map[string]string `json:"install_env,omitempty"`
+	// PythonVersion is the minor version that the image must have; empty: any.
+	PythonVersion string `json:"python_version,omitempty"`
+	// Path is the PATH of the image.
+	Path string `json:"path"`
+	// Limits are those of the preparation. DiskBytes bounds Folder. Timeout is for all steps together.
+	Limits executor.Limits `json:"limits"`
+	// Network allows the commands and the installer the container's network.
+	Network bool `json:"network,omitempty"`
+	// Protect is as in Start.
+	Protect []string `json:"protect,omitempty"`
+}
+
+// DefaultConfig is the Config of a container whose program is user 1000 and may write to /work and /tmp.
+func DefaultConfig() protocol.Config {
+	return protocol.Config{WorkRoot: "/work", UseWorkRoot: true, Temp: "/tmp", UID: 1000, GID: 1000, OwnUID: true}
+}
+
+// ReadInput reads a file of the input folder into v. Codes: invalid.
+func ReadInput(folder, name string, v any) error {
+	f, err := os.Open(filepath.Join(folder, name))
+	if err != nil {
+		return executor.Errorf(executor.Invalid, "input: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // read only
+	raw, err := io.ReadAll(io.LimitReader(f, MaxInput+1))
+	if err == nil && len(raw) > MaxInput {
+		err = fmt.Errorf("must be at most %d bytes", MaxInput)
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, v)
+	}
+	if err != nil {
+		return executor.Errorf(executor.Invalid, "%s: %w", name, err)
+	}
+	return nil
+}

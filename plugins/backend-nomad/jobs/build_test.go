@@ -1,0 +1,128 @@
+package jobs
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// anOrder returns an order with everything set that a plain Execution has.
+func anOrder() order {
+	return order{
+		id: "exe_1", owner: "ann", instance: "here", attempt: 2, image: "python:3.12-slim", limits: executor.Limits{
+			MemoryBytes: 100<<20 + 1, DiskBytes: 50 << 20, CPUShares: 700, PIDs: 10, OutputBytes: 1 << 20, KillGrace: 3 * time.Second,
+		},
+		runner:  runnerSource{url: "http://h/runner/abc", sha256: "abc", command: []string{"runner"}},
+		program: files{inline: map[string][]byte{"start.json": []byte("{}")}},
+	}
+}
+
+func program1(j *api.Job) *api.Task { return j.TaskGroups[0].Tasks[len(j.TaskGroups[0].Tasks)-1] }
+
+func TestAJobIsNamedAfterItsExecutionAndRunsOnce(t *testing.T) {
+	t.Parallel()
+	c := Default()
+	c.NodePool, c.Priority, c.Datacenters, c.LostAfterSeconds = "pool", 70, []string{"a", "b"}, 60
+	c.Constraints = []string{"${node.class} = large one"}
+	j := build(c, anOrder())
+	if *j.ID != "python-executor-exe_1" || *j.Name != *j.ID || *j.Type != api.JobTypeBatch || *j.Priority != 70 || *j.NodePool != "pool" || !slices.Equal(j.Datacenters, c.Datacenters) {
+		t.Errorf("%s %s %s %d %v %v", *j.ID, *j.Name, *j.Type, *j.Priority, j.NodePool, j.Datacenters)
+	}
+	want := map[string]string{metaExecution: "exe_1", metaOwner: "ann", metaInstance: "here", metaAttempt: "2"}
+	if !maps.Equal(j.Meta, want) {
+		t.Errorf("meta %v, want %v", j.Meta, want)
+	}
+	if last := j.Constraints[len(j.Constraints)-1]; last.LTarget != "${node.class}" || last.Operand != "=" || last.RTarget != "large one" {
+		t.Errorf("constraint %+v", last)
+	}
+	g := j.TaskGroups[0]
+	if *g.RestartPolicy.Attempts != 0 || *g.RestartPolicy.Mode != "fail" || *g.ReschedulePolicy.Attempts != 0 || *g.ReschedulePolicy.Unlimited ||
+		*g.Disconnect.Replace || *g.Disconnect.LostAfter != time.Minute || *g.Count != 1 {
+		t.Errorf("restart %+v, reschedule %+v, disconnect %+v", g.RestartPolicy, g.ReschedulePolicy, g.Disconnect)
+	}
+	if build(Default(), anOrder()).NodePool != nil {
+		t.Error("a node pool is set although none is configured")
+	}
+}
+
+func TestTheProgramsContainerIsHardened(t *testing.T) {
+	t.Parallel()
+	o := anOrder()
+	o.inMemory = true
+	p := program1(build(Default(), o))
+	raw, err := json.Marshal(p.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := json.Unmarshal(raw, &config); err != nil {
+		t.Fatal(err)
+	}
+	tmpfs := func(target string) any {
+		return map[string]any{"type": "tmpfs", "target": target, "tmpfs_options": []any{map[string]any{"size": float64(50 << 20), "mode": float64(0o1777)}}}
+	}
+	for key, want := range map[string]any{
+		"image": "python:3.12-slim", "network_mode": "none", "readonly_rootfs": true, "cap_drop": []any{"all"}, "security_opt": []any{"no-new-privileges"},
+		"mount": []any{tmpfs("/work"), tmpfs("/tmp")}, "volumes": nil,
+		"pids_limit": float64(10 + 24), "memory_hard_limit": float64(151), "ipc_mode": "private",
+		"ulimit":     []any{map[string]any{"nofile": "1024:4096", "core": "0:0"}},
+		"labels":     []any{map[string]any{metaExecution: "exe_1", metaInstance: "here"}},
+		"entrypoint": []any{"/local/runner/python-executor-runner", "runner", "job", "--input", "/local/input", "--output", "/local/output"},
+	} {
+		if !reflect.DeepEqual(config[key], want) {
+			t.Errorf("%s is %v, want %v", key, config[key], want)
+		}
+	}
+	if p.Driver != "docker" || *p.Resources.CPU != 700 || *p.Resources.MemoryMB != 101 || *p.KillTimeout != 13*time.Second || p.KillSignal != "SIGTERM" {
+		t.Errorf("driver %s, cpu %d, memory %d, kill %s %s", p.Driver, *p.Resources.CPU, *p.Resources.MemoryMB, *p.KillTimeout, p.KillSignal)
+	}
+	o = anOrder()
+	o.network = true
+	if mode := program1(build(Default(), o)).Config["network_mode"]; mode != "bridge" {
+		t.Errorf("with a network the mode is %v", mode)
+	}
+	disk := program1(build(Default(), o)).Config
+	if want := []string{"local/work:/work", "local/tmp:/tmp"}; !reflect.DeepEqual(disk["volumes"], want) || disk["mount"] != nil || disk["memory_hard_limit"] != 165 {
+		t.Errorf("on disk: %v, %v, %v", disk["volumes"], disk["mount"], disk["memory_hard_limit"])
+	}
+}
+
+func TestTheRunnerAndTheInputComeAsArtifactsOrInTheJob(t *testing.T) {
+	t.Parallel()
+	p := program1(build(Default(), anOrder()))
+	if len(p.Artifacts) != 1 || *p.Artifacts[0].GetterSource != "http://h/runner/abc" || *p.Artifacts[0].RelativeDest != "local/runner" ||
+		!maps.Equal(p.Artifacts[0].GetterOptions, map[string]string{"archive": "tar", "checksum": "sha256:abc"}) {
+		t.Errorf("artifacts %+v", p.Artifacts)
+	}
+	if len(p.Templates) != 1 || *p.Templates[0].DestPath != "local/input/start.json" || *p.Templates[0].EmbeddedTmpl != `{{ base64Decode "e30=" }}` || *p.Templates[0].Perms != "0600" {
+		t.Errorf("templates %+v", p.Templates)
+	}
+	o := anOrder()
+	o.program = files{url: "http://h/input/x"}
+	p = program1(build(Default(), o))
+	if len(p.Templates) != 0 || len(p.Artifacts) != 2 || *p.Artifacts[1].GetterSource != "http://h/input/x" || *p.Artifacts[1].RelativeDest != "local/input" || p.Artifacts[1].GetterOptions["archive"] != "tar" {
+		t.Errorf("artifacts %+v", p.Artifacts)
+	}
+}
+
+func TestAPreparationComesBeforeTheProgramAndHasTheNetwork(t *testing.T) {
+	t.Parallel()
+	o := anOrder()
+	o.prepare, o.prepareLimits = &files{inline: map[string][]byte{"prepare.json": []byte("{}")}}, executor.Limits{MemoryBytes: 2 << 30, CPUShares: 100}
+	tasks := build(Default(), o).TaskGroups[0].Tasks
+	if len(tasks) != 2 || tasks[0].Name != taskPrepare || tasks[0].Lifecycle.Hook != api.TaskLifecycleHookPrestart || tasks[0].Lifecycle.Sidecar || tasks[1].Lifecycle != nil {
+		t.Fatalf("tasks %+v", tasks)
+	}
+	argv := strings.Join(tasks[0].Config["entrypoint"].([]string), " ") //nolint:forcetypeassert // a failure panics
+	if tasks[0].Config["network_mode"] != "bridge" || tasks[1].Config["network_mode"] != "none" || !strings.Contains(argv, " job-prepare ") || *tasks[0].Resources.MemoryMB != 2048 {
+		t.Errorf("the preparation has %v and runs %s", tasks[0].Config["network_mode"], argv)
+	}
+}

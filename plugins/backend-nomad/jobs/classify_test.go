@@ -1,0 +1,77 @@
+package jobs
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+func TestTheProgramsEndIsAResultAndNomadsIsAnError(t *testing.T) {
+	t.Parallel()
+	event := func(kind, words string, details ...string) *api.TaskEvent {
+		e := &api.TaskEvent{Type: kind, DisplayMessage: words, Details: map[string]string{}}
+		for i := 0; i < len(details); i += 2 {
+			e.Details[details[i]] = details[i+1]
+		}
+		return e
+	}
+	for name, c := range map[string]struct {
+		client         string
+		events         []*api.TaskEvent
+		started, asked bool
+		status         executor.Status
+		code           executor.Code // of the Failure, or of the error without a status
+		field, words   string
+	}{
+		"killed by the caller":     {asked: true, started: true, status: executor.StatusKilled},
+		"killed before it started": {asked: true, status: executor.StatusKilled},
+		"out of memory": {
+			started: true, events: []*api.TaskEvent{event(api.TaskTerminated, "Exit Code: 137", "oom_killed", "true")},
+			status: executor.StatusOutOfMemory, code: executor.Exhausted, field: memoryField,
+		},
+		"the runner ran out of memory before the program": {
+			events: []*api.TaskEvent{event(api.TaskTerminated, "Exit Code: 137, OOM", "oom_killed", "true")}, code: executor.Unavailable, words: "not started",
+		},
+		"the runner was killed": {
+			started: true, events: []*api.TaskEvent{event(api.TaskTerminated, "Exit Code: 137", "oom_killed", "false")}, code: executor.Unavailable, words: "Exit Code: 137",
+		},
+		"no such image": {
+			events: []*api.TaskEvent{event(api.TaskDriverFailure, "", "driver_error", "Failed to pull `no/such`: Error response from daemon: pull access denied for no/such")},
+			status: executor.StatusFailed, code: executor.Invalid, field: "docker_image",
+		},
+		"the registry is away": {
+			events: []*api.TaskEvent{event(api.TaskDriverFailure, "", "driver_error", "Failed to pull `x`: dial tcp: i/o timeout")},
+			status: executor.StatusFailed, code: executor.Unavailable, field: "docker_image",
+		},
+		"the driver failed": {
+			events: []*api.TaskEvent{event(api.TaskDriverFailure, "no space left", "driver_error", "no space left")}, code: executor.Unavailable, words: "no space left",
+		},
+		"an artifact did not come": {
+			events: []*api.TaskEvent{event(api.TaskArtifactDownloadFailed, "bad response code: 410")}, code: executor.Unavailable, words: "410",
+		},
+		"the node is lost": {client: api.AllocClientStatusLost, started: true, code: executor.Unavailable, words: "node n1"},
+	} {
+		a := &allocation{NodeName: "n1", Client: c.client, Tasks: map[string]*api.TaskState{taskProgram: {Events: c.events}}}
+		r, err := classify(a, taskProgram, c.started, c.asked, 1<<20)
+		if c.status == "" {
+			if executor.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.words) {
+				t.Errorf("%s: %v, want %s with %q", name, err, c.code, c.words)
+			}
+			continue
+		}
+		if err != nil || r.Status != c.status || (r.Failure == nil) != (c.code == "") || r.Failure != nil && (r.Failure.Code != c.code || r.Failure.Field != c.field) {
+			t.Errorf("%s: %v, %+v %+v", name, err, r, r.Failure)
+		}
+	}
+}
+
+func TestAnErrorThatPassesIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	if !temporary(errors.New("connection refused")) {
+		t.Error("Nomad away is not temporary")
+	}
+}

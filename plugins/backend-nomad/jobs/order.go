@@ -1,0 +1,109 @@
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/job"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// maxInline is how large all files of a task's input may be to be in the job itself.
+const maxInline = 32 << 10
+
+// order returns the job to make, and keeps its input. Codes: invalid, denied (refused), those of the Sources.
+func (b *Backend) order(ctx context.Context, j executor.Job, image string, p preparation) (order, error) {
+	o := order{
+		id: j.ID, owner: j.Owner, instance: b.instance, attempt: j.Attempt, image: image, network: j.Spec.Network == executor.NetworkOn, limits: j.Limits,
+		inMemory: b.config.Work == WorkInMemory,
+		runner:   runnerSource{url: b.transfer.runnerURL(), sha256: b.transfer.sum, command: b.program.command},
+	}
+	s := job.Start{Start: protocol.NewStart(j), Config: job.DefaultConfig(), Protect: protected}
+	s.Start.Network = true // the container decides about the network
+	s.PythonVersion = j.Spec.PythonVersion
+	if p.needed() {
+		s.Prepared = preparedFolder
+	}
+	start, err := json.Marshal(s)
+	if err != nil {
+		return order{}, err
+	}
+	workspace, stdin := runner.NewSourceReader(j.Workspace), runner.NewSourceReader(j.Stdin)
+	defer workspace.Close() //nolint:errcheck // read only
+	defer stdin.Close()     //nolint:errcheck // read only
+	defer context.AfterFunc(ctx, func() { _, _ = workspace.Close(), stdin.Close() })()
+	list := []inputFile{{job.StartFile, bytes.NewReader(start)}}
+	var before []inputFile
+	if p.needed() {
+		if before, err = b.prepareFiles(j, p); err != nil {
+			return order{}, err
+		}
+	}
+	switch {
+	case j.Workspace == nil:
+	case len(p.commands) > 0: // they run in its files
+		before = append(before, inputFile{job.WorkspaceFile, workspace})
+	default:
+		list = append(list, inputFile{job.WorkspaceFile, workspace})
+	}
+	if j.Stdin != nil {
+		list = append(list, inputFile{job.StdinFile, stdin})
+	}
+	if p.needed() {
+		input, err := b.bring(j.ID, taskPrepare, before)
+		if err != nil {
+			return order{}, err
+		}
+		o.prepare, o.prepareLimits = &input, b.prepareLimits(j.Limits)
+	}
+	o.program, err = b.bring(j.ID, taskProgram, list)
+	return o, err
+}
+
+// bring returns the input of a task: in the job if it is small, else kept for the transfer. The files are read in their order.
+func (b *Backend) bring(id, part string, list []inputFile) (files, error) {
+	inline, total := map[string][]byte{}, 0
+	for n, f := range list {
+		var head bytes.Buffer
+		read, err := io.Copy(&head, io.LimitReader(f.content, int64(maxInline-total+1)))
+		if err != nil {
+			return files{}, inputError(err)
+		}
+		total += int(read)
+		inline[f.name] = head.Bytes()
+		if total <= maxInline && (read > 0 || f.name == job.StdinFile) {
+			continue
+		}
+		// Too much, or an empty file, which a template cannot be.
+		for m := range list[:n] {
+			list[m].content = bytes.NewReader(inline[list[m].name])
+		}
+		list[n].content = io.MultiReader(&head, f.content)
+		url, err := b.transfer.put(id, part, time.Now().Add(b.inputLifetime()), list)
+		if err != nil {
+			return files{}, inputError(err)
+		}
+		return files{url: url}, nil
+	}
+	if len(inline[job.StdinFile]) == 0 {
+		delete(inline, job.StdinFile)
+	}
+	return files{inline: inline}, nil
+}
+
+// inputError returns the error of an input that could not be kept: that of the Source as it is.
+func inputError(err error) error {
+	if e, ok := errors.AsType[*executor.Error](err); ok {
+		return e
+	}
+	return executor.Errorf(executor.Unavailable, "read the input: %w", err)
+}
+
+// inputLifetime is how long an input can be fetched: as long as a job may wait for a place, with time to pull an image.
+func (b *Backend) inputLifetime() time.Duration { return b.config.queueTimeout() + time.Hour }
