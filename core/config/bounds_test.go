@@ -110,6 +110,11 @@ func TestEveryKeyHasItsBounds(t *testing.T) {
 		{"scripts.timeout_ms", list{1, 86_400_000}, list{0, 86_400_001}, ""},
 		{"scripts.max_output_bytes", list{1, 1 << 30}, list{0, 1<<30 + 1}, ""},
 		{"scripts.max_line_bytes", list{1, 1 << 30}, list{0, 1<<30 + 1}, ""},
+		{"worker.bind", list{"0.0.0.0:8090", ":0"}, list{"", "8090"}, ""},
+		{"worker.max_concurrent", list{1, 10000}, list{0, -1}, ""},
+		{"worker.drain_timeout_seconds", list{0, 1e9}, list{-0.1, 1.1e9}, ""},
+		{"worker.silence_seconds", list{10, 1e9}, list{0, 9.9, 1.1e9}, ""},
+		{"worker.tls.peer_name", list{"a.b"}, list{""}, ""},
 	} {
 		for _, value := range test.good {
 			if found := problemsOf(with(t, test.key, value)); found != nil {

@@ -24,6 +24,7 @@ type Config struct {
 	Sessions  Sessions           `json:"sessions"`
 	MCP       MCP                `json:"mcp"`
 	Scripts   Scripts            `json:"scripts"`
+	Worker    Worker             `json:"worker"`
 }
 
 // HTTP configures the HTTP frontend.

@@ -14,7 +14,7 @@ func Default() Config {
 		DataDir:  defaultDataDir(),
 		Backend:  "uv",
 		Backends: map[string]Backend{"uv": {Options: json.RawMessage("{}")}},
-		Engine:   Engine{MaxConcurrent: max(4, 2*runtime.NumCPU()), MaxQueued: 1000, DrainTimeoutSeconds: 30},
+		Engine:   Engine{MaxConcurrent: concurrent(), MaxQueued: 1000, DrainTimeoutSeconds: 30},
 		Limits: LimitRange{
 			Default: Limits{300, 1024, 2048, 1024, 256, 64 << 20, 1},
 			Max:     Limits{86400, 65536, 65536, 262144, 4096, 1 << 30, 60},
@@ -26,8 +26,12 @@ func Default() Config {
 		},
 		MCP:     defaultMCP(),
 		Scripts: defaultScripts(),
+		Worker:  defaultWorker(),
 	}
 }
+
+// concurrent is the default of the Executions that run at once.
+func concurrent() int { return max(4, 2*runtime.NumCPU()) }
 
 func defaultDataDir() string {
 	const name = "python-executor"

@@ -40,6 +40,7 @@ func (c Config) Validate() error {
 	c.Sessions.validate(&p)
 	c.MCP.validate(&p, c.HTTP)
 	c.Scripts.validate(&p)
+	c.Worker.validate(&p)
 	return p.Err(executor.Invalid, "", "\n")
 }
 

@@ -50,6 +50,12 @@ func TestValidateNamesTheProblem(t *testing.T) {
 		{"an open address with a token", func(c *config.Config) {
 			c.HTTP.Bind, c.HTTP.Tokens = "[::]:8080", []config.Token{{Owner: "me", SHA256: hash}}
 		}, nil},
+		{"a worker with half of its files", func(c *config.Config) { c.Worker.TLS.Cert = "/cert.pem" }, []string{
+			"worker.tls.ca_cert: must be given with the other files of worker.tls", "worker.tls.key: must be given with the other files of worker.tls",
+		}},
+		{"a worker with all of its files", func(c *config.Config) {
+			c.Worker.TLS.CACert, c.Worker.TLS.Cert, c.Worker.TLS.Key = "/ca.pem", "/cert.pem", "/key.pem"
+		}, nil},
 		{"MCP that is wrong in every way", func(c *config.Config) {
 			c.MCP.Toolsets, c.MCP.Directories, c.MCP.Network.Shell = []string{"perl"}, []string{"here"}, "maybe"
 			c.MCP.HTTP = config.MCPHTTP{Enabled: true, Bind: "0.0.0.0:8000", Path: "mcp"}

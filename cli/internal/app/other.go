@@ -24,6 +24,9 @@ type Local struct{ executor.Service }
 // Serve needs Linux.
 func Serve(context.Context, ServeOptions) error { return errLinux }
 
+// Worker needs Linux.
+func Worker(context.Context, WorkerOptions) error { return errLinux }
+
 // CheckPlugin needs Linux.
 func CheckPlugin(context.Context, CheckOptions) ([]Rule, error) { return nil, errLinux }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/python-executor/python-executor/cli/internal/app"
 	"github.com/python-executor/python-executor/cli/internal/exit"
 	"github.com/python-executor/python-executor/cli/internal/settings"
 	"github.com/python-executor/python-executor/core/backend"
@@ -116,6 +117,7 @@ func localFindings(ctx context.Context, g *global) []backend.Finding {
 	for _, s := range settings.UnusedVariables(g.layers(), c) {
 		findings = append(findings, backend.Finding{Level: backend.LevelWarn, Topic: "config", Message: s.String()})
 	}
+	findings = append(findings, app.WorkerFindings(c)...)
 	for _, name := range slices.Sorted(maps.Keys(c.Backends)) {
 		findings = append(findings, backendFindings(ctx, g, name, c.Backends[name])...)
 	}

@@ -65,7 +65,7 @@ The first Ctrl-C or SIGTERM lets a command stop in order. A second one ends it i
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			g.logs = cmd.Name() == "serve"
+			g.logs = cmd.Name() == "serve" || cmd.Name() == "worker"
 			close(g.settled)
 			return g.settle()
 		},
@@ -94,7 +94,7 @@ The first Ctrl-C or SIGTERM lets a command stop in order. A second one ends it i
 	g.register(root.PersistentFlags())
 	root.AddCommand(
 		newRun(g, nil), newSubmit(g, nil), newFollow(g), newLogs(g), newKill(g), newVersion(g),
-		newList(g), newBackends(g), newServe(g, nil), newMCP(g), newDoctor(g), newConfig(g), newPlugin(g), newRunner(),
+		newList(g), newBackends(g), newServe(g, nil), newWorker(g), newMCP(g), newDoctor(g), newConfig(g), newPlugin(g), newRunner(),
 		newCompletion(g), newSession(g),
 	)
 	return root

@@ -270,7 +270,11 @@ func (b *Backend) follow(ctx context.Context, r *run, sink executor.Sink) (execu
 			break // the feed's end
 		}
 		if broken == nil {
-			if broken = sink.Emit(executor.Event{Body: body}); broken != nil {
+			broken = sink.Emit(executor.Event{Body: body})
+			if b.caps.Attach && errors.Is(broken, executor.ErrCallerGone) {
+				return executor.Result{}, executor.Errorf(executor.Unavailable, "the caller has gone")
+			}
+			if broken != nil {
 				r.stop(executor.StatusKilled)
 			}
 		}

@@ -11,8 +11,14 @@ import (
 
 // RegisterBackend serves b on s, which must have been made with ServerOptions. It also serves the sessions of b if b
 // implements executor.SessionBackend.
-func RegisterBackend(s grpc.ServiceRegistrar, b executor.Backend) {
-	pb.RegisterBackendServiceServer(s, &backendServer{backend: b, feeds: registerFeeds(s)})
+func RegisterBackend(s grpc.ServiceRegistrar, b executor.Backend) { register(s, b, false) }
+
+// RegisterRemoteBackend is RegisterBackend for callers on other machines: names of files and sockets in their calls mean nothing here.
+// The workspace of such a caller crosses in messages. Without them it cannot be opened (invalid).
+func RegisterRemoteBackend(s grpc.ServiceRegistrar, b executor.Backend) { register(s, b, true) }
+
+func register(s grpc.ServiceRegistrar, b executor.Backend, remote bool) {
+	pb.RegisterBackendServiceServer(s, &backendServer{backend: b, feeds: registerFeeds(s, remote)})
 	if sessions, ok := b.(executor.SessionBackend); ok {
 		pb.RegisterSessionBackendServiceServer(s, &sessionBackendServer{backend: sessions})
 		pb.RegisterSessionToolsServiceServer(s, &sessionToolsServer{tools: sessions})

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -360,6 +363,78 @@ func TestAWriterThatBreaksTheProtocolWritesNothing(t *testing.T) {
 			}
 			if _, err := stream.CloseAndRecv(); err == nil {
 				t.Error("it was taken")
+			}
+		})
+	}
+}
+
+// A caller on another machine gives no names of files and sockets of this one.
+func TestNamesOfACallerOnAnotherMachineAreNotLookedAt(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	dialled := make(chan struct{})
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			close(dialled)
+			_ = conn.Close()
+		}
+	}()
+	for name, source := range map[string]*pb.Source{
+		"a file":   {Path: secret, SizeBytes: 6},
+		"a socket": {Key: "k", Socket: listener.Addr().String(), SizeBytes: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := make(chan error, 1)
+			conn := plugintest.Connect(t, func(s grpc.ServiceRegistrar) {
+				wire.RegisterRemoteBackend(s, &stub{run: func(_ context.Context, job executor.Job, _ executor.Sink) (executor.Result, error) {
+					if job.Workspace.Path != "" {
+						t.Errorf("the backend gets the path %s", job.Workspace.Path)
+					}
+					r, err := job.Workspace.Open()
+					if err == nil {
+						defer r.Close()
+						_, err = io.ReadAll(r)
+					}
+					seen <- err
+					return succeeded, nil
+				}})
+			})
+			feed := feedOf(t, conn, "k")
+			stream, err := pb.NewBackendServiceClient(conn).Run(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := stream.Send(&pb.RunRequest{Message: &pb.RunRequest_Start{Start: &pb.RunStart{Job: &pb.Job{Workspace: source}}}}); err != nil {
+				t.Fatal(err)
+			}
+			if source.Path != "" {
+				if err := <-seen; executor.CodeOf(err) != executor.Invalid {
+					t.Errorf("the file was opened: %v", err)
+				}
+				return
+			}
+			m, err := feed.Recv() // the source is asked for on its stream
+			if err != nil || m.GetOpen() == nil || m.GetOpen().GetSocket() {
+				t.Errorf("got %v, %v", m, err)
+			}
+			if err := feed.Send(&pb.FeedRequest{Message: &pb.FeedRequest_End{End: &pb.SourceEnd{}}}); err != nil {
+				t.Error(err)
+			}
+			if err := <-seen; err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-dialled:
+				t.Error("the socket was dialled")
+			default:
 			}
 		})
 	}

@@ -103,9 +103,14 @@ func (c *runCall) watch(ctx context.Context, patience time.Duration, cut context
 }
 
 // trail gives the sink an event that only more trailing events and the Result follow. The first error of the sink takes
-// the place of the Result.
+// the place of the Result. A sink that is itself on a wire lets the event trail there, too.
 func (c *runCall) trail(e *pb.Event) {
-	if c.trailErr == nil {
+	if c.trailErr != nil {
+		return
+	}
+	if trailing, ok := c.sink.(executor.TrailingSink); ok {
+		c.trailErr = trailing.Trail(fromEvent(e))
+	} else {
 		c.trailErr = c.sink.Emit(fromEvent(e))
 	}
 }

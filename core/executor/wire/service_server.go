@@ -11,7 +11,7 @@ import (
 
 // RegisterService serves svc on s, which must have been made with ServerOptions.
 func RegisterService(s grpc.ServiceRegistrar, svc executor.Service) {
-	pb.RegisterExecutorServiceServer(s, &serviceServer{service: svc, feeds: registerFeeds(s)})
+	pb.RegisterExecutorServiceServer(s, &serviceServer{service: svc, feeds: registerFeeds(s, false)})
 	pb.RegisterSessionToolsServiceServer(s, &sessionToolsServer{tools: svc})
 }
 

@@ -17,14 +17,16 @@ import (
 // feeds has the sources of a server's calls by key. A call and the Feed streams of its sources arrive in any order.
 type feeds struct {
 	pb.UnimplementedSourceServiceServer
+	// remote: the callers are on other machines, so that names of files and sockets are not looked at.
+	remote bool
 
 	mu    sync.Mutex
 	byKey map[string]*feed
 }
 
 // registerFeeds serves Feed on s.
-func registerFeeds(s grpc.ServiceRegistrar) *feeds {
-	f := &feeds{byKey: map[string]*feed{}}
+func registerFeeds(s grpc.ServiceRegistrar, remote bool) *feeds {
+	f := &feeds{remote: remote, byKey: map[string]*feed{}}
 	pb.RegisterSourceServiceServer(s, f)
 	return f
 }
@@ -106,15 +108,20 @@ func (in *inputs) source(s *pb.Source) *executor.Source {
 		return nil
 	}
 	out := from[executor.Source](s)
+	if in.feeds.remote {
+		out.Path = ""
+	}
 	switch one := in.byKey[s.Key]; {
-	case s.Path != "":
+	case out.Path != "":
 		out.Open = func() (io.ReadCloser, error) { return openFile(s.Path) }
 	case one == nil:
 		out.Open = func() (io.ReadCloser, error) {
-			return nil, executor.Errorf(executor.Invalid, "a source must have a path or a key")
+			return nil, executor.Errorf(executor.Invalid, "a source must have a path, or a key if its sender is on another machine")
 		}
 	default:
-		one.socket = s.Socket
+		if !in.feeds.remote {
+			one.socket = s.Socket
+		}
 		out.Open = one.open
 	}
 	return &out

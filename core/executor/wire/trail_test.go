@@ -73,3 +73,23 @@ func TestTheErrorOfATrailingEventComesInPlaceOfTheResult(t *testing.T) {
 		t.Errorf("got %+v, %v after %d calls", res, err, calls)
 	}
 }
+
+// trailingRecorder is a recorder that also lets events trail, and counts them.
+type trailingRecorder struct {
+	recorder
+	trailed int
+}
+
+func (r *trailingRecorder) Trail(e executor.Event) error {
+	r.trailed++
+	return r.Emit(e)
+}
+
+func TestAnEventThatTrailsOnOneWireTrailsOnTheNext(t *testing.T) {
+	t.Parallel()
+	log := &trailingRecorder{recorder: recorder{t: t}}
+	res, err := plugintest.Wire(t, plugintest.Wire(t, trails(t, "a", "b"))).Run(t.Context(), executor.Job{}, log)
+	if err != nil || res.Status != executor.StatusSucceeded || log.trailed != 2 || len(log.events) != 3 {
+		t.Errorf("got %+v, %v, %d trailing of %d", res, err, log.trailed, len(log.events))
+	}
+}
