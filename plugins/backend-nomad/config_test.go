@@ -25,7 +25,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 func TestEveryWrongSettingIsNamed(t *testing.T) {
 	for section, want := range map[string]string{
 		`{"mode":"batch"}`:                             `backends.n.mode: must be job or workers (got "batch")`,
-		`{"adress":"x"}`:                               "backends.n.adress: unknown key",
+		`{"addr":"x"}`:                                 "backends.n.addr: unknown key",
 		`{"address":"127.0.0.1:4646"}`:                 "backends.n.address: must be http://HOST:PORT",
 		`{"address":"http://user:word@host:1"}`:        "backends.n.address: must be http://HOST:PORT",
 		`{"address":"unix://relative"}`:                "backends.n.address: must be http://HOST:PORT",

@@ -66,7 +66,7 @@ func freeAddress() (string, error) {
 				failed = err
 				break
 			}
-			l.Close()
+			_ = l.Close()
 		}
 		if failed == nil {
 			return address, nil

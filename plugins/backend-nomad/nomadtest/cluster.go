@@ -197,7 +197,7 @@ func (c *Cluster) keepLogs() string {
 	for _, a := range c.agents() {
 		raw, err := os.ReadFile(a.log())
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, a.Name+".log"), raw, 0o600)
+			err = os.WriteFile(filepath.Join(dir, a.Name+".log"), raw, 0o600) //nolint:gosec // the name is ours
 		}
 		if err != nil {
 			return err.Error()

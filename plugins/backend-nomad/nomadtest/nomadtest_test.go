@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
+	"golang.org/x/sys/unix"
 )
 
 // helperVariable makes this binary start a cluster, print its folder, and wait to be killed.
@@ -147,6 +149,35 @@ func TestTheNomadOfAKilledProcessIsSwept(t *testing.T) {
 	_ = helper.Wait() // it was killed
 	sweep()
 	gone(t, dir, had)
+}
+
+func TestTheRestOfAClusterIsSwept(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED, mounts need root")
+	}
+	dir, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := filepath.Join(dir, "client1/data/alloc/1-2/task/secrets")
+	if err := os.MkdirAll(secrets, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", secrets, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	if _, err := os.Stat(secrets); err != nil {
+		t.Errorf("a folder that is just being made was removed: %v", err)
+	}
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(dir, long, long); err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	if _, err := os.Stat(dir); err == nil {
+		t.Errorf("%s is left", dir)
+	}
 }
 
 // task returns a job with one task.

@@ -22,20 +22,26 @@ const mark = "PYEXEC_NOMADTEST"
 // labelNode is the label of a container with the name of its node.
 const labelNode = "com.hashicorp.nomad.node_name"
 
-// sweep removes the clusters of test processes that were killed: folders whose lock is free.
+// youth is how long a folder without a lock may be one that is just being made.
+const youth = time.Minute
+
+// sweep removes the clusters of test processes that were killed: folders whose lock is free, and those that were removed in part.
 func sweep() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // only a malformed pattern fails
 	for _, dir := range dirs {
 		lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 		if err != nil {
-			continue // the folder was just created or removed
-		}
-		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			if err := remove(dir); err != nil {
-				fmt.Fprintln(os.Stderr, "sweep", dir+":", err)
+			if info, err := os.Stat(dir); err != nil || time.Since(info.ModTime()) < youth {
+				continue // the folder was just created or removed
 			}
+		} else if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+			lock.Close()
+			continue
 		}
-		lock.Close()
+		if err := remove(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "sweep", dir+":", err)
+		}
+		lock.Close() // nil has no effect
 	}
 }
 
