@@ -42,6 +42,12 @@ variable "image" {
   default     = "python:3.12-slim"
 }
 
+variable "docker" {
+  description = "The DOCKER_HOST of the nodes. Empty: the default socket."
+  type        = string
+  default     = ""
+}
+
 variable "one_per_node" {
   description = "Whether a node has at most one worker. Workers with the backend uv need this, because they share the range of users."
   type        = bool
@@ -169,7 +175,7 @@ job "python-executor-workers" {
           data_dir: {{ env "NOMAD_TASK_DIR" }}/data
           backend: docker
           backends:
-            docker: {default_image: "${var.image}"}
+            docker: {host: "${var.docker}", default_image: "${var.image}"}
           worker:
             bind: {{ env "NOMAD_ADDR_worker" }}
             max_concurrent: ${var.slots}
