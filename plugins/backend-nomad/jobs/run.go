@@ -379,7 +379,9 @@ func (x *execution) emit(e executor.Event, alloc string) error {
 			return nil // of the preparation, which is in the log
 		}
 	default:
-		return nil
+		if x.resumed {
+			return nil // it may be in the log, and nothing in it tells
+		}
 	}
 	e.Seq, e.Time = 0, time.Time{}
 	if err := x.sink.Emit(e); err != nil {
