@@ -115,7 +115,8 @@ func TestAPythonInAClosedHomeIsNamedWithTheRemedy(t *testing.T) {
 	locks := t.TempDir()
 	p := testProber(t, "/nowhere")
 	p.places.home = home
-	p.claim = func() (*uidClaim, error) { c, err := claimUID(locks, uids{60600, 61111}); return c, err }
+	// Uids that no other test has: those do not look into this folder of locks.
+	p.claim = func() (*uidClaim, error) { c, err := claimUID(locks, uids{61500, 61509}); return c, err }
 	inv := p.discover(t.Context())
 	if len(inv.unreachable) != 1 {
 		t.Fatalf("findings are %+v", inv.unreachable)
