@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/runner/job"
 )
 
 // anOrder returns an order with everything set that a plain Execution has.
@@ -125,23 +124,5 @@ func TestAPreparationComesBeforeTheProgramAndHasTheNetwork(t *testing.T) {
 	argv := strings.Join(tasks[0].Config["entrypoint"].([]string), " ") //nolint:forcetypeassert // a failure panics
 	if tasks[0].Config["network_mode"] != "bridge" || tasks[1].Config["network_mode"] != "none" || !strings.Contains(argv, " job-prepare ") || *tasks[0].Resources.MemoryMB != 2048 {
 		t.Errorf("the preparation has %v and runs %s", tasks[0].Config["network_mode"], argv)
-	}
-}
-
-func TestUnlimitedOutputHasABoundInAFileOfTheNode(t *testing.T) {
-	t.Parallel()
-	b := &Backend{config: Config{MaxOutputMB: 3}, transfer: &transfer{}}
-	for asked, want := range map[int64]int64{executor.Unlimited: 3 << 20, 1 << 30: 1 << 30, 0: 0} {
-		o, err := b.order(t.Context(), executor.Job{ID: "exe_1", Limits: executor.Limits{OutputBytes: asked}}, "python", preparation{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var start job.Start
-		if err := json.Unmarshal(o.program.inline[job.StartFile], &start); err != nil {
-			t.Fatal(err)
-		}
-		if got := start.Start.Limits.OutputBytes; got != want || o.limits.OutputBytes != want {
-			t.Errorf("%d: the runner keeps %d, the order says %d; want %d", asked, got, o.limits.OutputBytes, want)
-		}
 	}
 }

@@ -39,9 +39,6 @@ type Config struct {
 	// MaxJobs bounds the jobs at once. Each needs a connection to the agent, which allows 100 of one host by default
 	// (http_max_conns_per_client). Default 64.
 	MaxJobs int `json:"max_jobs"`
-	// MaxOutputMB bounds each stream of a program whose request has no bound (output_bytes unlimited). The output is in a file of the
-	// node, where nothing holds a program back. Default 32.
-	MaxOutputMB int `json:"max_output_mb"`
 	// Transfer is where Nomad's clients fetch the runner and the input of jobs.
 	Transfer TransferConfig `json:"transfer"`
 	// Prepare says how pre_commands are run and requirements are installed.
@@ -83,7 +80,7 @@ func Default() Config {
 	return Config{
 		Datacenters: []string{"*"}, Constraints: []string{}, Priority: 50, DefaultImage: "python:3.12-slim",
 		Images: []string{"python", "python:*", "python@*"}, PurgeAfterSeconds: 300, QueueTimeoutSeconds: 300,
-		Work: WorkOnDisk, LostAfterSeconds: 600, MaxJobs: 64, MaxOutputMB: 32,
+		Work: WorkOnDisk, LostAfterSeconds: 600, MaxJobs: 64,
 		Transfer: TransferConfig{Listen: "127.0.0.1:0"}, Prepare: PrepareConfig{TimeoutSeconds: 900, MemoryMB: 2048, DiskMB: 10240},
 	}
 }
@@ -114,7 +111,6 @@ func (c Config) Validate(p *backend.Problems, under string) {
 	check(c.QueueTimeoutSeconds >= 1 && c.QueueTimeoutSeconds <= 86400, "queue_timeout_seconds", "must be from 1 to 86400 (got %d)", c.QueueTimeoutSeconds)
 	check(c.LostAfterSeconds >= 1 && c.LostAfterSeconds <= 86400, "lost_after_seconds", "must be from 1 to 86400 (got %d)", c.LostAfterSeconds)
 	check(c.MaxJobs >= 1 && c.MaxJobs <= 10000, "max_jobs", "must be from 1 to 10000 (got %d)", c.MaxJobs)
-	check(c.MaxOutputMB >= 1 && c.MaxOutputMB <= 1<<20, "max_output_mb", "must be from 1 to %d (got %d)", 1<<20, c.MaxOutputMB)
 	_, _, err = net.SplitHostPort(c.Transfer.Listen)
 	check(err == nil, "transfer.listen", "must be HOST:PORT (got %q)", c.Transfer.Listen)
 	check(c.Transfer.URL == "" || backend.IsURL(c.Transfer.URL), "transfer.url", "must be an http or https URL")

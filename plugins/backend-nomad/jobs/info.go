@@ -39,7 +39,7 @@ var warnings = []string{
 	"cpu_shares are MHz that Nomad reserves: a job that asks for more than a node has waits for a place, and then fails",
 	"kill_grace_seconds is cut to the max_kill_timeout of Nomad's client (30 s by default)",
 	"standard input is read to its end before the job is made: a program cannot be asked while it runs",
-	"output arrives up to half a second later than it was written, and meets no back-pressure: it is in a file of the node, at most output_bytes of each stream, and at most job.max_output_mb of it if output_bytes is unlimited",
+	"output arrives up to half a second later than it was written, and meets no back-pressure: it is in a file of the node, at most output_bytes of each stream",
 	"programs with a network reach private and metadata addresses, as far as the network of the nodes lets them",
 	"programs of all jobs of a node have the same user (1000:1000): what the kernel counts by user, waiting signals, inotify watches and memory in pipes, they share",
 	"pre_commands cannot change the image: they run as the program's user in its work folder, with a network, and the program gets that folder",

@@ -19,17 +19,12 @@ const maxInline = 32 << 10
 
 // order returns the job to make, and keeps its input. Codes: invalid, denied (refused), those of the Sources.
 func (b *Backend) order(ctx context.Context, j executor.Job, image string, p preparation) (order, error) {
-	limits := j.Limits
-	if limits.OutputBytes == executor.Unlimited {
-		limits.OutputBytes = int64(b.config.MaxOutputMB) << 20
-	}
 	o := order{
-		id: j.ID, owner: j.Owner, instance: b.instance, attempt: j.Attempt, image: image, network: j.Spec.Network == executor.NetworkOn, limits: limits,
+		id: j.ID, owner: j.Owner, instance: b.instance, attempt: j.Attempt, image: image, network: j.Spec.Network == executor.NetworkOn, limits: j.Limits,
 		inMemory: b.config.Work == WorkInMemory,
 		runner:   runnerSource{url: b.transfer.runnerURL(), sha256: b.transfer.sum, command: b.program.command},
 	}
 	s := job.Start{Start: protocol.NewStart(j), Config: job.DefaultConfig(), Protect: protected}
-	s.Start.Limits = limits
 	s.Start.Network = true // the container decides about the network
 	s.PythonVersion = j.Spec.PythonVersion
 	if p.needed() {
