@@ -183,6 +183,24 @@ func (n *cluster) open(ctx context.Context, alloc, path string, offset, limit in
 	return n.client.Raw().Response("/v1/client/fs/readat/"+alloc+"?"+place(path, offset, limit), query(ctx))
 }
 
+// end returns the last bytes of a file that is whole, at most limit.
+func (n *cluster) end(ctx context.Context, alloc, path string, limit int64) (raw []byte, err error) {
+	err = n.retry(ctx, func(ctx context.Context) error {
+		var info api.AllocFileInfo
+		if _, err := n.client.Raw().Query("/v1/client/fs/stat/"+alloc+"?"+url.Values{"path": {path}}.Encode(), &info, query(ctx)); err != nil {
+			return err
+		}
+		body, err := n.open(ctx, alloc, path, max(0, info.Size-limit), 0)
+		if err != nil {
+			return err
+		}
+		defer body.Close() //nolint:errcheck // read only
+		raw, err = io.ReadAll(io.LimitReader(body, limit))
+		return err
+	})
+	return raw, err
+}
+
 func place(path string, offset, limit int64) string {
 	values := url.Values{"path": {path}, "offset": {strconv.FormatInt(offset, 10)}}
 	if limit > 0 {

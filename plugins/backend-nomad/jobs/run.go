@@ -339,7 +339,9 @@ func (x *execution) read(ctx context.Context, alloc, task string, from job.Offse
 		case r.Begin != nil && r.Begin.ExecutionID != x.job.ID:
 			return job.Record{}, executor.Errorf(executor.Internal, "allocation %s is of execution %s", alloc, r.Begin.ExecutionID)
 		case r.Event != nil:
-			err = x.emit(*r.Event, alloc)
+			if err = x.emit(*r.Event, alloc); err == nil && (x.cut[0] || x.cut[1]) {
+				return x.lastRecord(ctx, alloc, path+job.EventsFile)
+			}
 		case r.Artifact != nil:
 			err = x.artifact(ctx, alloc, path+job.ArtifactsFile, *r.Artifact)
 		}
@@ -388,26 +390,6 @@ func (x *execution) emit(e executor.Event, alloc string) error {
 		return sinkError{err}
 	}
 	return nil
-}
-
-// drainTime is how long the output of a stopped job without a bound of output is passed on after its grace. The file may have far more than
-// a sink can take.
-const drainTime = 5 * time.Second
-
-// tooLate reports whether the output of a stopped job is no longer passed on, because nothing bounds it.
-func (x *execution) tooLate() bool {
-	select {
-	case <-x.stopping:
-	default:
-		return false
-	}
-	if x.job.Limits.OutputBytes >= 0 {
-		return false
-	}
-	if x.late.IsZero() {
-		x.late = time.Now().Add(x.job.Limits.KillGrace + drainTime)
-	}
-	return time.Now().After(x.late)
 }
 
 // artifact passes a collected file on.
