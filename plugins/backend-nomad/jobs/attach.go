@@ -30,7 +30,7 @@ func (x *execution) gone(ctx context.Context) error {
 			}
 		}
 		a, e, stale := x.tracked.now()
-		if a != nil && a.over() || a == nil && (e == nil || e.TriggeredBy == "job-deregister" && e.Status == api.EvalStatusComplete) {
+		if a != nil && a.over() || a == nil && (e == nil || unplaceable(e)) {
 			return nil
 		}
 		select {
@@ -42,6 +42,12 @@ func (x *execution) gone(ctx context.Context) error {
 			return executor.Errorf(executor.Unavailable, "the job is not stopped yet: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// unplaceable reports whether e, the last evaluation of a stopped job, leaves nothing to place. Nomad cancels the evaluation of a job that
+// waits for a place, and may do so after it has completed the one of the stop.
+func unplaceable(e *api.Evaluation) bool {
+	return e.TriggeredBy == "job-deregister" && e.Status == api.EvalStatusComplete || e.Status == api.EvalStatusCancelled
 }
 
 // Remove implements executor.Backend. The job is stopped. Nomad shows it until Config.PurgeAfterSeconds have passed, but its Result
