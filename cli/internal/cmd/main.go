@@ -48,8 +48,7 @@ func Main(args []string, bundle app.Bundle) int {
 	if len(args) > 1 && args[1] == "runner" && bundle.Runner != nil {
 		return bundle.Runner(args[2:])
 	}
-	ctx, release := withSignals(context.Background())
-	defer release()
+	ctx := withSignals(context.Background())
 	streams := IO{
 		In: os.Stdin, InTerminal: term.IsTerminal(int(os.Stdin.Fd())),
 		Out: os.Stdout, OutTerminal: term.IsTerminal(int(os.Stdout.Fd())), Err: os.Stderr, ErrTerminal: term.IsTerminal(int(os.Stderr.Fd())),

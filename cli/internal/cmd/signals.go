@@ -40,7 +40,9 @@ const echo = 100 * time.Millisecond
 //
 // SIGPIPE is caught and dropped, so that a write to a closed standard output returns an error. An ignored SIGPIPE would have
 // the same effect, but child processes would inherit it.
-func withSignals(parent context.Context) (context.Context, func()) {
+//
+// The signals are caught until the process exits, so that one that arrives last does not change the exit status.
+func withSignals(parent context.Context) context.Context {
 	ctx, requests := stop.New(parent)
 	taker := &signalTaker{}
 	ctx = context.WithValue(ctx, takerKey{}, taker)
@@ -49,10 +51,7 @@ func withSignals(parent context.Context) (context.Context, func()) {
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(signals, h.heeded...)
 	notifyPipe(pipe)
-	done := make(chan struct{})
-	finished := make(chan struct{})
 	go func() {
-		defer close(finished)
 		for {
 			select {
 			case s := <-signals:
@@ -62,18 +61,10 @@ func withSignals(parent context.Context) (context.Context, func()) {
 			case <-h.echoEnds:
 				h.listen()
 			case <-pipe:
-			case <-done:
-				return
 			}
 		}
 	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		signal.Stop(pipe)
-		close(done)
-		<-finished
-		requests.First(nil)
-	}
+	return ctx
 }
 
 // signalHandler turns signals into requests to stop.

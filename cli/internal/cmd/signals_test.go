@@ -149,7 +149,7 @@ const asSignalled = "TEST_AS_SIGNALLED"
 
 // beSignalled says where it is. It exits with 7 when its input ends, with 9 at the second request; with "deaf" it never ends.
 func beSignalled(how string) {
-	ctx, release := withSignals(context.Background())
+	ctx := withSignals(context.Background())
 	fmt.Println("ready")
 	<-ctx.Done()
 	fmt.Println("cleaning up")
@@ -162,7 +162,6 @@ func beSignalled(how string) {
 	}()
 	select {
 	case <-ended:
-		release()
 		os.Exit(7)
 	case <-stop.Now(ctx):
 		fmt.Println("at once")
