@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/job"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
 
@@ -71,6 +72,11 @@ func TestAnEndedJobIsPurgedAfterAWhile(t *testing.T) {
 	eventually(t, "the purge", func() bool {
 		found, err := b.cluster.info(t.Context(), jobID(j.ID))
 		return err == nil && found == nil
+	})
+	alloc := said.allocation(t)
+	eventually(t, "the removal of the files of allocation "+alloc, func() bool {
+		_, err := b.cluster.size(t.Context(), alloc, taskProgram+"/"+outputPath+"/"+job.EventsFile)
+		return missing(err)
 	})
 }
 

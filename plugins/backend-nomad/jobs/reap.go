@@ -97,20 +97,20 @@ func (b *Backend) alone(ctx context.Context, id string, f func(context.Context) 
 	return f(inner)
 }
 
-// purge removes a dead job with its files on the nodes.
+// purge removes a dead job with its files on the nodes. The files go first: Nomad forgets the allocations with the job.
 func (b *Backend) purge(ctx context.Context, id string) error {
 	found, _, err := b.cluster.allocationsOf(ctx, id)
 	if err != nil && !notFound(err) {
 		return refusal("look at the job", err)
 	}
-	if err := b.cluster.deregister(ctx, id, true); err != nil {
-		return refusal("purge the job", err)
-	}
-	b.purged.Add(1)
 	for _, a := range found {
 		if err := b.cluster.forget(ctx, a.ID); err != nil { // the node does it later by itself
 			b.log.Debug("remove the files of an allocation", "allocation", a.ID, "error", err)
 		}
 	}
+	if err := b.cluster.deregister(ctx, id, true); err != nil {
+		return refusal("purge the job", err)
+	}
+	b.purged.Add(1)
 	return nil
 }
