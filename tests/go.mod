@@ -6,6 +6,8 @@ require (
 	github.com/docker/go-units v0.5.0
 	github.com/python-executor/python-executor/core v0.0.0
 	github.com/python-executor/python-executor/plugins/backend-docker v0.0.0
+	github.com/python-executor/python-executor/plugins/backend-nomad v0.0.0
+	github.com/python-executor/python-executor/sdk/go v0.0.0
 )
 
 require (
@@ -49,8 +51,6 @@ require (
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
-	github.com/python-executor/python-executor/plugins/backend-nomad v0.0.0
-	github.com/python-executor/python-executor/sdk/go v0.0.0
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.72.0 // indirect
 	go.opentelemetry.io/otel v1.47.0 // indirect

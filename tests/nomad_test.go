@@ -61,7 +61,9 @@ func (n onNomad) in(t *testing.T) onNomad {
 }
 
 // environ makes the CLI and the SDKs use the server.
-func (n onNomad) environ() []string { return []string{"PYEXEC_SERVER=" + n.url, "PYEXEC_TOKEN=" + n.token} }
+func (n onNomad) environ() []string {
+	return []string{"PYEXEC_SERVER=" + n.url, "PYEXEC_TOKEN=" + n.token}
+}
 
 // jobOf is the job of an execution.
 func jobOf(id string) string { return "python-executor-" + id }
