@@ -87,6 +87,7 @@ func skipWithout(t *testing.T, what string, have bool) {
 type server struct {
 	t       *testing.T
 	url     string
+	token   string // sent with every request, unless it is empty
 	dir     string // private: data, work, run
 	cmd     *exec.Cmd
 	log     *lockedBuffer
@@ -275,6 +276,9 @@ func (s *server) request(method, path string, body io.Reader, header ...string) 
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, body)
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])

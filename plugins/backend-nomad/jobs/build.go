@@ -25,6 +25,7 @@ const (
 	metaExecution = "python-executor.execution"
 	metaOwner     = "python-executor.owner"
 	metaInstance  = "python-executor.instance"
+	metaBackend   = "python-executor.backend"
 	metaAttempt   = "python-executor.attempt"
 )
 
@@ -72,14 +73,15 @@ type files struct {
 
 // order describes a job to make.
 type order struct {
-	id, owner, instance string
-	attempt             int
-	image               string
-	network             bool
-	limits              executor.Limits
-	inMemory            bool // the folders of programs are in memory: Config.Work
-	runner              runnerSource
-	program             files
+	id, owner         string
+	instance, backend string // the installation, and the name of the backend in it
+	attempt           int
+	image             string
+	network           bool
+	limits            executor.Limits
+	inMemory          bool // the folders of programs are in memory: Config.Work
+	runner            runnerSource
+	program           files
 	// prepare is the input of the preparation; nil if there is none. prepareLimits are its limits.
 	prepare       *files
 	prepareLimits executor.Limits
@@ -115,7 +117,7 @@ func build(c Config, o order) *api.Job {
 		j.NodePool = &c.NodePool
 	}
 	j.Meta = map[string]string{
-		metaExecution: o.id, metaOwner: o.owner, metaInstance: o.instance, metaAttempt: strconv.Itoa(o.attempt),
+		metaExecution: o.id, metaOwner: o.owner, metaInstance: o.instance, metaBackend: o.backend, metaAttempt: strconv.Itoa(o.attempt),
 	}
 	j.Constraints = append([]*api.Constraint{
 		api.NewConstraint("${attr.kernel.name}", "=", "linux"),

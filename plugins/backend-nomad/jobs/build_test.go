@@ -17,7 +17,7 @@ import (
 // anOrder returns an order with everything set that a plain Execution has.
 func anOrder() order {
 	return order{
-		id: "exe_1", owner: "ann", instance: "here", attempt: 2, image: "python:3.12-slim", limits: executor.Limits{
+		id: "exe_1", owner: "ann", instance: "here", backend: "nomad", attempt: 2, image: "python:3.12-slim", limits: executor.Limits{
 			MemoryBytes: 100<<20 + 1, DiskBytes: 50 << 20, CPUShares: 700, PIDs: 10, OutputBytes: 1 << 20, KillGrace: 3 * time.Second,
 		},
 		runner:  runnerSource{url: "http://h/runner/abc", sha256: "abc", command: []string{"runner"}},
@@ -36,7 +36,7 @@ func TestAJobIsNamedAfterItsExecutionAndRunsOnce(t *testing.T) {
 	if *j.ID != "python-executor-exe_1" || *j.Name != *j.ID || *j.Type != api.JobTypeBatch || *j.Priority != 70 || *j.NodePool != "pool" || !slices.Equal(j.Datacenters, c.Datacenters) {
 		t.Errorf("%s %s %s %d %v %v", *j.ID, *j.Name, *j.Type, *j.Priority, j.NodePool, j.Datacenters)
 	}
-	want := map[string]string{metaExecution: "exe_1", metaOwner: "ann", metaInstance: "here", metaAttempt: "2"}
+	want := map[string]string{metaExecution: "exe_1", metaOwner: "ann", metaInstance: "here", metaBackend: "nomad", metaAttempt: "2"}
 	if !maps.Equal(j.Meta, want) {
 		t.Errorf("meta %v, want %v", j.Meta, want)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner/job"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
@@ -78,6 +79,36 @@ func TestAnEndedJobIsPurgedAfterAWhile(t *testing.T) {
 		_, err := b.cluster.size(t.Context(), alloc, taskProgram+"/"+outputPath+"/"+job.EventsFile)
 		return missing(err)
 	})
+}
+
+func TestABackendPurgesNoJobOfAnotherOne(t *testing.T) {
+	t.Parallel()
+	c := nomadtest.Shared(t)
+	patient := openBackend(t, c, nil)
+	hasty, err := open(plugin.Configure{
+		Name: "hasty", Instance: t.Name(), DataDir: t.TempDir(), Options: section(t, c, func(c *Config) { c.PurgeAfterSeconds = 0 }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := hasty.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	j := aJob(t, executor.Spec{Code: "print('hello')"})
+	var said journal
+	ends(t, patient, j, &said)
+	// Backend hasty sweeps later than the job ended, and purges its own job in the same sweep or after it.
+	own := aJob(t, executor.Spec{Code: "print('hello')"})
+	ends(t, hasty, own, &said)
+	eventually(t, "the purge of its own job", func() bool {
+		found, err := hasty.cluster.info(t.Context(), jobID(own.ID))
+		return err == nil && found == nil
+	})
+	if found, err := patient.cluster.info(t.Context(), jobID(j.ID)); err != nil || found == nil {
+		t.Errorf("the job of the other backend: %v, %v", found, err)
+	}
 }
 
 func TestAJobOutlivesAKilledServerAndAKilledClient(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 // reapInterval is the time between two sweeps, at most. A short Config.PurgeAfterSeconds makes it shorter.
 const reapInterval = 30 * time.Second
 
-// reap purges the ended jobs of this installation, those of earlier processes too, until ctx ends.
+// reap purges the ended jobs of this backend, those of earlier processes too, until ctx ends.
 func (b *Backend) reap(ctx context.Context) {
 	again := time.NewTicker(min(reapInterval, max(b.config.purgeAfter(), time.Second)))
 	defer again.Stop()
@@ -40,7 +40,7 @@ func (b *Backend) sweep(ctx context.Context, now time.Time, ended map[string]tim
 	}
 	there := map[string]bool{}
 	for _, j := range list {
-		if j.Meta[metaInstance] != b.instance {
+		if j.Meta[metaInstance] != b.instance || j.Meta[metaBackend] != b.name { // another backend of a server has its own settings
 			continue
 		}
 		there[j.ID] = true
