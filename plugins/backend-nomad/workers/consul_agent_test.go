@@ -8,18 +8,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	consul "github.com/hashicorp/consul/api"
+	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/worker"
 	"github.com/python-executor/python-executor/core/worker/workertest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/consultest"
+	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
 
 // policyFile is what users take.
@@ -122,6 +126,50 @@ func (s *processSite) config(token string) Config {
 	c.TLS = s.ca.Issue(worker.ServerName)
 	c.TLS.PeerName = worker.WorkerName
 	return c
+}
+
+func TestNomadRegistersItsWorkersInConsul(t *testing.T) {
+	binary, agent := built(t, "nomad"), consultest.Start(t)
+	cluster := nomadtest.Start(t, nomadtest.Options{RawExec: true, Consul: agent.Settings()})
+	s := &realSite{cluster: cluster, client: cluster.API(), ca: workertest.NewAuthority(t), dir: openDir(t)}
+	t.Cleanup(func() { s.remove(t) })
+	j := s.job(binary, 1)
+	j.TaskGroups[0].Services = []*api.Service{{
+		Name: Default().Service, Provider: "consul", PortLabel: "worker", Meta: map[string]string{MetaAllocation: "${NOMAD_ALLOC_ID}"},
+		Checks: []api.ServiceCheck{{Type: "tcp", Interval: time.Second, Timeout: time.Second}},
+	}}
+	if _, _, err := s.client.Jobs().Register(j, nil); err != nil {
+		t.Fatal(err)
+	}
+	c := Default()
+	c.Provider, c.Consul.Address, c.Consul.Token = ProviderConsul, agent.Address(), agent.Token(policyFile)
+	p := s.poolOf(t, c)
+	for _, count := range []int{1, 2, 1} {
+		s.scale(t, count)
+		usable(t, p, count)
+		c := start(t, p, job("print(6 * 7)"))
+		c.succeeds(t)
+		eventually(t, "the end of the worker that is too many", func() bool { return info(t, p).Metrics["workers"] == float64(count) })
+		details, ids := fmt.Sprint(info(t, p).Details), s.allocations(t)
+		for _, id := range ids {
+			if !strings.Contains(details, id) || !slices.ContainsFunc(p.listed(), func(r registration) bool { return r.Allocation == id }) {
+				t.Errorf("allocation %s is not named: %s", id, details)
+			}
+		}
+		if len(ids) != count {
+			t.Errorf("allocations: %v", ids)
+		}
+	}
+}
+
+// listed returns the registrations of the members.
+func (p *Pool) listed() (all []registration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.members {
+		all = append(all, m.registration)
+	}
+	return all
 }
 
 func TestWorkersThatConsulKnows(t *testing.T) {

@@ -155,9 +155,14 @@ func (s *realSite) processes() (pids []int) {
 }
 
 func (s *realSite) pool(t *testing.T) *Pool {
-	t.Helper()
 	c := Default()
-	c.Service, c.TLS = serviceName, s.ca.Issue(worker.ServerName)
+	c.Service = serviceName
+	return s.poolOf(t, c)
+}
+
+func (s *realSite) poolOf(t *testing.T, c Config) *Pool {
+	t.Helper()
+	c.TLS = s.ca.Issue(worker.ServerName)
 	c.TLS.PeerName = worker.WorkerName
 	b, err := New(t.Context(), Options{Client: s.client, Config: c, Configure: plugin.Configure{Name: "nomad", Instance: "test"}})
 	if err != nil {
