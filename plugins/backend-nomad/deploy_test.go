@@ -63,11 +63,22 @@ func jobsAreValid(t *testing.T, c *nomadtest.Cluster) {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if out := c.Nomad(t, "job", "validate", "-namespace", namespace, path); !strings.Contains(out, "Job validation successful") || strings.Contains(out, "Warning") {
-				t.Errorf("%s: %s\n%s", file, out, text)
+			for _, flags := range providers(text) {
+				out := c.Nomad(t, append(append([]string{"job", "validate", "-namespace", namespace}, flags...), path)...)
+				if !strings.Contains(out, "Job validation successful") || strings.Contains(out, "Warning") {
+					t.Errorf("%s %v: %s\n%s", file, flags, out, text)
+				}
 			}
 		}
 	}
+}
+
+// providers returns the flags of each registry that a job specification can have.
+func providers(text string) [][]string {
+	if !strings.Contains(text, `variable "provider"`) {
+		return [][]string{nil}
+	}
+	return [][]string{{"-var", "provider=nomad"}, {"-var", "provider=consul"}}
 }
 
 // variants returns a job specification once for each comment that has stanzas, with these stanzas in effect.

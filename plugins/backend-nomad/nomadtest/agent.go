@@ -91,7 +91,8 @@ disable_update_check = true
 leave_on_interrupt = false
 leave_on_terminate = false
 acl { enabled = %t }
-`, a.Name, filepath.Join(a.dir, "data"), a.address, a.address, a.address, a.address, o.ACL)
+%s
+`, a.Name, filepath.Join(a.dir, "data"), a.address, a.address, a.address, a.address, o.ACL, o.Consul)
 }
 
 // serverSettings returns the stanza of the server. A lower raft_multiplier makes the election quicker; there is only one candidate.
@@ -117,6 +118,10 @@ server {
 // Nomad removes containers that have its labels and that it does not know. Clients that share a daemon would remove those of each
 // other after five minutes, so this is off.
 func (c *Cluster) clientSettings(o Options) string {
+	without := "env_aws,env_gce,env_azure,env_digitalocean,vault"
+	if o.Consul == "" {
+		without += ",consul"
+	}
 	return fmt.Sprintf(`
 client {
   enabled = true
@@ -128,7 +133,7 @@ client {
   disk_free_mb = 100000
   gc_disk_usage_threshold = 99
   gc_inode_usage_threshold = 99
-  options = { "fingerprint.denylist" = "env_aws,env_gce,env_azure,env_digitalocean,consul,vault" }
+  options = { "fingerprint.denylist" = %q }
 }
 plugin "docker" {
   config {
@@ -144,7 +149,7 @@ plugin "docker" {
 plugin "raw_exec" {
   config { enabled = %t }
 }
-`, c.Server.address, c.docker, o.RawExec)
+`, c.Server.address, without, c.docker, o.RawExec)
 }
 
 // errEnded is the error of a wait for a process that has ended.

@@ -31,6 +31,8 @@ type Options struct {
 	FastDown bool
 	// Settings are added to the configuration of the server's agent, in HCL.
 	Settings string
+	// Consul is the stanza consul of all agents, in HCL. Without it no client looks for a Consul.
+	Consul string
 }
 
 // Start starts a cluster and removes it with t. If t has failed by then, the logs of the agents are kept, and t says where. Without

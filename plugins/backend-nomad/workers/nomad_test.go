@@ -17,6 +17,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/worker"
 	"github.com/python-executor/python-executor/core/worker/workertest"
@@ -48,29 +49,37 @@ type realSite struct {
 func newRealSite(t *testing.T, count int) *realSite {
 	t.Helper()
 	cluster := nomadtest.Shared(t)
-	binary, err := filepath.Abs("../../../bin/python-executor")
-	if err == nil {
-		_, err = os.Stat(binary)
-	}
-	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "nomad") {
-			t.Fatalf("make build makes the binary: %v", err)
-		}
-		t.Skipf("SKIPPED: make build makes the binary: %v", err)
-	}
-	dir, err := os.MkdirTemp("", "pyexec-workers-") // the uids that run programs enter it
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
-		t.Fatal(err)
-	}
-	s := &realSite{cluster: cluster, client: cluster.API(), ca: workertest.NewAuthority(t), dir: dir}
+	binary := built(t, "nomad")
+	s := &realSite{cluster: cluster, client: cluster.API(), ca: workertest.NewAuthority(t), dir: openDir(t)}
 	t.Cleanup(func() { s.remove(t) })
 	if _, _, err := s.client.Jobs().Register(s.job(binary, count), nil); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// built returns the path of the binary that make build has made. Without it, t is skipped, or fails if PYEXEC_TEST_REQUIRE names word.
+func built(t *testing.T, word string) string {
+	t.Helper()
+	binary, err := filepath.Abs("../../../bin/python-executor")
+	if err == nil {
+		_, err = os.Stat(binary)
+	}
+	needtest.Need(t, err == nil, word, fmt.Sprintf("make build makes the binary: %v", err))
+	return binary
+}
+
+// openDir returns a new folder that the uids of programs can enter. The caller removes it.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pyexec-workers-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) //nolint:gosec // see above
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // job returns the job of the workers. Each worker has uids of its own, because all are on one machine.
@@ -146,9 +155,14 @@ func (s *realSite) processes() (pids []int) {
 }
 
 func (s *realSite) pool(t *testing.T) *Pool {
-	t.Helper()
 	c := Default()
-	c.Service, c.TLS = serviceName, s.ca.Issue(worker.ServerName)
+	c.Service = serviceName
+	return s.poolOf(t, c)
+}
+
+func (s *realSite) poolOf(t *testing.T, c Config) *Pool {
+	t.Helper()
+	c.TLS = s.ca.Issue(worker.ServerName)
 	c.TLS.PeerName = worker.WorkerName
 	b, err := New(t.Context(), Options{Client: s.client, Config: c, Configure: plugin.Configure{Name: "nomad", Instance: "test"}})
 	if err != nil {
