@@ -62,7 +62,7 @@ func (s *Server) Start() error {
 		lines := bufio.NewReader(stderr)
 		for {
 			line, err := lines.ReadString('\n')
-			if i := strings.Index(line, "http://127.0.0.1:"); i >= 0 {
+			if i := strings.Index(line, "http://127."); i >= 0 {
 				select {
 				case address <- strings.TrimRight(strings.FieldsFunc(line[i:], func(r rune) bool { return strings.ContainsRune(" \t\n\"'", r) })[0], "/"):
 				default:
