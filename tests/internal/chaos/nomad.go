@@ -67,7 +67,7 @@ func (n Nomad) jobs(site *nomadsite.Site, say func(string, Report)) error {
 	}
 	twice, err := site.Repeated()
 	if len(twice) > 0 {
-		err = fmt.Errorf("more than one allocation each: %v", twice)
+		err = fmt.Errorf("started more than once: %v", twice)
 	}
 	return err
 }
@@ -125,6 +125,9 @@ type gale struct {
 	// ends has the answer about each execution when it was first seen to have ended.
 	ends map[string]json.RawMessage
 }
+
+// largeInput is more than is sent in a job of Nomad itself.
+const largeInput = 48 << 10
 
 // numbers makes the idempotency keys of all storms different.
 var numbers atomic.Int64
@@ -199,10 +202,14 @@ func (g *gale) ask(method, path, body string, out any) error {
 
 // one submits an execution, waits for its end, and checks it.
 func (g *gale) one(n int64) error {
-	code := fmt.Sprintf("import time\nprint(%d, flush=True)\ntime.sleep(%.2f)\nprint(%d)\n", n, rand.Float64(), 7*n) //nolint:gosec // no secret
+	code := fmt.Sprintf("import sys, time\nprint(%d, flush=True)\ntime.sleep(%.2f)\nprint(len(sys.stdin.read()))\n", n, rand.Float64()) //nolint:gosec // no secret
+	stdin := ""
+	if n%3 == 0 {
+		stdin = strings.Repeat("x", largeInput)
+	}
 	var x execution
 	// With the key, a request whose answer was lost makes no second execution.
-	if err := g.ask(http.MethodPost, "/api/v1/exec/async", fmt.Sprintf(`{"code":%q,"idempotency_key":"chaos-%d"}`, code, n), &x); err != nil {
+	if err := g.ask(http.MethodPost, "/api/v1/exec/async", fmt.Sprintf(`{"code":%q,"stdin":%q,"idempotency_key":"chaos-%d"}`, code, stdin, n), &x); err != nil {
 		return err
 	}
 	var raw json.RawMessage
@@ -219,7 +226,7 @@ func (g *gale) one(n int64) error {
 	g.mu.Lock()
 	g.ends[x.ID] = raw
 	g.mu.Unlock()
-	whole := fmt.Sprintf("%d\n%d\n", n, 7*n)
+	whole := fmt.Sprintf("%d\n%d\n", n, len(stdin))
 	switch {
 	case x.Status == "succeeded" && x.Stdout == whole && x.Code != nil && *x.Code == 0:
 		g.succeeded.Add(1)

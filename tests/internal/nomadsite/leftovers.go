@@ -59,13 +59,15 @@ func (s *Site) Leftovers() (left []string, err error) {
 	return left, err
 }
 
-// Repeated returns the jobs of executions that were given more than one allocation, and so may have run more than once.
+// Repeated returns the jobs of executions whose program was started more than once. An allocation that failed before does not count.
 func (s *Site) Repeated() (jobs []string, err error) {
 	list, _, err := s.Cluster.API().Allocations().List(nil)
-	count := map[string]int{}
+	started := map[string]int{}
 	for _, a := range list {
-		if count[a.JobID]++; count[a.JobID] == 2 && a.JobID != workersJob {
-			jobs = append(jobs, a.JobID)
+		if task := a.TaskStates["program"]; task != nil && !task.StartedAt.IsZero() {
+			if started[a.JobID]++; started[a.JobID] == 2 {
+				jobs = append(jobs, a.JobID)
+			}
 		}
 	}
 	return jobs, err
