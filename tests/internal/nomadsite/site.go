@@ -97,7 +97,7 @@ func (s *Site) server(name, section string) (*serve.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &serve.Server{Binary: s.binary, Dir: dir, Config: config, Env: []string{"PYEXEC_HTTP_BIND=" + bind, "PYEXEC_ENGINE_MAX_CONCURRENT=64"}}, nil
+	return &serve.Server{Binary: s.binary, Dir: dir, Bind: bind, Config: config, Env: []string{"PYEXEC_ENGINE_MAX_CONCURRENT=64"}}, nil
 }
 
 // freeAddress returns a port of a loopback address that nobody else uses, so that the port stays free while the server is away.

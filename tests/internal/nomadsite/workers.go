@@ -28,6 +28,7 @@ backends:
     cache_dir: %s/cache
     work_dir: %s/work-{{ env "NOMAD_ALLOC_INDEX" }}
     run_as: {{ env "NOMAD_ALLOC_INDEX" | parseInt | multiply %d | add %d }}-{{ env "NOMAD_ALLOC_INDEX" | parseInt | multiply %d | add %d }}
+    warm_sessions: -1
 worker:
   bind: {{ env "NOMAD_ADDR_worker" }}
   max_concurrent: %d
@@ -41,7 +42,7 @@ worker:
 	cpu, memory := 10, 8192 // Nomad enforces the memory, programs included
 	task.Resources = &api.Resources{CPU: &cpu, MemoryMB: &memory}
 	group := api.NewTaskGroup("worker", count).AddTask(task)
-	attempts, interval, delay, mode := 10_000, time.Hour, time.Second, "delay"
+	attempts, interval, delay, mode := 1000, time.Hour, time.Second, "delay"
 	group.RestartPolicy = &api.RestartPolicy{Attempts: &attempts, Interval: &interval, Delay: &delay, Mode: &mode}
 	noDeployments := 0 // one that is under way would refuse another count
 	group.Update = &api.UpdateStrategy{MaxParallel: &noDeployments}
