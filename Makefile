@@ -53,7 +53,7 @@ soak: build ## load and kill -9 for minutes
 	@tools/soak.sh
 
 .PHONY: chaos
-chaos: build ## kill -9 of the example backends under load for minutes
+chaos: build ## kill -9 of example backends, workers, Nomad and our server under load for minutes
 	@tools/chaos.sh
 
 .PHONY: switch

@@ -45,7 +45,7 @@ type Cluster struct {
 // Launch does the same as Start, for benchmarks and chaos, which have no testing.TB. The caller calls Stop.
 func Launch(o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("%w: a client of Nomad needs root", errMissing)
+		return nil, fmt.Errorf("%w: a client of Nomad needs root", ErrMissing)
 	}
 	program, err := binary()
 	if err != nil {
@@ -53,7 +53,7 @@ func Launch(o Options) (*Cluster, error) {
 	}
 	docker, err := dockertest.Find()
 	if err != nil {
-		return nil, fmt.Errorf("%w: no Docker: %w", errMissing, err)
+		return nil, fmt.Errorf("%w: no Docker: %w", ErrMissing, err)
 	}
 	sweep()
 	dir, err := os.MkdirTemp("", prefix)
@@ -188,8 +188,8 @@ func (c *Cluster) heed() {
 	}()
 }
 
-// keepLogs copies the logs of the agents to a folder that stays, and returns its path with the end of each log.
-func (c *Cluster) keepLogs() string {
+// KeepLogs copies the logs of the agents to a folder that stays, and returns its path with the end of each log.
+func (c *Cluster) KeepLogs() string {
 	dir, err := os.MkdirTemp("", "kept-nomad-logs-")
 	if err != nil {
 		return err.Error()

@@ -40,7 +40,7 @@ type Options struct {
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	c, err := Launch(o)
-	if errors.Is(err, errMissing) {
+	if errors.Is(err, ErrMissing) {
 		missing(t, err)
 	}
 	if err != nil {
@@ -48,7 +48,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(c.keepLogs())
+			t.Log(c.KeepLogs())
 		}
 		if err := c.Stop(); err != nil {
 			t.Error(err)
@@ -69,7 +69,7 @@ var shared struct {
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	shared.once.Do(func() { shared.cluster, shared.err = Launch(Options{RawExec: true}) })
-	if errors.Is(shared.err, errMissing) {
+	if errors.Is(shared.err, ErrMissing) {
 		missing(t, shared.err)
 	}
 	if shared.err != nil {
@@ -90,7 +90,7 @@ func (s stopping) Run() int {
 		return code
 	}
 	if code != 0 {
-		fmt.Fprintln(os.Stderr, shared.cluster.keepLogs())
+		fmt.Fprintln(os.Stderr, shared.cluster.KeepLogs())
 	}
 	if err := shared.cluster.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop Nomad:", err)
@@ -99,8 +99,8 @@ func (s stopping) Run() int {
 	return code
 }
 
-// errMissing is in the error of Launch if this machine lacks something.
-var errMissing = errors.New("cannot run Nomad here")
+// ErrMissing is in the error of Launch if this machine lacks what a cluster needs.
+var ErrMissing = errors.New("cannot run Nomad here")
 
 // Binary returns the path of the Nomad binary. Without one, t is skipped, or fails if PYEXEC_TEST_REQUIRE contains "nomad".
 func Binary(t testing.TB) string {
@@ -118,7 +118,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	script := filepath.Join(filepath.Dir(file), "../../../tools/nomad.sh")
 	if _, err := os.Stat(script); err != nil { // the file's path is not known with -trimpath
 		if script, err = above("tools/nomad.sh"); err != nil {
-			return "", fmt.Errorf("%w: %w", errMissing, err)
+			return "", fmt.Errorf("%w: %w", ErrMissing, err)
 		}
 	}
 	var said bytes.Buffer
@@ -126,7 +126,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%w: %s", errMissing, bytes.TrimSpace(said.Bytes()))
+		return "", fmt.Errorf("%w: %s", ErrMissing, bytes.TrimSpace(said.Bytes()))
 	}
 	return strings.TrimSpace(string(out)), nil
 })
