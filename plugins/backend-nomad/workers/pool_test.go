@@ -15,6 +15,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/worker/workertest"
 )
 
 func TestExecutionsGoToTheLeastLoadedWorkerAndWaitForASlot(t *testing.T) {
@@ -83,8 +84,8 @@ func TestAnExecutionIsTriedElsewhereOnlyIfNothingOfItHasStarted(t *testing.T) {
 	}}
 	c := start(t, p, j)
 	c.succeeds(t)
-	if c.text() != "hi" || opened != 1 || !slices.Equal(good.fake.Runs(), []string{j.ID}) || len(full.fake.Runs()) != 1 {
-		t.Errorf("%q, opened %d times, ran on %v and %v", c.text(), opened, good.fake.Runs(), full.fake.Runs())
+	if c.Text() != "hi" || opened != 1 || !slices.Equal(good.fake.Runs(), []string{j.ID}) || len(full.fake.Runs()) != 1 {
+		t.Errorf("%q, opened %d times, ran on %v and %v", c.Text(), opened, good.fake.Runs(), full.fake.Runs())
 	}
 	full.fake.Release("gate")
 	other.succeeds(t)
@@ -171,7 +172,7 @@ func TestAProgramIsFollowedWhereItsWorkerIsNow(t *testing.T) {
 	b := s.worker(2, fake.Options{Capabilities: capable(attaches)})
 	p := s.pool()
 	c := running(t, p, job("print before\nwait gate\nprint after"))
-	<-c.wrote
+	<-c.Wrote
 	at, other := a, b
 	if len(b.fake.Running()) > 0 {
 		at, other = b, a
@@ -183,7 +184,7 @@ func TestAProgramIsFollowedWhereItsWorkerIsNow(t *testing.T) {
 	}
 	attach := func(b executor.Backend) *call {
 		return begin(t, c.job, func(ctx context.Context, sink executor.Sink) (executor.Result, error) {
-			return b.Attach(ctx, c.job, executor.Resume{Handle: c.handle, Stdout: int64(len(c.text()))}, sink)
+			return b.Attach(ctx, c.job, executor.Resume{Handle: c.Handle(), Stdout: int64(len(c.Text()))}, sink)
 		})
 	}
 	// The worker's process comes back at another address, while somebody waits for it. The server has another life, too.
@@ -193,7 +194,7 @@ func TestAProgramIsFollowedWhereItsWorkerIsNow(t *testing.T) {
 	s.board.list1(back.registration)
 	back.fake.Release("gate")
 	waiting.succeeds(t)
-	if got := c.text() + waiting.text(); got != "before\nafter\n" {
+	if got := c.Text() + waiting.Text(); got != "before\nafter\n" {
 		t.Errorf("the output is %q", got)
 	}
 	// It is kept until it is removed.
@@ -223,10 +224,10 @@ func TestAProgramWhoseWorkerIsGoneIsLost(t *testing.T) {
 	a.kill()
 	<-c.done
 	attach := func(handle []byte) error {
-		_, err := p.Attach(t.Context(), c.job, executor.Resume{Handle: handle}, newJournal())
+		_, err := p.Attach(t.Context(), c.job, executor.Resume{Handle: handle}, workertest.NewJournal())
 		return err
 	}
-	if err := attach(c.handle); executor.CodeOf(err) != executor.Unavailable {
+	if err := attach(c.Handle()); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("while it is registered: %v", err)
 	}
 	if err := p.Remove(t.Context(), c.job.ID); executor.CodeOf(err) != executor.Unavailable {
@@ -237,7 +238,7 @@ func TestAProgramWhoseWorkerIsGoneIsLost(t *testing.T) {
 	}
 	s.board.unlist(a.ID)
 	eventually(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 0 })
-	if err := attach(c.handle); executor.CodeOf(err) != executor.NotFound {
+	if err := attach(c.Handle()); executor.CodeOf(err) != executor.NotFound {
 		t.Errorf("afterwards: %v", err)
 	}
 	if err := p.Remove(t.Context(), c.job.ID); err != nil {
@@ -362,8 +363,8 @@ func TestASessionStaysWithItsWorker(t *testing.T) {
 	}
 	again := start(t, next, inSession("ctx-1", "get x"))
 	again.succeeds(t)
-	if strings.TrimSpace(again.text()) != "7" {
-		t.Errorf("got %q", again.text())
+	if strings.TrimSpace(again.Text()) != "7" {
+		t.Errorf("got %q", again.Text())
 	}
 	if _, err := next.WriteFile(t.Context(), "ctx-1", "a", 1, strings.NewReader("a")); err != nil {
 		t.Error(err)
