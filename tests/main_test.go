@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -61,26 +62,10 @@ func run(m *testing.M) int {
 	return code
 }
 
-// required reports whether CI insists on a thing that a test would otherwise skip without.
-func required(what string) bool {
-	for part := range strings.SplitSeq(os.Getenv("PYEXEC_TEST_REQUIRE"), ",") {
-		if part == what {
-			return true
-		}
-	}
-	return false
-}
-
 // skipWithout skips loudly, or fails where CI requires what is missing.
 func skipWithout(t *testing.T, what string, have bool) {
 	t.Helper()
-	if have {
-		return
-	}
-	if required(what) {
-		t.Fatalf("%s is required by PYEXEC_TEST_REQUIRE and missing", what)
-	}
-	t.Skipf("SKIPPED: needs %s", what)
+	needtest.Need(t, have, what, "")
 }
 
 // server is one running `python-executor serve`.

@@ -162,6 +162,9 @@ func (e *Engine) dispatch() {
 	for e.phase == serving {
 		p := e.queue.next()
 		if p == nil {
+			if !e.following && len(e.queue.crowded()) > 0 {
+				e.following = e.spawnLocked(e.followCapacity)
+			}
 			return
 		}
 		x := p.execution

@@ -1,4 +1,4 @@
-// Package workertest makes the certificates of workers and servers for tests.
+// Package workertest has what tests of workers share: certificates and a Sink.
 package workertest
 
 import (

@@ -191,8 +191,8 @@ func TestWorkersThatConsulKnows(t *testing.T) {
 		t.Helper()
 		c := start(t, p, job("print(6 * 7)"))
 		c.succeeds(t)
-		if c.text() != "42\n" {
-			t.Errorf("it printed %q", c.text())
+		if c.Text() != "42\n" {
+			t.Errorf("it printed %q", c.Text())
 		}
 	}
 	prints()

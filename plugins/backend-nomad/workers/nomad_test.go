@@ -216,8 +216,8 @@ func TestWorkersOfARealCluster(t *testing.T) {
 		j := job("print(6 * 7)")
 		c := start(t, p, j)
 		c.succeeds(t)
-		if c.text() != "42\n" {
-			t.Errorf("it printed %q", c.text())
+		if c.Text() != "42\n" {
+			t.Errorf("it printed %q", c.Text())
 		}
 		ids := s.allocations(t)
 		if len(ids) != 2 {
