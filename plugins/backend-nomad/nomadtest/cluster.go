@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -70,10 +70,7 @@ func Launch(o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) launch(o Options) (err error) {
-	if c.lock, err = os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return err
-	}
-	if err := unix.Flock(int(c.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if c.lock, err = leftovertest.Lock(c.dir); err != nil {
 		return err
 	}
 	if err := errors.Join(os.WriteFile(c.path("docker"), []byte(c.docker), 0o600), os.Mkdir(c.path("tmp"), 0o700)); err != nil {
@@ -167,25 +164,14 @@ func (c *Cluster) agents() []*Agent {
 
 // heed removes the cluster on a signal that ends this process, and then ends it, unless the private Docker of dockertest does so.
 func (c *Cluster) heed() {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	c.ignore = sync.OnceFunc(func() {
-		signal.Stop(told)
-		close(told)
-	})
-	go func() {
-		s, ok := (<-told).(unix.Signal)
-		if !ok {
-			return // ignore closed the channel
-		}
+	c.ignore = leftovertest.Heed(func(s unix.Signal) {
 		if err := c.removed(); err != nil {
 			fmt.Fprintln(os.Stderr, "stop Nomad:", err)
 		}
 		if !dockertest.Private() {
-			signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-			_ = unix.Kill(os.Getpid(), s)
+			leftovertest.EndBy(s)
 		}
-	}()
+	})
 }
 
 // keepLogs copies the logs of the agents to a folder that stays, and returns its path with the end of each log.

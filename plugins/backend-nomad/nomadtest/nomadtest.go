@@ -9,13 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -38,12 +38,7 @@ type Options struct {
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	c, err := Launch(o)
-	if errors.Is(err, errMissing) {
-		missing(t, err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	needed(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(c.keepLogs())
@@ -67,12 +62,7 @@ var shared struct {
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	shared.once.Do(func() { shared.cluster, shared.err = Launch(Options{RawExec: true}) })
-	if errors.Is(shared.err, errMissing) {
-		missing(t, shared.err)
-	}
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
+	needed(t, shared.err)
 	return shared.cluster
 }
 
@@ -97,6 +87,24 @@ func (s stopping) Run() int {
 	return code
 }
 
+// needed fails t if there is an error. If this machine lacks something, t is skipped, or fails if PYEXEC_TEST_REQUIRE contains "nomad".
+func needed(t testing.TB, err error) {
+	t.Helper()
+	needtest.Need(t, !errors.Is(err, errMissing), "nomad", fmt.Sprint(err))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Executor returns the path of the python-executor that make build has made. Without one, t is skipped, or fails if
+// PYEXEC_TEST_REQUIRE contains "nomad".
+func Executor(t testing.TB) string {
+	t.Helper()
+	path, err := above("bin/python-executor")
+	needtest.Need(t, err == nil, "nomad", fmt.Sprintf("make build makes the binary: %v", err))
+	return path
+}
+
 // errMissing is in the error of Launch if this machine lacks something.
 var errMissing = errors.New("cannot run Nomad here")
 
@@ -104,9 +112,7 @@ var errMissing = errors.New("cannot run Nomad here")
 func Binary(t testing.TB) string {
 	t.Helper()
 	path, err := binary()
-	if err != nil {
-		missing(t, err)
-	}
+	needed(t, err)
 	return path
 }
 
@@ -160,13 +166,4 @@ func (c *Cluster) Nomad(t testing.TB, args ...string) string {
 		t.Fatalf("nomad %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
-}
-
-// missing skips t, or fails it if PYEXEC_TEST_REQUIRE contains "nomad".
-func missing(t testing.TB, why error) {
-	t.Helper()
-	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), "nomad") {
-		t.Fatalf("nomad is required and missing: %s", why)
-	}
-	t.Skipf("SKIPPED, nomad is missing: %s", why)
 }

@@ -48,16 +48,7 @@ type realSite struct {
 func newRealSite(t *testing.T, count int) *realSite {
 	t.Helper()
 	cluster := nomadtest.Shared(t)
-	binary, err := filepath.Abs("../../../bin/python-executor")
-	if err == nil {
-		_, err = os.Stat(binary)
-	}
-	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "nomad") {
-			t.Fatalf("make build makes the binary: %v", err)
-		}
-		t.Skipf("SKIPPED: make build makes the binary: %v", err)
-	}
+	binary := nomadtest.Executor(t)
 	dir, err := os.MkdirTemp("", "pyexec-workers-") // the uids that run programs enter it
 	if err != nil {
 		t.Fatal(err)

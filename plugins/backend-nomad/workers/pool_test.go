@@ -63,7 +63,7 @@ func TestTheErrorOfASinkIsReturnedAsItIs(t *testing.T) {
 
 type failing struct{ err error }
 
-func (f failing) Emit(executor.Event) error                { return f.err }
+func (f failing) Emit(executor.Event) error                 { return f.err }
 func (f failing) Artifact(h *tar.Header, r io.Reader) error { return f.err }
 
 func TestRemoveEndsWhatRuns(t *testing.T) {
