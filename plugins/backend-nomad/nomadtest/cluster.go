@@ -35,6 +35,8 @@ type Cluster struct {
 
 	dir, binary, docker, token string
 
+	tls api.TLSConfig
+
 	lock *os.File
 	api  *api.Client
 	// ignore stops the signal handling of heed. removed calls remove once and returns its error.
@@ -60,7 +62,7 @@ func Launch(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, binary: program, docker: docker, ignore: func() {}}
+	c := &Cluster{dir: dir, binary: program, docker: docker, tls: o.TLS, ignore: func() {}}
 	c.removed = sync.OnceValue(c.remove)
 	if err := c.launch(o); err != nil {
 		return nil, errors.Join(fmt.Errorf("start Nomad: %w", err), fmt.Errorf("%s", c.tails()), c.Stop())
@@ -79,7 +81,7 @@ func (c *Cluster) launch(o Options) (err error) {
 	if c.Server, err = c.agent("server", o, c.serverSettings); err != nil {
 		return err
 	}
-	if c.api, err = api.NewClient(&api.Config{Address: c.Address(), TLSConfig: &api.TLSConfig{}}); err != nil {
+	if c.api, err = c.newClient(c.Address()); err != nil {
 		return err
 	}
 	if err := c.Server.Start(); err != nil {
@@ -118,6 +120,11 @@ func (c *Cluster) bootstrap() error {
 		}
 		return err
 	})
+}
+
+func (c *Cluster) newClient(address string) (*api.Client, error) {
+	secure := c.tls
+	return api.NewClient(&api.Config{Address: address, TLSConfig: &secure})
 }
 
 // API returns a client of the server. It has a management token if the cluster has ACLs.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hashicorp/nomad/api"
 	"go.uber.org/goleak"
 
 	"github.com/python-executor/python-executor/core/executor/needtest"
@@ -25,6 +26,8 @@ type Options struct {
 	Clients int
 	// ACL switches access control on. The cluster's own API and Command use a management token.
 	ACL bool
+	// TLS secures the API: the files are those of the agents and of their clients. Without a CACert it is not secured.
+	TLS api.TLSConfig
 	// RawExec allows tasks without isolation (driver raw_exec).
 	RawExec bool
 	// FastDown makes the server take a client for down after some 5 seconds of silence. Nomad's own time is at least 20 seconds.
@@ -154,7 +157,8 @@ func above(path string) (string, error) {
 // Command returns the nomad command with the cluster's address and token. ctx ends it.
 func (c *Cluster) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.binary, args...)
-	cmd.Env = append(os.Environ(), "NOMAD_ADDR="+c.Address(), "NOMAD_TOKEN="+c.token, "NOMAD_CLI_SHOW_HINTS=false")
+	cmd.Env = append(os.Environ(), "NOMAD_ADDR="+c.Address(), "NOMAD_TOKEN="+c.token, "NOMAD_CLI_SHOW_HINTS=false",
+		"NOMAD_CACERT="+c.tls.CACert, "NOMAD_CLIENT_CERT="+c.tls.ClientCert, "NOMAD_CLIENT_KEY="+c.tls.ClientKey, "NOMAD_TLS_SERVER_NAME="+c.tls.TLSServerName)
 	return cmd
 }
 
