@@ -9,6 +9,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/core/runner/job"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
@@ -153,6 +154,38 @@ func TestAJobOutlivesAKilledServerAndAKilledClient(t *testing.T) {
 		t.Errorf("stdout %q", said.stdout.String())
 	}
 	if err := b.Remove(t.Context(), j.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAJobGoesOnWhenItsPluginIsKilled(t *testing.T) {
+	t.Parallel()
+	c := nomadtest.Shared(t)
+	configure := plugin.Configure{Name: "nomad", Instance: t.Name(), DataDir: t.TempDir(), Options: section(t, c, nil)}
+	first, err := plugintest.Start(t, configure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := aJob(t, executor.Spec{Code: "import time\nprint('one', flush=True)\ntime.sleep(4)\nopen('a.txt', 'w').write('kept')\nprint('two')\n", Outputs: []string{"*.txt"}})
+	before := journal{on: func(e executor.Event) {
+		if _, ok := e.Body.(executor.Output); ok {
+			first.Kill()
+		}
+	}}
+	if _, err := first.Backend.Run(t.Context(), j, &before); executor.CodeOf(err) != executor.Unavailable {
+		t.Fatalf("the plugin was killed: %v", err)
+	}
+	next, err := plugintest.Start(t, configure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after journal
+	r, err := next.Backend.Attach(t.Context(), j, executor.Resume{Handle: before.started.Handle, Stdout: int64(before.stdout.Len())}, &after)
+	t.Logf("allocation %s", before.allocation(t))
+	if err != nil || r.Status != executor.StatusSucceeded || before.stdout.String()+after.stdout.String() != "one\ntwo\n" || after.artifacts["a.txt"] != "kept" {
+		t.Errorf("%v, %+v, %q then %q, artifacts %q", err, r, before.stdout.String(), after.stdout.String(), after.artifacts)
+	}
+	if err := next.Backend.Remove(t.Context(), j.ID); err != nil {
 		t.Error(err)
 	}
 }

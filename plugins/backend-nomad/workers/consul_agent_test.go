@@ -40,7 +40,7 @@ type processSite struct {
 
 func newProcessSite(t *testing.T) *processSite {
 	t.Helper()
-	binary := built(t, "consul")
+	binary := nomadtest.Executor(t)
 	s := &processSite{t: t, binary: binary, ca: workertest.NewAuthority(t), consul: consultest.Start(t), dir: openDir(t)}
 	t.Cleanup(func() { // the plugin of a worker that was killed ends soon
 		eventually(t, "the end of the workers' files", func() bool { return os.RemoveAll(s.dir) == nil })
@@ -129,11 +129,11 @@ func (s *processSite) config(token string) Config {
 }
 
 func TestNomadRegistersItsWorkersInConsul(t *testing.T) {
-	binary, agent := built(t, "nomad"), consultest.Start(t)
+	binary, agent := nomadtest.Executor(t), consultest.Start(t)
 	cluster := nomadtest.Start(t, nomadtest.Options{RawExec: true, Consul: agent.Settings()})
 	s := &realSite{cluster: cluster, client: cluster.API(), ca: workertest.NewAuthority(t), dir: openDir(t)}
 	t.Cleanup(func() { s.remove(t) })
-	j := s.job(binary, 1)
+	j := s.job(binary, 1, uvInside(s))
 	j.TaskGroups[0].Services = []*api.Service{{
 		Name: Default().Service, Provider: "consul", PortLabel: "worker", Meta: map[string]string{MetaAllocation: "${NOMAD_ALLOC_ID}"},
 		Checks: []api.ServiceCheck{{Type: "tcp", Interval: time.Second, Timeout: time.Second}},
