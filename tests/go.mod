@@ -4,6 +4,7 @@ go 1.26.8
 
 require (
 	github.com/docker/go-units v0.5.0
+	github.com/hashicorp/nomad/api v0.0.0-20260907080526-08ef8f3d26da
 	github.com/python-executor/python-executor/core v0.0.0
 	github.com/python-executor/python-executor/plugins/backend-docker v0.0.0
 	github.com/python-executor/python-executor/plugins/backend-nomad v0.0.0
@@ -21,7 +22,6 @@ require (
 	github.com/hashicorp/go-hclog v1.6.3 // indirect
 	github.com/hashicorp/go-plugin v1.8.0 // indirect
 	github.com/hashicorp/go-rootcerts v1.0.2 // indirect
-	github.com/hashicorp/nomad/api v0.0.0-20260907080526-08ef8f3d26da // indirect
 	github.com/hashicorp/yamux v0.1.2 // indirect
 	github.com/mattn/go-colorable v0.1.12 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
