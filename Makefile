@@ -57,7 +57,7 @@ chaos: build ## kill -9 of example backends, workers, Nomad and our server under
 	@tools/chaos.sh
 
 .PHONY: switch
-switch: build ## 60 s of load while the configuration changes its backend; SWITCH_FLAGS="-plugin PATH -legs 6,1,4,4" adds a backend
+switch: build ## 60 s of load while the configuration changes its backend; SWITCH_FLAGS="-plugin PATH" adds a backend
 	@go run ./tests/cmd/switch -binary bin/python-executor $(SWITCH_FLAGS)
 
 .PHONY: fuzz

@@ -49,7 +49,7 @@ http: {tokens: [{owner: ann, sha256: %[3]s}]}
 		t.Fatal(err)
 	}
 	n.server = startServer(t, nil, "--config", config)
-	n.token, label = "secret", n.label()
+	n.token, label = "secret", strings.Replace(n.label(), "python-executor.instance", "python-executor.nomad-instance", 1)
 	return n
 }
 

@@ -29,6 +29,10 @@ const (
 	metaAttempt   = "python-executor.attempt"
 )
 
+// labelInstance is the label of a container with the installation. It is not metaInstance: the Docker backend of the same installation takes
+// containers with that label for its own, and removes those that it does not know.
+const labelInstance = "python-executor.nomad-instance"
+
 // The names in a job.
 const (
 	groupName   = "execution"
@@ -190,7 +194,7 @@ func (o order) container(limits executor.Limits, network bool) map[string]any {
 		"shm_size":          scratchBytes,
 		"ulimit":            []map[string]string{{"nofile": fmt.Sprintf("%d:%d", filesSoft, filesHard), "core": "0:0"}},
 		"volumes":           []string{"local/work:" + config.WorkRoot, "local/tmp:" + config.Temp}, // Docker makes the folders
-		"labels":            []map[string]string{{metaExecution: o.id, metaInstance: o.instance}},
+		"labels":            []map[string]string{{metaExecution: o.id, labelInstance: o.instance}},
 		"work_dir":          "/",
 	}
 	if !o.inMemory {

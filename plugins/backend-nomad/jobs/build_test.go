@@ -74,12 +74,16 @@ func TestTheProgramsContainerIsHardened(t *testing.T) {
 		"mount": []any{tmpfs("/work"), tmpfs("/tmp")}, "volumes": nil,
 		"pids_limit": float64(10 + 24), "memory_hard_limit": float64(151), "ipc_mode": "private",
 		"ulimit":     []any{map[string]any{"nofile": "1024:4096", "core": "0:0"}},
-		"labels":     []any{map[string]any{metaExecution: "exe_1", metaInstance: "here"}},
+		"labels":     []any{map[string]any{metaExecution: "exe_1", labelInstance: "here"}},
 		"entrypoint": []any{"/local/runner/python-executor-runner", "runner", "job", "--input", "/local/input", "--output", "/local/output"},
 	} {
 		if !reflect.DeepEqual(config[key], want) {
 			t.Errorf("%s is %v, want %v", key, config[key], want)
 		}
+	}
+	// The label of the Docker backend's containers: it removes those that it does not know.
+	if raw, err := json.Marshal(config["labels"]); err != nil || strings.Contains(string(raw), "python-executor.instance") {
+		t.Errorf("labels %s, %v", raw, err)
 	}
 	if p.Driver != "docker" || *p.Resources.CPU != 700 || *p.Resources.MemoryMB != 101 || *p.KillTimeout != 13*time.Second || p.KillSignal != "SIGTERM" {
 		t.Errorf("driver %s, cpu %d, memory %d, kill %s %s", p.Driver, *p.Resources.CPU, *p.Resources.MemoryMB, *p.KillTimeout, p.KillSignal)

@@ -179,7 +179,7 @@ func leftovers(t testing.TB, c *nomadtest.Cluster, instance string) []string {
 	patience, again := time.After(time.Minute), time.NewTicker(50*time.Millisecond)
 	defer again.Stop()
 	for {
-		found := slices.Concat(running(t, c, instance), dockertest.Containers(t, metaInstance+"="+instance))
+		found := slices.Concat(running(t, c, instance), dockertest.Containers(t, labelInstance+"="+instance))
 		if len(found) == 0 {
 			return nil
 		}
