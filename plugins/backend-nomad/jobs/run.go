@@ -426,6 +426,7 @@ func (x *execution) conclude(ctx, caller context.Context, task string, last job.
 	case last.Error != nil:
 		err = last.Error.Err()
 	case last.Result != nil:
+		x.ended.Store(x.job.ID, nil)
 		result = *last.Result
 		if result.Status == executor.StatusKilled && caller.Err() == nil {
 			err = executor.Errorf(executor.Unavailable, "the job was stopped from outside")

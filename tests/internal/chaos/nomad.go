@@ -167,7 +167,7 @@ func (g *gale) blow() (longest time.Duration, err error) {
 		}); err != nil || g.enough.Load() {
 			return longest, err
 		}
-		time.Sleep(rand.N(time.Second)) // so that each kill meets another moment of the executions
+		time.Sleep(rand.N(time.Second)) //nolint:gosec // no secret; each kill meets another moment of the executions
 		before = g.succeeded.Load()
 		killed := time.Now()
 		if err := g.kill(n); err != nil {

@@ -39,7 +39,7 @@ worker:
 	path, kill := "local/worker.yaml", time.Minute
 	task.Templates = []*api.Template{{EmbeddedTmpl: &config, DestPath: &path}}
 	task.KillTimeout = &kill
-	cpu, memory := 10, 8192 // Nomad enforces the memory, programs included
+	cpu, memory := 2000, 8192 // the weight of its control group, and a bound on its memory, programs included
 	task.Resources = &api.Resources{CPU: &cpu, MemoryMB: &memory}
 	group := api.NewTaskGroup("worker", count).AddTask(task)
 	attempts, interval, delay, mode := 1000, time.Hour, time.Second, "delay"
