@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,8 +38,7 @@ type fidelityWay struct {
 func TestProgramsRunAsUnderPlainPython(t *testing.T) {
 	files, err := filepath.Glob("testdata/fidelity/*.txt")
 	must(t, err)
-	defer unix.Umask(unix.Umask(0o022))
-	must(t, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
+	asUnderRunner(t)
 	pythons := fidelityPythons(t)
 	all, n, uid := os.Getenv("PYEXEC_FIDELITY") == "all", 0, testUID
 	t.Run("on", func(t *testing.T) { // its end waits for the parallel ones
@@ -63,6 +63,20 @@ func TestProgramsRunAsUnderPlainPython(t *testing.T) {
 	})
 	if n < 150 {
 		t.Errorf("%d scripts, at least 150 are wanted", n)
+	}
+}
+
+// asUnderRunner gives this process what every runner has and programs inherit: the umask, limits, and no inherited descriptors.
+func asUnderRunner(t *testing.T) {
+	t.Helper()
+	mask := unix.Umask(0o022)
+	t.Cleanup(func() { unix.Umask(mask) })
+	must(t, unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC))
+	for resource, soft := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 1024} {
+		var old syscall.Rlimit
+		must(t, syscall.Getrlimit(resource, &old))
+		must(t, syscall.Setrlimit(resource, &syscall.Rlimit{Cur: min(soft, old.Max), Max: old.Max}))
+		t.Cleanup(func() { must(t, syscall.Setrlimit(resource, &old)) })
 	}
 }
 
@@ -192,10 +206,11 @@ func (o outcome) without(work, temp string) outcome {
 		}
 		return address.ReplaceAllString(text, "0xADDRESS")
 	}
-	o.stdout, o.stderr = clean(o.stdout), clean(o.stderr)
+	files := map[string]string{}
 	for name, text := range o.files {
-		o.files[name] = clean(text)
+		files[strings.TrimPrefix(clean("/"+name), "/")] = clean(text)
 	}
+	o.stdout, o.stderr, o.files = clean(o.stdout), clean(o.stderr), files
 	return o
 }
 
