@@ -83,7 +83,7 @@ func asUnderRunner(t *testing.T) {
 // compareWays runs scripts in all ways. as has the uid that programs get, where they may have another than ours.
 func compareWays(t *testing.T, p fidelityPython, as Config, scripts []*fidelityScript) {
 	cfg := testConfig(t)
-	cfg.UID, cfg.GID, cfg.OwnUID = as.UID, as.GID, as.OwnUID
+	cfg.UID, cfg.GID, cfg.OwnUID, cfg.Reach = as.UID, as.GID, as.OwnUID, p.reach
 	if !p.forAll || !isRoot() {
 		cfg = Config{WorkRoot: cfg.WorkRoot}
 	}
@@ -95,7 +95,7 @@ func compareWays(t *testing.T, p fidelityPython, as Config, scripts []*fidelityS
 			if diff := want.difference(got); diff != "" {
 				t.Errorf("%s: - %s, + %s\n%s", s.name, ways[0].name, w.name, diff)
 			}
-			if got.how != executor.StartExec && s.fresh != "" {
+			if got.how == executor.StartFork && s.fresh != "" {
 				t.Errorf("%s: %s started it by %s, but it needs a fresh interpreter (%s)", s.name, w.name, got.how, s.fresh)
 			}
 		}
@@ -106,7 +106,8 @@ func compareWays(t *testing.T, p fidelityPython, as Config, scripts []*fidelityS
 type fidelityPython struct {
 	name, path string
 	minor      int
-	forAll     bool // other uids may execute it
+	forAll     bool     // other uids may execute it
+	reach      []string // as in Config
 }
 
 // fidelityPythons finds the system's interpreter, and one each of the versions from 3.9 on: on the PATH or of pyenv.
@@ -139,7 +140,7 @@ func fidelityPythons(t *testing.T) []fidelityPython {
 		t.Fatalf("venv: %v\n%s", err, out)
 	}
 	p := found[0]
-	p.name, p.path = "venv", filepath.Join(venv, "bin", "python")
+	p.name, p.path, p.reach = "venv", filepath.Join(venv, "bin", "python"), []string{venv}
 	return append(found, p)
 }
 
@@ -175,10 +176,12 @@ func runnerWay(t *testing.T, cfg Config) fidelityWay {
 		default: // it did not start, and end says so
 		}
 		got.stdout, got.stderr, got.files = rec.stdout(), rec.stderr(), map[string]string{}
+		seen := got.stdout + got.stderr
 		for _, h := range rec.headers {
 			got.add(h.Name, fs.FileMode(h.Mode), rec.files[h.Name]) //nolint:gosec // a mode
+			seen += "/" + h.Name + rec.files[h.Name]
 		}
-		folder, temp := work.FindString(got.stdout+got.stderr), "/tmp"
+		folder, temp := work.FindString(seen), "/tmp"
 		if !cfg.Tmpfs {
 			temp = folder + "t"
 		}
