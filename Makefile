@@ -60,6 +60,10 @@ chaos: build ## kill -9 of example backends, workers, Nomad and our server under
 switch: build ## 60 s of load while the configuration changes its backend; SWITCH_FLAGS="-plugin PATH" adds a backend
 	@go run ./tests/cmd/switch -binary bin/python-executor $(SWITCH_FLAGS)
 
+.PHONY: fidelity
+fidelity: ## every program of the fidelity corpus on every Python at hand, by python itself and by the runner
+	@cd core && PYEXEC_FIDELITY=all go test -run '^TestProgramsRunAsUnderPlainPython$$' -count 1 -timeout 30m ./runner
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_TIME (1m each), FUZZ_JOBS at once
 	@tools/fuzz.sh

@@ -145,25 +145,25 @@ type outcome struct {
 	how   executor.StartKind
 }
 
-// difference says where b is another outcome than a, or "".
-func (a outcome) difference(b outcome) string {
+// difference says where b is another outcome than o, or "".
+func (o outcome) difference(b outcome) string {
 	var all []string
 	show := func(what, x, y string) {
 		if x != y {
 			all = append(all, fmt.Sprintf("%s:\n%s", what, differentLines(x, y)))
 		}
 	}
-	show("end", a.end, b.end)
-	show("stdout", a.stdout, b.stdout)
-	show("stderr", a.stderr, b.stderr)
+	show("end", o.end, b.end)
+	show("stdout", o.stdout, b.stdout)
+	show("stderr", o.stderr, b.stderr)
 	names := map[string]bool{}
-	for _, files := range []map[string]string{a.files, b.files} {
+	for _, files := range []map[string]string{o.files, b.files} {
 		for name := range files {
 			names[name] = true
 		}
 	}
 	for name := range names {
-		x, inA := a.files[name]
+		x, inA := o.files[name]
 		y, inB := b.files[name]
 		if inA != inB {
 			all = append(all, fmt.Sprintf("file %s: there %t, %t", name, inA, inB))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,56 +33,85 @@ type fidelityWay struct {
 	run  func(t *testing.T, python string, s *fidelityScript) outcome
 }
 
-// TestProgramsRunAsUnderPlainPython runs the scripts of testdata/fidelity in all ways: on the first interpreter all of them, on each
-// other one its share, or all with PYEXEC_FIDELITY=all.
+// TestProgramsRunAsUnderPlainPython runs each script of testdata/fidelity in all ways on one interpreter. Half of them run on the
+// system's, and the others in turn on all. With PYEXEC_FIDELITY=all each script runs on each interpreter.
 func TestProgramsRunAsUnderPlainPython(t *testing.T) {
 	files, err := filepath.Glob("testdata/fidelity/*.txt")
 	must(t, err)
-	defer unix.Umask(unix.Umask(0o022))
-	must(t, unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
+	asUnderRunner(t)
 	pythons := fidelityPythons(t)
-	all, n, uid := os.Getenv("PYEXEC_FIDELITY") == "all", 0, testUID
-	t.Run("on", func(t *testing.T) { // its end waits for the parallel ones
-		for _, file := range files {
-			scripts := readFidelity(t, file)
-			for i, p := range pythons {
-				var share []*fidelityScript
-				for j, s := range scripts {
-					if p.minor >= s.from && (i == 0 || !s.once && (all || (n+j)%(len(pythons)-1) == i-1)) {
-						share = append(share, s)
-					}
-				}
-				uid++
-				cfg := Config{UID: uid, GID: uid, OwnUID: true}
-				t.Run(p.name+"/"+strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-					t.Parallel()
-					compareWays(t, p, cfg, share)
-				})
+	shares := make([]map[string][]*fidelityScript, len(pythons))
+	n, all := 0, os.Getenv("PYEXEC_FIDELITY") == "all"
+	for _, file := range files {
+		for _, s := range readFidelity(t, file) {
+			turn := 0
+			if n++; n%2 == 1 && !s.once {
+				turn = n / 2 % len(pythons)
 			}
-			n += len(scripts)
+			for i, p := range pythons {
+				if shares[i] == nil {
+					shares[i] = map[string][]*fidelityScript{}
+				}
+				if p.minor >= s.from && (i == turn || all && (i == 0 || !s.once)) {
+					shares[i][file] = append(shares[i][file], s)
+				} else if i == turn && pythons[0].minor >= s.from {
+					shares[0][file] = append(shares[0][file], s)
+				}
+			}
 		}
-	})
+	}
 	if n < 150 {
 		t.Errorf("%d scripts, at least 150 are wanted", n)
 	}
+	t.Run("on", func(t *testing.T) { // its end waits for the parallel ones
+		for i, p := range pythons {
+			uid := testUID + 1 + i
+			t.Run(p.name, func(t *testing.T) {
+				t.Parallel()
+				ways := fidelityWays(t, p, Config{UID: uid, GID: uid, OwnUID: true})
+				for _, file := range files {
+					t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { compareWays(t, ways, p.path, shares[i][file]) })
+				}
+			})
+		}
+	})
 }
 
-// compareWays runs scripts in all ways. as has the uid that programs get, where they may have another than ours.
-func compareWays(t *testing.T, p fidelityPython, as Config, scripts []*fidelityScript) {
+// asUnderRunner gives this process what every runner has and programs inherit: the umask, limits, and no inherited descriptors.
+func asUnderRunner(t *testing.T) {
+	t.Helper()
+	mask := unix.Umask(0o022)
+	t.Cleanup(func() { unix.Umask(mask) })
+	must(t, unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC))
+	for resource, soft := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 1024} {
+		var old syscall.Rlimit
+		must(t, syscall.Getrlimit(resource, &old))
+		must(t, syscall.Setrlimit(resource, &syscall.Rlimit{Cur: min(soft, old.Max), Max: old.Max}))
+		t.Cleanup(func() { must(t, syscall.Setrlimit(resource, &old)) })
+	}
+}
+
+// fidelityWays returns all ways to run scripts with an interpreter. as has the uid that programs get, where they may have another
+// than ours.
+func fidelityWays(t *testing.T, p fidelityPython, as Config) []fidelityWay {
 	cfg := testConfig(t)
-	cfg.UID, cfg.GID, cfg.OwnUID = as.UID, as.GID, as.OwnUID
+	cfg.UID, cfg.GID, cfg.OwnUID, cfg.Reach = as.UID, as.GID, as.OwnUID, p.reach
 	if !p.forAll || !isRoot() {
 		cfg = Config{WorkRoot: cfg.WorkRoot}
 	}
-	ways := []fidelityWay{plainWay(cfg), runnerWay(t, cfg)}
+	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg)}
+}
+
+// compareWays runs scripts in all ways. The first is what the others must be like.
+func compareWays(t *testing.T, ways []fidelityWay, python string, scripts []*fidelityScript) {
 	for _, s := range scripts {
-		want := ways[0].run(t, p.path, s)
+		want := ways[0].run(t, python, s)
 		for _, w := range ways[1:] {
-			got := w.run(t, p.path, s)
+			got := w.run(t, python, s)
 			if diff := want.difference(got); diff != "" {
 				t.Errorf("%s: - %s, + %s\n%s", s.name, ways[0].name, w.name, diff)
 			}
-			if got.how != executor.StartExec && s.fresh != "" {
+			if got.how == executor.StartFork && s.fresh != "" {
 				t.Errorf("%s: %s started it by %s, but it needs a fresh interpreter (%s)", s.name, w.name, got.how, s.fresh)
 			}
 		}
@@ -92,7 +122,8 @@ func compareWays(t *testing.T, p fidelityPython, as Config, scripts []*fidelityS
 type fidelityPython struct {
 	name, path string
 	minor      int
-	forAll     bool // other uids may execute it
+	forAll     bool     // other uids may execute it
+	reach      []string // as in Config
 }
 
 // fidelityPythons finds the system's interpreter, and one each of the versions from 3.9 on: on the PATH or of pyenv.
@@ -125,7 +156,7 @@ func fidelityPythons(t *testing.T) []fidelityPython {
 		t.Fatalf("venv: %v\n%s", err, out)
 	}
 	p := found[0]
-	p.name, p.path = "venv", filepath.Join(venv, "bin", "python")
+	p.name, p.path, p.reach = "venv", filepath.Join(venv, "bin", "python"), []string{venv}
 	return append(found, p)
 }
 
@@ -161,14 +192,16 @@ func runnerWay(t *testing.T, cfg Config) fidelityWay {
 		default: // it did not start, and end says so
 		}
 		got.stdout, got.stderr, got.files = rec.stdout(), rec.stderr(), map[string]string{}
+		seen := got.stdout + got.stderr
 		for _, h := range rec.headers {
 			got.add(h.Name, fs.FileMode(h.Mode), rec.files[h.Name]) //nolint:gosec // a mode
+			seen += "/" + h.Name + rec.files[h.Name]
 		}
-		folder, temp := work.FindString(got.stdout+got.stderr), "/tmp"
+		folder, temp := work.FindString(seen), "/tmp"
 		if !cfg.Tmpfs {
 			temp = folder + "t"
 		}
-		return got.without(folder, temp)
+		return got.without(cfg, folder, temp)
 	}}
 }
 
@@ -182,8 +215,11 @@ func (o *outcome) add(name string, mode fs.FileMode, data string) {
 var address = regexp.MustCompile(`\b0x[0-9a-f]{8,}\b`)
 
 // without replaces what is new in each run: the folders, and addresses of objects.
-func (o outcome) without(work, temp string) outcome {
+func (o outcome) without(cfg Config, work, temp string) outcome {
 	clean := func(text string) string {
+		for _, path := range cfg.Reach { // may lie below the folder for temporary files
+			text = strings.ReplaceAll(text, path, "ENVIRONMENT")
+		}
 		if work != "" {
 			text = strings.ReplaceAll(text, work, "WORK")
 		}
@@ -192,10 +228,11 @@ func (o outcome) without(work, temp string) outcome {
 		}
 		return address.ReplaceAllString(text, "0xADDRESS")
 	}
-	o.stdout, o.stderr = clean(o.stdout), clean(o.stderr)
+	files := map[string]string{}
 	for name, text := range o.files {
-		o.files[name] = clean(text)
+		files[strings.TrimPrefix(clean("/"+name), "/")] = clean(text)
 	}
+	o.stdout, o.stderr, o.files = clean(o.stdout), clean(o.stderr), files
 	return o
 }
 
@@ -243,7 +280,7 @@ func plainWay(cfg Config) fidelityWay {
 			}
 			return err
 		}))
-		return got.without(work, work+"t")
+		return got.without(cfg, work, work+"t")
 	}}
 }
 
