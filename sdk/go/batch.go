@@ -1,5 +1,15 @@
 package pyexec
 
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net/http"
+)
+
 // Batch is one program and the cases that it is run for. Spec and Input are those of every case; SessionID and Durable must not be set.
 // With an IdempotencyKey of its own a repeated Batch takes over the cases that have ended.
 type Batch struct {
@@ -59,4 +69,66 @@ type BatchSummary struct {
 	Passed          int64            `json:"passed" doc:"Number of cases that have passed."`
 	Verdicts        map[string]int64 `json:"verdicts" doc:"Number of cases of each verdict that occurs."`
 	DurationSeconds float64          `json:"duration_seconds" doc:"Time from the first case to the last."`
+}
+
+// RunBatch runs the cases of b and calls handle with each one as it ends, in that order. The end of ctx, or an error of handle, cancels the
+// cases that run, and RunBatch returns that error. A case that has not passed is not an error. The call is repeated only before the server
+// has accepted the first case.
+func (c *Client) RunBatch(ctx context.Context, b Batch, in Input, handle func(CaseResult) error) (*BatchSummary, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()                                      // the server cancels the cases of a caller that is gone
+	resp, err := c.do(ctx, batchSubmission(ctx, b, in)) //nolint:bodyclose // closed below
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	broken := func(err error) error {
+		e := unreachable(ctx, err)
+		e.Status, e.Message = resp.StatusCode, "the batch was cut off: "+err.Error()
+		return e
+	}
+	lines := bufio.NewReaderSize(resp.Body, 64<<10)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			if err == io.EOF { //nolint:errorlint // the reader's own
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, broken(err)
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue // a sign of life
+		}
+		var record struct {
+			CaseResult
+			Summary *BatchSummary `json:"summary"`
+		}
+		if err := json.Unmarshal(line, &record); err != nil {
+			return nil, broken(err)
+		}
+		if record.Summary != nil {
+			return record.Summary, nil
+		}
+		if err := handle(record.CaseResult); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func batchSubmission(ctx context.Context, b Batch, in Input) call {
+	if b.IdempotencyKey == "" {
+		b.IdempotencyKey = "go-" + rand.Text()
+	}
+	what := call{operation: "batch", method: http.MethodPost, idempotent: true}
+	var err error
+	if in.Folder != "" {
+		if b.Spec, in, err = in.withFolder(ctx, b.Spec); err != nil {
+			return what.at("", err)
+		}
+	}
+	what.upload, err = newUpload(b, b.Stdin, in)
+	if what.upload != nil && in.Folder != "" {
+		what.upload.folder, _ = in.Tar.(io.Closer)
+	}
+	return what.at("/api/v1/exec/batch", err)
 }
