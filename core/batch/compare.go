@@ -61,12 +61,9 @@ func (c *exactComparer) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	rest := c.want[c.at:]
-	same := min(len(p), len(rest))
-	for i := range same {
-		if p[i] != rest[i] {
-			same = i
-			break
-		}
+	same := 0
+	for same < len(p) && same < len(rest) && p[same] == rest[same] {
+		same++
 	}
 	c.at += same
 	c.differs = same < len(p)
