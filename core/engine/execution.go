@@ -57,8 +57,10 @@ type execution struct {
 
 	// The rest belongs to the one goroutine that works on it.
 
-	// direct is the streamed input of a run that started at once. If it is nil, the input is in Blobs, if any.
-	direct           *streamed
+	// direct is the streamed input of a run that started at once. If it is nil, the input is in Blobs, if any, unless it is lasting.
+	direct *streamed
+	// lasting: workspace and stdin are the caller's, who keeps them until the Execution has ended.
+	lasting          bool
 	workspace, stdin *executor.Source
 	// fresh is the Record of a direct run, which saves the first attempt a read of the Store.
 	fresh    *executor.Record
