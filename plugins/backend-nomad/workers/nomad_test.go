@@ -17,7 +17,6 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
-	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/worker"
 	"github.com/python-executor/python-executor/core/worker/workertest"
