@@ -53,12 +53,16 @@ soak: build ## load and kill -9 for minutes
 	@tools/soak.sh
 
 .PHONY: chaos
-chaos: build ## kill -9 of the example backends under load for minutes
+chaos: build ## kill -9 of example backends, workers, Nomad and our server under load for minutes
 	@tools/chaos.sh
 
 .PHONY: switch
-switch: build ## 60 s of load while the configuration changes its backend; SWITCH_FLAGS="-plugin PATH -legs 6,1,4,4" adds a backend
+switch: build ## 60 s of load while the configuration changes its backend; SWITCH_FLAGS="-plugin PATH" adds a backend
 	@go run ./tests/cmd/switch -binary bin/python-executor $(SWITCH_FLAGS)
+
+.PHONY: fidelity
+fidelity: ## every program of the fidelity corpus on every Python at hand, by python itself and by the runner
+	@cd core && PYEXEC_FIDELITY=all go test -run '^TestProgramsRunAsUnderPlainPython$$' -count 1 -timeout 30m ./runner
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_TIME (1m each), FUZZ_JOBS at once

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -61,32 +62,17 @@ func run(m *testing.M) int {
 	return code
 }
 
-// required reports whether CI insists on a thing that a test would otherwise skip without.
-func required(what string) bool {
-	for part := range strings.SplitSeq(os.Getenv("PYEXEC_TEST_REQUIRE"), ",") {
-		if part == what {
-			return true
-		}
-	}
-	return false
-}
-
 // skipWithout skips loudly, or fails where CI requires what is missing.
 func skipWithout(t *testing.T, what string, have bool) {
 	t.Helper()
-	if have {
-		return
-	}
-	if required(what) {
-		t.Fatalf("%s is required by PYEXEC_TEST_REQUIRE and missing", what)
-	}
-	t.Skipf("SKIPPED: needs %s", what)
+	needtest.Need(t, have, what, "")
 }
 
 // server is one running `python-executor serve`.
 type server struct {
 	t       *testing.T
 	url     string
+	token   string // sent with every request, unless it is empty
 	dir     string // private: data, work, run
 	cmd     *exec.Cmd
 	log     *lockedBuffer
@@ -275,6 +261,9 @@ func (s *server) request(method, path string, body io.Reader, header ...string) 
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, body)
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // richCell shows two values that know how they look, the second one as the cell's value.
@@ -105,7 +107,7 @@ func (s *server) displayEvents(id string) []displayEvent {
 
 // TestSessionsShowWhatTheLibrariesDraw has the real ones, which come from the package index.
 func TestSessionsShowWhatTheLibrariesDraw(t *testing.T) {
-	skipWithout(t, "index", required("index"))
+	skipWithout(t, "index", needtest.Required("index"))
 	s := startServer(t, nil)
 	id := s.session(`{"requirements_txt":"pandas\nmatplotlib","config":{"timeout_seconds":600}}`)
 	r := s.cell(id, "import matplotlib.pyplot as plt, pandas as pd\n_ = plt.plot([1, 2, 3])\npd.DataFrame({'a': [1, 2]})")

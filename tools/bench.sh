@@ -16,4 +16,6 @@ jupyter="$cache/bench-jupyter"
 if [ ! -e "$jupyter/ready" ]; then # the peer of sessions, pinned
   python3 -m venv "$jupyter" && "$jupyter/bin/pip" install -q "jupyter_kernel_gateway==3.0.1" "ipykernel==7.4.0" "websocket-client==1.9.2" && touch "$jupyter/ready"
 fi
+# The peer of the Nomad backend. A client of Nomad needs root.
+[ "$(id -u)" != 0 ] || tools/nomad.sh >/dev/null
 go run ./tests/cmd/bench -binary bin/python-executor -uv "$venv/bin/uv" -jupyter "$jupyter/bin/python" -out "$out" "$@"

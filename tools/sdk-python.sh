@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The Python SDK.
 #   tools/sdk-python.sh test    pyright and the tests on one Python: a part of `make test`
+#   tools/sdk-python.sh python  prints the python of the tests' environment, which lacks the client itself
 #   tools/sdk-python.sh dist    writes the wheel and the sdist to sdk/python/dist
 #   tools/sdk-python.sh all     dist, twice and compared; then every Python at hand (PYTHONS="3.9 3.10 …"): the wheel in a clean
 #                               environment, all tests, a gigabyte of upload
@@ -35,14 +36,17 @@ environment() {
   python=$(find_python "$1")
   key=$( ("$python" -VV; cat requirements/test.txt) | sha256sum | cut -c1-16)
   folder="$cache/$1-$key"
+  mkdir -p "$cache"
+  exec 9>"$cache/.lock"
+  flock 9
   if [ ! -d "$folder" ]; then
     echo "preparing the environment of Python $1 (once)" >&2
-    mkdir -p "$cache"
     rm -rf "$folder.new"
     "$python" -m venv "$folder.new" >&2
     "$folder.new/bin/python" -m pip install --quiet --require-hashes --only-binary :all: -r requirements/test.txt >&2
     mv "$folder.new" "$folder"
   fi
+  exec 9>&-
   echo "$folder/bin/python"
 }
 
@@ -66,6 +70,9 @@ build() {
 
 python=$(environment "$(preferred)")
 case "${1:-test}" in
+  python)
+    echo "$python"
+    ;;
   lock)
     uv pip compile --universal --python-version 3.9 --generate-hashes --no-emit-find-links --no-emit-index-url --no-annotate \
       --no-header --quiet requirements/test.in -o requirements/test.txt
@@ -112,7 +119,7 @@ case "${1:-test}" in
     done
     ;;
   *)
-    echo "usage: tools/sdk-python.sh test|dist|all|lock" >&2
+    echo "usage: tools/sdk-python.sh test|python|dist|all|lock" >&2
     exit 2
     ;;
 esac

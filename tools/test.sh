@@ -65,6 +65,7 @@ lane_machine() {
   done
   # A client of Nomad needs root, so nobody else needs the binary.
   [ "$(id -u)" != 0 ] || part "build nomad" tools/nomad.sh
+  part "build consul" tools/consul.sh
   part "test plugins/backend-nomad" gotest plugins/backend-nomad
   part "end to end" gotest tests
 }

@@ -82,3 +82,24 @@ func TestAnInvalidValueOutweighsAMissingCapability(t *testing.T) {
 		}
 	}
 }
+
+func TestASectionIsReadOverTheDefaultsAndThenValidated(t *testing.T) {
+	t.Parallel()
+	type config struct {
+		Number int `json:"number"`
+		Other  int `json:"other"`
+	}
+	defaults := config{Number: 7, Other: 8}
+	refuse := func(c config, name string) error {
+		return executor.Errorf(executor.Invalid, "%s has %d and %d", name, c.Number, c.Other)
+	}
+	if c, err := ParseSection("b", json.RawMessage(`{"other": 9}`), defaults, func(config, string) error { return nil }); err != nil || c != (config{7, 9}) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := ParseSection("b", json.RawMessage(`{"other": 9}`), defaults, refuse); err == nil || err.Error() != "b has 7 and 9" {
+		t.Error(err)
+	}
+	if _, err := ParseSection("b", json.RawMessage(`{"other": "x"}`), defaults, refuse); err == nil || !strings.Contains(err.Error(), "backends.b.other: must be a whole number") {
+		t.Error(err)
+	}
+}

@@ -10,6 +10,18 @@ import (
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
+// ParseSection returns a backend's configuration: the defaults, changed by the section of the backend called name. An unknown key is an
+// error. validate returns the problems of a configuration whose keys and types are right. Codes: invalid, those of validate.
+func ParseSection[C any](name string, section json.RawMessage, defaults C, validate func(c C, name string) error) (C, error) {
+	p := Section(name)
+	p.Read(section, &defaults)
+	if err := p.Err(); err != nil {
+		var none C
+		return none, err
+	}
+	return defaults, validate(defaults, name)
+}
+
 // Read fills config, a pointer to a struct with json tags, from a section in JSON. What the section leaves out keeps its value.
 // Read records each unknown key and each value of another type by its own path; a nested struct is a nested section.
 func (p *Problems) Read(section json.RawMessage, config any) {

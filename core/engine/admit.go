@@ -91,6 +91,9 @@ func (e *Engine) submit(ctx context.Context, spec executor.Spec, in executor.Inp
 		}
 		rec.Spec = req.spec
 	}
+	if x.lasting = lasts(req); x.lasting {
+		x.workspace, x.stdin = req.in.Workspace, req.in.Stdin
+	}
 	if starts {
 		return e.submitDirect(ctx, x, rec, req, refused)
 	}
@@ -163,6 +166,13 @@ func startOf(spec executor.Spec, spool bool, in executor.Input) startKind {
 // atHand reports whether a Source can be read without waiting for its caller.
 func atHand(s *executor.Source) bool { return s == nil || s.Replayable || s.Path != "" }
 
+// lasts reports whether the caller keeps the input of req until the Execution has ended.
+func lasts(req request) bool {
+	return req.in.Lasting && !req.spec.Durable && replayable(req.in.Workspace) && replayable(req.in.Stdin)
+}
+
+func replayable(s *executor.Source) bool { return s == nil || s.Replayable }
+
 // arrived notes that all of x's input is there, or that no more of it comes.
 func (e *Engine) arrived(x *execution) {
 	e.mu.Lock()
@@ -229,9 +239,11 @@ func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Re
 		x.end()
 		return e.first(existing, rec.SpecDigest, err)
 	}
-	hashed := rec.Spec.IdempotencyKey != ""
-	x.direct, x.workspace, x.stdin = stream(req.in, hashed)
-	defer x.direct.close()
+	hashed := rec.Spec.IdempotencyKey != "" && !x.lasting
+	if !x.lasting {
+		x.direct, x.workspace, x.stdin = stream(req.in, hashed)
+		defer x.direct.close()
+	}
 	x.fresh = &rec
 	accepted := rec.Execution
 	accepted.LastSeq = 1 // Queued
@@ -243,7 +255,7 @@ func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Re
 		return executor.Execution{}, e.stillborn(x, executor.Errorf(executor.Unavailable, "the server is stopping"))
 	}
 	runtime.Gosched() // lets the run go first, on this thread: the caller waits for its program
-	if req.in.Workspace == nil && req.in.Stdin == nil {
+	if x.lasting || req.in.Workspace == nil && req.in.Stdin == nil {
 		return visible(accepted), nil
 	}
 	select {
@@ -284,7 +296,11 @@ func (e *Engine) noteDigests(x *execution, spec string) {
 
 // submitSpooled reads x's input into Blobs and puts x into the queue.
 func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.Record, req request, refused *executor.Failure) (executor.Execution, error) {
-	input, err := e.receive(ctx, x, req)
+	var input spooled
+	var err error
+	if !x.lasting {
+		input, err = e.receive(ctx, x, req)
+	}
 	if err != nil {
 		x.end()
 		return executor.Execution{}, err
@@ -300,6 +316,9 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 	rec.WorkspaceBlob, rec.StdinBlob = input.workspace.Key, input.stdin.Key
 	x.spooled = rec.WorkspaceBlob != "" || rec.StdinBlob != ""
 	rec.SpecDigest = req.identity(blobDigest(input.workspace), blobDigest(input.stdin))
+	if x.lasting {
+		rec.SpecDigest = req.identity(sourceDigest(req.in.Workspace), sourceDigest(req.in.Stdin))
+	}
 	e.mu.Lock()
 	position := max(0, e.queue.queued-1)
 	e.mu.Unlock()

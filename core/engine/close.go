@@ -25,8 +25,8 @@ const strayGrace = time.Second
 
 // Close ends the Engine. New requests are refused. A queued Execution that is Durable stays queued for the next Start; any other queued one
 // is lost at once. Running Executions may finish until ctx ends. Then they are cancelled and lost, except a Durable one on a backend that
-// keeps it: the next Start attaches to that. Sessions on a backend that can adopt them stay open, the others are closed. Close is
-// idempotent, and safe without Start. The Store and the Blobs stay open: they are the caller's.
+// keeps it: the next Start attaches to that. Sessions with a handle stay open, the others are closed. Close is idempotent, and safe
+// without Start. The Store and the Blobs stay open: they are the caller's.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	first := e.phase == created || e.phase == serving

@@ -107,6 +107,8 @@ type Engine struct {
 	phase phase
 	queue *queue
 	live  map[string]*execution
+	// following: followCapacity runs.
+	following bool
 	// retired are the former backends that are not drained yet.
 	retired []*backend
 	// average is how long a run holds its slot, for Retry-After.

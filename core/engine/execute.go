@@ -106,7 +106,7 @@ func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error)
 		ID: x.id, Owner: x.owner, Attempt: x.attempts, Spec: spec, Limits: x.limits,
 		Workspace: x.workspace, Stdin: x.stdin,
 	}
-	if x.direct != nil {
+	if x.direct != nil || x.lasting {
 		return rec, job, nil
 	}
 	if job.Workspace, err = e.fromBlob(ctx, rec.WorkspaceBlob); err == nil {

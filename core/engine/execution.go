@@ -57,8 +57,10 @@ type execution struct {
 
 	// The rest belongs to the one goroutine that works on it.
 
-	// direct is the streamed input of a run that started at once. If it is nil, the input is in Blobs, if any.
-	direct           *streamed
+	// direct is the streamed input of a run that started at once. If it is nil, the input is in Blobs, if any, unless it is lasting.
+	direct *streamed
+	// lasting: workspace and stdin are the caller's, who keeps them until the Execution has ended.
+	lasting          bool
 	workspace, stdin *executor.Source
 	// fresh is the Record of a direct run, which saves the first attempt a read of the Store.
 	fresh    *executor.Record
@@ -162,6 +164,9 @@ func (e *Engine) dispatch() {
 	for e.phase == serving {
 		p := e.queue.next()
 		if p == nil {
+			if !e.following && len(e.queue.crowded()) > 0 {
+				e.following = e.spawnLocked(e.followCapacity)
+			}
 			return
 		}
 		x := p.execution

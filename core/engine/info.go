@@ -37,10 +37,7 @@ func (e *Engine) info(ctx context.Context, b *backend) (executor.Info, error) {
 
 // infoNow returns a new Info of a backend. Codes: unavailable.
 func (e *Engine) infoNow(ctx context.Context, b *backend) (executor.Info, error) {
-	b.mu.Lock()
-	fetching := b.fetch(e)
-	b.mu.Unlock()
-	info, err := b.await(ctx, fetching)
+	info, err := b.await(ctx, b.fetch(e))
 	return healthy(b.name, info, err)
 }
 
@@ -64,20 +61,18 @@ func errDown(name, reason string) error {
 // lookup returns a recent Info of a backend, healthy or not.
 func (e *Engine) lookup(ctx context.Context, b *backend) (executor.Info, error) {
 	b.mu.Lock()
-	age := time.Since(b.at)
-	known := !b.at.IsZero()
-	switch {
-	case known && b.err != nil && age < infoFailed, known && b.err == nil && age < infoFresh:
-		defer b.mu.Unlock()
-		return b.info, b.err
-	case known && b.err == nil && b.info.Healthy && age < infoStale:
-		defer b.mu.Unlock()
-		b.fetch(e)
-		return b.info, nil
-	}
-	fetching := b.fetch(e)
+	info, err, at := b.info, b.err, b.at
 	b.mu.Unlock()
-	return b.await(ctx, fetching)
+	age := time.Since(at)
+	known := !at.IsZero()
+	switch {
+	case known && err != nil && age < infoFailed, known && err == nil && age < infoFresh:
+		return info, err
+	case known && err == nil && info.Healthy && age < infoStale:
+		b.fetch(e)
+		return info, nil
+	}
+	return b.await(ctx, b.fetch(e))
 }
 
 // await returns the result of a fetch.
@@ -92,15 +87,20 @@ func (b *backend) await(ctx context.Context, fetching <-chan struct{}) (executor
 	return b.info, b.err
 }
 
-// fetch asks the backend for its Info, unless a fetch is under way. It returns a channel that is closed when the answer is there. The
-// caller holds the lock.
+// fetch asks the backend for its Info, unless a fetch is under way. It returns a channel that is closed when the answer is there.
 func (b *backend) fetch(e *Engine) <-chan struct{} {
-	if b.fetching != nil {
-		return b.fetching
+	b.mu.Lock()
+	done := b.fetching
+	if done != nil {
+		b.mu.Unlock()
+		return done
 	}
-	done := make(chan struct{})
+	done = make(chan struct{})
 	b.fetching = done
+	b.mu.Unlock() // before spawn, which takes the Engine's lock
 	if !e.spawn(func() { b.ask(e, done) }) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		b.fetching = nil
 		b.err, b.at = executor.Errorf(executor.Unavailable, "the server is stopping"), time.Now()
 		close(done)
@@ -137,6 +137,30 @@ func (b *backend) ask(e *Engine, done chan struct{}) {
 		e.queue.capacity[b.key] = info.Capacity
 		e.dispatch()
 		e.mu.Unlock()
+	}
+}
+
+// followCapacity asks the backends that have no room for what waits, every infoFresh, until nothing waits for them. A backend may get room
+// by itself, as when a worker joins it, and without new requests nothing else asks.
+func (e *Engine) followCapacity() {
+	for {
+		e.sleep(infoFresh)
+		e.mu.Lock()
+		full := map[*backend]bool{}
+		for _, p := range e.queue.crowded() {
+			if b := p.execution.on; b != nil {
+				full[b] = true
+			}
+		}
+		e.following = len(full) > 0 && e.phase == serving
+		follow := e.following
+		e.mu.Unlock()
+		if !follow {
+			return
+		}
+		for b := range full {
+			b.fetch(e) // ask takes over the capacity
+		}
 	}
 }
 

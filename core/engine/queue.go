@@ -190,6 +190,21 @@ func (q *queue) next() *place {
 	return nil
 }
 
+// crowded returns the waiting places that only the capacities of their backends keep from a slot.
+func (q *queue) crowded() (places []*place) {
+	if q.running >= q.slots {
+		return nil
+	}
+	for _, l := range q.lines {
+		for _, p := range l.waiting {
+			if !q.room(p.backend) {
+				places = append(places, p)
+			}
+		}
+	}
+	return places
+}
+
 // leave takes place j out of line i. An empty line goes away; leave reports whether the line is still there.
 func (q *queue) leave(i, j int) bool {
 	l := q.lines[i]

@@ -218,6 +218,51 @@ func TestTheNextLifeGoesOnWithSessionsAndWhatRunsInThem(t *testing.T) {
 	}
 }
 
+// elsewhere is a relay whose sandboxes outlive it, and whose programs do not, as with workers on other machines.
+type elsewhere struct{ relayed }
+
+func (b elsewhere) Info(ctx context.Context) (executor.Info, error) {
+	info, err := b.relayed.Info(ctx)
+	info.Capabilities.Attach = false
+	return info, err
+}
+
+func TestTheNextLifeGoesOnWithSessionsThatHaveAHandle(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := memorystore.New(memorystore.Options{})
+		s, plugin := withRelay(lasting, func(s *setup) { s.options.Store, s.options.Blobs = store, openBlobs(t) })
+		s.backend = elsewhere{relayed{relay: plugin}}
+		r := newRig(t, s)
+		ctx := as("alice")
+		idle, busy := r.open(ctx), r.open(ctx)
+		r.say(ctx, idle, "set x 1")
+		runs := r.submit(ctx, "hang", in(busy), durable)
+		waits := r.submit(ctx, "set y 2\nget y", in(busy), durable)
+		synctest.Wait()
+		if err := r.closeNow(); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range []executor.Session{idle, busy} {
+			if v := must(store.GetSessionRecord(ctx, v.ID)); v.Status != executor.SessionActive {
+				t.Errorf("after the close: %+v", v.Session)
+			}
+		}
+		plugin.die(time.Second)
+		r = newRig(t, s)
+		if res := r.result(runs.ID); res.Status != executor.StatusLost {
+			t.Errorf("what ran: %+v", res)
+		}
+		if res := r.result(waits.ID); res.Status != executor.StatusSucceeded || stdout(r.events(waits.ID)) != "2\n" {
+			t.Errorf("what waited: %+v, %+v", res, res.Failure)
+		}
+		if got := r.say(ctx, idle, "get x"); got != "1\n" {
+			t.Errorf("the idle one said %q", got)
+		}
+		r.wantIdle()
+	})
+}
+
 func TestTheNextLifeEndsWhatItsSessionsCannotRunAnyMore(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

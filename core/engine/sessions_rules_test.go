@@ -59,7 +59,7 @@ func TestTheHandleOfASandboxIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{maxHandle, maxHandle + 1} {
 		inBubble(t, func(t *testing.T) {
-			s := withSessions()
+			s := withSessions(func(s *setup) { s.options.Embedded = true }) // which leaves no Session
 			b := handles{fake.New(s.fake), size}
 			s.backend = b
 			r := newRig(t, s)

@@ -114,4 +114,8 @@ type Input struct {
 	// and its Events can be followed. A caller needs it where the log is a window and the program reads a long Stdin, because Submit
 	// returns only when Stdin was consumed. It does not cross a process boundary.
 	Accepted func(Execution)
+	// Lasting reports whether both Sources are Replayable and can be opened until the Execution has ended. No copy of them is made
+	// then, and Submit returns when the Execution is accepted. A Durable Spec needs a copy all the same. It does not cross a process
+	// boundary.
+	Lasting bool
 }

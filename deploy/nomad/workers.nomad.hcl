@@ -18,6 +18,17 @@ variable "slots" {
   default     = 8
 }
 
+variable "provider" {
+  description = "Where the workers are registered: nomad, or consul if the nodes have an agent of Consul (backends.nomad.workers.provider)."
+  type        = string
+  default     = "nomad"
+
+  validation {
+    condition     = var.provider == "nomad" || var.provider == "consul"
+    error_message = "The provider must be nomad or consul."
+  }
+}
+
 variable "binary" {
   description = "Where the nodes fetch the python-executor binary."
   type        = string
@@ -137,8 +148,13 @@ job "python-executor-workers" {
     # The server finds the workers by this name (backends.nomad.workers.service).
     service {
       name     = "python-executor-worker"
-      provider = "nomad"
+      provider = var.provider
       port     = "worker"
+
+      # Nomad knows the allocation of its own services. Consul is told.
+      meta {
+        allocation = "${NOMAD_ALLOC_ID}"
+      }
 
       check {
         type     = "tcp"

@@ -54,12 +54,27 @@ func newShape(t reflect.Type, s *huma.Schema) shape {
 		}
 		r := newRule(s.Properties[name])
 		r.index, r.required = f.Index, options == "" && f.Tag.Get("required") != "false"
-		if f.Type.Kind() == reflect.Struct {
-			r.fields = newShape(f.Type, r.schema)
+		if of := structOf(f.Type); of != nil {
+			r.fields = newShape(of, r.schema)
 		}
 		fields[name] = r
 	}
 	return fields
+}
+
+// structOf returns the struct that a field of type t holds, as it is, in a list or by a pointer. It returns nil for other fields, and for a
+// type with a form of its own.
+func structOf(t reflect.Type) reflect.Type {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[reader]()) {
+		return nil
+	}
+	if t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	return t
 }
 
 // newRule returns the rule of a value with the schema s, or of the values in a list.
@@ -189,6 +204,10 @@ func (d *decoder) value(path string, raw json.RawMessage, r *rule, into reflect.
 			into.SetInt(v)
 		}
 	case reflect.Slice:
+		if r.fields != nil {
+			d.objects(path, raw, r.fields, into)
+			return
+		}
 		into.Set(reflect.ValueOf(d.list(path, raw, r)))
 	case reflect.Map:
 		into.Set(reflect.ValueOf(d.environment(path, raw)))
@@ -285,6 +304,19 @@ func (d *decoder) list(path string, raw json.RawMessage, r *rule) []string {
 		list[i] = d.text(path+"["+strconv.Itoa(i)+"]", item, r)
 	}
 	return list
+}
+
+// objects reads an array of objects into a slice of structs.
+func (d *decoder) objects(path string, raw json.RawMessage, fields shape, into reflect.Value) {
+	var items []json.RawMessage
+	if kindOf(raw) != "an array" || json.Unmarshal(raw, &items) != nil {
+		d.bad(path, "must be an array of objects (got %s)", kindOf(raw))
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(items), len(items)))
+	for i, item := range items {
+		d.fields(path+"["+strconv.Itoa(i)+"]", item, fields, into.Index(i))
+	}
 }
 
 // environment reads environment variables.

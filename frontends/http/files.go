@@ -32,6 +32,12 @@ type execRequest struct {
 	Files files `json:"files,omitempty" doc:"Files of the work folder by their path (relative, with slashes). The order counts: the first .py file is the entrypoint if there is no main.py and no __main__.py."`
 }
 
+// batchRequest is a JSON body that asks for a batch.
+type batchRequest struct {
+	pyexec.Batch
+	Files files `json:"files,omitempty" doc:"Files of the work folder by their path, as for a single program."`
+}
+
 const (
 	// maxFiles bounds the files of a JSON body.
 	maxFiles = 10_000

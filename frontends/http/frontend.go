@@ -92,7 +92,9 @@ type frontend struct {
 }
 
 // shapes are those of the request bodies. metadata is that of a multipart part.
-type shapes struct{ metadata, exec, session, restart, requirements shape }
+type shapes struct {
+	metadata, exec, batchMetadata, batch, session, restart, requirements shape
+}
 
 // route is an operation with its handler.
 type route struct {
@@ -130,7 +132,8 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 	o.Limits = o.Limits.settled()
 	f := &frontend{
 		svc: svc, authenticator: o.Auth, opts: o, log: o.Log,
-		shapes: shapes{metadata: shapeOf[pyexec.Spec](), exec: shapeOf[execRequest](), session: shapeOf[pyexec.SessionSpec](),
+		shapes: shapes{metadata: shapeOf[pyexec.Spec](), exec: shapeOf[execRequest](), batchMetadata: shapeOf[pyexec.Batch](), batch: shapeOf[batchRequest](),
+			session: shapeOf[pyexec.SessionSpec](),
 			restart: shapeOf[pyexec.Restart](), requirements: shapeOf[pyexec.Requirements]()},
 		mux:        http.NewServeMux(),
 		buffers:    buffered.New(o.MaxBufferedBytes),

@@ -122,6 +122,21 @@ func query(name, doc string, schema *huma.Schema) *huma.Param {
 	return &huma.Param{Name: name, In: "query", Description: doc, Schema: schema}
 }
 
+// batchBody describes both forms of a request for a batch.
+func batchBody() *huma.RequestBody {
+	body := execBody()
+	body.Description = "As for a single program, with cases. The metadata and their cases have at most 32 MiB. All cases read one tar, which is kept on disk meanwhile."
+	body.Content["multipart/form-data"].Schema.Properties["metadata"] = ref("BatchMetadata")
+	body.Content["application/json"] = &huma.MediaType{Schema: ref("BatchRequest"), Example: map[string]any{"code": "print(2 * int(input()))",
+		"cases": []map[string]any{{"stdin": "21\n", "expect": map[string]any{"stdout": "42", "compare": "lines"}}}}}
+	return body
+}
+
+// batchEnd is the last record of a batch.
+type batchEnd struct {
+	Summary pyexec.BatchSummary `json:"summary"`
+}
+
 // execBody describes both forms of a request to execute.
 func execBody() *huma.RequestBody {
 	parts := &huma.Schema{Type: huma.TypeObject, Required: []string{"metadata"}, AdditionalProperties: false, Properties: map[string]*huma.Schema{
@@ -179,6 +194,12 @@ func (f *frontend) operations() []route {
 			doc: "A program that fails or is lost is 200: status and exit_code tell. A broken or hostile tar is 422 with the execution_id. " +
 				"A client that disconnects kills its execution.",
 			body: execBody(), success: 200, answer: ran, errors: append([]int{410}, execErrors...)}},
+		{handler: f.execBatch, operation: operation{id: "exec-batch", method: post, path: "/api/v1/exec/batch", tag: "execute", summary: "Run a program for many cases and judge each of them",
+			doc: "The answer is NDJSON: a record for each case as it ends, and last the summary. Without the summary the answer is not whole. An empty line comes at least every 15 s. " +
+				"Each case is an execution with its own id, sandbox and log. What is wrong before the first case is accepted is a problem, and no case has run. " +
+				"A client that disconnects cancels the cases that run. With an idempotency_key (at most 240 bytes) a repeated batch takes over the cases that have ended, and runs the others.",
+			body: batchBody(), success: 200, answer: &huma.Response{Description: "The records.", Content: map[string]*huma.MediaType{"application/x-ndjson": {Schema: ref("BatchRecord")}}},
+			errors: execErrors}},
 		{handler: f.execAsync, operation: operation{id: "exec-async", method: post, path: "/api/v1/exec/async", tag: "execute", summary: "Accept a program and return the id of its execution",
 			doc: "The answer comes when the Spec and the tar are on the server's disk.", body: execBody(), success: 202,
 			answer: &huma.Response{Description: "Accepted.", Links: links(), Headers: map[string]*huma.Param{"Location": {Description: "URL of the execution.", Schema: typed(huma.TypeString, "")}},

@@ -143,6 +143,25 @@ func (l *loggedOutput) pass(each func(executor.Body) error) error {
 // writeResult answers with the Result of e. The output goes from the log to the connection in pieces, with one pass over the log
 // per member. Its size costs no memory.
 func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, from output) error {
+	w.Header().Set("Content-Type", "application/json")
+	sent := &begun{Writer: w}
+	out := bufio.NewWriterSize(sent, 8<<10)
+	if err := encodeResult(out, e, from); err != nil {
+		return err
+	}
+	_ = out.WriteByte('\n')
+	if !sent.yes {
+		w.Header().Set("Content-Length", strconv.Itoa(out.Buffered()))
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	_ = http.NewResponseController(w).Flush() // the client continues while we log; without Flush it gets the answer later
+	return nil
+}
+
+// encodeResult writes the Result of e as JSON.
+func encodeResult(out *bufio.Writer, e executor.Execution, from output) error {
 	whole, err := summary(e)
 	if err != nil {
 		return fmt.Errorf("encode the result of %s: %w", e.ID, err)
@@ -150,9 +169,6 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, from
 	// The output goes before the member that follows it in pyexec.Execution. In a JSON text these quotes would be escaped.
 	behind := []byte(`,"stdout_bytes":`)
 	head, tail, _ := bytes.Cut(whole, behind)
-	w.Header().Set("Content-Type", "application/json")
-	sent := &begun{Writer: w}
-	out := bufio.NewWriterSize(sent, 8<<10)
 	// Errors stick to the bufio.Writer and come out of Flush.
 	_, _ = out.Write(head)
 	broken := map[executor.Stream]bool{}
@@ -180,16 +196,8 @@ func (f *frontend) writeResult(w http.ResponseWriter, e executor.Execution, from
 		return err
 	}
 	_, _ = out.Write(behind)
-	_, _ = out.Write(tail)
-	_ = out.WriteByte('\n')
-	if !sent.yes {
-		w.Header().Set("Content-Length", strconv.Itoa(out.Buffered()))
-	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
-	_ = http.NewResponseController(w).Flush() // the client continues while we log; without Flush it gets the answer later
-	return nil
+	_, err = out.Write(tail)
+	return err
 }
 
 // begun records whether anything was written.

@@ -20,6 +20,8 @@ func (r inline) Schema(t reflect.Type, _ bool, _ string) *huma.Schema {
 	switch t {
 	case reflect.TypeFor[pyexec.Execution](): // a list has no output
 		return ref("ExecutionSummary")
+	case reflect.TypeFor[*pyexec.Execution](): // that of a case has
+		return &huma.Schema{OneOf: []*huma.Schema{ref("Result"), {Type: "null"}}}
 	case reflect.TypeFor[pyexec.Session]():
 		return ref("Session")
 	case reflect.TypeFor[pyexec.File]():
@@ -63,6 +65,10 @@ func components(reg huma.Registry, l LimitRange) {
 	m["Metadata"] = requestSchema[pyexec.Spec]("What to run. A value null is an absent value. An unknown field is 422.", l)
 	m["ExecRequest"] = requestSchema[execRequest]("The metadata, with code, command or files.", l)
 	m["ExecRequest"].AnyOf = []*huma.Schema{{Required: []string{"code"}}, {Required: []string{"files"}}, {Required: []string{"command"}}, {Required: []string{"script"}}}
+	m["BatchMetadata"] = requestSchema[pyexec.Batch]("The metadata of a batch: what to run, and for which cases.", l)
+	m["BatchRequest"] = requestSchema[batchRequest]("The metadata of a batch, with code, command or files.", l)
+	m["BatchRequest"].AnyOf = m["ExecRequest"].AnyOf
+	m["BatchRecord"] = &huma.Schema{OneOf: []*huma.Schema{schemaOf[pyexec.CaseResult]("A case that has ended."), schemaOf[batchEnd]("The end of the batch.")}}
 	m["Result"] = schemaOf[pyexec.Execution]("An execution with its output: as it ended, or so far. Every member is present. An unknown member is null.")
 	m["ExecutionSummary"] = summarySchema()
 	m["ExecutionList"] = schemaOf[pyexec.Page]("")
@@ -79,10 +85,6 @@ func components(reg huma.Registry, l LimitRange) {
 func requestSchema[T any](doc string, l LimitRange) *huma.Schema {
 	s := schemaOf[T](doc)
 	request(s)
-	if env := s.Properties["env"]; env != nil {
-		env.AdditionalProperties = &huma.Schema{Type: huma.TypeString, Nullable: true, Pattern: noNUL}
-		env.Extensions = map[string]any{"propertyNames": map[string]any{"pattern": envName.String()}}
-	}
 	if config := s.Properties["config"]; config != nil {
 		l.show(config.Properties)
 	}
@@ -92,6 +94,10 @@ func requestSchema[T any](doc string, l LimitRange) *huma.Schema {
 // request makes a request's schema of that of a struct.
 func request(s *huma.Schema) {
 	s.AdditionalProperties = false
+	if env := s.Properties["env"]; env != nil {
+		env.AdditionalProperties = &huma.Schema{Type: huma.TypeString, Nullable: true, Pattern: noNUL}
+		env.Extensions = map[string]any{"propertyNames": map[string]any{"pattern": envName.String()}}
+	}
 	for name, p := range s.Properties {
 		p.Nullable = !slices.Contains(s.Required, name)
 		p.PatternDescription = ""
@@ -103,6 +109,9 @@ func request(s *huma.Schema) {
 		}
 		if p.Properties != nil {
 			request(p)
+		}
+		if p.Items != nil && p.Items.Properties != nil {
+			request(p.Items)
 		}
 	}
 }

@@ -42,6 +42,8 @@ type upload struct {
 	where string
 	// brought is the field that has the files, "tar" or "files". An error in the files is an error of that field.
 	brought string
+	// batch is what the metadata of a batch say beside the Spec; nil: the request is none. The tar of a batch is read by all its cases.
+	batch *pyexec.Batch
 
 	mu    sync.Mutex
 	scan  *scanner
@@ -58,6 +60,11 @@ type upload struct {
 
 // receive reads a request as far as Submit needs it.
 func (f *frontend) receive(w http.ResponseWriter, r *http.Request) (*upload, error) {
+	return f.receiveInto(&upload{}, w, r)
+}
+
+// receiveInto is receive for the upload u, which may be that of a batch.
+func (f *frontend) receiveInto(u *upload, w http.ResponseWriter, r *http.Request) (*upload, error) {
 	mediaType, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	isJSON := err == nil && mediaType == "application/json"
 	if charset := params["charset"]; isJSON && charset != "" && !strings.EqualFold(charset, "utf-8") {
@@ -81,7 +88,7 @@ func (f *frontend) receive(w http.ResponseWriter, r *http.Request) (*upload, err
 			return nil, err
 		}
 	}
-	u := &upload{frontend: f, body: b, where: "metadata", seen: map[string]bool{}}
+	u.frontend, u.body, u.where, u.seen = f, b, "metadata", map[string]bool{}
 	if isJSON {
 		u.where = "body"
 		err = u.receiveJSON()
@@ -108,7 +115,14 @@ func (u *upload) receiveJSON() error {
 		return bodyError("the JSON body", err)
 	}
 	var asked execRequest
-	given, err := u.frontend.shapes.exec.decode(raw, &asked, true)
+	var given map[string]bool
+	if u.batch == nil {
+		given, err = u.frontend.shapes.exec.decode(raw, &asked, true)
+	} else {
+		var all batchRequest
+		given, err = u.frontend.shapes.batch.decode(raw, &all, true)
+		*u.batch, asked = all.Batch, execRequest{all.Spec, all.Files}
+	}
 	if err != nil {
 		return in(u.where, err)
 	}
@@ -193,15 +207,25 @@ func (u *upload) next() (*bulkPart, string, error) {
 }
 
 func (u *upload) readMetadata(part *bulkPart) error {
-	raw, err := u.body.whole(io.LimitReader(part, metadataMax+1), -1)
+	limit := int64(metadataMax)
+	if u.batch != nil {
+		limit = jsonMax
+	}
+	raw, err := u.body.whole(io.LimitReader(part, limit+1), -1)
 	if err != nil {
 		return bodyError("the metadata part", err)
 	}
-	if len(raw) > metadataMax {
-		return refuse(http.StatusRequestEntityTooLarge, executor.Exhausted, "the metadata part must have at most %d bytes", metadataMax)
+	if int64(len(raw)) > limit {
+		return refuse(http.StatusRequestEntityTooLarge, executor.Exhausted, "the metadata part must have at most %d bytes", limit)
 	}
 	var asked pyexec.Spec
-	given, err := u.frontend.shapes.metadata.decode(raw, &asked, false)
+	var given map[string]bool
+	if u.batch == nil {
+		given, err = u.frontend.shapes.metadata.decode(raw, &asked, false)
+	} else {
+		given, err = u.frontend.shapes.batchMetadata.decode(raw, u.batch, false)
+		asked = u.batch.Spec
+	}
 	if err != nil {
 		return in(u.where, err)
 	}
@@ -237,7 +261,7 @@ func (u *upload) readTar(part *bulkPart) (streaming bool, err error) {
 	if err := checkMagic(head); err != nil {
 		return false, err
 	}
-	if u.seen["metadata"] && !whole {
+	if u.seen["metadata"] && !whole && u.batch == nil {
 		u.tar = &tarPart{upload: u, head: head, part: part}
 		u.input.Workspace = &executor.Source{Open: u.openTar, SizeBytes: -1}
 		if u.input.Stdin == nil {

@@ -103,7 +103,7 @@ func (w *whole) call(method, path, contentType string, body io.Reader, header ..
 		w.t.Fatal(err)
 	}
 	var v map[string]any
-	if strings.HasSuffix(res.Header.Get("Content-Type"), "json") {
+	if kind := res.Header.Get("Content-Type"); strings.HasSuffix(kind, "json") && kind != "application/x-ndjson" {
 		if err := json.Unmarshal(raw, &v); err != nil {
 			w.t.Fatalf("%v: %s", err, raw)
 		}

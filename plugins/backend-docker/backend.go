@@ -14,6 +14,7 @@ import (
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/runner"
 )
 
 // Backend runs programs in containers. It implements executor.Backend, executor.SessionBackend and io.Closer.
@@ -118,7 +119,7 @@ func (b *Backend) equip(dataDir string, p program) error {
 	var err error
 	if b.images, err = newImages(b.base, b.name, b.config, imagesOptions{
 		daemon: b.daemon, place: b.place, network: b.networks.ensure, under: b.facts.under,
-		interpreter: func(ctx context.Context, image imageInfo) (interpreter, error) {
+		interpreter: func(ctx context.Context, image imageInfo) (runner.Interpreter, error) {
 			return b.interpreters.find(ctx, image)
 		},
 		host: hostSettings{docker: credentialsFile(dockerFolder()), home: home, env: os.Getenv}, log: b.log,

@@ -159,11 +159,5 @@ func Filled(section json.RawMessage) json.RawMessage {
 
 // parseConfig reads a plugin's section over the defaults. An unknown key is an error.
 func parseConfig(name string, section json.RawMessage) (Config, error) {
-	c := Default()
-	p := backend.Section(name)
-	p.Read(section, &c)
-	if err := p.Err(); err != nil {
-		return Config{}, err
-	}
-	return c, c.validate(name)
+	return backend.ParseSection(name, section, Default(), Config.validate)
 }

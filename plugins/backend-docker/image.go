@@ -11,6 +11,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
 	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
 
@@ -61,7 +62,7 @@ type imagesOptions struct {
 	// under returns the properties of the kernel of a runtime.
 	under func(runtime string) under
 	// interpreter finds an image's Python.
-	interpreter func(context.Context, imageInfo) (interpreter, error)
+	interpreter func(context.Context, imageInfo) (runner.Interpreter, error)
 	host        hostSettings
 	log         *slog.Logger
 }

@@ -3,77 +3,47 @@ package dockerbackend
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// interpreter is an image's Python. Without a Path the image has none.
-type interpreter struct {
-	Path    string `json:"path,omitempty"`
-	Version string `json:"version,omitempty"` // "3.12.1"
-}
-
-// minor returns the minor version, "3.12".
-func (i interpreter) minor() string {
-	parts := strings.SplitN(i.Version, ".", 3)
-	if len(parts) < 2 {
-		return ""
-	}
-	return parts[0] + "." + parts[1]
-}
-
-func (i interpreter) orNone() string {
-	if i.Version == "" {
-		return "none"
-	}
-	return i.Version
-}
-
 // interpreters finds the Python of images. It never changes for an image id, so each image is asked once, in a sandbox.
 type interpreters struct {
 	factory *factory
 	runtime string
 	file    string // the file with the answers; empty: none
-	asking  *backend.Group[interpreter]
+	asking  *backend.Group[runner.Interpreter]
 
 	mu    sync.Mutex
-	known map[string]interpreter
+	known map[string]runner.Interpreter
 }
 
 // maxKnown bounds the remembered answers.
 const maxKnown = 1000
 
-// The limits of a sandbox that runs askProgram.
+// The limits of a sandbox that asks an interpreter.
 const (
-	askTime   = 60 * time.Second
 	askMemory = 256 << 20
 	askDisk   = 16 << 20
 )
 
-// askProgram prints the interpreter's path and version.
-const askProgram = `import json, sys
-print(json.dumps({"path": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3]}))`
-
 // newInterpreters returns interpreters whose queries end with base at the latest.
 func newInterpreters(base context.Context, f *factory, runtime string) *interpreters {
-	return &interpreters{factory: f, runtime: runtime, asking: backend.NewGroup[interpreter](base), known: map[string]interpreter{}}
+	return &interpreters{factory: f, runtime: runtime, asking: backend.NewGroup[runner.Interpreter](base), known: map[string]runner.Interpreter{}}
 }
 
 // find returns an image's interpreter. Codes: those of a container that cannot be made, unavailable (ctx ended first).
-func (n *interpreters) find(ctx context.Context, image imageInfo) (interpreter, error) {
+func (n *interpreters) find(ctx context.Context, image imageInfo) (runner.Interpreter, error) {
 	if i, ok := n.answered(image); ok {
 		return i, nil
 	}
-	i, err := n.asking.Do(ctx, image.ID, backend.NoProgress, func(ctx context.Context, _ func(executor.Progress)) (interpreter, error) {
+	i, err := n.asking.Do(ctx, image.ID, backend.NoProgress, func(ctx context.Context, _ func(executor.Progress)) (runner.Interpreter, error) {
 		if i, ok := n.answered(image); ok {
 			return i, nil
 		}
@@ -89,44 +59,32 @@ func (n *interpreters) find(ctx context.Context, image imageInfo) (interpreter, 
 	return i, err
 }
 
-func (n *interpreters) answered(image imageInfo) (interpreter, bool) {
+func (n *interpreters) answered(image imageInfo) (runner.Interpreter, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i, ok := n.known[image.ID]
 	return i, ok
 }
 
-// ask runs askProgram in a sandbox of the image.
-func (n *interpreters) ask(ctx context.Context, image imageInfo) (interpreter, error) {
+// ask looks in a sandbox of the image.
+func (n *interpreters) ask(ctx context.Context, image imageInfo) (runner.Interpreter, error) {
 	limits := executor.Limits{
-		Timeout: askTime, MemoryBytes: askMemory, DiskBytes: askDisk, CPUShares: 1024, PIDs: 64, OutputBytes: 64 << 10, KillGrace: time.Second,
+		Timeout: runner.InterpreterTimeout, MemoryBytes: askMemory, DiskBytes: askDisk, CPUShares: 1024, PIDs: 64,
 	}
 	s, err := n.factory.make(ctx, class{Image: image.ID, Runtime: n.runtime, DiskBytes: askDisk}, capacityOf(limits))
 	if err != nil {
-		return interpreter{}, err
+		return runner.Interpreter{}, err
 	}
 	defer n.factory.discard(s)
-	for _, name := range []string{"python3", "python"} {
-		var out strings.Builder
-		r, err := s.conn.Run(ctx, runner.Start{
-			ExecutionID: "interpreter", Command: []string{name, "-c", askProgram}, Path: image.Path, Network: true, Limits: limits,
-		}, runner.RunInput{}, backend.Output{Stdout: &out, Stderr: io.Discard})
-		if err != nil {
-			return interpreter{}, err
-		}
-		var i interpreter
-		if r.Status == executor.StatusSucceeded && json.Unmarshal([]byte(out.String()), &i) == nil && i.Path != "" {
-			return i, nil
-		}
-		if ctx.Err() != nil {
-			return interpreter{}, context.Cause(ctx)
-		}
+	i, err := s.conn.Interpreter(ctx, runner.Start{Path: image.Path, Network: true, Limits: limits})
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	return interpreter{}, nil
+	return i, err
 }
 
 // remember stores an answer.
-func (n *interpreters) remember(image string, i interpreter) {
+func (n *interpreters) remember(image string, i runner.Interpreter) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.known) >= maxKnown {
@@ -175,7 +133,7 @@ func (n *interpreters) load() {
 	if err != nil {
 		return
 	}
-	known := map[string]interpreter{}
+	known := map[string]runner.Interpreter{}
 	if json.Unmarshal(raw, &known) == nil {
 		maps.Copy(n.known, known)
 	}

@@ -11,14 +11,13 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 func TestProgramsWithANetworkDoNotReachThisMachine(t *testing.T) {
 	t.Parallel()
 	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
-	if b.networks.iptables == nil {
-		t.Skip("SKIPPED, this process cannot change the firewall: " + b.networks.why)
-	}
+	needtest.Need(t, b.networks.iptables != nil, needtest.Root, "this process cannot change the firewall: "+b.networks.why)
 	var lc net.ListenConfig
 	l, err := lc.Listen(t.Context(), "tcp4", "0.0.0.0:0")
 	if err != nil {

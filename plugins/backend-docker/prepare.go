@@ -12,6 +12,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/requirements"
+	"github.com/python-executor/python-executor/core/runner"
 )
 
 // prepared is the outcome of a preparation: an image, or the reason why there is none.
@@ -77,11 +78,11 @@ func (i *images) prepare(ctx context.Context, base imageInfo, spec executor.Spec
 }
 
 // noPython returns a Failure if an image has no Python, or another minor version than the requested one.
-func noPython(python interpreter, minor string) *executor.Failure {
+func noPython(python runner.Interpreter, minor string) *executor.Failure {
 	switch {
 	case python.Path == "":
 		return fault(executor.Invalid, "requirements_txt", "the image has no Python to install requirements for")
-	case minor != "" && python.minor() != minor:
+	case minor != "" && python.Minor() != minor:
 		return fault(executor.Invalid, "python_version", fmt.Sprintf("must match the image, whose Python is %s (got %q)", python.Version, minor))
 	}
 	return nil
@@ -156,7 +157,7 @@ type installation struct {
 	key string
 	// base is the image to install on. asked is the requested image: base itself, or the image that base was prepared from.
 	base, asked imageInfo
-	python      interpreter
+	python      runner.Interpreter
 	lines       []string
 	// foreign reports whether users' commands made the base. They may have replaced Python, so the installation gets only what
 	// they had: the network of programs, and no credentials of indexes.

@@ -8,9 +8,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -31,11 +29,6 @@ func isStatic(t testing.TB, path string) bool {
 	}
 	defer f.Close()
 	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
-}
-
-// required reports whether PYEXEC_TEST_REQUIRE contains a thing.
-func required(what string) bool {
-	return slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), what)
 }
 
 // fails runs spec, whose preparation must fail.

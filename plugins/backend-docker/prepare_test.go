@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -327,7 +328,7 @@ func TestRealPackagesFromTheRealIndex(t *testing.T) {
 	forgetPrepared(t, b)
 	var j journal
 	r, err := b.Run(t.Context(), job(executor.Spec{Code: "import requests; print(requests.__name__)", Requirements: "requests>=2.32"}), &j)
-	if err == nil && r.Failure != nil && r.Failure.Code == executor.Unavailable && !required("index") {
+	if err == nil && r.Failure != nil && r.Failure.Code == executor.Unavailable && !needtest.Required("index") {
 		t.Skipf("SKIPPED, the package index is out of reach: %s", r.Failure.Message)
 	}
 	if err != nil || r.Status != executor.StatusSucceeded || len(r.Requirements) < 5 {

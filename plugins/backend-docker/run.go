@@ -116,18 +116,18 @@ func (b *Backend) wanted(spec executor.Spec) string {
 }
 
 // image finds or makes the image of a job, and finds its interpreter.
-func (b *Backend) image(ctx context.Context, spec executor.Spec, notify func(executor.Progress)) (imageInfo, interpreter, *executor.Failure, error) {
+func (b *Backend) image(ctx context.Context, spec executor.Spec, notify func(executor.Progress)) (imageInfo, runner.Interpreter, *executor.Failure, error) {
 	name, err := imagename.Choose(spec.Image, spec.PythonVersion, b.config.DefaultImage)
 	if err != nil {
-		return imageInfo{}, interpreter{}, nil, err
+		return imageInfo{}, runner.Interpreter{}, nil, err
 	}
 	info, i, err := b.look(ctx, name, notify)
 	if err != nil {
 		failure, err := inputFailure(err, "docker_image")
 		return info, i, failure, err
 	}
-	if spec.PythonVersion != "" && i.minor() != spec.PythonVersion {
-		return info, i, nil, executor.FieldErrorf(executor.Invalid, "python_version", "must match the image %s, whose Python is %s (got %q)", name, i.orNone(), spec.PythonVersion)
+	if spec.PythonVersion != "" && i.Minor() != spec.PythonVersion {
+		return info, i, nil, executor.FieldErrorf(executor.Invalid, "python_version", "must match the image %s, whose Python is %s (got %q)", name, i.VersionOrNone(), spec.PythonVersion)
 	}
 	if strings.TrimSpace(spec.Requirements) == "" && len(spec.PreCommands) == 0 {
 		return info, i, nil, nil
@@ -141,10 +141,10 @@ func (b *Backend) image(ctx context.Context, spec executor.Spec, notify func(exe
 	return made, i, nil, err
 }
 
-func (b *Backend) look(ctx context.Context, name string, notify func(executor.Progress)) (imageInfo, interpreter, error) {
+func (b *Backend) look(ctx context.Context, name string, notify func(executor.Progress)) (imageInfo, runner.Interpreter, error) {
 	info, err := b.images.ensure(ctx, name, notify)
 	if err != nil {
-		return info, interpreter{}, err
+		return info, runner.Interpreter{}, err
 	}
 	i, err := b.interpreters.find(ctx, info)
 	if err == nil && name == b.config.DefaultImage {

@@ -55,7 +55,7 @@ func (b *Backend) AddRequirements(ctx context.Context, id, text string) ([]strin
 	if err := b.carry(ctx, s, image.ID, folder); err != nil {
 		return nil, err
 	}
-	site := path.Join(folder, "lib", "python"+i.minor(), "site-packages")
+	site := path.Join(folder, "lib", "python"+i.Minor(), "site-packages")
 	if err := b.said(s, s.conn().AddPath(ctx, site)); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,9 @@ func Factory(ctx context.Context, c plugin.Configure) (executor.Backend, error) 
 	if err != nil {
 		return nil, err
 	}
+	if config.nomadFree() {
+		return workers.New(ctx, workers.Options{Config: config.Workers, Configure: c})
+	}
 	client, err := newClient(c.Name, config)
 	if err != nil {
 		return nil, err

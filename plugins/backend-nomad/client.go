@@ -2,8 +2,6 @@ package nomadbackend
 
 import (
 	"cmp"
-	"os"
-	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -18,20 +16,13 @@ func newClient(name string, c Config) (*api.Client, error) {
 	settings.Address = cmp.Or(c.Address, settings.Address)
 	settings.Region = cmp.Or(c.Region, settings.Region)
 	settings.Namespace = cmp.Or(c.Namespace, settings.Namespace)
-	settings.SecretID = cmp.Or(c.Token, settings.SecretID)
-	if c.TokenFile != "" {
-		raw, err := os.ReadFile(c.TokenFile)
-		settings.SecretID = strings.TrimSpace(string(raw))
-		p.Require(err == nil, "token_file", "must be a file that can be read: %v", err)
-		p.Require(err != nil || settings.SecretID != "", "token_file", "must hold a token: %s is empty", c.TokenFile)
-	}
+	settings.SecretID = cmp.Or(c.agent().Secret(p, "", settings.Address), settings.SecretID)
 	files := settings.TLSConfig
 	files.CACert = cmp.Or(c.TLS.CACert, files.CACert)
 	files.TLSServerName = cmp.Or(c.TLS.ServerName, files.TLSServerName)
 	if c.TLS.Cert != "" { // the two belong together
 		files.ClientCert, files.ClientKey = c.TLS.Cert, c.TLS.Key
 	}
-	p.Require(c.TLS == TLSConfig{} || strings.HasPrefix(settings.Address, "https://"), "address", "must begin with https:// if tls is given")
 	if err := p.Err(); err != nil {
 		return nil, err
 	}

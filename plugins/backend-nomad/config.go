@@ -2,11 +2,9 @@ package nomadbackend
 
 import (
 	"encoding/json"
-	"net/url"
-	"path/filepath"
-	"slices"
 
 	"github.com/python-executor/python-executor/core/backend"
+	"github.com/python-executor/python-executor/plugins/backend-nomad/agent"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/jobs"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/workers"
 )
@@ -36,23 +34,16 @@ type Config struct {
 	// Namespace is the namespace of the jobs and services. Default: NOMAD_NAMESPACE, else "default".
 	Namespace string `json:"namespace"`
 	// TLS secures the connection to the agent.
-	TLS TLSConfig `json:"tls"`
+	TLS agent.TLS `json:"tls"`
 	// Job is the configuration of the mode job.
 	Job jobs.Config `json:"job"`
 	// Workers is the configuration of the mode workers.
 	Workers workers.Config `json:"workers"`
 }
 
-// TLSConfig has the files of this host that secure the connection to the agent. All are in PEM.
-type TLSConfig struct {
-	// CACert has the certificates that the agent's is checked against. Default: NOMAD_CACERT, else those that this host trusts.
-	CACert string `json:"ca_cert"`
-	// Cert and Key are the client's certificate and its key. Default: NOMAD_CLIENT_CERT and NOMAD_CLIENT_KEY, else none.
-	Cert string `json:"cert"`
-	Key  string `json:"key"`
-	// ServerName is the name in the agent's certificate, "server.global.nomad" for one. Default: NOMAD_TLS_SERVER_NAME, else the
-	// host of Address.
-	ServerName string `json:"server_name"`
+// nomadFree reports whether nothing is asked of Nomad: the workers are found in Consul.
+func (c Config) nomadFree() bool {
+	return c.Mode == ModeWorkers && c.Workers.Provider == workers.ProviderConsul
 }
 
 // Default returns the default configuration.
@@ -65,28 +56,14 @@ func Default() Config {
 func (c Config) validate(name string) error {
 	p := backend.Section(name)
 	p.Require(c.Mode == ModeJob || c.Mode == ModeWorkers, "mode", "must be job or workers (got %q)", c.Mode)
-	p.Require(c.Address == "" || isAddress(c.Address), "address", "must be http://HOST:PORT, https://HOST:PORT or unix://PATH")
-	p.Require(c.Token == "" || c.TokenFile == "", "token_file", "must be empty if token is given")
-	for _, file := range []struct{ key, path string }{
-		{"token_file", c.TokenFile}, {"tls.ca_cert", c.TLS.CACert}, {"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key},
-	} {
-		p.Require(file.path == "" || filepath.IsAbs(file.path), file.key, "must be an absolute path (got %q)", file.path)
-	}
-	p.Require((c.TLS.Cert == "") == (c.TLS.Key == ""), "tls.key", "must be given with tls.cert, and only with it")
+	c.agent().Validate(p, "")
 	c.Job.Validate(p, "job.")
 	c.Workers.Validate(p, "workers.", c.Mode == ModeWorkers)
 	return p.Err()
 }
 
-func isAddress(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return false
-	}
-	if u.Scheme == "unix" {
-		return u.Host == "" && filepath.IsAbs(u.Path)
-	}
-	return slices.Contains([]string{"http", "https"}, u.Scheme) && u.Host != "" && (u.Path == "" || u.Path == "/")
+func (c Config) agent() agent.Settings {
+	return agent.Settings{Address: c.Address, Token: c.Token, TokenFile: c.TokenFile, TLS: c.TLS}
 }
 
 // Check returns the problems of the section of a backend called name. It makes no request to a cluster. Codes: invalid.
@@ -103,11 +80,5 @@ func Filled(section json.RawMessage) json.RawMessage {
 
 // parseConfig reads a plugin's section over the defaults. An unknown key is an error.
 func parseConfig(name string, section json.RawMessage) (Config, error) {
-	c := Default()
-	p := backend.Section(name)
-	p.Read(section, &c)
-	if err := p.Err(); err != nil {
-		return Config{}, err
-	}
-	return c, c.validate(name)
+	return backend.ParseSection(name, section, Default(), Config.validate)
 }

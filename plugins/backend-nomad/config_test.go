@@ -24,31 +24,35 @@ func TestTheDefaultsAreValid(t *testing.T) {
 
 func TestEveryWrongSettingIsNamed(t *testing.T) {
 	for section, want := range map[string]string{
-		`{"mode":"batch"}`:                             `backends.n.mode: must be job or workers (got "batch")`,
-		`{"addr":"x"}`:                                 "backends.n.addr: unknown key",
-		`{"address":"127.0.0.1:4646"}`:                 "backends.n.address: must be http://HOST:PORT",
-		`{"address":"http://user:word@host:1"}`:        "backends.n.address: must be http://HOST:PORT",
-		`{"address":"unix://relative"}`:                "backends.n.address: must be http://HOST:PORT",
-		`{"token":"a","token_file":"/b"}`:              "backends.n.token_file: must be empty",
-		`{"token_file":"b"}`:                           "backends.n.token_file: must be an absolute path",
-		`{"tls":{"ca_cert":"ca.pem"}}`:                 "backends.n.tls.ca_cert: must be an absolute path",
-		`{"tls":{"cert":"/cert.pem"}}`:                 "backends.n.tls.key: must be given with tls.cert",
-		`{"tls":{"key":"/key.pem"}}`:                   "backends.n.tls.key: must be given with tls.cert",
-		`{"job":{"datacenters":[]}}`:                   "backends.n.job.datacenters: must be a list",
-		`{"job":{"constraints":["a = b","linux"]}}`:    "backends.n.job.constraints[1]: must be ATTRIBUTE OPERATOR VALUE",
-		`{"job":{"priority":101}}`:                     "backends.n.job.priority: must be from 1 to 100 (got 101)",
-		`{"job":{"default_image":""}}`:                 "backends.n.job.default_image: must be",
-		`{"job":{"purge_after_seconds":-1}}`:           "backends.n.job.purge_after_seconds: must be from 0",
-		`{"job":{"queue_timeout_seconds":0}}`:          "backends.n.job.queue_timeout_seconds: must be from 1",
-		`{"job":{"transfer":{"listen":"8080"}}}`:       "backends.n.job.transfer.listen: must be HOST:PORT",
-		`{"job":{"transfer":{"url":"host:8080"}}}`:     "backends.n.job.transfer.url: must be an http",
-		`{"job":{"prepare":{"index_url":"x"}}}`:        "backends.n.job.prepare.index_url: must be an http",
-		`{"job":{"prepare":{"timeout_seconds":0}}}`:    "backends.n.job.prepare.timeout_seconds: must be > 0",
-		`{"workers":{"service":""}}`:                   "backends.n.workers.service: must be",
-		`{"workers":{"provider":"dns"}}`:               "backends.n.workers.provider: must be nomad or consul",
-		`{"workers":{"tls":{"cert":"x"}}}`:             "backends.n.workers.tls.cert: must be an absolute path",
-		`{"mode":"workers"}`:                           "backends.n.workers.tls.ca_cert: must be an absolute path",
-		`{"mode":"workers","workers":{"tls":{"x":1}}}`: "backends.n.workers.tls.x: unknown key",
+		`{"mode":"batch"}`:                                       `backends.n.mode: must be job or workers (got "batch")`,
+		`{"addr":"x"}`:                                           "backends.n.addr: unknown key",
+		`{"address":"127.0.0.1:4646"}`:                           "backends.n.address: must be http://HOST:PORT",
+		`{"address":"http://user:word@host:1"}`:                  "backends.n.address: must be http://HOST:PORT",
+		`{"address":"unix://relative"}`:                          "backends.n.address: must be http://HOST:PORT",
+		`{"token":"a","token_file":"/b"}`:                        "backends.n.token_file: must be empty",
+		`{"token_file":"b"}`:                                     "backends.n.token_file: must be an absolute path",
+		`{"tls":{"ca_cert":"ca.pem"}}`:                           "backends.n.tls.ca_cert: must be an absolute path",
+		`{"tls":{"cert":"/cert.pem"}}`:                           "backends.n.tls.key: must be given with tls.cert",
+		`{"tls":{"key":"/key.pem"}}`:                             "backends.n.tls.key: must be given with tls.cert",
+		`{"job":{"datacenters":[]}}`:                             "backends.n.job.datacenters: must be a list",
+		`{"job":{"constraints":["a = b","linux"]}}`:              "backends.n.job.constraints[1]: must be ATTRIBUTE OPERATOR VALUE",
+		`{"job":{"priority":101}}`:                               "backends.n.job.priority: must be from 1 to 100 (got 101)",
+		`{"job":{"default_image":""}}`:                           "backends.n.job.default_image: must be",
+		`{"job":{"purge_after_seconds":-1}}`:                     "backends.n.job.purge_after_seconds: must be from 0",
+		`{"job":{"queue_timeout_seconds":0}}`:                    "backends.n.job.queue_timeout_seconds: must be from 1",
+		`{"job":{"transfer":{"listen":"8080"}}}`:                 "backends.n.job.transfer.listen: must be HOST:PORT",
+		`{"job":{"transfer":{"url":"host:8080"}}}`:               "backends.n.job.transfer.url: must be an http",
+		`{"job":{"prepare":{"index_url":"x"}}}`:                  "backends.n.job.prepare.index_url: must be an http",
+		`{"job":{"prepare":{"timeout_seconds":0}}}`:              "backends.n.job.prepare.timeout_seconds: must be > 0",
+		`{"workers":{"service":""}}`:                             "backends.n.workers.service: must be",
+		`{"workers":{"provider":"dns"}}`:                         "backends.n.workers.provider: must be nomad or consul",
+		`{"workers":{"consul":{"address":"host:8500"}}}`:         "backends.n.workers.consul.address: must be http://HOST:PORT",
+		`{"workers":{"consul":{"token":"a","token_file":"/b"}}}`: "backends.n.workers.consul.token_file: must be empty",
+		`{"workers":{"consul":{"tls":{"key":"/key.pem"}}}}`:      "backends.n.workers.consul.tls.key: must be given with tls.cert",
+		`{"workers":{"consul":{"dc":"x"}}}`:                      "backends.n.workers.consul.dc: unknown key",
+		`{"workers":{"tls":{"cert":"x"}}}`:                       "backends.n.workers.tls.cert: must be an absolute path",
+		`{"mode":"workers"}`:                                     "backends.n.workers.tls.ca_cert: must be an absolute path",
+		`{"mode":"workers","workers":{"tls":{"x":1}}}`:           "backends.n.workers.tls.x: unknown key",
 	} {
 		err := Check("n", json.RawMessage(section))
 		if executor.CodeOf(err) != executor.Invalid || !strings.Contains(err.Error(), want) {
@@ -130,13 +134,13 @@ func TestTheDoctorNamesAnAgentThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestOnlyAnEncryptedOrLocalAddressIsSafe(t *testing.T) {
-	for address, safe := range map[string]bool{
-		"http://127.0.0.1:4646": true, "http://[::1]:4646": true, "http://localhost:4646": true, "https://10.0.0.1:4646": true, "unix:///run/nomad.sock": true,
-		"http://10.0.0.1:4646": false, "http://nomad.example.org:4646": false,
-	} {
-		if list := plainFinding(address); (len(list) == 0) != safe {
-			t.Errorf("%s: %+v", address, list)
-		}
+func TestWorkersInConsulNeedNoNomad(t *testing.T) {
+	section := json.RawMessage(`{"mode":"workers","token_file":"/none","workers":{"provider":"consul","consul":{"address":"http://127.0.0.1:1"},
+		"tls":{"ca_cert":"/none","cert":"/none","key":"/none"}}}`)
+	if list := Doctor(t.Context(), section); len(list) != 1 || list[0].Topic != "consul" || list[0].Level != backend.LevelError {
+		t.Errorf("%+v", list)
+	}
+	if _, err := Factory(t.Context(), plugin.Configure{Name: "n", Options: section}); err == nil || !strings.Contains(err.Error(), "backends.n.workers.tls") {
+		t.Errorf("got %v", err)
 	}
 }

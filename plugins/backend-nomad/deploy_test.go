@@ -39,12 +39,14 @@ vault {
 `
 
 func TestTheDeployFolder(t *testing.T) {
-	c := nomadtest.Start(t, nomadtest.Options{ACL: true, RawExec: true, Settings: vaultSettings})
+	c, secure := securedCluster(t)
 	c.Nomad(t, "namespace", "apply", namespace)
 	t.Run("jobs are valid", func(t *testing.T) { jobsAreValid(t, c) })
-	t.Run("the policy of jobs is enough, and no more", func(t *testing.T) { policyOfJobs(t, c) })
-	t.Run("the policy of workers is enough, and no more", func(t *testing.T) { policyOfWorkers(t, c) })
-	t.Run("the doctor knows the cluster", func(t *testing.T) { doctorKnows(t, c) })
+	t.Run("the policy of jobs is enough, and no more", func(t *testing.T) { policyOfJobs(t, c, secure) })
+	t.Run("the policy of workers is enough, and no more", func(t *testing.T) { policyOfWorkers(t, c, secure) })
+	t.Run("the doctor knows the cluster", func(t *testing.T) { doctorKnows(t, c, secure) })
+	t.Run("an execution of the mode job has enough rights", func(t *testing.T) { runsAsJob(t, c, secure) })
+	t.Run("an execution of the mode workers has enough rights", func(t *testing.T) { runsOnWorker(t, c, secure) })
 }
 
 func jobsAreValid(t *testing.T, c *nomadtest.Cluster) {
@@ -63,11 +65,22 @@ func jobsAreValid(t *testing.T, c *nomadtest.Cluster) {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if out := c.Nomad(t, "job", "validate", "-namespace", namespace, path); !strings.Contains(out, "Job validation successful") || strings.Contains(out, "Warning") {
-				t.Errorf("%s: %s\n%s", file, out, text)
+			for _, flags := range providers(text) {
+				out := c.Nomad(t, append(append([]string{"job", "validate", "-namespace", namespace}, flags...), path)...)
+				if !strings.Contains(out, "Job validation successful") || strings.Contains(out, "Warning") {
+					t.Errorf("%s %v: %s\n%s", file, flags, out, text)
+				}
 			}
 		}
 	}
+}
+
+// providers returns the flags of each registry that a job specification can have.
+func providers(text string) [][]string {
+	if !strings.Contains(text, `variable "provider"`) {
+		return [][]string{nil}
+	}
+	return [][]string{{"-var", "provider=nomad"}, {"-var", "provider=consul"}}
 }
 
 // variants returns a job specification once for each comment that has stanzas, with these stanzas in effect.
@@ -102,14 +115,14 @@ func TestAVariantIsASpecificationWithAStanzaMore(t *testing.T) {
 }
 
 // withPolicy returns a client with a token that has one of the policies, and the token.
-func withPolicy(t *testing.T, c *nomadtest.Cluster, policy string) (*api.Client, string) {
+func withPolicy(t *testing.T, c *nomadtest.Cluster, secure api.TLSConfig, policy string) (*api.Client, string) {
 	t.Helper()
 	c.Nomad(t, "acl", "policy", "apply", policy, filepath.Join(deployFolder, "policies", policy+".policy.hcl"))
 	token, _, err := c.API().ACLTokens().Create(&api.ACLToken{Name: policy, Type: "client", Policies: []string{policy}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := api.NewClient(&api.Config{Address: c.Address(), SecretID: token.SecretID, Namespace: namespace})
+	client, err := api.NewClient(&api.Config{Address: c.Address(), SecretID: token.SecretID, Namespace: namespace, TLSConfig: &secure})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +138,8 @@ func refused(t *testing.T, what string, err error) {
 	}
 }
 
-func policyOfJobs(t *testing.T, c *nomadtest.Cluster) {
-	client, _ := withPolicy(t, c, "job-mode")
+func policyOfJobs(t *testing.T, c *nomadtest.Cluster, secure api.TLSConfig) {
+	client, _ := withPolicy(t, c, secure, "job-mode")
 	job := batchJob("rights", dockertest.Python(t))
 	allowed := func(what string, err error) {
 		t.Helper()
@@ -176,8 +189,8 @@ func policyOfJobs(t *testing.T, c *nomadtest.Cluster) {
 	refused(t, "policies", err)
 }
 
-func policyOfWorkers(t *testing.T, c *nomadtest.Cluster) {
-	client, _ := withPolicy(t, c, "workers-mode")
+func policyOfWorkers(t *testing.T, c *nomadtest.Cluster, secure api.TLSConfig) {
+	client, _ := withPolicy(t, c, secure, "workers-mode")
 	if _, _, err := client.Services().Get("python-executor-worker", nil); err != nil {
 		t.Errorf("services: %v", err)
 	}
@@ -215,10 +228,10 @@ func ended(t *testing.T, client *api.Client, job string) string {
 	}
 }
 
-func doctorKnows(t *testing.T, c *nomadtest.Cluster) {
-	_, token := withPolicy(t, c, "workers-mode")
+func doctorKnows(t *testing.T, c *nomadtest.Cluster, secure api.TLSConfig) {
+	_, token := withPolicy(t, c, secure, "workers-mode")
 	section := func(token string) json.RawMessage {
-		return json.RawMessage(fmt.Sprintf(`{"address":%q,"namespace":%q,"token":%q}`, c.Address(), namespace, token))
+		return json.RawMessage(fmt.Sprintf(`{"address":%q,"namespace":%q,"token":%q,"tls":%s}`, c.Address(), namespace, token, tlsSection(secure)))
 	}
 	levels := func(token string) map[string]backend.Level {
 		found := map[string]backend.Level{}

@@ -4,13 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/url"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/core/backend"
+	"github.com/python-executor/python-executor/plugins/backend-nomad/agent"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/jobs"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/workers"
 )
@@ -19,19 +18,22 @@ import (
 const askTime = 20 * time.Second
 
 // Doctor checks the environment of a backend with this section: the agent, its version, the ACL token, and what the mode needs. It
-// changes nothing in the cluster. ctx bounds it.
+// changes nothing in the cluster. Where workers are found in Consul, it asks Consul only. ctx bounds it.
 func Doctor(ctx context.Context, section json.RawMessage) []backend.Finding {
 	c, err := parseConfig("nomad", section)
 	if err != nil {
 		return backend.ConfigFindings(err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("no answer within %s", askTime))
+	defer cancel()
+	if c.nomadFree() {
+		return workers.Doctor(ctx, nil, c.Workers)
 	}
 	client, err := newClient("nomad", c)
 	if err != nil {
 		return backend.ConfigFindings(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("no answer within %s", askTime))
-	defer cancel()
 	list, ok := agentFindings(ctx, client)
 	if !ok {
 		return list
@@ -78,11 +80,7 @@ func leaderOf(ctx context.Context, client *api.Client) (leader string, err error
 
 // plainFinding warns of a connection over a network that anybody there can read.
 func plainFinding(address string) []backend.Finding {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" || u.Hostname() == "localhost" {
-		return nil
-	}
-	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsLoopback() {
+	if !agent.IsOpen(address) {
 		return nil
 	}
 	return []backend.Finding{backend.Warn("tls", address+" is not encrypted: the token and all code can be read on the way", "use TLS in the cluster, and https:// in backends.nomad.address")}

@@ -20,16 +20,7 @@ import (
 const walkTime = 6 * time.Minute
 
 func TestTheWalkThroughWorksWordForWord(t *testing.T) {
-	binary, err := filepath.Abs("../../bin/python-executor")
-	if err == nil {
-		_, err = os.Stat(binary)
-	}
-	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "nomad") {
-			t.Fatalf("make build makes the binary: %v", err)
-		}
-		t.Skipf("SKIPPED, there is no binary: %v", err)
-	}
+	binary := nomadtest.Executor(t)
 	commands, output := walkThrough(t)
 	c := nomadtest.Start(t, nomadtest.Options{Clients: 2, RawExec: true})
 	dir := t.TempDir()

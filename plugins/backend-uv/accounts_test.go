@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
@@ -76,9 +77,7 @@ func TestARangeOverRealAccountsIsRefused(t *testing.T) {
 
 // TestARangeWhoseUIDRunsSomethingElseIsRefused also shows that the backend does not kill the other process.
 func TestARangeWhoseUIDRunsSomethingElseIsRefused(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root can run programs under other uids")
-	}
+	needtest.NeedRoot(t)
 	const uid = 61250
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{}}}
@@ -185,9 +184,7 @@ func TestSubordinateUIDsOfOthersAreNamed(t *testing.T) {
 }
 
 func TestAUIDThatCannotBeClearedIsNotGivenOutAgain(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root can run programs under other uids")
-	}
+	needtest.NeedRoot(t)
 	b := openBackend(t, map[string]any{"run_as": "61260-61265", "warm_sessions": -1})
 	s, _, err := b.takeSlot(t.Context(), false)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 func TestHello(t *testing.T) {
@@ -91,9 +92,7 @@ func TestAProgramsPathHasItsInterpreterUnderAllNames(t *testing.T) {
 
 func TestProgramsOfDifferentSlotsCompeteByTheirShares(t *testing.T) {
 	b := openBackend(t, nil)
-	if !b.can.CPU || b.groups["cpu"] == "" {
-		t.Skip("SKIPPED: no CPU group of cgroup v1 can be used")
-	}
+	needtest.Need(t, b.can.CPU && b.groups["cpu"] != "", needtest.Cgroup, "no CPU group of cgroup v1 can be used")
 	weights := func() string {
 		var list []string
 		files, _ := filepath.Glob(filepath.Join(b.groups["cpu"], "slot-*", "cpu.shares"))

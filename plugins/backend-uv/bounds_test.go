@@ -11,14 +11,13 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // needBounds skips t on a machine that cannot limit the memory of a build as a whole.
 func needBounds(t *testing.T, b *Backend) {
 	t.Helper()
-	if !b.can.Memory || !b.how.Setuid {
-		missing(t, "root", "builds have no uid and control group of their own")
-	}
+	needtest.Need(t, b.can.Memory && b.how.Setuid, needtest.Root, "builds have no uid and control group of their own")
 }
 
 func TestABuildIsBounded(t *testing.T) {

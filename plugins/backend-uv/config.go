@@ -155,13 +155,8 @@ func (c Config) validate(name string) error {
 
 // parseConfig reads and validates the section of the backend called name. An error names an unknown key.
 func parseConfig(name string, section json.RawMessage) (Config, error) {
-	p := backend.Section(name)
-	var c Config
-	p.Read(section, &c)
-	if err := p.Err(); err != nil {
-		return Config{}, err
-	}
-	return c.withDefaults(), c.validate(name)
+	c, err := backend.ParseSection(name, section, Config{}, Config.validate)
+	return c.withDefaults(), err
 }
 
 // Check returns the error with which a backend called name would refuse its section. It starts no backend. Codes: invalid.

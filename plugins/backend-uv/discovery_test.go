@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // realPython returns a Python of this machine that every uid can execute.
@@ -98,9 +100,7 @@ func TestWhatDoesNotRunIsAFindingAndNotAChoice(t *testing.T) {
 }
 
 func TestAPythonInAClosedHomeIsNamedWithTheRemedy(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: needs root, whose programs run under other uids")
-	}
+	needtest.NeedRoot(t)
 	t.Parallel()
 	home := t.TempDir() // its parent is closed below
 	if err := os.Chmod(filepath.Dir(home), 0o700); err != nil {

@@ -1,11 +1,11 @@
 package uvbackend
 
 import (
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // TestASessionInLimitsThatCannotHoldItsInterpreterIsInvalid extends SE-48, which is about Python and memory only.
@@ -48,9 +48,7 @@ func TestASessionInLimitsThatCannotHoldItsInterpreterIsInvalid(t *testing.T) {
 
 // TestASessionWhoseImportsNeedMoreMemoryIsInvalid has a memory limit that only the imports exceed.
 func TestASessionWhoseImportsNeedMoreMemoryIsInvalid(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: without root there may be no control group for memory")
-	}
+	needtest.NeedRoot(t)
 	b, w := indexed(t, map[string]any{"warm_sessions": -1})
 	w.add("pyexec-fat", "1.0", map[string]string{"pyexec_fat.py": "x = b'x' * (200 << 20)\n"})
 	s := asked("ctx-1", executor.Spec{Requirements: "pyexec-fat"})

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // asked returns a Session as the Engine passes it to OpenSession.
@@ -325,9 +326,7 @@ func TestKindsOfSessionsShareWhatIsReady(t *testing.T) {
 
 // TestWhatIsReadyGivesWay shows that warm interpreters give up their uids for sessions.
 func TestWhatIsReadyGivesWay(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("SKIPPED: only root can run programs under other uids")
-	}
+	needtest.NeedRoot(t)
 	b := openBackend(t, map[string]any{"run_as": "61200-61203"})
 	open(t, b, "ctx-1", executor.Spec{})
 	for n := 2; n <= 4; n++ {

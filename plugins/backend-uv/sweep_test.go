@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
@@ -42,9 +43,7 @@ func (l *logLines) text() string {
 // TestAProcessThatIsNotOursSurvivesAndItsUIDIsLeftOut has such a process at the start of the backend, when slots are taken, when a
 // slot is given back, and when the backend is closed.
 func TestAProcessThatIsNotOursSurvivesAndItsUIDIsLeftOut(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: only root can run programs under other uids")
-	}
+	needtest.NeedRoot(t)
 	const runAs = "61280-61287"
 	r := uids{61280, 61287}
 	locks, err := uidFolder(Config{})

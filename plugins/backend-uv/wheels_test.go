@@ -21,6 +21,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // wheelhouse is a package index (PEP 503) on loopback, with wheels that the test makes.
@@ -226,16 +228,6 @@ func unbounded(tool *uvTool) func(context.Context, string) (enclosure, error) {
 // needUV skips t if the machine has no uv and none can be fetched.
 func needUV(t testing.TB) {
 	t.Helper()
-	if err := testUV(); err != nil {
-		missing(t, "uv", err.Error())
-	}
-}
-
-// missing skips t with a message, or fails t if PYEXEC_TEST_REQUIRE names what.
-func missing(t testing.TB, what, why string) {
-	t.Helper()
-	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), what) {
-		t.Fatalf("%s is required and missing: %s", what, why)
-	}
-	t.Skipf("SKIPPED, %s is missing: %s", what, why)
+	err := testUV()
+	needtest.Need(t, err == nil, "uv", fmt.Sprint(err))
 }

@@ -45,7 +45,7 @@ func submission(ctx context.Context, operation, path string, spec Spec, in Input
 			return what.at(path, err)
 		}
 	}
-	what.upload, err = newUpload(spec, in)
+	what.upload, err = newUpload(spec, spec.Stdin, in)
 	if what.upload != nil && in.Folder != "" {
 		what.upload.folder, _ = in.Tar.(io.Closer)
 	}

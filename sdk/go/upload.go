@@ -32,11 +32,12 @@ type part struct {
 	start, size int64
 }
 
-func newUpload(spec Spec, in Input) (*upload, error) {
-	if spec.Stdin != "" && in.Stdin != nil {
+// newUpload returns the upload of a Spec or a Batch. stdin is that of the Spec.
+func newUpload(what any, stdin string, in Input) (*upload, error) {
+	if stdin != "" && in.Stdin != nil {
 		return nil, invalidField("stdin", "must be in the Spec or in the Input, not in both")
 	}
-	metadata, err := json.Marshal(spec)
+	metadata, err := json.Marshal(what)
 	if err != nil {
 		return nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("encode the metadata: %v", err), Err: err}
 	}

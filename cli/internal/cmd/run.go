@@ -12,8 +12,10 @@ import (
 
 	"github.com/python-executor/python-executor/cli/internal/exit"
 	"github.com/python-executor/python-executor/cli/internal/input"
+	"github.com/python-executor/python-executor/core/batch"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/detect"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
 // runOptions has the flags and arguments of `run` and `submit`.
@@ -22,6 +24,11 @@ type runOptions struct {
 	g *global
 	// submit reports whether the command prints the id and does not wait for the end.
 	submit bool
+	// each is the file of the cases to run the program for, cases what it says; empty: the program runs once.
+	each        string
+	cases       []pyexec.Case
+	parallel    int64
+	stopAtFirst bool
 }
 
 const inputHelp = `The program is exactly one of these, in this order of precedence:
@@ -47,6 +54,9 @@ func newRun(g *global, runF func(context.Context, *runOptions) error) *cobra.Com
   python-executor run ./project/ --entrypoint train.py --timeout 7200 --memory 16384 --network
   python-executor run --file main.py --file requirements.txt --file data/config.yaml -- --epochs 3`,
 	}
+	cmd.Flags().StringVar(&o.each, "each", "", "run the program for each case in `FILE` (JSON array or NDJSON; - = standard input), and judge them")
+	cmd.Flags().Int64Var(&o.parallel, "parallel", batch.DefaultParallel, "with --each: cases that run at once, at most 64")
+	cmd.Flags().BoolVar(&o.stopAtFirst, "stop-at-first-failure", false, "with --each: end with the first case that has not passed")
 	return withProgram(cmd, o, runF)
 }
 
@@ -77,6 +87,14 @@ func (o *runOptions) run(ctx context.Context) error {
 	spec, err := o.prepare()
 	if err != nil {
 		return err
+	}
+	if o.each != "" {
+		if o.submit {
+			return errors.New("--each: must not be given with --async")
+		}
+		if o.cases, err = o.casesOf(); err != nil {
+			return err
+		}
 	}
 	request := o.request()
 	if err := request.Check(); err != nil {
@@ -156,7 +174,7 @@ func (o *runOptions) request() input.Request {
 		Files: o.files, Args: o.args, Entrypoint: o.entrypoint, Command: o.command, IncludeAll: o.includeAll, Leave: o.output,
 		Warn: func(text string) { o.g.note("%s", text) },
 	}
-	if o.g.In != nil && !o.g.InTerminal && o.stdin != "-" {
+	if o.g.In != nil && !o.g.InTerminal && o.stdin != "-" && o.each != "-" {
 		r.Stdin = o.g.In
 	}
 	return r
@@ -209,6 +227,9 @@ func (o *runOptions) execute(ctx context.Context, d *target, spec executor.Spec,
 	}
 	if err := selectPython(d, &spec, in.Found.PythonVersion); err != nil {
 		return err
+	}
+	if o.each != "" {
+		return o.executeEach(d, spec, in, stdin)
 	}
 	p := newProgress(o.g)
 	source := executor.Input{Workspace: in.Workspace, Stdin: stdin}

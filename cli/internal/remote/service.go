@@ -63,6 +63,26 @@ func (s *Service) Submit(ctx context.Context, spec executor.Spec, in executor.In
 	})
 }
 
+// RunBatch runs a batch on the server and calls each with every case as it ends.
+func (s *Service) RunBatch(ctx context.Context, b pyexec.Batch, in executor.Input, each func(pyexec.CaseResult) error) (pyexec.BatchSummary, error) {
+	input := pyexec.Input{}
+	if in.Workspace != nil {
+		tar, err := in.Workspace.Open()
+		if err != nil {
+			return pyexec.BatchSummary{}, err
+		}
+		defer tar.Close()
+		input.Tar = tar
+	}
+	if in.Stdin != nil {
+		stdin := &lazy{open: in.Stdin.Open}
+		defer func() { _ = stdin.Close() }() // only read
+		input.Stdin = stdin
+	}
+	summary, err := s.client.RunBatch(ctx, b, input, each)
+	return one(summary, err, func(sum *pyexec.BatchSummary) pyexec.BatchSummary { return *sum })
+}
+
 // lazy opens its stream with the first Read, because standard input is opened after the Workspace was read to its end.
 type lazy struct {
 	open   func() (io.ReadCloser, error)

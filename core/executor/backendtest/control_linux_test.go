@@ -3,6 +3,7 @@ package backendtest_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // wideOpen is a Backend that runs programs with all rights of root, but declares that they are isolated. To protect the
@@ -124,14 +126,12 @@ func (w *wideOpen) Remove(context.Context, string) error { return nil }
 // fails for another reason would pass on every backend and prove nothing. Attempts that need something a machine may lack (a
 // device, a filter, a right of its root) are left out.
 func TestTheAttemptsGetThroughWhereNothingHoldsThem(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: not root, so there is nothing to get through to")
-	}
+	needtest.NeedRoot(t)
 	b := &wideOpen{dir: t.TempDir()}
 	probe := executor.Job{Spec: executor.Spec{Code: "import ctypes, socket\nprint('up')\n"}}
-	if r, err := b.Run(t.Context(), probe, discard{}); err != nil || r.Status != executor.StatusSucceeded {
-		t.Skipf("SKIPPED: no python3 with ctypes in namespaces of its own here: %v, %+v", err, r)
-	}
+	r, err := b.Run(t.Context(), probe, discard{})
+	up := err == nil && r.Status == executor.StatusSucceeded
+	needtest.Need(t, up, needtest.Root, fmt.Sprintf("no python3 with ctypes in namespaces of its own: %v, %+v", err, r))
 	want := map[string][]string{
 		"BE-200": {
 			"a file of the host", "a file of the host, up from here", "a file of the host, by the root of another process",

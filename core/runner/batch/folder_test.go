@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/job"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
@@ -195,9 +196,7 @@ func TestNothingOfAProgramIsLeft(t *testing.T) {
 
 func TestAFullMemoryIsTheProgramsEnd(t *testing.T) {
 	all, err := sandbox.FindCgroups()
-	if err != nil || len(all) == 0 {
-		t.Skip("SKIPPED: no control groups of our own")
-	}
+	needtest.Need(t, err == nil && len(all) > 0, needtest.Cgroup, "there are no control groups of our own")
 	p := newPlace(t)
 	if p.groups, err = all.Make("pyexec-test-batch-" + strconv.Itoa(os.Getpid())); err != nil {
 		t.Fatal(err)
@@ -211,9 +210,7 @@ func TestAFullMemoryIsTheProgramsEnd(t *testing.T) {
 			}
 		}
 	}
-	if !bounded {
-		t.Skip("SKIPPED: no memory control group")
-	}
+	needtest.Need(t, bounded, needtest.Cgroup, "there is none for memory")
 	start := p.python("held = []\nwhile True: held.append(bytearray(4 << 20))")
 	start.Start.Limits.MemoryBytes = 1 << 30
 	o := p.run(start)

@@ -2,19 +2,14 @@ package batch
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
@@ -141,57 +136,10 @@ func (s *stream) Close() error {
 	return s.file.Close()
 }
 
-// interpreter is a Python. Without a Path there is none.
-type interpreter struct {
-	Path    string `json:"path"`
-	Version string `json:"version"` // "3.12.1"
-}
-
-// minor returns the minor version, "3.12".
-func (i interpreter) minor() string {
-	parts := strings.SplitN(i.Version, ".", 3)
-	if len(parts) < 2 {
-		return ""
-	}
-	return parts[0] + "." + parts[1]
-}
-
-func (i interpreter) orNone() string {
-	if i.Version == "" {
-		return "none"
-	}
-	return i.Version
-}
-
-// askTime bounds how long the interpreter may take to tell its version.
-const askTime = 60 * time.Second
-
-// askProgram prints the interpreter's path and version.
-const askProgram = `import json, sys
-print(json.dumps({"path": sys.executable, "version": "%d.%d.%d" % sys.version_info[:3]}))`
-
-// interpreter finds the Python on the PATH of start: python3, then python. It asks as the program's user, within the limits of
-// start.
-func (h *host) interpreter(ctx context.Context, start runner.Start) (interpreter, error) {
-	limits := start.Limits
-	limits.Timeout, limits.OutputBytes, limits.KillGrace = askTime, 64<<10, time.Second
-	for _, name := range []string{"python3", "python"} {
-		var said bytes.Buffer
-		r, err := h.conn.Run(ctx, runner.Start{
-			ExecutionID: "interpreter", Command: []string{name, "-I", "-c", askProgram}, Path: start.Path, Network: start.Network, Limits: limits,
-		}, runner.RunInput{}, sink{stdout: func(p []byte) { said.Write(p) }})
-		if err != nil {
-			return interpreter{}, fmt.Errorf("look for an interpreter: %w", err)
-		}
-		var i interpreter
-		if r.Status == executor.StatusSucceeded && json.Unmarshal(said.Bytes(), &i) == nil && i.Path != "" {
-			return i, nil
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return interpreter{}, nil
+// interpreter finds the Python on the PATH of start. It asks as the program's user, within the limits of start.
+func (h *host) interpreter(ctx context.Context, start runner.Start) (runner.Interpreter, error) {
+	start.Limits.Timeout = runner.InterpreterTimeout
+	return h.conn.Interpreter(ctx, start)
 }
 
 // sink gives output to functions, each of which may be nil. It ignores other events and has no artifacts.

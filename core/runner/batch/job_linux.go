@@ -109,7 +109,7 @@ func (r *run) run(ctx context.Context) (executor.Result, error) {
 			return executor.Result{}, err
 		case ctx.Err() != nil:
 			return executor.Result{Status: executor.StatusKilled, CPU: -1}, nil
-		case r.in.PythonVersion != "" && found.minor() != r.in.PythonVersion:
+		case r.in.PythonVersion != "" && found.Minor() != r.in.PythonVersion:
 			return executor.Result{}, otherPython(found, r.in.PythonVersion)
 		case found.Path == "":
 			return executor.Result{Status: executor.StatusFailed, CPU: -1, ImageDigest: r.in.Image, Failure: noPython()}, nil

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/job"
 	"github.com/python-executor/python-executor/core/runner/protocol"
@@ -92,9 +93,7 @@ type place struct {
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: a pid namespace of our own needs root")
-	}
+	needtest.NeedRoot(t) // for a pid namespace
 	root, err := os.MkdirTemp("", "runner-batch-*")
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(root)) })

@@ -70,7 +70,7 @@ type preparation struct {
 	host   *host // nil before it is open
 	end    time.Time
 	told   time.Time // when the last Progress was written
-	python interpreter
+	python runner.Interpreter
 	made   job.Prepared
 }
 
@@ -120,7 +120,7 @@ func (p *preparation) findPython(ctx context.Context) (*executor.Failure, error)
 		return nil, err
 	case found.Path == "":
 		return fault(executor.Invalid, "requirements_txt", "the image has no Python to install requirements for"), nil
-	case p.in.PythonVersion != "" && found.minor() != p.in.PythonVersion:
+	case p.in.PythonVersion != "" && found.Minor() != p.in.PythonVersion:
 		return nil, otherPython(found, p.in.PythonVersion)
 	}
 	p.python = found
@@ -128,8 +128,8 @@ func (p *preparation) findPython(ctx context.Context) (*executor.Failure, error)
 }
 
 // otherPython is the refusal of an image whose Python has another minor version.
-func otherPython(found interpreter, minor string) error {
-	return executor.FieldErrorf(executor.Invalid, "python_version", "must match the image, whose Python is %s (got %q)", found.orNone(), minor)
+func otherPython(found runner.Interpreter, minor string) error {
+	return executor.FieldErrorf(executor.Invalid, "python_version", "must match the image, whose Python is %s (got %q)", found.VersionOrNone(), minor)
 }
 
 // start returns what all steps have in common.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +12,8 @@ import (
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
 	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // defaultSocket is the default address of a Docker daemon.
@@ -32,9 +32,7 @@ var daemon struct {
 func Host(t testing.TB) string {
 	t.Helper()
 	host, err := Find()
-	if err != nil {
-		missing(t, "docker", err)
-	}
+	needtest.Need(t, err == nil, "docker", fmt.Sprint(err))
 	return host
 }
 
@@ -60,9 +58,8 @@ func GVisor(t testing.TB) string {
 		info, err = cli.Info(ctx)
 		return err
 	})
-	if _, ok := info.Runtimes[gVisor]; !ok {
-		missing(t, gVisor, errors.New("the daemon has no such runtime"))
-	}
+	_, ok := info.Runtimes[gVisor]
+	needtest.Need(t, ok, gVisor, "the daemon has no such runtime")
 	return gVisor
 }
 
@@ -136,13 +133,4 @@ func dial(host string) (cli *client.Client, done func(), err error) {
 		return nil, nil, err
 	}
 	return cli, func() { _ = cli.Close() }, nil // Close never fails
-}
-
-// missing skips t, or fails it if PYEXEC_TEST_REQUIRE contains what.
-func missing(t testing.TB, what string, why error) {
-	t.Helper()
-	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), what) {
-		t.Fatalf("%s is required and missing: %s", what, why)
-	}
-	t.Skipf("SKIPPED, %s is missing: %s", what, why)
 }

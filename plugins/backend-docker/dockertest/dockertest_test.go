@@ -1,7 +1,6 @@
 package dockertest
 
 import (
-	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,22 +8,18 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
 )
 
-// helperVariable makes this binary start a private daemon, print its folder, and wait to be killed.
-const helperVariable = "PYEXEC_DOCKERTEST_HELPER"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(helperVariable) != "" {
+	leftovertest.Help(func() (string, error) {
 		p, err := start()
 		if err != nil {
-			os.Stdout.WriteString("error " + strings.ReplaceAll(err.Error(), "\n", " ") + "\n")
-			os.Exit(1)
+			return "", err
 		}
-		os.Stdout.WriteString(p.dir + "\n")
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		os.Exit(0)
-	}
+		return p.dir, nil
+	})
 	Main(m)
 }
 
@@ -92,27 +87,7 @@ func TestAProcessThatIsToldToEndRemovesItsDocker(t *testing.T) {
 func startHelper(t *testing.T) (helper *exec.Cmd, dir, bridge string) {
 	t.Helper()
 	needRoot(t)
-	helper = exec.Command(os.Args[0])
-	helper.Env = append(os.Environ(), helperVariable+"=1")
-	helper.Stderr = os.Stderr
-	out, err := helper.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := helper.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close() })
-	if err := helper.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	dir = strings.TrimSpace(line)
-	if err != nil || !filepath.IsAbs(dir) {
-		_ = helper.Process.Kill()
-		t.Fatalf("the helper wrote %q (%v), want the path of its folder", line, err)
-	}
+	helper, dir = leftovertest.StartHelper(t)
 	raw, err := os.ReadFile(filepath.Join(dir, "bridge"))
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/image"
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // label is the label of an imported image. Its value is the version of the script that made the image.
@@ -74,9 +76,7 @@ func Import(ctx context.Context, host, tag string) (string, error) {
 func imported(t testing.TB, tag string) string {
 	t.Helper()
 	name, err := Import(t.Context(), Host(t), tag)
-	if err != nil {
-		missing(t, "docker", err)
-	}
+	needtest.Need(t, err == nil, "docker", fmt.Sprint(err))
 	return name
 }
 

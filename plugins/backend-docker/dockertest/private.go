@@ -1,7 +1,6 @@
 package dockertest
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
 )
 
 const (
@@ -84,32 +85,18 @@ func start() (*private, error) {
 
 // heed removes the daemon on a signal that ends this process, and then ends it. A second signal ends it at once.
 func (p *private) heed() {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	p.ignore = sync.OnceFunc(func() {
-		signal.Stop(told)
-		close(told)
-	})
-	go func() {
-		s, ok := (<-told).(unix.Signal)
-		if !ok {
-			return // ignore closed the channel
-		}
+	p.ignore = leftovertest.Heed(func(s unix.Signal) {
 		signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 		if err := p.removed(); err != nil {
 			fmt.Fprintln(os.Stderr, "stop the private Docker:", err)
 		}
-		_ = unix.Kill(os.Getpid(), s)
-	}()
+		leftovertest.EndBy(s)
+	})
 }
 
 func (p *private) launch() error {
-	lock, err := os.OpenFile(p.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	p.lock = lock
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	var err error
+	if p.lock, err = leftovertest.Lock(p.dir); err != nil {
 		return err
 	}
 	bridge, err := p.bridge()
@@ -233,82 +220,28 @@ func (p *private) remove() error {
 	return err
 }
 
-// sweep removes the daemons of test processes that were killed: folders whose lock is free.
-func sweep() {
-	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), privatePrefix+"*")) // only a malformed pattern fails
-	for _, dir := range dirs {
-		lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
-		if err != nil {
-			continue // the folder was just created or removed
-		}
-		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			if err := remove(dir); err != nil {
-				fmt.Fprintln(os.Stderr, "sweep", dir+":", err)
-			}
-		}
-		lock.Close()
-	}
-}
+// sweep removes the daemons of test processes that were killed.
+func sweep() { leftovertest.Sweep(privatePrefix, remove) }
 
 // remove ends every process that belongs to the daemon in dir, and removes its mounts, its bridge with the rules about it,
 // and dir.
 func remove(dir string) error {
-	end(dir)
-	unmount(dir)
+	err := end(dir)
+	leftovertest.Unmount(dir)
 	if raw, err := os.ReadFile(filepath.Join(dir, "bridge")); err == nil {
 		forget(strings.TrimSpace(string(raw)))
 	}
-	return os.RemoveAll(dir)
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// end ends dockerd, containerd and the shims of the daemon in dir, which have dir in their command lines. It sends SIGTERM, and
-// SIGKILL after 10 seconds.
-func end(dir string) {
-	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-		for range 100 {
-			left := members(dir)
-			if len(left) == 0 {
-				return
-			}
-			for _, pid := range left {
-				_ = unix.Kill(pid, signal)
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-			<-ctx.Done()
-			cancel()
-		}
-	}
+// end ends dockerd, containerd and the shims of the daemon in dir.
+func end(dir string) error {
+	return leftovertest.End(func() []int { return members(dir) }, unix.SIGTERM, unix.SIGKILL)
 }
 
 // members returns the processes with a path below dir in their command line.
-func members(dir string) (pids []int) {
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // only a malformed pattern fails
-	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(string(raw), dir+"/") {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && pid != os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// unmount unmounts all mounts below dir, innermost first.
-func unmount(dir string) {
-	raw, _ := os.ReadFile("/proc/self/mounts")
-	var below []string
-	for line := range strings.Lines(string(raw)) {
-		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], dir+"/") {
-			below = append(below, fields[1])
-		}
-	}
-	slices.Sort(below)
-	slices.Reverse(below)
-	for _, path := range below {
-		_ = unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	}
+func members(dir string) []int {
+	return leftovertest.Processes("cmdline", func(content string) bool { return strings.Contains(content, dir+"/") })
 }
 
 // forget removes a bridge and its packet filter rules, which dockerd leaves.

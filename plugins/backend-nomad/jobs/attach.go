@@ -44,6 +44,17 @@ func (x *execution) gone(ctx context.Context) error {
 	}
 }
 
+// leaveTime bounds how long an allocation whose runner has written its last record is left to end by itself.
+const leaveTime = time.Minute
+
+// leave waits until the allocation has ended by itself, for leaveTime at most. A node that is to stop a task whose container has ended,
+// and that does not know so because it was away, tries to kill it for minutes and keeps the container meanwhile.
+func (x *execution) leave(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	_ = x.gone(bounded) // the stop comes next
+}
+
 // unplaceable reports whether e, the last evaluation of a stopped job, leaves nothing to place. Nomad cancels the evaluation of a job that
 // waits for a place, and may do so after it has completed the one of the stop.
 func unplaceable(e *api.Evaluation) bool {
@@ -73,6 +84,9 @@ func (b *Backend) Remove(ctx context.Context, id string) error {
 	defer release()
 	t.begin(*j.CreateIndex)
 	x := &execution{Backend: b, job: executor.Job{ID: id}, tracked: t}
+	if _, ended := b.ended.LoadAndDelete(id); ended {
+		x.leave(inner)
+	}
 	if j.Stop == nil || !*j.Stop {
 		if err := b.cluster.deregister(inner, jobID(id), false); err != nil {
 			return refusal("stop the job", err)

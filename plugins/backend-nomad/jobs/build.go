@@ -25,8 +25,13 @@ const (
 	metaExecution = "python-executor.execution"
 	metaOwner     = "python-executor.owner"
 	metaInstance  = "python-executor.instance"
+	metaBackend   = "python-executor.backend"
 	metaAttempt   = "python-executor.attempt"
 )
+
+// labelInstance is the label of a container with the installation. It is not metaInstance: the Docker backend of the same installation takes
+// containers with that label for its own, and removes those that it does not know.
+const labelInstance = "python-executor.nomad-instance"
 
 // The names in a job.
 const (
@@ -72,14 +77,15 @@ type files struct {
 
 // order describes a job to make.
 type order struct {
-	id, owner, instance string
-	attempt             int
-	image               string
-	network             bool
-	limits              executor.Limits
-	inMemory            bool // the folders of programs are in memory: Config.Work
-	runner              runnerSource
-	program             files
+	id, owner         string
+	instance, backend string // the installation, and the name of the backend in it
+	attempt           int
+	image             string
+	network           bool
+	limits            executor.Limits
+	inMemory          bool // the folders of programs are in memory: Config.Work
+	runner            runnerSource
+	program           files
 	// prepare is the input of the preparation; nil if there is none. prepareLimits are its limits.
 	prepare       *files
 	prepareLimits executor.Limits
@@ -115,7 +121,7 @@ func build(c Config, o order) *api.Job {
 		j.NodePool = &c.NodePool
 	}
 	j.Meta = map[string]string{
-		metaExecution: o.id, metaOwner: o.owner, metaInstance: o.instance, metaAttempt: strconv.Itoa(o.attempt),
+		metaExecution: o.id, metaOwner: o.owner, metaInstance: o.instance, metaBackend: o.backend, metaAttempt: strconv.Itoa(o.attempt),
 	}
 	j.Constraints = append([]*api.Constraint{
 		api.NewConstraint("${attr.kernel.name}", "=", "linux"),
@@ -188,7 +194,7 @@ func (o order) container(limits executor.Limits, network bool) map[string]any {
 		"shm_size":          scratchBytes,
 		"ulimit":            []map[string]string{{"nofile": fmt.Sprintf("%d:%d", filesSoft, filesHard), "core": "0:0"}},
 		"volumes":           []string{"local/work:" + config.WorkRoot, "local/tmp:" + config.Temp}, // Docker makes the folders
-		"labels":            []map[string]string{{metaExecution: o.id, metaInstance: o.instance}},
+		"labels":            []map[string]string{{metaExecution: o.id, labelInstance: o.instance}},
 		"work_dir":          "/",
 	}
 	if !o.inMemory {

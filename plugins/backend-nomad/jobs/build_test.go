@@ -17,7 +17,7 @@ import (
 // anOrder returns an order with everything set that a plain Execution has.
 func anOrder() order {
 	return order{
-		id: "exe_1", owner: "ann", instance: "here", attempt: 2, image: "python:3.12-slim", limits: executor.Limits{
+		id: "exe_1", owner: "ann", instance: "here", backend: "nomad", attempt: 2, image: "python:3.12-slim", limits: executor.Limits{
 			MemoryBytes: 100<<20 + 1, DiskBytes: 50 << 20, CPUShares: 700, PIDs: 10, OutputBytes: 1 << 20, KillGrace: 3 * time.Second,
 		},
 		runner:  runnerSource{url: "http://h/runner/abc", sha256: "abc", command: []string{"runner"}},
@@ -36,7 +36,7 @@ func TestAJobIsNamedAfterItsExecutionAndRunsOnce(t *testing.T) {
 	if *j.ID != "python-executor-exe_1" || *j.Name != *j.ID || *j.Type != api.JobTypeBatch || *j.Priority != 70 || *j.NodePool != "pool" || !slices.Equal(j.Datacenters, c.Datacenters) {
 		t.Errorf("%s %s %s %d %v %v", *j.ID, *j.Name, *j.Type, *j.Priority, j.NodePool, j.Datacenters)
 	}
-	want := map[string]string{metaExecution: "exe_1", metaOwner: "ann", metaInstance: "here", metaAttempt: "2"}
+	want := map[string]string{metaExecution: "exe_1", metaOwner: "ann", metaInstance: "here", metaBackend: "nomad", metaAttempt: "2"}
 	if !maps.Equal(j.Meta, want) {
 		t.Errorf("meta %v, want %v", j.Meta, want)
 	}
@@ -74,12 +74,16 @@ func TestTheProgramsContainerIsHardened(t *testing.T) {
 		"mount": []any{tmpfs("/work"), tmpfs("/tmp")}, "volumes": nil,
 		"pids_limit": float64(10 + 24), "memory_hard_limit": float64(151), "ipc_mode": "private",
 		"ulimit":     []any{map[string]any{"nofile": "1024:4096", "core": "0:0"}},
-		"labels":     []any{map[string]any{metaExecution: "exe_1", metaInstance: "here"}},
+		"labels":     []any{map[string]any{metaExecution: "exe_1", labelInstance: "here"}},
 		"entrypoint": []any{"/local/runner/python-executor-runner", "runner", "job", "--input", "/local/input", "--output", "/local/output"},
 	} {
 		if !reflect.DeepEqual(config[key], want) {
 			t.Errorf("%s is %v, want %v", key, config[key], want)
 		}
+	}
+	// The label of the Docker backend's containers: it removes those that it does not know.
+	if raw, err := json.Marshal(config["labels"]); err != nil || strings.Contains(string(raw), "python-executor.instance") {
+		t.Errorf("labels %s, %v", raw, err)
 	}
 	if p.Driver != "docker" || *p.Resources.CPU != 700 || *p.Resources.MemoryMB != 101 || *p.KillTimeout != 13*time.Second || p.KillSignal != "SIGTERM" {
 		t.Errorf("driver %s, cpu %d, memory %d, kill %s %s", p.Driver, *p.Resources.CPU, *p.Resources.MemoryMB, *p.KillTimeout, p.KillSignal)

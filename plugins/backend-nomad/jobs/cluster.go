@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,6 +94,9 @@ func answer(err error) (code int, body string) {
 	if e, ok := errors.AsType[api.UnexpectedResponseError](err); ok && e.HasStatusCode() {
 		return e.StatusCode(), strings.TrimSpace(e.Body())
 	}
+	if e, ok := errors.AsType[streamError](err); ok {
+		return http.StatusInternalServerError, string(e)
+	}
 	return 0, ""
 }
 
@@ -177,45 +181,45 @@ func (n *cluster) allocationsOf(ctx context.Context, id string) (found []*api.Al
 	return found, evals, err
 }
 
-// open returns the content of a file of an allocation from offset on, at most limit bytes; 0 means all that there is now. The server
-// passes the request on to the node, so that nothing but the server must be reached.
-func (n *cluster) open(ctx context.Context, alloc, path string, offset, limit int64) (io.ReadCloser, error) {
-	return n.client.Raw().Response("/v1/client/fs/readat/"+alloc+"?"+place(path, offset, limit), query(ctx))
+// open returns the content of a file of an allocation from offset on: what there is now, or with follow also what comes later. It comes in
+// frames. The answer of fs/readat cannot be used: an error is in the content there, with status 200. The server passes the request on to
+// the node, so that nothing but the server must be reached. A connection to the node that breaks may look like the end of the file.
+func (n *cluster) open(ctx context.Context, alloc, path string, offset int64, follow bool) (io.ReadCloser, error) {
+	values := url.Values{"path": {path}, "offset": {strconv.FormatInt(offset, 10)}, "origin": {"start"}, "follow": {strconv.FormatBool(follow)}}
+	body, err := n.client.Raw().Response("/v1/client/fs/stream/"+alloc+"?"+values.Encode(), query(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &frames{body: body, in: json.NewDecoder(body)}, nil
+}
+
+// size returns the present size of a file of an allocation.
+func (n *cluster) size(ctx context.Context, alloc, path string) (int64, error) {
+	var info api.AllocFileInfo
+	_, err := n.client.Raw().Query("/v1/client/fs/stat/"+alloc+"?"+url.Values{"path": {path}}.Encode(), &info, query(ctx))
+	return info.Size, err
 }
 
 // end returns the last bytes of a file that is whole, at most limit.
 func (n *cluster) end(ctx context.Context, alloc, path string, limit int64) (raw []byte, err error) {
 	err = n.retry(ctx, func(ctx context.Context) error {
-		var info api.AllocFileInfo
-		if _, err := n.client.Raw().Query("/v1/client/fs/stat/"+alloc+"?"+url.Values{"path": {path}}.Encode(), &info, query(ctx)); err != nil {
+		size, err := n.size(ctx, alloc, path)
+		if err != nil {
 			return err
 		}
-		body, err := n.open(ctx, alloc, path, max(0, info.Size-limit), 0)
+		limit := min(limit, size)
+		body, err := n.open(ctx, alloc, path, size-limit, false)
 		if err != nil {
 			return err
 		}
 		defer body.Close() //nolint:errcheck // read only
-		raw, err = io.ReadAll(io.LimitReader(body, limit))
+		raw = make([]byte, limit)
+		if _, err = io.ReadFull(body, raw); errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
 		return err
 	})
 	return raw, err
-}
-
-func place(path string, offset, limit int64) string {
-	values := url.Values{"path": {path}, "offset": {strconv.FormatInt(offset, 10)}}
-	if limit > 0 {
-		values.Set("limit", strconv.FormatInt(limit, 10))
-	}
-	return values.Encode()
-}
-
-// follow returns the content of a file from offset on, as it grows.
-func (n *cluster) follow(ctx context.Context, alloc, path string, offset int64) (io.ReadCloser, error) {
-	body, err := n.client.Raw().Response("/v1/client/fs/stream/"+alloc+"?"+place(path, offset, 0)+"&origin=start", query(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return &frames{body: body, in: json.NewDecoder(body)}, nil
 }
 
 // frames reads the data of a stream of frames.
@@ -233,7 +237,7 @@ func (f *frames) Read(p []byte) (int, error) {
 	for len(f.left) == 0 {
 		var frame api.StreamFrame
 		if err := f.in.Decode(&frame); err != nil {
-			return 0, err
+			return 0, f.failed(err)
 		}
 		if frame.FileEvent != "" {
 			return 0, fmt.Errorf("%w: %s", errChanged, frame.FileEvent)
@@ -244,6 +248,20 @@ func (f *frames) Read(p []byte) (int, error) {
 	f.left = f.left[n:]
 	return n, nil
 }
+
+// failed returns the error of a frame that cannot be read: Nomad's words, if they are in the frame's place.
+func (f *frames) failed(err error) error {
+	if _, ok := errors.AsType[*json.SyntaxError](err); !ok {
+		return err
+	}
+	words, _ := io.ReadAll(io.LimitReader(io.MultiReader(f.in.Buffered(), f.body), 1<<10)) // what there is of them
+	return streamError(bytes.TrimSpace(words))
+}
+
+// streamError is an error that Nomad has sent in a stream, whose status is 200.
+type streamError string
+
+func (e streamError) Error() string { return string(e) }
 
 // Close implements io.Closer.
 func (f *frames) Close() error { return f.body.Close() }

@@ -79,6 +79,15 @@ func TestConformance(t *testing.T) {
 	t.Run("alone", func(t *testing.T) { lane(t, c, options, "alone", backendtest.LaneDirect, ofTheProcess) })
 }
 
+// ofMemory are the rules about the bounds of memory and of folders, which depend on Config.Work.
+var ofMemory = []string{"BE-33", "BE-34", "BE-39", "BE-217"}
+
+// TestFoldersInMemoryAreBounded checks the law with work: memory.
+func TestFoldersInMemoryAreBounded(t *testing.T) {
+	c := nomadtest.Shared(t)
+	lane(t, c, section(t, c, func(c *Config) { c.Work = WorkInMemory }), "memory", backendtest.LaneDirect, ofMemory)
+}
+
 // lane runs some rules in one lane.
 func lane(t *testing.T, c *nomadtest.Cluster, options json.RawMessage, tag string, l backendtest.Lane, only []string) {
 	dir := t.TempDir()
@@ -170,7 +179,7 @@ func leftovers(t testing.TB, c *nomadtest.Cluster, instance string) []string {
 	patience, again := time.After(time.Minute), time.NewTicker(50*time.Millisecond)
 	defer again.Stop()
 	for {
-		found := slices.Concat(running(t, c, instance), dockertest.Containers(t, metaInstance+"="+instance))
+		found := slices.Concat(running(t, c, instance), dockertest.Containers(t, labelInstance+"="+instance))
 		if len(found) == 0 {
 			return nil
 		}

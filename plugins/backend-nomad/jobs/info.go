@@ -52,7 +52,7 @@ var workWarnings = map[string][]string{
 		"disk_mb is not enforced: /work and /tmp are on the node's disk, which a program can fill. With job.work: memory they are bounded",
 	},
 	WorkInMemory: {
-		"files in /work and /tmp are in memory: a job may use memory_mb plus disk_mb, of which Nomad's scheduler counts memory_mb",
+		"files in /work and /tmp are in memory: a job may use memory_mb plus disk_mb, and a preparation prepare.memory_mb plus prepare.disk_mb. Nomad's scheduler counts the first of each",
 		"files in /work and /tmp cannot be executed, and native modules there cannot be loaded: the driver's folders in memory are noexec",
 		"the number of files in /work and /tmp is bounded by memory only: the driver cannot bound it",
 	},

@@ -44,6 +44,7 @@ type Backend struct {
 	program        program
 	images         imagename.AllowList
 	running        backend.Jobs
+	ended          sync.Map // the ids of Executions, not removed yet, whose runner has written its last record
 	purged         atomic.Int64
 	temporary      string // a data folder that ends with this backend; empty: there is a lasting one
 

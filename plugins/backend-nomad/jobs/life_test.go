@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
+	"github.com/python-executor/python-executor/core/runner/job"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
 
@@ -72,6 +75,41 @@ func TestAnEndedJobIsPurgedAfterAWhile(t *testing.T) {
 		found, err := b.cluster.info(t.Context(), jobID(j.ID))
 		return err == nil && found == nil
 	})
+	alloc := said.allocation(t)
+	eventually(t, "the removal of the files of allocation "+alloc, func() bool {
+		_, err := b.cluster.size(t.Context(), alloc, taskProgram+"/"+outputPath+"/"+job.EventsFile)
+		return missing(err)
+	})
+}
+
+func TestABackendPurgesNoJobOfAnotherOne(t *testing.T) {
+	t.Parallel()
+	c := nomadtest.Shared(t)
+	patient := openBackend(t, c, nil)
+	hasty, err := open(plugin.Configure{
+		Name: "hasty", Instance: t.Name(), DataDir: t.TempDir(), Options: section(t, c, func(c *Config) { c.PurgeAfterSeconds = 0 }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := hasty.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	j := aJob(t, executor.Spec{Code: "print('hello')"})
+	var said journal
+	ends(t, patient, j, &said)
+	// Backend hasty sweeps later than the job ended, and purges its own job in the same sweep or after it.
+	own := aJob(t, executor.Spec{Code: "print('hello')"})
+	ends(t, hasty, own, &said)
+	eventually(t, "the purge of its own job", func() bool {
+		found, err := hasty.cluster.info(t.Context(), jobID(own.ID))
+		return err == nil && found == nil
+	})
+	if found, err := patient.cluster.info(t.Context(), jobID(j.ID)); err != nil || found == nil {
+		t.Errorf("the job of the other backend: %v, %v", found, err)
+	}
 }
 
 func TestAJobOutlivesAKilledServerAndAKilledClient(t *testing.T) {
@@ -116,6 +154,38 @@ func TestAJobOutlivesAKilledServerAndAKilledClient(t *testing.T) {
 		t.Errorf("stdout %q", said.stdout.String())
 	}
 	if err := b.Remove(t.Context(), j.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAJobGoesOnWhenItsPluginIsKilled(t *testing.T) {
+	t.Parallel()
+	c := nomadtest.Shared(t)
+	configure := plugin.Configure{Name: "nomad", Instance: t.Name(), DataDir: t.TempDir(), Options: section(t, c, nil)}
+	first, err := plugintest.Start(t, configure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := aJob(t, executor.Spec{Code: "import time\nprint('one', flush=True)\ntime.sleep(4)\nopen('a.txt', 'w').write('kept')\nprint('two')\n", Outputs: []string{"*.txt"}})
+	before := journal{on: func(e executor.Event) {
+		if _, ok := e.Body.(executor.Output); ok {
+			first.Kill()
+		}
+	}}
+	if _, err := first.Backend.Run(t.Context(), j, &before); executor.CodeOf(err) != executor.Unavailable {
+		t.Fatalf("the plugin was killed: %v", err)
+	}
+	next, err := plugintest.Start(t, configure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after journal
+	r, err := next.Backend.Attach(t.Context(), j, executor.Resume{Handle: before.started.Handle, Stdout: int64(before.stdout.Len())}, &after)
+	t.Logf("allocation %s", before.allocation(t))
+	if err != nil || r.Status != executor.StatusSucceeded || before.stdout.String()+after.stdout.String() != "one\ntwo\n" || after.artifacts["a.txt"] != "kept" {
+		t.Errorf("%v, %+v, %q then %q, artifacts %q", err, r, before.stdout.String(), after.stdout.String(), after.artifacts)
+	}
+	if err := next.Backend.Remove(t.Context(), j.ID); err != nil {
 		t.Error(err)
 	}
 }

@@ -20,7 +20,7 @@ const maxInline = 32 << 10
 // order returns the job to make, and keeps its input. Codes: invalid, denied (refused), those of the Sources.
 func (b *Backend) order(ctx context.Context, j executor.Job, image string, p preparation) (order, error) {
 	o := order{
-		id: j.ID, owner: j.Owner, instance: b.instance, attempt: j.Attempt, image: image, network: j.Spec.Network == executor.NetworkOn, limits: j.Limits,
+		id: j.ID, owner: j.Owner, instance: b.instance, backend: b.name, attempt: j.Attempt, image: image, network: j.Spec.Network == executor.NetworkOn, limits: j.Limits,
 		inMemory: b.config.Work == WorkInMemory,
 		runner:   runnerSource{url: b.transfer.runnerURL(), sha256: b.transfer.sum, command: b.program.command},
 	}

@@ -10,7 +10,7 @@ import (
 // reapInterval is the time between two sweeps, at most. A short Config.PurgeAfterSeconds makes it shorter.
 const reapInterval = 30 * time.Second
 
-// reap purges the ended jobs of this installation, those of earlier processes too, until ctx ends.
+// reap purges the ended jobs of this backend, those of earlier processes too, until ctx ends.
 func (b *Backend) reap(ctx context.Context) {
 	again := time.NewTicker(min(reapInterval, max(b.config.purgeAfter(), time.Second)))
 	defer again.Stop()
@@ -40,7 +40,7 @@ func (b *Backend) sweep(ctx context.Context, now time.Time, ended map[string]tim
 	}
 	there := map[string]bool{}
 	for _, j := range list {
-		if j.Meta[metaInstance] != b.instance {
+		if j.Meta[metaInstance] != b.instance || j.Meta[metaBackend] != b.name { // another backend of a server has its own settings
 			continue
 		}
 		there[j.ID] = true
@@ -97,20 +97,20 @@ func (b *Backend) alone(ctx context.Context, id string, f func(context.Context) 
 	return f(inner)
 }
 
-// purge removes a dead job with its files on the nodes.
+// purge removes a dead job with its files on the nodes. The files go first: Nomad forgets the allocations with the job.
 func (b *Backend) purge(ctx context.Context, id string) error {
 	found, _, err := b.cluster.allocationsOf(ctx, id)
 	if err != nil && !notFound(err) {
 		return refusal("look at the job", err)
 	}
-	if err := b.cluster.deregister(ctx, id, true); err != nil {
-		return refusal("purge the job", err)
-	}
-	b.purged.Add(1)
 	for _, a := range found {
 		if err := b.cluster.forget(ctx, a.ID); err != nil { // the node does it later by itself
 			b.log.Debug("remove the files of an allocation", "allocation", a.ID, "error", err)
 		}
 	}
+	if err := b.cluster.deregister(ctx, id, true); err != nil {
+		return refusal("purge the job", err)
+	}
+	b.purged.Add(1)
 	return nil
 }

@@ -325,7 +325,7 @@ func (e sinkError) Unwrap() error { return e.error }
 func (x *execution) read(ctx context.Context, alloc, task string, from job.Offsets) (job.Record, error) {
 	path := task + "/" + outputPath + "/"
 	in := &tail{ctx: ctx, cluster: x.cluster, alloc: alloc, path: path + job.EventsFile, life: x.tracked.life, patience: x.config.lostAfter() + patience}
-	defer in.close(nil) //nolint:errcheck // read only
+	defer in.close()
 	records := job.NewReader(in, from)
 	for {
 		r, err := records.Next()
@@ -426,6 +426,7 @@ func (x *execution) conclude(ctx, caller context.Context, task string, last job.
 	case last.Error != nil:
 		err = last.Error.Err()
 	case last.Result != nil:
+		x.ended.Store(x.job.ID, nil)
 		result = *last.Result
 		if result.Status == executor.StatusKilled && caller.Err() == nil {
 			err = executor.Errorf(executor.Unavailable, "the job was stopped from outside")

@@ -164,9 +164,9 @@ func TestAnExecutionIsAJobThatNomadShows(t *testing.T) {
 	if meta := c.Nomad(t, "job", "inspect", jobID(j.ID)); !strings.Contains(meta, `"`+metaOwner+`": "ann"`) || !strings.Contains(meta, `"`+metaExecution+`": "`+j.ID+`"`) {
 		t.Errorf("nomad job inspect says\n%s", meta)
 	}
-	if logs := c.Nomad(t, "alloc", "logs", "-task", taskProgram, alloc); logs != "hello from 1000\n" {
-		t.Errorf("nomad alloc logs says %q", logs)
-	}
+	eventually(t, "the program's output in nomad alloc logs", func() bool { // Nomad collects it at its own pace
+		return c.Nomad(t, "alloc", "logs", "-task", taskProgram, alloc) == "hello from 1000\n"
+	})
 }
 
 func TestOutputIsLive(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 )
 
 // tail reads a file of an allocation while it grows, across broken connections and restarts of servers and nodes. It ends with io.EOF
-// when the allocation is over and the file was read to its end; a file that does not exist then is empty.
+// when the allocation is over and the file was read to its end. A file that does not exist then, or is on a lost node, ends where it is.
 type tail struct {
 	ctx     context.Context //nolint:containedctx // io.Reader has none
 	cluster *cluster
@@ -40,10 +40,12 @@ func (t *tail) Read(p []byte) (int, error) {
 			if n > 0 {
 				return n, nil
 			}
+			t.close()
 			if t.last && errors.Is(err, io.EOF) {
-				return 0, t.close(io.EOF)
+				if err = t.whole(); err == nil {
+					return 0, io.EOF
+				}
 			}
-			_ = t.close(nil)
 		}
 		ended := t.life.Err() != nil
 		switch {
@@ -51,7 +53,7 @@ func (t *tail) Read(p []byte) (int, error) {
 			return 0, context.Cause(t.ctx)
 		case errors.Is(err, errChanged):
 			return 0, executor.Errorf(executor.Unavailable, "read %s: %w", t.path, err)
-		case ended && missing(err):
+		case ended && missing(err), errors.Is(context.Cause(t.life), errLost) && temporary(err):
 			return 0, io.EOF
 		case err != nil && !missing(err) && !temporary(err) && !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled):
 			return 0, refusal("read "+t.path, err)
@@ -78,35 +80,40 @@ func (t *tail) Read(p []byte) (int, error) {
 	}
 }
 
+// whole returns nil if the file was read to its end.
+func (t *tail) whole() error {
+	size, err := t.cluster.size(t.ctx, t.alloc, t.path)
+	if err == nil && t.offset < size {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
 // open makes sure that there is a body.
 func (t *tail) open() (err error) {
 	if t.body != nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancelCause(t.ctx)
-	if t.last = t.last || t.life.Err() != nil; t.last {
-		t.stop = func() { cancel(nil) }
-		t.body, err = t.cluster.open(ctx, t.alloc, t.path, t.offset, 0)
-	} else {
+	t.stop = func() { cancel(nil) }
+	if t.last = t.last || t.life.Err() != nil; !t.last {
 		free := context.AfterFunc(t.life, func() { cancel(errOver) })
 		t.stop = func() { free(); cancel(nil) }
-		t.body, err = t.cluster.follow(ctx, t.alloc, t.path, t.offset)
 	}
-	if err != nil {
+	if t.body, err = t.cluster.open(ctx, t.alloc, t.path, t.offset, !t.last); err != nil {
 		t.body = nil
 		t.stop()
 	}
 	return err
 }
 
-// close ends the connection, and returns err.
-func (t *tail) close(err error) error {
+// close ends the connection.
+func (t *tail) close() {
 	if t.body != nil {
 		_ = t.body.Close() // read only
 		t.body = nil
 		t.stop()
 	}
-	return err
 }
 
 // missing reports whether err says that a node has no such file or allocation, or not yet.
@@ -133,7 +140,7 @@ func (s *part) Read(p []byte) (n int, err error) {
 	p = p[:min(int64(len(p)), s.left)]
 	err = s.cluster.retry(s.ctx, func(context.Context) (err error) {
 		if s.body == nil {
-			if s.body, err = s.cluster.open(s.ctx, s.alloc, s.path, s.offset, s.left); err != nil {
+			if s.body, err = s.cluster.open(s.ctx, s.alloc, s.path, s.offset, false); err != nil {
 				s.body = nil
 				return err
 			}

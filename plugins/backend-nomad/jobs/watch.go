@@ -58,8 +58,11 @@ func (a *allocation) waited() time.Duration {
 	return s.StartedAt.Sub(first)
 }
 
-// errOver is the cause of the end of an allocation's life.
-var errOver = errors.New("the allocation is over")
+// The causes of the end of an allocation's life.
+var (
+	errOver = errors.New("the allocation is over")
+	errLost = errors.New("the allocation's node is lost")
+)
 
 // tracked is a job that the watcher follows. It is safe for concurrent use.
 type tracked struct {
@@ -99,7 +102,10 @@ func (t *tracked) take(a allocation) {
 		return
 	}
 	t.alloc = &a
-	if a.over() {
+	switch {
+	case a.Client == api.AllocClientStatusLost:
+		t.end(errLost)
+	case a.over():
 		t.end(errOver)
 	}
 	t.poke()

@@ -51,7 +51,13 @@ func nodeName(dir, agent string) string { return filepath.Base(dir) + "-" + agen
 func (a *Agent) log() string { return filepath.Join(a.dir, "log") }
 
 // Address returns the URL of the agent's HTTP API.
-func (a *Agent) Address() string { return "http://" + net.JoinHostPort(a.address, "4646") }
+func (a *Agent) Address() string {
+	scheme := "http"
+	if a.cluster.tls.CACert != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(a.address, "4646")
+}
 
 // freeAddress returns an address of the loopback network on which Nomad's ports are free. Agents with addresses of their own can use
 // Nomad's usual ports, and find them free when they are started again. Ports of one address would be taken by other processes meanwhile.
@@ -91,7 +97,25 @@ disable_update_check = true
 leave_on_interrupt = false
 leave_on_terminate = false
 acl { enabled = %t }
-`, a.Name, filepath.Join(a.dir, "data"), a.address, a.address, a.address, a.address, o.ACL)
+%s
+%s
+`, a.Name, filepath.Join(a.dir, "data"), a.address, a.address, a.address, a.address, o.ACL, secured(o.TLS), o.Consul)
+}
+
+// secured returns the stanza of an API that only answers clients with a certificate.
+func secured(t api.TLSConfig) string {
+	if t.CACert == "" {
+		return ""
+	}
+	return fmt.Sprintf(`
+tls {
+  http = true
+  verify_https_client = true
+  ca_file = %q
+  cert_file = %q
+  key_file = %q
+}
+`, t.CACert, t.ClientCert, t.ClientKey)
 }
 
 // serverSettings returns the stanza of the server. A lower raft_multiplier makes the election quicker; there is only one candidate.
@@ -117,6 +141,10 @@ server {
 // Nomad removes containers that have its labels and that it does not know. Clients that share a daemon would remove those of each
 // other after five minutes, so this is off.
 func (c *Cluster) clientSettings(o Options) string {
+	without := "env_aws,env_gce,env_azure,env_digitalocean,vault"
+	if o.Consul == "" {
+		without += ",consul"
+	}
 	return fmt.Sprintf(`
 client {
   enabled = true
@@ -128,7 +156,7 @@ client {
   disk_free_mb = 100000
   gc_disk_usage_threshold = 99
   gc_inode_usage_threshold = 99
-  options = { "fingerprint.denylist" = "env_aws,env_gce,env_azure,env_digitalocean,consul,vault" }
+  options = { "fingerprint.denylist" = %q }
 }
 plugin "docker" {
   config {
@@ -144,7 +172,7 @@ plugin "docker" {
 plugin "raw_exec" {
   config { enabled = %t }
 }
-`, c.Server.address, c.docker, o.RawExec)
+`, c.Server.address, without, c.docker, o.RawExec)
 }
 
 // errEnded is the error of a wait for a process that has ended.
@@ -282,7 +310,7 @@ func (a *Agent) serves(query *api.QueryOptions) error {
 
 // answers returns an error if the agent's own API does not answer, or its client part has no server.
 func (a *Agent) answers(ctx context.Context) error {
-	own, err := api.NewClient(&api.Config{Address: a.Address(), TLSConfig: &api.TLSConfig{}})
+	own, err := a.cluster.newClient(a.Address())
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -35,6 +35,8 @@ type Cluster struct {
 
 	dir, binary, docker, token string
 
+	tls api.TLSConfig
+
 	lock *os.File
 	api  *api.Client
 	// ignore stops the signal handling of heed. removed calls remove once and returns its error.
@@ -45,7 +47,7 @@ type Cluster struct {
 // Launch does the same as Start, for benchmarks and chaos, which have no testing.TB. The caller calls Stop.
 func Launch(o Options) (*Cluster, error) {
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("%w: a client of Nomad needs root", errMissing)
+		return nil, fmt.Errorf("%w: a client of Nomad needs root", ErrMissing)
 	}
 	program, err := binary()
 	if err != nil {
@@ -53,14 +55,14 @@ func Launch(o Options) (*Cluster, error) {
 	}
 	docker, err := dockertest.Find()
 	if err != nil {
-		return nil, fmt.Errorf("%w: no Docker: %w", errMissing, err)
+		return nil, fmt.Errorf("%w: no Docker: %w", ErrMissing, err)
 	}
 	sweep()
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, binary: program, docker: docker, ignore: func() {}}
+	c := &Cluster{dir: dir, binary: program, docker: docker, tls: o.TLS, ignore: func() {}}
 	c.removed = sync.OnceValue(c.remove)
 	if err := c.launch(o); err != nil {
 		return nil, errors.Join(fmt.Errorf("start Nomad: %w", err), fmt.Errorf("%s", c.tails()), c.Stop())
@@ -70,10 +72,7 @@ func Launch(o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) launch(o Options) (err error) {
-	if c.lock, err = os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return err
-	}
-	if err := unix.Flock(int(c.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if c.lock, err = leftovertest.Lock(c.dir); err != nil {
 		return err
 	}
 	if err := errors.Join(os.WriteFile(c.path("docker"), []byte(c.docker), 0o600), os.Mkdir(c.path("tmp"), 0o700)); err != nil {
@@ -82,7 +81,7 @@ func (c *Cluster) launch(o Options) (err error) {
 	if c.Server, err = c.agent("server", o, c.serverSettings); err != nil {
 		return err
 	}
-	if c.api, err = api.NewClient(&api.Config{Address: c.Address(), TLSConfig: &api.TLSConfig{}}); err != nil {
+	if c.api, err = c.newClient(c.Address()); err != nil {
 		return err
 	}
 	if err := c.Server.Start(); err != nil {
@@ -121,6 +120,11 @@ func (c *Cluster) bootstrap() error {
 		}
 		return err
 	})
+}
+
+func (c *Cluster) newClient(address string) (*api.Client, error) {
+	secure := c.tls
+	return api.NewClient(&api.Config{Address: address, TLSConfig: &secure})
 }
 
 // API returns a client of the server. It has a management token if the cluster has ACLs.
@@ -167,29 +171,18 @@ func (c *Cluster) agents() []*Agent {
 
 // heed removes the cluster on a signal that ends this process, and then ends it, unless the private Docker of dockertest does so.
 func (c *Cluster) heed() {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	c.ignore = sync.OnceFunc(func() {
-		signal.Stop(told)
-		close(told)
-	})
-	go func() {
-		s, ok := (<-told).(unix.Signal)
-		if !ok {
-			return // ignore closed the channel
-		}
+	c.ignore = leftovertest.Heed(func(s unix.Signal) {
 		if err := c.removed(); err != nil {
 			fmt.Fprintln(os.Stderr, "stop Nomad:", err)
 		}
 		if !dockertest.Private() {
-			signal.Reset(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-			_ = unix.Kill(os.Getpid(), s)
+			leftovertest.EndBy(s)
 		}
-	}()
+	})
 }
 
-// keepLogs copies the logs of the agents to a folder that stays, and returns its path with the end of each log.
-func (c *Cluster) keepLogs() string {
+// KeepLogs copies the logs of the agents to a folder that stays, and returns its path with the end of each log.
+func (c *Cluster) KeepLogs() string {
 	dir, err := os.MkdirTemp("", "kept-nomad-logs-")
 	if err != nil {
 		return err.Error()

@@ -9,13 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/hashicorp/nomad/api"
 	"go.uber.org/goleak"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -25,12 +26,16 @@ type Options struct {
 	Clients int
 	// ACL switches access control on. The cluster's own API and Command use a management token.
 	ACL bool
+	// TLS secures the API: the files are those of the agents and of their clients. Without a CACert it is not secured.
+	TLS api.TLSConfig
 	// RawExec allows tasks without isolation (driver raw_exec).
 	RawExec bool
 	// FastDown makes the server take a client for down after some 5 seconds of silence. Nomad's own time is at least 20 seconds.
 	FastDown bool
 	// Settings are added to the configuration of the server's agent, in HCL.
 	Settings string
+	// Consul is the stanza consul of all agents, in HCL. Without it no client looks for a Consul.
+	Consul string
 }
 
 // Start starts a cluster and removes it with t. If t has failed by then, the logs of the agents are kept, and t says where. Without
@@ -38,15 +43,10 @@ type Options struct {
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	c, err := Launch(o)
-	if errors.Is(err, errMissing) {
-		missing(t, err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	needed(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(c.keepLogs())
+			t.Log(c.KeepLogs())
 		}
 		if err := c.Stop(); err != nil {
 			t.Error(err)
@@ -67,12 +67,7 @@ var shared struct {
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	shared.once.Do(func() { shared.cluster, shared.err = Launch(Options{RawExec: true}) })
-	if errors.Is(shared.err, errMissing) {
-		missing(t, shared.err)
-	}
-	if shared.err != nil {
-		t.Fatal(shared.err)
-	}
+	needed(t, shared.err)
 	return shared.cluster
 }
 
@@ -88,7 +83,7 @@ func (s stopping) Run() int {
 		return code
 	}
 	if code != 0 {
-		fmt.Fprintln(os.Stderr, shared.cluster.keepLogs())
+		fmt.Fprintln(os.Stderr, shared.cluster.KeepLogs())
 	}
 	if err := shared.cluster.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop Nomad:", err)
@@ -97,16 +92,32 @@ func (s stopping) Run() int {
 	return code
 }
 
-// errMissing is in the error of Launch if this machine lacks something.
-var errMissing = errors.New("cannot run Nomad here")
+// needed fails t if there is an error. If this machine lacks something, t is skipped, or fails if PYEXEC_TEST_REQUIRE contains "nomad".
+func needed(t testing.TB, err error) {
+	t.Helper()
+	needtest.Need(t, !errors.Is(err, ErrMissing), "nomad", fmt.Sprint(err))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Executor returns the path of the python-executor that make build has made. Without one, t is skipped, or fails if
+// PYEXEC_TEST_REQUIRE contains "nomad".
+func Executor(t testing.TB) string {
+	t.Helper()
+	path, err := above("bin/python-executor")
+	needtest.Need(t, err == nil, "nomad", fmt.Sprintf("make build makes the binary: %v", err))
+	return path
+}
+
+// ErrMissing is in the error of Launch if this machine lacks something.
+var ErrMissing = errors.New("cannot run Nomad here")
 
 // Binary returns the path of the Nomad binary. Without one, t is skipped, or fails if PYEXEC_TEST_REQUIRE contains "nomad".
 func Binary(t testing.TB) string {
 	t.Helper()
 	path, err := binary()
-	if err != nil {
-		missing(t, err)
-	}
+	needed(t, err)
 	return path
 }
 
@@ -116,7 +127,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	script := filepath.Join(filepath.Dir(file), "../../../tools/nomad.sh")
 	if _, err := os.Stat(script); err != nil { // the file's path is not known with -trimpath
 		if script, err = above("tools/nomad.sh"); err != nil {
-			return "", fmt.Errorf("%w: %w", errMissing, err)
+			return "", fmt.Errorf("%w: %w", ErrMissing, err)
 		}
 	}
 	var said bytes.Buffer
@@ -124,7 +135,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%w: %s", errMissing, bytes.TrimSpace(said.Bytes()))
+		return "", fmt.Errorf("%w: %s", ErrMissing, bytes.TrimSpace(said.Bytes()))
 	}
 	return strings.TrimSpace(string(out)), nil
 })
@@ -148,7 +159,8 @@ func above(path string) (string, error) {
 // Command returns the nomad command with the cluster's address and token. ctx ends it.
 func (c *Cluster) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.binary, args...)
-	cmd.Env = append(os.Environ(), "NOMAD_ADDR="+c.Address(), "NOMAD_TOKEN="+c.token, "NOMAD_CLI_SHOW_HINTS=false")
+	cmd.Env = append(os.Environ(), "NOMAD_ADDR="+c.Address(), "NOMAD_TOKEN="+c.token, "NOMAD_CLI_SHOW_HINTS=false",
+		"NOMAD_CACERT="+c.tls.CACert, "NOMAD_CLIENT_CERT="+c.tls.ClientCert, "NOMAD_CLIENT_KEY="+c.tls.ClientKey, "NOMAD_TLS_SERVER_NAME="+c.tls.TLSServerName)
 	return cmd
 }
 
@@ -160,13 +172,4 @@ func (c *Cluster) Nomad(t testing.TB, args ...string) string {
 		t.Fatalf("nomad %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
-}
-
-// missing skips t, or fails it if PYEXEC_TEST_REQUIRE contains "nomad".
-func missing(t testing.TB, why error) {
-	t.Helper()
-	if slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), "nomad") {
-		t.Fatalf("nomad is required and missing: %s", why)
-	}
-	t.Skipf("SKIPPED, nomad is missing: %s", why)
 }

@@ -1,7 +1,6 @@
 package nomadtest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,27 +12,20 @@ import (
 	"time"
 
 	"github.com/hashicorp/nomad/api"
-	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
-// helperVariable makes this binary start a cluster, print its folder, and wait to be killed.
-const helperVariable = "PYEXEC_NOMADTEST_HELPER"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(helperVariable) != "" {
+	leftovertest.Help(func() (string, error) {
 		c, err := Launch(Options{RawExec: true})
-		if err == nil {
-			err = c.runs(context.Background(), "sleeper", "raw_exec", map[string]any{"command": "/bin/sleep", "args": []string{"1000"}})
-		}
 		if err != nil {
-			os.Stdout.WriteString("error " + strings.ReplaceAll(err.Error(), "\n", " ") + "\n")
-			os.Exit(1)
+			return "", err
 		}
-		os.Stdout.WriteString(c.dir + "\n")
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		os.Exit(0)
-	}
+		return c.dir, c.runs(context.Background(), "sleeper", "raw_exec", map[string]any{"command": "/bin/sleep", "args": []string{"1000"}})
+	})
 	Main(m)
 }
 
@@ -114,27 +106,7 @@ func TestAClusterWithACLsNeedsItsToken(t *testing.T) {
 
 func TestTheNomadOfAKilledProcessIsSwept(t *testing.T) {
 	Shared(t)
-	helper := exec.Command(os.Args[0])
-	helper.Env = append(os.Environ(), helperVariable+"=1", "DOCKER_HOST="+dockertest.Host(t))
-	helper.Stderr = os.Stderr
-	out, err := helper.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := helper.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	if err := helper.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	dir := strings.TrimSpace(line)
-	if err != nil || !filepath.IsAbs(dir) {
-		_ = helper.Process.Kill()
-		t.Fatalf("the helper wrote %q (%v), want the path of its folder", line, err)
-	}
+	helper, dir := leftovertest.StartHelper(t, "DOCKER_HOST="+dockertest.Host(t))
 	sweep()
 	if len(members(dir)) < 2 {
 		t.Fatal("sweep removed the cluster of a running process")

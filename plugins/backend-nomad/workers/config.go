@@ -20,6 +20,8 @@ type Config struct {
 	Service string `json:"service"`
 	// Provider is the registry: nomad or consul. Default nomad.
 	Provider string `json:"provider"`
+	// Consul is where the workers are found with the provider consul.
+	Consul Consul `json:"consul"`
 	// SlotTimeoutSeconds is how long an Execution waits for a free slot. Default 600.
 	SlotTimeoutSeconds int `json:"slot_timeout_seconds"`
 	// ReturnTimeoutSeconds is how long a worker that has vanished is waited for by those who want to follow an Execution or use a
@@ -48,7 +50,7 @@ func (c Config) Validate(p *backend.Problems, under string, used bool) {
 	check := func(ok bool, key, format string, args ...any) { p.Require(ok, under+key, format, args...) }
 	check(c.Service != "", "service", "must be the name of a service")
 	check(c.Provider == ProviderNomad || c.Provider == ProviderConsul, "provider", "must be nomad or consul (got %q)", c.Provider)
-	check(c.Provider != ProviderConsul, "provider", "must be nomad: this version does not find workers in Consul")
+	c.Consul.agent().Validate(p, under+"consul.")
 	check(c.SlotTimeoutSeconds >= 1 && c.SlotTimeoutSeconds <= 1500, "slot_timeout_seconds", "must be from 1 to 1500 (got %d)", c.SlotTimeoutSeconds)
 	check(c.ReturnTimeoutSeconds >= 0 && c.ReturnTimeoutSeconds <= 3600, "return_timeout_seconds", "must be from 0 to 3600 (got %d)", c.ReturnTimeoutSeconds)
 	check(c.TLS.PeerName != "", "tls.peer_name", "must be a DNS name")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/worker/workertest"
 )
 
 func TestAProgramIsFollowedWhereItsWorkerIsNow(t *testing.T) {
@@ -16,7 +17,7 @@ func TestAProgramIsFollowedWhereItsWorkerIsNow(t *testing.T) {
 	b := s.worker(2, fake.Options{Capabilities: capable(attaches)})
 	p := s.pool()
 	c := running(t, p, job("print before\nwait gate\nprint after"))
-	<-c.wrote
+	<-c.Wrote
 	at, other := a, b
 	if len(b.fake.Running()) > 0 {
 		at, other = b, a
@@ -28,7 +29,7 @@ func TestAProgramIsFollowedWhereItsWorkerIsNow(t *testing.T) {
 	}
 	attach := func(b executor.Backend) *call {
 		return begin(t, c.job, func(ctx context.Context, sink executor.Sink) (executor.Result, error) {
-			return b.Attach(ctx, c.job, executor.Resume{Handle: c.handle, Stdout: int64(len(c.text()))}, sink)
+			return b.Attach(ctx, c.job, executor.Resume{Handle: c.Handle(), Stdout: int64(len(c.Text()))}, sink)
 		})
 	}
 	// The worker's process comes back at another address, while somebody waits for it. The server has another life, too.
@@ -38,7 +39,7 @@ func TestAProgramIsFollowedWhereItsWorkerIsNow(t *testing.T) {
 	s.board.list1(back.registration)
 	back.fake.Release("gate")
 	waiting.succeeds(t)
-	if got := c.text() + waiting.text(); got != "before\nafter\n" {
+	if got := c.Text() + waiting.Text(); got != "before\nafter\n" {
 		t.Errorf("the output is %q", got)
 	}
 	// It is kept until it is removed.
@@ -68,10 +69,10 @@ func TestAProgramWhoseWorkerIsGoneIsLost(t *testing.T) {
 	a.kill()
 	<-c.done
 	attach := func(handle []byte) error {
-		_, err := p.Attach(t.Context(), c.job, executor.Resume{Handle: handle}, newJournal())
+		_, err := p.Attach(t.Context(), c.job, executor.Resume{Handle: handle}, workertest.NewJournal())
 		return err
 	}
-	if err := attach(c.handle); executor.CodeOf(err) != executor.Unavailable {
+	if err := attach(c.Handle()); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("while it is registered: %v", err)
 	}
 	if err := p.Remove(t.Context(), c.job.ID); executor.CodeOf(err) != executor.Unavailable {
@@ -82,7 +83,7 @@ func TestAProgramWhoseWorkerIsGoneIsLost(t *testing.T) {
 	}
 	s.board.unlist(a.ID)
 	eventually(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 0 })
-	if err := attach(c.handle); executor.CodeOf(err) != executor.NotFound {
+	if err := attach(c.Handle()); executor.CodeOf(err) != executor.NotFound {
 		t.Errorf("afterwards: %v", err)
 	}
 	if err := p.Remove(t.Context(), c.job.ID); err != nil {

@@ -1,14 +1,11 @@
 package workers
 
 import (
-	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -246,44 +243,9 @@ func inSession(id, code string) executor.Job {
 	return j
 }
 
-// journal is a Sink.
-type journal struct {
-	mu      sync.Mutex
-	out     strings.Builder
-	handle  []byte
-	started chan struct{}
-	wrote   chan struct{}
-}
-
-func newJournal() *journal {
-	return &journal{started: make(chan struct{}), wrote: make(chan struct{}, 100)}
-}
-
-func (j *journal) Emit(e executor.Event) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	switch body := e.Body.(type) {
-	case executor.Started:
-		j.handle = body.Handle
-		close(j.started)
-	case executor.Output:
-		j.out.Write(body.Data)
-		j.wrote <- struct{}{}
-	}
-	return nil
-}
-
-func (j *journal) Artifact(*tar.Header, io.Reader) error { return nil }
-
-func (j *journal) text() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.out.String()
-}
-
 // call is a Run or an Attach under way.
 type call struct {
-	*journal
+	*workertest.Journal
 	job    executor.Job
 	cancel context.CancelCauseFunc
 	done   chan struct{}
@@ -294,10 +256,10 @@ type call struct {
 func begin(t *testing.T, j executor.Job, run func(ctx context.Context, sink executor.Sink) (executor.Result, error)) *call {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	c := &call{journal: newJournal(), job: j, cancel: cancel, done: make(chan struct{})}
+	c := &call{Journal: workertest.NewJournal(), job: j, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(c.done)
-		c.result, c.err = run(ctx, c.journal)
+		c.result, c.err = run(ctx, c.Journal)
 	}()
 	t.Cleanup(func() {
 		cancel(errors.New("the test is over"))
@@ -316,7 +278,7 @@ func running(t *testing.T, b executor.Backend, j executor.Job) *call {
 	t.Helper()
 	c := start(t, b, j)
 	select {
-	case <-c.started:
+	case <-c.Started:
 	case <-c.done:
 		t.Fatalf("%s did not start: %+v, %v", j.ID, c.result, c.err)
 	}
@@ -339,3 +301,5 @@ func runs(t *testing.T, b executor.Backend, code string) *call {
 	c.succeeds(t)
 	return c
 }
+
+func pluginConfigure() plugin.Configure { return plugin.Configure{Name: "nomad", Instance: "one"} }

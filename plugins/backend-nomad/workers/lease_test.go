@@ -78,8 +78,8 @@ func TestAnExecutionIsTriedElsewhereOnlyIfNothingOfItHasStarted(t *testing.T) {
 	}}
 	c := start(t, p, j)
 	c.succeeds(t)
-	if c.text() != "hi" || opened != 1 || !slices.Equal(good.fake.Runs(), []string{j.ID}) || len(full.fake.Runs()) != 1 {
-		t.Errorf("%q, opened %d times, ran on %v and %v", c.text(), opened, good.fake.Runs(), full.fake.Runs())
+	if c.Text() != "hi" || opened != 1 || !slices.Equal(good.fake.Runs(), []string{j.ID}) || len(full.fake.Runs()) != 1 {
+		t.Errorf("%q, opened %d times, ran on %v and %v", c.Text(), opened, good.fake.Runs(), full.fake.Runs())
 	}
 	full.fake.Release("gate")
 	other.succeeds(t)

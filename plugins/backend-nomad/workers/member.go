@@ -135,7 +135,7 @@ func (p *Pool) follow(ctx context.Context, index uint64) {
 	failing := false
 	for ctx.Err() == nil {
 		began := time.Now()
-		all, next, err := p.registry.list(ctx, index)
+		all, next, err := p.list(ctx, index)
 		if err == nil {
 			if failing {
 				p.log.Info("the registry of workers answers again", "service", p.config.Service)
@@ -160,6 +160,13 @@ func (p *Pool) follow(ctx context.Context, index uint64) {
 			pause.Stop()
 		}
 	}
+}
+
+// list asks the registry, for at most listLimit.
+func (p *Pool) list(ctx context.Context, index uint64) ([]registration, uint64, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listLimit, executor.Errorf(executor.Unavailable, "no answer within %s", listLimit))
+	defer cancel()
+	return p.registry.list(ctx, index)
 }
 
 // apply makes the members those of all. A worker that is not registered any more keeps what it has, and gets nothing new.

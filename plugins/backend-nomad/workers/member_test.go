@@ -9,7 +9,6 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
-	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
 func TestAWorkerThatDiesLosesWhatItHasAndGetsNothingNew(t *testing.T) {
@@ -96,7 +95,7 @@ func TestARegistryThatIsAwayChangesNothing(t *testing.T) {
 	before := asked()
 	eventually(t, "another question", func() bool { return asked() > before+1 })
 	runs(t, p, "print on")
-	if _, err := newPool(t.Context(), p.config, plugin.Configure{Name: "nomad", Instance: "one"}, s.board); executor.CodeOf(err) != executor.Unavailable {
+	if _, err := newPool(t.Context(), p.config, pluginConfigure(), s.board); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("a start without a registry: %v", err)
 	}
 	s.worker(2, fake.Options{})

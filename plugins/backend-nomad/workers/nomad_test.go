@@ -20,6 +20,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/worker"
 	"github.com/python-executor/python-executor/core/worker/workertest"
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
 
@@ -44,52 +45,54 @@ type realSite struct {
 	dir     string
 }
 
-// newRealSite registers a job with that many workers, with uv inside.
-func newRealSite(t *testing.T, count int) *realSite {
-	t.Helper()
-	cluster := nomadtest.Shared(t)
-	binary, err := filepath.Abs("../../../bin/python-executor")
-	if err == nil {
-		_, err = os.Stat(binary)
-	}
-	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("PYEXEC_TEST_REQUIRE"), ","), "nomad") {
-			t.Fatalf("make build makes the binary: %v", err)
-		}
-		t.Skipf("SKIPPED: make build makes the binary: %v", err)
-	}
-	dir, err := os.MkdirTemp("", "pyexec-workers-") // the uids that run programs enter it
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // see above
-		t.Fatal(err)
-	}
-	s := &realSite{cluster: cluster, client: cluster.API(), ca: workertest.NewAuthority(t), dir: dir}
-	t.Cleanup(func() { s.remove(t) })
-	if _, _, err := s.client.Jobs().Register(s.job(binary, count), nil); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// job returns the job of the workers. Each worker has uids of its own, because all are on one machine.
-func (s *realSite) job(binary string, count int) *api.Job {
-	id := s.ca.Issue(worker.WorkerName)
-	config := fmt.Sprintf(`data_dir: {{ env "NOMAD_TASK_DIR" }}/data
-backend: uv
+// uvInside is the configuration of workers that run programs with uv. Each has uids of its own, because all are on one machine.
+func uvInside(s *realSite) string {
+	return fmt.Sprintf(`backend: uv
 backends:
   uv:
     cache_dir: %s/cache
     work_dir: %s/work-{{ env "NOMAD_ALLOC_INDEX" }}
     run_as: {{ if eq (env "NOMAD_ALLOC_INDEX") "0" }}213000-213032{{ else if eq (env "NOMAD_ALLOC_INDEX") "1" }}213033-213065{{ else }}213066-213099{{ end }}
     warm_sessions: -1
+`, s.dir, s.dir)
+}
+
+// newRealSite registers a job with that many workers. inside returns the configuration of their backend.
+func newRealSite(t *testing.T, count int, inside func(*realSite) string) *realSite {
+	t.Helper()
+	cluster := nomadtest.Shared(t)
+	binary := nomadtest.Executor(t)
+	s := &realSite{cluster: cluster, client: cluster.API(), ca: workertest.NewAuthority(t), dir: openDir(t)}
+	t.Cleanup(func() { s.remove(t) })
+	if _, _, err := s.client.Jobs().Register(s.job(binary, count, inside(s)), nil); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// openDir returns a new folder that the uids of programs can enter. The caller removes it.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pyexec-workers-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) //nolint:gosec // see above
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// job returns the job of the workers.
+func (s *realSite) job(binary string, count int, inside string) *api.Job {
+	id := s.ca.Issue(worker.WorkerName)
+	config := inside + fmt.Sprintf(`data_dir: {{ env "NOMAD_TASK_DIR" }}/data
 worker:
   bind: {{ env "NOMAD_ADDR_worker" }}
   max_concurrent: 12
   drain_timeout_seconds: 20
   tls: {ca_cert: %s, cert: %s, key: %s}
-`, s.dir, s.dir, id.CACert, id.Cert, id.Key)
+`, id.CACert, id.Cert, id.Key)
 	task := api.NewTask("worker", "raw_exec")
 	task.Config = map[string]any{"command": binary, "args": []string{"worker", "--config", "${NOMAD_TASK_DIR}/worker.yaml"}}
 	path, kill := "local/worker.yaml", 30*time.Second
@@ -146,9 +149,14 @@ func (s *realSite) processes() (pids []int) {
 }
 
 func (s *realSite) pool(t *testing.T) *Pool {
-	t.Helper()
 	c := Default()
-	c.Service, c.TLS = serviceName, s.ca.Issue(worker.ServerName)
+	c.Service = serviceName
+	return s.poolOf(t, c)
+}
+
+func (s *realSite) poolOf(t *testing.T, c Config) *Pool {
+	t.Helper()
+	c.TLS = s.ca.Issue(worker.ServerName)
 	c.TLS.PeerName = worker.WorkerName
 	b, err := New(t.Context(), Options{Client: s.client, Config: c, Configure: plugin.Configure{Name: "nomad", Instance: "test"}})
 	if err != nil {
@@ -189,7 +197,7 @@ func usable(t *testing.T, p *Pool, count int) {
 }
 
 func TestWorkersOfARealCluster(t *testing.T) {
-	s := newRealSite(t, 2)
+	s := newRealSite(t, 2, uvInside)
 	p := s.pool(t)
 	usable(t, p, 2)
 	t.Run("the law", func(t *testing.T) {
@@ -202,8 +210,8 @@ func TestWorkersOfARealCluster(t *testing.T) {
 		j := job("print(6 * 7)")
 		c := start(t, p, j)
 		c.succeeds(t)
-		if c.text() != "42\n" {
-			t.Errorf("it printed %q", c.text())
+		if c.Text() != "42\n" {
+			t.Errorf("it printed %q", c.Text())
 		}
 		ids := s.allocations(t)
 		if len(ids) != 2 {
@@ -272,4 +280,56 @@ func (s *realSite) scale(t *testing.T, count int) {
 	if _, _, err := s.client.Jobs().Scale(workersJob, "worker", &count, "the test", false, nil, nil); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func TestAWorkerWithDockerInside(t *testing.T) {
+	image := dockertest.Python(t)
+	s := newRealSite(t, 1, func(s *realSite) string {
+		return fmt.Sprintf("backend: docker\nbackends:\n  docker: {host: %q, default_image: %q, pool: {min_idle: 0, sessions: 0}}\n", s.cluster.Docker(), image)
+	})
+	p := s.pool(t)
+	usable(t, p, 1)
+	ids := s.allocations(t)
+	if len(ids) != 1 || !strings.Contains(fmt.Sprint(info(t, p).Details), ids[0]) {
+		t.Fatalf("allocations %v, Info %+v", ids, info(t, p).Details)
+	}
+	t.Logf("allocation %s", ids[0])
+	boxes := func() []string { return dockertest.Containers(t, "python-executor.instance") }
+	others := boxes()
+
+	once := start(t, p, job("import os\nprint(os.getuid(), os.path.exists('/.dockerenv'))"))
+	once.succeeds(t)
+	if once.Text() != "1000 True\n" {
+		t.Errorf("it printed %q", once.Text())
+	}
+
+	killed := running(t, p, job("import time\nprint('up', flush=True)\ntime.sleep(3600)"))
+	<-killed.Wrote
+	killed.cancel(errors.New("killed"))
+	<-killed.done
+	if killed.err != nil || killed.result.Status != executor.StatusKilled {
+		t.Errorf("%+v, %v", killed.result, killed.err)
+	}
+
+	if _, err := p.OpenSession(t.Context(), executor.Session{ID: "ctx_docker", Owner: "o", Limits: job("").Limits}); err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []string{"x = 6", "print(x * 7)"} {
+		c := start(t, p, inSession("ctx_docker", code))
+		c.succeeds(t)
+		if strings.HasPrefix(code, "print") && c.Text() != "42\n" {
+			t.Errorf("the session printed %q", c.Text())
+		}
+	}
+	if err := p.CloseSession(t.Context(), "ctx_docker"); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []*call{once, killed} {
+		if err := p.Remove(t.Context(), c.job.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "the end of the containers", func() bool {
+		return !slices.ContainsFunc(boxes(), func(id string) bool { return !slices.Contains(others, id) })
+	})
 }

@@ -19,7 +19,7 @@ import (
 
 // Options are what New needs.
 type Options struct {
-	// Client is the client of Nomad's API. The backend does not close it.
+	// Client is the client of Nomad's API. The backend does not close it. It is not used with the provider consul.
 	Client *api.Client
 	// Config is valid.
 	Config Config
@@ -64,7 +64,11 @@ var (
 // New reads the certificates, asks the registry once, and waits for the first answer of each worker. Codes: invalid, unavailable (the
 // registry does not answer).
 func New(ctx context.Context, o Options) (executor.Backend, error) {
-	p, err := newPool(ctx, o.Config, o.Configure, nomadServices{o.Client, o.Config.Service})
+	r, err := o.registry()
+	if err != nil {
+		return nil, err
+	}
+	p, err := newPool(ctx, o.Config, o.Configure, r)
 	if err != nil {
 		return nil, err
 	}

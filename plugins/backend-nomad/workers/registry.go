@@ -9,8 +9,12 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// listWait is how long the registry may hold an answer back while nothing changes.
-const listWait = time.Minute
+const (
+	// listWait is how long the registry may hold an answer back while nothing changes. It adds up to a sixteenth.
+	listWait = time.Minute
+	// listLimit bounds the wait for an answer, so that a connection that was cut without a word is noticed.
+	listLimit = listWait + listWait/4
+)
 
 // registration is a registered worker.
 type registration struct {
@@ -22,17 +26,24 @@ type registration struct {
 
 // name returns a short name for people.
 func (r registration) name() string {
-	id := r.Allocation
-	if id == "" {
-		id = r.ID
+	if r.Allocation == "" {
+		return r.ID + " at " + r.Address
 	}
-	return id[:min(8, len(id))] + " at " + r.Address
+	return r.Allocation[:min(8, len(r.Allocation))] + " at " + r.Address
 }
 
 // registry knows which workers there are.
 type registry interface {
 	// list returns the registrations when they may differ from those that came with index, or after listWait. Index 0 means at once.
 	list(ctx context.Context, index uint64) (all []registration, next uint64, err error)
+}
+
+// registry returns the registry of o.Config.Provider. Codes: invalid.
+func (o Options) registry() (registry, error) {
+	if o.Config.Provider == ProviderConsul {
+		return newConsulServices(o.Configure.Name, o.Config.Service, o.Config.Consul)
+	}
+	return nomadServices{o.Client, o.Config.Service}, nil
 }
 
 // nomadServices is the registry of services with provider = "nomad".

@@ -40,8 +40,8 @@ func TestASessionStaysWithItsWorker(t *testing.T) {
 	}
 	again := start(t, next, inSession("ctx-1", "get x"))
 	again.succeeds(t)
-	if strings.TrimSpace(again.text()) != "7" {
-		t.Errorf("got %q", again.text())
+	if strings.TrimSpace(again.Text()) != "7" {
+		t.Errorf("got %q", again.Text())
 	}
 	if _, err := next.WriteFile(t.Context(), "ctx-1", "a", 1, strings.NewReader("a")); err != nil {
 		t.Error(err)

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Dict, List
 
 import pytest
 from helpers import REPOSITORY
 
 import python_executor
 from python_executor import AsyncClient, AsyncSession, Client, InvalidError, RetryPolicy, Session, UnavailableError, _artifacts, _sse
-from python_executor._http import transport_options
+from python_executor._http import execution_path, session_path, transport_options
 from python_executor._input import Source, multipart_body, source
 from python_executor._pack import Packed
 from python_executor._progress import reporting
@@ -233,3 +233,10 @@ def test_an_error_of_the_connection_names_the_server() -> None:
     with Client("http://name:secret@127.0.0.1:1", retry=RetryPolicy(attempts=1)) as client, pytest.raises(UnavailableError, match=r"^http://127\.0\.0\.1:1: ") as caught:
         client.health()
     assert "secret" not in str(caught.value)
+
+
+def test_an_id_of_another_type_is_named() -> None:
+    paths: Dict[str, Any] = {"execution": execution_path, "session": session_path}
+    for noun, path in paths.items():
+        with pytest.raises(TypeError, match=f"{noun}: must be given by its id, a str .got int."):
+            path(5)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -49,7 +48,7 @@ func startDocker(r *report, dir, binary string) (_ *docker, err error) {
 	d := &docker{host: host, dir: filepath.Join(dir, "docker")}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.stop())
+			d.stop()
 		}
 	}()
 	if d.image, err = dockertest.Import(context.Background(), host, "python"); err != nil {
@@ -79,10 +78,10 @@ func (d *docker) server(binary, name string, env ...string) (*serve.Server, erro
 	return s, s.Start()
 }
 
-// stop ends all of it. Safe with what was not started.
-func (d *docker) stop() error {
+// stop ends all of it but the daemon. Safe with what was not started.
+func (d *docker) stop() {
 	if d == nil {
-		return nil
+		return
 	}
 	for _, s := range []*serve.Server{d.warm, d.cold} {
 		if s != nil {
@@ -92,7 +91,6 @@ func (d *docker) stop() error {
 	if d.peer != "" {
 		d.line("rm", "--force", d.peer)
 	}
-	return dockertest.Stop()
 }
 
 // line is the first line of what the docker command says.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
@@ -135,17 +136,23 @@ func run(opts options) error {
 			return err
 		}
 	}
+	defer func() {
+		if err := dockertest.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stop Docker:", err)
+		}
+	}()
+	if slices.ContainsFunc(nomadNames, opts.cases.MatchString) {
+		if err := measureNomad(r, opts, s, binary); err != nil {
+			return err
+		}
+	}
 	// Last: a daemon that makes and removes containers is no quiet neighbour.
 	var d *docker
 	if slices.ContainsFunc(dockerNames, opts.cases.MatchString) {
 		if d, err = startDocker(r, dir, binary); err != nil {
 			return err
 		}
-		defer func() {
-			if err := d.stop(); err != nil {
-				fmt.Fprintln(os.Stderr, "stop Docker:", err)
-			}
-		}()
+		defer d.stop()
 		if err := interleave(r, opts, d.cases()); err != nil {
 			return err
 		}

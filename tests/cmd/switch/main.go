@@ -1,6 +1,6 @@
-// Command switch puts a server under load while its configuration goes uv → docker → another plugin → uv, with a session open on each and
-// ten broken configurations in between. No request may fail, executions must run on every backend, and every session works until it is
-// closed. A step whose backend is not at hand is left out, and said so.
+// Command switch puts a server under load while its configuration goes uv → docker → Nomad's jobs → Nomad's workers → another plugin → uv,
+// with a session open on each that has sessions, and ten broken configurations in between. No request may fail, executions must run on
+// every backend, and every session works until it is closed. A step whose backend is not at hand is left out, and said so.
 //
 // What waits in the queue stays on the backend that accepted it. So a backend that is slower than the load needs a shorter leg (-legs),
 // or the load is over before it has caught up.
@@ -34,27 +34,32 @@ func main() {
 	rate := flag.Int("rate", 20, "executions per second")
 	length := flag.Duration("for", time.Minute, "length of the load")
 	users := flag.String("run-as", "", "uids of the uv backend (run_as); empty: its default")
-	legs := flag.String("legs", "", "shares of the load's length, one for each backend in turn, such as 4,1,4,3; empty: equal ones")
+	legs := flag.String("legs", "", "shares of the load's length, one for each backend in turn, such as 4,1,4,3; empty: equal ones, but for Nomad's jobs")
 	docker := flag.Bool("docker", true, "go to docker, too, if there is one")
+	nomad := flag.Bool("nomad", true, "go to both modes of Nomad, too, if there are a Nomad (tools/nomad.sh) and a docker")
 	flag.Parse()
-	if err := run(*binary, *plugin, *users, *legs, *docker, *rate, *length); err != nil {
+	if err := run(*binary, *plugin, *users, *legs, *docker, *nomad, *rate, *length); err != nil {
 		fmt.Fprintln(os.Stderr, "switch:", err)
 		os.Exit(1)
 	}
 }
 
 // stage is one backend that the configuration goes to.
-type stage struct{ name, section string }
+type stage struct {
+	name, section string
+	share         float64 // of the load's length, unless -legs says another
+}
 
-func stages(plugin, users string, docker bool, dir string) ([]stage, error) {
-	uv := stage{"uv", fmt.Sprintf("{cache_dir: %q, work_dir: %q", filepath.Join(dir, "cache"), filepath.Join(dir, "work"))}
+// stages returns the backends in turn, and the Nomad that some of them need; nil: none does. The caller stops it.
+func stages(binary, plugin, users string, docker, nomad bool, dir string) ([]stage, *site, error) {
+	uv := stage{"uv", fmt.Sprintf("{cache_dir: %q, work_dir: %q", filepath.Join(dir, "cache"), filepath.Join(dir, "work")), 1}
 	if users != "" {
 		uv.section += ", run_as: " + users
 	}
 	uv.section += "}"
 	list := []stage{uv}
-	host, image, err := "", "", errors.New("not asked for")
-	if docker {
+	host, image, err := "", "", errNotAsked
+	if docker || nomad {
 		host, err = dockertest.Find()
 	}
 	if err == nil {
@@ -62,25 +67,37 @@ func stages(plugin, users string, docker bool, dir string) ([]stage, error) {
 	}
 	if err != nil {
 		fmt.Println("without docker:", err)
-	} else {
-		list = append(list, stage{"docker", fmt.Sprintf("{host: %q, default_image: %q}", host, image)})
+	} else if docker {
+		list = append(list, stage{"docker", fmt.Sprintf("{host: %q, default_image: %q}", host, image), 1})
+	}
+	var cluster *site
+	if err == nil && nomad {
+		if cluster, err = newSite(binary, image, dir); err == nil {
+			list = append(list, cluster.stages(image)...)
+		}
+	}
+	if err != nil || !nomad {
+		fmt.Println("without Nomad:", cmp.Or(err, errNotAsked))
 	}
 	if plugin == "" {
 		fmt.Println("without another plugin (-plugin PATH)")
 	} else {
 		path, err := filepath.Abs(plugin)
 		if err != nil {
-			return nil, err
+			return nil, cluster, err
 		}
 		raw, err := os.ReadFile(path)
 		if err != nil {
-			return nil, err
+			return nil, cluster, err
 		}
 		sum := sha256.Sum256(raw)
-		list = append(list, stage{"other", fmt.Sprintf("{path: %q, sha256: %q}", path, hex.EncodeToString(sum[:]))})
+		list = append(list, stage{"other", fmt.Sprintf("{path: %q, sha256: %q}", path, hex.EncodeToString(sum[:])), 1})
 	}
-	return append(list, uv), nil
+	return append(list, uv), cluster, nil
 }
+
+// errNotAsked is why a backend is left out that a flag has switched off.
+var errNotAsked = errors.New("not asked for")
 
 // broken are configurations that must change nothing.
 var broken = []string{
@@ -123,7 +140,7 @@ func (w *world) count(backend string, took time.Duration) {
 	w.slowest[backend] = max(w.slowest[backend], took)
 }
 
-func run(binary, plugin, users, legs string, docker bool, rate int, length time.Duration) (err error) {
+func run(binary, plugin, users, legs string, docker, nomad bool, rate int, length time.Duration) (err error) {
 	dir, err := os.MkdirTemp("", "pyexec-switch-")
 	if err != nil {
 		return err
@@ -133,7 +150,8 @@ func run(binary, plugin, users, legs string, docker bool, rate int, length time.
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // programs run as other users
 		return err
 	}
-	list, err := stages(plugin, users, docker, dir)
+	list, cluster, err := stages(binary, plugin, users, docker, nomad, dir)
+	defer func() { err = errors.Join(err, cluster.stop()) }() // after the server was stopped
 	if err != nil {
 		return err
 	}
@@ -189,7 +207,7 @@ func timeline(list []stage, legs string, length time.Duration) ([]moment, error)
 		return nil, fmt.Errorf("-legs: must have %d shares (got %q)", len(list), legs)
 	}
 	for i := range list {
-		if shares[i] = 1; legs != "" {
+		if shares[i] = list[i].share; legs != "" {
 			share, err := strconv.ParseFloat(words[i], 64)
 			if err != nil || !(share > 0) {
 				return nil, fmt.Errorf("-legs: must have numbers above 0 (got %q)", legs)
@@ -232,7 +250,10 @@ func (w *world) load(rate int, length time.Duration) {
 	for end := time.Now().Add(length); time.Now().Before(end); <-ticker.C {
 		wg.Go(func() {
 			began := time.Now()
-			var x struct{ Status, Stdout, Backend string }
+			var x struct {
+				Status, Stdout, Backend string
+				Error                   any
+			}
 			err := w.JSON(http.MethodPost, "/api/v1/exec/sync", `{"code":"print(6*7)"}`, &x)
 			if err == nil && (x.Status != "succeeded" || x.Stdout != "42\n") {
 				err = fmt.Errorf("%+v", x)
@@ -286,7 +307,10 @@ func (w *world) live(backend string, over <-chan struct{}) error {
 		return fmt.Errorf("open a session on %s: %w", backend, err)
 	}
 	use := func(code, want string) error {
-		var x struct{ Status, Stdout, Backend string }
+		var x struct {
+			Status, Stdout, Backend string
+			Error                   any
+		}
 		err := w.JSON(http.MethodPost, "/api/v1/exec/sync", fmt.Sprintf(`{"session_id":%q,"code":%q}`, v.ID, code), &x)
 		if err == nil && (x.Status != "succeeded" || x.Stdout != want || x.Backend != backend) {
 			err = fmt.Errorf("session of %s: %+v", backend, x)
@@ -340,8 +364,8 @@ func (w *world) follow(list []stage, line []moment, loaded <-chan struct{}) erro
 			switch err := w.live(backend, over); {
 			case err == nil:
 				lived.Add(1)
-			case backend == "other" && strings.Contains(err.Error(), ": 501 "):
-				fmt.Println("no sessions on the other plugin")
+			case (backend == "other" || backend == "nomad") && strings.Contains(err.Error(), ": 501 "):
+				fmt.Println("no sessions on", backend)
 			default:
 				w.fail(err)
 			}

@@ -1,5 +1,5 @@
-// Package chaos kills the plugin of an external backend with SIGKILL while it runs executions, and checks that each of them
-// is right or lost. The test of the examples uses it for seconds, and cmd/chaos for minutes.
+// Package chaos kills processes with SIGKILL under load, and checks that each execution has one right end. The tests use it for seconds,
+// and cmd/chaos for minutes. Run kills the plugin of an external backend, and Nomad the parts of the Nomad backend.
 package chaos
 
 import (
@@ -33,7 +33,9 @@ type Options struct {
 
 // Report is what has happened.
 type Report struct {
-	// Succeeded and Lost count executions, and Refused the requests that found no backend.
+	// Kills is how often something was killed.
+	Kills int
+	// Succeeded and Lost count executions, and Refused the requests that found no backend, or no server.
 	Succeeded, Lost, Refused int64
 	// Away is the longest time from a kill to the next success.
 	Away time.Duration
@@ -41,8 +43,8 @@ type Report struct {
 
 // String returns r for people.
 func (r Report) String() string {
-	return fmt.Sprintf("%d succeeded, %d lost, %d refused while the backend was away; back after at most %s",
-		r.Succeeded, r.Lost, r.Refused, r.Away.Round(time.Millisecond))
+	return fmt.Sprintf("%d kills: %d succeeded, %d lost, %d requests refused meanwhile; back after at most %s",
+		r.Kills, r.Succeeded, r.Lost, r.Refused, r.Away.Round(time.Millisecond))
 }
 
 // patience bounds each wait.
@@ -93,7 +95,7 @@ func Run(s *serve.Server, o Options) (Report, error) {
 	l.enough.Store(true)
 	wg.Wait()
 	l.fail(l.nothingLeft())
-	return Report{l.succeeded.Load(), l.lost.Load(), l.refused.Load(), away}, errors.Join(l.failed...)
+	return Report{o.Kills, l.succeeded.Load(), l.lost.Load(), l.refused.Load(), away}, errors.Join(l.failed...)
 }
 
 // fail notes an error. The first one ends the load.

@@ -4,10 +4,12 @@ package serve
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,6 +26,8 @@ type Server struct {
 	Binary string
 	Dir    string
 	Env    []string
+	// Bind is the listening address. Default 127.0.0.1:0, a port that is free at each start.
+	Bind string
 	// Config is a file for --config, instead of the settings for the uv backend.
 	Config string
 	// URL is set by Start.
@@ -34,13 +38,18 @@ type Server struct {
 
 // Start starts the server and returns when it is ready. It may be called again after Kill or Stop.
 func (s *Server) Start() error {
+	bind := cmp.Or(s.Bind, "127.0.0.1:0")
+	host, _, err := net.SplitHostPort(bind)
+	if err != nil {
+		return err
+	}
 	s.cmd = exec.Command(s.Binary, "serve")
 	for _, kv := range os.Environ() {
 		if !strings.HasPrefix(kv, "PYEXEC_") {
 			s.cmd.Env = append(s.cmd.Env, kv)
 		}
 	}
-	s.cmd.Env = append(s.cmd.Env, "PYEXEC_HTTP_BIND=127.0.0.1:0", "PYEXEC_DATA_DIR="+filepath.Join(s.Dir, "data"))
+	s.cmd.Env = append(s.cmd.Env, "PYEXEC_HTTP_BIND="+bind, "PYEXEC_DATA_DIR="+filepath.Join(s.Dir, "data"))
 	if s.Config != "" {
 		s.cmd.Args = append(s.cmd.Args, "--config", s.Config)
 	} else {
@@ -62,7 +71,7 @@ func (s *Server) Start() error {
 		lines := bufio.NewReader(stderr)
 		for {
 			line, err := lines.ReadString('\n')
-			if i := strings.Index(line, "http://127.0.0.1:"); i >= 0 {
+			if i := strings.Index(line, "http://"+host+":"); i >= 0 {
 				select {
 				case address <- strings.TrimRight(strings.FieldsFunc(line[i:], func(r rune) bool { return strings.ContainsRune(" \t\n\"'", r) })[0], "/"):
 				default:

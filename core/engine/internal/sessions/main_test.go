@@ -95,9 +95,6 @@ func (d *desk) Describe(ctx context.Context) (executor.Info, error) {
 	return d.fake.Info(ctx)
 }
 
-// Keeps implements Home.
-func (d *desk) Keeps() bool { return false }
-
 // Answered implements Home.
 func (d *desk) Answered() bool { return true }
 

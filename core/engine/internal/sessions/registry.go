@@ -50,9 +50,7 @@ type Home interface {
 	Sandboxes() executor.Backend
 	// Describe returns what the backend last said of itself. Codes: unavailable (it is down or not healthy).
 	Describe(ctx context.Context) (executor.Info, error)
-	// Keeps reports whether the backend's sandboxes outlive its plugin process. Answered reports whether it has described itself
-	// since the server started.
-	Keeps() bool
+	// Answered reports whether the backend has described itself since the server started.
 	Answered() bool
 	// Join notes that a Session is there, which keeps the backend from being stopped. Leave ends that. They may be called with the
 	// Registry's lock.
@@ -196,9 +194,9 @@ func (r *Registry) Drain() {
 	r.draining = true
 }
 
-// Release ends, when the engine closes, the Sessions that would not outlive it: those on backends that cannot adopt them, or all
-// of them where no later life of the server reads the Store. The others stay for the next life, and so do those of an earlier
-// life whose backend has not answered in this one.
+// Release ends, when the engine closes, the Sessions that would not outlive it: those without a handle, or all of them where no
+// later life of the server reads the Store. The others stay for the next life, and so do those of an earlier life whose backend
+// has not answered in this one.
 func (r *Registry) Release() {
 	var wg sync.WaitGroup
 	for _, s := range r.filter(func(*Session) bool { return true }) {
@@ -209,10 +207,10 @@ func (r *Registry) Release() {
 
 func (r *Registry) release(s *Session) {
 	r.mu.Lock()
-	unknown := !s.verified
+	unknown, lasts := !s.verified, len(s.rec.Handle) > 0
 	unsaved := s.closed == nil && s.rec.LastUsed.After(s.saved)
 	r.mu.Unlock()
-	if s.home != nil && !r.options.Embedded && (s.home.Keeps() || unknown && !s.home.Answered()) {
+	if s.home != nil && !r.options.Embedded && (lasts || unknown && !s.home.Answered()) {
 		if unsaved {
 			s.save()
 		}

@@ -108,7 +108,7 @@ func (s *Session) Check(ctx context.Context) error {
 		s.found(info.Generation, nil) // the backend has it, whatever else is wrong
 		return nil
 	}
-	if info.Capabilities.Attach && len(rec.Handle) > 0 {
+	if len(rec.Handle) > 0 {
 		opened, err := ask(ctx, r, "adopt session "+s.ID, r.options.Stop, func(ctx context.Context) (executor.OpenedSession, error) {
 			return b.AdoptSession(ctx, rec.Session, rec.Handle)
 		})

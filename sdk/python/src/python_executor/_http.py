@@ -101,7 +101,9 @@ def id_of(execution: Union[str, Execution]) -> str:
     return execution.execution_id if isinstance(execution, Execution) else execution
 
 
-def _object_path(folder: str, noun: str, name: str, rest: str) -> str:
+def _object_path(folder: str, noun: str, name: object, rest: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"{noun}: must be given by its id, a str (got {type(name).__name__})")
     if name in ("", ".", ".."):
         raise NotFoundError(f'no {noun} has the id "{name}"', status=404)
     return f"/api/v1/{folder}/{quote(name, safe='')}{rest}"

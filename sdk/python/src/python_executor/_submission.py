@@ -146,8 +146,9 @@ def submission(
     *,
     include_all: bool = False,
     leave: Optional[PathLike] = None,
+    batch: Optional[Mapping[str, Any]] = None,
 ) -> Body:
-    """Return the body of `run` and `submit`. It has an idempotency key, so that the call may be repeated.
+    """Return the body of `run`, `submit` and `run_batch`, whose own members are in `batch`. It has an idempotency key, so that the call may be repeated.
 
     `leave` is a folder that is not sent with a directory, such as that of earlier artifacts.
     """
@@ -177,5 +178,6 @@ def submission(
         body["stdin"] = stdin
     elif stdin is not None:
         piped = source(stdin, "stdin")
+    body.update(batch or {})
     body.setdefault("idempotency_key", uuid.uuid4().hex)
     return multipart_body(body, workspace, piped)

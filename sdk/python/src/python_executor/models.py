@@ -272,6 +272,40 @@ class Page:
 
 
 @dataclass
+class CaseResult:
+    """What has become of a case of a batch."""
+
+    #: Number of the case in `cases`, from 0.
+    index: int = 0
+    #: The name of the case.
+    id: Optional[str] = None
+    #: passed, wrong_output, failed, timed_out, out_of_memory, killed, lost, skipped or refused. A newer server may have others.
+    verdict: str = ""
+    #: Why the case has not passed.
+    detail: Optional[str] = None
+    #: Why the case was refused.
+    error: Optional[Failure] = _one(Failure)
+    #: The Execution with its output. None: the case did not run.
+    result: Optional[Execution] = _one(Execution)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the program did what was expected."""
+        return self.verdict == "passed"
+
+
+@dataclass
+class BatchSummary:
+    """The end of a batch."""
+
+    cases: int = 0
+    passed: int = 0
+    #: The number of cases of each verdict that occurs.
+    verdicts: Mapping[str, int] = field(default_factory=lambda: {})
+    duration_seconds: float = 0.0
+
+
+@dataclass
 class Limits:
     """The limits of a Session. MB are 2^20 bytes."""
 

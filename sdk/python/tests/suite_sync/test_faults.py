@@ -12,6 +12,7 @@ from helpers import QUICK, Script, Stream, events, message, problem
 
 from python_executor import (
     Client,
+    CaseResult,
     ConflictError,
     Event,
     ExecutorError,
@@ -260,3 +261,51 @@ def test_a_list_reads_page_after_page() -> None:
     with connect(script) as client:
         assert [e.execution_id for e in client.list(status="succeeded")] == ["exe_2", "exe_1"]
     assert [str(r.url.query, "ascii") for r in script.requests] == ["status=succeeded", "status=succeeded&after=exe_2"]
+
+
+PASSED = b'{"index":0,"id":"a","verdict":"passed","detail":null,"error":null,"result":{"execution_id":"exe_1","stdout":"1\\n"}}\n'
+REFUSED = b'{"index":1,"verdict":"refused","detail":"full","error":{"code":"unavailable","message":"full"},"result":null}\n'
+SUMMARY = b'{"summary":{"cases":2,"passed":1,"verdicts":{"passed":1,"refused":1},"duration_seconds":0.5}}\n'
+
+
+def test_a_batch_is_read_in_any_pieces() -> None:
+    answer = b"\n" + PASSED + b"\n" + REFUSED + SUMMARY
+    for size in (1, 7, len(answer)):
+        stream = Stream([answer[i : i + size] for i in range(0, len(answer), size)])
+        script = Script(problem(429, "exhausted"), httpx.Response(200, stream=stream))
+        seen: List[CaseResult] = []
+        with connect(script) as client:
+            summary = client.run_batch(
+                "print(input())", cases=[{"id": "a", "stdin": "1"}, {}], on_case=seen.append, parallel=2, stop_at_first_failure=True
+            )
+        assert (summary.cases, summary.passed, summary.verdicts["refused"]) == (2, 1, 1)
+        assert [(c.index, c.id, c.passed) for c in seen] == [(0, "a", True), (1, None, False)]
+        assert seen[0].result is not None and seen[0].result.stdout == "1\n"
+        assert seen[1].error is not None and seen[1].error.message == "full" and seen[1].result is None
+        first, again = script.bodies()
+        assert first == again
+        assert first["cases"] == [{"id": "a", "stdin": "1"}, {}]
+        assert (first["parallel"], first["stop_at_first_failure"], first["code"]) == (2, True, "print(input())")
+        assert stream.closed
+
+
+def test_a_batch_that_is_cut_off_is_an_error_and_not_repeated() -> None:
+    for stream in (Stream([PASSED]), Stream([PASSED], httpx.ReadError("cut")), Stream([PASSED[:20] + b"\n"])):
+        script = Script(httpx.Response(200, stream=stream))
+        with connect(script) as client:
+            with pytest.raises(UnavailableError):
+                client.run_batch("x", cases=[{}], on_case=lambda _: None)
+        assert len(script.requests) == 1
+        assert stream.closed
+
+
+def test_an_error_of_the_caller_ends_a_batch() -> None:
+    stream = Stream([PASSED, REFUSED, SUMMARY])
+
+    def fail(_: CaseResult) -> None:
+        raise ValueError("mine")
+
+    with connect(Script(httpx.Response(200, stream=stream))) as client:
+        with pytest.raises(ValueError, match="mine"):
+            client.run_batch("x", cases=[{}, {}], on_case=fail)
+    assert stream.closed

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, AsyncIterator, Callable, Dict, List, Optional, Sequence, Union
+from typing import IO, TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 import httpx
 
@@ -18,7 +19,7 @@ from .._retry import Retry, RetryPolicy
 from .._submission import Files, Stdin, submission
 from ..errors import UnavailableError
 from ..events import Event
-from ..models import Backend, Execution, Health, Page, SessionInfo, decode, decode_list
+from ..models import Backend, BatchSummary, CaseResult, Execution, Health, Page, SessionInfo, decode, decode_list
 from ..options import RunOptions, SessionOptions, metadata
 from .follow import AsyncEventStream
 from .request import AsyncRequests
@@ -192,6 +193,67 @@ class AsyncClient:
         with reporting(progress) as report:
             call = Call("submit", "POST", "/api/v1/exec/async", body=body, idempotent=True, progress=report)
             return str((await self._requests.json(call))["execution_id"])
+
+    async def run_batch(
+        self,
+        code: Optional[str] = None,
+        *,
+        cases: Sequence[Mapping[str, Any]],
+        on_case: Callable[[CaseResult], object],
+        parallel: Optional[int] = None,
+        stop_at_first_failure: bool = False,
+        files: Optional[Files] = None,
+        directory: Optional[PathLike] = None,
+        tar: Optional[Bytes] = None,
+        script: Optional[str] = None,
+        include_all: bool = False,
+        stdin: Optional[Stdin] = None,
+        progress: Progress = None,
+        **options: Unpack[RunOptions],
+    ) -> BatchSummary:
+        """Run a program for many cases, each in a sandbox of its own, and judge them. A case that has not passed is not an error.
+
+        cases: for each one a dict with any of id, args, env, stdin (text) and expect. expect has any of exit_code, stdout, compare
+            (exact, lines or float), tolerance_abs and tolerance_rel.
+        on_case: gets each case as it ends. An exception of it cancels the cases that run, and is raised here.
+        parallel: cases that wait or run at once. Default: 8.
+        stop_at_first_failure: the first case that has not passed ends the batch.
+        The other arguments are those of `run`, for all cases. If the caller is interrupted or cancelled, the cases that run are killed.
+        """
+        more: Dict[str, Any] = {"cases": [dict(case) for case in cases]}
+        if parallel is not None:
+            more["parallel"] = parallel
+        if stop_at_first_failure:
+            more["stop_at_first_failure"] = True
+        body = await _platform_async.in_thread(
+            partial(submission, include_all=include_all, batch=more), code, files, directory, tar, script, stdin, options
+        )
+        with reporting(progress) as report:
+            call = Call("batch", "POST", "/api/v1/exec/batch", body=body, idempotent=True, stream=True, progress=report)
+            response = await self._requests.send(call)
+        try:
+            async for record in self._records(response):
+                if "summary" in record:
+                    return decode(BatchSummary, record["summary"])
+                await _platform_async.call(on_case, decode(CaseResult, record))
+        finally:
+            await response.aclose()
+        raise UnavailableError("the batch was cut off")
+
+    async def _records(self, response: httpx.Response) -> AsyncIterator[Mapping[str, Any]]:
+        """Iterate over the lines of an answer, each of them an object. An empty line is a sign of life."""
+        pieces: List[bytes] = []
+        try:
+            async for chunk in response.aiter_raw():
+                *ended, rest = chunk.split(b"\n")
+                for piece in ended:
+                    line = b"".join([*pieces, piece]).strip()
+                    pieces.clear()
+                    if line:
+                        yield json.loads(line)
+                pieces.append(rest)
+        except (httpx.TransportError, httpx.StreamError, json.JSONDecodeError) as error:
+            raise _http.unreachable(error) from error
 
     async def get(self, execution: ExecutionRef) -> Execution:
         """Return an Execution with its output so far."""

@@ -1,0 +1,168 @@
+package cmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/python-executor/python-executor/cli/internal/exit"
+	"github.com/python-executor/python-executor/cli/internal/input"
+	"github.com/python-executor/python-executor/cli/internal/remote"
+	"github.com/python-executor/python-executor/core/batch"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
+	pyexec "github.com/python-executor/python-executor/sdk/go"
+)
+
+// maxCasesFile bounds the file of --each, as the server bounds the body of a batch.
+const maxCasesFile = 32 << 20
+
+// readCases reads the cases of --each: a JSON array, or one object after another (NDJSON).
+func readCases(r io.Reader) ([]pyexec.Case, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, maxCasesFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) > maxCasesFile {
+		return nil, fmt.Errorf("must have at most %d bytes", maxCasesFile)
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
+		var cases []pyexec.Case
+		if err := d.Decode(&cases); err != nil {
+			return nil, err
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			return nil, errors.New("must end after the array")
+		}
+		return cases, nil
+	}
+	var cases []pyexec.Case
+	for {
+		var c pyexec.Case
+		err := d.Decode(&c)
+		if errors.Is(err, io.EOF) {
+			return cases, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("case %d: %w", len(cases), err)
+		}
+		cases = append(cases, c)
+	}
+}
+
+// casesOf reads the file of --each.
+func (o *runOptions) casesOf() ([]pyexec.Case, error) {
+	switch {
+	case o.stdin == "-" && o.each == "-":
+		return nil, errors.New("--each: must not be -, because --stdin is")
+	case o.output != "" || len(o.artifacts) > 0:
+		return nil, errors.New("--each: must not be given with --output or --artifact")
+	}
+	from := o.g.In
+	if o.each != "-" {
+		file, err := os.Open(o.each)
+		if err != nil {
+			return nil, fmt.Errorf("--each: %w", err)
+		}
+		defer file.Close()
+		from = file
+	}
+	if from == nil {
+		return nil, errors.New("--each: there is no standard input")
+	}
+	cases, err := readCases(from)
+	if err != nil {
+		return nil, fmt.Errorf("--each: %w", err)
+	}
+	return cases, nil
+}
+
+// executeEach runs the program for all cases. Its error is exit status 1 if a case has not passed.
+func (o *runOptions) executeEach(d *target, spec executor.Spec, in *input.Input, stdin *executor.Source) error {
+	asked := pyexec.Batch{Spec: apijson.SpecOf(spec), Cases: o.cases, Parallel: o.parallel, StopAtFirstFailure: o.stopAtFirst}
+	b := apijson.ToBatch(asked, textSource)
+	b.Spec, b.Workspace, b.Stdin = spec, in.Workspace, stdin
+	var bad executor.Problems
+	if b.Check(&bad); bad.Err(executor.Invalid, "", "; ") != nil {
+		return bad.Err(executor.Invalid, "", "; ")
+	}
+	var summary pyexec.BatchSummary
+	var err error
+	if svc, ok := d.Service.(*remote.Service); ok {
+		summary, err = svc.RunBatch(d.ctx, asked, executor.Input{Workspace: in.Workspace, Stdin: stdin}, o.printCase)
+	} else {
+		var done batch.Summary
+		done, err = batch.Run(d.ctx, d, b, func() {}, func(i int) batch.Watcher { return &eachWatcher{o: o, of: b.Cases[i]} })
+		summary = apijson.BatchSummaryOf(done)
+	}
+	if err != nil {
+		return err
+	}
+	if o.g.json {
+		err = json.NewEncoder(o.g.Out).Encode(map[string]any{"summary": summary})
+	} else {
+		o.g.note("%d of %d cases passed in %.1f s", summary.Passed, summary.Cases, summary.DurationSeconds)
+	}
+	if err == nil && summary.Passed < summary.Cases {
+		err = &exit.Error{Status: exit.Negative}
+	}
+	return err
+}
+
+func textSource(text string) *executor.Source {
+	return &executor.Source{SizeBytes: int64(len(text)), Replayable: true, Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader([]byte(text))), nil
+	}}
+}
+
+// printCase prints the end of a case: a line of a table, or of NDJSON with --json.
+func (o *runOptions) printCase(c pyexec.CaseResult) error {
+	if o.g.json {
+		return json.NewEncoder(o.g.Out).Encode(c)
+	}
+	name := c.ID
+	if name == "" {
+		name = "-"
+	}
+	_, err := fmt.Fprintf(o.g.Out, "%5d  %-13s  %s  %s\n", c.Index, c.Verdict, name, c.Detail)
+	return err
+}
+
+// eachWatcher collects what one case of an embedded batch prints. Only --json shows it.
+type eachWatcher struct {
+	o              *runOptions
+	of             batch.Case
+	stdout, stderr []byte
+	displays       []executor.Display
+}
+
+// Event implements batch.Watcher.
+func (w *eachWatcher) Event(e executor.Event) {
+	if !w.o.g.json {
+		return
+	}
+	switch b := e.Body.(type) {
+	case executor.Output:
+		if b.Stream == executor.Stderr {
+			w.stderr = append(w.stderr, b.Data...)
+		} else {
+			w.stdout = append(w.stdout, b.Data...)
+		}
+	case executor.Display:
+		w.displays = append(w.displays, b)
+	}
+}
+
+// Ended implements batch.Watcher.
+func (w *eachWatcher) Ended(out batch.Outcome) error {
+	c := apijson.CaseOf(out, w.of)
+	if out.Execution != nil && out.Execution.Status.Terminal() {
+		c.Result = new(apijson.ResultOf(*out.Execution, w.stdout, w.stderr, w.displays))
+	}
+	return w.o.printCase(c)
+}

@@ -1,0 +1,47 @@
+package cmd
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	pyexec "github.com/python-executor/python-executor/sdk/go"
+)
+
+// The same cases have the same verdicts in this process and on a server.
+func TestRunEachJudgesEveryCase(t *testing.T) {
+	bundle := withFake(t)
+	const cases = `{"id":"right","args":["print hi"],"expect":{"stdout":"hi","compare":"lines"}}
+{"id":"wrong","args":["print hi"],"expect":{"stdout":"ho"}}
+{"args":["exit 3"],"expect":{"exit_code":3}}`
+	each := func(stdin string, more ...string) (status int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		args := append([]string{"run", "--each", "-", "--parallel", "1"}, more...)
+		status = Execute(t.Context(), append(args, "--command", "--", "fake", "-c"), IO{In: strings.NewReader(stdin), Out: &out, Err: &errs}, bundle)
+		return status, out.String(), errs.String()
+	}
+	for _, where := range []string{"embedded", "server"} {
+		if where == "server" {
+			startServer(t, bundle)
+		}
+		if status, stdout, stderr := each(cases); status != 1 || !strings.Contains(stdout, "wrong_output   wrong  stdout differs in line 1") || !strings.Contains(stderr, "2 of 3 cases passed") {
+			t.Errorf("%s: %d %q %q", where, status, stdout, stderr)
+		}
+		status, stdout, _ := each("["+strings.ReplaceAll(cases, "}\n{", "},\n{")+"]", "--json", "--stop-at-first-failure")
+		lines := strings.Split(strings.TrimSpace(stdout), "\n")
+		var first pyexec.CaseResult
+		if err := json.Unmarshal([]byte(lines[0]), &first); err != nil || status != 1 || len(lines) != 4 || first.Result == nil || first.Result.Stdout != "hi\n" ||
+			!strings.Contains(lines[2], `"skipped"`) || !strings.HasPrefix(lines[3], `{"summary":{"cases":3,"passed":1`) {
+			t.Errorf("%s: %d %v %s", where, status, err, stdout)
+		}
+		if status, _, stderr := each(`{"args":["exit 0"]}`); status != 0 {
+			t.Errorf("%s: %d %s", where, status, stderr)
+		}
+		for _, bad := range []string{"", `{"argv":[]}`, `[{}] {}`, `{"expect":{"compare":"near","stdout":""}}`} {
+			if status, _, stderr := each(bad); status != 125 || stderr == "" {
+				t.Errorf("%s: %q: %d %s", where, bad, status, stderr)
+			}
+		}
+	}
+}

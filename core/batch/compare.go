@@ -1,0 +1,241 @@
+package batch
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// Compare says how the output of a case is compared with what is expected.
+type Compare string
+
+// The ways to compare. The zero value means CompareExact.
+const (
+	CompareDefault Compare = ""
+	// CompareExact: byte for byte.
+	CompareExact Compare = "exact"
+	// CompareLines: line by line, without the white space at the end of each line and without empty lines at the end.
+	CompareLines Compare = "lines"
+	// CompareFloat: word by word. Words are separated by any white space. Two words that are numbers may differ by the tolerance.
+	CompareFloat Compare = "float"
+)
+
+// Compares returns the names of the ways to compare.
+func Compares() []Compare { return []Compare{CompareExact, CompareLines, CompareFloat} }
+
+// Tolerance bounds the difference of two numbers: at most Abs, or at most Rel times the expected one.
+type Tolerance struct{ Abs, Rel float64 }
+
+// Comparer compares a stream with an expected text while the stream arrives. Its memory does not grow with the stream.
+type Comparer interface {
+	// Write takes the next bytes of the stream. It never fails.
+	Write(p []byte) (int, error)
+	// Difference is called once, at the end of the stream. It says in words where the stream first differs; "" = it is as expected.
+	Difference() string
+}
+
+// NewComparer returns the Comparer of a stream with want. The tolerance counts for CompareFloat only.
+func NewComparer(how Compare, want string, t Tolerance) Comparer {
+	switch how {
+	case CompareLines:
+		return &linesComparer{exactComparer: exactComparer{want: trimLines([]byte(want))}}
+	case CompareFloat:
+		return newWordComparer(want, t)
+	case CompareDefault, CompareExact:
+	}
+	return &exactComparer{want: []byte(want)}
+}
+
+// exactComparer compares byte for byte.
+type exactComparer struct {
+	want    []byte
+	at      int
+	differs bool
+}
+
+// Write implements Comparer.
+func (c *exactComparer) Write(p []byte) (int, error) {
+	if c.differs {
+		return len(p), nil
+	}
+	rest := c.want[c.at:]
+	same := 0
+	for same < len(p) && same < len(rest) && p[same] == rest[same] {
+		same++
+	}
+	c.at += same
+	c.differs = same < len(p)
+	return len(p), nil
+}
+
+// Difference implements Comparer.
+func (c *exactComparer) Difference() string {
+	if !c.differs && c.at == len(c.want) {
+		return ""
+	}
+	line := 1 + bytes.Count(c.want[:c.at], []byte("\n"))
+	switch {
+	case !c.differs:
+		return fmt.Sprintf("stdout ends in line %d, before the expected end", line)
+	case c.at == len(c.want):
+		return fmt.Sprintf("stdout goes on in line %d, behind the expected end", line)
+	}
+	return fmt.Sprintf("stdout differs in line %d", line)
+}
+
+// isBlank reports whether b is white space within a line.
+func isBlank(b byte) bool { return b == ' ' || b == '\t' || b == '\r' || b == '\v' || b == '\f' }
+
+func isSpace(b byte) bool { return isBlank(b) || b == '\n' }
+
+// trimLines returns text without white space at the end of each line and without empty lines at the end.
+func trimLines(text []byte) []byte {
+	var out []byte
+	for line := range bytes.SplitSeq(text, []byte("\n")) {
+		out = append(append(out, bytes.TrimRightFunc(line, func(r rune) bool { return r < 0x80 && isBlank(byte(r)) })...), '\n')
+	}
+	return bytes.TrimRight(out, "\n")
+}
+
+// linesComparer compares the form of the stream that trimLines would return. Blanks and ends of lines are held until it is known whether
+// anything follows them.
+type linesComparer struct {
+	exactComparer
+	// ends counts the ends of lines that are held. blanks come after them. No more of them are held than want has bytes.
+	ends   int
+	blanks []byte
+}
+
+// Write implements Comparer.
+func (c *linesComparer) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 && !c.differs {
+		text := slices.IndexFunc(p, func(b byte) bool { return !isSpace(b) })
+		if text < 0 {
+			text = len(p)
+		}
+		for _, b := range p[:text] {
+			switch {
+			case b == '\n':
+				c.ends, c.blanks = min(c.ends+1, len(c.want)+1), c.blanks[:0]
+			case len(c.blanks) <= len(c.want):
+				c.blanks = append(c.blanks, b)
+			}
+		}
+		if p = p[text:]; len(p) == 0 {
+			break
+		}
+		space := slices.IndexFunc(p, isSpace)
+		if space < 0 {
+			space = len(p)
+		}
+		for range c.ends {
+			_, _ = c.exactComparer.Write([]byte{'\n'})
+		}
+		_, _ = c.exactComparer.Write(c.blanks)
+		_, _ = c.exactComparer.Write(p[:space])
+		c.ends, c.blanks, p = 0, c.blanks[:0], p[space:]
+	}
+	return n, nil
+}
+
+// maxNumber bounds the bytes of a word that is read as a number.
+const maxNumber = 400
+
+// wordComparer compares word by word.
+type wordComparer struct {
+	want      [][]byte
+	tolerance Tolerance
+	// longest bounds the bytes that are held of a word: one more than any word that could be equal has.
+	longest int
+	at      int
+	word    []byte
+	differs string
+}
+
+func newWordComparer(want string, t Tolerance) *wordComparer {
+	c := &wordComparer{want: bytes.FieldsFunc([]byte(want), func(r rune) bool { return r < 0x80 && isSpace(byte(r)) }), tolerance: t, longest: maxNumber}
+	for _, word := range c.want {
+		c.longest = max(c.longest, len(word))
+	}
+	return c
+}
+
+// Write implements Comparer.
+func (c *wordComparer) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 && c.differs == "" {
+		if isSpace(p[0]) {
+			c.end()
+			p = p[1:]
+			continue
+		}
+		length := slices.IndexFunc(p, isSpace)
+		if length < 0 {
+			length = len(p)
+		}
+		c.word = append(c.word, p[:min(length, c.longest+1-len(c.word))]...)
+		p = p[length:]
+	}
+	return n, nil
+}
+
+// end compares the word that has ended, if there is one.
+func (c *wordComparer) end() {
+	switch {
+	case len(c.word) == 0:
+		return
+	case c.at == len(c.want):
+		c.differs = fmt.Sprintf("stdout has more than the expected %d words", len(c.want))
+	case !sameWord(c.word, c.want[c.at], c.tolerance):
+		c.differs = fmt.Sprintf("stdout differs in word %d: must be %s (got %s)", c.at+1, quoted(c.want[c.at]), quoted(c.word))
+	}
+	c.at++
+	c.word = c.word[:0]
+}
+
+// Difference implements Comparer.
+func (c *wordComparer) Difference() string {
+	if c.differs == "" {
+		c.end()
+	}
+	if c.differs == "" && c.at < len(c.want) {
+		return fmt.Sprintf("stdout ends after %d of %d words", c.at, len(c.want))
+	}
+	return c.differs
+}
+
+func quoted(word []byte) string { return fmt.Sprintf("%.40q", word) }
+
+// sameWord reports whether two words are equal, or are numbers within the tolerance. Infinities are equal if they have one sign, and all
+// NaN are equal.
+func sameWord(got, want []byte, t Tolerance) bool {
+	if bytes.Equal(got, want) {
+		return true
+	}
+	if len(got) > maxNumber || len(want) > maxNumber {
+		return false
+	}
+	a, okA := parseNumber(got)
+	b, okB := parseNumber(want)
+	switch {
+	case !okA || !okB:
+		return false
+	case math.IsNaN(a) || math.IsNaN(b):
+		return math.IsNaN(a) && math.IsNaN(b)
+	case math.IsInf(a, 0) || math.IsInf(b, 0):
+		return a == b
+	}
+	return math.Abs(a-b) <= max(t.Abs, t.Rel*math.Abs(b))
+}
+
+// parseNumber reads a decimal number, also one beyond the range of a float64, which is then an infinity.
+func parseNumber(word []byte) (float64, bool) {
+	if bytes.ContainsAny(word, "xX_pP") { // Go's own forms
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(string(word), 64)
+	return v, err == nil || math.IsInf(v, 0)
+}

@@ -1,0 +1,133 @@
+package batch
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// compared feeds got in pieces of at most size bytes.
+func compared(how Compare, want, got string, t Tolerance, size int) string {
+	c := NewComparer(how, want, t)
+	for len(got) > 0 {
+		n := min(size, len(got))
+		_, _ = c.Write([]byte(got[:n]))
+		got = got[n:]
+	}
+	return c.Difference()
+}
+
+func TestOutputIsCompared(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		how       Compare
+		want, got string
+		tolerance Tolerance
+		// detail is a part of the difference; "" = none.
+		detail string
+	}{
+		{name: "exact", want: "a\nb\n", got: "a\nb\n"},
+		{name: "exact by default", want: "a\n", got: "a", detail: "ends in line 1, before"},
+		{name: "exact: nothing", want: "", got: ""},
+		{name: "exact: more", how: CompareExact, want: "a\n", got: "a\nb", detail: "goes on in line 2"},
+		{name: "exact: more than nothing", how: CompareExact, want: "", got: "x", detail: "goes on in line 1"},
+		{name: "exact: another byte", how: CompareExact, want: "a\nbc\n", got: "a\nbd\n", detail: "differs in line 2"},
+		{name: "exact: bytes that are no text", how: CompareExact, want: "\xff\x00", got: "\xff\x00"},
+
+		{name: "lines: the last end of line", how: CompareLines, want: "a\nb", got: "a\nb\n"},
+		{name: "lines: empty lines at the end", how: CompareLines, want: "a\n", got: "a \t\r\n\n  \n"},
+		{name: "lines: the ends of lines of Windows", how: CompareLines, want: "a\nb\n", got: "a\r\nb\r\n"},
+		{name: "lines: white space at the beginning counts", how: CompareLines, want: "a", got: " a", detail: "differs in line 1"},
+		{name: "lines: white space inside counts", how: CompareLines, want: "a b", got: "a  b", detail: "differs in line 1"},
+		{name: "lines: a line of white space between", how: CompareLines, want: "a\n\nb", got: "a\n \t\nb"},
+		{name: "lines: an empty line more", how: CompareLines, want: "a\nb", got: "a\n\nb", detail: "differs in line 2"},
+		{name: "lines: an empty line before", how: CompareLines, want: "a", got: "\na", detail: "differs in line 1"},
+		{name: "lines: only white space", how: CompareLines, want: "", got: " \n\n"},
+		{name: "lines: too few", how: CompareLines, want: "a\nb", got: "a\n", detail: "ends in line 1"},
+		{name: "lines: too many", how: CompareLines, want: "a", got: "a\nb", detail: "goes on in line 1"},
+		{name: "lines: a flood of white space", how: CompareLines, want: "a", got: "a" + strings.Repeat(" \n", 5000)},
+		{name: "lines: a flood of white space before text", how: CompareLines, want: "a b", got: "a" + strings.Repeat(" ", 5000) + "b", detail: "differs in line 1"},
+
+		{name: "float: equal words", how: CompareFloat, want: "yes 1.5\n", got: "yes  1.5"},
+		{name: "float: another form", how: CompareFloat, want: "0.5 100", got: "5e-1\n1E2"},
+		{name: "float: within abs", how: CompareFloat, want: "1.0", got: "1.0009", tolerance: Tolerance{Abs: 1e-3}},
+		{name: "float: beyond abs", how: CompareFloat, want: "1.0", got: "1.002", tolerance: Tolerance{Abs: 1e-3}, detail: `word 1: must be "1.0" (got "1.002")`},
+		{name: "float: within rel", how: CompareFloat, want: "1000000", got: "1000900", tolerance: Tolerance{Rel: 1e-3}},
+		{name: "float: beyond rel", how: CompareFloat, want: "1000000", got: "1002000", tolerance: Tolerance{Rel: 1e-3}, detail: "word 1"},
+		{name: "float: rel of a negative number", how: CompareFloat, want: "-1000", got: "-1000.5", tolerance: Tolerance{Rel: 1e-3}},
+		{name: "float: the larger bound counts", how: CompareFloat, want: "0", got: "1e-7", tolerance: Tolerance{Abs: 1e-6, Rel: 1e-9}},
+		{name: "float: no tolerance", how: CompareFloat, want: "1", got: "1.0000001", detail: "word 1"},
+		{name: "float: NaN", how: CompareFloat, want: "nan", got: "NaN"},
+		{name: "float: NaN is no number", how: CompareFloat, want: "1", got: "nan", tolerance: Tolerance{Abs: 1e300}, detail: "word 1"},
+		{name: "float: infinities", how: CompareFloat, want: "inf -inf", got: "Infinity -Inf"},
+		{name: "float: the other infinity", how: CompareFloat, want: "inf", got: "-inf", tolerance: Tolerance{Rel: 1}, detail: "word 1"},
+		{name: "float: a finite number is not infinite", how: CompareFloat, want: "inf", got: "1e300", tolerance: Tolerance{Rel: 1}, detail: "word 1"},
+		{name: "float: other text", how: CompareFloat, want: "yes", got: "no", tolerance: Tolerance{Abs: 1}, detail: "word 1"},
+		{name: "float: a form of Go only", how: CompareFloat, want: "16", got: "0x10", tolerance: Tolerance{Abs: 1}, detail: "word 1"},
+		{name: "float: too few", how: CompareFloat, want: "1 2 3", got: "1 2 ", detail: "ends after 2 of 3 words"},
+		{name: "float: too many", how: CompareFloat, want: "1", got: "1 2", detail: "more than the expected 1 words"},
+		{name: "float: more than nothing", how: CompareFloat, want: "", got: "1", detail: "more than the expected 0 words"},
+		{name: "float: a flood without an end", how: CompareFloat, want: "1", got: strings.Repeat("1", 100_000), tolerance: Tolerance{Rel: 1}, detail: "word 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for _, size := range []int{1, 2, 3, 1 << 20} {
+				got := compared(c.how, c.want, c.got, c.tolerance, size)
+				if (got == "") != (c.detail == "") || !strings.Contains(got, c.detail) {
+					t.Errorf("in pieces of %d: %q, want %q", size, got, c.detail)
+				}
+			}
+		})
+	}
+}
+
+// What is held of a stream is bounded by what is expected.
+func TestAFloodIsComparedInBoundedMemory(t *testing.T) {
+	t.Parallel()
+	for _, how := range Compares() {
+		for _, piece := range []string{"1", " ", "\n", "a ", "\xff"} {
+			c := NewComparer(how, "1 2\n3", Tolerance{})
+			for range 10_000 {
+				_, _ = c.Write([]byte(strings.Repeat(piece, 100)))
+			}
+			held := 0
+			switch c := c.(type) {
+			case *linesComparer:
+				held = cap(c.blanks) + c.ends
+			case *wordComparer:
+				held = cap(c.word)
+			}
+			if held > 2*maxNumber {
+				t.Errorf("%s of %q: %d bytes are held", how, piece, held)
+			}
+		}
+	}
+}
+
+// FuzzCompare checks that the pieces in which a stream arrives do not matter, that a text equals itself, and that white space at the ends of
+// lines is ignored where it is to be.
+func FuzzCompare(f *testing.F) {
+	f.Add("a\nb \n\n", "a\nb", uint64(1))
+	f.Add("1.0 2e3", "1 2000\n", uint64(2))
+	f.Add(" \r\n", "\xff", uint64(3))
+	f.Fuzz(func(t *testing.T, want, got string, seed uint64) {
+		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // no secret
+		for _, how := range Compares() {
+			whole := compared(how, want, got, Tolerance{Rel: 0.1}, len(got)+1)
+			if pieces := compared(how, want, got, Tolerance{Rel: 0.1}, 1+random.IntN(7)); pieces != whole {
+				t.Errorf("%s: %q in pieces, %q at once", how, pieces, whole)
+			}
+			if d := compared(how, want, want, Tolerance{}, 1+random.IntN(7)); d != "" {
+				t.Errorf("%s: a text differs from itself: %s", how, d)
+			}
+		}
+		same := string(trimLines([]byte(want))) == string(trimLines([]byte(got)))
+		if d := compared(CompareLines, want, got, Tolerance{}, 5); (d == "") != same {
+			t.Errorf("lines: %q, but the trimmed texts are equal: %t", d, same)
+		}
+		if d := compared(CompareExact, want, got, Tolerance{}, 5); (d == "") != (want == got) {
+			t.Errorf("exact: %q", d)
+		}
+	})
+}

@@ -1,0 +1,427 @@
+package batch_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/python-executor/python-executor/core/batch"
+	dirblobs "github.com/python-executor/python-executor/core/blobs/dir"
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/engine"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+	memorystore "github.com/python-executor/python-executor/core/store/memory"
+)
+
+// rig is an Engine on the fake backend.
+type rig struct {
+	*engine.Engine
+	t    *testing.T
+	ctx  context.Context
+	fake *fake.Backend
+}
+
+// inBubble runs test on a fake clock.
+func inBubble(t *testing.T, bounds config.Engine, test func(r *rig)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		t.Helper()
+		blobs, err := dirblobs.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		backend := fake.New(fake.Options{})
+		store := memorystore.New(memorystore.Options{})
+		e, err := engine.New(engine.Options{Store: store, Blobs: blobs, Backends: map[string]executor.Backend{"fake": backend}, Engine: bounds})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			synctest.Wait()
+			if left := backend.Running(); len(left) != 0 {
+				t.Errorf("%v still run", left)
+			}
+			if err := errors.Join(e.Close(context.Background()), store.Close()); err != nil {
+				t.Error(err)
+			}
+		}()
+		test(&rig{e, t, as("me"), backend})
+	})
+}
+
+func as(owner string) context.Context {
+	return executor.WithPrincipal(context.Background(), executor.Principal{Owner: owner, Scopes: []executor.Scope{executor.ScopeExec, executor.ScopeRead}})
+}
+
+func text(s string) *executor.Source {
+	return &executor.Source{Replayable: true, SizeBytes: int64(len(s)), Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader([]byte(s))), nil
+	}}
+}
+
+// watched collects what Run tells of a batch.
+type watched struct {
+	mu       sync.Mutex
+	accepted int
+	// order has the indexes of the outcomes as they came.
+	order    []int
+	outcomes map[int]batch.Outcome
+	output   map[int]string
+	// ended may end the batch.
+	ended func(batch.Outcome) error
+}
+
+func (w *watched) watch(i int) batch.Watcher { return &watcher{w, i} }
+
+type watcher struct {
+	of    *watched
+	index int
+}
+
+func (w *watcher) Event(e executor.Event) {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	if o, ok := e.Body.(executor.Output); ok {
+		w.of.output[w.index] += string(o.Data)
+	}
+}
+
+func (w *watcher) Ended(o batch.Outcome) error {
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	w.of.order = append(w.of.order, o.Index)
+	if _, again := w.of.outcomes[o.Index]; again || o.Index != w.index {
+		return fmt.Errorf("case %d ended twice", o.Index)
+	}
+	w.of.outcomes[o.Index] = o
+	if w.of.ended != nil {
+		return w.of.ended(o)
+	}
+	return nil
+}
+
+func (r *rig) run(ctx context.Context, b batch.Batch, ended func(batch.Outcome) error) (batch.Summary, *watched, error) {
+	r.t.Helper()
+	var bad executor.Problems
+	if b.Check(&bad); bad.Err(executor.Invalid, "", "; ") != nil {
+		r.t.Fatal(bad.Err(executor.Invalid, "", "; "))
+	}
+	w := &watched{outcomes: map[int]batch.Outcome{}, output: map[int]string{}, ended: ended}
+	s, err := batch.Run(ctx, r, b, func() { w.accepted++ }, w.watch)
+	return s, w, err
+}
+
+func (w *watched) verdicts() string {
+	var all []string
+	for _, i := range slices.Sorted(maps.Keys(w.outcomes)) {
+		all = append(all, string(w.outcomes[i].Verdict))
+	}
+	return strings.Join(all, " ")
+}
+
+// command is a case that runs a program of the fake.
+func command(program string, e batch.Expect) batch.Case {
+	return batch.Case{Args: []string{program}, Expect: e}
+}
+
+// interpreter is a Spec whose program is the argument of the case.
+func interpreter() executor.Spec { return executor.Spec{Command: []string{"fake", "-c"}} }
+
+func TestEveryCaseGetsItsVerdict(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 4, MaxQueued: 100}, func(r *rig) {
+		spec := interpreter()
+		spec.Limits = executor.Limits{Timeout: 10e9, MemoryBytes: 64 << 20, OutputBytes: 1000}
+		s, w, err := r.run(r.ctx, batch.Batch{Spec: spec, Cases: []batch.Case{
+			command("print hi", batch.Expect{Stdout: new("hi\n")}),
+			command("print hi", batch.Expect{Stdout: new("ho\n")}),
+			command("exit 3", batch.Expect{}),
+			command("exit 3", batch.Expect{ExitCode: 3}),
+			command("hang", batch.Expect{}),
+			command("alloc 1GB", batch.Expect{}),
+			command("signal SEGV", batch.Expect{}),
+			command("print 1.0001", batch.Expect{Stdout: new("1"), Compare: batch.CompareFloat, Tolerance: batch.Tolerance{Abs: 1e-3}}),
+			command("print hi", batch.Expect{Stdout: new("hi"), Compare: batch.CompareLines}),
+			command("flood stdout 4KB", batch.Expect{Stdout: new("")}),
+			command("flood stdout 4KB", batch.Expect{}),
+			command("print hi", batch.Expect{ExitCode: 1}),
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "passed wrong_output failed passed timed_out out_of_memory failed passed passed wrong_output passed failed"
+		if got := w.verdicts(); got != want {
+			t.Errorf("verdicts\n%s, want\n%s", got, want)
+		}
+		if s.Cases != 12 || s.Verdicts[batch.Passed] != 5 || s.Verdicts[batch.Failed] != 3 || w.accepted != 1 {
+			t.Errorf("summary %+v, accepted %d times", s, w.accepted)
+		}
+		for i, detail := range map[int]string{1: "differs in line 1", 2: "must be 0 (got 3)", 6: "SIGSEGV", 9: "output_bytes", 0: ""} {
+			if got := w.outcomes[i].Detail; !strings.Contains(got, detail) || detail == "" && got != "" {
+				t.Errorf("case %d: detail %q, want %q", i, got, detail)
+			}
+		}
+		if w.output[0] != "hi\n" {
+			t.Errorf("case 0 printed %q", w.output[0])
+		}
+	})
+}
+
+// Each case has its own arguments, variables and input beside those of the batch, and is an Execution of its own.
+func TestACaseHasItsOwnInput(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+		spec := executor.Spec{Code: "print-args\nenv\nread-stdin", Args: []string{"every"}, Env: map[string]string{"A": "batch", "B": "batch"}}
+		_, w, err := r.run(r.ctx, batch.Batch{Spec: spec, Stdin: text("default"), Cases: []batch.Case{
+			{Args: []string{"one"}, Env: map[string]string{"A": "case"}, Stdin: text("own")},
+			{},
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, parts := range [][]string{{"every", "one", `"A=case"`, `"B=batch"`, "own"}, {"every", `"A=batch"`, "default"}} {
+			for _, part := range parts {
+				if !strings.Contains(w.output[i], part) {
+					t.Errorf("case %d prints %q without %q", i, w.output[i], part)
+				}
+			}
+		}
+		if strings.Contains(w.output[1], "one") || spec.Env["A"] != "batch" {
+			t.Errorf("case 1 prints %q", w.output[1])
+		}
+		a, b := w.outcomes[0].Execution, w.outcomes[1].Execution
+		if list, err := r.List(r.ctx, executor.Filter{}); err != nil || len(list) != 2 || a.ID == b.ID {
+			t.Errorf("%d executions %s and %s, %v", len(list), a.ID, b.ID, err)
+		}
+	})
+}
+
+func repeat(n int, c batch.Case) []batch.Case {
+	return slices.Repeat([]batch.Case{c}, n)
+}
+
+// A batch has no more cases at once than it may, and waits for the places that it cannot have now.
+func TestABatchTakesNoMoreThanItsPlaces(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		bounds         config.Engine
+		parallel, most int
+	}{
+		{config.Engine{MaxConcurrent: 50, MaxQueued: 50}, 3, 3},
+		{config.Engine{MaxConcurrent: 50, MaxQueued: 50}, 0, batch.DefaultParallel},
+		{config.Engine{MaxConcurrent: 50, MaxQueued: 50, MaxPerOwner: 2}, 8, 2},
+		{config.Engine{MaxConcurrent: 2, MaxQueued: 1}, 8, 3},
+	} {
+		inBubble(t, c.bounds, func(r *rig) {
+			most := 0
+			_, w, err := r.run(r.ctx, batch.Batch{Spec: interpreter(), Parallel: c.parallel, Cases: repeat(40, command("sleep 1s", batch.Expect{}))}, func(batch.Outcome) error {
+				list, err := r.List(r.ctx, executor.Filter{Statuses: []executor.Status{executor.StatusQueued, executor.StatusRunning}, Limit: 100})
+				most = max(most, len(list))
+				return err
+			})
+			if err != nil || strings.Count(w.verdicts(), "passed") != 40 {
+				t.Errorf("%+v: %s, %v", c.bounds, w.verdicts(), err)
+			}
+			if most > c.most || most < c.most-1 {
+				t.Errorf("%+v: %d at once, want %d", c.bounds, most, c.most)
+			}
+		})
+	}
+}
+
+// Another owner's program does not wait for the whole batch.
+func TestABatchLetsOthersRun(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+		before, other := 0, ""
+		_, _, err := r.run(r.ctx, batch.Batch{Spec: interpreter(), Cases: repeat(60, command("sleep 1s", batch.Expect{}))}, func(batch.Outcome) error {
+			if other == "" {
+				x, err := r.Submit(as("other"), executor.Spec{Code: "print hi"}, executor.Input{})
+				other = x.ID
+				return err
+			}
+			if x, err := r.Get(as("other"), other); err != nil || !x.Status.Terminal() {
+				before++
+				return err
+			}
+			return nil
+		})
+		if err != nil || before > 4 {
+			t.Errorf("%d cases ended before the program of another owner, %v", before, err)
+		}
+	})
+}
+
+// After the first case that has not passed those that run are cancelled, and the others are skipped.
+func TestABatchStopsAtTheFirstFailure(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 4, MaxQueued: 100}, func(r *rig) {
+		cases := []batch.Case{command("print a", batch.Expect{Stdout: new("a\n")}), command("print start\nhang", batch.Expect{}), command("sleep 1s\nexit 1", batch.Expect{})}
+		cases = append(cases, repeat(3, command("hang", batch.Expect{}))...)
+		s, w, err := r.run(r.ctx, batch.Batch{Spec: interpreter(), Cases: cases, Parallel: 2, StopAtFirstFailure: true}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.verdicts(); got != "passed killed failed skipped skipped skipped" {
+			t.Errorf("verdicts %s", got)
+		}
+		if w.output[1] != "start\n" || w.outcomes[1].Execution.Status != executor.StatusKilled || s.Verdicts[batch.Skipped] != 3 {
+			t.Errorf("the cancelled case: %q, %+v; %+v", w.output[1], w.outcomes[1], s)
+		}
+		if w.outcomes[3].Execution != nil {
+			t.Error("a skipped case has an execution")
+		}
+	})
+}
+
+// When the caller goes, or takes no more results, what runs is cancelled and nothing else starts.
+func TestABatchEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("the caller has gone")
+	for _, watcherFails := range []bool{false, true} {
+		inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+			ctx, cancel := context.WithCancelCause(r.ctx)
+			defer cancel(nil)
+			cases := append([]batch.Case{command("exit 0", batch.Expect{})}, repeat(10, command("hang", batch.Expect{}))...)
+			_, w, err := r.run(ctx, batch.Batch{Spec: interpreter(), Cases: cases, Parallel: 4}, func(batch.Outcome) error {
+				if watcherFails {
+					return gone
+				}
+				cancel(gone)
+				return nil
+			})
+			if !errors.Is(err, gone) || len(w.outcomes) != 1 {
+				t.Errorf("%v, %d outcomes", err, len(w.outcomes))
+			}
+			list, err := r.List(r.ctx, executor.Filter{})
+			if err != nil || len(list) > 5 {
+				t.Errorf("%d executions, %v", len(list), err)
+			}
+			for _, x := range list {
+				if !x.Status.Terminal() {
+					t.Errorf("%s is %s", x.ID, x.Status)
+				}
+			}
+		})
+	}
+}
+
+// A caller that may submit and not read gets the results of its batch.
+func TestABatchNeedsNoRightToRead(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+		ctx := executor.WithPrincipal(context.Background(), executor.Principal{Owner: "me", Scopes: []executor.Scope{executor.ScopeExec}})
+		_, w, err := r.run(ctx, batch.Batch{Spec: interpreter(), Cases: repeat(3, command("print hi", batch.Expect{})), Parallel: 2}, nil)
+		if err != nil || w.verdicts() != "passed passed passed" {
+			t.Errorf("%s, %v", w.verdicts(), err)
+		}
+	})
+}
+
+// What is wrong for every case is an error of the batch, and no case runs.
+func TestABatchThatIsRefusedRunsNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+		spec := interpreter()
+		spec.Backend = "none"
+		_, w, err := r.run(r.ctx, batch.Batch{Spec: spec, Cases: repeat(3, batch.Case{})}, nil)
+		if executor.CodeOf(err) != executor.Invalid || w.accepted != 0 || len(w.outcomes) != 0 {
+			t.Errorf("%v, accepted %d times, %d outcomes", err, w.accepted, len(w.outcomes))
+		}
+	})
+}
+
+// What the server refuses of one case is the outcome of that case.
+func TestACaseThatIsRefusedIsAnOutcome(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+		_, w, err := r.run(r.ctx, batch.Batch{Spec: interpreter(), Cases: []batch.Case{
+			command("exit 0", batch.Expect{}), command("bad\x00", batch.Expect{}), command("exit 0", batch.Expect{}),
+		}}, nil)
+		if err != nil || w.verdicts() != "passed refused passed" {
+			t.Errorf("%s, %v", w.verdicts(), err)
+		}
+		if o := w.outcomes[1]; executor.CodeOf(o.Err) != executor.Invalid || o.Detail == "" || o.Execution != nil {
+			t.Errorf("%+v", o)
+		}
+	})
+}
+
+// A batch that is repeated under its key takes over the cases that have ended, and runs the others.
+func TestARepeatedBatchGoesOn(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+		spec := interpreter()
+		spec.IdempotencyKey = "key"
+		b := batch.Batch{Spec: spec, Parallel: 2, Cases: []batch.Case{
+			command("print 0", batch.Expect{Stdout: new("0\n")}), command("sleep 5s", batch.Expect{}), command("exit 1", batch.Expect{}), command("print 3", batch.Expect{}),
+		}}
+		gone := errors.New("gone")
+		_, first, err := r.run(r.ctx, b, func(batch.Outcome) error { return gone })
+		if !errors.Is(err, gone) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // of the bubble's clock: what was made before is older
+		_, second, err := r.run(r.ctx, b, nil)
+		if err != nil || second.verdicts() != "passed passed failed passed" {
+			t.Fatalf("%s, %v", second.verdicts(), err)
+		}
+		if a, b := first.outcomes[0].Execution.ID, second.outcomes[0].Execution.ID; a != b || second.output[0] != "0\n" {
+			t.Errorf("case 0 ran as %s and %s, output %q", a, b, second.output[0])
+		}
+		_, third, err := r.run(r.ctx, b, nil)
+		for i, o := range third.outcomes {
+			if o.Execution.ID != second.outcomes[i].Execution.ID {
+				t.Errorf("case %d ran again", i)
+			}
+		}
+		b.Cases[0].Args = []string{"print 1"}
+		_, _, conflict := r.run(r.ctx, b, nil)
+		if err != nil || executor.CodeOf(conflict) != executor.Conflict {
+			t.Errorf("%v; another batch under the key: %v", err, conflict)
+		}
+	})
+}
+
+func TestABatchIsChecked(t *testing.T) {
+	t.Parallel()
+	ok := batch.Case{}
+	for field, b := range map[string]batch.Batch{
+		"cases":                         {},
+		"parallel":                      {Cases: []batch.Case{ok}, Parallel: 65},
+		"session_id":                    {Cases: []batch.Case{ok}, Spec: executor.Spec{Session: "ctx-1"}},
+		"durable":                       {Cases: []batch.Case{ok}, Spec: executor.Spec{Durable: true}},
+		"idempotency_key":               {Cases: []batch.Case{ok}, Spec: executor.Spec{IdempotencyKey: strings.Repeat("k", 241)}},
+		"cases[2].id":                   {Cases: []batch.Case{{ID: "a"}, {ID: "b"}, {ID: "a"}}},
+		"cases[0].expect.compare":       {Cases: []batch.Case{{Expect: batch.Expect{Stdout: new(""), Compare: "fuzzy"}}}},
+		"cases[1].expect.compare":       {Cases: []batch.Case{ok, {Expect: batch.Expect{Compare: batch.CompareLines}}}},
+		"cases[0].expect.tolerance_abs": {Cases: []batch.Case{{Expect: batch.Expect{Stdout: new(""), Tolerance: batch.Tolerance{Abs: 1}}}}},
+		"cases[0].expect.tolerance_rel": {Cases: []batch.Case{{Expect: batch.Expect{Stdout: new(""), Compare: batch.CompareFloat, Tolerance: batch.Tolerance{Rel: -1}}}}},
+	} {
+		var bad executor.Problems
+		b.Check(&bad)
+		e, ok := errors.AsType[*executor.Error](bad.Err(executor.Invalid, "", "; "))
+		if !ok || len(e.Fields) != 1 || e.Fields[0].Field != field {
+			t.Errorf("%s: %v", field, e)
+		}
+	}
+	var bad executor.Problems
+	batch.Batch{Cases: slices.Repeat([]batch.Case{ok}, batch.MaxCases+1)}.Check(&bad)
+	if bad.Err(executor.Invalid, "", "; ") == nil {
+		t.Error("there is no bound on the cases")
+	}
+}

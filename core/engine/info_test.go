@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+)
+
+// growing is a backend whose capacity changes.
+type growing struct {
+	*fake.Backend
+	capacity atomic.Int64
+}
+
+func (b *growing) Info(ctx context.Context) (executor.Info, error) {
+	info, err := b.Backend.Info(ctx)
+	info.Capacity = int(b.capacity.Load())
+	return info, err
+}
+
+func TestWhatWaitsStartsWhenItsBackendGrows(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		b := &growing{Backend: fake.New(fake.Options{})}
+		b.capacity.Store(1)
+		r := newRig(t, setup{backend: b, options: Options{Engine: config.Engine{MaxConcurrent: 4, MaxQueued: 10}}})
+		runs := func() int {
+			synctest.Wait()
+			return len(b.Running())
+		}
+		var gates []string
+		for _, gate := range []string{"one", "two", "three"} {
+			gates = append(gates, gate)
+			r.submit(t.Context(), "wait "+gate)
+		}
+		if n := runs(); n != 1 {
+			t.Fatalf("%d run", n)
+		}
+		b.capacity.Store(2)
+		time.Sleep(2 * infoFresh)
+		if n := runs(); n != 2 {
+			t.Errorf("%d run after the backend has grown", n)
+		}
+		b.capacity.Store(1)
+		time.Sleep(2 * infoFresh)
+		synctest.Wait()
+		b.Release(gates[0])
+		if n := runs(); n != 1 {
+			t.Errorf("%d run after the backend has shrunk", n)
+		}
+		for _, gate := range slices.Backward(gates) {
+			b.Release(gate)
+		}
+	})
+}
+
+// Executions leave their backend while the Engine's lock is held.
+func TestABackendIsNotLockedWhileItWaitsForTheEngine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	b := r.now().backends["fake"]
+	r.mu.Lock()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = r.infoNow(t.Context(), b)
+	}()
+	asks := false
+	for deadline := time.Now().Add(10 * time.Second); !asks && time.Now().Before(deadline); runtime.Gosched() {
+		if b.mu.TryLock() {
+			asks = b.fetching != nil
+			b.mu.Unlock()
+		}
+	}
+	r.mu.Unlock()
+	<-answered
+	if !asks {
+		t.Error("the backend is locked")
+	}
+}
