@@ -174,14 +174,11 @@ func (l *live) reload(ctx context.Context) {
 	if err == nil {
 		err = l.apply(ctx, next)
 	}
-	switch {
-	case err == nil:
-		l.problem.Store(nil)
-	case ctx.Err() != nil: // another change follows, or the server stops
-	default:
-		l.problem.Store(&problem{err})
-		l.o.Log.Error("the changed configuration is not in effect: the former one stays", "error", err)
+	if err == nil || ctx.Err() != nil { // another change follows, or the server stops
+		return
 	}
+	l.problem.Store(&problem{err})
+	l.o.Log.Error("the changed configuration is not in effect: the former one stays", "error", err)
 }
 
 // notEmpty refuses an empty file, which is a valid configuration: it may be one that is being written.
@@ -205,7 +202,7 @@ var atStart = []struct {
 	{"data_dir", func(c *config.Config) *string { return &c.DataDir }},
 }
 
-// apply takes next into effect. An error changes nothing.
+// apply takes next into effect, which ends the problem of a former change. An error changes nothing.
 func (l *live) apply(ctx context.Context, next config.Config) (err error) {
 	former := *l.core.config.Load()
 	for _, k := range atStart {
@@ -218,6 +215,7 @@ func (l *live) apply(ctx context.Context, next config.Config) (err error) {
 		return err
 	}
 	if reflect.DeepEqual(former, next) {
+		l.problem.Store(nil)
 		return nil
 	}
 	authenticator, err := newAuthenticator(next)
@@ -249,6 +247,7 @@ func (l *live) apply(ctx context.Context, next config.Config) (err error) {
 	l.core.backends = backends
 	l.core.config.Store(&next)
 	l.current.Store(&handler)
+	l.problem.Store(nil) // before the message: a reader of the log finds the server ready
 	for _, r := range retired {
 		l.core.retiring.Go(func() { l.retire(ctx, r) })
 	}
