@@ -19,10 +19,10 @@ func Help(start func() (dir string, err error)) {
 	}
 	dir, err := start()
 	if err != nil {
-		os.Stdout.WriteString("error " + strings.ReplaceAll(err.Error(), "\n", " ") + "\n")
+		_, _ = os.Stdout.WriteString("error " + strings.ReplaceAll(err.Error(), "\n", " ") + "\n")
 		os.Exit(1)
 	}
-	os.Stdout.WriteString(dir + "\n")
+	_, _ = os.Stdout.WriteString(dir + "\n")
 	_, _ = os.Stdin.Read(make([]byte, 1))
 	os.Exit(0)
 }
@@ -30,7 +30,7 @@ func Help(start func() (dir string, err error)) {
 // StartHelper starts this test binary as a helper, with more variables, and returns the process and its folder.
 func StartHelper(t testing.TB, variables ...string) (helper *exec.Cmd, dir string) {
 	t.Helper()
-	helper = exec.Command(os.Args[0])
+	helper = exec.Command(os.Args[0]) //nolint:gosec // this test binary
 	helper.Env = append(append(os.Environ(), helperVariable+"=1"), variables...)
 	helper.Stderr = os.Stderr
 	out, err := helper.StdoutPipe()
