@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -230,8 +231,8 @@ func TestABadBatchIsRefused(t *testing.T) {
 func TestABatchOfAClientThatLeavesIsCancelled(t *testing.T) {
 	t.Parallel()
 	w := newWhole(t, roomy)
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
+	ctx, leave := context.WithCancelCause(t.Context())
+	defer leave(nil)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/api/v1/exec/batch",
 		strings.NewReader(`{"command":["fake","-c"],"cases":[{"args":["print first"]},{"args":["hang"]},{"args":["hang"]},{"args":["hang"]}],"parallel":2}`))
 	if err != nil {
@@ -250,7 +251,7 @@ func TestABatchOfAClientThatLeavesIsCancelled(t *testing.T) {
 	for range 3 {
 		<-w.started
 	}
-	leave()
+	leave(errors.New("the client leaves"))
 	deadline := time.Now().Add(20 * time.Second)
 	for len(w.backend.Running()) > 0 {
 		if time.Now().After(deadline) {
