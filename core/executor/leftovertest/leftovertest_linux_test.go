@@ -11,11 +11,14 @@ import (
 
 const prefix = "pyexec-leftovertest-"
 
+// lock is that of a helper. A file that nothing refers to is closed by the garbage collector.
+var lock *os.File
+
 func TestMain(m *testing.M) {
 	Help(func() (string, error) {
 		dir, err := os.MkdirTemp("", prefix)
 		if err == nil {
-			_, err = Lock(dir)
+			lock, err = Lock(dir)
 		}
 		return dir, err
 	})
@@ -28,13 +31,14 @@ func exists(dir string) bool {
 }
 
 func TestTheFolderOfAKilledProcessIsSwept(t *testing.T) {
-	helper, dir := StartHelper(t)
+	mark := "PYEXEC_LEFTOVERTEST_MARK=" + t.TempDir() // other packages and other runs of this test have helpers, too
+	helper, dir := StartHelper(t, mark)
 	Sweep(prefix, os.RemoveAll)
 	if !exists(dir) {
 		t.Fatal("the folder of a running process was removed")
 	}
 	marked := func() []int {
-		return Processes("environ", func(content string) bool { return strings.Contains(content, helperVariable+"=1\x00") })
+		return Processes("environ", func(content string) bool { return strings.Contains(content, mark+"\x00") })
 	}
 	if pids := marked(); len(pids) != 1 || pids[0] != helper.Process.Pid {
 		t.Errorf("%v, want %d", pids, helper.Process.Pid)
