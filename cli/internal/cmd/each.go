@@ -2,11 +2,15 @@ package cmd
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
 
 	"github.com/python-executor/python-executor/cli/internal/exit"
 	"github.com/python-executor/python-executor/cli/internal/input"
@@ -17,7 +21,7 @@ import (
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
-// maxCasesFile bounds the file of --each, as the server bounds the body of a batch.
+// maxCasesFile bounds the file of --each, as the server bounds the body of a batch. It also bounds a standard input that is kept in memory.
 const maxCasesFile = 32 << 20
 
 // readCases reads the cases of --each: a JSON array, or one object after another (NDJSON).
@@ -53,6 +57,22 @@ func readCases(r io.Reader) ([]pyexec.Case, error) {
 		}
 		cases = append(cases, c)
 	}
+}
+
+// checkEach refuses the flags of a batch without --each, which would be ignored, and values that mean their default elsewhere.
+func (o *runOptions) checkEach(f *pflag.FlagSet) error {
+	if err := notEmpty(f, "each"); err != nil {
+		return err
+	}
+	for _, name := range []string{"parallel", "stop-at-first-failure"} {
+		if f.Changed(name) && o.each == "" {
+			return fmt.Errorf("--%s: must be given together with --each", name)
+		}
+	}
+	if f.Changed("parallel") && (o.parallel < 1 || o.parallel > batch.MaxParallel) {
+		return fmt.Errorf("--parallel: must be between 1 and %d (got %d)", batch.MaxParallel, o.parallel)
+	}
+	return nil
 }
 
 // casesOf reads the file of --each.
@@ -96,6 +116,9 @@ func (o *runOptions) executeEach(d *target, spec executor.Spec, in *input.Input,
 	if svc, ok := d.Service.(*remote.Service); ok {
 		summary, err = svc.RunBatch(d.ctx, asked, executor.Input{Workspace: in.Workspace, Stdin: stdin}, o.printCase)
 	} else {
+		if b.Stdin, err = rereadable(d.ctx, stdin); err != nil {
+			return fmt.Errorf("--stdin: %w", err)
+		}
 		var done batch.Summary
 		done, err = batch.Run(d.ctx, d, b, func() {}, func(i int) batch.Watcher { return &eachWatcher{o: o, of: b.Cases[i]} })
 		summary = apijson.BatchSummaryOf(done)
@@ -114,9 +137,32 @@ func (o *runOptions) executeEach(d *target, spec executor.Spec, in *input.Input,
 	return err
 }
 
+// rereadable returns s, or a copy of it in memory if s can be opened only once: every case opens it. The end of ctx ends the copying.
+func rereadable(ctx context.Context, s *executor.Source) (*executor.Source, error) {
+	if s == nil || s.Replayable {
+		return s, nil
+	}
+	r, err := s.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	defer context.AfterFunc(ctx, func() { r.Close() })()
+	raw, err := io.ReadAll(io.LimitReader(r, maxCasesFile+1))
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, err
+	case len(raw) > maxCasesFile:
+		return nil, fmt.Errorf("must have at most %d bytes with --each, unless it is a regular file or the program runs on a server", maxCasesFile)
+	}
+	return textSource(string(raw)), nil
+}
+
 func textSource(text string) *executor.Source {
 	return &executor.Source{SizeBytes: int64(len(text)), Replayable: true, Open: func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader([]byte(text))), nil
+		return io.NopCloser(strings.NewReader(text)), nil
 	}}
 }
 

@@ -3,6 +3,8 @@ package cmd
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,6 +44,42 @@ func TestRunEachJudgesEveryCase(t *testing.T) {
 			if status, _, stderr := each(bad); status != 125 || stderr == "" {
 				t.Errorf("%s: %q: %d %s", where, bad, status, stderr)
 			}
+		}
+	}
+}
+
+// A standard input that can be read once only is that of every case, in this process and on a server.
+func TestTheCasesOfRunEachReadAPipedStdin(t *testing.T) {
+	bundle := withFake(t)
+	file := filepath.Join(t.TempDir(), "cases.json")
+	if err := os.WriteFile(file, []byte(strings.Repeat(`{"args":["read-stdin"],"expect":{"stdout":"shared"}}`, 3)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, where := range []string{"embedded", "server"} {
+		if where == "server" {
+			startServer(t, bundle)
+		}
+		var out, errs bytes.Buffer
+		in := strings.NewReader("shared")
+		args := []string{"run", "--each", file, "--stdin", "-", "--command", "--", "fake", "-c"}
+		if status := Execute(t.Context(), args, IO{In: in, Out: &out, Err: &errs}, bundle); status != 0 {
+			t.Errorf("%s: %d %s %s", where, status, out.String(), errs.String())
+		}
+	}
+}
+
+func TestFlagsOfABatchAreRefusedWithoutCases(t *testing.T) {
+	bundle := withFake(t)
+	for want, args := range map[string][]string{
+		"--parallel: must be given together with --each":              {"--parallel", "3"},
+		"--stop-at-first-failure: must be given together with --each": {"--stop-at-first-failure"},
+		"--parallel: must be between 1 and 64 (got 0)":                {"--each", "-", "--parallel", "0"},
+		"--each: must not be empty":                                   {"--each", ""},
+	} {
+		var out, errs bytes.Buffer
+		args = append(append([]string{"run"}, args...), "--command", "--", "fake", "-c", "exit 0")
+		if status := Execute(t.Context(), args, IO{In: strings.NewReader("{}"), Out: &out, Err: &errs}, bundle); status != 125 || !strings.Contains(errs.String(), want) {
+			t.Errorf("%v: %d %s, want %s", args, status, errs.String(), want)
 		}
 	}
 }

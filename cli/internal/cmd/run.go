@@ -57,6 +57,7 @@ func newRun(g *global, runF func(context.Context, *runOptions) error) *cobra.Com
 	cmd.Flags().StringVar(&o.each, "each", "", "run the program for each case in `FILE` (JSON array or NDJSON; - = standard input), and judge them")
 	cmd.Flags().Int64Var(&o.parallel, "parallel", batch.DefaultParallel, "with --each: cases that run at once, at most 64")
 	cmd.Flags().BoolVar(&o.stopAtFirst, "stop-at-first-failure", false, "with --each: end with the first case that has not passed")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return o.checkEach(cmd.Flags()) }
 	return withProgram(cmd, o, runF)
 }
 
