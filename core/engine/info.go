@@ -126,8 +126,6 @@ func (b *backend) ask(e *Engine, done chan struct{}) {
 		b.generation, b.attach, b.seen = info.Generation, info.Capabilities.Attach, true
 	}
 	b.info, b.err, b.at = info, err, time.Now()
-	b.fetching = nil
-	close(done)
 	b.mu.Unlock()
 	if restarted {
 		e.sessions.Look()
@@ -138,6 +136,10 @@ func (b *backend) ask(e *Engine, done chan struct{}) {
 		e.dispatch()
 		e.mu.Unlock()
 	}
+	b.mu.Lock()
+	b.fetching = nil
+	close(done) // the capacity counts: what is submitted now finds it
+	b.mu.Unlock()
 }
 
 // followCapacity asks the backends that have no room for what waits, every infoFresh, until nothing waits for them. A backend may get room

@@ -62,6 +62,48 @@ func TestWhatWaitsStartsWhenItsBackendGrows(t *testing.T) {
 	})
 }
 
+// held is a growing backend that answers when it is let.
+type held struct {
+	growing
+	answer chan struct{}
+}
+
+func (b *held) Info(ctx context.Context) (executor.Info, error) {
+	<-b.answer
+	return b.growing.Info(ctx)
+}
+
+// What is submitted after an answer, as after the start, finds the capacity of that answer.
+func TestAnAnswerIsThereWhenItsCapacityCounts(t *testing.T) {
+	t.Parallel()
+	plugin := &held{growing{Backend: fake.New(fake.Options{})}, make(chan struct{}, 2)}
+	plugin.answer <- struct{}{} // at the start
+	r := newRig(t, setup{backend: plugin})
+	b := r.now().backends["fake"]
+	plugin.capacity.Store(3)
+	done := b.fetch(r.Engine)
+	r.mu.Lock()
+	plugin.answer <- struct{}{}
+	known := false
+	for deadline := time.Now().Add(10 * time.Second); !known && time.Now().Before(deadline); runtime.Gosched() {
+		b.mu.Lock()
+		known = b.info.Capacity == 3
+		b.mu.Unlock()
+	}
+	select {
+	case <-done:
+		t.Error("the answer came before its capacity")
+	default:
+	}
+	r.mu.Unlock()
+	<-done
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.queue.capacity[b.key]; !known || c != 3 {
+		t.Errorf("capacity %d, known %t", c, known)
+	}
+}
+
 // Executions leave their backend while the Engine's lock is held.
 func TestABackendIsNotLockedWhileItWaitsForTheEngine(t *testing.T) {
 	t.Parallel()
