@@ -75,8 +75,8 @@ type BatchSummary struct {
 // cases that run, and RunBatch returns that error. A case that has not passed is not an error. The call is repeated only before the server
 // has accepted the first case.
 func (c *Client) RunBatch(ctx context.Context, b Batch, in Input, handle func(CaseResult) error) (*BatchSummary, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()                                      // the server cancels the cases of a caller that is gone
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)                                   // the server cancels the cases of a caller that is gone
 	resp, err := c.do(ctx, batchSubmission(ctx, b, in)) //nolint:bodyclose // closed below
 	if err != nil {
 		return nil, err
