@@ -43,20 +43,11 @@ func newService(url, token, agent string, retry pyexec.RetryPolicy, away func())
 // Submit implements executor.Executions. It makes an asynchronous call, so that the output can be followed, and returns when the
 // server has everything on disk.
 func (s *Service) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
-	input := pyexec.Input{}
-	if in.Workspace != nil {
-		tar, err := in.Workspace.Open()
-		if err != nil {
-			return executor.Execution{}, err
-		}
-		defer tar.Close()
-		input.Tar = tar
+	input, done, err := open(in)
+	if err != nil {
+		return executor.Execution{}, err
 	}
-	if in.Stdin != nil {
-		stdin := &lazy{open: in.Stdin.Open}
-		defer func() { _ = stdin.Close() }() // only read
-		input.Stdin = stdin
-	}
+	defer done()
 	id, err := s.client.Submit(ctx, apijson.SpecOf(spec), input)
 	return one(id, err, func(id string) executor.Execution {
 		return executor.Execution{ID: id, Spec: spec, Status: executor.StatusQueued}
@@ -65,22 +56,33 @@ func (s *Service) Submit(ctx context.Context, spec executor.Spec, in executor.In
 
 // RunBatch runs a batch on the server and calls each with every case as it ends.
 func (s *Service) RunBatch(ctx context.Context, b pyexec.Batch, in executor.Input, each func(pyexec.CaseResult) error) (pyexec.BatchSummary, error) {
-	input := pyexec.Input{}
+	input, done, err := open(in)
+	if err != nil {
+		return pyexec.BatchSummary{}, err
+	}
+	defer done()
+	summary, err := s.client.RunBatch(ctx, b, input, each)
+	return one(summary, err, func(sum *pyexec.BatchSummary) pyexec.BatchSummary { return *sum })
+}
+
+// open returns the SDK's form of in. done closes what was opened.
+func open(in executor.Input) (_ pyexec.Input, done func(), err error) {
+	var input pyexec.Input
+	tar, stdin := io.NopCloser(nil), &lazy{}
 	if in.Workspace != nil {
-		tar, err := in.Workspace.Open()
-		if err != nil {
-			return pyexec.BatchSummary{}, err
+		if tar, err = in.Workspace.Open(); err != nil {
+			return input, nil, err
 		}
-		defer tar.Close()
 		input.Tar = tar
 	}
 	if in.Stdin != nil {
-		stdin := &lazy{open: in.Stdin.Open}
-		defer func() { _ = stdin.Close() }() // only read
+		stdin.open = in.Stdin.Open
 		input.Stdin = stdin
 	}
-	summary, err := s.client.RunBatch(ctx, b, input, each)
-	return one(summary, err, func(sum *pyexec.BatchSummary) pyexec.BatchSummary { return *sum })
+	return input, func() {
+		_ = tar.Close() // both are only read
+		_ = stdin.Close()
+	}, nil
 }
 
 // lazy opens its stream with the first Read, because standard input is opened after the Workspace was read to its end.
