@@ -187,6 +187,17 @@ func (s *realSite) allocations(t *testing.T) []string {
 	return ids
 }
 
+// running waits until Nomad knows that count allocations run, and returns their ids. A worker may be in use before that: its node reports
+// later than it registers.
+func (s *realSite) running(t *testing.T, count int) (ids []string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d running allocations", count), func() bool {
+		ids = s.allocations(t)
+		return len(ids) == count
+	})
+	return ids
+}
+
 // usable waits until p can use exactly that many workers.
 func usable(t *testing.T, p *Pool, count int) {
 	t.Helper()
@@ -213,10 +224,7 @@ func TestWorkersOfARealCluster(t *testing.T) {
 		if c.Text() != "42\n" {
 			t.Errorf("it printed %q", c.Text())
 		}
-		ids := s.allocations(t)
-		if len(ids) != 2 {
-			t.Fatalf("allocations: %v", ids)
-		}
+		ids := s.running(t, 2)
 		details, logs := fmt.Sprint(info(t, p).Details), ""
 		for _, id := range ids {
 			if !strings.Contains(details, id) {
@@ -289,8 +297,8 @@ func TestAWorkerWithDockerInside(t *testing.T) {
 	})
 	p := s.pool(t)
 	usable(t, p, 1)
-	ids := s.allocations(t)
-	if len(ids) != 1 || !strings.Contains(fmt.Sprint(info(t, p).Details), ids[0]) {
+	ids := s.running(t, 1)
+	if !strings.Contains(fmt.Sprint(info(t, p).Details), ids[0]) {
 		t.Fatalf("allocations %v, Info %+v", ids, info(t, p).Details)
 	}
 	t.Logf("allocation %s", ids[0])
