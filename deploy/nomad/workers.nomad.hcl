@@ -204,7 +204,8 @@ job "python-executor-workers" {
       }
 
       # Certificates from Vault in place of files. The worker reads changed files again, so nothing is restarted. The paths above
-      # become {{ env "NOMAD_SECRETS_DIR" }}/ca.pem, worker.pem and worker-key.pem.
+      # become {{ env "NOMAD_SECRETS_DIR" }}/ca.pem, worker.pem and worker-key.pem. The task logs in to Vault by its workload identity:
+      # the servers of Nomad need vault { default_identity { aud = ["vault.io"] } }, and Vault a JWT method that trusts Nomad's keys.
       #
       # vault {
       #   role = "python-executor-worker"

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -202,20 +201,6 @@ sys.stdout.write(open("mine").read())
 print(open("more").read() == told, block == bytearray(range(256)) * 4096, os.environ["OWN"], flush=True)
 `
 
-// talkingPython replaces the input of neighbourPython: there is a line every 50 ms, until SIGTERM.
-const talkingPython = `
-import signal, sys, time
-ended = []
-signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
-def questions():
-    n = 0
-    while not ended:
-        n += 1
-        yield "question %d\n" % n
-        time.sleep(0.05)
-sys.stdin = questions()
-`
-
 // neighbour starts a neighbour and waits until it is ready.
 func (c *Case) neighbour() *neighbour {
 	n := &neighbour{}
@@ -227,13 +212,6 @@ func (c *Case) neighbour() *neighbour {
 		Fake:   "write-file mine \"mine\\n\"\nprint up\nread-stdin\ncat mine\nprint True True own",
 	})
 	job.Spec.Env = map[string]string{"OWN": "own"}
-	if c.suite.options.InputFirst {
-		job.Spec.Code = talkingPython + job.Spec.Code
-		job.Limits.KillGrace = 30 * time.Second
-		n.running = c.start(job)
-		n.says("up\n")
-		return n
-	}
 	job.Stdin = c.source("stdin", nil, func() io.ReadCloser { return read })
 	n.running = c.start(job)
 	n.says("up\n")
@@ -243,11 +221,6 @@ func (c *Case) neighbour() *neighbour {
 // answers sends the neighbour a line and waits for the right answer.
 func (n *neighbour) answers() {
 	n.asked++
-	if n.c.suite.options.InputFirst {
-		before := strings.Count(n.stdout(), "\n")
-		n.until("another answer of the neighbour", func(j *journal) bool { return strings.Count(j.kept[executor.Stdout].String(), "\n") > before })
-		return
-	}
 	line := fmt.Sprintf("question %d\n", n.asked)
 	told := make(chan error, 1)
 	go func() {
@@ -263,23 +236,16 @@ func (n *neighbour) answers() {
 // leaves sends the neighbour a last line, ends it, and checks all of its output.
 func (n *neighbour) leaves() {
 	n.answers()
-	end := executor.StatusSucceeded
-	if n.c.suite.options.InputFirst {
-		n.cancel(errCancelled)
-		end = executor.StatusKilled
-	} else if err := n.in.Close(); err != nil {
+	if err := n.in.Close(); err != nil {
 		n.c.Fatalf("the neighbour's stdin: %v", err)
 	}
 	n.wait()
-	if n.c.suite.options.InputFirst {
-		n.asked = strings.Count(n.stdout(), "question")
-	}
 	want := "up\n"
 	for i := range n.asked {
 		want += fmt.Sprintf("question %d\n", i+1)
 	}
 	want += "mine\nTrue True own\n"
-	if n.err != nil || n.result.Status != end || n.result.ExitCode == nil || *n.result.ExitCode != 0 || n.stdout() != want {
+	if n.err != nil || n.result.Status != executor.StatusSucceeded || n.result.ExitCode == nil || *n.result.ExitCode != 0 || n.stdout() != want {
 		n.c.Errorf("the neighbour was hurt: %s, error %v, stdout %q, want %q, stderr %q",
 			n.verdict(), n.err, clip(n.stdout()), clip(want), clip(n.stderr()))
 	}

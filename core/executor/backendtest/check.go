@@ -43,9 +43,6 @@ type Options struct {
 	Leftovers func() []string
 	// Patience bounds how long the suite waits for an event. Default 60 s. It is not a measure of speed.
 	Patience time.Duration
-	// InputFirst says that the Backend reads the standard input to its end before it starts a program. The neighbours of abusive
-	// Executions are then not asked, but answer by themselves, and end by SIGTERM.
-	InputFirst bool
 	// Only selects the rules with these ids. Default: all.
 	Only []string
 }

@@ -1,7 +1,7 @@
 // Package batch is the commands of a runner. Main is what a runner's program calls.
 //
 // Without a command the runner serves a host over a stream (package agent). `job` and `job-prepare` work without a host: they
-// read a folder, write another, and end (package job). There the host's end of the connection is in the same process as the
+// read a folder, write another, and end (package job). `job-feed` brings a standard input to job. There the host's end of the connection is in the same process as the
 // agent, so that limits, the kill and the collection are those of every other runner.
 //
 // The runner must be root, and the program another user. A program of the runner's user could write the output folder. The

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -20,7 +21,7 @@ func signalled() (context.Context, context.CancelFunc) {
 }
 
 // jobMain runs the Execution of start.json.
-func jobMain(input, output string) int {
+func jobMain(input, output, feed string) int {
 	ctx, stop := signalled()
 	defer stop()
 	var in job.Start
@@ -30,7 +31,7 @@ func jobMain(input, output string) int {
 		say(err)
 		return ExitNotRun
 	}
-	r := &run{input: input, in: in, w: w}
+	r := &run{input: input, feed: feed, in: in, w: w}
 	var res executor.Result
 	if err = readErr; err == nil {
 		res, err = r.run(ctx)
@@ -64,6 +65,7 @@ func exitCode(r executor.Result) int {
 // run is the run of one Execution.
 type run struct {
 	input string
+	feed  string // the folder of job.FeedSocket; empty: the standard input is a file, or empty
 	in    job.Start
 	w     *job.Writer
 	// host and out are nil before the runner is open.
@@ -141,6 +143,10 @@ func (r *run) files(prepared job.Prepared) (in runner.RunInput, err error) {
 	} else if in.Workspace, err = inputFile(r.input, job.WorkspaceFile); err != nil {
 		return in, err
 	}
-	in.Stdin, err = inputFile(r.input, job.StdinFile)
+	if r.feed != "" {
+		in.Stdin, err = listenForInput(filepath.Join(r.feed, job.FeedSocket))
+	} else {
+		in.Stdin, err = inputFile(r.input, job.StdinFile)
+	}
 	return in, err
 }

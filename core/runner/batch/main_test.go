@@ -165,18 +165,18 @@ type process struct {
 }
 
 // launch starts a runner as PID 1 of something like a container.
-func (p *place) launch(command string) *process {
+func (p *place) launch(command string, more ...string) *process {
 	p.t.Helper()
-	r := p.process(command)
+	r := p.process(command, more...)
 	must(p.t, r.Start())
 	return r
 }
 
 // process is launch without the start.
-func (p *place) process(command string) *process {
+func (p *place) process(command string, more ...string) *process {
 	p.t.Helper()
 	groups := strings.Join(slices.Compact(slices.Sorted(maps.Values(p.groups))), ":")
-	r := &process{Cmd: exec.Command("/proc/self/exe", "inside", groups, command, "--input", p.input, "--output", p.output)}
+	r := &process{Cmd: exec.Command("/proc/self/exe", append([]string{"inside", groups, command, "--input", p.input, "--output", p.output}, more...)...)}
 	r.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	r.Stdout, r.Stderr = &r.stdout, &r.stderr
 	p.t.Cleanup(func() {

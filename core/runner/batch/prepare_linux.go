@@ -20,7 +20,7 @@ import (
 )
 
 // prepareMain makes what prepare.json asks for. If the user's input is at fault, the last record is a Result with a Failure.
-func prepareMain(input, output string) int {
+func prepareMain(input, output, _ string) int {
 	ctx, stop := signalled()
 	defer stop()
 	var in job.Prepare

@@ -2,11 +2,12 @@
 //
 // In some places a host can put files beside a container and read files of it, but has no stream to it. Nomad is one. There
 // `runner job --input DIR --output DIR` (package batch) runs one Execution and ends. `runner job-prepare` with the same
-// options makes what the Execution needs beside its image.
+// options makes what the Execution needs beside its image. `runner job-feed` runs beside job and brings a standard input that
+// is not whole when the job is made.
 //
 // The input folder has:
 //
-//   - start.json: a Start, for job. prepare.json: a Prepare, for job-prepare.
+//   - start.json: a Start, for job. prepare.json: a Prepare, for job-prepare. feed.json: a Feed, for job-feed.
 //   - workspace.tar: the Workspace. stdin: the standard input. Either may be missing.
 //   - ca.pem and netrc, for job-prepare: authorities to trust and credentials of package indexes. Either may be missing.
 //

@@ -19,11 +19,16 @@ const (
 	StdinFile     = "stdin"
 	BundleFile    = "ca.pem"
 	NetrcFile     = "netrc"
+	FeedFile      = "feed.json"
 	// PreparedFile is in Prepare.Folder and has a Prepared.
 	PreparedFile = "prepared.json"
 
 	EventsFile    = "events"
 	ArtifactsFile = "artifacts"
+
+	// FeedSocket is the Unix socket at which job takes the standard input that job-feed brings. It is in the folder that job has
+	// as --feed, and job-feed as --output. The path must be short: that of a socket has at most 107 bytes.
+	FeedSocket = "stdin.sock"
 )
 
 // MaxInput is the maximum size of start.json and of prepare.json, in bytes.
@@ -47,6 +52,15 @@ type Start struct {
 	// Protect lists folders that programs must not see, as Nomad's. Programs may still pass through them to Prepared. A folder
 	// that does not exist is no error.
 	Protect []string `json:"protect,omitempty"`
+}
+
+// Feed is what feed.json asks for: to bring a standard input while it is written. job-feed gets URL and passes what comes to FeedSocket
+// in its output folder. It lives until SIGTERM: Nomad starts a task again that ends.
+type Feed struct {
+	// URL is an http URL. Its answer has protocol.FrameStdin frames, and protocol.FrameStdinEnd at the end of the input. The
+	// parameter from is the number of bytes that were passed on before: an answer that breaks off is asked for again. A status from
+	// 400 to 499 says that nobody has the rest: the program's standard input ends.
+	URL string `json:"url"`
 }
 
 // Prepare is what prepare.json asks for: an environment with requirements, and the files that commands make.

@@ -38,6 +38,7 @@ const (
 	groupName   = "execution"
 	taskProgram = "program"
 	taskPrepare = "prepare"
+	taskFeed    = "stdin"
 )
 
 // The folders of a task, as its container sees them, and the runner in them.
@@ -69,10 +70,18 @@ var capabilities = []string{"chown", "dac_override", "fowner", "fsetid", "kill",
 // protected are the folders that Nomad mounts and that programs must not see.
 var protected = []string{"/alloc", "/local", "/secrets"}
 
-// files is the input of a task: small files in the job itself, or the URL of an archive.
+// files is the input of a task: small files in the job itself, and the URL of an archive with the others.
 type files struct {
 	inline map[string][]byte
 	url    string
+}
+
+// size returns the size of the files in the job, in bytes.
+func (f files) size() (n int) {
+	for _, content := range f.inline {
+		n += len(content)
+	}
+	return n
 }
 
 // order describes a job to make.
@@ -89,6 +98,8 @@ type order struct {
 	// prepare is the input of the preparation; nil if there is none. prepareLimits are its limits.
 	prepare       *files
 	prepareLimits executor.Limits
+	// feed is the input of the task that brings the standard input; nil if there is none.
+	feed *files
 }
 
 // runnerSource is where a task gets the runner.
@@ -111,6 +122,9 @@ func build(c Config, o order) *api.Job {
 	group.EphemeralDisk = &api.EphemeralDisk{SizeMB: ptr(diskMB(o)), Sticky: ptr(false), Migrate: ptr(false)}
 	if o.prepare != nil {
 		group.Tasks = append(group.Tasks, o.task(taskPrepare))
+	}
+	if o.feed != nil {
+		group.Tasks = append(group.Tasks, o.task(taskFeed))
 	}
 	group.Tasks = append(group.Tasks, o.task(taskProgram))
 
@@ -140,15 +154,28 @@ func (o order) task(name string) *api.Task {
 	t.LogConfig = &api.LogConfig{MaxFiles: ptr(1), MaxFileSizeMB: ptr(logMB)}
 	// The variables are for the runner only, which makes the program's itself. Without GOMAXPROCS Go would start a thread per CPU.
 	t.Env = map[string]string{"GOMAXPROCS": "2"}
-	input, limits, command, network := o.program, o.limits, "job", o.network
-	if name == taskPrepare {
-		input, limits, command, network = *o.prepare, o.prepareLimits, "job-prepare", true
+	input, output, limits, command, network := o.program, outputFolder, o.limits, "job", "none"
+	if o.network {
+		network = "bridge"
+	}
+	switch name {
+	case taskPrepare:
+		input, limits, command, network = *o.prepare, o.prepareLimits, "job-prepare", "bridge"
 		t.Lifecycle = &api.TaskLifecycle{Hook: api.TaskLifecycleHookPrestart}
+	case taskFeed: // it reaches what Nomad's client reaches, which fetches the artifacts
+		input, output, limits, command, network = *o.feed, feedFolder, feedLimits, "job-feed", "host"
+		t.Lifecycle = &api.TaskLifecycle{Hook: api.TaskLifecycleHookPrestart, Sidecar: true}
 	}
 	t.Resources = &api.Resources{CPU: ptr(int(limits.CPUShares)), MemoryMB: ptr(max(minMemoryMB, megabytes(limits.MemoryBytes)))}
 	t.Config = o.container(limits, network)
-	t.Config["entrypoint"] = append(append([]string{runnerFolder + "/" + runnerFile}, o.runner.command...),
-		command, "--input", inputFolder, "--output", outputFolder)
+	argv := append(append([]string{runnerFolder + "/" + runnerFile}, o.runner.command...), command, "--input", inputFolder, "--output", output)
+	if name == taskProgram && o.feed != nil {
+		argv = append(argv, "--feed", feedFolder)
+	}
+	if name != taskFeed {
+		o.addFolders(t.Config, limits)
+	}
+	t.Config["entrypoint"] = argv
 	t.Artifacts = []*api.TaskArtifact{{
 		GetterSource: &o.runner.url, RelativeDest: ptr(runnerFolder[1:]), GetterMode: ptr("dir"),
 		GetterOptions: map[string]string{"archive": "tar", "checksum": "sha256:" + o.runner.sha256},
@@ -174,15 +201,10 @@ func template(path string, content []byte) *api.Template {
 }
 
 // container returns the driver's settings of a task.
-func (o order) container(limits executor.Limits, network bool) map[string]any {
-	mode := "none"
-	if network {
-		mode = "bridge"
-	}
-	config := job.DefaultConfig()
-	set := map[string]any{
+func (o order) container(limits executor.Limits, network string) map[string]any {
+	return map[string]any{
 		"image":             o.image,
-		"network_mode":      mode,
+		"network_mode":      network,
 		"hostname":          "sandbox",
 		"readonly_rootfs":   true,
 		"cap_drop":          []string{"all"},
@@ -193,20 +215,23 @@ func (o order) container(limits executor.Limits, network bool) map[string]any {
 		"ipc_mode":          "private",
 		"shm_size":          scratchBytes,
 		"ulimit":            []map[string]string{{"nofile": fmt.Sprintf("%d:%d", filesSoft, filesHard), "core": "0:0"}},
-		"volumes":           []string{"local/work:" + config.WorkRoot, "local/tmp:" + config.Temp}, // Docker makes the folders
 		"labels":            []map[string]string{{metaExecution: o.id, labelInstance: o.instance}},
 		"work_dir":          "/",
 	}
+}
+
+// addFolders adds the folders of programs to a container's settings.
+func (o order) addFolders(set map[string]any, limits executor.Limits) {
+	config := job.DefaultConfig()
 	if !o.inMemory {
-		return set
+		set["volumes"] = []string{"local/work:" + config.WorkRoot, "local/tmp:" + config.Temp} // Docker makes the folders
+		return
 	}
 	tmpfs := func(target string) map[string]any {
 		return map[string]any{"type": "tmpfs", "target": target, "tmpfs_options": []map[string]any{{"size": limits.DiskBytes, "mode": 0o1777}}}
 	}
-	delete(set, "volumes")
 	set["mount"] = []map[string]any{tmpfs(config.WorkRoot), tmpfs(config.Temp)}
 	set["memory_hard_limit"] = megabytes(limits.MemoryBytes + limits.DiskBytes) // the files count as memory of the container
-	return set
 }
 
 // constraints returns the Constraints of valid texts: ATTRIBUTE OPERATOR VALUE.

@@ -130,3 +130,24 @@ func TestAPreparationComesBeforeTheProgramAndHasTheNetwork(t *testing.T) {
 		t.Errorf("the preparation has %v and runs %s", tasks[0].Config["network_mode"], argv)
 	}
 }
+
+func TestAStandardInputThatIsNotThereYetHasATaskOfItsOwn(t *testing.T) {
+	t.Parallel()
+	o := anOrder()
+	o.inMemory = true
+	o.feed = &files{inline: map[string][]byte{"feed.json": []byte("{}")}}
+	tasks := build(Default(), o).TaskGroups[0].Tasks
+	if len(tasks) != 2 || tasks[0].Name != taskFeed || tasks[0].Lifecycle.Hook != api.TaskLifecycleHookPrestart || !tasks[0].Lifecycle.Sidecar || tasks[1].Lifecycle != nil {
+		t.Fatalf("tasks %+v", tasks)
+	}
+	argv := func(n int) string { return strings.Join(tasks[n].Config["entrypoint"].([]string), " ") } //nolint:forcetypeassert // a failure panics
+	if !strings.HasSuffix(argv(0), " job-feed --input /local/input --output /alloc/data") || !strings.HasSuffix(argv(1), " job --input /local/input --output /local/output --feed /alloc/data") {
+		t.Errorf("%s\n%s", argv(0), argv(1))
+	}
+	if c := tasks[0].Config; c["network_mode"] != "host" || c["volumes"] != nil || c["mount"] != nil || c["memory_hard_limit"] != 96 || *tasks[0].Resources.MemoryMB != 32 {
+		t.Errorf("%+v, %d MB", c, *tasks[0].Resources.MemoryMB)
+	}
+	if tasks[1].Config["network_mode"] != "none" {
+		t.Errorf("the program's network is %v", tasks[1].Config["network_mode"])
+	}
+}

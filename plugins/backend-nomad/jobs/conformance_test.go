@@ -34,10 +34,6 @@ var ofTheWire = []string{
 	"BE-01", "BE-10", "BE-16", "BE-24", "BE-40", "BE-42", "BE-53", "BE-58", "BE-70", "BE-74", "BE-80", "BE-85",
 }
 
-// ofALiveInput are the rules whose programs read a standard input while it is written. A job's input is whole before the job is made.
-// TestOutputIsLive and TestManyJobsDoNotMix take the place of BE-22 and BE-60.
-var ofALiveInput = []string{"BE-12", "BE-22", "BE-60", "BE-212", "BE-224"}
-
 // ofTheProcess are the rules about goroutines and memory of the test's process, in which nothing else may happen, and one whose program ends
 // by itself after two seconds, which pass quickly on a busy machine.
 var ofTheProcess = []string{"BE-23", "BE-62", "BE-82"}
@@ -54,7 +50,7 @@ func TestConformance(t *testing.T) {
 	for _, rule := range backendtest.Rules() {
 		id := rule[0]
 		switch {
-		case strings.HasPrefix(id, "PL-") || strings.HasPrefix(id, "SE-") || slices.Contains(ofTheProcess, id) || slices.Contains(ofALiveInput, id):
+		case strings.HasPrefix(id, "PL-") || strings.HasPrefix(id, "SE-") || slices.Contains(ofTheProcess, id):
 		case strings.HasPrefix(id, "EV-") || id >= "BE-90" && id <= "BE-99": // every run is watched
 			for i := range parts {
 				parts[i] = append(parts[i], id)
@@ -116,7 +112,7 @@ func lane(t *testing.T, c *nomadtest.Cluster, options json.RawMessage, tag strin
 		},
 		Lanes: []backendtest.Lane{l},
 		Options: backendtest.Options{
-			Only: only, Image: dockertest.Python(t), Patience: 2 * time.Minute, InputFirst: true,
+			Only: only, Image: dockertest.Python(t), Patience: 2 * time.Minute,
 			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
 			Leftovers:   func() []string { return leftovers(t, c, instance) },
 		},

@@ -38,13 +38,15 @@ func (b *Backend) can() executor.Capabilities {
 var warnings = []string{
 	"cpu_shares are MHz that Nomad reserves: a job that asks for more than a node has waits for a place, and then fails",
 	"kill_grace_seconds is cut to the max_kill_timeout of Nomad's client (30 s by default)",
-	"standard input is read to its end before the job is made: a program cannot be asked while it runs",
 	"output arrives up to half a second later than it was written, and meets no back-pressure: it is in a file of the node, at most output_bytes of each stream",
 	"programs with a network reach private and metadata addresses, as far as the network of the nodes lets them",
 	"programs of all jobs of a node have the same user (1000:1000): what the kernel counts by user, waiting signals, inotify watches and memory in pipes, they share",
 	"pre_commands cannot change the image: they run as the program's user in its work folder, with a network, and the program gets that folder",
 	"a Result that is not fetched is lost when Nomad's client collects the garbage of ended allocations (gc_max_allocs, gc_disk_usage_threshold)",
 }
+
+// inputWarning is for a transfer that the runner cannot reach.
+const inputWarning = "standard input is read to its end before the job is made, because transfer.url is https: a program cannot be asked while it runs"
 
 // The warnings of each Config.Work.
 var workWarnings = map[string][]string{
@@ -68,6 +70,9 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 			"runner": b.transfer.sum[:16], "jobs": jobPrefix + "EXECUTION", "pids_beyond": fmt.Sprintf("%d for the runner", protocol.OwnThreads),
 		},
 		Metrics: map[string]float64{"purged_total": float64(b.purged.Load()), "jobs": float64(b.watcher.count())},
+	}
+	if !b.canFeed() {
+		info.Warnings = append(info.Warnings, inputWarning)
 	}
 	if err := b.watcher.state(); err != nil {
 		info.Healthy, info.Message = false, "Nomad's events do not come: "+err.Error()

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -26,26 +27,6 @@ func eventually(t testing.TB, what string, cond func() bool) {
 			t.Fatalf("%s did not happen", what)
 		}
 	}
-}
-
-func TestManyJobsDoNotMix(t *testing.T) {
-	t.Parallel()
-	b := openBackend(t, nomadtest.Shared(t), nil)
-	var all sync.WaitGroup
-	for n := range 12 {
-		j := aJob(t, executor.Spec{Code: fmt.Sprintf("import os, time\nopen('mine', 'w').write('%d')\ntime.sleep(1)\nprint(open('mine').read(), os.listdir())\n", n)})
-		j.ID += fmt.Sprintf("_%d", n)
-		all.Go(func() {
-			var said journal
-			if _, err := b.Run(t.Context(), j, &said); err != nil || said.stdout.String() != fmt.Sprintf("%d ['main.py', 'mine']\n", n) && said.stdout.String() != fmt.Sprintf("%d ['mine', 'main.py']\n", n) {
-				t.Errorf("%d: %v, %q", n, err, said.stdout.String())
-			}
-			if err := b.Remove(t.Context(), j.ID); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
 }
 
 func TestAJobWithoutAPlaceIsUnavailableInNomadsWords(t *testing.T) {
@@ -184,6 +165,41 @@ func TestAJobGoesOnWhenItsPluginIsKilled(t *testing.T) {
 	t.Logf("allocation %s", before.allocation(t))
 	if err != nil || r.Status != executor.StatusSucceeded || before.stdout.String()+after.stdout.String() != "one\ntwo\n" || after.artifacts["a.txt"] != "kept" {
 		t.Errorf("%v, %+v, %q then %q, artifacts %q", err, r, before.stdout.String(), after.stdout.String(), after.artifacts)
+	}
+	if err := next.Backend.Remove(t.Context(), j.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStandardInputEndsWithItsPlugin(t *testing.T) {
+	t.Parallel()
+	c := nomadtest.Shared(t)
+	configure := plugin.Configure{Name: "nomad", Instance: t.Name(), DataDir: t.TempDir(), Options: section(t, c, nil)}
+	first, err := plugintest.Start(t, configure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, writer := io.Pipe()
+	j := aJob(t, executor.Spec{Code: "import sys\nfor line in sys.stdin: print(line, end='', flush=True)\nprint('end')\n"})
+	j.Stdin = &executor.Source{Open: func() (io.ReadCloser, error) { return in, nil }}
+	go func() { _, _ = io.WriteString(writer, "one\n") }() // the rest never comes
+	before := journal{on: func(e executor.Event) {
+		if _, ok := e.Body.(executor.Output); ok {
+			first.Kill()
+		}
+	}}
+	if _, err := first.Backend.Run(t.Context(), j, &before); executor.CodeOf(err) != executor.Unavailable {
+		t.Fatalf("the plugin was killed: %v", err)
+	}
+	next, err := plugintest.Start(t, configure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after journal
+	r, err := next.Backend.Attach(t.Context(), j, executor.Resume{Handle: before.started.Handle, Stdout: int64(before.stdout.Len())}, &after)
+	t.Logf("allocation %s", before.allocation(t))
+	if err != nil || r.Status != executor.StatusSucceeded || before.stdout.String()+after.stdout.String() != "one\nend\n" {
+		t.Errorf("%v, %+v, %q then %q", err, r, before.stdout.String(), after.stdout.String())
 	}
 	if err := next.Backend.Remove(t.Context(), j.ID); err != nil {
 		t.Error(err)

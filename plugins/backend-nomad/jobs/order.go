@@ -17,9 +17,10 @@ import (
 // maxInline is how large all files of a task's input may be to be in the job itself.
 const maxInline = 32 << 10
 
-// order returns the job to make, and keeps its input. Codes: invalid, denied (refused), those of the Sources.
-func (b *Backend) order(ctx context.Context, j executor.Job, image string, p preparation) (order, error) {
-	o := order{
+// order returns the job to make, and keeps its input. A standard input that is large, or not whole yet, is passed on later: feed has the
+// Source then, and withdraw must be called. Codes: invalid, denied (refused), those of the Sources.
+func (b *Backend) order(ctx context.Context, j executor.Job, image string, p preparation) (o order, f *feed, err error) {
+	o = order{
 		id: j.ID, owner: j.Owner, instance: b.instance, backend: b.name, attempt: j.Attempt, image: image, network: j.Spec.Network == executor.NetworkOn, limits: j.Limits,
 		inMemory: b.config.Work == WorkInMemory,
 		runner:   runnerSource{url: b.transfer.runnerURL(), sha256: b.transfer.sum, command: b.program.command},
@@ -32,17 +33,21 @@ func (b *Backend) order(ctx context.Context, j executor.Job, image string, p pre
 	}
 	start, err := json.Marshal(s)
 	if err != nil {
-		return order{}, err
+		return order{}, nil, err
 	}
 	workspace, stdin := runner.NewSourceReader(j.Workspace), runner.NewSourceReader(j.Stdin)
-	defer workspace.Close() //nolint:errcheck // read only
-	defer stdin.Close()     //nolint:errcheck // read only
 	defer context.AfterFunc(ctx, func() { _, _ = workspace.Close(), stdin.Close() })()
+	defer workspace.Close() //nolint:errcheck // read only
+	defer func() {
+		if f == nil {
+			_ = stdin.Close() // read only
+		}
+	}()
 	list := []inputFile{{job.StartFile, bytes.NewReader(start)}}
 	var before []inputFile
 	if p.needed() {
 		if before, err = b.prepareFiles(j, p); err != nil {
-			return order{}, err
+			return order{}, nil, err
 		}
 	}
 	switch {
@@ -52,18 +57,28 @@ func (b *Backend) order(ctx context.Context, j executor.Job, image string, p pre
 	default:
 		list = append(list, inputFile{job.WorkspaceFile, workspace})
 	}
-	if j.Stdin != nil {
+	feeds := j.Stdin != nil && b.canFeed()
+	if j.Stdin != nil && !feeds {
 		list = append(list, inputFile{job.StdinFile, stdin})
 	}
 	if p.needed() {
 		input, err := b.bring(j.ID, taskPrepare, before)
 		if err != nil {
-			return order{}, err
+			return order{}, nil, err
 		}
 		o.prepare, o.prepareLimits = &input, b.prepareLimits(j.Limits)
 	}
-	o.program, err = b.bring(j.ID, taskProgram, list)
-	return o, err
+	if o.program, err = b.bring(j.ID, taskProgram, list); err != nil || !feeds {
+		return o, nil, err
+	}
+	whole, f, err := openFeed(stdin, maxInline-o.program.size())
+	if err == nil && f != nil {
+		o.feed, err = b.feed(j.ID, f)
+	}
+	if len(whole) > 0 { // a template cannot be empty, and neither file nor task is an empty input
+		o.program.inline[job.StdinFile] = whole
+	}
+	return o, f, err
 }
 
 // bring returns the input of a task: in the job if it is small, else kept for the transfer. The files are read in their order.
@@ -89,7 +104,7 @@ func (b *Backend) bring(id, part string, list []inputFile) (files, error) {
 		if err != nil {
 			return files{}, inputError(err)
 		}
-		return files{url: url}, nil
+		return files{inline: map[string][]byte{}, url: url}, nil
 	}
 	if len(inline[job.StdinFile]) == 0 {
 		delete(inline, job.StdinFile)

@@ -36,6 +36,8 @@ type execution struct {
 	sink    executor.Sink
 	// prepares says that the job has a preparation.
 	prepares bool
+	// feed is the standard input that is passed on while it is written; nil if there is none.
+	feed *feed
 	// resumed says that the log has Started already.
 	resumed bool
 	started *executor.Started
@@ -73,7 +75,11 @@ func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink)
 		return executor.Result{Status: executor.StatusFailed, CPU: -1, Failure: failure}, nil
 	}
 	x := &execution{Backend: b, job: job, sink: sink, begun: time.Now()}
-	o, err := b.order(ctx, job, image, p)
+	o, feed, err := b.order(ctx, job, image, p)
+	if feed != nil {
+		x.feed = feed
+		defer b.withdraw(job.ID)
+	}
 	if err == nil {
 		x.prepares = o.prepare != nil
 		t, release := b.watcher.track(jobID(job.ID))
@@ -135,7 +141,7 @@ func (x *execution) register(ctx context.Context, o order) error {
 		case !x.owns(former):
 			return executor.Errorf(executor.Internal, "job %s is of another installation", x.tracked.id)
 		case former.Stop == nil || !*former.Stop:
-			x.prepares = len(former.TaskGroups) > 0 && len(former.TaskGroups[0].Tasks) > 1
+			x.prepares = len(former.TaskGroups) > 0 && slices.ContainsFunc(former.TaskGroups[0].Tasks, func(t *api.Task) bool { return t.Name == taskPrepare })
 			x.tracked.begin(*former.CreateIndex)
 			return nil
 		}
@@ -178,24 +184,29 @@ func (x *execution) see(ctx context.Context, follow func(ctx, caller context.Con
 
 // attend follows a job to its end. caller is the ctx of the caller, whose end stops the job.
 func (x *execution) attend(ctx, caller context.Context) (executor.Result, error) {
+	following, broken := context.WithCancelCause(ctx)
+	defer broken(nil)
+	if x.feed != nil {
+		x.feed.whenBroken(broken)
+	}
 	first := taskProgram
 	if x.prepares {
 		first = taskPrepare
 	}
-	a, err := x.placed(ctx, caller, first)
+	a, err := x.placed(following, caller, first)
 	if a == nil || err != nil {
 		return x.end(ctx, caller, executor.Result{}, err)
 	}
 	if x.prepares {
-		last, err := x.read(ctx, a.ID, taskPrepare, job.Offsets{})
+		last, err := x.read(following, a.ID, taskPrepare, job.Offsets{})
 		if err != nil || last.Prepared == nil {
 			return x.conclude(ctx, caller, taskPrepare, last, err)
 		}
-		if a, err = x.placed(ctx, caller, taskProgram); err != nil {
+		if a, err = x.placed(following, caller, taskProgram); err != nil {
 			return x.end(ctx, caller, executor.Result{}, err)
 		}
 	}
-	last, err := x.read(ctx, a.ID, taskProgram, job.Offsets{})
+	last, err := x.read(following, a.ID, taskProgram, job.Offsets{})
 	return x.conclude(ctx, caller, taskProgram, last, err)
 }
 
@@ -340,7 +351,7 @@ func (x *execution) read(ctx context.Context, alloc, task string, from job.Offse
 			return job.Record{}, executor.Errorf(executor.Internal, "allocation %s is of execution %s", alloc, r.Begin.ExecutionID)
 		case r.Event != nil:
 			if err = x.emit(*r.Event, alloc); err == nil && (x.cut[0] || x.cut[1]) {
-				return x.lastRecord(ctx, alloc, path+job.EventsFile)
+				return x.passLate(ctx, alloc, path)
 			}
 		case r.Artifact != nil:
 			err = x.artifact(ctx, alloc, path+job.ArtifactsFile, *r.Artifact)

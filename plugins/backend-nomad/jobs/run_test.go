@@ -168,24 +168,3 @@ func TestAnExecutionIsAJobThatNomadShows(t *testing.T) {
 		return c.Nomad(t, "alloc", "logs", "-task", taskProgram, alloc) == "hello from 1000\n"
 	})
 }
-
-func TestOutputIsLive(t *testing.T) {
-	t.Parallel()
-	c := nomadtest.Shared(t)
-	b := openBackend(t, c, nil)
-	j := aJob(t, executor.Spec{Code: "import time\nprint('up')\ntime.sleep(3600)\n"})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	said := journal{on: func(e executor.Event) {
-		if _, ok := e.Body.(executor.Output); ok {
-			cancel()
-		}
-	}}
-	r, err := b.Run(ctx, j, &said)
-	if err != nil || r.Status != executor.StatusKilled || r.Signal != "SIGTERM" || said.stdout.String() != "up\n" {
-		t.Errorf("%v, %+v, %q", err, r, said.stdout.String())
-	}
-	if err := b.Remove(t.Context(), j.ID); err != nil {
-		t.Error(err)
-	}
-}

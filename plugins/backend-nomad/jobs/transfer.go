@@ -40,12 +40,14 @@ type transfer struct {
 	runner   []byte // a tar
 	sum      string // of runner, in hex
 	listener net.Listener
+	inner    net.Listener // for the other processes of the data folder
 	server   *http.Server
-	served   chan struct{} // closed when the server has ended
+	served   sync.WaitGroup
 	log      *slog.Logger
 
-	mu   sync.Mutex
-	busy map[string]bool // the inputs that are being sent
+	mu    sync.Mutex
+	busy  map[string]bool  // the inputs that are being sent
+	feeds map[string]*feed // by the Execution's id
 }
 
 // The files of the data folder, beside inputsFolder.
@@ -59,7 +61,7 @@ const (
 
 // newTransfer starts the listener. runner is the content of the runner's file. Codes: invalid (an address that cannot be used), internal.
 func newTransfer(c TransferConfig, folder string, runner []byte, log *slog.Logger) (_ *transfer, err error) {
-	t := &transfer{folder: folder, served: make(chan struct{}), busy: map[string]bool{}, log: log}
+	t := &transfer{folder: folder, busy: map[string]bool{}, feeds: map[string]*feed{}, log: log}
 	if err := os.MkdirAll(filepath.Join(folder, inputsFolder), 0o700); err != nil {
 		return nil, executor.Errorf(executor.Internal, "data folder: %w", err)
 	}
@@ -74,19 +76,24 @@ func newTransfer(c TransferConfig, folder string, runner []byte, log *slog.Logge
 	if t.listener, err = t.listen(c.Listen); err != nil {
 		return nil, executor.Errorf(executor.Invalid, "transfer.listen: %w", err)
 	}
+	if t.inner, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, errors.Join(executor.Errorf(executor.Internal, "listen on the loopback address: %w", err), t.listener.Close())
+	}
 	if t.base = strings.TrimSuffix(c.URL, "/"); t.base == "" {
 		t.base = "http://" + t.listener.Addr().String()
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /runner/{sum}", t.serveRunner)
 	mux.HandleFunc("GET /input/{id}/{part}/{token}", t.serveInput)
+	mux.HandleFunc("GET /feed/{id}/{token}", t.serveFeed)
 	t.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
-	go func() {
-		defer close(t.served)
-		if err := t.server.Serve(t.listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the listener for Nomad's clients ended", "error", err)
-		}
-	}()
+	for _, l := range []net.Listener{t.listener, t.inner} {
+		t.served.Go(func() {
+			if err := t.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				log.Error("the listener for Nomad's clients ended", "error", err)
+			}
+		})
+	}
 	return t, nil
 }
 
@@ -252,16 +259,22 @@ func (t *transfer) valid(id, part, token string, now time.Time) (ok, expired boo
 	return now.Before(end), !now.Before(end)
 }
 
+// allowed checks the token of a request, and answers it if the token is not valid.
+func (t *transfer) allowed(w http.ResponseWriter, r *http.Request, id, part string) bool {
+	ok, expired := t.valid(id, part, r.PathValue("token"), time.Now())
+	switch {
+	case expired:
+		http.Error(w, "the URL has expired", http.StatusGone)
+	case !ok:
+		http.NotFound(w, r)
+	}
+	return ok
+}
+
 // serveInput sends an input as a tar. Each is sent once: a transfer that broke off can be tried again, one that was whole cannot.
 func (t *transfer) serveInput(w http.ResponseWriter, r *http.Request) {
 	id, part := r.PathValue("id"), r.PathValue("part")
-	ok, expired := t.valid(id, part, r.PathValue("token"), time.Now())
-	if expired {
-		http.Error(w, "the URL has expired", http.StatusGone)
-		return
-	}
-	if !ok {
-		http.NotFound(w, r)
+	if !t.allowed(w, r, id, part) {
 		return
 	}
 	folder := t.input(id, part)
@@ -331,7 +344,7 @@ func sendFolder(w io.Writer, folder string, entries []os.DirEntry) error {
 // close ends the listener and what it sends.
 func (t *transfer) close() error {
 	err := t.server.Close()
-	<-t.served
+	t.served.Wait()
 	return err
 }
 
