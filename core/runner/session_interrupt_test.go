@@ -5,6 +5,7 @@ package runner
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,36 @@ func TestPythonThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {
 		"with open('f', 'w') as f:\n    while True: f.write('x'); f.seek(0)", "sorted(range(10**7), key=lambda n: -n) and time.sleep(100)",
 		"try: time.sleep(100)\nfinally: x = 1", "sys.excepthook = wait\nraise ValueError",
 	}, func() { r.wants(t, "sys.excepthook = sys.__excepthook__; x", "", "1") })
+}
+
+func TestAnInterruptInTheEventLoopIsNotLost(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "import asyncio, signal, time\nasync def spin():\n    while True: await asyncio.sleep(0)\nx = 1", "", "")
+	for name, code := range map[string]string{
+		// Both parts of a cell have a task. That of the first ends before it could be cancelled.
+		"in the last step of a task": "asyncio.events.Handle(signal.raise_signal, (signal.SIGINT,), asyncio.get_running_loop())._run()\nawait asyncio.Event().wait()",
+		"after the end of a task":    "asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT); x = 1\nawait asyncio.Event().wait()",
+		"in another task":            "async def other(): signal.raise_signal(signal.SIGINT)\nasyncio.create_task(other()); x = 1\nawait asyncio.Event().wait()",
+	} {
+		start := cellOf(code)
+		start.Limits.Timeout = 30 * time.Second
+		res, rec := r.run(t, start, RunInput{})
+		if describe(res) != "failed exit 130" || !strings.HasSuffix(rec.stderr(), "KeyboardInterrupt\n") {
+			t.Errorf("%s: %s, stderr %q", name, describe(res), rec.stderr())
+		}
+		r.wants(t, "asyncio.create_task(spin()); await asyncio.sleep(0.01); x", "", "1")
+	}
+}
+
+func TestACellThatHasDroppedAnInterruptIsInterruptedOnceMore(t *testing.T) {
+	r := openSession(t, pythonSession())
+	r.wants(t, "import time\nx = 1\nclass Drops:\n    def __del__(self): time.sleep(100)", "", "")
+	start := cellOf("d = Drops()\ndel d\ntime.sleep(100)")
+	start.Limits.Timeout, start.Limits.KillGrace = 50*time.Millisecond, 4*time.Second
+	if res, rec := r.run(t, start, RunInput{}); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "Exception ignored in") {
+		t.Errorf("%s %q, stderr %q", describe(res), res.SessionState, rec.stderr())
+	}
+	r.wants(t, "x", "", "1")
 }
 
 func TestNodeThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {

@@ -172,7 +172,7 @@ func (x *execution) runCell(s *session.Session) error {
 
 // watch waits for the end of the cell and enforces its time.
 func (c *cell) watch(answers <-chan drivers.Answer) {
-	var timeout, grace, interrupt, look <-chan time.Time
+	var timeout, grace, again, interrupt, look <-chan time.Time
 	if c.start.Limits.Timeout > 0 {
 		t := time.NewTimer(c.start.Limits.Timeout)
 		defer t.Stop()
@@ -190,7 +190,8 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 			return
 		}
 		c.reason = why
-		grace = time.After(max(c.start.Limits.KillGrace, 0))
+		patience := max(c.start.Limits.KillGrace, 0)
+		grace, again = time.After(patience), time.After(patience*3/4)
 		if begun {
 			interrupt = i.Send()
 		}
@@ -239,6 +240,10 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 			return
 		case <-interrupt:
 			interrupt = i.Send()
+		case <-again:
+			if begun { // what has heard the interrupt may have lost it, as Python does in a finalizer
+				interrupt = i.Send()
+			}
 		case <-grace:
 			return
 		case <-look:

@@ -18,7 +18,8 @@
 // # Interrupts and limits
 //
 // Cancel and timeout send SIGINT to the interpreter and to what it has started since the cell began. Background processes
-// live on. If the cell has not ended after Limits.KillGrace, the interpreter is killed with all it started, and a new one is
+// live on. A cell that has not ended after three quarters of Limits.KillGrace is interrupted once more: Python, for one, drops an
+// exception that a finalizer raises. If the cell has not ended after Limits.KillGrace, the interpreter is killed with all it started, and a new one is
 // started (SessionStateRestarted). An interpreter that ends by itself is not started anew (SessionStateLost) until the request
 // restart. Standard input comes through a FIFO that the driver opens as descriptor 0.
 //

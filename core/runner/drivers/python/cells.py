@@ -152,6 +152,7 @@ def run_in_loop(coroutine):
         S.loop = asyncio.new_event_loop()
     asyncio.set_event_loop(S.loop)
     S.cancelled = False
+    S.unheeded = None
     S.critical += 1  # a task that S.task does not name would continue in a later cell
     try:
         task = S.task = S.loop.create_task(coroutine)
@@ -160,7 +161,7 @@ def run_in_loop(coroutine):
     try:
         if S.pending:
             interrupt(None)
-        S.loop.run_until_complete(task)
+        run_task(task)
     except asyncio.CancelledError as error:
         if S.cancelled:
             raise KeyboardInterrupt().with_traceback(error.__traceback__) from None
@@ -169,9 +170,8 @@ def run_in_loop(coroutine):
         if not task.done():
             # Another task or a callback raised it. This task must not continue in a later cell.
             task.cancel()
-            S.task = None
             try:
-                S.loop.run_until_complete(task)
+                run_task(task)
             except BaseException:
                 pass
         raise
@@ -179,6 +179,25 @@ def run_in_loop(coroutine):
         S.task = None
         if task.done() and not task.cancelled():
             task.exception()  # asyncio warns of an exception that nobody has read
+    if S.unheeded is task:
+        raise KeyboardInterrupt
+
+
+def run_task(task):
+    """Is run_until_complete. Where an interrupt leaves the loop after the end of a task, the stop that asyncio has scheduled would end the next run."""
+    task.add_done_callback(task_ended)
+    try:
+        S.loop.run_forever()
+    finally:
+        task.remove_done_callback(task_ended)
+    if not task.done():
+        raise RuntimeError("Event loop stopped before Future completed.")
+    return task.result()
+
+
+def task_ended(task):
+    if task is S.task:
+        S.loop.stop()
 
 
 def guarded(function, *args):

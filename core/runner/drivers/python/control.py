@@ -43,6 +43,7 @@ class State:
     loop = None
     task = None
     cancelled = False
+    unheeded = None  # the task that an interrupt was to cancel, until it is cancelled
     displays = 0
     dropped = 0
     max_data = 2 << 20
@@ -184,11 +185,20 @@ def interrupt(frame):
     heard()
     S.pending = False
     task = S.task
-    if task is not None and not task.done() and in_asyncio(frame):
+    if task is not None and in_asyncio(frame):
         S.cancelled = True
-        S.loop.call_soon_threadsafe(task.cancel)
+        S.unheeded = task
+        if not task.done():
+            S.loop.call_soon_threadsafe(cancel, task)
         return
     raise KeyboardInterrupt
+
+
+def cancel(task):
+    """Cancels a task, unless it has ended meanwhile: run_in_loop then finds that the interrupt was not heeded."""
+    if not task.done():
+        S.unheeded = None
+        task.cancel()
 
 
 def in_asyncio(frame):
