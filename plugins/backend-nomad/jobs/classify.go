@@ -27,12 +27,14 @@ func classify(a *allocation, task string, started, asked bool, memory int64) (ex
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "node %s is out of reach: %s", a.NodeName, a.ClientWords)
 	}
 	var words []string
+	whole := false
 	for _, e := range state.Events {
 		switch e.Type {
 		case api.TaskTerminated:
 			if e.Details["oom_killed"] == "true" && started {
 				return executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL", CPU: -1, Failure: protocol.OutOfMemory(memory)}, nil
 			}
+			whole = e.Details["exit_code"] == "0"
 			words = append(words, e.DisplayMessage)
 		case api.TaskDriverFailure:
 			text := e.Details["driver_error"]
@@ -51,7 +53,10 @@ func classify(a *allocation, task string, started, asked bool, memory int64) (ex
 		words = append(words, a.ClientWords)
 	}
 	what := "the program was lost"
-	if !started {
+	switch {
+	case whole: // a runner that ends like that has written its last record
+		what = "the result is gone: Nomad's client removes the files of ended allocations (gc_max_allocs, gc_disk_usage_threshold)"
+	case !started:
 		what = "the program was not started"
 	}
 	return executor.Result{}, executor.Errorf(executor.Unavailable, "%s, in Nomad's words: %s (node %s, allocation %s)", what, strings.Join(words, "; "), a.NodeName, a.ID)

@@ -55,6 +55,9 @@ func TestTheProgramsEndIsAResultAndNomadsIsAnError(t *testing.T) {
 		"an artifact did not come": {
 			events: []*api.TaskEvent{event(api.TaskArtifactDownloadFailed, "bad response code: 410")}, code: executor.Unavailable, words: "410",
 		},
+		"its files were removed": {
+			events: []*api.TaskEvent{event(api.TaskTerminated, "Exit Code: 0", "exit_code", "0")}, code: executor.Unavailable, words: "gc_max_allocs",
+		},
 		"the node is lost": {client: api.AllocClientStatusLost, started: true, code: executor.Unavailable, words: "node n1"},
 	} {
 		a := &allocation{NodeName: "n1", Client: c.client, Tasks: map[string]*api.TaskState{taskProgram: {Events: c.events}}}

@@ -232,7 +232,7 @@ func (t *transfer) serveFeed(w http.ResponseWriter, r *http.Request) {
 	(&httputil.ReverseProxy{
 		Rewrite:       func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: string(address)}) },
 		Transport:     &http.Transport{DisableKeepAlives: true},
-		FlushInterval: -1, ErrorHandler: gone,
+		FlushInterval: -1, ErrorHandler: gone, ErrorLog: t.server.ErrorLog,
 	}).ServeHTTP(w, r)
 }
 

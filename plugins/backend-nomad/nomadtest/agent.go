@@ -154,6 +154,7 @@ client {
   memory_total_mb = 65536
   disk_total_mb = 100000
   disk_free_mb = 100000
+  gc_max_allocs = 500
   gc_disk_usage_threshold = 99
   gc_inode_usage_threshold = 99
   options = { "fingerprint.denylist" = %q }
