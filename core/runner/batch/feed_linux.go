@@ -58,13 +58,14 @@ func feed(ctx context.Context, address, path string) error {
 	defer to.Close() //nolint:errcheck // the program sees the end
 	defer context.AfterFunc(ctx, func() { _ = to.Close() })()
 	f := &feeder{url: u, to: to}
-	for {
+	for said := ""; ; {
 		err := f.pass(ctx)
-		if err == nil || errors.Is(err, errUnread) {
+		if err == nil || errors.Is(err, errUnread) || !rest(ctx) {
 			return nil
 		}
-		if !rest(ctx) {
-			return nil
+		if err.Error() != said { // once, not ten times a second
+			said = err.Error()
+			say(fmt.Errorf("standard input: %w", err))
 		}
 	}
 }
