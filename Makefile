@@ -12,7 +12,8 @@ help: ## print this help
 
 .PHONY: build
 build: $(RUNNER) ## one static, stripped bin/python-executor with the runner inside
-	@$(GOBUILD) -tags embedrunner -ldflags '$(LDFLAGS)' -o bin/python-executor ./cli
+	@tools/lazy.sh
+	@GOWORK=$(CURDIR)/bin/lazy/go.work $(GOBUILD) -tags embedrunner -ldflags '$(LDFLAGS)' -o bin/python-executor ./cli
 
 .PHONY: $(RUNNER)
 $(RUNNER):
