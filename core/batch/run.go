@@ -139,7 +139,8 @@ func (r *run) one(ctx context.Context, i int, x *executor.Execution) {
 		default:
 		}
 		if err != nil {
-			if cause := context.Cause(r.ctx); cause == nil || errors.Is(cause, errStopped) {
+			// A case that runs for an earlier request of the same key goes on when this Batch stops, and is Skipped here.
+			if cause := context.Cause(r.ctx); cause == nil || errors.Is(cause, errStopped) && !found {
 				_ = r.end(w, Outcome{Index: i, Verdict: Refused, Detail: message(err), Execution: x, Err: err})
 			}
 			return

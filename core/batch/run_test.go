@@ -397,6 +397,29 @@ func TestARepeatedBatchGoesOn(t *testing.T) {
 	})
 }
 
+// A case that runs for an earlier call of the same key is not ended by a later one that stops at a failure.
+func TestABatchThatStopsLeavesTheCasesOfAnEarlierCall(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+		spec := interpreter()
+		spec.IdempotencyKey = "key"
+		b := batch.Batch{Spec: spec, Parallel: 2, Cases: []batch.Case{command("sleep 2s\nexit 1", batch.Expect{}), command("sleep 5s", batch.Expect{})}}
+		earlier := make(chan string)
+		go func() {
+			_, w, err := r.run(r.ctx, b, nil)
+			earlier <- fmt.Sprint(w.verdicts(), err)
+		}()
+		time.Sleep(time.Second) // of the bubble's clock
+		b.StopAtFirstFailure = true
+		if _, later, err := r.run(r.ctx, b, nil); err != nil || later.verdicts() != "failed skipped" {
+			t.Errorf("the later call: %s, %v", later.verdicts(), err)
+		}
+		if got := <-earlier; got != "failed passed<nil>" {
+			t.Errorf("the earlier call: %s", got)
+		}
+	})
+}
+
 func TestABatchIsChecked(t *testing.T) {
 	t.Parallel()
 	ok := batch.Case{}
