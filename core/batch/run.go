@@ -147,9 +147,12 @@ func (r *run) one(ctx context.Context, i int, x *executor.Execution) {
 		}
 		o := Outcome{Index: i, Execution: &finished}
 		o.Verdict, o.Detail = j.verdict(finished)
-		if found && (o.Verdict == Killed || o.Verdict == Lost) && attempt < maxRepeats && r.ctx.Err() == nil {
-			x = nil
-			continue
+		if found && (o.Verdict == Killed || o.Verdict == Lost) && r.ctx.Err() == nil {
+			if attempt < maxRepeats {
+				x = nil
+				continue
+			}
+			o.Detail = fmt.Sprintf("not run again: %d runs of this case have not ended by themselves under the key of this batch", maxRepeats)
 		}
 		_ = r.end(w, o)
 		return

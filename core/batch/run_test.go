@@ -420,6 +420,27 @@ func TestABatchThatStopsLeavesTheCasesOfAnEarlierCall(t *testing.T) {
 	})
 }
 
+// A case whose every run was killed is not run for ever, and says so.
+func TestACaseThatIsKilledEachTimeIsGivenUp(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+		spec := interpreter()
+		spec.IdempotencyKey = "key"
+		b := batch.Batch{Spec: spec, Cases: []batch.Case{command("hang", batch.Expect{})}}
+		for n := range 21 {
+			ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+			_, w, err := r.run(ctx, b, nil)
+			cancel()
+			if n < 20 && !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("call %d: %s, %v", n, w.verdicts(), err)
+			}
+			if o := w.outcomes[0]; n == 20 && (err != nil || o.Verdict != batch.Killed || !strings.Contains(o.Detail, "20 runs")) {
+				t.Errorf("the last call: %+v, %v", o, err)
+			}
+		}
+	})
+}
+
 func TestABatchIsChecked(t *testing.T) {
 	t.Parallel()
 	ok := batch.Case{}
