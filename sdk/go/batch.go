@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 )
@@ -73,7 +74,7 @@ type BatchSummary struct {
 
 // RunBatch runs the cases of b and calls handle with each one as it ends, in that order. The end of ctx, or an error of handle, cancels the
 // cases that run, and RunBatch returns that error. A case that has not passed is not an error. The call is repeated only before the server
-// has accepted the first case.
+// has accepted the first case. A server that is silent for longer than WithIdleTimeout says is left, and the code is unavailable.
 func (c *Client) RunBatch(ctx context.Context, b Batch, in Input, handle func(CaseResult) error) (*BatchSummary, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)                                   // the server cancels the cases of a caller that is gone
@@ -82,12 +83,17 @@ func (c *Client) RunBatch(ctx context.Context, b Batch, in Input, handle func(Ca
 		return nil, err
 	}
 	defer resp.Body.Close()
+	body := newIdleReader(resp.Body, c.idle, cancel)
+	defer body.stop()
 	broken := func(err error) error {
+		if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
+			err = cause
+		}
 		e := unreachable(ctx, err)
 		e.Status, e.Message = resp.StatusCode, "the batch was cut off: "+err.Error()
 		return e
 	}
-	lines := bufio.NewReaderSize(resp.Body, 64<<10)
+	lines := bufio.NewReaderSize(body, 64<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {

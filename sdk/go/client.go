@@ -90,7 +90,7 @@ func WithUserAgent(text string) Option {
 	return func(c *Client) { c.userAgent = text + " " + ourAgent }
 }
 
-// WithIdleTimeout sets the time after which a silent event stream is broken. Default 45 s; the server sends a heartbeat at least
+// WithIdleTimeout sets the time after which a silent stream of events or of a batch is broken. Default 45 s; the server sends a sign of life at least
 // every 15 s.
 func WithIdleTimeout(d time.Duration) Option {
 	return func(c *Client) {

@@ -79,6 +79,26 @@ func TestASilentServerIsLeft(t *testing.T) {
 	})
 }
 
+func TestASilentServerOfABatchIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const record = `{"index":0,"verdict":"passed"}` + "\n"
+		c := idleClient(t, &stream{pieces: []string{"\n", record, "\n", record}})
+		seen, began := 0, time.Now()
+		_, err := c.RunBatch(t.Context(), Batch{Spec: Spec{Code: "1"}, Cases: []Case{{}, {}}}, Input{}, func(CaseResult) error {
+			seen++
+			time.Sleep(time.Hour) // the consumer's time is not the server's silence
+			return nil
+		})
+		if CodeOf(err) != CodeUnavailable || !errors.Is(err, errIdle) || seen != 2 {
+			t.Errorf("%d cases, %v", seen, err)
+		}
+		if took := time.Since(began); took != 2*time.Hour+time.Minute {
+			t.Errorf("it was left after %s", took)
+		}
+	})
+}
+
 // idleClient tries once, and waits a minute for a silent server.
 func idleClient(t *testing.T, s *stream) *Client {
 	t.Helper()

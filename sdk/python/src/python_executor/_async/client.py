@@ -57,7 +57,7 @@ class AsyncClient:
         token: the bearer token. Default: PYEXEC_TOKEN.
         retry: the bounds of retries.
         on_retry: is called before each pause between attempts.
-        idle_timeout: an event stream that is silent for this many seconds is broken. The server sends a heartbeat every 15 s.
+        idle_timeout: a stream of events or of a batch that is silent for this many seconds is broken. The server sends a heartbeat every 15 s.
         headers: more headers of every request.
         transport: the connection, for example httpx's with a Unix socket or with certificates of its own.
         """
@@ -230,6 +230,7 @@ class AsyncClient:
         )
         with reporting(progress) as report:
             call = Call("batch", "POST", "/api/v1/exec/batch", body=body, idempotent=True, stream=True, progress=report)
+            call.silence = self._requests.idle_timeout
             response = await self._requests.send(call)
         try:
             async for record in self._records(response):
