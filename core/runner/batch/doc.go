@@ -7,8 +7,8 @@
 // The runner must be root, and the program another user. A program of the runner's user could write the output folder. The
 // runner needs the capabilities CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETPCAP and SETUID, and programs get none.
 //
-// SIGTERM and SIGINT to the runner are a cancel: the program gets SIGTERM, and after Limits.KillGrace SIGKILL. The Result is then
-// written as after any other end. The time that the place allows between SIGTERM and SIGKILL must be longer than KillGrace.
+// A signal by which images ask to be stopped (SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGRTMIN+3) is a
+// cancel: the program gets SIGTERM, and after Limits.KillGrace SIGKILL. The Result is then written as after any other end. The time that the place allows between SIGTERM and SIGKILL must be longer than KillGrace.
 //
 // # The exit code
 //

@@ -115,6 +115,19 @@ func TestSIGTERMIsACancel(t *testing.T) {
 	}
 }
 
+func TestEachStopSignalOfAnImageIsACancel(t *testing.T) {
+	for _, s := range []unix.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.Signal(37)} {
+		p := newPlace(t)
+		p.writeJSON(job.StartFile, p.start("trap 'exit 4' TERM; echo up; while :; do sleep 0.05; done"))
+		r := p.launch("job")
+		until(t, "output", func() bool { return strings.Contains(p.read().out[0], "up") })
+		must(t, r.signal(s))
+		if o := p.outcome(r); o.brief() != "killed exit 4" {
+			t.Errorf("%v: %s\n%s", s, o.brief(), &o.stderr)
+		}
+	}
+}
+
 // signal sends a signal to the runner, as a container's runtime does: from outside of its namespace.
 func (r *process) signal(s unix.Signal) error { return unix.Kill(r.Process.Pid, s) }
 

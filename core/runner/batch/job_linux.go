@@ -15,9 +15,13 @@ import (
 	"github.com/python-executor/python-executor/core/runner/job"
 )
 
-// signalled returns a context that SIGTERM and SIGINT end.
+// sigrtmin3 is SIGRTMIN+3, which ends systemd.
+const sigrtmin3 = syscall.Signal(37)
+
+// signalled returns a context that a stop signal ends. Docker sends the one that the image names (STOPSIGNAL), SIGTERM by default.
 func signalled() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	return signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, sigrtmin3)
 }
 
 // jobMain runs the Execution of start.json.

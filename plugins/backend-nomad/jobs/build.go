@@ -150,7 +150,8 @@ func (o order) task(name string) *api.Task {
 	t := api.NewTask(name, "docker")
 	t.User = "0" // the runner's; programs are protocol.Config.UID
 	t.KillTimeout = ptr(o.limits.KillGrace + stopMargin)
-	t.KillSignal = "SIGTERM"
+	// No KillSignal: with one, Nomad's docker driver cannot kill a container that has just ended, and tries again for minutes (handle.go
+	// Kill, 1.11.2). The runner takes the image's signal as SIGTERM.
 	t.LogConfig = &api.LogConfig{MaxFiles: ptr(1), MaxFileSizeMB: ptr(logMB)}
 	// The variables are for the runner only, which makes the program's itself. Without GOMAXPROCS Go would start a thread per CPU.
 	t.Env = map[string]string{"GOMAXPROCS": "2"}

@@ -85,7 +85,7 @@ func TestTheProgramsContainerIsHardened(t *testing.T) {
 	if raw, err := json.Marshal(config["labels"]); err != nil || strings.Contains(string(raw), "python-executor.instance") {
 		t.Errorf("labels %s, %v", raw, err)
 	}
-	if p.Driver != "docker" || *p.Resources.CPU != 700 || *p.Resources.MemoryMB != 101 || *p.KillTimeout != 13*time.Second || p.KillSignal != "SIGTERM" {
+	if p.Driver != "docker" || *p.Resources.CPU != 700 || *p.Resources.MemoryMB != 101 || *p.KillTimeout != 13*time.Second || p.KillSignal != "" {
 		t.Errorf("driver %s, cpu %d, memory %d, kill %s %s", p.Driver, *p.Resources.CPU, *p.Resources.MemoryMB, *p.KillTimeout, p.KillSignal)
 	}
 	o = anOrder()
