@@ -404,9 +404,9 @@ func TestABatchThatStopsLeavesTheCasesOfAnEarlierCall(t *testing.T) {
 		spec := interpreter()
 		spec.IdempotencyKey = "key"
 		b := batch.Batch{Spec: spec, Parallel: 2, Cases: []batch.Case{command("sleep 2s\nexit 1", batch.Expect{}), command("sleep 5s", batch.Expect{})}}
-		earlier := make(chan string)
+		earlier, whole := make(chan string), b
 		go func() {
-			_, w, err := r.run(r.ctx, b, nil)
+			_, w, err := r.run(r.ctx, whole, nil)
 			earlier <- fmt.Sprint(w.verdicts(), err)
 		}()
 		time.Sleep(time.Second) // of the bubble's clock
