@@ -93,6 +93,19 @@ func TestAHelloOfAnotherVersionIsRefused(t *testing.T) {
 	}
 }
 
+// A host that is gone before it has read everything resets the connection. The runner ends as it does after any other host.
+func TestAHostThatLeavesFramesUnreadEndsTheRunner(t *testing.T) {
+	r, host, _ := greeted(t, testConfig(t))
+	must(t, host.Send(protocol.FramePing))
+	if _, err := io.ReadFull(host.Conn, make([]byte, 1)); err != nil { // the reply is longer
+		t.Fatal(err)
+	}
+	must(t, host.Conn.Close())
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, r.stderr)
+	}
+}
+
 func TestAConfigThatCannotBeHadIsRefusedByName(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)

@@ -155,7 +155,8 @@ func TestASessionThatNobodyUsesEnds(t *testing.T) {
 	}
 }
 
-// TestMessagesOfAListenerShareABudget sends two messages of which only one fits, and ends neither.
+// TestMessagesOfAListenerShareABudget sends two messages of which only one fits, and ends neither. Where both wait for more room at
+// the same time, both are refused.
 func TestMessagesOfAListenerShareABudget(t *testing.T) {
 	s := serveFrontend(t, newService(t, fake.Options{}), func(c *Config) { c.HTTP.MaxBodyBytes, c.HTTP.MaxBufferedBytes = 1<<20, 1<<20 })
 	type answer struct {
@@ -163,17 +164,16 @@ func TestMessagesOfAListenerShareABudget(t *testing.T) {
 		err    error
 	}
 	answers := make(chan answer, 2)
-	var feeds []*io.PipeWriter
-	for range 2 {
+	// Each message has a connection of its own: Shutdown waits five seconds for one that was opened and not used.
+	sender := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	send := func() *io.PipeWriter {
 		body, feed := io.Pipe()
-		feeds = append(feeds, feed)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.details[DetailAddress]+"/mcp", body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("Expect", "100-continue") // a sender that is refused at once
 		go func() {
-			resp, err := http.DefaultClient.Do(r)
+			resp, err := sender.Do(r)
 			if err != nil {
 				answers <- answer{err: err}
 				return
@@ -181,9 +181,11 @@ func TestMessagesOfAListenerShareABudget(t *testing.T) {
 			answers <- answer{resp.StatusCode, resp.Body.Close()}
 		}()
 		go func() {
-			_, _ = io.WriteString(feed, strings.Repeat(" ", 900<<10)) // one of them is cut off
+			_, _ = io.WriteString(feed, strings.Repeat(" ", 900<<10)) // a message that is refused is cut off
 		}()
+		return feed
 	}
+	feeds := []*io.PipeWriter{send(), send()}
 	select {
 	case a := <-answers:
 		if a.err != nil || a.status != http.StatusServiceUnavailable {
@@ -195,8 +197,12 @@ func TestMessagesOfAListenerShareABudget(t *testing.T) {
 	for _, feed := range feeds {
 		feed.Close()
 	}
+	if a := <-answers; a.err != nil || a.status != http.StatusBadRequest && a.status != http.StatusServiceUnavailable {
+		t.Errorf("the other message, which is not JSON-RPC, gets %d, %v", a.status, a.err)
+	}
+	send().Close()
 	if a := <-answers; a.err != nil || a.status != http.StatusBadRequest {
-		t.Errorf("the message that fits, which is not JSON-RPC, gets %d, %v", a.status, a.err)
+		t.Errorf("a message that comes when nothing is held gets %d, %v", a.status, a.err)
 	}
 	s.stop(nil)
 	if err := s.wait(t); err != nil {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 	"github.com/python-executor/python-executor/core/runner/session"
@@ -80,7 +82,7 @@ func (a *agent) serve(r io.Reader, w io.Writer) error {
 		a.end()
 		return nil
 	}
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) { // the latter if the host has not read everything
 		err = nil
 	} else if a.relay == nil {
 		a.out.Stop(err) // what ends now did not end by anybody's wish, so the host must not get a Result

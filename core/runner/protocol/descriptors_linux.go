@@ -55,7 +55,7 @@ func (r *DescriptorReader) Read(p []byte) (int, error) {
 	if err == nil && n == 0 && len(p) > 0 {
 		err = io.EOF // ReadMsgUnix leaves that to its caller
 	}
-	return n, err
+	return max(n, 0), err // n is -1 after some errors
 }
 
 func (r *DescriptorReader) keep(oob []byte) error {
