@@ -158,22 +158,21 @@ func TestASessionThatNobodyUsesEnds(t *testing.T) {
 // TestMessagesOfAListenerShareABudget sends two messages of which only one fits, and ends neither. Where both wait for more room at
 // the same time, both are refused.
 func TestMessagesOfAListenerShareABudget(t *testing.T) {
-	s := serveFrontend(t, newService(t, fake.Options{}), func(c *Config) { c.HTTP.MaxBodyBytes, c.HTTP.MaxBufferedBytes = 1<<20, 1<<20 })
+	s := serveFrontend(t, newService(t, fake.Options{}), func(c *Config) { c.HTTP.MaxBodyBytes, c.HTTP.MaxBufferedBytes = 4<<20, 4<<20 })
 	type answer struct {
 		status int
 		err    error
 	}
 	answers := make(chan answer, 2)
-	// Each message has a connection of its own: Shutdown waits five seconds for one that was opened and not used.
-	sender := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	send := func() *io.PipeWriter {
 		body, feed := io.Pipe()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.details[DetailAddress]+"/mcp", body)
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.Header.Set("Expect", "100-continue") // it is refused when it sends already
 		go func() {
-			resp, err := sender.Do(r)
+			resp, err := http.DefaultClient.Do(r)
 			if err != nil {
 				answers <- answer{err: err}
 				return
@@ -181,7 +180,7 @@ func TestMessagesOfAListenerShareABudget(t *testing.T) {
 			answers <- answer{resp.StatusCode, resp.Body.Close()}
 		}()
 		go func() {
-			_, _ = io.WriteString(feed, strings.Repeat(" ", 900<<10)) // a message that is refused is cut off
+			_, _ = io.WriteString(feed, strings.Repeat(" ", 3500<<10)) // one that is refused is cut off
 		}()
 		return feed
 	}

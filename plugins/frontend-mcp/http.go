@@ -210,14 +210,15 @@ func (e *endpoint) body(w http.ResponseWriter, r *http.Request, share *buffered.
 		return nil, http.StatusRequestEntityTooLarge, errTooLarge(e.config.MaxBodyBytes)
 	}
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // best effort: some writers have no deadlines
-	body, err := share.ReadAll(http.MaxBytesReader(w, r.Body, e.config.MaxBodyBytes), r.ContentLength)
+	sent := &begunReader{Reader: http.MaxBytesReader(w, r.Body, e.config.MaxBodyBytes)}
+	body, err := share.ReadAll(sent, r.ContentLength)
 	_ = rc.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		return nil, http.StatusRequestEntityTooLarge, errTooLarge(e.config.MaxBodyBytes)
 	case buffered.ErrFull(err):
-		if r.Header.Get("Expect") == "" { // as above
+		if r.Header.Get("Expect") == "" || sent.begun { // as above: a sender that waits for "100 Continue" gets it with the first Read
 			_ = rc.SetReadDeadline(time.Now().Add(settleTime))
 			_, _ = io.CopyN(io.Discard, r.Body, settleBytes)
 		}
@@ -227,6 +228,18 @@ func (e *endpoint) body(w http.ResponseWriter, r *http.Request, share *buffered.
 		return nil, http.StatusBadRequest, errors.New("the body is incomplete")
 	}
 	return body, 0, nil
+}
+
+// begunReader notes whether anything was read.
+type begunReader struct {
+	io.Reader
+	begun bool
+}
+
+// Read implements io.Reader.
+func (b *begunReader) Read(p []byte) (int, error) {
+	b.begun = true
+	return b.Reader.Read(p)
 }
 
 func errTooLarge(limit int64) error {
