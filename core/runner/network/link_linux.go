@@ -110,7 +110,7 @@ func (n *Network) serve(l *link) {
 	defer gaveUp.Stop()
 	select {
 	case inside := <-l.accepted:
-		relayStream(l.ctx, inside, outside.(*net.TCPConn)) //nolint:forcetypeassert // tcp was dialed
+		n.pipes.relayStream(l.ctx, inside, outside.(*net.TCPConn)) //nolint:forcetypeassert // tcp was dialed
 	case <-gaveUp.C:
 		_ = outside.Close()
 	case <-l.ctx.Done():

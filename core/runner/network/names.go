@@ -46,18 +46,18 @@ func (n *names) add(name string, a netip.Addr, valid time.Duration) {
 	n.find[a] = list[:min(len(list), maxNames)]
 }
 
-// makeRoomLocked forgets what is not valid any more, or else any address.
+// makeRoomLocked forgets what is not valid any more, and if that is too little, any eighth of the addresses.
 func (n *names) makeRoomLocked(now time.Time) {
-	var other netip.Addr
 	for a, list := range n.find {
 		if list[0].until.Before(now) {
 			delete(n.find, a)
-		} else {
-			other = a
 		}
 	}
-	if len(n.find) >= maxAddresses {
-		delete(n.find, other)
+	for a := range n.find {
+		if len(n.find) <= maxAddresses*7/8 {
+			return
+		}
+		delete(n.find, a)
 	}
 }
 

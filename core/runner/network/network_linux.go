@@ -58,6 +58,7 @@ type Network struct {
 	namespace *namespace
 	sockets   sockets
 	names     *names
+	pipes     pipes
 
 	ctx  context.Context //nolint:containedctx // the life of the Network
 	stop context.CancelCauseFunc
@@ -88,7 +89,7 @@ func Open(fd int, o Options) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Network{options: o, namespace: inside, names: newNames(), links: map[flow]*link{}, counts: map[byte]int{}}
+	n := &Network{options: o, namespace: inside, names: newNames(), pipes: newPipes(), links: map[flow]*link{}, counts: map[byte]int{}}
 	n.ctx, n.stop = context.WithCancelCause(context.Background())
 	if err := inside.do(n.sockets.open); err != nil {
 		n.sockets.close()
@@ -130,6 +131,7 @@ func (n *Network) Close() {
 	}
 	n.sockets.close()
 	n.wg.Wait()
+	n.pipes.close()
 	n.namespace.leave()
 }
 

@@ -22,18 +22,24 @@ func reset(c *net.TCPConn) {
 }
 
 // relayStream copies both ways until both have ended, and passes on ends and resets. ctx ends it with resets.
-func relayStream(ctx context.Context, a, b *net.TCPConn) {
+func (s pipes) relayStream(ctx context.Context, a, b *net.TCPConn) {
 	abort := sync.OnceFunc(func() {
 		reset(a)
 		reset(b)
 	})
 	defer context.AfterFunc(ctx, abort)()
 	copyTo := func(to, from *net.TCPConn) {
-		if err := transfer(to, from, nil); err != nil {
-			abort()
-			return
+		for {
+			n, err := s.move(to, from)
+			if err != nil {
+				abort()
+				return
+			}
+			if n == 0 {
+				_ = to.CloseWrite()
+				return
+			}
 		}
-		_ = to.CloseWrite()
 	}
 	var other sync.WaitGroup
 	other.Go(func() { copyTo(a, b) })
@@ -59,11 +65,12 @@ func relayDatagrams(ctx context.Context, a, b net.Conn) {
 	extend()
 	copyTo := func(to, from net.Conn) {
 		for {
-			err := transfer(to, from, extend)
+			err := moveDatagram(to, from)
 			// The other machine may have no such port yet.
-			if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EMSGSIZE) {
+			if err != nil && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EMSGSIZE) {
 				return
 			}
+			extend()
 		}
 	}
 	var other sync.WaitGroup
@@ -73,53 +80,37 @@ func relayDatagrams(ctx context.Context, a, b net.Conn) {
 	other.Wait()
 }
 
-// buffers are for data on its way. A link has one only while there is data.
+// buffers are for datagrams on their way. A flow has one only while there is data.
 var buffers = sync.Pool{New: func() any { return new([bufferBytes]byte) }}
 
-const bufferBytes = 128 << 10
+const bufferBytes = 64 << 10
 
-// transfer copies from one socket to another until the end of from, which is no error. It calls moved for each datagram, unless
-// moved is nil; from and to are then sockets for datagrams, which have no end.
-func transfer(to io.Writer, from net.Conn, moved func()) error {
+// moveDatagram waits for a datagram, and copies it from one socket to another.
+func moveDatagram(to io.Writer, from net.Conn) error {
 	raw, err := from.(syscall.Conn).SyscallConn() //nolint:forcetypeassert // all have it
 	if err != nil {
 		return err
 	}
-	for {
-		var buffer *[bufferBytes]byte
-		var n int
-		var failed error
-		err := raw.Read(func(fd uintptr) bool {
-			buffer = buffers.Get().(*[bufferBytes]byte) //nolint:forcetypeassert // the pool's only type
-			n, failed = retry(func() (int, error) { return unix.Read(int(fd), buffer[:]) })
-			if errors.Is(failed, unix.EAGAIN) {
-				buffers.Put(buffer)
-				return false
-			}
-			return true
-		})
-		if err != nil {
-			return err
+	var buffer *[bufferBytes]byte
+	var n int
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		buffer = buffers.Get().(*[bufferBytes]byte) //nolint:forcetypeassert // the pool's only type
+		if n, failed = unix.Read(int(fd), buffer[:]); waits(failed) {
+			buffers.Put(buffer)
+			return false
 		}
-		if failed == nil && (n > 0 || moved != nil) {
-			_, failed = to.Write(buffer[:n])
-		}
-		buffers.Put(buffer)
-		switch {
-		case failed != nil:
-			return failed
-		case moved != nil:
-			moved()
-		case n == 0:
-			return nil
-		}
+		return true
+	})
+	if err != nil {
+		return err
 	}
+	defer buffers.Put(buffer)
+	if failed == nil {
+		_, failed = to.Write(buffer[:n])
+	}
+	return failed
 }
 
-func retry(f func() (int, error)) (n int, err error) {
-	for {
-		if n, err = f(); !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
-}
+// waits reports whether a call must be repeated when the descriptor is ready.
+func waits(err error) bool { return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) }

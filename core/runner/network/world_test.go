@@ -31,6 +31,8 @@ const worldVariable = "PYEXEC_NETWORK_TEST"
 const (
 	hostIPv4, hostIPv6       = "203.0.113.1", "2001:db8:1::1"
 	outsideIPv4, outsideIPv6 = "203.0.113.2", "2001:db8:1::2"
+	// unreachable is an address to which the host has no way.
+	unreachable = "198.51.100.66"
 )
 
 // Ports of the outside's servers. Those of the host are hostPort.
@@ -40,26 +42,25 @@ const (
 	bulkPort = 19
 	// answerPort reads until the end, then says how many bytes came.
 	answerPort = 20
-	hostPort   = 8080
+	// resetPort resets a connection when a byte has come.
+	resetPort = 21
+	hostPort  = 8080
 )
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(worldVariable) {
+	switch role := os.Getenv(worldVariable); role {
 	case "":
-		os.Exit(max(runIn("root", asRoot()), runIn("user", asRoot())))
-	case "root":
-		exit := makeWorld()
-		if exit == nil {
-			goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
-		}
-		fmt.Fprintln(os.Stderr, "world:", exit)
-		os.Exit(1)
-	case "user":
+		os.Exit(max(runIn("root", inWorld()), runIn("user", inWorld())))
+	case "root", "user":
 		if err := makeWorld(); err != nil {
 			fmt.Fprintln(os.Stderr, "world:", err)
 			os.Exit(1)
 		}
-		os.Exit(runIn("inside", asUser()))
+		how := &syscall.SysProcAttr{}
+		if role == "user" {
+			how = asUser()
+		}
+		os.Exit(runIn("inside as "+role, how))
 	default:
 		goleak.VerifyTestMain(m)
 	}
@@ -91,7 +92,8 @@ func runIn(role string, how *syscall.SysProcAttr) int {
 	}
 }
 
-func asRoot() *syscall.SysProcAttr {
+// inWorld makes a process root in a network namespace that becomes the host's.
+func inWorld() *syscall.SysProcAttr {
 	if os.Getuid() == 0 {
 		return &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS}
 	}
@@ -148,7 +150,19 @@ func host(peer int) error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return err
 	}
-	return configure("outside", netip.MustParseAddr(outsideIPv4), netip.MustParseAddr(outsideIPv6), hostIPv4+"/24", hostIPv6+"/64", "10.99.0.1/24")
+	if err := configure("outside", netip.MustParseAddr(outsideIPv4), netip.MustParseAddr(outsideIPv6), hostIPv4+"/24", hostIPv6+"/64", "10.99.0.1/24"); err != nil {
+		return err
+	}
+	_, one, err := net.ParseCIDR(unreachable + "/32")
+	if err != nil {
+		return err
+	}
+	_, some, err := net.ParseCIDR("2001:db8:66::/48")
+	if err != nil {
+		return err
+	}
+	return errors.Join(netlink.RouteAdd(&netlink.Route{Dst: one, Type: unix.RTN_UNREACHABLE}),
+		netlink.RouteAdd(&netlink.Route{Dst: some, Type: unix.RTN_THROW}))
 }
 
 // configure brings up lo and the named interface, with addresses and routes by the gateways.
@@ -197,7 +211,7 @@ func outside() error {
 	if err := setAddresses(unix.AF_INET6, netip.MustParseAddr(outsideIPv6)); err != nil {
 		return err
 	}
-	for port, serve := range map[int]func(*net.TCPConn){echoPort: echo, bulkPort: bulk, answerPort: answer, 53: serveDNS} {
+	for port, serve := range map[int]func(*net.TCPConn){echoPort: echo, bulkPort: bulk, answerPort: answer, resetPort: resetting, 53: serveDNS} {
 		if err := serveTCP(fmt.Sprintf("[::]:%d", port), serve); err != nil {
 			return err
 		}
@@ -248,6 +262,11 @@ func bulk(c *net.TCPConn) {
 func answer(c *net.TCPConn) {
 	n, err := io.Copy(io.Discard, c)
 	fmt.Fprintf(c, "%d %v", n, err)
+}
+
+func resetting(c *net.TCPConn) {
+	_, _ = c.Read(make([]byte, 1))
+	reset(c)
 }
 
 // serveUDP answers on IPv4 and IPv6, from the address that was asked.
