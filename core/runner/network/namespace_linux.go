@@ -64,29 +64,30 @@ func onThread(f func()) {
 
 // sockets are what Network has inside of a namespace. The second of a pair is for IPv6, and nil where the kernel has none.
 type sockets struct {
-	queue       *os.File
-	listeners   [2]net.Listener
-	resolverUDP net.PacketConn
-	resolverTCP net.Listener
+	queue     *os.File
+	listeners [2]net.Listener
+	// The resolver answers at every address at which the host's resolv.conf has a DNS server.
+	resolverUDP []net.PacketConn
+	resolverTCP []net.Listener
 }
 
 func (s *sockets) close() {
 	if s.queue != nil {
 		_ = s.queue.Close()
 	}
-	for _, l := range []net.Listener{s.listeners[0], s.listeners[1], s.resolverTCP} {
+	for _, l := range append(s.resolverTCP, s.listeners[:]...) {
 		if l != nil {
 			_ = l.Close()
 		}
 	}
-	if s.resolverUDP != nil {
-		_ = s.resolverUDP.Close()
+	for _, c := range s.resolverUDP {
+		_ = c.Close()
 	}
 }
 
-// open prepares the calling thread's network namespace.
-func (s *sockets) open() error {
-	if err := setAddresses(unix.AF_INET, insideIPv4, Resolver); err != nil {
+// open prepares the calling thread's network namespace. resolvers are where DNS is answered.
+func (s *sockets) open(resolvers []netip.AddrPort) error {
+	if err := setAddresses(unix.AF_INET, insideIPv4, relayIPv4); err != nil {
 		return err
 	}
 	err := setAddresses(unix.AF_INET6, insideIPv6, relayIPv6)
@@ -96,26 +97,41 @@ func (s *sockets) open() error {
 	if err != nil && !withoutIPv6(err) {
 		return err
 	}
-	if s.listeners[0], err = listen(unix.SOCK_STREAM, netip.AddrPortFrom(Resolver, relayPort), true); err != nil {
+	if s.listeners[0], err = listen(unix.SOCK_STREAM, netip.AddrPortFrom(relayIPv4, relayPort), true); err != nil {
 		return err
 	}
-	dns := netip.AddrPortFrom(Resolver, 53)
-	if s.resolverTCP, err = listen(unix.SOCK_STREAM, dns, false); err != nil {
+	for _, r := range resolvers {
+		if r.Addr().Is6() && s.listeners[1] == nil {
+			continue
+		}
+		if err := s.resolver(r); err != nil {
+			return err
+		}
+	}
+	if s.queue, err = openQueue(); err != nil {
 		return err
 	}
-	fd, err := bound(unix.SOCK_DGRAM, dns, false)
+	return loadRuleset(resolvers)
+}
+
+func (s *sockets) resolver(at netip.AddrPort) error {
+	tcp, err := listen(unix.SOCK_STREAM, at, true)
+	if err != nil {
+		return err
+	}
+	s.resolverTCP = append(s.resolverTCP, tcp)
+	fd, err := bound(unix.SOCK_DGRAM, at, true)
 	if err != nil {
 		return err
 	}
 	file := os.NewFile(uintptr(fd), "dns")
 	defer file.Close()
-	if s.resolverUDP, err = net.FilePacketConn(file); err != nil {
+	udp, err := net.FilePacketConn(file)
+	if err != nil {
 		return err
 	}
-	if s.queue, err = openQueue(); err != nil {
-		return err
-	}
-	return loadRuleset()
+	s.resolverUDP = append(s.resolverUDP, udp)
+	return nil
 }
 
 // withoutIPv6 reports whether err says that the kernel has no IPv6, or that it is switched off.

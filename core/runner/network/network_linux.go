@@ -39,7 +39,9 @@ type Options struct {
 	MaxConnections int
 	// MaxFlows bounds flows of datagrams. The default is 256.
 	MaxFlows int
-	// ResolvConf names the file that names the host's DNS servers. The default is /etc/resolv.conf.
+	// ResolvConf names the file that names the host's DNS servers. Programs have a copy of it: Network answers at the servers'
+	// addresses that it has when Open is called, and asks those that it has at the time of a question. The default is
+	// /etc/resolv.conf.
 	ResolvConf string
 }
 
@@ -91,7 +93,7 @@ func Open(fd int, o Options) (*Network, error) {
 	}
 	n := &Network{options: o, namespace: inside, names: newNames(), pipes: newPipes(), links: map[flow]*link{}, counts: map[byte]int{}}
 	n.ctx, n.stop = context.WithCancelCause(context.Background())
-	if err := inside.do(n.sockets.open); err != nil {
+	if err := inside.do(func() error { return n.sockets.open(resolvers(o.ResolvConf)) }); err != nil {
 		n.sockets.close()
 		inside.leave()
 		return nil, err
@@ -102,8 +104,12 @@ func Open(fd int, o Options) (*Network, error) {
 			n.wg.Go(func() { n.accept(l) })
 		}
 	}
-	n.wg.Go(n.resolveUDP)
-	n.wg.Go(n.resolveTCP)
+	for _, c := range n.sockets.resolverUDP {
+		n.wg.Go(func() { n.resolveUDP(c.(*net.UDPConn)) }) //nolint:forcetypeassert // a UDP socket
+	}
+	for _, l := range n.sockets.resolverTCP {
+		n.wg.Go(func() { n.resolveTCP(l) })
+	}
 	return n, nil
 }
 

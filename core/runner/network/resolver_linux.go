@@ -5,19 +5,19 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
 
 const (
-	// maxQueries bounds the questions over UDP that wait for an answer. Others are dropped; programs ask again.
+	// maxQueries bounds the questions over UDP that wait for an answer, for each server of the host. Others are dropped; programs ask again.
 	maxQueries = 128
-	// maxResolverConnections bounds connections to the resolver over TCP.
+	// maxResolverConnections bounds connections over TCP, for each server of the host.
 	maxResolverConnections = 16
 	// serverTime bounds how long one DNS server of the host may take. queryTime bounds the whole.
 	serverTime, queryTime = 3 * time.Second, 10 * time.Second
@@ -25,41 +25,38 @@ const (
 	maxServers = 3
 )
 
-// ResolvConf returns the resolv.conf for programs inside: that of the host, with Resolver instead of the host's servers.
-func ResolvConf(host []byte) []byte {
-	out := fmt.Appendf(nil, "nameserver %s\n", Resolver)
-	for line := range bytes.Lines(host) {
-		if f := bytes.Fields(line); len(f) > 1 && (string(f[0]) == "search" || string(f[0]) == "domain" || string(f[0]) == "options") {
-			out = append(append(out, bytes.Join(f, []byte(" "))...), '\n')
-		}
-	}
-	return out
-}
-
-// servers returns the host's DNS servers.
-func servers(file string) (found []string) {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		raw = nil // as in the C library, the server is then on this host
-	}
+// servers returns the host's DNS servers. Without a file, or without any in it, the C library asks this host.
+func servers(file string) (found []netip.AddrPort) {
+	raw, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(raw)) {
 		f := strings.Fields(line)
 		if len(f) < 2 || f[0] != "nameserver" || len(found) == maxServers {
 			continue
 		}
 		if a, err := netip.ParseAddr(f[1]); err == nil {
-			found = append(found, netip.AddrPortFrom(a, 53).String())
+			found = append(found, netip.AddrPortFrom(a.Unmap(), dnsPort))
 		}
 	}
 	if len(found) == 0 {
-		found = []string{"127.0.0.1:53"}
+		found = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), dnsPort)}
+	}
+	return found
+}
+
+const dnsPort = 53
+
+// resolvers returns the addresses of servers that a namespace can have. It has no interface for an address with a zone.
+func resolvers(file string) (found []netip.AddrPort) {
+	for _, s := range servers(file) {
+		if s.Addr().Zone() == "" && !slices.Contains(found, s) {
+			found = append(found, s)
+		}
 	}
 	return found
 }
 
 // resolveUDP answers questions until the Network is closed.
-func (n *Network) resolveUDP() {
-	conn := n.sockets.resolverUDP.(*net.UDPConn) //nolint:forcetypeassert // a UDP socket
+func (n *Network) resolveUDP(conn *net.UDPConn) {
 	free := make(chan struct{}, maxQueries)
 	buffer := make([]byte, maxMessage)
 	for {
@@ -89,10 +86,10 @@ func (n *Network) resolveUDP() {
 const maxMessage = 64<<10 - 1
 
 // resolveTCP answers questions until the Network is closed.
-func (n *Network) resolveTCP() {
+func (n *Network) resolveTCP(listener net.Listener) {
 	free := make(chan struct{}, maxResolverConnections)
 	for {
-		conn, err := n.sockets.resolverTCP.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			if n.ctx.Err() != nil {
 				return
@@ -143,7 +140,7 @@ func (n *Network) resolve(query []byte, transport string) []byte {
 	ctx, cancel := context.WithTimeout(n.ctx, queryTime)
 	defer cancel()
 	for _, server := range servers(n.options.ResolvConf) {
-		answer, err := exchange(ctx, transport, server, query)
+		answer, err := exchange(ctx, transport, server.String(), query)
 		if err == nil {
 			return n.filter(name, query, end, answer)
 		}

@@ -4,11 +4,14 @@ package network
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // query returns a DNS message that asks for name.
@@ -23,7 +26,15 @@ func query(name string, kind uint16) []byte {
 // ask sends a message to the resolver as a program does, and returns the answer.
 func (p *place) ask(t *testing.T, network string, m []byte) []byte {
 	t.Helper()
-	c, err := p.connect(network, "192.0.0.1:53")
+	return p.askAt(t, network, dns, m)
+}
+
+// dns is where the namespaces of most tests have their resolver.
+const dns = outsideIPv4 + ":53"
+
+func (p *place) askAt(t *testing.T, network, server string, m []byte) []byte {
+	t.Helper()
+	c, err := p.connect(network, server)
 	must(t, err)
 	defer c.Close()
 	if network == "tcp" {
@@ -109,8 +120,9 @@ func TestOnlyQuestionsAreForwarded(t *testing.T) {
 func TestTheNextServerIsAskedWhereOneDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/resolv.conf"
-	must(t, os.WriteFile(file, []byte("# comment\nsearch example.test\nnameserver "+hostIPv4+"\nnameserver "+outsideIPv4+"\n"), 0o600))
+	must(t, os.WriteFile(file, []byte("# comment\nsearch example.test\nnameserver "+outsideIPv4+"\n"), 0o600))
 	p := newPlace(t, Options{ResolvConf: file})
+	must(t, os.WriteFile(file, []byte("nameserver "+hostIPv4+"\nnameserver "+outsideIPv4+"\n"), 0o600)) // the host itself has none
 	if got := p.lookup(t, "udp", "public.test", dnsA); len(got) != 1 {
 		t.Error(got)
 	}
@@ -132,20 +144,36 @@ func TestServersAreThoseOfTheHost(t *testing.T) {
 		"": {"127.0.0.1:53"},
 	} {
 		must(t, os.WriteFile(file, []byte(content), 0o600))
-		if got := servers(file); !slices.Equal(got, want) {
+		var got []string
+		for _, s := range servers(file) {
+			got = append(got, s.String())
+		}
+		if !slices.Equal(got, want) {
 			t.Errorf("%q: %q, want %q", content, got, want)
 		}
 	}
-	if got := servers(file + "x"); !slices.Equal(got, []string{"127.0.0.1:53"}) {
+	if got := servers(file + "x"); len(got) != 1 || got[0].String() != "127.0.0.1:53" {
 		t.Error(got)
 	}
 }
 
-func TestTheResolvConfInsideNamesTheResolver(t *testing.T) {
+// The host's own server may be at loopback, where a program reaches only its own namespace.
+func TestDNSIsAnsweredWhereTheResolvConfSaysSo(t *testing.T) {
 	t.Parallel()
-	host := "# made by hand\nnameserver 10.0.0.53\nsearch a.test  b.test\noptions ndots:2\nsortlist 1.2.3.4\n"
-	if got := string(ResolvConf([]byte(host))); got != "nameserver 192.0.0.1\nsearch a.test b.test\noptions ndots:2\n" {
-		t.Errorf("%q", got)
+	file := t.TempDir() + "/resolv.conf"
+	must(t, os.WriteFile(file, []byte("nameserver 127.0.0.53\nnameserver 10.1.2.3\nnameserver fe80::1%outside\n"), 0o600))
+	p := newPlace(t, Options{ResolvConf: file})
+	must(t, os.WriteFile(file, []byte("nameserver "+outsideIPv4+"\n"), 0o600))
+	for _, server := range []string{"127.0.0.53", "10.1.2.3"} {
+		for _, network := range []string{"udp", "tcp"} {
+			answer := p.askAt(t, network, server+":53", query("public.test", dnsA))
+			if code(answer) != 0 || answer[7] != 1 {
+				t.Errorf("%s over %s: %x", server, network, answer)
+			}
+		}
+	}
+	if _, err := p.connect("tcp", "10.1.2.3:7"); !errors.Is(err, unix.EHOSTUNREACH) {
+		t.Errorf("another port of the server's address: %v", err)
 	}
 }
 
@@ -159,14 +187,14 @@ func TestConnectionsToTheResolverAreBounded(t *testing.T) {
 		}
 	}()
 	for range maxResolverConnections {
-		c, err := p.connect("tcp", "192.0.0.1:53")
+		c, err := p.connect("tcp", dns)
 		must(t, err)
 		open = append(open, c)
 		must(t, writeFramed(c, query("public.test", dnsA)))
 		_, err = readFramed(c)
 		must(t, err)
 	}
-	c, err := p.connect("tcp", "192.0.0.1:53")
+	c, err := p.connect("tcp", dns)
 	must(t, err)
 	open = append(open, c)
 	if _, err := readFramed(c); err == nil {

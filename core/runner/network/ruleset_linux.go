@@ -14,9 +14,8 @@ import (
 var (
 	insideIPv4 = netip.MustParseAddr("192.0.0.2")
 	insideIPv6 = netip.MustParseAddr("fd00:5059:4578::2")
-	// Resolver is the address inside at which Network answers DNS, over UDP and TCP.
-	Resolver = netip.MustParseAddr("192.0.0.1")
-	// relayIPv6 and Resolver have the sockets that accept redirected connections.
+	// relayIPv4 and relayIPv6 have the sockets that accept redirected connections.
+	relayIPv4 = netip.MustParseAddr("192.0.0.1")
 	relayIPv6 = netip.MustParseAddr("fd00:5059:4578::1")
 	// ownPrefixes are the addresses that are not redirected.
 	ownPrefixes = []netip.Prefix{
@@ -79,6 +78,11 @@ func destination(p netip.Prefix) []byte {
 	n := p.Bits() / 8
 	return slices.Concat(meta(unix.NFT_META_NFPROTO, family), payload(unix.NFT_PAYLOAD_NETWORK_HEADER, offset, int32(n)),
 		compare(p.Addr().AsSlice()[:n]...))
+}
+
+// toPort matches packets of TCP and UDP to a port.
+func toPort(port int) []byte {
+	return slices.Concat(payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), compare(bigUint16(port)...))
 }
 
 // firstOfTCP matches a segment with SYN and without ACK.
@@ -153,12 +157,12 @@ func nftMessage(kind uint16, parts ...[]byte) []byte {
 	return message(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_APPEND, parts...)
 }
 
-// ruleset returns the messages that redirect what programs send:
+// ruleset returns the messages that redirect what programs send, but not to the resolvers, which are sockets inside:
 //
 //	ask     holds the first packet of a connection or flow until queue gives a verdict
 //	refuse  answers packets with a mark
 //	relay   hands the other packets to our sockets; what belongs to none is dropped
-func ruleset(hold []byte) [][]byte {
+func ruleset(hold []byte, resolvers []netip.AddrPort) [][]byte {
 	jumpOwn := verdict(unix.NFT_JUMP, attribute(unix.NFTA_VERDICT_CHAIN, text("own")))
 	udp := meta(unix.NFT_META_L4PROTO, unix.IPPROTO_UDP)
 	messages := [][]byte{
@@ -167,6 +171,9 @@ func ruleset(hold []byte) [][]byte {
 	}
 	for _, p := range ownPrefixes {
 		messages = append(messages, rule("own", destination(p), verdict(nfAccept)))
+	}
+	for _, r := range resolvers {
+		messages = append(messages, rule("own", destination(netip.PrefixFrom(r.Addr(), r.Addr().BitLen())), toPort(int(r.Port())), verdict(nfAccept)))
 	}
 	messages = append(messages,
 		rule("ask", jumpOwn),
@@ -178,17 +185,17 @@ func ruleset(hold []byte) [][]byte {
 		rule("refuse", reject(markNoRoute, unix.NFT_REJECT_ICMPX_UNREACH, unix.NFT_REJECT_ICMPX_NO_ROUTE)),
 		rule("refuse", reject(markProhibited, unix.NFT_REJECT_ICMPX_UNREACH, unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED)),
 		rule("relay", jumpOwn))
-	for _, address := range []netip.Addr{Resolver, relayIPv6} {
+	for _, address := range []netip.Addr{relayIPv4, relayIPv6} {
 		messages = append(messages, rule("relay", toSocket(unix.IPPROTO_TCP, address)), rule("relay", toSocket(unix.IPPROTO_UDP, address)))
 	}
 	return messages
 }
 
 // loadRuleset loads the ruleset in the calling thread's network namespace.
-func loadRuleset() error {
+func loadRuleset(resolvers []netip.AddrPort) error {
 	var failed []error
 	for _, hold := range hold() {
-		err := load(ruleset(hold))
+		err := load(ruleset(hold, resolvers))
 		if err == nil {
 			return nil
 		}
