@@ -9,7 +9,7 @@
 //
 //   - Refuse a Spec with limits that cannot be enforced (refuse.go).
 //   - Choose an interpreter (interpreter.go).
-//   - With requirements, find or build an environment (environment.go, box.go, install.go, compile.go, cache.go).
+//   - With requirements, find or build an environment (environment.go, buildslot.go, install.go, compile.go, cache.go).
 //   - Take a slot (slots.go) and let its runner run the program.
 //   - Add the backend's own fields to the Result.
 //
@@ -24,11 +24,12 @@
 //	<cache_dir>/bin/<interpreter>        python, python3 and python3.x as names of one interpreter
 //	<work_dir>/<claim>                   one process's work folders; the process holds <claim>.lock while it lives
 //
-// An environment is prepared in a box, which is a slot that no program gets. Its runner starts uv and the compiler with limits of
-// their own, and ends them when the plugin ends. As root the box has a uid from the end of run_as. When the box has no process any
-// more, the environment is checked, given to the plugin's user, and freed of addresses with credentials. Only then does it get the
-// name under which programs find it. If packages may be built, the package cache lies in the build's own folder, so that code of a
-// package can change no other package. If the machine has no uv, pip fetches a pinned one in such a box, with the same limits.
+// An environment is prepared in a build slot, which is a slot that no program gets. Its runner starts uv and the compiler with
+// limits of their own, and ends them when the plugin ends. As root the build slot has a uid from the end of run_as. When the
+// build slot has no process any more, the environment is checked, given to the plugin's user, and freed of addresses with
+// credentials. Only then does it get the name under which programs find it. If packages may be built, the package cache lies in
+// the build's own folder, so that code of a package can change no other package. If the machine has no uv, pip fetches a pinned
+// one in such a build slot, with the same limits.
 //
 // A process claims its work folder, and each uid that it gives to a slot, with flock. The kernel ends a claim when the process
 // ends, for whatever reason. Content without a claim is therefore a leftover, and two installations on one machine do not

@@ -149,7 +149,7 @@ func (b *builder) locked(ctx context.Context, key string, w want, notify func(ex
 
 // prepare fills temp/env. When it returns without an error, all processes that it started have ended.
 func (b *builder) prepare(ctx context.Context, turn int, temp string, program uvProgram, w want, notify func(executor.Progress)) (failure *executor.Failure, err error) {
-	x, err := b.openBox(ctx, turn, temp, b.config.AllowBuilds)
+	x, err := b.openBuildSlot(ctx, turn, temp, b.config.AllowBuilds)
 	if err != nil {
 		return nil, err
 	}

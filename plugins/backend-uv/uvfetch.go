@@ -136,9 +136,9 @@ func (u *uvTool) pip(ctx context.Context, temp string, run enclosedRun) error {
 	return cmp.Or(context.Cause(ctx), errors.New("no Python of this machine has pip or venv (on Debian: apt install python3-pip)"))
 }
 
-// enclose makes a box for a fetch of uv. The box has the bounds of a preparation.
+// enclose makes a build slot for a fetch of uv. The build slot has the bounds of a preparation.
 func (b *builder) enclose(ctx context.Context, temp string) (enclosure, error) {
-	x, err := b.openBox(ctx, parallelBuilds, temp, true)
+	x, err := b.openBuildSlot(ctx, parallelBuilds, temp, true)
 	if err != nil {
 		return enclosure{}, err
 	}

@@ -25,13 +25,13 @@ func TestWhatABuildWritesIsCountedWhileItRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := newBuilder(t.Context(), b).openBox(t.Context(), 0, temp, b.config.AllowBuilds)
+	x, err := newBuilder(t.Context(), b).openBuildSlot(t.Context(), 0, temp, b.config.AllowBuilds)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
 		if !x.close() {
-			t.Error("processes are left in the box")
+			t.Error("processes are left in the build slot")
 		}
 	}()
 	for _, dir := range []string{filepath.Join(temp, "tmp"), x.packages} {
@@ -51,7 +51,7 @@ func TestWhatABuildWritesIsCountedWhileItRuns(t *testing.T) {
 
 func TestWhatWasInThePackageCacheBeforeIsNotCounted(t *testing.T) {
 	t.Parallel()
-	x := &box{builder: &builder{name: "uv", config: Config{EnvironmentBytes: 1000, EnvironmentFiles: 10}}, temp: t.TempDir(), packages: t.TempDir()}
+	x := &buildSlot{builder: &builder{name: "uv", config: Config{EnvironmentBytes: 1000, EnvironmentFiles: 10}}, temp: t.TempDir(), packages: t.TempDir()}
 	archive := filepath.Join(x.packages, "archive-v0")
 	put := func(path string, size int64) {
 		t.Helper()
