@@ -31,7 +31,7 @@ type buildSlot struct {
 	private   bool
 	cacheLock *lockFile // nil if private
 	begun     time.Time
-	// reach lists the files and folders that programs in the build slot use.
+	// reach lists the files and folders that programs in the build slot use. In a box they may write to temp and packages only.
 	reach []string
 	how   mechanisms
 }
@@ -137,8 +137,8 @@ func (x *buildSlot) run(ctx context.Context, network bool, env map[string]string
 		x.watch(watch, end)
 	}()
 	start := runner.Start{
-		ExecutionID: "prepare", Command: argv, Env: env, Path: defaultPath, Network: network || x.how.User,
-		Reach:  x.reaches(argv, env),
+		ExecutionID: "prepare", Command: argv, Env: env, Path: defaultPath, Network: network || x.how.User && !x.how.Box,
+		Reach: x.reaches(argv, env), Writable: []string{x.temp, x.packages},
 		Limits: executor.Limits{MemoryBytes: x.builder.config.PrepareMemoryBytes, PIDs: x.builder.config.PreparePIDs, CPUShares: buildShares, OutputBytes: 1 << 20, KillGrace: buildGrace},
 	}
 	if !x.how.Tmpfs {
@@ -173,7 +173,9 @@ func (x *buildSlot) reaches(argv []string, env map[string]string) []string {
 			list = append(list, strings.TrimPrefix(word, "file://"))
 		}
 	}
-	list = slices.DeleteFunc(list, func(path string) bool { return !filepath.IsAbs(path) })
+	list = slices.DeleteFunc(list, func(path string) bool {
+		return !filepath.IsAbs(path) || x.how.Box && (inFolder(path, x.temp) || inFolder(path, x.packages)) // which are writable
+	})
 	for _, path := range slices.Clone(list) {
 		if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
 			list = append([]string{real}, list...)
@@ -221,7 +223,7 @@ func (x *buildSlot) lend(variables []string) (map[string]string, error) {
 		default:
 			continue
 		}
-		if uid := x.uid(); uid != 0 && isFile(value) && !readable(value, uid) {
+		if uid := x.uid(); uid != 0 && isFile(value) && !x.how.readable(value, uid) {
 			raw, err := os.ReadFile(value)
 			if err != nil {
 				return nil, err
@@ -237,10 +239,10 @@ func (x *buildSlot) lend(variables []string) (map[string]string, error) {
 	return env, nil
 }
 
-// readable reports whether uid may read a file.
-func readable(path string, uid int) bool {
+// readable reports whether uid may read a file. In a box the folders above the file do not matter.
+func (m mechanisms) readable(path string, uid int) bool {
 	real, err := filepath.EvalSymlinks(path)
-	if err != nil || closedFolder(filepath.Dir(path), uid) != "" || closedFolder(filepath.Dir(real), uid) != "" {
+	if err != nil || !m.Box && closedFolder(filepath.Dir(path), uid)+closedFolder(filepath.Dir(real), uid) != "" {
 		return false
 	}
 	info, err := os.Stat(real)

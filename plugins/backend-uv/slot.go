@@ -33,7 +33,7 @@ const runnerPatience = 8 * time.Second
 type slot struct {
 	dir     string
 	how     mechanisms
-	network bool // programs may have the host's network
+	network bool // programs may have the host's network; in a box each Start decides
 	uid     *uidClaim
 	groups  sandbox.Cgroups
 	conn    *runner.Conn
@@ -97,7 +97,8 @@ func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) erro
 
 func (s *slot) config(m mechanisms, reach []string) runner.Config {
 	c := runner.Config{
-		WorkRoot: s.dir, Tmpfs: m.Tmpfs, Reach: reach, Cgroups: s.groups, NetworkNamespace: m.Network, InNetworkNamespace: m.User && !s.network,
+		WorkRoot: s.dir, Tmpfs: m.Tmpfs, Box: m.Box, Reach: reach, Cgroups: s.groups,
+		NetworkNamespace: m.Network || m.Box, InNetworkNamespace: m.User && !m.Box && !s.network,
 	}
 	if own := os.TempDir(); public(own) {
 		c.Private = []string{own}
