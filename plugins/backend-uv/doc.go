@@ -1,14 +1,16 @@
 // Package uvbackend runs Python on this machine. It uses the installed interpreters, environments that uv prepares, and resident
 // runners that start the programs. It is the backend of type "uv".
 //
-// The backend is no sandbox for files: Capabilities.Isolation is "none", and programs see the host's world-readable files. As far
-// as the machine allows, it limits memory, CPU, processes and disk, and keeps programs from the network. An unprivileged uid per
-// slot keeps a program from the folders and processes of other programs. Info lists what the machine does not allow.
+// Programs run in a box where the machine allows it: namespaces with a root folder that has the system folders of the host, the
+// interpreter and the environment, and nothing else of the host (docs/sandbox.md). Capabilities.Isolation is then "namespaces".
+// Elsewhere it is "none", and programs see the host's world-readable files. As far as the machine allows, the backend limits memory,
+// CPU, processes and disk, and keeps programs from the network. As root each slot has an unprivileged uid of its own. Info lists what
+// the machine does not allow.
 //
 // Backend.Run has these steps:
 //
 //   - Refuse a Spec with limits that cannot be enforced (refuse.go).
-//   - Choose an interpreter (interpreter.go).
+//   - Choose an interpreter (interpreter.go), and list what the program needs of this machine (reach.go).
 //   - With requirements, find or build an environment (environment.go, buildslot.go, install.go, compile.go, cache.go).
 //   - Take a slot (slots.go) and let its runner run the program.
 //   - Add the backend's own fields to the Result.

@@ -56,7 +56,7 @@ type program struct {
 	file *os.File // keeps the embedded runner open; nil without it
 }
 
-// claimVariable begins the variable that names the claim in a runner's environment. Programs do not get the variable.
+// claimVariable begins the variable that names the folder of the claim in a runner's environment. Programs do not get the variable.
 const claimVariable = "PYEXEC_RUNNER="
 
 // spawn starts a runner for s with the mechanisms m and returns when the runner is ready. It must be called on a thread that lives
@@ -286,7 +286,7 @@ func (p *slots) newSlot(ctx context.Context, n int, network bool, claim func() (
 	}
 	spawned := make(chan error, 1)
 	select {
-	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.name, p.reach) }:
+	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.dir, p.reach) }:
 	case <-p.closed:
 		return fail(backend.ErrClosed)
 	case <-ctx.Done():
