@@ -38,8 +38,12 @@ const initCommand = "init"
 // Where it may, the runner first takes a mount namespace of its own and executes itself once more: mounts are per thread, and a
 // Go program has one thread only at exec. A host that has given it one passes --own-mounts.
 func Main(args []string) int {
-	if len(args) > 0 && args[0] == initCommand {
+	init := append(slices.Clone(os.Args[:len(os.Args)-len(args)]), initCommand)
+	switch {
+	case len(args) > 0 && args[0] == initCommand:
 		return sandbox.InitMain(args[1:])
+	case len(args) > 0 && args[0] == sandbox.ProbeCommand:
+		return sandbox.ProbeMain(args[1:], init)
 	}
 	fd, stdio, err := parseArgs(args)
 	if err != nil {
@@ -62,7 +66,7 @@ func Main(args []string) int {
 		return ExitBroken
 	}
 	a := newAgent(inside)
-	a.Command = append(slices.Clone(os.Args[:len(os.Args)-len(args)]), initCommand)
+	a.Command = init
 	defer a.Guard()
 	switch {
 	case inside != nil && inside.GVisor:

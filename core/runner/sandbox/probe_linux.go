@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -94,21 +93,3 @@ func probeStart(what string, attr *syscall.SysProcAttr) error {
 	}
 	return nil
 }
-
-// ProbeBox returns why this process cannot run programs in a box as uid, or nil. It makes a box and runs a program in it. The
-// error names the part that fails.
-func ProbeBox(uid, gid int) error {
-	return errors.New("box: not available yet")
-}
-
-// Layer is an optional part of a sandbox, which a kernel may lack.
-type Layer struct {
-	Name string // landlock or seccomp
-	// Version is that of the kernel's interface, where there are several.
-	Version int
-	// Missing tells why the layer is not in force. It is empty if the layer is.
-	Missing string
-}
-
-// Layers returns the optional layers of a box and whether they are in force on this machine.
-func Layers() []Layer { return nil }

@@ -31,6 +31,19 @@ func installBoxSeccomp(sameUser bool, last uint32) error {
 	return nil
 }
 
+// seccompMissing returns why no filter can be installed, or nil.
+func seccompMissing() error {
+	if refusedCallsOf(runtime.GOARCH) == nil {
+		return errors.New("the calls of this machine are not known")
+	}
+	action := uint32(unix.SECCOMP_RET_ERRNO)
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action))) //nolint:gosec // the call takes it so
+	if errno != 0 {
+		return fmt.Errorf("the kernel has no filters of calls: %w", errno)
+	}
+	return nil
+}
+
 func installFilter(filter []unix.SockFilter) error {
 	if filter == nil {
 		return nil
