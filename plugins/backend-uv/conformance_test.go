@@ -121,7 +121,7 @@ func runnerRoots(work string) []string {
 	for _, e := range environments {
 		raw, _ := os.ReadFile(e)
 		for _, c := range claims {
-			if bytes.HasPrefix(raw, []byte(claimVariable+c.Name()+"\x00")) {
+			if bytes.HasPrefix(raw, []byte(claimVariable+filepath.Join(work, c.Name())+"\x00")) {
 				roots = append(roots, filepath.Join(filepath.Dir(e), "root"))
 			}
 		}

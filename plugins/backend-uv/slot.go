@@ -33,7 +33,7 @@ const runnerPatience = 8 * time.Second
 type slot struct {
 	dir     string
 	how     mechanisms
-	network bool // programs may have the host's network
+	network bool // programs may have the host's network; in a box each Start decides
 	uid     *uidClaim
 	groups  sandbox.Cgroups
 	conn    *runner.Conn
@@ -56,7 +56,7 @@ type program struct {
 	file *os.File // keeps the embedded runner open; nil without it
 }
 
-// claimVariable begins the variable that names the claim in a runner's environment. Programs do not get the variable.
+// claimVariable begins the variable that names the folder of the claim in a runner's environment. Programs do not get the variable.
 const claimVariable = "PYEXEC_RUNNER="
 
 // spawn starts a runner for s with the mechanisms m and returns when the runner is ready. It must be called on a thread that lives
@@ -97,7 +97,8 @@ func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) erro
 
 func (s *slot) config(m mechanisms, reach []string) runner.Config {
 	c := runner.Config{
-		WorkRoot: s.dir, Tmpfs: m.Tmpfs, Reach: reach, Cgroups: s.groups, NetworkNamespace: m.Network, InNetworkNamespace: m.User && !s.network,
+		WorkRoot: s.dir, Tmpfs: m.Tmpfs, Box: m.Box, Reach: reach, Cgroups: s.groups,
+		NetworkNamespace: m.Network || m.Box, InNetworkNamespace: m.User && !m.Box && !s.network,
 	}
 	if own := os.TempDir(); public(own) {
 		c.Private = []string{own}
@@ -285,7 +286,7 @@ func (p *slots) newSlot(ctx context.Context, n int, network bool, claim func() (
 	}
 	spawned := make(chan error, 1)
 	select {
-	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.name, p.reach) }:
+	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.dir, p.reach) }:
 	case <-p.closed:
 		return fail(backend.ErrClosed)
 	case <-ctx.Done():

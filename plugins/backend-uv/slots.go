@@ -141,7 +141,7 @@ func (p *slots) pop(network bool) (*slot, int, error) {
 func (p *slots) next(network bool) int {
 	found := -1
 	for i := len(p.idle) - 1; i >= 0; i-- {
-		if p.idle[i].network != network && p.how.User {
+		if p.idle[i].network != network && p.how.User && !p.how.Box {
 			continue
 		}
 		if found >= 0 {

@@ -157,7 +157,7 @@ func killWithRunners(t *testing.T, p *plugintest.Plugin, cache string) {
 	var runners []int
 	for _, c := range claims {
 		if c.IsDir() {
-			runners = append(runners, processes(claimVariable+c.Name())...)
+			runners = append(runners, processes(claimVariable+filepath.Join(cache, "work", c.Name()))...)
 		}
 	}
 	if len(runners) == 0 {

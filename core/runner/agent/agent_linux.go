@@ -401,11 +401,12 @@ func (a *agent) killEverything() {
 	a.mu.Lock()
 	x := a.current
 	a.mu.Unlock()
+	a.Box.Destroy()
 	for range 5 {
 		if x != nil && x.group != nil {
-			sandbox.KillAll(x.group)
+			a.KillAll(x.group)
 		} else {
-			sandbox.KillAll(&sandbox.Group{Everything: a.Inside != nil})
+			a.KillAll(&sandbox.Group{Everything: a.Inside != nil})
 		}
 		time.Sleep(time.Millisecond)
 	}

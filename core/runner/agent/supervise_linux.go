@@ -70,10 +70,11 @@ func (x *execution) finish(r *sandbox.Reaper, end sandbox.Exit) {
 		<-r.Empty
 		return
 	}
-	if err := sandbox.KillUntil(x.group, r.Empty); err != nil {
+	if err := x.agent.KillUntil(x.group, r.Empty, r.Look); err != nil {
 		x.stuck = true
 		x.agent.Logf("%v", err)
 	}
+	x.stuck = x.stuck || x.agent.Box.Broken()
 }
 
 // verdict puts the end of the program into the Result. For killed and full see nameLimit.
