@@ -111,7 +111,7 @@ const (
 )
 
 // findMechanisms finds the mechanisms that work. The probes start processes, so the result is cached for this boot, user, program
-// and set of namespaces.
+// and set of namespaces if a box works.
 func findMechanisms(c Config, cacheFile string) mechanisms {
 	ids, _ := parseUIDs(c.RunAs) // validated before
 	if c.Isolation == IsolationNone {
@@ -131,8 +131,9 @@ func findMechanisms(c Config, cacheFile string) mechanisms {
 		locks, _ = uidFolder(c) // a folder that cannot be made is an error when uids are claimed for programs
 	}
 	m := probeMechanisms(ids, locks)
-	// Best effort: without the file the next start probes again.
-	_ = writeJSON(cacheFile, map[string]mechanisms{stamp: m})
+	if m.Box { // else the next start probes again: the reason may be gone
+		_ = writeJSON(cacheFile, map[string]mechanisms{stamp: m}) // best effort
+	}
 	return m
 }
 
@@ -162,14 +163,14 @@ func probeMechanisms(ids uids, locks string) mechanisms {
 			}
 		}
 		if m.Why["box"] == "" {
-			m.Box = works("box", sandbox.ProbeBox(uid, uid))
+			m.Box = works("box", probeBox(uid))
 		}
 	} else {
 		m.Why["setuid"] = "this process is not root"
 		if m.User = works("user", sandbox.ProbeUserNamespace()); m.User {
 			m.Tmpfs = true // a user namespace may always mount a tmpfs
 			m.Why["network"] = "not needed: the runner is inside a network namespace"
-			m.Box = works("box", sandbox.ProbeBox(0, 0))
+			m.Box = works("box", probeBox(0))
 		} else {
 			why := "this process is not root, and user namespaces do not work: " + m.Why["user"]
 			m.Why["network"], m.Why["tmpfs"], m.Why["box"] = why, why, why
@@ -179,6 +180,18 @@ func probeMechanisms(ids uids, locks string) mechanisms {
 		m.Layers = sandbox.Layers()
 	}
 	return m
+}
+
+// probeBox returns why programs cannot run in a box as uid, or nil. 0 stands for the plugin's own user.
+func probeBox(uid int) error {
+	p, err := runnerProgram()
+	if err != nil {
+		return err
+	}
+	if p.file != nil {
+		defer p.file.Close()
+	}
+	return sandbox.ProbeBox(p.path, p.args, uid, uid)
 }
 
 // machineStamp returns a hash that changes when the result of probeMechanisms may change.

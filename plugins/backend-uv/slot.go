@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,9 +53,13 @@ type slot struct {
 // program is the command of runner processes: the embedded runner, or else this program.
 type program struct {
 	path string
-	args []string
+	args []string // the beginning of argv
 	file *os.File // keeps the embedded runner open; nil without it
 }
+
+// runnerArgs follow program.args. With --own-mounts the runner does not execute itself again to get a mount namespace:
+// mechanisms.attributes starts it in one.
+func runnerArgs() []string { return []string{"--own-mounts", "--fd", "3"} }
 
 // claimVariable begins the variable that names the folder of the claim in a runner's environment. Programs do not get the variable.
 const claimVariable = "PYEXEC_RUNNER="
@@ -75,7 +80,7 @@ func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) erro
 		return fmt.Errorf("socketpair: %w", err)
 	}
 	s.cmd = &exec.Cmd{
-		Path: p.path, Args: p.args, Dir: "/", Env: []string{claimVariable + claim}, ExtraFiles: []*os.File{theirs},
+		Path: p.path, Args: slices.Concat(p.args, runnerArgs()), Dir: "/", Env: []string{claimVariable + claim}, ExtraFiles: []*os.File{theirs},
 		SysProcAttr: m.attributes(s.network), Stderr: s.stderr, WaitDelay: time.Second,
 	}
 	if err := s.cmd.Start(); err != nil {

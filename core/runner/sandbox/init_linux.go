@@ -95,8 +95,12 @@ func settleInit() error {
 	}
 	unix.Umask(0o022)
 	ChildEnded()
+	// Go reaches all threads by a signal, which IgnoreSignals takes away.
+	if err := keepOnlyKill(); err != nil {
+		return err
+	}
 	IgnoreSignals()
-	return keepOnlyKill()
+	return nil
 }
 
 // initThreads are made ahead, so that all threads of init have numbers below those of programs.
