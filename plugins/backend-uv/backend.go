@@ -122,6 +122,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 		claim.release()
 		return nil, executor.Errorf(executor.Internal, "%w", err)
 	}
+	b.slots.private, b.slots.open = b.privateNetwork(), config.NetworkOpen
 	b.languages = findLanguages(hostPlaces(), b.how)
 	b.can = promises(b.how, b.groups, config)
 	b.can.Languages = b.languages.list()

@@ -33,7 +33,7 @@ func (p *slots) builderUID(n int) (*uidClaim, error) {
 	return p.ids.take(p.how.uids) // returns the error for a range without a free uid
 }
 
-// builder makes a slot for preparation number n. Codes: as take.
+// builder makes a slot for preparation number n. It has the host's network, because the package index may be private. Codes: as take.
 func (p *slots) builder(ctx context.Context, n int) (*slot, error) {
 	p.mu.Lock()
 	if p.isClosed {
@@ -44,7 +44,7 @@ func (p *slots) builder(ctx context.Context, n int) (*slot, error) {
 	number := p.number
 	p.wg.Add(1) // make calls Done
 	p.mu.Unlock()
-	return p.make(ctx, number, true, func() (*uidClaim, error) { return p.builderUID(n) })
+	return p.make(ctx, number, true, false, func() (*uidClaim, error) { return p.builderUID(n) })
 }
 
 // dropBuilder gives a slot of builder back, and reports whether no process of it is left.

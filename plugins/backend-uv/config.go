@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"github.com/python-executor/python-executor/core/backend"
+	"github.com/python-executor/python-executor/core/runner/network"
 )
 
 // The isolation modes of Config.Isolation.
@@ -28,6 +29,14 @@ const (
 	IsolationNone = "none"
 )
 
+// The networks of Config.Network.
+const (
+	// NetworkPrivate is a network namespace of the program's own, from which it reaches public addresses and NetworkOpen only.
+	NetworkPrivate = "private"
+	// NetworkHost is the host's network with all its addresses, loopback included.
+	NetworkHost = "host"
+)
+
 // Config is the section backends.<name> of a backend of type uv. A zero field takes its default.
 type Config struct {
 	// Isolation is auto (default), namespaces or none.
@@ -35,6 +44,12 @@ type Config struct {
 	// RunAs is the range of uids, FIRST-LAST, that run programs if the plugin runs as root. Each slot has a uid of its own, and the
 	// gid with the same number. Default 60600-61111, which no distribution assigns. checkUsers refuses some ranges.
 	RunAs string `json:"run_as"`
+	// Network is what a program with a network gets: private, or host. The default is private, and host with IsolationNone. Where
+	// private does not work, programs cannot have a network.
+	Network string `json:"network"`
+	// NetworkOpen lists prefixes of addresses, such as 10.1.0.0/16, that programs with a private network reach besides public
+	// addresses. An address of the host itself needs a prefix of its full length. The host's loopback cannot be opened.
+	NetworkOpen []string `json:"network_open"`
 	// WritableDirectories lists folders of the host. A program may change a HostDirectory that is or lies below one of them. In a box
 	// every other HostDirectory is read-only. Without a box the rights of the program's user decide. Default: none.
 	WritableDirectories []string `json:"writable_directories"`
@@ -79,7 +94,7 @@ func Default() Config {
 	cache := defaultCacheDir()
 	return Config{
 		Isolation: IsolationAuto, RunAs: "60600-61111", CacheDir: cache, WorkDir: filepath.Join(cache, "work"),
-		CacheBytes: 20 << 30, WarmSessions: 3, ImageMap: map[string]string{}, Preload: []string{}, WritableDirectories: []string{},
+		CacheBytes: 20 << 30, WarmSessions: 3, ImageMap: map[string]string{}, Preload: []string{}, WritableDirectories: []string{}, Network: NetworkPrivate, NetworkOpen: []string{},
 		PrepareMemoryBytes: 2 << 30, PreparePIDs: 512, PrepareSeconds: 1200,
 		EnvironmentBytes: 8 << 30, EnvironmentFiles: 200_000, CompileBytes: 256 << 20,
 	}
@@ -125,6 +140,10 @@ func (c Config) withDefaults() Config {
 	d := Default()
 	c.Isolation, c.RunAs, c.CacheDir = cmp.Or(c.Isolation, d.Isolation), cmp.Or(c.RunAs, d.RunAs), cmp.Or(c.CacheDir, d.CacheDir)
 	c.WorkDir = cmp.Or(c.WorkDir, filepath.Join(c.CacheDir, "work"))
+	if c.Network == "" && c.Isolation == IsolationNone {
+		c.Network = NetworkHost
+	}
+	c.Network = cmp.Or(c.Network, d.Network)
 	c.WarmSessions = cmp.Or(c.WarmSessions, d.WarmSessions)
 	for key, value := range c.positive() {
 		*value = cmp.Or(*value, *d.positive()[key])
@@ -150,6 +169,18 @@ func (c Config) validate(name string) error {
 	case IsolationAuto, IsolationNamespaces, IsolationNone:
 	default:
 		p.Add("isolation", "must be auto, namespaces or none (got %q)", c.Isolation)
+	}
+	switch c.Network {
+	case NetworkPrivate:
+		p.Require(c.Isolation != IsolationNone, "network", "must be host with isolation none")
+	case NetworkHost:
+		p.Require(len(c.NetworkOpen) == 0, "network_open", "must be empty with network host, which is open altogether")
+	default:
+		p.Add("network", "must be private or host (got %q)", c.Network)
+	}
+	for i, prefix := range c.NetworkOpen {
+		_, err := network.ParseRanges([]string{prefix})
+		p.Require(err == nil, fmt.Sprintf("network_open[%d]", i), "%v", err)
 	}
 	for i, dir := range c.WritableDirectories {
 		p.Require(filepath.IsAbs(dir) && filepath.Clean(dir) == dir, fmt.Sprintf("writable_directories[%d]", i), "must be an absolute, clean path (got %q)", dir)
@@ -186,15 +217,16 @@ func Check(name string, section json.RawMessage) error {
 	return c.checkUsers(context.Background(), name, thisHost())
 }
 
-// Filled returns a section with the defaults of the keys that it leaves out. The default work folder lies in the cache folder.
+// Filled returns a section with the defaults of the keys that it leaves out. The default work folder lies in the cache folder, and
+// the default network depends on the isolation.
 func Filled(section json.RawMessage) json.RawMessage {
 	c := Default()
-	c.WorkDir = ""
+	c.WorkDir, c.Network = "", ""
 	filled := backend.Filled(section, &c)
-	if c.WorkDir != "" {
+	if c.WorkDir != "" && c.Network != "" {
 		return filled
 	}
-	c.WorkDir = filepath.Join(c.CacheDir, "work")
+	c = c.withDefaults()
 	return backend.Filled(section, &c)
 }
 

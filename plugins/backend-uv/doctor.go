@@ -131,6 +131,7 @@ func (b *Backend) limitFindings() []backend.Finding {
 		backend.Check(b.how.Box, "files", "programs run in a sandbox: "+strings.Join(b.active(), ", "), "programs see the host's world-readable files: "+b.how.Why["box"], root),
 		backend.Check(b.how.Setuid || b.how.Box, "user", b.userOf(), "programs run as this user: "+b.how.Why["setuid"], "run as root to give each program a uid of its own"),
 		backend.Check(b.can.NetworkOff, "network", "can be kept from programs", "cannot be kept from programs: "+b.how.Why["network"], root),
+		b.networkFinding(root),
 		backend.Check(b.can.Memory, "memory", "memory_mb is enforced by control group", "memory_mb is not enforced: "+b.groupReason("memory"), groups),
 		backend.Check(b.can.PIDs, "pids", "the number of processes is enforced", "the number of processes is not enforced: "+b.groupReason("pids"), groups),
 		backend.Check(b.can.CPU, "cpu", "cpu_shares is enforced by control group", "cpu_shares is not enforced: "+b.groupReason("cpu"), groups),
@@ -145,6 +146,19 @@ func (b *Backend) limitFindings() []backend.Finding {
 		list = append(list, backend.Warn("user", "uids of "+b.how.uids.String()+" are subordinate uids of "+strings.Join(others, ", ")+": programs may reach files of their containers", "set backends.uv.run_as to a range that /etc/subuid gives to no user"))
 	}
 	return list
+}
+
+// networkFinding says what a program with a network reaches.
+func (b *Backend) networkFinding(root string) backend.Finding {
+	const topic = "way out"
+	switch {
+	case b.config.Network == NetworkHost:
+		return backend.Warn(topic, "programs with a network share the host's, loopback included", "set backends.uv.network to private")
+	case b.privateNetwork():
+		return backend.OK(topic, strings.Join(append([]string{"programs with a network reach public addresses"}, b.config.NetworkOpen...), ", "))
+	}
+	return backend.Warn(topic, "programs cannot have a network of their own, so network_disabled: false is refused: "+b.how.Why["way_out"],
+		root+"; or set backends.uv.network to host (docs/network.md)")
 }
 
 // userOf describes the user that programs run as.

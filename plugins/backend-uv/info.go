@@ -23,7 +23,7 @@ func promises(m mechanisms, groups sandbox.Cgroups, c Config) executor.Capabilit
 	return executor.Capabilities{
 		Isolation:  isolation,
 		NetworkOff: m.offByDefault(),
-		NetworkOn:  true,
+		NetworkOn:  c.Network == NetworkHost || m.WayOut,
 		Memory:     groups.Enforces("memory"),
 		Disk:       m.Tmpfs,
 		CPU:        groups.Enforces("cpu"),
@@ -73,8 +73,9 @@ func (b *Backend) warnings() []string {
 	add(!b.how.Box, "programs see the host's world-readable files: "+why["box"])
 	add(b.how.Box && b.how.missing() != "", "the sandbox of programs is incomplete: "+b.how.missing())
 	add(!b.can.NetworkOff, "programs have the host's network, although it is off by default: "+why["network"])
-	add(b.can.NetworkOn && b.how.Setuid, "programs with a network share the host's: they reach every service on its loopback addresses, except for this server, which refuses their uids")
-	add(b.can.NetworkOn && !b.how.Setuid, "programs with a network share the host's: they reach every service on its loopback addresses, this server included, which cannot tell them from its own user: set http.tokens")
+	shared := !b.can.NetworkOff || b.config.Network == NetworkHost
+	add(shared && b.how.Setuid, "programs with a network share the host's: they reach every service on its loopback addresses, except for this server, which refuses their uids")
+	add(shared && !b.how.Setuid, "programs with a network share the host's: they reach every service on its loopback addresses, this server included, which cannot tell them from its own user: set http.tokens")
 	if b.how.Setuid {
 		if others := thisHost().subordinate(b.how.uids); len(others) > 0 {
 			add(true, "programs may reach files of other users' containers: uids of backends."+b.name+".run_as are subordinate uids of "+strings.Join(others, ", "))
@@ -92,6 +93,9 @@ func (b *Backend) warnings() []string {
 	add(len(b.can.Languages) > 1, "languages other than python run in sessions only")
 	return list
 }
+
+// privateNetwork reports whether programs with a network have one of their own.
+func (b *Backend) privateNetwork() bool { return b.config.Network == NetworkPrivate && b.how.WayOut }
 
 // groupReason returns the reason why there is no control group for controller.
 func (b *Backend) groupReason(controller string) string {
@@ -122,6 +126,12 @@ func (b *Backend) details(inv inventory) map[string]string {
 		if len(b.config.WritableDirectories) > 0 {
 			d["host_directories"] += ", except below " + strings.Join(b.config.WritableDirectories, ", ")
 		}
+	}
+	switch {
+	case b.config.Network == NetworkHost:
+		d["network"] = "the host's"
+	case b.privateNetwork():
+		d["network"] = strings.Join(append([]string{"private, to public addresses"}, b.config.NetworkOpen...), ", ")
 	}
 	if b.config.AllowBuilds {
 		d["builds"] = "allowed"
@@ -164,6 +174,7 @@ func (b *Backend) active() []string {
 	add(b.how.Setuid, "uid per slot")
 	add(b.how.User, "user namespace")
 	add(b.how.offByDefault(), "network namespace")
+	add(b.privateNetwork(), "private network")
 	add(b.how.Box, "mount, pid, ipc and uts namespaces with a read-only root folder")
 	add(b.how.Tmpfs, "tmpfs")
 	for _, l := range b.how.Layers {
@@ -191,6 +202,7 @@ func (b *Backend) notInForce() []string {
 	}
 	add(!b.how.Box, "sandbox", b.how.Why["box"])
 	add(!b.how.offByDefault(), "network namespace", b.how.Why["network"])
+	add(b.config.Network == NetworkPrivate && !b.how.WayOut, "private network", b.how.Why["way_out"])
 	add(!b.how.Tmpfs, "tmpfs", b.how.Why["tmpfs"])
 	for _, l := range b.how.Layers {
 		add(l.Missing != "", l.Name, l.Missing)

@@ -23,6 +23,8 @@ type mechanisms struct {
 	User bool `json:"user"`
 	// Network reports whether a runner that is root starts programs in an empty network namespace.
 	Network bool `json:"network"`
+	// WayOut reports whether a runner can give programs a network namespace of their own from which they reach the outside.
+	WayOut bool `json:"way_out"`
 	// Tmpfs reports whether a work folder is a tmpfs with the size of the disk limit.
 	Tmpfs bool `json:"tmpfs"`
 	// Box reports whether programs run in a box: namespaces with a root folder of their own. A box needs Tmpfs, and User or both
@@ -116,7 +118,7 @@ func findMechanisms(c Config, cacheFile string) mechanisms {
 	ids, _ := parseUIDs(c.RunAs) // validated before
 	if c.Isolation == IsolationNone {
 		why := "backends.uv.isolation is none"
-		return mechanisms{Why: map[string]string{"setuid": why, "user": why, "network": why, "tmpfs": why, "box": why}, uids: ids}
+		return mechanisms{Why: map[string]string{"setuid": why, "user": why, "network": why, "tmpfs": why, "box": why, "way_out": why}, uids: ids}
 	}
 	stamp := machineStamp(ids)
 	known := map[string]mechanisms{}
@@ -157,6 +159,7 @@ func probeMechanisms(ids uids, locks string) mechanisms {
 		m.Setuid = works("setuid", sandbox.ProbeSetuid(uid, uid))
 		m.Network = works("network", sandbox.ProbeNetworkNamespace())
 		m.Tmpfs = works("tmpfs", sandbox.ProbeTmpfs())
+		m.WayOut = works("way_out", withRunner(sandbox.ProbeNetwork))
 		for _, needed := range []string{"setuid", "network", "tmpfs"} {
 			if why := m.Why[needed]; why != "" && m.Why["box"] == "" {
 				m.Why["box"] = why
@@ -169,11 +172,12 @@ func probeMechanisms(ids uids, locks string) mechanisms {
 		m.Why["setuid"] = "this process is not root"
 		if m.User = works("user", sandbox.ProbeUserNamespace()); m.User {
 			m.Tmpfs = true // a user namespace may always mount a tmpfs
+			m.WayOut = works("way_out", withRunner(sandbox.ProbeNetwork))
 			m.Why["network"] = "not needed: the runner is inside a network namespace"
 			m.Box = works("box", probeBox(0))
 		} else {
 			why := "this process is not root, and user namespaces do not work: " + m.Why["user"]
-			m.Why["network"], m.Why["tmpfs"], m.Why["box"] = why, why, why
+			m.Why["network"], m.Why["tmpfs"], m.Why["box"], m.Why["way_out"] = why, why, why, why
 		}
 	}
 	if m.Box {
@@ -184,6 +188,11 @@ func probeMechanisms(ids uids, locks string) mechanisms {
 
 // probeBox returns why programs cannot run in a box as uid, or nil. 0 stands for the plugin's own user.
 func probeBox(uid int) error {
+	return withRunner(func(program string, args []string) error { return sandbox.ProbeBox(program, args, uid, uid) })
+}
+
+// withRunner calls a probe with the program of runners.
+func withRunner(probe func(program string, args []string) error) error {
 	p, err := runnerProgram()
 	if err != nil {
 		return err
@@ -191,7 +200,7 @@ func probeBox(uid int) error {
 	if p.file != nil {
 		defer p.file.Close()
 	}
-	return sandbox.ProbeBox(p.path, p.args, uid, uid)
+	return probe(p.path, p.args)
 }
 
 // machineStamp returns a hash that changes when the result of probeMechanisms may change.

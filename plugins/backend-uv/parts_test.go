@@ -19,7 +19,7 @@ import (
 func TestARefusalNamesEveryFieldAndInvalidComesFirst(t *testing.T) {
 	t.Parallel()
 	spec := executor.Spec{Script: "/x", PreCommands: []string{"true"}, PythonVersion: "3", Limits: executor.Limits{PIDs: 1}}
-	e, ok := errors.AsType[*executor.Error](refuse(spec, executor.Capabilities{}))
+	e, ok := errors.AsType[*executor.Error](refuse(spec, executor.Capabilities{}, ""))
 	if !ok || e.Code != executor.Invalid {
 		t.Fatalf("got %+v", e)
 	}
@@ -35,7 +35,7 @@ func TestARefusalNamesEveryFieldAndInvalidComesFirst(t *testing.T) {
 func TestWhatASessionHasIsNotRefused(t *testing.T) {
 	t.Parallel()
 	// OpenSession has checked the language of the session.
-	if err := refuse(executor.Spec{Session: "ctx", Language: executor.LanguageJavaScript}, executor.Capabilities{Sessions: true, Languages: []executor.Language{executor.LanguageJavaScript}}); err != nil {
+	if err := refuse(executor.Spec{Session: "ctx", Language: executor.LanguageJavaScript}, executor.Capabilities{Sessions: true, Languages: []executor.Language{executor.LanguageJavaScript}}, ""); err != nil {
 		t.Error(err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
@@ -43,7 +43,7 @@ func TestWhatASessionHasIsNotRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{file, "."} {
-		if err := refuse(executor.Spec{HostDirectory: dir}, executor.Capabilities{HostDirectories: true}); executor.CodeOf(err) != executor.Invalid {
+		if err := refuse(executor.Spec{HostDirectory: dir}, executor.Capabilities{HostDirectories: true}, ""); executor.CodeOf(err) != executor.Invalid {
 			t.Errorf("host_directory %s: %v", dir, err)
 		}
 	}
@@ -294,7 +294,7 @@ func TestASlotThatCannotBeMadeIsGivenBack(t *testing.T) {
 		n := p.number
 		p.wg.Add(1)
 		p.mu.Unlock()
-		return p.make(t.Context(), n, false, p.programUID)
+		return p.make(t.Context(), n, false, false, p.programUID)
 	}
 	eventually(t, "the runners that are started in advance", func() bool {
 		all, busy := p.counts()

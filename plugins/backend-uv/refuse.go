@@ -10,8 +10,13 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// refuse returns an error if spec cannot run on a backend with the capabilities can.
-func refuse(spec executor.Spec, can executor.Capabilities) error {
+// refuse returns an error if spec cannot run on a backend with the capabilities can. noWayOut tells why programs cannot have a
+// network.
+func refuse(spec executor.Spec, can executor.Capabilities, noWayOut string) error {
+	network := "cannot be enforced on this machine: the backend is not root, and user namespaces do not work"
+	if spec.Network == executor.NetworkOn {
+		network = "programs cannot have a network of their own on this machine, and backends.uv.network is not host: " + noWayOut
+	}
 	p := backend.CheckSpec(spec, can, map[string]string{
 		"pre_commands":            "the uv backend has no image to prepare; use a backend with images",
 		"script":                  "the uv backend runs no host scripts",
@@ -19,7 +24,7 @@ func refuse(spec executor.Spec, can executor.Capabilities) error {
 		"config.disk_mb":          "cannot be enforced on this machine: no tmpfs can be mounted",
 		"config.cpu_shares":       "cannot be enforced on this machine: no CPU control group is delegated to the backend",
 		"config.pids":             "cannot be enforced on this machine: no process control group is delegated to the backend",
-		"config.network_disabled": "cannot be enforced on this machine: the backend is not root, and user namespaces do not work",
+		"config.network_disabled": network,
 		"host_directory":          "programs run under uids of their own, which have no rights to it: set backends.uv.isolation to none",
 	})
 	if dir := spec.HostDirectory; dir != "" && can.HostDirectories {

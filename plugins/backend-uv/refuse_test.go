@@ -30,6 +30,7 @@ func TestWhatCannotBeDoneIsRefusedByName(t *testing.T) {
 		{"a CPU weight", executor.Spec{Limits: executor.Limits{CPUShares: 2}}, none, executor.Unimplemented, "config.cpu_shares"},
 		{"a process limit", executor.Spec{Limits: executor.Limits{PIDs: 1}}, none, executor.Unimplemented, "config.pids"},
 		{"no network", executor.Spec{Network: executor.NetworkOff}, none, executor.Unimplemented, "config.network_disabled"},
+		{"a network", executor.Spec{Network: executor.NetworkOn}, executor.Capabilities{NetworkOff: true}, executor.Unimplemented, "config.network_disabled"},
 		{"memory samples", executor.Spec{SampleInterval: time.Second}, none, executor.Unimplemented, "sample_interval_seconds"},
 		{"a host folder without rights to it", executor.Spec{HostDirectory: "/tmp"}, none, executor.Unimplemented, "host_directory"},
 		{"a host folder that is not there", executor.Spec{HostDirectory: "/not/there"}, all, executor.Invalid, "host_directory"},
@@ -39,7 +40,7 @@ func TestWhatCannotBeDoneIsRefusedByName(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			e, ok := errors.AsType[*executor.Error](refuse(c.spec, c.can))
+			e, ok := errors.AsType[*executor.Error](refuse(c.spec, c.can, "no nftables"))
 			if !ok || e.Code != c.code || len(e.Fields) != 1 || e.Fields[0].Field != c.field {
 				t.Errorf("got %+v, want %s naming %s", e, c.code, c.field)
 			}
@@ -48,10 +49,10 @@ func TestWhatCannotBeDoneIsRefusedByName(t *testing.T) {
 	if err := refuse(executor.Spec{
 		Limits: executor.Limits{MemoryBytes: 1, DiskBytes: 1, CPUShares: 2, PIDs: 1}, Network: executor.NetworkOff, PythonVersion: "3.12",
 		SampleInterval: time.Second, HostDirectory: "/", Interpreter: executor.InterpreterSystem,
-	}, all); err != nil {
+	}, all, ""); err != nil {
 		t.Errorf("limits that can be enforced were refused: %v", err)
 	}
-	if err := refuse(executor.Spec{Network: executor.NetworkOn}, none); err != nil {
+	if err := refuse(executor.Spec{Network: executor.NetworkOn}, none, ""); err != nil {
 		t.Errorf("defaults that are not enforced were refused: %v", err)
 	}
 }

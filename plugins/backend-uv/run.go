@@ -21,7 +21,7 @@ type plan struct {
 
 // Run implements executor.Backend.
 func (b *Backend) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
-	if err := refuse(job.Spec, b.can); err != nil {
+	if err := refuse(job.Spec, b.can, b.how.Why["way_out"]); err != nil {
 		return executor.Result{}, err
 	}
 	if job.Spec.Session != "" {

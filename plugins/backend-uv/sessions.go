@@ -40,7 +40,7 @@ type session struct {
 func (b *Backend) OpenSession(ctx context.Context, asked executor.Session) (executor.OpenedSession, error) {
 	spec := asked.Spec
 	spec.Language = ""
-	if err := refuse(spec, b.can); err != nil {
+	if err := refuse(spec, b.can, b.how.Why["way_out"]); err != nil {
 		return executor.OpenedSession{}, err
 	}
 	language := cmp.Or(asked.Language, executor.LanguagePython)

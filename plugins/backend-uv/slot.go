@@ -34,7 +34,9 @@ const runnerPatience = 8 * time.Second
 type slot struct {
 	dir     string
 	how     mechanisms
-	network bool // programs may have the host's network; in a box each Start decides
+	network bool // programs may have a network; in a box each Start decides
+	private bool // the network is not the host's
+	open    []string
 	uid     *uidClaim
 	groups  sandbox.Cgroups
 	conn    *runner.Conn
@@ -104,6 +106,9 @@ func (s *slot) config(m mechanisms, reach []string) runner.Config {
 	c := runner.Config{
 		WorkRoot: s.dir, Tmpfs: m.Tmpfs, Box: m.Box, Reach: reach, Cgroups: s.groups,
 		NetworkNamespace: m.Network || m.Box, InNetworkNamespace: m.User && !m.Box && !s.network,
+	}
+	if s.private {
+		c.PrivateNetwork, c.NetworkOpen = true, s.open
 	}
 	if own := os.TempDir(); public(own) {
 		c.Private = []string{own}
@@ -264,9 +269,10 @@ func (n *runnerStderr) tail() string {
 var _ io.Writer = (*runnerStderr)(nil)
 
 // newSlot makes the folder, the uid and the groups of slot number n and starts its runner.
-func (p *slots) newSlot(ctx context.Context, n int, network bool, claim func() (*uidClaim, error)) (*slot, error) {
+func (p *slots) newSlot(ctx context.Context, n int, network, private bool, claim func() (*uidClaim, error)) (*slot, error) {
 	s := &slot{
-		how: p.how, dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, stderr: newRunnerStderr(p.log), ids: p.ids, log: p.log,
+		how: p.how, dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, private: private, open: p.open,
+		stderr: newRunnerStderr(p.log), ids: p.ids, log: p.log,
 	}
 	fail := func(err error) (*slot, error) {
 		s.give()

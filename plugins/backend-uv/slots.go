@@ -35,7 +35,10 @@ type slots struct {
 	keep    int
 	// reach lists the folders of this backend that programs use. See runner.Config.
 	reach []string
-	log   *slog.Logger
+	// private reports whether programs with a network have a namespace of their own, from which they reach open, too.
+	private bool
+	open    []string
+	log     *slog.Logger
 
 	// starts carries functions that fork to the thread of starter.
 	starts chan func()
@@ -105,7 +108,7 @@ func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, er
 		case err != nil:
 			return nil, false, err
 		case s == nil:
-			s, err = p.make(ctx, n, network, p.programUID)
+			s, err = p.make(ctx, n, network, p.private, p.programUID)
 			return s, true, err
 		case s.alive():
 			return s, false, nil
@@ -151,9 +154,9 @@ func (p *slots) next(network bool) int {
 }
 
 // make starts slot number n and watches its runner. pop or builder has added make to p.wg.
-func (p *slots) make(ctx context.Context, n int, network bool, claim func() (*uidClaim, error)) (*slot, error) {
+func (p *slots) make(ctx context.Context, n int, network, private bool, claim func() (*uidClaim, error)) (*slot, error) {
 	defer p.wg.Done()
-	s, err := p.newSlot(ctx, n, network, claim)
+	s, err := p.newSlot(ctx, n, network, private, claim)
 	if err != nil {
 		return nil, err
 	}

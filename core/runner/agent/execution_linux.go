@@ -315,6 +315,7 @@ func (x *execution) collect(out *protocol.Writer, artifacts *protocol.Credit) er
 
 // clean removes the folder and the control groups. It runs after the answer.
 func (x *execution) clean() error {
+	x.agent.ForgetConnections()
 	var err error
 	if x.folder != nil {
 		err = x.folder.Remove() // before the groups: a tmpfs counts in them

@@ -8,6 +8,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/python-executor/python-executor/core/runner/network/networktest"
 )
 
 // BenchmarkDownload downloads the same from the outside, in turns from the host itself and from a namespace with a Network.
@@ -39,7 +41,7 @@ const downloadBytes = 200 << 20
 
 func download(b *testing.B, dial func(network, address string) (net.Conn, error)) time.Duration {
 	start := time.Now()
-	c, err := dial("tcp", fmt.Sprintf("198.51.100.7:%d", bulkPort))
+	c, err := dial("tcp", fmt.Sprintf("198.51.100.7:%d", networktest.BulkPort))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -54,7 +56,7 @@ func download(b *testing.B, dial func(network, address string) (net.Conn, error)
 func connects(b *testing.B, dial func(string) (net.Conn, error)) {
 	reply := make([]byte, 2)
 	for b.Loop() {
-		c, err := dial(fmt.Sprintf("198.51.100.7:%d", echoPort))
+		c, err := dial(fmt.Sprintf("198.51.100.7:%d", networktest.EchoPort))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/runner/network/networktest"
 )
 
 // asked notes what a Policy was asked.
@@ -109,7 +111,7 @@ func TestARepetitionOfTheFirstPacketIsNotAskedAgain(t *testing.T) {
 func TestHalfClosePassesThrough(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, Options{})
-	c, err := p.connect("tcp", fmt.Sprintf("198.51.100.7:%d", answerPort))
+	c, err := p.connect("tcp", fmt.Sprintf("198.51.100.7:%d", networktest.CountPort))
 	must(t, err)
 	defer c.Close()
 	const sent = 3 << 20
@@ -125,7 +127,7 @@ func TestHalfClosePassesThrough(t *testing.T) {
 func TestAResetPassesThrough(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, Options{})
-	c, err := p.connect("tcp", fmt.Sprintf("198.51.100.7:%d", resetPort))
+	c, err := p.connect("tcp", fmt.Sprintf("198.51.100.7:%d", networktest.ResetPort))
 	must(t, err)
 	defer c.Close()
 	fmt.Fprint(c, "x")
@@ -137,7 +139,7 @@ func TestAResetPassesThrough(t *testing.T) {
 func TestBytesArriveAsTheyWereSent(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, Options{})
-	c, err := p.connect("tcp", fmt.Sprintf("198.51.100.7:%d", echoPort))
+	c, err := p.connect("tcp", fmt.Sprintf("198.51.100.7:%d", networktest.EchoPort))
 	must(t, err)
 	defer c.Close()
 	sent := make([]byte, 5<<20)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor/needtest"
+	"github.com/python-executor/python-executor/core/runner/network/networktest"
 )
 
 // said sends a line over a new connection of network and returns the echo of it.
@@ -36,9 +37,9 @@ func TestTheOutsideIsReached(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, Options{})
 	for _, c := range []struct{ network, address string }{
-		{"tcp", "198.51.100.7:7"}, {"tcp", "[2001:db8:5::9]:7"}, {"tcp", "[" + outsideIPv6 + "]:7"},
+		{"tcp", "198.51.100.7:7"}, {"tcp", "[2001:db8:5::9]:7"}, {"tcp", "[" + networktest.OutsideIPv6 + "]:7"},
 		{"tcp", "[::ffff:198.51.100.7]:7"},
-		{"udp", "198.51.100.7:7"}, {"udp", "[" + outsideIPv6 + "]:7"},
+		{"udp", "198.51.100.7:7"}, {"udp", "[" + networktest.OutsideIPv6 + "]:7"},
 	} {
 		if got, err := said(p.connect, c.network, c.address); got != "hello" || err != nil {
 			t.Errorf("%s %s: %q, %v", c.network, c.address, got, err)
@@ -48,7 +49,7 @@ func TestTheOutsideIsReached(t *testing.T) {
 
 // forbidden are addresses that the host reaches, and that a program does not.
 var forbidden = []string{
-	hostIPv4 + ":8080", "[" + hostIPv6 + "]:8080", "10.99.0.1:8080", // the host's own
+	networktest.HostIPv4 + ":8080", "[" + networktest.HostIPv6 + "]:8080", "10.99.0.1:8080", // the host's own
 	"169.254.169.254:7", "168.63.129.16:7", "100.100.100.200:7", "[fd00:ec2::254]:7", // metadata services of clouds
 	"192.168.7.7:7", "10.1.2.3:7", "172.16.0.1:7", "172.31.255.254:7", "100.64.0.1:7", "198.18.0.1:7", "240.0.0.1:7",
 	"[fc00::1]:7", "[fdff::1]:7", "[fec0::1]:7", "[64:ff9b::a00:1]:7", "[64:ff9b:1::1]:7", "[2002:c0a8:101::1]:7", "[2001::1]:7",
@@ -100,7 +101,7 @@ func TestLoopbackIsTheNamespacesOwn(t *testing.T) {
 			if err != nil {
 				return
 			}
-			echo(c.(*net.TCPConn))
+			_, _ = io.Copy(c, c)
 			c.Close()
 		}
 	}()
@@ -151,7 +152,7 @@ func TestErrorsOfTheOutsideAreThoseOfConnect(t *testing.T) {
 	p := newPlace(t, Options{})
 	for address, want := range map[string]error{
 		"198.51.100.7:9": unix.ECONNREFUSED, "[2001:db8:5::9]:9": unix.ECONNREFUSED,
-		unreachable + ":7": unix.EHOSTUNREACH, "[2001:db8:66::1]:7": unix.ENETUNREACH,
+		networktest.Unreachable + ":7": unix.EHOSTUNREACH, "[" + networktest.UnroutedIPv6 + "]:7": unix.ENETUNREACH,
 	} {
 		for who, dial := range map[string]func(string, string) (net.Conn, error){"host": net.Dial, "program": p.connect} {
 			if _, err := dial("tcp", address); !errors.Is(err, want) {
@@ -162,7 +163,7 @@ func TestErrorsOfTheOutsideAreThoseOfConnect(t *testing.T) {
 }
 
 func TestASocketOutsideBelongsToTheProgramsUser(t *testing.T) {
-	if os.Getenv(worldVariable) != "inside as root" {
+	if networktest.Role() != inside+"root" {
 		t.Skip("SKIPPED, only root gives sockets to another user")
 	}
 	needtest.NeedRoot(t)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/runner/network/networktest"
 )
 
 // query returns a DNS message that asks for name.
@@ -30,7 +32,7 @@ func (p *place) ask(t *testing.T, network string, m []byte) []byte {
 }
 
 // dns is where the namespaces of most tests have their resolver.
-const dns = outsideIPv4 + ":53"
+const dns = networktest.OutsideIPv4 + ":53"
 
 func (p *place) askAt(t *testing.T, network, server string, m []byte) []byte {
 	t.Helper()
@@ -77,7 +79,7 @@ func TestNamesAreResolved(t *testing.T) {
 		if got := p.lookup(t, network, "public.test", dnsA); !slices.Equal(got, []string{"198.51.100.7"}) {
 			t.Error(network, got)
 		}
-		if got := p.lookup(t, network, "PUBLIC.test", dnsAAAA); !slices.Equal(got, []string{outsideIPv6}) {
+		if got := p.lookup(t, network, "PUBLIC.test", dnsAAAA); !slices.Equal(got, []string{networktest.OutsideIPv6}) {
 			t.Error(network, got)
 		}
 	}
@@ -120,13 +122,13 @@ func TestOnlyQuestionsAreForwarded(t *testing.T) {
 func TestTheNextServerIsAskedWhereOneDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/resolv.conf"
-	must(t, os.WriteFile(file, []byte("# comment\nsearch example.test\nnameserver "+outsideIPv4+"\n"), 0o600))
+	must(t, os.WriteFile(file, []byte("# comment\nsearch example.test\nnameserver "+networktest.OutsideIPv4+"\n"), 0o600))
 	p := newPlace(t, Options{ResolvConf: file})
-	must(t, os.WriteFile(file, []byte("nameserver "+hostIPv4+"\nnameserver "+outsideIPv4+"\n"), 0o600)) // the host itself has none
+	must(t, os.WriteFile(file, []byte("nameserver "+networktest.HostIPv4+"\nnameserver "+networktest.OutsideIPv4+"\n"), 0o600)) // the host itself has none
 	if got := p.lookup(t, "udp", "public.test", dnsA); len(got) != 1 {
 		t.Error(got)
 	}
-	must(t, os.WriteFile(file, []byte("nameserver "+hostIPv4+"\n"), 0o600))
+	must(t, os.WriteFile(file, []byte("nameserver "+networktest.HostIPv4+"\n"), 0o600))
 	for _, network := range []string{"udp", "tcp"} {
 		if got := code(p.ask(t, network, query("public.test", dnsA))); got != dnsServerFailure {
 			t.Errorf("no server: code %d", got)
@@ -163,7 +165,7 @@ func TestDNSIsAnsweredWhereTheResolvConfSaysSo(t *testing.T) {
 	file := t.TempDir() + "/resolv.conf"
 	must(t, os.WriteFile(file, []byte("nameserver 127.0.0.53\nnameserver 10.1.2.3\nnameserver fe80::1%outside\n"), 0o600))
 	p := newPlace(t, Options{ResolvConf: file})
-	must(t, os.WriteFile(file, []byte("nameserver "+outsideIPv4+"\n"), 0o600))
+	must(t, os.WriteFile(file, []byte("nameserver "+networktest.OutsideIPv4+"\n"), 0o600))
 	for _, server := range []string{"127.0.0.53", "10.1.2.3"} {
 		for _, network := range []string{"udp", "tcp"} {
 			answer := p.askAt(t, network, server+":53", query("public.test", dnsA))

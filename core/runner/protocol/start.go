@@ -40,6 +40,12 @@ type Config struct {
 	// InNetworkNamespace says that the host has started the runner in a network namespace with only loopback. A Start with
 	// Network is refused.
 	InNetworkNamespace bool `json:"in_network_namespace,omitempty"`
+	// PrivateNetwork starts programs with Start.Network in a network namespace of their own, from which they reach public addresses
+	// and NetworkOpen only (package network). Without it they have the runner's network.
+	PrivateNetwork bool `json:"private_network,omitempty"`
+	// NetworkOpen lists prefixes, such as 10.1.0.0/16, that programs reach besides public addresses. An address of the host
+	// itself needs a prefix of its full length.
+	NetworkOpen []string `json:"network_open,omitempty"`
 	// OwnUID says that no other process of the machine has UID, so processes may be counted (RLIMIT_NPROC) and killed by it.
 	OwnUID bool `json:"own_uid,omitempty"`
 	// Silence is how long the runner goes on without a host, and holds the Result and the Artifacts of the last Execution for a
@@ -93,7 +99,7 @@ type Start struct {
 	// Workspace and Stdin say that frames of that kind follow.
 	Workspace bool `json:"workspace"`
 	Stdin     bool `json:"stdin"`
-	// Network allows the host's network.
+	// Network allows a network: that of Config.PrivateNetwork, or else the runner's.
 	Network        bool            `json:"network"`
 	Limits         executor.Limits `json:"limits"`
 	Outputs        []string        `json:"outputs,omitempty"`
@@ -125,7 +131,7 @@ type SessionStart struct {
 	Path string            `json:"path"`
 	// Reach is as in Start.
 	Reach []string `json:"reach,omitempty"`
-	// Network allows the host's network.
+	// Network is as in Start.
 	Network bool `json:"network"`
 	// Limits bind the interpreter and all Commands together. KillGrace is how long an interrupted cell may take to end. Timeout
 	// and OutputBytes are those of each Start.

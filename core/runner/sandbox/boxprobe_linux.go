@@ -16,23 +16,38 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/runner/network"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 // probePatience bounds a probe.
 const probePatience = 20 * time.Second
 
-// ProbeCommand is the command of a runner that ProbeBox starts.
+// ProbeCommand is the command of a runner that ProbeBox and ProbeNetwork start.
 const ProbeCommand = "box-probe"
 
 // ProbeBox returns why this process cannot start runners whose programs are in a box, or nil. program and args are those of a
 // runner. The programs have uid and gid; 0 means those of this process. ProbeBox makes a box and runs a program in it. The error
 // names the part that fails.
 func ProbeBox(program string, args []string, uid, gid int) error {
+	return runProbe("box", program, args, strconv.Itoa(uid), strconv.Itoa(gid))
+}
+
+// ProbeNetwork returns why runners that this process starts cannot give programs a network namespace with a way out, or nil.
+// program and args are as in ProbeBox.
+func ProbeNetwork(program string, args []string) error {
+	return runProbe("way out", program, args, probeOfNetwork)
+}
+
+// probeOfNetwork is the argument of the command with which ProbeNetwork starts it.
+const probeOfNetwork = "network"
+
+// runProbe runs the command of probes. what begins the error.
+func runProbe(what, program string, args []string, command ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), probePatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program)
-	cmd.Args = append(slices.Clone(args), ProbeCommand, strconv.Itoa(uid), strconv.Itoa(gid))
+	cmd.Args = slices.Concat(args, []string{ProbeCommand}, command)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", time.Second
 	cmd.SysProcAttr = BoxAttributes()
 	var said bytes.Buffer
@@ -43,11 +58,11 @@ func ProbeBox(program string, args []string, uid, gid int) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &ended):
-		return fmt.Errorf("box: %s", cmp.Or(strings.TrimSpace(said.String()), err.Error()))
+		return fmt.Errorf("%s: %s", what, cmp.Or(strings.TrimSpace(said.String()), err.Error()))
 	case os.Geteuid() != 0:
-		return fmt.Errorf("box: user namespace: %w", err)
+		return fmt.Errorf("%s: user namespace: %w", what, err)
 	default:
-		return fmt.Errorf("box: mount namespace: %w", err)
+		return fmt.Errorf("%s: mount namespace: %w", what, err)
 	}
 }
 
@@ -65,7 +80,7 @@ func BoxAttributes() *syscall.SysProcAttr {
 	return attr
 }
 
-// ProbeMain is the command that ProbeBox starts. command is the argv of a box's init. ProbeMain returns the exit code.
+// ProbeMain is the command that ProbeBox and ProbeNetwork start. command is the argv of a box's init. ProbeMain returns the exit code.
 func ProbeMain(args, command []string) int {
 	if err := probe(args, command); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, strings.TrimPrefix(err.Error(), "box: "))
@@ -75,6 +90,9 @@ func ProbeMain(args, command []string) int {
 }
 
 func probe(args, command []string) (err error) {
+	if len(args) == 1 && args[0] == probeOfNetwork {
+		return network.Probe()
+	}
 	if len(args) != 2 {
 		return errors.New("the probe must have a uid and a gid")
 	}

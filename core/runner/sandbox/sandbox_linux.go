@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/runner/network"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
@@ -27,8 +29,11 @@ type Sandbox struct {
 	// Die ends the runner and everything in it because of an error that is its own.
 	Die func(error)
 
-	plain *Spawner
+	// plain is for programs with a network. With Config.PrivateNetwork it is made for the first of them.
+	plain func() *Spawner
 	empty *Spawner // in an empty network namespace; nil without Config.NetworkNamespace
+	// outlet is the way out of the network namespace of plain's programs. It is nil without Config.PrivateNetwork.
+	outlet atomic.Pointer[network.Network]
 	named atomic.Int64
 }
 
@@ -58,27 +63,61 @@ func (b *Sandbox) Open(cfg protocol.Config) error {
 	}
 	b.Config = cfg
 	// The threads take milliseconds. The first Execution waits for them, Hello does not.
-	b.plain = newSpawner(b, true)
+	b.plain = sync.OnceValue(func() *Spawner { return newSpawner(b, true) })
+	if !cfg.PrivateNetwork {
+		b.plain()
+	}
 	if cfg.Box || cfg.NetworkNamespace && !cfg.InNetworkNamespace {
 		b.empty = newSpawner(b, false)
 	}
 	return nil
 }
 
-// Close ends the box. No program runs, and none will.
+// Close ends the box and the way out. No program runs, and none will.
 func (b *Sandbox) Close() error {
+	if n := b.outlet.Load(); n != nil {
+		n.Close()
+	}
 	if b.Box == nil {
 		return nil
 	}
 	return b.Box.Close()
 }
 
-// Spawner returns the spawner of programs that may use the host's network, or that may not.
+// Spawner returns the spawner of programs that have a network, or that have none.
 func (b *Sandbox) Spawner(network bool) *Spawner {
 	if !network && b.empty != nil {
 		return b.empty
 	}
-	return b.plain
+	return b.plain()
+}
+
+// ForgetConnections ends what programs have left of their connections, so that the next ones do not find it.
+func (b *Sandbox) ForgetConnections() {
+	if n := b.outlet.Load(); n != nil {
+		n.Reset()
+	}
+}
+
+// ownNetwork moves the calling thread into a new network namespace with a way out.
+func (b *Sandbox) ownNetwork() error {
+	ranges, err := network.ParseRanges(b.Config.NetworkOpen)
+	if err != nil {
+		return fmt.Errorf("network_open: %w", err)
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("network namespace: %w", err)
+	}
+	n, err := network.Open(fd, network.Options{Ranges: ranges, UID: b.Config.UID, GID: b.Config.GID})
+	if err = errors.Join(err, unix.Close(fd)); err != nil {
+		return fmt.Errorf("way out of the network namespace: %w", err)
+	}
+	b.outlet.Store(n)
+	return nil
 }
 
 // MakePlace returns the work folder and the control groups for start. It takes of ready what fits, and makes the rest. Also

@@ -142,6 +142,11 @@ func (s *Spawner) prepareThread(b *Sandbox, network bool) (err error) {
 		return err
 	}
 	inner := !initialUserNamespace() // read before the thread has another /proc
+	if network && b.Config.PrivateNetwork {
+		if err := b.ownNetwork(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case b.Box != nil:
 		if !network { // one of the two makes the box

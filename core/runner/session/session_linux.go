@@ -235,6 +235,7 @@ func (s *Session) end() error {
 
 func (s *Session) remove() error {
 	s.Bound.End()
+	s.sandbox.ForgetConnections()
 	var err error
 	if s.root != nil {
 		err = s.root.Close()
