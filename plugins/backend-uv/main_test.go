@@ -17,6 +17,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/network/networktest"
 )
 
 // TestMain lets this binary also be a plugin, a runner, and, for one test, a uv.
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("uv 9.9.9 (a test)")
 		os.Exit(0)
 	}
+	networktest.Main()
 	plugintest.Main(map[string]plugin.Factory{"uv": Factory})
 	goleak.VerifyTestMain(m)
 }

@@ -163,7 +163,7 @@ func TestErrorsOfTheOutsideAreThoseOfConnect(t *testing.T) {
 }
 
 func TestASocketOutsideBelongsToTheProgramsUser(t *testing.T) {
-	if networktest.Role() != inside+"root" {
+	if networktest.Role() != networktest.AsRoot {
 		t.Skip("SKIPPED, only root gives sockets to another user")
 	}
 	needtest.NeedRoot(t)

@@ -3,12 +3,10 @@
 package network
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"runtime"
 	"sync"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -20,26 +18,12 @@ import (
 // The tests run in a world of network namespaces. They run once as root, and once as an ordinary user in a user namespace who has
 // no rights in the host's network namespace.
 func TestMain(m *testing.M) {
-	switch role := networktest.Role(); role {
-	case "":
-		os.Exit(max(networktest.Run("root", networktest.InWorld()), networktest.Run("user", networktest.InWorld())))
-	case "root", "user":
-		if err := networktest.Make(); err != nil {
-			fmt.Fprintln(os.Stderr, "world:", err)
-			os.Exit(1)
-		}
-		how := &syscall.SysProcAttr{}
-		if role == "user" {
-			how = networktest.AsUser()
-		}
-		os.Exit(networktest.Run(inside+role, how))
-	default:
-		goleak.VerifyTestMain(m)
+	networktest.Main()
+	if networktest.Role() == "" {
+		os.Exit(max(networktest.Run(networktest.AsRoot, os.Args[1:]), networktest.Run(networktest.AsOwner, os.Args[1:])))
 	}
+	goleak.VerifyTestMain(m)
 }
-
-// inside begins the role of the process that runs the tests.
-const inside = "inside as "
 
 // place is a network namespace of programs.
 type place struct {

@@ -34,7 +34,7 @@ type Sandbox struct {
 	empty *Spawner // in an empty network namespace; nil without Config.NetworkNamespace
 	// outlet is the way out of the network namespace of plain's programs. It is nil without Config.PrivateNetwork.
 	outlet atomic.Pointer[network.Network]
-	named atomic.Int64
+	named  atomic.Int64
 }
 
 // Open makes what lives as long as the runner.

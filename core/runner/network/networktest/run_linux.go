@@ -14,12 +14,47 @@ import (
 // variable names the role of a test binary that Run has started.
 const variable = "PYEXEC_NETWORK_TEST"
 
-// Role returns the role that Run has given this process, or "".
+// Roles of processes that run tests in a world.
+const (
+	// AsRoot has all rights in the world, or those of root in a user namespace where the tests are not run by root.
+	AsRoot = "inside as root"
+	// AsOwner has all rights in a user namespace of its own, and in the world those of an ordinary user.
+	AsOwner = "inside as the owner of a user namespace"
+	// AsUser is an ordinary user. It needs root.
+	AsUser = "inside as an ordinary user"
+)
+
+// Role returns the role of this process in a world, and "" outside.
 func Role() string { return os.Getenv(variable) }
 
-// Run runs this test binary with its arguments again, in a role, and returns its exit code.
-func Run(role string, how *syscall.SysProcAttr) int {
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+// Main must be called by a TestMain. In the process that Run has started it makes the world, runs the tests in it and exits.
+func Main() {
+	role, ok := strings.CutPrefix(Role(), "world for ")
+	if !ok {
+		return
+	}
+	end, err := makeWorld()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "world:", err)
+		os.Exit(1)
+	}
+	how := &syscall.SysProcAttr{}
+	switch role {
+	case AsOwner:
+		how = asOwner()
+	case AsUser:
+		how.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	exit := again(role, how, os.Args[1:])
+	end()
+	os.Exit(exit)
+}
+
+// Run runs this test binary with args in a new world, in a role, and returns its exit code.
+func Run(role string, args []string) int { return again("world for "+role, inWorld(), args) }
+
+func again(role string, how *syscall.SysProcAttr, args []string) int {
+	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), variable+"="+role)
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = os.Stdout, os.Stderr, how
 	how.Pdeathsig = syscall.SIGKILL
@@ -43,23 +78,25 @@ func Run(role string, how *syscall.SysProcAttr) int {
 	}
 }
 
-// InWorld makes a process root in a network namespace that becomes the host's.
-func InWorld() *syscall.SysProcAttr {
+// inWorld makes a process root in a network namespace that becomes the host's.
+func inWorld() *syscall.SysProcAttr {
 	if os.Getuid() == 0 {
 		return &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS}
 	}
-	how := AsUser()
+	how := asOwner()
 	how.Cloneflags |= unix.CLONE_NEWNET
 	return how
 }
 
-// AsUser makes a process root in a user namespace. Outside of it the process is an ordinary user, without rights in the
+// nobody is a user who owns nothing.
+const nobody = 65534
+
+// asOwner makes a process root in a user namespace. Outside of it the process is an ordinary user, without rights in the
 // namespaces of its parent.
-func AsUser() *syscall.SysProcAttr {
+func asOwner() *syscall.SysProcAttr {
 	uid, gid := os.Getuid(), os.Getgid()
 	how := &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS}
 	if uid == 0 {
-		const nobody = 65534
 		uid, gid = nobody, nobody
 		how.Credential = &syscall.Credential{}
 	}

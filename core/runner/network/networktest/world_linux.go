@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -48,8 +49,17 @@ func Zone(name string) []string {
 	}[name]
 }
 
-// Make makes the outside, and serves it until this process ends. The process must be root in a network namespace of its own.
-func Make() error {
+// makeWorld makes the outside, and serves it until this process ends. The process must be root in network and mount namespaces of
+// its own, in which makeWorld replaces the resolv.conf. end removes what would stay.
+func makeWorld() (end func(), err error) {
+	name, err := nameServer()
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = os.Remove(name) }, connect()
+}
+
+func connect() error {
 	ready := make(chan error)
 	peer := make(chan int)
 	go func() {
@@ -81,6 +91,25 @@ func Make() error {
 		}
 	}
 	return nil
+}
+
+// nameServer puts a resolv.conf over the machine's, in this mount namespace only.
+func nameServer() (name string, err error) {
+	f, err := os.CreateTemp("", "resolv.conf-")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString("nameserver " + OutsideIPv4 + "\n")
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return "", err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return "", fmt.Errorf("private mounts: %w", err)
+	}
+	if err := unix.Mount(f.Name(), "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
+		return "", fmt.Errorf("resolv.conf: %w", err)
+	}
+	return f.Name(), nil
 }
 
 func host(peer int) error {
