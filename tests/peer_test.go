@@ -74,8 +74,8 @@ func (s *server) callFromAProgram(backend string, calls []call, header ...string
 	return seen
 }
 
-// A program with a network shares the host's, and its own server must not take it for a local client. Every listener is
-// tried at every address of this host, on new and kept connections, with an upgrade, and with sockets that are closed before
+// A program that shares the host's network, or that reaches an address of the host, is no local client of its own server. Every
+// listener is tried at every address of this host, on new and kept connections, with an upgrade, and with sockets that are closed before
 // their request is read.
 func TestAProgramCannotCallItsServer(t *testing.T) {
 	skipWithout(t, "root", os.Geteuid() == 0)
@@ -86,10 +86,12 @@ func TestAProgramCannotCallItsServer(t *testing.T) {
 	}
 	second := filepath.Join(root, "second.yaml")
 	folders := filepath.Join(filepath.Dir(cacheDir), "second")
-	if err := os.WriteFile(second, []byte("backends: {uv: {}, other: {type: uv, cache_dir: "+folders+"}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(second, []byte("backends: {uv: {}, other: {type: uv, network: host, cache_dir: "+folders+"}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all := []string{"127.0.0.1", "::1", ownAddress(t)}
+	own := ownAddress(t)
+	all := []string{"127.0.0.1", "::1", own}
+	const host = "PYEXEC_BACKENDS_UV_NETWORK=host"
 	for _, test := range []struct {
 		name, bind string
 		hosts      []string
@@ -97,10 +99,13 @@ func TestAProgramCannotCallItsServer(t *testing.T) {
 		token      string
 		backend    string
 	}{
-		{"on loopback with scripts", "127.0.0.1", all[:1], nil, "", "uv"},
-		{"on every address", "[::]", all, []string{"PYEXEC_HTTP_ALLOW_UNAUTHENTICATED=true"}, "", "uv"},
+		{"on loopback with scripts", "127.0.0.1", all[:1], []string{host}, "", "uv"},
+		{"on every address", "[::]", all, []string{host, "PYEXEC_HTTP_ALLOW_UNAUTHENTICATED=true"}, "", "uv"},
+		{"at an address that is open to programs with a network of their own", "[::]", all[2:], []string{
+			"PYEXEC_BACKENDS_UV_NETWORK_OPEN=" + own + "/32", "PYEXEC_HTTP_ALLOW_UNAUTHENTICATED=true",
+		}, "", "uv"},
 		{"with a token", "[::]", all, []string{
-			`PYEXEC_HTTP_TOKENS=[{"owner":"ann","sha256":"` + sha("secret") + `","scopes":["exec","read","admin","scripts","trusted"]}]`,
+			host, `PYEXEC_HTTP_TOKENS=[{"owner":"ann","sha256":"` + sha("secret") + `","scopes":["exec","read","admin","scripts","trusted"]}]`,
 		}, "secret", "uv"},
 		{"of a backend that is not the default", "127.0.0.1", all[:1], []string{
 			"PYEXEC_BACKENDS_UV_ISOLATION=none", "PYEXEC_CONFIG=" + second,
@@ -160,5 +165,31 @@ func TestAProgramCannotCallItsServer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestAProgramWithANetworkOfItsOwnDoesNotReachItsServer(t *testing.T) {
+	s := startServer(t, []string{"PYEXEC_HTTP_BIND=[::]:0", "PYEXEC_HTTP_ALLOW_UNAUTHENTICATED=true"})
+	port := strconv.Itoa(portOf(t, s.url))
+	code := `
+import socket
+for host in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "` + ownAddress(t) + `", "169.254.169.254"):
+    try:
+        socket.create_connection((host, ` + port + `), timeout=20)
+        print(host, "answers")
+    except OSError as e:
+        print(host, e.strerror)
+`
+	body, err := json.Marshal(map[string]any{"code": code, "config": map[string]any{"network_disabled": false}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := s.post("/api/v1/exec/sync", string(body))
+	r := a.json(t)
+	if a.status == http.StatusNotImplemented {
+		skipWithout(t, "a network of its own: "+string(a.body), false)
+	}
+	if out, _ := r["stdout"].(string); r["status"] != "succeeded" || strings.Contains(out, "answers") || strings.Count(out, "\n") != 5 {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }

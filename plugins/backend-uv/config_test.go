@@ -25,6 +25,10 @@ func TestAWrongSettingIsNamedByItsPath(t *testing.T) {
 		{"an unknown key", `{"speed": 1}`, "backends.mine.speed", "unknown key"},
 		{"a key of the wrong type", `{"cache_bytes": "20 GiB"}`, "backends.mine.cache_bytes", "whole number"},
 		{"an unknown isolation", `{"isolation": "chroot"}`, "backends.mine.isolation", "auto, namespaces or none"},
+		{"an unknown network", `{"network": "bridge"}`, "backends.mine.network", "private or host"},
+		{"a network of its own without isolation", `{"isolation": "none", "network": "private"}`, "backends.mine.network", "host"},
+		{"an open address without a length", `{"network_open": ["10.0.0.0/8", "10.1.2.3"]}`, "backends.mine.network_open[1]", "like 10.1.0.0/16"},
+		{"an open range of the host's network", `{"network": "host", "network_open": ["10.0.0.0/8"]}`, "backends.mine.network_open", "empty"},
 		{"a relative writable folder", `{"writable_directories": ["/srv", "data"]}`, "backends.mine.writable_directories[1]", "absolute"},
 		{"a range with root in it", `{"run_as": "0-10"}`, "backends.mine.run_as", "0 < FIRST"},
 		{"a range without numbers", `{"run_as": "many"}`, "backends.mine.run_as", "FIRST-LAST"},
@@ -46,6 +50,20 @@ func TestAWrongSettingIsNamedByItsPath(t *testing.T) {
 				t.Errorf("fields are %+v, want %s with %q", e.Fields, c.field, c.says)
 			}
 		})
+	}
+}
+
+func TestTheNetworkIsPrivateWhereProgramsAreIsolated(t *testing.T) {
+	t.Parallel()
+	for section, want := range map[string]string{`{}`: NetworkPrivate, `{"isolation": "none"}`: NetworkHost, `{"network": "host"}`: NetworkHost} {
+		c, err := parseConfig("uv", json.RawMessage(section))
+		if err != nil || c.Network != want {
+			t.Errorf("%s: %q, %v", section, c.Network, err)
+		}
+		again, err := parseConfig("uv", Filled(json.RawMessage(section)))
+		if err != nil || again.Network != want {
+			t.Errorf("%s, filled: %q, %v", section, again.Network, err)
+		}
 	}
 }
 

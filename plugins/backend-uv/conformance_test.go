@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +26,12 @@ func TestConformance(t *testing.T) {
 	index := newWheelhouse(t)
 	index.probe()
 	cache := filepath.Join(folder(t), "cache")
-	options, err := json.Marshal(map[string]any{"cache_dir": cache, "index_url": index.url(), "warm_sessions": -1}) // a warm session would count as a leftover
+	settings := map[string]any{"cache_dir": cache, "index_url": index.url(), "warm_sessions": -1} // a warm session would count as a leftover
+	own := ownAddress()
+	if own != "" {
+		settings["network_open"] = []string{own + "/32"}
+	}
+	options, err := json.Marshal(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +48,20 @@ func TestConformance(t *testing.T) {
 		Options: backendtest.Options{
 			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
 			Leftovers:   func() []string { return lastingLeftovers(filepath.Join(cache, "work")) },
+
+			NetworkAddress: own,
 		},
 	})
+}
+
+// ownAddress returns an address of this host that is not loopback, or "".
+func ownAddress() string {
+	c, err := net.Dial("udp4", "198.51.100.1:9") // sends nothing: the kernel only chooses the address
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
 // lastingLeftovers lists the leftovers of programs that are still there after the time in which a runner clears up.

@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -315,13 +316,14 @@ print("up")
 }
 
 func networkOn(c *Case) {
-	job := c.job(knock(c.listen()))
+	reached := cmp.Or(c.suite.options.NetworkAddress, "127.0.0.1")
+	job := c.job(knock(c.listenAt(net.JoinHostPort(reached, "0"))))
 	job.Spec.Network = executor.NetworkOn
 	if !c.caps().NetworkOn {
 		c.refused(job, "config.network_disabled")
 		return
 	}
-	if c.caps().Isolation != executor.IsolationNone && c.caps().Isolation != executor.IsolationNamespaces && c.suite.options.Dialect != DialectFake {
+	if c.caps().Isolation != executor.IsolationNone && c.suite.options.NetworkAddress == "" && c.suite.options.Dialect != DialectFake {
 		c.Skipf("isolation %s: the listener of the suite is not on this backend's network", c.caps().Isolation)
 	}
 	c.run(job).succeeded().prints("connected\n")

@@ -41,6 +41,9 @@ type Options struct {
 	// every Run has returned and every id was removed. Each leftover is an error. nil: the suite only checks for processes
 	// that have its mark on their command line.
 	Leftovers func() []string
+	// NetworkAddress is an address of this host that programs with a network reach. Without it the suite takes loopback, and for a
+	// Backend whose programs have a network of their own skips the rule that needs it.
+	NetworkAddress string
 	// Patience bounds how long the suite waits for an event. Default 60 s. It is not a measure of speed.
 	Patience time.Duration
 	// Only selects the rules with these ids. Default: all.
