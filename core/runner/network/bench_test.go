@@ -28,6 +28,20 @@ func BenchmarkDownload(b *testing.B) {
 	b.ReportMetric(direct.Seconds()/inside.Seconds(), "ratio")
 }
 
+// BenchmarkOpen makes and ends the way out of a namespace. The namespace is there.
+func BenchmarkOpen(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		fd := newNamespace(b)
+		b.StartTimer()
+		n, err := Open(int(fd.Fd()), Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		n.Close()
+	}
+}
+
 func BenchmarkConnectHost(b *testing.B) {
 	connects(b, func(address string) (net.Conn, error) { return net.Dial("tcp", address) })
 }
