@@ -22,10 +22,11 @@ type row struct {
 	size   int
 }
 
-// add adds event to the rows of a change. Large Data goes to the end of e's file.
+// add adds event to the events and rows of a change. Large Data goes to the end of e's file.
 func (s *Store) add(e *entry, c *change, event executor.Event) (err error) {
 	next := row{seq: event.Seq}
-	if o, ok := event.Body.(executor.Output); ok && len(o.Data) > maxInlineBytes {
+	if isLarge(event) {
+		o := event.Body.(executor.Output) //nolint:forcetypeassert // isLarge has looked
 		if err := s.writeOutput(e, o.Data); err != nil {
 			return err
 		}
@@ -38,7 +39,14 @@ func (s *Store) add(e *entry, c *change, event executor.Event) (err error) {
 		return errNotStored(err)
 	}
 	c.rows = append(c.rows, next)
+	c.events = append(c.events, kept{event, next.fileAt, next.size})
 	return nil
+}
+
+// isLarge reports whether event is an Output whose Data goes to the Execution's file.
+func isLarge(event executor.Event) bool {
+	o, ok := event.Body.(executor.Output)
+	return ok && len(o.Data) > maxInlineBytes
 }
 
 // joined returns rows with those that have no Data in the file made one with the row before.
@@ -96,10 +104,11 @@ func (s *Store) readEvents(n int64, first uint64) (events []executor.Event, err 
 	if err != nil {
 		return nil, err
 	}
+	bytes := 0
 	for _, r := range rows {
 		some, err := r.decode()
 		if err == nil && r.size > 0 {
-			some[0], err = s.readOutput(n, some[0], r)
+			some[0], err = s.readOutput(n, kept{some[0], r.fileAt, r.size})
 		}
 		if err != nil {
 			return nil, s.readError(err)
@@ -108,6 +117,9 @@ func (s *Store) readEvents(n int64, first uint64) (events []executor.Event, err 
 			if event.Seq >= first {
 				events = append(events, event)
 			}
+		}
+		if bytes += r.size; bytes >= maxBatchBytes {
+			break
 		}
 	}
 	return events, nil
