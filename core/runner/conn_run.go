@@ -228,7 +228,7 @@ func (f *follower) inputFailed(err error) {
 	f.inputErr = err
 }
 
-// next waits for the next frame.
+// next waits for the next frame. Pieces of one stream that wait are one frame.
 func (f *follower) next() (received, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -238,11 +238,7 @@ func (f *follower) next() (received, error) {
 	if len(f.queue) == 0 {
 		return received{}, f.lostErr
 	}
-	r := f.queue[0]
-	f.queue[0] = received{}
-	f.queue = f.queue[1:]
-	f.held -= len(r.data)
-	return r, nil
+	return f.pop(), nil
 }
 
 // follow gives the frames to sink until Exited.
