@@ -40,11 +40,15 @@ func (f *follower) pop() received {
 	n, size := f.contiguous()
 	f.held -= len(first.data)
 	if n > 1 {
-		first.data = append(make([]byte, 0, size), first.data...)
-	}
-	for _, r := range f.queue[1:n] {
-		first.data = append(first.data, r.data[protocol.OutputHeaderBytes:]...)
-		f.held -= len(r.data)
+		whole := newReceived(first.t, size)
+		at := copy(whole.data, first.data)
+		first.release()
+		for _, r := range f.queue[1:n] {
+			f.held -= len(r.data)
+			at += copy(whole.data[at:], r.data[protocol.OutputHeaderBytes:])
+			r.release()
+		}
+		first = whole
 	}
 	clear(f.queue[:n])
 	f.queue = f.queue[n:]

@@ -16,7 +16,7 @@ func TestBothWindowsFullOfSingleBytesAreHeld(t *testing.T) {
 	for n := range protocol.OutputWindow {
 		for stream := range 2 {
 			frame := protocol.AppendOutput(nil, stream, int64(n), []byte{byte(n)})
-			if err := f.put(received{protocol.FrameOutput, frame[protocol.HeaderBytes:]}); err != nil {
+			if err := f.put(received{t: protocol.FrameOutput, data: frame[protocol.HeaderBytes:]}); err != nil {
 				t.Fatalf("after %d bytes of each stream: %v", n, err)
 			}
 		}
@@ -71,7 +71,7 @@ func TestWaitingPiecesOfAStreamAreTakenTogether(t *testing.T) {
 	} {
 		f := newFollower(nil)
 		put := func(t0 protocol.FrameType, data []byte) {
-			if err := f.put(received{t0, data}); err != nil {
+			if err := f.put(received{t: t0, data: data}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"sync"
+
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
@@ -9,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/runtime/protoiface"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
 )
 
@@ -60,16 +63,56 @@ func appendHead(b []byte, field protowire.Number, n int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(n)) //nolint:gosec // a length
 }
 
-// Unmarshal implements encoding.CodecV2. The bytes in v are those of one new buffer.
+// Unmarshal implements encoding.CodecV2. The bytes in v are those of one buffer, which is new unless v is a runMessage.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	m, ok := v.(protobuf.Message)
-	if !ok {
+	switch m := v.(type) {
+	case *runMessage:
+		return readMessage(m.take(data), &m.RunResponse)
+	case protobuf.Message:
+		return readMessage(data.Materialize(), m)
+	default:
 		return c.CodecV2.Unmarshal(data, v)
 	}
+}
+
+// readMessage reads raw into m, whose bytes are then those of raw.
+func readMessage(raw []byte, m protobuf.Message) error {
 	r := m.ProtoReflect()
 	_, err := r.ProtoMethods().Unmarshal(protoiface.UnmarshalInput{
-		Message: r, Buf: data.Materialize(), Flags: protoiface.UnmarshalAliasBuffer,
+		Message: r, Buf: raw, Flags: protoiface.UnmarshalAliasBuffer,
 		Resolver: protoregistry.GlobalTypes, Depth: protowire.DefaultRecursionLimit,
 	})
 	return err
+}
+
+// runMessage is a RunResponse whose buffer is used again.
+type runMessage struct {
+	pb.RunResponse
+
+	buffer *[]byte // nil if the message is small
+}
+
+// runBuffers has buffers for messages with a whole Output.
+var runBuffers = sync.Pool{New: func() any {
+	b := make([]byte, executor.MaxOutputData+1<<10)
+	return &b
+}}
+
+// take returns a buffer with data.
+func (m *runMessage) take(data mem.BufferSlice) []byte {
+	pooled := runBuffers.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	if n := data.Len(); n < len(*pooled)/2 || n > len(*pooled) {
+		runBuffers.Put(pooled)
+		return data.Materialize()
+	}
+	m.buffer = pooled
+	return (*pooled)[:data.CopyTo(*pooled)]
+}
+
+// release gives the buffer back. The bytes of the message must not be used after it.
+func (m *runMessage) release() {
+	if m.buffer != nil {
+		runBuffers.Put(m.buffer)
+		m.buffer = nil
+	}
 }

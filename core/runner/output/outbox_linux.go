@@ -201,10 +201,20 @@ const (
 	floodPipe = 1 << 20
 	// floodBytes is what one read of it returns at most.
 	floodBytes = executor.MaxOutputData
-	// floodPause is how long such a program may write before the next read, unless the last one returned only holdBytes or less, or
-	// much. The pipe takes more in that time than a program writes.
-	floodPause = time.Millisecond
 )
+
+// floodPause returns how long a program whose last read returned n bytes may write before the next read. Small output waits as it
+// always does. The pauses are shorter than holdTime, and the pipe takes what most programs write meanwhile.
+func floodPause(n int) time.Duration {
+	switch {
+	case n <= holdBytes || n >= floodBytes/2:
+		return 0
+	case n < floodBytes/8:
+		return 4 * time.Millisecond
+	default:
+		return time.Millisecond
+	}
+}
 
 func bufferPool(n int) *sync.Pool {
 	return &sync.Pool{New: func() any {
@@ -228,9 +238,7 @@ func (p *Pump) Run() {
 	err := p.read(pumpBuffers, func(int) bool { return p.Total <= PumpBytes })
 	if err == nil && p.enlarge() {
 		err = p.read(floodBuffers, func(n int) bool {
-			if n > holdBytes && n < floodBytes/2 {
-				time.Sleep(floodPause)
-			}
+			time.Sleep(floodPause(n))
 			return true
 		})
 	} else if err == nil {
