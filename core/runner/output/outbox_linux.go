@@ -32,7 +32,7 @@ const (
 	// time from the program that is still writing. Users do not notice five milliseconds.
 	holdTime = 5 * time.Millisecond
 	// holdBytes is how much output waits. More is sent at once.
-	holdBytes = 4 << 10
+	holdBytes = 32 << 10
 )
 
 // NewOutbox returns an Outbox that sends by out. If wake is not nil, its Backlog keeps output instead, and wake is called when
@@ -203,16 +203,23 @@ const (
 	floodBytes = executor.MaxOutputData
 )
 
-// floodPause returns how long a program whose last read returned n bytes may write before the next read. Small output waits as it
-// always does. The pauses are shorter than holdTime, and the pipe takes what most programs write meanwhile.
-func floodPause(n int) time.Duration {
+// The pauses between the reads of a flood, in which the program goes on writing into the pipe.
+const (
+	minFloodPause = time.Millisecond
+	maxFloodPause = 16 * time.Millisecond
+)
+
+// floodPause returns the pause behind a read that has waited and returned n bytes. last is the pause before that read. Pauses grow
+// while little comes, because on a busy machine more events would slow the program further. A program that lets its reader wait has
+// no pauses.
+func floodPause(last, waited time.Duration, n int) time.Duration {
 	switch {
-	case n <= holdBytes || n >= floodBytes/2:
+	case waited > holdTime || n >= floodBytes/2:
 		return 0
-	case n < floodBytes/8:
-		return 4 * time.Millisecond
+	case n >= floodBytes/8:
+		return minFloodPause
 	default:
-		return time.Millisecond
+		return min(max(2*last, minFloodPause), maxFloodPause)
 	}
 }
 
@@ -237,8 +244,12 @@ func (p *Pump) Run() {
 	}
 	err := p.read(pumpBuffers, func(int) bool { return p.Total <= PumpBytes })
 	if err == nil && p.enlarge() {
+		var pause time.Duration
+		asked := time.Now()
 		err = p.read(floodBuffers, func(n int) bool {
-			time.Sleep(floodPause(n))
+			pause = floodPause(pause, time.Since(asked), n)
+			time.Sleep(pause)
+			asked = time.Now()
 			return true
 		})
 	} else if err == nil {

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -169,5 +170,28 @@ func TestThePipeOfAFloodBecomesLarger(t *testing.T) {
 	<-pump.done
 	if want := int64(PumpBytes + holdBytes + 1 + waiting); pump.Total != want {
 		t.Errorf("%d bytes were counted, want %d", pump.Total, want)
+	}
+}
+
+func TestAFloodPausesForMoreAndInteractiveOutputDoesNot(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	type read struct {
+		waited time.Duration
+		n      int
+		want   time.Duration
+	}
+	for name, reads := range map[string][]read{
+		"a fast program":            {{0, floodBytes, 0}, {0, floodBytes / 2, 0}, {0, floodBytes / 8, ms}},
+		"a program without a CPU":   {{0, 1, ms}, {0, 1, 2 * ms}, {0, 1, 4 * ms}, {0, 1, 8 * ms}, {0, 1, 16 * ms}, {0, 1, 16 * ms}},
+		"a program that got faster": {{0, 1, ms}, {0, 1, 2 * ms}, {0, floodBytes / 4, ms}, {0, 1, 2 * ms}},
+		"a program that thinks":     {{0, 1, ms}, {0, 1, 2 * ms}, {holdTime + 1, 1, 0}, {holdTime + 1, floodBytes / 4, 0}},
+	} {
+		var pause time.Duration
+		for i, r := range reads {
+			if pause = floodPause(pause, r.waited, r.n); pause != r.want {
+				t.Errorf("%s: a pause of %v behind read %d, want %v", name, pause, i, r.want)
+			}
+		}
 	}
 }

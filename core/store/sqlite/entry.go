@@ -203,7 +203,7 @@ type change struct {
 // nothing was committed.
 func (s *Store) put(e *entry, c change) (commit uint64, err error) {
 	c.stale = c.stale || e.stale
-	c.rows = append(slices.Clip(e.unsaved), c.rows...)
+	c.rows = append(e.unsaved, c.rows...) // If that fails, e.unsaved ends before them.
 	bytes := 0
 	for _, r := range c.rows {
 		bytes += len(r.json)

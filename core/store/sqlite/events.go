@@ -51,13 +51,17 @@ func isLarge(event executor.Event) bool {
 
 // joined returns rows with those that have no Data in the file made one with the row before.
 func joined(rows []row) (fewer []row) {
+	own := false // whether the JSON of the last one is not that of rows
 	for _, r := range rows {
 		last := len(fewer) - 1
 		if last < 0 || fewer[last].size > 0 || r.size > 0 {
-			fewer = append(fewer, r)
+			fewer, own = append(fewer, r), false
 			continue
 		}
-		fewer[last].json = append(slices.Clip(fewer[last].json), r.json...)
+		if !own {
+			fewer[last].json, own = slices.Clip(fewer[last].json), true
+		}
+		fewer[last].json = append(fewer[last].json, r.json...)
 	}
 	return fewer
 }
