@@ -58,7 +58,8 @@ type Resume struct {
 // Sink takes the Events and Artifacts of a job. Its methods are called by one goroutine at a time.
 type Sink interface {
 	// Emit appends Progress, Started, Output or Display to the log. It blocks while the log is full; that is the back-pressure. When
-	// it returns nil, the event is in the log, as durable as the Store promises. When it returns an error, the job must stop.
+	// it returns nil, the event is in the log, as durable as the Store promises, and the bytes of an Output are the caller's again:
+	// a Sink that keeps them takes a copy. When it returns an error, the job must stop.
 	Emit(e Event) error
 	// Artifact takes one collected file. It reads h.Size bytes from r before it returns.
 	Artifact(h *tar.Header, r io.Reader) error

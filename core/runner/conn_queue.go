@@ -33,6 +33,52 @@ func (f *follower) put(r received) error {
 	return nil
 }
 
+// pop takes the first frame. If that is output, pop takes what follows in the same stream with it, because each event costs every
+// process on its way a wake-up. The caller holds the lock.
+func (f *follower) pop() received {
+	first := f.queue[0]
+	n, size := f.contiguous()
+	f.held -= len(first.data)
+	if n > 1 {
+		whole := newReceived(first.t, size)
+		at := copy(whole.data, first.data)
+		first.release()
+		for _, r := range f.queue[1:n] {
+			f.held -= len(r.data)
+			at += copy(whole.data[at:], r.data[protocol.OutputHeaderBytes:])
+			r.release()
+		}
+		first = whole
+	}
+	clear(f.queue[:n])
+	f.queue = f.queue[n:]
+	return first
+}
+
+// contiguous returns how many frames at the beginning of the queue make one piece of output, and the size of a frame of that.
+func (f *follower) contiguous() (frames, size int) {
+	frames, size = 1, len(f.queue[0].data)
+	if f.queue[0].t != protocol.FrameOutput {
+		return frames, size
+	}
+	first, err := protocol.ParseOutput(f.queue[0].data)
+	if err != nil {
+		return frames, size // deliver says so
+	}
+	for _, r := range f.queue[1:] {
+		if r.t != protocol.FrameOutput {
+			break
+		}
+		next, err := protocol.ParseOutput(r.data)
+		have := size - protocol.OutputHeaderBytes
+		if err != nil || next.Stream != first.Stream || next.Offset != first.Offset+int64(have) || have+len(next.Data) > executor.MaxOutputData {
+			break
+		}
+		frames, size = frames+1, size+len(next.Data)
+	}
+	return frames, size
+}
+
 // join appends a piece of output to the last piece of its stream, if many frames wait. Otherwise a program that alternates
 // between both streams, a byte at a time, would fill a slow host's queue with headers. Some of the order between the streams is
 // lost. The caller holds the lock.

@@ -16,7 +16,7 @@ func TestBothWindowsFullOfSingleBytesAreHeld(t *testing.T) {
 	for n := range protocol.OutputWindow {
 		for stream := range 2 {
 			frame := protocol.AppendOutput(nil, stream, int64(n), []byte{byte(n)})
-			if err := f.put(received{protocol.FrameOutput, frame[protocol.HeaderBytes:]}); err != nil {
+			if err := f.put(received{t: protocol.FrameOutput, data: frame[protocol.HeaderBytes:]}); err != nil {
 				t.Fatalf("after %d bytes of each stream: %v", n, err)
 			}
 		}
@@ -55,5 +55,51 @@ func TestFramesWithoutAPayloadAreBounded(t *testing.T) {
 	}
 	if !errors.Is(err, protocol.ErrFrame) {
 		t.Error(err)
+	}
+}
+
+func TestWaitingPiecesOfAStreamAreTakenTogether(t *testing.T) {
+	t.Parallel()
+	type piece struct{ stream, at, n int }
+	const most = executor.MaxOutputData
+	for name, c := range map[string]struct{ put, want []piece }{
+		"one":                             {[]piece{{0, 0, 5}}, []piece{{0, 0, 5}}},
+		"several":                         {[]piece{{1, 7, 5}, {1, 12, 1}, {1, 13, 2}}, []piece{{1, 7, 8}}},
+		"the other stream keeps its turn": {[]piece{{0, 0, 5}, {1, 0, 1}, {0, 5, 2}, {0, 7, 2}}, []piece{{0, 0, 5}, {1, 0, 1}, {0, 5, 4}}},
+		"no more than an event may have":  {[]piece{{0, 0, most - 2}, {0, most - 2, 2}, {0, most, 1}}, []piece{{0, 0, most}, {0, most, 1}}},
+		"pieces with a gap stay apart":    {[]piece{{0, 0, 5}, {0, 6, 1}}, []piece{{0, 0, 5}, {0, 6, 1}}},
+	} {
+		f := newFollower(nil)
+		put := func(t0 protocol.FrameType, data []byte) {
+			if err := f.put(received{t: t0, data: data}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, p := range c.put {
+			data := make([]byte, p.n)
+			for i := range data {
+				data[i] = byte(p.at + i)
+			}
+			put(protocol.FrameOutput, protocol.AppendOutput(nil, p.stream, int64(p.at), data)[protocol.HeaderBytes:])
+		}
+		put(protocol.FrameExited, []byte("{}"))
+		for _, want := range c.want {
+			r, err := f.next()
+			if err != nil || r.t != protocol.FrameOutput {
+				t.Fatalf("%s: frame type %d, error %v", name, r.t, err)
+			}
+			o, err := protocol.ParseOutput(r.data)
+			if err != nil || protocol.StreamIndex(o.Stream) != want.stream || o.Offset != int64(want.at) || len(o.Data) != want.n {
+				t.Fatalf("%s: %s at %d with %d bytes, error %v, want %+v", name, o.Stream, o.Offset, len(o.Data), err, want)
+			}
+			for i, b := range o.Data {
+				if b != byte(want.at+i) {
+					t.Fatalf("%s: another byte at %d", name, want.at+i)
+				}
+			}
+		}
+		if r, err := f.next(); err != nil || r.t != protocol.FrameExited || f.held != 0 {
+			t.Errorf("%s: frame type %d follows, error %v, %d bytes are held", name, r.t, err, f.held)
+		}
 	}
 }

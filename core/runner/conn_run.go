@@ -167,6 +167,28 @@ type follower struct {
 type received struct {
 	t    protocol.FrameType
 	data []byte
+	// buffer has data, and is used again; nil if data is small.
+	buffer *[]byte
+}
+
+// minPooled is the least payload that gets a buffer of protocol.ChunkPool.
+const minPooled = protocol.ChunkBytes / 2
+
+// newReceived returns a frame with room for n bytes of payload.
+func newReceived(t protocol.FrameType, n int) received {
+	if t != protocol.FrameOutput || n < minPooled {
+		return received{t: t, data: make([]byte, n)}
+	}
+	buffer := protocol.ChunkPool.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	return received{t, (*buffer)[:n], buffer}
+}
+
+// release gives the buffer back. The data must not be used after it.
+func (r *received) release() {
+	if r.buffer != nil {
+		protocol.ChunkPool.Put(r.buffer)
+		r.buffer = nil
+	}
 }
 
 func newFollower(c *Conn) *follower {
@@ -199,11 +221,11 @@ func (f *follower) take(frames *protocol.Reader, t protocol.FrameType, n int) er
 	if t < protocol.FrameProgress {
 		return fmt.Errorf("%w: the runner sent frame type %d", protocol.ErrFrame, t)
 	}
-	data := make([]byte, n)
-	if err := frames.Into(data); err != nil {
+	r := newReceived(t, n)
+	if err := frames.Into(r.data); err != nil {
 		return err
 	}
-	return f.put(received{t, data})
+	return f.put(r)
 }
 
 // lost ends the queue behind what is in it.
@@ -228,7 +250,7 @@ func (f *follower) inputFailed(err error) {
 	f.inputErr = err
 }
 
-// next waits for the next frame.
+// next waits for the next frame. Pieces of one stream that wait are one frame.
 func (f *follower) next() (received, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -238,11 +260,7 @@ func (f *follower) next() (received, error) {
 	if len(f.queue) == 0 {
 		return received{}, f.lostErr
 	}
-	r := f.queue[0]
-	f.queue[0] = received{}
-	f.queue = f.queue[1:]
-	f.held -= len(r.data)
-	return r, nil
+	return f.pop(), nil
 }
 
 // follow gives the frames to sink until Exited.
@@ -256,7 +274,11 @@ func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, e
 		if r.t == protocol.FrameExited {
 			return f.exited(r.data, sinkErr)
 		}
-		err = f.deliver(r, f.towards(sink), sinkErr == nil)
+		to := f.towards(sink)
+		err = f.deliver(r, to, sinkErr == nil)
+		if _, trails := to.(trailer); !trails && err == nil {
+			r.release()
+		}
 		if errors.Is(err, protocol.ErrFrame) || f.isLost() && err != nil {
 			return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: %w", err)
 		}

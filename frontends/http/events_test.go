@@ -233,7 +233,7 @@ func TestALogThatBreaksIsCut(t *testing.T) {
 	svc := hello().service()
 	svc.events = func(context.Context, string, uint64) iter.Seq2[executor.Event, error] {
 		return func(yield func(executor.Event, error) bool) {
-			if yield(executor.Event{Seq: 1, Body: out(executor.Stdout, 0, strings.Repeat("x", 100_000))}, nil) {
+			if yield(executor.Event{Seq: 1, Body: out(executor.Stdout, 0, strings.Repeat("x", 2*textBytes))}, nil) {
 				yield(executor.Event{}, executor.Errorf(executor.Unavailable, "gone"))
 			}
 		}

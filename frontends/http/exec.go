@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"time"
 
@@ -82,13 +83,23 @@ func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 	return f.writeResult(w, finished, &seen)
 }
 
-// follow reads the log of e to its end and returns the finished Execution.
+// follow waits for the end of e and returns the finished Execution. seen has its output, unless that is too much.
 func (f *frontend) follow(ctx context.Context, e executor.Execution, seen *capture) (executor.Execution, error) {
 	for event, err := range f.svc.Events(ctx, e.ID, 0) {
 		if err != nil {
 			return e, err
 		}
-		seen.add(event)
+		if seen.add(event); seen.over {
+			break
+		}
+	}
+	if seen.over {
+		// The output will be read from the log. No Event comes behind the last number, so this only waits for the end.
+		for _, err := range f.svc.Events(ctx, e.ID, math.MaxInt64) {
+			if err != nil {
+				return e, err
+			}
+		}
 	}
 	if ctx.Err() != nil {
 		return e, context.Cause(ctx)

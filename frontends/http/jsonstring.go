@@ -1,6 +1,8 @@
 package httpfrontend
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf8"
 )
 
@@ -31,13 +33,9 @@ func (e *textEscaper) append(dst, p []byte) []byte {
 		}
 	}
 	start := 0
-	for i := 0; i < len(p); {
+	for i := plain(p); i < len(p); i += plain(p[i:]) {
 		c := p[i]
 		if c < utf8.RuneSelf {
-			if c >= ' ' && c != '"' && c != '\\' {
-				i++
-				continue
-			}
 			dst = append(dst, p[start:i]...)
 			dst = appendEscape(dst, c)
 			i++
@@ -61,6 +59,27 @@ func (e *textEscaper) append(dst, p []byte) []byte {
 		i += size
 	}
 	return append(dst, p[start:]...)
+}
+
+// plain returns how many bytes at the beginning of p stay as they are, which it finds for eight at a time.
+func plain(p []byte) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	// below has the high bit of each byte of w that is less than n, which is at most 0x80. It may also have that of bytes behind
+	// the first such one.
+	below := func(w uint64, n byte) uint64 { return (w - ones*uint64(n)) &^ w & highs }
+	n := 0
+	for ; len(p)-n >= 8; n += 8 {
+		w := binary.LittleEndian.Uint64(p[n:])
+		if found := w&highs | below(w, ' ') | below(w^ones*'"', 1) | below(w^ones*'\\', 1); found != 0 {
+			return n + bits.TrailingZeros64(found)/8
+		}
+	}
+	for ; n < len(p); n++ {
+		if c := p[n]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			break
+		}
+	}
+	return n
 }
 
 // finish appends U+FFFD for each byte of a rune that was not completed.

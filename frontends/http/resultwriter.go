@@ -18,6 +18,9 @@ import (
 // less, which is nearly every program, needs no second pass over the log.
 const captureMax = 256 << 10
 
+// textBytes is about how much of a long text is written at once.
+const textBytes = 128 << 10
+
 // output is the output of an Execution, in memory or in the log.
 type output interface {
 	// chunks calls yield for the pieces of one stream, in order, until it returns an error.
@@ -96,6 +99,9 @@ func (f *frontend) loggedOutput(ctx context.Context, e executor.Execution) *logg
 }
 
 func (l *loggedOutput) chunks(s executor.Stream, yield func([]byte) error) error {
+	if s == executor.Stdout && l.e.StdoutBytes == 0 || s == executor.Stderr && l.e.StderrBytes == 0 {
+		return nil
+	}
 	return l.pass(func(b executor.Body) error {
 		if o, ok := b.(executor.Output); ok && o.Stream == s {
 			return yield(o.Data)
@@ -220,17 +226,21 @@ func writeText(out *bufio.Writer, from output, s executor.Stream) (broken bool, 
 		for len(data) > 0 {
 			piece := data[:min(len(data), 16<<10)]
 			data = data[len(piece):]
-			buf = esc.append(buf[:0], piece)
+			buf = esc.append(buf, piece)
+			if len(buf) < textBytes {
+				continue
+			}
 			if _, err := out.Write(buf); err != nil {
 				return err
 			}
+			buf = buf[:0]
 		}
 		return nil
 	})
 	if err != nil {
 		return false, err
 	}
-	if _, err := out.Write(esc.finish(buf[:0])); err != nil {
+	if _, err := out.Write(esc.finish(buf)); err != nil {
 		return false, err
 	}
 	return esc.broken, nil

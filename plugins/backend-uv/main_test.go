@@ -92,7 +92,7 @@ type journal struct {
 
 func (j *journal) Emit(e executor.Event) error {
 	j.mu.Lock()
-	j.events = append(j.events, e)
+	j.events = append(j.events, e.Clone())
 	j.mu.Unlock()
 	if j.on != nil {
 		return j.on(e)

@@ -23,6 +23,9 @@ const maxMessageBytes = 256 << 20
 // would send a ping for nearly every message of a short run.
 const flowWindow = 1 << 20
 
+// bufferBytes is how much of a connection is read, and written, in one system call. gRPC's own 32 KiB are two of its frames.
+const bufferBytes = 128 << 10
+
 // streamWorkers is how many goroutines of a server wait for calls. A new goroutine would grow its stack again, which is a
 // tenth of what a short run costs a backend's process. A call gets a new goroutine when no worker is free.
 const streamWorkers = 4
@@ -53,7 +56,10 @@ func ServerOptions(admit Admit) []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.StaticStreamWindowSize(flowWindow),
 		grpc.StaticConnWindowSize(flowWindow),
+		grpc.ReadBufferSize(bufferBytes),
+		grpc.WriteBufferSize(bufferBytes),
 		grpc.NumStreamWorkers(streamWorkers),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ChainUnaryInterceptor(i.unary),
 		grpc.ChainStreamInterceptor(i.stream),
 	}
@@ -62,7 +68,9 @@ func ServerOptions(admit Admit) []grpc.ServerOption {
 // DialOptions returns the options of a gRPC connection for NewBackend and NewService.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.ForceCodecV2(newCodec())),
+		grpc.WithReadBufferSize(bufferBytes),
+		grpc.WithWriteBufferSize(bufferBytes),
 		grpc.WithStaticStreamWindowSize(flowWindow),
 		grpc.WithStaticConnWindowSize(flowWindow),
 	}

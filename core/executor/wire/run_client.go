@@ -25,7 +25,7 @@ type runCall struct {
 	// trailErr is the sink's error for an event that the other side does not wait for.
 	trailErr error
 	// unread is a message that follows an artifact which has not ended.
-	unread *pb.RunResponse
+	unread *runMessage
 	// err is why there are no more messages.
 	err error
 }
@@ -37,12 +37,13 @@ func (c *runCall) send(m *pb.RunRequest) error {
 }
 
 // receive returns the next message.
-func (c *runCall) receive() (m *pb.RunResponse, err error) {
+func (c *runCall) receive() (m *runMessage, err error) {
 	if m, c.unread = c.unread, nil; m != nil {
 		return m, nil
 	}
 	if c.err == nil {
-		m, c.err = c.stream.Recv()
+		m = &runMessage{}
+		c.err = c.stream.RecvMsg(m)
 	}
 	return m, c.err
 }
@@ -56,7 +57,11 @@ func (c *runCall) follow() (executor.Result, error) {
 		}
 		switch body := m.GetMessage().(type) {
 		case *pb.RunResponse_Event:
-			c.acknowledge(c.sink.Emit(fromEvent(body.Event)))
+			err := c.sink.Emit(fromEvent(body.Event))
+			if body.Event.GetOutput() != nil && err == nil {
+				m.release()
+			}
+			c.acknowledge(err)
 		case *pb.RunResponse_Trailing:
 			c.trail(body.Trailing)
 		case *pb.RunResponse_ArtifactBegin:

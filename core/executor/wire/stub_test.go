@@ -66,7 +66,7 @@ func (r *recorder) enter() func() {
 
 func (r *recorder) Emit(e executor.Event) error {
 	defer r.enter()()
-	r.events = append(r.events, e)
+	r.events = append(r.events, e.Clone())
 	if r.emit != nil {
 		return r.emit(e)
 	}

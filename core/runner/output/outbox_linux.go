@@ -32,7 +32,7 @@ const (
 	// time from the program that is still writing. Users do not notice five milliseconds.
 	holdTime = 5 * time.Millisecond
 	// holdBytes is how much output waits. More is sent at once.
-	holdBytes = 4 << 10
+	holdBytes = 32 << 10
 )
 
 // NewOutbox returns an Outbox that sends by out. If wake is not nil, its Backlog keeps output instead, and wake is called when
@@ -194,10 +194,43 @@ type Pump struct {
 // PumpBytes is what a pipe holds by default. One read cannot return more.
 const PumpBytes = 64 << 10
 
-var pumpBuffers = sync.Pool{New: func() any {
-	b := make([]byte, protocol.HeaderBytes+protocol.OutputHeaderBytes+PumpBytes)
-	return &b
-}}
+// A program that has written more than PumpBytes is likely to write much more. Its pipe becomes larger, and is read in larger
+// pieces: each piece costs every process on its way about the same.
+const (
+	// floodPipe is the size of such a pipe: the largest one that an unprivileged program can make.
+	floodPipe = 1 << 20
+	// floodBytes is what one read of it returns at most.
+	floodBytes = executor.MaxOutputData
+)
+
+// The pauses between the reads of a flood, in which the program goes on writing into the pipe.
+const (
+	minFloodPause = time.Millisecond
+	maxFloodPause = 16 * time.Millisecond
+)
+
+// floodPause returns the pause behind a read that has waited and returned n bytes. last is the pause before that read. Pauses grow
+// while little comes, because on a busy machine more events would slow the program further. A program that lets its reader wait has
+// no pauses.
+func floodPause(last, waited time.Duration, n int) time.Duration {
+	switch {
+	case waited > holdTime || n >= floodBytes/2:
+		return 0
+	case n >= floodBytes/8:
+		return minFloodPause
+	default:
+		return min(max(2*last, minFloodPause), maxFloodPause)
+	}
+}
+
+func bufferPool(n int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		b := make([]byte, protocol.HeaderBytes+protocol.OutputHeaderBytes+n)
+		return &b
+	}}
+}
+
+var pumpBuffers, floodBuffers = bufferPool(PumpBytes), bufferPool(floodBytes)
 
 func NewPump(s executor.Stream, pipe *os.File, box *Outbox, limit int64) *Pump {
 	return &Pump{stream: s, pipe: pipe, box: box, Tally: Tally{Limit: limit}, done: make(chan struct{})}
@@ -205,26 +238,53 @@ func NewPump(s executor.Stream, pipe *os.File, box *Outbox, limit int64) *Pump {
 
 func (p *Pump) Run() {
 	defer close(p.done)
-	defer p.pipe.Close()                  //nolint:errcheck // read only
-	pooled := pumpBuffers.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
-	defer pumpBuffers.Put(pooled)
+	defer p.pipe.Close() //nolint:errcheck // read only
+	if p.Before != "" {
+		p.Put(p.box, p.stream, append(make([]byte, protocol.HeaderBytes+protocol.OutputHeaderBytes), p.Before...), len(p.Before))
+	}
+	err := p.read(pumpBuffers, func(int) bool { return p.Total <= PumpBytes })
+	if err == nil && p.enlarge() {
+		var pause time.Duration
+		asked := time.Now()
+		err = p.read(floodBuffers, func(n int) bool {
+			pause = floodPause(pause, time.Since(asked), n)
+			time.Sleep(pause)
+			asked = time.Now()
+			return true
+		})
+	} else if err == nil {
+		err = p.read(pumpBuffers, func(int) bool { return true })
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) && p.Ended != nil {
+		p.Ended()
+	}
+}
+
+// read reads the pipe as long as more allows. more gets the size of what was read last. read returns why the pipe has ended.
+func (p *Pump) read(buffers *sync.Pool, more func(n int) bool) error {
+	pooled := buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	defer buffers.Put(pooled)
 	buf := *pooled
-	data := buf[protocol.HeaderBytes+protocol.OutputHeaderBytes:]
-	p.Put(p.box, p.stream, buf, copy(data, p.Before))
 	for {
-		n, err := p.pipe.Read(data)
+		n, err := p.pipe.Read(buf[protocol.HeaderBytes+protocol.OutputHeaderBytes:])
 		p.Put(p.box, p.stream, buf, n)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			p.rest(buf)
-			return
 		}
-		if err != nil {
-			if p.Ended != nil {
-				p.Ended()
-			}
-			return
+		if err != nil || !more(n) {
+			return err
 		}
 	}
+}
+
+// enlarge makes the pipe larger, and reports whether it could.
+func (p *Pump) enlarge() bool {
+	raw, err := p.pipe.SyscallConn()
+	if err != nil {
+		return false
+	}
+	controlErr := raw.Control(func(fd uintptr) { _, err = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, floodPipe) })
+	return controlErr == nil && err == nil
 }
 
 // rest reads what is in the pipe without waiting for more. All processes of the program are dead, but another process holds the
@@ -235,8 +295,7 @@ func (p *Pump) rest(buf []byte) {
 		return
 	}
 	data := buf[protocol.HeaderBytes+protocol.OutputHeaderBytes:]
-	const maxPipe = 1 << 20 // the largest pipe an unprivileged program can make
-	for got := 0; got < maxPipe; {
+	for got := 0; got < floodPipe; {
 		n := 0
 		err := raw.Control(func(fd uintptr) {
 			n, _ = unix.Read(int(fd), data) //nolint:errcheck,gosec // 0 and -1 both mean: that was all

@@ -3,10 +3,15 @@
 package output
 
 import (
+	"bytes"
 	"io"
 	"os"
+	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/protocol"
@@ -112,5 +117,81 @@ func TestInputThatTheProgramRefusesIsGranted(t *testing.T) {
 	send(2000)
 	if granted != 3000 {
 		t.Errorf("%d of 3000 bytes were granted", granted)
+	}
+}
+
+// gate is a Writer that hands over each Write and waits until that is taken.
+type gate chan []byte
+
+func (g gate) Write(p []byte) (int, error) {
+	g <- bytes.Clone(p)
+	return len(p), nil
+}
+
+func TestThePipeOfAFloodBecomesLarger(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	must(t, err)
+	sent := make(gate)
+	pump := NewPump(executor.Stdout, r, NewOutbox(protocol.NewWriter(sent), nil), executor.Unlimited)
+	go pump.Run()
+	write := func(n int) {
+		_, err := w.Write(bytes.Repeat([]byte{'x'}, n))
+		must(t, err)
+	}
+	capacity := func() int {
+		n, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
+		must(t, err)
+		return n
+	}
+	write(PumpBytes) // the kernel's default, so that nothing waits for a reader
+	got := len(<-sent)
+	if n := capacity(); n != PumpBytes {
+		t.Errorf("the pipe of a program that has written %d bytes takes %d", PumpBytes, n)
+	}
+	write(holdBytes + 1)
+	for got <= PumpBytes+holdBytes {
+		got += len(<-sent) - protocol.HeaderBytes - protocol.OutputHeaderBytes
+	}
+	// The pump is about to enlarge the pipe.
+	for capacity() != floodPipe {
+		runtime.Gosched()
+	}
+	const waiting = floodPipe / 2 // the window has room for it
+	write(waiting)
+	pieces := 0
+	for want := waiting; want > 0; pieces++ {
+		want -= len(<-sent) - protocol.HeaderBytes - protocol.OutputHeaderBytes
+	}
+	if pieces != waiting/floodBytes {
+		t.Errorf("%d bytes that wait are sent in %d pieces", waiting, pieces)
+	}
+	must(t, w.Close())
+	<-pump.done
+	if want := int64(PumpBytes + holdBytes + 1 + waiting); pump.Total != want {
+		t.Errorf("%d bytes were counted, want %d", pump.Total, want)
+	}
+}
+
+func TestAFloodPausesForMoreAndInteractiveOutputDoesNot(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	type read struct {
+		waited time.Duration
+		n      int
+		want   time.Duration
+	}
+	for name, reads := range map[string][]read{
+		"a fast program":            {{0, floodBytes, 0}, {0, floodBytes / 2, 0}, {0, floodBytes / 8, ms}},
+		"a program without a CPU":   {{0, 1, ms}, {0, 1, 2 * ms}, {0, 1, 4 * ms}, {0, 1, 8 * ms}, {0, 1, 16 * ms}, {0, 1, 16 * ms}},
+		"a program that got faster": {{0, 1, ms}, {0, 1, 2 * ms}, {0, floodBytes / 4, ms}, {0, 1, 2 * ms}},
+		"a program that thinks":     {{0, 1, ms}, {0, 1, 2 * ms}, {holdTime + 1, 1, 0}, {holdTime + 1, floodBytes / 4, 0}},
+	} {
+		var pause time.Duration
+		for i, r := range reads {
+			if pause = floodPause(pause, r.waited, r.n); pause != r.want {
+				t.Errorf("%s: a pause of %v behind read %d, want %v", name, pause, i, r.want)
+			}
+		}
 	}
 }

@@ -208,7 +208,7 @@ func (s *Store) takeOverExecution(e *entry, raw []byte, events *bolt.Cursor) err
 	}
 	prefix := append([]byte(e.id), 0)
 	for key, chunk := events.Seek(prefix); bytes.HasPrefix(key, prefix); key, chunk = events.Next() {
-		c.rows = nil
+		c.rows, c.events = nil, nil
 		for r := bytes.NewReader(chunk); r.Len() > 0; {
 			event, err := readFormer(r)
 			if err != nil {

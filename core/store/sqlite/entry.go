@@ -60,8 +60,8 @@ type entry struct {
 	n int64
 	// head is never changed, only replaced, so that it can be read without mu. It is nil if there is no such Execution.
 	head *head
-	// tail are its latest Events. They are never changed, so that followers share them until they yield.
-	tail      []executor.Event
+	// tail are its latest Events. They are never changed, so that followers share them.
+	tail      []kept
 	tailBytes int64
 	// fileBytes is the size of its file, without what an Append has failed to commit.
 	fileBytes int64
@@ -182,11 +182,18 @@ func (s *Store) load(e *entry) error {
 	return nil
 }
 
+// kept is an Event in memory. If it is an Output whose Data lies in the Execution's file, it is without Data, and size is not 0.
+type kept struct {
+	event  executor.Event
+	fileAt int64
+	size   int
+}
+
 // change is what a call makes of an Execution.
 type change struct {
 	head *head
 	// events are added to the log, and rows are the same Events as they are stored.
-	events []executor.Event
+	events []kept
 	rows   []row
 	// stale reports whether head differs from the one before by more than events.
 	stale bool
@@ -196,7 +203,7 @@ type change struct {
 // nothing was committed.
 func (s *Store) put(e *entry, c change) (commit uint64, err error) {
 	c.stale = c.stale || e.stale
-	c.rows = append(slices.Clip(e.unsaved), c.rows...)
+	c.rows = append(e.unsaved, c.rows...) // If that fails, e.unsaved ends before them.
 	bytes := 0
 	for _, r := range c.rows {
 		bytes += len(r.json)
@@ -313,17 +320,17 @@ func (e *entry) wakeAll() {
 }
 
 // extend adds Events to the tail, and drops the older half when there are too many.
-func (e *entry) extend(events []executor.Event) {
+func (e *entry) extend(events []kept) {
 	e.tail = append(e.tail, events...)
-	for _, event := range events {
-		e.tailBytes += event.Weight()
+	for _, k := range events {
+		e.tailBytes += k.event.Weight()
 	}
 	if len(e.tail) <= maxTailEvents && e.tailBytes <= maxTailBytes {
 		return
 	}
 	drop := 0
 	for drop < len(e.tail) && (len(e.tail)-drop > maxTailEvents/2 || e.tailBytes > maxTailBytes/2) {
-		e.tailBytes -= e.tail[drop].Weight()
+		e.tailBytes -= e.tail[drop].event.Weight()
 		drop++
 	}
 	e.tail = slices.Clone(e.tail[drop:])

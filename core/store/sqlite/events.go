@@ -22,10 +22,11 @@ type row struct {
 	size   int
 }
 
-// add adds event to the rows of a change. Large Data goes to the end of e's file.
+// add adds event to the events and rows of a change. Large Data goes to the end of e's file.
 func (s *Store) add(e *entry, c *change, event executor.Event) (err error) {
 	next := row{seq: event.Seq}
-	if o, ok := event.Body.(executor.Output); ok && len(o.Data) > maxInlineBytes {
+	if isLarge(event) {
+		o := event.Body.(executor.Output) //nolint:forcetypeassert // isLarge has looked
 		if err := s.writeOutput(e, o.Data); err != nil {
 			return err
 		}
@@ -38,18 +39,29 @@ func (s *Store) add(e *entry, c *change, event executor.Event) (err error) {
 		return errNotStored(err)
 	}
 	c.rows = append(c.rows, next)
+	c.events = append(c.events, kept{event, next.fileAt, next.size})
 	return nil
+}
+
+// isLarge reports whether event is an Output whose Data goes to the Execution's file.
+func isLarge(event executor.Event) bool {
+	o, ok := event.Body.(executor.Output)
+	return ok && len(o.Data) > maxInlineBytes
 }
 
 // joined returns rows with those that have no Data in the file made one with the row before.
 func joined(rows []row) (fewer []row) {
+	own := false // whether the JSON of the last one is not that of rows
 	for _, r := range rows {
 		last := len(fewer) - 1
 		if last < 0 || fewer[last].size > 0 || r.size > 0 {
-			fewer = append(fewer, r)
+			fewer, own = append(fewer, r), false
 			continue
 		}
-		fewer[last].json = append(slices.Clip(fewer[last].json), r.json...)
+		if !own {
+			fewer[last].json, own = slices.Clip(fewer[last].json), true
+		}
+		fewer[last].json = append(fewer[last].json, r.json...)
 	}
 	return fewer
 }
@@ -96,10 +108,11 @@ func (s *Store) readEvents(n int64, first uint64) (events []executor.Event, err 
 	if err != nil {
 		return nil, err
 	}
+	bytes := 0
 	for _, r := range rows {
 		some, err := r.decode()
 		if err == nil && r.size > 0 {
-			some[0], err = s.readOutput(n, some[0], r)
+			some[0], err = s.readOutput(n, kept{some[0], r.fileAt, r.size})
 		}
 		if err != nil {
 			return nil, s.readError(err)
@@ -108,6 +121,9 @@ func (s *Store) readEvents(n int64, first uint64) (events []executor.Event, err 
 			if event.Seq >= first {
 				events = append(events, event)
 			}
+		}
+		if bytes += r.size; bytes >= maxBatchBytes {
+			break
 		}
 	}
 	return events, nil

@@ -11,8 +11,10 @@ import (
 const (
 	// maxBatch bounds how many Events a follower takes at once from memory.
 	maxBatch = 64
-	// maxBatchRows bounds how many rows it takes from the database: at most 4 MiB of large outputs.
+	// maxBatchRows bounds how many rows it takes from the database.
 	maxBatchRows = 16
+	// maxBatchBytes bounds the large outputs that it reads at once from the Execution's file. One output always fits.
+	maxBatchBytes = 1 << 20
 )
 
 // Events implements executor.Store.
@@ -43,7 +45,7 @@ func (e *entry) deliver(ctx context.Context, events []executor.Event, err error,
 			yield(executor.Event{}, err)
 			return false
 		}
-		if !yield(event.Clone(), nil) {
+		if !yield(event, nil) {
 			return false
 		}
 	}
@@ -54,7 +56,7 @@ func (e *entry) deliver(ctx context.Context, events []executor.Event, err error,
 	return true
 }
 
-// next waits for Events behind Seq after. done reports whether nothing follows the batch. e is locked.
+// next waits for Events behind Seq after. They are copies. done reports whether nothing follows the batch. e is locked.
 func (s *Store) next(ctx context.Context, e *entry, after uint64) (batch []executor.Event, done bool, err error) {
 	for {
 		if e.gone != nil {
@@ -74,16 +76,49 @@ func (s *Store) next(ctx context.Context, e *entry, after uint64) (batch []execu
 		}
 	}
 	if missing := e.head.LastSeq - after; missing <= uint64(len(e.tail)) {
-		batch = e.tail[uint64(len(e.tail))-missing:]
-		batch = slices.Clone(batch[:min(maxBatch, len(batch))])
+		latest := e.tail[uint64(len(e.tail))-missing:]
+		latest = slices.Clone(latest[:min(maxBatch, len(latest))])
+		if batch, err = s.copyLocked(e, latest); err != nil {
+			return nil, false, err
+		}
 	} else if batch, err = s.readLocked(e, after+1); err != nil {
 		return nil, false, err
 	}
 	return batch, e.head.Status.Terminal() && batch[len(batch)-1].Seq == e.head.LastSeq, nil
 }
 
-// readLocked is readEvents, without e's lock meanwhile.
+// copyLocked returns copies of the first of latest, with their Data, without e's lock meanwhile.
+func (s *Store) copyLocked(e *entry, latest []kept) (events []executor.Event, err error) {
+	e.mu.Unlock()
+	bytes := 0
+	for _, k := range latest {
+		if bytes >= maxBatchBytes || err != nil {
+			break
+		}
+		event := k.event.Clone()
+		if k.size > 0 {
+			event, err = s.readOutput(e.n, k)
+		}
+		events = append(events, event)
+		bytes += k.size
+	}
+	e.mu.Lock()
+	if e.gone != nil {
+		return nil, e.gone
+	}
+	if err != nil {
+		return nil, s.readError(err)
+	}
+	return events, nil
+}
+
+// readLocked is readEvents, without e's lock meanwhile. What e owes to the database is written before.
 func (s *Store) readLocked(e *entry, first uint64) ([]executor.Event, error) {
+	if !e.saved || len(e.unsaved) > 0 {
+		if _, err := s.save(e, change{head: e.head, rows: e.unsaved, stale: e.stale}); err != nil {
+			return nil, err
+		}
+	}
 	e.mu.Unlock()
 	events, err := s.readEvents(e.n, first)
 	e.mu.Lock()

@@ -34,19 +34,19 @@ func (s *Store) writeOutput(e *entry, data []byte) error {
 	return nil
 }
 
-// readOutput returns event with its Data, which lies where r says in the file of Execution n. If the file does not have the data any
+// readOutput returns k with its Data, which lies in the file of Execution n. If the file does not have the data any
 // more, as after a power failure, a Progress that says so takes the place of the Output.
-func (s *Store) readOutput(n int64, event executor.Event, r row) (executor.Event, error) {
-	data := make([]byte, r.size)
+func (s *Store) readOutput(n int64, k kept) (executor.Event, error) {
+	event, data := k.event, make([]byte, k.size)
 	f, err := os.Open(outputPath(s.path, n))
 	if err == nil {
-		_, err = f.ReadAt(data, r.fileAt)
+		_, err = f.ReadAt(data, k.fileAt)
 		err = errors.Join(err, f.Close())
 	}
 	o, _ := event.Body.(executor.Output)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF):
-		event.Body = executor.Progress{Phase: executor.PhaseRun, Message: fmt.Sprintf("%d bytes of %s are lost: the server's disk does not have them", r.size, o.Stream)}
+		event.Body = executor.Progress{Phase: executor.PhaseRun, Message: fmt.Sprintf("%d bytes of %s are lost: the server's disk does not have them", k.size, o.Stream)}
 	case err != nil:
 		return event, err
 	default:

@@ -189,3 +189,28 @@ func TestAPanicOfACallerLeavesTheStoreUsable(t *testing.T) {
 		}
 	}
 }
+
+// A follower that lags reads from the database, which does not have all Events yet.
+func TestAFollowerThatLagsSeesWhatIsNotWrittenYet(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	s.mu.Lock()
+	s.saving = true // nothing is saved by time
+	s.mu.Unlock()
+	createRelaxed(t, s, "x")
+	emit(t, s, "x", executor.Started{})
+	whole := strings.Repeat("x", maxInlineBytes)
+	const pieces = 8
+	for i := range pieces {
+		emit(t, s, "x", text(i*len(whole), whole))
+	}
+	s.mu.Lock()
+	e := s.entries["x"]
+	s.mu.Unlock()
+	e.mu.Lock()
+	e.tail = e.tail[len(e.tail)-1:] // as after many more
+	e.mu.Unlock()
+	if got, err := read(t, s, "x", 2+pieces); err != nil || got != strings.Repeat(whole, pieces) {
+		t.Errorf("the log has %d bytes, error %v", len(got), err)
+	}
+}

@@ -270,13 +270,14 @@ func (s *Store) fold(e *entry, c *change, events []executor.Event) error {
 		if c.head.Status.Terminal() {
 			return executor.Errorf(executor.Conflict, "execution %s has finished", e.id)
 		}
-		event = event.Clone()
+		if !isLarge(event) {
+			event = event.Clone() // large Data goes to a file, and nothing of it stays here
+		}
 		event.Seq, event.Time = c.head.LastSeq+1, now(c.head.LastEventTime)
 		if err := s.add(e, c, event); err != nil {
 			return err
 		}
 		c.head.add(event)
-		c.events = append(c.events, event)
 	}
 	return nil
 }

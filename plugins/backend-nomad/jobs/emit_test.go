@@ -12,7 +12,7 @@ import (
 type eventSink struct{ events []executor.Event }
 
 func (s *eventSink) Emit(e executor.Event) error {
-	s.events = append(s.events, e)
+	s.events = append(s.events, e.Clone())
 	return nil
 }
 
