@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	rateBatch = "batch of 1,000 cases, per second"
-	rateCalls = "1,000 sync calls at 8, per second"
-
-	batchCases = 1000
+	rateBatch = "batch, cases per second"
+	rateCalls = "sync calls in place of a batch, per second"
 )
+
+// batchCases is the number of cases of a batch: 1,000 in 200 rounds, less in a shorter run.
+func (b *bench) batchCases() int { return max(100, min(1000, 5*b.rounds)) }
 
 // batch compares a batch of short cases with as many calls, by one client, after a mixed batch has shown that the verdicts are right.
 func batch(b *bench) error {
@@ -31,7 +32,8 @@ func batch(b *bench) error {
 	}
 	// The program reads a number and prints its double, so that each case has an answer of its own.
 	const code = `print(2 * int(input()))`
-	cases := make([]pyexec.Case, batchCases)
+	count := b.batchCases()
+	cases := make([]pyexec.Case, count)
 	for i := range cases {
 		in, want := fmt.Sprintf("%d\n", i), fmt.Sprintf("%d\n", 2*i)
 		cases[i] = pyexec.Case{Stdin: &in, Expect: &pyexec.Expect{Stdout: &want}}
@@ -39,17 +41,17 @@ func batch(b *bench) error {
 	whole := func() (float64, error) {
 		begin := time.Now()
 		sum, err := client.RunBatch(context.Background(), pyexec.Batch{Spec: pyexec.Spec{Code: code}, Cases: cases, Parallel: connections}, pyexec.Input{}, func(pyexec.CaseResult) error { return nil })
-		if err == nil && sum.Passed != batchCases {
+		if err == nil && sum.Passed != int64(count) {
 			err = fmt.Errorf("%+v", sum)
 		}
-		return batchCases / time.Since(begin).Seconds(), err
+		return float64(count) / time.Since(begin).Seconds(), err
 	}
 	single := func() (float64, error) {
 		var next atomic.Int64
 		begin := time.Now()
 		_, err := perSecond(connections, time.Hour, func() error {
 			i := next.Add(1) - 1
-			if i >= batchCases {
+			if i >= int64(count) {
 				return errDone
 			}
 			var v struct{ Status, Stdout string }
@@ -64,9 +66,9 @@ func batch(b *bench) error {
 		if errors.Is(err, errDone) {
 			err = nil
 		}
-		return batchCases / time.Since(begin).Seconds(), err
+		return float64(count) / time.Since(begin).Seconds(), err
 	}
-	return b.alternate(load{rateBatch, whole}, load{rateCalls, single})
+	return b.alternate(max(1, b.turns()-1), load{rateBatch, whole}, load{rateCalls, single})
 }
 
 var errDone = errors.New("all calls were made")
@@ -87,7 +89,7 @@ print("right" if case == "pass" else "wrong")
 	right := "right\n"
 	verdicts := map[string]string{
 		"pass": pyexec.VerdictPassed, "wrong": pyexec.VerdictWrongOutput, "fail": pyexec.VerdictFailed, "crash": pyexec.VerdictFailed,
-		"slow": pyexec.VerdictTimedOut, "memory": pyexec.VerdictFailed, "flood": pyexec.VerdictTimedOut,
+		"slow": pyexec.VerdictTimedOut, "memory": pyexec.VerdictOutOfMemory, "flood": pyexec.VerdictTimedOut,
 	}
 	got := map[string]string{}
 	timeout := 3.0

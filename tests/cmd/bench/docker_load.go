@@ -37,8 +37,8 @@ func measureDocker(b *bench) error {
 func (d *docker) sustained(b *bench) error {
 	run := append(append(append([]string{"run", "--rm"}, hardening...), d.image), helloCommand...)
 	long := *b
-	long.turn = b.sustained / turns
-	return long.alternate(
+	long.turn = b.sustained / time.Duration(b.turns())
+	return long.alternate(b.turns(),
 		load{dockerRateSync, long.sustained8(func() error { return sync(d.warm, httpHello) })},
 		load{dockerRateRun, long.sustained8(func() error { return d.command(run...) })},
 	)

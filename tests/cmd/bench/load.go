@@ -30,7 +30,6 @@ const (
 	tarCoreMB       = "rss core peak after tars, MB"
 
 	connections = 8
-	turns       = 4
 )
 
 // load is one side of a comparison of rates.
@@ -39,8 +38,16 @@ type load struct {
 	rate   func() (float64, error)
 }
 
+// turns is how many turns each load has. Those of the repetitions of a check add up.
+func (b *bench) turns() int {
+	if b.check {
+		return 2
+	}
+	return 4
+}
+
 // alternate keeps the rates of loads that take turns.
-func (b *bench) alternate(loads ...load) error {
+func (b *bench) alternate(turns int, loads ...load) error {
 	for range turns {
 		for _, l := range loads {
 			rate, err := l.rate()
@@ -84,7 +91,7 @@ func (b *bench) sustained8(do func() error) func() (float64, error) {
 
 // throughput compares 8 connections to us with 8 bare processes.
 func throughput(b *bench) error {
-	return b.alternate(
+	return b.alternate(b.turns(),
 		load{rateSync, b.sustained8(func() error { return sync(b.server, httpHello) })},
 		load{rateBare, b.sustained8(func() error { return command(nil, b.python, b.script) })},
 	)
@@ -107,7 +114,7 @@ func modules(b *bench) error {
 		return err
 	}
 	main := filepath.Join(dir, "main.py")
-	return b.alternate(
+	return b.alternate(b.turns(),
 		load{rateModules, b.sustained8(func() error { return sync(b.server, string(body)) })},
 		load{rateModulesBare, b.sustained8(func() error { return command([]string{"PYTHONDONTWRITEBYTECODE=1"}, b.python, main) })},
 	)
