@@ -47,8 +47,8 @@ func TestASeriesIsWantedByItsNameOrByThatOfARow(t *testing.T) {
 		{"^http sync / bare", false, userSync, false},
 		{"^docker run, hardened$", false, dockerRun, true},
 		{"^docker run, hardened$", true, dockerRun, false}, // no row is named so
-		{"leak watch: mounts", true, leakAfter + "mounts", false},
-		{"leak watch: mounts", false, leakBefore + "mounts", true},
+		{"leak watch, mounts", true, leakAfter + "mounts", false},
+		{"leak watch, mounts", false, leakBefore + "mounts", true},
 	} {
 		o := options{cases: regexp.MustCompile(test.cases), check: test.check}
 		if got := o.wants(test.series); got != test.want {

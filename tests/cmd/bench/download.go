@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -81,57 +81,44 @@ func seconds(text string, err error) (time.Duration, error) {
 	return time.Duration(s * float64(time.Second)), err
 }
 
-// startBlob makes a network namespace with a server of the download. stop ends both.
+// startBlob starts a server of the download in a network namespace of its own. The namespace and its link end with the server, and
+// the server with this process.
 func startBlob() (stop func(), err error) {
-	name := fmt.Sprintf("pyexec-bench-%d", os.Getpid())
-	outside, inside := fmt.Sprintf("pxb%d", os.Getpid()), fmt.Sprintf("pxc%d", os.Getpid())
-	var server *exec.Cmd
-	stop = func() {
-		if server != nil {
-			_ = server.Process.Kill()
-			_ = server.Wait()
-		}
-		_ = ip("link", "delete", outside)
-		_ = ip("netns", "delete", name)
-	}
-	defer func() {
-		if err != nil {
-			stop()
-		}
-	}()
-	for _, args := range [][]string{
-		{"netns", "add", name},
-		{"link", "add", outside, "type", "veth", "peer", "name", inside, "netns", name},
-		{"address", "add", hostAddress + "/30", "dev", outside},
-		{"link", "set", outside, "up"},
-		{"-n", name, "address", "add", blobHost + "/30", "dev", inside},
-		{"-n", name, "link", "set", inside, "up"},
-		{"-n", name, "link", "set", "lo", "up"},
-	} {
-		if err := ip(args...); err != nil {
-			return nil, err
-		}
-	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	address := net.JoinHostPort(blobHost, blobPort)
-	server = exec.Command("ip", "netns", "exec", name, self)
-	server.Env = append(os.Environ(), blobVariable+"="+address)
+	server := exec.Command(self)
+	server.Env = append(os.Environ(), blobVariable+"=:"+blobPort)
 	server.Stderr = os.Stderr
+	server.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if err := server.Start(); err != nil {
-		server = nil
 		return nil, err
 	}
-	return stop, answers(address)
-}
-
-func ip(args ...string) error {
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("ip %s: %w", strings.Join(args, " "), err), errors.New(strings.TrimSpace(string(out))))
+	stop = func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
 	}
-	return nil
+	pid := fmt.Sprint(server.Process.Pid)
+	outside, inside := "pxb"+pid, "pxc"+pid
+	within := []string{"nsenter", "--net=/proc/" + pid + "/ns/net"}
+	for _, argv := range [][]string{
+		{"ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", pid},
+		{"ip", "address", "add", hostAddress + "/30", "dev", outside},
+		{"ip", "link", "set", outside, "up"},
+		append(within, "ip", "address", "add", blobHost+"/30", "dev", inside),
+		append(within, "ip", "link", "set", inside, "up"),
+	} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil { //nolint:gosec // our own commands
+			stop()
+			return nil, fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, out)
+		}
+	}
+	if err := answers(net.JoinHostPort(blobHost, blobPort)); err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
 }
 
 // serveBlob serves the download until it is killed.

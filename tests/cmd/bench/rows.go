@@ -46,7 +46,7 @@ func loadRows() []ratio.Row {
 		{Of: p50(rateBatch), To: p50(rateCalls), Limit: 3, AtLeast: true, Fast: true},
 	}
 	for _, name := range held {
-		list = append(list, ratio.Row{Of: p50(leakAfter + name), To: p50(leakBefore + name), Limit: 1.1})
+		list = append(list, ratio.Row{Name: "leak watch, " + name + ", after / before", Of: p50(leakAfter + name), To: p50(leakBefore + name), Limit: 1.1})
 	}
 	for _, n := range nuisances {
 		list = append(list, ratio.Row{Of: p50(httpSync + " beside " + n.name), To: p50(calmSync), Limit: 2, Fast: true})

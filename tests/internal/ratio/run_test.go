@@ -50,6 +50,7 @@ func TestOnlyCommittedRunsCountAndTheNewestComesFirst(t *testing.T) {
 	git("commit", "-qm", "runs")
 	write(t, dir, "bench/2026-03-01.json", `{"date":"2026-03-01T00:00:00Z"}`)
 	write(t, dir, "bench/0-later.json", `{"date":"2026-04-01T00:00:00Z"}`)
+	git("add", "-A") // it is not committed
 	files, err := ratio.Committed(t.Context(), dir)
 	if err != nil || len(files) != 2 {
 		t.Fatalf("%v, %v", files, err)
