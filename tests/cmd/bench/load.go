@@ -28,6 +28,7 @@ const (
 	tarSync         = "tar through exec/sync"
 	tarX            = "tar x to a tmpfs"
 	tarCoreMB       = "rss core peak after tars, MB"
+	coreMB          = "rss core peak, MB" // of the server of most groups
 
 	connections = 8
 )

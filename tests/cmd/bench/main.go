@@ -141,6 +141,7 @@ func run(opts options) (err error) {
 	}
 	r := b.run
 	r.Machine["cpus"], r.Machine["kernel"] = fmt.Sprint(runtime.NumCPU()), firstLine("uname", "-r")
+	noteLoad(r)
 	r.Versions["python-executor"], r.Versions["python"], r.Versions["go"] = firstLine(opts.binary, "version"), firstLine(opts.python, "--version"), runtime.Version()
 	defer func() { err = errors.Join(err, dockertest.Stop()) }()
 	r.Repetitions = max(1, opts.repetitions)
@@ -164,6 +165,20 @@ func run(opts options) (err error) {
 	return fmt.Errorf("worse than before by more than %.0f %% beyond the noise: %q", 100*ratio.Tolerance, worse)
 }
 
+// noteLoad keeps the load of the machine before the run, and warns of one that the run would share the processors with. Such a load slows
+// a call, which crosses processes, more than a bare process.
+func noteLoad(r *report) {
+	var load float64
+	raw, _ := os.ReadFile("/proc/loadavg") // without it nothing is known
+	if _, err := fmt.Sscan(string(raw), &load); err != nil {
+		return
+	}
+	r.Machine["load before"] = fmt.Sprint(load)
+	if load > float64(runtime.NumCPU())/2 {
+		fmt.Fprintf(os.Stderr, "the machine is busy (load %v, %d processors): ratios are worse than on a quiet one\n", load, runtime.NumCPU())
+	}
+}
+
 // repetition starts a server and measures every group that was asked for.
 func (b *bench) repetition() error {
 	b.server = &serve.Server{Binary: b.binary, Dir: b.dir}
@@ -183,6 +198,9 @@ func (b *bench) repetition() error {
 			return err
 		}
 	}
+	_, corePeak := serve.RSS(b.server.PID())
+	_, pluginPeak := serve.RSS(b.server.PluginPID())
+	b.run.Figures[coreMB], b.run.Figures["rss plugin peak, MB"] = mb(corePeak), mb(pluginPeak)
 	return nil
 }
 

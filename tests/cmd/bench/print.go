@@ -32,11 +32,11 @@ func (r *report) print(w io.Writer) {
 // printRows writes the rows that were measured, with their targets and what they were in the last committed run, and returns the
 // names of those that are worse than then. A row that is skipped is printed with the reason.
 func (r *report) printRows(w io.Writer, rows []ratio.Row, former []ratio.File) (worse []string) {
-	fmt.Fprintf(w, "\n%-60s %8s %10s %-8s %8s %8s %8s  %s\n", "ratio (of p50, unless said)", "now", "target", "", "before", "worse", "noise", "")
+	fmt.Fprintf(w, "\n%-76s %8s %10s %-8s %8s %8s %8s  %s\n", "ratio (of p50, unless said)", "now", "target", "", "before", "worse", "noise", "")
 	for _, row := range rows {
 		m, ok := row.Measure(&r.Run)
 		if row.Skip != "" {
-			fmt.Fprintf(w, "%-60s skipped: %s\n", row.Name, row.Skip)
+			fmt.Fprintf(w, "%-76s skipped: %s\n", row.Name, row.Skip)
 		}
 		if !ok || row.Skip != "" {
 			continue
@@ -48,7 +48,7 @@ func (r *report) printRows(w io.Writer, rows []ratio.Row, former []ratio.File) (
 		if !row.Met(m) {
 			verdict = "MISSED"
 		}
-		fmt.Fprintf(w, "%-60s %8.3f %10s %-8s", row.Name, m.Value, fmt.Sprintf("%s %.4g", sign, row.Limit), verdict)
+		fmt.Fprintf(w, "%-76s %8.3f %10s %-8s", row.Name, m.Value, fmt.Sprintf("%s %.4g", sign, row.Limit), verdict)
 		c, ok := ratio.Compare(row, &r.Run, former)
 		if !ok {
 			fmt.Fprintf(w, " %8s\n", "new")

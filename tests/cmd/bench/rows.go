@@ -31,6 +31,7 @@ func pathRows() []ratio.Row {
 		{Of: p50(cliFirst), To: p50(uvFirst), Limit: 1.5, Fast: true},
 		{Of: p50(tarSync), To: p50(tarX), Limit: 1.25, Fast: true},
 		{Name: "core memory with 1 GB tars, MB", Of: p50(tarCoreMB), Limit: 64},
+		{Name: "core memory with all other calls, MB", Of: p50(coreMB), Limit: 64},
 		{Of: p50(outputSync), To: p50(outputPipe), Limit: 2, Fast: true},
 		{Of: p50(outputLogs), To: p50(outputPipe), Limit: 2, Fast: true},
 		{Name: "10 MiB through exec/sync, CPU of core and plugin, ms", Of: p50(outputCPU), Limit: 60, Fast: true},
