@@ -47,7 +47,7 @@ func (m machine) compare(t *testing.T, row ratio.Row, before, after float64) rat
 
 func TestOnlyAChangeBeyondTheNoiseIsWorse(t *testing.T) {
 	t.Parallel()
-	const trials = 20
+	const trials = 10
 	for _, test := range []struct {
 		name          string
 		row           ratio.Row

@@ -133,6 +133,7 @@ func Quantile(list []float64, q float64) float64 {
 	if len(list) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(list))
+	sorted := slices.Clone(list)
+	slices.Sort(sorted)
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
