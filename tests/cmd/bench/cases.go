@@ -88,8 +88,10 @@ func (b *bench) userServer() (*serve.Server, error) {
 	}
 	// The user must be able to read the program, wherever the work tree is.
 	binary := filepath.Join(b.dir, "python-executor")
-	if err := copyFile(b.binary, binary); err != nil {
-		return nil, err
+	if _, err := os.Stat(binary); err != nil { // a former repetition made it
+		if err := copyFile(b.binary, binary); err != nil {
+			return nil, err
+		}
 	}
 	s := &serve.Server{Binary: binary, Dir: dir, UID: ordinaryUser, Env: []string{"HOME=" + dir, "XDG_RUNTIME_DIR=", "TMPDIR="}}
 	return s, s.Start()
