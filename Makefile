@@ -8,7 +8,7 @@ RUNNER := core/runner/binary/runner.bin
 
 .PHONY: help
 help: ## print this help
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: $(RUNNER) ## one static, stripped bin/python-executor with the runner inside
@@ -46,8 +46,12 @@ sdk-python: build ## the Python SDK: wheel and sdist, reproducible; its tests on
 	@tools/sdk-python.sh all
 
 .PHONY: bench
-bench: build ## interleaved benchmarks; raw numbers go to bench/
-	@tools/bench.sh
+bench: build ## interleaved benchmarks and their targets; raw numbers go to bench/; BENCH_FLAGS="-cases 'http sync'" selects
+	@tools/bench.sh $(BENCH_FLAGS)
+
+.PHONY: bench-check
+bench-check: build ## the fast rows of bench, three times; fails if one is worse than in the last committed run
+	@tools/bench.sh -check -repetitions 3 -rounds 40 -turn 2s $(BENCH_FLAGS)
 
 .PHONY: soak
 soak: build ## load and kill -9 for minutes

@@ -113,8 +113,9 @@ func TestAProgramCannotCallItsServer(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			mcp := test.bind + ":" + strconv.Itoa(portOf(t, freeAddress(t)))
+			profiles := freeAddress(t)
 			env := append([]string{
-				"PYEXEC_HTTP_BIND=" + test.bind + ":0", "PYEXEC_MCP_HTTP_ENABLED=true", "PYEXEC_MCP_HTTP_BIND=" + mcp,
+				"PYEXEC_HTTP_BIND=" + test.bind + ":0", "PYEXEC_MCP_HTTP_ENABLED=true", "PYEXEC_MCP_HTTP_BIND=" + mcp, "PYEXEC_HTTP_PPROF_BIND=" + profiles,
 				"TSM_ALLOWED_ROOT=" + root, "TSM_ALLOWED_SCRIPTS=" + script,
 			}, test.env...)
 			s := startServer(t, env)
@@ -122,7 +123,7 @@ func TestAProgramCannotCallItsServer(t *testing.T) {
 			if test.token != "" {
 				header = []string{"Authorization", "Bearer " + test.token}
 			}
-			var calls []call
+			calls := []call{{"127.0.0.1", portOf(t, profiles), script, test.token}}
 			for _, host := range test.hosts {
 				calls = append(calls, call{host, portOf(t, s.url), script, test.token}, call{host, portOf(t, mcp), script, test.token})
 			}
@@ -147,7 +148,10 @@ func TestAProgramCannotCallItsServer(t *testing.T) {
 			for _, c := range calls {
 				address := netip.AddrPortFrom(netip.MustParseAddr(c.Host), uint16(c.Port)).String()
 				path, method, body := "/api/v1/executions", http.MethodGet, ""
-				if c.Port == portOf(t, mcp) {
+				switch c.Port {
+				case portOf(t, profiles):
+					path = "/debug/pprof/cmdline"
+				case portOf(t, mcp):
 					path, method = "/mcp", http.MethodPost
 					body = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 				}

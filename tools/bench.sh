@@ -4,6 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out="bench/$(date -u +%Y-%m-%d).json"
 mkdir -p bench
+case " $*" in *\ -cases*) out="${out%.json}-part.json" ;; esac
+case " $*" in *\ -check*) out= ;; esac # its numbers are compared, and not kept
 case " $*" in *\ -against*) # two builds need no peers
   exec go run ./tests/cmd/bench -binary bin/python-executor -out "${out%.json}-against.json" "$@" ;;
 esac

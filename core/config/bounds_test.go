@@ -97,6 +97,7 @@ func TestEveryKeyHasItsBounds(t *testing.T) {
 		{"mcp.directories", list{list{"/srv"}}, list{list{"srv"}}, "[0]"},
 		{"mcp.contexts.requirements", list{list{"numpy", "pandas>=2"}}, list{list{""}, list{" "}, list{"-r x"}, list{"a\nb"}, list{"# a"}}, "[0]"},
 		{"mcp.max_result_bytes", list{1000}, list{999}, ""},
+		{"http.pprof_bind", list{"", "127.0.0.1:6060", "localhost:0", "[::1]:1"}, list{"6060", ":6060", "0.0.0.0:6060", "[::]:1", "192.0.2.1:1"}, ""},
 		{"mcp.http.path", list{"/mcp", "/a/b"}, list{"", "mcp", "/", "/mcp/", "/a/../b"}, ""},
 		{"mcp.http.bind", list{"127.0.0.1:1", "0.0.0.0:8000"}, list{"8000"}, ""}, // not enabled: it may be any address
 		{"mcp.http.max_body_bytes", list{1, 256 << 20}, list{0, 256<<20 + 1}, ""},

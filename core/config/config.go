@@ -32,6 +32,9 @@ type HTTP struct {
 	// Bind is the listening address. Default "127.0.0.1:8080". An address that is not loopback needs Tokens or
 	// AllowUnauthenticated.
 	Bind string `json:"bind"`
+	// PprofBind is the loopback address of the endpoints below /debug/pprof/, which profile this process. They need no token.
+	// Default "": there are none.
+	PprofBind string `json:"pprof_bind"`
 	// MaxBodyBytes bounds a request body. Default 8 GiB.
 	MaxBodyBytes int64 `json:"max_body_bytes"`
 	// MaxBufferedBytes bounds the request bodies that are held in memory at once, in the HTTP frontend and in the MCP frontend

@@ -52,6 +52,15 @@ func (h HTTP) validate(p *executor.Problems) {
 	case !Loopback(host) && len(h.Tokens) == 0 && !h.AllowUnauthenticated:
 		p.Add("http.bind", "must be a loopback address, unless http.tokens or http.allow_unauthenticated (--allow-unauthenticated) is set (got %q)", h.Bind)
 	}
+	if h.PprofBind != "" {
+		host, _, err := net.SplitHostPort(h.PprofBind)
+		switch {
+		case err != nil:
+			p.Add("http.pprof_bind", "must be host:port, or empty for no profiles (got %q)", h.PprofBind)
+		case !Loopback(host):
+			p.Add("http.pprof_bind", "must be a loopback address (got %q)", h.PprofBind)
+		}
+	}
 	if h.MaxBodyBytes <= 0 {
 		p.Add("http.max_body_bytes", "must be > 0 (got %d)", h.MaxBodyBytes)
 	}

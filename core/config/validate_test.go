@@ -46,6 +46,9 @@ func TestValidateNamesTheProblem(t *testing.T) {
 			[]string{`http.bind: must be host:port (got "localhost")`}},
 		{"an open address without tokens", func(c *config.Config) { c.HTTP.Bind = "0.0.0.0:8080" },
 			[]string{`http.bind: must be a loopback address, unless http.tokens or http.allow_unauthenticated (--allow-unauthenticated) is set (got "0.0.0.0:8080")`}},
+		{"an open address for profiles, which a token does not help", func(c *config.Config) {
+			c.HTTP.PprofBind, c.HTTP.Tokens = "0.0.0.0:6060", []config.Token{{Owner: "me", SHA256: hash}}
+		}, []string{`http.pprof_bind: must be a loopback address (got "0.0.0.0:6060")`}},
 		{"an open address that everybody may use", func(c *config.Config) { c.HTTP.Bind, c.HTTP.AllowUnauthenticated = ":8080", true }, nil},
 		{"an open address with a token", func(c *config.Config) {
 			c.HTTP.Bind, c.HTTP.Tokens = "[::]:8080", []config.Token{{Owner: "me", SHA256: hash}}

@@ -199,6 +199,7 @@ var atStart = []struct {
 	value func(*config.Config) *string
 }{
 	{"http.bind", func(c *config.Config) *string { return &c.HTTP.Bind }},
+	{"http.pprof_bind", func(c *config.Config) *string { return &c.HTTP.PprofBind }},
 	{"data_dir", func(c *config.Config) *string { return &c.DataDir }},
 }
 

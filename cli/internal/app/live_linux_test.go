@@ -33,7 +33,7 @@ func (m *messages) WithAttrs([]slog.Attr) slog.Handler { return m }
 func (m *messages) WithGroup(string) slog.Handler      { return m }
 func (m *messages) Handle(ctx context.Context, r slog.Record) error {
 	switch {
-	case strings.HasPrefix(r.Message, "the changed configuration"), strings.HasPrefix(r.Message, "a change needs"),
+	case strings.HasPrefix(r.Message, "the changed configuration"), strings.HasPrefix(r.Message, "a change needs"), r.Message == "profiles are served",
 		r.Message == "backend drained", r.Message == "the former MCP frontend was not drained":
 		text := r.Message
 		r.Attrs(func(a slog.Attr) bool {

@@ -50,11 +50,21 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		return fmt.Errorf("http.bind: %w", err)
 	}
 	stack.add(func(context.Context) error { return ignoreClosed(listener.Close()) })
+	profiles, err := listenPprof(ctx, o.Config.HTTP.PprofBind)
+	if err != nil {
+		return err
+	}
+	if profiles != nil {
+		stack.add(func(context.Context) error { return ignoreClosed(profiles.Close()) })
+	}
 	c, err := startCore(ctx, o, &stack)
 	if err != nil {
 		return err
 	}
 	l := newLive(o, c)
+	if profiles != nil {
+		stack.add(servePprof(ctx, l.guard.Listener(profiles), o.Log))
+	}
 	if err := l.mcp.start(ctx, o.Config); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ A second SIGTERM or Ctrl-C ends everything at once: the exit status is then 143 
 A changed configuration file takes effect at once, and after SIGHUP, without an interruption. A changed backend is started and
 checked before it gets executions; the former one keeps its executions and sessions for at most engine.drain_timeout_seconds. A
 configuration that is wrong, or whose backends do not start, changes nothing; the log, /readyz and the command backends say why.
-http.bind and data_dir need a restart.
+http.bind, http.pprof_bind and data_dir need a restart.
 
 An address that is not loopback needs tokens in the configuration, or --allow-unauthenticated.`,
 		Args: none,
@@ -48,6 +48,7 @@ An address that is not loopback needs tokens in the configuration, or --allow-un
 	}
 	f := cmd.Flags()
 	f.String("bind", "", "listening `ADDRESS` (http.bind)")
+	f.String("pprof-bind", "", "loopback `ADDRESS` of Go's profiles of the server's process (http.pprof_bind)")
 	f.Bool("allow-unauthenticated", false, "let everybody in on any address (http.allow_unauthenticated)")
 	f.String("data-dir", "", "`DIR` of the store (data_dir)")
 	f.String("backend", "", "`NAME` of the default backend (backend)")
@@ -57,7 +58,7 @@ An address that is not loopback needs tokens in the configuration, or --allow-un
 		panic(err) // the flag was added above
 	}
 	o.flags = map[string]*pflag.Flag{
-		"http.bind": f.Lookup("bind"), "http.allow_unauthenticated": f.Lookup("allow-unauthenticated"),
+		"http.bind": f.Lookup("bind"), "http.pprof_bind": f.Lookup("pprof-bind"), "http.allow_unauthenticated": f.Lookup("allow-unauthenticated"),
 		"data_dir": f.Lookup("data-dir"), "backend": f.Lookup("backend"),
 	}
 	return cmd

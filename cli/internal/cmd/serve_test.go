@@ -55,12 +55,12 @@ func TestFlagsOfServeWinOverTheConfiguration(t *testing.T) {
 		return nil
 	})
 	g.register(cmd.PersistentFlags())
-	cmd.SetArgs([]string{"--config", file, "--bind", "127.0.0.1:2", "--allow-unauthenticated", "--data-dir", "/from/flag", "--backend", "b"})
+	cmd.SetArgs([]string{"--config", file, "--bind", "127.0.0.1:2", "--pprof-bind", "127.0.0.1:3", "--allow-unauthenticated", "--data-dir", "/from/flag", "--backend", "b"})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	c, err := got.config()
-	if err != nil || c.HTTP.Bind != "127.0.0.1:2" || !c.HTTP.AllowUnauthenticated || c.DataDir != "/from/flag" || c.Backend != "b" {
+	if err != nil || c.HTTP.Bind != "127.0.0.1:2" || c.HTTP.PprofBind != "127.0.0.1:3" || !c.HTTP.AllowUnauthenticated || c.DataDir != "/from/flag" || c.Backend != "b" {
 		t.Errorf("%+v, %v", c, err)
 	}
 }

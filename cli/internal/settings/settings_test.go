@@ -100,7 +100,7 @@ func TestEveryKeyHasAVariable(t *testing.T) {
 		variable := settings.EnvPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 		value := "7"
 		switch key {
-		case "http.bind":
+		case "http.bind", "http.pprof_bind":
 			value = "127.0.0.1:7"
 		case "http.allow_unauthenticated":
 			value = "true"

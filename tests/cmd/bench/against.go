@@ -6,15 +6,17 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/python-executor/python-executor/tests/internal/ratio"
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
 // otherBuild ends the names of the other build's samples.
 const otherBuild = ", other build"
 
-// against measures two builds: s, which runs, and the one of -against, which it starts. The calls of each case take turns,
+// against measures two builds: the server that runs, and that of -against, which it starts. The calls of each case take turns,
 // and every round swaps the order, so that neither build always follows the other.
-func against(r *report, opts options, s *serve.Server, script string) error {
+func against(b *bench) error {
+	r, opts, s := b.run, b.options, b.server
 	binary, err := filepath.Abs(opts.against)
 	if err != nil {
 		return err
@@ -47,7 +49,7 @@ func against(r *report, opts options, s *serve.Server, script string) error {
 		}},
 		{"cli embedded", opts.rounds / 5, func(s *serve.Server) (func() error, error) {
 			cache := "PYEXEC_BACKENDS_UV_CACHE_DIR=" + filepath.Join(s.Dir, "cli-cache")
-			return func() error { return command([]string{cache}, s.Binary, "run", script) }, nil
+			return func() error { return command([]string{cache}, s.Binary, "run", b.script) }, nil
 		}},
 		{"tar through exec/sync", min(max(opts.rounds/50, 5), opts.tarMB), func(s *serve.Server) (func() error, error) {
 			path := filepath.Join(s.Dir, "big.tar")
@@ -65,8 +67,8 @@ func against(r *report, opts options, s *serve.Server, script string) error {
 		if err != nil {
 			return fmt.Errorf("%s%s: %w", c.name, otherBuild, err)
 		}
-		turns := []measure{{name: c.name, do: ours}, {name: c.name + otherBuild, do: theirs}}
-		if err := r.interleave(turns, c.rounds, func() error { slices.Reverse(turns); return nil }); err != nil {
+		turns := []measure{{c.name, 1, timed(ours)}, {c.name + otherBuild, 1, timed(theirs)}}
+		if err := r.turns(turns, c.rounds, func() error { slices.Reverse(turns); return nil }); err != nil {
 			return err
 		}
 		r.compare(c.name)
@@ -81,7 +83,7 @@ func (r *report) compare(name string) {
 		name string
 		at   float64
 	}{{"p50", 0.5}, {"p25", 0.25}} {
-		ours, theirs := quantile(r.Samples[name], q.at), quantile(r.Samples[name+otherBuild], q.at)
+		ours, theirs := ratio.Quantile(r.Samples[name], q.at), ratio.Quantile(r.Samples[name+otherBuild], q.at)
 		r.Figures[name+", "+q.name], r.Figures[name+otherBuild+", "+q.name] = ours, theirs
 		r.Figures[name+", ratio of "+q.name] = ours / theirs
 		fmt.Printf(" %9.2f %9.2f %7.3f", ours, theirs, ours/theirs)

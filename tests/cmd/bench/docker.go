@@ -20,10 +20,18 @@ type docker struct {
 	peer             string
 }
 
+// The series of single calls.
+const (
+	dockerRun  = "docker run, hardened"
+	dockerExec = "docker exec, warm container"
+	dockerWarm = "docker http sync, warm"
+	dockerCold = "docker http sync, cold"
+)
+
 // dockerNames are what a choice of cases may match of it.
 var dockerNames = []string{
-	"docker run, hardened", "docker exec, warm container", "docker http sync, warm", "docker http sync, cold",
-	"docker idle", "docker sustained", "docker neighbours", "docker tar",
+	dockerRun, dockerExec, dockerWarm, dockerCold, dockerRateSync, dockerRateRun,
+	"docker idle", "docker sustained", "docker neighbours", "docker tar", dockerTar, dockerUVTar,
 }
 
 // hardening is what `docker run` needs to be told to do the same.
@@ -110,10 +118,10 @@ func (d *docker) cases() []measure {
 	}
 	run := append(append(append([]string{"run", "--rm"}, hardening...), d.image), helloCommand...)
 	return []measure{
-		{"docker run, hardened", 2, func() error { return d.command(run...) }},
-		{"docker exec, warm container", 2, func() error { return d.command(append([]string{"exec", d.peer}, helloCommand...)...) }},
-		{"docker http sync, warm", 1, func() error { return sync(d.warm, httpHello) }},
-		{"docker http sync, cold", 2, func() error { return sync(d.cold, httpHello) }},
+		{dockerRun, 2, timed(func() error { return d.command(run...) })},
+		{dockerExec, 2, timed(func() error { return d.command(append([]string{"exec", d.peer}, helloCommand...)...) })},
+		{dockerWarm, 1, timed(func() error { return sync(d.warm, httpHello) })},
+		{dockerCold, 2, timed(func() error { return sync(d.cold, httpHello) })},
 	}
 }
 

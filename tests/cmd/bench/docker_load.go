@@ -6,8 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	gosync "sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/docker/go-units"
@@ -15,82 +13,41 @@ import (
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
-// perSecond does something at so many connections for so long.
-func perSecond(connections int, length time.Duration, do func() error) (float64, error) {
-	var done atomic.Int64
-	var failure atomic.Value
-	var wg gosync.WaitGroup
-	begin := time.Now()
-	for range connections {
-		wg.Go(func() {
-			for time.Since(begin) < length {
-				if err := do(); err != nil {
-					failure.Store(err)
-					return
-				}
-				done.Add(1)
-			}
-		})
+const (
+	dockerRateSync = "docker http sync at 8, per second"
+	dockerRateRun  = "docker run at 8, per second"
+	dockerTar      = "docker tar through exec/sync"
+	dockerUVTar    = "uv tar through exec/sync"
+)
+
+// measureDocker measures what needs a Docker, if there is one.
+func measureDocker(b *bench) error {
+	d, err := startDocker(b.run, b.dir, b.binary)
+	if d == nil || err != nil {
+		return err
 	}
-	wg.Wait()
-	if err, ok := failure.Load().(error); ok {
-		return 0, err
+	defer d.stop()
+	if err := b.interleave(d.cases()); err != nil {
+		return err
 	}
-	return float64(done.Load()) / time.Since(begin).Seconds(), nil
+	return d.load(b)
 }
 
-// sustained compares 8 connections to us with 8 `docker run` in parallel, in turns of half the length each.
-func (d *docker) sustained(r *report, length time.Duration) error {
-	const connections, turns = 8, 2
+// sustained compares 8 connections to us with 8 `docker run` in parallel, in turns that are together as long as -sustained says.
+func (d *docker) sustained(b *bench) error {
 	run := append(append(append([]string{"run", "--rm"}, hardening...), d.image), helloCommand...)
-	for name, do := range map[string]func() error{
-		"docker http sync at 8, per second": func() error { return sync(d.warm, httpHello) },
-		"docker run at 8, per second":       func() error { return d.command(run...) },
-	} {
-		for range turns {
-			rate, err := perSecond(connections, length/turns, do)
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			r.Figures[name] += rate / turns
-		}
-	}
-	return nil
+	long := *b
+	long.turn = b.sustained / time.Duration(b.turns())
+	return long.alternate(b.turns(),
+		load{dockerRateSync, long.sustained8(func() error { return sync(d.warm, httpHello) })},
+		load{dockerRateRun, long.sustained8(func() error { return d.command(run...) })},
+	)
 }
 
 // neighbours measures what a warm call takes while somebody else's program does its worst.
-func (d *docker) neighbours(r *report) error {
-	for name, code := range map[string]string{
-		"a fork bomb":      `import os\nwhile True:\n  try: os.fork()\n  except OSError: pass`,
-		"a memory bomb":    `import os, time\nwhile True:\n  if os.fork() == 0: x = bytearray(1 << 33)\n  time.sleep(0.05)`,
-		"an output flood":  `import os\nwhile True: os.write(1, b'x' * 65536)`,
-		"a full work disk": `while True:\n  try:\n    with open('f', 'wb') as f:\n      while True: f.write(bytes(1 << 20))\n  except OSError: pass`,
-	} {
-		var v struct {
-			ID string `json:"execution_id"`
-		}
-		if err := d.warm.JSON("POST", "/api/v1/exec/async", `{"code":"`+code+`","config":{"timeout_seconds":120,"memory_mb":128,"disk_mb":128}}`, &v); err != nil {
-			return err
-		}
-		for {
-			var e struct{ Status string }
-			if err := d.warm.JSON("GET", "/api/v1/executions/"+v.ID, "", &e); err != nil {
-				return err
-			}
-			if e.Status == "running" {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		for range 40 {
-			begin := time.Now()
-			if err := sync(d.warm, httpHello); err != nil {
-				return fmt.Errorf("beside %s: %w", name, err)
-			}
-			of := "docker http sync beside " + name
-			r.Samples[of] = append(r.Samples[of], float64(time.Since(begin).Microseconds())/1000)
-		}
-		if err := d.warm.JSON("DELETE", "/api/v1/executions/"+v.ID, "", &struct{}{}); err != nil {
+func (d *docker) neighbours(b *bench) error {
+	for _, n := range nuisances {
+		if err := b.beside(d.warm, n.code, "docker http sync beside "+n.name, 40); err != nil {
 			return err
 		}
 	}
@@ -98,7 +55,8 @@ func (d *docker) neighbours(r *report) error {
 }
 
 // tars sends the same large tar to both backends, in turns.
-func (d *docker) tars(r *report, opts options, dir, binary string) error {
+func (d *docker) tars(b *bench) error {
+	r, opts, dir, binary := b.run, b.options, b.dir, b.binary
 	path := filepath.Join(dir, "docker-big.tar")
 	if err := writeTar(path, opts.tarMB); err != nil {
 		return err
@@ -114,7 +72,7 @@ func (d *docker) tars(r *report, opts options, dir, binary string) error {
 	}
 	defer uv.Stop()
 	for range 4 {
-		for name, s := range map[string]*serve.Server{"docker tar through exec/sync": d.warm, "uv tar through exec/sync": uv} {
+		for name, s := range map[string]*serve.Server{dockerTar: d.warm, dockerUVTar: uv} {
 			begin := time.Now()
 			if err := upload(s, path, opts.tarMB); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
@@ -177,27 +135,24 @@ func shim(id string) int64 {
 }
 
 // load is what is measured after the interleaved rounds.
-func (d *docker) load(r *report, opts options, dir, binary string) error {
-	if d == nil {
-		return nil
-	}
-	if opts.cases.MatchString("docker idle") {
-		if err := d.idle(r); err != nil {
+func (d *docker) load(b *bench) error {
+	if b.wants("docker idle") {
+		if err := d.idle(b.run); err != nil {
 			return err
 		}
 	}
-	if opts.cases.MatchString("docker sustained") {
-		if err := d.sustained(r, opts.sustained); err != nil {
+	if b.wants("docker sustained", dockerRateSync, dockerRateRun) {
+		if err := d.sustained(b); err != nil {
 			return err
 		}
 	}
-	if opts.cases.MatchString("docker neighbours") {
-		if err := d.neighbours(r); err != nil {
+	if b.wants("docker neighbours") {
+		if err := d.neighbours(b); err != nil {
 			return err
 		}
 	}
-	if opts.tarMB > 0 && opts.cases.MatchString("docker tar") {
-		return d.tars(r, opts, dir, binary)
+	if b.tarMB > 0 && b.wants("docker tar", dockerTar, dockerUVTar) {
+		return d.tars(b)
 	}
 	return nil
 }

@@ -3,80 +3,186 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"strings"
+	gosync "sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
-// throughput runs 8 connections for 10 s each: ours and bare processes, and reads the memory when all is idle again.
-func throughput(r *report, s *serve.Server, python, script string) error {
-	const connections, length = 8, 10 * time.Second
-	rate := func(do func() error) (float64, error) { return perSecond(connections, length, do) }
-	var err error
-	if r.Figures["bare python at 8, per second"], err = rate(func() error { return command(nil, python, script) }); err != nil {
-		return err
+// The series of loads, and of large inputs.
+const (
+	rateSync        = "http sync at 8, per second"
+	rateBare        = "bare python at 8, per second"
+	rateModules     = "20 modules as files at 8, per second"
+	rateModulesBare = "20 modules in a folder without bytecode at 8, per second"
+	tarSync         = "tar through exec/sync"
+	tarX            = "tar x to a tmpfs"
+	tarCoreMB       = "rss core peak after tars, MB"
+	coreMB          = "rss core peak, MB" // of the server of most groups
+
+	connections = 8
+)
+
+// load is one side of a comparison of rates.
+type load struct {
+	series string
+	rate   func() (float64, error)
+}
+
+// turns is how many turns each load has. Those of the repetitions of a check add up.
+func (b *bench) turns() int {
+	if b.check {
+		return 2
 	}
-	if r.Figures["http sync at 8, per second"], err = rate(func() error { return sync(s, `{"code":"print('hello')"}`) }); err != nil {
-		return err
+	return 4
+}
+
+// alternate keeps the rates of loads that take turns.
+func (b *bench) alternate(turns int, loads ...load) error {
+	for range turns {
+		for _, l := range loads {
+			rate, err := l.rate()
+			if err != nil {
+				return fmt.Errorf("%s: %w", l.series, err)
+			}
+			b.run.Rates[l.series] = append(b.run.Rates[l.series], rate)
+		}
 	}
-	core, corePeak := serve.RSS(s.PID())
-	plugin, pluginPeak := serve.RSS(s.PluginPID())
-	r.Figures["rss core after load, MB"], r.Figures["rss core peak, MB"] = mb(core), mb(corePeak)
-	r.Figures["rss plugin after load, MB"], r.Figures["rss plugin peak, MB"] = mb(plugin), mb(pluginPeak)
 	return nil
+}
+
+// perSecond does something at so many connections for so long.
+func perSecond(connections int, length time.Duration, do func() error) (float64, error) {
+	var done atomic.Int64
+	var failure atomic.Value
+	var wg gosync.WaitGroup
+	begin := time.Now()
+	for range connections {
+		wg.Go(func() {
+			for time.Since(begin) < length && failure.Load() == nil {
+				if err := do(); err != nil {
+					failure.Store(err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if err, ok := failure.Load().(error); ok {
+		return 0, err
+	}
+	return float64(done.Load()) / time.Since(begin).Seconds(), nil
+}
+
+// sustained returns a load of 8 connections for one turn.
+func (b *bench) sustained8(do func() error) func() (float64, error) {
+	return func() (float64, error) { return perSecond(connections, b.turn, do) }
+}
+
+// throughput compares 8 connections to us with 8 bare processes.
+func throughput(b *bench) error {
+	return b.alternate(b.turns(),
+		load{rateSync, b.sustained8(func() error { return sync(b.server, httpHello) })},
+		load{rateBare, b.sustained8(func() error { return command(nil, b.python, b.script) })},
+	)
+}
+
+// modules compares a program of 20 modules, sent as files, with the same folder run by a process that finds no bytecode and writes none.
+func modules(b *bench) error {
+	dir, err := b.folder("modules")
+	if err != nil {
+		return err
+	}
+	files := moduleFiles(20)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil { //nolint:gosec // read by another user
+			return err
+		}
+	}
+	body, err := json.Marshal(map[string]any{"files": files})
+	if err != nil {
+		return err
+	}
+	main := filepath.Join(dir, "main.py")
+	return b.alternate(b.turns(),
+		load{rateModules, b.sustained8(func() error { return sync(b.server, string(body)) })},
+		load{rateModulesBare, b.sustained8(func() error { return command([]string{"PYTHONDONTWRITEBYTECODE=1"}, b.python, main) })},
+	)
+}
+
+// moduleFiles are a main.py that imports so many modules of some functions each.
+func moduleFiles(count int) map[string]string {
+	files := map[string]string{}
+	var main strings.Builder
+	for i := range count {
+		var text strings.Builder
+		for j := range 20 {
+			fmt.Fprintf(&text, "def f%d(a, b=%d):\n    \"\"\"Adds, unless a is odd.\"\"\"\n    if a %% 2:\n        return [x * b for x in range(a)]\n    return a + b\n\n\n", j, j)
+		}
+		files[fmt.Sprintf("m%d.py", i)] = text.String()
+		fmt.Fprintf(&main, "import m%d\nassert m%d.f%d(2) == %d\n", i, i, i, 2+i)
+	}
+	files["main.py"] = main.String() + hello
+	return files
 }
 
 func mb(n int64) float64 { return float64(n) / (1 << 20) }
 
 // bigTar sends a large tar through exec/sync and unpacks the same file with tar, in turns, and reads peak memory.
-func bigTar(r *report, opts options, dir, binary string) error {
-	path := filepath.Join(dir, "big.tar")
-	if err := writeTar(path, opts.tarMB); err != nil {
+func bigTar(b *bench) error {
+	if b.tarMB == 0 {
+		return nil
+	}
+	path := filepath.Join(b.dir, "big.tar")
+	if err := writeTar(path, b.tarMB); err != nil {
 		return err
 	}
-	own := filepath.Join(dir, "tarserver")          // a fresh server, so that the peaks are this upload's
-	if err := os.MkdirAll(own, 0o755); err != nil { //nolint:gosec // programs run as other users
+	defer os.Remove(path)
+	own, err := b.folder("tarserver") // a fresh server, so that the peaks are this upload's
+	if err != nil {
 		return err
 	}
-	s := &serve.Server{Binary: binary, Dir: own}
+	s := &serve.Server{Binary: b.binary, Dir: own}
 	if err := s.Start(); err != nil {
 		return err
 	}
 	defer s.Stop()
 	idleCore, _ := serve.RSS(s.PID())
 	idlePlugin, _ := serve.RSS(s.PluginPID())
-	r.Figures["rss idle core, MB"], r.Figures["rss idle plugin, MB"] = mb(idleCore), mb(idlePlugin)
-	for i := range 3 {
-		out := filepath.Join("/dev/shm", fmt.Sprintf("pyexec-bench-%d-%d", os.Getpid(), i))
-		if err := os.MkdirAll(out, 0o755); err != nil { //nolint:gosec // as above
-			return err
-		}
-		begin := time.Now()
-		err := exec.Command("tar", "-xf", path, "-C", out).Run()
-		r.Samples["tar x to a tmpfs"] = append(r.Samples["tar x to a tmpfs"], float64(time.Since(begin).Milliseconds()))
-		os.RemoveAll(out)
-		if err != nil {
-			return err
-		}
-		begin = time.Now()
-		if err := upload(s, path, opts.tarMB); err != nil {
-			return err
-		}
-		r.Samples["tar through exec/sync"] = append(r.Samples["tar through exec/sync"], float64(time.Since(begin).Milliseconds()))
+	f := b.run.Figures
+	f["rss idle core, MB"], f["rss idle plugin, MB"] = mb(idleCore), mb(idlePlugin)
+	out := filepath.Join("/dev/shm", fmt.Sprintf("pyexec-bench-%d", os.Getpid()))
+	measures := []measure{
+		{tarX, 1, func() (time.Duration, error) {
+			if err := os.MkdirAll(out, 0o755); err != nil { //nolint:gosec // as above
+				return 0, err
+			}
+			begin := time.Now()
+			err := exec.Command("tar", "-xf", path, "-C", out).Run()
+			took := time.Since(begin)
+			return took, errors.Join(err, os.RemoveAll(out))
+		}},
+		{tarSync, 1, timed(func() error { return upload(s, path, b.tarMB) })},
+	}
+	if err := b.interleaveRounds(measures, 3); err != nil {
+		return err
 	}
 	_, corePeak := serve.RSS(s.PID())
 	_, pluginPeak := serve.RSS(s.PluginPID())
-	r.Figures["rss core peak after tars, MB"], r.Figures["rss plugin peak after tars, MB"] = mb(corePeak), mb(pluginPeak)
+	f[tarCoreMB], f["rss plugin peak after tars, MB"] = mb(corePeak), mb(pluginPeak)
 	return nil
 }
-
 func writeTar(path string, megabytes int) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -116,71 +222,4 @@ func upload(s *serve.Server, path string, megabytes int) error {
 		return fmt.Errorf("upload: %.500s", out)
 	}
 	return nil
-}
-
-// target is a ratio that the project holds itself to.
-type target struct {
-	name, of, to string
-	limit        float64
-}
-
-func (r *report) print(w io.Writer) {
-	fmt.Fprintf(w, "%s  %v\n%v\n\n%-34s %9s %9s %6s\n", r.Date.Format(time.DateOnly), r.Machine, r.Versions, "ms", "p50", "p99", "n")
-	names := make([]string, 0, len(r.Samples))
-	for name := range r.Samples {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		fmt.Fprintf(w, "%-34s %9.2f %9.2f %6d\n", name, quantile(r.Samples[name], 0.5), quantile(r.Samples[name], 0.99), len(r.Samples[name]))
-	}
-	figures := make([]string, 0, len(r.Figures))
-	for name := range r.Figures {
-		figures = append(figures, name)
-	}
-	slices.Sort(figures)
-	fmt.Fprintln(w)
-	for _, name := range figures {
-		fmt.Fprintf(w, "%-34s %9.1f\n", name, r.Figures[name])
-	}
-	fmt.Fprintln(w, "\nratio of p50 (target)")
-	for _, t := range []target{
-		{"http sync / bare python", "http sync", "bare python", 1.3},
-		{"cached requirement / venv python", "http sync, cached requirement", "bare venv python, requirement", 1.1},
-		{"cli embedded / uv run", "cli embedded", "uv run", 3},
-		{"tar through exec/sync / tar x", "tar through exec/sync", "tar x to a tmpfs", 2},
-		{"session cell / jupyter cell", "session cell", "jupyter cell", 0.2},
-		{"session creation / kernel start", "session creation", "jupyter kernel start", 0.1},
-		{"docker warm / docker run", "docker http sync, warm", "docker run, hardened", 0.1},
-		{"docker cold / docker run", "docker http sync, cold", "docker run, hardened", 1.3},
-		{"docker warm / docker exec", "docker http sync, warm", "docker exec, warm container", 1},
-		{"docker tar / uv tar", "docker tar through exec/sync", "uv tar through exec/sync", 1.67},
-		{"nomad mode job / bare job", modeJob, bareJob, 1.3},
-		{"nomad mode workers / bare job", modeWorkers, bareJob, 1.0 / 30},
-		{"nomad mode workers / no nomad", modeWorkers, withoutIt, 1.5},
-	} {
-		if len(r.Samples[t.of]) == 0 || len(r.Samples[t.to]) == 0 {
-			continue
-		}
-		ratio := quantile(r.Samples[t.of], 0.5) / quantile(r.Samples[t.to], 0.5)
-		verdict := "met"
-		if ratio > t.limit {
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(w, "%-34s %9.3f  (at most %.3f: %s)\n", t.name, ratio, t.limit, verdict)
-	}
-	for _, t := range []target{
-		{"docker sustained / docker run", "docker http sync at 8, per second", "docker run at 8, per second", 1.5},
-		{"nomad, 2 workers / 1 worker", throughputOf(2), throughputOf(1), 1.7},
-	} {
-		if r.Figures[t.to] == 0 {
-			continue
-		}
-		ratio := r.Figures[t.of] / r.Figures[t.to]
-		verdict := "met"
-		if ratio < t.limit {
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(w, "%-34s %9.2f  (at least %.2f: %s)\n", t.name, ratio, t.limit, verdict)
-	}
 }

@@ -1,25 +1,30 @@
 // Command bench measures python-executor next to what a user would otherwise do, interleaved in one run, because machines
-// are noisy and only ratios of neighbours mean something. It prints a table and keeps every number as JSON.
+// are noisy and only ratios of neighbours mean something. It prints a table, compares the ratios with the last committed run, and keeps
+// every number as JSON. With -check it measures the fast rows only, several times, and fails if a row is worse than before.
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
+	"github.com/python-executor/python-executor/tests/internal/ratio"
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
 
 func main() {
+	if address := os.Getenv(blobVariable); address != "" {
+		exit(serveBlob(address))
+	}
 	opts := options{}
 	flag.StringVar(&opts.binary, "binary", "bin/python-executor", "the program under test")
 	flag.StringVar(&opts.python, "python", "/usr/bin/python3", "the bare interpreter to compare with")
@@ -27,54 +32,98 @@ func main() {
 	flag.StringVar(&opts.jupyter, "jupyter", "", "a Python with jupyter_kernel_gateway, ipykernel and websocket-client; empty: sessions are left out, and it says so")
 	flag.StringVar(&opts.out, "out", "", "file for the raw numbers (JSON)")
 	flag.StringVar(&opts.against, "against", "", "another build: measure it and -binary in turns, and nothing else")
-	only := flag.String("cases", ".", "regular expression: only the cases whose names match, and of `throughput` and `tar` likewise")
+	only := flag.String("cases", ".", "regular expression: only what matches the name of a series or of a row")
 	flag.IntVar(&opts.rounds, "rounds", 200, "interleaved rounds")
 	flag.IntVar(&opts.tarMB, "tar-mb", 1024, "size of the tar in MB, 0 to leave it out")
-	flag.DurationVar(&opts.sustained, "sustained", 60*time.Second, "how long each side of the sustained load of Docker goes on")
+	flag.DurationVar(&opts.sustained, "sustained", 60*time.Second, "how long the watch for leaks and each side of the sustained load of Docker go on")
+	flag.DurationVar(&opts.turn, "turn", 3*time.Second, "length of a turn of a load; each side has four")
+	flag.IntVar(&opts.repetitions, "repetitions", 1, "how often all of it is started anew")
+	flag.BoolVar(&opts.check, "check", false, "measure the fast rows only, and fail if one is worse than in the last committed run")
 	flag.Parse()
 	var err error
-	if opts.cases, err = regexp.Compile(*only); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(2)
+	if opts.cases, err = regexp.Compile(*only); err == nil {
+		err = run(opts)
 	}
-	if err := run(opts); err != nil {
+	exit(err)
+}
+
+func exit(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
 type options struct {
 	binary, python, uv, jupyter, out, against string
-	rounds, tarMB                             int
-	sustained                                 time.Duration
+	rounds, tarMB, repetitions                int
+	sustained, turn                           time.Duration
+	check                                     bool
 	cases                                     *regexp.Regexp
 }
 
-// report is what is kept: the raw samples in milliseconds by case, and single figures.
-type report struct {
-	Date     time.Time            `json:"date"`
-	Machine  map[string]string    `json:"machine"`
-	Versions map[string]string    `json:"versions"`
-	Samples  map[string][]float64 `json:"samples_ms"`
-	Figures  map[string]float64   `json:"figures"`
+// wants reports whether one of the series was asked for, by its own name or by that of a row.
+func (o options) wants(series ...string) bool {
+	for _, name := range series {
+		if !o.check && o.cases.MatchString(name) {
+			return true
+		}
+		for _, row := range rows() {
+			if row.Uses(name) && row.Skip == "" && o.cases.MatchString(row.Name) && (row.Fast || !o.check) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
-// measure is one thing that is timed once a round.
-type measure struct {
-	name  string
-	every int // only each n-th round: slow things would otherwise set the pace
-	do    func() error
+// rows returns those that are printed, if they were measured.
+func (o options) rows() []ratio.Row {
+	return slices.DeleteFunc(rows(), func(row ratio.Row) bool {
+		return o.check && !row.Fast || row.Skip != "" && !o.cases.MatchString(row.Name)
+	})
 }
 
-const (
-	hello     = "print('hello')\n"
-	httpHello = `{"code":"print('hello')"}`
-	// requirement is one that programs really use: its import takes longer than the interpreter's start.
-	requirement     = "requests==2.32.3"
-	httpRequirement = `{"code":"import requests; print('hello')","requirements_txt":"` + requirement + `"}`
-)
+// bench is one repetition.
+type bench struct {
+	options
+	dir, script string
+	run         *report
+	// server is that of most groups: the uv backend, as this user.
+	server *serve.Server
+}
 
-func run(opts options) error {
+// report is what is kept.
+type report struct{ ratio.Run }
+
+// group measures series together.
+type group struct {
+	series  []string
+	measure func(*bench) error
+}
+
+// groups are measured one after another.
+func groups() []group {
+	return []group{
+		{[]string{barePython, httpSync, userSync, cachedSync, venvPython, cliWhole, cliFirst, uvWhole, uvFirst}, single},
+		{outputSeries, output},
+		{sessionNames, sessions},
+		{[]string{rateSync, rateBare}, throughput},
+		{[]string{rateModules, rateModulesBare}, modules},
+		{[]string{rateBatch, rateCalls}, batch},
+		{neighbourSeries(), neighbours},
+		{leakSeries(), leaks},
+		{[]string{downloadHost, downloadSandbox}, download},
+		{mcpSeries(), mcp},
+		{[]string{tarSync, tarX, tarCoreMB}, bigTar},
+		{nomadNames, measureNomad},
+		// Last: a daemon that makes and removes containers is no quiet neighbour.
+		{dockerNames, measureDocker},
+	}
+}
+
+func run(opts options) (err error) {
 	dir, err := os.MkdirTemp("", "pyexec-bench-")
 	if err != nil {
 		return err
@@ -83,85 +132,82 @@ func run(opts options) error {
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // programs run as other users
 		return err
 	}
-	binary, err := filepath.Abs(opts.binary)
-	if err != nil {
+	if opts.binary, err = filepath.Abs(opts.binary); err != nil {
 		return err
 	}
-	script := filepath.Join(dir, "hello.py")
-	if err := os.WriteFile(script, []byte(hello), 0o644); err != nil { //nolint:gosec // read by another user
+	b := &bench{options: opts, dir: dir, script: filepath.Join(dir, "hello.py"), run: &report{ratio.NewRun(time.Now().UTC().Truncate(time.Second))}}
+	if err := os.WriteFile(b.script, []byte(hello), 0o644); err != nil { //nolint:gosec // read by another user
 		return err
 	}
-	s := &serve.Server{Binary: binary, Dir: dir}
-	if err := s.Start(); err != nil {
-		return err
-	}
-	defer s.Stop()
-
-	r := &report{
-		Date:     time.Now().UTC().Truncate(time.Second),
-		Machine:  map[string]string{"cpus": fmt.Sprint(runtime.NumCPU()), "kernel": firstLine("uname", "-r")},
-		Versions: map[string]string{"python-executor": firstLine(binary, "version"), "python": firstLine(opts.python, "--version"), "go": runtime.Version()},
-		Samples:  map[string][]float64{}, Figures: map[string]float64{},
+	r := b.run
+	r.Machine["cpus"], r.Machine["kernel"] = fmt.Sprint(runtime.NumCPU()), firstLine("uname", "-r")
+	noteLoad(r)
+	r.Versions["python-executor"], r.Versions["python"], r.Versions["go"] = firstLine(opts.binary, "version"), firstLine(opts.python, "--version"), runtime.Version()
+	defer func() { err = errors.Join(err, dockertest.Stop()) }()
+	r.Repetitions = max(1, opts.repetitions)
+	for range r.Repetitions {
+		if err := b.repetition(); err != nil {
+			return err
+		}
 	}
 	if opts.against != "" {
-		if err := against(r, opts, s, script); err != nil {
-			return err
-		}
 		return r.keep(opts.out)
 	}
-	measures, err := cases(opts, r, s, binary, dir, script)
+	former, err := ratio.Committed(context.Background(), ".")
 	if err != nil {
-		return err
-	}
-	if err := interleave(r, opts, measures); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(sessionNames, opts.cases.MatchString) {
-		if err := sessions(r, opts, s, dir); err != nil {
-			return err
-		}
-	}
-	if opts.cases.MatchString("throughput") {
-		if err := throughput(r, s, opts.python, script); err != nil {
-			return err
-		}
-	}
-	if opts.cases.MatchString("mcp") {
-		if err := mcp(r, opts, dir, binary); err != nil {
-			return err
-		}
-	}
-	if opts.tarMB > 0 && opts.cases.MatchString("tar") {
-		if err := bigTar(r, opts, dir, binary); err != nil {
-			return err
-		}
-	}
-	defer func() {
-		if err := dockertest.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stop Docker:", err)
-		}
-	}()
-	if slices.ContainsFunc(nomadNames, opts.cases.MatchString) {
-		if err := measureNomad(r, opts, s, binary); err != nil {
-			return err
-		}
-	}
-	// Last: a daemon that makes and removes containers is no quiet neighbour.
-	var d *docker
-	if slices.ContainsFunc(dockerNames, opts.cases.MatchString) {
-		if d, err = startDocker(r, dir, binary); err != nil {
-			return err
-		}
-		defer d.stop()
-		if err := interleave(r, opts, d.cases()); err != nil {
-			return err
-		}
-	}
-	if err := d.load(r, opts, dir, binary); err != nil {
 		return err
 	}
 	r.print(os.Stdout)
-	return r.keep(opts.out)
+	worse := r.printRows(os.Stdout, opts.rows(), former)
+	if err := r.keep(opts.out); err != nil || !opts.check || len(worse) == 0 {
+		return err
+	}
+	return fmt.Errorf("worse than before by more than %.0f %% beyond the noise: %q", 100*ratio.Tolerance, worse)
+}
+
+// noteLoad keeps the load of the machine before the run, and warns of one that the run would share the processors with. Such a load slows
+// a call, which crosses processes, more than a bare process.
+func noteLoad(r *report) {
+	var load float64
+	raw, _ := os.ReadFile("/proc/loadavg") // without it nothing is known
+	if _, err := fmt.Sscan(string(raw), &load); err != nil {
+		return
+	}
+	r.Machine["load before"] = fmt.Sprint(load)
+	if load > float64(runtime.NumCPU())/2 {
+		fmt.Fprintf(os.Stderr, "the machine is busy (load %v, %d processors): ratios are worse than on a quiet one\n", load, runtime.NumCPU())
+	}
+}
+
+// repetition starts a server and measures every group that was asked for.
+func (b *bench) repetition() error {
+	b.server = &serve.Server{Binary: b.binary, Dir: b.dir}
+	if err := b.server.Start(); err != nil {
+		return err
+	}
+	defer b.server.Stop()
+	if b.against != "" {
+		return against(b)
+	}
+	for _, g := range groups() {
+		if !b.wants(g.series...) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "%s %s …\n", time.Now().Format(time.TimeOnly), g.series[0])
+		if err := g.measure(b); err != nil {
+			return err
+		}
+	}
+	_, corePeak := serve.RSS(b.server.PID())
+	_, pluginPeak := serve.RSS(b.server.PluginPID())
+	b.run.Figures[coreMB], b.run.Figures["rss plugin peak, MB"] = mb(corePeak), mb(pluginPeak)
+	return nil
+}
+
+// folder makes a folder for another server of this repetition.
+func (b *bench) folder(name string) (string, error) {
+	dir := filepath.Join(b.dir, name)
+	return dir, os.MkdirAll(dir, 0o755) //nolint:gosec // programs run as other users
 }
 
 // keep writes the report to a file; none if the path is empty.
@@ -169,121 +215,52 @@ func (r *report) keep(path string) error {
 	if path == "" {
 		return nil
 	}
-	b, err := json.MarshalIndent(r, "", " ")
+	raw, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(b, '\n'), 0o644) //nolint:gosec // numbers are for everybody
+	return os.WriteFile(path, append(raw, '\n'), 0o644) //nolint:gosec // numbers are for everybody
+}
+
+// measure is one thing that is timed once a round.
+type measure struct {
+	name  string
+	every int // only each n-th round: slow things would otherwise set the pace
+	do    func() (time.Duration, error)
+}
+
+// timed returns what do takes as a whole.
+func timed(do func() error) func() (time.Duration, error) {
+	return func() (time.Duration, error) {
+		begin := time.Now()
+		err := do()
+		return time.Since(begin), err
+	}
+}
+
+// add keeps a sample.
+func (r *report) add(series string, took time.Duration) {
+	r.Samples[series] = append(r.Samples[series], float64(took.Microseconds())/1000)
 }
 
 // interleave takes its turns with those of measures that are asked for.
-func interleave(r *report, opts options, measures []measure) error {
-	measures = slices.DeleteFunc(measures, func(m measure) bool { return !opts.cases.MatchString(m.name) })
-	for _, m := range measures { // warm-up, and proof that each works
-		if err := m.do(); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
-	}
-	for round := range opts.rounds {
+func (b *bench) interleave(measures []measure) error { return b.interleaveRounds(measures, b.rounds) }
+
+func (b *bench) interleaveRounds(measures []measure, rounds int) error {
+	measures = slices.DeleteFunc(measures, func(m measure) bool { return !b.wants(m.name) })
+	for round := range rounds + 1 { // the first warms up, and proves that each works
 		for _, m := range measures {
-			if round%m.every != 0 {
+			if round > 0 && (round-1)%m.every != 0 {
 				continue
 			}
-			begin := time.Now()
-			if err := m.do(); err != nil {
+			took, err := m.do()
+			if err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
-			r.Samples[m.name] = append(r.Samples[m.name], float64(time.Since(begin).Microseconds())/1000)
+			if round > 0 {
+				b.run.add(m.name, took)
+			}
 		}
 	}
 	return nil
-}
-
-// cases lists what is compared.
-func cases(opts options, r *report, s *serve.Server, binary, dir, script string) ([]measure, error) {
-	measures := []measure{
-		{"bare python", 1, func() error { return command(nil, opts.python, script) }},
-		{"http sync", 1, func() error { return sync(s, httpHello) }},
-		{"cli embedded", 5, func() error {
-			return command([]string{"PYEXEC_BACKENDS_UV_CACHE_DIR=" + filepath.Join(dir, "cache")}, binary, "run", script)
-		}},
-	}
-	if opts.cases.MatchString("requirement") {
-		more, err := requirementCases(opts, r, s, dir)
-		if err != nil {
-			return nil, err
-		}
-		measures = append(measures, more...)
-	}
-	if opts.uv != "" {
-		r.Versions["uv"] = firstLine(opts.uv, "--version")
-		measures = append(measures, measure{"uv run", 5, func() error {
-			return command(nil, opts.uv, "run", "--no-project", "--python", opts.python, script)
-		}})
-	} else {
-		fmt.Println("uv was not given: `uv run` is not measured")
-	}
-	return measures, nil
-}
-
-// requirementCases compares a program with a requirement in a venv and over HTTP, installed and cached on both sides.
-func requirementCases(opts options, r *report, s *serve.Server, dir string) ([]measure, error) {
-	// Both sides import compiled bytecode: pip compiles what it installs, and so does the uv backend.
-	r.Versions["requirement"] = requirement + ", bytecode compiled on both sides"
-	venv := filepath.Join(dir, "venv")
-	if out, err := exec.Command(opts.python, "-m", "venv", venv).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("venv: %w: %s", err, out)
-	}
-	venvPython := filepath.Join(venv, "bin", "python")
-	if out, err := exec.Command(venvPython, "-m", "pip", "install", "-q", requirement).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("pip: %w: %s", err, out)
-	}
-	withRequirement := filepath.Join(dir, "with_requirement.py")
-	if err := os.WriteFile(withRequirement, []byte("import requests; "+hello), 0o644); err != nil { //nolint:gosec // read by another user
-		return nil, err
-	}
-	return []measure{
-		{"bare venv python, requirement", 1, func() error { return command(nil, venvPython, withRequirement) }},
-		{"http sync, cached requirement", 1, func() error { return sync(s, httpRequirement) }},
-	}, nil
-}
-
-func firstLine(name string, args ...string) string {
-	out, _ := exec.Command(name, args...).CombinedOutput()
-	line, _, _ := strings.Cut(string(out), "\n")
-	return line
-}
-
-func command(env []string, name string, args ...string) error {
-	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), env...)
-	out, err := cmd.Output()
-	if err != nil {
-		return err
-	}
-	if string(out) != "hello\n" {
-		return fmt.Errorf("printed %q", out)
-	}
-	return nil
-}
-
-func sync(s *serve.Server, body string) error {
-	var v struct {
-		Status, Stdout string
-	}
-	if err := s.JSON("POST", "/api/v1/exec/sync", body, &v); err != nil {
-		return err
-	}
-	if v.Status != "succeeded" || v.Stdout != "hello\n" {
-		return fmt.Errorf("%+v", v)
-	}
-	return nil
-}
-
-func quantile(samples []float64, q float64) float64 {
-	if len(samples) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(samples))
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }

@@ -27,6 +27,9 @@ async def main(plan):
                 cases.append((f"mcp {name}, sys.executable", client, "run_python", {"code": "print('hello')"}))
                 cases.append((f"mcp {name}, uv run, cached requests", client, "run_uv", {"code": script, "dependencies": ["requests==2.32.3"]}))
             else:
+                tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+                if "context_id" not in tools["run_code"].input_schema.get("required", []):
+                    cases.append((f"mcp {name}, run_code without a context", client, "run_code", {"code": "print('hello')"}))
                 made = await client.call_tool("create_context", {"name": "bench"})
                 cases.append((f"mcp {name}, run_code", client, "run_code", {"code": "print('hello')", "context_id": made.structured_content["context_id"]}))
                 cases.append((f"mcp {name}, cached requests", client, "run_script_with_dependencies",

@@ -33,7 +33,7 @@ const (
 	scaling     = "nomad workers throughput"
 )
 
-var nomadNames = []string{bareJob, modeJob, modeWorkers, withoutIt, scaling}
+var nomadNames = []string{bareJob, modeJob, modeWorkers, withoutIt, scaling, throughputOf(1), throughputOf(2)}
 
 const (
 	// workerSlots is how many executions a worker runs at once in the measurement of throughput.
@@ -108,10 +108,10 @@ func (n *nomad) stop() (err error) {
 // cases are interleaved. The two that start a container take turns of the same number.
 func (n *nomad) cases() []measure {
 	return []measure{
-		{bareJob, 4, n.bare},
-		{modeJob, 4, func() error { return sync(n.jobs, httpHello) }},
-		{modeWorkers, 1, func() error { return sync(n.workers, httpHello) }},
-		{withoutIt, 1, func() error { return sync(n.uv, httpHello) }},
+		{bareJob, 4, timed(n.bare)},
+		{modeJob, 4, timed(func() error { return sync(n.jobs, httpHello) })},
+		{modeWorkers, 1, timed(func() error { return sync(n.workers, httpHello) })},
+		{withoutIt, 1, timed(func() error { return sync(n.uv, httpHello) })},
 	}
 }
 
@@ -165,17 +165,17 @@ func (n *nomad) throughput(r *report) error {
 func throughputOf(workers int) string { return fmt.Sprintf("nomad %d workers, per second", workers) }
 
 // measureNomad measures both modes beside a bare job.
-func measureNomad(r *report, opts options, s *serve.Server, binary string) (err error) {
-	n, err := startNomad(r, s, binary)
+func measureNomad(b *bench) (err error) {
+	n, err := startNomad(b.run, b.server, b.binary)
 	if n == nil || err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.stop()) }()
-	if err := interleave(r, opts, n.cases()); err != nil {
+	if err := b.interleave(n.cases()); err != nil {
 		return err
 	}
-	if opts.cases.MatchString(scaling) {
-		return n.throughput(r)
+	if b.wants(scaling, throughputOf(1), throughputOf(2)) {
+		return n.throughput(b.run)
 	}
 	return nil
 }

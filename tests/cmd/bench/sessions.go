@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/python-executor/python-executor/tests/internal/serve"
 )
@@ -21,7 +20,7 @@ import (
 var jupyterDriver string
 
 // sessionNames are what a choice of cases may match of sessions.
-var sessionNames = []string{"session cell", "session creation", "session memory"}
+var sessionNames = []string{"session cell", "session creation", "session memory", "jupyter cell", "jupyter kernel start"}
 
 // jupyter is a kernel gateway and its client.
 type jupyter struct {
@@ -105,7 +104,8 @@ func closeSession(s *serve.Server, id string) error {
 }
 
 // sessions compares Sessions with kernels: a cell's round trip, the creation, and what an idle one weighs.
-func sessions(r *report, opts options, s *serve.Server, dir string) (err error) {
+func sessions(b *bench) (err error) {
+	r, opts, s, dir := b.run, b.options, b.server, b.dir
 	if opts.jupyter == "" {
 		fmt.Println("no Python with a kernel gateway was given: sessions are not measured")
 		return nil
@@ -126,18 +126,18 @@ func sessions(r *report, opts options, s *serve.Server, dir string) (err error) 
 	}
 	opened := ""
 	cells := []measure{
-		{"session cell", 1, func() error { return sessionCell(s, id) }},
-		{"jupyter cell", 1, func() error { return j.do("cell") }},
+		{"session cell", 1, timed(func() error { return sessionCell(s, id) })},
+		{"jupyter cell", 1, timed(func() error { return j.do("cell") })},
 	}
 	creations := []measure{
-		{"session creation", 1, func() (err error) { opened, err = openSession(s); return err }},
-		{"jupyter kernel start", 1, func() error { return j.do("new") }},
+		{"session creation", 1, timed(func() (err error) { opened, err = openSession(s); return err })},
+		{"jupyter kernel start", 1, timed(func() error { return j.do("new") })},
 	}
-	if err := r.interleave(cells, opts.rounds, func() error { return nil }); err != nil {
+	if err := r.turns(cells, opts.rounds, func() error { return nil }); err != nil {
 		return err
 	}
 	// A round of the other side's lies between two creations: time enough for the next interpreter to wait.
-	err = r.interleave(creations, max(opts.rounds/10, 5), func() error { return errors.Join(closeSession(s, opened), j.do("drop")) })
+	err = r.turns(creations, max(opts.rounds/10, 5), func() error { return errors.Join(closeSession(s, opened), j.do("drop")) })
 	if err != nil {
 		return err
 	}
@@ -147,16 +147,16 @@ func sessions(r *report, opts options, s *serve.Server, dir string) (err error) 
 	return sessionMemory(r, s, j)
 }
 
-// interleave times measures in turns; after is what a round leaves to be cleared away, untimed. The first round is a warm-up.
-func (r *report) interleave(measures []measure, rounds int, after func() error) error {
+// turns times measures in turns; after clears away what a round has left, untimed. The first round is a warm-up.
+func (r *report) turns(measures []measure, rounds int, after func() error) error {
 	for round := range rounds + 1 {
 		for _, m := range measures {
-			begin := time.Now()
-			if err := m.do(); err != nil {
+			took, err := m.do()
+			if err != nil {
 				return fmt.Errorf("%s: %w", m.name, err)
 			}
 			if round > 0 {
-				r.Samples[m.name] = append(r.Samples[m.name], float64(time.Since(begin).Microseconds())/1000)
+				r.add(m.name, took)
 			}
 		}
 		if err := after(); err != nil {
@@ -195,24 +195,9 @@ func sessionMemory(r *report, s *serve.Server, j *jupyter) error {
 }
 
 // weight is the proportional memory (PSS) of a process and all that descends from it, in bytes.
-func weight(pid int) int64 {
-	children := map[int][]int{}
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		raw, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(raw[strings.LastIndexByte(string(raw), ')')+1:]))
-		child, err := strconv.Atoi(e.Name())
-		if parent, failed := strconv.Atoi(fields[1]); err == nil && failed == nil {
-			children[parent] = append(children[parent], child)
-		}
-	}
-	var sum int64
-	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
-		queue = append(queue, children[queue[0]]...)
-		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", queue[0])) // it may have ended
+func weight(pid int) (sum int64) {
+	for _, pid := range descendants(pid) {
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // it may have ended
 		for line := range strings.SplitSeq(string(raw), "\n") {
 			if f := strings.Fields(line); len(f) > 1 && f[0] == "Pss:" {
 				kb, _ := strconv.ParseInt(f[1], 10, 64)

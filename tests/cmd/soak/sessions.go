@@ -332,7 +332,7 @@ func (k *sessionSoak) usage() (u usage, err error) {
 	if plugin == 0 {
 		return u, errors.New("the plugin is away")
 	}
-	http.DefaultClient.CloseIdleConnections()
+	serve.CloseIdle()
 	u.core, _ = serve.RSS(k.server.PID())
 	u.plugin, _ = serve.RSS(plugin)
 	for _, pid := range []int{k.server.PID(), plugin} {

@@ -30,6 +30,8 @@ type Server struct {
 	Bind string
 	// Config is a file for --config, instead of the settings for the uv backend.
 	Config string
+	// UID is the user and the group of the server; 0: those of this process.
+	UID uint32
 	// URL is set by Start.
 	URL    string
 	cmd    *exec.Cmd
@@ -57,6 +59,10 @@ func (s *Server) Start() error {
 			"PYEXEC_BACKENDS_UV_CACHE_DIR="+filepath.Join(s.Dir, "cache"))
 	}
 	s.cmd.Env = append(s.cmd.Env, s.Env...)
+	if s.UID != 0 {
+		s.cmd.Dir = s.Dir
+		s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: s.UID, Gid: s.UID}}
+	}
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
 		return err
@@ -138,32 +144,44 @@ func (s *Server) PluginPID() int {
 	return pid
 }
 
+// client keeps a connection for each of many callers at once. The default client keeps two, and opens others anew for each call.
+var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+
+// CloseIdle closes the connections that no call uses.
+func CloseIdle() { client.CloseIdleConnections() }
+
 // JSON sends a JSON body (or none) and decodes the answer; a status of 400 and more is an error.
 func (s *Server) JSON(method, path, body string, out any) error {
+	b, err := s.Bytes(method, path, body)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, out)
+}
+
+// Bytes sends a JSON body (or none) and returns the answer; a status of 400 and more is an error.
+func (s *Server) Bytes(method, path, body string) ([]byte, error) {
 	var reader io.Reader
 	if body != "" {
 		reader = bytes.NewReader([]byte(body))
 	}
 	req, err := http.NewRequest(method, s.URL+path, reader) //nolint:noctx // bounded by the server's own limits
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
+	if err == nil && resp.StatusCode >= 400 {
+		err = fmt.Errorf("%s %s: %d %.200s", method, path, resp.StatusCode, b)
 	}
-	if resp.StatusCode >= 400 {
-		return fmt.Errorf("%s %s: %d %.200s", method, path, resp.StatusCode, b)
-	}
-	return json.Unmarshal(b, out)
+	return b, err
 }
 
 // RSS returns a process's resident memory and its high-water mark in bytes, 0 if it is gone.
