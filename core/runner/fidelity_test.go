@@ -99,7 +99,7 @@ func fidelityWays(t *testing.T, p fidelityPython, as Config) []fidelityWay {
 	if !p.forAll || !isRoot() {
 		cfg = Config{WorkRoot: cfg.WorkRoot}
 	}
-	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg)}
+	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg), forkWay(t, cfg)}
 }
 
 // compareWays runs scripts in all ways. The first is what the others must be like.
@@ -108,6 +108,9 @@ func compareWays(t *testing.T, ways []fidelityWay, python string, scripts []*fid
 		want := ways[0].run(t, python, s)
 		for _, w := range ways[1:] {
 			got := w.run(t, python, s)
+			if got.refused {
+				continue
+			}
 			if diff := want.difference(got); diff != "" {
 				t.Errorf("%s: - %s, + %s\n%s", s.name, ways[0].name, w.name, diff)
 			}
@@ -269,17 +272,7 @@ func plainWay(cfg Config) fidelityWay {
 		must(t, err)
 		stop()
 		got.end = describe(resultOf(state.Sys().(syscall.WaitStatus)))
-		must(t, filepath.WalkDir(work, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
-				return err
-			}
-			data, err := os.ReadFile(path) //nolint:gosec // a test's own
-			st, statErr := d.Info()
-			if err = errors.Join(err, statErr); err == nil {
-				got.add(strings.TrimPrefix(path, work+"/"), st.Mode(), string(data))
-			}
-			return err
-		}))
+		got.addFolder(t, work)
 		return got.without(cfg, work, work+"t")
 	}}
 }
