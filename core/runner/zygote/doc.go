@@ -9,8 +9,8 @@
 //
 // # How the interpreter gets there
 //
-// The Zygote is started as `python main.py`, with zygote.py as its module sitecustomize. The interpreter imports that module last, and
-// opens main.py after it. The module serves the runner and does not return. In a copy it removes its traces and returns, and the
+// The Zygote is started as `python main.py`, with python/sitecustomize.py as its module sitecustomize. The interpreter imports that
+// module last, and opens main.py after it. The module serves the runner and does not return. In a copy it removes its traces and returns, and the
 // interpreter opens main.py, runs it and ends in its usual way. So everything about the main file is the interpreter's own work: what
 // __main__ has, decoding, tracebacks, the exit code, atexit, the end of threads, finalizers and the flush of the streams.
 //

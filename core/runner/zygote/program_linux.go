@@ -2,17 +2,20 @@ package zygote
 
 import (
 	"archive/zip"
-	_ "embed"
+	"embed"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-//go:embed zygote.py
-var program []byte
+//go:embed python/*.py
+var program embed.FS
 
-// programFile returns an archive with the program as the module sitecustomize. Its bytes cannot be changed.
+// programFile returns an archive with the modules of the program. Its bytes cannot be changed.
 func programFile() (*os.File, error) {
 	fd, err := unix.MemfdCreate("python", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -27,14 +30,9 @@ func programFile() (*os.File, error) {
 }
 
 func writeProgram(f *os.File) error {
-	w := zip.NewWriter(f)
-	// Stored, because the interpreter needs no zlib then.
-	part, err := w.CreateHeader(&zip.FileHeader{Name: "sitecustomize.py", Method: zip.Store})
+	modules, err := fs.Sub(program, "python")
 	if err == nil {
-		_, err = part.Write(program)
-	}
-	if err == nil {
-		err = w.Close()
+		err = zipModules(f, modules)
 	}
 	if err == nil {
 		const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
@@ -44,4 +42,24 @@ func writeProgram(f *os.File) error {
 		return fmt.Errorf("write the archive: %w", err)
 	}
 	return nil
+}
+
+func zipModules(to io.Writer, modules fs.FS) error {
+	names, err := fs.Glob(modules, "*.py")
+	w := zip.NewWriter(to)
+	for _, name := range names {
+		var text []byte
+		var part io.Writer
+		if text, err = fs.ReadFile(modules, name); err != nil {
+			return err
+		}
+		// Stored, because the interpreter needs no zlib then.
+		if part, err = w.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store}); err != nil {
+			return err
+		}
+		if _, err = part.Write(text); err != nil {
+			return err
+		}
+	}
+	return errors.Join(err, w.Close())
 }

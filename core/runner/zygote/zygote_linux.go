@@ -125,7 +125,7 @@ func (z *Zygote) launch() error {
 	if err == nil {
 		z.process, err = z.cfg.Launch(Command{
 			Path: z.cfg.Interpreter, Argv: z.cfg.argv(), Dir: z.cfg.Dir, Files: files,
-			Env: slices.Concat([]string{"PYTHONPATH=/proc/self/fd/4"}, z.cfg.Env), // zygote.py needs it first
+			Env: slices.Concat([]string{"PYTHONPATH=/proc/self/fd/4"}, z.cfg.Env), // sitecustomize.py needs it first
 		})
 	}
 	if err != nil {
@@ -162,7 +162,7 @@ func (z *Zygote) said() string {
 	return strings.TrimSpace(string(text[:n]))
 }
 
-// drain reads what the interpreter writes, and keeps the last of it. It writes only errors of zygote.py.
+// drain reads what the interpreter writes, and keeps the last of it. It writes only errors of sitecustomize.py.
 func (z *Zygote) drain() {
 	text := make([]byte, 4<<10)
 	for {

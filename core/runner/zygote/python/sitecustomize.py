@@ -6,9 +6,15 @@ child returns from here, and the interpreter goes on: it opens and runs the main
 import os
 import sys
 
+try:
+    import _fork_memory as memory
+except BaseException:  # or the interpreter would open the main file
+    sys.excepthook(*sys.exc_info())
+    os._exit(70)
+
 CONTROL, PROGRAM = 3, 4  # descriptors
 
-PR_SET_DUMPABLE, PR_SET_MM, PR_SET_MM_MAP = 4, 35, 14
+PR_SET_DUMPABLE = 4
 
 # Lines of .pth files, and a sitecustomize, whose effects do not depend on the variables that a program may set.
 KNOWN_LINES = (b"import os; var = 'SETUPTOOLS_USE_DISTUTILS'; enabled = os.environ.get(var, ", b"import _virtualenv")
@@ -18,20 +24,16 @@ KNOWN_CUSTOMIZE = b"try:import apport_python_hookexcept ImportError:passelse:app
 INSPECTING = b"gc", b"__del__", b"weakref", b"__subclasses__", b"setproctitle"
 
 
-class Failed(Exception):
-    pass
-
-
 def hide():
     """Removes what brought this module in, and imports the environment's own sitecustomize."""
     place = os.environ.pop("PYTHONPATH")
     if sys.path[:1] != [place]:
-        raise Failed("sys.path does not begin with the fork server")
-    del sys.path[0], sys.path_importer_cache[place], sys.modules["sitecustomize"]
+        raise memory.Failed("sys.path does not begin with the fork server")
+    del sys.path[0], sys.path_importer_cache[place], sys.modules["sitecustomize"], sys.modules[memory.__name__]
     sys.modules["zipimport"]._zip_directory_cache.pop(place)
     os.close(PROGRAM)
     if sys.implementation.name != "cpython" or sys.version_info < (3, 9) or "t" in sys.abiflags:
-        raise Failed("only CPython from 3.9 on with its lock can be forked")
+        raise memory.Failed("only CPython from 3.9 on with its lock can be forked")
     try:
         import sitecustomize
     except ImportError as e:
@@ -72,61 +74,6 @@ def kind(fd):
     """Returns what a stream of a new interpreter depends on."""
     st = os.fstat(fd)
     return st.st_mode & 0o170000, st.st_blksize, os.isatty(fd)
-
-
-class Library:
-    """The C library. The module ctypes has more, and each fork would pay for it."""
-
-    def __init__(self, ctypes):
-        class Long(ctypes._SimpleCData):
-            _type_ = "L"
-
-        class Function(ctypes.CFuncPtr):
-            _flags_ = 1
-            _restype_ = Long
-
-        self.ctypes, self.function, self.handle = ctypes, Function, ctypes.dlopen(None, 0)
-
-    def call(self, name, *args):
-        return self.ctypes.call_function(self.ctypes.dlsym(self.handle, name), args)
-
-    def brk(self):
-        return self.function(self.ctypes.dlsym(self.handle, "sbrk"))(0)
-
-
-class Memory:
-    """Where the kernel finds the command line and the variables of this process."""
-
-    def __init__(self, lib):
-        self.lib = lib
-        with open("/proc/self/stat", "rb") as f:
-            n = [int(word) for word in f.read().rpartition(b")")[2].split()[1:]]  # the fields of proc(5) from 4 on
-        # The fields of struct prctl_mm_map.
-        self.fields = [n[22], n[23], n[41], n[42], n[43], 0, n[24], n[44], n[45], n[46], n[47]]
-        with open("/proc/self/environ", "rb") as f:
-            first = f.read().partition(b"\0")[0]
-        if not first.startswith(b"PYTHONPATH="):
-            raise Failed("PYTHONPATH is not the first variable")
-        self.fields[9] += len(first) + 1
-        self.set()
-
-    def command_line(self, words):
-        self.place(7, words)
-
-    def environment(self, words):
-        self.place(9, words)
-
-    def place(self, i, words):
-        block = b"".join(word + b"\0" for word in words)
-        self.lib.ctypes.Py_INCREF(block)  # it stays until the process ends
-        self.fields[i] = id(block) + bytes.__basicsize__ - 1
-        self.fields[i + 1] = self.fields[i] + len(block)
-
-    def set(self):
-        self.fields[5] = self.lib.brk()
-        request = b"".join(f.to_bytes(8, sys.byteorder) for f in self.fields) + bytes(12) + b"\xff" * 4
-        if self.lib.call("prctl", PR_SET_MM, PR_SET_MM_MAP, request, len(request), 0):
-            raise Failed("the kernel does not let a process place its command line (CONFIG_CHECKPOINT_RESTORE)")
 
 
 class Server:
@@ -245,12 +192,13 @@ class Child:
         self.lib = lib
         with open("/proc/self/cmdline", "rb") as f:
             self.argv = f.read().split(b"\0")[:-1]
-        self.memory = Memory(lib)
+        self.memory = memory.Memory(lib)
         self.env = [name + b"=" + value for name, value in os.environb.items()]
         self.kinds = [kind(fd) for fd in (0, 1, 2)]
 
     def wait(self, socket, own):
         """Waits for a request and fulfils it."""
+        self.rehearsal.repeat()
         own.send(b"waiting")
         words, fds = receive(socket, own)
         if words[0] != b"run":
@@ -365,17 +313,20 @@ def main():
     for name in set(sys.modules) - before:
         del sys.modules[name]
     gc.disable()
-    lib = Library(_ctypes)
+    lib = memory.Library(_ctypes)
     child = Child(lib)
-    lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     server = Server(_signal, _socket, select, lib)
     got = preimport([n.decode() for n in receive(_socket, server.control)[0][1:]])
     if threads() > 1:
-        raise Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
+        raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
     server.modules = set(sys.modules)
     gc.collect()
     gc.freeze()
     new_main()
+    child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL)
+    gc.freeze()
+    new_main()
+    lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     server.say("ready", startup_code(sys.modules["site"]), *got)
     own = server.serve()
     child.wait(_socket, own)
@@ -389,7 +340,7 @@ def guarded():
     """Runs main. Nothing goes on to the main file after an error."""
     try:
         main()
-    except Failed as e:
+    except memory.Failed as e:
         os.write(2, str(e).encode(errors="replace"))
     except BaseException:
         sys.excepthook(*sys.exc_info())
