@@ -23,8 +23,9 @@
 // # What programs can tell
 //
 //   - Copies of one Zygote have the same seed of hashes, unless Refuses has seen PYTHONHASHSEED in the variables.
-//   - The objects of the start are frozen (gc.freeze), and objects that a program attaches to them are not finalized at the end. The
-//     collector's counts begin at 0. A program whose main file mentions gc, __del__ or weakref is refused.
+//   - The objects of the start are frozen (gc.freeze), and the collector's counts begin at 0. What a program attaches to a class of the
+//     modules that are there at the start, such as os, is not finalized at its end. A program is refused whose main file mentions gc,
+//     __del__, weakref, __subclasses__ or setproctitle.
 //   - Modules of Config.Preimport are in sys.modules from the start.
 //   - /proc/self/maps has _ctypes, _socket and select, and object.__subclasses__ their types.
 //   - The process number of the parent is the Zygote's.

@@ -325,6 +325,8 @@ def main():
     new_main()
     child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL)
     gc.freeze()
+    for module in sys.modules.values():
+        _ctypes.Py_INCREF(module)  # so that the interpreter clears it at the end: the collector does not see it
     new_main()
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     server.say("ready", startup_code(sys.modules["site"]), *got)
