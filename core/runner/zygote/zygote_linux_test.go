@@ -281,10 +281,13 @@ func TestAnInterpreterThatCannotBeForkedSaysWhy(t *testing.T) {
 func TestModulesAreImportedAheadIfTheyAreThere(t *testing.T) {
 	t.Parallel()
 	cfg := usual(t.TempDir())
-	cfg.Preimport = []string{"json", "no_such_module", "email.message"}
+	cfg.Preimport = []string{"json", "no_such_module", "threading"}
 	z := start(t, cfg)
-	if got := fmt.Sprint(z.Imported()); got != "[json email.message]" {
+	if got := fmt.Sprint(z.Imported()); got != "[json threading]" {
 		t.Errorf("%s", got)
+	}
+	if got := run(t, z, "import os, threading; print(threading.main_thread().native_id == os.getpid())", nil); got != "True\n" {
+		t.Errorf("the main thread has the number of a process: %q", got)
 	}
 	if got := run(t, z, "import sys; print('json' in sys.modules, '_ctypes' in sys.modules)", nil); got != "True False\n" {
 		t.Errorf("%q", got)

@@ -332,6 +332,8 @@ def main():
     server.say("ready", startup_code(sys.modules["site"]), *got)
     own = server.serve()
     child.wait(_socket, own)
+    if "threading" in sys.modules:
+        sys.modules["threading"].main_thread()._set_native_id()  # not every version does so after a fork
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # the module random does so by itself
     _signal.pthread_sigmask(_signal.SIG_SETMASK, server.mask)
