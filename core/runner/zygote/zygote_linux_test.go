@@ -531,3 +531,14 @@ func TestAContextBoundsTheStart(t *testing.T) {
 type killer struct{ Process }
 
 func (k killer) Wait() error { return errors.Join(k.Kill(), k.Process.Wait()) }
+
+func TestTheStartRunsNothingOfPrograms(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	userPackages(t, dir, "z.pth", "import atexit; atexit.register(lambda: open('atexit.txt', 'w'))\n")
+	must(t, os.WriteFile(filepath.Join(dir, "main.py"), []byte("open('main.txt', 'w')"), 0o600))
+	must(t, start(t, usual(dir)).Close())
+	if left, err := filepath.Glob(filepath.Join(dir, "*.txt")); err != nil || len(left) > 0 {
+		t.Errorf("%v %v", left, err)
+	}
+}

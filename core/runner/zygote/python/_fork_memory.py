@@ -64,6 +64,8 @@ class Rehearsal:
             for fd in 0, 1, 2:
                 os.dup2(null, fd)
             exec(compile("print()", "main.py", "exec"), {})
+            import atexit
+            atexit._clear()  # what the environment has registered is for programs
             self.lib.call("Py_AtExit", self.lib.long(self.lib.address("pause")))
             os.write(begin, b".")
             self.lib.locked(self.lib.address("Py_FinalizeEx"))()

@@ -316,14 +316,13 @@ def main():
     lib = memory.Library(_ctypes)
     child = Child(lib)
     server = Server(_signal, _socket, select, lib)
+    gc.freeze()
+    child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL)  # before other code can leave anything for the end of a program
     got = preimport([n.decode() for n in receive(_socket, server.control)[0][1:]])
     if threads() > 1:
         raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
     server.modules = set(sys.modules)
     gc.collect()
-    gc.freeze()
-    new_main()
-    child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL)
     gc.freeze()
     for module in sys.modules.values():
         _ctypes.Py_INCREF(module)  # so that the interpreter clears it at the end: the collector does not see it
