@@ -84,8 +84,10 @@ import os
 pids = [int(n) for n in os.listdir("/proc") if n.isdigit()]
 print(1 in pids, os.getpid() in pids, len(pids), os.getppid())
 for name in ("environ", "exe", "fd", "root", "maps", "mem"):
-    try: os.stat("/proc/1/" + name) and os.listdir("/proc/1/fd"); print("can see", name)
-    except PermissionError: pass
+    try:
+        os.listdir("/proc/1/fd") if name == "fd" and os.stat("/proc/1").st_uid != os.getuid() else open("/proc/1/" + name).read()
+        print("can see", name)
+    except (PermissionError, IsADirectoryError): pass
 try: os.kill(1, 9); os.kill(1, 15); print("init lives")
 except PermissionError: print("init lives")
 `, "True True 2 0\ninit lives")
