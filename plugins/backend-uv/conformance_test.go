@@ -14,6 +14,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
@@ -140,8 +141,8 @@ func runnerRoots(work string) []string {
 	return roots
 }
 
-// TestTheLawHoldsWithoutRoot runs the direct lane again as the user nobody. Without root there are no uids and control groups.
-// User namespaces replace them as far as the machine has them.
+// TestTheLawHoldsWithoutRoot runs the direct lane and the tests of boxes again as the user nobody. Without root there are no uids and
+// control groups. User namespaces replace them as far as the machine has them.
 func TestTheLawHoldsWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: not root, so TestConformance has run without root")
@@ -161,12 +162,18 @@ func TestTheLawHoldsWithoutRoot(t *testing.T) {
 	if err := os.Chown(home, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^TestConformance$/^direct$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^(TestConformance|"+boxTests+")$/^direct$", "-test.v")
 	cmd.Env = []string{"PATH=" + filepath.Join(home, "bin") + ":" + defaultPath, "HOME=" + home, "TMPDIR=" + home}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = childAttr(nobody)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestConformance/direct")) {
 		t.Errorf("%v\n%s", err, out)
+	}
+	for _, name := range strings.Split(boxTests, "|") {
+		if !bytes.Contains(out, []byte("--- PASS: "+name)) {
+			needtest.Need(t, !bytes.Contains(out, []byte("--- SKIP: "+name)), needtest.Box, "user namespaces do not work")
+			t.Errorf("%s did not run", name)
+		}
 	}
 }
