@@ -62,8 +62,8 @@ func (m mechanisms) attributes(network bool) *syscall.SysProcAttr {
 	return attr
 }
 
-// missing returns what the sandbox lacks on this machine and why, or "" if all of it works. Landlock does not count, because the
-// box alone hides and protects the same files.
+// missing returns what the sandbox lacks on this machine and why, or "" if all of it works. Landlock does not count, because a box
+// alone has nearly all of its rules.
 func (m mechanisms) missing() string {
 	if !m.Box {
 		return m.Why["box"]
