@@ -38,7 +38,10 @@ print(sorted(os.listdir("/")))
 		filepath.Join(b.config.CacheDir, "environments"), "/home", "/root/.bashrc", "/var/lib", "/run/python-executor"}, " "))
 	for what, run := range map[string]func() string{
 		"a program": func() string { out, _ := succeeds(t, b, executor.Spec{Code: code}); return out },
-		"a command": func() string { out, _ := succeeds(t, b, executor.Spec{Command: []string{"python3", "-c", code}}); return out },
+		"a command": func() string {
+			out, _ := succeeds(t, b, executor.Spec{Command: []string{"python3", "-c", code}})
+			return out
+		},
 		"a session": func() string { return inSession(t, b, code) },
 	} {
 		out := run()
