@@ -35,7 +35,7 @@ print(*pids, flush=True)
 `
 
 // livingAs lists the living processes of programs that know their own number as pid: in a box it is not the machine's.
-func livingAs(t *testing.T, pid string) (found []string) {
+func livingAs(t *testing.T, pid string) (found []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/status")
 	must(t, err)
@@ -54,7 +54,9 @@ func livingAs(t *testing.T, pid string) (found []string) {
 		must(t, err)
 		ours := uid >= testUID && uid < testUID+4096 || !isRoot() && uid == os.Getuid()
 		if ours && numbers[len(numbers)-1] == pid && status["State"][0] != "Z" {
-			found = append(found, name+": "+status["Name"][0])
+			n, err := strconv.Atoi(numbers[0])
+			must(t, err)
+			found = append(found, n)
 		}
 	}
 	return found
@@ -88,7 +90,7 @@ func TestNobodySurvives(t *testing.T) {
 				}
 				for _, pid := range pids {
 					for _, left := range livingAs(t, pid) {
-						t.Errorf("process %s is alive: %s", pid, left)
+						t.Errorf("process %s is alive as %d", pid, left)
 					}
 				}
 			})
@@ -123,7 +125,7 @@ func TestTheDeathOfTheHostKillsAll(t *testing.T) {
 	}
 	for _, pid := range pids {
 		for _, left := range livingAs(t, pid) {
-			t.Errorf("process %s is alive: %s", pid, left)
+			t.Errorf("process %s is alive as %d", pid, left)
 		}
 	}
 }
