@@ -17,6 +17,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
 )
 
 // cache holds probed interpreters and environments for all scripts of one test run. It is outside the scripts' folders,
@@ -218,7 +220,7 @@ func nothingLeft(ts *testscript.TestScript, _ bool, _ []string) {
 	})
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		pids := mentions(work)
+		pids := leftovertest.Programs(work)
 		if len(pids) == 0 {
 			return
 		}
@@ -227,20 +229,6 @@ func nothingLeft(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 		time.Sleep(20 * time.Millisecond) // other processes: nothing wakes us
 	}
-}
-
-// mentions lists the processes that have text in their environment: programs have HOME there, plugins their variables.
-func mentions(text string) []string {
-	files, _ := filepath.Glob("/proc/[0-9]*/environ")
-	var pids []string
-	for _, file := range files {
-		pid := filepath.Base(filepath.Dir(file))
-		env, err := os.ReadFile(file)
-		if err == nil && pid != strconv.Itoa(os.Getpid()) && bytes.Contains(env, []byte("HOME="+text)) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // bytes FILE HEX: the file has exactly these bytes.

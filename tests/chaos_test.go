@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
@@ -29,11 +30,12 @@ func (s *server) pluginPID() int {
 // stubborn ignores SIGTERM, forks a double-forked child in a session of its own that holds the pipe, and prints "up".
 const stubborn = `{"code":"import os,signal,time\nsignal.signal(15,signal.SIG_IGN)\nif os.fork()==0:\n  os.setsid()\n  if os.fork()==0:\n    signal.signal(15,signal.SIG_IGN)\n    time.sleep(600)\n  os._exit(0)\nprint('up')\ntime.sleep(600)"}`
 
-func (s *server) home() string { return "HOME=" + filepath.Join(s.dir, "work") }
+// programs lists the processes of the server's programs.
+func (s *server) programs() []int { return leftovertest.Programs(filepath.Join(s.dir, "work")) }
 
 func (s *server) noProgramsLeft() {
 	s.t.Helper()
-	eventually(s.t, "no program is left", func() bool { return len(processes(s.t, s.home())) == 0 })
+	eventually(s.t, "no program is left", func() bool { return len(s.programs()) == 0 })
 }
 
 // noFoldersLeft: nothing but locks and empty bookkeeping may stay in the work folder.
@@ -60,7 +62,7 @@ func TestKillingThePluginLosesItsExecutionsAndNothingElse(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.async(stubborn)
 	s.up(id)
-	if len(processes(t, s.home())) < 2 {
+	if len(s.programs()) < 2 {
 		t.Fatal("the program and its survivor are not there")
 	}
 	pid := s.pluginPID()

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
 )
 
 // tree writes files below a new folder that programs' users could not even read: the CLI must send contents, not names.
@@ -140,7 +142,7 @@ func TestCLIOutputIsLiveAndCtrlCKills(t *testing.T) {
 			if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "live\n" {
 				t.Fatal(line, err)
 			}
-			if len(processes(t, s.home())) == 0 {
+			if len(s.programs()) == 0 {
 				t.Error("the program is not seen in its work folder")
 			}
 			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -255,5 +257,5 @@ func TestCLIWithoutRoot(t *testing.T) {
 	if err := cmd.Run(); err != nil || stdout.String() != "unprivileged\n" {
 		t.Fatalf("%v: %q\n%s", err, &stdout, &stderr)
 	}
-	eventually(t, "nothing is left", func() bool { return len(processes(t, "HOME="+home+"/")) == 0 })
+	eventually(t, "nothing is left", func() bool { return len(leftovertest.Programs(filepath.Join(home, ".cache/python-executor/uv/work"))) == 0 })
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
@@ -115,19 +116,8 @@ func (s *stopped) signal(n syscall.Signal) {
 	}
 }
 
-// programs lists the processes whose home is the command's work folder.
-func (s *stopped) programs() []int {
-	var pids []int
-	files, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, file := range files {
-		env, err := os.ReadFile(file)
-		if err == nil && bytes.Contains(env, []byte("HOME="+s.work())) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
+// programs lists the processes of the command's programs.
+func (s *stopped) programs() []int { return leftovertest.Programs(s.work()) }
 
 // plugins lists the command's plugin processes.
 func (s *stopped) plugins(name string) []int {

@@ -19,8 +19,9 @@ import (
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// own gives an environment that a box has filled to the plugin's user. The box must have no process any more. Code of a package may
-// have added other content, so own refuses all that is neither file, folder nor link, or that belongs to another user than dir.
+// own gives an environment that a build slot has filled to the plugin's user. The build slot must have no process any more. Code
+// of a package may have added other content, so own refuses all that is neither file, folder nor link, or that belongs to another
+// user than dir.
 func own(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

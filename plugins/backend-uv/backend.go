@@ -88,7 +88,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	users := make(chan error, 1)
 	go func() { users <- config.checkUsers(ctx, c.Name, thisHost()) }() // in parallel with the checks below, because NSS may be slow
 	b.how = findMechanisms(config, filepath.Join(config.CacheDir, "mechanisms.json"))
-	if err := checkFolders(c.Name, config, b.how); err != nil {
+	if err := errors.Join(config.checkIsolation(c.Name, b.how), checkFolders(c.Name, config, b.how)); err != nil {
 		return nil, err
 	}
 	found, err := sandbox.FindCgroups()
@@ -118,7 +118,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if err := weigh(b.groups, 1024*int64(runtime.NumCPU()), 100*int64(runtime.NumCPU())); err != nil {
 		log.Warn("CPU weight not set", "error", err)
 	}
-	if b.slots, err = newSlots(claim, b.how, b.groups, ids, keep, []string{filepath.Join(config.CacheDir, "environments"), b.aliasDir()}, log); err != nil {
+	if b.slots, err = newSlots(claim, b.how, b.groups, ids, keep, b.reach(), log); err != nil {
 		claim.release()
 		return nil, executor.Errorf(executor.Internal, "%w", err)
 	}
@@ -157,8 +157,21 @@ func (b *Backend) equip(ids *uidPool) {
 		b.prober.owner = b.how.uids.String()
 		b.prober.claim = func() (*uidClaim, error) { return ids.take(b.how.uids) }
 	}
+	if b.how.Box {
+		b.prober.owner += " in a box"
+		b.prober.inside = b.askInside
+	}
 	b.cache = newCache(b.config.CacheDir, b.config.CacheBytes, b.log)
 	b.tool = newUVTool(filepath.Join(b.config.CacheDir, "tools"), where, hostIndex(b.config.IndexURL, where.home, os.Getenv), b.ownPythons, b.log)
+}
+
+// reach returns what programs use of the backend's folders, wherever a private folder hides it. In a box a program sees the
+// environments of its own requirements only: each Start names them.
+func (b *Backend) reach() []string {
+	if b.how.Box {
+		return nil
+	}
+	return []string{filepath.Join(b.config.CacheDir, "environments"), b.aliasDir()}
 }
 
 func (b *Backend) aliasDir() string { return filepath.Join(b.config.CacheDir, "bin") }
@@ -206,9 +219,9 @@ func makeFolders(name string, c Config) error {
 	return nil
 }
 
-// checkFolders refuses a cache or work folder that the uids of programs may not enter.
+// checkFolders refuses a cache or work folder that the uids of programs may not enter. In a box they need not.
 func checkFolders(name string, c Config, m mechanisms) error {
-	if !m.Setuid {
+	if !m.Setuid || m.Box {
 		return nil
 	}
 	p := backend.Section(name)

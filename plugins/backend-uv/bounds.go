@@ -59,7 +59,7 @@ func (b *builder) tooMuchMemory(step, where string) *executor.Failure {
 }
 
 // watch measures what a build writes until ctx ends. When the build exceeds its bounds, watch calls end and returns.
-func (x *box) watch(ctx context.Context, end func(error)) {
+func (x *buildSlot) watch(ctx context.Context, end func(error)) {
 	ticks := time.NewTicker(watchPause)
 	defer ticks.Stop()
 	for {
@@ -76,7 +76,7 @@ func (x *box) watch(ctx context.Context, end func(error)) {
 }
 
 // look measures the build's folder and the new content of the package cache. It returns a Failure if they exceed the bounds.
-func (x *box) look(ctx context.Context) *executor.Failure {
+func (x *buildSlot) look(ctx context.Context) *executor.Failure {
 	files, bytes := written(ctx, x.temp, time.Time{})
 	if failure := x.builder.exceeded(bytes, files); failure != nil {
 		return failure

@@ -6,105 +6,135 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
-// TestWhatABuildWritesIsCountedWhileItRuns has a build that does not end by itself.
-func TestWhatABuildWritesIsCountedWhileItRuns(t *testing.T) {
-	b := openBackend(t, map[string]any{"environment_bytes": 8 << 20, "prepare_seconds": 60})
-	held, err := tryLock(b.cache.lockPath("test"), unix.LOCK_EX) // without the lock, clean would remove temp
-	if err != nil {
-		t.Fatal(err)
+// boxTests are the tests of boxes that TestTheLawHoldsWithoutRoot runs again.
+const boxTests = "TestInABoxNothingOfTheServersUserIsThere|TestAPythonInAClosedFolderIsUsable|TestAHostDirectoryIsReadOnlyUnlessTheConfigurationOpensIt"
+
+// openBoxed is openBackend for a test of boxes.
+func openBoxed(t *testing.T, more map[string]any) *Backend {
+	t.Helper()
+	b := openBackend(t, more)
+	needtest.Need(t, b.how.Box, needtest.Box, b.how.Why["box"])
+	return b
+}
+
+func TestInABoxNothingOfTheServersUserIsThere(t *testing.T) {
+	home := folder(t)
+	t.Setenv("HOME", home)
+	for _, name := range []string{".ssh/id_ed25519", "public.txt"} {
+		script(t, filepath.Join(home, name), "not-for-you")
 	}
-	defer held.Close()
-	temp, err := os.MkdirTemp(b.cache.dir, ".tmp-test-")
-	if err != nil {
-		t.Fatal(err)
+	b := openBoxed(t, nil)
+	code := fmt.Sprintf(`
+import os
+for path in %q.split():
+    print(path, os.path.lexists(path))
+print(sorted(os.listdir("/")))
+`, strings.Join([]string{filepath.Join(home, ".ssh", "id_ed25519"), filepath.Join(home, "public.txt"), b.config.WorkDir, filepath.Join(b.config.CacheDir, "uv-cache"),
+		filepath.Join(b.config.CacheDir, "environments"), "/home", "/root/.bashrc", "/var/lib", "/run/python-executor"}, " "))
+	for what, run := range map[string]func() string{
+		"a program": func() string { out, _ := succeeds(t, b, executor.Spec{Code: code}); return out },
+		"a command": func() string {
+			out, _ := succeeds(t, b, executor.Spec{Command: []string{"python3", "-c", code}})
+			return out
+		},
+		"a session": func() string { return inSession(t, b, code) },
+	} {
+		out := run()
+		if strings.Contains(out, " True") || !strings.Contains(out, "'work'") {
+			t.Errorf("%s sees\n%s", what, out)
+		}
 	}
-	x, err := newBuilder(t.Context(), b).openBox(t.Context(), 0, temp, b.config.AllowBuilds)
-	if err != nil {
+}
+
+// inSession runs code in a new Session and returns what it prints.
+func inSession(t *testing.T, b *Backend, code string) string {
+	t.Helper()
+	id := "ctx-" + strings.ToLower(t.Name())
+	j := job(executor.Spec{})
+	if _, err := b.OpenSession(t.Context(), executor.Session{ID: id, Spec: executor.Spec{}, Limits: j.Limits}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if !x.close() {
-			t.Error("processes are left in the box")
+		if err := b.CloseSession(t.Context(), id); err != nil {
+			t.Error(err)
 		}
 	}()
-	for _, dir := range []string{filepath.Join(temp, "tmp"), x.packages} {
-		size := 9 << 20
-		if dir == x.packages {
-			size += cacheSlack
-		}
-		_, failure, err := x.run(t.Context(), false, nil, &boundedBuffer{}, "/bin/sh", "-c", fmt.Sprintf("for i in 1 2 3 4 5; do truncate -s %d %s/f$i; done; sleep 1000", size/5, dir))
-		if err != nil || failure == nil || failure.Code != executor.Invalid || !strings.Contains(failure.Message, "backends.uv.environment_bytes (8388608)") {
-			t.Errorf("%s: %+v, %v", filepath.Base(dir), failure, err)
-		}
-		for i := range 5 {
-			_ = os.Remove(fmt.Sprintf("%s/f%d", dir, i+1))
-		}
+	out, _ := succeeds(t, b, executor.Spec{Session: id, Code: code})
+	return out
+}
+
+// TestAPythonInAClosedFolderIsUsable has a Python in a folder that only the plugin's user may enter, like /root/.pyenv.
+func TestAPythonInAClosedFolderIsUsable(t *testing.T) {
+	closed := filepath.Join(folder(t), "closed")
+	python := filepath.Join(closed, "versions", "3.99.1", "bin", "python3")
+	copyPython(t, python)
+	script(t, filepath.Join(closed, "secret"), "not-for-you")
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(python)+":"+os.Getenv("PATH"))
+	b := openBoxed(t, nil)
+	if got := b.inventory.Load().fallback.Path; got != python {
+		t.Fatalf("the default is %s, unreachable are %+v", got, b.inventory.Load().unreachable)
+	}
+	out, _ := succeeds(t, b, executor.Spec{Code: fmt.Sprintf("import os, sys; print(sys.executable, os.listdir(%q), os.access(sys.executable, os.W_OK))", closed)})
+	if want := python + " ['versions'] False\n"; out != want {
+		t.Errorf("got %q, want %q", out, want)
 	}
 }
 
-func TestWhatWasInThePackageCacheBeforeIsNotCounted(t *testing.T) {
-	t.Parallel()
-	x := &box{builder: &builder{name: "uv", config: Config{EnvironmentBytes: 1000, EnvironmentFiles: 10}}, temp: t.TempDir(), packages: t.TempDir()}
-	archive := filepath.Join(x.packages, "archive-v0")
-	put := func(path string, size int64) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(path, size); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(filepath.Join(archive, "old", "package", "file"), cacheSlack+2000)
-	put(filepath.Join(x.packages, "wheels-v5", "old"), cacheSlack+2000)
-	info, err := os.Stat(filepath.Join(x.packages, "wheels-v5", "old"))
+// copyPython makes an installation at file that uses the standard library of a Python of the system.
+func copyPython(t *testing.T, file string) {
+	t.Helper()
+	real := realPython(t)
+	raw, err := os.ReadFile(real)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.begun = changed(info).Add(time.Nanosecond)
-	sees := func(what, want string) {
-		t.Helper()
-		f := x.look(t.Context())
-		if (f == nil) != (want == "") || f != nil && !strings.Contains(f.Message, want) {
-			t.Errorf("%s: %+v", what, f)
-		}
-	}
-	sees("only files from before the build", "")
-	eventuallyLater(t, x.begun, t.TempDir())
-	put(filepath.Join(archive, "new", "package", "file"), cacheSlack+999)
-	sees("a package of the right size", "")
-	put(filepath.Join(archive, "new", "package", "file"), cacheSlack+1001)
-	sees("a package that is too large", "environment_bytes (1000)")
-	x.private = true
-	sees("the same package outside of the build's folder, with a private cache", "")
-	x.private = false
-	put(filepath.Join(archive, "new", "package", "file"), 0)
-	for i := range cacheSlackFiles + 10 {
-		if err := os.Link(filepath.Join(archive, "new", "package", "file"), filepath.Join(archive, "new", "package", fmt.Sprint(i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sees("a package with too many files", "environment_files (10)")
+	script(t, file, string(raw))
+	script(t, filepath.Join(filepath.Dir(filepath.Dir(file)), "pyvenv.cfg"), "home = "+filepath.Dir(real)+"\n")
 }
 
-// eventuallyLater changes a file until its time stamp is not before since. The kernel's clock for time stamps has ticks.
-func eventuallyLater(t *testing.T, since time.Time, path string) {
-	t.Helper()
-	eventually(t, "a later time stamp", func() bool {
-		info, err := os.Stat(path)
-		if err == nil && changed(info).Before(since) {
-			err = os.Chmod(path, 0o700) //nolint:gosec // a folder
+func TestAHostDirectoryIsReadOnlyUnlessTheConfigurationOpensIt(t *testing.T) {
+	open, other := folder(t), folder(t)
+	b := openBoxed(t, map[string]any{"writable_directories": []string{open}})
+	if !b.can.HostDirectories {
+		t.Skip("SKIPPED: root's programs have uids of their own and get no host directories; TestTheLawHoldsWithoutRoot runs this test")
+	}
+	for dir, want := range map[string]string{open: "written\n", other: "[Errno 30] Read-only file system: 'made'\n"} {
+		script(t, filepath.Join(dir, "data.txt"), "data")
+		out, _ := succeeds(t, b, executor.Spec{HostDirectory: dir, Code: `
+import os
+assert open("data.txt").read() == "data", os.getcwd()
+try:
+    open("made", "w").close()
+    print("written")
+except OSError as e:
+    print(e)
+`})
+		if out != want {
+			t.Errorf("%s: got %q, want %q", dir, out, want)
 		}
-		return err == nil && !changed(info).Before(since)
-	})
+		if _, err := os.Stat(filepath.Join(dir, "made")); (err == nil) != (dir == open) {
+			t.Errorf("%s: a file was made: %v", dir, err == nil)
+		}
+	}
+}
+
+func TestOnlyTheProgramsOwnEnvironmentIsThere(t *testing.T) {
+	b, _ := indexed(t, nil)
+	needtest.Need(t, b.how.Box, needtest.Box, b.how.Why["box"])
+	for _, requirements := range []string{"pyexec-probe", "pyexec-base"} {
+		succeeds(t, b, executor.Spec{Requirements: requirements, Code: "import pyexec_base"})
+	}
+	list, _ := b.cache.entries()
+	out, _ := succeeds(t, b, executor.Spec{Requirements: "pyexec-probe", Code: fmt.Sprintf("import os, pyexec_probe; print(len(os.listdir(%q)))", b.cache.dir)})
+	if len(list) != 2 || out != "1\n" {
+		t.Errorf("of %d environments the program sees %s", len(list), out)
+	}
 }

@@ -63,7 +63,7 @@ type compiled struct {
 
 // compile writes bytecode, because programs may not write it. The interpreter runs without site-packages, so it executes no code of
 // the packages it compiles (.pth files, sitecustomize).
-func (b *builder) compile(ctx context.Context, x *box, i interpreter) (*executor.Failure, error) {
+func (b *builder) compile(ctx context.Context, x *buildSlot, i interpreter) (*executor.Failure, error) {
 	packages, err := sitePackages(filepath.Join(x.temp, "env"))
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"os/user"
@@ -16,25 +17,32 @@ import (
 
 // The isolation modes of Config.Isolation.
 const (
-	// IsolationAuto uses every mechanism that works on this machine: uid per slot, network namespace, tmpfs, cgroups.
+	// IsolationAuto uses every mechanism that works on this machine: the sandbox of IsolationNamespaces, or else what there is of a
+	// uid per slot, a network namespace and a tmpfs.
 	IsolationAuto = "auto"
+	// IsolationNamespaces is IsolationAuto on a machine where the whole sandbox works. Elsewhere the backend does not start. The
+	// sandbox is a box (docs/sandbox.md) with namespaces, private folders and a seccomp filter. Control groups are limits and not
+	// part of it.
+	IsolationNamespaces = "namespaces"
 	// IsolationNone runs programs as the plugin's own user, with its network and its rights. Only rlimits and cgroups apply.
 	IsolationNone = "none"
-	// IsolationNamespaces is the full host sandbox. It does not exist yet, and validate refuses it.
-	IsolationNamespaces = "namespaces"
 )
 
 // Config is the section backends.<name> of a backend of type uv. A zero field takes its default.
 type Config struct {
-	// Isolation is auto (default) or none.
+	// Isolation is auto (default), namespaces or none.
 	Isolation string `json:"isolation"`
 	// RunAs is the range of uids, FIRST-LAST, that run programs if the plugin runs as root. Each slot has a uid of its own, and the
 	// gid with the same number. Default 60600-61111, which no distribution assigns. checkUsers refuses some ranges.
 	RunAs string `json:"run_as"`
-	// WorkDir holds the work folders. Default: the folder work in CacheDir. The uids of RunAs must be able to enter WorkDir.
+	// WritableDirectories lists folders of the host. A program may change a HostDirectory that is or lies below one of them. In a box
+	// every other HostDirectory is read-only. Without a box the rights of the program's user decide. Default: none.
+	WritableDirectories []string `json:"writable_directories"`
+	// WorkDir holds the work folders. Default: the folder work in CacheDir. Without a box the uids of RunAs must be able to enter
+	// WorkDir and CacheDir.
 	WorkDir string `json:"work_dir"`
 	// CacheDir holds environments, uv's caches and a fetched uv. Default: as root /var/cache/python-executor, else
-	// ${XDG_CACHE_HOME:-~/.cache}/python-executor/uv. The uids of RunAs must be able to enter CacheDir.
+	// ${XDG_CACHE_HOME:-~/.cache}/python-executor/uv.
 	CacheDir string `json:"cache_dir"`
 	// CacheBytes limits the environments and uv's package caches in CacheDir. The package caches are emptied first. Then the least
 	// recently used environments are removed. Default 20 GiB.
@@ -71,7 +79,7 @@ func Default() Config {
 	cache := defaultCacheDir()
 	return Config{
 		Isolation: IsolationAuto, RunAs: "60600-61111", CacheDir: cache, WorkDir: filepath.Join(cache, "work"),
-		CacheBytes: 20 << 30, WarmSessions: 3, ImageMap: map[string]string{}, Preload: []string{},
+		CacheBytes: 20 << 30, WarmSessions: 3, ImageMap: map[string]string{}, Preload: []string{}, WritableDirectories: []string{},
 		PrepareMemoryBytes: 2 << 30, PreparePIDs: 512, PrepareSeconds: 1200,
 		EnvironmentBytes: 8 << 30, EnvironmentFiles: 200_000, CompileBytes: 256 << 20,
 	}
@@ -103,6 +111,15 @@ func homeDir() string {
 	return u.HomeDir
 }
 
+// writable reports whether a program may change the HostDirectory dir in a box. Links do not count: dir must really lie there.
+func (c Config) writable(dir string) bool {
+	real, err := filepath.EvalSymlinks(dir)
+	return err == nil && slices.ContainsFunc(c.WritableDirectories, func(root string) bool {
+		root, err := filepath.EvalSymlinks(root)
+		return err == nil && inFolder(real, root)
+	})
+}
+
 // withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
 	d := Default()
@@ -130,11 +147,12 @@ func (c Config) validate(name string) error {
 	c = c.withDefaults()
 	p := backend.Section(name)
 	switch c.Isolation {
-	case IsolationAuto, IsolationNone:
-	case IsolationNamespaces:
-		p.Add("isolation", "must be auto or none: namespaces is not available in this version")
+	case IsolationAuto, IsolationNamespaces, IsolationNone:
 	default:
-		p.Add("isolation", "must be auto or none (got %q)", c.Isolation)
+		p.Add("isolation", "must be auto, namespaces or none (got %q)", c.Isolation)
+	}
+	for i, dir := range c.WritableDirectories {
+		p.Require(filepath.IsAbs(dir) && filepath.Clean(dir) == dir, fmt.Sprintf("writable_directories[%d]", i), "must be an absolute, clean path (got %q)", dir)
 	}
 	if _, err := parseUIDs(c.RunAs); err != nil {
 		p.Add("run_as", "%s", err)

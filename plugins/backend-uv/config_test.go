@@ -24,8 +24,8 @@ func TestAWrongSettingIsNamedByItsPath(t *testing.T) {
 	for _, c := range []struct{ name, section, field, says string }{
 		{"an unknown key", `{"speed": 1}`, "backends.mine.speed", "unknown key"},
 		{"a key of the wrong type", `{"cache_bytes": "20 GiB"}`, "backends.mine.cache_bytes", "whole number"},
-		{"the sandbox that does not exist yet", `{"isolation": "namespaces"}`, "backends.mine.isolation", "not available"},
-		{"an unknown isolation", `{"isolation": "chroot"}`, "backends.mine.isolation", "auto or none"},
+		{"an unknown isolation", `{"isolation": "chroot"}`, "backends.mine.isolation", "auto, namespaces or none"},
+		{"a relative writable folder", `{"writable_directories": ["/srv", "data"]}`, "backends.mine.writable_directories[1]", "absolute"},
 		{"a range with root in it", `{"run_as": "0-10"}`, "backends.mine.run_as", "0 < FIRST"},
 		{"a range without numbers", `{"run_as": "many"}`, "backends.mine.run_as", "FIRST-LAST"},
 		{"a reversed range", `{"run_as": "10-5"}`, "backends.mine.run_as", "FIRST <= LAST"},

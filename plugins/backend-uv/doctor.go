@@ -36,6 +36,9 @@ func Doctor(ctx context.Context, section json.RawMessage) []backend.Finding {
 	if err := errors.Join(makeFolders("uv", c), checkFolders("uv", c, how)); err != nil {
 		return backend.ConfigFindings(err)
 	}
+	if err := c.checkIsolation("uv", how); err != nil {
+		return backend.ConfigFindings(err)
+	}
 	b := &Backend{name: "uv", config: c, how: how, log: slog.New(slog.DiscardHandler)}
 	found, groupErr := sandbox.FindCgroups()
 	b.can, b.groupErr = promises(how, found, c), groupErr
@@ -44,6 +47,17 @@ func Doctor(ctx context.Context, section json.RawMessage) []backend.Finding {
 		return backend.ConfigFindings(err)
 	}
 	b.equip(ids)
+	if how.Box { // interpreters are asked in it
+		claim, err := claimWork(ctx, c.WorkDir, "doctor")
+		if err != nil {
+			return backend.ConfigFindings(err)
+		}
+		if b.slots, err = newSlots(claim, how, nil, ids, probeSlots, nil, b.log); err != nil {
+			claim.release()
+			return backend.ConfigFindings(err)
+		}
+		defer b.slots.close()
+	}
 	b.search(ctx)
 	list := pythonFindings(*b.inventory.Load())
 	list = append(list, b.uvFinding(ctx), indexFinding(ctx, b.tool.index))
@@ -107,25 +121,38 @@ func indexFinding(ctx context.Context, x index) backend.Finding {
 
 // limitFindings lists which limits are enforced, and a remedy for each that is not.
 func (b *Backend) limitFindings() []backend.Finding {
-	root := "run as root, or enable unprivileged user namespaces"
-	if os.Geteuid() == 0 {
-		root = "give this process CAP_SYS_ADMIN, which its container or service has removed"
+	root := b.how.remedy()
+	if b.config.Isolation == IsolationNone {
+		root = "set backends.uv.isolation to auto"
 	}
 	groups := "run as root, or in a cgroup with the controllers memory, pids and cpu that is delegated to this user"
 	others := thisHost().subordinate(b.how.uids)
 	list := []backend.Finding{
-		backend.Warn("files", "programs see the host's world-readable files: there is no file sandbox in this version", "do not run untrusted code where world-readable files are secret"),
-		backend.Check(b.how.Setuid, "user", "programs run under uids of their own: "+b.how.uids.String(), "programs run as this user: "+b.how.Why["setuid"], "run as root to give each program a uid of its own"),
+		backend.Check(b.how.Box, "files", "programs run in a sandbox: "+strings.Join(b.active(), ", "), "programs see the host's world-readable files: "+b.how.Why["box"], root),
+		backend.Check(b.how.Setuid || b.how.Box, "user", b.userOf(), "programs run as this user: "+b.how.Why["setuid"], "run as root to give each program a uid of its own"),
 		backend.Check(b.can.NetworkOff, "network", "can be kept from programs", "cannot be kept from programs: "+b.how.Why["network"], root),
 		backend.Check(b.can.Memory, "memory", "memory_mb is enforced by control group", "memory_mb is not enforced: "+b.groupReason("memory"), groups),
 		backend.Check(b.can.PIDs, "pids", "the number of processes is enforced", "the number of processes is not enforced: "+b.groupReason("pids"), groups),
 		backend.Check(b.can.CPU, "cpu", "cpu_shares is enforced by control group", "cpu_shares is not enforced: "+b.groupReason("cpu"), groups),
 		backend.Check(b.can.Disk, "disk", "disk_mb is enforced by a tmpfs", "disk_mb is not enforced: "+b.how.Why["tmpfs"], root),
 	}
+	for _, l := range b.how.Layers {
+		if l.Missing != "" {
+			list = append(list, backend.Warn(l.Name, "is not in force: "+l.Missing, "use a kernel that has it (docs/sandbox.md)"))
+		}
+	}
 	if b.how.Setuid && len(others) > 0 {
 		list = append(list, backend.Warn("user", "uids of "+b.how.uids.String()+" are subordinate uids of "+strings.Join(others, ", ")+": programs may reach files of their containers", "set backends.uv.run_as to a range that /etc/subuid gives to no user"))
 	}
 	return list
+}
+
+// userOf describes the user that programs run as.
+func (b *Backend) userOf() string {
+	if b.how.Setuid {
+		return "programs run under uids of their own: " + b.how.uids.String()
+	}
+	return "programs run as this user, in a user namespace without its rights and files"
 }
 
 func (b *Backend) cacheFinding() backend.Finding {

@@ -149,7 +149,7 @@ func (b *builder) locked(ctx context.Context, key string, w want, notify func(ex
 
 // prepare fills temp/env. When it returns without an error, all processes that it started have ended.
 func (b *builder) prepare(ctx context.Context, turn int, temp string, program uvProgram, w want, notify func(executor.Progress)) (failure *executor.Failure, err error) {
-	x, err := b.openBox(ctx, turn, temp, b.config.AllowBuilds)
+	x, err := b.openBuildSlot(ctx, turn, temp, b.config.AllowBuilds)
 	if err != nil {
 		return nil, err
 	}
@@ -158,11 +158,10 @@ func (b *builder) prepare(ctx context.Context, turn int, temp string, program uv
 			failure, err = nil, executor.Errorf(executor.Internal, "processes of the preparation of an environment do not end")
 		}
 	}()
-	if program.path, err = b.tool.reachable(ctx, program, x.uid()); err != nil {
+	if program.path, err = b.tool.reachable(ctx, program, x.how, x.uid()); err != nil {
 		return nil, err
 	}
-	x.reach = append(x.reach, program.path)
-	x.reach = append(x.reach, filepath.Dir(filepath.Dir(w.interpreter.Path)), w.interpreter.Path)
+	x.reach = append(append(x.reach, program.path), w.interpreter.reach...)
 	if failure, err := b.install(ctx, x, program, w, notify); failure != nil || err != nil {
 		return failure, err
 	}

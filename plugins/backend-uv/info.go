@@ -16,8 +16,12 @@ import (
 
 // promises returns the capabilities that this machine can enforce.
 func promises(m mechanisms, groups sandbox.Cgroups, c Config) executor.Capabilities {
+	isolation := executor.IsolationNone
+	if m.Box {
+		isolation = executor.IsolationNamespaces
+	}
 	return executor.Capabilities{
-		Isolation:  executor.IsolationNone, // of files: the full host sandbox does not exist yet
+		Isolation:  isolation,
 		NetworkOff: m.offByDefault(),
 		NetworkOn:  true,
 		Memory:     groups.Enforces("memory"),
@@ -59,13 +63,15 @@ func (b *Backend) Info(context.Context) (executor.Info, error) {
 
 // warnings lists every default that this machine or its configuration does not enforce.
 func (b *Backend) warnings() []string {
-	list := []string{"programs see the host's world-readable files: there is no file sandbox in this version"}
+	var list []string
 	add := func(missing bool, text string) {
 		if missing {
 			list = append(list, text)
 		}
 	}
 	why := b.how.Why
+	add(!b.how.Box, "programs see the host's world-readable files: "+why["box"])
+	add(b.how.Box && b.how.missing() != "", "the sandbox of programs is incomplete: "+b.how.missing())
 	add(!b.can.NetworkOff, "programs have the host's network, although it is off by default: "+why["network"])
 	add(b.can.NetworkOn && b.how.Setuid, "programs with a network share the host's: they reach every service on its loopback addresses, except for this server, which refuses their uids")
 	add(b.can.NetworkOn && !b.how.Setuid, "programs with a network share the host's: they reach every service on its loopback addresses, this server included, which cannot tell them from its own user: set http.tokens")
@@ -74,7 +80,7 @@ func (b *Backend) warnings() []string {
 			add(true, "programs may reach files of other users' containers: uids of backends."+b.name+".run_as are subordinate uids of "+strings.Join(others, ", "))
 		}
 	}
-	add(!b.how.Setuid && b.config.Isolation != IsolationNone, "programs run as the user of this process and may change its files: "+why["setuid"])
+	add(!b.how.Setuid && !b.how.Box && b.config.Isolation != IsolationNone, "programs run as the user of this process and may change its files: "+why["setuid"])
 	add(b.config.Isolation == IsolationNone, "programs run as the user of this process, with all its rights: backends.uv.isolation is none")
 	add(!b.can.Memory, "memory_mb is not enforced, only an address space limit per process: "+b.groupReason("memory"))
 	add(!b.can.CPU, "cpu_shares is not enforced: "+b.groupReason("cpu"))
@@ -107,6 +113,15 @@ func (b *Backend) details(inv inventory) map[string]string {
 		"cache_dir": b.config.CacheDir, "work_dir": b.config.WorkDir, "isolation": b.config.Isolation,
 		"mechanisms": strings.Join(b.active(), ", "), "default_python": inv.fallback.Version, "index": b.tool.index.shown,
 		"builds": "wheels only",
+	}
+	if off := b.notInForce(); len(off) > 0 {
+		d["not_in_force"] = strings.Join(off, "; ")
+	}
+	if b.can.HostDirectories && b.how.Box {
+		d["host_directories"] = "read-only"
+		if len(b.config.WritableDirectories) > 0 {
+			d["host_directories"] += ", except below " + strings.Join(b.config.WritableDirectories, ", ")
+		}
 	}
 	if b.config.AllowBuilds {
 		d["builds"] = "allowed"
@@ -149,11 +164,40 @@ func (b *Backend) active() []string {
 	add(b.how.Setuid, "uid per slot")
 	add(b.how.User, "user namespace")
 	add(b.how.offByDefault(), "network namespace")
+	add(b.how.Box, "mount, pid, ipc and uts namespaces with a read-only root folder")
 	add(b.how.Tmpfs, "tmpfs")
+	for _, l := range b.how.Layers {
+		name := l.Name
+		if l.Version > 0 {
+			name += " " + strconv.Itoa(l.Version)
+		}
+		add(l.Missing == "", name)
+	}
 	for _, controller := range slices.Sorted(maps.Keys(b.groups)) {
 		add(true, "cgroup "+controller)
 	}
 	add(true, "rlimits")
+	return list
+}
+
+// notInForce lists the mechanisms that do not work on this machine, with the reasons. A mechanism that another one replaces is not
+// listed.
+func (b *Backend) notInForce() []string {
+	var list []string
+	add := func(missing bool, name, why string) {
+		if missing {
+			list = append(list, name+": "+why)
+		}
+	}
+	add(!b.how.Box, "sandbox", b.how.Why["box"])
+	add(!b.how.offByDefault(), "network namespace", b.how.Why["network"])
+	add(!b.how.Tmpfs, "tmpfs", b.how.Why["tmpfs"])
+	for _, l := range b.how.Layers {
+		add(l.Missing != "", l.Name, l.Missing)
+	}
+	for _, controller := range []string{"memory", "pids", "cpu"} {
+		add(!b.groups.Enforces(controller), "cgroup "+controller, b.groupReason(controller))
+	}
 	return list
 }
 

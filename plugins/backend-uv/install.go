@@ -13,9 +13,9 @@ import (
 	"github.com/python-executor/python-executor/core/requirements"
 )
 
-// install runs uv twice in a box: to make an empty environment, and to install the requirements. uv reads no configuration and
-// downloads no interpreter. It builds packages only with allow_builds. Installed files are copies, not links to its cache.
-func (b *builder) install(ctx context.Context, x *box, program uvProgram, w want, notify func(executor.Progress)) (*executor.Failure, error) {
+// install runs uv twice in a build slot: to make an empty environment, and to install the requirements. uv reads no configuration
+// and downloads no interpreter. It builds packages only with allow_builds. Installed files are copies, not links to its cache.
+func (b *builder) install(ctx context.Context, x *buildSlot, program uvProgram, w want, notify func(executor.Progress)) (*executor.Failure, error) {
 	list := filepath.Join(x.temp, "requirements.txt")
 	if err := os.WriteFile(list, []byte(strings.Join(w.requirements, "\n")+"\n"), 0o600); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (b *builder) install(ctx context.Context, x *box, program uvProgram, w want
 }
 
 // environ returns the environment of uv. If packages may be built, their code sees it.
-func (b *builder) environ(x *box) (map[string]string, error) {
+func (b *builder) environ(x *buildSlot) (map[string]string, error) {
 	env, err := x.lend(b.index.uv)
 	if err != nil {
 		return nil, err

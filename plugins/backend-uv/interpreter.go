@@ -29,6 +29,8 @@ type interpreter struct {
 	Platform string
 	// Implementation is "cpython", "pypy", ….
 	Implementation string
+	// reach is installation(Path).
+	reach []string
 }
 
 // unreachable is a Python that programs cannot use, with the reason and the remedy.
@@ -215,6 +217,15 @@ func (p places) candidates() []candidate {
 			}
 			c.real = real
 			c.shim = isScript(real)
+			if c.shim && p.pyenv(dir) {
+				if name != "python3" || c.onPath < 0 {
+					continue // the search finds the shim's interpreters in their own folders
+				}
+				if c.real = p.pyenvPython(filepath.Dir(dir)); c.real == "" {
+					continue // the shim stands for a later python3 of PATH
+				}
+				c.shim = false
+			}
 			if c.shim {
 				c.real = c.path // a shim depends on the name by which it is called
 				if name != "python3" || c.onPath < 0 {
@@ -235,6 +246,32 @@ func (p places) candidates() []candidate {
 		}
 	}
 	return list
+}
+
+// pyenv reports whether dir is a folder of pyenv's shims.
+func (p places) pyenv(dir string) bool {
+	info, err := os.Stat(filepath.Join(filepath.Dir(dir), "versions"))
+	return filepath.Base(dir) == "shims" && err == nil && info.IsDir()
+}
+
+// pyenvPython returns the python3 that pyenv's shim starts, outside of folders with a .python-version, as a real file. It returns ""
+// if that is no Python of pyenv's own. It starts no process.
+func (p places) pyenvPython(root string) string {
+	chosen := p.env("PYENV_VERSION")
+	if chosen == "" {
+		raw, _ := os.ReadFile(filepath.Join(root, "version")) // without the file pyenv chooses "system"
+		chosen = string(raw)
+	}
+	for _, version := range strings.FieldsFunc(chosen, func(r rune) bool { return r == ':' || r == '\n' || r == ' ' || r == '\r' }) {
+		if version == "system" {
+			return ""
+		}
+		real, err := filepath.EvalSymlinks(filepath.Join(root, "versions", version, "bin", "python3"))
+		if err == nil && !isScript(real) {
+			return real
+		}
+	}
+	return ""
 }
 
 // isScript reports whether the file at path begins with "#!".

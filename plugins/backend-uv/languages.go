@@ -55,6 +55,14 @@ func (k knownLanguages) missing(l executor.Language) string {
 	}
 }
 
+// inBox returns the name of a program in a box: path if the box has the folder of path, else the file that the links of path lead to.
+func inBox(path, file string) string {
+	if isSystem(path) {
+		return path
+	}
+	return file
+}
+
 // reachable returns path if it is an executable file for the uids that run programs, else "".
 func reachable(path string, m mechanisms) string {
 	file, err := filepath.EvalSymlinks(path)
@@ -65,7 +73,13 @@ func reachable(path string, m mechanisms) string {
 	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 		return ""
 	}
-	if m.Setuid && (closedFolder(filepath.Dir(path), m.uids.first)+closedFolder(filepath.Dir(file), m.uids.first) != "" || info.Mode()&0o001 == 0) {
+	if m.Setuid && info.Mode()&0o001 == 0 {
+		return ""
+	}
+	if m.Box {
+		return inBox(path, file)
+	}
+	if m.Setuid && closedFolder(filepath.Dir(path), m.uids.first)+closedFolder(filepath.Dir(file), m.uids.first) != "" {
 		return ""
 	}
 	return path // not file: busybox and shims depend on the name by which they are called

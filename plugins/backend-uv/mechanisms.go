@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
@@ -17,13 +18,18 @@ import (
 type mechanisms struct {
 	// Setuid reports whether the programs of each slot run under a uid of uids.
 	Setuid bool `json:"setuid"`
-	// User reports whether an unprivileged runner starts in user and mount namespaces. Unless its programs may use the network,
-	// the runner is also in an empty network namespace.
+	// User reports whether an unprivileged runner starts in user and mount namespaces. Without a box, and unless its programs may
+	// use the network, the runner is also in an empty network namespace.
 	User bool `json:"user"`
 	// Network reports whether a runner that is root starts programs in an empty network namespace.
 	Network bool `json:"network"`
 	// Tmpfs reports whether a work folder is a tmpfs with the size of the disk limit.
 	Tmpfs bool `json:"tmpfs"`
+	// Box reports whether programs run in a box: namespaces with a root folder of their own. A box needs Tmpfs, and User or both
+	// Setuid and Network.
+	Box bool `json:"box"`
+	// Layers lists the optional parts of a box.
+	Layers []sandbox.Layer `json:"layers"`
 	// Why has the reason for each field that is false, by its JSON name.
 	Why map[string]string `json:"why"`
 
@@ -39,6 +45,9 @@ func (m mechanisms) attributes(network bool) *syscall.SysProcAttr {
 	// On SIGTERM, unlike SIGKILL, a runner first ends its program and all descendants of the program.
 	attr.Pdeathsig = syscall.SIGTERM
 	switch {
+	case m.Box:
+		attr = sandbox.BoxAttributes()
+		attr.Pdeathsig = syscall.SIGTERM
 	case m.User:
 		// In its namespace the runner is uid 0, which may mount and configure the loopback. Outside it has the plugin's uid.
 		attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
@@ -53,13 +62,64 @@ func (m mechanisms) attributes(network bool) *syscall.SysProcAttr {
 	return attr
 }
 
-// findMechanisms finds the mechanisms that work. The probes start processes, so the result is cached for this boot, user and set
-// of namespaces.
+// missing returns what the sandbox lacks on this machine and why, or "" if all of it works. Landlock does not count, because a box
+// alone has nearly all of its rules.
+func (m mechanisms) missing() string {
+	if !m.Box {
+		return m.Why["box"]
+	}
+	for _, l := range m.Layers {
+		if l.Name == "seccomp" && l.Missing != "" {
+			return l.Name + ": " + l.Missing
+		}
+	}
+	return ""
+}
+
+// checkIsolation refuses the isolation namespaces on a machine where the sandbox does not work. Codes: invalid.
+func (c Config) checkIsolation(name string, m mechanisms) error {
+	if missing := m.missing(); c.Isolation == IsolationNamespaces && missing != "" {
+		p := backend.Section(name)
+		p.Add("isolation", "must be auto or none on this machine, where the sandbox does not work: %s; %s", missing, m.remedy())
+		return p.Err()
+	}
+	return nil
+}
+
+// remedy returns what makes the sandbox work on this machine.
+func (m mechanisms) remedy() string {
+	const more = " (docs/sandbox.md)"
+	set := func(knob, value string) bool {
+		raw, err := os.ReadFile(knob)
+		return err == nil && strings.TrimSpace(string(raw)) == value
+	}
+	switch {
+	case os.Geteuid() == 0:
+		return "give this process CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID, which its container or service has removed" + more
+	case set(usernsClone, "0"):
+		return "run as root, or sysctl -w kernel.unprivileged_userns_clone=1" + more
+	case set(maxUserns, "0"):
+		return "run as root, or sysctl -w user.max_user_namespaces=15000" + more
+	case set(apparmorUserns, "1"):
+		return "run as root, or let AppArmor permit user namespaces to this program" + more
+	}
+	return "run as root, or enable unprivileged user namespaces" + more
+}
+
+// The kernel's settings for user namespaces of ordinary users.
+const (
+	usernsClone    = "/proc/sys/kernel/unprivileged_userns_clone"
+	maxUserns      = "/proc/sys/user/max_user_namespaces"
+	apparmorUserns = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+)
+
+// findMechanisms finds the mechanisms that work. The probes start processes, so the result is cached for this boot, user, program
+// and set of namespaces if a box works.
 func findMechanisms(c Config, cacheFile string) mechanisms {
 	ids, _ := parseUIDs(c.RunAs) // validated before
 	if c.Isolation == IsolationNone {
 		why := "backends.uv.isolation is none"
-		return mechanisms{Why: map[string]string{"setuid": why, "user": why, "network": why, "tmpfs": why}, uids: ids}
+		return mechanisms{Why: map[string]string{"setuid": why, "user": why, "network": why, "tmpfs": why, "box": why}, uids: ids}
 	}
 	stamp := machineStamp(ids)
 	known := map[string]mechanisms{}
@@ -74,8 +134,9 @@ func findMechanisms(c Config, cacheFile string) mechanisms {
 		locks, _ = uidFolder(c) // a folder that cannot be made is an error when uids are claimed for programs
 	}
 	m := probeMechanisms(ids, locks)
-	// Best effort: without the file the next start probes again.
-	_ = writeJSON(cacheFile, map[string]mechanisms{stamp: m})
+	if m.Box { // else the next start probes again: the reason may be gone
+		_ = writeJSON(cacheFile, map[string]mechanisms{stamp: m}) // best effort
+	}
 	return m
 }
 
@@ -99,22 +160,54 @@ func probeMechanisms(ids uids, locks string) mechanisms {
 		m.Setuid = works("setuid", sandbox.ProbeSetuid(uid, uid))
 		m.Network = works("network", sandbox.ProbeNetworkNamespace())
 		m.Tmpfs = works("tmpfs", sandbox.ProbeTmpfs())
-		return m
+		for _, needed := range []string{"setuid", "network", "tmpfs"} {
+			if why := m.Why[needed]; why != "" && m.Why["box"] == "" {
+				m.Why["box"] = why
+			}
+		}
+		if m.Why["box"] == "" {
+			m.Box = works("box", probeBox(uid))
+		}
+	} else {
+		m.Why["setuid"] = "this process is not root"
+		if m.User = works("user", sandbox.ProbeUserNamespace()); m.User {
+			m.Tmpfs = true // a user namespace may always mount a tmpfs
+			m.Why["network"] = "not needed: the runner is inside a network namespace"
+			m.Box = works("box", probeBox(0))
+		} else {
+			why := "this process is not root, and user namespaces do not work: " + m.Why["user"]
+			m.Why["network"], m.Why["tmpfs"], m.Why["box"] = why, why, why
+		}
 	}
-	m.Why["setuid"] = "this process is not root"
-	if m.User = works("user", sandbox.ProbeUserNamespace()); m.User {
-		m.Tmpfs = true // a user namespace may always mount a tmpfs
-		m.Why["network"] = "not needed: the runner is inside a network namespace"
-		return m
+	if m.Box {
+		m.Layers = sandbox.Layers()
 	}
-	m.Why["network"], m.Why["tmpfs"] = "this process is not root, and user namespaces do not work", "this process is not root, and user namespaces do not work"
 	return m
+}
+
+// probeBox returns why programs cannot run in a box as uid, or nil. 0 stands for the plugin's own user.
+func probeBox(uid int) error {
+	p, err := runnerProgram()
+	if err != nil {
+		return err
+	}
+	if p.file != nil {
+		defer p.file.Close()
+	}
+	return sandbox.ProbeBox(p.path, p.args, uid, uid)
 }
 
 // machineStamp returns a hash that changes when the result of probeMechanisms may change.
 func machineStamp(ids uids) string {
 	parts := []string{fmt.Sprint(os.Geteuid(), os.Getegid()), ids.String(), boot()}
-	for _, ns := range []string{"mnt", "user", "net"} {
+	// AppArmor may restrict a program by its path, and another version of this program may probe otherwise.
+	if self, err := os.Executable(); err == nil {
+		parts = append(parts, self)
+		if info, err := os.Stat(self); err == nil {
+			parts = append(parts, fmt.Sprint(info.Size(), info.ModTime().UnixNano()))
+		}
+	}
+	for _, ns := range []string{"mnt", "user", "net", "pid", "ipc", "uts"} {
 		name, _ := os.Readlink("/proc/self/ns/" + ns)
 		parts = append(parts, name)
 	}
@@ -124,8 +217,11 @@ func machineStamp(ids uids) string {
 			return !strings.HasPrefix(l, "Cap") && !strings.HasPrefix(l, "Seccomp:") && !strings.HasPrefix(l, "NoNewPrivs:")
 		})...)
 	}
-	for _, knob := range []string{"/proc/sys/kernel/unprivileged_userns_clone", "/proc/sys/user/max_user_namespaces", "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"} {
-		value, _ := os.ReadFile(knob)
+	for _, knob := range []string{
+		usernsClone, maxUserns, apparmorUserns, "/proc/self/attr/current", "/sys/kernel/security/lsm", "/proc/sys/user/max_mnt_namespaces",
+		"/proc/sys/user/max_pid_namespaces", "/proc/sys/user/max_net_namespaces", "/proc/sys/user/max_ipc_namespaces", "/proc/sys/user/max_uts_namespaces",
+	} {
+		value, _ := os.ReadFile(knob) // missing files are settings of other kernels
 		parts = append(parts, string(value))
 	}
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))

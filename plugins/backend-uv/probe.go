@@ -16,12 +16,18 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/requirements"
+	"github.com/python-executor/python-executor/core/runner"
 )
 
 const (
 	probeTime     = 10 * time.Second
+	probeMemory   = 256 << 20
 	probeParallel = 4
+	// probeSlots is how many slots are asked at once where programs run in a box.
+	probeSlots = 2
 	// probeCode prints an answer as JSON. It runs with -S, which keeps the code in site-packages out.
 	probeCode = `import json,sys,sysconfig
 print(json.dumps({"executable":sys.executable,"base":getattr(sys,"_base_executable",sys.executable),"version":"%d.%d.%d"%sys.version_info[:3]+("" if sys.version_info[3]=="final" else sys.version_info[3][0]+str(sys.version_info[4])),"platform":sysconfig.get_platform(),"implementation":sys.implementation.name,"free":"t" in getattr(sys,"abiflags","")}))`
@@ -47,6 +53,8 @@ type prober struct {
 	places places
 	// claim claims a uid for the probing processes. nil means the plugin's own uid.
 	claim func() (*uidClaim, error)
+	// inside asks a candidate where programs run. nil means on the host, which is where shims are always asked.
+	inside func(context.Context, candidate) answer
 	// owner stands for the uid in the cache's keys: "self", or the range of uids, because all uids of a range get the same answers.
 	owner string
 	cache string
@@ -112,13 +120,13 @@ func resolve(c candidate, a answer) (interpreter, bool) {
 	if len(parts) < 3 || parts[0] != "3" || minorNumber("3."+parts[1]) < oldestMinor {
 		return interpreter{}, false
 	}
-	return interpreter{Path: path, Version: a.Version, Minor: "3." + parts[1], Platform: a.Platform, Implementation: a.Implementation}, true
+	return interpreter{Path: path, Version: a.Version, Minor: "3." + parts[1], Platform: a.Platform, Implementation: a.Implementation, reach: installation(path)}, true
 }
 
 // explain returns the reason why c cannot be used, and the remedy.
 func (p prober) explain(c candidate, a answer) unreachable {
 	u := unreachable{Path: c.real, Version: guess(c.real), Why: a.Error, Remedy: "reinstall it, or take it off PATH"}
-	if p.claim == nil {
+	if p.claim == nil || p.inside != nil && !c.shim {
 		return u
 	}
 	if dir := closedFolder(filepath.Dir(c.real), anyUID); dir != "" {
@@ -142,7 +150,14 @@ func (p prober) ask(ctx context.Context, candidates []candidate) []answer {
 	stamps := make([]string, len(candidates))
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, probeParallel)
-	uid := sync.OnceValues(p.uid)
+	if p.inside != nil {
+		turns = make(chan struct{}, probeSlots)
+	}
+	var claimed *uidClaim
+	uid := sync.OnceValues(func() (_ *uidClaim, err error) {
+		claimed, err = p.uid()
+		return claimed, err
+	})
 	asked := false
 	for n, c := range candidates {
 		stamps[n] = c.stamp(p.owner)
@@ -154,6 +169,10 @@ func (p prober) ask(ctx context.Context, candidates []candidate) []answer {
 		wg.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
+			if p.inside != nil && !c.shim {
+				answers[n] = p.inside(ctx, c)
+				return
+			}
 			claim, err := uid()
 			if err != nil {
 				answers[n] = answer{Error: err.Error(), transient: true}
@@ -164,8 +183,8 @@ func (p prober) ask(ctx context.Context, candidates []candidate) []answer {
 	}
 	wg.Wait()
 	if asked {
-		if claim, err := uid(); err == nil && claim.lock != nil {
-			claim.release()
+		if claimed != nil && claimed.lock != nil {
+			claimed.release()
 		}
 		fresh := map[string]answer{}
 		for n := range candidates {
@@ -221,11 +240,45 @@ func (p prober) probe(ctx context.Context, c candidate, uid int) answer {
 		}
 		return a
 	}
+	return parseAnswer(out.Bytes())
+}
+
+// parseAnswer reads what probeCode has printed.
+func parseAnswer(out []byte) answer {
 	var a answer
-	if err := json.Unmarshal(bytes.TrimSpace(out.Bytes()), &a); err != nil || a.Version == "" {
+	if err := json.Unmarshal(bytes.TrimSpace(out), &a); err != nil || a.Version == "" {
 		return answer{Error: "does not print its version"}
 	}
 	return a
+}
+
+// askInside asks a candidate in a slot, where programs run. Only there the answer tells whether they can use it.
+func (b *Backend) askInside(ctx context.Context, c candidate) answer {
+	s, _, err := b.takeSlot(ctx, false)
+	if err != nil {
+		return answer{Error: err.Error(), transient: true}
+	}
+	defer b.slots.put(s)
+	var out, errs boundedBuffer
+	result, err := s.conn.Run(ctx, runner.Start{
+		ExecutionID: "probe", Command: []string{c.real, "-I", "-S", "-c", probeCode}, Path: defaultPath, Reach: installation(c.real),
+		Limits: executor.Limits{Timeout: probeTime, MemoryBytes: probeMemory, DiskBytes: 1 << 20, PIDs: 16, CPUShares: buildShares, OutputBytes: maxKept},
+	}, runner.RunInput{}, backend.Output{Stdout: &out, Stderr: &errs})
+	switch {
+	case err != nil:
+		_ = s.conn.Close() // its state is unknown
+		return answer{Error: err.Error(), transient: true}
+	case result.Status == executor.StatusSucceeded:
+		return parseAnswer(out.Bytes())
+	}
+	why := string(result.Status)
+	if result.Failure != nil {
+		why = result.Failure.Message
+	}
+	if said := strings.TrimSpace(errs.String()); said != "" {
+		why = requirements.Shorten(fmt.Sprintf("%s (%s)", lastLine(said), why), 300)
+	}
+	return answer{Error: why, transient: result.Status != executor.StatusFailed}
 }
 
 // childAttr returns the attributes of a process with its own process group. The kernel kills the process when the plugin ends. It

@@ -3,6 +3,7 @@ package uvbackend
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
@@ -88,11 +89,26 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	if len(spec.Command) == 0 {
 		p.start.Interpreter = []string{argv}
 	}
-	p.start.Reach = installation(i.Path)
-	if real, err := filepath.EvalSymlinks(spec.HostDirectory); err == nil {
-		p.start.Reach = append(p.start.Reach, real)
+	p.start.Reach = append(slices.Clone(i.reach), alias)
+	if p.environment != nil {
+		p.start.Reach = append(p.start.Reach, p.environment.dir)
+	}
+	if spec.HostDirectory != "" {
+		if err := b.planDirectory(&p.start); err != nil {
+			return p, nil, err
+		}
 	}
 	return p, nil, nil
+}
+
+// planDirectory names the host's folder of start by its real path, because a box has no links of the host.
+func (b *Backend) planDirectory(start *runner.Start) error {
+	real, err := filepath.EvalSymlinks(start.Directory)
+	if err != nil {
+		return executor.FieldErrorf(executor.Invalid, "host_directory", "must be a folder: %v", err)
+	}
+	start.Directory, start.DirectoryWritable = real, b.config.writable(real)
+	return nil
 }
 
 // normalise returns the normalised lines of a requirements text, or the reason why this backend refuses the text.
@@ -102,15 +118,6 @@ func (b *Backend) normalise(text string) ([]string, *executor.Failure) {
 		return nil, requirements.Refused(err)
 	}
 	return lines, nil
-}
-
-// installation lists what an interpreter needs to run: the parent of its folder, and the file that its links lead to.
-func installation(path string) []string {
-	list := []string{filepath.Dir(filepath.Dir(path)), path}
-	if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
-		list = append(list, installation(real)...)
-	}
-	return list
 }
 
 // execute runs a planned job on a slot. The death of an idle runner may show only when the runner is used. If nothing has

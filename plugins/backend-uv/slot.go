@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,7 +34,7 @@ const runnerPatience = 8 * time.Second
 type slot struct {
 	dir     string
 	how     mechanisms
-	network bool // programs may have the host's network
+	network bool // programs may have the host's network; in a box each Start decides
 	uid     *uidClaim
 	groups  sandbox.Cgroups
 	conn    *runner.Conn
@@ -52,11 +53,15 @@ type slot struct {
 // program is the command of runner processes: the embedded runner, or else this program.
 type program struct {
 	path string
-	args []string
+	args []string // the beginning of argv
 	file *os.File // keeps the embedded runner open; nil without it
 }
 
-// claimVariable begins the variable that names the claim in a runner's environment. Programs do not get the variable.
+// runnerArgs follow program.args. With --own-mounts the runner does not execute itself again to get a mount namespace:
+// mechanisms.attributes starts it in one.
+func runnerArgs() []string { return []string{"--own-mounts", "--fd", "3"} }
+
+// claimVariable begins the variable that names the folder of the claim in a runner's environment. Programs do not get the variable.
 const claimVariable = "PYEXEC_RUNNER="
 
 // spawn starts a runner for s with the mechanisms m and returns when the runner is ready. It must be called on a thread that lives
@@ -75,7 +80,7 @@ func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) erro
 		return fmt.Errorf("socketpair: %w", err)
 	}
 	s.cmd = &exec.Cmd{
-		Path: p.path, Args: p.args, Dir: "/", Env: []string{claimVariable + claim}, ExtraFiles: []*os.File{theirs},
+		Path: p.path, Args: slices.Concat(p.args, runnerArgs()), Dir: "/", Env: []string{claimVariable + claim}, ExtraFiles: []*os.File{theirs},
 		SysProcAttr: m.attributes(s.network), Stderr: s.stderr, WaitDelay: time.Second,
 	}
 	if err := s.cmd.Start(); err != nil {
@@ -97,7 +102,8 @@ func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) erro
 
 func (s *slot) config(m mechanisms, reach []string) runner.Config {
 	c := runner.Config{
-		WorkRoot: s.dir, Tmpfs: m.Tmpfs, Reach: reach, Cgroups: s.groups, NetworkNamespace: m.Network, InNetworkNamespace: m.User && !s.network,
+		WorkRoot: s.dir, Tmpfs: m.Tmpfs, Box: m.Box, Reach: reach, Cgroups: s.groups,
+		NetworkNamespace: m.Network || m.Box, InNetworkNamespace: m.User && !m.Box && !s.network,
 	}
 	if own := os.TempDir(); public(own) {
 		c.Private = []string{own}
@@ -285,7 +291,7 @@ func (p *slots) newSlot(ctx context.Context, n int, network bool, claim func() (
 	}
 	spawned := make(chan error, 1)
 	select {
-	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.name, p.reach) }:
+	case p.starts <- func() { spawned <- s.spawn(p.program, p.how, p.claim.dir, p.reach) }:
 	case <-p.closed:
 		return fail(backend.ErrClosed)
 	case <-ctx.Done():

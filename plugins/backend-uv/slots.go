@@ -65,13 +65,11 @@ func newSlots(claim *workClaim, how mechanisms, parent sandbox.Cgroups, ids *uid
 	return p, nil
 }
 
-// runnerProgram returns the embedded runner, or else the runner command of this program. Both get --own-mounts, because
-// mechanisms.attributes starts the runner in a mount namespace of its own. Without it the runner would execute itself again to get
-// a namespace.
+// runnerProgram returns the embedded runner, or else the runner command of this program.
 func runnerProgram() (program, error) {
 	f, ok := binary.Open()
 	if !ok {
-		return program{path: "/proc/self/exe", args: []string{os.Args[0], "runner", "--own-mounts", "--fd", "3"}}, nil
+		return program{path: "/proc/self/exe", args: []string{os.Args[0], "runner"}}, nil
 	}
 	// Descriptor 3 of the child becomes the socket before exec, so the program's descriptor must have another number.
 	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 64)
@@ -80,7 +78,7 @@ func runnerProgram() (program, error) {
 		return program{}, fmt.Errorf("embedded runner: %w", err)
 	}
 	file := os.NewFile(uintptr(high), "runner")
-	return program{path: fmt.Sprintf("/proc/self/fd/%d", high), args: []string{"python-executor-runner", "--own-mounts", "--fd", "3"}, file: file}, nil
+	return program{path: fmt.Sprintf("/proc/self/fd/%d", high), args: []string{"python-executor-runner"}, file: file}, nil
 }
 
 // starter forks all runners on one thread, which lives until the backend is closed. The kernel ends a runner when the thread that
@@ -128,6 +126,7 @@ func (p *slots) pop(network bool) (*slot, int, error) {
 		p.idle = slices.Delete(p.idle, i, i+1)
 		if s.idle != nil {
 			s.idle.Stop()
+			s.idle = nil
 		}
 		return s, 0, nil
 	}
@@ -141,7 +140,7 @@ func (p *slots) pop(network bool) (*slot, int, error) {
 func (p *slots) next(network bool) int {
 	found := -1
 	for i := len(p.idle) - 1; i >= 0; i-- {
-		if p.idle[i].network != network && p.how.User {
+		if p.idle[i].network != network && p.how.User && !p.how.Box {
 			continue
 		}
 		if found >= 0 {

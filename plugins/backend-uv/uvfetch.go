@@ -120,25 +120,24 @@ func (u *uvTool) pip(ctx context.Context, temp string, run enclosedRun) error {
 	args := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--no-warn-script-location",
 		"--no-cache-dir", "--require-hashes", "--only-binary", ":all:", "--target", filepath.Join(temp, "target"), "-r", filepath.Join(temp, pinName)}
 	env := append([]string{"PIP_ROOT_USER_ACTION=ignore"}, u.index.pip...)
-	reach := func(python string) []string { return []string{filepath.Dir(filepath.Dir(python)), python} }
 	for _, python := range pythons {
-		if run(ctx, nil, reach(python), python, "-c", "import pip") == nil {
-			return run(ctx, env, reach(python), python, args...)
+		if run(ctx, nil, installation(python), python, "-c", "import pip") == nil {
+			return run(ctx, env, installation(python), python, args...)
 		}
 	}
 	venv := filepath.Join(temp, "venv")
 	for _, python := range pythons {
-		if run(ctx, nil, reach(python), python, "-I", "-m", "venv", venv) == nil {
-			return run(ctx, env, reach(python), filepath.Join(venv, "bin", "python"), args...)
+		if run(ctx, nil, installation(python), python, "-I", "-m", "venv", venv) == nil {
+			return run(ctx, env, installation(python), filepath.Join(venv, "bin", "python"), args...)
 		}
 		_ = removeAll(venv)
 	}
 	return cmp.Or(context.Cause(ctx), errors.New("no Python of this machine has pip or venv (on Debian: apt install python3-pip)"))
 }
 
-// enclose makes a box for a fetch of uv. The box has the bounds of a preparation.
+// enclose makes a build slot for a fetch of uv. The build slot has the bounds of a preparation.
 func (b *builder) enclose(ctx context.Context, temp string) (enclosure, error) {
-	x, err := b.openBox(ctx, parallelBuilds, temp, true)
+	x, err := b.openBuildSlot(ctx, parallelBuilds, temp, true)
 	if err != nil {
 		return enclosure{}, err
 	}

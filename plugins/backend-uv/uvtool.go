@@ -126,13 +126,13 @@ func (u *uvTool) try(ctx context.Context, file string) (uvProgram, bool) {
 	return uvProgram{path: real, version: m[1]}, true
 }
 
-// reachable returns the path of a uv that uid may execute: program itself, or a copy in u.dir.
-func (u *uvTool) reachable(ctx context.Context, program uvProgram, uid int) (string, error) {
+// reachable returns the path of a uv that uid may execute with the mechanisms m: program itself, or a copy in u.dir.
+func (u *uvTool) reachable(ctx context.Context, program uvProgram, m mechanisms, uid int) (string, error) {
 	info, err := os.Stat(program.path)
 	if err != nil {
 		return "", err
 	}
-	if uid == 0 || readable(program.path, uid) && info.Mode().Perm()&0o001 != 0 {
+	if uid == 0 || m.readable(program.path, uid) && info.Mode().Perm()&0o001 != 0 {
 		return program.path, nil
 	}
 	dir := filepath.Join(u.dir, fmt.Sprintf("copy-%s-%x-%x", program.version, info.Size(), info.ModTime().UnixNano()))

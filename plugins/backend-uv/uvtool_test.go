@@ -146,7 +146,7 @@ func TestUvIsFetchedAsAPreparationIs(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if _, err := tool.reachable(t.Context(), program, owner); err != nil {
+	if _, err := tool.reachable(t.Context(), program, mechanisms{}, owner); err != nil {
 		t.Errorf("a build cannot execute the fetched uv: %v", err)
 	}
 }

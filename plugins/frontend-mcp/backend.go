@@ -17,6 +17,9 @@ import (
 // lookEvery is how long calls use the last Info of the backend. A tools/list always takes a new one.
 const lookEvery = 2 * time.Second
 
+// hostDirectories is the key of Info.Details that says whether programs may change a HostDirectory.
+const hostDirectories = "host_directories"
+
 // offered is the backend that the tools use, and the tools that are offered for it. A live switch changes both.
 type offered struct {
 	mu     sync.Mutex
@@ -67,7 +70,8 @@ func (t *tools) look(ctx context.Context) {
 	t.offered.mu.Lock()
 	before := t.offered.info
 	t.offered.looked = time.Now()
-	same := now.Name == before.Name && (!now.Healthy || before.Healthy && reflect.DeepEqual(now.Capabilities, before.Capabilities))
+	same := now.Name == before.Name && (!now.Healthy || before.Healthy && reflect.DeepEqual(now.Capabilities, before.Capabilities) &&
+		now.Details[hostDirectories] == before.Details[hostDirectories])
 	if !same {
 		t.offered.info = now
 	}

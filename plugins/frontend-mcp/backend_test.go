@@ -88,6 +88,18 @@ func TestTheToolsAreThoseOfThePresentBackend(t *testing.T) {
 	if is, was := after["run_script_in_dir"]["description"], before["run_script_in_dir"]["description"]; is == was || !strings.Contains(is.(string), "in the folder itself") {
 		t.Errorf("the description is %s", is)
 	}
+	svc.to(func(b *executor.Info) {
+		b.Name, b.Details = "other", map[string]string{hostDirectories: "read-only, except below /srv/out"}
+		b.Capabilities.Sessions, b.Capabilities.HostDirectories, b.Capabilities.PythonVersions = false, true, []string{"3.14"}
+	})
+	if readOnly, _ := listed(c); !strings.Contains(readOnly["run_script_in_dir"]["description"].(string), "read-only, except below /srv/out") {
+		t.Errorf("the description of a folder that scripts may not change is %s", readOnly["run_script_in_dir"]["description"])
+	}
+	svc.to(func(b *executor.Info) {
+		b.Name = "other"
+		b.Capabilities.Sessions, b.Capabilities.HostDirectories, b.Capabilities.PythonVersions = false, true, []string{"3.14"}
+	})
+	listed(c)
 	// A backend that is down keeps its tools.
 	svc.to(func(b *executor.Info) { *b = executor.Info{Name: "other", Message: "down"} })
 	if _, versions := listed(c); versions != `["3.14"]` {

@@ -158,6 +158,9 @@ func (p *python) add() {
 		net = "The script may use the network."
 	}
 	where := "The script runs in the folder itself."
+	if limits := t.backend().Details[hostDirectories]; limits != "" {
+		where = "The script runs in the folder itself, which is " + limits + ": it writes temporary files to $TMPDIR."
+	}
 	if !p.inPlace() {
 		where = "The script runs in a sandbox, on a copy of the folder: what it writes there is not written into the folder; the result links to it."
 	}

@@ -17,6 +17,8 @@ const (
 	Root = "root"
 	// Cgroup is control groups that this process may write, for memory too.
 	Cgroup = "cgroup"
+	// Box is the uv backend's sandbox (docs/sandbox.md).
+	Box = "box"
 	// Node is the program node.
 	Node = "node"
 )

@@ -268,6 +268,9 @@ func (a *agent) accept(cfg protocol.Config) error {
 		return err
 	}
 	a.ready = true
+	if a.Box != nil {
+		a.Go(a.watchBox)
+	}
 	if cfg.Silence > 0 {
 		a.relay = newRelay(a.w)
 		a.out = protocol.NewRelayWriter(a.relay, 0)
@@ -387,6 +390,17 @@ func (a *agent) noteStarted(x *execution, s protocol.Started) (protocol.Started,
 	return s, a.out
 }
 
+// watchBox ends the runner when its box has ended, because nothing can run any more. The Execution that ran is answered first.
+func (a *agent) watchBox() {
+	<-a.Box.Over
+	if x := a.now(); x != nil {
+		<-x.cleaned
+	}
+	if !a.Box.Closing() {
+		a.die(errors.New("the first process of the box has ended"))
+	}
+}
+
 // die kills all programs and ends the process, because of an error of the runner's own.
 func (a *agent) die(err error) {
 	a.Logf("%v", err)
@@ -401,11 +415,12 @@ func (a *agent) killEverything() {
 	a.mu.Lock()
 	x := a.current
 	a.mu.Unlock()
+	a.Box.Destroy()
 	for range 5 {
 		if x != nil && x.group != nil {
-			sandbox.KillAll(x.group)
+			a.KillAll(x.group)
 		} else {
-			sandbox.KillAll(&sandbox.Group{Everything: a.Inside != nil})
+			a.KillAll(&sandbox.Group{Everything: a.Inside != nil})
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -36,7 +36,7 @@ func (x *execution) runCommand(s *session.Session) error {
 		return err
 	}
 	x.spared = map[int]bool{}
-	for _, pid := range sandbox.ChildrenOf(unix.Getpid()) {
+	for _, pid := range x.agent.Children() {
 		x.spared[pid] = true
 	}
 	got, r := s.Reaper.Spawn(x.agent.Spawner(s.Start.Network), x.job(p, pipes, s.Start.Limits))
@@ -68,7 +68,7 @@ func (x *execution) runCommand(s *session.Session) error {
 func (x *execution) killPrograms() {
 	x.signal(unix.SIGKILL)
 	if x.spared == nil {
-		sandbox.KillAll(x.group)
+		x.agent.KillAll(x.group)
 		return
 	}
 	x.killTree()
@@ -79,10 +79,10 @@ func (x *execution) killTree() int {
 	if len(x.group.Cgroups) > 0 {
 		return x.group.KillOnce()
 	}
-	// Processes that a Command leaves become the runner's children. So do those that the interpreter's background processes
-	// leave meanwhile. They cannot be told apart and are killed, too.
+	// Processes that a Command leaves become children of the runner, or of the box's init. So do those that the interpreter's
+	// background processes leave meanwhile. They cannot be told apart and are killed, too.
 	var queue []int
-	for _, pid := range sandbox.ChildrenOf(unix.Getpid()) {
+	for _, pid := range x.agent.Children() {
 		if !x.spared[pid] {
 			queue = append(queue, pid)
 		}

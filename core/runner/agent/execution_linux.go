@@ -263,7 +263,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 		return err
 	}
 	x.setPID(got.PID)
-	r := sandbox.NewReaper(got.PID, x.agent.Guard)
+	r := sandbox.NewReaper(x.agent.Sandbox, got.PID)
 	if got.PIDFD >= 0 {
 		defer unix.Close(got.PIDFD) //nolint:errcheck // nothing was written; the pumps are done by then
 	}

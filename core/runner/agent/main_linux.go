@@ -29,12 +29,22 @@ const (
 // OwnMounts is the argument that says that the process already has a mount namespace of its own.
 const OwnMounts = "--own-mounts"
 
+// initCommand is the command of a box's init, which only a runner starts.
+const initCommand = "init"
+
 // Main is the runner's command: `runner --fd N` serves one end of a socketpair (3 by default), `runner --stdio` serves its
 // standard input and output. args are what follows the command's name. Main returns the exit code.
 //
 // Where it may, the runner first takes a mount namespace of its own and executes itself once more: mounts are per thread, and a
 // Go program has one thread only at exec. A host that has given it one passes --own-mounts.
 func Main(args []string) int {
+	init := append(slices.Clone(os.Args[:len(os.Args)-len(args)]), initCommand)
+	switch {
+	case len(args) > 0 && args[0] == initCommand:
+		return sandbox.InitMain(args[1:])
+	case len(args) > 0 && args[0] == sandbox.ProbeCommand:
+		return sandbox.ProbeMain(args[1:], init)
+	}
 	fd, stdio, err := parseArgs(args)
 	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "runner:", err)
@@ -56,6 +66,7 @@ func Main(args []string) int {
 		return ExitBroken
 	}
 	a := newAgent(inside)
+	a.Command = init
 	defer a.Guard()
 	switch {
 	case inside != nil && inside.GVisor:

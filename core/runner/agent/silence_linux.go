@@ -66,6 +66,9 @@ func (a *agent) end() {
 		}
 	}
 	a.endSession()
+	if err := a.Close(); err != nil {
+		a.Logf("clean up: %v", err)
+	}
 }
 
 // helloPatience is how long a runner on standard streams waits for its first Hello.

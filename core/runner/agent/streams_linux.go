@@ -81,5 +81,5 @@ func (x *execution) startError(p *sandbox.Program, pipes *sandbox.Pipes, got san
 	if got.Ours {
 		return sandbox.Failed(executor.Internal, executor.PhaseStart, "start: %v", got.Err)
 	}
-	return sandbox.StartFailure(p, x.agent.Config.UID, got.Err)
+	return x.folder.StartFailure(p, x.agent.Config.UID, got.Err)
 }

@@ -70,7 +70,7 @@ func (x *execution) finish(r *sandbox.Reaper, end sandbox.Exit) {
 		<-r.Empty
 		return
 	}
-	if err := sandbox.KillUntil(x.group, r.Empty); err != nil {
+	if err := x.agent.KillUntil(x.group, r.Empty, r.Look); err != nil {
 		x.stuck = true
 		x.agent.Logf("%v", err)
 	}

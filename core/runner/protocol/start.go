@@ -24,9 +24,13 @@ type Config struct {
 	// Tmpfs puts the work folder, and private folders in the place of /tmp, /var/tmp, /dev/shm and /run/lock, on one tmpfs of
 	// Limits.DiskBytes. The runner needs a mount namespace of its own.
 	Tmpfs bool `json:"tmpfs"`
+	// Box runs programs in a box: namespaces with a root folder of their own, which has nothing of the machine but its system
+	// folders, Reach, and what Start names. It needs Tmpfs, and a mount namespace in which the runner may mount.
+	Box bool `json:"box,omitempty"`
 	// Private lists more folders that every user of the machine may write to, and that programs get private ones for.
 	Private []string `json:"private,omitempty"`
-	// Reach lists files and folders that programs need although a private folder may hide them.
+	// Reach lists files and folders that programs need although a private folder may hide them. With Box they are bound
+	// read-only at the same path, whether or not anything hides them.
 	Reach []string `json:"reach,omitempty"`
 	// Cgroups are the slot's own control group folders by controller: memory, pids, cpu and cpuacct on v1, unified on v2. The
 	// runner makes and removes a child per Execution below each. Without any, limits are rlimits only.
@@ -73,11 +77,15 @@ type Start struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Path is the program's PATH unless Env has one.
 	Path string `json:"path"`
-	// Directory is a folder of the host to run the program in, instead of a work folder (HostDirectory).
-	Directory string `json:"directory,omitempty"`
+	// Directory is a folder of the host to run the program in, instead of a work folder (HostDirectory). In a box it is
+	// read-only, unless DirectoryWritable.
+	Directory         string `json:"directory,omitempty"`
+	DirectoryWritable bool   `json:"directory_writable,omitempty"`
 	// Reach is as Config.Reach, for this Execution. Names must be absolute and free of links. Directory and the folders of Path
 	// need not be named.
 	Reach []string `json:"reach,omitempty"`
+	// Writable is as Reach, but the program may write there as far as its uid may. It only counts in a box.
+	Writable []string `json:"writable,omitempty"`
 	// Session runs the Execution in the open session: Code in its interpreter, a Command as a process of its own. Only Args of a
 	// Command, Stdin, Outputs, OutputsChanged, FilesChanged, SampleInterval, and the Limits Timeout, OutputBytes and KillGrace
 	// count besides. The rest is the session's.

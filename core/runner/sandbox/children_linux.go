@@ -12,6 +12,8 @@ import (
 // Children waits for all children of the runner while a session is open: the interpreter, Commands, and what they leave. It
 // takes the place of a Reaper.
 type Children struct {
+	sandbox *Sandbox
+
 	empty chan struct{}
 	nudge chan struct{}
 
@@ -21,7 +23,7 @@ type Children struct {
 }
 
 func NewChildren(b *Sandbox) *Children {
-	o := &Children{empty: make(chan struct{}), nudge: make(chan struct{}, 1), waiting: map[int]*Reaper{}}
+	o := &Children{sandbox: b, empty: make(chan struct{}), nudge: make(chan struct{}, 1), waiting: map[int]*Reaper{}}
 	b.Go(o.loop)
 	return o
 }
@@ -63,7 +65,11 @@ func (o *Children) reap() bool {
 			return o.closing
 		}
 		if pid <= 0 {
-			return false
+			return o.closing && o.sandbox.Box != nil && len(o.sandbox.Children()) == 0
+		}
+		if o.sandbox.Box.isInit(pid) {
+			o.sandbox.Box.reaped.Store(true)
+			continue
 		}
 		if r := o.waiting[pid]; r != nil {
 			delete(o.waiting, pid)
@@ -77,11 +83,14 @@ func (o *Children) Close(g *Group) error {
 	o.mu.Lock()
 	o.closing = true
 	o.mu.Unlock()
+	return o.sandbox.KillUntil(g, o.empty, o.look)
+}
+
+func (o *Children) look() {
 	select {
 	case o.nudge <- struct{}{}:
 	default:
 	}
-	return KillUntil(g, o.empty)
 }
 
 // waitAny waits for a child that has ended, and returns the CPU time of the child. The number is 0 if no child has ended. The

@@ -33,6 +33,15 @@ type Disk struct {
 	// reached lists the paths below public folders that programs need: absolute, clean, without links.
 	reached []string
 
+	// In a box, view is its root folder. reached are then the paths that lie below public folders, and bindings what Reach and
+	// Start name.
+	view     *view
+	bindings []binding
+	// work is the place of the work area: in a box a folder of the box, which is the program's, else root.
+	work string
+	uid  int
+	gid  int
+
 	// The following are of the mounted disk.
 	tmpfs *os.File // nil: it is not mounted
 	bytes int64
@@ -55,7 +64,7 @@ func newDisk(cfg protocol.Config) (*Disk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("work_root: %w", err)
 	}
-	d := &Disk{root: root}
+	d := &Disk{root: root, work: root}
 	for _, dir := range slices.Concat(publicFolders(), cfg.Private) {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
@@ -143,7 +152,13 @@ func (d *Disk) mount(bytes int64) error {
 		return errors.Join(err, unix.Unmount(d.root, unix.MNT_DETACH))
 	}
 	d.bytes = bytes
-	if err := unix.Mkdirat(d.fd(), workArea, 0o711); err != nil {
+	if d.view != nil {
+		// In a shared mount, what is bound in a private folder would appear below the folder's name here, too, and be emptied.
+		if err := unix.Mount("", d.root, "", unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("private mount: %w", err)
+		}
+	}
+	if err := d.makeWorkArea(); err != nil {
 		return err
 	}
 	for _, c := range d.covers {
@@ -163,11 +178,22 @@ func (d *Disk) mount(bytes int64) error {
 			return err
 		}
 	}
-	if err := d.show(d.root, inside(d.tmpfs, workArea)); err != nil {
+	if err := d.show(d.work, inside(d.tmpfs, workArea)); err != nil {
 		return fmt.Errorf("work root: %w", err)
 	}
-	d.shown = append(d.shown, d.root)
+	d.shown = append(d.shown, d.work)
 	return nil
+}
+
+// makeWorkArea makes the folder that is mounted on the work root, or the work folder of a box.
+func (d *Disk) makeWorkArea() error {
+	if d.view == nil {
+		return unix.Mkdirat(d.fd(), workArea, 0o711)
+	}
+	if err := unix.Mkdirat(d.fd(), workArea, 0o700); err != nil || d.uid == 0 {
+		return err
+	}
+	return unix.Fchownat(d.fd(), workArea, d.uid, d.gid, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // open lets all users write to c. The runner owns it, so that a program cannot rename what is shown in it.
@@ -189,9 +215,10 @@ func (d *Disk) unmount() error {
 			errs = errors.Join(errs, fmt.Errorf("unmount %s: %w", path, err))
 		}
 	}
-	if slices.Contains(d.shown, d.root) && d.hiding(d.root) == nil {
-		unmount(d.root)
+	if slices.Contains(d.shown, d.work) && d.hiding(d.work) == nil {
+		unmount(d.work)
 	}
+	errs = errors.Join(errs, d.unbindLent())
 	for _, c := range slices.Backward(d.hidden) {
 		unmount(c.path) // and what is mounted below it
 	}
@@ -203,6 +230,9 @@ func (d *Disk) unmount() error {
 
 // reachAll makes what start names visible for the next program.
 func (d *Disk) reachAll(start protocol.Start) error {
+	if d.view != nil {
+		return d.bindAll(start)
+	}
 	wanted := slices.Concat(start.Reach, filepath.SplitList(start.Path))
 	wanted = slices.DeleteFunc(wanted, d.covered)
 	if start.Directory != "" {
@@ -218,6 +248,9 @@ func (d *Disk) reachAll(start protocol.Start) error {
 
 // reach makes path of the machine visible, if a private folder hides it. It does nothing if path does not exist.
 func (d *Disk) reach(path string) error {
+	if d.view != nil {
+		return d.bind(binding{path: path})
+	}
 	if !filepath.IsAbs(path) {
 		return nil
 	}

@@ -21,7 +21,9 @@ const maxInodes = 1 << 19
 
 // Folder is the work folder of one Execution, and the folder for its temporary files.
 type Folder struct {
-	Path string
+	Path string // as programs know it
+	// at is the runner's name of Path.
+	at   string
 	Root *os.File
 	keep bool // it is the WorkRoot itself: emptied, not removed
 	// Temp is TMPDIR. It lies outside of path.
@@ -41,11 +43,14 @@ func MakeFolder(cfg protocol.Config, d *Disk, diskBytes int64) (*Folder, error) 
 	if !f.keep {
 		err = f.make(cfg, diskBytes)
 	}
-	if err == nil {
-		f.Root, err = os.Open(f.Path)
+	if f.at == "" {
+		f.at = f.Path
 	}
 	if err == nil {
-		f.TempRoot, err = os.Open(f.Temp)
+		f.Root, err = os.Open(f.at)
+	}
+	if err == nil {
+		f.TempRoot, err = os.Open(f.view().at(f.Temp))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("work folder: %w", err), f.Remove())
@@ -54,6 +59,10 @@ func MakeFolder(cfg protocol.Config, d *Disk, diskBytes int64) (*Folder, error) 
 }
 
 func (f *Folder) make(cfg protocol.Config, diskBytes int64) error {
+	if v := f.view(); v != nil {
+		f.Path, f.at, f.Temp, f.shared = workPath, v.at(workPath), tempPath, false
+		return f.Disk.fit(diskBytes)
+	}
 	// The name is short, because programs put sockets below the folder, whose paths are at most 107 bytes long.
 	var name [4]byte
 	_, _ = rand.Read(name[:]) // never fails (crypto/rand)
@@ -97,12 +106,35 @@ func (f *Folder) fit(diskBytes int64) error {
 	return f.Disk.fit(diskBytes)
 }
 
+// view returns the root folder of the box that f lies in, or nil.
+func (f *Folder) view() *view {
+	if f.Disk == nil {
+		return nil
+	}
+	return f.Disk.view
+}
+
+// Open opens the work folder for names that must not lead out of it.
+func (f *Folder) Open() (*os.Root, error) { return os.OpenRoot(f.at) }
+
+// Stat is os.Stat of a path as programs know it. It follows links as a program does.
+func (f *Folder) Stat(path string) (fs.FileInfo, error) { return f.view().stat(path) }
+
 // Reach makes what start names visible to the program, if a private folder hides it.
 func (f *Folder) Reach(start protocol.Start) error {
 	if f.Disk == nil {
 		return nil
 	}
 	return f.Disk.reachAll(start)
+}
+
+// ReachOne makes a path of the machine visible to programs that run already, in a box. Elsewhere they see it, unless a private
+// folder hides it.
+func (f *Folder) ReachOne(path string) error {
+	if f.view() == nil {
+		return nil
+	}
+	return f.Disk.bind(binding{path: path, lent: true})
 }
 
 func (f *Folder) FD() int { return int(f.Root.Fd()) }

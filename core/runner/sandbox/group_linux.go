@@ -16,18 +16,17 @@ import (
 // Group is the control groups of one Execution.
 type Group struct {
 	Cgroups
-	Home Cgroups
 	// fd is the v2 folder, for CLONE_INTO_CGROUP; nil without one.
 	fd *os.File
 	// tasks are the open files through which a thread enters the v1 folders.
 	tasks []int
-	// entered reports whether tasks has had files. The thread that leaves the groups reads it when tasks may be closed.
-	entered bool
 	// waiting is the Spawner whose thread is in these groups although no program is yet; nil if none is.
 	waiting *Spawner
 	// usedCPU, peak and events are open files for CPUTime, memoryPeak and OOMKills, which are on the path of an answer; nil if
 	// there are none.
 	usedCPU, peak, events *os.File
+	// bound is the open file of the limit of processes, for lower. A thread in a box has no name for it.
+	bound *os.File
 	// Memory and pids are where those limits are set: a v1 folder, the v2 folder, or nothing.
 	Memory, pids, cpu string
 	v2                bool // memory is a v2 folder
@@ -46,7 +45,7 @@ type Group struct {
 // MakeGroup makes the groups of one Execution below the slot's and sets its limits. Without groups of the slot it returns a
 // group that does nothing.
 func MakeGroup(slot Cgroups, name string, limits executor.Limits) (*Group, error) {
-	g := &Group{Home: slot}
+	g := &Group{}
 	if len(slot) == 0 {
 		return g, nil
 	}
@@ -76,7 +75,6 @@ func MakeGroup(slot Cgroups, name string, limits executor.Limits) (*Group, error
 		g.pids = dir
 	}
 	g.tasks, err = openTasks(child)
-	g.entered = len(g.tasks) > 0
 	g.openUsage()
 	return g, errors.Join(err, g.limit(limits))
 }
@@ -135,8 +133,8 @@ func (g *Group) enter() error {
 
 // lower sets the bound on processes that holds when the forking thread has left.
 func (g *Group) lower(l executor.Limits) {
-	if g.pids != "" && l.PIDs > 0 {
-		_ = writeGroup(g.pids, "pids.max", strconv.FormatInt(l.PIDs, 10)) // one more is what it had anyway
+	if g.bound != nil && l.PIDs > 0 {
+		_, _ = g.bound.WriteAt([]byte(strconv.FormatInt(l.PIDs, 10)), 0) // one more is what it had anyway
 	}
 }
 
@@ -172,7 +170,11 @@ func (g *Group) LeavePrepared(s *Spawner) {
 
 // adopt moves a running process into the v2 group, for kernels without CLONE_INTO_CGROUP.
 func (g *Group) adopt(pid int) error {
-	return writeGroup(g.Cgroups[unified], "cgroup.procs", strconv.Itoa(pid))
+	fd, err := unix.Openat(int(g.fd.Fd()), "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("control group: %w", err)
+	}
+	return errors.Join(writeControl(fd, strconv.Itoa(pid)), unix.Close(fd))
 }
 
 // OOMKills returns how many processes were killed for their memory.
@@ -227,6 +229,9 @@ func (g *Group) openUsage() {
 		}
 		g.events = keepControl(g.Memory, files.events, unix.O_RDONLY)
 	}
+	if g.pids != "" {
+		g.bound = keepControl(g.pids, "pids.max", unix.O_WRONLY)
+	}
 	if dir := g.Cgroups["cpuacct"]; dir != "" {
 		g.usedCPU = keepControl(dir, "cpuacct.usage", unix.O_RDONLY)
 	} else if dir := g.Cgroups[unified]; dir != "" {
@@ -248,6 +253,9 @@ func (g *Group) Remove() error {
 		}
 	}
 	g.usedCPU, g.peak, g.events = nil, nil, nil
+	if g.bound != nil {
+		err = errors.Join(err, g.bound.Close()) // the pointer stays: the forking thread may read it
+	}
 	if g.fd != nil {
 		err = errors.Join(err, g.fd.Close())
 		g.fd = nil

@@ -279,7 +279,7 @@ func (b *MemoryBound) kill() {
 // processes lists the processes of g, except this one.
 func (g *Group) processes() []int {
 	if g.Everything {
-		return Descendants()
+		return (&Sandbox{}).Descendants()
 	}
 	self := os.Getpid()
 	return slices.DeleteFunc(groupPIDs(g.Memory), func(pid int) bool { return pid == self })

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -34,14 +35,19 @@ type Reaper struct {
 
 	mu   sync.Mutex
 	over bool // empty is closed
+	// box is nil outside of one. In a box ended reports that the main process has been waited for, and orphans is the CPU time
+	// of the orphans before.
+	box     *Box
+	ended   bool
+	orphans time.Duration
 }
 
-func NewReaper(pid int, fatal func()) *Reaper {
-	r := &Reaper{pid: pid, Main: make(chan Exit, 1), Empty: make(chan struct{})}
-	go func() {
-		defer fatal()
-		r.loop()
-	}()
+func NewReaper(b *Sandbox, pid int) *Reaper {
+	r := &Reaper{pid: pid, Main: make(chan Exit, 1), Empty: make(chan struct{}), box: b.Box}
+	if len(b.Config.Cgroups) == 0 { // else the groups tell
+		r.orphans = b.Box.orphanTime()
+	}
+	b.Go(r.loop)
 	return r
 }
 
@@ -87,24 +93,36 @@ func (r *Reaper) reap() (over bool) {
 	for !r.over {
 		pid, end, cpu, err := waitAny()
 		if err == nil && pid > 0 {
+			if r.box.isInit(pid) {
+				r.box.reaped.Store(true)
+				continue
+			}
 			r.CPU += cpu
 			if pid == r.pid {
-				first = &end
+				first, r.ended = &end, true
 			}
 			continue
 		}
+		none := err != nil
+		if r.box != nil && r.ended { // then init has what is left: the orphans of a process come to it before the process can be waited for
+			none = r.box.isEmpty()
+		}
 		if first != nil {
-			first.Alone = err != nil
+			first.Alone = none
 			r.Main <- *first
 		}
-		if err == nil {
+		if !none {
 			return false
 		}
+		r.CPU += r.box.orphanTime() - r.orphans
 		r.over = true
 		close(r.Empty)
 	}
 	return true
 }
+
+// Look looks for processes that have ended.
+func (r *Reaper) Look() { r.reap() }
 
 // KillPatience bounds how long kills are repeated. A process that is alive then hangs in the kernel.
 const KillPatience = 10 * time.Second
@@ -123,7 +141,16 @@ func RepeatKill(kill func() (found int)) int {
 }
 
 // KillAll kills the processes of g, and whatever else descends from this process.
-func KillAll(g *Group) {
+func (b *Sandbox) KillAll(g *Group) {
+	if b.Box != nil {
+		if IsClosed(b.Box.Over) {
+			return // the kernel kills what is left
+		}
+		if err := b.Box.end(); err != nil {
+			b.Logf("%v", err) // the caller sees that processes are left
+		}
+		return
+	}
 	if g.Everything {
 		_ = syscall.Kill(-1, syscall.SIGKILL) // all at once but ourselves, PID 1: nothing forks faster
 		return
@@ -131,16 +158,18 @@ func KillAll(g *Group) {
 	if len(g.Cgroups) > 0 {
 		g.KillOnce()
 	}
-	for _, pid := range Descendants() {
+	for _, pid := range b.Descendants() {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
 	}
 }
 
-// KillUntil repeats KillAll until empty is closed. It fails if processes are left after KillPatience.
-func KillUntil(g *Group, empty <-chan struct{}) error {
+// KillUntil repeats KillAll until empty is closed. look makes the owner of empty look again, because no signal tells the runner
+// of the end of a child of the box's init. KillUntil fails if processes are left after KillPatience.
+func (b *Sandbox) KillUntil(g *Group, empty <-chan struct{}, look func()) error {
 	deadline := time.Now().Add(KillPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		KillAll(g)
+		b.KillAll(g)
+		look()
 		timer := time.NewTimer(pause)
 		select {
 		case <-empty:
@@ -149,19 +178,25 @@ func KillUntil(g *Group, empty <-chan struct{}) error {
 		case <-timer.C:
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes do not die: %v", Descendants())
+			return fmt.Errorf("processes do not die: %v", b.Descendants())
 		}
 	}
 }
 
-// Descendants lists the processes that descend from this one, parents first.
-func Descendants() []int {
-	var found []int
-	queue := []int{os.Getpid()}
-	for len(queue) > 0 && len(found) < 1<<16 {
-		next := ChildrenOf(queue[0])
-		queue = append(queue[1:], next...)
-		found = append(found, next...)
+// Children lists the programs that have no living parent among programs: the runner's children, and those of the box's init.
+func (b *Sandbox) Children() []int {
+	own := ChildrenOf(os.Getpid())
+	if b.Box == nil {
+		return own
+	}
+	return append(slices.DeleteFunc(own, b.Box.isInit), b.Box.orphans()...)
+}
+
+// Descendants lists the processes that descend from programs, and the programs, parents first.
+func (b *Sandbox) Descendants() []int {
+	found := b.Children()
+	for n := 0; n < len(found) && len(found) < 1<<16; n++ {
+		found = append(found, ChildrenOf(found[n])...)
 	}
 	return found
 }
@@ -183,14 +218,20 @@ func ChildrenOf(pid int) []int {
 	}
 	var found []int
 	for _, list := range lists {
-		raw, err := os.ReadFile(list) //nolint:gosec // a path of procfs
-		if err != nil {
-			continue
-		}
-		for f := range bytes.FieldsSeq(raw) {
-			if child, err := strconv.Atoi(string(f)); err == nil {
-				found = append(found, child)
-			}
+		found = append(found, listedChildren(list)...)
+	}
+	return found
+}
+
+// listedChildren reads a children file of procfs.
+func listedChildren(file string) (found []int) {
+	raw, err := os.ReadFile(file) //nolint:gosec // a path of procfs
+	if err != nil {
+		return nil
+	}
+	for f := range bytes.FieldsSeq(raw) {
+		if child, err := strconv.Atoi(string(f)); err == nil {
+			found = append(found, child)
 		}
 	}
 	return found

@@ -77,7 +77,7 @@ func Resolve(start protocol.Start, work *Folder, cfg protocol.Config, python arc
 	p := &Program{Dir: work.Path}
 	if start.Directory != "" {
 		p.Dir = start.Directory
-		if st, err := os.Stat(p.Dir); err != nil || !st.IsDir() {
+		if st, err := work.Stat(p.Dir); err != nil || !st.IsDir() {
 			return nil, Invalid("host_directory: must be a folder that exists (got %q)", start.Directory)
 		}
 	}
@@ -105,7 +105,7 @@ func Resolve(start protocol.Start, work *Folder, cfg protocol.Config, python arc
 			return nil, Invalid("args: must not contain a zero byte (got %q)", arg)
 		}
 	}
-	p.Path, err = LookUp(p.Argv[0], p.Dir, p.Env)
+	p.Path, err = work.LookUp(p.Argv[0], p.Dir, p.Env)
 	return p, err
 }
 
@@ -121,7 +121,7 @@ func entrypoint(start protocol.Start, work *Folder, dir string, cfg protocol.Con
 		}
 		return "main.py", false, nil
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(work.view().at(dir))
 	if err != nil {
 		return "", false, Invalid("host_directory: %v", err)
 	}
@@ -186,7 +186,7 @@ func writeCode(work *Folder, cfg protocol.Config, code string) error {
 }
 
 // LookUp finds the file of argv[0]: relative to dir if it has a slash, else on the program's own PATH.
-func LookUp(name, dir string, env []string) (string, error) {
+func (f *Folder) LookUp(name, dir string, env []string) (string, error) {
 	if name == "" {
 		return "", Failed(executor.Invalid, executor.PhaseStart, "command: must begin with a program's name")
 	}
@@ -204,7 +204,7 @@ func LookUp(name, dir string, env []string) (string, error) {
 				place = filepath.Join(dir, place)
 			}
 			file := filepath.Join(place, name)
-			st, err := os.Stat(file)
+			st, err := f.Stat(file)
 			if err != nil || st.IsDir() {
 				continue
 			}
@@ -222,13 +222,13 @@ func LookUp(name, dir string, env []string) (string, error) {
 
 // StartFailure turns an error of execve into a Failure. Whether the file exists tells a missing program from a missing
 // interpreter.
-func StartFailure(p *Program, uid int, err error) error {
+func (f *Folder) StartFailure(p *Program, uid int, err error) error {
 	name := p.Argv[0]
 	file := p.Path
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(p.Dir, file)
 	}
-	_, statErr := os.Stat(file)
+	_, statErr := f.Stat(file)
 	switch {
 	case errors.Is(err, syscall.ENOENT) && statErr != nil:
 		return Failed(executor.NotFound, executor.PhaseStart, "%s: not found", name)

@@ -46,7 +46,7 @@ func TestAProgramIsFoundOnItsOwnPath(t *testing.T) {
 	}
 	path := "PATH=" + filepath.Join(dir, "folders") + ":closed:bin"
 	for name, want := range map[string]string{"tool": filepath.Join(dir, "bin", "tool"), "./tool": "./tool", "other": "start/invalid", "none": "start/not_found", "": "start/invalid"} {
-		got, err := LookUp(name, dir, []string{"X=/usr/bin", path})
+		got, err := (&Folder{}).LookUp(name, dir, []string{"X=/usr/bin", path})
 		if err != nil {
 			got = failureOf(err)
 		}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strconv"
@@ -19,6 +20,10 @@ type Sandbox struct {
 	Inside *Container
 	// Disk holds the files of programs. It is nil without Config.Tmpfs.
 	Disk *Disk
+	// Box has the namespaces of programs. It is nil without Config.Box.
+	Box *Box
+	// Command is the argv of this program as the init of a box, without the folder.
+	Command []string
 	// Die ends the runner and everything in it because of an error that is its own.
 	Die func(error)
 
@@ -34,19 +39,38 @@ func (b *Sandbox) Open(cfg protocol.Config) error {
 			return err
 		}
 	}
-	if cfg.Tmpfs && !cfg.UseWorkRoot {
-		var err error
-		if b.Disk, err = newDisk(cfg); err != nil {
-			return err
+	var err error
+	switch {
+	case cfg.Box && (!cfg.Tmpfs || cfg.UseWorkRoot):
+		return errors.New("box: must come with tmpfs, and not with use_work_root")
+	case cfg.Box:
+		if b.Box, err = newBox(cfg, b.Command); err == nil {
+			b.Disk, err = newBoxDisk(cfg, b.Box)
 		}
+	case cfg.Tmpfs && !cfg.UseWorkRoot:
+		b.Disk, err = newDisk(cfg)
+	}
+	if err != nil {
+		return err
+	}
+	if b.Disk != nil {
 		cfg.WorkRoot = b.Disk.root
 	}
 	b.Config = cfg
-	b.plain = newSpawner(false)
-	if cfg.NetworkNamespace && !cfg.InNetworkNamespace {
-		b.empty = newSpawner(true) // takes milliseconds; the first Execution waits for it, Hello does not
+	// The threads take milliseconds. The first Execution waits for them, Hello does not.
+	b.plain = newSpawner(b, true)
+	if cfg.Box || cfg.NetworkNamespace && !cfg.InNetworkNamespace {
+		b.empty = newSpawner(b, false)
 	}
 	return nil
+}
+
+// Close ends the box. No program runs, and none will.
+func (b *Sandbox) Close() error {
+	if b.Box == nil {
+		return nil
+	}
+	return b.Box.Close()
 }
 
 // Spawner returns the spawner of programs that may use the host's network, or that may not.

@@ -1,8 +1,11 @@
 package sandbox
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"unsafe"
 
@@ -15,16 +18,45 @@ import (
 // time could neither end the program nor report its end. Reading them stays allowed. The filter needs no_new_privs. Without
 // such a filter in the kernel a program has no more rights than before.
 func installSeccomp(sameUser bool) {
-	first := uint32(os.Getpid()) //nolint:gosec // a process number is positive
-	filter := seccompFilter(runtime.GOARCH, first, lastThread(first), sameUser)
-	if filter == nil {
-		return
+	first := uint32(os.Getpid())                                                                //nolint:gosec // a process number is positive
+	_ = installFilter(seccompFilter(runtime.GOARCH, first, lastThread(first), sameUser, false)) // see above
+}
+
+// installBoxSeccomp is installSeccomp for a thread in a box, where init takes the place of the runner: its threads have the
+// numbers from 1 to last. It also refuses programs what they never need and what kernels were broken by.
+func installBoxSeccomp(sameUser bool, last uint32) error {
+	if err := installFilter(seccompFilter(runtime.GOARCH, 1, last, sameUser, true)); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("seccomp: %w", err) // EINVAL: the kernel has no filters, which Layers tells
 	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]} //nolint:gosec // about sixty
+	return nil
+}
+
+// seccompMissing returns why no filter can be installed, or nil.
+func seccompMissing() error {
+	if refusedCallsOf(runtime.GOARCH) == nil {
+		return errors.New("the calls of this machine are not known")
+	}
+	action := uint32(unix.SECCOMP_RET_ERRNO)
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action))) //nolint:gosec // the call takes it so
+	if errno != 0 {
+		return fmt.Errorf("the kernel has no filters of calls: %w", errno)
+	}
+	return nil
+}
+
+func installFilter(filter []unix.SockFilter) error {
+	if filter == nil {
+		return nil
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]} //nolint:gosec // a few hundred
 	// Before Linux 5.16 prctl would enable a mitigation that slows the program down.
-	_, _, _ = unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW,
 		uintptr(unsafe.Pointer(&program))) //nolint:gosec // the call takes the filter so
 	runtime.KeepAlive(filter)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // lastThread returns the highest number of the runner's threads, which those calls take as well. As PID 1 of a container these
@@ -46,39 +78,10 @@ func lastThread(pid uint32) uint32 {
 	return last
 }
 
-// The calls that the filter looks at, by their numbers on a machine.
-type refusedCalls struct {
-	arch uint32
-	// ofPID have a process as their first argument. Of ofWhich the first argument tells what the second is.
-	prlimit  uint32
-	ofPID    []uint32  // sched_setaffinity, sched_setscheduler, sched_setparam, sched_setattr
-	ofWhich  [2]uint32 // setpriority, ioprio_set
-	ignoring uint32    // bits of a number that do not matter
-	keys     [3]uint32 // add_key, request_key, keyctl
-}
-
-// refusedCallsOf returns a machine's calls: its own, and those of 32 bits.
-func refusedCallsOf(arch string) []refusedCalls {
-	const x32 = 0x40000000 // the same calls of x32 have this bit
-	switch arch {
-	case "amd64":
-		return []refusedCalls{
-			{unix.AUDIT_ARCH_X86_64, 302, []uint32{203, 144, 142, 314}, [2]uint32{141, 251}, x32, [3]uint32{248, 249, 250}},
-			{unix.AUDIT_ARCH_I386, 340, []uint32{241, 156, 154, 351}, [2]uint32{97, 289}, 0, [3]uint32{286, 287, 288}},
-		}
-	case "arm64":
-		return []refusedCalls{
-			{unix.AUDIT_ARCH_AARCH64, 261, []uint32{122, 119, 118, 274}, [2]uint32{140, 30}, 0, [3]uint32{217, 218, 219}},
-			{unix.AUDIT_ARCH_ARM, 369, []uint32{241, 156, 154, 380}, [2]uint32{97, 314}, 0, [3]uint32{309, 310, 311}},
-		}
-	default:
-		return nil // the numbers of this machine are not known
-	}
-}
-
 // seccompFilter refuses the calls about keys. With sameUser it also refuses the others for the processes and threads from first
-// to last, in each of the machine's ways to call. It is nil for a machine whose numbers are not known.
-func seccompFilter(arch string, first, last uint32, sameUser bool) []unix.SockFilter {
+// to last, in each of the machine's ways to call. With box it also refuses those of a box. It is nil for a machine whose numbers
+// are not known.
+func seccompFilter(arch string, first, last uint32, sameUser, box bool) []unix.SockFilter {
 	ways := refusedCallsOf(arch)
 	if ways == nil {
 		return nil
@@ -87,6 +90,7 @@ func seccompFilter(arch string, first, last uint32, sameUser bool) []unix.SockFi
 		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 		atLeast = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+		anyOf   = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
 		above   = unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K
 		and     = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
 		finish  = unix.BPF_RET | unix.BPF_K
@@ -107,6 +111,10 @@ func seccompFilter(arch string, first, last uint32, sameUser bool) []unix.SockFi
 			allow,
 		}
 	}
+	// without refuses calls whose first argument has one of flags, and allows others. The kernel takes the low half only.
+	without := func(flags uint32) []unix.SockFilter {
+		return []unix.SockFilter{{Code: load, K: argument}, {Code: anyOf, K: flags, Jt: 0, Jf: 1}, refuse, allow}
+	}
 	// when makes then depend on the number of the call.
 	when := func(number uint32, then []unix.SockFilter) []unix.SockFilter {
 		return append([]unix.SockFilter{{Code: equal, K: number, Jt: 0, Jf: uint8(len(then))}}, then...) //nolint:gosec // a few
@@ -117,6 +125,22 @@ func seccompFilter(arch string, first, last uint32, sameUser bool) []unix.SockFi
 		body = append(body, unix.SockFilter{Code: load, K: callNumber}, unix.SockFilter{Code: and, K: ^way.ignoring})
 		for _, number := range way.keys {
 			body = append(body, when(number, []unix.SockFilter{refuse})...)
+		}
+		if box {
+			for _, number := range slices.Concat(way.box, newCalls()) {
+				body = append(body, when(number, []unix.SockFilter{refuse})...)
+			}
+			// A thread that starts programs gives each an ipc namespace by unshare. A program lacks the capability for it.
+			body = append(body, when(way.unshare, without(namespaceFlags|unix.CLONE_NEWTIME))...)
+			body = append(body, when(way.clone, without(namespaceFlags|unix.CLONE_NEWIPC))...)
+			body = append(body, when(way.personality, []unix.SockFilter{
+				{Code: load, K: argument},
+				{Code: equal, K: 0xffffffff, Jt: 2, Jf: 0}, // asks
+				{Code: and, K: ^uint32(0x20008)},           // UNAME26 and PER_LINUX32 give a program no rights
+				{Code: equal, K: 0, Jt: 0, Jf: 1},
+				allow,
+				refuse,
+			})...)
 		}
 		if !sameUser {
 			filter = append(filter, unix.SockFilter{Code: load, K: callArch})

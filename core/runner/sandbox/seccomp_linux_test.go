@@ -63,7 +63,7 @@ func TestSeccompRefusesWhatChangesTheRunnerOnly(t *testing.T) {
 		"amd64": {"native": refusedCallsOf("amd64")[0], "x32": x32(refusedCallsOf("amd64")[0]), "32 bits": refusedCallsOf("amd64")[1]},
 		"arm64": {"native": refusedCallsOf("arm64")[0], "32 bits": refusedCallsOf("arm64")[1]},
 	} {
-		filter := seccompFilter(arch, 17, 20, true)
+		filter := seccompFilter(arch, 17, 20, true, false)
 		for way, c := range ways {
 			tests := map[string]struct {
 				kernelCall
@@ -105,7 +105,7 @@ func TestSeccompRefusesWhatChangesTheRunnerOnly(t *testing.T) {
 			}
 		}
 	}
-	if seccompFilter("riscv64", 17, 17, true) != nil {
+	if seccompFilter("riscv64", 17, 17, true, false) != nil {
 		t.Error("it guesses the numbers of a machine that it does not know")
 	}
 }
@@ -138,7 +138,7 @@ func TestSeccompRefusesKeysToEverybody(t *testing.T) {
 			{"arm64", unix.AUDIT_ARCH_AARCH64, []uint32{217, 218, 219}, 64},
 			{"arm64", unix.AUDIT_ARCH_ARM, []uint32{309, 310, 311}, 4},
 		} {
-			filter := seccompFilter(c.arch, 17, 20, sameUser)
+			filter := seccompFilter(c.arch, 17, 20, sameUser, false)
 			for _, number := range c.calls {
 				if got := judgeCall(t, filter, kernelCall{arch: c.way, number: number}); got != refuse {
 					t.Errorf("%s %#x: call %#x gets %#x", c.arch, c.way, number, got)
@@ -149,7 +149,7 @@ func TestSeccompRefusesKeysToEverybody(t *testing.T) {
 			}
 		}
 		prlimit := kernelCall{arch: unix.AUDIT_ARCH_X86_64, number: 302, args: [3]uint64{17, 7, 1}}
-		if got := judgeCall(t, seccompFilter("amd64", 17, 20, sameUser), prlimit); (got == refuse) != sameUser {
+		if got := judgeCall(t, seccompFilter("amd64", 17, 20, sameUser, false), prlimit); (got == refuse) != sameUser {
 			t.Errorf("same user %t: a new limit of the runner gets %#x", sameUser, got)
 		}
 	}

@@ -40,6 +40,8 @@ type Job struct {
 	reply  chan Spawned
 	// Watched asks for a descriptor of the process.
 	Watched bool
+	// boxed reports that the thread is in a box.
+	boxed bool
 	// only makes the thread enter or leave Group and start nothing.
 	only spawnStep
 }
@@ -64,17 +66,18 @@ type Spawned struct {
 	Ours bool
 }
 
-// newSpawner starts the thread. emptyNetwork gives it a network namespace that has only loopback.
-func newSpawner(emptyNetwork bool) *Spawner {
+// newSpawner starts the thread. Without network it has a network namespace that has only loopback.
+func newSpawner(b *Sandbox, network bool) *Spawner {
 	s := &Spawner{jobs: make(chan Job), ready: make(chan struct{})}
-	go changing(func() { s.loop(emptyNetwork) })
+	go changing(func() { s.loop(b, network) })
 	return s
 }
 
-func (s *Spawner) loop(emptyNetwork bool) {
-	s.err = prepareThread(emptyNetwork)
+func (s *Spawner) loop(b *Sandbox, network bool) {
+	s.err = s.prepareThread(b, network)
 	close(s.ready)
 	for job := range s.jobs {
+		job.boxed = b.Box != nil
 		got := Spawned{Err: s.err, Ours: true}
 		switch {
 		case got.Err != nil || job.only == leaveOnly:
@@ -118,9 +121,6 @@ func (s *Spawner) leave(g *Group) {
 		return
 	}
 	s.in = nil
-	if s.home == nil && g.entered {
-		s.home, _ = openTasks(g.Home)
-	}
 	for _, fd := range s.home {
 		_ = writeControl(fd, "0")
 	}
@@ -137,8 +137,20 @@ func (s *Spawner) Start(job Job) Spawned {
 	return got
 }
 
-func prepareThread(emptyNetwork bool) error {
-	if emptyNetwork {
+func (s *Spawner) prepareThread(b *Sandbox, network bool) (err error) {
+	if s.home, err = openTasks(b.Config.Cgroups); err != nil {
+		return err
+	}
+	inner := !initialUserNamespace() // read before the thread has another /proc
+	switch {
+	case b.Box != nil:
+		if !network { // one of the two makes the box
+			b.Box.start()
+		}
+		if err := b.Box.enter(network); err != nil {
+			return err
+		}
+	case !network:
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("network namespace: %w", err)
 		}
@@ -146,7 +158,7 @@ func prepareThread(emptyNetwork bool) error {
 			return err
 		}
 	}
-	if os.Getuid() == 0 && (os.Getpid() == 1 || !initialUserNamespace()) {
+	if b.Box != nil || os.Getuid() == 0 && (os.Getpid() == 1 || inner) {
 		dropCapabilities()
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -155,7 +167,16 @@ func prepareThread(emptyNetwork bool) error {
 	if err := emptySession(); err != nil {
 		return err
 	}
-	installSeccomp(os.Getuid() != 0 || !initialUserNamespace()) // else the program is another user than the runner
+	if b.Box != nil {
+		if err := restrictByLandlock(); err != nil {
+			return err
+		}
+	}
+	sameUser := os.Getuid() != 0 || inner // else the program is another user than the runner
+	if b.Box != nil {
+		return installBoxSeccomp(sameUser, b.Box.last)
+	}
+	installSeccomp(sameUser)
 	return nil
 }
 
@@ -187,6 +208,14 @@ func dropCapabilities() {
 	}
 	const noRoot, noRootLocked = 1 << 0, 1 << 1
 	_ = unix.Prctl(unix.PR_SET_SECUREBITS, noRoot|noRootLocked, 0, 0, 0)
+	// A runner that is not uid 0 in its user namespace has its capabilities as ambient ones, which a program would get.
+	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&header, &data[0]) == nil {
+		data[0].Inheritable, data[1].Inheritable = 0, 0
+		_ = unix.Capset(&header, &data[0])
+	}
 }
 
 // initialUserNamespace reports whether this process is in the machine's own user namespace.
@@ -228,9 +257,11 @@ func (s *Spawner) spawn(job Job) Spawned {
 	}
 	pidfd := -1
 	attr := &syscall.ProcAttr{Dir: job.Dir, Env: job.Env, Files: files, Sys: &syscall.SysProcAttr{
-		Setsid:    true,
-		Pdeathsig: syscall.SIGKILL,
+		Setsid: true,
 	}}
+	if !job.boxed { // Else init has that signal. The program's parent has another number than package syscall expects.
+		attr.Sys.Pdeathsig = syscall.SIGKILL
+	}
 	if job.Watched {
 		attr.Sys.PidFD = &pidfd
 	}

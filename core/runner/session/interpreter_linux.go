@@ -85,7 +85,7 @@ func (s *Session) spawnInterpreter() (_ *Interpreter, err error) {
 		return nil, refused(err)
 	}
 	argv := slices.Concat(s.Start.Interpreter, s.Driver.Command)
-	path, err := sandbox.LookUp(argv[0], s.Folder.Path, env)
+	path, err := s.Folder.LookUp(argv[0], s.Folder.Path, env)
 	if err != nil {
 		return nil, refused(err)
 	}
@@ -108,7 +108,7 @@ func (s *Session) spawnInterpreter() (_ *Interpreter, err error) {
 	if got.Err != nil && got.Ours {
 		return nil, fmt.Errorf("start the interpreter: %w", got.Err)
 	} else if got.Err != nil {
-		return nil, refused(sandbox.StartFailure(&sandbox.Program{Path: path, Argv: argv, Dir: s.Folder.Path}, cfg.UID, got.Err))
+		return nil, refused(s.Folder.StartFailure(&sandbox.Program{Path: path, Argv: argv, Dir: s.Folder.Path}, cfg.UID, got.Err))
 	}
 	i.PID, i.process = got.PID, r
 	s.sandbox.Go(func() {
@@ -237,7 +237,7 @@ func (i *Interpreter) Kill() int {
 	if len(i.Group.Cgroups) > 0 {
 		return i.Group.KillOnce()
 	}
-	all := sandbox.Descendants()
+	all := i.session.sandbox.Descendants()
 	for _, pid := range all {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
 	}

@@ -74,7 +74,7 @@ func (s *Session) makePlace(ready *sandbox.Prepared) (err error) {
 	if err = errors.Join(err, ready.Remove()); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
-	if s.root, err = os.OpenRoot(s.Folder.Path); err != nil {
+	if s.root, err = s.Folder.Open(); err != nil {
 		return fmt.Errorf("session: %w", err)
 	}
 	g := s.group
@@ -88,7 +88,6 @@ func (s *Session) makePlace(ready *sandbox.Prepared) (err error) {
 // NewGroup makes the control groups of one process tree.
 func (s *Session) NewGroup() (*sandbox.Group, error) {
 	g, err := sandbox.MakeGroup(s.group.Cgroups, s.sandbox.GroupName(), executor.Limits{})
-	g.Home = s.sandbox.Config.Cgroups // where the forking thread lives, not the session's own
 	g.Bound, g.BoundBefore = s.Bound, s.Bound.Killed()
 	if inside := s.sandbox.Inside; inside != nil && inside.Seen.Memory != "" {
 		w := inside.Seen

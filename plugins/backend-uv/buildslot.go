@@ -20,9 +20,9 @@ import (
 	"github.com/python-executor/python-executor/core/runner"
 )
 
-// box is the slot in which one environment is prepared. Programs never get this slot. As root it has a uid of its own. A control
-// group or resource limits bound it. When the plugin ends, the slot's runner ends all processes in the box.
-type box struct {
+// buildSlot is the slot in which one environment is prepared. Programs never get this slot. As root it has a uid of its own. A
+// control group or resource limits bound it. When the plugin ends, the slot's runner ends all processes in the build slot.
+type buildSlot struct {
 	builder *builder
 	slot    *slot
 	// temp is the build's own folder, packages is the folder of its package cache.
@@ -31,7 +31,7 @@ type box struct {
 	private   bool
 	cacheLock *lockFile // nil if private
 	begun     time.Time
-	// reach lists the files and folders that programs in the box use.
+	// reach lists the files and folders that programs in the build slot use. In a box they may write to temp and packages only.
 	reach []string
 	how   mechanisms
 }
@@ -39,10 +39,10 @@ type box struct {
 // stampTick exceeds the lag of file time stamps behind the clock. File systems take the time of the kernel's last tick.
 const stampTick = 20 * time.Millisecond
 
-// openBox makes a box that fills temp, and gives temp with its content to the box's uid. If private is true, the package cache
-// lies in temp.
-func (b *builder) openBox(ctx context.Context, turn int, temp string, private bool) (_ *box, err error) {
-	x := &box{builder: b, temp: temp, private: private, begun: time.Now().Add(-stampTick), packages: filepath.Join(temp, "packages")}
+// openBuildSlot makes a build slot that fills temp, and gives temp with its content to the build slot's uid. If private is true,
+// the package cache lies in temp.
+func (b *builder) openBuildSlot(ctx context.Context, turn int, temp string, private bool) (_ *buildSlot, err error) {
+	x := &buildSlot{builder: b, temp: temp, private: private, begun: time.Now().Add(-stampTick), packages: filepath.Join(temp, "packages")}
 	if x.slot, err = b.open(ctx, turn); err != nil {
 		return nil, err
 	}
@@ -69,15 +69,15 @@ func (b *builder) openBox(ctx context.Context, turn int, temp string, private bo
 	return x, x.hand(temp)
 }
 
-func (x *box) uid() int {
+func (x *buildSlot) uid() int {
 	if x.slot.uid == nil {
 		return 0
 	}
 	return x.slot.uid.uid
 }
 
-// hand gives a file, or a folder with its content, to the box's uid if it belongs to another uid.
-func (x *box) hand(dir string) error {
+// hand gives a file, or a folder with its content, to the build slot's uid if it belongs to another uid.
+func (x *buildSlot) hand(dir string) error {
 	uid := x.uid()
 	if uid == 0 {
 		return nil
@@ -110,8 +110,8 @@ func chownAll(dir string, uid, gid int) error {
 	return errors.Join(err, root.Close())
 }
 
-// close ends the processes in the box and gives its slot and its package cache back. It reports whether no process is left.
-func (x *box) close() bool {
+// close ends the processes in the build slot and gives its slot and its package cache back. It reports whether no process is left.
+func (x *buildSlot) close() bool {
 	clean := x.builder.drop(x.slot)
 	if x.cacheLock != nil {
 		x.cacheLock.Close()
@@ -119,14 +119,15 @@ func (x *box) close() bool {
 	return clean
 }
 
-// boxGrace is the time that a cancelled program has to end.
-const boxGrace = time.Second
+// buildGrace is the time that a cancelled program has to end.
+const buildGrace = time.Second
 
-// boxShares is the CPU weight of a box. It is half the default, so that Executions come first.
-const boxShares = 512
+// buildShares is the CPU weight of a build slot. It is half the default, so that Executions come first.
+const buildShares = 512
 
-// run runs one program in the box to its end and writes its output to said. A Failure names the limit that ended the program.
-func (x *box) run(ctx context.Context, network bool, env map[string]string, said io.Writer, argv ...string) (executor.Result, *executor.Failure, error) {
+// run runs one program in the build slot to its end and writes its output to said. A Failure names the limit that ended the
+// program.
+func (x *buildSlot) run(ctx context.Context, network bool, env map[string]string, said io.Writer, argv ...string) (executor.Result, *executor.Failure, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	watching := make(chan struct{})
@@ -136,9 +137,9 @@ func (x *box) run(ctx context.Context, network bool, env map[string]string, said
 		x.watch(watch, end)
 	}()
 	start := runner.Start{
-		ExecutionID: "prepare", Command: argv, Env: env, Path: defaultPath, Network: network || x.how.User,
-		Reach:  x.reaches(argv, env),
-		Limits: executor.Limits{MemoryBytes: x.builder.config.PrepareMemoryBytes, PIDs: x.builder.config.PreparePIDs, CPUShares: boxShares, OutputBytes: 1 << 20, KillGrace: boxGrace},
+		ExecutionID: "prepare", Command: argv, Env: env, Path: defaultPath, Network: network || x.how.User && !x.how.Box,
+		Reach: x.reaches(argv, env), Writable: []string{x.temp, x.packages},
+		Limits: executor.Limits{MemoryBytes: x.builder.config.PrepareMemoryBytes, PIDs: x.builder.config.PreparePIDs, CPUShares: buildShares, OutputBytes: 1 << 20, KillGrace: buildGrace},
 	}
 	if !x.how.Tmpfs {
 		start.Limits.DiskBytes = x.builder.config.EnvironmentBytes // limits a single file; watch measures the rest
@@ -163,16 +164,18 @@ func (x *box) run(ctx context.Context, network bool, env map[string]string, said
 	return result, nil, err
 }
 
-// reaches lists the files and folders that a program uses: those of the box, and those that its arguments and its environment
-// name. The target of a link is listed too.
-func (x *box) reaches(argv []string, env map[string]string) []string {
+// reaches lists the files and folders that a program uses: those of the build slot, and those that its arguments and its
+// environment name. The target of a link is listed too.
+func (x *buildSlot) reaches(argv []string, env map[string]string) []string {
 	list := slices.Concat(x.reach, argv)
 	for _, value := range env {
 		for word := range strings.FieldsSeq(value) {
 			list = append(list, strings.TrimPrefix(word, "file://"))
 		}
 	}
-	list = slices.DeleteFunc(list, func(path string) bool { return !filepath.IsAbs(path) })
+	list = slices.DeleteFunc(list, func(path string) bool {
+		return !filepath.IsAbs(path) || x.how.Box && (inFolder(path, x.temp) || inFolder(path, x.packages)) // which are writable
+	})
 	for _, path := range slices.Clone(list) {
 		if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
 			list = append([]string{real}, list...)
@@ -207,9 +210,9 @@ func (c *cache) packages(n int) string {
 	return c.wheel + "-" + strconv.Itoa(n+1)
 }
 
-// lend turns index variables ("NAME=value") into an environment. A file that a variable names, and that the box's uid may not read,
-// is copied for the box. The environment then names the copy.
-func (x *box) lend(variables []string) (map[string]string, error) {
+// lend turns index variables ("NAME=value") into an environment. A file that a variable names, and that the build slot's uid may
+// not read, is copied for the build slot. The environment then names the copy.
+func (x *buildSlot) lend(variables []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, kv := range variables {
 		name, value, _ := strings.Cut(kv, "=")
@@ -220,7 +223,7 @@ func (x *box) lend(variables []string) (map[string]string, error) {
 		default:
 			continue
 		}
-		if uid := x.uid(); uid != 0 && isFile(value) && !readable(value, uid) {
+		if uid := x.uid(); uid != 0 && isFile(value) && !x.how.readable(value, uid) {
 			raw, err := os.ReadFile(value)
 			if err != nil {
 				return nil, err
@@ -236,10 +239,10 @@ func (x *box) lend(variables []string) (map[string]string, error) {
 	return env, nil
 }
 
-// readable reports whether uid may read a file.
-func readable(path string, uid int) bool {
+// readable reports whether uid may read a file. In a box the folders above the file do not matter.
+func (m mechanisms) readable(path string, uid int) bool {
 	real, err := filepath.EvalSymlinks(path)
-	if err != nil || closedFolder(filepath.Dir(path), uid) != "" || closedFolder(filepath.Dir(real), uid) != "" {
+	if err != nil || !m.Box && closedFolder(filepath.Dir(path), uid)+closedFolder(filepath.Dir(real), uid) != "" {
 		return false
 	}
 	info, err := os.Stat(real)

@@ -1,0 +1,161 @@
+package sandbox
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// binding is a path of the machine that is mounted at the same path in a box.
+type binding struct {
+	path     string
+	writable bool
+	// lent ends with the disk. The others stay until an Execution does not name them.
+	lent bool
+	// disk reports that it lies in a private folder, which takes it along.
+	disk bool
+	// made is the uppermost name that was made for it, or "".
+	made string
+}
+
+// newBoxDisk returns the disk of a box, and binds what Config.Reach names.
+func newBoxDisk(cfg protocol.Config, b *Box) (*Disk, error) {
+	d := &Disk{root: filepath.Join(b.dir, boxDisk), view: b.view, work: b.view.at(workPath), uid: cfg.UID, gid: cfg.GID}
+	for i, path := range []string{tempPath, "/var/tmp", "/dev/shm", "/run/lock"} {
+		d.covers = append(d.covers, &cover{path: b.view.at(path), name: fmt.Sprintf("private-%d", i)})
+	}
+	for _, path := range slices.SortedFunc(slices.Values(cfg.Reach), byLength) {
+		if d.onDisk(path) {
+			d.reached = append(d.reached, path)
+		} else if err := d.bind(binding{path: path}); err != nil {
+			return nil, err
+		}
+	}
+	d.bindings = nil // they stay for good
+	return d, nil
+}
+
+// byLength puts folders before what lies in them.
+func byLength(a, b string) int { return cmp.Compare(len(a), len(b)) }
+
+// onDisk reports whether a path of the box lies in a folder of the disk.
+func (d *Disk) onDisk(path string) bool {
+	return d.hiding(d.view.at(path)) != nil || below(filepath.Clean(path), workPath)
+}
+
+// bindAll binds what start names, and unbinds what only an Execution before has named.
+func (d *Disk) bindAll(start protocol.Start) error {
+	var wanted []binding
+	for _, path := range slices.Concat(d.reached, start.Reach, filepath.SplitList(start.Path)) {
+		if !d.covered(d.view.at(path)) {
+			wanted = append(wanted, binding{path: path})
+		}
+	}
+	for _, path := range start.Writable {
+		wanted = append(wanted, binding{path: path, writable: true, lent: true})
+	}
+	if start.Directory != "" {
+		wanted = append(wanted, binding{path: start.Directory, writable: start.DirectoryWritable, lent: true})
+	}
+	slices.SortStableFunc(wanted, func(a, b binding) int { return byLength(a.path, b.path) })
+	err := d.unbind(func(had binding) bool {
+		return !slices.ContainsFunc(wanted, func(w binding) bool { return covers(had, w.path) && had.writable == w.writable })
+	})
+	if err != nil {
+		return err
+	}
+	for _, w := range wanted {
+		if err := d.bind(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// covers reports whether b was made for path.
+func covers(b binding, path string) bool {
+	if b.path == filepath.Clean(path) {
+		return true
+	}
+	real, err := filepath.EvalSymlinks(path)
+	return err == nil && b.path == real
+}
+
+// bind mounts a path of the machine at the same path in the box, and at its real path where it is a link. It does nothing where
+// the path does not exist, or is there already.
+func (d *Disk) bind(b binding) error {
+	if !filepath.IsAbs(b.path) {
+		return nil
+	}
+	b.path = filepath.Clean(b.path)
+	real, err := filepath.EvalSymlinks(b.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reach: %w", err)
+	}
+	if real == "/" {
+		return executor.Errorf(executor.Invalid, "reach: must not be the machine's root folder")
+	}
+	for _, path := range slices.Compact([]string{real, b.path}) {
+		b.path = path
+		if d.has(b) {
+			continue
+		}
+		attributes := uint64(readOnly)
+		if b.writable {
+			attributes = writable
+		}
+		b.disk = d.onDisk(path)
+		if b.made, err = d.view.bind(path, path, attributes); err != nil {
+			return errors.Join(fmt.Errorf("reach %s: %w", path, err), d.view.unmake(path, b.made))
+		}
+		d.bindings = append(d.bindings, b)
+	}
+	return nil
+}
+
+// has reports whether the box shows the machine's file or folder at that path, with at least the rights of b.
+func (d *Disk) has(b binding) bool {
+	for _, had := range d.bindings {
+		if had.path == b.path && had.writable == b.writable || below(b.path, had.path) && (had.writable || !b.writable) {
+			return true
+		}
+	}
+	if b.writable {
+		return false
+	}
+	ours, err := d.view.stat(b.path)
+	if err != nil {
+		return false
+	}
+	theirs, err := os.Stat(b.path)
+	return err == nil && os.SameFile(ours, theirs)
+}
+
+// unbind unmounts the bindings that which chooses. No program runs.
+func (d *Disk) unbind(which func(binding) bool) error {
+	var errs error
+	for _, b := range slices.Backward(slices.Clone(d.bindings)) {
+		if which(b) {
+			errs = errors.Join(errs, d.view.unbind(b.path, b.made))
+			d.bindings = slices.DeleteFunc(d.bindings, func(o binding) bool { return o == b })
+		}
+	}
+	return errs
+}
+
+// unbindLent unmounts what ends with the disk. A program may have renamed folders in the private folders, so what lies there is
+// not unmounted by name: it goes with them.
+func (d *Disk) unbindLent() error {
+	d.bindings = slices.DeleteFunc(d.bindings, func(b binding) bool { return b.disk })
+	return d.unbind(func(b binding) bool { return b.lent })
+}

@@ -1,0 +1,150 @@
+package sandbox
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// probePatience bounds a probe.
+const probePatience = 20 * time.Second
+
+// ProbeCommand is the command of a runner that ProbeBox starts.
+const ProbeCommand = "box-probe"
+
+// ProbeBox returns why this process cannot start runners whose programs are in a box, or nil. program and args are those of a
+// runner. The programs have uid and gid; 0 means those of this process. ProbeBox makes a box and runs a program in it. The error
+// names the part that fails.
+func ProbeBox(program string, args []string, uid, gid int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), probePatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Args = append(slices.Clone(args), ProbeCommand, strconv.Itoa(uid), strconv.Itoa(gid))
+	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", time.Second
+	cmd.SysProcAttr = BoxAttributes()
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	err := cmd.Run()
+	var ended *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &ended):
+		return fmt.Errorf("box: %s", cmp.Or(strings.TrimSpace(said.String()), err.Error()))
+	case os.Geteuid() != 0:
+		return fmt.Errorf("box: user namespace: %w", err)
+	default:
+		return fmt.Errorf("box: mount namespace: %w", err)
+	}
+}
+
+// boxUser is the uid and gid of a runner in a user namespace, and so of its programs. It is not 0, because programs take uid 0 for
+// rights that they do not have.
+const boxUser = 1000
+
+// BoxAttributes returns the attributes with which this process starts a runner that can make a box: in a mount namespace of its
+// own, and without root also in a user namespace, in which the runner has all capabilities.
+func BoxAttributes() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() == 0 {
+		attr.Unshareflags = syscall.CLONE_NEWNS // package syscall makes the mounts private, so that they do not reach the host
+		return attr
+	}
+	attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: boxUser, HostID: os.Geteuid(), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: boxUser, HostID: os.Getegid(), Size: 1}}
+	for c := range uintptr(unix.CAP_LAST_CAP + 1) { // every kernel that can make a box has these
+		attr.AmbientCaps = append(attr.AmbientCaps, c) // a user other than 0 loses all others when it executes the runner
+	}
+	return attr
+}
+
+// ProbeMain is the command that ProbeBox starts. command is the argv of a box's init. ProbeMain returns the exit code.
+func ProbeMain(args, command []string) int {
+	if err := probe(args, command); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, strings.TrimPrefix(err.Error(), "box: "))
+		return 1
+	}
+	return 0
+}
+
+func probe(args, command []string) (err error) {
+	if len(args) != 2 {
+		return errors.New("the probe must have a uid and a gid")
+	}
+	uid, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	// Mounted on in this mount namespace only.
+	b := &Sandbox{Command: command}
+	if err := b.Open(protocol.Config{WorkRoot: os.TempDir(), UID: uid, GID: gid, Tmpfs: true, Box: true}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	f, err := MakeFolder(b.Config, b.Disk, 1<<20)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Remove()) }()
+	path, err := f.LookUp("true", f.Path, []string{"PATH=/usr/bin:/bin"})
+	if err != nil {
+		return err
+	}
+	got := b.Spawner(false).Start(Job{Path: path, Argv: []string{"true"}, Dir: f.Path, UID: uid, GID: gid, Group: &Group{}})
+	if got.Err != nil {
+		return fmt.Errorf("run a program: %w", got.Err)
+	}
+	var status syscall.WaitStatus
+	for {
+		if _, err = syscall.Wait4(got.PID, &status, 0, nil); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err == nil && status != 0 {
+		err = fmt.Errorf("run a program: it ends with %#x", status)
+	}
+	return err
+}
+
+// Layer is an optional part of a box, which a kernel may lack.
+type Layer struct {
+	Name string // landlock or seccomp
+	// Version is that of the kernel's interface, where there are several.
+	Version int
+	// Missing tells why the layer is not in force. It is empty if the layer is.
+	Missing string
+}
+
+// Layers returns the optional layers of a box, and whether they are in force on this machine.
+func Layers() []Layer {
+	landlock, seccomp := Layer{Name: "landlock"}, Layer{Name: "seccomp"}
+	version, err := landlockVersion()
+	switch landlock.Version = version; {
+	case err != nil:
+		landlock.Missing = err.Error()
+	case version < landlockLeast:
+		landlock.Missing = fmt.Sprintf("version %d of the kernel's interface would keep programs from renaming files", version)
+	}
+	if err := seccompMissing(); err != nil {
+		seccomp.Missing = err.Error()
+	}
+	return []Layer{landlock, seccomp}
+}

@@ -1,0 +1,167 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// The folders of a box's tmpfs. The box's programs see only the first.
+const (
+	boxRoot = "root"
+	boxDisk = "disk"
+)
+
+// systemFolders are what a box has of the machine.
+func systemFolders() []string {
+	return []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+}
+
+// systemFiles are what a box has of the machine's /etc, as far as it exists: what the C library, OpenSSL and Python read.
+func systemFiles() []string {
+	return []string{
+		"alternatives", "ca-certificates", "crypto-policies", "gai.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias",
+		"locale.conf", "localtime", "mime.types", "os-release", "pki", "protocols", "resolv.conf", "services", "ssl", "timezone",
+	}
+}
+
+// devices are those of a box.
+func devices() []string { return []string{"null", "zero", "full", "random", "urandom", "tty"} }
+
+// BoxName is the host name in a box.
+const boxName = "sandbox"
+
+// makeBoxRoot mounts a small tmpfs on dir and makes the box's root folder in it. Its mounts are shared, so those that the runner
+// adds and removes later appear and vanish in the box, too.
+func makeBoxRoot(dir string, cfg protocol.Config) (*view, error) {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", diskFlags, "mode=0755,size=1m,nr_inodes=8192"); err != nil {
+		return nil, fmt.Errorf("root folder: mount: %w", err)
+	}
+	for _, name := range []string{boxDisk, boxRoot} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil { //nolint:gosec // programs pass through
+			return nil, fmt.Errorf("root folder: %w", err)
+		}
+	}
+	v, err := openView(filepath.Join(dir, boxRoot))
+	if err != nil {
+		return nil, fmt.Errorf("root folder: %w", err)
+	}
+	if err := errors.Join(v.makeFolders(), v.bindSystem(), v.makeEtc(cfg), v.makeDev()); err != nil {
+		return nil, errors.Join(fmt.Errorf("root folder: %w", err), v.close())
+	}
+	if err := unix.Mount("", dir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return nil, errors.Join(fmt.Errorf("root folder: shared mounts: %w", err), v.close())
+	}
+	return v, nil
+}
+
+func (v *view) makeFolders() error {
+	for _, dir := range []string{"dev/pts", "dev/shm", "etc", "proc", "run/lock", "tmp", "var/tmp", "work"} {
+		if err := v.root.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // programs pass through
+			return err
+		}
+	}
+	return errors.Join(v.root.Symlink("../run", "var/run"), v.root.Symlink("../run/lock", "var/lock"), v.root.Symlink("../dev/shm", "run/shm"))
+}
+
+// bindSystem binds the system folders, and makes links where the machine has links.
+func (v *view) bindSystem() error {
+	for _, dir := range systemFolders() {
+		if err := v.copyOrBind(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyOrBind makes the same link as the machine, or binds what is there read-only.
+func (v *view) copyOrBind(path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.Mode().Type() == fs.ModeSymlink && !strings.HasSuffix(path, "/resolv.conf") {
+		target, err := os.Readlink(path)
+		if err != nil {
+			return err
+		}
+		return v.root.Symlink(target, strings.TrimPrefix(path, "/"))
+	}
+	_, err = v.bind(path, path, readOnly)
+	if errors.Is(err, fs.ErrNotExist) { // a link to nothing
+		return nil
+	}
+	return err
+}
+
+func (v *view) makeEtc(cfg protocol.Config) error {
+	if cfg.UID == 0 {
+		cfg.UID, cfg.GID = os.Getuid(), os.Getgid()
+	}
+	uid, gid := strconv.Itoa(cfg.UID), strconv.Itoa(cfg.GID)
+	passwd, group := "root:x:0:0:root:/root:/usr/sbin/nologin\n", "root:x:0:\n"
+	if cfg.UID == 0 {
+		passwd = "root:x:0:0:root:" + workPath + ":/bin/sh\n"
+	} else {
+		passwd += "sandbox:x:" + uid + ":" + gid + ":sandbox:" + workPath + ":/bin/sh\n"
+		group += "sandbox:x:" + gid + ":\n"
+	}
+	for name, text := range map[string]string{
+		"passwd":        passwd + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		"group":         group + "nogroup:x:65534:\n",
+		"hosts":         "127.0.0.1 localhost " + boxName + "\n::1 localhost " + boxName + "\n",
+		"hostname":      boxName + "\n",
+		"host.conf":     "multi on\n",
+		"nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n",
+	} {
+		if err := v.write("etc/"+name, []byte(text)); err != nil {
+			return err
+		}
+	}
+	names := systemFiles()
+	pythons, err := filepath.Glob("/etc/python3*")
+	if err != nil {
+		return err
+	}
+	for _, path := range pythons {
+		names = append(names, filepath.Base(path))
+	}
+	for _, name := range names {
+		if err := v.copyOrBind("/etc/" + name); err != nil {
+			return err
+		}
+	}
+	return v.root.Symlink("/proc/mounts", "etc/mtab")
+}
+
+func (v *view) makeDev() error {
+	for _, name := range devices() {
+		// A device on a mount without devices could not be opened.
+		_, err := v.bind("/dev/"+name, "dev/"+name, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for name, target := range map[string]string{
+		"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx",
+	} {
+		if err := v.root.Symlink(target, "dev/"+name); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("devpts", v.at("dev/pts"), "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620"); err != nil {
+		return fmt.Errorf("mount devpts: %w", err)
+	}
+	return nil
+}

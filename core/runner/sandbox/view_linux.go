@@ -1,0 +1,157 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// readOnly are the mount attributes of everything in a box that programs only read.
+const readOnly = unix.MOUNT_ATTR_RDONLY | writable
+
+// writable are those of what they may write to.
+const writable = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+// view is the root folder of a box, as the runner sees it.
+type view struct {
+	path string
+	root *os.Root
+	dir  *os.File
+}
+
+func openView(path string) (*view, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return &view{path: path, root: root, dir: dir}, nil
+}
+
+func (v *view) close() error { return errors.Join(v.root.Close(), v.dir.Close()) }
+
+// at returns the name that the runner has for a path of the box.
+func (v *view) at(path string) string {
+	if v == nil {
+		return path
+	}
+	return filepath.Join(v.path, path)
+}
+
+// stat is os.Stat for a path of the box. It follows links as a program in the box does, and never leaves the box. Without a
+// view it is os.Stat.
+func (v *view) stat(path string) (fs.FileInfo, error) {
+	if v == nil {
+		return os.Stat(path)
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(int(v.dir.Fd()), path, &how)
+	if err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path) //nolint:gosec // a descriptor
+	defer f.Close()                    //nolint:errcheck // nothing was written
+	return f.Stat()
+}
+
+// bind mounts source of the machine, with all that is mounted below it, on a path of the box. It makes the path where it does
+// not exist, and returns the uppermost name that it has made, or "".
+func (v *view) bind(source, path string, attributes uint64) (made string, err error) {
+	st, err := os.Stat(source)
+	if err != nil {
+		return "", err
+	}
+	name := strings.TrimPrefix(filepath.Clean(path), "/")
+	if made, err = v.place(name, st.IsDir()); err != nil {
+		return made, err
+	}
+	target, err := v.root.Open(name)
+	if err != nil {
+		return made, err
+	}
+	defer target.Close() //nolint:errcheck // nothing was written
+	return made, bindAt(source, int(target.Fd()), attributes, st.IsDir())
+}
+
+// bindAt mounts source on an open file or folder.
+func bindAt(source string, target int, attributes uint64, recursive bool) error {
+	flags, at := uint(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC), uint(unix.AT_EMPTY_PATH)
+	if recursive { // a user namespace cannot bind a folder without what is mounted in it
+		flags, at = flags|unix.AT_RECURSIVE, at|unix.AT_RECURSIVE
+	}
+	tree, err := unix.OpenTree(unix.AT_FDCWD, source, flags)
+	if err != nil {
+		return fmt.Errorf("bind %s: %w", source, err)
+	}
+	defer unix.Close(tree) //nolint:errcheck // nothing was written
+	if err := unix.MountSetattr(tree, "", at, &unix.MountAttr{Attr_set: attributes, Propagation: unix.MS_PRIVATE}); err != nil {
+		return fmt.Errorf("bind %s: mount_setattr: %w", source, err)
+	}
+	if err := unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("bind %s: move_mount: %w", source, err)
+	}
+	return nil
+}
+
+// place makes a file or folder to mount on, and the folders above it, where they do not exist. It returns the uppermost name
+// that it has made, or "".
+func (v *view) place(name string, folder bool) (made string, err error) {
+	if _, err := v.root.Stat(name); err == nil {
+		return "", nil
+	}
+	for up := name; up != "."; up = filepath.Dir(up) {
+		if _, err := v.root.Lstat(up); err == nil {
+			break
+		}
+		made = up
+	}
+	above := name
+	if !folder {
+		above = filepath.Dir(name)
+	}
+	if err := v.root.MkdirAll(above, 0o755); err != nil { //nolint:gosec // programs pass through
+		return made, err
+	}
+	if folder {
+		return made, nil
+	}
+	return made, v.write(name, nil)
+}
+
+// write makes a file that all may read.
+func (v *view) write(name string, data []byte) error {
+	f, err := v.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// unbind undoes bind.
+func (v *view) unbind(path, made string) error {
+	if err := unix.Unmount(v.at(path), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("unmount %s: %w", path, err)
+	}
+	return v.unmake(path, made)
+}
+
+// unmake removes what place has made for path, as long as it is empty: it never removes what is in a folder.
+func (v *view) unmake(path, made string) error {
+	if made == "" {
+		return nil
+	}
+	for name := strings.TrimPrefix(path, "/"); ; name = filepath.Dir(name) {
+		if err := v.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) || name == made {
+			return err
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package uvbackend
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
+)
+
+// put makes an empty file, with the folders above it, and returns its path.
+func put(t *testing.T, elements ...string) string {
+	t.Helper()
+	path := filepath.Join(elements...)
+	script(t, path, "")
+	return path
+}
+
+func TestAProgramReachesItsInstallationAndNeverAHome(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "home")
+	t.Setenv("HOME", home)
+	put(t, home, ".ssh", "id_ed25519")
+	version := filepath.Join(home, ".pyenv", "versions", "3.12.1")
+	own := put(t, version, "bin", "python3.12")
+	shared := put(t, home, "bin", "python3.11")
+	put(t, home, "lib", "python3.11", "os.py")
+	put(t, home, "lib", "mail")
+	local := put(t, home, ".local", "bin", "python3.10")
+	put(t, home, ".local", "share", "keyrings", "login")
+	venv := filepath.Join(home, "venv")
+	copied := put(t, venv, "bin", "python3.12")
+	script(t, filepath.Join(venv, "pyvenv.cfg"), "home = "+filepath.Join(version, "bin")+"\ninclude-system-site-packages = false\n")
+	linked := filepath.Join(home, "tools", "python", "bin", "python3")
+	link(t, own, linked)
+	for name, c := range map[string]struct {
+		path string
+		want []string
+	}{
+		"a version of pyenv":              {own, []string{version, own}},
+		"a Python of the home":            {shared, []string{shared, filepath.Join(home, "lib", "python3.11")}},
+		"a Python of ~/.local":            {local, []string{local}},
+		"a copy in a virtual environment": {copied, []string{venv, version, copied}},
+		"a link":                          {linked, []string{filepath.Join(home, "tools", "python"), version, own, linked}},
+	} {
+		got := installation(c.path)
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+	if got := installation("/usr/bin/env"); len(got) != 0 {
+		t.Errorf("a program of the system needs %q", got)
+	}
+	for _, prefix := range []string{"/", "/root", "/opt", "/home/alice", home, filepath.Dir(home)} {
+		if !sharedPrefix(prefix) {
+			t.Errorf("%s would be visible to programs", prefix)
+		}
+	}
+}
+
+func TestAPyenvShimIsNotStarted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	asked := filepath.Join(dir, "asked")
+	script(t, filepath.Join(dir, "shims", "python3"), "#!/bin/sh\necho x >> "+asked+"\n")
+	for _, version := range []string{"3.11.7", "3.12.1"} {
+		script(t, filepath.Join(dir, "versions", version, "bin", "python3"), "\x7fELF "+version)
+	}
+	later := filepath.Join(dir, "later", "python3")
+	script(t, later, "\x7fELF later")
+	set := map[string]string{}
+	p := places{path: filepath.Join(dir, "shims") + ":" + filepath.Dir(later), env: func(name string) string { return set[name] }}
+	first := func() string {
+		t.Helper()
+		for _, c := range p.candidates() {
+			if c.onPath >= 0 {
+				return c.real
+			}
+		}
+		return ""
+	}
+	python := func(version string) string { return filepath.Join(dir, "versions", version, "bin", "python3") }
+	for _, c := range []struct{ file, variable, want string }{
+		{"3.12.1\n", "", python("3.12.1")},
+		{"3.11.7\n3.12.1\n", "", python("3.11.7")},
+		{"3.99.0\n3.12.1\n", "", python("3.12.1")},
+		{"3.12.1\n", "3.11.7", python("3.11.7")},
+		{"system\n3.12.1\n", "", later},
+		{"", "", later},
+	} {
+		script(t, filepath.Join(dir, "version"), c.file)
+		set["PYENV_VERSION"] = c.variable
+		if got := first(); got != c.want {
+			t.Errorf("version %q, PYENV_VERSION %q: got %s, want %s", c.file, c.variable, got, c.want)
+		}
+	}
+	if _, err := os.Stat(asked); err == nil {
+		t.Error("the shim was started")
+	}
+}
+
+func TestAHostFolderIsWritableOnlyWhereTheConfigurationSaysSo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"open/in", "openly", "other"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link(t, filepath.Join(dir, "other"), filepath.Join(dir, "open", "out"))
+	c := Config{WritableDirectories: []string{filepath.Join(dir, "open")}}
+	for name, want := range map[string]bool{"open": true, "open/in": true, "openly": false, "other": false, "open/out": false, "open/none": false} {
+		if got := c.writable(filepath.Join(dir, name)); got != want {
+			t.Errorf("%s is writable: %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestIsolationNamespacesRefusesLessAndNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	whole := mechanisms{Box: true, Layers: []sandbox.Layer{{Name: "seccomp"}, {Name: "landlock", Missing: "the kernel has none"}}}
+	for _, c := range []struct {
+		name, isolation string
+		how             mechanisms
+		says            string
+	}{
+		{"all of it", IsolationNamespaces, whole, ""},
+		{"no box", IsolationNamespaces, mechanisms{Why: map[string]string{"box": "user namespaces: operation not permitted"}}, "user namespaces: operation not permitted"},
+		{"no filter", IsolationNamespaces, mechanisms{Box: true, Layers: []sandbox.Layer{{Name: "seccomp", Missing: "the kernel has none"}}}, "seccomp: the kernel has none"},
+		{"auto takes less", IsolationAuto, mechanisms{Why: map[string]string{"box": "no"}}, ""},
+	} {
+		err := Config{Isolation: c.isolation}.checkIsolation("mine", c.how)
+		if c.says == "" && err != nil || c.says != "" && (executor.CodeOf(err) != executor.Invalid || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "backends.mine.isolation")) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestInABoxALanguageIsNamedByAPathThatIsThere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	real := filepath.Join(dir, "node-v22", "bin", "node")
+	script(t, real, "\x7fELF")
+	link(t, real, filepath.Join(dir, "bin", "node"))
+	if got := inBox(filepath.Join(dir, "bin", "node"), real); got != real {
+		t.Errorf("got %s, want %s", got, real)
+	}
+	if got := inBox("/usr/bin/sh", "/usr/bin/busybox"); got != "/usr/bin/sh" {
+		t.Errorf("got %s: busybox depends on the name", got)
+	}
+}
