@@ -28,6 +28,8 @@ type Config struct {
 	Env []string
 	// Preimport lists modules to import before the first copy. Those that do not exist are left out.
 	Preimport []string
+	// OwnIPC says that the interpreter is in an IPC namespace of its own. Empty then removes all objects in it, as for PID 1.
+	OwnIPC bool
 	// Launch starts the interpreter.
 	Launch func(Command) (Process, error)
 }
@@ -246,7 +248,11 @@ func (z *Zygote) Empty(ctx context.Context) error {
 	done := make(chan struct{})
 	z.mu.Lock()
 	z.empty = append(z.empty, done)
-	_, err := z.control.Write([]byte("end"))
+	message := "end"
+	if z.cfg.OwnIPC {
+		message = "end\x00ipc"
+	}
+	_, err := z.control.Write([]byte(message))
 	z.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("fork server: %w", err)

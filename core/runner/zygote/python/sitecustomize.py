@@ -111,7 +111,7 @@ class Server:
                         return self.socket.socket(fileno=fds[0])
                     os.close(fds[0])
                 elif words[0] == b"end":
-                    self.end()
+                    self.end(words[1:] == [b"ipc"])
                 else:
                     self.kill()
                     os._exit(0)
@@ -165,10 +165,10 @@ class Server:
             except ProcessLookupError:
                 pass  # it had no group yet
 
-    def end(self):
+    def end(self, ipc):
         self.kill()
         self.reap(0)
-        if os.getpid() == 1:
+        if ipc or os.getpid() == 1:
             self.remove_ipc()
         self.say("empty")
 
@@ -327,6 +327,7 @@ def main():
     for module in sys.modules.values():
         _ctypes.Py_INCREF(module)  # so that the interpreter clears it at the end: the collector does not see it
     new_main()
+    os.chdir("/")  # the folder may be unmounted
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     server.say("ready", startup_code(sys.modules["site"]), *got)
     own = server.serve()
