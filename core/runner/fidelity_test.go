@@ -185,17 +185,28 @@ func runnerWay(t *testing.T, cfg Config) fidelityWay {
 	if cfg.Box {
 		work = regexp.MustCompile("/work")
 	}
+	var forked, executed []string
+	t.Cleanup(func() {
+		t.Logf("the runner has forked %d scripts, and executed %d:\n%s", len(forked), len(executed), strings.Join(executed, "\n"))
+	})
 	return fidelityWay{"runner", func(t *testing.T, python string, s *fidelityScript) outcome {
 		in := RunInput{Workspace: s.workspace(t).reader(t)}
 		if s.stdin != nil {
 			in.Stdin = strings.NewReader(*s.stdin)
 		}
-		res, rec := r.run(t, s.start(python), in)
+		start := s.start(python)
+		start.Fork = "fidelity"
+		res, rec := r.run(t, start, in)
 		got := outcome{end: describe(res)}
 		select {
 		case started := <-rec.started:
 			got.how = started.Start
 		default: // it did not start, and end says so
+		}
+		if got.how == executor.StartFork {
+			forked = append(forked, s.name)
+		} else {
+			executed = append(executed, s.name)
 		}
 		got.stdout, got.stderr, got.files = rec.stdout(), rec.stderr(), map[string]string{}
 		seen := got.stdout + got.stderr

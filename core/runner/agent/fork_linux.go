@@ -120,14 +120,29 @@ func (x *execution) prepareFork() error {
 	if f.zygote != nil && (f.key != key || f.forks >= maxForks || time.Since(f.born) > maxForkAge || sandbox.IsClosed(f.zygote.Gone())) {
 		f.close()
 	}
-	if f.zygote == nil {
-		if f.key == key {
+	for {
+		isNew := f.zygote == nil
+		if isNew && f.key == key {
 			return nil // it cannot be forked
 		}
-		if err := x.startForkServer(key); err != nil {
+		if isNew {
+			if err := x.startForkServer(key); err != nil {
+				return err
+			}
+		}
+		err := f.refill()
+		if err == nil {
+			return nil
+		}
+		f.close() // it may have been killed with the processes of x
+		if isNew {
 			return err
 		}
 	}
+}
+
+// refill makes the copy that waits, unless there is one.
+func (f *forkServer) refill() error {
 	if f.slot != nil {
 		return nil
 	}
@@ -137,12 +152,10 @@ func (x *execution) prepareFork() error {
 	if err == nil {
 		f.slot, err = f.zygote.Fork(ctx)
 	}
-	if err != nil {
-		f.close()
-		return err
+	if err == nil {
+		f.forks++
 	}
-	f.forks++
-	return nil
+	return err
 }
 
 func (x *execution) startForkServer(key forkKey) error {

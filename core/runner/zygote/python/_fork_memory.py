@@ -116,14 +116,19 @@ class Memory:
             first = f.read().partition(b"\0")[0]
         if not first.startswith(b"PYTHONPATH="):
             raise Failed("PYTHONPATH is not the first variable")
-        self.fields[9] += len(first) + 1
+        self.own = self.fields[9] + len(first) + 1, self.fields[10]
+        self.fields[9] = self.fields[10]  # only programs have variables
         self.set()
 
     def command_line(self, words):
         self.place(7, words)
 
     def environment(self, words):
-        self.place(9, words)
+        """Shows words as the variables, or those of the start."""
+        if words is None:
+            self.fields[9:11] = self.own
+        else:
+            self.place(9, words)
 
     def place(self, i, words):
         block = b"".join(word + b"\0" for word in words)

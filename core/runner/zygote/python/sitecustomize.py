@@ -245,14 +245,13 @@ class Child:
             sys.argv[1:] = [os.fsdecode(a) for a in argv[len(self.argv):]]
             if hasattr(sys, "orig_argv"):
                 sys.orig_argv[:] = [os.fsdecode(a) for a in argv]
+        self.memory.environment(None if env == self.env else env)
+        self.memory.set()
         if env != self.env:
-            self.memory.environment(env)
             os.environb.clear()
             for variable in env:
                 name, _, value = variable.partition(b"=")
                 os.environb[name] = value
-        if argv != self.argv or env != self.env:
-            self.memory.set()
         self.lib.call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
