@@ -66,7 +66,7 @@ switch: build ## 60 s of load while the configuration changes its backend; SWITC
 	@go run ./tests/cmd/switch -binary bin/python-executor $(SWITCH_FLAGS)
 
 .PHONY: fidelity
-fidelity: ## every program of the fidelity corpus on every Python at hand, by python itself and by the runner
+fidelity: ## every program of the fidelity corpus on every Python at hand, by python itself, by the runner and as forks
 	@cd core && PYEXEC_FIDELITY=all go test -run '^TestProgramsRunAsUnderPlainPython$$' -count 1 -timeout 30m ./runner
 
 .PHONY: fuzz

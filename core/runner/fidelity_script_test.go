@@ -143,6 +143,8 @@ type outcome struct {
 	// files has the content and the mode of each regular file that is left.
 	files map[string]string
 	how   executor.StartKind
+	// refused says that this way did not run it, because only a fresh interpreter does it right.
+	refused bool
 }
 
 // difference says where b is another outcome than o, or "".

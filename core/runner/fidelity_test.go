@@ -99,7 +99,7 @@ func fidelityWays(t *testing.T, p fidelityPython, as Config) []fidelityWay {
 	if !p.forAll || !isRoot() {
 		cfg = Config{WorkRoot: cfg.WorkRoot}
 	}
-	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg)}
+	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg), forkWay(t, cfg)}
 }
 
 // compareWays runs scripts in all ways. The first is what the others must be like.
@@ -108,6 +108,9 @@ func compareWays(t *testing.T, ways []fidelityWay, python string, scripts []*fid
 		want := ways[0].run(t, python, s)
 		for _, w := range ways[1:] {
 			got := w.run(t, python, s)
+			if got.refused {
+				continue
+			}
 			if diff := want.difference(got); diff != "" {
 				t.Errorf("%s: - %s, + %s\n%s", s.name, ways[0].name, w.name, diff)
 			}
@@ -179,17 +182,31 @@ func askPython(path string) fidelityPython {
 func runnerWay(t *testing.T, cfg Config) fidelityWay {
 	r := startRunner(t, cfg)
 	work := regexp.MustCompile(regexp.QuoteMeta(cfg.WorkRoot) + "/[0-9a-f]{8}")
+	if cfg.Box {
+		work = regexp.MustCompile("/work")
+	}
+	var forked, executed []string
+	t.Cleanup(func() {
+		t.Logf("the runner has forked %d scripts, and executed %d:\n%s", len(forked), len(executed), strings.Join(executed, "\n"))
+	})
 	return fidelityWay{"runner", func(t *testing.T, python string, s *fidelityScript) outcome {
 		in := RunInput{Workspace: s.workspace(t).reader(t)}
 		if s.stdin != nil {
 			in.Stdin = strings.NewReader(*s.stdin)
 		}
-		res, rec := r.run(t, s.start(python), in)
+		start := s.start(python)
+		start.Fork = "fidelity"
+		res, rec := r.run(t, start, in)
 		got := outcome{end: describe(res)}
 		select {
 		case started := <-rec.started:
 			got.how = started.Start
 		default: // it did not start, and end says so
+		}
+		if got.how == executor.StartFork {
+			forked = append(forked, s.name)
+		} else {
+			executed = append(executed, s.name)
 		}
 		got.stdout, got.stderr, got.files = rec.stdout(), rec.stderr(), map[string]string{}
 		seen := got.stdout + got.stderr
@@ -269,17 +286,7 @@ func plainWay(cfg Config) fidelityWay {
 		must(t, err)
 		stop()
 		got.end = describe(resultOf(state.Sys().(syscall.WaitStatus)))
-		must(t, filepath.WalkDir(work, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
-				return err
-			}
-			data, err := os.ReadFile(path) //nolint:gosec // a test's own
-			st, statErr := d.Info()
-			if err = errors.Join(err, statErr); err == nil {
-				got.add(strings.TrimPrefix(path, work+"/"), st.Mode(), string(data))
-			}
-			return err
-		}))
+		got.addFolder(t, work)
 		return got.without(cfg, work, work+"t")
 	}}
 }

@@ -53,6 +53,7 @@ type execution struct {
 	res      executor.Result
 	stuck    bool
 	prepared *sandbox.Prepared // what the Execution before has prepared; nil: nothing
+	forkOf   *sandbox.Program  // what the program for the next fork is like; nil: unknown
 	// In a session, spared are the runner's children that are not the Command's, and displays counts Displays.
 	spared   map[int]bool
 	displays int
@@ -135,6 +136,9 @@ func (x *execution) run(before *execution) {
 
 // prepareNext makes what the next Execution will need.
 func (x *execution) prepareNext() {
+	if err := x.prepareFork(); err != nil {
+		x.agent.Logf("%v", err)
+	}
 	next := sandbox.Prepare(x.agent.Config, x.agent.Disk, x.agent.GroupName(), x.start.Limits, x.agent.Spawner(x.start.Network))
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -258,16 +262,22 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	}
 	job := x.job(p, pipes, x.start.Limits)
 	job.Watched = true
-	got := x.agent.Spawner(x.start.Network).Start(job)
+	got, r := x.fork(p, job)
+	how := executor.StartFork
+	if r == nil {
+		how, got = executor.StartExec, x.agent.Spawner(x.start.Network).Start(job)
+	}
 	if err := x.startError(p, pipes, got); err != nil {
 		return err
 	}
 	x.setPID(got.PID)
-	r := sandbox.NewReaper(x.agent.Sandbox, got.PID)
+	if r == nil {
+		r = sandbox.NewReaper(x.agent.Sandbox, got.PID)
+	}
 	if got.PIDFD >= 0 {
 		defer unix.Close(got.PIDFD) //nolint:errcheck // nothing was written; the pumps are done by then
 	}
-	x.agent.started(x, protocol.Started{Started: executor.Started{PID: got.PID, Start: executor.StartExec}})
+	x.agent.started(x, protocol.Started{Started: executor.Started{PID: got.PID, Start: how}})
 	carried := x.carry(pipes, p.Notice, func() { r.Soon(got.PIDFD) })
 	s := sandbox.NewSampler(x.group, got.PID, got.At, x.start.SampleInterval)
 	x.group.Bound = x.agent.Bound(x.group, x.folder, x.start.Limits)

@@ -188,6 +188,7 @@ func (a *agent) openSession(ctx context.Context, start protocol.SessionStart) er
 		<-before.cleaned
 		ready = before.takeNext()
 	}
+	a.forks.close() // its processes are not the session's
 	s, err := session.Open(ctx, a.Sandbox, start, ready)
 	if err != nil {
 		return err

@@ -61,6 +61,7 @@ func (a *agent) end() {
 			if err := x.takeNext().Remove(); err != nil {
 				a.Logf("clean up: %v", err)
 			}
+			a.forks.close()
 		case <-time.After(sandbox.KillPatience + 5*time.Second):
 			a.killEverything()
 		}

@@ -99,6 +99,9 @@ type Start struct {
 	// Workspace and Stdin say that frames of that kind follow.
 	Workspace bool `json:"workspace"`
 	Stdin     bool `json:"stdin"`
+	// Fork lets the runner fork an interpreter that has started already, where programs cannot tell. It names who may share one:
+	// programs that trust each other and have the same packages. Empty means never.
+	Fork string `json:"fork,omitempty"`
 	// Network allows a network: that of Config.PrivateNetwork, or else the runner's.
 	Network        bool            `json:"network"`
 	Limits         executor.Limits `json:"limits"`

@@ -53,7 +53,7 @@ func (d *Disk) onDisk(path string) bool {
 // bindAll binds what start names, and unbinds what only an Execution before has named.
 func (d *Disk) bindAll(start protocol.Start) error {
 	var wanted []binding
-	for _, path := range slices.Concat(start.Reach, filepath.SplitList(start.Path)) {
+	for _, path := range slices.Concat(d.reached, start.Reach, filepath.SplitList(start.Path)) {
 		if !d.covered(d.view.at(path)) {
 			wanted = append(wanted, binding{path: path})
 		}

@@ -35,6 +35,8 @@ type Reaper struct {
 
 	mu   sync.Mutex
 	over bool // empty is closed
+	// forked is the end of a main process that another process has waited for, until reap takes it.
+	forked *Exit
 	// box is nil outside of one. In a box ended reports that the main process has been waited for, and orphans is the CPU time
 	// of the orphans before.
 	box     *Box
@@ -89,11 +91,13 @@ func (r *Reaper) Soon(pidfd int) {
 func (r *Reaper) reap() (over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var first *Exit
+	first := r.forked
+	r.forked = nil
 	for !r.over {
 		pid, end, cpu, err := waitAny()
 		if err == nil && pid > 0 {
 			if r.box.isInit(pid) {
+				r.box.reaped.Store(true)
 				continue
 			}
 			r.CPU += cpu
@@ -102,7 +106,7 @@ func (r *Reaper) reap() (over bool) {
 			}
 			continue
 		}
-		none := err != nil
+		none := err != nil && (r.pid != noProcess || r.ended)
 		if r.box != nil && r.ended { // then init has what is left: the orphans of a process come to it before the process can be waited for
 			none = r.box.isEmpty()
 		}
@@ -141,7 +145,10 @@ func RepeatKill(kill func() (found int)) int {
 
 // KillAll kills the processes of g, and whatever else descends from this process.
 func (b *Sandbox) KillAll(g *Group) {
-	if b.Box != nil && !b.Box.Broken() {
+	if b.Box != nil {
+		if IsClosed(b.Box.Over) {
+			return // the kernel kills what is left
+		}
 		if err := b.Box.end(); err != nil {
 			b.Logf("%v", err) // the caller sees that processes are left
 		}

@@ -1,0 +1,146 @@
+//go:build linux
+
+package runner
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// forked is a Start of Python code that may be forked.
+func forked(code string) Start {
+	s := python(code)
+	s.Fork = "tests"
+	return s
+}
+
+// how runs start and returns how it was started, how it ended, and its output.
+func (r *testRunner) how(t *testing.T, start Start) string {
+	t.Helper()
+	res, rec := r.run(t, start, RunInput{})
+	how := executor.StartKind("not started")
+	select {
+	case s := <-rec.started:
+		how = s.Start
+	default:
+	}
+	return strings.TrimSpace(string(how) + " " + describe(res) + " " + rec.stdout() + rec.stderr())
+}
+
+func (r *testRunner) wants(t *testing.T, start Start, want string) {
+	t.Helper()
+	if got := r.how(t, start); got != want {
+		t.Errorf("%.200q: %s\nwant %s", start.Code, got, want)
+	}
+}
+
+func TestTheNextProgramsAreForked(t *testing.T) {
+	r := boxed(t, nil)
+	hello := forked(`print("hi")`)
+	r.wants(t, hello, "exec succeeded exit 0 hi")
+	for range 3 {
+		r.wants(t, hello, "fork succeeded exit 0 hi")
+	}
+	r.wants(t, python(`print("hi")`), "exec succeeded exit 0 hi")
+	r.wants(t, hello, "fork succeeded exit 0 hi")
+	other := hello
+	other.Fork = "others"
+	r.wants(t, other, "exec succeeded exit 0 hi")
+	r.wants(t, other, "fork succeeded exit 0 hi")
+	options := other
+	options.Env = map[string]string{"PYTHONOPTIMIZE": "1"}
+	r.wants(t, options, "exec succeeded exit 0 hi")
+	r.wants(t, other, "fork succeeded exit 0 hi")
+	r.how(t, hello)
+	r.wants(t, forked("import sys; sys.exit(7)"), "fork failed exit 7")
+	r.wants(t, forked("import os; os.abort()"), "fork failed SIGABRT")
+	r.wants(t, forked("import gc; print(gc.get_freeze_count())"), "exec succeeded exit 0 0")
+	r.wants(t, hello, "fork succeeded exit 0 hi")
+}
+
+func TestAForkHasTheLimitsOfItsExecution(t *testing.T) {
+	r := boxed(t, nil)
+	r.how(t, forked("print(1)"))
+	loop := forked("import signal\nsignal.signal(15, lambda *a: None)\nwhile True: pass")
+	loop.Limits.Timeout, loop.Limits.KillGrace = 300*time.Millisecond, 100*time.Millisecond
+	r.wants(t, loop, "fork timed_out SIGKILL")
+	r.wants(t, forked("print(2)"), "fork succeeded exit 0 2")
+	large := forked("x = bytearray(1 << 30)\nx[::4096] = bytes(1 << 18)")
+	large.Limits.MemoryBytes = 64 << 20
+	if got := r.how(t, large); !strings.HasPrefix(got, "fork out_of_memory") && !strings.Contains(got, "MemoryError") {
+		t.Errorf("%s", got)
+	}
+	r.how(t, forked("print(3)"))
+	many := forked(`
+import os
+n = 0
+try:
+    while n < 1000:
+        if os.fork() == 0:
+            import signal; signal.pause()
+        n += 1
+except OSError: print(n < 100)
+`)
+	many.Limits.PIDs = 20
+	r.wants(t, many, "fork succeeded exit 0 True")
+	full := forked(`
+try:
+    with open("large", "wb") as f:
+        while True: f.write(bytes(1 << 20))
+except OSError as e: print(e.errno)
+`)
+	r.how(t, forked("print(4)"))
+	full.Limits.DiskBytes = 8 << 20
+	if got := r.how(t, full); !strings.HasPrefix(got, "fork succeeded exit 0 2") {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestNothingOfAForkIsLeftForTheNext(t *testing.T) {
+	r := boxed(t, nil)
+	r.how(t, forked("print(1)"))
+	r.wants(t, forked(`
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+print(libc.shmget(7, 4096, 0o1600) >= 0)
+open("/work/left", "w"); open("/tmp/left", "w"); open("/dev/shm/left", "w")
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.close(1); os.close(2)
+        time.sleep(99)
+    os._exit(0)
+os.wait()
+`), "fork succeeded exit 0 True")
+	const look = `
+import os
+print(sorted(os.listdir("/work")), os.listdir("/tmp"), os.listdir("/dev/shm"), len(open("/proc/sysvipc/shm").readlines()))
+print(sum(n.isdigit() for n in os.listdir("/proc")))
+`
+	// The processes are init, the program and the fork server.
+	r.wants(t, forked(look), "fork succeeded exit 0 ['main.py'] [] [] 1\n3")
+	r.wants(t, forked("import ctypes; print(ctypes.CDLL(None).shmget(7, 4096, 0o1600) >= 0)"), "fork succeeded exit 0 True")
+	r.wants(t, forked(look), "fork succeeded exit 0 ['main.py'] [] [] 1\n3")
+}
+
+func TestAProgramThatKillsItsForkServerHarmsOnlyItself(t *testing.T) {
+	r := boxed(t, nil)
+	r.how(t, forked("print(1)"))
+	for _, signal := range []string{"KILL", "STOP"} {
+		start := forked("import os, signal\nos.kill(os.getppid(), signal.SIG" + signal + ")\nprint('done')")
+		start.Limits.Timeout, start.Limits.KillGrace = time.Second, 0
+		if got := r.how(t, start); !strings.HasPrefix(got, "fork ") {
+			t.Errorf("%s: %s", signal, got)
+		}
+		r.wants(t, forked("print(2)"), "fork succeeded exit 0 2") // of another server
+	}
+	r.wants(t, forked(`
+import os
+for name in "mem", "environ", "fd":
+    try: os.listdir("/proc/%d/fd" % os.getppid()) if name == "fd" else open("/proc/%d/%s" % (os.getppid(), name)); print(name)
+    except PermissionError: pass
+`), "fork succeeded exit 0")
+}

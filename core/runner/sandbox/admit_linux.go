@@ -1,0 +1,42 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Admit puts a process of a box that waits, and that is no child of the runner, into the groups of job, and gives it the limits.
+func (b *Sandbox) Admit(pid int, job Job) error {
+	var err error
+	for _, fd := range job.Group.tasks {
+		err = errors.Join(err, writeControl(fd, strconv.Itoa(pid)))
+	}
+	if job.Group.fd != nil {
+		err = errors.Join(err, job.Group.adopt(pid))
+	}
+	if err != nil {
+		return fmt.Errorf("enter control group: %w", err)
+	}
+	job.Group.LeavePrepared(nil) // no thread starts anything there
+	job.Group.lower(job.Limits)
+	hardenLimits(pid, job)
+	return nil
+}
+
+// NewForkReaper is NewReaper for a program that is a child of another process of the box, which waits for it. The caller calls
+// ForkEnded.
+func NewForkReaper(b *Sandbox) *Reaper { return NewReaper(b, noProcess) }
+
+const noProcess = -1
+
+// ForkEnded tells r of the end of its main process. cpu is the time of the process.
+func (r *Reaper) ForkEnded(status syscall.WaitStatus, cpu time.Duration) {
+	r.mu.Lock()
+	r.forked, r.ended = &Exit{Status: status, At: time.Now()}, true
+	r.CPU += cpu
+	r.mu.Unlock()
+	r.reap()
+}

@@ -1,0 +1,55 @@
+// Package zygote forks Python interpreters that have started already, so that a program does not wait for the start of its own.
+//
+// A Zygote is an interpreter that has done all that comes before its main file. Zygote.Fork makes a Slot: a copy that waits. Slot.Run
+// makes the copy a program. A Zygote belongs to one interpreter, one set of installed packages, one entrypoint, and programs that may
+// trust each other: copies share the seed of hashes and the layout of addresses.
+//
+// Programs behave as under `python main.py`. Where a copy would not, Zygote.Refuses or a *RefusedError of Slot.Run says why, and the
+// caller starts an interpreter instead.
+//
+// # How the interpreter gets there
+//
+// The Zygote is started as `python main.py`, with python/sitecustomize.py as its module sitecustomize. The interpreter imports that
+// module last, and opens main.py after it. The module serves the runner and does not return. In a copy it removes its traces and returns, and the
+// interpreter opens main.py, runs it and ends in its usual way. So everything about the main file is the interpreter's own work: what
+// __main__ has, decoding, tracebacks, the exit code, atexit, the end of threads, finalizers and the flush of the streams.
+//
+// The module comes from an archive in a memfd, descriptor 4, which PYTHONPATH names. It removes both. It needs three modules of C,
+// which are not in sys.modules afterwards. prctl(PR_SET_MM) gives a copy its command line and variables in /proc.
+//
+// The Zygote may be PID 1 of a PID namespace. It then reaps orphans, and ends every process when the runner asks. It blocks all signals
+// and is not dumpable, so that programs of the same uid cannot disturb it. Elsewhere it kills only the sessions of its copies.
+//
+// # What programs can tell
+//
+//   - Copies of one Zygote have the same seed of hashes, unless Refuses has seen PYTHONHASHSEED in the variables.
+//   - The objects of the start are frozen (gc.freeze), and the collector's counts begin at 0. What a program attaches to a class of the
+//     modules that are there at the start, such as os, is not finalized at its end. A program is refused whose main file mentions gc,
+//     __del__, weakref, __subclasses__ or setproctitle.
+//   - Modules of Config.Preimport are in sys.modules from the start.
+//   - /proc/self/maps has _ctypes, _socket and select, and object.__subclasses__ their types.
+//   - The process number of the parent is the Zygote's.
+//
+// # Protocol
+//
+// Messages are packets (SOCK_SEQPACKET) of words that are separated by zero bytes. Descriptor 3 of the Zygote is its control socket.
+//
+//	runner → Zygote
+//	  start MODULE…     the first message: what to import before the first copy
+//	  fork N            make copy N. The copy's own socket comes as a descriptor
+//	  end [ipc]         kill all processes. As PID 1, or with ipc, also remove what they leave in the IPC namespace
+//	Zygote → runner
+//	  ready FILE MODULE…  FILE is code of the environment that has run at the start, or empty; then the modules that were imported
+//	  forked N PID        PID is in the Zygote's namespace
+//	  failed N ERROR      there is no copy N
+//	  exited N STATUS CPU RSS  the wait status, microseconds of CPU time, the peak of memory in KiB
+//	  empty               answers end
+//	copy → runner, over its own socket
+//	  waiting           the kernel adds the process number (SCM_CREDENTIALS)
+//	  started           the program begins
+//	  exec REASON       the copy has ended: only a new interpreter does it right
+//	runner → copy
+//	  run ARGC DIR ARG… VARIABLE…  with descriptors: 0, 1 and 2 of the program, then files that it writes "0" into to enter control groups
+//
+// At the end of its control socket the Zygote kills all and exits. At the end of its own socket a waiting copy exits.
+package zygote

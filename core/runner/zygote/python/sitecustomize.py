@@ -1,0 +1,358 @@
+"""The fork server of the runner. doc.go describes how it is started and what it says.
+
+The interpreter imports this file as its module sitecustomize. That is at the end of its own start, before it opens the main file. A
+child returns from here, and the interpreter goes on: it opens and runs the main file and ends, as always. No frame of ours is left.
+"""
+import os
+import sys
+
+try:
+    import _fork_memory as memory
+except BaseException:  # or the interpreter would open the main file
+    sys.excepthook(*sys.exc_info())
+    os._exit(70)
+
+CONTROL, PROGRAM = 3, 4  # descriptors
+
+PR_SET_DUMPABLE = 4
+
+# Lines of .pth files, and a sitecustomize, whose effects do not depend on the variables that a program may set.
+KNOWN_LINES = (b"import os; var = 'SETUPTOOLS_USE_DISTUTILS'; enabled = os.environ.get(var, ", b"import _virtualenv")
+KNOWN_CUSTOMIZE = b"try:import apport_python_hookexcept ImportError:passelse:apport_python_hook.install()"  # Debian
+
+# What a main file that looks into the interpreter mentions.
+INSPECTING = b"gc", b"__del__", b"weakref", b"__subclasses__", b"setproctitle"
+
+
+def hide():
+    """Removes what brought this module in, and imports the environment's own sitecustomize."""
+    place = os.environ.pop("PYTHONPATH")
+    if sys.path[:1] != [place]:
+        raise memory.Failed("sys.path does not begin with the fork server")
+    del sys.path[0], sys.path_importer_cache[place], sys.modules["sitecustomize"], sys.modules[memory.__name__]
+    sys.modules["zipimport"]._zip_directory_cache.pop(place)
+    os.close(PROGRAM)
+    if sys.implementation.name != "cpython" or sys.version_info < (3, 9) or "t" in sys.abiflags:
+        raise memory.Failed("only CPython from 3.9 on with its lock can be forked")
+    try:
+        import sitecustomize
+    except ImportError as e:
+        if e.name != "sitecustomize":
+            raise
+
+
+def startup_code(site):
+    """Returns the file of the environment whose code has run at the start, or nothing."""
+    own = sys.modules.get("sitecustomize")
+    if own is not None:
+        with open(own.__file__, "rb") as f:
+            if b"".join(line.partition(b"#")[0].strip() for line in f) != KNOWN_CUSTOMIZE:
+                return own.__file__
+    for folder in site.getsitepackages() + ([site.getusersitepackages()] if site.ENABLE_USER_SITE else []):
+        try:
+            names = sorted(n for n in os.listdir(folder) if n.endswith(".pth"))
+        except OSError:
+            continue
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as f:
+                for line in f:
+                    if line.startswith((b"import ", b"import\t")) and not line.startswith(KNOWN_LINES):
+                        return os.path.join(folder, name)
+    return ""
+
+
+def receive(socket, sock):
+    """Returns the words and the descriptors of a message. At the end of the socket the only word is empty."""
+    data, ancillary = sock.recvmsg(1 << 16, socket.CMSG_SPACE(4 * 16))[:2]
+    fds = []
+    for _, _, raw in ancillary:
+        fds += [int.from_bytes(raw[i:i + 4], sys.byteorder) for i in range(0, len(raw) - 3, 4)]
+    return data.split(b"\0"), fds
+
+
+def kind(fd):
+    """Returns what a stream of a new interpreter depends on."""
+    st = os.fstat(fd)
+    return st.st_mode & 0o170000, st.st_blksize, os.isatty(fd)
+
+
+class Server:
+    """The process that is forked."""
+
+    def __init__(self, signal, socket, select, lib):
+        self.signal, self.socket, self.lib = signal, socket, lib
+        self.children = {}  # their numbers, by process
+        # A handler would make a signal of a program reach this process although it is PID 1.
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
+        self.control = socket.socket(fileno=CONTROL)
+        self.wake, self.woken = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(self.woken, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self.woken, warn_on_full_buffer=False)
+        self.poll = select.poll()
+        self.poll.register(CONTROL, select.POLLIN)
+        self.poll.register(self.wake, select.POLLIN)
+
+    def say(self, *words):
+        self.control.send(b"\0".join(w if isinstance(w, bytes) else str(w).encode(errors="replace") for w in words))
+
+    def serve(self):
+        """Serves the runner. In a child it returns the child's socket."""
+        while True:
+            for fd, _ in self.poll.poll():
+                if fd == self.wake:
+                    os.read(self.wake, 4096)
+                    self.reap(os.WNOHANG)
+                    continue
+                words, fds = receive(self.socket, self.control)
+                if words[0] == b"fork":
+                    if self.fork(words[1]):
+                        return self.socket.socket(fileno=fds[0])
+                    os.close(fds[0])
+                elif words[0] == b"end":
+                    self.end(words[1:] == [b"ipc"])
+                else:
+                    self.kill()
+                    os._exit(0)
+
+    def fork(self, n):
+        """Makes a child. It reports whether this is the child."""
+        for name in sys.modules.keys() - self.modules:  # os.wait4 imports resource
+            del sys.modules[name]
+        try:
+            if threads() > 1:
+                raise OSError("the interpreter has several threads")
+            pid = os.fork()
+        except OSError as e:
+            self.say("failed", n, e)
+            return False
+        if pid:
+            self.children[pid] = n
+            self.say("forked", n, pid)
+            return False
+        os.setsid()
+        self.signal.set_wakeup_fd(-1)
+        self.signal.signal(self.signal.SIGCHLD, self.signal.SIG_DFL)
+        self.control.close()
+        os.close(self.wake)
+        os.close(self.woken)
+        return True
+
+    def reap(self, options):
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, options)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            n = self.children.pop(pid, None)
+            if n is not None:
+                self.say("exited", n, status, int((usage.ru_utime + usage.ru_stime) * 1e6), usage.ru_maxrss)
+
+    def kill(self):
+        if os.getpid() == 1:
+            try:
+                os.kill(-1, self.signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            return
+        for pid in self.children:
+            os.kill(pid, self.signal.SIGKILL)
+            try:
+                os.killpg(pid, self.signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it had no group yet
+
+    def end(self, ipc):
+        self.kill()
+        self.reap(0)
+        if ipc or os.getpid() == 1:
+            self.remove_ipc()
+        self.say("empty")
+
+    def remove_ipc(self):
+        """Removes what outlives its makers in the namespace."""
+        for name in "shm", "msg", "sem":
+            with open("/proc/sysvipc/" + name, "rb") as f:
+                for line in f.read().splitlines()[1:]:
+                    self.lib.call(name + "ctl", int(line.split()[1]), 0, 0)  # IPC_RMID, and the index 0 of a semaphore
+        try:
+            for name in os.listdir("/dev/mqueue"):
+                os.unlink("/dev/mqueue/" + name)
+        except FileNotFoundError:
+            pass  # it is not mounted
+
+
+class Child:
+    """What a child becomes. Its parent makes it, so that the child has less to do."""
+
+    def __init__(self, lib):
+        self.lib = lib
+        with open("/proc/self/cmdline", "rb") as f:
+            self.argv = f.read().split(b"\0")[:-1]
+        self.memory = memory.Memory(lib)
+        self.env = [name + b"=" + value for name, value in os.environb.items()]
+        self.kinds = [kind(fd) for fd in (0, 1, 2)]
+
+    def wait(self, socket, own):
+        """Waits for a request and fulfils it."""
+        self.rehearsal.repeat()
+        own.send(b"waiting")
+        words, fds = receive(socket, own)
+        if words[0] != b"run":
+            os._exit(0)
+        argc = int(words[1])
+        for fd in fds[3:]:
+            os.write(fd, b"0")
+            os.close(fd)
+        try:
+            os.chdir(words[2])
+            why = self.differs(fds)
+        except OSError as e:
+            why = str(e)
+        if why:
+            own.send(b"exec\0" + why.encode(errors="replace"))
+            os._exit(0)
+        self.become(words[3:3 + argc], words[3 + argc:])
+        for i, fd in enumerate(fds[:3]):
+            os.dup2(fd, i)
+            os.close(fd)
+        if kind(0) != self.kinds[0]:
+            new_stdin()
+        own.send(b"started")
+        own.close()
+
+    def differs(self, fds):
+        """Returns why a new interpreter would do something else, or nothing."""
+        for i in 1, 2:
+            if kind(fds[i]) != self.kinds[i]:
+                return "descriptor %d is of another kind" % i
+        site = sys.modules["site"]
+        if site.ENABLE_USER_SITE and os.path.isdir(site.USER_SITE):
+            return "there are packages of the user"
+        with open(self.argv[-1], "rb") as f:
+            text = f.read()
+        for word in INSPECTING:
+            if mentions(text, word):
+                return "the program mentions " + word.decode()
+        return ""
+
+    def become(self, argv, env):
+        if argv != self.argv:
+            self.memory.command_line(argv)
+            sys.argv[1:] = [os.fsdecode(a) for a in argv[len(self.argv):]]
+            if hasattr(sys, "orig_argv"):
+                sys.orig_argv[:] = [os.fsdecode(a) for a in argv]
+        self.memory.environment(None if env == self.env else env)
+        self.memory.set()
+        if env != self.env:
+            os.environb.clear()
+            for variable in env:
+                name, _, value = variable.partition(b"=")
+                os.environb[name] = value
+        self.lib.call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def mentions(text, word):
+    """Reports whether text has the name word."""
+    i = text.find(word)
+    while i >= 0:
+        end = i + len(word)
+        if not text[max(i - 1, 0):i].isalnum() and not text[end:end + 1].isalnum():
+            return True
+        i = text.find(word, end)
+    return False
+
+
+def new_stdin():
+    """Makes sys.stdin as create_stdio of CPython does."""
+    io, old = sys.modules["io"], sys.stdin
+    buffer = io.open(0, "rb", -1, None, None, None, False)
+    buffer.raw.name = "<stdin>"
+    line = buffer.raw.isatty() and not old.write_through
+    new = io.TextIOWrapper(buffer, old.encoding, old.errors, "\n", line, old.write_through)
+    new.mode = "r"
+    sys.stdin = sys.__stdin__ = new
+
+
+def new_main():
+    """Makes the module __main__ anew, so that it and what a program puts there are not frozen."""
+    old = sys.modules["__main__"]
+    new = type(sys)("__main__")
+    vars(new).update({name: dict(value) if name == "__annotations__" else value for name, value in vars(old).items()})
+    sys.modules["__main__"] = new
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def preimport(names):
+    """Imports modules, and returns the names of those that are there."""
+    got = []
+    for name in names:
+        try:
+            __import__(name)
+        except ImportError:
+            continue
+        got.append(name)
+    return got
+
+
+def main():
+    hide()
+    before = set(sys.modules)
+    import gc
+    import _ctypes
+    import _signal
+    import _socket
+    import select
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+    gc.disable()
+    lib = memory.Library(_ctypes)
+    child = Child(lib)
+    server = Server(_signal, _socket, select, lib)
+    gc.freeze()
+    child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL)  # before other code can leave anything for the end of a program
+    got = preimport([n.decode() for n in receive(_socket, server.control)[0][1:]])
+    if threads() > 1:
+        raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
+    server.modules = set(sys.modules)
+    gc.collect()
+    gc.freeze()
+    for module in sys.modules.values():
+        _ctypes.Py_INCREF(module)  # so that the interpreter clears it at the end: the collector does not see it
+    new_main()
+    os.chdir("/")  # the folder may be unmounted
+    lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+    server.say("ready", startup_code(sys.modules["site"]), *got)
+    own = server.serve()
+    child.wait(_socket, own)
+    if "threading" in sys.modules:
+        sys.modules["threading"].main_thread()._set_native_id()  # not every version does so after a fork
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()  # the module random does so by itself
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, server.mask)
+    gc.enable()
+
+
+def guarded():
+    """Runs main. Nothing goes on to the main file after an error."""
+    try:
+        main()
+    except memory.Failed as e:
+        os.write(2, str(e).encode(errors="replace"))
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    else:
+        return
+    os._exit(70)
+
+
+guarded()
+if "sitecustomize" not in sys.modules:
+    sys.modules["sitecustomize"] = None  # the importer deletes it
+    raise ImportError("No module named 'sitecustomize'", name="sitecustomize")

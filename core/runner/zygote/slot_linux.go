@@ -1,0 +1,161 @@
+package zygote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit is how a program has ended.
+type Exit struct {
+	Status syscall.WaitStatus
+	// CPU is the time of the process and of those that it has waited for.
+	CPU time.Duration
+	// MaxRSS is the peak of the resident memory, in bytes.
+	MaxRSS int64
+}
+
+// Slot is a copy of a Zygote. It runs one program.
+type Slot struct {
+	zygote *Zygote
+	n      int
+	own    *net.UnixConn
+	pid    int
+	exit   Exit
+	err    error         // why there is no Exit
+	ended  chan struct{} // closed when exit and err are there
+}
+
+// RefusedError means that only a new interpreter runs the program as it must be run. The Slot has ended.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return "only a new interpreter runs it: " + e.Why }
+
+// Fork makes a Slot that waits for Run. If ctx ends before, there is none.
+func (z *Zygote) Fork(ctx context.Context) (*Slot, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	s, err := z.ask(ours, theirs)
+	if err != nil {
+		_ = ours.Close()
+		return nil, err
+	}
+	defer cancelReads(ctx, ours)()
+	// The copy's end closes the socket, once the Zygote has closed its own descriptor of it.
+	_ = theirs.Close()
+	words, pid, err := receiveFrom(ours)
+	if err == nil && words[0] == "waiting" {
+		s.pid = pid
+		return s, nil
+	}
+	_ = ours.Close() // a copy that comes later sees it and exits
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	_, err = s.Wait(ctx)
+	return nil, errors.Join(errors.New("fork server: there is no copy"), err)
+}
+
+// ask asks for a copy with the socket theirs.
+func (z *Zygote) ask(ours *net.UnixConn, theirs *os.File) (*Slot, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.err != nil {
+		return nil, z.err
+	}
+	z.n++
+	s := &Slot{zygote: z, n: z.n, own: ours, ended: make(chan struct{})}
+	message := fmt.Appendf(nil, "fork\x00%d", s.n)
+	if _, _, err := z.control.WriteMsgUnix(message, unix.UnixRights(int(theirs.Fd())), nil); err != nil {
+		return nil, fmt.Errorf("fork: %w", err)
+	}
+	z.slots[s.n] = s
+	return s, nil
+}
+
+// PID returns the process number, in the namespace of the caller.
+func (s *Slot) PID() int { return s.pid }
+
+// Run makes the Slot the program of r. It returns when the program begins. ctx bounds only that. After an error the program has not
+// begun, and the Slot is of no more use. A *RefusedError is one of them.
+func (s *Slot) Run(ctx context.Context, r Request) error {
+	if why := s.zygote.Refuses(r); why != "" {
+		s.Close()
+		return &RefusedError{why}
+	}
+	defer s.Close()
+	defer cancelReads(ctx, s.own)()
+	rights := unix.UnixRights(slices.Concat(r.Files[:], r.Groups)...)
+	if _, _, err := s.own.WriteMsgUnix(r.words(s.zygote.cfg.Dir), rights, nil); err != nil {
+		return fmt.Errorf("fork server: %w", err)
+	}
+	words, err := receive(s.own)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return s.died(ctx)
+	case words[0] == "exec" && len(words) == 2:
+		return &RefusedError{words[1]}
+	case words[0] != "started":
+		return fmt.Errorf("fork server: unknown message %q", words)
+	}
+	return nil
+}
+
+// died says how a copy has ended that did not begin its program.
+func (s *Slot) died(ctx context.Context) error {
+	exit, err := s.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	s.zygote.mu.Lock()
+	defer s.zygote.mu.Unlock()
+	return fmt.Errorf("fork server: the copy has ended (wait status %#x): %s", uint32(exit.Status), s.zygote.complaint)
+}
+
+// Wait waits for the end of the program, and of a Slot that runs none.
+func (s *Slot) Wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-s.ended:
+		return s.exit, s.err
+	case <-ctx.Done():
+		return Exit{}, context.Cause(ctx)
+	}
+}
+
+// Ended is closed when the program has ended. Wait returns at once then.
+func (s *Slot) Ended() <-chan struct{} { return s.ended }
+
+// Close ends a Slot that runs no program. It does not end a program. Idempotent.
+func (s *Slot) Close() { _ = s.own.Close() }
+
+// endLocked needs the Zygote's lock.
+func (s *Slot) endLocked(exit Exit, err error) {
+	delete(s.zygote.slots, s.n)
+	s.exit, s.err = exit, err
+	close(s.ended)
+}
+
+// parseExit parses STATUS CPU RSS.
+func parseExit(words []string) (Exit, error) {
+	var n [3]int64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseInt(words[i], 10, 64); err != nil {
+			return Exit{}, err
+		}
+	}
+	return Exit{Status: syscall.WaitStatus(n[0]), CPU: time.Duration(n[1]) * time.Microsecond, MaxRSS: n[2] << 10}, nil
+}

@@ -1,0 +1,544 @@
+package zygote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const python = "/usr/bin/python3"
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// soon is the deadline of what should not take long.
+func soon(tb testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+// launched is a process that a test has started.
+type launched struct{ *os.Process }
+
+func (p launched) Wait() error {
+	_, err := p.Process.Wait()
+	return err
+}
+
+func launch(c Command) (Process, error) {
+	p, err := os.StartProcess(c.Path, c.Argv, &os.ProcAttr{Dir: c.Dir, Env: c.Env, Files: c.Files})
+	return launched{p}, err
+}
+
+// inNamespace starts the interpreter as PID 1 of a namespace, as the user nobody.
+func inNamespace(c Command) (Process, error) {
+	unshare := []string{"/usr/bin/unshare", "--pid", "--ipc", "--fork", "--mount-proc", "--kill-child", "--setuid", "65534", "--setgid", "65534"}
+	p, err := os.StartProcess(unshare[0], slices.Concat(unshare, c.Argv), &os.ProcAttr{Dir: c.Dir, Env: c.Env, Files: c.Files})
+	return launchedInit{launched{p}}, err
+}
+
+// launchedInit is unshare, whose child is the interpreter.
+type launchedInit struct{ launched }
+
+func (p launchedInit) Kill() error {
+	child, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.Pid))
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(child)))
+	if err != nil {
+		return err
+	}
+	return unix.Kill(pid, unix.SIGKILL)
+}
+
+// usual is a Config for programs of dir.
+func usual(dir string) Config {
+	return Config{
+		Interpreter: python, Entrypoint: "main.py", Dir: dir, Launch: launch,
+		Env: []string{"HOME=" + dir, "LANG=C.UTF-8", "PATH=/usr/bin:/bin", "PYTHONUNBUFFERED=1"},
+	}
+}
+
+// needNamespaces skips a test that cannot have namespaces.
+func needNamespaces(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("making a PID namespace needs root")
+	}
+}
+
+func start(tb testing.TB, cfg Config) *Zygote {
+	tb.Helper()
+	z, err := New(soon(tb), cfg)
+	must(tb, err)
+	tb.Cleanup(func() { must(tb, z.Close()) })
+	return z
+}
+
+// running is a program that has begun.
+type running struct {
+	*Slot
+	stdout, stderr *os.File
+}
+
+// begin starts text as the main file.
+func begin(tb testing.TB, z *Zygote, text string, change func(*Request)) (*running, error) {
+	tb.Helper()
+	must(tb, os.WriteFile(filepath.Join(z.cfg.Dir, "main.py"), []byte(text), 0o644)) //nolint:gosec // programs of other users read it
+	s, err := z.Fork(soon(tb))
+	must(tb, err)
+	p := &running{Slot: s}
+	null, err := os.Open(os.DevNull)
+	must(tb, err)
+	defer null.Close()
+	var stdout, stderr *os.File
+	p.stdout, stdout, err = os.Pipe()
+	must(tb, err)
+	defer stdout.Close()
+	p.stderr, stderr, err = os.Pipe()
+	must(tb, err)
+	defer stderr.Close()
+	tb.Cleanup(func() { _, _ = p.stdout.Close(), p.stderr.Close() })
+	r := Request{Argv: z.cfg.argv(), Env: z.cfg.Env, Files: [3]int{int(null.Fd()), int(stdout.Fd()), int(stderr.Fd())}}
+	if change != nil {
+		change(&r)
+	}
+	return p, s.Run(soon(tb), r)
+}
+
+// finish returns the outputs and the end of a program.
+func (p *running) finish(tb testing.TB) (stdout, stderr string, exit Exit) {
+	tb.Helper()
+	out, err := io.ReadAll(p.stdout)
+	must(tb, err)
+	errs, err := io.ReadAll(p.stderr)
+	must(tb, err)
+	exit, err = p.Wait(soon(tb))
+	must(tb, err)
+	return string(out), string(errs), exit
+}
+
+// run runs text as the main file and returns stdout. It fails if the program fails.
+func run(tb testing.TB, z *Zygote, text string, change func(*Request)) string {
+	tb.Helper()
+	p, err := begin(tb, z, text, change)
+	must(tb, err)
+	out, errs, exit := p.finish(tb)
+	if errs != "" || exit.Status != 0 {
+		tb.Fatalf("status %#x\n%s", exit.Status, errs)
+	}
+	return out
+}
+
+func TestAProgramHasItsArgumentsAndItsEnd(t *testing.T) {
+	t.Parallel()
+	z := start(t, usual(t.TempDir()))
+	text := "import sys\nprint(sys.argv, open('/proc/self/cmdline').read())\nprint('no', file=sys.stderr)\nsys.exit(3)"
+	p, err := begin(t, z, text, func(r *Request) { r.Argv = append(r.Argv, "größe", "") })
+	must(t, err)
+	if p.PID() <= 0 {
+		t.Errorf("process %d", p.PID())
+	}
+	out, errs, exit := p.finish(t)
+	if want := "['main.py', 'größe', ''] " + python + "\x00main.py\x00größe\x00\x00\n"; out != want || errs != "no\n" {
+		t.Errorf("%q %q", out, errs)
+	}
+	if exit.Status.ExitStatus() != 3 || exit.CPU <= 0 || exit.MaxRSS < 1<<20 {
+		t.Errorf("%+v", exit)
+	}
+	p, err = begin(t, z, "import os, signal; os.kill(os.getpid(), signal.SIGTERM)", nil)
+	must(t, err)
+	if _, _, exit := p.finish(t); exit.Status.Signal() != unix.SIGTERM {
+		t.Errorf("%#x", exit.Status)
+	}
+}
+
+func TestVariablesAreThoseOfTheRequest(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	env := filepath.Join(dir, "env")
+	if out, err := exec.Command(python, "-m", "venv", "--without-pip", env).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cfg := usual(dir)
+	cfg.Interpreter = filepath.Join(env, "bin", "python")
+	z := start(t, cfg)
+	const text = "import os, subprocess\nprint(dict(os.environ), open('/proc/self/environ').read(), subprocess.check_output('/usr/bin/env'))"
+	first := run(t, z, text, nil)
+	if strings.Contains(first, "PYTHONPATH") || !strings.Contains(first, "\x00PATH=/usr/bin:/bin\x00PYTHONUNBUFFERED=1\x00") {
+		t.Errorf("%q", first)
+	}
+	want := []string{"A=1", "HOME=" + dir, "LANG=C.UTF-8", "PATH=/bin", "PYTHONUNBUFFERED=1", "Z=ö"}
+	got := run(t, z, text, func(r *Request) { r.Env = want })
+	for _, part := range []string{"{'A': '1'", strings.Join(want, "\x00"), `PATH=/bin\nPYTHONUNBUFFERED=1\nZ=\xc3\xb6\n'`} {
+		if !strings.Contains(got, part) {
+			t.Errorf("no %q in %q", part, got)
+		}
+	}
+	if again := run(t, z, text, nil); again != first {
+		t.Errorf("%q after %q", again, first)
+	}
+}
+
+func TestWhatOnlyANewInterpreterDoesIsRefused(t *testing.T) {
+	t.Parallel()
+	z := start(t, usual(t.TempDir()))
+	z.startupCode = ""
+	set := func(kv ...string) func(*Request) {
+		return func(r *Request) { r.Env = append(slices.Clone(r.Env), kv...) }
+	}
+	for name, c := range map[string]struct {
+		text   string
+		change func(*Request)
+		why    string
+	}{
+		"another entrypoint":       {"", func(r *Request) { r.Argv = []string{python, "other.py"} }, "command line"},
+		"options":                  {"", func(r *Request) { r.Argv = []string{python, "-O", "main.py"} }, "command line"},
+		"a seed":                   {"", set("PYTHONHASHSEED=1"), "PYTHONHASHSEED"},
+		"a locale":                 {"", set("LC_ALL=C"), "LC_ALL"},
+		"a library":                {"", set("LD_PRELOAD=x"), "LD_PRELOAD"},
+		"a zone of time":           {"", set("TZ=UTC"), "TZ"},
+		"no buffers":               {"", func(r *Request) { r.Env = r.Env[:3] }, "PYTHONUNBUFFERED"},
+		"a long variable":          {"", set("A=" + strings.Repeat("x", maxRequest)), "more than"},
+		"output that is no pipe":   {"", func(r *Request) { r.Files[1] = r.Files[0] }, "descriptor 1"},
+		"the collector":            {"import gc", nil, "gc"},
+		"a finalizer":              {"class C:\n def __del__(self): pass", nil, "__del__"},
+		"no main file":             {"import os; os.unlink('main.py')", func(r *Request) { must(t, os.Remove(filepath.Join(z.cfg.Dir, "main.py"))) }, "No such file"},
+		"a name that ends like gc": {"mpgc = gcx = 1", nil, ""},
+		"other variables":          {"", set("A=gc"), ""},
+	} {
+		_, err := begin(t, z, c.text, c.change)
+		var refused *RefusedError
+		if errors.As(err, &refused) != (c.why != "") || c.why == "" && err != nil || c.why != "" && !strings.Contains(refused.Why, c.why) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	must(t, z.Empty(soon(t)))
+	z.startupCode = "a.pth"
+	if why := z.Refuses(Request{Argv: z.cfg.argv(), Env: append(z.cfg.Env, "A=1")}); !strings.Contains(why, "a.pth") {
+		t.Errorf("variables for code of the environment: %q", why)
+	}
+}
+
+// userPackages makes a folder for modules of the user whose home is dir, and writes a file there.
+func userPackages(t *testing.T, dir, name, text string) {
+	t.Helper()
+	out, err := exec.Command(python, "-c", "import sys; print('lib/python%d.%d/site-packages' % sys.version_info[:2])").Output()
+	must(t, err)
+	folder := filepath.Join(dir, ".local", strings.TrimSpace(string(out)))
+	must(t, os.MkdirAll(folder, 0o755)) //nolint:gosec // as installers do
+	must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+}
+
+func TestAnInterpreterThatCannotBeForkedSaysWhy(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		file, text, module string
+		change             func(*Config)
+		want               string
+	}{
+		"threads":    {"threaded.py", "import threading, time\nthreading.Thread(target=time.sleep, args=[99], daemon=True).start()", "threaded", nil, "threads after the imports of: threaded"},
+		"output":     {"loud.py", "print('welcome')", "loud", nil, "writes output: welcome"},
+		"an error":   {"broken.py", "1/0", "broken", nil, "ZeroDivisionError"},
+		"its end":    {"ending.py", "import os; os._exit(3)", "ending", nil, "has ended"},
+		"not there":  {"a.py", "", "", func(c *Config) { c.Interpreter = "/nowhere/python" }, "no such file"},
+		"PYTHONPATH": {"a.py", "", "", func(c *Config) { c.Env = append(c.Env, "PYTHONPATH=/x") }, "PYTHONPATH"},
+	} {
+		dir := t.TempDir()
+		userPackages(t, dir, c.file, c.text)
+		cfg := usual(dir)
+		cfg.Preimport = []string{c.module}
+		if c.change != nil {
+			c.change(&cfg)
+		}
+		z, err := New(soon(t), cfg)
+		if err == nil {
+			must(t, z.Close())
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestModulesAreImportedAheadIfTheyAreThere(t *testing.T) {
+	t.Parallel()
+	cfg := usual(t.TempDir())
+	cfg.Preimport = []string{"json", "no_such_module", "threading"}
+	z := start(t, cfg)
+	if got := fmt.Sprint(z.Imported()); got != "[json threading]" {
+		t.Errorf("%s", got)
+	}
+	if got := run(t, z, "import os, threading; print(threading.main_thread().native_id == os.getpid())", nil); got != "True\n" {
+		t.Errorf("the main thread has the number of a process: %q", got)
+	}
+	if got := run(t, z, "import sys; print('json' in sys.modules, '_ctypes' in sys.modules)", nil); got != "True False\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestCodeOfTheEnvironmentIsReported(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	userPackages(t, dir, "z.pth", "import sys; sys.own = 1\n")
+	cfg := usual(dir)
+	cfg.Env = slices.DeleteFunc(slices.Clone(cfg.Env), func(s string) bool { return strings.HasPrefix(s, "HOME=") })
+	cfg.Env = append(cfg.Env, "HOME="+dir)
+	z := start(t, cfg)
+	if z.startupCode == "" {
+		t.Error("nothing is reported")
+	}
+	var refused *RefusedError
+	if _, err := begin(t, z, "", nil); !errors.As(err, &refused) || !strings.Contains(refused.Why, "packages of the user") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestASlotThatIsNotUsedEnds(t *testing.T) {
+	t.Parallel()
+	z := start(t, usual(t.TempDir()))
+	s, err := z.Fork(soon(t))
+	must(t, err)
+	s.Close()
+	exit, err := s.Wait(soon(t))
+	if err != nil || exit.Status != 0 {
+		t.Errorf("%+v %v", exit, err)
+	}
+	if s, err = z.Fork(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	must(t, unix.Kill(s.PID(), unix.SIGKILL))
+	if err := s.Run(soon(t), Request{Argv: z.cfg.argv(), Env: z.cfg.Env}); err == nil {
+		t.Error("a killed copy runs")
+	}
+}
+
+func TestEmptyKillsWhatRuns(t *testing.T) {
+	t.Parallel()
+	z := start(t, usual(t.TempDir()))
+	p, err := begin(t, z, "import os, time\nif os.fork(): print('runs', flush=True)\ntime.sleep(99)", nil)
+	must(t, err)
+	if _, err := io.ReadAtLeast(p.stdout, make([]byte, 5), 5); err != nil {
+		t.Fatal(err)
+	}
+	must(t, z.Empty(soon(t)))
+	if _, _, exit := p.finish(t); exit.Status.Signal() != unix.SIGKILL { // finish also waits for the end of the other process
+		t.Errorf("%#x", exit.Status)
+	}
+	if got := run(t, z, "print(1)", nil); got != "1\n" {
+		t.Errorf("afterwards: %q", got)
+	}
+}
+
+func TestTheEndOfTheServerEndsEverything(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(z *Zygote){
+		"killed": func(z *Zygote) { must(t, z.process.Kill()) },
+		"closed": func(z *Zygote) { must(t, z.Close()) },
+	} {
+		needNamespaces(t)
+		cfg := usual(t.TempDir())
+		cfg.Launch = inNamespace
+		openToAll(t, cfg.Dir)
+		z := start(t, cfg)
+		p, err := begin(t, z, "import time\nprint('runs', flush=True)\ntime.sleep(99)", nil)
+		must(t, err)
+		waiting, err := z.Fork(soon(t))
+		must(t, err)
+		end(z)
+		for _, s := range []*Slot{p.Slot, waiting} {
+			if exit, err := s.Wait(soon(t)); err == nil && exit.Status.Signal() != unix.SIGKILL || err != nil && !errors.Is(err, ErrGone) {
+				t.Errorf("%s: %+v %v", name, exit, err)
+			}
+		}
+		<-z.Gone()
+		if _, err := z.Fork(soon(t)); !errors.Is(err, ErrGone) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := io.ReadAll(p.stdout); err != nil { // the program has it open
+			t.Errorf("%s: %v", name, err)
+		}
+		waiting.Close()
+	}
+}
+
+// openToAll lets other users write to a folder of t.TempDir.
+func openToAll(t *testing.T, dir string) {
+	t.Helper()
+	must(t, os.Chmod(dir, 0o777))               //nolint:gosec // a test's own
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // likewise
+}
+
+// asInit returns a Zygote that is PID 1.
+func asInit(t *testing.T) *Zygote {
+	t.Helper()
+	needNamespaces(t)
+	cfg := usual(t.TempDir())
+	cfg.Launch = inNamespace
+	openToAll(t, cfg.Dir)
+	return start(t, cfg)
+}
+
+func TestAsInitItReapsOrphans(t *testing.T) {
+	t.Parallel()
+	got := run(t, asInit(t), `
+import os
+r, w = os.pipe()
+if os.fork() == 0:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.close(r)
+    os._exit(0)
+os.close(w)
+os.wait()
+os.read(r, 1)  # until the orphan has ended
+while len([n for n in os.listdir("/proc") if n.isdigit()]) > 2:
+    os.sched_yield()
+print(os.getppid(), os.getpid() > 1)
+`, nil)
+	if got != "1 True\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestAsInitItEmptiesTheNamespace(t *testing.T) {
+	t.Parallel()
+	z := asInit(t)
+	got := run(t, z, `
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+print(libc.shmget(0, 4096, 0o1600) >= 0, libc.semget(0, 1, 0o1600) >= 0, libc.msgget(0, 0o1600) >= 0)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for fd in 0, 1, 2:
+            os.close(fd)
+        time.sleep(99)
+    os._exit(0)
+os.wait()
+`, nil)
+	if got != "True True True\n" {
+		t.Fatalf("%q", got)
+	}
+	must(t, z.Empty(soon(t)))
+	got = run(t, z, `
+import os
+print([n for n in os.listdir("/proc") if n.isdigit() and n not in ("1", str(os.getpid()))])
+print([len(open("/proc/sysvipc/" + n).readlines()) for n in ("shm", "sem", "msg")])
+`, nil)
+	if got != "[]\n[1, 1, 1]\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestAsInitProgramsDoNotDisturbIt(t *testing.T) {
+	t.Parallel()
+	z := asInit(t)
+	got := run(t, z, `
+import os, signal
+for n in signal.valid_signals():
+    os.kill(1, n)
+for name in "mem", "environ", "fd":
+    try:
+        os.listdir("/proc/1/fd") if name == "fd" else open("/proc/1/" + name)
+        print(name)
+    except PermissionError:
+        pass
+print(os.getuid(), sorted(os.listdir("/proc/self/fd")))
+`, nil)
+	if got != "65534 ['0', '1', '2', '3']\n" {
+		t.Errorf("%q", got)
+	}
+	must(t, z.Empty(soon(t)))
+	if got := run(t, z, "print(1)", nil); got != "1\n" {
+		t.Errorf("afterwards: %q", got)
+	}
+}
+
+func TestAProgramEntersControlGroups(t *testing.T) {
+	t.Parallel()
+	z := start(t, usual(t.TempDir()))
+	r, w, err := os.Pipe() // in the place of a group's file
+	must(t, err)
+	defer r.Close()
+	got := run(t, z, "print(1)", func(r *Request) { r.Groups = []int{int(w.Fd())} })
+	must(t, w.Close())
+	if text, err := io.ReadAll(r); string(text) != "0" || err != nil || got != "1\n" {
+		t.Errorf("%q %v", text, err)
+	}
+}
+
+func TestManyCopiesLeaveNothing(t *testing.T) {
+	t.Parallel()
+	z := start(t, usual(t.TempDir()))
+	count := func() int {
+		all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", z.process.(launched).Pid))
+		must(t, err)
+		return len(all)
+	}
+	run(t, z, "print(1)", nil)
+	before := count()
+	for range 20 {
+		run(t, z, "print(1)", nil)
+	}
+	if after := count(); after != before {
+		t.Errorf("%d descriptors after %d", after, before)
+	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if len(z.slots) != 0 {
+		t.Errorf("%d slots", len(z.slots))
+	}
+}
+
+func TestAContextBoundsTheStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	userPackages(t, dir, "slow.py", "import time; time.sleep(99)")
+	cfg := usual(dir)
+	cfg.Preimport = []string{"slow"}
+	own := errors.New("not any more")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cfg.Launch = func(c Command) (Process, error) {
+		p, err := launch(c)
+		cancel(own)
+		return killer{p}, err
+	}
+	if _, err := New(ctx, cfg); !errors.Is(err, own) {
+		t.Error(err)
+	}
+}
+
+// killer kills a process before it waits for it.
+type killer struct{ Process }
+
+func (k killer) Wait() error { return errors.Join(k.Kill(), k.Process.Wait()) }
+
+func TestTheStartRunsNothingOfPrograms(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	userPackages(t, dir, "z.pth", "import atexit; atexit.register(lambda: open('atexit.txt', 'w'))\n")
+	must(t, os.WriteFile(filepath.Join(dir, "main.py"), []byte("open('main.txt', 'w')"), 0o600))
+	must(t, start(t, usual(dir)).Close())
+	if left, err := filepath.Glob(filepath.Join(dir, "*.txt")); err != nil || len(left) > 0 {
+		t.Errorf("%v %v", left, err)
+	}
+}
