@@ -102,8 +102,7 @@ func boxKilledRunner(t *testing.T) {
 
 func boxKilledInit(t *testing.T) {
 	r := boxed(t, nil)
-	init := initOf(t, r)
-	res, err := running(t, r, func([]string) { must(t, syscall.Kill(init, syscall.SIGKILL)) })
+	res, err := running(t, r, func([]string) { must(t, syscall.Kill(initOf(t, r), syscall.SIGKILL)) })
 	if got := describe(res); got != "failed SIGKILL" || err != nil {
 		t.Errorf("%s, %v", got, err)
 	}
