@@ -5,6 +5,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,6 +142,18 @@ func boxNetwork(t *testing.T) {
 	start := python("import os; print(os.readlink('/proc/self/ns/net'), os.getppid(), os.path.exists('/etc/shadow'), os.getcwd())")
 	start.Network = true
 	r.prints(t, start, own+" 0 False /work")
+	// Abstract sockets belong to the network, but a program may not speak to those of other programs of the machine.
+	if l := sandbox.Layers()[0]; l.Missing != "" || l.Version < 6 {
+		t.Logf("not tried: abstract sockets; landlock %+v", l)
+		return
+	}
+	name := "pyexec-test-" + strconv.Itoa(os.Getpid())
+	listener, err := net.Listen("unix", "@"+name)
+	must(t, err)
+	defer listener.Close() //nolint:errcheck // nothing was sent
+	start = python("import socket, sys\ns = socket.socket(socket.AF_UNIX)\ntry: s.connect('\\0' + sys.argv[1]); print('connected')\nexcept PermissionError: print('may not')")
+	start.Network, start.Args = true, []string{name}
+	r.prints(t, start, "may not")
 }
 
 // A link in the box leads a program, and the runner that looks for a program, to what the box has, and not to the machine's.
