@@ -159,11 +159,15 @@ func boxNetwork(t *testing.T) {
 // A link in the box leads a program, and the runner that looks for a program, to what the box has, and not to the machine's.
 func boxLinks(t *testing.T) {
 	r := &sessionRunner{boxed(t, nil)}
-	must(t, r.OpenSession(t.Context(), pythonSession()))
+	session := pythonSession()
+	session.Path = "/work/bin:/usr/bin:/bin"
+	must(t, r.OpenSession(t.Context(), session))
 	host := filepath.Join(workRoot(t), "program")
 	must(t, os.WriteFile(host, []byte("#!/bin/sh\necho machine\n"), 0o755)) //nolint:gosec // a program
 	r.wants(t, "import os; os.mkdir('bin'); os.symlink("+strconv.Quote(host)+", 'bin/machine'); os.symlink('/bin/echo', 'bin/box'); None", "", "")
-	for name, want := range map[string]string{"/work/bin/machine": "failed start/not_found", "/work/bin/box": "succeeded exit 0"} {
+	for name, want := range map[string]string{
+		"/work/bin/machine": "failed start/not_found", "/work/bin/box": "succeeded exit 0", "machine": "failed start/not_found", "box": "succeeded exit 0",
+	} {
 		start := beside("")
 		start.Command = []string{name}
 		if res, _ := r.run(t, start, RunInput{}); describe(res) != want {
