@@ -17,6 +17,34 @@ const (
 	maxQueued = 1 << 17
 )
 
+// received is a frame that waits for the Sink.
+type received struct {
+	t    protocol.FrameType
+	data []byte
+	// buffer has data, and is used again; nil if data is small.
+	buffer *[]byte
+}
+
+// minPooled is the least payload that gets a buffer of protocol.ChunkPool.
+const minPooled = protocol.ChunkBytes / 2
+
+// newReceived returns a frame with room for n bytes of payload.
+func newReceived(t protocol.FrameType, n int) received {
+	if t != protocol.FrameOutput || n < minPooled {
+		return received{t: t, data: make([]byte, n)}
+	}
+	buffer := protocol.ChunkPool.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	return received{t, (*buffer)[:n], buffer}
+}
+
+// release gives the buffer back. The data must not be used after it.
+func (r *received) release() {
+	if r.buffer != nil {
+		protocol.ChunkPool.Put(r.buffer)
+		r.buffer = nil
+	}
+}
+
 // put queues a frame for the Sink.
 func (f *follower) put(r received) error {
 	f.mu.Lock()

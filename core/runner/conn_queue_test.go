@@ -3,7 +3,10 @@
 package runner
 
 import (
+	"archive/tar"
+	"bytes"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -101,5 +104,60 @@ func TestWaitingPiecesOfAStreamAreTakenTogether(t *testing.T) {
 		if r, err := f.next(); err != nil || r.t != protocol.FrameExited || f.held != 0 {
 			t.Errorf("%s: frame type %d follows, error %v, %d bytes are held", name, r.t, err, f.held)
 		}
+	}
+}
+
+// keeper is a TrailingSink that keeps the bytes of what trails, and copies those of what is emitted.
+type keeper struct{ emitted, trailed [][]byte }
+
+func (k *keeper) Emit(e executor.Event) error {
+	k.emitted = append(k.emitted, bytes.Clone(e.Body.(executor.Output).Data)) //nolint:forcetypeassert // nothing else comes
+	return nil
+}
+
+func (k *keeper) Trail(e executor.Event) error {
+	k.trailed = append(k.trailed, e.Body.(executor.Output).Data) //nolint:forcetypeassert // likewise
+	return nil
+}
+
+func (*keeper) Artifact(*tar.Header, io.Reader) error { return nil }
+
+func TestOnlyTheBuffersOfAcknowledgedOutputAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFollower(&Conn{out: protocol.NewWriter(io.Discard)})
+	put := func(stream int, fill byte) {
+		frame := protocol.AppendOutput(nil, stream, 0, bytes.Repeat([]byte{fill}, minPooled))[protocol.HeaderBytes:]
+		r := newReceived(protocol.FrameOutput, len(frame))
+		copy(r.data, frame)
+		if err := f.put(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink := &keeper{}
+	deliver := func() {
+		r, err := f.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.hand(&r, sink, true); err != nil {
+			t.Fatal(err)
+		}
+		if emits := len(sink.trailed) == 0; emits != (r.buffer == nil) {
+			t.Errorf("emitted %t, and the buffer is given back %t", emits, r.buffer == nil)
+		}
+	}
+	put(0, 'a')
+	if err := f.put(received{t: protocol.FrameProgress, data: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	deliver()
+	f.queue = nil // the progress is of no interest
+	put(1, 'b')
+	if err := f.put(received{t: protocol.FrameExited, data: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	deliver()
+	if len(sink.emitted) != 1 || len(sink.trailed) != 1 || sink.emitted[0][0] != 'a' || sink.trailed[0][0] != 'b' {
+		t.Errorf("%d emitted, %d trailed", len(sink.emitted), len(sink.trailed))
 	}
 }

@@ -163,34 +163,6 @@ type follower struct {
 	followed  bool // Follow was called
 }
 
-// received is a frame that waits for the Sink.
-type received struct {
-	t    protocol.FrameType
-	data []byte
-	// buffer has data, and is used again; nil if data is small.
-	buffer *[]byte
-}
-
-// minPooled is the least payload that gets a buffer of protocol.ChunkPool.
-const minPooled = protocol.ChunkBytes / 2
-
-// newReceived returns a frame with room for n bytes of payload.
-func newReceived(t protocol.FrameType, n int) received {
-	if t != protocol.FrameOutput || n < minPooled {
-		return received{t: t, data: make([]byte, n)}
-	}
-	buffer := protocol.ChunkPool.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
-	return received{t, (*buffer)[:n], buffer}
-}
-
-// release gives the buffer back. The data must not be used after it.
-func (r *received) release() {
-	if r.buffer != nil {
-		protocol.ChunkPool.Put(r.buffer)
-		r.buffer = nil
-	}
-}
-
 func newFollower(c *Conn) *follower {
 	f := &follower{conn: c, workspace: protocol.NewCredit(protocol.WorkspaceWindow), stdin: protocol.NewCredit(protocol.StdinWindow)}
 	f.cond = sync.NewCond(&f.mu)
@@ -274,11 +246,7 @@ func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, e
 		if r.t == protocol.FrameExited {
 			return f.exited(r.data, sinkErr)
 		}
-		to := f.towards(sink)
-		err = f.deliver(r, to, sinkErr == nil)
-		if _, trails := to.(trailer); !trails && err == nil {
-			r.release()
-		}
+		err = f.hand(&r, sink, sinkErr == nil)
 		if errors.Is(err, protocol.ErrFrame) || f.isLost() && err != nil {
 			return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: %w", err)
 		}
@@ -292,6 +260,16 @@ func (f *follower) follow(sink executor.Sink, cancel func()) (executor.Result, e
 			cancel()
 		}
 	}
+}
+
+// hand gives the frame that was taken last to sink. Its buffer is used again if the sink is done with it.
+func (f *follower) hand(r *received, sink executor.Sink, wanted bool) error {
+	to := f.towards(sink)
+	err := f.deliver(*r, to, wanted)
+	if _, trails := to.(trailer); !trails && err == nil {
+		r.release()
+	}
+	return err
 }
 
 // towards returns the sink for the frame that was taken last. If only output and the Result follow that frame, its Events travel
