@@ -47,7 +47,7 @@ func BenchmarkWorkspace(b *testing.B) {
 	}{{"disk", false}, {"tmpfs", true}} {
 		b.Run(c.name, func(b *testing.B) {
 			cfg := testConfig(b)
-			cfg.Tmpfs = cfg.Tmpfs && c.tmpfs
+			cfg.Tmpfs, cfg.Box = cfg.Tmpfs && c.tmpfs, cfg.Box && c.tmpfs
 			r := startRunner(b, cfg)
 			start := shell("exit 0")
 			start.Limits.DiskBytes = 1 << 30

@@ -179,6 +179,9 @@ func askPython(path string) fidelityPython {
 func runnerWay(t *testing.T, cfg Config) fidelityWay {
 	r := startRunner(t, cfg)
 	work := regexp.MustCompile(regexp.QuoteMeta(cfg.WorkRoot) + "/[0-9a-f]{8}")
+	if cfg.Box {
+		work = regexp.MustCompile("/work")
+	}
 	return fidelityWay{"runner", func(t *testing.T, python string, s *fidelityScript) outcome {
 		in := RunInput{Workspace: s.workspace(t).reader(t)}
 		if s.stdin != nil {

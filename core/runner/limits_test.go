@@ -190,7 +190,7 @@ except OSError: print(n)
 func TestTheDiskLimit(t *testing.T) {
 	cfg := testConfig(t)
 	plain := cfg
-	plain.Tmpfs = false
+	plain.Tmpfs, plain.Box = false, false
 	code := `
 import os
 for i in range(%d):

@@ -126,8 +126,9 @@ print([l.split()[1] for l in open("/proc/self/status") if l.startswith("NoNewPri
 temp = tempfile.gettempdir()
 print(temp == os.environ["TMPDIR"], temp.startswith(os.getcwd() + "/"), os.listdir("."), oct(os.stat(".").st_mode & 0o777))
 open("/dev/stdout", "w").write("reopened\n")
-if os.getuid() != os.stat("/proc/%d" % os.getppid()).st_uid and os.getuid() == int(os.environ["SLOT"]):
-    try: os.kill(os.getppid(), 9); print("killed the runner")
+parent = os.getppid() or 1  # in a box the runner cannot be seen, but init
+if os.getuid() != os.stat("/proc/%d" % parent).st_uid and os.getuid() == int(os.environ["SLOT"]):
+    try: os.kill(parent, 9); print("killed the runner")
     except PermissionError: print("may not")
 `)
 	start.Env = map[string]string{"SLOT": strconv.Itoa(testUID)}

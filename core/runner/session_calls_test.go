@@ -18,7 +18,7 @@ import (
 // Without a tmpfs only the runner knows how much of the disk limit is used.
 func TestAFileMustFitBesideWhatIsThere(t *testing.T) {
 	cfg := testConfig(t)
-	cfg.Tmpfs = false
+	cfg.Tmpfs, cfg.Box = false, false
 	start := pythonSession()
 	start.Limits.DiskBytes = 4 << 20
 	r := openSessionWith(t, cfg, start)

@@ -20,7 +20,7 @@ func TestAProgramThatSwapsNamesForLinksChangesNoOwner(t *testing.T) {
 	needtest.NeedRoot(t)
 	for _, tmpfs := range []bool{true, false} {
 		cfg := testConfig(t)
-		cfg.Tmpfs = cfg.Tmpfs && tmpfs
+		cfg.Tmpfs, cfg.Box = cfg.Tmpfs && tmpfs, cfg.Box && tmpfs
 		host, check := hostFile(t, workRoot(t), func(name string) error { return os.WriteFile(name, nil, 0o644) }) //nolint:gosec // a program may look at it
 		r := openSessionWith(t, cfg, pythonSession())
 		r.wants(t, `

@@ -26,7 +26,7 @@ func TestAProgramHasNoGroupsOfTheRunners(t *testing.T) {
 // A program cannot raise the limits that no control group holds.
 func TestTheLimitsOfAProgramAreHard(t *testing.T) {
 	cfg := testConfig(t)
-	cfg.Tmpfs, cfg.Cgroups = false, nil
+	cfg.Tmpfs, cfg.Box, cfg.Cgroups = false, false, nil
 	r := startRunner(t, cfg)
 	start := python(`
 import resource, time

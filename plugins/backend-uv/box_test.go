@@ -11,6 +11,9 @@ import (
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
+// boxTests are the tests of boxes that TestTheLawHoldsWithoutRoot runs again.
+const boxTests = "TestInABoxNothingOfTheServersUserIsThere|TestAPythonInAClosedFolderIsUsable|TestAHostDirectoryIsReadOnlyUnlessTheConfigurationOpensIt"
+
 // openBoxed is openBackend for a test of boxes.
 func openBoxed(t *testing.T, more map[string]any) *Backend {
 	t.Helper()
@@ -35,7 +38,10 @@ print(sorted(os.listdir("/")))
 		filepath.Join(b.config.CacheDir, "environments"), "/home", "/root/.bashrc", "/var/lib", "/run/python-executor"}, " "))
 	for what, run := range map[string]func() string{
 		"a program": func() string { out, _ := succeeds(t, b, executor.Spec{Code: code}); return out },
-		"a command": func() string { out, _ := succeeds(t, b, executor.Spec{Command: []string{"python3", "-c", code}}); return out },
+		"a command": func() string {
+			out, _ := succeeds(t, b, executor.Spec{Command: []string{"python3", "-c", code}})
+			return out
+		},
 		"a session": func() string { return inSession(t, b, code) },
 	} {
 		out := run()
@@ -98,7 +104,7 @@ func TestAHostDirectoryIsReadOnlyUnlessTheConfigurationOpensIt(t *testing.T) {
 	open, other := folder(t), folder(t)
 	b := openBoxed(t, map[string]any{"writable_directories": []string{open}})
 	if !b.can.HostDirectories {
-		t.Skip("SKIPPED: root's programs have uids of their own and get no host directories; TestWithoutRoot runs this test")
+		t.Skip("SKIPPED: root's programs have uids of their own and get no host directories; TestTheLawHoldsWithoutRoot runs this test")
 	}
 	for dir, want := range map[string]string{open: "written\n", other: "[Errno 30] Read-only file system: 'made'\n"} {
 		script(t, filepath.Join(dir, "data.txt"), "data")

@@ -8,13 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
@@ -81,35 +82,46 @@ func lastingLeftovers(work string) []string {
 	}
 }
 
-// leftovers lists files of programs, and processes whose HOME is a work folder. The empty work folder that an idle slot has for its
-// next run does not count. The private mounts of a runner are seen through the root of its process, which needs root's rights.
+// leftovers lists files of programs, and processes of programs. The empty work folder that an idle slot has for its next run does not
+// count. The private mounts of a runner are seen through the root of its process, which needs root's rights.
 func leftovers(work string) []string {
 	var found []string
 	for _, root := range append(runnerRoots(work), "/") {
 		slots, _ := filepath.Glob(filepath.Join(root, work, "*", "*"))
+		boxed := false
 		for _, slot := range slots {
-			found = append(found, leftIn(slot)...)
-		}
-		mounts, _ := os.ReadFile(filepath.Join(filepath.Dir(root), "mountinfo"))
-		if root == "/" || !bytes.Contains(mounts, []byte(" "+work+"/")) {
-			continue // these are the host's own folders, which others use too
-		}
-		for _, public := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run/lock"} {
-			files, _ := os.ReadDir(filepath.Join(root, public))
-			for _, f := range files {
-				if path := filepath.Join(public, f.Name()); path != work && !strings.HasPrefix(work, path+"/") {
-					found = append(found, "file "+filepath.Join(root, path))
-				}
+			if box := filepath.Join(slot, "root"); isFolder(filepath.Join(box, "dev")) {
+				boxed = true
+				found = append(found, leftInPublic(box, work, "/work")...)
+			} else {
+				found = append(found, leftIn(slot)...)
 			}
 		}
+		mounts, _ := os.ReadFile(filepath.Join(filepath.Dir(root), "mountinfo"))
+		if root == "/" || boxed || !bytes.Contains(mounts, []byte(" "+work+"/")) {
+			continue // these are the host's own folders, which others use too
+		}
+		found = append(found, leftInPublic(root, work)...)
 	}
-	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, e := range environments {
-		raw, err := os.ReadFile(e)
-		if err == nil && bytes.Contains(raw, []byte("HOME="+work)) {
-			pid := filepath.Base(filepath.Dir(e))
-			if n, err := strconv.Atoi(pid); err == nil && n != os.Getpid() {
-				found = append(found, fmt.Sprintf("process %s in %s", pid, work))
+	for _, pid := range leftovertest.Programs(work) {
+		found = append(found, fmt.Sprintf("process %d in %s", pid, work))
+	}
+	return found
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// leftInPublic lists the content of private folders and of more. What leads to work does not count.
+func leftInPublic(root, work string, more ...string) []string {
+	var found []string
+	for _, public := range append(more, "/tmp", "/var/tmp", "/dev/shm", "/run/lock") {
+		files, _ := os.ReadDir(filepath.Join(root, public))
+		for _, f := range files {
+			if path := filepath.Join(public, f.Name()); path != work && !strings.HasPrefix(work, path+"/") {
+				found = append(found, "file "+filepath.Join(root, path))
 			}
 		}
 	}
@@ -147,8 +159,8 @@ func runnerRoots(work string) []string {
 	return roots
 }
 
-// TestTheLawHoldsWithoutRoot runs the direct lane again as the user nobody. Without root there are no uids and control groups.
-// User namespaces replace them as far as the machine has them.
+// TestTheLawHoldsWithoutRoot runs the direct lane and the tests of boxes again as the user nobody. Without root there are no uids and
+// control groups. User namespaces replace them as far as the machine has them.
 func TestTheLawHoldsWithoutRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: not root, so TestConformance has run without root")
@@ -168,12 +180,18 @@ func TestTheLawHoldsWithoutRoot(t *testing.T) {
 	if err := os.Chown(home, nobody, nobody); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^TestConformance$/^direct$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run", "^(TestConformance|"+boxTests+")$/^direct$", "-test.v")
 	cmd.Env = []string{"PATH=" + filepath.Join(home, "bin") + ":" + defaultPath, "HOME=" + home, "TMPDIR=" + home}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = childAttr(nobody)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestConformance/direct")) {
 		t.Errorf("%v\n%s", err, out)
+	}
+	for _, name := range strings.Split(boxTests, "|") {
+		if !bytes.Contains(out, []byte("--- PASS: "+name)) {
+			needtest.Need(t, !bytes.Contains(out, []byte("--- SKIP: "+name)), needtest.Box, "user namespaces do not work")
+			t.Errorf("%s did not run", name)
+		}
 	}
 }

@@ -161,7 +161,7 @@ func (b *builder) prepare(ctx context.Context, turn int, temp string, program uv
 	if program.path, err = b.tool.reachable(ctx, program, x.how, x.uid()); err != nil {
 		return nil, err
 	}
-	x.reach = append(append(x.reach, program.path), installation(w.interpreter.Path)...)
+	x.reach = append(append(x.reach, program.path), w.interpreter.reach...)
 	if failure, err := b.install(ctx, x, program, w, notify); failure != nil || err != nil {
 		return failure, err
 	}

@@ -29,6 +29,8 @@ type interpreter struct {
 	Platform string
 	// Implementation is "cpython", "pypy", ….
 	Implementation string
+	// reach is installation(Path).
+	reach []string
 }
 
 // unreachable is a Python that programs cannot use, with the reason and the remedy.

@@ -57,10 +57,8 @@ func (k knownLanguages) missing(l executor.Language) string {
 
 // inBox returns the name of a program in a box: path if the box has the folder of path, else the file that the links of path lead to.
 func inBox(path, file string) string {
-	for _, system := range []string{"/usr", "/bin", "/sbin"} {
-		if inFolder(filepath.Dir(path), system) {
-			return path
-		}
+	if isSystem(path) {
+		return path
 	}
 	return file
 }

@@ -47,10 +47,13 @@ func (m mechanisms) attributes(network bool) *syscall.SysProcAttr {
 	// On SIGTERM, unlike SIGKILL, a runner first ends its program and all descendants of the program.
 	attr.Pdeathsig = syscall.SIGTERM
 	switch {
+	case m.Box:
+		attr = sandbox.BoxAttributes()
+		attr.Pdeathsig = syscall.SIGTERM
 	case m.User:
 		// In its namespace the runner is uid 0, which may mount and configure the loopback. Outside it has the plugin's uid.
 		attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
-		if !network && !m.Box { // a box has a network namespace of its own
+		if !network {
 			attr.Cloneflags |= syscall.CLONE_NEWNET
 		}
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
@@ -61,8 +64,8 @@ func (m mechanisms) attributes(network bool) *syscall.SysProcAttr {
 	return attr
 }
 
-// missing returns what the sandbox lacks on this machine and why, or "" if all of it works. Landlock does not count, because the
-// box alone hides and protects the same files.
+// missing returns what the sandbox lacks on this machine and why, or "" if all of it works. Landlock does not count, because a box
+// alone has nearly all of its rules.
 func (m mechanisms) missing() string {
 	if !m.Box {
 		return m.Why["box"]

@@ -120,7 +120,7 @@ func resolve(c candidate, a answer) (interpreter, bool) {
 	if len(parts) < 3 || parts[0] != "3" || minorNumber("3."+parts[1]) < oldestMinor {
 		return interpreter{}, false
 	}
-	return interpreter{Path: path, Version: a.Version, Minor: "3." + parts[1], Platform: a.Platform, Implementation: a.Implementation}, true
+	return interpreter{Path: path, Version: a.Version, Minor: "3." + parts[1], Platform: a.Platform, Implementation: a.Implementation, reach: installation(path)}, true
 }
 
 // explain returns the reason why c cannot be used, and the remedy.

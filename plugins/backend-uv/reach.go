@@ -7,12 +7,15 @@ import (
 	"strings"
 )
 
-// installation lists the files and folders that the program at path needs to run, besides those of the system: the program, the
-// folder that it is installed in, and the same of the file that its links lead to. A program in bin of a home folder, or of another
-// folder that holds more than one installation, gets only what belongs to Python and Node.js there.
+// installation lists the files and folders that the program at path needs to run: the program, the folder that it is installed in,
+// and the same of the file that its links lead to. System folders are not listed, because every program has them. A program in bin of
+// a home folder, or of another folder that holds more than one installation, gets only what belongs to Python and Node.js there.
 func installation(path string) []string {
 	var list []string
 	for _, file := range append([]string{path}, linked(path)...) {
+		if isSystem(file) {
+			continue
+		}
 		prefix := filepath.Dir(filepath.Dir(file))
 		list = append(list, prefixFiles(prefix)...)
 		if home := venvHome(prefix); home != "" {
@@ -26,6 +29,11 @@ func installation(path string) []string {
 	return list
 }
 
+// isSystem reports whether path lies in a folder of the system, which every box has.
+func isSystem(path string) bool {
+	return slices.ContainsFunc([]string{"/usr", "/bin", "/sbin"}, func(dir string) bool { return inFolder(path, dir) })
+}
+
 // linked returns the file that the links of path lead to, unless that is path itself.
 func linked(path string) []string {
 	if real, err := filepath.EvalSymlinks(path); err == nil && real != path {
@@ -36,6 +44,9 @@ func linked(path string) []string {
 
 // prefixFiles lists what programs need of the installations in prefix. If prefix holds one installation, that is prefix itself.
 func prefixFiles(prefix string) []string {
+	if isSystem(prefix) {
+		return nil
+	}
 	if !sharedPrefix(prefix) {
 		return []string{prefix}
 	}

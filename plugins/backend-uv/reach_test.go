@@ -52,6 +52,9 @@ func TestAProgramReachesItsInstallationAndNeverAHome(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
+	if got := installation("/usr/bin/env"); len(got) != 0 {
+		t.Errorf("a program of the system needs %q", got)
+	}
 	for _, prefix := range []string{"/", "/root", "/opt", "/home/alice", home, filepath.Dir(home)} {
 		if !sharedPrefix(prefix) {
 			t.Errorf("%s would be visible to programs", prefix)

@@ -3,6 +3,7 @@ package uvbackend
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
@@ -88,7 +89,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	if len(spec.Command) == 0 {
 		p.start.Interpreter = []string{argv}
 	}
-	p.start.Reach = append(installation(i.Path), alias)
+	p.start.Reach = append(slices.Clone(i.reach), alias)
 	if p.environment != nil {
 		p.start.Reach = append(p.start.Reach, p.environment.dir)
 	}

@@ -129,6 +129,7 @@ func (p *slots) pop(network bool) (*slot, int, error) {
 		p.idle = slices.Delete(p.idle, i, i+1)
 		if s.idle != nil {
 			s.idle.Stop()
+			s.idle = nil
 		}
 		return s, 0, nil
 	}

@@ -268,6 +268,9 @@ func (a *agent) accept(cfg protocol.Config) error {
 		return err
 	}
 	a.ready = true
+	if a.Box != nil {
+		a.Go(a.watchBox)
+	}
 	if cfg.Silence > 0 {
 		a.relay = newRelay(a.w)
 		a.out = protocol.NewRelayWriter(a.relay, 0)
@@ -385,6 +388,17 @@ func (a *agent) noteStarted(x *execution, s protocol.Started) (protocol.Started,
 		return s, a.relay.writer()
 	}
 	return s, a.out
+}
+
+// watchBox ends the runner when its box has ended, because nothing can run any more. The Execution that ran is answered first.
+func (a *agent) watchBox() {
+	<-a.Box.Over
+	if x := a.now(); x != nil {
+		<-x.cleaned
+	}
+	if !a.Box.Closing() {
+		a.die(errors.New("the first process of the box has ended"))
+	}
 }
 
 // die kills all programs and ends the process, because of an error of the runner's own.

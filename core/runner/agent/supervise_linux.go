@@ -74,7 +74,6 @@ func (x *execution) finish(r *sandbox.Reaper, end sandbox.Exit) {
 		x.stuck = true
 		x.agent.Logf("%v", err)
 	}
-	x.stuck = x.stuck || x.agent.Box.Broken()
 }
 
 // verdict puts the end of the program into the Result. For killed and full see nameLimit.

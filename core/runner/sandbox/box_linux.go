@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -44,11 +45,14 @@ type Box struct {
 	children, times *os.File
 
 	// asking is held while init is asked.
-	asking sync.Mutex
-	conn   net.Conn
-	// gone is closed when init has been waited for.
-	gone func()
-	over chan struct{}
+	asking  sync.Mutex
+	conn    net.Conn
+	answers chan boxFrame
+	// Over is closed when init has ended, and the box with it.
+	Over chan struct{}
+	// reaped reports that init has been waited for.
+	reaped  atomic.Bool
+	closing atomic.Bool
 	// Close ends the box. No program runs. It may be called again.
 	Close func() error
 }
@@ -63,8 +67,7 @@ func newBox(cfg protocol.Config, command []string) (*Box, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Box{dir: dir, view: v, command: command, made: make(chan struct{}), over: make(chan struct{})}
-	b.gone = sync.OnceFunc(func() { close(b.over) })
+	b := &Box{dir: dir, view: v, command: command, made: make(chan struct{}), answers: make(chan boxFrame), Over: make(chan struct{})}
 	b.Close = sync.OnceValue(b.close)
 	return b, nil
 }
@@ -115,7 +118,11 @@ func (b *Box) startInit() error {
 	case f.Op != "ready":
 		return fmt.Errorf("box: %s", f.Error)
 	}
+	if err := b.conn.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("box: %w", err)
+	}
 	b.last = f.Last
+	go b.listen()
 	proc := "/proc/" + strconv.Itoa(b.pid)
 	if listsChildren() {
 		if b.children, err = os.Open(proc + "/task/" + strconv.Itoa(b.pid) + "/children"); err != nil {
@@ -126,6 +133,18 @@ func (b *Box) startInit() error {
 		return fmt.Errorf("box: %w", err)
 	}
 	return nil
+}
+
+// listen passes on what init answers, until init has ended.
+func (b *Box) listen() {
+	defer close(b.Over)
+	for {
+		f, err := readBoxFrame(b.conn)
+		if err != nil {
+			return
+		}
+		b.answers <- f
+	}
 }
 
 // enter moves the calling thread, and so what it forks, into the box. With network the thread keeps its network.
@@ -178,22 +197,21 @@ func (b *Box) end() error {
 	}
 	b.asking.Lock()
 	defer b.asking.Unlock()
-	err := b.conn.SetDeadline(time.Now().Add(KillPatience))
-	if err == nil {
-		err = writeBoxFrame(b.conn, boxFrame{Op: "end"})
+	if err := writeBoxFrame(b.conn, boxFrame{Op: "end"}); err != nil {
+		b.Destroy()
+		return fmt.Errorf("the box cannot be asked: %w", err)
 	}
-	var f boxFrame
-	if err == nil {
-		f, err = readBoxFrame(b.conn)
-	}
-	if err == nil && f.Op != "empty" {
-		err = fmt.Errorf("it answers %q", f.Op)
-	}
-	if err != nil {
+	timer := time.NewTimer(KillPatience)
+	defer timer.Stop()
+	select {
+	case <-b.answers:
+		return nil
+	case <-b.Over:
+		return errors.New("the first process of the box has ended")
+	case <-timer.C:
 		b.Destroy() // a late answer would be taken for the next one
-		return fmt.Errorf("the box does not become empty: %w", err)
+		return errors.New("the box does not become empty")
 	}
-	return nil
 }
 
 // Destroy kills init. The kernel then kills all processes of the box. b may be nil.
@@ -203,17 +221,8 @@ func (b *Box) Destroy() {
 	}
 }
 
-// isInit reports whether pid is init, and notes its end if so.
-func (b *Box) isInit(pid int) bool {
-	if b == nil || !IsClosed(b.made) || pid != b.pid {
-		return false
-	}
-	b.gone()
-	return true
-}
-
-// Broken reports whether the box cannot be used any more. b may be nil.
-func (b *Box) Broken() bool { return b != nil && IsClosed(b.over) }
+// isInit reports whether pid is init. b may be nil.
+func (b *Box) isInit(pid int) bool { return b != nil && IsClosed(b.made) && pid == b.pid }
 
 // orphanTime returns the CPU time of all processes that init has waited for.
 func (b *Box) orphanTime() time.Duration {
@@ -228,11 +237,15 @@ func (b *Box) orphanTime() time.Duration {
 	return time.Duration(parseNumber(f[13])+parseNumber(f[14])) * (time.Second / 100) // USER_HZ, which is 100 on every Linux
 }
 
+// Closing reports whether Close has been called.
+func (b *Box) Closing() bool { return b.closing.Load() }
+
 func (b *Box) close() error {
+	b.closing.Store(true)
 	<-b.made
 	b.Destroy()
 	var err error
-	if b.pid > 0 && !b.Broken() {
+	if b.pid > 0 && !b.reaped.Load() {
 		for {
 			if _, err = syscall.Wait4(b.pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
 				break
@@ -241,7 +254,6 @@ func (b *Box) close() error {
 		if errors.Is(err, unix.ECHILD) {
 			err = nil // a Reaper has waited for it
 		}
-		b.gone()
 	}
 	if b.conn != nil {
 		err = errors.Join(err, b.conn.Close())

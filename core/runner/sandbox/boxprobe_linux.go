@@ -66,8 +66,12 @@ func runProbe(what, program string, args []string, command ...string) error {
 	}
 }
 
+// boxUser is the uid and gid of a runner in a user namespace, and so of its programs. It is not 0, because programs take uid 0 for
+// rights that they do not have.
+const boxUser = 1000
+
 // BoxAttributes returns the attributes with which this process starts a runner that can make a box: in a mount namespace of its
-// own, and without root also in a user namespace, in which the runner is uid 0.
+// own, and without root also in a user namespace, in which the runner has all capabilities.
 func BoxAttributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() == 0 {
@@ -75,8 +79,11 @@ func BoxAttributes() *syscall.SysProcAttr {
 		return attr
 	}
 	attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: boxUser, HostID: os.Geteuid(), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: boxUser, HostID: os.Getegid(), Size: 1}}
+	for c := range uintptr(unix.CAP_LAST_CAP + 1) { // every kernel that can make a box has these
+		attr.AmbientCaps = append(attr.AmbientCaps, c) // a user other than 0 loses all others when it executes the runner
+	}
 	return attr
 }
 

@@ -106,6 +106,9 @@ func (v *view) copyOrBind(path string) error {
 }
 
 func (v *view) makeEtc(cfg protocol.Config) error {
+	if cfg.UID == 0 {
+		cfg.UID, cfg.GID = os.Getuid(), os.Getgid()
+	}
 	uid, gid := strconv.Itoa(cfg.UID), strconv.Itoa(cfg.GID)
 	passwd, group := "root:x:0:0:root:/root:/usr/sbin/nologin\n", "root:x:0:\n"
 	if cfg.UID == 0 {

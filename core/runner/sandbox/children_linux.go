@@ -68,6 +68,7 @@ func (o *Children) reap() bool {
 			return o.closing && o.sandbox.Box != nil && len(o.sandbox.Children()) == 0
 		}
 		if o.sandbox.Box.isInit(pid) {
+			o.sandbox.Box.reaped.Store(true)
 			continue
 		}
 		if r := o.waiting[pid]; r != nil {

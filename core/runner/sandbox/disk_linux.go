@@ -152,6 +152,12 @@ func (d *Disk) mount(bytes int64) error {
 		return errors.Join(err, unix.Unmount(d.root, unix.MNT_DETACH))
 	}
 	d.bytes = bytes
+	if d.view != nil {
+		// In a shared mount, what is bound in a private folder would appear below the folder's name here, too, and be emptied.
+		if err := unix.Mount("", d.root, "", unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("private mount: %w", err)
+		}
+	}
 	if err := d.makeWorkArea(); err != nil {
 		return err
 	}

@@ -128,6 +128,15 @@ func (f *Folder) Reach(start protocol.Start) error {
 	return f.Disk.reachAll(start)
 }
 
+// ReachOne makes a path of the machine visible to programs that run already, in a box. Elsewhere they see it, unless a private
+// folder hides it.
+func (f *Folder) ReachOne(path string) error {
+	if f.view() == nil {
+		return nil
+	}
+	return f.Disk.bind(binding{path: path, lent: true})
+}
+
 func (f *Folder) FD() int { return int(f.Root.Fd()) }
 
 // Wipe removes all files of the program.

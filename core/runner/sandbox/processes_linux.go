@@ -94,6 +94,7 @@ func (r *Reaper) reap() (over bool) {
 		pid, end, cpu, err := waitAny()
 		if err == nil && pid > 0 {
 			if r.box.isInit(pid) {
+				r.box.reaped.Store(true)
 				continue
 			}
 			r.CPU += cpu
@@ -141,7 +142,10 @@ func RepeatKill(kill func() (found int)) int {
 
 // KillAll kills the processes of g, and whatever else descends from this process.
 func (b *Sandbox) KillAll(g *Group) {
-	if b.Box != nil && !b.Box.Broken() {
+	if b.Box != nil {
+		if IsClosed(b.Box.Over) {
+			return // the kernel kills what is left
+		}
 		if err := b.Box.end(); err != nil {
 			b.Logf("%v", err) // the caller sees that processes are left
 		}

@@ -11,8 +11,9 @@ type refusedCalls struct {
 	ofWhich  [2]uint32 // setpriority, ioprio_set
 	ignoring uint32    // bits of a number that do not matter
 	keys     [3]uint32 // add_key, request_key, keyctl
-	// unshare and clone are refused in a box if they make namespaces.
-	unshare, clone uint32
+	// unshare and clone are refused in a box if they make namespaces. personality is refused unless it asks, or chooses that of
+	// Linux or of a machine of 32 bits.
+	unshare, clone, personality uint32
 	// box are refused in a box, with those that have the same number on each machine: mount, umount, umount2, pivot_root, setns,
 	// bpf, perf_event_open, userfaultfd, kexec_load, kexec_file_load, init_module, finit_module, delete_module, swapon, swapoff,
 	// reboot, open_by_handle_at, acct, quotactl, syslog, lookup_dcookie, move_pages, migrate_pages, fanotify_init, iopl, ioperm,
@@ -38,19 +39,19 @@ func refusedCallsOf(arch string) []refusedCalls {
 	switch arch {
 	case "amd64":
 		return []refusedCalls{
-			{unix.AUDIT_ARCH_X86_64, 302, []uint32{203, 144, 142, 314}, [2]uint32{141, 251}, x32, [3]uint32{248, 249, 250}, 272, 56, []uint32{
+			{unix.AUDIT_ARCH_X86_64, 302, []uint32{203, 144, 142, 314}, [2]uint32{141, 251}, x32, [3]uint32{248, 249, 250}, 272, 56, 135, []uint32{
 				165, 166, 155, 308, 321, 298, 323, 246, 320, 175, 313, 176, 167, 168, 169, 304, 163, 179, 103, 212, 279, 256, 300, 172, 173,
 			}},
-			{unix.AUDIT_ARCH_I386, 340, []uint32{241, 156, 154, 351}, [2]uint32{97, 289}, 0, [3]uint32{286, 287, 288}, 310, 120, []uint32{
+			{unix.AUDIT_ARCH_I386, 340, []uint32{241, 156, 154, 351}, [2]uint32{97, 289}, 0, [3]uint32{286, 287, 288}, 310, 120, 136, []uint32{
 				21, 22, 52, 217, 346, 357, 336, 374, 283, 128, 350, 129, 87, 115, 88, 342, 51, 131, 103, 253, 317, 294, 338, 110, 101, 166, 113,
 			}},
 		}
 	case "arm64":
 		return []refusedCalls{
-			{unix.AUDIT_ARCH_AARCH64, 261, []uint32{122, 119, 118, 274}, [2]uint32{140, 30}, 0, [3]uint32{217, 218, 219}, 97, 220, []uint32{
+			{unix.AUDIT_ARCH_AARCH64, 261, []uint32{122, 119, 118, 274}, [2]uint32{140, 30}, 0, [3]uint32{217, 218, 219}, 97, 220, 92, []uint32{
 				40, 39, 41, 268, 280, 241, 282, 104, 294, 105, 273, 106, 224, 225, 142, 265, 89, 60, 116, 18, 239, 238, 262,
 			}},
-			{unix.AUDIT_ARCH_ARM, 369, []uint32{241, 156, 154, 380}, [2]uint32{97, 314}, 0, [3]uint32{309, 310, 311}, 337, 120, []uint32{
+			{unix.AUDIT_ARCH_ARM, 369, []uint32{241, 156, 154, 380}, [2]uint32{97, 314}, 0, [3]uint32{309, 310, 311}, 337, 120, 136, []uint32{
 				21, 52, 218, 375, 386, 364, 388, 347, 401, 128, 379, 129, 87, 115, 88, 371, 51, 131, 103, 249, 344, 400, 367,
 			}},
 		}

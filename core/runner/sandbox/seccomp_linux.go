@@ -133,6 +133,14 @@ func seccompFilter(arch string, first, last uint32, sameUser, box bool) []unix.S
 			// A thread that starts programs gives each an ipc namespace by unshare. A program lacks the capability for it.
 			body = append(body, when(way.unshare, without(namespaceFlags|unix.CLONE_NEWTIME))...)
 			body = append(body, when(way.clone, without(namespaceFlags|unix.CLONE_NEWIPC))...)
+			body = append(body, when(way.personality, []unix.SockFilter{
+				{Code: load, K: argument},
+				{Code: equal, K: 0xffffffff, Jt: 2, Jf: 0}, // asks
+				{Code: and, K: ^uint32(0x20008)},           // UNAME26 and PER_LINUX32 give a program no rights
+				{Code: equal, K: 0, Jt: 0, Jf: 1},
+				allow,
+				refuse,
+			})...)
 		}
 		if !sameUser {
 			filter = append(filter, unix.SockFilter{Code: load, K: callArch})

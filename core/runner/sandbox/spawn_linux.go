@@ -213,6 +213,14 @@ func dropCapabilities() {
 	}
 	const noRoot, noRootLocked = 1 << 0, 1 << 1
 	_ = unix.Prctl(unix.PR_SET_SECUREBITS, noRoot|noRootLocked, 0, 0, 0)
+	// A runner that is not uid 0 in its user namespace has its capabilities as ambient ones, which a program would get.
+	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&header, &data[0]) == nil {
+		data[0].Inheritable, data[1].Inheritable = 0, 0
+		_ = unix.Capset(&header, &data[0])
+	}
 }
 
 // initialUserNamespace reports whether this process is in the machine's own user namespace.

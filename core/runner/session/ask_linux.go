@@ -105,9 +105,22 @@ func shortText(s string) string {
 	return s
 }
 
+// reach makes a folder of the machine visible in the session's box.
+func (s *Session) reach(dir string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed { // the folder is being removed
+		return ErrClosing
+	}
+	return s.Folder.ReachOne(dir)
+}
+
 func (s *Session) AddPath(ctx context.Context, dir string) error {
 	if !s.Driver.Paths {
 		return executor.Errorf(executor.Unimplemented, "this language has no module search path")
+	}
+	if err := s.reach(dir); err != nil {
+		return executor.Errorf(executor.Internal, "path: %w", err)
 	}
 	if _, err := s.ask(ctx, drivers.Operation{Op: "path", Dir: dir}, "added"); err != nil {
 		return err
