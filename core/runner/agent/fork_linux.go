@@ -29,6 +29,7 @@ type forkServer struct {
 	key    forkKey
 	zygote *zygote.Zygote
 	slot   *zygote.Slot
+	queues *sandbox.Queues
 	forks  int
 	born   time.Time
 }
@@ -41,6 +42,7 @@ func (f *forkServer) close() {
 	if f.zygote != nil {
 		_ = f.zygote.Close() // never fails
 	}
+	_ = f.queues.Close() // read only
 	*f = forkServer{}
 }
 
@@ -148,7 +150,7 @@ func (f *forkServer) refill() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forkPatience)
 	defer cancel()
-	err := f.zygote.Empty(ctx)
+	err := errors.Join(f.zygote.Empty(ctx), f.queues.Remove())
 	if err == nil {
 		f.slot, err = f.zygote.Fork(ctx)
 	}
@@ -167,14 +169,28 @@ func (x *execution) startForkServer(key forkKey) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forkStartPatience)
 	defer cancel()
+	pid := 0
+	launch := func(c zygote.Command) (zygote.Process, error) {
+		p, err := x.launch(c)
+		pid = p.pid
+		return p, err
+	}
 	f.zygote, err = zygote.New(ctx, zygote.Config{
-		Interpreter: key.interpreter, Entrypoint: key.entrypoint, Dir: x.forkOf.Dir, Env: env, OwnIPC: true, Launch: x.launch,
+		Interpreter: key.interpreter, Entrypoint: key.entrypoint, Dir: x.forkOf.Dir, Env: env, OwnIPC: true, Launch: launch,
 	})
+	if err != nil {
+		f.zygote = nil
+		return err
+	}
+	if f.queues, err = sandbox.QueuesOf(pid); err != nil {
+		_ = f.zygote.Close() // never fails
+		f.zygote = nil
+	}
 	return err
 }
 
 // launch starts the interpreter of a fork server in the box.
-func (x *execution) launch(c zygote.Command) (zygote.Process, error) {
+func (x *execution) launch(c zygote.Command) (boxedProcess, error) {
 	cfg := x.agent.Config
 	job := sandbox.Job{
 		Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir, UID: cfg.UID, GID: cfg.GID, OwnUID: cfg.OwnUID, Group: &sandbox.Group{}, Watched: true,
@@ -187,7 +203,7 @@ func (x *execution) launch(c zygote.Command) (zygote.Process, error) {
 		got.Err = errors.New("this kernel has no descriptors of processes")
 	}
 	if got.Err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.Path, got.Err)
+		return boxedProcess{}, fmt.Errorf("start %s: %w", c.Path, got.Err)
 	}
 	return boxedProcess{got.PID, os.NewFile(uintptr(got.PIDFD), "process")}, nil
 }
