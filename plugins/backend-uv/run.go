@@ -86,6 +86,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	}
 	p.start = protocol.NewStart(job)
 	p.start.Path, p.start.Network, p.start.PythonVersion, p.start.Requirements = path, p.network, i.Version, packages
+	p.start.Fork = job.Owner // the interpreter's path tells environments apart
 	if len(spec.Command) == 0 {
 		p.start.Interpreter = []string{argv}
 	}
