@@ -201,7 +201,8 @@ func runnerWay(t *testing.T, cfg Config) fidelityWay {
 		select {
 		case started := <-rec.started:
 			got.how = started.Start
-		default: // it did not start, and end says so
+		default: // it did not start
+			got.end += fmt.Sprintf(" %+v", res.Failure)
 		}
 		if got.how == executor.StartFork {
 			forked = append(forked, s.name)

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -29,6 +28,8 @@ type forkServer struct {
 	key    forkKey
 	zygote *zygote.Zygote
 	slot   *zygote.Slot
+	box    *sandbox.Box // its namespaces
+	queues *sandbox.Queues
 	forks  int
 	born   time.Time
 }
@@ -41,13 +42,14 @@ func (f *forkServer) close() {
 	if f.zygote != nil {
 		_ = f.zygote.Close() // never fails
 	}
+	_ = f.queues.Close() // read only
 	*f = forkServer{}
 }
 
 // forkable returns the key of programs like p, and reports whether a fork may run them.
 func (x *execution) forkable(p *sandbox.Program) (forkKey, bool) {
 	s := x.start
-	if s.Fork == "" || x.agent.Box == nil || s.Network || s.Directory != "" || len(s.Command) > 0 || len(s.Interpreter) != 1 {
+	if s.Fork == "" || x.agent.Box == nil || s.Network || s.Directory != "" || len(s.Command) > 0 || len(s.Interpreter) != 1 || os.Getuid() != 0 || x.agent.Config.UID == 0 {
 		return forkKey{}, false
 	}
 	return forkKey{s.Fork, p.Path, p.Argv[1], s.Path}, true
@@ -96,7 +98,13 @@ func (x *execution) fork(p *sandbox.Program, job sandbox.Job) (sandbox.Spawned, 
 
 // reapFork returns a Reaper of a copy that runs.
 func (x *execution) reapFork(slot *zygote.Slot) *sandbox.Reaper {
-	r := sandbox.NewForkReaper(x.agent.Sandbox)
+	end := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), sandbox.KillPatience)
+		defer cancel()
+		return x.agent.forks.zygote.Empty(ctx)
+	}
+	x.agent.EndFork.Store(&end)
+	r := sandbox.NewForkReaper(x.agent.Sandbox, x.agent.forks.box)
 	x.agent.Go(func() {
 		exit, err := slot.Wait(context.Background())
 		if err != nil { // the server was killed, and nobody else waits for its copies
@@ -110,6 +118,7 @@ func (x *execution) reapFork(slot *zygote.Slot) *sandbox.Reaper {
 // prepareFork makes the copy for a next program that is like that of x. Nothing of x's program is left.
 func (x *execution) prepareFork() error {
 	f := &x.agent.forks
+	x.agent.EndFork.Store(nil)
 	if x.forkOf == nil {
 		return nil
 	}
@@ -148,7 +157,7 @@ func (f *forkServer) refill() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forkPatience)
 	defer cancel()
-	err := f.zygote.Empty(ctx)
+	err := errors.Join(f.zygote.Empty(ctx), f.queues.Remove())
 	if err == nil {
 		f.slot, err = f.zygote.Fork(ctx)
 	}
@@ -167,52 +176,40 @@ func (x *execution) startForkServer(key forkKey) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forkStartPatience)
 	defer cancel()
+	launch := func(c zygote.Command) (zygote.Process, error) {
+		var files []uintptr
+		for _, file := range c.Files {
+			files = append(files, file.Fd())
+		}
+		var err error
+		f.box, err = x.agent.StartForkInit(&sandbox.Program{Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir}, files)
+		return forkInit{f.box}, err
+	}
 	f.zygote, err = zygote.New(ctx, zygote.Config{
-		Interpreter: key.interpreter, Entrypoint: key.entrypoint, Dir: x.forkOf.Dir, Env: env, OwnIPC: true, Launch: x.launch,
+		Interpreter: key.interpreter, Entrypoint: key.entrypoint, Dir: x.forkOf.Dir, Env: env, Launch: launch,
 	})
+	if err != nil {
+		f.zygote = nil
+		return err
+	}
+	if f.queues, err = sandbox.QueuesOf(f.box.PID()); err != nil {
+		_ = f.zygote.Close() // never fails
+		f.zygote = nil
+	}
 	return err
 }
 
-// launch starts the interpreter of a fork server in the box.
-func (x *execution) launch(c zygote.Command) (zygote.Process, error) {
-	cfg := x.agent.Config
-	job := sandbox.Job{
-		Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir, UID: cfg.UID, GID: cfg.GID, OwnUID: cfg.OwnUID, Group: &sandbox.Group{}, Watched: true,
-	}
-	for _, f := range c.Files {
-		job.Files = append(job.Files, int(f.Fd()))
-	}
-	got := x.agent.Spawner(false).Start(job)
-	if got.Err == nil && got.PIDFD < 0 {
-		got.Err = errors.New("this kernel has no descriptors of processes")
-	}
-	if got.Err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.Path, got.Err)
-	}
-	return boxedProcess{got.PID, os.NewFile(uintptr(got.PIDFD), "process")}, nil
+// forkInit is the process of a fork server.
+type forkInit struct{ *sandbox.Box }
+
+// Kill implements zygote.Process.
+func (p forkInit) Kill() error {
+	p.Destroy()
+	return nil
 }
 
-// boxedProcess is a process that a Spawner has started.
-type boxedProcess struct {
-	pid   int
-	pidfd *os.File
-}
-
-func (p boxedProcess) Kill() error {
-	return unix.PidfdSendSignal(int(p.pidfd.Fd()), unix.SIGKILL, nil, 0)
-}
-
-// Wait implements zygote.Process. A Reaper may have waited for the process.
-func (p boxedProcess) Wait() error {
-	fds := []unix.PollFd{{Fd: int32(p.pidfd.Fd()), Events: unix.POLLIN}}
-	for {
-		if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	_, err := syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil)
-	if errors.Is(err, unix.ECHILD) {
-		err = nil
-	}
-	return errors.Join(err, p.pidfd.Close())
+// Wait implements zygote.Process.
+func (p forkInit) Wait() error {
+	<-p.Over
+	return p.CloseFork()
 }

@@ -99,8 +99,8 @@ type Start struct {
 	// Workspace and Stdin say that frames of that kind follow.
 	Workspace bool `json:"workspace"`
 	Stdin     bool `json:"stdin"`
-	// Fork lets the runner fork an interpreter that has started already, where programs cannot tell. It names who may share one:
-	// programs that trust each other and have the same packages. Empty means never.
+	// Fork lets a runner with a Box fork an interpreter that has started already, where programs cannot tell. It names those who may
+	// share one: they trust each other. Empty means never. Interpreter, Entrypoint and Path always tell fork servers apart.
 	Fork string `json:"fork,omitempty"`
 	// Network allows a network: that of Config.PrivateNetwork, or else the runner's.
 	Network        bool            `json:"network"`

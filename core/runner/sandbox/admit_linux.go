@@ -26,9 +26,16 @@ func (b *Sandbox) Admit(pid int, job Job) error {
 	return nil
 }
 
-// NewForkReaper is NewReaper for a program that is a child of another process of the box, which waits for it. The caller calls
+// NewForkReaper is NewReaper for a program that is a child of the first process of in, which waits for it. The caller calls
 // ForkEnded.
-func NewForkReaper(b *Sandbox) *Reaper { return NewReaper(b, noProcess) }
+func NewForkReaper(b *Sandbox, in *Box) *Reaper {
+	r := &Reaper{pid: noProcess, Main: make(chan Exit, 1), Empty: make(chan struct{}), box: in, outer: b.Box}
+	if len(b.Config.Cgroups) == 0 { // else the groups tell
+		r.orphans = in.orphanTime()
+	}
+	b.Go(r.loop)
+	return r
+}
 
 const noProcess = -1
 

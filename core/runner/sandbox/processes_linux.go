@@ -40,6 +40,7 @@ type Reaper struct {
 	// box is nil outside of one. In a box ended reports that the main process has been waited for, and orphans is the CPU time
 	// of the orphans before.
 	box     *Box
+	outer   *Box // the box whose root folder box uses, if that is another one
 	ended   bool
 	orphans time.Duration
 }
@@ -96,6 +97,10 @@ func (r *Reaper) reap() (over bool) {
 	for !r.over {
 		pid, end, cpu, err := waitAny()
 		if err == nil && pid > 0 {
+			if r.outer.isInit(pid) {
+				r.outer.reaped.Store(true)
+				continue
+			}
 			if r.box.isInit(pid) {
 				r.box.reaped.Store(true)
 				continue
@@ -145,6 +150,12 @@ func RepeatKill(kill func() (found int)) int {
 
 // KillAll kills the processes of g, and whatever else descends from this process.
 func (b *Sandbox) KillAll(g *Group) {
+	if end := b.EndFork.Load(); end != nil {
+		if err := (*end)(); err != nil {
+			b.Logf("%v", err) // the caller sees that processes are left
+		}
+		return
+	}
 	if b.Box != nil {
 		if IsClosed(b.Box.Over) {
 			return // the kernel kills what is left

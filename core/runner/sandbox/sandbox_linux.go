@@ -24,6 +24,8 @@ type Sandbox struct {
 	Disk *Disk
 	// Box has the namespaces of programs. It is nil without Config.Box.
 	Box *Box
+	// EndFork kills the processes of a forked program. It is nil while none runs.
+	EndFork atomic.Pointer[func() error]
 	// Command is the argv of this program as the init of a box, without the folder.
 	Command []string
 	// Die ends the runner and everything in it because of an error that is its own.
