@@ -20,7 +20,6 @@ type link struct {
 	// The following belong to Network.mu.
 	held    []uint32 // packets that wait for the verdict, until settled
 	settled bool
-	outside net.Conn // of a connection that was not accepted yet
 	// accepted has room for the connection that the listener accepts. It is nil for datagrams.
 	accepted chan *net.TCPConn
 }
