@@ -52,6 +52,7 @@ type Execution struct {
 	Phases               Phases         `json:"phases" doc:"Duration of each phase."`
 	Backend              string         `json:"backend" nullable:"true" doc:"Name of the backend."`
 	PythonVersion        string         `json:"python_version" nullable:"true" doc:"Full version of the interpreter, \"3.12.1\"."`
+	Start                string         `json:"start" nullable:"true" doc:"How the program was started: exec (a new process of its interpreter) or fork (a copy of an interpreter that had started already). null before the start."`
 	ResolvedRequirements []string       `json:"resolved_requirements" nullable:"true" doc:"Installed requirements, \"requests==2.32.3\"."`
 	Artifacts            []Artifact     `json:"artifacts" nullable:"true" doc:"Files that were kept. null before the end."`
 	Failure              *Failure       `json:"error" nullable:"true" doc:"Why the program did not run, which limit of memory or disk ended it, or that it was lost. null otherwise."`

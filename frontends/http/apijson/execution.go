@@ -28,7 +28,7 @@ func ExecutionOf(e executor.Execution) pyexec.Execution {
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt.UTC(), StartedAt: e.StartedAt.UTC(), FinishedAt: e.FinishedAt.UTC(), Backend: e.Backend,
 	}
 	if s := e.Started; s != nil {
-		out.PythonVersion, out.ResolvedRequirements = s.PythonVersion, notNil(s.Requirements)
+		out.PythonVersion, out.Start, out.ResolvedRequirements = s.PythonVersion, string(s.Start), notNil(s.Requirements)
 	}
 	if e.Result != nil {
 		end(&out, e.Result, !e.StartedAt.IsZero())
@@ -103,7 +103,7 @@ func ToExecution(e pyexec.Execution) executor.Execution {
 		StdoutBytes: e.StdoutBytes, StderrBytes: e.StderrBytes, Spec: executor.Spec{Session: e.SessionID},
 	}
 	if !e.StartedAt.IsZero() {
-		out.Started = &executor.Started{PythonVersion: e.PythonVersion, Requirements: e.ResolvedRequirements}
+		out.Started = &executor.Started{PythonVersion: e.PythonVersion, Start: executor.StartKind(e.Start), Requirements: e.ResolvedRequirements}
 	}
 	if e.Finished() {
 		r := toResult(e)
