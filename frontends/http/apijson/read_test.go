@@ -41,7 +41,7 @@ func TestAnExecutionSurvivesTheWire(t *testing.T) {
 		// What the API does not say.
 		want.Owner, want.Spec, want.LastSeq = "", executor.Spec{Session: want.Spec.Session}, 0
 		if want.Started != nil {
-			want.Started = &executor.Started{PythonVersion: want.Started.PythonVersion, Requirements: want.Started.Requirements}
+			want.Started = &executor.Started{PythonVersion: want.Started.PythonVersion, Start: want.Started.Start, Requirements: want.Started.Requirements}
 			if got.Started != nil && len(got.Started.Requirements) == 0 {
 				got.Started.Requirements = want.Started.Requirements
 			}
