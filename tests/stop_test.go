@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -119,6 +120,17 @@ func (s *stopped) signal(n syscall.Signal) {
 // programs lists the processes of the command's programs.
 func (s *stopped) programs() []int { return leftovertest.Programs(s.work()) }
 
+// isDeaf reports whether a program ignores SIGTERM by now.
+func (s *stopped) isDeaf() bool {
+	return slices.ContainsFunc(s.programs(), func(pid int) bool {
+		raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
+		_, rest, _ := strings.Cut(string(raw), "\nSigIgn:")
+		line, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
+		ignored, _ := strconv.ParseUint(line, 16, 64)
+		return ignored&(1<<(syscall.SIGTERM-1)) != 0
+	})
+}
+
 // plugins lists the command's plugin processes.
 func (s *stopped) plugins(name string) []int {
 	var pids []int
@@ -202,7 +214,7 @@ func TestASecondSignalEndsEverythingAtOnce(t *testing.T) {
 			t.Run(kind.name+": "+how.name, func(t *testing.T) {
 				t.Parallel()
 				s := kind.start(t)
-				eventually(t, "the program runs", func() bool { return len(s.programs()) > 0 })
+				eventually(t, "the program is deaf", s.isDeaf)
 				var all []int
 				for _, name := range kind.plugins {
 					pids := s.plugins(name)

@@ -56,7 +56,7 @@ func needBox(t *testing.T) {
 		uid = testUID
 	}
 	err := sandbox.ProbeBox("/proc/self/exe", []string{os.Args[0], "runner"}, uid, uid)
-	needtest.Need(t, err == nil, needtest.Root, fmt.Sprintf("a box: %v", err))
+	needtest.Need(t, err == nil, needtest.Box, fmt.Sprint(err))
 }
 
 // saysInBox runs a Python program in a box and compares its output.

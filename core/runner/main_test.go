@@ -78,7 +78,7 @@ func testConfig(tb testing.TB) Config {
 		cfg.UID, cfg.GID, cfg.OwnUID = testUID, testUID, true
 		cfg.NetworkNamespace = sandbox.ProbeNetworkNamespace() == nil
 		cfg.Tmpfs = sandbox.ProbeTmpfs() == nil
-		cfg.Box = cfg.Tmpfs && os.Getenv("NOBOX") == ""
+		cfg.Box = cfg.Tmpfs
 		cfg.Cgroups = testCgroups(tb)
 	}
 	return cfg

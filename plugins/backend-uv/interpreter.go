@@ -276,7 +276,7 @@ func (p places) pyenvPython(root string) string {
 
 // isScript reports whether the file at path begins with "#!".
 func isScript(path string) bool {
-	f, err := os.Open(path)
+	f, err := os.Open(path) //nolint:gosec // the first two bytes of what PATH and pyenv name
 	if err != nil {
 		return false
 	}

@@ -262,6 +262,7 @@ func (b *Backend) askInside(ctx context.Context, c candidate) answer {
 	var out, errs boundedBuffer
 	result, err := s.conn.Run(ctx, runner.Start{
 		ExecutionID: "probe", Command: []string{c.real, "-I", "-S", "-c", probeCode}, Path: defaultPath, Reach: installation(c.real),
+		Env:    map[string]string{"HOME": "/tmp"}, // it is no program of anybody's: tests look for those by their home
 		Limits: executor.Limits{Timeout: probeTime, MemoryBytes: probeMemory, DiskBytes: 1 << 20, PIDs: 16, CPUShares: buildShares, OutputBytes: maxKept},
 	}, runner.RunInput{}, backend.Output{Stdout: &out, Stderr: &errs})
 	switch {

@@ -17,6 +17,8 @@ import (
 type binding struct {
 	path     string
 	writable bool
+	// name is the path that was asked for: a link to path, or path itself.
+	name string
 	// lent ends with the disk. The others stay until an Execution does not name them.
 	lent bool
 	// disk reports that it lies in a private folder, which takes it along.
@@ -47,14 +49,15 @@ func byLength(a, b string) int { return cmp.Compare(len(a), len(b)) }
 
 // onDisk reports whether a path of the box lies in a folder of the disk.
 func (d *Disk) onDisk(path string) bool {
-	return d.hiding(d.view.at(path)) != nil || below(filepath.Clean(path), workPath)
+	at := d.view.at(path)
+	return d.hiding(at) != nil && !d.covered(at) || below(at, d.work) && at != d.work
 }
 
 // bindAll binds what start names, and unbinds what only an Execution before has named.
 func (d *Disk) bindAll(start protocol.Start) error {
 	var wanted []binding
 	for _, path := range slices.Concat(d.reached, start.Reach, filepath.SplitList(start.Path)) {
-		if !d.covered(d.view.at(path)) {
+		if at := d.view.at(path); !d.covered(at) && at != d.work {
 			wanted = append(wanted, binding{path: path})
 		}
 	}
@@ -66,12 +69,17 @@ func (d *Disk) bindAll(start protocol.Start) error {
 	}
 	slices.SortStableFunc(wanted, func(a, b binding) int { return byLength(a.path, b.path) })
 	err := d.unbind(func(had binding) bool {
-		return !slices.ContainsFunc(wanted, func(w binding) bool { return covers(had, w.path) && had.writable == w.writable })
+		return !d.shows(had.path) || !slices.ContainsFunc(wanted, func(w binding) bool {
+			return had.name == filepath.Clean(w.path) && had.writable == w.writable
+		})
 	})
 	if err != nil {
 		return err
 	}
 	for _, w := range wanted {
+		if !w.writable && d.shows(w.path) {
+			continue // this is on the path of a start
+		}
 		if err := d.bind(w); err != nil {
 			return err
 		}
@@ -79,13 +87,14 @@ func (d *Disk) bindAll(start protocol.Start) error {
 	return nil
 }
 
-// covers reports whether b was made for path.
-func covers(b binding, path string) bool {
-	if b.path == filepath.Clean(path) {
-		return true
+// shows reports whether a path of the box is the same file or folder as that path of the machine.
+func (d *Disk) shows(path string) bool {
+	ours, err := d.view.stat(path)
+	if err != nil {
+		return false
 	}
-	real, err := filepath.EvalSymlinks(path)
-	return err == nil && b.path == real
+	theirs, err := os.Stat(path)
+	return err == nil && os.SameFile(ours, theirs)
 }
 
 // bind mounts a path of the machine at the same path in the box, and at its real path where it is a link. It does nothing where
@@ -94,8 +103,8 @@ func (d *Disk) bind(b binding) error {
 	if !filepath.IsAbs(b.path) {
 		return nil
 	}
-	b.path = filepath.Clean(b.path)
-	real, err := filepath.EvalSymlinks(b.path)
+	b.name = filepath.Clean(b.path)
+	real, err := filepath.EvalSymlinks(b.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -105,7 +114,7 @@ func (d *Disk) bind(b binding) error {
 	if real == "/" {
 		return executor.Errorf(executor.Invalid, "reach: must not be the machine's root folder")
 	}
-	for _, path := range slices.Compact([]string{real, b.path}) {
+	for _, path := range slices.Compact([]string{real, b.name}) {
 		b.path = path
 		if d.has(b) {
 			continue
@@ -126,19 +135,11 @@ func (d *Disk) bind(b binding) error {
 // has reports whether the box shows the machine's file or folder at that path, with at least the rights of b.
 func (d *Disk) has(b binding) bool {
 	for _, had := range d.bindings {
-		if had.path == b.path && had.writable == b.writable || below(b.path, had.path) && (had.writable || !b.writable) {
+		if below(b.path, had.path) && (had.writable || !b.writable) && d.shows(b.path) {
 			return true
 		}
 	}
-	if b.writable {
-		return false
-	}
-	ours, err := d.view.stat(b.path)
-	if err != nil {
-		return false
-	}
-	theirs, err := os.Stat(b.path)
-	return err == nil && os.SameFile(ours, theirs)
+	return !b.writable && d.shows(b.path)
 }
 
 // unbind unmounts the bindings that which chooses. No program runs.

@@ -36,7 +36,7 @@ func systemFiles() []string {
 // devices are those of a box.
 func devices() []string { return []string{"null", "zero", "full", "random", "urandom", "tty"} }
 
-// BoxName is the host name in a box.
+// boxName is the host name in a box.
 const boxName = "sandbox"
 
 // makeBoxRoot mounts a small tmpfs on dir and makes the box's root folder in it. Its mounts are shared, so those that the runner
@@ -110,16 +110,16 @@ func (v *view) makeEtc(cfg protocol.Config) error {
 		cfg.UID, cfg.GID = os.Getuid(), os.Getgid()
 	}
 	uid, gid := strconv.Itoa(cfg.UID), strconv.Itoa(cfg.GID)
-	passwd, group := "root:x:0:0:root:/root:/usr/sbin/nologin\n", "root:x:0:\n"
+	users, groups := "root:x:0:0:root:/root:/usr/sbin/nologin\n", "root:x:0:\n"
 	if cfg.UID == 0 {
-		passwd = "root:x:0:0:root:" + workPath + ":/bin/sh\n"
+		users = "root:x:0:0:root:" + workPath + ":/bin/sh\n"
 	} else {
-		passwd += "sandbox:x:" + uid + ":" + gid + ":sandbox:" + workPath + ":/bin/sh\n"
-		group += "sandbox:x:" + gid + ":\n"
+		users += "sandbox:x:" + uid + ":" + gid + ":sandbox:" + workPath + ":/bin/sh\n"
+		groups += "sandbox:x:" + gid + ":\n"
 	}
 	for name, text := range map[string]string{
-		"passwd":        passwd + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-		"group":         group + "nogroup:x:65534:\n",
+		"passwd":        users + "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		"group":         groups + "nogroup:x:65534:\n",
 		"hosts":         "127.0.0.1 localhost " + boxName + "\n::1 localhost " + boxName + "\n",
 		"hostname":      boxName + "\n",
 		"host.conf":     "multi on\n",

@@ -16,9 +16,11 @@
 // programs. Without Config.Tmpfs, TMPDIR is a folder beside the work folder that is removed with it, and in a container
 // Config.Temp.
 //
+// With Config.Box a program is in a box; see below.
+//
 // The system calls about keys are refused, and the session keyring is empty: a user's keyrings outlive its programs.
 //
-// A program dies with the thread that forked it, so also with the runner. A root that is root only in a user namespace
+// A program dies with the thread that forked it, so also with the runner; in a box it dies with init. A root that is root only in a user namespace
 // starts programs without capabilities.
 //
 // # Limits
@@ -47,6 +49,28 @@
 // When the main process has ended, or the grace after a limit is over, everything else is killed: the control groups, then
 // all descendants of the runner, which is a subreaper, until wait says that no child is left. Only then is the output, which
 // has then ended, drained, and only then are Artifacts read. After a Cancel none are.
+//
+// # In a box
+//
+// A box is the namespaces of a runner's programs: pid, mounts, ipc, host name, and a network with only loopback. The runner
+// stays outside. It makes the box's root folder on a small tmpfs: /usr and the links beside it, what the C library, OpenSSL and
+// Python read of /etc, a made-up /etc/passwd, a minimal /dev, and what Config.Reach and Start name. All of that is bound
+// read-only with all that is mounted below it, without setuid programs and devices. /work, /tmp, /var/tmp, /dev/shm and
+// /run/lock are one tmpfs of Limits.DiskBytes for each Execution. HOME is /work. Mounts that the runner makes in the root
+// folder later appear in the box, whose mounts are slaves of the runner's.
+//
+// The box's init is this program again, as PID 1 of the pid namespace (InitMain). It makes the mounts from inside, and
+// then only waits for orphans and kills everything when it is asked (boxFrame). Programs are children of the runner all the
+// same: the threads that start them are in the box. A program sees 0 as its parent. What it leaves becomes a child of init. So a
+// box is empty if the runner has waited for the main process and init has no children. Otherwise init kills all others at once.
+// When the runner ends, init ends, by its parent-death signal or because its socket ends, and the kernel kills all in the box.
+// When init ends, the runner answers the Execution that runs, and ends.
+//
+// A program in a box has no capabilities, also none that a setuid program could give it, and cannot get a user namespace
+// (chrootBox). A filter refuses it the calls that change mounts and namespaces, and others that programs do not need and that
+// kernels were broken by. It is a list of what is refused, so that new calls work. Landlock, where it is there, refuses device
+// files and changes of mounts, and sockets of other programs that have no file. Without root the runner is uid 0 in a user
+// namespace, and so are programs.
 //
 // # PID 1 of a container
 //

@@ -77,6 +77,9 @@ func Resolve(start protocol.Start, work *Folder, cfg protocol.Config, python arc
 	p := &Program{Dir: work.Path}
 	if start.Directory != "" {
 		p.Dir = start.Directory
+		if work.view() != nil && filepath.Clean(p.Dir) == workPath {
+			return nil, InvalidField("host_directory", "must not be %s, which is the work folder in this sandbox", workPath)
+		}
 		if st, err := work.Stat(p.Dir); err != nil || !st.IsDir() {
 			return nil, Invalid("host_directory: must be a folder that exists (got %q)", start.Directory)
 		}

@@ -39,6 +39,12 @@ func judgeCall(t *testing.T, filter []unix.SockFilter, c kernelCall) uint32 {
 			} else {
 				at += int(in.Jf)
 			}
+		case unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K:
+			if a&in.K != 0 {
+				at += int(in.Jt)
+			} else {
+				at += int(in.Jf)
+			}
 		case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K:
 			if a > in.K || a == in.K && in.Code&unix.BPF_JGE == unix.BPF_JGE {
 				at += int(in.Jt)
@@ -151,6 +157,52 @@ func TestSeccompRefusesKeysToEverybody(t *testing.T) {
 		prlimit := kernelCall{arch: unix.AUDIT_ARCH_X86_64, number: 302, args: [3]uint64{17, 7, 1}}
 		if got := judgeCall(t, seccompFilter("amd64", 17, 20, sameUser, false), prlimit); (got == refuse) != sameUser {
 			t.Errorf("same user %t: a new limit of the runner gets %#x", sameUser, got)
+		}
+	}
+}
+
+func TestSeccompRefusesInABoxWhatProgramsNeverNeed(t *testing.T) {
+	t.Parallel()
+	const refuse, allow = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM), unix.SECCOMP_RET_ALLOW
+	for arch, machine := range map[string][]struct {
+		way                           uint32
+		refused                       []uint32
+		unshare, clone, fork3, ptrace uint32
+	}{
+		"amd64": {
+			{unix.AUDIT_ARCH_X86_64, []uint32{165, 166, 155, 308, 321, 175, 428, 429, 442, 425, 165 | 0x40000000}, 272, 56, 435, 101},
+			{unix.AUDIT_ARCH_I386, []uint32{21, 22, 52, 217, 346, 357, 428, 429, 442, 425}, 310, 120, 435, 26},
+		},
+		"arm64": {
+			{unix.AUDIT_ARCH_AARCH64, []uint32{40, 39, 41, 268, 280, 428, 429, 442, 425}, 97, 220, 435, 117},
+			{unix.AUDIT_ARCH_ARM, []uint32{21, 52, 218, 375, 386, 428, 429, 442, 425}, 337, 120, 435, 26},
+		},
+	} {
+		for _, sameUser := range []bool{true, false} {
+			inBox, outside := seccompFilter(arch, 1, 9, sameUser, true), seccompFilter(arch, 1, 9, sameUser, false)
+			for _, m := range machine {
+				tests := map[kernelCall]uint32{
+					{arch: m.way, number: m.unshare, args: [3]uint64{unix.CLONE_NEWUSER}}:                   refuse,
+					{arch: m.way, number: m.unshare, args: [3]uint64{unix.CLONE_NEWIPC | unix.CLONE_FS}}:    allow, // for the thread that starts programs
+					{arch: m.way, number: m.unshare, args: [3]uint64{unix.CLONE_NEWIPC | unix.CLONE_NEWNS}}: refuse,
+					{arch: m.way, number: m.clone, args: [3]uint64{unix.CLONE_NEWNET | 17}}:                 refuse,
+					{arch: m.way, number: m.clone, args: [3]uint64{unix.CLONE_NEWIPC | 17}}:                 refuse,
+					{arch: m.way, number: m.clone, args: [3]uint64{unix.CLONE_VM | unix.CLONE_VFORK | 17}}:  allow,
+					{arch: m.way, number: m.fork3}:  allow, // see chrootBox
+					{arch: m.way, number: m.ptrace}: allow,
+				}
+				for _, number := range m.refused {
+					tests[kernelCall{arch: m.way, number: number}] = refuse
+				}
+				for call, want := range tests {
+					if got := judgeCall(t, inBox, call); got != want {
+						t.Errorf("%s %#x, same user %t: %+v gets %#x, want %#x", arch, m.way, sameUser, call, got, want)
+					}
+					if got := judgeCall(t, outside, call); got != allow {
+						t.Errorf("%s %#x, outside of a box: %+v gets %#x", arch, m.way, call, got)
+					}
+				}
+			}
 		}
 	}
 }

@@ -109,6 +109,9 @@ func shortText(s string) string {
 func (s *Session) reach(dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed { // the folder is being removed
+		return ErrClosing
+	}
 	return s.Folder.ReachOne(dir)
 }
 
