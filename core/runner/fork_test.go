@@ -21,6 +21,9 @@ func forked(code string) Start {
 func (r *testRunner) how(t *testing.T, start Start) string {
 	t.Helper()
 	res, rec := r.run(t, start, RunInput{})
+	if res.PeakMemoryBytes < 1<<20 {
+		t.Errorf("a peak of %d bytes", res.PeakMemoryBytes)
+	}
 	how := executor.StartKind("not started")
 	select {
 	case s := <-rec.started:

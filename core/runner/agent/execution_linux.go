@@ -54,6 +54,7 @@ type execution struct {
 	stuck    bool
 	prepared *sandbox.Prepared // what the Execution before has prepared; nil: nothing
 	forkOf   *sandbox.Program  // what the program for the next fork is like; nil: unknown
+	forkPeak int64             // the peak of a fork's own memory, in bytes
 	// In a session, spared are the runner's children that are not the Command's, and displays counts Displays.
 	spared   map[int]bool
 	displays int

@@ -110,6 +110,7 @@ func (x *execution) reapFork(slot *zygote.Slot) *sandbox.Reaper {
 		if err != nil { // the server was killed, and nobody else waits for its copies
 			exit.Status = syscall.WaitStatus(unix.SIGKILL)
 		}
+		x.forkPeak = exit.MaxRSS
 		r.ForkEnded(exit.Status, exit.CPU)
 	})
 	return r

@@ -134,7 +134,8 @@ func (x *execution) account(r *sandbox.Reaper, s *sandbox.Sampler) {
 	if x.res.CPU < 0 && !x.stuck {
 		x.res.CPU = r.CPU
 	}
-	x.res.PeakMemoryBytes = s.Result()
+	// A control group does not count what the fork server and the copy have touched before.
+	x.res.PeakMemoryBytes = max(s.Result(), x.forkPeak)
 	x.res.MemorySamples = s.Samples
 }
 
