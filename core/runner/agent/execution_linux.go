@@ -140,7 +140,11 @@ func (x *execution) prepareNext() {
 	if err := x.prepareFork(); err != nil {
 		x.agent.Logf("%v", err)
 	}
-	next := sandbox.Prepare(x.agent.Config, x.agent.Disk, x.agent.GroupName(), x.start.Limits, x.agent.Spawner(x.start.Network))
+	spawner := x.agent.Spawner(x.start.Network)
+	if x.agent.forks.slot != nil {
+		spawner = nil // the copy enters the groups itself
+	}
+	next := sandbox.Prepare(x.agent.Config, x.agent.Disk, x.agent.GroupName(), x.start.Limits, spawner)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next = next

@@ -73,7 +73,7 @@ func (x *execution) fork(p *sandbox.Program, job sandbox.Job) (sandbox.Spawned, 
 	got := sandbox.Spawned{PID: slot.PID(), PIDFD: -1}
 	pidfd, err := unix.PidfdOpen(slot.PID(), 0)
 	if err == nil {
-		err = x.agent.Admit(slot.PID(), job)
+		r.Groups, err = x.agent.Admit(slot.PID(), job)
 	}
 	if err == nil {
 		got.At, got.PIDFD = time.Now(), pidfd

@@ -1,29 +1,29 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
 	"syscall"
 	"time"
 )
 
-// Admit puts a process of a box that waits, and that is no child of the runner, into the groups of job, and gives it the limits.
-func (b *Sandbox) Admit(pid int, job Job) error {
-	var err error
-	for _, fd := range job.Group.tasks {
-		err = errors.Join(err, writeControl(fd, strconv.Itoa(pid)))
+// Admit gives a process of a box that waits, and that is no child of the runner, the limits of job. It returns the files through which
+// the process has to enter the v1 groups itself: moving another process takes a lock for which the kernel waits milliseconds.
+func (b *Sandbox) Admit(pid int, job Job) (enter []int, err error) {
+	g := job.Group
+	if g.fd != nil && g.needsV2() {
+		if err := g.adopt(pid); err != nil {
+			return nil, fmt.Errorf("enter control group: %w", err)
+		}
 	}
-	if job.Group.fd != nil {
-		err = errors.Join(err, job.Group.adopt(pid))
-	}
-	if err != nil {
-		return fmt.Errorf("enter control group: %w", err)
-	}
-	job.Group.LeavePrepared(nil) // no thread starts anything there
-	job.Group.lower(job.Limits)
+	g.LeavePrepared(nil) // no thread starts anything there
+	g.lower(job.Limits)
 	hardenLimits(pid, job)
-	return nil
+	return g.tasks, nil
+}
+
+// needsV2 reports whether the v2 group limits or measures what is in it. Otherwise the v1 groups do both.
+func (g *Group) needsV2() bool {
+	return g.v2 || g.cpu != "" || g.pids == g.Cgroups[unified] || g.Cgroups["cpuacct"] == ""
 }
 
 // NewForkReaper is NewReaper for a program that is a child of the first process of in, which waits for it. The caller calls

@@ -153,7 +153,7 @@ func openTasks(c Cgroups) ([]int, error) {
 
 // enterWaiting makes the thread of s enter the v1 groups before the program is known.
 func (g *Group) enterWaiting(s *Spawner) error {
-	if len(g.tasks) == 0 {
+	if len(g.tasks) == 0 || s == nil {
 		return nil
 	}
 	g.waiting = s

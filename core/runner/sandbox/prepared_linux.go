@@ -16,7 +16,8 @@ type Prepared struct {
 	pipes  *Pipes // without standard input
 }
 
-// Prepare makes a Prepared. It returns nil after an error: the next Execution meets the same error itself.
+// Prepare makes a Prepared. It returns nil after an error: the next Execution meets the same error itself. s waits in the control
+// groups; nil if no thread is to wait there.
 func Prepare(cfg protocol.Config, d *Disk, name string, limits executor.Limits, s *Spawner) *Prepared {
 	a := &Prepared{limits: limits}
 	var err error
