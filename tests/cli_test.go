@@ -257,5 +257,7 @@ func TestCLIWithoutRoot(t *testing.T) {
 	if err := cmd.Run(); err != nil || stdout.String() != "unprivileged\n" {
 		t.Fatalf("%v: %q\n%s", err, &stdout, &stderr)
 	}
-	eventually(t, "nothing is left", func() bool { return len(leftovertest.Programs(filepath.Join(home, ".cache/python-executor/uv/work"))) == 0 })
+	eventually(t, "nothing is left", func() bool {
+		return len(leftovertest.Programs(filepath.Join(home, ".cache/python-executor/uv/work"))) == 0
+	})
 }
