@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 const python = "/usr/bin/python3"
@@ -79,9 +81,7 @@ func usual(dir string) Config {
 // needNamespaces skips a test that cannot have namespaces.
 func needNamespaces(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("making a PID namespace needs root")
-	}
+	needtest.NeedRoot(t)
 }
 
 func start(tb testing.TB, cfg Config) *Zygote {
