@@ -36,11 +36,12 @@ type Box struct {
 	command []string
 
 	// The following are set when made is closed. err tells why the box cannot be used.
-	made  chan struct{}
-	err   error
-	pid   int
-	pidfd int
-	last  uint32 // the highest number of a thread of init, in the box
+	made chan struct{}
+	err  error
+	pid  int
+	// process is a descriptor of init. It is nil if init did not start.
+	process *os.File
+	last    uint32 // the highest number of a thread of init, in the box
 	// children lists init's children, in the numbers of the runner. times has the CPU time of those it has waited for.
 	children, times *os.File
 
@@ -93,21 +94,22 @@ func (b *Box) startInit() error {
 	if err != nil {
 		return fmt.Errorf("box: %w", errors.Join(err, unix.Close(fds[1])))
 	}
-	b.pidfd = -1
+	pidfd := -1
 	b.pid, err = syscall.ForkExec("/proc/self/exe", append(b.command, b.dir), &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []uintptr{null.Fd(), null.Fd(), 2, uintptr(fds[1])}, //nolint:gosec // descriptors
 		Sys: &syscall.SysProcAttr{
 			Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
-			Setsid:     true, Pdeathsig: syscall.SIGKILL, PidFD: &b.pidfd,
+			Setsid:     true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd,
 		},
 	})
 	_ = errors.Join(null.Close(), unix.Close(fds[1])) // nothing was written
 	if err != nil {
 		return fmt.Errorf("box: pid, mount, ipc, uts and network namespaces: %w", err)
 	}
-	if b.pidfd < 0 {
+	if pidfd < 0 {
 		return errors.New("box: this kernel has no descriptors of processes")
 	}
+	b.process = os.NewFile(uintptr(pidfd), "init") //nolint:gosec // a descriptor
 	if err := b.conn.SetReadDeadline(time.Now().Add(initPatience)); err != nil {
 		return fmt.Errorf("box: %w", err)
 	}
@@ -160,7 +162,7 @@ func (b *Box) enter(network bool) error {
 	if !network {
 		namespaces |= unix.CLONE_NEWNET
 	}
-	if err := unix.Setns(b.pidfd, namespaces); err != nil {
+	if err := b.control(func(fd int) error { return unix.Setns(fd, namespaces) }); err != nil {
 		return fmt.Errorf("enter the box: %w", err)
 	}
 	if err := chrootBox(); err != nil {
@@ -216,9 +218,20 @@ func (b *Box) end() error {
 
 // Destroy kills init. The kernel then kills all processes of the box. b may be nil.
 func (b *Box) Destroy() {
-	if b != nil && IsClosed(b.made) && b.pidfd >= 0 {
-		_ = unix.PidfdSendSignal(b.pidfd, unix.SIGKILL, nil, 0) // it may be gone already
+	if b != nil && IsClosed(b.made) {
+		_ = b.control(func(fd int) error { return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) }) // it may be gone already
 	}
+}
+
+// control calls f with the descriptor of init, which stays open meanwhile. It fails if init did not start, and after Close.
+func (b *Box) control(f func(fd int) error) error {
+	raw, err := b.process.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = f(int(fd)) }) //nolint:gosec // a descriptor
+	return errors.Join(err, failed)
 }
 
 // isInit reports whether pid is init. b may be nil.
@@ -258,14 +271,10 @@ func (b *Box) close() error {
 	if b.conn != nil {
 		err = errors.Join(err, b.conn.Close())
 	}
-	for _, f := range []*os.File{b.children, b.times} {
+	for _, f := range []*os.File{b.children, b.times, b.process} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
 		}
-	}
-	if b.pidfd >= 0 && b.pid > 0 {
-		err = errors.Join(err, unix.Close(b.pidfd))
-		b.pidfd = -1
 	}
 	return errors.Join(err, b.view.close(), unix.Unmount(b.dir, unix.MNT_DETACH))
 }

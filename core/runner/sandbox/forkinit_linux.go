@@ -15,24 +15,28 @@ import (
 // StartForkInit starts p as the first process of further namespaces with the root folder of the box. p has the rights and the filter
 // of programs. files become its descriptors. The result tells of the processes in those namespaces, and is no box otherwise.
 func (b *Sandbox) StartForkInit(p *Program, files []uintptr) (*Box, error) {
-	f := &Box{dir: b.Box.dir, made: make(chan struct{}), Over: make(chan struct{}), pidfd: -1}
+	f := &Box{dir: b.Box.dir, made: make(chan struct{}), Over: make(chan struct{})}
 	args := []string{b.Box.dir, strconv.Itoa(b.Config.UID), strconv.Itoa(b.Config.GID), p.Dir, p.Path}
 	started := make(chan error)
 	go changing(func() { // the parent-death signal is tied to the thread
+		pidfd := -1
 		pid, err := syscall.ForkExec("/proc/self/exe", slices.Concat(b.Command, args, p.Argv), &syscall.ProcAttr{
 			Dir: "/", Env: p.Env, Files: files,
 			Sys: &syscall.SysProcAttr{
 				Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
-				Setsid:     true, Pdeathsig: syscall.SIGKILL, PidFD: &f.pidfd,
+				Setsid:     true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd,
 			},
 		})
 		f.pid = pid
-		if err == nil && f.pidfd < 0 {
+		if err == nil && pidfd < 0 {
 			err = errors.New("this kernel has no descriptors of processes")
+		}
+		if err == nil {
+			f.process = os.NewFile(uintptr(pidfd), p.Path) //nolint:gosec // a descriptor
 		}
 		started <- err
 		if err == nil {
-			waitEnd(f.pidfd)
+			waitEnd(pidfd)
 			close(f.Over)
 		}
 	})
@@ -53,21 +57,18 @@ func (b *Sandbox) StartForkInit(p *Program, files []uintptr) (*Box, error) {
 // CloseFork ends what StartForkInit has started, and all processes in its namespaces.
 func (b *Box) CloseFork() error {
 	var err error
-	if b.pidfd >= 0 {
+	if b.process != nil {
 		b.Destroy()
 		<-b.Over
 		if _, e := syscall.Wait4(b.pid, nil, 0, nil); e != nil && !errors.Is(e, unix.ECHILD) { // a Reaper may have waited for it
 			err = e
 		}
-		err = errors.Join(err, unix.Close(b.pidfd))
-		b.pidfd = -1
 	}
-	for _, f := range []*os.File{b.children, b.times} {
+	for _, f := range []*os.File{b.children, b.times, b.process} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}
-	b.children, b.times = nil, nil
 	return err
 }
 
