@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -45,9 +46,18 @@ func Main() {
 	case AsUser:
 		how.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
-	exit := again(role, how, os.Args[1:])
+	args := os.Args[1:]
+	if role != AsRoot {
+		args = slices.DeleteFunc(slices.Clone(args), isOutput)
+	}
+	exit := again(role, how, args)
 	end()
 	os.Exit(exit)
+}
+
+// isOutput reports whether an argument names a file of go test, whose folder is closed to other users.
+func isOutput(arg string) bool {
+	return strings.HasPrefix(arg, "-test.testlogfile=") || strings.HasPrefix(arg, "-test.gocoverdir=")
 }
 
 // Run runs this test binary with args in a new world, in a role, and returns its exit code.
