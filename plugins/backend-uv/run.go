@@ -86,7 +86,11 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	}
 	p.start = protocol.NewStart(job)
 	p.start.Path, p.start.Network, p.start.PythonVersion, p.start.Requirements = path, p.network, i.Version, packages
-	p.start.Fork = job.Owner // the interpreter's path tells environments apart
+	if p.environment == nil {
+		// The interpreter's path tells fork servers apart. Packages have code that runs at the start of an interpreter. Such code
+		// must not run in a fork server, which outlives the Execution and has no limits.
+		p.start.Fork = job.Owner
+	}
 	if len(spec.Command) == 0 {
 		p.start.Interpreter = []string{argv}
 	}

@@ -183,18 +183,23 @@ func (n *Network) control(_, address string, raw syscall.RawConn) error {
 
 // permit returns why no program may reach a, or nil.
 func (n *Network) permit(a netip.Addr) error {
-	a = a.Unmap()
+	a = a.Unmap().WithZone("")
 	if !n.options.Ranges.Public(a) {
 		return refusal{fmt.Errorf("%s is not a public address, and not in an open range", a)}
 	}
-	if n.options.Ranges.opensExactly(a) {
-		return nil
+	for _, reached := range []netip.Addr{a, translated(a)} {
+		if n.options.Ranges.opensExactly(reached) {
+			continue
+		}
+		own, err := ownAddress(reached)
+		if err != nil {
+			return err
+		}
+		if own {
+			return refusal{fmt.Errorf("%s is an address of this host", a)}
+		}
 	}
-	own, err := ownAddress(a)
-	if err == nil && own {
-		err = refusal{fmt.Errorf("%s is an address of this host", a)}
-	}
-	return err
+	return nil
 }
 
 // markOf returns the mark with which the ruleset tells a program about err. 0 means that it is not told.

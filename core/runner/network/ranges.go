@@ -52,14 +52,22 @@ func (r Ranges) Public(a netip.Addr) bool {
 	if contains(r.open, a) {
 		return true
 	}
+	if inner := translated(a); inner != a {
+		return r.Public(inner)
+	}
+	return a.IsValid() && !contains(closed, a)
+}
+
+// translated returns the address of IPv4 that a NAT64 or 6to4 address leads to, and every other address as it is.
+func translated(a netip.Addr) netip.Addr {
 	raw := a.As16()
 	switch {
 	case nat64.Contains(a):
-		return r.Public(netip.AddrFrom4([4]byte(raw[12:])))
+		return netip.AddrFrom4([4]byte(raw[12:]))
 	case sixToFour.Contains(a):
-		return r.Public(netip.AddrFrom4([4]byte(raw[2:])))
+		return netip.AddrFrom4([4]byte(raw[2:]))
 	}
-	return a.IsValid() && !contains(closed, a)
+	return a
 }
 
 // opensExactly reports whether a prefix of a's full length is open. An address of the host itself needs it.

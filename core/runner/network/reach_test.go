@@ -51,6 +51,7 @@ func TestTheOutsideIsReached(t *testing.T) {
 // forbidden are addresses that the host reaches, and that a program does not.
 var forbidden = []string{
 	networktest.HostIPv4 + ":8080", "[" + networktest.HostIPv6 + "]:8080", "10.99.0.1:8080", // the host's own
+	"[64:ff9b::cb00:7101]:7", "[2002:cb00:7101::1]:7", // translated to the host's own
 	"169.254.169.254:7", "168.63.129.16:7", "100.100.100.200:7", "[fd00:ec2::254]:7", // metadata services of clouds
 	"192.168.7.7:7", "10.1.2.3:7", "172.16.0.1:7", "172.31.255.254:7", "100.64.0.1:7", "198.18.0.1:7", "240.0.0.1:7",
 	"[fc00::1]:7", "[fdff::1]:7", "[fec0::1]:7", "[64:ff9b::a00:1]:7", "[64:ff9b:1::1]:7", "[2002:c0a8:101::1]:7", "[2001::1]:7",

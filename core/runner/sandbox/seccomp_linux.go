@@ -100,6 +100,7 @@ func seccompFilter(arch string, first, last uint32, sameUser, box bool) []unix.S
 		firstOfUser = 2
 	)
 	refuse := unix.SockFilter{Code: finish, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
+	unknownFamily := unix.SockFilter{Code: finish, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)}
 	allow := unix.SockFilter{Code: finish, K: unix.SECCOMP_RET_ALLOW}
 	// ours refuses calls about a process of the runner, and allows others. It ends a check.
 	ours := func(arg uint32) []unix.SockFilter {
@@ -141,6 +142,13 @@ func seccompFilter(arch string, first, last uint32, sameUser, box bool) []unix.S
 				allow,
 				refuse,
 			})...)
+			known := []unix.SockFilter{{Code: load, K: argument}}
+			for _, family := range socketFamilies() {
+				known = append(known, when(family, []unix.SockFilter{allow})...)
+			}
+			for _, number := range way.sockets {
+				body = append(body, when(number, append(slices.Clone(known), unknownFamily))...)
+			}
 		}
 		if !sameUser {
 			filter = append(filter, unix.SockFilter{Code: load, K: callArch})
