@@ -121,15 +121,16 @@ func indexFinding(ctx context.Context, x index) backend.Finding {
 
 // limitFindings lists which limits are enforced, and a remedy for each that is not.
 func (b *Backend) limitFindings() []backend.Finding {
-	root := b.how.remedy()
+	root, user := b.how.remedy(), "run as root to give each program a uid of its own"
 	if b.config.Isolation == IsolationNone {
 		root = "set backends.uv.isolation to auto"
+		user = root
 	}
 	groups := "run as root, or in a cgroup with the controllers memory, pids and cpu that is delegated to this user"
 	others := thisHost().subordinate(b.how.uids)
 	list := []backend.Finding{
 		backend.Check(b.how.Box, "files", "programs run in a sandbox: "+strings.Join(b.active(), ", "), "programs see the host's world-readable files: "+b.how.Why["box"], root),
-		backend.Check(b.how.Setuid || b.how.Box, "user", b.userOf(), "programs run as this user: "+b.how.Why["setuid"], "run as root to give each program a uid of its own"),
+		backend.Check(b.how.Setuid || b.how.Box, "user", b.userOf(), "programs run as this user: "+b.how.Why["setuid"], user),
 		backend.Check(b.can.NetworkOff, "network", "can be kept from programs", "cannot be kept from programs: "+b.how.Why["network"], root),
 		b.networkFinding(root),
 		backend.Check(b.can.Memory, "memory", "memory_mb is enforced by control group", "memory_mb is not enforced: "+b.groupReason("memory"), groups),
@@ -151,9 +152,13 @@ func (b *Backend) limitFindings() []backend.Finding {
 // networkFinding says what a program with a network reaches.
 func (b *Backend) networkFinding(root string) backend.Finding {
 	const topic = "way out"
+	remedy := "set backends.uv.network to private"
+	if b.config.Isolation == IsolationNone {
+		remedy = root + ", and backends.uv.network to private"
+	}
 	switch {
 	case b.config.Network == NetworkHost:
-		return backend.Warn(topic, "programs with a network share the host's, loopback included", "set backends.uv.network to private")
+		return backend.Warn(topic, "programs with a network share the host's, loopback included", remedy)
 	case b.privateNetwork():
 		return backend.OK(topic, strings.Join(append([]string{"programs with a network reach public addresses"}, b.config.NetworkOpen...), ", "))
 	}

@@ -140,7 +140,7 @@ func (b *Backend) details(inv inventory) map[string]string {
 	case b.how.Setuid:
 		d["run_as"] = b.how.uids.String()
 	case b.how.User:
-		d["run_as"] = strconv.Itoa(os.Geteuid()) + ", which programs see as 0"
+		d["run_as"] = strconv.Itoa(os.Geteuid()) + ", which programs see as " + strconv.Itoa(b.how.seenUID())
 	default:
 		d["run_as"] = strconv.Itoa(os.Geteuid())
 	}

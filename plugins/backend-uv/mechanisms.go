@@ -38,6 +38,14 @@ type mechanisms struct {
 	uids uids
 }
 
+// seenUID returns the uid that programs in a user namespace see as theirs.
+func (m mechanisms) seenUID() int {
+	if m.Box {
+		return sandbox.BoxUser
+	}
+	return 0
+}
+
 // offByDefault reports whether programs can be kept from the network.
 func (m mechanisms) offByDefault() bool { return m.Network || m.User }
 

@@ -66,9 +66,9 @@ func runProbe(what, program string, args []string, command ...string) error {
 	}
 }
 
-// boxUser is the uid and gid of a runner in a user namespace, and so of its programs. It is not 0, because programs take uid 0 for
+// BoxUser is the uid and gid of a runner in a user namespace, and so of its programs. It is not 0, because programs take uid 0 for
 // rights that they do not have.
-const boxUser = 1000
+const BoxUser = 1000
 
 // BoxAttributes returns the attributes with which this process starts a runner that can make a box: in a mount namespace of its
 // own, and without root also in a user namespace, in which the runner has all capabilities.
@@ -79,8 +79,8 @@ func BoxAttributes() *syscall.SysProcAttr {
 		return attr
 	}
 	attr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: boxUser, HostID: os.Geteuid(), Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: boxUser, HostID: os.Getegid(), Size: 1}}
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: os.Geteuid(), Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: BoxUser, HostID: os.Getegid(), Size: 1}}
 	for c := range uintptr(unix.CAP_LAST_CAP + 1) { // every kernel that can make a box has these
 		attr.AmbientCaps = append(attr.AmbientCaps, c) // a user other than 0 loses all others when it executes the runner
 	}
