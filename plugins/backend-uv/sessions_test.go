@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/leftovertest"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -77,13 +78,20 @@ func TestSessionsKeepTheirOwnState(t *testing.T) {
 func TestAClosedSessionsSlotServesAgainAndHasNothingOfIt(t *testing.T) {
 	b := openBackend(t, map[string]any{"warm_sessions": -1})
 	open(t, b, "ctx-1", executor.Spec{})
-	cell(t, b, "ctx-1", "import os, subprocess\nopen('file', 'w').close()\np = subprocess.Popen(['sleep', '1000'], start_new_session=True)")
-	_, pid, _ := cell(t, b, "ctx-1", "p.pid")
+	// In a box a program has another number than here, so its argument tells it apart.
+	seconds := strconv.Itoa(1_000_000 + os.Getpid())
+	sleeping := func() []int {
+		return leftovertest.Processes("cmdline", func(c string) bool { return strings.Contains(c, "sleep\x00"+seconds) })
+	}
+	cell(t, b, "ctx-1", "import os, subprocess\nopen('file', 'w').close()\np = subprocess.Popen(['sleep', '"+seconds+"'], start_new_session=True)")
+	if len(sleeping()) == 0 {
+		t.Error("the process that is looked for does not run")
+	}
 	if err := b.CloseSession(t.Context(), "ctx-1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat("/proc/" + pid); err == nil {
-		t.Errorf("process %s is alive", pid)
+	if pids := sleeping(); len(pids) > 0 {
+		t.Errorf("the processes %v are alive", pids)
 	}
 	if left := lastingLeftovers(b.config.WorkDir); len(left) > 0 {
 		t.Error(left)
