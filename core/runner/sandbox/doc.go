@@ -69,8 +69,8 @@
 // A program in a box has no capabilities, also none that a setuid program could give it, and cannot get a user namespace
 // (chrootBox). A filter refuses it the calls that change mounts and namespaces, and others that programs do not need and that
 // kernels were broken by. It is a list of what is refused, so that new calls work. Landlock, where it is there, refuses device
-// files and changes of mounts, and sockets of other programs that have no file. Without root the runner is uid 0 in a user
-// namespace, and so are programs.
+// files and changes of mounts, and sockets of other programs that have no file. Without root the runner has uid BoxUser in a
+// user namespace, and so have programs.
 //
 // # PID 1 of a container
 //

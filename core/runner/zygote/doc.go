@@ -37,7 +37,7 @@
 //	runner → Zygote
 //	  start MODULE…     the first message: what to import before the first copy
 //	  fork N            make copy N. The copy's own socket comes as a descriptor
-//	  end [ipc]         kill all processes. As PID 1, or with ipc, also remove what they leave in the IPC namespace
+//	  end               kill all processes. As PID 1 also remove what they leave in the IPC namespace
 //	Zygote → runner
 //	  ready FILE MODULE…  FILE is code of the environment that has run at the start, or empty; then the modules that were imported
 //	  forked N PID        PID is in the Zygote's namespace

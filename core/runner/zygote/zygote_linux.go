@@ -28,8 +28,6 @@ type Config struct {
 	Env []string
 	// Preimport lists modules to import before the first copy. Those that do not exist are left out.
 	Preimport []string
-	// OwnIPC says that the interpreter is in an IPC namespace of its own. Empty then removes all objects in it, as for PID 1.
-	OwnIPC bool
 	// Launch starts the interpreter.
 	Launch func(Command) (Process, error)
 }
@@ -248,11 +246,7 @@ func (z *Zygote) Empty(ctx context.Context) error {
 	done := make(chan struct{})
 	z.mu.Lock()
 	z.empty = append(z.empty, done)
-	message := "end"
-	if z.cfg.OwnIPC {
-		message = "end\x00ipc"
-	}
-	_, err := z.control.Write([]byte(message))
+	_, err := z.control.Write([]byte("end"))
 	z.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("fork server: %w", err)

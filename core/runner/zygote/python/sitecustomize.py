@@ -111,7 +111,7 @@ class Server:
                         return self.socket.socket(fileno=fds[0])
                     os.close(fds[0])
                 elif words[0] == b"end":
-                    self.end(words[1:] == [b"ipc"])
+                    self.end()
                 else:
                     self.kill()
                     os._exit(0)
@@ -165,10 +165,10 @@ class Server:
             except ProcessLookupError:
                 pass  # it had no group yet
 
-    def end(self, ipc):
+    def end(self):
         self.kill()
         self.reap(0)
-        if ipc or os.getpid() == 1:
+        if os.getpid() == 1:
             self.remove_ipc()
         self.say("empty")
 
