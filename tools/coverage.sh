@@ -21,4 +21,4 @@ awk '
     if (!seen) { print "no coverage lines were found"; exit 1 }
     if (!bad) printf "coverage: %d packages at or above their floors\n", seen
     exit bad
-  }' coverage.txt "$1"
+  }' coverage.txt "$@"

@@ -40,18 +40,18 @@ gotest() { # gotest MODULE
   local packages
   packages=$(cd "$1" && go list ./... | grep -vE '/(backendtest|core/runner)$')
   # shellcheck disable=SC2086 # a list of words
-  (cd "$1" && go test -race -cover -timeout 30m $packages) 2>&1 | tee -a "$work/cover" | grep --line-buffered -vE 'no test files|coverage: 0.0% of statements$'
+  (cd "$1" && go test -race -cover -timeout 30m $packages) 2>&1 | tee -a "$work/cover.$lane" | grep --line-buffered -vE 'no test files|coverage: 0.0% of statements$'
   return "${PIPESTATUS[0]}"
 }
 # The tests of core/runner start runners, so they count what is covered in all of the runner's packages.
 gotest_runner() {
-  (cd core && go test -race -cover -coverpkg=./runner/... -timeout 30m ./runner) 2>&1 | tee -a "$work/cover"
+  (cd core && go test -race -cover -coverpkg=./runner/... -timeout 30m ./runner) 2>&1 | tee -a "$work/cover.$lane"
   return "${PIPESTATUS[0]}"
 }
 # The ninety saboteurs run on a fake clock, and the race detector makes them ten times slower: the law itself is raced by
 # its honest users, the fake and the uv backend.
 saboteurs() {
-  (cd core && go test -cover -timeout 30m ./executor/backendtest) 2>&1 | tee -a "$work/cover"
+  (cd core && go test -cover -timeout 30m ./executor/backendtest) 2>&1 | tee -a "$work/cover.$lane"
   return "${PIPESTATUS[0]}"
 }
 
@@ -89,10 +89,13 @@ if [ $status = 0 ]; then
   (lane=machine && lane_machine) || status=$?
   wait "$beside" || status=$?
 fi
-[ $status != 0 ] || (part "coverage floors" tools/coverage.sh "$work/cover") || status=$?
+[ $status != 0 ] || (part "coverage floors" tools/coverage.sh "$work"/cover.*) >"$work/floors" || status=$?
 echo
 echo "part                        seconds lane"
 echo "--------------------------- ------- -------"
 cat "$table"
 printf '%-27s %7d\n' "all" "$SECONDS"
+# The end of a long log is what people see first, so it names what has failed.
+cat "$work/floors" 2>/dev/null
+grep -hE '^ *--- FAIL: |^FAIL[[:space:]]|^panic: ' "$work"/cover.* 2>/dev/null | head -40
 exit $status
