@@ -3,8 +3,10 @@ package uvbackend
 import (
 	"archive/tar"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,7 +57,9 @@ func folder(t testing.TB) string {
 // section returns a configuration with folders of its own and with the settings more, as JSON.
 func section(t testing.TB, more map[string]any) json.RawMessage {
 	t.Helper()
-	set := map[string]any{"cache_dir": filepath.Join(folder(t), "cache")}
+	cache := filepath.Join(folder(t), "cache")
+	seedMechanisms(t, cache)
+	set := map[string]any{"cache_dir": cache}
 	for k, v := range more {
 		set[k] = v
 	}
@@ -64,6 +68,34 @@ func section(t testing.TB, more map[string]any) json.RawMessage {
 		t.Fatal(err)
 	}
 	return raw
+}
+
+// foundMechanisms returns what findMechanisms keeps for the default configuration on this machine. It is empty without a sandbox.
+var foundMechanisms = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "uvbackend-mechanisms-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "mechanisms.json")
+	findMechanisms(Default(), file)
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return raw, err
+})
+
+// seedMechanisms spares a backend over the new folder cache the probes of this machine, which start several processes.
+func seedMechanisms(t testing.TB, cache string) {
+	t.Helper()
+	raw, err := foundMechanisms()
+	if err == nil && raw != nil {
+		err = errors.Join(os.Mkdir(cache, 0o755), os.WriteFile(filepath.Join(cache, "mechanisms.json"), raw, 0o644))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // openBackend makes a backend with folders of its own. The backend is closed when t ends.

@@ -1,8 +1,10 @@
 package uvbackend
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,8 +23,12 @@ func inWorld(t *testing.T) bool {
 		return true
 	}
 	for _, role := range []string{networktest.AsRoot, networktest.AsUser} {
-		if exit := networktest.Run(role, []string{"-test.run", "^" + t.Name() + "$", "-test.v"}); exit != 0 {
-			t.Errorf("%s: exit code %d", role, exit)
+		var out bytes.Buffer
+		exit := networktest.Run(role, []string{"-test.run", "^" + t.Name() + "$", "-test.v"}, &out)
+		// go test takes the first line about coverage for that of this package.
+		t.Logf("%s: exit code %d\n%s", role, exit, regexp.MustCompile(`(?m)^coverage: .*\n`).ReplaceAll(out.Bytes(), nil))
+		if exit != 0 {
+			t.Fail()
 		}
 	}
 	return false

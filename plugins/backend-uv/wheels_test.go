@@ -150,10 +150,13 @@ func wheel(module, version, tag string, files map[string]string, requires ...str
 	return b.Bytes()
 }
 
-// pack compresses the content of a file in a wheel. The race detector makes compression slow, so zeros are compressed a piece at
-// a time, and other large files are stored.
+// pack returns the content of a file in a wheel. The race detector makes compression slow, so only many zeros are compressed, a piece
+// at a time.
 func pack(text string) (packed []byte, method uint16) {
 	const large = 1 << 20
+	if len(text) <= large || strings.Trim(text, "\x00") != "" {
+		return []byte(text), zip.Store
+	}
 	var b bytes.Buffer
 	z, err := flate.NewWriter(&b, flate.BestSpeed)
 	if err != nil {
@@ -167,16 +170,9 @@ func pack(text string) (packed []byte, method uint16) {
 		}
 		return bytes.Clone(b.Bytes())
 	}
-	switch zeros := strings.Repeat("\x00", large); {
-	case len(text) <= large:
-		return write(text, z.Close), zip.Deflate
-	case strings.Trim(text, "\x00") != "":
-		return []byte(text), zip.Store
-	default:
-		piece := write(zeros, z.Flush) // ends at a whole byte
-		z.Reset(&b)
-		return append(bytes.Repeat(piece, len(text)/large), write(text[len(text)/large*large:], z.Close)...), zip.Deflate
-	}
+	piece := write(strings.Repeat("\x00", large), z.Flush) // ends at a whole byte
+	z.Reset(&b)
+	return append(bytes.Repeat(piece, len(text)/large), write(text[len(text)/large*large:], z.Close)...), zip.Deflate
 }
 
 // probe adds pyexec-probe, which needs pyexec-base, in two versions.

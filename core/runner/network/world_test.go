@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) {
 	networktest.Main()
 	if networktest.Role() == "" {
-		os.Exit(max(networktest.Run(networktest.AsRoot, os.Args[1:]), networktest.Run(networktest.AsOwner, os.Args[1:])))
+		os.Exit(max(networktest.Run(networktest.AsRoot, os.Args[1:], os.Stdout), networktest.Run(networktest.AsOwner, os.Args[1:], os.Stdout)))
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -3,6 +3,7 @@ package networktest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -50,7 +51,7 @@ func Main() {
 	if role != AsRoot {
 		args = slices.DeleteFunc(slices.Clone(args), isOutput)
 	}
-	exit := again(role, how, args)
+	exit := again(role, how, args, os.Stdout)
 	end()
 	os.Exit(exit)
 }
@@ -60,13 +61,15 @@ func isOutput(arg string) bool {
 	return strings.HasPrefix(arg, "-test.testlogfile=") || strings.HasPrefix(arg, "-test.gocoverdir=")
 }
 
-// Run runs this test binary with args in a new world, in a role, and returns its exit code.
-func Run(role string, args []string) int { return again("world for "+role, inWorld(), args) }
+// Run runs this test binary with args in a new world, in a role, and returns its exit code. What it prints goes to out.
+func Run(role string, args []string, out io.Writer) int {
+	return again("world for "+role, inWorld(), args, out)
+}
 
-func again(role string, how *syscall.SysProcAttr, args []string) int {
+func again(role string, how *syscall.SysProcAttr, args []string, out io.Writer) int {
 	cmd := exec.Command("/proc/self/exe", args...) //nolint:gosec // the arguments of a test
 	cmd.Env = append(os.Environ(), variable+"="+role)
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = os.Stdout, os.Stderr, how
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = out, os.Stderr, how
 	how.Pdeathsig = syscall.SIGKILL
 	err := cmd.Run()
 	var ended *exec.ExitError
@@ -77,7 +80,7 @@ func again(role string, how *syscall.SysProcAttr, args []string) int {
 		return 1
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EINVAL):
 		// needtest needs a test.
-		fmt.Printf("SKIPPED, all tests of the network as %s: no namespaces: %v\n", role, err)
+		fmt.Fprintf(out, "SKIPPED, all tests of the network as %s: no namespaces: %v\n", role, err)
 		if strings.Contains(os.Getenv("PYEXEC_TEST_REQUIRE"), "root") {
 			return 1
 		}
