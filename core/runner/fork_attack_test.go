@@ -17,7 +17,7 @@ import (
 // withModule is a Start whose environment has the module attack, which a fork server imports.
 func withModule(t *testing.T, attack string) Start {
 	t.Helper()
-	env := workRoot(t)
+	env := openRoot(t)
 	packages := filepath.Join(env, "lib", pythonName(t), "site-packages")
 	must(t, os.MkdirAll(packages, 0o755))                      //nolint:gosec // programs read it
 	must(t, os.Mkdir(filepath.Join(env, "bin"), 0o755))        //nolint:gosec // programs read it

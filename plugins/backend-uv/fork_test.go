@@ -60,7 +60,20 @@ func TestForksCanBeSwitchedOff(t *testing.T) {
 // TestModulesAreImportedBeforeAProgramThatRequiresThem runs a program until it is a fork.
 func TestModulesAreImportedBeforeAProgramThatRequiresThem(t *testing.T) {
 	needtest.NeedRoot(t)
-	b, _ := indexed(t, map[string]any{"preimport": []string{"pyexec_probe", "no_such_module"}})
+	// A private folder of the box would hide the environment between programs.
+	cache, err := os.MkdirTemp("/var/cache", "uvbackend-")
+	if err == nil {
+		err = os.Chmod(cache, 0o755) //nolint:gosec // uids of slots pass through it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := removeAll(cache); err != nil {
+			t.Error(err)
+		}
+	})
+	b, _ := indexed(t, map[string]any{"cache_dir": cache, "preimport": []string{"pyexec_probe", "no_such_module"}})
 	needtest.Need(t, b.boundsForks && b.how.Box, needtest.Cgroup, "fork servers cannot be bounded")
 	const code = "import sys\nprint('pyexec_probe' in sys.modules, sys.prefix != sys.base_prefix)\nimport pyexec_probe"
 	for end := time.Now().Add(time.Minute); ; {

@@ -146,7 +146,7 @@ func (x *execution) prepareNext() {
 		spawner = nil // the copy enters the groups itself
 	}
 	next := sandbox.Prepare(x.agent.Config, x.agent.Disk, x.agent.GroupName(), x.start.Limits, spawner)
-	x.startForkServer(next)
+	x.startForkServer()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next = next

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -56,20 +57,18 @@ func (x *execution) refillFork() bool {
 	return true
 }
 
-// startForkServer starts a fork server for next programs that are like that of x. It does not wait for it.
-func (x *execution) startForkServer(next *sandbox.Prepared) {
+// startForkServer starts a fork server for next programs that are like that of x. It does not wait for it. An interpreter in a private
+// folder has none: it is there only while a program runs.
+func (x *execution) startForkServer() {
 	if x.forkOf == nil {
 		return
 	}
 	f := &x.agent.forks
 	key, ok := x.forkable(x.forkOf)
-	if !ok || !f.needsServer(key) {
+	if !ok || !f.needsServer(key) || x.agent.Disk.Hides(filepath.Dir(key.interpreter)) {
 		return
 	}
 	env, err := sandbox.Environment(protocol.Start{Path: x.start.Path}, x.folder)
-	if err == nil {
-		err = next.Reach(x.start) // an environment below a private folder
-	}
 	if err != nil {
 		x.agent.Logf("fork server: %v", err)
 		return

@@ -52,14 +52,6 @@ func (a *Prepared) TakeFolder(limits executor.Limits) (*Folder, error) {
 	return f, nil
 }
 
-// Reach makes what start names visible in the folder.
-func (a *Prepared) Reach(start protocol.Start) error {
-	if a == nil || a.folder == nil {
-		return nil
-	}
-	return a.folder.Reach(start)
-}
-
 // RemoveFolder removes the folder, because a process that is none of the next program's may have written to it.
 func (a *Prepared) RemoveFolder() error {
 	if a == nil || a.folder == nil {
