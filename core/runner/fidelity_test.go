@@ -154,7 +154,7 @@ func fidelityPythons(t *testing.T) []fidelityPython {
 		}
 	}
 	// Backends give programs an environment, which finds its modules in another way.
-	venv := filepath.Join(workRoot(t), "venv")
+	venv := filepath.Join(openRoot(t), "venv")
 	if out, err := exec.Command(found[0].path, "-m", "venv", "--without-pip", "--symlinks", venv).CombinedOutput(); err != nil { //nolint:gosec // a test's own
 		t.Fatalf("venv: %v\n%s", err, out)
 	}

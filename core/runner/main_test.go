@@ -51,6 +51,27 @@ var testUID = 1<<20 + os.Getpid()%100_000*4096
 // isRoot: the tests may use uids, mounts and control groups.
 func isRoot() bool { return os.Geteuid() == 0 }
 
+// openRoot is a folder that no private folder of a box hides, as the folder of environments usually is.
+func openRoot(tb testing.TB) string {
+	tb.Helper()
+	if !isRoot() {
+		return workRoot(tb)
+	}
+	dir, err := os.MkdirTemp("/var/cache", "pyexec-test-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755) //nolint:gosec // programs read it
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
 // workRoot makes a folder that other uids can pass through.
 func workRoot(tb testing.TB) string {
 	tb.Helper()

@@ -186,7 +186,7 @@ func TestSubordinateUIDsOfOthersAreNamed(t *testing.T) {
 func TestAUIDThatCannotBeClearedIsNotGivenOutAgain(t *testing.T) {
 	needtest.NeedRoot(t)
 	b := openBackend(t, map[string]any{"run_as": "61260-61265", "warm_sessions": -1})
-	s, _, err := b.takeSlot(t.Context(), false)
+	s, _, err := b.takeSlot(t.Context(), false, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,12 +34,14 @@ type Backend struct {
 	groups   sandbox.Cgroups
 	groupErr error
 	can      executor.Capabilities // without PythonVersions, which may change
-	prober   prober
-	cache    *cache
-	tool     *uvTool
-	builder  *builder
-	slots    *slots
-	log      *slog.Logger
+	// boundsForks reports whether control groups bound and count the processes of a fork server.
+	boundsForks bool
+	prober      prober
+	cache       *cache
+	tool        *uvTool
+	builder     *builder
+	slots       *slots
+	log         *slog.Logger
 
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup
@@ -124,6 +126,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	}
 	b.slots.private, b.slots.open = b.privateNetwork(), config.NetworkOpen
 	b.languages = findLanguages(hostPlaces(), b.how)
+	b.boundsForks = b.groups.Enforces("memory") && b.groups.Enforces("pids")
 	b.can = promises(b.how, b.groups, config)
 	b.can.Languages = b.languages.list()
 	b.begin(ctx, keep)

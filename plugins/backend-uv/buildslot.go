@@ -34,6 +34,8 @@ type buildSlot struct {
 	// reach lists the files and folders that programs in the build slot use. In a box they may write to temp and packages only.
 	reach []string
 	how   mechanisms
+	// fresh is the environment before packages were installed.
+	fresh madeByUV
 }
 
 // stampTick exceeds the lag of file time stamps behind the clock. File systems take the time of the kernel's last tick.

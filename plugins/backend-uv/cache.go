@@ -26,12 +26,14 @@ const markerName = ".python-executor.json"
 
 // marker is the content of an environment's marker file.
 type marker struct {
-	Key          string    `json:"key"`
-	Python       string    `json:"python"`
-	Requirements []string  `json:"requirements"`
-	Files        int64     `json:"files"`
-	Bytes        int64     `json:"bytes"`
-	Built        time.Time `json:"built"`
+	Key          string   `json:"key"`
+	Python       string   `json:"python"`
+	Requirements []string `json:"requirements"`
+	Files        int64    `json:"files"`
+	Bytes        int64    `json:"bytes"`
+	// StartupCode is a file of a package that runs code when an interpreter starts, or "".
+	StartupCode string    `json:"startup_code,omitempty"`
+	Built       time.Time `json:"built"`
 	// Boot is the boot of the machine in which the content was last found complete. A power cut may leave empty files.
 	Boot string `json:"boot"`
 }

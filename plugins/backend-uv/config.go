@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/runner/network"
@@ -27,6 +29,14 @@ const (
 	IsolationNamespaces = "namespaces"
 	// IsolationNone runs programs as the plugin's own user, with its network and its rights. Only rlimits and cgroups apply.
 	IsolationNone = "none"
+)
+
+// The values of Config.Start.
+const (
+	// StartFork starts a program as a copy of an interpreter that has started already, where programs cannot tell.
+	StartFork = "fork"
+	// StartExec starts a new interpreter for each program.
+	StartExec = "exec"
 )
 
 // The networks of Config.Network.
@@ -84,6 +94,11 @@ type Config struct {
 	ImageMap map[string]string `json:"image_map"`
 	// Preload names Python modules that a session imports before it is ready. Missing modules are skipped.
 	Preload []string `json:"preload"`
+	// Start is how programs start: fork (default), or exec.
+	Start string `json:"start"`
+	// Preimport names Python modules that are imported before a program starts, where programs are forks (Start). Programs can
+	// tell. Modules that the program's interpreter or requirements do not have are skipped. Default: none.
+	Preimport []string `json:"preimport"`
 	// WarmSessions is the number of interpreters that are kept ready for sessions like the last ones. Default 3, or none for a
 	// single call. At most 16. -1 means none.
 	WarmSessions int `json:"warm_sessions"`
@@ -94,7 +109,7 @@ func Default() Config {
 	cache := defaultCacheDir()
 	return Config{
 		Isolation: IsolationAuto, RunAs: "60600-61111", CacheDir: cache, WorkDir: filepath.Join(cache, "work"),
-		CacheBytes: 20 << 30, WarmSessions: 3, ImageMap: map[string]string{}, Preload: []string{}, WritableDirectories: []string{}, Network: NetworkPrivate, NetworkOpen: []string{},
+		CacheBytes: 20 << 30, WarmSessions: 3, ImageMap: map[string]string{}, Preload: []string{}, Start: StartFork, Preimport: []string{}, WritableDirectories: []string{}, Network: NetworkPrivate, NetworkOpen: []string{},
 		PrepareMemoryBytes: 2 << 30, PreparePIDs: 512, PrepareSeconds: 1200,
 		EnvironmentBytes: 8 << 30, EnvironmentFiles: 200_000, CompileBytes: 256 << 20,
 	}
@@ -144,7 +159,7 @@ func (c Config) withDefaults() Config {
 		c.Network = NetworkHost
 	}
 	c.Network = cmp.Or(c.Network, d.Network)
-	c.WarmSessions = cmp.Or(c.WarmSessions, d.WarmSessions)
+	c.WarmSessions, c.Start = cmp.Or(c.WarmSessions, d.WarmSessions), cmp.Or(c.Start, d.Start)
 	for key, value := range c.positive() {
 		*value = cmp.Or(*value, *d.positive()[key])
 	}
@@ -178,6 +193,10 @@ func (c Config) validate(name string) error {
 	default:
 		p.Add("network", "must be private or host (got %q)", c.Network)
 	}
+	p.Require(c.Start == StartFork || c.Start == StartExec, "start", "must be fork or exec (got %q)", c.Start)
+	for i, module := range c.Preimport {
+		p.Require(isModule(module), fmt.Sprintf("preimport[%d]", i), "must be the name of a module, such as numpy (got %q)", module)
+	}
 	for i, prefix := range c.NetworkOpen {
 		_, err := network.ParseRanges([]string{prefix})
 		p.Require(err == nil, fmt.Sprintf("network_open[%d]", i), "%v", err)
@@ -200,6 +219,16 @@ func (c Config) validate(name string) error {
 		p.Require(backend.IsMinorVersion(c.ImageMap[image]), "image_map."+image, "must be a minor Python version such as 3.12 (got %q)", c.ImageMap[image])
 	}
 	return p.Err()
+}
+
+// isModule reports whether name is a name of a module that Python can import.
+func isModule(name string) bool {
+	for part := range strings.SplitSeq(name, ".") {
+		if part == "" || strings.ContainsFunc(part, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // parseConfig reads and validates the section of the backend called name. An error names an unknown key.

@@ -27,6 +27,8 @@ func TestAWrongSettingIsNamedByItsPath(t *testing.T) {
 		{"an unknown isolation", `{"isolation": "chroot"}`, "backends.mine.isolation", "auto, namespaces or none"},
 		{"an unknown network", `{"network": "bridge"}`, "backends.mine.network", "private or host"},
 		{"a network of its own without isolation", `{"isolation": "none", "network": "private"}`, "backends.mine.network", "host"},
+		{"an unknown start", `{"start": "spawn"}`, "backends.mine.start", "fork or exec"},
+		{"a preimport that is no module", `{"preimport": ["numpy", "numpy; x"]}`, "backends.mine.preimport[1]", "name of a module"},
 		{"an open address without a length", `{"network_open": ["10.0.0.0/8", "10.1.2.3"]}`, "backends.mine.network_open[1]", "like 10.1.0.0/16"},
 		{"an open range of the host's network", `{"network": "host", "network_open": ["10.0.0.0/8"]}`, "backends.mine.network_open", "empty"},
 		{"a relative writable folder", `{"writable_directories": ["/srv", "data"]}`, "backends.mine.writable_directories[1]", "absolute"},

@@ -61,7 +61,7 @@ type want struct {
 
 // key returns the identity of w's environment: a hash of all inputs that may change its content.
 func (b *builder) key(w want) string {
-	parts := []string{"2", w.interpreter.key(), b.index.key, fmt.Sprint(b.config.AllowBuilds)}
+	parts := []string{"3", w.interpreter.key(), b.index.key, fmt.Sprint(b.config.AllowBuilds)}
 	sum := sha256.Sum256([]byte(strings.Join(append(parts, w.requirements...), "\x00")))
 	return hex.EncodeToString(sum[:])
 }
@@ -140,18 +140,19 @@ func (b *builder) locked(ctx context.Context, key string, w want, notify func(ex
 	}
 	defer func() { _ = removeAll(temp) }()
 	say(fmt.Sprintf("installing %d requirements for Python %s", len(w.requirements), w.interpreter.Version))
-	failure, err := b.prepare(ctx, turn, temp, program, w, notify)
+	fresh, failure, err := b.prepare(ctx, turn, temp, program, w, notify)
 	if failure != nil || err != nil {
 		return failure, err
 	}
-	return b.finish(key, filepath.Join(temp, "env"), w)
+	return b.finish(key, filepath.Join(temp, "env"), w, fresh)
 }
 
-// prepare fills temp/env. When it returns without an error, all processes that it started have ended.
-func (b *builder) prepare(ctx context.Context, turn int, temp string, program uvProgram, w want, notify func(executor.Progress)) (failure *executor.Failure, err error) {
+// prepare fills temp/env. When it returns without an error, all processes that it started have ended. fresh is the environment before
+// packages were installed.
+func (b *builder) prepare(ctx context.Context, turn int, temp string, program uvProgram, w want, notify func(executor.Progress)) (fresh madeByUV, failure *executor.Failure, err error) {
 	x, err := b.openBuildSlot(ctx, turn, temp, b.config.AllowBuilds)
 	if err != nil {
-		return nil, err
+		return fresh, nil, err
 	}
 	defer func() {
 		if !x.close() && err == nil {
@@ -159,17 +160,18 @@ func (b *builder) prepare(ctx context.Context, turn int, temp string, program uv
 		}
 	}()
 	if program.path, err = b.tool.reachable(ctx, program, x.how, x.uid()); err != nil {
-		return nil, err
+		return fresh, nil, err
 	}
 	x.reach = append(append(x.reach, program.path), w.interpreter.reach...)
 	if failure, err := b.install(ctx, x, program, w, notify); failure != nil || err != nil {
-		return failure, err
+		return fresh, failure, err
 	}
-	return b.compile(ctx, x, w.interpreter)
+	failure, err = b.compile(ctx, x, w.interpreter)
+	return x.fresh, failure, err
 }
 
 // finish makes the folder dir the environment of key. No process may write to dir any more.
-func (b *builder) finish(key, dir string, w want) (*executor.Failure, error) {
+func (b *builder) finish(key, dir string, w want, fresh madeByUV) (*executor.Failure, error) {
 	if err := own(dir); err != nil {
 		return nil, fmt.Errorf("take over an environment: %w", err)
 	}
@@ -188,5 +190,9 @@ func (b *builder) finish(key, dir string, w want) (*executor.Failure, error) {
 	if err := withoutSecrets(dir); err != nil {
 		return nil, fmt.Errorf("take addresses out of an environment: %w", err)
 	}
-	return nil, b.cache.commit(key, dir, marker{Python: w.interpreter.Version, Requirements: packages})
+	code, err := fresh.startupCode(dir)
+	if err != nil {
+		return nil, fmt.Errorf("look for code that runs at the start of an environment: %w", err)
+	}
+	return nil, b.cache.commit(key, dir, marker{Python: w.interpreter.Version, Requirements: packages, StartupCode: code})
 }

@@ -1,31 +1,147 @@
 package uvbackend
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
-// TestPackagesDoNotRunInAForkServer holds because a package may have code that runs at the start of every interpreter. In a fork
-// server such code would outlive its Execution, without limits, beside programs of other owners.
-func TestPackagesDoNotRunInAForkServer(t *testing.T) {
-	b, _ := indexed(t, nil)
-	for requirements, want := range map[string]string{"": "alice", "pyexec-probe": ""} {
-		j := job(executor.Spec{Code: "print(1)", Requirements: requirements})
-		j.Owner = "alice"
-		i, err := b.choose(t.Context(), j.Spec)
-		if err != nil {
-			t.Fatal(err)
+// forkOf returns whose programs may be forks of one interpreter with a program of alice.
+func forkOf(t *testing.T, b *Backend, requirements string) string {
+	t.Helper()
+	j := job(executor.Spec{Code: "print(1)", Requirements: requirements})
+	j.Owner = "alice"
+	i, err := b.choose(t.Context(), j.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, failure, err := b.plan(t.Context(), j, i, func(executor.Progress) {})
+	if failure != nil || err != nil {
+		t.Fatal(failure, err)
+	}
+	if p.environment != nil {
+		p.environment.release()
+	}
+	return p.start.Fork
+}
+
+// TestPackagesWithCodeForTheStartDoNotRunInAForkServer builds environments whose packages have code that each interpreter runs when it
+// starts.
+func TestPackagesWithCodeForTheStartDoNotRunInAForkServer(t *testing.T) {
+	b, w := indexed(t, nil)
+	w.add("hooked", "1", map[string]string{"hooked.pth": "import os; os.kill = None\n"})
+	w.add("elsewhere", "1", map[string]string{"elsewhere-1.data/data/pyvenv.cfg": "home = /tmp\n"})
+	for _, name := range []string{"hooked", "elsewhere"} {
+		if got := forkOf(t, b, name); got != "" {
+			t.Errorf("programs that require %s are forks of %q", name, got)
 		}
-		p, failure, err := b.plan(t.Context(), j, i, func(executor.Progress) {})
-		if failure != nil || err != nil {
-			t.Fatal(failure, err)
+	}
+	got := forkOf(t, b, "pyexec-probe")
+	if bounded := b.groups.Enforces("memory") && b.groups.Enforces("pids"); strings.HasPrefix(got, "alice/") != bounded {
+		t.Errorf("programs that require pyexec-probe are forks of %q, control groups: %v", got, bounded)
+	}
+	if got := forkOf(t, b, ""); got != "alice" {
+		t.Errorf("programs without requirements are forks of %q", got)
+	}
+}
+
+func TestForksCanBeSwitchedOff(t *testing.T) {
+	b := openBackend(t, map[string]any{"start": "exec"})
+	if got := forkOf(t, b, ""); got != "" {
+		t.Errorf("programs are forks of %q", got)
+	}
+}
+
+// TestModulesAreImportedBeforeAProgramThatRequiresThem runs a program until it is a fork.
+func TestModulesAreImportedBeforeAProgramThatRequiresThem(t *testing.T) {
+	needtest.NeedRoot(t)
+	// A private folder of the box would hide the environment between programs.
+	cache, err := os.MkdirTemp("/var/cache", "uvbackend-")
+	if err == nil {
+		err = os.Chmod(cache, 0o755) //nolint:gosec // uids of slots pass through it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := removeAll(cache); err != nil {
+			t.Error(err)
 		}
-		if p.environment != nil {
-			t.Cleanup(p.environment.release)
+	})
+	b, _ := indexed(t, map[string]any{"cache_dir": cache, "preimport": []string{"pyexec_probe", "no_such_module"}})
+	needtest.Need(t, b.boundsForks && b.how.Box, needtest.Cgroup, "fork servers cannot be bounded")
+	const code = "import sys\nprint('pyexec_probe' in sys.modules, sys.prefix != sys.base_prefix)\nimport pyexec_probe"
+	for end := time.Now().Add(time.Minute); ; {
+		j := &journal{}
+		result, err := b.Run(t.Context(), job(executor.Spec{Code: code, Requirements: "pyexec-probe"}), j)
+		if err != nil || result.Status != executor.StatusSucceeded {
+			t.Fatalf("%+v, %v: %s", result, err, j.text(executor.Stderr))
 		}
-		if p.start.Fork != want {
-			t.Errorf("with the requirements %q, programs of %q share a fork server, want %q", requirements, p.start.Fork, want)
+		how, out := j.started().Start, j.text(executor.Stdout)
+		if want := map[executor.StartKind]string{executor.StartExec: "False True\n", executor.StartFork: "True True\n"}[how]; out != want {
+			t.Fatalf("by %s: %q, want %q", how, out, want)
 		}
+		if how == executor.StartFork {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("no program was a fork")
+		}
+	}
+}
+
+func TestStartupCodeIsFound(t *testing.T) {
+	t.Parallel()
+	const packages = "lib/python3.11/site-packages"
+	write := func(t *testing.T, dir string, files map[string]string) {
+		t.Helper()
+		for name, text := range files {
+			path := filepath.Join(dir, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // a test's own
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"nothing but modules", map[string]string{packages + "/a/__init__.py": "", packages + "/sitecustomize_a.py": "", "bin/a": ""}, ""},
+		{"a .pth file with comments", map[string]string{packages + "/a.pth": "# import os\n\n"}, ""},
+		{"a .pth file with code", map[string]string{packages + "/a.pth": "import _virtualenv\n"}, packages + "/a.pth"},
+		{"a .pth file with a folder", map[string]string{packages + "/a.pth": "a\n"}, packages + "/a.pth"},
+		{"a .start file", map[string]string{packages + "/a.start": "a:b\n"}, packages + "/a.start"},
+		{"uv's module, changed", map[string]string{packages + "/_virtualenv.py": "import os"}, packages + "/_virtualenv.py"},
+		{"a module sitecustomize", map[string]string{packages + "/sitecustomize.cpython-311-x86_64-linux-gnu.so": ""}, packages + "/sitecustomize.cpython-311-x86_64-linux-gnu.so"},
+		{"a package usercustomize", map[string]string{packages + "/usercustomize/__init__.py": ""}, packages + "/usercustomize"},
+		{"a hook of Debian's", map[string]string{packages + "/apport_python_hook.py": ""}, packages + "/apport_python_hook.py"},
+		{"a configuration beside the interpreter", map[string]string{"bin/pyvenv.cfg": "home = /tmp\n"}, "bin/pyvenv.cfg"},
+		{"the configuration, changed", map[string]string{"pyvenv.cfg": "home = /tmp\n"}, "pyvenv.cfg"},
+		{"an interpreter", map[string]string{"bin/python3": "#!/bin/sh\n"}, "bin/python3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			write(t, dir, map[string]string{
+				"pyvenv.cfg": "home = /usr/bin\n", packages + "/_virtualenv.py": "", packages + "/_virtualenv.pth": "import _virtualenv", "bin/activate": "", "bin/python3": "",
+			})
+			fresh, err := lookAtNew(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir, c.files)
+			if got, err := fresh.startupCode(dir); got != c.want || err != nil {
+				t.Errorf("got %q, %v, want %q", got, err, c.want)
+			}
+		})
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 // install runs uv twice in a build slot: to make an empty environment, and to install the requirements. uv reads no configuration
 // and downloads no interpreter. It builds packages only with allow_builds. Installed files are copies, not links to its cache.
+//
+// x.fresh has what was there before the packages.
 func (b *builder) install(ctx context.Context, x *buildSlot, program uvProgram, w want, notify func(executor.Progress)) (*executor.Failure, error) {
 	list := filepath.Join(x.temp, "requirements.txt")
 	if err := os.WriteFile(list, []byte(strings.Join(w.requirements, "\n")+"\n"), 0o600); err != nil {
@@ -40,6 +42,9 @@ func (b *builder) install(ctx context.Context, x *buildSlot, program uvProgram, 
 	}
 	if result.Status != executor.StatusSucceeded {
 		return nil, fmt.Errorf("make an environment for %s: %s: %s", w.interpreter.Path, result.Status, said)
+	}
+	if x.fresh, err = lookAtNew(dir); err != nil {
+		return nil, err
 	}
 	args := []string{"pip", "install", "--no-config", "--python", filepath.Join(dir, "bin", "python"), "--prerelease", "if-necessary-or-explicit", "-r", list}
 	if !b.config.AllowBuilds {

@@ -172,7 +172,7 @@ func TestSlotsBeyondTheKeptOnesGoWhenTheyAreIdle(t *testing.T) {
 	p := b.slots
 	var taken []*slot
 	for range keptSlots + 2 {
-		s, _, err := p.take(t.Context(), false)
+		s, _, err := p.take(t.Context(), false, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -254,7 +254,7 @@ func parseAnswer(out []byte) answer {
 
 // askInside asks a candidate in a slot, where programs run. Only there the answer tells whether they can use it.
 func (b *Backend) askInside(ctx context.Context, c candidate) answer {
-	s, _, err := b.takeSlot(ctx, false)
+	s, _, err := b.takeSlot(ctx, false, "")
 	if err != nil {
 		return answer{Error: err.Error(), transient: true}
 	}

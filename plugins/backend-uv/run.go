@@ -86,10 +86,8 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	}
 	p.start = protocol.NewStart(job)
 	p.start.Path, p.start.Network, p.start.PythonVersion, p.start.Requirements = path, p.network, i.Version, packages
-	if p.environment == nil {
-		// The interpreter's path tells fork servers apart. Packages have code that runs at the start of an interpreter. Such code
-		// must not run in a fork server, which outlives the Execution and has no limits.
-		p.start.Fork = job.Owner
+	if p.start.Fork = b.forks(job.Owner, p.environment); p.start.Fork != "" {
+		p.start.Preimport = b.config.Preimport
 	}
 	if len(spec.Command) == 0 {
 		p.start.Interpreter = []string{argv}
@@ -104,6 +102,20 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 		}
 	}
 	return p, nil, nil
+}
+
+// forks returns the name of those whose programs may be forks of one interpreter, or "" if each program gets a new one. env is nil
+// without requirements. A fork server that imports packages must be bounded, and counted from outside.
+func (b *Backend) forks(owner string, env *environment) string {
+	switch {
+	case owner == "" || b.config.Start == StartExec:
+		return ""
+	case env == nil:
+		return owner
+	case env.StartupCode != "" || !b.boundsForks:
+		return ""
+	}
+	return owner + "/" + env.Key
 }
 
 // planDirectory names the host's folder of start by its real path, because a box has no links of the host.
@@ -129,7 +141,7 @@ func (b *Backend) normalise(text string) ([]string, *executor.Failure) {
 // happened by then, the job gets another slot; a fresh slot is the last try.
 func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink executor.Sink) (executor.Result, error) {
 	for {
-		s, fresh, err := b.takeSlot(ctx, p.network)
+		s, fresh, err := b.takeSlot(ctx, p.network, p.start.Fork)
 		if ctx.Err() != nil {
 			if err == nil {
 				b.slots.put(s)

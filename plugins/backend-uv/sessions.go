@@ -99,7 +99,7 @@ func (b *Backend) openSession(ctx context.Context, s *session, asked executor.Se
 		}
 	}
 	for {
-		slot, fresh, err := b.takeSlot(ctx, p.network)
+		slot, fresh, err := b.takeSlot(ctx, p.network, "")
 		if err != nil {
 			return err
 		}

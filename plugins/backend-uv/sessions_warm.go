@@ -138,7 +138,7 @@ func (w *warmSessions) oldestLocked() *slot {
 func (w *warmSessions) add(b *Backend, k *warmKind, start runner.SessionStart) {
 	ctx, cancel := context.WithTimeout(b.life, time.Minute)
 	defer cancel()
-	s, _, err := b.slots.take(ctx, start.Network)
+	s, _, err := b.slots.take(ctx, start.Network, "")
 	if err == nil {
 		s.weigh(start.Limits.CPUShares)
 		if err = s.conn.OpenSession(ctx, start); err != nil {
@@ -170,9 +170,9 @@ func (w *warmSessions) close() {
 }
 
 // takeSlot is slots.take for a job or a session. If no uid is free, a warm interpreter gives up its own.
-func (b *Backend) takeSlot(ctx context.Context, network bool) (s *slot, fresh bool, err error) {
+func (b *Backend) takeSlot(ctx context.Context, network bool, fork string) (s *slot, fresh bool, err error) {
 	for {
-		s, fresh, err = b.slots.take(ctx, network)
+		s, fresh, err = b.slots.take(ctx, network, fork)
 		if executor.CodeOf(err) != executor.Exhausted {
 			return s, fresh, err
 		}

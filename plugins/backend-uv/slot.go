@@ -48,8 +48,10 @@ type slot struct {
 	given  sync.Once
 	clean  bool  // set by give; reports whether no process is left
 	shares int64 // the CPU weight that the groups have; guarded by having the slot
-	ids    *uidPool
-	log    *slog.Logger
+	// fork is that of the last program. The runner's fork server is for programs like it.
+	fork string
+	ids  *uidPool
+	log  *slog.Logger
 }
 
 // program is the command of runner processes: the embedded runner, or else this program.
@@ -235,6 +237,10 @@ func newRunnerStderr(log *slog.Logger) *runnerStderr { return &runnerStderr{log:
 
 // Write implements io.Writer; exec calls it from one goroutine.
 func (n *runnerStderr) Write(p []byte) (int, error) {
+	all := len(p)
+	if p = n.withoutNotes(p); len(p) == 0 {
+		return all, nil
+	}
 	head := min(len(p), stderrHalf-len(n.first))
 	n.first = append(n.first, p[:head]...)
 	n.last = append(n.last, p[head:]...)
@@ -246,7 +252,19 @@ func (n *runnerStderr) Write(p []byte) (int, error) {
 		n.left--
 		n.log.Warn("runner wrote to stderr", "text", requirements.Shorten(string(bytes.TrimSpace(p)), 1000))
 	}
-	return len(p), nil
+	return all, nil
+}
+
+// withoutNotes logs the runner's notes, and returns the other lines.
+func (n *runnerStderr) withoutNotes(p []byte) (rest []byte) {
+	for line := range bytes.Lines(p) {
+		if note, ok := bytes.CutPrefix(line, []byte(sandbox.NotePrefix)); ok {
+			n.log.Debug("note of a runner", "text", requirements.Shorten(string(bytes.TrimSpace(note)), 1000))
+		} else {
+			rest = append(rest, line...)
+		}
+	}
+	return rest
 }
 
 // lines returns the start and the end of the output, with "…" between them if bytes were dropped. The runner must have ended.

@@ -100,17 +100,20 @@ func (p *slots) starter() {
 }
 
 // take returns a slot for the caller alone: an idle slot, or else a new one. fresh reports whether the slot is new. The caller
-// returns the slot with put. Codes: exhausted (no uid is free), unavailable.
-func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, err error) {
+// returns the slot with put. fork is Start.Fork. Codes: exhausted (no uid is free), unavailable.
+func (p *slots) take(ctx context.Context, network bool, fork string) (s *slot, fresh bool, err error) {
 	for {
-		s, n, err := p.pop(network)
+		s, n, err := p.pop(network, fork)
 		switch {
 		case err != nil:
 			return nil, false, err
 		case s == nil:
-			s, err = p.make(ctx, n, network, p.private, p.programUID)
+			if s, err = p.make(ctx, n, network, p.private, p.programUID); s != nil {
+				s.fork = fork
+			}
 			return s, true, err
 		case s.alive():
+			s.fork = fork
 			return s, false, nil
 		}
 		p.buryLater(s, "an idle runner died")
@@ -118,13 +121,13 @@ func (p *slots) take(ctx context.Context, network bool) (s *slot, fresh bool, er
 }
 
 // pop takes an idle slot. If there is none, pop returns the number of a new slot, and the caller must call make.
-func (p *slots) pop(network bool) (*slot, int, error) {
+func (p *slots) pop(network bool, fork string) (*slot, int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isClosed {
 		return nil, 0, backend.ErrClosed
 	}
-	if i := p.next(network); i >= 0 {
+	if i := p.next(network, fork); i >= 0 {
 		s := p.idle[i]
 		p.idle = slices.Delete(p.idle, i, i+1)
 		if s.idle != nil {
@@ -138,12 +141,21 @@ func (p *slots) pop(network bool) (*slot, int, error) {
 	return nil, p.number, nil
 }
 
-// next returns the index of the idle slot to use, or -1. It prefers the slot that was used last but one, because the runner of the
-// last one may still be clearing up. Older slots stay idle, so that they can end.
-func (p *slots) next(network bool) int {
+// next returns the index of the idle slot to use, or -1. It prefers slots whose fork server can be used. Of those it prefers the slot
+// that was used last but one, because the runner of the last one may still be clearing up. Older slots stay idle, so that they can end.
+func (p *slots) next(network bool, fork string) int {
+	if fork != "" {
+		if i := p.last(network, func(s *slot) bool { return s.fork == fork }); i >= 0 {
+			return i
+		}
+	}
+	return p.last(network, func(*slot) bool { return true })
+}
+
+func (p *slots) last(network bool, fits func(*slot) bool) int {
 	found := -1
 	for i := len(p.idle) - 1; i >= 0; i-- {
-		if p.idle[i].network != network && p.how.User && !p.how.Box {
+		if p.idle[i].network != network && p.how.User && !p.how.Box || !fits(p.idle[i]) {
 			continue
 		}
 		if found >= 0 {
@@ -256,7 +268,7 @@ func (p *slots) warm(ctx context.Context, n int) {
 	network := !p.how.offByDefault()
 	for range n {
 		p.wg.Go(func() {
-			s, _, err := p.take(ctx, network)
+			s, _, err := p.take(ctx, network, "")
 			if err != nil {
 				p.log.Warn("no runner could be started in advance", "error", err)
 				return

@@ -101,7 +101,7 @@ func TestTheStartAndTheEndOfStderrAreKept(t *testing.T) {
 func TestARunnerThatDiesIsLoggedWithItsReason(t *testing.T) {
 	b, lines := loggingBackend(t)
 	take := func() *slot {
-		s, _, err := b.slots.take(t.Context(), false)
+		s, _, err := b.slots.take(t.Context(), false, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ type agent struct {
 	// session is the open session, or nil.
 	session *session.Session
 	// forks belongs to the goroutine of current, and to others once current is cleaned.
-	forks forkServer
+	forks forks
 	// life is held while a session is opened or ended.
 	life     sync.Mutex
 	nonce    []byte        // of the host that is there now, if it came back

@@ -43,13 +43,13 @@ func (x *execution) runCommand(s *session.Session) error {
 	if err := x.startError(p, pipes, got); err != nil {
 		return err
 	}
-	x.setPID(got.PID)
+	x.setPID(got.PID, -1)
 	x.agent.started(x, protocol.Started{Started: executor.Started{PID: got.PID, Start: executor.StartExec}})
 	carried := x.carry(pipes, "", nil)
 	look := sandbox.NewSampler(g, got.PID, got.At, x.start.SampleInterval)
 	s.Bound.Soon()
-	end, reason := x.supervise(got.PID, got.At, r, look)
-	x.setPID(0)
+	end, reason := x.supervise(got.At, r, look)
+	x.setPID(0, -1)
 	x.res.Wall = end.At.Sub(got.At)
 	x.killCommand()
 	carried.finish()

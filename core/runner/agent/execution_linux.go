@@ -40,9 +40,10 @@ type execution struct {
 	force     func()
 	forcedNow chan struct{}
 
-	mu   sync.Mutex
-	pid  int               // while the program runs
-	next *sandbox.Prepared // for the Execution after this one; from cleaned on
+	mu    sync.Mutex
+	pid   int               // while the program runs
+	pidfd int               // of pid, or negative
+	next  *sandbox.Prepared // for the Execution after this one; from cleaned on
 
 	// The following belong to the goroutine of run.
 	folder   *sandbox.Folder
@@ -118,6 +119,9 @@ func (x *execution) run(before *execution) {
 		<-before.cleaned
 		x.prepared = before.takeNext()
 	}
+	if err := x.leaveForkServer(); err != nil {
+		x.agent.Logf("%v", err)
+	}
 	failure := x.execute()
 	if failure != nil {
 		x.explain(failure)
@@ -137,14 +141,12 @@ func (x *execution) run(before *execution) {
 
 // prepareNext makes what the next Execution will need.
 func (x *execution) prepareNext() {
-	if err := x.prepareFork(); err != nil {
-		x.agent.Logf("%v", err)
-	}
 	spawner := x.agent.Spawner(x.start.Network)
-	if x.agent.forks.slot != nil {
+	if x.refillFork() {
 		spawner = nil // the copy enters the groups itself
 	}
 	next := sandbox.Prepare(x.agent.Config, x.agent.Disk, x.agent.GroupName(), x.start.Limits, spawner)
+	x.startForkServer()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.next = next
@@ -275,7 +277,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	if err := x.startError(p, pipes, got); err != nil {
 		return err
 	}
-	x.setPID(got.PID)
+	x.setPID(got.PID, got.PIDFD)
 	if r == nil {
 		r = sandbox.NewReaper(x.agent.Sandbox, got.PID)
 	}
@@ -286,9 +288,9 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	carried := x.carry(pipes, p.Notice, func() { r.Soon(got.PIDFD) })
 	s := sandbox.NewSampler(x.group, got.PID, got.At, x.start.SampleInterval)
 	x.group.Bound = x.agent.Bound(x.group, x.folder, x.start.Limits)
-	end, reason := x.supervise(got.PID, got.At, r, s)
+	end, reason := x.supervise(got.At, r, s)
 	x.group.Bound.End()
-	x.setPID(0)
+	x.setPID(0, -1)
 	x.res.Wall = end.At.Sub(got.At)
 	x.finish(r, end)
 	carried.finish()

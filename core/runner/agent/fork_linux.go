@@ -3,7 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,36 +17,12 @@ import (
 	"github.com/python-executor/python-executor/core/runner/zygote"
 )
 
-// The bounds of a fork server: of its start, of what a copy takes, and of its life.
-const (
-	forkStartPatience = 20 * time.Second
-	forkPatience      = 2 * time.Second
-	maxForks          = 1000
-	maxForkAge        = 30 * time.Minute
-)
-
-// forkServer is the fork server of a box, and the copy that waits for the next program. The zero value has none.
-type forkServer struct {
-	// key is what the server is for, also if it cannot be forked: then it is not started again.
-	key    forkKey
-	zygote *zygote.Zygote
-	slot   *zygote.Slot
-	box    *sandbox.Box // its namespaces
-	queues *sandbox.Queues
-	forks  int
-	born   time.Time
-}
-
 // forkKey is what programs of one fork server have in common.
-type forkKey struct{ fork, interpreter, entrypoint, path string }
+type forkKey struct{ fork, interpreter, entrypoint, path, preimport string }
 
-// close ends the server.
-func (f *forkServer) close() {
-	if f.zygote != nil {
-		_ = f.zygote.Close() // never fails
-	}
-	_ = f.queues.Close() // read only
-	*f = forkServer{}
+// serves reports whether the programs of start trust a server of k. Other programs must not meet its processes.
+func (k forkKey) serves(start protocol.Start) bool {
+	return k.fork == start.Fork && k.path == start.Path && (len(start.Interpreter) == 0 || k.interpreter == start.Interpreter[0])
 }
 
 // forkable returns the key of programs like p, and reports whether a fork may run them.
@@ -52,59 +31,128 @@ func (x *execution) forkable(p *sandbox.Program) (forkKey, bool) {
 	if s.Fork == "" || x.agent.Box == nil || s.Network || s.Directory != "" || len(s.Command) > 0 || len(s.Interpreter) != 1 || os.Getuid() != 0 || x.agent.Config.UID == 0 {
 		return forkKey{}, false
 	}
-	return forkKey{s.Fork, p.Path, p.Argv[1], s.Path}, true
+	return forkKey{s.Fork, p.Path, p.Argv[1], s.Path, strings.Join(s.Preimport, " ")}, true
+}
+
+// leaveForkServer ends a fork server that does not serve x, before anything of x is in the sandbox. The server may have written to the
+// folder that is prepared.
+func (x *execution) leaveForkServer() error {
+	f := &x.agent.forks
+	if f.server == nil || f.server.key.serves(x.start) {
+		return nil
+	}
+	f.close()
+	return x.prepared.RemoveFolder()
+}
+
+// refillFork asks the fork server for the copy for a next program. Nothing of x's program is left. It reports whether there is a
+// server.
+func (x *execution) refillFork() bool {
+	x.agent.EndFork.Store(nil)
+	s := x.agent.forks.server
+	if s == nil || sandbox.IsClosed(s.over) {
+		return false
+	}
+	s.refill()
+	return true
+}
+
+// startForkServer starts a fork server for next programs that are like that of x. It does not wait for it. An interpreter in a private
+// folder has none: it is there only while a program runs.
+func (x *execution) startForkServer() {
+	if x.forkOf == nil {
+		return
+	}
+	f := &x.agent.forks
+	key, ok := x.forkable(x.forkOf)
+	if !ok || !f.needsServer(key) || x.agent.Disk.Hides(filepath.Dir(key.interpreter)) {
+		return
+	}
+	env, err := sandbox.Environment(protocol.Start{Path: x.start.Path}, x.folder)
+	if err != nil {
+		x.agent.Logf("fork server: %v", err)
+		return
+	}
+	f.server = newForkServer(x.agent, key, zygote.Config{
+		Interpreter: key.interpreter, Entrypoint: key.entrypoint, Dir: x.forkOf.Dir, Env: env, Preimport: x.start.Preimport,
+	})
 }
 
 // fork makes the copy that waits the program p. The Reaper is nil if there is none, or if only a new interpreter runs p as it must be
 // run.
 func (x *execution) fork(p *sandbox.Program, job sandbox.Job) (sandbox.Spawned, *sandbox.Reaper) {
-	f := &x.agent.forks
 	x.forkOf = p
 	key, ok := x.forkable(p)
-	if !ok || f.slot == nil || f.key != key {
+	s := x.agent.forks.server
+	if !ok || s == nil || s.key != key || !sandbox.IsClosed(s.started) {
 		return sandbox.Spawned{}, nil
 	}
 	r := zygote.Request{Argv: p.Argv, Env: p.Env, Files: [3]int(job.Files)}
-	if f.zygote.Refuses(r) != "" {
+	if s.zygote.Refuses(r) != "" {
 		return sandbox.Spawned{}, nil
 	}
-	slot := f.slot
-	f.slot = nil
-	got := sandbox.Spawned{PID: slot.PID(), PIDFD: -1}
-	pidfd, err := unix.PidfdOpen(slot.PID(), 0)
-	if err == nil {
-		r.Groups, err = x.agent.Admit(slot.PID(), job)
+	c := s.take()
+	if c == nil {
+		return sandbox.Spawned{}, nil
 	}
+	at := time.Now()
+	err := x.begin(s, c, r, job)
 	if err == nil {
-		got.At, got.PIDFD = time.Now(), pidfd
-		ctx, cancel := context.WithTimeout(context.Background(), forkPatience)
-		err = slot.Run(ctx, r)
-		cancel()
+		return sandbox.Spawned{PID: c.PID(), PIDFD: c.pidfd, At: at}, x.reapFork(s, c.Slot)
 	}
+	c.close()
 	var refused *zygote.RefusedError
-	switch {
-	case err == nil:
-		return got, x.reapFork(slot)
-	case errors.As(err, &refused):
-	default:
+	if !errors.As(err, &refused) {
 		x.agent.Logf("%v", err)
-		f.close() // the copy must not begin later
-	}
-	if pidfd >= 0 {
-		_ = unix.Close(pidfd)
+		s.fail(err) // the copy must not begin later
+		s.end()
 	}
 	return sandbox.Spawned{}, nil
 }
 
+// begin gives a copy its limits and the program. It returns an error unless the copy has both.
+func (x *execution) begin(s *forkServer, c *forkCopy, r zygote.Request, job sandbox.Job) error {
+	if !sandbox.IsAlive(c.pidfd) {
+		return errors.New("fork server: the copy has ended")
+	}
+	var err error
+	if r.Groups, err = x.agent.Admit(c.PID(), job); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forkPatience)
+	defer cancel()
+	if err := c.Run(ctx, r); err != nil {
+		return err
+	}
+	if n, ok := s.group.Threads(); ok && n > 1 || !job.Group.Has(c.PID()) {
+		if sandbox.IsAlive(c.pidfd) {
+			return fmt.Errorf("fork server: the copy %d is not in the control groups of its program", c.PID())
+		}
+	}
+	return nil
+}
+
 // reapFork returns a Reaper of a copy that runs.
-func (x *execution) reapFork(slot *zygote.Slot) *sandbox.Reaper {
+func (x *execution) reapFork(s *forkServer, slot *zygote.Slot) *sandbox.Reaper {
+	r := sandbox.NewForkReaper(x.agent.Sandbox, s.box, x.group)
 	end := func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), sandbox.KillPatience)
+		if len(x.group.Cgroups) > 0 {
+			x.group.KillOnce() // also where the server does not answer
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), forkPatience)
 		defer cancel()
-		return x.agent.forks.zygote.Empty(ctx)
+		err := s.zygote.Empty(ctx)
+		if err == nil {
+			err = s.box.Emptied(x.group)
+		}
+		if err != nil && !sandbox.IsClosed(s.over) {
+			x.agent.Notef("%v", err)
+			s.fail(err)
+			s.end()
+		}
+		return nil
 	}
 	x.agent.EndFork.Store(&end)
-	r := sandbox.NewForkReaper(x.agent.Sandbox, x.agent.forks.box)
 	x.agent.Go(func() {
 		exit, err := slot.Wait(context.Background())
 		if err != nil { // the server was killed, and nobody else waits for its copies
@@ -114,103 +162,4 @@ func (x *execution) reapFork(slot *zygote.Slot) *sandbox.Reaper {
 		r.ForkEnded(exit.Status, exit.CPU)
 	})
 	return r
-}
-
-// prepareFork makes the copy for a next program that is like that of x. Nothing of x's program is left.
-func (x *execution) prepareFork() error {
-	f := &x.agent.forks
-	x.agent.EndFork.Store(nil)
-	if x.forkOf == nil {
-		return nil
-	}
-	key, ok := x.forkable(x.forkOf)
-	if !ok {
-		return nil
-	}
-	if f.zygote != nil && (f.key != key || f.forks >= maxForks || time.Since(f.born) > maxForkAge || sandbox.IsClosed(f.zygote.Gone())) {
-		f.close()
-	}
-	for {
-		isNew := f.zygote == nil
-		if isNew && f.key == key {
-			return nil // it cannot be forked
-		}
-		if isNew {
-			if err := x.startForkServer(key); err != nil {
-				return err
-			}
-		}
-		err := f.refill()
-		if err == nil {
-			return nil
-		}
-		f.close() // it may have been killed with the processes of x
-		if isNew {
-			return err
-		}
-	}
-}
-
-// refill makes the copy that waits, unless there is one.
-func (f *forkServer) refill() error {
-	if f.slot != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), forkPatience)
-	defer cancel()
-	err := errors.Join(f.zygote.Empty(ctx), f.queues.Remove())
-	if err == nil {
-		f.slot, err = f.zygote.Fork(ctx)
-	}
-	if err == nil {
-		f.forks++
-	}
-	return err
-}
-
-func (x *execution) startForkServer(key forkKey) error {
-	f := &x.agent.forks
-	f.key, f.born = key, time.Now()
-	env, err := sandbox.Environment(protocol.Start{Path: x.start.Path}, x.folder)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), forkStartPatience)
-	defer cancel()
-	launch := func(c zygote.Command) (zygote.Process, error) {
-		var files []uintptr
-		for _, file := range c.Files {
-			files = append(files, file.Fd())
-		}
-		var err error
-		f.box, err = x.agent.StartForkInit(&sandbox.Program{Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir}, files)
-		return forkInit{f.box}, err
-	}
-	f.zygote, err = zygote.New(ctx, zygote.Config{
-		Interpreter: key.interpreter, Entrypoint: key.entrypoint, Dir: x.forkOf.Dir, Env: env, Launch: launch,
-	})
-	if err != nil {
-		f.zygote = nil
-		return err
-	}
-	if f.queues, err = sandbox.QueuesOf(f.box.PID()); err != nil {
-		_ = f.zygote.Close() // never fails
-		f.zygote = nil
-	}
-	return err
-}
-
-// forkInit is the process of a fork server.
-type forkInit struct{ *sandbox.Box }
-
-// Kill implements zygote.Process.
-func (p forkInit) Kill() error {
-	p.Destroy()
-	return nil
-}
-
-// Wait implements zygote.Process.
-func (p forkInit) Wait() error {
-	<-p.Over
-	return p.CloseFork()
 }

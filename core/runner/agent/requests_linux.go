@@ -188,7 +188,11 @@ func (a *agent) openSession(ctx context.Context, start protocol.SessionStart) er
 		<-before.cleaned
 		ready = before.takeNext()
 	}
-	a.forks.close() // its processes are not the session's
+	if a.forks.close() { // its processes are not the session's, and could write to the folder
+		if err := ready.RemoveFolder(); err != nil {
+			a.Logf("clean up: %v", err)
+		}
+	}
 	s, err := session.Open(ctx, a.Sandbox, start, ready)
 	if err != nil {
 		return err

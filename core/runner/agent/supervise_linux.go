@@ -12,7 +12,7 @@ import (
 )
 
 // supervise waits for the end of the program and enforces its time. reason is the first limit that it hit.
-func (x *execution) supervise(pid int, started time.Time, r *sandbox.Reaper, s *sandbox.Sampler) (sandbox.Exit, executor.Status) {
+func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.Sampler) (sandbox.Exit, executor.Status) {
 	var reason executor.Status
 	var timeout, grace, look <-chan time.Time
 	if x.start.Limits.Timeout > 0 {
@@ -29,7 +29,7 @@ func (x *execution) supervise(pid int, started time.Time, r *sandbox.Reaper, s *
 			return
 		}
 		reason = why
-		_ = unix.Kill(-pid, unix.SIGTERM) // its process group; gone is as good
+		x.signal(unix.SIGTERM)
 		grace = time.After(max(x.start.Limits.KillGrace, 0))
 	}
 	kill := func() {
@@ -139,17 +139,18 @@ func (x *execution) account(r *sandbox.Reaper, s *sandbox.Sampler) {
 	x.res.MemorySamples = s.Samples
 }
 
-func (x *execution) setPID(pid int) {
+// setPID names the program's process. pidfd is a descriptor of it, or negative.
+func (x *execution) setPID(pid, pidfd int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.pid = pid
+	x.pid, x.pidfd = pid, pidfd
 }
 
-// signal sends a signal to the program's process group.
+// signal sends a signal to the program's process group. A fork server may have waited for the process, and its number be another's.
 func (x *execution) signal(s syscall.Signal) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.pid > 0 {
+	if x.pid > 0 && (x.pidfd < 0 || sandbox.IsAlive(x.pidfd)) {
 		_ = unix.Kill(-x.pid, s) // gone is as good
 	}
 }

@@ -100,8 +100,12 @@ type Start struct {
 	Workspace bool `json:"workspace"`
 	Stdin     bool `json:"stdin"`
 	// Fork lets a runner with a Box fork an interpreter that has started already, where programs cannot tell. It names those who may
-	// share one: they trust each other. Empty means never. Interpreter, Entrypoint and Path always tell fork servers apart.
+	// share one: they trust each other, and the packages that they import. Empty means never. Interpreter, Entrypoint, Path and
+	// Preimport always tell fork servers apart.
 	Fork string `json:"fork,omitempty"`
+	// Preimport names modules that are imported before an interpreter is forked. Programs that are forks find them imported. Modules
+	// that cannot be imported are skipped.
+	Preimport []string `json:"preimport,omitempty"`
 	// Network allows a network: that of Config.PrivateNetwork, or else the runner's.
 	Network        bool            `json:"network"`
 	Limits         executor.Limits `json:"limits"`

@@ -26,10 +26,10 @@ func (g *Group) needsV2() bool {
 	return g.v2 || g.cpu != "" || g.pids == g.Cgroups[unified] || g.Cgroups["cpuacct"] == ""
 }
 
-// NewForkReaper is NewReaper for a program that is a child of the first process of in, which waits for it. The caller calls
+// NewForkReaper is NewReaper for a program in g that is a child of the first process of in, which waits for it. The caller calls
 // ForkEnded.
-func NewForkReaper(b *Sandbox, in *Box) *Reaper {
-	r := &Reaper{pid: noProcess, Main: make(chan Exit, 1), Empty: make(chan struct{}), box: in, outer: b.Box}
+func NewForkReaper(b *Sandbox, in *Box, g *Group) *Reaper {
+	r := &Reaper{pid: noProcess, Main: make(chan Exit, 1), Empty: make(chan struct{}), box: in, outer: b.Box, group: g}
 	if len(b.Config.Cgroups) == 0 { // else the groups tell
 		r.orphans = in.orphanTime()
 	}

@@ -53,6 +53,15 @@ func (d *Disk) onDisk(path string) bool {
 	return d.hiding(at) != nil && !d.covered(at) || below(at, d.work) && at != d.work
 }
 
+// Hides reports whether a folder of the machine lies in a private folder of the box. It is there only while a program runs then.
+func (d *Disk) Hides(dir string) bool {
+	if d == nil || d.view == nil {
+		return false
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	return err != nil || d.onDisk(real) || d.onDisk(dir)
+}
+
 // bindAll binds what start names, and unbinds what only an Execution before has named.
 func (d *Disk) bindAll(start protocol.Start) error {
 	var wanted []binding

@@ -13,19 +13,23 @@ import (
 )
 
 // StartForkInit starts p as the first process of further namespaces with the root folder of the box. p has the rights and the filter
-// of programs. files become its descriptors. The result tells of the processes in those namespaces, and is no box otherwise.
-func (b *Sandbox) StartForkInit(p *Program, files []uintptr) (*Box, error) {
+// of programs. files become its descriptors. It starts in the control groups g. The result tells of the processes in those
+// namespaces, and is no box otherwise.
+func (b *Sandbox) StartForkInit(p *Program, files []uintptr, g *Group) (*Box, error) {
 	f := &Box{dir: b.Box.dir, made: make(chan struct{}), Over: make(chan struct{})}
 	args := []string{b.Box.dir, strconv.Itoa(b.Config.UID), strconv.Itoa(b.Config.GID), p.Dir, p.Path}
 	started := make(chan error)
 	go changing(func() { // the parent-death signal is tied to the thread
 		pidfd := -1
-		pid, err := syscall.ForkExec("/proc/self/exe", slices.Concat(b.Command, args, p.Argv), &syscall.ProcAttr{
+		attr := &syscall.ProcAttr{
 			Dir: "/", Env: p.Env, Files: files,
 			Sys: &syscall.SysProcAttr{
 				Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
 				Setsid:     true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd,
 			},
+		}
+		pid, err := b.forkInto(g, attr.Sys, func() (int, error) {
+			return syscall.ForkExec("/proc/self/exe", slices.Concat(b.Command, args, p.Argv), attr)
 		})
 		f.pid = pid
 		if err == nil && pidfd < 0 {

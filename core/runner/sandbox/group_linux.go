@@ -25,6 +25,8 @@ type Group struct {
 	// usedCPU, peak and events are open files for CPUTime, memoryPeak and OOMKills, which are on the path of an answer; nil if
 	// there are none.
 	usedCPU, peak, events *os.File
+	// count is the open file of the number of threads in it; nil if there is none.
+	count *os.File
 	// bound is the open file of the limit of processes, for lower. A thread in a box has no name for it.
 	bound *os.File
 	// Memory and pids are where those limits are set: a v1 folder, the v2 folder, or nothing.
@@ -138,11 +140,11 @@ func (g *Group) lower(l executor.Limits) {
 	}
 }
 
-// openTasks opens the files that a thread writes to when it enters c.
+// openTasks opens the files that a thread writes to when it enters c, and that list the threads in c.
 func openTasks(c Cgroups) ([]int, error) {
 	var files []int
 	for _, dir := range v1(c) {
-		fd, err := openControl(dir, "tasks", unix.O_WRONLY)
+		fd, err := openControl(dir, "tasks", unix.O_RDWR)
 		if err != nil {
 			return files, fmt.Errorf("control group: %w", err)
 		}
@@ -231,6 +233,7 @@ func (g *Group) openUsage() {
 	}
 	if g.pids != "" {
 		g.bound = keepControl(g.pids, "pids.max", unix.O_WRONLY)
+		g.count = keepControl(g.pids, "pids.current", unix.O_RDONLY)
 	}
 	if dir := g.Cgroups["cpuacct"]; dir != "" {
 		g.usedCPU = keepControl(dir, "cpuacct.usage", unix.O_RDONLY)
@@ -247,12 +250,12 @@ func (g *Group) Remove() error {
 		err = errors.Join(err, unix.Close(fd))
 	}
 	g.tasks = nil
-	for _, f := range []*os.File{g.usedCPU, g.peak, g.events} {
+	for _, f := range []*os.File{g.usedCPU, g.peak, g.events, g.count} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}
-	g.usedCPU, g.peak, g.events = nil, nil, nil
+	g.usedCPU, g.peak, g.events, g.count = nil, nil, nil, nil
 	if g.bound != nil {
 		err = errors.Join(err, g.bound.Close()) // the pointer stays: the forking thread may read it
 	}

@@ -52,6 +52,16 @@ func (a *Prepared) TakeFolder(limits executor.Limits) (*Folder, error) {
 	return f, nil
 }
 
+// RemoveFolder removes the folder, because a process that is none of the next program's may have written to it.
+func (a *Prepared) RemoveFolder() error {
+	if a == nil || a.folder == nil {
+		return nil
+	}
+	f := a.folder
+	a.folder = nil
+	return f.Remove()
+}
+
 // TakeGroup returns the control groups if they have these limits, or nil.
 func (a *Prepared) TakeGroup(limits executor.Limits) (g *Group) {
 	if a == nil || a.group == nil || a.limits.MemoryBytes != limits.MemoryBytes || a.limits.DiskBytes != limits.DiskBytes || a.limits.PIDs != limits.PIDs ||

@@ -40,7 +40,8 @@ type Reaper struct {
 	// box is nil outside of one. In a box ended reports that the main process has been waited for, and orphans is the CPU time
 	// of the orphans before.
 	box     *Box
-	outer   *Box // the box whose root folder box uses, if that is another one
+	outer   *Box   // the box whose root folder box uses, if that is another one
+	group   *Group // of the program, if box is of a fork server, which may not tell the truth
 	ended   bool
 	orphans time.Duration
 }
@@ -105,7 +106,9 @@ func (r *Reaper) reap() (over bool) {
 				r.box.reaped.Store(true)
 				continue
 			}
-			r.CPU += cpu
+			if r.box == nil || pid == r.pid { // else it is a fork server, because init has the orphans of a box
+				r.CPU += cpu
+			}
 			if pid == r.pid {
 				first, r.ended = &end, true
 			}
@@ -113,7 +116,7 @@ func (r *Reaper) reap() (over bool) {
 		}
 		none := err != nil && (r.pid != noProcess || r.ended)
 		if r.box != nil && r.ended { // then init has what is left: the orphans of a process come to it before the process can be waited for
-			none = r.box.isEmpty()
+			none = r.box.isEmpty() && !r.group.populated()
 		}
 		if first != nil {
 			first.Alone = none
@@ -122,7 +125,7 @@ func (r *Reaper) reap() (over bool) {
 		if !none {
 			return false
 		}
-		r.CPU += r.box.orphanTime() - r.orphans
+		r.CPU += max(r.box.orphanTime()-r.orphans, 0) // a box that has ended tells nothing
 		r.over = true
 		close(r.Empty)
 	}

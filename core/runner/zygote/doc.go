@@ -26,7 +26,9 @@
 //   - The objects of the start are frozen (gc.freeze), and the collector's counts begin at 0. What a program attaches to a class of the
 //     modules that are there at the start, such as os, is not finalized at its end. A program is refused whose main file mentions gc,
 //     __del__, weakref, __subclasses__ or setproctitle.
-//   - Modules of Config.Preimport are in sys.modules from the start.
+//   - Modules of Config.Preimport are in sys.modules from the start. What they draw at random when they are imported is the same in all
+//     copies, except for numpy.random and the random generator of Python. Threads that they start must end before a fork, as those of
+//     OpenBLAS do, which starts them again when it needs them. Programs with other variables than Config.Env are refused then.
 //   - /proc/self/maps has _ctypes, _socket and select, and object.__subclasses__ their types.
 //   - The process number of the parent is the Zygote's.
 //

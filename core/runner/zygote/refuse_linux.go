@@ -40,6 +40,9 @@ func (z *Zygote) Refuses(r Request) string {
 	if z.startupCode != "" {
 		return fmt.Sprintf("%s may read the variables at the start", z.startupCode)
 	}
+	if len(z.imported) > 0 {
+		return fmt.Sprintf("%s may have read the variables when it was imported", z.imported[0])
+	}
 	if name := differentAtStart(z.cfg.Env, r.Env); name != "" {
 		return fmt.Sprintf("%s counts when an interpreter starts", name)
 	}

@@ -100,12 +100,14 @@ func (s *Slot) Run(ctx context.Context, r Request) error {
 	if _, _, err := s.own.WriteMsgUnix(r.words(s.zygote.cfg.Dir), rights, nil); err != nil {
 		return fmt.Errorf("fork server: %w", err)
 	}
-	words, err := receive(s.own)
+	words, pid, err := receiveFrom(s.own)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
 		return s.died(ctx)
+	case pid != s.pid:
+		return fmt.Errorf("fork server: process %d speaks for the copy %d", pid, s.pid)
 	case words[0] == "exec" && len(words) == 2:
 		return &RefusedError{words[1]}
 	case words[0] != "started":

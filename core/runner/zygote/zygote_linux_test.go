@@ -213,6 +213,33 @@ func TestModulesAreImportedAheadIfTheyAreThere(t *testing.T) {
 	}
 }
 
+// A library such as OpenBLAS ends its threads before a fork, and starts them again later.
+func TestThreadsThatEndBeforeAForkDoNotHinderIt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	userPackages(t, dir, "pool.py", `
+import os, threading
+over = threading.Event()
+thread = threading.Thread(target=over.wait)
+thread.start()
+def end():
+    over.set()
+    thread.join()
+os.register_at_fork(before=end)
+`)
+	cfg := usual(t.TempDir())
+	cfg.Env[0] = "HOME=" + dir
+	cfg.Preimport = []string{"pool"}
+	z := start(t, cfg)
+	if got := fmt.Sprint(z.Imported()); got != "[pool]" {
+		t.Errorf("%s", got)
+	}
+	z.startupCode = "" // of this machine
+	if why := z.Refuses(Request{Argv: z.cfg.argv(), Env: append(slices.Clone(z.cfg.Env), "A=1")}); !strings.Contains(why, "pool") {
+		t.Errorf("variables that the module may have read: %q", why)
+	}
+}
+
 func TestCodeOfTheEnvironmentIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -301,6 +301,20 @@ def preimport(names):
     return got
 
 
+def end_threads():
+    """Ends threads of libraries that end them before a fork, and start them again when they need them, such as OpenBLAS."""
+    if threads() == 1:
+        return
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    for _ in range(1000):  # a thread that was joined is there for a moment
+        if threads() == 1:
+            return
+        os.sched_yield()
+
+
 def main():
     hide()
     before = set(sys.modules)
@@ -318,6 +332,7 @@ def main():
     gc.freeze()
     child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL)  # before other code can leave anything for the end of a program
     got = preimport([n.decode() for n in receive(_socket, server.control)[0][1:]])
+    end_threads()
     if threads() > 1:
         raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
     server.modules = set(sys.modules)

@@ -1,0 +1,130 @@
+//go:build linux
+
+package runner
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
+)
+
+// withModule is a Start whose environment has the module attack, which a fork server imports.
+func withModule(t *testing.T, attack string) Start {
+	t.Helper()
+	env := openRoot(t)
+	packages := filepath.Join(env, "lib", pythonName(t), "site-packages")
+	must(t, os.MkdirAll(packages, 0o755))                      //nolint:gosec // programs read it
+	must(t, os.Mkdir(filepath.Join(env, "bin"), 0o755))        //nolint:gosec // programs read it
+	must(t, os.Symlink("/usr/bin/python3", env+"/bin/python")) //nolint:gocritic // a path
+	for name, text := range map[string]string{"pyvenv.cfg": "home = /usr/bin\n", "lib/" + pythonName(t) + "/site-packages/attack.py": attack} {
+		must(t, os.WriteFile(filepath.Join(env, name), []byte(text), 0o644)) //nolint:gosec // programs read it
+	}
+	s := python("")
+	s.Fork, s.Preimport = "alice", []string{"attack"}
+	s.Interpreter, s.Path, s.Reach = []string{env + "/bin/python"}, env+"/bin:/usr/bin:/bin", []string{env}
+	return s
+}
+
+// pythonName is the name of the system's Python with its minor version.
+func pythonName(t *testing.T) string {
+	t.Helper()
+	target, err := filepath.EvalSymlinks("/usr/bin/python3")
+	must(t, err)
+	return filepath.Base(target)
+}
+
+// livingPrograms counts the processes that have the uid of programs.
+func livingPrograms(t *testing.T) (n int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/status")
+	must(t, err)
+	for _, name := range all {
+		raw, err := os.ReadFile(name) //nolint:gosec // a path of procfs
+		if err == nil && strings.Contains(string(raw), "\nUid:\t"+strconv.Itoa(testUID)+"\t") && !strings.Contains(string(raw), "\nState:\tZ") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNothingOfAForkServerMeetsTheNextOwner runs code of an attacker in the fork server of one owner, and then a program of another
+// owner in the same slot.
+func TestNothingOfAForkServerMeetsTheNextOwner(t *testing.T) {
+	needtest.NeedRoot(t)
+	for _, c := range []struct {
+		name, attack, code string
+		// want is how alice's program ends. note is what the runner says of the server then; "" if alice's programs are forks.
+		want, note string
+	}{
+		{"that neither kills nor ends when it is asked", "import os\nos.kill = os.killpg = os._exit = lambda *a: None", "print(1)", "succeeded exit 0 1", ""},
+		{
+			"whose programs leave processes that it does not kill", "import os\nos.kill = os.killpg = lambda *a: None",
+			"import os, time\nif os.fork() == 0:\n    os.setsid(); os.close(1); os.close(2); time.sleep(99)\nprint(1)", "succeeded exit 0 1", "",
+		},
+		{
+			"that says that nothing is left", "import os\nos.kill = os.killpg = lambda *a: None\nreal = os.wait4\nos.wait4 = lambda pid, how: real(pid, os.WNOHANG)",
+			"import os, time\nif os.fork() == 0:\n    os.setsid(); os.close(1); os.close(2); time.sleep(99)\nprint(1)", "succeeded exit 0 1", "",
+		},
+		{
+			"whose copies write to the folder of the next program",
+			"import os, time\nreal = os.setsid\ndef setsid():\n    real()\n    for _ in range(150):\n        try: return open('/work/json.py', 'w').close()\n" +
+				"        except OSError: time.sleep(0.01)\nos.setsid = setsid", "print(1)", "succeeded exit 0 1", "",
+		},
+		{
+			"that leaves a process", "import os, time\nos.kill = lambda *a: None\nreal = os.wait4\nos.wait4 = lambda pid, how: real(pid, os.WNOHANG)\n" +
+				"if os.fork() == 0:\n    os.setsid()\n    while True: time.sleep(0.01)", "print(1)", "succeeded exit 0 1",
+			"it has 3 threads",
+		},
+		{
+			"that hides its threads", "import os, time, _thread\nreal = os.listdir\nos.listdir = lambda p='.': ['1'] if 'task' in str(p) else real(p)\n" +
+				"_thread.start_new_thread(time.sleep, (99,))", "print(1)", "succeeded exit 0 1", "it has 3 threads",
+		},
+		{
+			"whose copies do not enter the control groups", "import os\nreal = os.write\nos.write = lambda fd, data: len(data) if data == b'0' else real(fd, data)",
+			"print(1)", "succeeded exit 0 1", "is not in the control groups",
+		},
+		{"that does not start", "import time\ntime.sleep(99)", "print(1)", "succeeded exit 0 1", "-"},
+		{"that ends", "import os\nos._exit(0)", "print(1)", "succeeded exit 0 1", "the fork server has ended"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := boxed(t, nil)
+			needtest.Need(t, len(testCgroups(t)) > 0, needtest.Cgroup, "there are no control groups")
+			alice := withModule(t, c.attack)
+			alice.Code = c.code
+			r.wants(t, alice, "exec "+c.want)
+			for end := deadline(t); ; {
+				must(t, end.Err())
+				how := r.how(t, alice)
+				if _, ended, _ := strings.Cut(how, " "); !strings.HasPrefix(ended, c.want) { // a copy without limits may have begun before it was killed
+					t.Fatalf("alice's program: %s", how)
+				}
+				if c.note == "-" || c.note == "" && strings.HasPrefix(how, "fork ") || c.note != "" && strings.Contains(r.stderr.String(), c.note) {
+					break
+				}
+			}
+			bob := forked("import os, sys\nprint(os.listdir('/work'), sum(n.isdigit() for n in os.listdir('/proc')))\nsys.stdin.read()")
+			bob.Fork = "bob"
+			rec := newRecord()
+			living := 0
+			held, end := io.Pipe()
+			rec.emit = func(e executor.Event) error {
+				if _, ok := e.Body.(executor.Output); ok && living == 0 {
+					living = livingPrograms(t)
+					must(t, end.Close())
+				}
+				return nil
+			}
+			res, err := r.Run(t.Context(), bob, RunInput{Stdin: held}, rec)
+			must(t, err)
+			if got := describe(res) + " " + strings.TrimSpace(rec.stdout()); got != "succeeded exit 0 ['main.py'] 2" || living != 1 {
+				t.Errorf("bob's program: %s %s, beside %d processes", got, rec.stderr(), living-1)
+			}
+		})
+	}
+}

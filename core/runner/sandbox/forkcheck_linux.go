@@ -1,0 +1,112 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// A fork server runs code of packages, so it may not tell the truth. What follows asks the kernel instead.
+
+// The bounds of a fork server and of the copy that waits. Imports may start threads, which the server does not keep.
+const (
+	forkMemory = 512 << 20
+	forkPIDs   = 64
+)
+
+// MakeForkGroup makes the control groups of a fork server and of its copies that wait.
+func (b *Sandbox) MakeForkGroup() (*Group, error) {
+	name := "fork-" + strconv.FormatInt(b.named.Add(1), 10)
+	g, err := MakeGroup(b.Config.Cgroups, name, executor.Limits{MemoryBytes: forkMemory, PIDs: forkPIDs})
+	if err != nil {
+		return nil, errors.Join(err, g.Remove())
+	}
+	return g, nil
+}
+
+// forkInto calls fork on a thread in g, and then takes the thread back into the slot's groups.
+func (b *Sandbox) forkInto(g *Group, attr *syscall.SysProcAttr, fork func() (int, error)) (int, error) {
+	home, err := openTasks(b.Config.Cgroups)
+	defer func() {
+		for _, fd := range home {
+			_ = writeControl(fd, "0") // the removal of g shows an error
+			_ = unix.Close(fd)
+		}
+	}()
+	if err == nil {
+		err = g.enter()
+	}
+	if err != nil {
+		return 0, err
+	}
+	if g.fd == nil || !g.needsV2() {
+		return fork()
+	}
+	attr.UseCgroupFD, attr.CgroupFD = true, int(g.fd.Fd())
+	return fork()
+}
+
+// populated reports whether a process is in g, also one that has ended and was not waited for. g may be nil. Without a control group of
+// processes it reports false.
+func (g *Group) populated() bool {
+	n, ok := g.Threads()
+	return ok && n > 0
+}
+
+// Threads returns the number of threads in g. Nothing can hide from it by forking. ok is false without a control group of processes.
+func (g *Group) Threads() (n int64, ok bool) {
+	if g == nil || g.count == nil {
+		return 0, false
+	}
+	return parseNumber(readControl(g.count)), true
+}
+
+// Has reports whether the process pid is in all v1 groups of g. This process itself moves others into v2 groups.
+func (g *Group) Has(pid int) bool {
+	buf := make([]byte, 4096)
+	for _, fd := range g.tasks {
+		n, _ := unix.Pread(fd, buf, 0) // nothing is no process
+		if !bytes.Contains(append([]byte("\n"), buf[:max(n, 0)]...), []byte("\n"+strconv.Itoa(pid)+"\n")) {
+			return false
+		}
+	}
+	return true
+}
+
+// Holds returns an error unless the process pid is in the pid namespace of the box.
+func (b *Box) Holds(pid int) error {
+	ours, err := os.Readlink("/proc/" + strconv.Itoa(b.pid) + "/ns/pid")
+	if err != nil {
+		return fmt.Errorf("namespace of the fork server: %w", err)
+	}
+	theirs, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid")
+	if err != nil {
+		return fmt.Errorf("namespace of a copy: %w", err)
+	}
+	if ours != theirs {
+		return fmt.Errorf("process %d is not of the fork server", pid)
+	}
+	return nil
+}
+
+// Emptied returns an error if a process is left in g or below the first process of the namespaces, which has said that none is.
+func (b *Box) Emptied(g *Group) error {
+	if !b.isEmpty() || g.populated() {
+		return errors.New("fork server: it hides processes")
+	}
+	return nil
+}
+
+// IsAlive reports whether the process of a descriptor has not ended. Its number is then its own.
+func IsAlive(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 0
+}
