@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"os"
 	"syscall"
 	"time"
 
@@ -35,7 +34,10 @@ type forkServer struct {
 }
 
 // forkKey is what programs of one fork server have in common.
-type forkKey struct{ fork, interpreter, entrypoint, path string }
+type forkKey struct {
+	fork, interpreter, entrypoint, path string
+	network                             bool
+}
 
 // close ends the server.
 func (f *forkServer) close() {
@@ -49,10 +51,10 @@ func (f *forkServer) close() {
 // forkable returns the key of programs like p, and reports whether a fork may run them.
 func (x *execution) forkable(p *sandbox.Program) (forkKey, bool) {
 	s := x.start
-	if s.Fork == "" || x.agent.Box == nil || s.Network || s.Directory != "" || len(s.Command) > 0 || len(s.Interpreter) != 1 || os.Getuid() != 0 || x.agent.Config.UID == 0 {
+	if s.Fork == "" || x.agent.Box == nil || s.Directory != "" || len(s.Command) > 0 || len(s.Interpreter) != 1 {
 		return forkKey{}, false
 	}
-	return forkKey{s.Fork, p.Path, p.Argv[1], s.Path}, true
+	return forkKey{s.Fork, p.Path, p.Argv[1], s.Path, s.Network}, true
 }
 
 // fork makes the copy that waits the program p. The Reaper is nil if there is none, or if only a new interpreter runs p as it must be
@@ -183,7 +185,7 @@ func (x *execution) startForkServer(key forkKey) error {
 			files = append(files, file.Fd())
 		}
 		var err error
-		f.box, err = x.agent.StartForkInit(&sandbox.Program{Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir}, files)
+		f.box, err = x.agent.StartForkInit(&sandbox.Program{Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir}, key.network, files)
 		return forkInit{f.box}, err
 	}
 	f.zygote, err = zygote.New(ctx, zygote.Config{

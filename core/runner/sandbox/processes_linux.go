@@ -122,7 +122,7 @@ func (r *Reaper) reap() (over bool) {
 		if !none {
 			return false
 		}
-		r.CPU += r.box.orphanTime() - r.orphans
+		r.CPU += max(0, r.box.orphanTime()-r.orphans)
 		r.over = true
 		close(r.Empty)
 	}
