@@ -39,7 +39,7 @@ type Sandbox struct {
 	outlet atomic.Pointer[network.Network]
 	// privateNetwork is that network namespace. It is there when outlet is.
 	privateNetwork *os.File
-	named  atomic.Int64
+	named          atomic.Int64
 }
 
 // Open makes what lives as long as the runner.
