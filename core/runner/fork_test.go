@@ -4,11 +4,13 @@ package runner
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/network"
 )
 
@@ -186,18 +188,26 @@ print("done")
 }
 
 func TestAForkHasTheNetworkOfItsExecution(t *testing.T) {
-	r := boxed(t, func(cfg *Config) { cfg.PrivateNetwork = !isRoot() || network.Probe() == nil })
-	start := forked(`import os, socket; print(os.readlink("/proc/self/ns/net")); socket.create_server(("127.0.0.1", 0))`)
-	seen := map[string]string{}
-	for _, want := range []string{"exec network true", "fork network true", "exec network false", "fork network false"} {
-		start.Network = strings.HasSuffix(want, "true")
-		how, end, _ := strings.Cut(r.how(t, start), " succeeded exit 0 ")
-		if got := fmt.Sprintf("%s network %v", how, start.Network); got != want {
-			t.Errorf("%s, want %s: %s", got, want, end)
-		}
-		seen[want] = end
-	}
-	if seen["fork network true"] != seen["exec network true"] || seen["fork network false"] == seen["exec network true"] {
-		t.Errorf("the namespaces are %v", seen)
+	own, err := os.Readlink("/proc/thread-self/ns/net")
+	must(t, err)
+	for _, private := range []bool{true, false} {
+		t.Run(fmt.Sprintf("private %v", private), func(t *testing.T) {
+			needtest.Need(t, !private || !isRoot() || network.Probe() == nil, needtest.Root, "network namespaces with a way out")
+			r := boxed(t, func(cfg *Config) { cfg.PrivateNetwork = private })
+			start := forked(`import os, socket; print(os.readlink("/proc/self/ns/net")); socket.create_server(("127.0.0.1", 0))`)
+			seen := map[string]string{}
+			for _, want := range []string{"exec network true", "fork network true", "exec network false", "fork network false"} {
+				start.Network = strings.HasSuffix(want, "true")
+				how, end, _ := strings.Cut(r.how(t, start), " succeeded exit 0 ")
+				if got := fmt.Sprintf("%s network %v", how, start.Network); got != want {
+					t.Errorf("%s, want %s: %s", got, want, end)
+				}
+				seen[want] = end
+			}
+			with := seen["exec network true"]
+			if seen["fork network true"] != with || seen["fork network false"] == with || (with == own) == private {
+				t.Errorf("the namespaces are %v, that of the host is %s", seen, own)
+			}
+		})
 	}
 }
