@@ -187,6 +187,14 @@ print("done")
 	r.wants(t, forked("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 100, __import__('os').nice(0))"), "fork succeeded exit 0 True 0")
 }
 
+func TestAKilledRunnerLeavesNoFork(t *testing.T) {
+	r := boxed(t, nil)
+	r.how(t, forked("print(1)"))
+	killedRunner(t, r, func(code string) Start {
+		return forked("import os\nassert os.getppid() == 1\n" + code) // it is a fork
+	})
+}
+
 func TestAForkHasTheNetworkOfItsExecution(t *testing.T) {
 	own, err := os.Readlink("/proc/thread-self/ns/net")
 	must(t, err)
