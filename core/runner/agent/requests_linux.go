@@ -189,6 +189,7 @@ func (a *agent) openSession(ctx context.Context, start protocol.SessionStart) er
 		ready = before.takeNext()
 	}
 	a.forks.close() // its processes are not the session's
+	a.dropAhead()
 	s, err := session.Open(ctx, a.Sandbox, start, ready)
 	if err != nil {
 		return err
