@@ -36,7 +36,7 @@ func (a *agent) startAhead() {
 		slot, err := h.start(ctx)
 		if err != nil {
 			if !errors.Is(err, context.Canceled) {
-				a.Logf("no interpreter waits: %v", err)
+				a.Notef("no interpreter waits: %v", err)
 			}
 			h.kill()
 			return
@@ -122,7 +122,7 @@ func (x *execution) useAhead(p *sandbox.Program, job sandbox.Job) (got sandbox.S
 			if got, err := x.begin(h.slot, p, job); err == nil {
 				return got, true
 			} else if _, refused := errors.AsType[*zygote.RefusedError](err); !refused {
-				x.agent.Logf("%v", err)
+				x.agent.Notef("the interpreter that waits is not used: %v", err)
 			}
 		}
 	}

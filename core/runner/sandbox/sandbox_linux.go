@@ -181,6 +181,14 @@ func (b *Sandbox) Guard() {
 	}
 }
 
+// NotePrefix begins the lines of Notef.
+const NotePrefix = "runner: note: "
+
+// Notef is Logf for what explains a choice and asks nobody to act.
+func (b *Sandbox) Notef(format string, args ...any) {
+	_, _ = unix.Write(2, fmt.Appendf(nil, NotePrefix+format+"\n", args...)) // without a reader it is lost
+}
+
 // Logf writes to standard error. It never waits.
 func (b *Sandbox) Logf(format string, args ...any) {
 	_, _ = unix.Write(2, fmt.Appendf(nil, "runner: "+format+"\n", args...)) // without a reader it is lost
