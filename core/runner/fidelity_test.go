@@ -99,7 +99,7 @@ func fidelityWays(t *testing.T, p fidelityPython, as Config) []fidelityWay {
 	if !p.forAll || !isRoot() {
 		cfg = Config{WorkRoot: cfg.WorkRoot}
 	}
-	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg, false), forkWay(t, cfg)}
+	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg, false), forkWay(t, cfg), aheadWay(t, cfg)}
 }
 
 // compareWays runs scripts in all ways. The first is what the others must be like.
