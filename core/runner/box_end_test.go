@@ -62,6 +62,12 @@ func pidfdOf(t *testing.T, pid int) int {
 // running runs family in r and calls then once all processes are there.
 func running(t *testing.T, r *testRunner, then func(pids []string)) (executor.Result, error) {
 	t.Helper()
+	return runningAs(t, r, python, then)
+}
+
+// runningAs is running with the Start that start makes of code.
+func runningAs(t *testing.T, r *testRunner, start func(code string) Start, then func(pids []string)) (executor.Result, error) {
+	t.Helper()
 	rec := newRecord()
 	seen := make(chan []string, 1)
 	rec.emit = func(e executor.Event) error {
@@ -75,7 +81,7 @@ func running(t *testing.T, r *testRunner, then func(pids []string)) (executor.Re
 	var err error
 	go func() {
 		defer close(done)
-		res, err = r.Run(context.WithoutCancel(t.Context()), python(family+"time.sleep(100)"), RunInput{}, rec)
+		res, err = r.Run(context.WithoutCancel(t.Context()), start(family+"time.sleep(100)"), RunInput{}, rec)
 	}()
 	then(<-seen)
 	<-done
@@ -83,9 +89,13 @@ func running(t *testing.T, r *testRunner, then func(pids []string)) (executor.Re
 }
 
 func boxKilledRunner(t *testing.T) {
-	r := boxed(t, nil)
+	killedRunner(t, boxed(t, nil), python)
+}
+
+func killedRunner(t *testing.T, r *testRunner, start func(code string) Start) {
+	t.Helper()
 	var all []int
-	_, err := running(t, r, func(pids []string) {
+	_, err := runningAs(t, r, start, func(pids []string) {
 		all = append(all, pidfdOf(t, initOf(t, r)))
 		for _, pid := range pids {
 			for _, n := range livingAs(t, pid) {

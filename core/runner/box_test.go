@@ -19,12 +19,16 @@ import (
 // ordinaryUser is who tests of boxes run as once more, if they run as root.
 const ordinaryUser = 65534
 
-// TestBoxesOfAnOrdinaryUser runs the tests of boxes as an ordinary user.
+// TestBoxesOfAnOrdinaryUser runs the tests of boxes and of forks as an ordinary user.
 func TestBoxesOfAnOrdinaryUser(t *testing.T) {
 	needtest.NeedRoot(t)
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestBox$", "-test.v=true") //nolint:gosec // ourselves
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestBox$|Fork", "-test.v=true") //nolint:gosec // ourselves
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser}}
-	cmd.Env, cmd.Dir = append(os.Environ(), "HOME=/nonexistent"), "/"
+	cmd.Env, cmd.Dir = append(os.Environ(), "HOME=/nonexistent", "PYEXEC_TEST_REQUIRE="), workRoot(t)
+	must(t, os.CopyFS(filepath.Join(cmd.Dir, "testdata"), os.DirFS("testdata")))
+	if needtest.Required(needtest.Box) {
+		cmd.Env = append(cmd.Env, "PYEXEC_TEST_REQUIRE="+needtest.Box)
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -37,13 +41,26 @@ func TestBoxesOfAnOrdinaryUser(t *testing.T) {
 // boxed starts a runner with a box.
 func boxed(t *testing.T, change func(*Config)) *testRunner {
 	t.Helper()
-	needBox(t)
-	cfg := testConfig(t)
-	cfg.Box, cfg.Tmpfs = true, true
+	cfg := boxConfig(t)
 	if change != nil {
 		change(&cfg)
 	}
-	if isRoot() {
+	return startBoxed(t, cfg)
+}
+
+// boxConfig is testConfig with a box.
+func boxConfig(t *testing.T) Config {
+	t.Helper()
+	needBox(t)
+	cfg := testConfig(t)
+	cfg.Box, cfg.Tmpfs = true, true
+	return cfg
+}
+
+// startBoxed starts a runner that can make a box if cfg has one.
+func startBoxed(t *testing.T, cfg Config) *testRunner {
+	t.Helper()
+	if isRoot() || !cfg.Box {
 		return startRunner(t, cfg)
 	}
 	return startRunnerAs(t, cfg, sandbox.BoxAttributes())

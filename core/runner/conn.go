@@ -269,6 +269,8 @@ func (c *Conn) acquire(ctx context.Context) bool {
 type (
 	// Config is fixed for a runner's life.
 	Config = protocol.Config
+	// Ahead is part of Config.
+	Ahead = protocol.Ahead
 	// Start asks a runner to run one Execution.
 	Start = protocol.Start
 	// SessionStart asks a runner to open a session.

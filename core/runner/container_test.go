@@ -60,11 +60,11 @@ const (
 // startInside starts a runner as PID 1 of something like a container, and speaks to it.
 func startInside(t *testing.T) *testRunner {
 	t.Helper()
-	return startInsideWith(t, func(c *client) io.ReadWriteCloser { return c })
+	return startInsideWith(t, nil, func(c *client) io.ReadWriteCloser { return c })
 }
 
-// startInsideWith speaks to it over what beside makes of the connection.
-func startInsideWith(t *testing.T, wrap func(*client) io.ReadWriteCloser) *testRunner {
+// startInsideWith speaks to it over what wrap makes of the connection. ahead is Config.Ahead.
+func startInsideWith(t *testing.T, ahead *protocol.Ahead, wrap func(*client) io.ReadWriteCloser) *testRunner {
 	t.Helper()
 	needtest.NeedRoot(t) // for a pid namespace
 	slot := testCgroups(t)
@@ -81,7 +81,7 @@ func startInsideWith(t *testing.T, wrap func(*client) io.ReadWriteCloser) *testR
 			}
 		}
 	}
-	cfg := Config{WorkRoot: workRoot(t), UseWorkRoot: true, Temp: workRoot(t), Silence: time.Minute}
+	cfg := Config{WorkRoot: workRoot(t), UseWorkRoot: true, Temp: workRoot(t), Silence: time.Minute, Ahead: ahead}
 	for _, dir := range []string{cfg.WorkRoot, cfg.Temp} {
 		if err := os.Chown(dir, insideUID, insideUID); err != nil {
 			t.Fatal(err)

@@ -67,32 +67,43 @@ func forkWay(t *testing.T, cfg Config) fidelityWay {
 			z, err = zygote.New(deadline(t), zygote.Config{Interpreter: python, Entrypoint: name, Dir: work, Env: usual, Launch: launchAs(cfg)})
 			must(t, err)
 		}
-		removeFolders(t, work)
-		s.unpack(t, cfg, work)
-		defer removeFolders(t, work)
-		pipes, err := sandbox.MakePipes(cfg, start.Stdin)
-		must(t, err)
-		defer pipes.Close()
-		r := zygote.Request{Argv: slices.Concat(start.Interpreter, []string{entry}, s.args), Env: env, Files: [3]int(pipes.Theirs)}
 		slot, err := z.Fork(deadline(t))
 		must(t, err)
-		err = slot.Run(deadline(t), r)
-		var why *zygote.RefusedError
-		if errors.As(err, &why) {
-			refused = append(refused, s.name+": "+why.Why)
-			return outcome{how: executor.StartExec, refused: true}
+		got, why := runSlot(t, cfg, work, s, slot, zygote.Request{Argv: slices.Concat(start.Interpreter, []string{entry}, s.args), Env: env}, func() syscall.WaitStatus {
+			exit, err := slot.Wait(deadline(t))
+			must(t, err)
+			return exit.Status
+		})
+		if got.refused {
+			refused = append(refused, s.name+": "+why)
+		} else {
+			forked++
 		}
-		must(t, err)
-		forked++
-		pipes.CloseTheirs()
-		got := outcome{files: map[string]string{}, how: executor.StartFork}
-		got.stdout, got.stderr = exchange(pipes, s.stdin)
-		exit, err := slot.Wait(deadline(t))
-		must(t, err)
-		got.end = describe(resultOf(exit.Status))
-		got.addFolder(t, work)
-		return got.without(cfg, work, work+"t")
+		return got
 	}}
+}
+
+// runSlot makes slot the program of a script. why says why a slot refuses it.
+func runSlot(t *testing.T, cfg Config, work string, s *fidelityScript, slot *zygote.Slot, r zygote.Request, wait func() syscall.WaitStatus) (got outcome, why string) {
+	t.Helper()
+	removeFolders(t, work)
+	s.unpack(t, cfg, work)
+	defer removeFolders(t, work)
+	pipes, err := sandbox.MakePipes(cfg, s.stdin != nil)
+	must(t, err)
+	defer pipes.Close()
+	r.Files = [3]int(pipes.Theirs)
+	err = slot.Run(deadline(t), r)
+	if refused, ok := errors.AsType[*zygote.RefusedError](err); ok {
+		return outcome{how: executor.StartExec, refused: true}, refused.Why
+	}
+	must(t, err)
+	pipes.CloseTheirs()
+	got = outcome{files: map[string]string{}, how: executor.StartFork}
+	got.stdout, got.stderr = exchange(pipes, s.stdin)
+	got.end = describe(resultOf(wait()))
+	got.addFolder(t, work)
+	return got.without(cfg, work, work+"t"), ""
 }
 
 // addFolder adds all regular files below a folder.

@@ -99,7 +99,7 @@ func fidelityWays(t *testing.T, p fidelityPython, as Config) []fidelityWay {
 	if !p.forAll || !isRoot() {
 		cfg = Config{WorkRoot: cfg.WorkRoot}
 	}
-	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg), forkWay(t, cfg)}
+	return []fidelityWay{plainWay(cfg), runnerWay(t, cfg, false), forkWay(t, cfg), aheadWay(t, cfg)}
 }
 
 // compareWays runs scripts in all ways. The first is what the others must be like.
@@ -179,8 +179,8 @@ func askPython(path string) fidelityPython {
 }
 
 // runnerWay runs scripts as backends do.
-func runnerWay(t *testing.T, cfg Config) fidelityWay {
-	r := startRunner(t, cfg)
+func runnerWay(t *testing.T, cfg Config, network bool) fidelityWay {
+	r := startBoxed(t, cfg)
 	work := regexp.MustCompile(regexp.QuoteMeta(cfg.WorkRoot) + "/[0-9a-f]{8}")
 	if cfg.Box {
 		work = regexp.MustCompile("/work")
@@ -195,7 +195,7 @@ func runnerWay(t *testing.T, cfg Config) fidelityWay {
 			in.Stdin = strings.NewReader(*s.stdin)
 		}
 		start := s.start(python)
-		start.Fork = "fidelity"
+		start.Fork, start.Network = "fidelity", network
 		res, rec := r.run(t, start, in)
 		got := outcome{end: describe(res)}
 		select {

@@ -3,11 +3,15 @@
 package runner
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
+	"github.com/python-executor/python-executor/core/runner/network"
 )
 
 // forked is a Start of Python code that may be forked.
@@ -21,8 +25,8 @@ func forked(code string) Start {
 func (r *testRunner) how(t *testing.T, start Start) string {
 	t.Helper()
 	res, rec := r.run(t, start, RunInput{})
-	if res.PeakMemoryBytes < 1<<20 {
-		t.Errorf("a peak of %d bytes", res.PeakMemoryBytes)
+	if res.PeakMemoryBytes < 1<<20 || res.CPU <= 0 {
+		t.Errorf("a peak of %d bytes, and %v of CPU time", res.PeakMemoryBytes, res.CPU)
 	}
 	how := executor.StartKind("not started")
 	select {
@@ -76,6 +80,24 @@ func TestTheNextProgramsAreForked(t *testing.T) {
 	r.wants(t, hello, "fork succeeded exit 0 hi")
 }
 
+func TestTheTimeOfAForkCountsOnce(t *testing.T) {
+	r := boxed(t, nil)
+	burn := forked(`
+import os, time
+if os.fork() == 0:
+    while time.process_time() < 0.3: pass
+    os._exit(0)
+while time.process_time() < 0.3: pass
+os.wait()
+`)
+	for _, want := range []executor.StartKind{executor.StartExec, executor.StartFork} {
+		res, rec := r.run(t, burn, RunInput{})
+		if got := (<-rec.started).Start; got != want || res.CPU < 590*time.Millisecond || res.CPU > 850*time.Millisecond {
+			t.Errorf("%s with %v of CPU time, want %s", got, res.CPU, want)
+		}
+	}
+}
+
 func TestAForkHasTheLimitsOfItsExecution(t *testing.T) {
 	r := boxed(t, nil)
 	r.warm(t, forked(""))
@@ -87,6 +109,20 @@ func TestAForkHasTheLimitsOfItsExecution(t *testing.T) {
 	large.Limits.MemoryBytes = 64 << 20
 	if got := r.how(t, large); !strings.HasPrefix(got, "fork out_of_memory") && !strings.Contains(got, "MemoryError") {
 		t.Errorf("%s", got)
+	}
+	full := forked(`
+try:
+    with open("large", "wb") as f:
+        while True: f.write(bytes(1 << 20))
+except OSError as e: print(e.errno)
+`)
+	r.how(t, forked("print(4)"))
+	full.Limits.DiskBytes = 8 << 20
+	if got := r.how(t, full); !strings.HasPrefix(got, "fork succeeded exit 0 2") {
+		t.Errorf("%s", got)
+	}
+	if !isRoot() {
+		return // only a control group bounds the processes
 	}
 	r.how(t, forked("print(3)"))
 	many := forked(`
@@ -101,17 +137,6 @@ except OSError: print(n < 100)
 `)
 	many.Limits.PIDs = 20
 	r.wants(t, many, "fork succeeded exit 0 True")
-	full := forked(`
-try:
-    with open("large", "wb") as f:
-        while True: f.write(bytes(1 << 20))
-except OSError as e: print(e.errno)
-`)
-	r.how(t, forked("print(4)"))
-	full.Limits.DiskBytes = 8 << 20
-	if got := r.how(t, full); !strings.HasPrefix(got, "fork succeeded exit 0 2") {
-		t.Errorf("%s", got)
-	}
 }
 
 func TestNothingOfAForkIsLeftForTheNext(t *testing.T) {
@@ -157,5 +182,52 @@ import os
 for name in "mem", "environ", "fd":
     try: os.listdir("/proc/%d/fd" % os.getppid()) if name == "fd" else open("/proc/%d/%s" % (os.getppid(), name)); print(name)
     except PermissionError: pass
-`), "fork succeeded exit 0")
+import ctypes, resource
+libc, one = ctypes.CDLL(None), (ctypes.c_char * 128)(1)
+for name, call in {
+    "prlimit": lambda: libc.prlimit(1, resource.RLIMIT_NOFILE, bytes(16), None),
+    "sched_setaffinity": lambda: libc.sched_setaffinity(1, 128, one),
+    "setpriority": lambda: libc.setpriority(os.PRIO_PROCESS, 1, 19),
+    "setpriority of the user": lambda: libc.setpriority(os.PRIO_USER, 0, 19),
+    "ptrace": lambda: libc.ptrace(0x4206, 1, None, None),
+}.items():
+    if call() != -1: print(name)
+try: os.kill(-1, 9)  # all but the first process and this one
+except ProcessLookupError: pass
+print("done")
+`), "fork succeeded exit 0 done")
+	r.wants(t, forked("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 100, __import__('os').nice(0))"), "fork succeeded exit 0 True 0")
+}
+
+func TestAKilledRunnerLeavesNoFork(t *testing.T) {
+	r := boxed(t, nil)
+	r.how(t, forked("print(1)"))
+	killedRunner(t, r, func(code string) Start {
+		return forked("import os\nassert os.getppid() == 1\n" + code) // it is a fork
+	})
+}
+
+func TestAForkHasTheNetworkOfItsExecution(t *testing.T) {
+	own, err := os.Readlink("/proc/thread-self/ns/net")
+	must(t, err)
+	for _, private := range []bool{true, false} {
+		t.Run(fmt.Sprintf("private %v", private), func(t *testing.T) {
+			needtest.Need(t, !private || !isRoot() || network.Probe() == nil, needtest.Root, "network namespaces with a way out")
+			r := boxed(t, func(cfg *Config) { cfg.PrivateNetwork = private })
+			start := forked(`import os, socket; print(os.readlink("/proc/self/ns/net")); socket.create_server(("127.0.0.1", 0))`)
+			seen := map[string]string{}
+			for _, want := range []string{"exec network true", "fork network true", "exec network false", "fork network false"} {
+				start.Network = strings.HasSuffix(want, "true")
+				how, end, _ := strings.Cut(r.how(t, start), " succeeded exit 0 ")
+				if got := fmt.Sprintf("%s network %v", how, start.Network); got != want {
+					t.Errorf("%s, want %s: %s", got, want, end)
+				}
+				seen[want] = end
+			}
+			with := seen["exec network true"]
+			if seen["fork network true"] != with || seen["fork network false"] == with || (with == own) == private {
+				t.Errorf("the namespaces are %v, that of the host is %s", seen, own)
+			}
+		})
+	}
 }

@@ -40,7 +40,7 @@ func (i *insider) OpenDescriptor(fd int) (*os.File, error) {
 func startWithPipe(t *testing.T, err error) (*testRunner, *insider) {
 	t.Helper()
 	i := &insider{err: err}
-	return startInsideWith(t, func(c *client) io.ReadWriteCloser { i.client = c; return i }), i
+	return startInsideWith(t, nil, func(c *client) io.ReadWriteCloser { i.client = c; return i }), i
 }
 
 func TestAWorkspaceGoesThroughThePipe(t *testing.T) {

@@ -128,10 +128,11 @@ func (b *Backend) equip(dataDir string, p program) error {
 	}
 	b.factory = &factory{
 		daemon: b.daemon, place: b.place, volume: b.volume, silence: b.config.silence(), network: b.networks.ensure,
-		covered: b.images.volumes, cleaner: b.cleaner, log: b.log,
+		image: b.images.returned, cleaner: b.cleaner, log: b.log,
 	}
 	b.factory.full = b.factory.wasOutOfMemory
 	b.interpreters = newInterpreters(b.base, b.factory, b.config.Runtime)
+	b.factory.interpreter = b.interpreters.answered
 	b.results.max = max(minResults, 4*b.facts.NCPU)
 	b.claims = &claims{boot: b.place.Boot}
 	if dataDir != "" && !b.embedded {

@@ -30,6 +30,8 @@ type imageInfo struct {
 	Requirements []string
 	// Name is the requested name of the image; empty for a prepared image.
 	Name string
+	// Ahead reports whether an interpreter may start in a container that waits. Code of other images runs only in an Execution.
+	Ahead bool
 	// Trusted reports whether preparations of this image get the credentials of package indexes (Config.TrustedImages).
 	Trusted bool
 }
@@ -48,8 +50,10 @@ type images struct {
 	mu sync.Mutex
 	// seen holds recently returned images by requested name.
 	seen map[string]seenImage
-	// declared holds the declared volumes of returned images by image id.
-	declared map[string][]string
+	// handed holds returned images by image id.
+	handed map[string]imageInfo
+	// defaultImage is the repository of the default image.
+	defaultImage string
 }
 
 // imagesOptions are the dependencies of images.
@@ -88,6 +92,10 @@ func newImages(base context.Context, name string, c Config, o imagesOptions) (*i
 	if err != nil {
 		return nil, err
 	}
+	ours, err := imagename.ParseRef(c.DefaultImage)
+	if err != nil {
+		return nil, err
+	}
 	trusted, err := imagename.NewList(c.TrustedImages, section+".trusted_images")
 	if err != nil {
 		return nil, err
@@ -102,7 +110,7 @@ func newImages(base context.Context, name string, c Config, o imagesOptions) (*i
 	return &images{
 		imagesOptions: o, allow: allow, trusted: trusted, settings: settings,
 		pulls: backend.NewGroup[imageInfo](base), prepares: backend.NewGroup[prepared](base), cache: newPreparedCache(o.daemon, c.Prepare.CacheBytes, o.log),
-		seen: map[string]seenImage{}, declared: map[string][]string{},
+		seen: map[string]seenImage{}, handed: map[string]imageInfo{}, defaultImage: ours.Repository,
 	}, nil
 }
 
@@ -156,6 +164,7 @@ func (i *images) recent(name string) (imageInfo, bool) {
 func (i *images) hand(r imagename.Ref, facts imageFacts) imageInfo {
 	path, env := splitPath(facts.Env)
 	info := imageInfo{ID: facts.ID, Digest: digestOf(r, facts), Path: path, Env: env, Volumes: facts.Volumes, Name: r.Familiar(), Trusted: i.trusted.Has(r)}
+	info.Ahead = info.Trusted || r.Repository == i.defaultImage
 	i.remember(r.String(), info)
 	return info
 }
@@ -167,17 +176,17 @@ func (i *images) remember(name string, info imageInfo) {
 		clear(i.seen)
 	}
 	i.seen[name] = seenImage{info, time.Now()}
-	if len(i.declared) >= maxSeen {
-		clear(i.declared)
+	if len(i.handed) >= maxSeen {
+		clear(i.handed)
 	}
-	i.declared[info.ID] = info.Volumes
+	i.handed[info.ID] = info
 }
 
-// volumes returns the folders that an image declares as volumes. The image must have been returned before.
-func (i *images) volumes(id string) []string {
+// returned returns an image that was returned before, or the zero value.
+func (i *images) returned(id string) imageInfo {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.declared[id]
+	return i.handed[id]
 }
 
 // forget drops the image with this id, so that the next request asks the daemon again.

@@ -49,10 +49,11 @@ type factory struct {
 	network func(context.Context) (string, error)
 	// full reports whether a container ran out of memory. It waits a while for the container's end.
 	full func(ctx context.Context, container string) bool
-	// covered returns the volumes that an image declares.
-	covered func(image string) []string
-	cleaner *cleaner
-	log     *slog.Logger
+	// image returns what is known of an image, and interpreter its Python.
+	image       func(id string) imageInfo
+	interpreter func(imageInfo) (runner.Interpreter, bool)
+	cleaner     *cleaner
+	log         *slog.Logger
 
 	// works reports whether a sandbox has ever been made.
 	works atomic.Bool
@@ -94,7 +95,7 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 			return nil, err
 		}
 	}
-	id, err := f.daemon.create(ctx, sandboxSpec(p, c, limits, f.covered(c.Image), newName(kindSandbox), time.Now()))
+	id, err := f.daemon.create(ctx, sandboxSpec(p, c, limits, f.image(c.Image).Volumes, newName(kindSandbox), time.Now()))
 	if err != nil {
 		return nil, err
 	}
@@ -114,19 +115,32 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 		}
 		return nil, errors.Join(err, conn.Close())
 	}
-	rc, err := f.greet(ctx, id, conn, in)
+	rc, err := f.greet(ctx, id, conn, in, f.ahead(c))
 	if err != nil {
 		return nil, err
 	}
 	return &sandbox{id: id, class: c, has: limits, conn: rc, gone: rc.Done(), since: time.Now()}, nil
 }
 
+// ahead returns the interpreter that starts in a container of class c while the container waits, or nil.
+func (f *factory) ahead(c class) *runner.Ahead {
+	image := f.image(c.Image)
+	if !image.Ahead || c.Session {
+		return nil
+	}
+	i, known := f.interpreter(image)
+	if !known || i.Path == "" {
+		return nil
+	}
+	return &runner.Ahead{Interpreter: i.Path, Path: image.Path}
+}
+
 // greet sets up the connection to the runner at the other end of conn.
-func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio.Reader) (*runner.Conn, error) {
+func (f *factory) greet(ctx context.Context, id string, conn net.Conn, in *bufio.Reader, ahead *runner.Ahead) (*runner.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	streams := newStdio(conn, in, f.inside(ctx, id), f.log.With("container", short(id)))
-	config := runner.Config{WorkRoot: workFolder, UseWorkRoot: true, Temp: tempFolder, Disks: []string{packagesFolder}, Silence: f.silence}
+	config := runner.Config{WorkRoot: workFolder, UseWorkRoot: true, Temp: tempFolder, Disks: []string{packagesFolder}, Silence: f.silence, Ahead: ahead}
 	if f.place.Under.rootRunner() {
 		config.UID, config.GID, config.OwnUID = programID, programID, true
 	}

@@ -2,6 +2,7 @@ package dockerbackend
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/python-executor/python-executor/core/runner"
 )
@@ -28,6 +30,9 @@ type stdio struct {
 	left int
 	said string
 }
+
+// notePrefix begins what a runner writes that asks nobody to act (sandbox.NotePrefix).
+const notePrefix = "runner: note: "
 
 // The daemon's streams.
 const (
@@ -100,7 +105,11 @@ func (s *stdio) next() error {
 		if _, err := io.ReadFull(s.in, text); err != nil {
 			return err
 		}
-		s.log.Warn("output of the runner", "text", string(text))
+		level := slog.LevelWarn
+		if strings.HasPrefix(string(text), notePrefix) {
+			level = slog.LevelDebug
+		}
+		s.log.Log(context.Background(), level, "output of the runner", "text", string(text))
 		s.said = string(text)
 		_, err := io.CopyN(io.Discard, s.in, int64(n-len(text)))
 		return err

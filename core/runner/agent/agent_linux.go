@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,6 +51,8 @@ type agent struct {
 	session *session.Session
 	// forks belongs to the goroutine of current, and to others once current is cleaned.
 	forks forks
+	// ahead is the interpreter of Config.Ahead until a program or a session begins.
+	ahead atomic.Pointer[ahead]
 	// life is held while a session is opened or ended.
 	life     sync.Mutex
 	nonce    []byte        // of the host that is there now, if it came back
@@ -287,6 +290,7 @@ func (a *agent) accept(cfg protocol.Config) error {
 		a.workspacePipe = d
 	}
 	a.setDeadline(0)
+	a.startAhead()
 	return nil
 }
 

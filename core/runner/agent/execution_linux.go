@@ -270,6 +270,9 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	job := x.job(p, pipes, x.start.Limits)
 	job.Watched = true
 	got, r := x.fork(p, job)
+	if begun, ok := x.useAhead(p, job); ok {
+		got, r = begun, sandbox.NewReaper(x.agent.Sandbox, begun.PID)
+	}
 	how := executor.StartFork
 	if r == nil {
 		how, got = executor.StartExec, x.agent.Spawner(x.start.Network).Start(job)
@@ -292,6 +295,9 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	x.group.Bound.End()
 	x.setPID(0, -1)
 	x.res.Wall = end.At.Sub(got.At)
+	if how == executor.StartFork {
+		x.forkPeak = max(x.forkPeak, end.MaxRSS)
+	}
 	x.finish(r, end)
 	carried.finish()
 	x.res.Phases.Run = time.Since(got.At)

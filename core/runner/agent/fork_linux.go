@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,7 +17,10 @@ import (
 )
 
 // forkKey is what programs of one fork server have in common.
-type forkKey struct{ fork, interpreter, entrypoint, path, preimport string }
+type forkKey struct {
+	fork, interpreter, entrypoint, path, preimport string
+	network                                        bool
+}
 
 // serves reports whether the programs of start trust a server of k. Other programs must not meet its processes.
 func (k forkKey) serves(start protocol.Start) bool {
@@ -28,10 +30,10 @@ func (k forkKey) serves(start protocol.Start) bool {
 // forkable returns the key of programs like p, and reports whether a fork may run them.
 func (x *execution) forkable(p *sandbox.Program) (forkKey, bool) {
 	s := x.start
-	if s.Fork == "" || x.agent.Box == nil || s.Network || s.Directory != "" || len(s.Command) > 0 || len(s.Interpreter) != 1 || os.Getuid() != 0 || x.agent.Config.UID == 0 {
+	if s.Fork == "" || x.agent.Box == nil || s.Directory != "" || len(s.Command) > 0 || len(s.Interpreter) != 1 {
 		return forkKey{}, false
 	}
-	return forkKey{s.Fork, p.Path, p.Argv[1], s.Path, strings.Join(s.Preimport, " ")}, true
+	return forkKey{s.Fork, p.Path, p.Argv[1], s.Path, strings.Join(s.Preimport, " "), s.Network}, true
 }
 
 // leaveForkServer ends a fork server that does not serve x, before anything of x is in the sandbox. The server may have written to the

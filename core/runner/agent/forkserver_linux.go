@@ -198,7 +198,7 @@ func (s *forkServer) launch(c zygote.Command) (zygote.Process, error) {
 	for _, file := range c.Files {
 		files = append(files, file.Fd())
 	}
-	box, err := s.agent.StartForkInit(&sandbox.Program{Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir}, files, s.group)
+	box, err := s.agent.StartForkInit(&sandbox.Program{Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir}, s.key.network, files, s.group)
 	if err != nil {
 		return nil, err
 	}

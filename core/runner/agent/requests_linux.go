@@ -193,6 +193,7 @@ func (a *agent) openSession(ctx context.Context, start protocol.SessionStart) er
 			a.Logf("clean up: %v", err)
 		}
 	}
+	a.dropAhead()
 	s, err := session.Open(ctx, a.Sandbox, start, ready)
 	if err != nil {
 		return err

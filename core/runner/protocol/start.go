@@ -51,8 +51,19 @@ type Config struct {
 	// Silence is how long the runner goes on without a host, and holds the Result and the Artifacts of the last Execution for a
 	// host that resumes. With 0 it kills the program and exits at once.
 	Silence time.Duration `json:"silence"`
+	// Ahead makes a runner that is PID 1 of a container start an interpreter before a program comes. The first program takes it over where it
+	// cannot tell. Otherwise the interpreter is ended before the program begins. nil starts none.
+	Ahead *Ahead `json:"ahead,omitempty"`
 	// WorkspacePipe makes the runner open a pipe for a Workspace. NewConn sets it if the connection is a DescriptorOpener.
 	WorkspacePipe bool `json:"workspace_pipe,omitempty"`
+}
+
+// Ahead is an interpreter that waits.
+type Ahead struct {
+	// Interpreter is its absolute path, as in Start.Interpreter.
+	Interpreter string `json:"interpreter"`
+	// Path is the PATH of programs, as in Start.
+	Path string `json:"path"`
 }
 
 // NewStart returns the Start of a job, as far as its Spec says it. The backend adds what it has chosen: Interpreter, Path,

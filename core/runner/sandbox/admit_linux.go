@@ -44,6 +44,7 @@ func (r *Reaper) ForkEnded(status syscall.WaitStatus, cpu time.Duration) {
 	r.mu.Lock()
 	r.forked, r.ended = &Exit{Status: status, At: time.Now()}, true
 	r.CPU += cpu
+	r.orphans += cpu // the first process of the box has waited for it too
 	r.mu.Unlock()
 	r.reap()
 }

@@ -101,7 +101,7 @@ func waitAny() (pid int, end Exit, cpu time.Duration, err error) {
 		var ru syscall.Rusage
 		pid, err = syscall.Wait4(-1, &ws, unix.WALL|unix.WNOHANG, &ru)
 		if !errors.Is(err, unix.EINTR) {
-			return pid, Exit{Status: ws, At: time.Now()}, time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), err
+			return pid, Exit{Status: ws, At: time.Now(), MaxRSS: ru.Maxrss << 10}, time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), err
 		}
 	}
 }

@@ -12,21 +12,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StartForkInit starts p as the first process of further namespaces with the root folder of the box. p has the rights and the filter
-// of programs. files become its descriptors. It starts in the control groups g. The result tells of the processes in those
-// namespaces, and is no box otherwise.
-func (b *Sandbox) StartForkInit(p *Program, files []uintptr, g *Group) (*Box, error) {
+// StartForkInit starts p as the first process of further namespaces with the root folder of the box. p has the rights, the user and the
+// filter of programs. With withNetwork p shares the network of programs that have one. files become its descriptors. It starts in the
+// control groups g. The result tells of the processes in those namespaces, and is no box otherwise.
+func (b *Sandbox) StartForkInit(p *Program, withNetwork bool, files []uintptr, g *Group) (*Box, error) {
 	f := &Box{dir: b.Box.dir, made: make(chan struct{}), Over: make(chan struct{})}
-	args := []string{b.Box.dir, strconv.Itoa(b.Config.UID), strconv.Itoa(b.Config.GID), p.Dir, p.Path}
+	args := []string{b.Box.dir, strconv.Itoa(b.Config.UID), strconv.Itoa(b.Config.GID), strconv.FormatBool(withNetwork), p.Dir, p.Path}
+	flags := uintptr(unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS)
+	if !withNetwork {
+		flags |= unix.CLONE_NEWNET
+	}
 	started := make(chan error)
 	go changing(func() { // the parent-death signal is tied to the thread
+		if withNetwork {
+			if err := b.enterNetwork(); err != nil {
+				started <- err
+				return
+			}
+		}
 		pidfd := -1
 		attr := &syscall.ProcAttr{
 			Dir: "/", Env: p.Env, Files: files,
-			Sys: &syscall.SysProcAttr{
-				Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
-				Setsid:     true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd,
-			},
+			Sys: &syscall.SysProcAttr{Cloneflags: flags, Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd},
 		}
 		pid, err := b.forkInto(g, attr.Sys, func() (int, error) {
 			return syscall.ForkExec("/proc/self/exe", slices.Concat(b.Command, args, p.Argv), attr)
@@ -100,6 +107,11 @@ func forkInitMain(args []string) error {
 	if err := enterRoot(args[0]); err != nil {
 		return err
 	}
+	if args[3] != "true" { // else it is there already
+		if err := loopbackUp(); err != nil {
+			return err
+		}
+	}
 	unix.Umask(0o022)
 	dropCapabilities()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -108,16 +120,18 @@ func forkInitMain(args []string) error {
 	if err := errors.Join(emptySession(), restrictByLandlock()); err != nil {
 		return err
 	}
-	if err := becomeUser(uid, gid); err != nil {
-		return err
+	if uid != 0 { // else this is a user namespace, whose only user programs are
+		if err := becomeUser(uid, gid); err != nil {
+			return err
+		}
 	}
 	if err := installBoxSeccomp(true, 1); err != nil {
 		return err
 	}
-	if err := unix.Chdir(args[3]); err != nil {
+	if err := unix.Chdir(args[4]); err != nil {
 		return fmt.Errorf("chdir: %w", err)
 	}
-	return syscall.Exec(args[4], args[5:], os.Environ())
+	return syscall.Exec(args[5], args[6:], os.Environ())
 }
 
 // becomeUser gives this thread the ids of programs, without other groups.

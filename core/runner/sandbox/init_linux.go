@@ -61,7 +61,7 @@ const boxSocket = 3
 // InitMain is the first process of a box. dir is the tmpfs with the box's root folder. InitMain makes the box from inside, then
 // waits for orphans, and kills all processes when the runner asks. It ends with the socket, and the box ends with it.
 func InitMain(args []string) int {
-	if os.Getpid() == 1 && len(args) > 5 {
+	if os.Getpid() == 1 && len(args) > 6 {
 		_, _ = fmt.Fprintln(os.Stderr, "init:", forkInitMain(args))
 		return 1
 	}
@@ -72,6 +72,9 @@ func InitMain(args []string) int {
 		return 2
 	}
 	err := enterRoot(args[0])
+	if err == nil {
+		err = loopbackUp()
+	}
 	if err == nil {
 		err = settleInit()
 	}
@@ -191,7 +194,7 @@ func killAll(changed <-chan os.Signal) {
 	}
 }
 
-// enterRoot makes the mounts, the host name and the loopback of a new box, whose tmpfs is dir.
+// enterRoot makes the mounts and the host name of a new box, whose tmpfs is dir.
 func enterRoot(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("slave mounts: %w", err)
@@ -222,7 +225,7 @@ func enterRoot(dir string) error {
 	if err := unix.Sethostname([]byte(boxName)); err != nil {
 		return fmt.Errorf("host name: %w", err)
 	}
-	return loopbackUp()
+	return nil
 }
 
 // chrootBox enters the root folder of the mount namespace's box. A process whose root is not that of its mount namespace cannot

@@ -20,6 +20,8 @@ import (
 type Exit struct {
 	Status syscall.WaitStatus
 	At     time.Time
+	// MaxRSS is the peak of the resident memory of the process and of those that it has waited for, in bytes; 0 if unknown.
+	MaxRSS int64
 	// Alone reports whether no other process was left at that moment.
 	Alone bool
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -36,7 +37,9 @@ type Sandbox struct {
 	empty *Spawner // in an empty network namespace; nil without Config.NetworkNamespace
 	// outlet is the way out of the network namespace of plain's programs. It is nil without Config.PrivateNetwork.
 	outlet atomic.Pointer[network.Network]
-	named  atomic.Int64
+	// privateNetwork is that network namespace. It is there when outlet is.
+	privateNetwork *os.File
+	named          atomic.Int64
 }
 
 // Open makes what lives as long as the runner.
@@ -79,6 +82,7 @@ func (b *Sandbox) Open(cfg protocol.Config) error {
 func (b *Sandbox) Close() error {
 	if n := b.outlet.Load(); n != nil {
 		n.Close()
+		_ = b.privateNetwork.Close() // nothing was written
 	}
 	if b.Box == nil {
 		return nil
@@ -115,10 +119,26 @@ func (b *Sandbox) ownNetwork() error {
 		return fmt.Errorf("network namespace: %w", err)
 	}
 	n, err := network.Open(fd, network.Options{Ranges: ranges, UID: b.Config.UID, GID: b.Config.GID})
-	if err = errors.Join(err, unix.Close(fd)); err != nil {
-		return fmt.Errorf("way out of the network namespace: %w", err)
+	if err != nil {
+		return fmt.Errorf("way out of the network namespace: %w", errors.Join(err, unix.Close(fd)))
 	}
+	b.privateNetwork = os.NewFile(uintptr(fd), "network namespace") //nolint:gosec // a descriptor
 	b.outlet.Store(n)
+	return nil
+}
+
+// enterNetwork moves the calling thread into the network of programs that have one.
+func (b *Sandbox) enterNetwork() error {
+	if !b.Config.PrivateNetwork {
+		return nil // it is the runner's
+	}
+	s := b.plain()
+	if <-s.ready; s.err != nil {
+		return s.err
+	}
+	if err := unix.Setns(int(b.privateNetwork.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network namespace: %w", err)
+	}
 	return nil
 }
 

@@ -17,6 +17,8 @@
 // The module comes from an archive in a memfd, descriptor 4, which PYTHONPATH names. It removes both. It needs three modules of C,
 // which are not in sys.modules afterwards. prctl(PR_SET_MM) gives a copy its command line and variables in /proc.
 //
+// An interpreter that Start starts runs one program itself, and makes no copies. It saves the wait for the interpreter, and no CPU time.
+//
 // The Zygote may be PID 1 of a PID namespace. It then reaps orphans, and ends every process when the runner asks. It blocks all signals
 // and is not dumpable, so that programs of the same uid cannot disturb it. Elsewhere it kills only the sessions of its copies.
 //
@@ -38,6 +40,7 @@
 //
 //	runner → Zygote
 //	  start MODULE…     the first message: what to import before the first copy
+//	  alone MODULE…     the first message in its place: no copies. The socket is then also that of a copy
 //	  fork N            make copy N. The copy's own socket comes as a descriptor
 //	  end               kill all processes. As PID 1 also remove what they leave in the IPC namespace
 //	Zygote → runner

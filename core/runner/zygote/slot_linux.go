@@ -32,12 +32,38 @@ type Slot struct {
 	exit   Exit
 	err    error         // why there is no Exit
 	ended  chan struct{} // closed when exit and err are there
+	alone  bool          // made by Start
 }
 
 // RefusedError means that only a new interpreter runs the program as it must be run. The Slot has ended.
 type RefusedError struct{ Why string }
 
 func (e *RefusedError) Error() string { return "only a new interpreter runs it: " + e.Why }
+
+// Start starts an interpreter that waits for Run and runs the program itself. The caller waits for the end of the process, of which Wait
+// tells nothing. ctx bounds only the start. After an error the process has ended.
+func Start(ctx context.Context, cfg Config) (*Slot, error) {
+	z := &Zygote{cfg: cfg}
+	if err := z.launch(); err != nil {
+		return nil, fmt.Errorf("interpreter: %w", err)
+	}
+	if err := z.begin(ctx, "alone"); err != nil {
+		return nil, err
+	}
+	s := &Slot{zygote: z, own: z.control, ended: make(chan struct{}), alone: true}
+	close(s.ended)
+	defer cancelReads(ctx, s.own)()
+	words, pid, err := receiveFrom(s.own)
+	if err == nil && words[0] != "waiting" {
+		err = fmt.Errorf("unknown message %q", words)
+	}
+	if err != nil {
+		z.stop()
+		return nil, fmt.Errorf("interpreter: %w", err)
+	}
+	s.pid = pid
+	return s, nil
+}
 
 // Fork makes a Slot that waits for Run. If ctx ends before, there is none.
 func (z *Zygote) Fork(ctx context.Context) (*Slot, error) {
@@ -118,6 +144,9 @@ func (s *Slot) Run(ctx context.Context, r Request) error {
 
 // died says how a copy has ended that did not begin its program.
 func (s *Slot) died(ctx context.Context) error {
+	if s.alone {
+		return fmt.Errorf("the interpreter has ended: %s", s.zygote.said())
+	}
 	exit, err := s.Wait(ctx)
 	if err != nil {
 		return err
@@ -141,7 +170,12 @@ func (s *Slot) Wait(ctx context.Context) (Exit, error) {
 func (s *Slot) Ended() <-chan struct{} { return s.ended }
 
 // Close ends a Slot that runs no program. It does not end a program. Idempotent.
-func (s *Slot) Close() { _ = s.own.Close() }
+func (s *Slot) Close() {
+	_ = s.own.Close()
+	if s.alone {
+		_ = s.zygote.output.Close() // read only
+	}
+}
 
 // endLocked needs the Zygote's lock.
 func (s *Slot) endLocked(exit Exit, err error) {

@@ -79,25 +79,13 @@ var ErrGone = errors.New("the fork server has ended")
 
 // New starts a Zygote and waits until it can be forked. ctx bounds only the start. After an error nothing is left.
 func New(ctx context.Context, cfg Config) (*Zygote, error) {
-	for _, kv := range cfg.Env {
-		if strings.HasPrefix(kv, "PYTHONPATH=") {
-			return nil, errors.New("fork server: PYTHONPATH must not be set")
-		}
-	}
 	z := &Zygote{cfg: cfg, slots: map[int]*Slot{}, gone: make(chan struct{})}
 	if err := z.launch(); err != nil {
 		return nil, fmt.Errorf("fork server: %w", err)
 	}
-	words, err := z.begin(ctx)
-	said := z.said()
-	if err == nil && said != "" {
-		err = errors.New("the start of the interpreter writes output")
+	if err := z.begin(ctx, "start"); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		z.stop()
-		return nil, fmt.Errorf("fork server: %w: %s", err, said)
-	}
-	z.startupCode, z.imported = words[1], words[2:]
 	z.all.Go(z.read)
 	z.all.Go(z.drain)
 	return z, nil
@@ -105,6 +93,11 @@ func New(ctx context.Context, cfg Config) (*Zygote, error) {
 
 // launch starts the process.
 func (z *Zygote) launch() error {
+	for _, kv := range z.cfg.Env {
+		if strings.HasPrefix(kv, "PYTHONPATH=") {
+			return errors.New("PYTHONPATH must not be set")
+		}
+	}
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return err
@@ -134,10 +127,25 @@ func (z *Zygote) launch() error {
 	return err
 }
 
-// begin sends the first message and returns the words of the answer.
-func (z *Zygote) begin(ctx context.Context) ([]string, error) {
+// begin sends the first message, which begins with word, and takes the answer. After an error nothing is left.
+func (z *Zygote) begin(ctx context.Context, word string) error {
+	words, err := z.greet(ctx, word)
+	said := z.said()
+	if err == nil && said != "" {
+		err = errors.New("the start of the interpreter writes output")
+	}
+	if err != nil {
+		z.stop()
+		return fmt.Errorf("fork server: %w: %s", err, said)
+	}
+	z.startupCode, z.imported = words[1], words[2:]
+	return nil
+}
+
+// greet sends the first message and returns the words of the answer.
+func (z *Zygote) greet(ctx context.Context, word string) ([]string, error) {
 	defer cancelReads(ctx, z.control)()
-	first := strings.Join(slices.Concat([]string{"start"}, z.cfg.Preimport), "\x00")
+	first := strings.Join(slices.Concat([]string{word}, z.cfg.Preimport), "\x00")
 	if _, err := z.control.Write([]byte(first)); err != nil {
 		return nil, fmt.Errorf("start: %w", err)
 	}

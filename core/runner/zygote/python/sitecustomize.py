@@ -132,12 +132,16 @@ class Server:
             self.say("forked", n, pid)
             return False
         os.setsid()
+        self.leave()
+        self.control.close()
+        return True
+
+    def leave(self):
+        """Undoes what only a server needs."""
         self.signal.set_wakeup_fd(-1)
         self.signal.signal(self.signal.SIGCHLD, self.signal.SIG_DFL)
-        self.control.close()
         os.close(self.wake)
         os.close(self.woken)
-        return True
 
     def reap(self, options):
         while True:
@@ -188,6 +192,8 @@ class Server:
 class Child:
     """What a child becomes. Its parent makes it, so that the child has less to do."""
 
+    rehearsal = None
+
     def __init__(self, lib):
         self.lib = lib
         with open("/proc/self/cmdline", "rb") as f:
@@ -198,7 +204,8 @@ class Child:
 
     def wait(self, socket, own):
         """Waits for a request and fulfils it."""
-        self.rehearsal.repeat()
+        if self.rehearsal:
+            self.rehearsal.repeat()
         own.send(b"waiting")
         words, fds = receive(socket, own)
         if words[0] != b"run":
@@ -330,8 +337,10 @@ def main():
     child = Child(lib)
     server = Server(_signal, _socket, select, lib)
     gc.freeze()
-    child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL)  # before other code can leave anything for the end of a program
-    got = preimport([n.decode() for n in receive(_socket, server.control)[0][1:]])
+    word, *names = receive(_socket, server.control)[0]
+    if word == b"start":
+        child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL)  # before other code can leave anything for the end of a program
+    got = preimport([n.decode() for n in names])
     end_threads()
     if threads() > 1:
         raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
@@ -344,7 +353,11 @@ def main():
     os.chdir("/")  # the folder may be unmounted
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     server.say("ready", startup_code(sys.modules["site"]), *got)
-    own = server.serve()
+    if word == b"start":
+        own = server.serve()
+    else:
+        server.leave()
+        own = server.control
     child.wait(_socket, own)
     if "threading" in sys.modules:
         sys.modules["threading"].main_thread()._set_native_id()  # not every version does so after a fork

@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/runner/protocol"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
+	"github.com/python-executor/python-executor/core/runner/zygote"
+)
+
+// ahead is the interpreter of Config.Ahead. No other process but the runner is in the container before it is taken or dropped.
+type ahead struct {
+	agent  *agent
+	cancel context.CancelFunc
+	ready  chan struct{} // closed when slot is there, or nil for good
+	slot   *zygote.Slot
+}
+
+// startAhead starts the interpreter of Config.Ahead in the background.
+func (a *agent) startAhead() {
+	if a.Config.Ahead == nil || a.Inside == nil || a.Inside.GVisor {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forkStartPatience)
+	h := &ahead{agent: a, cancel: cancel, ready: make(chan struct{})}
+	a.ahead.Store(h)
+	a.Go(func() {
+		defer cancel()
+		defer close(h.ready)
+		slot, err := h.start(ctx)
+		if err != nil {
+			if !errors.Is(err, context.Canceled) {
+				a.Notef("no interpreter waits: %v", err)
+			}
+			h.kill()
+			return
+		}
+		h.slot = slot
+	})
+}
+
+func (h *ahead) start(ctx context.Context) (*zygote.Slot, error) {
+	cfg := h.agent.Config
+	folder := &sandbox.Folder{Path: cfg.WorkRoot, Temp: cmp.Or(cfg.Temp, "/tmp")}
+	env, err := sandbox.Environment(protocol.Start{Path: cfg.Ahead.Path}, folder)
+	if err != nil {
+		return nil, err
+	}
+	return zygote.Start(ctx, zygote.Config{
+		Interpreter: cfg.Ahead.Interpreter, Entrypoint: "main.py", Dir: folder.Path, Env: env,
+		Launch: func(c zygote.Command) (zygote.Process, error) {
+			job := sandbox.Job{
+				Path: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir, UID: cfg.UID, GID: cfg.GID, OwnUID: cfg.OwnUID,
+				Group: &sandbox.Group{Everything: true}, Inside: h.agent.Inside,
+			}
+			for _, f := range c.Files {
+				job.Files = append(job.Files, int(f.Fd()))
+			}
+			got := h.agent.Spawner(true).Start(job)
+			return aheadProcess{h, got.PID}, got.Err
+		},
+	})
+}
+
+// kill kills and waits for all processes but the runner.
+func (h *ahead) kill() {
+	if h.slot != nil {
+		h.slot.Close()
+	}
+	h.agent.KillAll(&sandbox.Group{Everything: true})
+	for {
+		if _, err := syscall.Wait4(-1, nil, unix.WALL, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return // there is none
+		}
+	}
+}
+
+// aheadProcess is a zygote.Process. The caller of zygote.Start kills and waits.
+type aheadProcess struct {
+	*ahead
+	pid int
+}
+
+// Kill implements zygote.Process.
+func (p aheadProcess) Kill() error { return syscall.Kill(p.pid, syscall.SIGKILL) }
+
+// Wait implements zygote.Process.
+func (p aheadProcess) Wait() error {
+	p.kill()
+	return nil
+}
+
+// dropAhead ends the interpreter that waits, if there is one.
+func (a *agent) dropAhead() {
+	if h := a.ahead.Swap(nil); h != nil {
+		h.cancel()
+		<-h.ready
+		h.kill()
+	}
+}
+
+// useAhead makes the interpreter that waits the program p. It reports false if there is none, or if only a new interpreter runs p as it
+// must be run. No process but the runner is left then.
+func (x *execution) useAhead(p *sandbox.Program, job sandbox.Job) (got sandbox.Spawned, ok bool) {
+	h := x.agent.ahead.Swap(nil)
+	if h == nil {
+		return got, false
+	}
+	if cfg, s := x.agent.Config.Ahead, x.start; s.Directory == "" && len(s.Command) == 0 && len(s.Interpreter) == 1 && p.Path == cfg.Interpreter && s.Path == cfg.Path {
+		select { // its start has begun before that of another could begin
+		case <-h.ready:
+		case <-x.cancelled:
+		case <-time.After(forkPatience):
+		}
+		if sandbox.IsClosed(h.ready) && h.slot != nil {
+			if got, err := x.beginAhead(h.slot, p, job); err == nil {
+				return got, true
+			} else if _, refused := errors.AsType[*zygote.RefusedError](err); !refused {
+				x.agent.Notef("the interpreter that waits is not used: %v", err)
+			}
+		}
+	}
+	h.cancel()
+	<-h.ready
+	h.kill()
+	return got, false
+}
+
+// beginAhead makes slot, a child of the runner, the program p.
+func (x *execution) beginAhead(slot *zygote.Slot, p *sandbox.Program, job sandbox.Job) (sandbox.Spawned, error) {
+	got := sandbox.Spawned{PID: slot.PID(), PIDFD: -1}
+	groups, err := x.agent.Admit(got.PID, job)
+	if err != nil {
+		return got, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forkPatience)
+	defer cancel()
+	got.At = time.Now()
+	if err := slot.Run(ctx, zygote.Request{Argv: p.Argv, Env: p.Env, Files: [3]int(job.Files), Groups: groups}); err != nil {
+		return got, err
+	}
+	if got.PIDFD, err = unix.PidfdOpen(got.PID, 0); err != nil {
+		got.PIDFD = -1 // the end is seen a little later
+	}
+	return got, nil
+}

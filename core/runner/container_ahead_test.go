@@ -1,0 +1,112 @@
+//go:build linux
+
+package runner
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// startWaiting starts a runner as PID 1 in which an interpreter waits.
+func startWaiting(t *testing.T) *testRunner {
+	t.Helper()
+	ahead := &protocol.Ahead{Interpreter: "/usr/bin/python3", Path: python("").Path}
+	return startInsideWith(t, ahead, func(c *client) io.ReadWriteCloser { return c })
+}
+
+func TestTheFirstProgramOfAContainerFindsItsInterpreterStarted(t *testing.T) {
+	r := startWaiting(t)
+	const code = `
+import os, sys
+print(os.getpid() > 1, os.getppid(), os.getpgid(0) == os.getsid(0) == os.getpid(), sorted(os.listdir("/proc/self/fd")), sys.argv, __file__ == os.getcwd() + "/main.py")
+print(len([n for n in os.listdir("/proc") if n.isdigit()]))
+print(open("/proc/self/cmdline").read().split("\0"), "PYTHONPATH" in open("/proc/self/environ").read())
+`
+	start := python(code)
+	start.Args = []string{"a b"}
+	const want = `True 1 True ['0', '1', '2', '3'] ['main.py', 'a b'] True
+2
+['/usr/bin/python3', 'main.py', 'a b', ''] False`
+	r.wants(t, start, "fork succeeded exit 0 "+want)
+	if _, rec := r.run(t, start, RunInput{}); (<-rec.started).Start != executor.StartExec || strings.TrimSpace(rec.stdout()) != want {
+		t.Errorf("the second program: %s%s", rec.stdout(), rec.stderr())
+	}
+}
+
+func TestAnInterpreterThatWaitsIsNotThereForOthers(t *testing.T) {
+	const others = "print(len([n for n in __import__('os').listdir('/proc') if n.isdigit()]))"
+	options, path, inspects := python(others), python(others), python("import gc\n"+others)
+	options.Env = map[string]string{"PYTHONOPTIMIZE": "1"}
+	path.Path += ":/nonexistent"
+	for name, start := range map[string]Start{"variables": options, "another path": path, "it inspects": inspects, "a command": shell("ls /proc | grep -c '^[0-9]'")} {
+		t.Run(name, func(t *testing.T) {
+			want := "exec succeeded exit 0 2"
+			if len(start.Command) > 0 {
+				want = "exec succeeded exit 0 4" // sh, ls and grep
+			}
+			startWaiting(t).wants(t, start, want)
+		})
+	}
+	t.Run("a session", func(t *testing.T) {
+		s := &sessionRunner{startWaiting(t)}
+		must(t, s.OpenSession(t.Context(), pythonSession()))
+		s.wants(t, "import os; len([n for n in os.listdir('/proc') if n.isdigit()])", "", "2")
+		must(t, s.CloseSession(t.Context()))
+	})
+	t.Run("an interpreter that is not there", func(t *testing.T) {
+		r := startInsideWith(t, &protocol.Ahead{Interpreter: "/nonexistent", Path: "/bin"}, func(c *client) io.ReadWriteCloser { return c })
+		r.wants(t, python(others), "exec succeeded exit 0 2")
+	})
+	t.Run("code at the start", func(t *testing.T) {
+		// A virtual environment whose package leaves a process at each start.
+		venv := workRoot(t) + "/venv"
+		if out, err := exec.Command("/usr/bin/python3", "-m", "venv", "--without-pip", "--symlinks", venv).CombinedOutput(); err != nil { //nolint:gosec // a test's own
+			t.Fatalf("%v\n%s", err, out)
+		}
+		site, err := filepath.Glob(venv + "/lib/python3*/site-packages")
+		must(t, err)
+		must(t, os.WriteFile(site[0]+"/a.pth", []byte("import os; os.fork() == 0 and os.execv('/bin/sleep', ['sleep', '99'])\n"), 0o644)) //nolint:gosec // programs read it
+		start := python(others)
+		start.Interpreter, start.Env = []string{venv + "/bin/python"}, map[string]string{"A": "b"}
+		r := startInsideWith(t, &protocol.Ahead{Interpreter: start.Interpreter[0], Path: start.Path}, func(c *client) io.ReadWriteCloser { return c })
+		_, first := r.run(t, start, RunInput{})
+		_, second := r.run(t, start, RunInput{})
+		if (<-first.started).Start != executor.StartExec || first.stdout() != second.stdout() {
+			t.Errorf("the first program sees %s and the second %s processes", first.stdout(), second.stdout())
+		}
+	})
+}
+
+func TestAnInterpreterThatWaitsHasTheLimitsOfItsProgram(t *testing.T) {
+	t.Run("disk", func(t *testing.T) {
+		full := python(`
+try:
+    with open("large", "wb") as f:
+        while True: f.write(bytes(1 << 20))
+except OSError as e: print(e.errno)
+`)
+		full.Limits.DiskBytes = 8 << 20
+		startWaiting(t).wants(t, full, "fork succeeded exit 0 27") // EFBIG
+	})
+	t.Run("time", func(t *testing.T) {
+		loop := python("import signal\nsignal.signal(15, lambda *a: None)\nwhile True: pass")
+		loop.Limits.Timeout, loop.Limits.KillGrace = 3e8, 1e8
+		startWaiting(t).wants(t, loop, "fork timed_out SIGKILL")
+	})
+	t.Run("memory", func(t *testing.T) {
+		large := python("x = bytearray(1 << 30)\nx[::4096] = bytes(1 << 18)")
+		large.Limits.MemoryBytes = insideMemory
+		r := startWaiting(t)
+		res, rec := r.run(t, large, RunInput{})
+		if how := (<-rec.started).Start; how != executor.StartFork || res.Status != executor.StatusOutOfMemory && !strings.Contains(rec.stderr(), "MemoryError") {
+			t.Errorf("%s %s %s", how, describe(res), rec.stderr())
+		}
+	})
+}
