@@ -31,7 +31,8 @@ type Watcher interface {
 }
 
 // Run runs the cases of b, which Check has found right, and returns when all have ended. watch returns the Watcher of a case; it may be
-// called more than once for a case, and then the last one counts. accepted is called when the first case is accepted.
+// called more than once for a case, and then the last one counts. accepted is called when the first case is accepted. svc must call
+// Input.Accepted.
 //
 // An error of the first Submit is that of the Batch, and no case has run. The end of ctx, or an error of a Watcher, cancels the cases that
 // run; Run then returns the cause. Where the server has no place for another case, the case waits until one of the Batch has ended, or for
@@ -41,7 +42,7 @@ func Run(ctx context.Context, svc executor.Executions, b Batch, accepted func(),
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := &run{
-		svc: svc, batch: b, watch: watch, began: began, ctx: ctx, cancel: cancel,
+		svc: svc, batch: b, watch: watch, ctx: ctx, cancel: cancel,
 		freed: make(chan struct{}, 1), ended: make([]bool, len(b.Cases)),
 		summary: Summary{Cases: len(b.Cases), Verdicts: map[Verdict]int{}},
 	}
@@ -86,7 +87,6 @@ type run struct {
 	svc   executor.Executions
 	batch Batch
 	watch func(index int) Watcher
-	began time.Time
 	// ctx ends, with the cause, when no other case is to run and those that run are to be cancelled.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -115,8 +115,8 @@ func (r *run) more() {
 	}
 }
 
-// one runs case i. ctx is r.ctx for the case. x is its Execution if there is one already.
-func (r *run) one(ctx context.Context, i int, x *executor.Execution) {
+// one runs case i. ctx is r.ctx for the case. x is nil if the case was not submitted yet.
+func (r *run) one(ctx context.Context, i int, x *submitted) {
 	for attempt := 1; ; attempt++ {
 		w, j := r.watch(i), newJudge(r.batch.Cases[i].Expect)
 		if x == nil {
@@ -129,8 +129,8 @@ func (r *run) one(ctx context.Context, i int, x *executor.Execution) {
 			}
 			x = &accepted
 		}
-		found := x.CreatedAt.Before(r.began)
-		finished, err := r.follow(ctx, *x, func(e executor.Event) {
+		found := x.found
+		finished, err := r.follow(ctx, x.Execution, func(e executor.Event) {
 			j.see(e)
 			w.Event(e)
 		}, !found)
@@ -141,7 +141,7 @@ func (r *run) one(ctx context.Context, i int, x *executor.Execution) {
 		if err != nil {
 			// A case that runs for an earlier request of the same key goes on when this Batch stops, and is Skipped here.
 			if cause := context.Cause(r.ctx); cause == nil || errors.Is(cause, errStopped) && !found {
-				_ = r.end(w, Outcome{Index: i, Verdict: Refused, Detail: message(err), Execution: x, Err: err})
+				_ = r.end(w, Outcome{Index: i, Verdict: Refused, Detail: message(err), Execution: &x.Execution, Err: err})
 			}
 			return
 		}
@@ -186,16 +186,27 @@ func (r *run) end(w Watcher, o Outcome) error {
 	return nil
 }
 
-func (r *run) submit(ctx context.Context, i, attempt int) (executor.Execution, error) {
+// submitted is the Execution of a case. found reports whether an earlier call with the same key has made it.
+type submitted struct {
+	executor.Execution
+	found bool
+}
+
+func (r *run) submit(ctx context.Context, i, attempt int) (submitted, error) {
 	stdin := r.batch.Cases[i].Stdin
 	if stdin == nil {
 		stdin = r.batch.Stdin
 	}
-	return r.svc.Submit(ctx, r.batch.specOf(i, attempt), executor.Input{Workspace: r.batch.Workspace, Stdin: stdin, Lasting: true})
+	x := submitted{found: r.batch.Spec.IdempotencyKey != ""}
+	var err error
+	x.Execution, err = r.svc.Submit(ctx, r.batch.specOf(i, attempt), executor.Input{
+		Workspace: r.batch.Workspace, Stdin: stdin, Lasting: true, Accepted: func(executor.Execution) { x.found = false },
+	})
+	return x, err
 }
 
 // submitWaiting submits case i when there is a place for it.
-func (r *run) submitWaiting(ctx context.Context, i, attempt int) (executor.Execution, error) {
+func (r *run) submitWaiting(ctx context.Context, i, attempt int) (submitted, error) {
 	for {
 		x, err := r.submit(ctx, i, attempt)
 		full, ok := errors.AsType[*executor.Error](err)

@@ -375,7 +375,6 @@ func TestARepeatedBatchGoesOn(t *testing.T) {
 		if !errors.Is(err, gone) {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second) // of the bubble's clock: what was made before is older
 		_, second, err := r.run(r.ctx, b, nil)
 		if err != nil || second.verdicts() != "passed passed failed passed" {
 			t.Fatalf("%s, %v", second.verdicts(), err)
@@ -409,7 +408,7 @@ func TestABatchThatStopsLeavesTheCasesOfAnEarlierCall(t *testing.T) {
 			_, w, err := r.run(r.ctx, whole, nil)
 			earlier <- fmt.Sprint(w.verdicts(), err)
 		}()
-		time.Sleep(time.Second) // of the bubble's clock
+		synctest.Wait() // the earlier call has made the cases, at the same time of the bubble's clock
 		b.StopAtFirstFailure = true
 		if _, later, err := r.run(r.ctx, b, nil); err != nil || later.verdicts() != "failed skipped" {
 			t.Errorf("the later call: %s, %v", later.verdicts(), err)

@@ -118,8 +118,6 @@ class Server:
 
     def fork(self, n):
         """Makes a child. It reports whether this is the child."""
-        for name in sys.modules.keys() - self.modules:  # os.wait4 imports resource
-            del sys.modules[name]
         try:
             if threads() > 1:
                 raise OSError("the interpreter has several threads")
@@ -131,6 +129,9 @@ class Server:
             self.children[pid] = n
             self.say("forked", n, pid)
             return False
+        # os.wait4 imports resource. The server keeps it: each import leaves types behind, and nothing here collects them.
+        for name in sys.modules.keys() - self.modules:
+            del sys.modules[name]
         os.setsid()
         self.leave()
         self.control.close()
