@@ -211,7 +211,7 @@ func TestALimitThatWasHitIsTold(t *testing.T) {
 		if got := suffix(test.r); got != test.suffix {
 			t.Errorf("%s: the suffix is %q", name, got)
 		}
-		if got := note(test.r); !strings.Contains(got, test.note) || test.note == "" && got != "" {
+		if got := note("ctx-1", test.r); !strings.Contains(got, test.note) || test.note == "" && got != "" {
 			t.Errorf("%s: the note is %q", name, got)
 		}
 	}

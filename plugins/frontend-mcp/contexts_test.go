@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -84,7 +85,6 @@ func TestContextErrorsHaveTheSpecificationsCodes(t *testing.T) {
 		"ruby":                 {"create_context", map[string]any{"name": "n", "language": "ruby"}, "INVALID_LANGUAGE"},
 		"an unknown argument":  {"create_context", map[string]any{"name": "n", "lang": "python"}, "INVALID_PARAMS"},
 		"no code":              {"run_code", map[string]any{"context_id": id}, "INVALID_PARAMS"},
-		"no context":           {"run_code", map[string]any{"code": "print 1"}, "INVALID_PARAMS"},
 		"an unknown context":   {"run_code", map[string]any{"code": "print 1", "context_id": "ctx-1"}, "CONTEXT_NOT_FOUND"},
 		"stop without context": {"stop_context", map[string]any{}, "INVALID_PARAMS"},
 		"stop of an unknown":   {"stop_context", map[string]any{"context_id": "ctx-1"}, "CONTEXT_NOT_FOUND"},
@@ -92,6 +92,53 @@ func TestContextErrorsHaveTheSpecificationsCodes(t *testing.T) {
 		if a := c.call(test.tool, test.args); !a.isError || !strings.Contains(a.text, `"code":"`+test.code+`"`) {
 			t.Errorf("%s: %v", name, a)
 		}
+	}
+}
+
+func TestCodeWithoutAContextIsAProgramOfItsOwn(t *testing.T) {
+	e := newService(t, fake.Options{})
+	c := serveTest(t, e, func(c *Config) { c.Contexts.Requirements = []string{"probe"} })
+	all := executor.WithPrincipal(t.Context(), executor.Principal{Owner: executor.LocalOwner, Scopes: executor.Scopes()})
+	run := func(more map[string]any) answer {
+		args := map[string]any{"code": "set x 1\nprint x\nprint-err oh"}
+		for name, value := range more {
+			args[name] = value
+		}
+		return c.call("run_code", args)
+	}
+	for name, more := range map[string]map[string]any{"left out": nil, "empty": {"context_id": ""}} {
+		a := run(more)
+		id, _ := a.fields["execution_id"].(string)
+		if a.isError || a.fields["success"] != true || a.fields["stdout"] != "x\n" || a.fields["stderr"] != "oh\n" || a.fields["execution_time"] == nil || a.fields["note"] != nil {
+			t.Errorf("%s: %v", name, a)
+		}
+		x, err := e.Get(all, id)
+		if err != nil || x.Spec.Session != "" || x.Spec.Requirements != "probe" {
+			t.Errorf("%s: %+v, %v", name, x.Spec, err)
+		}
+	}
+	if list := c.call("list_contexts", nil); list.fields["total"] != 0.0 {
+		t.Errorf("a context was made: %v", list.fields)
+	}
+	for code, want := range map[string]any{
+		"exit 3": "The code ended with exit code 3.", "raise oh": nil, "signal SEGV": "The code was ended by SIGSEGV.",
+		"raise ModuleNotFoundError: No module named 'yaml'": `Module yaml is missing: call run_code with requirements=["pyyaml"].`,
+	} {
+		if a := run(map[string]any{"code": code}); a.isError || a.fields["success"] != false || a.fields["note"] != want {
+			t.Errorf("%s: %v", code, a)
+		}
+	}
+	if a := run(map[string]any{"code": "hang", "timeout_ms": 50}); a.fields["note"] != "The code reached its time limit and was interrupted." {
+		t.Error(a)
+	}
+	if uris, _ := links(t, run(map[string]any{"code": "write-file a.txt one"})); len(uris) != 1 || !strings.HasPrefix(uris[0], "execution-file://") {
+		t.Errorf("links: %v", uris)
+	}
+	if a := run(map[string]any{"requirements": []string{"no-such-package"}}); !a.isError || !strings.Contains(a.text, `"INVALID_PARAMS"`) || !strings.Contains(a.text, "requirements: ") {
+		t.Error(a)
+	}
+	if a := run(map[string]any{"timeout_ms": 1e12}); !a.isError || !strings.Contains(a.text, `"INVALID_PARAMS"`) || !strings.Contains(a.text, "timeout_ms") {
+		t.Error(a)
 	}
 }
 

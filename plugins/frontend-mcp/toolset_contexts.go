@@ -2,10 +2,8 @@ package mcpfrontend
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -26,8 +24,8 @@ const (
 const maxImageBytes = 600 << 10
 
 type runCodeArgs struct {
-	Code      string `json:"code" jsonschema:"Source code; names, imports and variables stay for the next call"`
-	ContextID string `json:"context_id" jsonschema:"Id of a context from create_context"`
+	Code      string `json:"code" jsonschema:"Source code; in a context, names, imports and variables stay for the next call"`
+	ContextID string `json:"context_id,omitempty" jsonschema:"Id of a context from create_context; default: the code runs as a Python program of its own, and nothing is kept"`
 	// Requirements are installed before the code runs.
 	Requirements []string `json:"requirements,omitempty" jsonschema:"Packages that the code needs, like numpy; those that are missing are installed first"`
 	TimeoutMS    int64    `json:"timeout_ms,omitempty" jsonschema:"Interrupt the code after so many milliseconds and keep the state; default: the server's"`
@@ -38,7 +36,7 @@ type runCodeResult struct {
 	Stderr        string  `json:"stderr"`
 	Success       bool    `json:"success"`
 	ExecutionTime float64 `json:"execution_time" jsonschema:"Seconds"`
-	Result        string  `json:"result,omitempty" jsonschema:"Value of the last expression, as text"`
+	Result        string  `json:"result,omitempty" jsonschema:"Value of the last expression, as text; only in a context"`
 	ExecutionID   string  `json:"execution_id"`
 	Note          string  `json:"note,omitempty" jsonschema:"What happened to the context, or what to do about a failure"`
 }
@@ -110,9 +108,10 @@ func (c contexts) add() {
 	}
 	bad := func(err error) *mcp.CallToolResult { return contextError(codeInvalidParams, "%v", err) }
 	addTool[runCodeArgs, runCodeResult](t, tool{
-		name: "run_code", title: "Run code in a context",
-		description: "Run code in a context that create_context made. Its state (variables, imports, files) is kept between calls. " +
-			"An exception is a normal result with success false and the traceback in stderr. Plots and images come back as images. pip does not run in code: use requirements or install_packages.",
+		name: "run_code", title: "Run code",
+		description: "Run code. With context_id, the code runs in a context that create_context made, whose state (variables, imports, files) is kept between calls. " +
+			"Without context_id, the code is a Python program in a fresh sandbox: nothing is kept, so print what you need. " +
+			"An exception is a normal result with success false and the traceback in stderr. In a context, plots and images come back as images. pip does not run in code: use requirements or install_packages.",
 		openWorld: t.config.network(ToolsetContexts) == executor.NetworkOn,
 	}, bad, c.runCode)
 	addTool[createContextArgs, createContextResult](t, tool{
@@ -143,6 +142,9 @@ func contextError(code, format string, args ...any) *mcp.CallToolResult {
 func (c contexts) serviceError(what, id string, err error) *mcp.CallToolResult {
 	switch executor.CodeOf(err) {
 	case executor.NotFound:
+		if id == "" {
+			break
+		}
 		return contextError(codeContextNotFound, "Context %s not found: create one with create_context", id)
 	case executor.Invalid, executor.Denied, executor.Unimplemented:
 		return contextError(codeInvalidParams, "%v", err)
@@ -240,132 +242,4 @@ func (c contexts) list(ctx context.Context, _ mcp.CallToolRequest, _ listContext
 	}
 	out.Total = len(out.Contexts)
 	return structured(out, "")
-}
-
-func (c contexts) runCode(ctx context.Context, request mcp.CallToolRequest, a runCodeArgs) (*mcp.CallToolResult, error) {
-	switch {
-	case a.ContextID == "":
-		return contextError(codeInvalidParams, "context_id: must not be empty"), nil
-	case strings.TrimSpace(a.Code) == "":
-		return contextError(codeInvalidParams, "code: must not be empty"), nil
-	case a.TimeoutMS < 0:
-		return contextError(codeInvalidParams, "timeout_ms: must not be negative (got %d)", a.TimeoutMS), nil
-	}
-	lines, err := requirements("requirements", a.Requirements)
-	if err != nil {
-		return contextError(codeInvalidParams, "%v", err), nil
-	}
-	progress := newProgress(ctx, request)
-	if lines != "" {
-		progress.say("installing", true)
-		if _, err = c.svc.AddRequirements(ctx, a.ContextID, lines); err != nil {
-			return c.contextFailure(ctx, "run_code", a.ContextID, err), nil
-		}
-	}
-	spec := executor.Spec{Session: a.ContextID, Code: a.Code, Limits: executor.Limits{Timeout: duration(a.TimeoutMS, time.Millisecond)}}
-	o, err := c.run(ctx, spec, executor.Input{}, progress, c.config.MaxResultBytes)
-	if err != nil {
-		return c.contextFailure(ctx, "run_code", a.ContextID, err), nil
-	}
-	if f := o.result.Failure; f != nil && o.result.HitLimit() == nil {
-		if o.result.Status == executor.StatusLost || o.result.SessionState == executor.SessionStateLost {
-			return contextError(codeExecutionFailed, "%s; the context is lost: create a new one with create_context", f.Message), nil
-		}
-		return contextError(codeExecutionFailed, "%s", f.Message), nil
-	}
-	rest := ""
-	if c.config.has(ToolsetPython) {
-		rest = restOf(o.id)
-	}
-	out := runCodeResult{
-		Stdout: o.stdout.text(rest), Stderr: o.stderr.text(rest), Success: o.result.Status == executor.StatusSucceeded,
-		ExecutionTime: o.result.Wall.Seconds(), ExecutionID: o.id, Note: note(o.result),
-	}
-	c.explain(a, o.result, &out)
-	for _, d := range o.displays {
-		if text, ok := d.Data["text/plain"]; d.Value && ok {
-			out.Result = cut(string(text), c.config.MaxResultBytes)
-		}
-	}
-	return structured(out, "", append(pictures(o.displays), filesOf(o)...)...)
-}
-
-// explain adds to out the usual cause of a failure. Code that calls pip gets one line instead of its traceback.
-func (c contexts) explain(a runCodeArgs, r executor.Result, out *runCodeResult) {
-	advice := c.advice(ToolsetContexts, func(packages string) string {
-		return fmt.Sprintf("call install_packages(context_id=%q, packages=%s).", a.ContextID, packages)
-	})
-	if line := advice.pipInstead(a.Code, out.Stderr); line != "" {
-		out.Stderr = line
-		return
-	}
-	out.Note = strings.TrimSpace(out.Note + " " + advice.hint(out.Stderr, r.Status == executor.StatusFailed))
-}
-
-// note explains why the code stopped and what happened to the context, as far as the output does not tell it.
-func note(r executor.Result) string {
-	var said []string
-	switch r.Status {
-	case executor.StatusTimedOut:
-		said = append(said, "The code reached its time limit and was interrupted.")
-	case executor.StatusOutOfMemory:
-		said = append(said, "The code needed more memory than the context has.")
-	case executor.StatusKilled:
-		said = append(said, "The code was cancelled.")
-	case executor.StatusFailed:
-		if limit := r.HitLimit(); limit != nil {
-			said = append(said, "The code ran into a limit of the context: "+limit.Message+".")
-		}
-		if r.ExitCode != nil && r.StderrBytes == 0 { // sys.exit(3) prints nothing
-			said = append(said, fmt.Sprintf("The code ended with exit code %d.", *r.ExitCode))
-		}
-	}
-	switch r.SessionState {
-	case executor.SessionStateKept:
-		if r.Status == executor.StatusTimedOut || r.Status == executor.StatusKilled {
-			said = append(said, "The state is kept.")
-		}
-	case executor.SessionStateRestarted:
-		said = append(said, "It did not stop in time, so the interpreter was restarted: variables and imports are gone, files are there.")
-	case executor.SessionStateLost:
-		how := "The interpreter died"
-		if r.Signal != "" {
-			how += " of " + r.Signal
-		}
-		said = append(said, how+": the context is lost. Create a new one.")
-	}
-	return strings.Join(said, " ")
-}
-
-// pictures returns the images among displays, up to maxImageBytes, and a text that counts the others. A display without an
-// image becomes a text, except the value of the last expression.
-func pictures(displays []executor.Display) []mcp.Content {
-	var list []mcp.Content
-	left, dropped := maxImageBytes, 0
-	for _, d := range displays {
-		mimes := make([]string, 0, len(d.Data))
-		for mime := range d.Data {
-			if isPicture(mime) {
-				mimes = append(mimes, mime)
-			}
-		}
-		sort.Strings(mimes)
-		if len(mimes) == 0 {
-			if text, ok := d.Data["text/plain"]; ok && !d.Value {
-				list = append(list, mcp.NewTextContent(cut(string(text), 4000)))
-			}
-			continue
-		}
-		mime := mimes[len(mimes)-1]
-		if len(d.Data[mime]) > left {
-			dropped++
-			continue
-		}
-		left -= len(d.Data[mime])
-		list = append(list, mcp.NewImageContent(base64.StdEncoding.EncodeToString(d.Data[mime]), mime))
-	}
-	if dropped > 0 {
-		list = append(list, mcp.NewTextContent(fmt.Sprintf("%d images are left out: a result holds at most %d bytes of images. Make them smaller, or save them to files.", dropped, maxImageBytes)))
-	}
-	return list
 }
