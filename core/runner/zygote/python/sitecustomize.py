@@ -7,6 +7,7 @@ import os
 import sys
 
 try:
+    import _fork_end
     import _fork_memory as memory
 except BaseException:  # or the interpreter would open the main file
     sys.excepthook(*sys.exc_info())
@@ -29,7 +30,9 @@ def hide():
     place = os.environ.pop("PYTHONPATH")
     if sys.path[:1] != [place]:
         raise memory.Failed("sys.path does not begin with the fork server")
-    del sys.path[0], sys.path_importer_cache[place], sys.modules["sitecustomize"], sys.modules[memory.__name__]
+    del sys.path[0], sys.path_importer_cache[place]
+    for name in "sitecustomize", _fork_end.__name__, memory.__name__:
+        del sys.modules[name]
     sys.modules["zipimport"]._zip_directory_cache.pop(place)
     os.close(PROGRAM)
     if sys.implementation.name != "cpython" or sys.version_info < (3, 9) or "t" in sys.abiflags:
@@ -196,7 +199,7 @@ class Child:
     rehearsal = None
 
     def __init__(self, lib):
-        self.lib = lib
+        self.lib, self.end = lib, None
         with open("/proc/self/cmdline", "rb") as f:
             self.argv = f.read().split(b"\0")[:-1]
         self.memory = memory.Memory(lib)
@@ -245,6 +248,8 @@ class Child:
         for word in INSPECTING:
             if mentions(text, word):
                 return "the program mentions " + word.decode()
+        if self.end:
+            self.end.begin(text)
         return ""
 
     def become(self, argv, env):
@@ -286,11 +291,12 @@ def new_stdin():
 
 
 def new_main():
-    """Makes the module __main__ anew, so that it and what a program puts there are not frozen."""
+    """Makes the module __main__ anew, so that it and what a program puts there are not frozen. It returns the module."""
     old = sys.modules["__main__"]
     new = type(sys)("__main__")
     vars(new).update({name: dict(value) if name == "__annotations__" else value for name, value in vars(old).items()})
     sys.modules["__main__"] = new
+    return new
 
 
 def threads():
@@ -330,17 +336,22 @@ def main():
     import _ctypes
     import _signal
     import _socket
+    import _thread
+    import _weakref
     import select
     for name in set(sys.modules) - before:
         del sys.modules[name]
+    del before
     gc.disable()
     lib = memory.Library(_ctypes)
     child = Child(lib)
     server = Server(_signal, _socket, select, lib)
+    if hasattr(sys, "__interactivehook__"):
+        child.end = _fork_end.End(lib, gc, _weakref, _thread)
     gc.freeze()
     word, *names = receive(_socket, server.control)[0]
     if word == b"start":
-        child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL)  # before other code can leave anything for the end of a program
+        child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL, child.end)  # before other code can leave anything for the end of a program
     got = preimport([n.decode() for n in names])
     end_threads()
     if threads() > 1:
@@ -350,7 +361,9 @@ def main():
     gc.freeze()
     for module in sys.modules.values():
         _ctypes.Py_INCREF(module)  # so that the interpreter clears it at the end: the collector does not see it
-    new_main()
+    main = new_main()
+    if child.end:
+        child.end.watch(main)
     os.chdir("/")  # the folder may be unmounted
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     server.say("ready", startup_code(sys.modules["site"]), *got)
@@ -360,6 +373,8 @@ def main():
         server.leave()
         own = server.control
     child.wait(_socket, own)
+    for value in globals(), child, server, lib, got:
+        _ctypes.Py_INCREF(value)  # taking them apart would change pages that are shared with the server
     if "threading" in sys.modules:
         sys.modules["threading"].main_thread()._set_native_id()  # not every version does so after a fork
     if "numpy.random" in sys.modules:

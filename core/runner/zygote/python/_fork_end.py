@@ -1,0 +1,110 @@
+"""The end of a program whose objects have nothing to do at the end."""
+import os
+import sys
+
+# Modules of C whose objects only hold memory. Other modules may have an end of their own.
+HARMLESS = frozenset((
+    "_ast _bisect _blake2 _bz2 _codecs _collections _contextvars _csv _datetime _decimal _elementtree _functools _hashlib _heapq _json"
+    " _locale _lzma _md5 _opcode _operator _pickle _posixsubprocess _random _sha1 _sha2 _sha256 _sha3 _sha512 _sre _stat _statistics"
+    " _string _struct _symtable _tokenize _typing _uuid _weakref _zoneinfo array atexit binascii cmath errno fcntl grp itertools math pwd"
+    " pyexpat resource select termios typing.io typing.re unicodedata zlib").split())
+
+# What a main file mentions that may notice this end.
+NOTICING = b"settrace", b"setprofile", b"monitoring", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars", b"ps1", b"ps2"
+
+# The names that the interpreter adds to sys at its end, in this order. After an exception, the last of them are there before.
+ADDED = ["ps1", "ps2"] + ["last_exc"] * (sys.version_info >= (3, 12)) + ["last_type", "last_value", "last_traceback"]
+
+HAVE_GC = 1 << 14  # Py_TPFLAGS_HAVE_GC
+
+
+class End:
+    """Ends a process without taking its objects apart, where no object does anything at its end.
+
+    The interpreter takes modules and types apart at its end. A copy has to copy most pages for that. It serves only objects with
+    finalizers. The interpreter drops sys.__interactivehook__ after the exit functions and the flush of the streams, and before all
+    other objects. A weak reference calls run then.
+    """
+
+    def __init__(self, lib, gc, weakref, thread):
+        self.lib, self.gc, self.threads, self.weak = lib, gc, thread._count, weakref.ref
+        old = sys.__interactivehook__  # the module site may hold it
+        hook = type(old)(old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
+        hook.__doc__, hook.__qualname__, hook.__module__ = old.__doc__, old.__qualname__, old.__module__
+        sys.__interactivehook__ = hook
+        self.reference = weakref.ref(hook, self.run)
+        self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
+        self.loaders = sys.modules["_frozen_importlib_external"].SourceFileLoader, sys.modules["_frozen_importlib"].FrozenImporter
+
+        def generator():
+            yield
+
+        async def coroutine():
+            pass
+
+        async def asynchronous():
+            yield
+
+        made = coroutine()
+        made.close()
+        self.refused = {vars(sys.modules["_io"])["_IOBase"], type(generator()), type(made), type(asynchronous())}
+        self.function = type(generator)
+        self.usual = frozenset((
+            dict, list, tuple, set, frozenset, property, classmethod, staticmethod, self.function, type(self.run), type(len)))
+
+    def watch(self, main):
+        """Begins. What is there already has nothing to do at the end."""
+        self.main, self.modules = self.weak(main), frozenset(sys.modules)  # the module ends as it always does
+
+    def begin(self, text):
+        """Begins the program text in this process."""
+        self.pid = os.getpid()
+        if any(word in text for word in NOTICING):
+            self.reference = None
+
+    def run(self, _):
+        try:
+            if sys.is_finalizing() and self.frame().f_back is None and self.succeeded() and self.nothing_left():
+                for stream in self.streams:
+                    stream.flush()  # it fails again if it has failed
+                self.lib.call("exit", 0)
+        except BaseException:
+            pass  # the interpreter ends in its own way
+
+    def succeeded(self):
+        """Reports whether the main file was run to its end. The interpreter then removes two names, and no exception has left any."""
+        names, main = list(vars(sys)), vars(self.main()).keys()
+        return (names[names.index("ps1"):] == ADDED and sys.excepthook is self.excepthook and main.isdisjoint(("__file__", "__cached__"))
+                and main >= {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__"})
+
+    def nothing_left(self):
+        """Reports whether nothing happens at the end of the objects of this process."""
+        return (os.getpid() == self.pid and not self.threads() and (sys.stdout, sys.stderr) == self.streams
+                and not sys.flags.dev_mode and not sys.flags.verbose and all(map(self.module_harmless, sys.modules.keys() - self.modules))
+                and self.objects_harmless(self.main()))
+
+    def module_harmless(self, name):
+        if name in HARMLESS:
+            return True
+        loader = sys.modules[name].__spec__.loader
+        return (type(loader) is self.loaders[0] or loader is self.loaders[1]) and name != "code"  # it adds names to sys
+
+    def objects_harmless(self, main):
+        """Reports whether no object is finalized. The module main is one of them."""
+        objects = self.gc.get_objects()
+        if not any(o is main for o in objects):
+            return False  # the program has hidden objects from the collector
+        for kind in set(map(type, objects)) - self.usual:
+            if not self.refused.isdisjoint(kind.__mro__) or any("__del__" in vars(k) for k in kind.__mro__):
+                return False
+            if issubclass(kind, type) and any("__del__" in vars(o) and not o.__flags__ & HAVE_GC for o in objects if type(o) is kind):
+                return False  # the collector does not know its objects
+            if issubclass(kind, self.weak) and not all(self.callback_harmless(o.__callback__) for o in objects if type(o) is kind):
+                return False
+        return True
+
+    def callback_harmless(self, call):
+        """Reports whether the callback of a weak reference only removes the reference."""
+        if type(call) is type(len):
+            return call.__name__ == "_destroy"
+        return call is None or type(call) is self.function and call.__module__ in ("weakref", "_weakrefset", "logging")
