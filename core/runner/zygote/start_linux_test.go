@@ -60,8 +60,8 @@ func TestAnInterpreterThatWaitsEndsWithItsSlot(t *testing.T) {
 
 func TestAStartThatIsCancelledLeavesNothing(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(nil)
 	_, p, err := waiting(ctx, t, "print(1)")
 	if err == nil || p == nil {
 		t.Fatalf("%v, %v", p, err)
