@@ -58,8 +58,10 @@ type StartKind string
 // The start kinds.
 const (
 	StartUnknown StartKind = ""
-	StartExec    StartKind = "exec"
-	StartFork    StartKind = "fork"
+	// StartExec: a new interpreter, or another new process.
+	StartExec StartKind = "exec"
+	// StartFork: a copy of an interpreter that had started before, or that interpreter itself.
+	StartFork StartKind = "fork"
 )
 
 // Started: the program runs.

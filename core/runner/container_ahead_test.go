@@ -45,7 +45,9 @@ func TestAnInterpreterThatWaitsIsNotThereForOthers(t *testing.T) {
 	options, path, inspects := python(others), python(others), python("import gc\n"+others)
 	options.Env = map[string]string{"PYTHONOPTIMIZE": "1"}
 	path.Path += ":/nonexistent"
-	for name, start := range map[string]Start{"variables": options, "another path": path, "it inspects": inspects, "a command": shell("ls /proc | grep -c '^[0-9]'")} {
+	small := python(others)
+	small.Limits.MemoryBytes = 31 << 20
+	for name, start := range map[string]Start{"variables": options, "another path": path, "little memory": small, "it inspects": inspects, "a command": shell("ls /proc | grep -c '^[0-9]'")} {
 		t.Run(name, func(t *testing.T) {
 			want := "exec succeeded exit 0 2"
 			if len(start.Command) > 0 {

@@ -112,7 +112,7 @@ func (x *execution) useAhead(p *sandbox.Program, job sandbox.Job) (got sandbox.S
 	if h == nil {
 		return got, false
 	}
-	if cfg, s := x.agent.Config.Ahead, x.start; s.Directory == "" && len(s.Command) == 0 && len(s.Interpreter) == 1 && p.Path == cfg.Interpreter && s.Path == cfg.Path {
+	if x.fitsAhead(p) {
 		select { // its start has begun before that of another could begin
 		case <-h.ready:
 		case <-x.cancelled:
@@ -130,6 +130,16 @@ func (x *execution) useAhead(p *sandbox.Program, job sandbox.Job) (got sandbox.S
 	<-h.ready
 	h.kill()
 	return got, false
+}
+
+// aheadMemory is the least Limits.MemoryBytes with which the interpreter that waits may run a program. It needs a little more than another.
+const aheadMemory = 32 << 20
+
+// fitsAhead reports whether the interpreter that waits is the one that p asks for.
+func (x *execution) fitsAhead(p *sandbox.Program) bool {
+	cfg, s := x.agent.Config.Ahead, x.start
+	return s.Directory == "" && len(s.Command) == 0 && len(s.Interpreter) == 1 && p.Path == cfg.Interpreter && s.Path == cfg.Path &&
+		(s.Limits.MemoryBytes == 0 || s.Limits.MemoryBytes >= aheadMemory)
 }
 
 // beginAhead makes slot, a child of the runner, the program p.

@@ -200,7 +200,7 @@ class Execution:
     phases: Phases = field(default_factory=Phases, metadata={"read": partial(decode, Phases)})
     backend: Optional[str] = None
     python_version: Optional[str] = None
-    #: exec or fork: whether a new interpreter ran the program, or a copy of one that had started already.
+    #: exec or fork: whether a new interpreter ran the program, or one that had started already, or a copy of such a one.
     start: Optional[str] = None
     resolved_requirements: List[str] = field(default_factory=lambda: [])
     artifacts: List[Artifact] = _many(Artifact)
