@@ -85,6 +85,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 		argv, path, packages = env.python(), programPath(env.bin()), env.Requirements
 	}
 	p.start = protocol.NewStart(job)
+	p.start.Tree = b.trees.again(job)
 	p.start.Path, p.start.Network, p.start.PythonVersion, p.start.Requirements = path, p.network, i.Version, packages
 	if p.environment == nil {
 		// The interpreter's path tells fork servers apart. Packages have code that runs at the start of an interpreter. Such code

@@ -50,6 +50,8 @@ type agent struct {
 	session *session.Session
 	// forks belongs to the goroutine of current, and to others once current is cleaned.
 	forks forkServer
+	// tree is the Workspace that is kept for the next Executions, or nil. It belongs to the same goroutines as forks.
+	tree *sandbox.Tree
 	// life is held while a session is opened or ended.
 	life     sync.Mutex
 	nonce    []byte        // of the host that is there now, if it came back
