@@ -1,10 +1,15 @@
 package uvbackend
 
 import (
+	"archive/tar"
+	"bytes"
 	"fmt"
+	"io"
+	"sync/atomic"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 func TestAWorkspaceIsKeptWhenItComesAgain(t *testing.T) {
@@ -40,5 +45,40 @@ func TestAWorkspaceIsKeptWhenItComesAgain(t *testing.T) {
 	}
 	if len(known.recent) != recentTrees || known.again(job("me", "d", nil)) != "" {
 		t.Errorf("%d are remembered", len(known.recent))
+	}
+}
+
+// TestAWorkspaceIsReadOncePerSlot runs a program that changes its files. The Workspace is read at the first time, and then once for each
+// slot. keptSlots wait.
+func TestAWorkspaceIsReadOncePerSlot(t *testing.T) {
+	needtest.NeedRoot(t)
+	b := openBoxed(t, nil)
+	const code = `print(open("main.py").read().count("\n"))
+open("main.py", "a").write("\n")`
+	var tree bytes.Buffer
+	w := tar.NewWriter(&tree)
+	if err := w.WriteHeader(&tar.Header{Name: "main.py", Mode: 0o644, Size: int64(len(code))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, code); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var opened atomic.Int64
+	const runs = 8
+	for range runs {
+		j, log := job(executor.Spec{}), &journal{}
+		j.Workspace = &executor.Source{Digest: "sha256:00", Replayable: true, SizeBytes: int64(tree.Len()), Open: func() (io.ReadCloser, error) {
+			opened.Add(1)
+			return io.NopCloser(bytes.NewReader(tree.Bytes())), nil
+		}}
+		if result, err := b.Run(t.Context(), j, log); err != nil || log.text(executor.Stdout) != "1\n" {
+			t.Fatalf("%v, %+v, %s%s", err, result, log.text(executor.Stdout), log.text(executor.Stderr))
+		}
+	}
+	if n := opened.Load(); n < 2 || n > 1+keptSlots {
+		t.Errorf("the workspace was read %d times in %d runs", n, runs)
 	}
 }
