@@ -27,6 +27,7 @@ type Conn struct {
 	reply protocol.HelloReply
 	pipe  atomic.Int32  // descriptor of the runner's workspace pipe; 0 when there is none, or it was used
 	turn  chan struct{} // holds one token: the right to run
+	kept  string        // the Start.Tree that the runner keeps; guarded by turn
 	done  chan struct{} // closed when the reader of frames has ended
 	alive sync.WaitGroup
 

@@ -41,6 +41,12 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 		return neverStarted(), nil
 	}
 	defer func() { c.turn <- struct{}{} }()
+	if start.Tree != "" && start.Tree == c.kept {
+		closeInputs(RunInput{Workspace: in.Workspace})
+		in.Workspace = nil // the runner has it
+	} else {
+		c.kept = ""
+	}
 	start.Workspace = in.Workspace != nil
 	start.Stdin = in.Stdin != nil
 	f := newFollower(c)
@@ -59,6 +65,9 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: start: %w", err)
 	}
 	res, err := c.see(ctx, f, start.Limits.KillGrace, in, sink)
+	if f.kept {
+		c.kept = start.Tree
+	}
 	if f.started {
 		res.PythonVersion, res.Requirements = start.PythonVersion, start.Requirements
 	}
@@ -156,6 +165,7 @@ type follower struct {
 
 	// The following belong to the goroutine of Run.
 	started   bool
+	kept      bool     // the runner keeps the Workspace
 	earlier   [2]int64 // how much of each stream was written before
 	unacked   int64
 	acked     protocol.Acknowledged
@@ -345,7 +355,7 @@ func (f *follower) deliver(r received, sink executor.Sink, wanted bool) error {
 		if err := json.Unmarshal(r.data, &s); err != nil {
 			return fmt.Errorf("%w: started: %w", protocol.ErrFrame, err)
 		}
-		f.started, f.earlier = true, [2]int64{s.EarlierStdout, s.EarlierStderr}
+		f.started, f.kept, f.earlier = true, s.Kept, [2]int64{s.EarlierStdout, s.EarlierStderr}
 		if wanted {
 			return sink.Emit(executor.Event{Body: s.Started})
 		}

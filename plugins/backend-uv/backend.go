@@ -41,6 +41,7 @@ type Backend struct {
 	tool        *uvTool
 	builder     *builder
 	slots       *slots
+	trees       trees
 	log         *slog.Logger
 
 	stop context.CancelCauseFunc

@@ -53,6 +53,8 @@ type agent struct {
 	forks forks
 	// ahead is the interpreter of Config.Ahead until a program or a session begins.
 	ahead atomic.Pointer[ahead]
+	// tree is the Workspace that is kept for the next Executions, or nil. It belongs to the same goroutines as forks.
+	tree *sandbox.Tree
 	// life is held while a session is opened or ended.
 	life     sync.Mutex
 	nonce    []byte        // of the host that is there now, if it came back

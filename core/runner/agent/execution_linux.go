@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -49,6 +50,8 @@ type execution struct {
 	folder   *sandbox.Folder
 	group    *sandbox.Group
 	python   archive.PythonFiles
+	outdated *sandbox.Tree // of an Execution before, which nothing uses any more
+	layered  bool
 	before   map[string]archive.FileID
 	want     archive.Globs
 	res      executor.Result
@@ -215,10 +218,8 @@ func (x *execution) prepare() (*sandbox.Program, error) {
 	if x.agent.Inside != nil && len(cfg.Cgroups) == 0 {
 		x.group = x.agent.Inside.Group()
 	}
-	if start.Workspace {
-		if err := x.unpack(); err != nil {
-			return nil, err
-		}
+	if err := x.fill(); err != nil {
+		return nil, err
 	}
 	p, err := sandbox.Resolve(start, x.folder, cfg, x.python)
 	if err != nil {
@@ -235,13 +236,39 @@ func (x *execution) prepare() (*sandbox.Program, error) {
 	return p, nil
 }
 
-func (x *execution) unpack() error {
-	if x.start.Directory != "" {
-		return sandbox.Invalid("host_directory: must not come with a workspace")
+// fill gives the work folder the files of the Workspace.
+func (x *execution) fill() error {
+	a, start := x.agent, x.start
+	if a.tree != nil && (start.Workspace || a.tree.Name != start.Tree) {
+		x.outdated, a.tree = a.tree, nil
 	}
+	switch {
+	case !start.Workspace && start.Tree == "":
+		return nil
+	case start.Directory != "":
+		return sandbox.Invalid("host_directory: must not come with a workspace")
+	case !start.Workspace && a.tree == nil:
+		return errors.New("the runner does not keep that workspace")
+	case start.Tree == "" || !x.folder.TakesTree():
+		return x.unpack(x.folder.Root)
+	case start.Workspace:
+		l, err := a.Disk.NewTree(start.Tree)
+		if err != nil {
+			return err
+		}
+		if err := x.unpack(l.Root); err != nil {
+			return errors.Join(err, l.Remove())
+		}
+		l.Python, a.tree = x.python, l
+	}
+	x.python, x.layered = a.tree.Python, true
+	return x.folder.Lay(a.tree)
+}
+
+func (x *execution) unpack(root *os.File) error {
 	last := time.Now()
 	e := archive.Extractor{
-		Root: x.folder.Root, UID: x.agent.Config.UID, GID: x.agent.Config.GID, Own: x.agent.Config.UID != 0,
+		Root: root, UID: x.agent.Config.UID, GID: x.agent.Config.GID, Own: x.agent.Config.UID != 0,
 		MaxBytes: x.start.Limits.DiskBytes,
 		Progress: func(done int64) {
 			if time.Since(last) < progressEvery {
@@ -287,7 +314,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	if got.PIDFD >= 0 {
 		defer unix.Close(got.PIDFD) //nolint:errcheck // nothing was written; the pumps are done by then
 	}
-	x.agent.started(x, protocol.Started{Started: executor.Started{PID: got.PID, Start: how}})
+	x.agent.started(x, protocol.Started{Started: executor.Started{PID: got.PID, Start: how}, Kept: x.layered})
 	carried := x.carry(pipes, p.Notice, func() { r.Soon(got.PIDFD) })
 	s := sandbox.NewSampler(x.group, got.PID, got.At, x.start.SampleInterval)
 	x.group.Bound = x.agent.Bound(x.group, x.folder, x.start.Limits)
@@ -315,7 +342,7 @@ func (x *execution) collect(out *protocol.Writer, artifacts *protocol.Credit) er
 	}
 	x.box.Expire() // an artifact may take its time
 	c := archive.Collector{
-		Out: out, Credit: artifacts, Want: x.want, Before: x.before, MaxBytes: x.start.Limits.DiskBytes,
+		Out: out, Credit: artifacts, Want: x.want, Before: x.before, Layered: x.layered, MaxBytes: x.start.Limits.DiskBytes,
 	}
 	f, err := c.Collect(x.folder.FD())
 	if errors.Is(err, errResumed) {
@@ -343,5 +370,5 @@ func (x *execution) clean() error {
 	if x.folder != nil {
 		err = x.folder.Remove() // before the groups: a tmpfs counts in them
 	}
-	return errors.Join(err, x.group.Remove())
+	return errors.Join(err, x.group.Remove(), x.outdated.Remove())
 }

@@ -135,7 +135,9 @@ type Collector struct {
 	Credit *protocol.Credit
 	Want   Globs
 	// Before is the snapshot for OutputsChanged; nil without it.
-	Before   map[string]FileID
+	Before map[string]FileID
+	// Layered reports that the folder is an overlay, in which a file has another inode once it was opened for writing.
+	Layered  bool
 	MaxBytes int64
 
 	count int
@@ -212,6 +214,9 @@ func (c *Collector) wanted(name string, st unix.Stat_t) bool {
 		return false
 	}
 	old, ok := c.Before[name]
+	if c.Layered {
+		old.ino = st.Ino
+	}
 	return !ok || old != FileID{st.Ino, st.Size, st.Mtim}
 }
 

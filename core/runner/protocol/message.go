@@ -57,6 +57,8 @@ type Started struct {
 	executor.Started
 	EarlierStdout int64 `json:"earlier_stdout,omitempty"`
 	EarlierStderr int64 `json:"earlier_stderr,omitempty"`
+	// Kept says that the runner keeps the Workspace of Start.Tree.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // ArtifactHeader announces one file.

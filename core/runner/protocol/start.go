@@ -107,6 +107,10 @@ type Start struct {
 	// Command, Stdin, Outputs, OutputsChanged, FilesChanged, SampleInterval, and the Limits Timeout, OutputBytes and KillGrace
 	// count besides. The rest is the session's.
 	Session bool `json:"session,omitempty"`
+	// Tree names the Workspace. A runner that can keeps the unpacked files and says so in Started.Kept. A later Start with the same
+	// Tree then comes without a Workspace, and its program finds the same files. Any other Start ends that. Names of two owners must
+	// differ.
+	Tree string `json:"tree,omitempty"`
 	// Workspace and Stdin say that frames of that kind follow.
 	Workspace bool `json:"workspace"`
 	Stdin     bool `json:"stdin"`

@@ -30,7 +30,8 @@ const initPatience = 10 * time.Second
 // Box is the namespaces of a runner's programs: pid, mounts, ipc, host name, and a network with only loopback. Its init is PID 1
 // in it. A box lives as long as its runner. Programs are children of the runner; what they leave becomes a child of init.
 type Box struct {
-	dir  string // the mount point of its tmpfs
+	dir  string   // the mount point of its tmpfs
+	base *os.File // the folder that the tmpfs hides
 	view *view
 	// command starts this program's init.
 	command []string
@@ -64,11 +65,15 @@ func newBox(cfg protocol.Config, command []string) (*Box, error) {
 	if err != nil {
 		return nil, fmt.Errorf("work_root: %w", err)
 	}
+	base, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("work_root: %w", err)
+	}
 	v, err := makeBoxRoot(dir, cfg)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, base.Close())
 	}
-	b := &Box{dir: dir, view: v, command: command, made: make(chan struct{}), answers: make(chan boxFrame), Over: make(chan struct{})}
+	b := &Box{dir: dir, base: base, view: v, command: command, made: make(chan struct{}), answers: make(chan boxFrame), Over: make(chan struct{})}
 	b.Close = sync.OnceValue(b.close)
 	return b, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/protocol"
@@ -29,7 +30,8 @@ type binding struct {
 
 // newBoxDisk returns the disk of a box, and binds what Config.Reach names.
 func newBoxDisk(cfg protocol.Config, b *Box) (*Disk, error) {
-	d := &Disk{root: filepath.Join(b.dir, boxDisk), view: b.view, work: b.view.at(workPath), uid: cfg.UID, gid: cfg.GID}
+	d := &Disk{root: filepath.Join(b.dir, boxDisk), view: b.view, work: b.view.at(workPath), uid: cfg.UID, gid: cfg.GID, base: b.base}
+	d.trees = sync.OnceValue(func() bool { return d.probeTrees() == nil })
 	for i, path := range []string{tempPath, "/var/tmp", "/dev/shm", "/run/lock"} {
 		d.covers = append(d.covers, &cover{path: b.view.at(path), name: fmt.Sprintf("private-%d", i)})
 	}

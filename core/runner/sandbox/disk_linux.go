@@ -41,10 +41,15 @@ type Disk struct {
 	work string
 	uid  int
 	gid  int
+	// base is the folder of the machine that the box's tmpfs hides. Trees lie in it. It is nil without a box.
+	base       *os.File
+	trees      func() bool
+	treeNumber int
 
 	// The following are of the mounted disk.
 	tmpfs *os.File // nil: it is not mounted
 	bytes int64
+	laid  bool // an overlay is mounted on the work folder
 	// hidden are the public folders that are hidden now. shown are paths in them that are visible nevertheless.
 	hidden []*cover
 	shown  []string
@@ -214,6 +219,10 @@ func (d *Disk) unmount() error {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 			errs = errors.Join(errs, fmt.Errorf("unmount %s: %w", path, err))
 		}
+	}
+	if d.laid {
+		unmount(d.work)
+		d.laid = false
 	}
 	if slices.Contains(d.shown, d.work) && d.hiding(d.work) == nil {
 		unmount(d.work)
