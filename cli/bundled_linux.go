@@ -18,6 +18,7 @@ func bundled() app.Bundle {
 			"backend-uv": {
 				Type:   "uv",
 				Serve:  func(version string) { plugin.ServeBackend("uv", version, uvbackend.Factory) },
+				Local:  uvbackend.Factory,
 				Filled: uvbackend.Filled,
 				UIDs:   uvbackend.SectionUIDs,
 				Check:  uvbackend.Check,

@@ -25,6 +25,9 @@ type Plugin struct {
 	Type string
 	// Serve is the plugin's main function.
 	Serve func(version string)
+	// Local makes the backend in the process of a command that runs one program. The programs of such a backend must end by
+	// themselves when that process is killed. nil: the backend always has a process of its own.
+	Local LocalFactory
 	// Filled is a section with the defaults of what it leaves out, as JSON.
 	Filled func(section json.RawMessage) json.RawMessage
 	// UIDs returns the range of users that run the programs of a section; ok is false if programs run as the plugin's own user.

@@ -11,6 +11,7 @@ import (
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/host"
 	memorystore "github.com/python-executor/python-executor/core/store/memory"
 	sqlitestore "github.com/python-executor/python-executor/core/store/sqlite"
@@ -34,11 +35,6 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 			err = errors.Join(err, l.stack.close(ctx))
 		}
 	}()
-	run, err := newRunDir()
-	if err != nil {
-		return nil, err
-	}
-	l.stack.add(func(context.Context) error { return run.Close() })
 	// Spooled input may be large: it goes where temporary files belong, not beside the sockets.
 	spool, err := newTemporary(os.TempDir())
 	if err != nil {
@@ -49,15 +45,8 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := host.New(host.Options{
-		Entries: o.Config.Backends, Instance: newInstance(), Embedded: !o.Lasting, DataDir: spool.path, RunDir: run.path,
-		Command: o.Bundle.command, Log: o.Log,
-	})
+	b, err := o.backends(ctx, spool.path, &l.stack)
 	if err != nil {
-		return nil, err
-	}
-	l.stack.add(h.Close)
-	if err := h.Start(ctx); err != nil {
 		return nil, err
 	}
 	store, err := o.store(spool.path)
@@ -69,7 +58,7 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 	if o.Lasting {
 		admission, retention = o.Config.Engine, o.Config.Retention
 	}
-	backends := h.Backends()
+	backends := b.Backends()
 	if o.Lasting {
 		if backends, err = withScripts(o.Config, backends, spool.path, o.Bundle.Version, &l.stack, o.Log); err != nil {
 			return nil, err
@@ -90,10 +79,44 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 		// The caller has seen the end of its Executions, or does not need it, so Close waits for none.
 		now, cancel := context.WithCancelCause(ctx)
 		cancel(errors.New("the command has ended"))
-		return ignoreCancelled(stopEngine(now, e, h))
+		return ignoreCancelled(stopEngine(now, e, b))
 	})
 	l.Service = e
 	return l, nil
+}
+
+// started has the backends of an engine.
+type started interface {
+	Backends() map[string]executor.Backend
+	Close(context.Context) error
+}
+
+// backends starts the backends: those of one command in this process where that is possible, else each in a process of its own.
+func (o EmbeddedOptions) backends(ctx context.Context, dataDir string, stack *closers) (started, error) {
+	if name, factory := o.local(); factory != nil {
+		b, err := startLocal(ctx, factory, plugin.Configure{
+			Name: name, Instance: newInstance(), Embedded: true, DataDir: dataDir, Options: o.Config.Backends[name].Options, Log: o.Log.With("backend", name),
+		})
+		if err != nil {
+			return nil, err
+		}
+		stack.add(b.Close)
+		return b, nil
+	}
+	run, err := newRunDir()
+	if err != nil {
+		return nil, err
+	}
+	stack.add(func(context.Context) error { return run.Close() })
+	h, err := host.New(host.Options{
+		Entries: o.Config.Backends, Instance: newInstance(), Embedded: !o.Lasting, DataDir: dataDir, RunDir: run.path,
+		Command: o.Bundle.command, Log: o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	stack.add(h.Close)
+	return h, h.Start(ctx)
 }
 
 // store returns a store in memory for one execution, whose reader drains it. The logs of many executions, which are read again

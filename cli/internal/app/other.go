@@ -10,6 +10,9 @@ import (
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
 
+// LocalFactory makes a backend in this process. No backend of this system does.
+type LocalFactory any
+
 var errLinux = errors.New("programs run on Linux only: set --server or PYEXEC_SERVER to use a server")
 
 // Embedded needs Linux.

@@ -6,15 +6,14 @@ import (
 
 	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/engine"
-	"github.com/python-executor/python-executor/core/host"
 )
 
 // lastGrace is how long the engine may take to stop after the second request to stop. Then its plugins are stopped, so that a plugin
 // that hangs, or a program with a long kill grace, does not delay the end.
 const lastGrace = 1500 * time.Millisecond
 
-// stopEngine closes e. At the second request to stop it also closes h, after lastGrace.
-func stopEngine(ctx context.Context, e *engine.Engine, h *host.Host) error {
+// stopEngine closes e. At the second request to stop it also closes its backends, after lastGrace.
+func stopEngine(ctx context.Context, e *engine.Engine, backends interface{ Close(context.Context) error }) error {
 	closed := make(chan error, 1)
 	go func() { closed <- e.Close(ctx) }()
 	select {
@@ -31,6 +30,6 @@ func stopEngine(ctx context.Context, e *engine.Engine, h *host.Host) error {
 	}
 	now, cancel := stop.Within(ctx, 0, nil)
 	defer cancel()
-	_ = h.Close(now) // the closer of h reports it
+	_ = backends.Close(now) // their own closer reports it
 	return <-closed
 }

@@ -1,0 +1,63 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/plugin"
+)
+
+// LocalFactory makes a backend in this process.
+type LocalFactory = plugin.Factory
+
+// local returns the name and the factory of the only backend, if this process can run the backend itself. factory is nil if a
+// process of its own is needed.
+func (o EmbeddedOptions) local() (name string, factory LocalFactory) {
+	if o.Lasting || len(o.Config.Backends) != 1 {
+		return "", nil
+	}
+	for name, entry := range o.Config.Backends {
+		if entry.Path == "" {
+			_, p, _ := o.Bundle.ByType(entry.TypeOr(name))
+			return name, p.Local
+		}
+	}
+	return "", nil
+}
+
+// localBackend is a backend in this process. A command that runs one program saves the start of a plugin.
+type localBackend struct {
+	name    string
+	backend executor.Backend
+}
+
+func startLocal(ctx context.Context, factory LocalFactory, c plugin.Configure) (*localBackend, error) {
+	b, err := factory(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("backend %s: %w", c.Name, err)
+	}
+	return &localBackend{c.Name, b}, nil
+}
+
+// Backends returns the backend by its name.
+func (l *localBackend) Backends() map[string]executor.Backend {
+	return map[string]executor.Backend{l.name: l.backend}
+}
+
+// Close ends the programs of the backend and removes what it has made. When ctx ends first, that goes on until the process exits.
+func (l *localBackend) Close(ctx context.Context) error {
+	c, ok := l.backend.(io.Closer)
+	if !ok {
+		return nil
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("close backend %s: %w", l.name, context.Cause(ctx))
+	}
+}
