@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor/plugin"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
 // logLines is a log that a test reads.
@@ -139,5 +140,27 @@ func TestARunnerThatDiesIsLoggedWithItsReason(t *testing.T) {
 	b.slots.close() // waits until put has given the slot back
 	if got := strings.Count(lines.buf.String(), "runner died"); got != 2 {
 		t.Errorf("%d runners died according to the log, want 2; %d more were counted\n%s", got, b.slots.died.Load()-died, &lines.buf)
+	}
+}
+
+func TestASlotWithTheForkServerOfAProgramIsPreferred(t *testing.T) {
+	t.Parallel()
+	p := &slots{idle: []*slot{{fork: "a"}, {fork: "b"}, {fork: "a"}}}
+	for fork, want := range map[string]int{"a": 0, "b": 1, "c": 1, "": 1} {
+		if got := p.next(false, fork); got != want {
+			t.Errorf("a program of %q gets slot %d, want %d", fork, got, want)
+		}
+	}
+}
+
+func TestNotesOfARunnerAreNoWarnings(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	n := newRunnerStderr(slog.New(slog.NewTextHandler(&said, nil)))
+	if _, err := n.Write([]byte(sandbox.NotePrefix + "no fork\nrunner: broken\n")); err != nil {
+		t.Fatal(err)
+	}
+	if text := said.String(); strings.Contains(text, "no fork") || !strings.Contains(text, "runner: broken") || n.lines() != "runner: broken" {
+		t.Errorf("logged %q, kept %q", text, n.lines())
 	}
 }

@@ -48,26 +48,36 @@ func (x *execution) leaveForkServer() error {
 }
 
 // refillFork asks the fork server for the copy for a next program. Nothing of x's program is left. It reports whether there is a
-// server.
+// server. It comes before the next folder is prepared, because a server that ends here must not have written to that folder.
 func (x *execution) refillFork() bool {
 	x.agent.EndFork.Store(nil)
-	s := x.agent.forks.server
-	if s == nil || sandbox.IsClosed(s.over) {
+	f := &x.agent.forks
+	if f.server == nil {
 		return false
 	}
-	s.refill()
+	if x.forkOf != nil {
+		if key, ok := x.forkable(x.forkOf); ok && key != f.server.key {
+			f.close()
+			return false
+		}
+	}
+	if sandbox.IsClosed(f.server.over) {
+		f.close()
+		return false
+	}
+	f.server.refill()
 	return true
 }
 
 // startForkServer starts a fork server for next programs that are like that of x. It does not wait for it. An interpreter in a private
 // folder has none: it is there only while a program runs.
 func (x *execution) startForkServer() {
-	if x.forkOf == nil {
+	f := &x.agent.forks
+	if x.forkOf == nil || f.server != nil {
 		return
 	}
-	f := &x.agent.forks
 	key, ok := x.forkable(x.forkOf)
-	if !ok || !f.needsServer(key) || x.agent.Disk.Hides(filepath.Dir(key.interpreter)) {
+	if !ok || !f.permits(key) || x.agent.Disk.Hides(filepath.Dir(key.interpreter)) {
 		return
 	}
 	env, err := sandbox.Environment(protocol.Start{Path: x.start.Path}, x.folder)

@@ -63,17 +63,11 @@ func (f *forks) close() bool {
 	return true
 }
 
-// needsServer reports whether a server of key is to be started. It ends one that has ended by itself, or that has another key. After a
-// server that was started in vain, the next one needs two programs of its key.
-func (f *forks) needsServer(key forkKey) bool {
+// permits reports whether a server may be started for programs like one of key that has ended. After a server that was started in vain,
+// the next one needs two programs of its key.
+func (f *forks) permits(key forkKey) bool {
 	repeated := f.before == key
 	f.before = key
-	if s := f.server; s != nil {
-		if s.key == key && !sandbox.IsClosed(s.over) {
-			return false
-		}
-		f.close()
-	}
 	return time.Now().After(f.refused[key]) && (repeated || !f.unused)
 }
 

@@ -19,6 +19,7 @@ const (
 	httpSync   = "http sync"
 	userSync   = "http sync as an ordinary user"
 	cachedSync = "http sync, cached requests and numpy"
+	numpySync  = "http sync, numpy and requests imported before"
 	venvPython = "bare venv python, requests and numpy"
 	cliWhole   = "cli embedded"
 	cliFirst   = "cli embedded, first output"
@@ -53,11 +54,12 @@ func single(b *bench) error {
 			measures = append(measures, measure{userSync, 1, timed(func() error { return sync(s, httpHello) })})
 		}
 	}
-	if b.wants(cachedSync) {
-		more, err := b.requirementCases()
+	if b.wants(cachedSync, numpySync) {
+		more, stop, err := b.requirementCases()
 		if err != nil {
 			return err
 		}
+		defer stop()
 		measures = append(measures, more...)
 	}
 	cache := []string{"PYEXEC_BACKENDS_UV_CACHE_DIR=" + filepath.Join(b.dir, "cache")}
@@ -111,29 +113,35 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// requirementCases compares a program with requirements in a venv and over HTTP, installed and cached on both sides.
-func (b *bench) requirementCases() ([]measure, error) {
+// requirementCases compares a program with requirements in a venv and over HTTP, installed and cached on both sides. The last case has a
+// server of its own, whose configuration imports the modules in advance. The caller calls stop.
+func (b *bench) requirementCases() (cases []measure, stop func(), err error) {
 	// Both sides import compiled bytecode: pip compiles what it installs, and so does the uv backend.
 	b.run.Versions["requirements"] = requirements + ", bytecode compiled on both sides"
 	venv := filepath.Join(b.dir, "venv")
 	python := filepath.Join(venv, "bin", "python")
 	if _, err := os.Stat(python); err != nil { // a former repetition made it
 		if out, err := exec.Command(b.python, "-m", "venv", venv).CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("venv: %w: %s", err, out)
+			return nil, nil, fmt.Errorf("venv: %w: %s", err, out)
 		}
 		if out, err := exec.Command(python, append([]string{"-m", "pip", "install", "-q"}, strings.Fields(requirements)...)...).CombinedOutput(); err != nil { //nolint:gosec // constants
-			return nil, fmt.Errorf("pip: %w: %s", err, out)
+			return nil, nil, fmt.Errorf("pip: %w: %s", err, out)
 		}
 	}
 	script := filepath.Join(b.dir, "importing.py")
 	if err := os.WriteFile(script, []byte(importing+hello), 0o644); err != nil { //nolint:gosec // read by another user
-		return nil, err
+		return nil, nil, err
 	}
 	body := `{"code":"` + importing + `print('hello')","requirements_txt":"` + strings.ReplaceAll(requirements, " ", `\n`) + `"}`
+	before := &serve.Server{Binary: b.binary, Dir: filepath.Join(b.dir, "before"), Env: []string{"PYEXEC_BACKENDS_UV_PREIMPORT=numpy,requests"}}
+	if err := errors.Join(os.MkdirAll(before.Dir, 0o755), before.Start()); err != nil { //nolint:gosec // as the folder of the other server
+		return nil, nil, err
+	}
 	return []measure{
 		{venvPython, 1, timed(func() error { return command(nil, python, script) })},
 		{cachedSync, 1, timed(func() error { return sync(b.server, body) })},
-	}, nil
+		{numpySync, 1, timed(func() error { return sync(before, body) })},
+	}, before.Stop, nil
 }
 
 func firstLine(name string, args ...string) string {

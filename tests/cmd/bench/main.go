@@ -106,7 +106,7 @@ type group struct {
 // groups are measured one after another.
 func groups() []group {
 	return []group{
-		{[]string{barePython, httpSync, userSync, cachedSync, venvPython, cliWhole, cliFirst, uvWhole, uvFirst}, single},
+		{[]string{barePython, httpSync, userSync, cachedSync, numpySync, venvPython, cliWhole, cliFirst, uvWhole, uvFirst}, single},
 		{outputSeries, output},
 		{sessionNames, sessions},
 		{[]string{rateSync, rateBare}, throughput},
@@ -124,7 +124,12 @@ func groups() []group {
 }
 
 func run(opts options) (err error) {
-	dir, err := os.MkdirTemp("", "pyexec-bench-")
+	// As root the folder lies where environments do by default. Programs have a /tmp of their own, and no forks of what lies there.
+	place := ""
+	if os.Geteuid() == 0 {
+		place = "/var/cache"
+	}
+	dir, err := os.MkdirTemp(place, "pyexec-bench-")
 	if err != nil {
 		return err
 	}

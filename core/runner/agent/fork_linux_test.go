@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
+
+// ended is a fork server of which nothing is left.
+func ended(key forkKey, used bool, err error) *forkServer {
+	_, cancel := context.WithCancel(context.Background()) //nolint:gosec // end calls it
+	s := &forkServer{key: key, cancel: cancel, over: make(chan struct{}), used: used, err: err}
+	close(s.over)
+	return s
+}
+
+func TestAForkServerIsNotStartedInVainAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	a, b, c := forkKey{fork: "a"}, forkKey{fork: "b"}, forkKey{fork: "c"}
+	var f forks
+	if f.close() || !f.permits(a) {
+		t.Error("the first program has no server")
+	}
+	f.server = ended(a, false, nil)
+	if !f.close() || f.server != nil {
+		t.Error("the server is still there")
+	}
+	for i, want := range []bool{false, true} {
+		if f.permits(b) != want {
+			t.Errorf("after a server without forks, program %d of another key: must be %v", i, want)
+		}
+	}
+	f.server = ended(b, true, nil)
+	f.close()
+	if !f.permits(c) {
+		t.Error("after a server with forks another key has none")
+	}
+	for _, used := range []bool{false, true} {
+		f.server = ended(c, used, errors.New("it hangs"))
+		f.close()
+		if f.permits(c) || f.permits(c) {
+			t.Error("a server that has failed is started again at once")
+		}
+	}
+}
+
+func TestAForkServerServesOneDomain(t *testing.T) {
+	t.Parallel()
+	key := forkKey{fork: "alice", interpreter: "/env/bin/python", entrypoint: "main.py", path: "/env/bin"}
+	for _, c := range []struct {
+		name  string
+		start protocol.Start
+		want  bool
+	}{
+		{"its programs", protocol.Start{Fork: "alice", Path: "/env/bin", Interpreter: []string{"/env/bin/python"}}, true},
+		{"its owner's commands", protocol.Start{Fork: "alice", Path: "/env/bin", Command: []string{"ls"}}, true},
+		{"another owner", protocol.Start{Fork: "bob", Path: "/env/bin", Interpreter: []string{"/env/bin/python"}}, false},
+		{"nobody", protocol.Start{Path: "/env/bin", Interpreter: []string{"/env/bin/python"}}, false},
+		{"another environment", protocol.Start{Fork: "alice", Path: "/other/bin", Interpreter: []string{"/env/bin/python"}}, false},
+		{"another interpreter", protocol.Start{Fork: "alice", Path: "/env/bin", Interpreter: []string{"/usr/bin/python3"}}, false},
+	} {
+		if got := key.serves(c.start); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
