@@ -56,6 +56,7 @@ func TestAnInterpreterThatWaitsIsNotThereForOthers(t *testing.T) {
 			startWaiting(t).wants(t, start, want)
 		})
 	}
+	t.Run("nobody", func(t *testing.T) { startWaiting(t) }) // its clean-up sees that the runner ends well
 	t.Run("a session", func(t *testing.T) {
 		s := &sessionRunner{startWaiting(t)}
 		must(t, s.OpenSession(t.Context(), pythonSession()))

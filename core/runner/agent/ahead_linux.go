@@ -73,11 +73,21 @@ func (h *ahead) kill() {
 	if h.slot != nil {
 		h.slot.Close()
 	}
-	h.agent.KillAll(&sandbox.Group{Everything: true})
-	for {
-		if _, err := syscall.Wait4(-1, nil, unix.WALL, nil); err != nil && !errors.Is(err, unix.EINTR) {
-			return // there is none
+	left := sandbox.RepeatKill(func() int {
+		h.agent.KillAll(&sandbox.Group{Everything: true})
+		for {
+			pid, err := syscall.Wait4(-1, nil, unix.WALL|unix.WNOHANG, nil)
+			switch {
+			case errors.Is(err, unix.EINTR):
+			case err != nil:
+				return 0 // there is no child
+			case pid == 0:
+				return 1
+			}
 		}
+	})
+	if left > 0 {
+		h.agent.Logf("a process that is not of a program does not die")
 	}
 }
 
