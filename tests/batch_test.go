@@ -49,7 +49,7 @@ func TestABatchHasTheRightVerdicts(t *testing.T) {
 		}
 		add(name)
 	}
-	metadata := `{"config":{"timeout_seconds":3,"memory_mb":256,"output_bytes":1048576},"parallel":4,"cases":[` + strings.Join(cases, ",") + `]}`
+	metadata := `{"config":{"timeout_seconds":3,"memory_mb":64,"output_bytes":1048576},"parallel":4,"cases":[` + strings.Join(cases, ",") + `]}`
 	a := s.multipart("/api/v1/exec/batch", part{name: "metadata", contentType: "application/json", body: []byte(metadata)},
 		part{name: "tar", filename: "x.tar", body: tarOf(t, file{"main.py", judged}, file{"data/want", "expected"})})
 	if a.status != http.StatusOK {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +18,16 @@ import (
 const (
 	rateBatch = "batch, cases per second"
 	rateCalls = "sync calls in place of a batch, per second"
+	// A batch of a folder, which each call sends.
+	rateBatchFiles = "batch of 1 MB of files, cases per second"
+	rateCallsFiles = "sync calls of 1 MB of files, per second"
 )
 
 // batchCases is the number of cases of a batch: 1,000 in 200 rounds, less in a shorter run.
 func (b *bench) batchCases() int { return max(100, min(1000, 5*b.rounds)) }
+
+// doubles is a program that reads a number and prints its double, so that each case has an answer of its own.
+const doubles = `print(2 * int(input()))`
 
 // batch compares a batch of short cases with as many calls, by one client, after a mixed batch has shown that the verdicts are right.
 func batch(b *bench) error {
@@ -30,45 +38,87 @@ func batch(b *bench) error {
 	if err := mixedBatch(client); err != nil {
 		return fmt.Errorf("a mixed batch: %w", err)
 	}
-	// The program reads a number and prints its double, so that each case has an answer of its own.
-	const code = `print(2 * int(input()))`
+	folder, err := folderOfFiles()
+	if err != nil {
+		return err
+	}
+	inFolder := func() pyexec.Input { return pyexec.Input{Tar: bytes.NewReader(folder)} }
+	return b.alternate(max(1, b.turns()-1),
+		load{rateBatch, b.together(client, pyexec.Spec{Code: doubles}, func() pyexec.Input { return pyexec.Input{} })},
+		load{rateCalls, b.singly(func(i int) (string, error) {
+			var v struct{ Stdout string }
+			err := b.server.JSON(http.MethodPost, "/api/v1/exec/sync", fmt.Sprintf(`{"code":%q,"stdin":"%d\n"}`, doubles, i), &v)
+			return v.Stdout, err
+		})},
+		load{rateBatchFiles, b.together(client, pyexec.Spec{}, inFolder)},
+		load{rateCallsFiles, b.singly(func(i int) (string, error) {
+			x, err := client.Run(context.Background(), pyexec.Spec{Stdin: fmt.Sprintln(i)}, inFolder())
+			if err != nil {
+				return "", err
+			}
+			return x.Stdout, nil
+		})},
+	)
+}
+
+// together returns the rate of a batch.
+func (b *bench) together(client *pyexec.Client, spec pyexec.Spec, input func() pyexec.Input) func() (float64, error) {
 	count := b.batchCases()
 	cases := make([]pyexec.Case, count)
 	for i := range cases {
-		in, want := fmt.Sprintf("%d\n", i), fmt.Sprintf("%d\n", 2*i)
+		in, want := fmt.Sprintln(i), fmt.Sprintln(2*i)
 		cases[i] = pyexec.Case{Stdin: &in, Expect: &pyexec.Expect{Stdout: &want}}
 	}
-	whole := func() (float64, error) {
+	return func() (float64, error) {
 		begin := time.Now()
-		sum, err := client.RunBatch(context.Background(), pyexec.Batch{Spec: pyexec.Spec{Code: code}, Cases: cases, Parallel: connections}, pyexec.Input{}, func(pyexec.CaseResult) error { return nil })
+		sum, err := client.RunBatch(context.Background(), pyexec.Batch{Spec: spec, Cases: cases, Parallel: connections}, input(), func(pyexec.CaseResult) error { return nil })
 		if err == nil && sum.Passed != int64(count) {
 			err = fmt.Errorf("%+v", sum)
 		}
 		return float64(count) / time.Since(begin).Seconds(), err
 	}
-	single := func() (float64, error) {
+}
+
+// singly returns the rate of as many calls. call returns what the program prints for i.
+func (b *bench) singly(call func(i int) (string, error)) func() (float64, error) {
+	count := int64(b.batchCases())
+	return func() (float64, error) {
 		var next atomic.Int64
 		begin := time.Now()
 		_, err := perSecond(connections, time.Hour, func() error {
 			i := next.Add(1) - 1
-			if i >= int64(count) {
+			if i >= count {
 				return errDone
 			}
-			var v struct{ Status, Stdout string }
-			if err := b.server.JSON(http.MethodPost, "/api/v1/exec/sync", fmt.Sprintf(`{"code":%q,"stdin":"%d\n"}`, code, i), &v); err != nil {
-				return err
+			got, err := call(int(i))
+			if err == nil && got != fmt.Sprintln(2*i) {
+				err = fmt.Errorf("%d: %q", i, got)
 			}
-			if v.Stdout != fmt.Sprintf("%d\n", 2*i) {
-				return fmt.Errorf("%d: %+v", i, v)
-			}
-			return nil
+			return err
 		})
 		if errors.Is(err, errDone) {
 			err = nil
 		}
 		return float64(count) / time.Since(begin).Seconds(), err
 	}
-	return b.alternate(max(1, b.turns()-1), load{rateBatch, whole}, load{rateCalls, single})
+}
+
+// folderOfFiles returns a tar of the program and of 100 files of 10 KB.
+func folderOfFiles() ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	add := func(name string, data []byte) error {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
+			return err
+		}
+		_, err := w.Write(data)
+		return err
+	}
+	err := add("main.py", []byte(doubles))
+	for i := range 100 {
+		err = errors.Join(err, add(fmt.Sprintf("data/%d.bin", i), make([]byte, 10<<10)))
+	}
+	return b.Bytes(), errors.Join(err, w.Close())
 }
 
 var errDone = errors.New("all calls were made")
@@ -93,7 +143,7 @@ print("right" if case == "pass" else "wrong")
 	}
 	got := map[string]string{}
 	timeout := 3.0
-	batch := pyexec.Batch{Spec: pyexec.Spec{Code: code, Config: pyexec.Config{TimeoutSeconds: &timeout, MemoryMB: 256}}, Parallel: connections}
+	batch := pyexec.Batch{Spec: pyexec.Spec{Code: code, Config: pyexec.Config{TimeoutSeconds: &timeout, MemoryMB: 64}}, Parallel: connections}
 	for name := range verdicts {
 		batch.Cases = append(batch.Cases, pyexec.Case{ID: name, Args: []string{name}, Expect: &pyexec.Expect{Stdout: &right}})
 	}

@@ -111,7 +111,7 @@ func groups() []group {
 		{sessionNames, sessions},
 		{[]string{rateSync, rateBare}, throughput},
 		{[]string{rateModules, rateModulesBare}, modules},
-		{[]string{rateBatch, rateCalls}, batch},
+		{[]string{rateBatch, rateCalls, rateBatchFiles, rateCallsFiles}, batch},
 		{neighbourSeries(), neighbours},
 		{leakSeries(), leaks},
 		{[]string{downloadHost, downloadSandbox}, download},
