@@ -36,10 +36,12 @@ type hostUsers struct {
 	passwd, nsswitch, subuid, proc string
 	// getent is the program that queries NSS, or "" if there is none.
 	getent string
+	// runs reports whether a process may have a real uid of the range. nil: only proc tells.
+	runs func(uids) bool
 }
 
 func thisHost() hostUsers {
-	h := hostUsers{passwd: "/etc/passwd", nsswitch: "/etc/nsswitch.conf", subuid: "/etc/subuid", proc: "/proc"}
+	h := hostUsers{passwd: "/etc/passwd", nsswitch: "/etc/nsswitch.conf", subuid: "/etc/subuid", proc: "/proc", runs: uids.run}
 	for _, dir := range filepath.SplitList(defaultPath) {
 		if file := filepath.Join(dir, "getent"); h.getent == "" && isFile(file) {
 			h.getent = file
@@ -184,6 +186,9 @@ type process struct {
 // stranger returns a process under a uid of r that belongs to no installation of this backend. A process belongs to an installation
 // if its uid is claimed, or if the uid's last holder ended without release.
 func (h hostUsers) stranger(r uids, locks string) (process, bool) {
+	if h.runs != nil && !h.runs(r) {
+		return process{}, false
+	}
 	entries, err := os.ReadDir(h.proc)
 	if err != nil {
 		return process{}, false

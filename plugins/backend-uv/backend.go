@@ -142,7 +142,11 @@ func (b *Backend) begin(ctx context.Context, keep int) {
 	if b.warm.keep = b.config.WarmSessions; b.embedded {
 		b.warm.keep = 0
 	}
-	b.slots.warm(base, max(1, keep-1))
+	if b.embedded {
+		b.slots.warmFirst(base)
+	} else {
+		b.slots.warm(base, keep-1)
+	}
 	b.equip(b.slots.ids)
 	b.builder = newBuilder(base, b)
 	b.search(ctx)

@@ -40,6 +40,8 @@ type slots struct {
 	open    []string
 	log     *slog.Logger
 
+	// first is closed when the slot of warmFirst is idle, or could not be started. nil: there is no such slot.
+	first chan struct{}
 	// starts carries functions that fork to the thread of starter.
 	starts chan func()
 	// closed is closed when close has given all slots back.
@@ -102,6 +104,18 @@ func (p *slots) starter() {
 // take returns a slot for the caller alone: an idle slot, or else a new one. fresh reports whether the slot is new. The caller
 // returns the slot with put. fork is Start.Fork. Codes: exhausted (no uid is free), unavailable.
 func (p *slots) take(ctx context.Context, network bool, fork string) (s *slot, fresh bool, err error) {
+	if p.first != nil {
+		select {
+		case <-p.first:
+		case <-ctx.Done():
+			return nil, false, context.Cause(ctx)
+		}
+	}
+	return p.takeNow(ctx, network, fork)
+}
+
+// takeNow is take without waiting for the slot of warmFirst.
+func (p *slots) takeNow(ctx context.Context, network bool, fork string) (s *slot, fresh bool, err error) {
 	for {
 		s, n, err := p.pop(network, fork)
 		switch {
@@ -265,17 +279,28 @@ func (p *slots) buryLater(s *slot, what string) {
 
 // warm starts n slots in the background.
 func (p *slots) warm(ctx context.Context, n int) {
-	network := !p.how.offByDefault()
 	for range n {
-		p.wg.Go(func() {
-			s, _, err := p.take(ctx, network, "")
-			if err != nil {
-				p.log.Warn("no runner could be started in advance", "error", err)
-				return
-			}
-			p.put(s)
-		})
+		p.wg.Go(func() { p.warmOne(ctx) })
 	}
+}
+
+// warmFirst starts a slot in the background, for which every take waits. It must be called before the first take. A second slot that
+// starts at the same time would delay both.
+func (p *slots) warmFirst(ctx context.Context) {
+	p.first = make(chan struct{})
+	p.wg.Go(func() {
+		defer close(p.first)
+		p.warmOne(ctx)
+	})
+}
+
+func (p *slots) warmOne(ctx context.Context) {
+	s, _, err := p.takeNow(ctx, !p.how.offByDefault(), "")
+	if err != nil {
+		p.log.Warn("no runner could be started in advance", "error", err)
+		return
+	}
+	p.put(s)
 }
 
 // counts returns the number of slots, and the number of those that have a job.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	dirblobs "github.com/python-executor/python-executor/core/blobs/dir"
 	"github.com/python-executor/python-executor/core/config"
@@ -20,6 +21,9 @@ import (
 // windowBytes is how far a program may be ahead of the terminal that drains its output.
 const windowBytes = 4 << 20
 
+// shortLived is the GOGC of a command that runs one program. The start needs more than the 4 MiB after which Go collects garbage.
+const shortLived = 800
+
 // Local is an engine inside this process.
 type Local struct {
 	executor.Service
@@ -29,6 +33,9 @@ type Local struct {
 // Embedded starts host and engine for one command. Without a limit on output, its log is a window, so the caller must follow each
 // Execution. ctx bounds the start only.
 func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
+	if !o.Lasting && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(shortLived)
+	}
 	l := &Local{}
 	defer func() {
 		if err != nil {

@@ -38,6 +38,9 @@ const strangerPatience = time.Second
 // to the processes of that uid. It is then an error if a process without a mark is left, which is not touched. This process,
 // its ancestors, and processes that this user may not signal are spared.
 func KillLeftovers(m Marks, uid int) (int, error) {
+	if uid != anyUID && !HasProcess(uid) {
+		return 0, nil
+	}
 	own := mountPoints(os.Getpid())
 	killed := map[int]bool{}
 	begun := time.Now()
@@ -56,6 +59,13 @@ func KillLeftovers(m Marks, uid int) (int, error) {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// HasProcess reports whether a process, or a zombie, may have uid as its real uid. It asks the kernel in one call. A program without
+// capabilities cannot change its real uid.
+func HasProcess(uid int) bool {
+	_, err := unix.Getpriority(unix.PRIO_USER, uid)
+	return !errors.Is(err, unix.ESRCH)
 }
 
 // end kills the marked processes once and notes them in killed. It returns them and, with a uid, that uid's processes without a
