@@ -58,7 +58,7 @@ type execution struct {
 	stuck    bool
 	prepared *sandbox.Prepared // what the Execution before has prepared; nil: nothing
 	forkOf   *sandbox.Program  // what the program for the next fork is like; nil: unknown
-	forkPeak int64             // the peak of a fork's own memory, in bytes
+	forkPeak int64             // the peak of the main process's memory where no control group knows it, in bytes
 	// In a session, spared are the runner's children that are not the Command's, and displays counts Displays.
 	spared   map[int]bool
 	displays int
@@ -322,7 +322,8 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	x.group.Bound.End()
 	x.setPID(0, -1)
 	x.res.Wall = end.At.Sub(got.At)
-	if how == executor.StartFork {
+	// The interpreter that waited may have raised the peak of its container before. Then the control group has no number for x.
+	if how == executor.StartFork || s.Result() == 0 {
 		x.forkPeak = max(x.forkPeak, end.MaxRSS)
 	}
 	x.finish(r, end)
