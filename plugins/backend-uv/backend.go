@@ -39,7 +39,6 @@ type Backend struct {
 	tool     *uvTool
 	builder  *builder
 	slots    *slots
-	trees    trees
 	log      *slog.Logger
 
 	stop context.CancelCauseFunc
@@ -55,7 +54,8 @@ type Backend struct {
 	searching sync.Mutex
 	searched  time.Time // guarded by searching
 
-	jobs backend.Jobs
+	jobs  backend.Jobs
+	trees trees
 }
 
 var (
