@@ -106,6 +106,7 @@ func TestBox(t *testing.T) {
 		"a box whose first process dies ends the runner":                 boxKilledInit,
 		"a session is in a box and gets search paths while it runs":      boxSession,
 		"a network is the machine's or none":                             boxNetwork,
+		"files that are sent again are as they were sent":                boxTree,
 		"links below the work folder do not lead the runner out of it":   boxLinks,
 		"a folder of the disk is not unmounted by a name that has moved": boxMoved,
 	} {

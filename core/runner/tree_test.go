@@ -106,6 +106,22 @@ func TestExecutionsShareAWorkspace(t *testing.T) {
 	}
 }
 
+// boxTree is the rule for those whose runner keeps nothing, too.
+func boxTree(t *testing.T) {
+	r := boxed(t, nil)
+	start := python("")
+	start.Tree = "owner digest"
+	want := ""
+	for range 3 {
+		res, rec := r.run(t, start, RunInput{Workspace: sharedTree(t)})
+		if got := rec.stdout(); describe(res) != "succeeded exit 0" || want != "" && got != want {
+			t.Errorf("%s %v\n%s%s\nwant\n%s", describe(res), res.Failure, got, rec.stderr(), want)
+		} else {
+			want = got
+		}
+	}
+}
+
 // A Workspace that cannot be unpacked is not kept.
 func TestABadWorkspaceIsNotShared(t *testing.T) {
 	r := boxed(t, nil)

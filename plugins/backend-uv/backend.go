@@ -41,7 +41,6 @@ type Backend struct {
 	tool        *uvTool
 	builder     *builder
 	slots       *slots
-	trees       trees
 	log         *slog.Logger
 
 	stop context.CancelCauseFunc
@@ -57,7 +56,8 @@ type Backend struct {
 	searching sync.Mutex
 	searched  time.Time // guarded by searching
 
-	jobs backend.Jobs
+	jobs  backend.Jobs
+	trees trees
 }
 
 var (

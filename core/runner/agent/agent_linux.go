@@ -53,8 +53,6 @@ type agent struct {
 	forks forks
 	// ahead is the interpreter of Config.Ahead until a program or a session begins.
 	ahead atomic.Pointer[ahead]
-	// tree is the Workspace that is kept for the next Executions, or nil. It belongs to the same goroutines as forks.
-	tree *sandbox.Tree
 	// life is held while a session is opened or ended.
 	life     sync.Mutex
 	nonce    []byte        // of the host that is there now, if it came back
@@ -63,6 +61,8 @@ type agent struct {
 	deadline *time.Timer // ends the runner; nil: nothing does
 	// calls are the requests about a session that are served.
 	calls hostCalls
+	// tree is the Workspace that is kept for the next Executions, or nil. It belongs to the same goroutines as forks.
+	tree *sandbox.Tree
 	// dying, if not nil, is called with the error that ends the process, when no program is left.
 	dying func(error)
 }

@@ -249,9 +249,10 @@ func (x *execution) fill() error {
 		return sandbox.Invalid("host_directory: must not come with a workspace")
 	case !start.Workspace && a.tree == nil:
 		return errors.New("the runner does not keep that workspace")
+	case !start.Workspace: // it is kept
 	case start.Tree == "" || !x.folder.TakesTree():
 		return x.unpack(x.folder.Root)
-	case start.Workspace:
+	default:
 		l, err := a.Disk.NewTree(start.Tree)
 		if err != nil {
 			return err

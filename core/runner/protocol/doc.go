@@ -51,6 +51,12 @@
 //
 // With Config.Silence 0 the end of the stream is the end of the host: the runner kills its program, cleans up and exits.
 //
+// # Workspaces that come again
+//
+// A Start with a Tree may have a Workspace or none. With one, the runner unpacks it and may keep the files under that name. It then says so
+// in Started.Kept. The next Start with that Tree needs no Workspace. Any other Start that is not of a session ends what is kept. So both
+// ends know it without asking. docs/decisions/0030 says how the files are shared.
+//
 // # Hosts that come and go
 //
 // A container's standard streams have no end: nothing tells the runner that the attached host was killed. So with

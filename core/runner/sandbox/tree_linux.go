@@ -34,14 +34,16 @@ const overlayArea = "overlay"
 // TakesTrees reports whether work folders may have Trees here.
 func (d *Disk) TakesTrees() bool { return d != nil && d.trees != nil && d.trees() }
 
-// probeTrees tries what programs do in an overlay that not every kernel and user can do.
+// probeTrees tries what programs do in an overlay that not every kernel, user and file system can do.
 func (d *Disk) probeTrees() (err error) {
 	l, err := d.NewTree("probe")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Remove()) }()
-	if err := unix.Mkdirat(int(l.Root.Fd()), "folder", 0o700); err != nil {
+	in := l.Root.Name()
+	err = errors.Join(os.Mkdir(filepath.Join(in, "folder"), 0o700), os.WriteFile(filepath.Join(in, "file"), nil, 0o600), os.Link(filepath.Join(in, "file"), filepath.Join(in, "link")))
+	if err != nil {
 		return err
 	}
 	at := filepath.Join(filepath.Dir(d.root), "probe")
@@ -64,7 +66,19 @@ func (d *Disk) probeTrees() (err error) {
 	if err := l.mount(top, at); err != nil {
 		return err
 	}
-	return errors.Join(os.Rename(filepath.Join(at, "folder"), filepath.Join(at, "other")), unix.Unmount(at, unix.MNT_DETACH))
+	return errors.Join(behavesLikeFolder(at), unix.Unmount(at, unix.MNT_DETACH))
+}
+
+// behavesLikeFolder renames a folder of the lower layer and writes to a file that has two names there.
+func behavesLikeFolder(at string) error {
+	err := errors.Join(os.Rename(filepath.Join(at, "folder"), filepath.Join(at, "other")), os.WriteFile(filepath.Join(at, "link"), []byte("x"), 0o600))
+	if err != nil {
+		return err
+	}
+	if st, err := os.Stat(filepath.Join(at, "file")); err != nil || st.Size() != 1 {
+		return errors.Join(errors.New("the names of a file become files"), err)
+	}
+	return nil
 }
 
 // NewTree makes an empty Tree.
@@ -102,9 +116,19 @@ func (l *Tree) mount(disk *os.File, at string) error {
 	return unix.Mount("overlay", at, "overlay", diskFlags, options+","+overlayOptions)
 }
 
+// minFree is how many bytes a disk of the machine must have free for a Tree.
+const minFree = 1 << 30
+
 // TakesTree reports whether f can have a Tree. What is bound into the work folder would not be seen in an overlay.
 func (f *Folder) TakesTree() bool {
-	return f.Disk.TakesTrees() && !slices.ContainsFunc(f.Disk.bindings, func(b binding) bool { return below(f.Disk.view.at(b.path), f.Disk.work) })
+	if !f.Disk.TakesTrees() {
+		return false
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Disk.base.Fd()), &st); err != nil || st.Bavail*uint64(st.Bsize) < minFree { //nolint:gosec // never negative
+		return false
+	}
+	return !slices.ContainsFunc(f.Disk.bindings, func(b binding) bool { return below(f.Disk.view.at(b.path), f.Disk.work) })
 }
 
 // Lay gives the empty folder f the files of l.
