@@ -201,13 +201,16 @@ func (p places) candidates() []candidate {
 	var list []candidate
 	seen := map[string]bool{}
 	for n, dir := range folders {
-		for _, name := range names {
+		folder, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		present := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return unix.Faccessat(folder, name, unix.F_OK, 0) != nil })
+		_ = unix.Close(folder) // it has no error of its own
+		for _, name := range present {
 			c := candidate{path: filepath.Join(dir, name), onPath: -1}
 			if n < onPath && name == "python3" {
 				c.onPath = n
-			}
-			if unix.Access(c.path, unix.F_OK) != nil {
-				continue
 			}
 			real, err := filepath.EvalSymlinks(c.path)
 			if err != nil {
