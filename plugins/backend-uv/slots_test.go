@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
@@ -139,5 +140,20 @@ func TestARunnerThatDiesIsLoggedWithItsReason(t *testing.T) {
 	b.slots.close() // waits until put has given the slot back
 	if got := strings.Count(lines.buf.String(), "runner died"); got != 2 {
 		t.Errorf("%d runners died according to the log, want 2; %d more were counted\n%s", got, b.slots.died.Load()-died, &lines.buf)
+	}
+}
+
+// TestASingleCallStartsOneRunner holds although the program comes before the runner is ready.
+func TestASingleCallStartsOneRunner(t *testing.T) {
+	b, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: t.Name(), Options: section(t, nil), Embedded: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	succeeds(t, b, executor.Spec{Code: "print(1)"})
+	if n := b.slots.started.Load(); n != 1 {
+		t.Errorf("%d runners were started", n)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
