@@ -15,6 +15,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/requirements"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,12 +37,12 @@ type hostUsers struct {
 	passwd, nsswitch, subuid, proc string
 	// getent is the program that queries NSS, or "" if there is none.
 	getent string
-	// runs reports whether a process may have a real uid of the range. nil: only proc tells.
-	runs func(uids) bool
+	// runs reports whether a process may have the real uid. nil: only proc tells.
+	runs func(uid int) bool
 }
 
 func thisHost() hostUsers {
-	h := hostUsers{passwd: "/etc/passwd", nsswitch: "/etc/nsswitch.conf", subuid: "/etc/subuid", proc: "/proc", runs: uids.run}
+	h := hostUsers{passwd: "/etc/passwd", nsswitch: "/etc/nsswitch.conf", subuid: "/etc/subuid", proc: "/proc", runs: sandbox.HasProcess}
 	for _, dir := range filepath.SplitList(defaultPath) {
 		if file := filepath.Join(dir, "getent"); h.getent == "" && isFile(file) {
 			h.getent = file
@@ -186,7 +187,7 @@ type process struct {
 // stranger returns a process under a uid of r that belongs to no installation of this backend. A process belongs to an installation
 // if its uid is claimed, or if the uid's last holder ended without release.
 func (h hostUsers) stranger(r uids, locks string) (process, bool) {
-	if h.runs != nil && !h.runs(r) {
+	if h.runs != nil && !h.unclaimed(r, locks) { // the usual case, without a look at each process
 		return process{}, false
 	}
 	entries, err := os.ReadDir(h.proc)
@@ -200,7 +201,7 @@ func (h hostUsers) stranger(r uids, locks string) (process, bool) {
 		}
 		dir := filepath.Join(h.proc, e.Name())
 		uid, ok := uidIn(dir, r)
-		if !ok || claimed(filepath.Join(locks, strconv.Itoa(uid)+".lock")) {
+		if !ok || claimed(locks, uid) {
 			continue
 		}
 		// The uid may have been released between the two checks. An installation releases a uid only after the uid's last process
@@ -210,6 +211,16 @@ func (h hostUsers) stranger(r uids, locks string) (process, bool) {
 		}
 	}
 	return process{}, false
+}
+
+// unclaimed reports whether a process may have a real uid of r that belongs to no installation of this backend.
+func (h hostUsers) unclaimed(r uids, locks string) bool {
+	for uid := r.first; uid <= r.last; uid++ {
+		if h.runs(uid) && !claimed(locks, uid) {
+			return true
+		}
+	}
+	return false
 }
 
 // uidIn returns the first uid of the process at dir that is in r: its real, effective, saved or file system uid. A zombie has none.
@@ -250,9 +261,9 @@ func command(dir string) string {
 	return strconv.Quote(requirements.Shorten(words, 100))
 }
 
-// claimed reports whether an installation holds the uid of the lock file at path, or held the uid when it ended.
-func claimed(path string) bool {
-	f, err := os.Open(path)
+// claimed reports whether an installation holds uid, or held uid when it ended. locks is the folder of lock files.
+func claimed(locks string, uid int) bool {
+	f, err := os.Open(filepath.Join(locks, strconv.Itoa(uid)+".lock"))
 	if err != nil {
 		return false
 	}

@@ -144,6 +144,14 @@ func TestProcessesOfAnotherInstallationAreNoStrangers(t *testing.T) {
 		status(3, "Name:\tx\nState:\tR\nUid:\t"+ids+"\n")
 		sees("a process with the uids "+ids, true)
 	}
+	asked := 0
+	h.runs = func(uid int) bool { asked++; return uid == 70002 }
+	sees("a process, while the kernel tells of one", true)
+	h.runs = func(int) bool { asked++; return false }
+	sees("a process, while the kernel tells of none", false)
+	if h.runs = nil; asked != 3+4 {
+		t.Errorf("the kernel was asked %d times", asked)
+	}
 	c, err := claimUID(locks, r)
 	if err != nil {
 		t.Fatal(err)

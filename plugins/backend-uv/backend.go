@@ -121,7 +121,7 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if err := weigh(b.groups, 1024*int64(runtime.NumCPU()), 100*int64(runtime.NumCPU())); err != nil {
 		log.Warn("CPU weight not set", "error", err)
 	}
-	if b.slots, err = newSlots(claim, b.how, b.groups, ids, keep, b.reach(), log); err != nil {
+	if b.slots, err = newSlots(claim, b.how, b.groups, ids, keep, b.reach(), filepath.Join(config.CacheDir, "tools"), log); err != nil {
 		claim.release()
 		return nil, executor.Errorf(executor.Internal, "%w", err)
 	}

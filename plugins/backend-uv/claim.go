@@ -270,6 +270,9 @@ func sweepUIDs(dir string, r uids, end func(uid int) error) error {
 		if !ok || err != nil || !r.has(uid) {
 			continue
 		}
+		if info, err := e.Info(); err != nil || info.Size() == 0 {
+			continue // it has no mark
+		}
 		f, err := tryLock(filepath.Join(dir, e.Name()), unix.LOCK_EX)
 		if err != nil {
 			continue // in use

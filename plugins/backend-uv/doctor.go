@@ -52,7 +52,7 @@ func Doctor(ctx context.Context, section json.RawMessage) []backend.Finding {
 		if err != nil {
 			return backend.ConfigFindings(err)
 		}
-		if b.slots, err = newSlots(claim, how, nil, ids, probeSlots, nil, b.log); err != nil {
+		if b.slots, err = newSlots(claim, how, nil, ids, probeSlots, nil, "", b.log); err != nil {
 			claim.release()
 			return backend.ConfigFindings(err)
 		}

@@ -130,7 +130,18 @@ type candidate struct {
 	onPath int
 }
 
-var pythonName = regexp.MustCompile(`^python3(\.[0-9]+)?$`)
+// newestMinor is beyond the minor versions of Python that there will be.
+const newestMinor = 40
+
+// pythonNames lists the names of interpreters. python3 comes first, because it is the user's choice for programs that name no version.
+// The newest follows. A folder of PATH has thousands of files, so a search tries these names.
+func pythonNames() []string {
+	names := []string{"python3"}
+	for minor := newestMinor; minor >= oldestMinor; minor-- {
+		names = append(names, "python3."+strconv.Itoa(minor))
+	}
+	return names
+}
 
 // places has the settings that name the folders to search for interpreters.
 type places struct {
@@ -186,27 +197,17 @@ func below(dir, name string) string {
 // candidates lists every file that may be a Python, without duplicates, in order of preference.
 func (p places) candidates() []candidate {
 	folders, onPath := p.folders()
+	names := pythonNames()
 	var list []candidate
 	seen := map[string]bool{}
 	for n, dir := range folders {
-		entries, err := os.ReadDir(dir)
+		folder, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue
 		}
-		names := []string{}
-		for _, e := range entries {
-			if pythonName.MatchString(e.Name()) {
-				names = append(names, e.Name())
-			}
-		}
-		// python3 comes first, because it is the user's choice for programs that name no version. The newest follows.
-		slices.SortFunc(names, func(a, b string) int {
-			if a == "python3" || b == "python3" {
-				return cmp.Compare(a, b)
-			}
-			return minorNumber(strings.TrimPrefix(b, "python")) - minorNumber(strings.TrimPrefix(a, "python"))
-		})
-		for _, name := range names {
+		present := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return unix.Faccessat(folder, name, unix.F_OK, 0) != nil })
+		_ = unix.Close(folder) // it has no error of its own
+		for _, name := range present {
 			c := candidate{path: filepath.Join(dir, name), onPath: -1}
 			if n < onPath && name == "python3" {
 				c.onPath = n

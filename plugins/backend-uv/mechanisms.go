@@ -204,7 +204,7 @@ func probeBox(uid int) error {
 
 // withRunner calls a probe with the program of runners.
 func withRunner(probe func(program string, args []string) error) error {
-	p, err := runnerProgram()
+	p, err := runnerProgram("")
 	if err != nil {
 		return err
 	}

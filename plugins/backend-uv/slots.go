@@ -2,6 +2,8 @@ package uvbackend
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
@@ -57,22 +59,28 @@ type slots struct {
 	started, died atomic.Int64
 }
 
-func newSlots(claim *workClaim, how mechanisms, parent sandbox.Cgroups, ids *uidPool, keep int, reach []string, log *slog.Logger) (*slots, error) {
+func newSlots(claim *workClaim, how mechanisms, parent sandbox.Cgroups, ids *uidPool, keep int, reach []string, kept string, log *slog.Logger) (*slots, error) {
 	p := &slots{
 		claim: claim, how: how, parent: parent, ids: ids, keep: keep, reach: reach, log: log,
 		starts: make(chan func()), closed: make(chan struct{}), all: map[*slot]struct{}{},
 	}
 	var err error
-	if p.program, err = runnerProgram(); err != nil {
+	if p.program, err = runnerProgram(kept); err != nil {
 		return nil, err
 	}
 	p.wg.Go(p.starter)
 	return p, nil
 }
 
-// runnerProgram returns the embedded runner, or else the runner command of this program.
-func runnerProgram() (program, error) {
-	f, ok := binary.Open()
+// runnerProgram returns the embedded runner, or else the runner command of this program. kept is a folder in which later starts find
+// the runner; empty: none.
+func runnerProgram(kept string) (program, error) {
+	f, ok := (*os.File)(nil), false
+	if stamp := buildStamp(); kept != "" && stamp != "" {
+		f, ok = binary.OpenKept(kept, stamp)
+	} else {
+		f, ok = binary.Open()
+	}
 	if !ok {
 		return program{path: "/proc/self/exe", args: []string{os.Args[0], "runner"}}, nil
 	}
@@ -84,6 +92,16 @@ func runnerProgram() (program, error) {
 	}
 	file := os.NewFile(uintptr(high), "runner")
 	return program{path: fmt.Sprintf("/proc/self/fd/%d", high), args: []string{"python-executor-runner"}, file: file}, nil
+}
+
+// buildStamp returns a hash that changes with this program's file and with the boot, or "".
+func buildStamp() string {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/self/exe", &st); err != nil || boot() == "" {
+		return ""
+	}
+	sum := sha256.Sum256(fmt.Append(nil, st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano(), boot()))
+	return hex.EncodeToString(sum[:16])
 }
 
 // starter forks all runners on one thread, which lives until the backend is closed. The kernel ends a runner when the thread that

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
@@ -162,5 +163,20 @@ func TestNotesOfARunnerAreNoWarnings(t *testing.T) {
 	}
 	if text := said.String(); strings.Contains(text, "no fork") || !strings.Contains(text, "runner: broken") || n.lines() != "runner: broken" {
 		t.Errorf("logged %q, kept %q", text, n.lines())
+	}
+}
+
+// TestASingleCallStartsOneRunner holds although the program comes before the runner is ready.
+func TestASingleCallStartsOneRunner(t *testing.T) {
+	b, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: t.Name(), Options: section(t, nil), Embedded: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	succeeds(t, b, executor.Spec{Code: "print(1)"})
+	if n := b.slots.started.Load(); n != 1 {
+		t.Errorf("%d runners were started", n)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }

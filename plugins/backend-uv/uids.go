@@ -17,16 +17,6 @@ type uids struct{ first, last int }
 func (u uids) String() string { return fmt.Sprintf("%d-%d", u.first, u.last) }
 func (u uids) count() int     { return u.last - u.first + 1 }
 
-// run reports whether a process may have a real uid of u.
-func (u uids) run() bool {
-	for uid := u.first; uid <= u.last; uid++ {
-		if sandbox.HasProcess(uid) {
-			return true
-		}
-	}
-	return false
-}
-
 func (u uids) has(uid int) bool { return u.first <= uid && uid <= u.last }
 
 // UIDs returns the range of uids that run programs. ok is false if programs run as the plugin's own user: without root, or with

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +21,68 @@ var content []byte
 func Open() (f *os.File, ok bool) {
 	f, err := memfd(content)
 	return f, err == nil
+}
+
+// keptTime is how long the program of another build stays in a folder of OpenKept.
+const keptTime = 7 * 24 * time.Hour
+
+// OpenKept is Open that saves the copy into memory: a former call of this build has left the program in dir. stamp names the build and
+// the boot, because a file that was not written to disk may have lost its content at the machine's end. The first call writes the file
+// and returns the program in memory: a process that is being started at that moment may hold the file open for writing, and such a
+// file cannot be executed. Others than the owner must not be able to write to dir.
+func OpenKept(dir, stamp string) (f *os.File, ok bool) {
+	path := filepath.Join(dir, keptPrefix+stamp)
+	if f, err := openKept(path); err == nil {
+		return f, true
+	}
+	_ = keep(dir, path) // without the file, the next call copies the program again
+	return Open()
+}
+
+const keptPrefix = "runner-"
+
+// openKept opens the program at path, if it can be executed and nobody else can have changed it.
+func openKept(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	var fs unix.Statfs_t
+	if err = errors.Join(unix.Fstat(int(f.Fd()), &st), unix.Fstatfs(int(f.Fd()), &fs)); err == nil &&
+		(st.Mode != unix.S_IFREG|0o700 || int(st.Uid) != os.Geteuid() || st.Size != int64(len(content)) || fs.Flags&unix.ST_NOEXEC != 0) {
+		err = errors.New("not the program, or not executable")
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// keep writes the program to path, and removes those that other builds wrote to dir long ago.
+func keep(dir, path string) error {
+	others, err := filepath.Glob(filepath.Join(dir, keptPrefix+"*"))
+	for _, other := range others {
+		if info, err := os.Lstat(other); err == nil && time.Since(info.ModTime()) > keptTime {
+			_ = os.Remove(other) // the next call tries again
+		}
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, keptPrefix+"*.new")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(0o700), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
 
 // Bytes returns the program for places where a file must be written (a container's volume); nil without one.

@@ -8,5 +8,8 @@ import "os"
 // binary carries none or the kernel gives no such file. The caller closes it, after the last start.
 func Open() (f *os.File, ok bool) { return nil, false }
 
+// OpenKept is Open.
+func OpenKept(dir, stamp string) (f *os.File, ok bool) { return nil, false }
+
 // Bytes returns the program for places where a file must be written (a container's volume); nil without one.
 func Bytes() []byte { return nil }

@@ -98,7 +98,7 @@ func TestLeftoversOfAUIDAreKilledByTheirMarksAlone(t *testing.T) {
 	root := workRoot(t)
 	uid := testUID + 2000
 	marks := Marks{Folders: []string{root}, Group: func(name string) bool { return name == "a" }}
-	if n, err := KillLeftovers(marks, uid); n != 0 || err != nil {
+	if n, err := KillLeftovers(marks, uid); n != 0 || err != nil || HasProcess(uid) {
 		t.Errorf("without any: killed %d, %v", n, err)
 	}
 	marked := map[string]*exec.Cmd{"folder": sleeper(t, uid, func(c *exec.Cmd) { c.Dir = root })}
@@ -131,6 +131,9 @@ func TestLeftoversOfAUIDAreKilledByTheirMarksAlone(t *testing.T) {
 		died(t, what, cmd)
 	}
 	lives(t, "a process of another uid", other)
+	if !HasProcess(uid + 1) {
+		t.Error("the kernel does not tell of the process of another uid")
+	}
 
 	parent := sleeper(t, uid, func(c *exec.Cmd) {
 		c.Dir = root
