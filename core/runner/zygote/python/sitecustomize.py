@@ -82,8 +82,8 @@ def kind(fd):
 class Server:
     """The process that is forked."""
 
-    def __init__(self, signal, socket, select, lib):
-        self.signal, self.socket, self.lib = signal, socket, lib
+    def __init__(self, signal, socket, select, resource, lib):
+        self.signal, self.socket, self.resource, self.lib = signal, socket, resource, lib
         self.children = {}  # their numbers, by process
         # A handler would make a signal of a program reach this process although it is PID 1.
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
@@ -121,20 +121,20 @@ class Server:
 
     def fork(self, n):
         """Makes a child. It reports whether this is the child."""
+        self.show_resource(False)
         try:
             if threads() > 1:
                 raise OSError("the interpreter has several threads")
             pid = os.fork()
         except OSError as e:
+            self.show_resource(True)
             self.say("failed", n, e)
             return False
         if pid:
+            self.show_resource(True)
             self.children[pid] = n
             self.say("forked", n, pid)
             return False
-        # os.wait4 imports resource. The server keeps it: each import leaves types behind, and nothing here collects them.
-        for name in sys.modules.keys() - self.modules:
-            del sys.modules[name]
         os.setsid()
         self.leave()
         self.control.close()
@@ -146,6 +146,15 @@ class Server:
         self.signal.signal(self.signal.SIGCHLD, self.signal.SIG_DFL)
         os.close(self.wake)
         os.close(self.woken)
+
+    def show_resource(self, shown):
+        """Keeps os.wait4 from importing the module resource each time. Copies have it only if they would have it anyway."""
+        if "resource" in self.modules:
+            return
+        if shown:
+            sys.modules["resource"] = self.resource
+        else:
+            sys.modules.pop("resource", None)
 
     def reap(self, options):
         while True:
@@ -183,9 +192,11 @@ class Server:
     def remove_ipc(self):
         """Removes what outlives its makers in the namespace."""
         for name in "shm", "msg", "sem":
-            with open("/proc/sysvipc/" + name, "rb") as f:
-                for line in f.read().splitlines()[1:]:
-                    self.lib.call(name + "ctl", int(line.split()[1]), 0, 0)  # IPC_RMID, and the index 0 of a semaphore
+            fd = os.open("/proc/sysvipc/" + name, os.O_RDONLY)
+            text = b"".join(iter(lambda: os.read(fd, 1 << 16), b""))  # noqa: B023
+            os.close(fd)
+            for line in text.splitlines()[1:]:
+                self.lib.call(name + "ctl", int(line.split()[1]), 0, 0)  # IPC_RMID, and the index 0 of a semaphore
         try:
             for name in os.listdir("/dev/mqueue"):
                 os.unlink("/dev/mqueue/" + name)
@@ -195,8 +206,6 @@ class Server:
 
 class Child:
     """What a child becomes. Its parent makes it, so that the child has less to do."""
-
-    rehearsal = None
 
     def __init__(self, lib):
         self.lib, self.end = lib, None
@@ -208,8 +217,6 @@ class Child:
 
     def wait(self, socket, own):
         """Waits for a request and fulfils it."""
-        if self.rehearsal:
-            self.rehearsal.repeat()
         own.send(b"waiting")
         words, fds = receive(socket, own)
         if words[0] != b"run":
@@ -300,7 +307,7 @@ def new_main():
 
 
 def threads():
-    return len(os.listdir("/proc/self/task"))
+    return os.stat("/proc/self/task").st_nlink - 2
 
 
 def preimport(names):
@@ -338,6 +345,7 @@ def main():
     import _socket
     import _thread
     import _weakref
+    import resource
     import select
     for name in set(sys.modules) - before:
         del sys.modules[name]
@@ -345,13 +353,10 @@ def main():
     gc.disable()
     lib = memory.Library(_ctypes)
     child = Child(lib)
-    server = Server(_signal, _socket, select, lib)
+    server = Server(_signal, _socket, select, resource, lib)
     if hasattr(sys, "__interactivehook__"):
         child.end = _fork_end.End(lib, gc, _weakref, _thread)
-    gc.freeze()
     word, *names = receive(_socket, server.control)[0]
-    if word == b"start":
-        child.rehearsal = memory.Rehearsal(lib, _signal.SIGKILL, child.end)  # before other code can leave anything for the end of a program
     got = preimport([n.decode() for n in names])
     end_threads()
     if threads() > 1:
