@@ -89,6 +89,11 @@ func TestNothingOfAForkServerMeetsTheNextOwner(t *testing.T) {
 			"whose copies do not enter the control groups", "import os\nreal = os.write\nos.write = lambda fd, data: len(data) if data == b'0' else real(fd, data)",
 			"print(1)", "succeeded exit 0 1", "is not in the control groups",
 		},
+		{
+			"whose copies leave the program to another process",
+			"import os\nreal = os.chdir\ndef chdir(to):\n    if os.getpid() > 1 and os.fork():\n        os.wait()\n        os._exit(0)\n    real(to)\nos.chdir = chdir",
+			"print(1)", "succeeded exit 0 1", "speaks for the copy",
+		},
 		{"that does not start", "import time\ntime.sleep(99)", "print(1)", "succeeded exit 0 1", "-"},
 		{"that ends", "import os\nos._exit(0)", "print(1)", "succeeded exit 0 1", "the fork server has ended"},
 	} {

@@ -173,11 +173,12 @@ func (p *slots) pop(network bool, fork string) (*slot, int, error) {
 	return nil, p.number, nil
 }
 
-// next returns the index of the idle slot to use, or -1. It prefers slots whose fork server can be used. Of those it prefers the slot
-// that was used last but one, because the runner of the last one may still be clearing up. Older slots stay idle, so that they can end.
+// next returns the index of the idle slot to use, or -1. It prefers slots without a fork server for other programs. Of those it prefers
+// the slot that was used last but one, because the runner of the last one may still be clearing up. Older slots stay idle, so that they
+// can end.
 func (p *slots) next(network bool, fork string) int {
 	if fork != "" {
-		if i := p.last(network, func(s *slot) bool { return s.fork == fork }); i >= 0 {
+		if i := p.last(network, func(s *slot) bool { return s.fork == fork || s.fork == "" }); i >= 0 {
 			return i
 		}
 	}

@@ -146,10 +146,25 @@ func TestARunnerThatDiesIsLoggedWithItsReason(t *testing.T) {
 
 func TestASlotWithTheForkServerOfAProgramIsPreferred(t *testing.T) {
 	t.Parallel()
-	p := &slots{idle: []*slot{{fork: "a"}, {fork: "b"}, {fork: "a"}}}
-	for fork, want := range map[string]int{"a": 0, "b": 1, "c": 1, "": 1} {
-		if got := p.next(false, fork); got != want {
-			t.Errorf("a program of %q gets slot %d, want %d", fork, got, want)
+	for _, c := range []struct {
+		idle []string
+		fork string
+		want int
+	}{
+		{[]string{"a", "b", "a"}, "a", 0},
+		{[]string{"a", "b", "a"}, "b", 1},
+		{[]string{"a", "b", "a"}, "c", 1},
+		{[]string{"a", "b", "a"}, "", 1},
+		{[]string{"", "b", "a"}, "a", 0}, // the last one may still be clearing up
+		{[]string{"", "b", "a"}, "c", 0},
+		{[]string{"b", "c", "a"}, "a", 2},
+	} {
+		p := &slots{}
+		for _, fork := range c.idle {
+			p.idle = append(p.idle, &slot{fork: fork})
+		}
+		if got := p.next(false, c.fork); got != c.want {
+			t.Errorf("a program of %q gets slot %d of %q, want %d", c.fork, got, c.idle, c.want)
 		}
 	}
 }

@@ -77,7 +77,7 @@ type forkServer struct {
 	agent  *agent
 	key    forkKey
 	config zygote.Config
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	// started is closed when zygote can be used, and over when nothing of the server is left.
 	started, over chan struct{}
 	// copies gives the copy that waits. wanted asks for the next one.
@@ -98,6 +98,9 @@ type forkServer struct {
 	err    error // why it ended. It is read after over
 }
 
+// errEnded ends what a fork server is doing.
+var errEnded = errors.New("the fork server is ended")
+
 // forkCopy is a copy that waits.
 type forkCopy struct {
 	*zygote.Slot
@@ -111,7 +114,7 @@ func (c *forkCopy) close() {
 
 // newForkServer starts a server in the background.
 func newForkServer(a *agent, key forkKey, config zygote.Config) *forkServer {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	s := &forkServer{
 		agent: a, key: key, config: config, cancel: cancel, started: make(chan struct{}), over: make(chan struct{}),
 		copies: make(chan *forkCopy), wanted: make(chan struct{}, 1),
@@ -267,7 +270,7 @@ func (s *forkServer) fail(err error) {
 
 // kill kills the first process of the namespaces, and so all processes in them.
 func (s *forkServer) kill() {
-	s.cancel()
+	s.cancel(errEnded)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ending = true
