@@ -9,6 +9,9 @@ HARMLESS = frozenset((
     " _string _struct _symtable _tokenize _typing _uuid _weakref _zoneinfo array atexit binascii cmath errno fcntl grp itertools math pwd"
     " pyexpat resource select termios typing.io typing.re unicodedata zlib").split())
 
+# Modules of C that each start of an interpreter has. Their only objects with an end are those of _io, see End.refused.
+CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings builtins faulthandler marshal posix sys time".split())
+
 # What a main file mentions that may notice this end.
 NOTICING = b"settrace", b"setprofile", b"monitoring", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars", b"ps1", b"ps2"
 
@@ -53,8 +56,10 @@ class End:
             dict, list, tuple, set, frozenset, property, classmethod, staticmethod, self.function, type(self.run), type(len)))
 
     def watch(self, main):
-        """Begins. What is there already has nothing to do at the end."""
+        """Begins. The modules that are there already count as modules of the program, if they have an end of their own."""
         self.main, self.modules = self.weak(main), frozenset(sys.modules)  # the module ends as it always does
+        if not all(map(self.module_harmless, self.modules - CORE)):
+            self.reference = None
 
     def begin(self, text):
         """Begins the program text in this process."""
@@ -86,7 +91,7 @@ class End:
     def module_harmless(self, name):
         if name in HARMLESS:
             return True
-        loader = sys.modules[name].__spec__.loader
+        loader = getattr(getattr(sys.modules[name], "__spec__", None), "loader", None)
         return (type(loader) is self.loaders[0] or loader is self.loaders[1]) and name != "code"  # it adds names to sys
 
     def objects_harmless(self, main):
