@@ -110,6 +110,50 @@ sys.exit(0 if os.WTERMSIG(status) == 9 else 1)`, "succeeded exit 0"},
 	}
 }
 
+func TestControlGroupsThatAreUsedAgainMeasureAnew(t *testing.T) {
+	cfg := testConfig(t)
+	needtest.Need(t, sandbox.Cgroups(cfg.Cgroups).Enforces("memory"), needtest.Cgroup, "a memory control group")
+	r := startRunner(t, cfg)
+	limits := func(s Start) Start {
+		s.Limits.MemoryBytes, s.Limits.DiskBytes, s.Limits.PIDs = 200<<20, 8<<20, 20
+		return s
+	}
+	const busy = "import time\nx = bytearray(64 << 20)\nt = time.process_time()\nwhile time.process_time() - t < 0.1: pass"
+	const forks = `
+import os, time
+n = 0
+try:
+    while True:
+        if os.fork() == 0: time.sleep(99)
+        n += 1
+except OSError: print(n)
+`
+	for _, c := range []struct{ name, code, want, stdout string }{
+		{"much", busy, "succeeded exit 0", ""},
+		{"little", "print(1)", "succeeded exit 0", "1\n"},
+		{"all processes", forks, "succeeded exit 0", "19\n"},
+		{"all processes again", forks, "succeeded exit 0", "19\n"},
+		{"too much", "x = bytearray(1 << 30)", "out_of_memory SIGKILL run/exhausted", ""},
+		{"little again", "print(1)", "succeeded exit 0", "1\n"},
+	} {
+		res, rec := r.run(t, limits(python(c.code)), RunInput{})
+		if got := describe(res); got != c.want || c.stdout != "" && rec.stdout() != c.stdout {
+			t.Errorf("%s: %s, %q", c.name, got, rec.stdout())
+		}
+		if c.stdout == "1\n" && (res.PeakMemoryBytes > 40<<20 || res.CPU > 90*time.Millisecond+res.Wall) {
+			t.Errorf("%s: peak %d, CPU %s", c.name, res.PeakMemoryBytes, res.CPU)
+		}
+	}
+	var seen []string
+	for range 3 {
+		_, rec := r.run(t, limits(python("print([s for s in open('/proc/self/cgroup') if ':memory:' in s])")), RunInput{})
+		seen = append(seen, rec.stdout())
+	}
+	if cfg.Cgroups["memory"] != "" && (seen[1] != seen[2] || !strings.Contains(seen[1], "memory")) { // the first ones may be new
+		t.Errorf("version 1 groups are not used again: %q", seen)
+	}
+}
+
 func TestMemoryWithoutControlGroups(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Cgroups = nil

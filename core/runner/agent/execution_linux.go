@@ -132,23 +132,24 @@ func (x *execution) run(before *execution) {
 	x.workspace.Swallow()
 	x.stdin.Swallow()
 	x.deliver(failure == nil)
-	err := errors.Join(x.clean(), x.prepared.Remove())
-	if err != nil {
-		x.agent.Logf("clean up: %v", err)
+	kept, err := x.clean()
+	err = errors.Join(err, x.prepared.Remove())
+	if err == nil && !sandbox.IsClosed(x.dropped) {
+		x.prepareNext(kept)
 		return
 	}
-	if !sandbox.IsClosed(x.dropped) {
-		x.prepareNext()
+	if err = errors.Join(err, kept.Remove()); err != nil {
+		x.agent.Logf("clean up: %v", err)
 	}
 }
 
-// prepareNext makes what the next Execution will need.
-func (x *execution) prepareNext() {
+// prepareNext makes what the next Execution will need. kept is what there is already.
+func (x *execution) prepareNext(kept *sandbox.Prepared) {
 	spawner := x.agent.Spawner(x.start.Network)
 	if x.refillFork() {
 		spawner = nil // the copy enters the groups itself
 	}
-	next := sandbox.Prepare(x.agent.Config, x.agent.Disk, x.agent.GroupName(), x.start.Limits, spawner)
+	next := sandbox.Prepare(x.agent.Config, x.agent.Disk, x.agent.GroupName(), x.start.Limits, spawner, kept)
 	x.startForkServer()
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -365,12 +366,13 @@ func (x *execution) collect(out *protocol.Writer, artifacts *protocol.Credit) er
 	return nil
 }
 
-// clean removes the folder and the control groups. It runs after the answer.
-func (x *execution) clean() error {
+// clean removes the folder, and the control groups unless it returns them. It runs after the answer.
+func (x *execution) clean() (*sandbox.Prepared, error) {
 	x.agent.ForgetConnections()
 	var err error
 	if x.folder != nil {
 		err = x.folder.Remove() // before the groups: a tmpfs counts in them
 	}
-	return errors.Join(err, x.group.Remove(), x.outdated.Remove())
+	kept, groupErr := sandbox.Keep(x.group, x.start.Limits)
+	return kept, errors.Join(err, groupErr, x.outdated.Remove())
 }

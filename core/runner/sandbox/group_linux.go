@@ -29,6 +29,8 @@ type Group struct {
 	count *os.File
 	// bound is the open file of the limit of processes, for lower. A thread in a box has no name for it.
 	bound *os.File
+	// pidsMax is what the limit of processes was made with.
+	pidsMax int64
 	// Memory and pids are where those limits are set: a v1 folder, the v2 folder, or nothing.
 	Memory, pids, cpu string
 	v2                bool // memory is a v2 folder
@@ -99,7 +101,8 @@ func (g *Group) limit(l executor.Limits) error {
 	}
 	if g.pids != "" && l.PIDs > 0 {
 		// On v1 the forking thread counts while it forks. lower takes it off again.
-		set(g.pids, "pids.max", l.PIDs+1)
+		g.pidsMax = l.PIDs + 1
+		set(g.pids, "pids.max", g.pidsMax)
 	}
 	if l.CPUShares > 0 {
 		if dir := g.Cgroups["cpu"]; dir != "" {
@@ -236,10 +239,34 @@ func (g *Group) openUsage() {
 		g.count = keepControl(g.pids, "pids.current", unix.O_RDONLY)
 	}
 	if dir := g.Cgroups["cpuacct"]; dir != "" {
-		g.usedCPU = keepControl(dir, "cpuacct.usage", unix.O_RDONLY)
+		g.usedCPU = keepControl(dir, "cpuacct.usage", unix.O_RDWR) // see Reset
 	} else if dir := g.Cgroups[unified]; dir != "" {
 		g.usedCPU = keepControl(dir, "cpu.stat", unix.O_RDONLY)
 	}
+}
+
+// maxResidue bounds the memory that a group may have when it is used again. Its peak begins there. The kernel charges memory in
+// advance, and files that a program has read first stay charged.
+const maxResidue = 1 << 20
+
+// Reset makes v1 groups as they were when they were made, for the next Execution. It saves the kernel making and removing them. It
+// reports false if it cannot, or if anything of the Execution may be left. Remove must follow then.
+func (g *Group) Reset() bool {
+	if len(g.tasks) == 0 || g.needsV2() || g.watched != nil || g.Kills != nil || g.peak == nil || g.usedCPU == nil || g.bound == nil {
+		return false
+	}
+	g.LeavePrepared(nil)
+	left, err := readGroup(g.pids, "pids.current")
+	if err != nil || string(left) != "0\n" || g.OOMKills() != 0 {
+		return false
+	}
+	g.Bound, g.BoundBefore = nil, 0
+	for f, value := range map[*os.File]int64{g.usedCPU: 0, g.peak: 0, g.bound: g.pidsMax} {
+		if _, err := f.WriteAt(strconv.AppendInt(nil, value, 10), 0); err != nil {
+			return false
+		}
+	}
+	return g.memoryPeak() <= maxResidue
 }
 
 // Remove removes the groups. No process may be in them.

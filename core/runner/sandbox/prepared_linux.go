@@ -16,18 +16,27 @@ type Prepared struct {
 	pipes  *Pipes // without standard input
 }
 
-// Prepare makes a Prepared. It returns nil after an error: the next Execution meets the same error itself. s waits in the control
-// groups; nil if no thread is to wait there.
-func Prepare(cfg protocol.Config, d *Disk, name string, limits executor.Limits, s *Spawner) *Prepared {
-	a := &Prepared{limits: limits}
-	var err error
-	if !cfg.UseWorkRoot { // else the folder is the one that is there
+// Keep returns what the next Execution can use of the group of one with these limits. It removes the group if that is nothing.
+func Keep(g *Group, limits executor.Limits) (*Prepared, error) {
+	if !g.Reset() {
+		return nil, g.Remove()
+	}
+	return &Prepared{limits: limits, group: g}, nil
+}
+
+// Prepare makes a Prepared. It uses or removes what was kept, which may be nil. It returns nil after an error: the next Execution meets
+// the same error itself. s waits in the control groups; nil if no thread is to wait there.
+func Prepare(cfg protocol.Config, d *Disk, name string, limits executor.Limits, s *Spawner, kept *Prepared) *Prepared {
+	a := &Prepared{limits: limits, group: kept.TakeGroup(limits)}
+	err := kept.Remove()
+	if err == nil && !cfg.UseWorkRoot { // else the folder is the one that is there
 		a.folder, err = MakeFolder(cfg, d, limits.DiskBytes)
 	}
+	if err == nil && a.group == nil {
+		a.group, err = MakeGroup(cfg.Cgroups, name, GroupLimits(cfg, limits))
+	}
 	if err == nil {
-		if a.group, err = MakeGroup(cfg.Cgroups, name, GroupLimits(cfg, limits)); err == nil {
-			err = a.group.enterWaiting(s)
-		}
+		err = a.group.enterWaiting(s)
 	}
 	if err == nil {
 		a.pipes, err = MakePipes(cfg, false)

@@ -14,6 +14,11 @@
 // interpreter opens main.py, runs it and ends in its usual way. So everything about the main file is the interpreter's own work: what
 // __main__ has, decoding, tracebacks, the exit code, atexit, the end of threads, finalizers and the flush of the streams.
 //
+// At its end, the interpreter takes all modules and types apart, which changes most of the memory that a copy shares. That is needed
+// only for objects that do something at their end. python/_fork_end.py looks for such objects after the exit functions and the flush of the
+// streams. It ends the process with exit(0) if there are none and the main file was run to its end. In all other cases the interpreter
+// ends in its own way.
+//
 // The module comes from an archive in a memfd, descriptor 4, which PYTHONPATH names. It removes both. It needs three modules of C,
 // which are not in sys.modules afterwards. prctl(PR_SET_MM) gives a copy its command line and variables in /proc.
 //
@@ -28,6 +33,11 @@
 //   - The objects of the start are frozen (gc.freeze), and the collector's counts begin at 0. What a program attaches to a class of the
 //     modules that are there at the start, such as os, is not finalized at its end. A program is refused whose main file mentions gc,
 //     __del__, weakref, __subclasses__ or setproctitle.
+//   - A function that an imported module has given to sys.settrace or sys.setprofile, and that is still there at the end, sees the
+//     functions of python/_fork_end.py.
+//   - sys.__interactivehook__ has a weak reference, and is not the function of the module site.
+//   - A program whose end removes both __file__ and __cached__ from __main__, and no other name, and then leaves by sys.exit, ends with 0.
+//     Programs whose main file mentions globals, locals, vars or __cached__ are ended by the interpreter.
 //   - Modules of Config.Preimport are in sys.modules from the start. What they draw at random when they are imported is the same in all
 //     copies, except for numpy.random and the random generator of Python. Threads that they start must end before a fork, as those of
 //     OpenBLAS do, which starts them again when it needs them. Programs with other variables than Config.Env are refused then.

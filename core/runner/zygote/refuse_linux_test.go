@@ -33,7 +33,7 @@ func TestWhatOnlyANewInterpreterDoesIsRefused(t *testing.T) {
 		"output that is no pipe":   {"", func(r *Request) { r.Files[1] = r.Files[0] }, "descriptor 1"},
 		"the collector":            {"import gc", nil, "gc"},
 		"a finalizer":              {"class C:\n def __del__(self): pass", nil, "__del__"},
-		"no main file":             {"import os; os.unlink('main.py')", func(r *Request) { must(t, os.Remove(filepath.Join(z.cfg.Dir, "main.py"))) }, "No such file"},
+		"no main file":             {"", func(r *Request) { must(t, os.Remove(filepath.Join(z.cfg.Dir, "main.py"))) }, "No such file"},
 		"a name that ends like gc": {"mpgc = gcx = 1", nil, ""},
 		"other variables":          {"", set("A=gc"), ""},
 	} {

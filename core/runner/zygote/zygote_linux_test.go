@@ -410,3 +410,43 @@ func TestTheStartRunsNothingOfPrograms(t *testing.T) {
 		t.Errorf("%v %v", left, err)
 	}
 }
+
+func TestAProgramEndsEarlyUnlessAnObjectOrAModuleHasAnEnd(t *testing.T) {
+	t.Parallel()
+	const early = "objects_harmless\n"
+	// The trace of an imported module shows how the process ends.
+	const traced = `
+import sys
+def trace(frame, event, arg, out=sys.stderr):
+    if frame.f_code.co_name in ("succeeded", "nothing_left", "objects_harmless", "address"): print(frame.f_code.co_name, file=out)
+sys.settrace(trace)
+`
+	for name, c := range map[string]struct {
+		preimport, own, text string
+		early                bool
+	}{
+		"nothing":                    {"", "", "import traced\n", true},
+		"harmless modules":           {"json", "", "import traced, json, re, dataclasses, subprocess, random\n", true},
+		"a file":                     {"", "import os\nf = open(os.devnull)", "import own, traced\n", false},
+		"a generator":                {"", "def g():\n    yield\ng = g()\nnext(g)", "import own, traced\n", false},
+		"a finalizer":                {"", "class C:\n    def __del__(self): pass\nc = C()", "import own, traced\n", false},
+		"a module of C":              {"", "import mmap", "import own, traced\n", false},
+		"a module of C at the start": {"mmap", "", "import traced\n", false},
+		"an exception":               {"", "", "import traced\n1 / 0\n", false},
+		"an exit":                    {"", "", "import traced\nraise SystemExit\n", false},
+	} {
+		cfg := usual(t.TempDir())
+		if c.preimport != "" {
+			cfg.Preimport = []string{c.preimport}
+		}
+		for file, text := range map[string]string{"traced.py": traced, "own.py": c.own} {
+			must(t, os.WriteFile(filepath.Join(cfg.Dir, file), []byte(text), 0o600))
+		}
+		p, err := begin(t, start(t, cfg), c.text, nil)
+		must(t, err)
+		_, errs, _ := p.finish(t)
+		if got := strings.HasSuffix(errs, "address\n") && strings.Contains(errs, early); got != c.early {
+			t.Errorf("%s: early %v\n%s", name, got, errs)
+		}
+	}
+}

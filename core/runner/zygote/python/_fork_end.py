@@ -9,6 +9,9 @@ HARMLESS = frozenset((
     " _string _struct _symtable _tokenize _typing _uuid _weakref _zoneinfo array atexit binascii cmath errno fcntl grp itertools math pwd"
     " pyexpat resource select termios typing.io typing.re unicodedata zlib").split())
 
+# Modules of C that each start of an interpreter has. Their objects with an end, which are files, have __del__.
+CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings builtins faulthandler marshal posix sys time".split())
+
 # What a main file mentions that may notice this end.
 NOTICING = b"settrace", b"setprofile", b"monitoring", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars", b"ps1", b"ps2"
 
@@ -35,26 +38,15 @@ class End:
         self.reference = weakref.ref(hook, self.run)
         self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
         self.loaders = sys.modules["_frozen_importlib_external"].SourceFileLoader, sys.modules["_frozen_importlib"].FrozenImporter
-
-        def generator():
-            yield
-
-        async def coroutine():
-            pass
-
-        async def asynchronous():
-            yield
-
-        made = coroutine()
-        made.close()
-        self.refused = {vars(sys.modules["_io"])["_IOBase"], type(generator()), type(made), type(asynchronous())}
-        self.function = type(generator)
+        self.function = type(self.run.__func__)
         self.usual = frozenset((
             dict, list, tuple, set, frozenset, property, classmethod, staticmethod, self.function, type(self.run), type(len)))
 
     def watch(self, main):
-        """Begins. What is there already has nothing to do at the end."""
+        """Begins. The modules that are there already count as modules of the program, if they have an end of their own."""
         self.main, self.modules = self.weak(main), frozenset(sys.modules)  # the module ends as it always does
+        if not all(map(self.module_harmless, self.modules - CORE)):
+            self.reference = None
 
     def begin(self, text):
         """Begins the program text in this process."""
@@ -86,7 +78,7 @@ class End:
     def module_harmless(self, name):
         if name in HARMLESS:
             return True
-        loader = sys.modules[name].__spec__.loader
+        loader = getattr(getattr(sys.modules[name], "__spec__", None), "loader", None)
         return (type(loader) is self.loaders[0] or loader is self.loaders[1]) and name != "code"  # it adds names to sys
 
     def objects_harmless(self, main):
@@ -94,8 +86,8 @@ class End:
         objects = self.gc.get_objects()
         if not any(o is main for o in objects):
             return False  # the program has hidden objects from the collector
-        for kind in set(map(type, objects)) - self.usual:
-            if not self.refused.isdisjoint(kind.__mro__) or any("__del__" in vars(k) for k in kind.__mro__):
+        for kind in set(map(type, objects)) - self.usual:  # also files, generators and coroutines have __del__
+            if any("__del__" in vars(k) for k in kind.__mro__):
                 return False
             if issubclass(kind, type) and any("__del__" in vars(o) and not o.__flags__ & HAVE_GC for o in objects if type(o) is kind):
                 return False  # the collector does not know its objects
