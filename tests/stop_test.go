@@ -194,7 +194,7 @@ func TestASecondSignalEndsEverythingAtOnce(t *testing.T) {
 		plugins []string
 	}{
 		{"serve", startDeafServer, []string{"backend-uv"}},
-		{"run", startDeafRun, []string{"backend-uv"}},
+		{"run", startDeafRun, nil},
 		{"mcp", startDeafMCP, []string{"backend-uv", "frontend-mcp"}},
 	} {
 		for _, how := range []struct {

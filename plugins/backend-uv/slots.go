@@ -75,12 +75,11 @@ func newSlots(claim *workClaim, how mechanisms, parent sandbox.Cgroups, ids *uid
 // runnerProgram returns the embedded runner, or else the runner command of this program. kept is a folder in which later starts find
 // the runner; empty: none.
 func runnerProgram(kept string) (program, error) {
-	f, ok := (*os.File)(nil), false
+	open := binary.Open
 	if stamp := buildStamp(); kept != "" && stamp != "" {
-		f, ok = binary.OpenKept(kept, stamp)
-	} else {
-		f, ok = binary.Open()
+		open = func() (*os.File, bool) { return binary.OpenKept(kept, stamp) }
 	}
+	f, ok := open()
 	if !ok {
 		return program{path: "/proc/self/exe", args: []string{os.Args[0], "runner"}}, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
@@ -46,7 +47,11 @@ func (l *localBackend) Backends() map[string]executor.Backend {
 	return map[string]executor.Backend{l.name: l.backend}
 }
 
-// Close ends the programs of the backend and removes what it has made. When ctx ends first, that goes on until the process exits.
+// localGrace is how long Close goes on after the end of its ctx. A backend kills a runner that hangs within that time.
+const localGrace = 10 * time.Second
+
+// Close ends the programs of the backend and removes what it has made. Nobody else would do it, so Close goes on for localGrace when
+// ctx has ended.
 func (l *localBackend) Close(ctx context.Context) error {
 	c, ok := l.backend.(io.Closer)
 	if !ok {
@@ -58,6 +63,13 @@ func (l *localBackend) Close(ctx context.Context) error {
 	case err := <-closed:
 		return err
 	case <-ctx.Done():
+	}
+	last := time.NewTimer(localGrace)
+	defer last.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-last.C:
 		return fmt.Errorf("close backend %s: %w", l.name, context.Cause(ctx))
 	}
 }

@@ -96,6 +96,23 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	}
 }
 
+func TestAVariableThatIsNotSetIsNamed(t *testing.T) {
+	t.Setenv("PYEXEC_TEST_SET", "x")
+	var said strings.Builder
+	o, g, err := parse(t, "run", "--env", "PYEXEC_TEST_SET", "--env", "PYEXEC_TEST_UNSET")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Err = &said
+	s, err := o.spec(g)
+	if err != nil || len(s.Env) != 1 || s.Env["PYEXEC_TEST_SET"] != "x" {
+		t.Errorf("%v, %v", s.Env, err)
+	}
+	if want := "--env: PYEXEC_TEST_UNSET is not set here, and is left out"; !strings.Contains(said.String(), want) || strings.Contains(said.String(), "TEST_SET ") {
+		t.Errorf("said %q, want %q", &said, want)
+	}
+}
+
 func TestASubmissionIsDurableAndHasItsRequirements(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "r.txt")

@@ -117,7 +117,7 @@ func (o *sessionNewOptions) session() (executor.Session, error) {
 	if s.Spec.Limits, err = o.g.limits(); err != nil {
 		return s, err
 	}
-	s.Spec.Env, err = environment(o.env)
+	s.Spec.Env, err = o.g.environment(o.env)
 	return s, err
 }
 

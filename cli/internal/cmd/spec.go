@@ -87,7 +87,7 @@ func (p *program) spec(g *global) (executor.Spec, error) {
 	if s.Limits, err = g.limits(); err != nil {
 		return s, err
 	}
-	s.Env, err = environment(p.env)
+	s.Env, err = g.environment(p.env)
 	return s, err
 }
 
@@ -151,8 +151,8 @@ func (g *global) limits() (executor.Limits, error) {
 	return l, nil
 }
 
-// environment parses K=V entries. K alone takes the value of this process's variable, and is left out if there is none.
-func environment(entries []string) (map[string]string, error) {
+// environment parses K=V entries. K alone takes the value of this process's variable. If there is none, it is left out, and a note says so.
+func (g *global) environment(entries []string) (map[string]string, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -164,6 +164,7 @@ func environment(entries []string) (map[string]string, error) {
 		}
 		if !has {
 			if value, has = os.LookupEnv(name); !has {
+				g.note("--env: %s is not set here, and is left out", name)
 				continue
 			}
 		}
