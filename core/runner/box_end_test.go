@@ -95,16 +95,14 @@ func boxKilledRunner(t *testing.T) {
 func killedRunner(t *testing.T, r *testRunner, start func(code string) Start) {
 	t.Helper()
 	var all []int
-	_, err := runningAs(t, r, start, func(pids []string) {
-		all = append(all, pidfdOf(t, initOf(t, r)))
-		for _, pid := range pids {
-			for _, n := range livingAs(t, pid) {
-				all = append(all, pidfdOf(t, n))
-			}
+	_, err := runningAs(t, r, start, func([]string) {
+		found := sandbox.ChildrenOf(r.cmd.Process.Pid)
+		for n := 0; n < len(found); n++ {
+			all, found = append(all, pidfdOf(t, found[n])), append(found, sandbox.ChildrenOf(found[n])...)
 		}
 		must(t, r.cmd.Process.Kill())
 	})
-	if executor.CodeOf(err) != executor.Unavailable || len(all) < 7 {
+	if executor.CodeOf(err) != executor.Unavailable || len(all) < 8 {
 		t.Errorf("%d processes, %v", len(all), err)
 	}
 	ends(t, all)
