@@ -136,10 +136,10 @@ func (x *execution) begin(s *forkServer, c *forkCopy, r zygote.Request, job sand
 	if err := c.Run(ctx, r); err != nil {
 		return err
 	}
-	if n, ok := s.group.Threads(); ok && n > 1 || !job.Group.Has(c.PID()) {
-		if sandbox.IsAlive(c.pidfd) {
-			return fmt.Errorf("fork server: the copy %d is not in the control groups of its program", c.PID())
-		}
+	// A process that exits leaves its groups before it has ended.
+	n, ok := s.group.Threads()
+	if stays := ok && n > 1 || !job.Group.Has(c.PID()) && !sandbox.IsExiting(c.PID()); stays && sandbox.IsAlive(c.pidfd) {
+		return fmt.Errorf("fork server: the copy %d is not in the control groups of its program", c.PID())
 	}
 	return nil
 }
