@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -68,12 +69,13 @@ func (g *Group) Threads() (n int64, ok bool) {
 	return parseNumber(readControl(g.count)), true
 }
 
-// Has reports whether the process pid is in all v1 groups of g. This process itself moves others into v2 groups.
+// Has reports whether the process pid is in all v1 groups of g. This process itself moves others into v2 groups. Each look opens the
+// files anew: the kernel lists the tasks of an open file at most once per second (cgroup_pidlist_start).
 func (g *Group) Has(pid int) bool {
-	buf := make([]byte, 4096)
-	for _, fd := range g.tasks {
-		n, _ := unix.Pread(fd, buf, 0) // nothing is no process
-		if !bytes.Contains(append([]byte("\n"), buf[:max(n, 0)]...), []byte("\n"+strconv.Itoa(pid)+"\n")) {
+	want := []byte("\n" + strconv.Itoa(pid) + "\n")
+	for _, dir := range v1(g.Cgroups) {
+		list, err := os.ReadFile(filepath.Join(dir, "tasks"))
+		if err != nil || !bytes.Contains(append([]byte("\n"), list...), want) {
 			return false
 		}
 	}
