@@ -98,8 +98,9 @@ func TestNothingOfAForkServerMeetsTheNextOwner(t *testing.T) {
 		{"that ends", "import os\nos._exit(0)", "print(1)", "succeeded exit 0 1", "the fork server has ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := boxed(t, nil)
-			needtest.Need(t, len(testCgroups(t)) > 0, needtest.Cgroup, "there are no control groups")
+			r := boxed(t, func(cfg *Config) {
+				needtest.Need(t, len(cfg.Cgroups) > 0, needtest.Cgroup, "there are no control groups")
+			})
 			alice := withModule(t, c.attack)
 			alice.Code = c.code
 			r.wants(t, alice, "exec "+c.want)
