@@ -82,7 +82,7 @@ func TestNothingOfAForkServerMeetsTheNextOwner(t *testing.T) {
 			"it has 3 threads",
 		},
 		{
-			"that hides its threads", "import os, time, _thread\nreal = os.listdir\nos.listdir = lambda p='.': ['1'] if 'task' in str(p) else real(p)\n" +
+			"that hides its threads", "import os, time, _thread\nreal = os.stat\nclass One: st_nlink = 3\nos.stat = lambda p, **k: One if 'task' in str(p) else real(p, **k)\n" +
 				"_thread.start_new_thread(time.sleep, (99,))", "print(1)", "succeeded exit 0 1", "it has 3 threads",
 		},
 		{

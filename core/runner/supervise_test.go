@@ -41,7 +41,7 @@ func TestTheWholeGroupIsAskedToEnd(t *testing.T) {
 func TestACancelWithinTheGraceOfATimeoutLeavesItATimeout(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	start := shell(`trap 'echo asked' TERM; while :; do sleep 0.01; done`)
-	start.Limits.Timeout, start.Limits.KillGrace = time.Second, 300*time.Millisecond
+	start.Limits.Timeout, start.Limits.KillGrace = time.Second, 2*time.Second
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	rec := newRecord()
