@@ -17,6 +17,8 @@ const (
 	maxRepeats = 20
 	// minWait is how long a case waits at least before it asks for a place again.
 	minWait = 100 * time.Millisecond
+	// maxDown bounds how long a case waits for a backend that is down. A plugin that has ended is restarted within seconds.
+	maxDown = 30 * time.Second
 )
 
 // errStopped ends the cases that run when another one has failed.
@@ -205,15 +207,19 @@ func (r *run) submit(ctx context.Context, i, attempt int) (submitted, error) {
 	return x, err
 }
 
-// submitWaiting submits case i when there is a place for it.
+// submitWaiting submits case i when there is a place for it and its backend is there.
 func (r *run) submitWaiting(ctx context.Context, i, attempt int) (submitted, error) {
+	began := time.Now()
 	for {
 		x, err := r.submit(ctx, i, attempt)
-		full, ok := errors.AsType[*executor.Error](err)
-		if !ok || full.Code != executor.Exhausted || full.RetryAfter <= 0 {
+		later, ok := errors.AsType[*executor.Error](err)
+		if !ok || later.RetryAfter <= 0 {
 			return x, err
 		}
-		timer := time.NewTimer(max(full.RetryAfter, minWait))
+		if down := later.Code == executor.Unavailable && time.Since(began) < maxDown; later.Code != executor.Exhausted && !down {
+			return x, err
+		}
+		timer := time.NewTimer(max(later.RetryAfter, minWait))
 		select {
 		case <-timer.C:
 		case <-r.freed:
