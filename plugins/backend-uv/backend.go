@@ -126,8 +126,12 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 		return nil, executor.Errorf(executor.Internal, "%w", err)
 	}
 	b.slots.private, b.slots.open = b.privateNetwork(), config.NetworkOpen
+	b.slots.notes = slog.LevelDebug
+	if len(config.Preimport) > 0 { // a module that keeps programs from being forks makes them slower than without the setting
+		b.slots.notes = slog.LevelWarn
+	}
 	b.languages = findLanguages(hostPlaces(), b.how)
-	b.boundsForks = b.groups.Enforces("memory") && b.groups.Enforces("pids")
+	b.boundsForks = boundsForks(b.groups)
 	b.can = promises(b.how, b.groups, config)
 	b.can.Languages = b.languages.list()
 	b.begin(ctx, keep)

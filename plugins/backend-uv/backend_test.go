@@ -47,7 +47,7 @@ func TestTheDoctorFindsWhatTheBackendUses(t *testing.T) {
 			t.Errorf("no remedy for %s: %s", f.Topic, f.Message)
 		}
 	}
-	for _, topic := range []string{"python", "uv", "index", "files", "user", "network", "way out", "memory", "pids", "cpu", "disk", "cache"} {
+	for _, topic := range []string{"python", "uv", "index", "files", "user", "network", "way out", "start", "memory", "pids", "cpu", "disk", "cache"} {
 		if !topics[topic] {
 			t.Errorf("nothing about %s", topic)
 		}

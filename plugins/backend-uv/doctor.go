@@ -41,7 +41,7 @@ func Doctor(ctx context.Context, section json.RawMessage) []backend.Finding {
 	}
 	b := &Backend{name: "uv", config: c, how: how, log: slog.New(slog.DiscardHandler)}
 	found, groupErr := sandbox.FindCgroups()
-	b.can, b.groupErr = promises(how, found, c), groupErr
+	b.can, b.groupErr, b.boundsForks = promises(how, found, c), groupErr, boundsForks(found)
 	ids, err := b.uidPool()
 	if err != nil {
 		return backend.ConfigFindings(err)
@@ -133,6 +133,7 @@ func (b *Backend) limitFindings() []backend.Finding {
 		backend.Check(b.how.Setuid || b.how.Box, "user", b.userOf(), "programs run as this user: "+b.how.Why["setuid"], user),
 		backend.Check(b.can.NetworkOff, "network", "can be kept from programs", "cannot be kept from programs: "+b.how.Why["network"], root),
 		b.networkFinding(root),
+		backend.OK("start", b.startOf()),
 		backend.Check(b.can.Memory, "memory", "memory_mb is enforced by control group", "memory_mb is not enforced: "+b.groupReason("memory"), groups),
 		backend.Check(b.can.PIDs, "pids", "the number of processes is enforced", "the number of processes is not enforced: "+b.groupReason("pids"), groups),
 		backend.Check(b.can.CPU, "cpu", "cpu_shares is enforced by control group", "cpu_shares is not enforced: "+b.groupReason("cpu"), groups),
@@ -164,6 +165,20 @@ func (b *Backend) networkFinding(root string) backend.Finding {
 	}
 	return backend.Warn(topic, "programs cannot have a network of their own, so network_disabled: false is refused: "+b.how.Why["way_out"],
 		root+"; or set backends.uv.network to host (docs/network.md)")
+}
+
+// startOf describes how programs start.
+func (b *Backend) startOf() string {
+	const fork, exec = "programs are forks of an interpreter that has started", "each program starts an interpreter: "
+	switch {
+	case b.config.Start == StartExec:
+		return exec + "backends.uv.start is exec"
+	case !b.how.Box:
+		return exec + "there is no sandbox"
+	case !b.boundsForks:
+		return fork + "; those with requirements start an interpreter: no control group bounds memory and processes"
+	}
+	return fork
 }
 
 // userOf describes the user that programs run as.

@@ -145,3 +145,22 @@ func TestStartupCodeIsFound(t *testing.T) {
 		})
 	}
 }
+
+func TestTheDoctorSaysHowProgramsStart(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		start        string
+		box, bounded bool
+		want         string
+	}{
+		{StartFork, true, true, "programs are forks of an interpreter that has started"},
+		{StartFork, true, false, "no control group bounds memory and processes"},
+		{StartFork, false, true, "each program starts an interpreter: there is no sandbox"},
+		{StartExec, true, true, "each program starts an interpreter: backends.uv.start is exec"},
+	} {
+		b := &Backend{config: Config{Start: c.start}, how: mechanisms{Box: c.box}, boundsForks: c.bounded}
+		if got := b.startOf(); !strings.HasSuffix(got, c.want) {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}

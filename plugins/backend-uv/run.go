@@ -10,6 +10,7 @@ import (
 	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/core/runner"
 	"github.com/python-executor/python-executor/core/runner/protocol"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
 // plan is how a job will run.
@@ -103,6 +104,11 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 		}
 	}
 	return p, nil, nil
+}
+
+// boundsForks reports whether groups bound and count the processes of a fork server.
+func boundsForks(groups sandbox.Cgroups) bool {
+	return groups.Enforces("memory") && groups.Enforces("pids")
 }
 
 // forks returns the name of those whose programs may be forks of one interpreter, or "" if each program gets a new one. env is nil

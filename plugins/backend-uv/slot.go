@@ -228,12 +228,15 @@ const stderrHalf = 1024
 // errors: a crash of Go's runtime gives its reason first and a long trace after it. Nothing goes to the plugin's own standard error.
 type runnerStderr struct {
 	log         *slog.Logger
-	left        int // writes that still go to the log
+	notes       slog.Level // of the runner's notes
+	left        int        // writes that still go to the log
 	first, last []byte
 	omitted     bool // reports whether bytes between first and last were dropped
 }
 
-func newRunnerStderr(log *slog.Logger) *runnerStderr { return &runnerStderr{log: log, left: 50} }
+func newRunnerStderr(log *slog.Logger, notes slog.Level) *runnerStderr {
+	return &runnerStderr{log: log, notes: notes, left: 50}
+}
 
 // Write implements io.Writer; exec calls it from one goroutine.
 func (n *runnerStderr) Write(p []byte) (int, error) {
@@ -259,7 +262,7 @@ func (n *runnerStderr) Write(p []byte) (int, error) {
 func (n *runnerStderr) withoutNotes(p []byte) (rest []byte) {
 	for line := range bytes.Lines(p) {
 		if note, ok := bytes.CutPrefix(line, []byte(sandbox.NotePrefix)); ok {
-			n.log.Debug("note of a runner", "text", requirements.Shorten(string(bytes.TrimSpace(note)), 1000))
+			n.log.Log(context.Background(), n.notes, "note of a runner", "text", requirements.Shorten(string(bytes.TrimSpace(note)), 1000))
 		} else {
 			rest = append(rest, line...)
 		}
@@ -290,7 +293,7 @@ var _ io.Writer = (*runnerStderr)(nil)
 func (p *slots) newSlot(ctx context.Context, n int, network, private bool, claim func() (*uidClaim, error)) (*slot, error) {
 	s := &slot{
 		how: p.how, dir: filepath.Join(p.claim.dir, strconv.Itoa(n)), network: network, private: private, open: p.open,
-		stderr: newRunnerStderr(p.log), ids: p.ids, log: p.log,
+		stderr: newRunnerStderr(p.log, p.notes), ids: p.ids, log: p.log,
 	}
 	fail := func(err error) (*slot, error) {
 		s.give()

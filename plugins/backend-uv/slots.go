@@ -41,6 +41,7 @@ type slots struct {
 	private bool
 	open    []string
 	log     *slog.Logger
+	notes   slog.Level // of the runners' notes
 
 	// first is closed when the slot of warmFirst is idle, or could not be started. nil: there is no such slot.
 	first chan struct{}

@@ -87,7 +87,7 @@ func TestTheStartAndTheEndOfStderrAreKept(t *testing.T) {
 		"many writes":  {[]string{"first", strings.Repeat("y", 3000), strings.Repeat("z", 10), "last"}, "first" + strings.Repeat("y", stderrHalf-5) + "\n…\n" + strings.Repeat("y", stderrHalf-14) + strings.Repeat("z", 10) + "last"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newRunnerStderr(slog.New(slog.DiscardHandler))
+			n := newRunnerStderr(slog.New(slog.DiscardHandler), slog.LevelDebug)
 			for _, w := range c.writes {
 				if k, err := n.Write([]byte(w)); k != len(w) || err != nil {
 					t.Fatal(k, err)
@@ -172,7 +172,7 @@ func TestASlotWithTheForkServerOfAProgramIsPreferred(t *testing.T) {
 func TestNotesOfARunnerAreNoWarnings(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
-	n := newRunnerStderr(slog.New(slog.NewTextHandler(&said, nil)))
+	n := newRunnerStderr(slog.New(slog.NewTextHandler(&said, nil)), slog.LevelDebug)
 	if _, err := n.Write([]byte(sandbox.NotePrefix + "no fork\nrunner: broken\n")); err != nil {
 		t.Fatal(err)
 	}

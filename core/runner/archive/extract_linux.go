@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/tar"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -197,11 +198,14 @@ func (x *Extractor) notePy(name string) {
 	}
 }
 
+// fill writes the content of an entry. Zeros become holes, so a small archive of large holes takes little room.
 func (x *Extractor) fill(fd int, t *tar.Reader) error {
+	size := int64(0)
 	for {
 		n, err := t.Read(x.buf)
+		size += int64(n)
 		for data := x.buf[:n]; len(data) > 0; {
-			w, err := IgnoringEINTR(func() (int, error) { return unix.Write(fd, data) })
+			w, err := IgnoringEINTR(func() (int, error) { return writePart(fd, data) })
 			if err != nil {
 				return err
 			}
@@ -211,7 +215,7 @@ func (x *Extractor) fill(fd int, t *tar.Reader) error {
 			x.Progress(x.in.read)
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return extend(fd, size)
 		}
 		if err != nil {
 			if !errors.Is(err, io.ErrUnexpectedEOF) && x.in.err == nil {
@@ -220,6 +224,34 @@ func (x *Extractor) fill(fd int, t *tar.Reader) error {
 			return err
 		}
 	}
+}
+
+// extend gives a file that ends with a hole its size.
+func extend(fd int, size int64) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Size == size {
+		return err
+	}
+	return unix.Ftruncate(fd, size)
+}
+
+// writePart writes the begin of data, or leaves a hole for zeros. It returns how many bytes that are.
+func writePart(fd int, data []byte) (int, error) {
+	const block = 4 << 10 // the kernel's unit
+	isHole := func(i int) bool {
+		b := data[i:min(i+block, len(data))]
+		return b[0] == 0 && bytes.Count(b, []byte{0}) == len(b)
+	}
+	hole, end := isHole(0), block
+	for end < len(data) && isHole(end) == hole {
+		end += block
+	}
+	end = min(end, len(data))
+	if !hole {
+		return unix.Write(fd, data[:end])
+	}
+	_, err := unix.Seek(fd, int64(end), io.SeekCurrent)
+	return end, err
 }
 
 func (x *Extractor) folder(h *tar.Header, name string) error {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -272,5 +273,24 @@ func BenchmarkExtract(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+func TestZerosTakeNoRoom(t *testing.T) {
+	t.Parallel()
+	s := newTarget(t)
+	zeros := strings.Repeat("\x00", 300<<10)
+	for name, content := range map[string]string{"zeros": zeros, "ends": "a" + zeros + "b", "hole at the end": "a" + zeros} {
+		if _, err := s.unpack(t, archive{file(name, content)}.reader(t)); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(s.root, name)
+		if got, err := os.ReadFile(path); err != nil || string(got) != content { //nolint:gosec // a test's own
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		var st syscall.Stat_t
+		if err := syscall.Stat(path, &st); err != nil || st.Blocks*512 > 16<<10 {
+			t.Errorf("%s: %d blocks, %v", name, st.Blocks, err)
+		}
 	}
 }

@@ -81,6 +81,16 @@ func (a *Prepared) TakeGroup(limits executor.Limits) (g *Group) {
 	return g
 }
 
+// removeGroup removes the control groups if they were not taken.
+func (a *Prepared) removeGroup() error {
+	if a == nil || a.group == nil {
+		return nil
+	}
+	g := a.group
+	a.group = nil
+	return g.Remove()
+}
+
 // TakePipes returns the pipes if they fit, or nil.
 func (a *Prepared) TakePipes(stdin bool) (p *Pipes) {
 	if a == nil || stdin {
@@ -100,10 +110,7 @@ func (a *Prepared) Remove() error {
 		err = a.folder.Remove()
 		a.folder = nil
 	}
-	if a.group != nil {
-		err = errors.Join(err, a.group.Remove())
-		a.group = nil
-	}
+	err = errors.Join(err, a.removeGroup())
 	if a.pipes != nil {
 		a.pipes.Close()
 		a.pipes = nil

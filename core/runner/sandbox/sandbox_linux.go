@@ -158,6 +158,9 @@ func (b *Sandbox) MakePlace(ready *Prepared, start protocol.Start) (*Folder, *Gr
 	if g := ready.TakeGroup(start.Limits); g != nil {
 		return f, g, nil
 	}
+	if err := ready.removeGroup(); err != nil { // nothing of the program may enter groups with other limits
+		return f, &Group{}, err
+	}
 	g, err := MakeGroup(b.Config.Cgroups, b.GroupName(), GroupLimits(b.Config, start.Limits))
 	return f, g, err
 }

@@ -150,7 +150,11 @@ func (v *view) unmake(path, made string) error {
 		return nil
 	}
 	for name := strings.TrimPrefix(path, "/"); ; name = filepath.Dir(name) {
-		if err := v.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) || name == made {
+		err := v.root.Remove(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTEMPTY) {
+			err = nil
+		}
+		if err != nil || name == made {
 			return err
 		}
 	}

@@ -60,6 +60,9 @@ func userPackages(t *testing.T, dir, name, text string) {
 	must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 }
 
+// userBase is the variable by which an interpreter finds the packages of userPackages, although its HOME is another one.
+func userBase(dir string) string { return "PYTHONUSERBASE=" + filepath.Join(dir, ".local") }
+
 func TestAnInterpreterThatCannotBeForkedSaysWhy(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -77,6 +80,7 @@ func TestAnInterpreterThatCannotBeForkedSaysWhy(t *testing.T) {
 		dir := t.TempDir()
 		userPackages(t, dir, c.file, c.text)
 		cfg := usual(dir)
+		cfg.Env = append(cfg.Env, userBase(dir))
 		cfg.Preimport = []string{c.module}
 		if c.change != nil {
 			c.change(&cfg)

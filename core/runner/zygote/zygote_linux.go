@@ -118,13 +118,25 @@ func (z *Zygote) launch() error {
 	if err == nil {
 		z.process, err = z.cfg.Launch(Command{
 			Path: z.cfg.Interpreter, Argv: z.cfg.argv(), Dir: z.cfg.Dir, Files: files,
-			Env: slices.Concat([]string{"PYTHONPATH=/proc/self/fd/4"}, z.cfg.Env), // sitecustomize.py needs it first
+			Env: envAtStart(z.cfg.Env),
 		})
 	}
 	if err != nil {
 		_, _ = z.control.Close(), z.output.Close()
 	}
 	return err
+}
+
+// envAtStart returns the variables of the interpreter at its start. HOME names no folder then: the module site would run what the files of
+// a program that comes meanwhile have in ~/.local. sitecustomize.py restores the variable.
+func envAtStart(env []string) []string {
+	const home = "HOME="
+	at := []string{"PYTHONPATH=/proc/self/fd/4"}
+	i := slices.IndexFunc(env, func(kv string) bool { return strings.HasPrefix(kv, home) })
+	if i < 0 {
+		return slices.Concat(at, env, []string{home + "/nonexistent"})
+	}
+	return slices.Concat(at, []string{"PYEXEC_" + env[i]}, env[:i], []string{home + "/nonexistent"}, env[i+1:])
 }
 
 // begin sends the first message, which begins with word, and takes the answer. After an error nothing is left.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -228,7 +229,7 @@ def end():
 os.register_at_fork(before=end)
 `)
 	cfg := usual(t.TempDir())
-	cfg.Env[0] = "HOME=" + dir
+	cfg.Env = append(cfg.Env, userBase(dir))
 	cfg.Preimport = []string{"pool"}
 	z := start(t, cfg)
 	if got := fmt.Sprint(z.Imported()); got != "[pool]" {
@@ -250,6 +251,24 @@ func TestCodeOfTheEnvironmentIsReported(t *testing.T) {
 	z := start(t, cfg)
 	if z.startupCode == "" {
 		t.Error("nothing is reported")
+	}
+	var refused *RefusedError
+	if _, err := begin(t, z, "", nil); !errors.As(err, &refused) || !strings.Contains(refused.Why, "packages of the user") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestFilesOfAProgramDoNotRunInTheServer has files that the module site runs when an interpreter starts with this HOME. They belong to a
+// program that comes while the server starts.
+func TestFilesOfAProgramDoNotRunInTheServer(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ran := filepath.Join(dir, "ran")
+	userPackages(t, dir, "z.pth", fmt.Sprintf("import os; open(%q, 'w')\n", ran))
+	userPackages(t, dir, "usercustomize.py", fmt.Sprintf("open(%q, 'w')\n", ran))
+	z := start(t, usual(dir))
+	if _, err := os.Stat(ran); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the files ran in the server: %v", err)
 	}
 	var refused *RefusedError
 	if _, err := begin(t, z, "", nil); !errors.As(err, &refused) || !strings.Contains(refused.Why, "packages of the user") {
@@ -426,7 +445,8 @@ sys.settrace(trace)
 		early                bool
 	}{
 		"nothing":                    {"", "", "import traced\n", true},
-		"harmless modules":           {"json", "", "import traced, json, re, dataclasses, subprocess, random\n", true},
+		"modules imported before":    {"json", "", "import traced\n", false},
+		"harmless modules":           {"", "", "import traced, json, re, dataclasses, subprocess, random\n", true},
 		"a file":                     {"", "import os\nf = open(os.devnull)", "import own, traced\n", false},
 		"a generator":                {"", "def g():\n    yield\ng = g()\nnext(g)", "import own, traced\n", false},
 		"a finalizer":                {"", "class C:\n    def __del__(self): pass\nc = C()", "import own, traced\n", false},

@@ -13,12 +13,19 @@ HARMLESS = frozenset((
 CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings builtins faulthandler marshal posix sys time".split())
 
 # What a main file mentions that may notice this end.
-NOTICING = b"settrace", b"setprofile", b"monitoring", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars", b"ps1", b"ps2"
+NOTICING = (b"settrace", b"setprofile", b"monitoring", b"audit", b"scandir", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars",
+            b"ps1", b"ps2")
 
 # The names that the interpreter adds to sys at its end, in this order. After an exception, the last of them are there before.
 ADDED = ["ps1", "ps2"] + ["last_exc"] * (sys.version_info >= (3, 12)) + ["last_type", "last_value", "last_traceback"]
 
 HAVE_GC = 1 << 14  # Py_TPFLAGS_HAVE_GC
+
+# How many blocks of memory a program may have for a look at its objects. The list of many objects is large itself.
+MOST = 200_000
+
+# Attributes of classes, also of those whose metaclass has functions for attributes.
+MRO, NAMES, FLAGS = (vars(type)[name].__get__ for name in ("__mro__", "__dict__", "__flags__"))
 
 
 class End:
@@ -37,15 +44,17 @@ class End:
         sys.__interactivehook__ = hook
         self.reference = weakref.ref(hook, self.run)
         self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
+        self.spec = sys.modules["_frozen_importlib"].ModuleSpec
         self.loaders = sys.modules["_frozen_importlib_external"].SourceFileLoader, sys.modules["_frozen_importlib"].FrozenImporter
-        self.function = type(self.run.__func__)
-        self.usual = frozenset((
+        self.function, self.module, self.proxies = type(self.run.__func__), type(sys), [id(weakref.ProxyType), id(weakref.CallableProxyType)]
+        self.usual = frozenset(id(k) for k in (
             dict, list, tuple, set, frozenset, property, classmethod, staticmethod, self.function, type(self.run), type(len)))
 
-    def watch(self, main):
-        """Begins. The modules that are there already count as modules of the program, if they have an end of their own."""
-        self.main, self.modules = self.weak(main), frozenset(sys.modules)  # the module ends as it always does
-        if not all(map(self.module_harmless, self.modules - CORE)):
+    def watch(self, main, imported):
+        """Begins. The modules that are there already count as modules of the program, if they have an end of their own. The collector does
+        not list the objects of those that were imported before."""
+        self.main, self.modules, self.blocks = self.weak(main), frozenset(sys.modules), sys.getallocatedblocks()
+        if imported or not all(map(self.module_harmless, self.modules - CORE)):
             self.reference = None
 
     def begin(self, text):
@@ -71,14 +80,17 @@ class End:
 
     def nothing_left(self):
         """Reports whether nothing happens at the end of the objects of this process."""
-        return (os.getpid() == self.pid and not self.threads() and (sys.stdout, sys.stderr) == self.streams
+        return (os.getpid() == self.pid and not self.threads() and sys.getallocatedblocks() < self.blocks + MOST and (sys.stdout, sys.stderr) == self.streams
                 and not sys.flags.dev_mode and not sys.flags.verbose and all(map(self.module_harmless, sys.modules.keys() - self.modules))
                 and self.objects_harmless(self.main()))
 
     def module_harmless(self, name):
         if name in HARMLESS:
             return True
-        loader = getattr(getattr(sys.modules[name], "__spec__", None), "loader", None)
+        if type(sys.modules[name]) is not self.module:
+            return False  # it may have functions for its attributes
+        spec = vars(sys.modules[name]).get("__spec__")
+        loader = spec.loader if type(spec) is self.spec else None
         return (type(loader) is self.loaders[0] or loader is self.loaders[1]) and name != "code"  # it adds names to sys
 
     def objects_harmless(self, main):
@@ -86,12 +98,14 @@ class End:
         objects = self.gc.get_objects()
         if not any(o is main for o in objects):
             return False  # the program has hidden objects from the collector
-        for kind in set(map(type, objects)) - self.usual:  # also files, generators and coroutines have __del__
-            if any("__del__" in vars(k) for k in kind.__mro__):
+        kinds = {id(type(o)): type(o) for o in objects}
+        for kind in [k for i, k in kinds.items() if i not in self.usual]:  # also files, generators and coroutines have __del__
+            bases = [id(k) for k in MRO(kind)]
+            if id(kind) in self.proxies or any("__del__" in NAMES(k) for k in MRO(kind)):
                 return False
-            if issubclass(kind, type) and any("__del__" in vars(o) and not o.__flags__ & HAVE_GC for o in objects if type(o) is kind):
+            if id(type) in bases and any("__del__" in NAMES(o) and not FLAGS(o) & HAVE_GC for o in objects if type(o) is kind):
                 return False  # the collector does not know its objects
-            if issubclass(kind, self.weak) and not all(self.callback_harmless(o.__callback__) for o in objects if type(o) is kind):
+            if id(self.weak) in bases and not all(self.callback_harmless(o.__callback__) for o in objects if type(o) is kind):
                 return False
         return True
 

@@ -39,11 +39,6 @@ class Memory:
             n = [int(word) for word in f.read().rpartition(b")")[2].split()[1:]]  # the fields of proc(5) from 4 on
         # The fields of struct prctl_mm_map.
         self.fields = [n[22], n[23], n[41], n[42], n[43], 0, n[24], n[44], n[45], n[46], n[47]]
-        with open("/proc/self/environ", "rb") as f:
-            first = f.read().partition(b"\0")[0]
-        if not first.startswith(b"PYTHONPATH="):
-            raise Failed("PYTHONPATH is not the first variable")
-        self.own = self.fields[9] + len(first) + 1, self.fields[10]
         self.fields[9] = self.fields[10]  # only programs have variables
         self.set()
 
@@ -51,11 +46,7 @@ class Memory:
         self.place(7, words)
 
     def environment(self, words):
-        """Shows words as the variables, or those of the start."""
-        if words is None:
-            self.fields[9:11] = self.own
-        else:
-            self.place(9, words)
+        self.place(9, words)
 
     def place(self, i, words):
         block = b"".join(word + b"\0" for word in words)

@@ -28,6 +28,7 @@ INSPECTING = b"gc", b"__del__", b"weakref", b"__subclasses__", b"setproctitle"
 def hide():
     """Removes what brought this module in, and imports the environment's own sitecustomize."""
     place = os.environ.pop("PYTHONPATH")
+    restore_home(os.environ.pop("PYEXEC_HOME", None), sys.modules["site"])
     if sys.path[:1] != [place]:
         raise memory.Failed("sys.path does not begin with the fork server")
     del sys.path[0], sys.path_importer_cache[place]
@@ -42,6 +43,19 @@ def hide():
     except ImportError as e:
         if e.name != "sitecustomize":
             raise
+
+
+def restore_home(home, site):
+    """Sets the variable HOME. It names no folder at the start, because a program's files may have come into the real one already."""
+    if home is None:
+        del os.environ["HOME"]
+    else:
+        os.environ["HOME"] = home
+    site.USER_BASE = site.USER_SITE = None
+    site.getusersitepackages()
+    config = getattr(sys.modules.get("sysconfig"), "_CONFIG_VARS", None)
+    if config and "userbase" in config:
+        config["userbase"] = site.USER_BASE
 
 
 def startup_code(site):
@@ -265,7 +279,7 @@ class Child:
             sys.argv[1:] = [os.fsdecode(a) for a in argv[len(self.argv):]]
             if hasattr(sys, "orig_argv"):
                 sys.orig_argv[:] = [os.fsdecode(a) for a in argv]
-        self.memory.environment(None if env == self.env else env)
+        self.memory.environment(env)
         self.memory.set()
         if env != self.env:
             os.environb.clear()
@@ -368,7 +382,7 @@ def main():
         _ctypes.Py_INCREF(module)  # so that the interpreter clears it at the end: the collector does not see it
     main = new_main()
     if child.end:
-        child.end.watch(main)
+        child.end.watch(main, got)
     os.chdir("/")  # the folder may be unmounted
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     server.say("ready", startup_code(sys.modules["site"]), *got)
