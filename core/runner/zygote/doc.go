@@ -19,6 +19,9 @@
 // streams. It ends the process with exit(0) if there are none and the main file was run to its end. In all other cases the interpreter
 // ends in its own way.
 //
+// HOME names no folder while the interpreter starts, because the module site runs code below it. The module restores the variable, which
+// PYEXEC_HOME holds until then.
+//
 // The module comes from an archive in a memfd, descriptor 4, which PYTHONPATH names. It removes both. It needs three modules of C,
 // which are not in sys.modules afterwards. prctl(PR_SET_MM) gives a copy its command line and variables in /proc.
 //
