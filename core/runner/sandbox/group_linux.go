@@ -147,7 +147,7 @@ func (g *Group) lower(l executor.Limits) {
 func openTasks(c Cgroups) ([]int, error) {
 	var files []int
 	for _, dir := range v1(c) {
-		fd, err := openControl(dir, "tasks", unix.O_RDWR)
+		fd, err := openControl(dir, "tasks", unix.O_WRONLY)
 		if err != nil {
 			return files, fmt.Errorf("control group: %w", err)
 		}
