@@ -325,6 +325,9 @@ func (f *follower) exited(raw []byte, sinkErr error) (executor.Result, error) {
 	if f.inputErr != nil {
 		return res, f.inputErr
 	}
+	if fail := res.Failure; fail != nil && fail.Code == executor.Internal && fail.Phase == executor.PhaseRun {
+		return res, executor.Errorf(executor.Internal, "runner: %s", fail.Message)
+	}
 	return res, nil
 }
 

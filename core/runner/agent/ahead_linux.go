@@ -68,10 +68,10 @@ func (h *ahead) start(ctx context.Context) (*zygote.Slot, error) {
 	})
 }
 
-// kill kills and waits for all processes but the runner.
-func (h *ahead) kill() {
+// kill kills and waits for all processes but the runner. It reports whether a program may have begun.
+func (h *ahead) kill() (begun bool) {
 	if h.slot != nil {
-		h.slot.Close()
+		defer h.slot.Close()
 	}
 	left := sandbox.RepeatKill(func() int {
 		h.agent.KillAll(&sandbox.Group{Everything: true})
@@ -88,7 +88,9 @@ func (h *ahead) kill() {
 	})
 	if left > 0 {
 		h.agent.Logf("a process that is not of a program does not die")
+		return true
 	}
+	return h.slot != nil && h.slot.Begun()
 }
 
 // aheadProcess is a zygote.Process. The caller of zygote.Start kills and waits.
@@ -116,11 +118,11 @@ func (a *agent) dropAhead() {
 }
 
 // useAhead makes the interpreter that waits the program p. It reports false if there is none, or if only a new interpreter runs p as it
-// must be run. No process but the runner is left then.
-func (x *execution) useAhead(p *sandbox.Program, job sandbox.Job) (got sandbox.Spawned, ok bool) {
+// must be run. No process but the runner is left then. After an error p has begun and was killed, so it must not run again.
+func (x *execution) useAhead(p *sandbox.Program, job sandbox.Job) (got sandbox.Spawned, ok bool, err error) {
 	h := x.agent.ahead.Swap(nil)
 	if h == nil {
-		return got, false
+		return got, false, nil
 	}
 	if x.fitsAhead(p) {
 		select { // its start has begun before that of another could begin
@@ -129,17 +131,22 @@ func (x *execution) useAhead(p *sandbox.Program, job sandbox.Job) (got sandbox.S
 		case <-time.After(forkPatience):
 		}
 		if sandbox.IsClosed(h.ready) && h.slot != nil {
-			if got, err := x.beginAhead(h.slot, p, job); err == nil {
-				return got, true
-			} else if _, refused := errors.AsType[*zygote.RefusedError](err); !refused {
+			if got, err = x.beginAhead(h.slot, p, job); err == nil {
+				return got, true, nil
+			}
+			if _, refused := errors.AsType[*zygote.RefusedError](err); refused {
+				err = nil
+			} else {
 				x.agent.Notef("the interpreter that waits is not used: %v", err)
 			}
 		}
 	}
 	h.cancel()
 	<-h.ready
-	h.kill()
-	return got, false
+	if !h.kill() {
+		err = nil
+	}
+	return got, false, err
 }
 
 // aheadMemory is the least Limits.MemoryBytes with which the interpreter that waits may run a program. It needs a little more than another.

@@ -298,9 +298,11 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	}
 	job := x.job(p, pipes, x.start.Limits)
 	job.Watched = true
-	got, r := x.fork(p, job)
-	if begun, ok := x.useAhead(p, job); ok {
-		got, r = begun, sandbox.NewReaper(x.agent.Sandbox, begun.PID)
+	got, r, err := x.begunBefore(p, job)
+	if err != nil {
+		pipes.Close()
+		x.agent.started(x, protocol.Started{Started: executor.Started{PID: got.PID, Start: executor.StartFork}})
+		return sandbox.Failed(executor.Internal, executor.PhaseRun, "the program may have begun when its interpreter failed: %v", err)
 	}
 	how := executor.StartFork
 	if r == nil {
@@ -334,6 +336,19 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	x.verdict(end, reason, x.group.OOMKills() > 0, x.group.Bound.Full())
 	x.account(r, s)
 	return nil
+}
+
+// begunBefore makes a waiting copy or interpreter the program p. The Reaper is nil if there is none. After an error p may have begun and
+// was killed, so it must not run again.
+func (x *execution) begunBefore(p *sandbox.Program, job sandbox.Job) (sandbox.Spawned, *sandbox.Reaper, error) {
+	if x.agent.Inside == nil {
+		return x.fork(p, job)
+	}
+	got, ok, err := x.useAhead(p, job)
+	if !ok {
+		return got, nil, err
+	}
+	return got, sandbox.NewReaper(x.agent.Sandbox, got.PID), nil
 }
 
 // collect sends the artifacts, unless x was cancelled. The error is errResumed or nil.

@@ -91,35 +91,37 @@ func (x *execution) startForkServer() {
 }
 
 // fork makes the copy that waits the program p. The Reaper is nil if there is none, or if only a new interpreter runs p as it must be
-// run.
-func (x *execution) fork(p *sandbox.Program, job sandbox.Job) (sandbox.Spawned, *sandbox.Reaper) {
+// run. After an error p has begun and was killed, so it must not run again.
+func (x *execution) fork(p *sandbox.Program, job sandbox.Job) (got sandbox.Spawned, r *sandbox.Reaper, err error) {
 	x.forkOf = p
 	key, ok := x.forkable(p)
 	s := x.agent.forks.server
 	if !ok || s == nil || s.key != key || !sandbox.IsClosed(s.started) {
-		return sandbox.Spawned{}, nil
+		return got, nil, nil
 	}
-	r := zygote.Request{Argv: p.Argv, Env: p.Env, Files: [3]int(job.Files)}
-	if s.zygote.Refuses(r) != "" {
-		return sandbox.Spawned{}, nil
+	request := zygote.Request{Argv: p.Argv, Env: p.Env, Files: [3]int(job.Files)}
+	if s.zygote.Refuses(request) != "" {
+		return got, nil, nil
 	}
 	c := s.take()
 	if c == nil {
-		return sandbox.Spawned{}, nil
+		return got, nil, nil
 	}
-	at := time.Now()
-	err := x.begin(s, c, r, job)
-	if err == nil {
-		return sandbox.Spawned{PID: c.PID(), PIDFD: c.pidfd, At: at}, x.reapFork(s, c.Slot)
+	got = sandbox.Spawned{PID: c.PID(), PIDFD: c.pidfd, At: time.Now()}
+	if err = x.begin(s, c, request, job); err == nil {
+		return got, x.reapFork(s, c.Slot), nil
 	}
-	c.close()
-	var refused *zygote.RefusedError
-	if !errors.As(err, &refused) {
-		x.agent.Logf("%v", err)
-		s.fail(err) // the copy must not begin later
-		s.end()
+	defer c.close()
+	if _, refused := errors.AsType[*zygote.RefusedError](err); refused {
+		return got, nil, nil
 	}
-	return sandbox.Spawned{}, nil
+	x.agent.Logf("%v", err)
+	s.fail(err) // the copy must not begin later
+	s.end()
+	if !c.Begun() {
+		err = nil
+	}
+	return got, nil, err
 }
 
 // begin gives a copy its limits and the program. It returns an error unless the copy has both.

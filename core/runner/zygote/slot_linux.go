@@ -33,6 +33,7 @@ type Slot struct {
 	err    error         // why there is no Exit
 	ended  chan struct{} // closed when exit and err are there
 	alone  bool          // made by Start
+	begun  bool          // it has said something after its request
 }
 
 // RefusedError means that only a new interpreter runs the program as it must be run. The Slot has ended.
@@ -113,14 +114,13 @@ func (z *Zygote) ask(ours *net.UnixConn, theirs *os.File) (*Slot, error) {
 // PID returns the process number, in the namespace of the caller.
 func (s *Slot) PID() int { return s.pid }
 
-// Run makes the Slot the program of r. It returns when the program begins. ctx bounds only that. After an error the program has not
-// begun, and the Slot is of no more use. A *RefusedError is one of them.
+// Run makes the Slot the program of r. It returns when the program begins. ctx bounds only that. After an error the Slot is of no more
+// use. After a *RefusedError the program has not begun. After another error Begun tells, and the caller closes the Slot.
 func (s *Slot) Run(ctx context.Context, r Request) error {
 	if why := s.zygote.Refuses(r); why != "" {
 		s.Close()
 		return &RefusedError{why}
 	}
-	defer s.Close()
 	defer cancelReads(ctx, s.own)()
 	rights := unix.UnixRights(slices.Concat(r.Files[:], r.Groups)...)
 	if _, _, err := s.own.WriteMsgUnix(r.words(s.zygote.cfg.Dir), rights, nil); err != nil {
@@ -128,18 +128,36 @@ func (s *Slot) Run(ctx context.Context, r Request) error {
 	}
 	words, pid, err := receiveFrom(s.own)
 	switch {
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
 		return s.died(ctx)
+	case pid == s.pid && words[0] == "exec" && len(words) == 2:
+		return &RefusedError{words[1]}
+	}
+	s.begun = true // it may have
+	switch {
 	case pid != s.pid:
 		return fmt.Errorf("fork server: process %d speaks for the copy %d", pid, s.pid)
-	case words[0] == "exec" && len(words) == 2:
-		return &RefusedError{words[1]}
 	case words[0] != "started":
 		return fmt.Errorf("fork server: unknown message %q", words)
 	}
+	s.Close()
 	return nil
+}
+
+// Begun reports whether the program may have begun although Run has failed: a copy says so before it does it. No process of the Slot may be
+// left, because one could still begin.
+func (s *Slot) Begun() bool {
+	c, err := s.own.SyscallConn()
+	if s.begun || err != nil {
+		return true
+	}
+	err = c.Control(func(fd uintptr) { // a read would heed the end of Run's ctx
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_DONTWAIT)
+		s.begun = err == nil && n > 0
+	})
+	return s.begun || err != nil
 }
 
 // died says how a copy has ended that did not begin its program.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // waiting starts an interpreter for one program, and returns its process, too.
@@ -68,5 +70,49 @@ func TestAStartThatIsCancelledLeavesNothing(t *testing.T) {
 	}
 	if err := p.Wait(); err == nil {
 		t.Error("nobody has waited for the process")
+	}
+}
+
+func TestAnErrorTellsWhetherTheProgramMayHaveBegun(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		spoil func(t *testing.T, s *Slot, cancel func())
+		want  bool
+	}{
+		{"it begins too late", func(_ *testing.T, _ *Slot, cancel func()) { cancel() }, true},
+		{"the copy has died", func(t *testing.T, s *Slot, _ func()) {
+			must(t, unix.Kill(s.PID(), unix.SIGKILL))
+			_, err := s.Wait(soon(t))
+			must(t, err)
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			z := start(t, usual(t.TempDir()))
+			must(t, os.WriteFile(filepath.Join(z.cfg.Dir, "main.py"), []byte("print(1)"), 0o600))
+			s, err := z.Fork(soon(t))
+			must(t, err)
+			t.Cleanup(s.Close)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c.spoil(t, s, cancel)
+			null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+			must(t, err)
+			defer null.Close()
+			out, theirs, err := os.Pipe()
+			must(t, err)
+			defer out.Close()
+			r := Request{Argv: z.cfg.argv(), Env: z.cfg.Env, Files: [3]int{int(null.Fd()), int(theirs.Fd()), int(theirs.Fd())}}
+			if err := s.Run(ctx, r); err == nil && !c.want { // the copy may say that it begins before the end of ctx is heeded
+				t.Fatal("no error")
+			}
+			must(t, theirs.Close())
+			_, err = io.ReadAll(out)
+			must(t, err)
+			must(t, z.Close())
+			if got := s.Begun(); got != c.want {
+				t.Errorf("begun: %v", got)
+			}
+		})
 	}
 }
