@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -63,6 +64,9 @@ func (r *testRunner) howOrLost(t *testing.T, start Start) string {
 		return how + " lost: " + err.Error()
 	}
 	must(t, err)
+	if res.PeakMemoryBytes > start.Limits.MemoryBytes {
+		t.Errorf("a peak of %d bytes", res.PeakMemoryBytes)
+	}
 	return strings.TrimSpace(how + " " + describe(res) + " " + rec.stdout() + rec.stderr())
 }
 
@@ -156,6 +160,69 @@ func TestNothingOfAForkServerMeetsTheNextOwner(t *testing.T) {
 			must(t, err)
 			if got := describe(res) + " " + strings.TrimSpace(rec.stdout()); got != "succeeded exit 0 ['main.py'] 2" || living != 1 {
 				t.Errorf("bob's program: %s %s, beside %d processes", got, rec.stderr(), living-1)
+			}
+		})
+	}
+}
+
+// TestAForkServerIsNotBelieved has code of packages in fork servers of one owner.
+func TestAForkServerIsNotBelieved(t *testing.T) {
+	needtest.NeedRoot(t)
+	const lie = `
+import os
+real = os.wait4
+class Usage:
+    def __init__(self, usage): self.ru_utime, self.ru_stime, self.ru_maxrss = usage.ru_utime, usage.ru_stime, %s
+def wait4(pid, how):
+    pid, status, usage = real(pid, how)
+    return pid, %s, Usage(usage)
+os.wait4 = wait4
+`
+	for _, c := range []struct {
+		name, attack, code string
+		// want is how one of its programs ends.
+		want string
+	}{
+		{"about memory", fmt.Sprintf(lie, "1 << 40", "status"), "print(1)", "fork succeeded exit 0 1"},
+		{"that says that a program was stopped", fmt.Sprintf(lie, "4096", "0x137f if pid else 0"), "print(1)", "fork lost: "},
+		{"about a status that does not exist", fmt.Sprintf(lie, "4096", "(1 << 40) + 256 if pid else 0"), "print(1)", "fork lost: "},
+		{
+			"that keeps memory of programs", "import os\nfd = os.memfd_create('kept')",
+			"import os, attack\nos.write(attack.fd, bytes(40 << 20))\nprint(os.fstat(attack.fd).st_size <= 80 << 20)", "it keeps 80 MiB",
+		},
+		{
+			"that computes for itself", `
+import os, sys
+frame = sys._getframe()
+while "server" not in frame.f_locals: frame = frame.f_back
+server = frame.f_locals["server"]
+class Poll:
+    real = server.poll
+    def poll(self):
+        while os.getpid() == 1:
+            found = self.real.poll(0)
+            if found: return found
+        return self.real.poll()
+server.poll = Poll()
+`,
+			"import os, time\ntime.sleep(50 * (os.getppid() == 1)) # the fork server is killed before\nprint(True)", "fork lost: runner: fork server: it uses the processor",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := boxed(t, func(cfg *Config) {
+				needtest.Need(t, len(cfg.Cgroups) > 0, needtest.Cgroup, "there are no control groups")
+			})
+			alice := withModule(t, c.attack)
+			alice.Code, alice.Limits.PIDs = c.code, 64
+			for end := deadline(t); ; {
+				must(t, end.Err())
+				how := r.howOrLost(t, alice)
+				if strings.HasPrefix(how, c.want) || strings.Contains(r.stderr.String(), c.want) {
+					return
+				}
+				if !strings.HasPrefix(how, "exec ") && how != "fork succeeded exit 0 True" {
+					t.Fatal(how)
+				}
 			}
 		})
 	}

@@ -59,6 +59,8 @@ type execution struct {
 	prepared *sandbox.Prepared // what the Execution before has prepared; nil: nothing
 	forkOf   *sandbox.Program  // what the program for the next fork is like; nil: unknown
 	forkPeak int64             // the peak of the main process's memory where no control group knows it, in bytes
+	forkBase int64             // what of forkPeak no control group of x may know, in bytes; 0: unknown
+	forkErr  error             // why the fork server has ended before the program that is its copy
 	// In a session, spared are the runner's children that are not the Command's, and displays counts Displays.
 	spared   map[int]bool
 	displays int
@@ -335,6 +337,9 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	x.res.Phases.Run = time.Since(got.At)
 	x.verdict(end, reason, x.group.OOMKills() > 0, x.group.Bound.Full())
 	x.account(r, s)
+	if x.forkErr != nil && reason == executor.StatusUnknown {
+		return sandbox.Failed(executor.Internal, executor.PhaseRun, "%v", x.forkErr)
+	}
 	return nil
 }
 
@@ -388,6 +393,9 @@ func (x *execution) clean() (*sandbox.Prepared, error) {
 	if x.folder != nil {
 		err = x.folder.Remove() // before the groups: a tmpfs counts in them
 	}
-	kept, groupErr := sandbox.Keep(x.group, x.start.Limits)
+	kept, held, groupErr := sandbox.Keep(x.group, x.start.Limits)
+	if s := x.agent.forks.server; s != nil && s.taken {
+		s.keep(held)
+	}
 	return kept, errors.Join(err, groupErr, x.outdated.Remove())
 }

@@ -109,7 +109,7 @@ func (x *execution) fork(p *sandbox.Program, job sandbox.Job) (got sandbox.Spawn
 	}
 	got = sandbox.Spawned{PID: c.PID(), PIDFD: c.pidfd, At: time.Now()}
 	if err = x.begin(s, c, request, job); err == nil {
-		return got, x.reapFork(s, c.Slot), nil
+		return got, x.reapFork(s, c), nil
 	}
 	defer c.close()
 	if _, refused := errors.AsType[*zygote.RefusedError](err); refused {
@@ -147,7 +147,7 @@ func (x *execution) begin(s *forkServer, c *forkCopy, r zygote.Request, job sand
 }
 
 // reapFork returns a Reaper of a copy that runs.
-func (x *execution) reapFork(s *forkServer, slot *zygote.Slot) *sandbox.Reaper {
+func (x *execution) reapFork(s *forkServer, c *forkCopy) *sandbox.Reaper {
 	r := sandbox.NewForkReaper(x.agent.Sandbox, s.box, x.group)
 	end := func() error {
 		if len(x.group.Cgroups) > 0 {
@@ -168,11 +168,13 @@ func (x *execution) reapFork(s *forkServer, slot *zygote.Slot) *sandbox.Reaper {
 	}
 	x.agent.EndFork.Store(&end)
 	x.agent.Go(func() {
-		exit, err := slot.Wait(context.Background())
-		if err != nil { // the server was killed, and nobody else waits for its copies
-			exit.Status = syscall.WaitStatus(unix.SIGKILL)
+		exit, err := c.Wait(context.Background())
+		if err != nil { // nobody else waits for its copies
+			s.fail(err)
+			s.end()
+			exit.Status, x.forkErr = syscall.WaitStatus(unix.SIGKILL), s.err
 		}
-		x.forkPeak = exit.MaxRSS
+		x.forkPeak, x.forkBase = exit.MaxRSS, c.base
 		r.ForkEnded(exit.Status, exit.CPU)
 	})
 	return r

@@ -23,6 +23,15 @@ const (
 	maxForkIdle       = 10 * time.Minute
 )
 
+// What a server and the copy that waits may use for themselves: CPU time between two programs, and memory of programs that have ended, which
+// descriptors of the server keep. The time between two looks doubles.
+const (
+	maxForkCPU    = 500 * time.Millisecond
+	firstForkLook = time.Second
+	lastForkLook  = 10 * time.Second
+	maxForkHeld   = 64 << 20
+)
+
 // How long no server is started for a key after a start that has failed, and after the failure of a server that has worked.
 const (
 	forkStartPause = 5 * time.Minute
@@ -86,6 +95,7 @@ type forkServer struct {
 
 	// The following two belong to the goroutine of the execution. taken reports that the copy of the last refill was taken.
 	taken, used bool
+	held        int64 // bytes that programs have left
 
 	// The following belong to the goroutine of run, and to others once started is closed.
 	zygote *zygote.Zygote
@@ -105,6 +115,7 @@ var errEnded = errors.New("the fork server is ended")
 type forkCopy struct {
 	*zygote.Slot
 	pidfd int
+	base  int64 // the peak of the memory that the server and its copies had, in bytes; 0 if unknown
 }
 
 func (c *forkCopy) close() {
@@ -151,25 +162,53 @@ func (s *forkServer) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		idle := time.NewTimer(maxForkIdle)
-		given := false
-		select {
-		case s.copies <- c:
-			given = true
-		case <-idle.C:
-		case <-age.C:
-		case <-ctx.Done():
+		if next, err := s.give(ctx, c, age.C); err != nil || !next {
+			return err
 		}
-		idle.Stop()
-		if !given {
-			c.close()
-			return nil
-		}
+	}
+	return nil
+}
+
+// give gives c to a program and returns when the next copy is wanted. next is false if there is to be none.
+func (s *forkServer) give(ctx context.Context, c *forkCopy, old <-chan time.Time) (next bool, err error) {
+	idle := time.NewTimer(maxForkIdle)
+	defer idle.Stop()
+	pause := firstForkLook
+	look := time.NewTimer(pause)
+	defer look.Stop()
+	at, before, copies, over := time.Now(), s.group.CPUTime(), s.copies, idle.C
+	for {
 		select {
+		case copies <- c:
+			copies, over, old = nil, nil, nil
+			continue
 		case <-s.wanted:
+			return true, s.rested(before, time.Since(at))
+		case <-look.C:
+			pause = min(2*pause, lastForkLook)
+			look.Reset(pause)
+			var worked time.Duration
+			if copies == nil {
+				worked = time.Since(at)
+			}
+			if err = s.rested(before, worked); err == nil {
+				continue
+			}
+		case <-over:
+		case <-old:
 		case <-ctx.Done():
-			return nil
 		}
+		if copies != nil {
+			c.close()
+		}
+		return false, err
+	}
+}
+
+// rested returns an error if the server has used much CPU time since before. It needs some while a program runs, for its orphans.
+func (s *forkServer) rested(before, program time.Duration) error {
+	if used := s.group.CPUTime() - before; used > maxForkCPU+program/10 {
+		return fmt.Errorf("fork server: it uses the processor for itself: %v", used.Round(time.Millisecond))
 	}
 	return nil
 }
@@ -224,7 +263,7 @@ func (s *forkServer) copy(ctx context.Context) (*forkCopy, error) {
 		slot.Close()
 		return nil, fmt.Errorf("fork server: copy: %w", err)
 	}
-	c := &forkCopy{slot, pidfd}
+	c := &forkCopy{slot, pidfd, s.group.MemoryPeak()}
 	err = s.box.Holds(slot.PID())
 	if n, ok := s.group.Threads(); err == nil && ok && n != 2 {
 		err = fmt.Errorf("fork server: it has %d threads where it and a copy have 2", n)
@@ -248,6 +287,15 @@ func (s *forkServer) take() *forkCopy {
 	case <-timer.C:
 	}
 	return nil
+}
+
+// keep notes that held bytes of a program's memory are left although its processes have ended.
+func (s *forkServer) keep(held int64) {
+	if s.held += held; s.held > maxForkHeld {
+		err := fmt.Errorf("fork server: it keeps %d MiB of its programs", s.held>>20)
+		s.agent.Notef("%v", err)
+		s.fail(err)
+	}
 }
 
 // refill asks for the next copy if the one before was taken. Nothing of its program is left, unless the server hides it.

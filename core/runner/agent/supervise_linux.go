@@ -134,8 +134,12 @@ func (x *execution) account(r *sandbox.Reaper, s *sandbox.Sampler) {
 	if x.res.CPU < 0 && !x.stuck {
 		x.res.CPU = r.CPU
 	}
-	// A control group does not count what the fork server and the copy have touched before.
-	x.res.PeakMemoryBytes = max(s.Result(), x.forkPeak)
+	// A control group does not count what the fork server and the copy have touched before. More than both is not true.
+	peak := s.Result()
+	if peak > 0 && x.forkBase > 0 {
+		x.forkPeak = min(x.forkPeak, peak+x.forkBase)
+	}
+	x.res.PeakMemoryBytes = max(peak, x.forkPeak)
 	x.res.MemorySamples = s.Samples
 }
 

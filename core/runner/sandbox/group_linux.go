@@ -22,7 +22,7 @@ type Group struct {
 	tasks []int
 	// waiting is the Spawner whose thread is in these groups although no program is yet; nil if none is.
 	waiting *Spawner
-	// usedCPU, peak and events are open files for CPUTime, memoryPeak and OOMKills, which are on the path of an answer; nil if
+	// usedCPU, peak and events are open files for CPUTime, MemoryPeak and OOMKills, which are on the path of an answer; nil if
 	// there are none.
 	usedCPU, peak, events *os.File
 	// count is the open file of the number of threads in it; nil if there is none.
@@ -194,8 +194,8 @@ func (g *Group) OOMKills() int64 {
 	return kills + parseKeyed(readControl(g.events), "oom_kill")
 }
 
-// memoryPeak returns bytes, and 0 if unknown.
-func (g *Group) memoryPeak() int64 {
+// MemoryPeak returns bytes, and 0 if unknown.
+func (g *Group) MemoryPeak() int64 {
 	if g.watched != nil {
 		return g.watched.peak()
 	}
@@ -218,7 +218,7 @@ func (g *Group) CPUTime() time.Duration {
 	return -1
 }
 
-// ResetPeak begins memoryPeak anew, where the kernel can.
+// ResetPeak begins MemoryPeak anew, where the kernel can.
 func (g *Group) ResetPeak() {
 	if g.peak != nil {
 		_, _ = g.peak.WriteAt([]byte("0"), 0) // v2 can from Linux 6.12 on
@@ -266,7 +266,21 @@ func (g *Group) Reset() bool {
 			return false
 		}
 	}
-	return g.memoryPeak() <= maxResidue
+	return g.MemoryPeak() <= maxResidue
+}
+
+// held returns the memory that is charged to g without what the kernel can empty, in bytes. Without a control group of memory it is 0.
+func (g *Group) held() int64 {
+	if g.Memory == "" || g.watched != nil {
+		return 0
+	}
+	raw, _ := readGroup(g.Memory, "memory.stat") // nothing is nothing
+	stat := parseStat(raw, g.v2)
+	held := stat.anonymous + stat.shared + stat.kernel
+	if !g.v2 {
+		held += number(g.Memory, "memory.kmem.usage_in_bytes")
+	}
+	return held
 }
 
 // Remove removes the groups. No process may be in them.

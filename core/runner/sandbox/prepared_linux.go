@@ -16,12 +16,14 @@ type Prepared struct {
 	pipes  *Pipes // without standard input
 }
 
-// Keep returns what the next Execution can use of the group of one with these limits. It removes the group if that is nothing.
-func Keep(g *Group, limits executor.Limits) (*Prepared, error) {
+// Keep returns what the next Execution can use of the group of one with these limits. It removes the group if that is nothing. held are the
+// bytes of memory that are not freed although the processes of the Execution have ended.
+func Keep(g *Group, limits executor.Limits) (kept *Prepared, held int64, err error) {
 	if !g.Reset() {
-		return nil, g.Remove()
+		held = g.held()
+		return nil, held, g.Remove()
 	}
-	return &Prepared{limits: limits, group: g}, nil
+	return &Prepared{limits: limits, group: g}, 0, nil
 }
 
 // Prepare makes a Prepared. It uses or removes what was kept, which may be nil. It returns nil after an error: the next Execution meets

@@ -71,7 +71,7 @@ func (s *Sampler) Take() {
 // Result returns the peak in bytes, and 0 if unknown.
 func (s *Sampler) Result() int64 {
 	if s.group.Memory != "" {
-		return max(s.group.memoryPeak(), s.peak)
+		return max(s.group.MemoryPeak(), s.peak)
 	}
 	return s.peak
 }

@@ -202,7 +202,7 @@ func (s *Slot) endLocked(exit Exit, err error) {
 	close(s.ended)
 }
 
-// parseExit parses STATUS CPU RSS.
+// parseExit parses STATUS CPU RSS. The status must be that of an end.
 func parseExit(words []string) (Exit, error) {
 	var n [3]int64
 	for i := range n {
@@ -211,5 +211,9 @@ func parseExit(words []string) (Exit, error) {
 			return Exit{}, err
 		}
 	}
-	return Exit{Status: syscall.WaitStatus(n[0]), CPU: time.Duration(n[1]) * time.Microsecond, MaxRSS: n[2] << 10}, nil
+	status := syscall.WaitStatus(n[0])
+	if n[0] != int64(status) || !status.Exited() && !status.Signaled() {
+		return Exit{}, fmt.Errorf("wait status %#x", n[0])
+	}
+	return Exit{Status: status, CPU: time.Duration(n[1]) * time.Microsecond, MaxRSS: n[2] << 10}, nil
 }
