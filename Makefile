@@ -69,6 +69,10 @@ switch: build ## 60 s of load while the configuration changes its backend; SWITC
 fidelity: ## every program of the fidelity corpus on every Python at hand, by python itself, by the runner and as forks
 	@cd core && PYEXEC_FIDELITY=all go test -run '^TestProgramsRunAsUnderPlainPython$$' -count 1 -timeout 30m ./runner
 
+.PHONY: abuse
+abuse: ## fidelity corpus, abuse suite, fork server and network, as root and as nobody, ABUSE_ROUNDS times (2); nothing may be left
+	@tools/abuse.sh
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_TIME (1m each), FUZZ_JOBS at once
 	@tools/fuzz.sh

@@ -117,6 +117,19 @@ func (a *agent) dropAhead() {
 	}
 }
 
+// takeWaiting makes a waiting copy or interpreter the program p. The Reaper is nil if there is none. After an error p may have begun and
+// was killed, so it must not run again.
+func (x *execution) takeWaiting(p *sandbox.Program, job sandbox.Job) (sandbox.Spawned, *sandbox.Reaper, error) {
+	if x.agent.Inside == nil {
+		return x.fork(p, job)
+	}
+	got, ok, err := x.useAhead(p, job)
+	if !ok {
+		return got, nil, err
+	}
+	return got, sandbox.NewReaper(x.agent.Sandbox, got.PID), nil
+}
+
 // useAhead makes the interpreter that waits the program p. It reports false if there is none, or if only a new interpreter runs p as it
 // must be run. No process but the runner is left then. After an error p has begun and was killed, so it must not run again.
 func (x *execution) useAhead(p *sandbox.Program, job sandbox.Job) (got sandbox.Spawned, ok bool, err error) {

@@ -300,7 +300,7 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	}
 	job := x.job(p, pipes, x.start.Limits)
 	job.Watched = true
-	got, r, err := x.begunBefore(p, job)
+	got, r, err := x.takeWaiting(p, job)
 	if err != nil {
 		pipes.Close()
 		x.agent.started(x, protocol.Started{Started: executor.Started{PID: got.PID, Start: executor.StartFork}})
@@ -341,19 +341,6 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 		return sandbox.Failed(executor.Internal, executor.PhaseRun, "%v", x.forkErr)
 	}
 	return nil
-}
-
-// begunBefore makes a waiting copy or interpreter the program p. The Reaper is nil if there is none. After an error p may have begun and
-// was killed, so it must not run again.
-func (x *execution) begunBefore(p *sandbox.Program, job sandbox.Job) (sandbox.Spawned, *sandbox.Reaper, error) {
-	if x.agent.Inside == nil {
-		return x.fork(p, job)
-	}
-	got, ok, err := x.useAhead(p, job)
-	if !ok {
-		return got, nil, err
-	}
-	return got, sandbox.NewReaper(x.agent.Sandbox, got.PID), nil
 }
 
 // collect sends the artifacts, unless x was cancelled. The error is errResumed or nil.
