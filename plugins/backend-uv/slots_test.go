@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -216,17 +217,17 @@ func TestProgramsThatComeInTurnsKeepTheirForkServers(t *testing.T) {
 		return idle
 	}
 	settle()
-	// run reports whether a program got the slot of the last one of its kind.
-	last := map[string]*slot{}
+	// run reports whether there was a slot for programs of a kind.
 	run := func(fork string) bool {
+		p.mu.Lock()
+		had := slices.ContainsFunc(p.idle, func(s *slot) bool { return s.fork == fork })
+		p.mu.Unlock()
 		s, _, err := p.take(t.Context(), false, fork)
 		if err != nil {
 			t.Fatal(err)
 		}
-		same := last[fork] == s
-		last[fork] = s
 		p.put(s)
-		return same
+		return had
 	}
 	for kept, round := 0, 0; kept < forkSlots; round++ {
 		if round > 5 {
