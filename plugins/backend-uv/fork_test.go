@@ -11,8 +11,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
-// forkOf returns whose programs may be forks of one interpreter with a program of alice.
-func forkOf(t *testing.T, b *Backend, requirements string) string {
+// forkNameOf returns whose programs may be forks of one interpreter with a program of alice.
+func forkNameOf(t *testing.T, b *Backend, requirements string) string {
 	t.Helper()
 	j := job(executor.Spec{Code: "print(1)", Requirements: requirements})
 	j.Owner = "alice"
@@ -37,22 +37,22 @@ func TestPackagesWithCodeForTheStartDoNotRunInAForkServer(t *testing.T) {
 	w.add("hooked", "1", map[string]string{"hooked.pth": "import os; os.kill = None\n"})
 	w.add("elsewhere", "1", map[string]string{"elsewhere-1.data/data/pyvenv.cfg": "home = /tmp\n"})
 	for _, name := range []string{"hooked", "elsewhere"} {
-		if got := forkOf(t, b, name); got != "" {
+		if got := forkNameOf(t, b, name); got != "" {
 			t.Errorf("programs that require %s are forks of %q", name, got)
 		}
 	}
-	got := forkOf(t, b, "pyexec-probe")
+	got := forkNameOf(t, b, "pyexec-probe")
 	if bounded := b.groups.Enforces("memory") && b.groups.Enforces("pids"); strings.HasPrefix(got, "alice/") != bounded {
 		t.Errorf("programs that require pyexec-probe are forks of %q, control groups: %v", got, bounded)
 	}
-	if got := forkOf(t, b, ""); got != "alice" {
+	if got := forkNameOf(t, b, ""); got != "alice" {
 		t.Errorf("programs without requirements are forks of %q", got)
 	}
 }
 
 func TestForksCanBeSwitchedOff(t *testing.T) {
 	b := openBackend(t, map[string]any{"start": "exec"})
-	if got := forkOf(t, b, ""); got != "" {
+	if got := forkNameOf(t, b, ""); got != "" {
 		t.Errorf("programs are forks of %q", got)
 	}
 }

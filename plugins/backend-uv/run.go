@@ -2,6 +2,7 @@ package uvbackend
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 
@@ -125,6 +126,15 @@ func (b *Backend) forks(owner string, env *environment) string {
 	return owner + "/" + env.Key
 }
 
+// forkOf returns what programs of one fork server have in common, or "" for a program that no fork can run. Preimport and Path follow
+// from the rest.
+func forkOf(start runner.Start) string {
+	if start.Fork == "" || len(start.Interpreter) != 1 {
+		return ""
+	}
+	return fmt.Sprintf("%q %q %q %v", start.Fork, start.Interpreter[0], start.Entrypoint, start.Network)
+}
+
 // planDirectory names the host's folder of start by its real path, because a box has no links of the host.
 func (b *Backend) planDirectory(start *runner.Start) error {
 	real, err := filepath.EvalSymlinks(start.Directory)
@@ -148,7 +158,7 @@ func (b *Backend) normalise(text string) ([]string, *executor.Failure) {
 // happened by then, the job gets another slot; a fresh slot is the last try.
 func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink executor.Sink) (executor.Result, error) {
 	for {
-		s, fresh, err := b.takeSlot(ctx, p.network, p.start.Fork)
+		s, fresh, err := b.takeSlot(ctx, p.network, forkOf(p.start))
 		if ctx.Err() != nil {
 			if err == nil {
 				b.slots.put(s)

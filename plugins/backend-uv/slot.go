@@ -48,7 +48,7 @@ type slot struct {
 	given  sync.Once
 	clean  bool  // set by give; reports whether no process is left
 	shares int64 // the CPU weight that the groups have; guarded by having the slot
-	// fork is that of the last program. The runner's fork server is for programs like it.
+	// fork is that of the last program, by forkOf. The runner's fork server is for programs like it.
 	fork string
 	ids  *uidPool
 	log  *slog.Logger

@@ -26,6 +26,10 @@ const idleTime = time.Minute
 // keptSlots is the number of idle runners that a server keeps ready. A single call keeps one.
 const keptSlots = 3
 
+// forkSlots is the number of idle runners up to which a program without a fork server gets a runner more. Beyond it, the program
+// takes the runner that has not been used for the longest time, and the fork server there ends.
+const forkSlots = 8
+
 // slots manages the resident runners. It starts a runner when one is needed and keeps it for further jobs. A runner has one job at
 // a time.
 type slots struct {
@@ -55,6 +59,7 @@ type slots struct {
 	isClosed bool
 	number   int
 	idle     []*slot // most recently used last
+	adding   bool    // a slot is being started because of forkSlots
 	all      map[*slot]struct{}
 
 	started, died atomic.Int64
@@ -120,7 +125,7 @@ func (p *slots) starter() {
 }
 
 // take returns a slot for the caller alone: an idle slot, or else a new one. fresh reports whether the slot is new. The caller
-// returns the slot with put. fork is Start.Fork. Codes: exhausted (no uid is free), unavailable.
+// returns the slot with put. fork is that of forkOf. Codes: exhausted (no uid is free), unavailable.
 func (p *slots) take(ctx context.Context, network bool, fork string) (s *slot, fresh bool, err error) {
 	if p.first != nil {
 		select {
@@ -161,6 +166,9 @@ func (p *slots) pop(network bool, fork string) (*slot, int, error) {
 	}
 	if i := p.next(network, fork); i >= 0 {
 		s := p.idle[i]
+		if s.fork != "" && s.fork != fork {
+			p.addLocked()
+		}
 		p.idle = slices.Delete(p.idle, i, i+1)
 		if s.idle != nil {
 			s.idle.Stop()
@@ -173,22 +181,18 @@ func (p *slots) pop(network bool, fork string) (*slot, int, error) {
 	return nil, p.number, nil
 }
 
-// next returns the index of the idle slot to use, or -1. It prefers slots without a fork server for other programs. Of those it prefers
-// the slot that was used last but one, because the runner of the last one may still be clearing up. Older slots stay idle, so that they
-// can end.
+// next returns the index of the idle slot to use, or -1. Of the slots without a fork server for other programs it prefers the one that
+// was used last but one, because the runner of the last one may still be clearing up. Older slots stay idle, so that they can end. If
+// all slots have fork servers for other programs, next returns the oldest one.
 func (p *slots) next(network bool, fork string) int {
-	if fork != "" {
-		if i := p.last(network, func(s *slot) bool { return s.fork == fork || s.fork == "" }); i >= 0 {
-			return i
-		}
-	}
-	return p.last(network, func(*slot) bool { return true })
-}
-
-func (p *slots) last(network bool, fits func(*slot) bool) int {
-	found := -1
+	found, oldest := -1, -1
 	for i := len(p.idle) - 1; i >= 0; i-- {
-		if p.idle[i].network != network && p.how.User && !p.how.Box || !fits(p.idle[i]) {
+		s := p.idle[i]
+		if s.network != network && p.how.User && !p.how.Box {
+			continue
+		}
+		oldest = i
+		if s.fork != "" && s.fork != fork {
 			continue
 		}
 		if found >= 0 {
@@ -196,7 +200,33 @@ func (p *slots) last(network bool, fits func(*slot) bool) int {
 		}
 		found = i
 	}
+	if found < 0 {
+		return oldest
+	}
 	return found
+}
+
+// addLocked starts a slot in the background if there are fewer than forkSlots idle ones, and none is being started. The caller holds
+// the lock, and is about to take a slot whose fork server is for other programs. A single call adds none.
+func (p *slots) addLocked() {
+	if p.keep < keptSlots || p.adding || len(p.idle) >= forkSlots {
+		return
+	}
+	p.adding = true
+	p.number++
+	number := p.number
+	p.wg.Add(1) // make calls Done
+	p.wg.Go(func() {
+		s, err := p.make(context.Background(), number, !p.how.offByDefault(), p.private, p.programUID)
+		p.mu.Lock()
+		p.adding = false
+		p.mu.Unlock()
+		if err != nil {
+			p.log.Debug("no further runner could be started", "error", err)
+			return
+		}
+		p.put(s)
+	})
 }
 
 // make starts slot number n and watches its runner. pop or builder has added make to p.wg.
@@ -247,10 +277,16 @@ func (p *slots) put(s *slot) {
 		return // close gives it back
 	}
 	p.idle = append(p.idle, s)
-	if len(p.idle) > p.keep {
-		oldest := p.idle[0]
-		oldest.idle = time.AfterFunc(idleTime, func() { p.shrink(oldest) })
+	p.limitLocked()
+}
+
+// limitLocked gives the oldest idle slot idleTime if there are more than keep. The caller holds the lock.
+func (p *slots) limitLocked() {
+	if len(p.idle) <= p.keep || p.idle[0].idle != nil {
+		return
 	}
+	oldest := p.idle[0]
+	oldest.idle = time.AfterFunc(idleTime, func() { p.shrink(oldest) })
 }
 
 // shrink gives a slot back that has been idle for idleTime, if more than keep slots are idle.
@@ -262,6 +298,7 @@ func (p *slots) shrink(s *slot) {
 		return
 	}
 	p.idle = slices.Delete(p.idle, i, i+1)
+	p.limitLocked()
 	p.wg.Add(1)
 	p.mu.Unlock()
 	defer p.wg.Done()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -153,11 +155,13 @@ func TestASlotWithTheForkServerOfAProgramIsPreferred(t *testing.T) {
 	}{
 		{[]string{"a", "b", "a"}, "a", 0},
 		{[]string{"a", "b", "a"}, "b", 1},
-		{[]string{"a", "b", "a"}, "c", 1},
-		{[]string{"a", "b", "a"}, "", 1},
+		{[]string{"a", "b", "a"}, "c", 0}, // the oldest one
+		{[]string{"a", "b", "a"}, "", 0},
+		{[]string{"a", "", "b"}, "", 1},
 		{[]string{"", "b", "a"}, "a", 0}, // the last one may still be clearing up
 		{[]string{"", "b", "a"}, "c", 0},
 		{[]string{"b", "c", "a"}, "a", 2},
+		{nil, "a", -1},
 	} {
 		p := &slots{}
 		for _, fork := range c.idle {
@@ -196,5 +200,49 @@ func TestASingleCallStartsOneRunner(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestProgramsThatComeInTurnsKeepTheirForkServers takes slots for programs of as many kinds as may have one each.
+func TestProgramsThatComeInTurnsKeepTheirForkServers(t *testing.T) {
+	b := openBackend(t, map[string]any{"warm_sessions": -1})
+	p := b.slots
+	settle := func() (idle int) {
+		eventually(t, "the end of all starts", func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			idle = len(p.idle)
+			return !p.adding && len(p.all) == idle && idle > 0
+		})
+		return idle
+	}
+	settle()
+	// run reports whether there was a slot for programs of a kind.
+	run := func(fork string) bool {
+		p.mu.Lock()
+		had := slices.ContainsFunc(p.idle, func(s *slot) bool { return s.fork == fork })
+		p.mu.Unlock()
+		s, _, err := p.take(t.Context(), false, fork)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.put(s)
+		return had
+	}
+	for kept, round := 0, 0; kept < forkSlots; round++ {
+		if round > 5 {
+			t.Fatalf("in the last of %d rounds, %d kinds of %d kept their slots; %d slots are idle", round, kept, forkSlots, settle())
+		}
+		kept = 0
+		for n := range forkSlots {
+			if run(strconv.Itoa(n)) {
+				kept++
+			}
+			settle()
+		}
+	}
+	run("one more")
+	if got := settle(); got != forkSlots {
+		t.Errorf("%d slots are idle after a program of a further kind, want %d", got, forkSlots)
 	}
 }
