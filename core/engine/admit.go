@@ -228,11 +228,11 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 	return x, starts, nil
 }
 
-// submitDirect starts x, and returns when its input is consumed.
+// submitDirect starts x, and returns when its input is consumed. Its caller waits for its end, and nobody can follow x once this process is
+// killed. So its Record is Relaxed.
 func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Record, req request, refused *executor.Failure) (executor.Execution, error) {
 	rec.Attempts = 1
-	// Its caller waits for its end, and nobody can follow it once this process is killed.
-	rec.Relaxed = !x.on.Keeps()
+	rec.Relaxed = !x.on.Keeps() && (x.lasting || rec.Spec.IdempotencyKey == "")
 	rec.SpecDigest = req.identity(sourceDigest(req.in.Workspace), sourceDigest(req.in.Stdin))
 	existing, err := e.create(ctx, rec, 0)
 	if err != nil || existing != nil {
@@ -294,7 +294,8 @@ func (e *Engine) noteDigests(x *execution, spec string) {
 	}
 }
 
-// submitSpooled reads x's input into Blobs and puts x into the queue.
+// submitSpooled reads x's input into Blobs and puts x into the queue. A lasting input is not read. It ends with this process, so the Record
+// of its Execution is Relaxed.
 func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.Record, req request, refused *executor.Failure) (executor.Execution, error) {
 	var input spooled
 	var err error
@@ -318,6 +319,7 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 	rec.SpecDigest = req.identity(blobDigest(input.workspace), blobDigest(input.stdin))
 	if x.lasting {
 		rec.SpecDigest = req.identity(sourceDigest(req.in.Workspace), sourceDigest(req.in.Stdin))
+		rec.Relaxed = !x.on.Keeps()
 	}
 	e.mu.Lock()
 	position := max(0, e.queue.queued-1)

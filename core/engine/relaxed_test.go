@@ -2,7 +2,9 @@ package engine
 
 import (
 	"testing"
+	"testing/synctest"
 
+	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
@@ -10,20 +12,34 @@ import (
 func TestOnlyAProgramThatNobodyCanFollowAfterAKillIsRelaxed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		attach, durable, want bool
+		attach, durable, waits, lasting bool
+		key                             string
+		want                            bool
 	}{
 		"sync":                               {want: true},
 		"durable":                            {durable: true},
 		"sync, on a backend with attach":     {attach: true},
 		"durable, on a backend with attach ": {attach: true, durable: true},
+		"sync, with a key":                   {key: "k"},
+		"sync, waits":                        {waits: true},
+		"of a batch, with a key":             {lasting: true, key: "k", want: true},
+		"of a batch, waits":                  {lasting: true, waits: true, want: true},
+		"of a batch, with attach, waits":     {lasting: true, waits: true, attach: true},
+		"durable, of a batch":                {lasting: true, durable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				caps := fake.DefaultCapabilities()
 				caps.Attach = test.attach
-				r := newRig(t, setup{fake: fake.Options{Capabilities: &caps}})
-				x := r.submit(as("ann"), "print x", func(s *executor.Spec) { s.Durable = test.durable })
+				r := newRig(t, setup{fake: fake.Options{Capabilities: &caps}, options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}}})
+				if test.waits {
+					r.submit(as("ann"), "wait gate")
+					synctest.Wait()
+				}
+				spec := executor.Spec{Code: "print x", Durable: test.durable, IdempotencyKey: test.key}
+				x := must(r.Submit(as("ann"), spec, executor.Input{Lasting: test.lasting}))
+				r.fake.Release("gate")
 				r.result(x.ID)
 				if rec, err := r.store.Get(t.Context(), x.ID); err != nil || rec.Relaxed != test.want {
 					t.Errorf("relaxed is %t, want %t, error %v", rec.Relaxed, test.want, err)

@@ -20,8 +20,8 @@ type Record struct {
 	// Cancelled: Cancel was asked for.
 	Cancelled bool `json:"cancelled,omitzero"`
 	// Relaxed lets Create, Update and Append return before the Store has written the change, until the Append of Finished. A
-	// process that is killed may lose the latest of these changes, or the whole Record. The Store ignores Relaxed where
-	// Spec.Durable or Spec.IdempotencyKey is set.
+	// process that is killed may lose the latest of these changes, or the whole Record with its idempotency key. The Store ignores
+	// Relaxed where Spec.Durable is set.
 	Relaxed bool `json:"relaxed,omitzero"`
 	// LogBytes is the size of its log as the Store counts it for retention.
 	LogBytes int64 `json:"log_bytes"`

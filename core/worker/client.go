@@ -59,7 +59,7 @@ func (d *Dialer) Dial(address string) (*Client, error) {
 		return nil, executor.Errorf(executor.Invalid, "worker %s: %w", address, err)
 	}
 	conn.Connect()
-	return &Client{wire.NewBackend(&caller{conn, d.instance}, nil), conn}, nil
+	return &Client{wire.NewBackend(&caller{conn, d.instance}, nil, nil), conn}, nil
 }
 
 // Connected reports whether the connection is up at the moment.

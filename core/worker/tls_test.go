@@ -52,10 +52,10 @@ func TestAWorkerTakesWorkOnlyFromServers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := wire.NewBackend(conn, nil).Run(t.Context(), job("exe_bad", "print no"), workertest.NewJournal()); executor.CodeOf(err) != executor.Unavailable {
+		if _, err := wire.NewBackend(conn, nil, nil).Run(t.Context(), job("exe_bad", "print no"), workertest.NewJournal()); executor.CodeOf(err) != executor.Unavailable {
 			t.Errorf("a caller %s: %v", name, err)
 		}
-		if err := wire.NewBackend(conn, nil).Remove(t.Context(), "exe_good"); executor.CodeOf(err) != executor.Unavailable {
+		if err := wire.NewBackend(conn, nil, nil).Remove(t.Context(), "exe_good"); executor.CodeOf(err) != executor.Unavailable {
 			t.Errorf("remove by a caller %s: %v", name, err)
 		}
 		_ = conn.Close()

@@ -17,6 +17,9 @@ func NewBackend(current func() (*Process, error)) wire.Backend {
 			return ""
 		}
 		return p.dir
+	}, func() bool {
+		p, err := current()
+		return err == nil && p.supervision.InlineSources()
 	})
 }
 

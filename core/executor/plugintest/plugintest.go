@@ -65,7 +65,7 @@ func Wire(t testing.TB, b executor.Backend) executor.Backend {
 			return ""
 		}
 		return dir
-	}))
+	}), func() bool { return true })
 	return backend
 }
 

@@ -26,9 +26,15 @@ type Backend interface {
 // else "". A large workspace then crosses on a socket, which is much cheaper than messages. Whoever may enter the folder
 // can read the workspace, so it must be private. Where no socket can be made the workspace crosses in messages. A nil
 // localDir says that the other side does not share our files.
-func NewBackend(conn grpc.ClientConnInterface, localDir func() string) Backend {
+//
+// inline reports whether the other side takes the content of a small source in the message that announces it, which saves a stream. A
+// nil inline says that it does not.
+func NewBackend(conn grpc.ClientConnInterface, localDir func() string, inline func() bool) Backend {
 	if localDir == nil {
 		localDir = func() string { return "" }
+	}
+	if inline == nil {
+		inline = func() bool { return false }
 	}
 	return &backendClient{
 		sessionToolsClient: sessionToolsClient{pb.NewSessionToolsServiceClient(conn)},
@@ -37,6 +43,7 @@ func NewBackend(conn grpc.ClientConnInterface, localDir func() string) Backend {
 		sessions: pb.NewSessionBackendServiceClient(conn),
 		sources:  pb.NewSourceServiceClient(conn),
 		localDir: localDir,
+		inline:   inline,
 	}
 }
 
@@ -46,6 +53,7 @@ type backendClient struct {
 	sessions pb.SessionBackendServiceClient
 	sources  pb.SourceServiceClient
 	localDir func() string
+	inline   func() bool
 }
 
 // Info implements executor.Backend.
@@ -93,6 +101,7 @@ func (b *backendClient) announce(f *feeder, job executor.Job, out *pb.Job) (err 
 		return nil
 	}
 	dir := b.localDir()
+	f.inline = b.inline()
 	if out.Workspace, err = f.announce(job.Workspace, inChunks, dir); err != nil {
 		return err
 	}

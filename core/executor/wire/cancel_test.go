@@ -138,7 +138,7 @@ func TestALostConnectionEndsBothSides(t *testing.T) {
 		<-started
 		server.Stop()
 	}()
-	_, err := wire.NewBackend(conn, nil).Run(t.Context(), executor.Job{}, &recorder{t: t})
+	_, err := wire.NewBackend(conn, nil, nil).Run(t.Context(), executor.Job{}, &recorder{t: t})
 	if executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("the caller got %v", err)
 	}
@@ -154,7 +154,7 @@ func TestACallWithoutAnybodyThereIsUnavailable(t *testing.T) {
 		server, _ = s.(*grpc.Server)
 		wire.RegisterBackend(s, &stub{})
 	})
-	backend := wire.NewBackend(conn, nil)
+	backend := wire.NewBackend(conn, nil, nil)
 	server.Stop()
 	if _, err := backend.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("info: %v", err)

@@ -279,7 +279,7 @@ func TestABackendThatBreaksTheProtocolIsAnError(t *testing.T) {
 				_, err := io.Copy(io.Discard, r)
 				return err
 			}}
-			if _, err := wire.NewBackend(conn, nil).Run(t.Context(), executor.Job{}, sink); err == nil {
+			if _, err := wire.NewBackend(conn, nil, nil).Run(t.Context(), executor.Job{}, sink); err == nil {
 				t.Error("no error")
 			}
 		})
@@ -300,7 +300,7 @@ func TestAResultInTheMiddleOfAnArtifactIsTheResult(t *testing.T) {
 		_, end = io.Copy(io.Discard, r)
 		return end
 	}}
-	result, err := wire.NewBackend(conn, nil).Run(t.Context(), executor.Job{}, sink)
+	result, err := wire.NewBackend(conn, nil, nil).Run(t.Context(), executor.Job{}, sink)
 	if err != nil || result.Status != executor.StatusKilled || !errors.Is(end, io.ErrUnexpectedEOF) {
 		t.Errorf("got %+v, %v; the artifact ended with %v", result, err, end)
 	}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -112,6 +113,8 @@ func (in *inputs) source(s *pb.Source) *executor.Source {
 		out.Path = ""
 	}
 	switch one := in.byKey[s.Key]; {
+	case s.Inline != nil:
+		out.Open = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(s.Inline.GetData())), nil }
 	case out.Path != "":
 		out.Open = func() (io.ReadCloser, error) { return openFile(s.Path) }
 	case one == nil:

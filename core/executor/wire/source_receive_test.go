@@ -46,7 +46,7 @@ func TestNothingIsKeptOfTheSourcesOfACall(t *testing.T) {
 	}
 	workspace := &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }}
 	for range 3 {
-		if _, err := NewBackend(conn, nil).Run(t.Context(), executor.Job{Workspace: workspace}, nil); err != nil {
+		if _, err := NewBackend(conn, nil, nil).Run(t.Context(), executor.Job{Workspace: workspace}, nil); err != nil {
 			t.Error(err)
 		}
 	}

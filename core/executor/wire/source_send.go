@@ -17,6 +17,8 @@ import (
 const (
 	// chunkBytes is the maximum of a source's or an artifact's bytes in one message.
 	chunkBytes = 256 << 10
+	// inlineBytes is the largest source that travels in the message that announces it.
+	inlineBytes = 16 << 10
 	// sourceGrace bounds how long the end of a call waits for a Read of a source that Close does not end.
 	sourceGrace = 2 * time.Second
 )
@@ -28,6 +30,8 @@ type feeder struct {
 	end    context.CancelCauseFunc
 	// cut ends the call because a stream of its sources broke.
 	cut context.CancelCauseFunc
+	// inline says that the other side takes small sources in the message that announces them.
+	inline bool
 	// busy says that a source is served.
 	busy bool
 	wg   sync.WaitGroup
@@ -68,6 +72,11 @@ func (f *feeder) announce(src *executor.Source, read pace, dir string) (*pb.Sour
 	if out.Path != "" {
 		return out, nil
 	}
+	if f.inline {
+		if out.Inline = inlineOf(src); out.Inline != nil {
+			return out, nil
+		}
+	}
 	out.Key = rand.Text()
 	stream, err := f.client.Feed(outgoing(f.ctx))
 	if err != nil {
@@ -88,6 +97,24 @@ func (f *feeder) announce(src *executor.Source, read pace, dir string) (*pb.Sour
 		}
 	})
 	return out, nil
+}
+
+// inlineOf returns the content of a small source, which is at hand because it is Replayable. It returns nil for another source, and where the
+// content cannot be read or has another size than announced. The reader of a Feed stream then gets the error.
+func inlineOf(src *executor.Source) *pb.InlineSource {
+	if !src.Replayable || src.SizeBytes < 0 || src.SizeBytes > inlineBytes || src.Open == nil {
+		return nil
+	}
+	rc, err := src.Open()
+	if err != nil {
+		return nil
+	}
+	defer rc.Close()
+	data, err := io.ReadAll(io.LimitReader(rc, src.SizeBytes+1))
+	if err != nil || int64(len(data)) != src.SizeBytes {
+		return nil
+	}
+	return &pb.InlineSource{Data: data}
 }
 
 // stop ends every opening. After the call no source is read: stop waits for the reads that are under way. A Read that

@@ -127,7 +127,7 @@ func TestASourceWhoseStreamBreaksEndsTheCall(t *testing.T) {
 		pb.RegisterSourceServiceServer(s, &brokenFeeds{})
 	})
 	source := (&tracked{make: func() (io.Reader, error) { return patterned(1), nil }}).source()
-	_, err := wire.NewBackend(conn, nil).Run(t.Context(), executor.Job{Stdin: source}, &recorder{t: t})
+	_, err := wire.NewBackend(conn, nil, nil).Run(t.Context(), executor.Job{Stdin: source}, &recorder{t: t})
 	if executor.CodeOf(err) != executor.Purged || !strings.Contains(err.Error(), "no such feed") {
 		t.Errorf("run: %v", err)
 	}

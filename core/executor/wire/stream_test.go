@@ -26,7 +26,7 @@ func runStreamed(ctx context.Context, t *testing.T, dir string, workspace *execu
 			},
 		})
 	})
-	_, err := wire.NewBackend(conn, func() string { return dir }).Run(ctx, executor.Job{Workspace: workspace}, &recorder{t: t})
+	_, err := wire.NewBackend(conn, func() string { return dir }, nil).Run(ctx, executor.Job{Workspace: workspace}, &recorder{t: t})
 	if left, readErr := os.ReadDir(dir); readErr == nil && len(left) > 0 {
 		t.Errorf("left in the folder: %v", left)
 	}

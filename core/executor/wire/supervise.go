@@ -76,7 +76,7 @@ func (s *superviseServer) supervise(stream grpc.BidiStreamingServer[pb.Supervise
 	if err != nil {
 		return nil, err
 	}
-	if err := stream.Send(&pb.SuperviseResponse{Message: &pb.SuperviseResponse_Ready{Ready: &pb.Ready{Info: to[pb.Info](info)}}}); err != nil {
+	if err := stream.Send(&pb.SuperviseResponse{Message: &pb.SuperviseResponse_Ready{Ready: &pb.Ready{Info: to[pb.Info](info), InlineSources: true}}}); err != nil {
 		return executor.ErrCallerGone, err
 	}
 	for {
@@ -103,6 +103,7 @@ func (s *superviseServer) supervise(stream grpc.BidiStreamingServer[pb.Supervise
 // Supervision is the host's side of the supervising stream.
 type Supervision struct {
 	info   executor.Info
+	inline bool
 	stream grpc.BidiStreamingClient[pb.SuperviseRequest, pb.SuperviseResponse]
 	cut    context.CancelCauseFunc
 	pongs  chan uint64
@@ -153,7 +154,7 @@ func supervise(ctx context.Context, cut context.CancelCauseFunc, conn grpc.Clien
 		return nil, executor.Errorf(executor.Internal, "the plugin must answer ready")
 	}
 	return &Supervision{
-		info: from[executor.Info](m.GetReady().GetInfo()), stream: stream, cut: cut,
+		info: from[executor.Info](m.GetReady().GetInfo()), inline: m.GetReady().GetInlineSources(), stream: stream, cut: cut,
 		pongs: make(chan uint64, 1), done: make(chan struct{}),
 	}, nil
 }
@@ -186,6 +187,9 @@ func (s *Supervision) receive() {
 
 // Info returns the Info that the plugin sent when it was ready.
 func (s *Supervision) Info() executor.Info { return s.info }
+
+// InlineSources reports whether the plugin takes the content of a small source in the message that announces it.
+func (s *Supervision) InlineSources() bool { return s.inline }
 
 // Done returns a channel that is closed when the stream has ended: the plugin is gone, or has drained.
 func (s *Supervision) Done() <-chan struct{} { return s.done }

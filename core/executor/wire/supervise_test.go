@@ -57,8 +57,8 @@ func TestSupervisionFromConfigureToDrained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info := host.Info(); info.Capacity != 3 {
-		t.Errorf("info %+v", info)
+	if info := host.Info(); info.Capacity != 3 || !host.InlineSources() {
+		t.Errorf("info %+v, inline sources %t", info, host.InlineSources())
 	}
 	for range 3 {
 		if err := host.Ping(t.Context()); err != nil {

@@ -17,7 +17,7 @@ const (
 	// maxUnsavedBytes bounds the Events of a Relaxed Record that are only in memory, as JSON.
 	maxUnsavedBytes = 64 << 10
 	// saveDelay is how long they may stay there.
-	saveDelay = 20 * time.Millisecond
+	saveDelay = 250 * time.Millisecond
 	// maxRecent bounds the Executions in memory that nothing uses.
 	maxRecent = 64
 )
@@ -258,6 +258,9 @@ func (s *Store) save(e *entry, c change) (commit uint64, err error) {
 		return err
 	})
 	if err == nil {
+		if !e.saved {
+			s.releaseKey(h)
+		}
 		e.saved, e.stale, e.unsaved, e.spec = true, false, nil, nil
 	}
 	return commit, err

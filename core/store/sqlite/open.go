@@ -35,7 +35,7 @@ func Open(path string, o Options) (*Store, error) {
 	}
 	s := &Store{
 		path: path, log: o.Log, prepared: map[string]*sql.Stmt{},
-		entries: map[string]*entry{}, dirty: map[*entry]struct{}{}, quit: make(chan struct{}),
+		entries: map[string]*entry{}, keys: map[ownerKey]string{}, dirty: map[*entry]struct{}{}, quit: make(chan struct{}),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -110,17 +110,66 @@ func TestAListHasWhatIsBeingSaved(t *testing.T) {
 	}
 }
 
-func TestARecordThatIsDurableOrHasAKeyIsNotRelaxed(t *testing.T) {
+func TestADurableRecordIsNotRelaxed(t *testing.T) {
 	t.Parallel()
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
-	for id, spec := range map[string]executor.Spec{"durable": {Durable: true}, "key": {IdempotencyKey: "k"}} {
-		r := executor.Record{Execution: executor.Execution{ID: id, Status: executor.StatusQueued, Spec: spec}, Relaxed: true}
-		if r, _, err := s.Create(t.Context(), r, executor.Event{Body: executor.Queued{}}); err != nil || r.Relaxed {
-			t.Errorf("%s: relaxed is %t, error %v", id, r.Relaxed, err)
+	r := executor.Record{Execution: executor.Execution{ID: "x", Status: executor.StatusQueued, Spec: executor.Spec{Durable: true}}, Relaxed: true}
+	if r, _, err := s.Create(t.Context(), r, executor.Event{Body: executor.Queued{}}); err != nil || r.Relaxed {
+		t.Errorf("relaxed is %t, error %v", r.Relaxed, err)
+	}
+	if inDatabase(t, s, "x") != 1 {
+		t.Error("it is not written when Create returns")
+	}
+}
+
+// The key of a relaxed Record counts before the Record is in the database, also for a Record that is not relaxed.
+func TestTheKeyOfARelaxedRecordIsTakenBeforeItIsWritten(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	s.mu.Lock()
+	s.saving = true // nothing is saved by time
+	s.mu.Unlock()
+	create := func(s *Store, id string, relaxed bool) (string, bool) {
+		t.Helper()
+		spec := executor.Spec{IdempotencyKey: "k"}
+		r, created, err := s.Create(t.Context(), executor.Record{Execution: executor.Execution{ID: id, Owner: "ann", Status: executor.StatusQueued, Spec: spec}, Relaxed: relaxed})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if inDatabase(t, s, id) != 1 {
-			t.Errorf("%s is not written when Create returns", id)
+		return r.ID, created
+	}
+	check := func(s *Store, when string) {
+		t.Helper()
+		for id, relaxed := range map[string]bool{"y": true, "z": false} {
+			if found, created := create(s, id, relaxed); created || found != "x" {
+				t.Errorf("%s: relaxed %t: %q has the key, created is %t", when, relaxed, found, created)
+			}
 		}
+		if r, err := s.ByKey(t.Context(), "ann", "k"); err != nil || r.ID != "x" {
+			t.Errorf("%s: by key %q, error %v", when, r.ID, err)
+		}
+	}
+	if id, created := create(s, "x", true); !created || id != "x" || inDatabase(t, s, "x") != -1 {
+		t.Fatalf("created is %t, id %q, or it is written", created, id)
+	}
+	check(s, "before it is written")
+	emit(t, s, "x", done)
+	if len(s.keys) != 0 {
+		t.Errorf("claims of what is written stay: %v", s.keys)
+	}
+	check(s, "when it has ended")
+	check(restored(t, crashed(t, s)), "after a kill")
+	if err := s.Delete(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	if id, created := create(s, "v", true); !created || id != "v" {
+		t.Errorf("after its deletion %q has the key", id)
+	}
+	if err := s.Delete(t.Context(), "v"); err != nil { // it is not written
+		t.Fatal(err)
+	}
+	if id, created := create(s, "w", false); !created || id != "w" {
+		t.Errorf("after another deletion %q has the key", id)
 	}
 }
 

@@ -55,6 +55,8 @@ type Store struct {
 	// recent are entries that have ended and are not used any more. The next one replaces that at recentNext.
 	recent     [maxRecent]*entry
 	recentNext int
+	// keys has the ids of the Executions that are not in the database yet, by their idempotency keys.
+	keys map[ownerKey]string
 	// dirty are the entries that owe something to the database.
 	dirty map[*entry]struct{}
 	// saving and flushing report whether saveAll and flush are planned.
@@ -92,7 +94,7 @@ func (s *Store) Create(ctx context.Context, r executor.Record, events ...executo
 	h := &head{Record: r.Brief().Clone()}
 	h.LastSeq, h.LogBytes, h.SpecBytes = 0, 0, r.Spec.Size()
 	h.CreatedAt = r.CreatedAt.UTC().Round(0)
-	h.Relaxed = h.Relaxed && !h.Spec.Durable && h.Spec.IdempotencyKey == ""
+	h.Relaxed = h.Relaxed && !h.Spec.Durable
 	var spec []byte
 	if h.SpecBytes > executor.BriefBytes {
 		var err error
@@ -111,8 +113,9 @@ func (s *Store) Create(ctx context.Context, r executor.Record, events ...executo
 		return h.Clone(), true, nil
 	}
 	found, err := s.Get(ctx, existing)
-	if executor.CodeOf(err) == executor.Purged {
-		return s.Create(ctx, r, events...) // It was deleted just now, so its key is free.
+	switch executor.CodeOf(err) {
+	case executor.Purged, executor.NotFound:
+		return s.Create(ctx, r, events...) // It was deleted just now, or was not added, so its key is free.
 	}
 	return found, false, err
 }
@@ -125,10 +128,16 @@ func (s *Store) create(h *head, spec []byte, events []executor.Event) (existing 
 	}
 	defer s.unlock(e)
 	if e.head == nil {
+		if existing, err = s.claimKey(h); err != nil || existing != "" {
+			return existing, 0, err
+		}
 		e.n, e.spec = s.lastNumber.Add(1), spec
 		c := change{head: h}
 		if err = s.fold(e, &c, events); err == nil {
 			commit, err = s.put(e, c)
+		}
+		if err != nil {
+			s.releaseKey(h)
 		}
 		if sqliteCode(err) != sqlite3.SQLITE_CONSTRAINT {
 			return "", commit, err
@@ -139,14 +148,6 @@ func (s *Store) create(h *head, spec []byte, events []executor.Event) (existing 
 		err = executor.Errorf(executor.Conflict, "execution %s exists", h.ID)
 	}
 	return existing, 0, err
-}
-
-// idOfKey returns the id of the Execution that has an idempotency key, empty if there is none.
-func (s *Store) idOfKey(owner, key string) (id string, err error) {
-	s.dbLock.Lock()
-	defer s.dbLock.Unlock()
-	_, err = s.one("SELECT id FROM executions WHERE owner = ? AND idempotency_key = ?", []any{owner, key}, []any{&id})
-	return id, err
 }
 
 // Get implements executor.Store.
@@ -307,6 +308,7 @@ func (s *Store) Delete(_ context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	s.releaseKey(e.head)
 	s.mu.Lock()
 	delete(s.entries, id)
 	s.mu.Unlock()

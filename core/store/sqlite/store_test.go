@@ -80,7 +80,16 @@ func (s relaxing) Get(ctx context.Context, id string) (executor.Record, error) {
 }
 
 func (s relaxing) Update(ctx context.Context, id string, change func(*executor.Record)) (executor.Record, error) {
-	r, err := s.Store.Update(ctx, id, change)
+	r, err := s.Store.Update(ctx, id, func(r *executor.Record) {
+		r.Relaxed = false // it stays
+		change(r)
+	})
+	r.Relaxed = false
+	return r, err
+}
+
+func (s relaxing) ByKey(ctx context.Context, owner, key string) (executor.Record, error) {
+	r, err := s.Store.ByKey(ctx, owner, key)
 	r.Relaxed = false
 	return r, err
 }

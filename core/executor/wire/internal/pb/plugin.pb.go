@@ -328,8 +328,10 @@ func (*SuperviseResponse_Drained) isSuperviseResponse_Message() {}
 
 // Ready: the plugin is configured and takes work.
 type Ready struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Info          *Info                  `protobuf:"bytes,1,opt,name=info" json:"info,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Info  *Info                  `protobuf:"bytes,1,opt,name=info" json:"info,omitempty"`
+	// inline_sources says that the plugin reads Source.inline.
+	InlineSources bool `protobuf:"varint,2,opt,name=inline_sources,json=inlineSources" json:"inline_sources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -369,6 +371,13 @@ func (x *Ready) GetInfo() *Info {
 		return x.Info
 	}
 	return nil
+}
+
+func (x *Ready) GetInlineSources() bool {
+	if x != nil {
+		return x.InlineSources
+	}
+	return false
 }
 
 // Pong answers a Ping.
@@ -483,9 +492,10 @@ const file_pyexec_v1_plugin_proto_rawDesc = "" +
 	"\x05ready\x18\x01 \x01(\v2\x10.pyexec.v1.ReadyH\x00R\x05ready\x12%\n" +
 	"\x04pong\x18\x02 \x01(\v2\x0f.pyexec.v1.PongH\x00R\x04pong\x12.\n" +
 	"\adrained\x18\x03 \x01(\v2\x12.pyexec.v1.DrainedH\x00R\adrainedB\t\n" +
-	"\amessage\",\n" +
+	"\amessage\"S\n" +
 	"\x05Ready\x12#\n" +
-	"\x04info\x18\x01 \x01(\v2\x0f.pyexec.v1.InfoR\x04info\"\x1e\n" +
+	"\x04info\x18\x01 \x01(\v2\x0f.pyexec.v1.InfoR\x04info\x12%\n" +
+	"\x0einline_sources\x18\x02 \x01(\bR\rinlineSources\"\x1e\n" +
 	"\x04Pong\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\"1\n" +
 	"\aDrained\x12&\n" +

@@ -2577,7 +2577,7 @@ func (x *Info) GetGeneration() int64 {
 	return 0
 }
 
-// Source announces a byte stream of the caller. Either path or key is set.
+// Source announces a byte stream of the caller. One of path, key and inline is set.
 type Source struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Digest     string                 `protobuf:"bytes,1,opt,name=digest" json:"digest,omitempty"`
@@ -2589,7 +2589,9 @@ type Source struct {
 	// there, to the socket's end, instead of data messages.
 	Socket string `protobuf:"bytes,5,opt,name=socket" json:"socket,omitempty"`
 	// key names the SourceService.Feed call that carries the content.
-	Key           string `protobuf:"bytes,6,opt,name=key" json:"key,omitempty"`
+	Key string `protobuf:"bytes,6,opt,name=key" json:"key,omitempty"`
+	// inline has the content itself. Only a plugin whose Ready has inline_sources gets it.
+	Inline        *InlineSource `protobuf:"bytes,7,opt,name=inline" json:"inline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2664,6 +2666,58 @@ func (x *Source) GetKey() string {
 		return x.Key
 	}
 	return ""
+}
+
+func (x *Source) GetInline() *InlineSource {
+	if x != nil {
+		return x.Inline
+	}
+	return nil
+}
+
+// InlineSource is the whole content of a small source.
+type InlineSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InlineSource) Reset() {
+	*x = InlineSource{}
+	mi := &file_pyexec_v1_types_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InlineSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InlineSource) ProtoMessage() {}
+
+func (x *InlineSource) ProtoReflect() protoreflect.Message {
+	mi := &file_pyexec_v1_types_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InlineSource.ProtoReflect.Descriptor instead.
+func (*InlineSource) Descriptor() ([]byte, []int) {
+	return file_pyexec_v1_types_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *InlineSource) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
 }
 
 var File_pyexec_v1_types_proto protoreflect.FileDescriptor
@@ -2927,7 +2981,7 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x9d\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xce\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1d\n" +
 	"\n" +
@@ -2937,7 +2991,10 @@ const file_pyexec_v1_types_proto_rawDesc = "" +
 	"replayable\x12\x12\n" +
 	"\x04path\x18\x04 \x01(\tR\x04path\x12\x16\n" +
 	"\x06socket\x18\x05 \x01(\tR\x06socket\x12\x10\n" +
-	"\x03key\x18\x06 \x01(\tR\x03keyBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
+	"\x03key\x18\x06 \x01(\tR\x03key\x12/\n" +
+	"\x06inline\x18\a \x01(\v2\x17.pyexec.v1.InlineSourceR\x06inline\"\"\n" +
+	"\fInlineSource\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04dataBUZLgithub.com/python-executor/python-executor/core/executor/wire/internal/pb;pb\x92\x03\x04\b\x02 \x03b\beditionsp\xe8\a"
 
 var (
 	file_pyexec_v1_types_proto_rawDescOnce sync.Once
@@ -2951,7 +3008,7 @@ func file_pyexec_v1_types_proto_rawDescGZIP() []byte {
 	return file_pyexec_v1_types_proto_rawDescData
 }
 
-var file_pyexec_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_pyexec_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_pyexec_v1_types_proto_goTypes = []any{
 	(*FieldError)(nil),            // 0: pyexec.v1.FieldError
 	(*Error)(nil),                 // 1: pyexec.v1.Error
@@ -2980,22 +3037,23 @@ var file_pyexec_v1_types_proto_goTypes = []any{
 	(*Capabilities)(nil),          // 24: pyexec.v1.Capabilities
 	(*Info)(nil),                  // 25: pyexec.v1.Info
 	(*Source)(nil),                // 26: pyexec.v1.Source
-	nil,                           // 27: pyexec.v1.Spec.EnvEntry
-	nil,                           // 28: pyexec.v1.Display.DataEntry
-	nil,                           // 29: pyexec.v1.Info.DetailsEntry
-	nil,                           // 30: pyexec.v1.Info.MetricsEntry
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*InlineSource)(nil),          // 27: pyexec.v1.InlineSource
+	nil,                           // 28: pyexec.v1.Spec.EnvEntry
+	nil,                           // 29: pyexec.v1.Display.DataEntry
+	nil,                           // 30: pyexec.v1.Info.DetailsEntry
+	nil,                           // 31: pyexec.v1.Info.MetricsEntry
+	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
 }
 var file_pyexec_v1_types_proto_depIdxs = []int32{
 	0,  // 0: pyexec.v1.Error.fields:type_name -> pyexec.v1.FieldError
-	31, // 1: pyexec.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	31, // 2: pyexec.v1.Limits.timeout:type_name -> google.protobuf.Duration
-	31, // 3: pyexec.v1.Limits.kill_grace:type_name -> google.protobuf.Duration
-	27, // 4: pyexec.v1.Spec.env:type_name -> pyexec.v1.Spec.EnvEntry
+	32, // 1: pyexec.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	32, // 2: pyexec.v1.Limits.timeout:type_name -> google.protobuf.Duration
+	32, // 3: pyexec.v1.Limits.kill_grace:type_name -> google.protobuf.Duration
+	28, // 4: pyexec.v1.Spec.env:type_name -> pyexec.v1.Spec.EnvEntry
 	3,  // 5: pyexec.v1.Spec.limits:type_name -> pyexec.v1.Limits
-	31, // 6: pyexec.v1.Spec.sample_interval:type_name -> google.protobuf.Duration
-	32, // 7: pyexec.v1.Event.time:type_name -> google.protobuf.Timestamp
+	32, // 6: pyexec.v1.Spec.sample_interval:type_name -> google.protobuf.Duration
+	33, // 7: pyexec.v1.Event.time:type_name -> google.protobuf.Timestamp
 	6,  // 8: pyexec.v1.Event.queued:type_name -> pyexec.v1.Queued
 	7,  // 9: pyexec.v1.Event.progress:type_name -> pyexec.v1.Progress
 	8,  // 10: pyexec.v1.Event.started:type_name -> pyexec.v1.Started
@@ -3003,42 +3061,43 @@ var file_pyexec_v1_types_proto_depIdxs = []int32{
 	10, // 12: pyexec.v1.Event.display:type_name -> pyexec.v1.Display
 	11, // 13: pyexec.v1.Event.finished:type_name -> pyexec.v1.Finished
 	12, // 14: pyexec.v1.Event.unknown:type_name -> pyexec.v1.Unknown
-	28, // 15: pyexec.v1.Display.data:type_name -> pyexec.v1.Display.DataEntry
+	29, // 15: pyexec.v1.Display.data:type_name -> pyexec.v1.Display.DataEntry
 	17, // 16: pyexec.v1.Finished.result:type_name -> pyexec.v1.Result
-	31, // 17: pyexec.v1.Phases.queue:type_name -> google.protobuf.Duration
-	31, // 18: pyexec.v1.Phases.prepare:type_name -> google.protobuf.Duration
-	31, // 19: pyexec.v1.Phases.run:type_name -> google.protobuf.Duration
-	31, // 20: pyexec.v1.Phases.collect:type_name -> google.protobuf.Duration
-	31, // 21: pyexec.v1.MemorySample.offset:type_name -> google.protobuf.Duration
+	32, // 17: pyexec.v1.Phases.queue:type_name -> google.protobuf.Duration
+	32, // 18: pyexec.v1.Phases.prepare:type_name -> google.protobuf.Duration
+	32, // 19: pyexec.v1.Phases.run:type_name -> google.protobuf.Duration
+	32, // 20: pyexec.v1.Phases.collect:type_name -> google.protobuf.Duration
+	32, // 21: pyexec.v1.MemorySample.offset:type_name -> google.protobuf.Duration
 	13, // 22: pyexec.v1.Result.failure:type_name -> pyexec.v1.Failure
-	31, // 23: pyexec.v1.Result.wall:type_name -> google.protobuf.Duration
-	31, // 24: pyexec.v1.Result.cpu:type_name -> google.protobuf.Duration
+	32, // 23: pyexec.v1.Result.wall:type_name -> google.protobuf.Duration
+	32, // 24: pyexec.v1.Result.cpu:type_name -> google.protobuf.Duration
 	14, // 25: pyexec.v1.Result.phases:type_name -> pyexec.v1.Phases
 	16, // 26: pyexec.v1.Result.memory_samples:type_name -> pyexec.v1.MemorySample
 	15, // 27: pyexec.v1.Result.artifacts:type_name -> pyexec.v1.Artifact
 	15, // 28: pyexec.v1.Result.files_changed:type_name -> pyexec.v1.Artifact
 	4,  // 29: pyexec.v1.Execution.spec:type_name -> pyexec.v1.Spec
-	32, // 30: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
-	32, // 31: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
-	32, // 32: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
+	33, // 30: pyexec.v1.Execution.created_at:type_name -> google.protobuf.Timestamp
+	33, // 31: pyexec.v1.Execution.started_at:type_name -> google.protobuf.Timestamp
+	33, // 32: pyexec.v1.Execution.finished_at:type_name -> google.protobuf.Timestamp
 	8,  // 33: pyexec.v1.Execution.started:type_name -> pyexec.v1.Started
 	17, // 34: pyexec.v1.Execution.result:type_name -> pyexec.v1.Result
-	32, // 35: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	32, // 36: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
+	33, // 35: pyexec.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	33, // 36: pyexec.v1.Session.last_used:type_name -> google.protobuf.Timestamp
 	4,  // 37: pyexec.v1.Session.spec:type_name -> pyexec.v1.Spec
-	32, // 38: pyexec.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
-	31, // 39: pyexec.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
-	31, // 40: pyexec.v1.Session.max_life:type_name -> google.protobuf.Duration
+	33, // 38: pyexec.v1.Session.expires_at:type_name -> google.protobuf.Timestamp
+	32, // 39: pyexec.v1.Session.idle_timeout:type_name -> google.protobuf.Duration
+	32, // 40: pyexec.v1.Session.max_life:type_name -> google.protobuf.Duration
 	3,  // 41: pyexec.v1.Session.limits:type_name -> pyexec.v1.Limits
-	32, // 42: pyexec.v1.File.mod_time:type_name -> google.protobuf.Timestamp
+	33, // 42: pyexec.v1.File.mod_time:type_name -> google.protobuf.Timestamp
 	24, // 43: pyexec.v1.Info.capabilities:type_name -> pyexec.v1.Capabilities
-	29, // 44: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
-	30, // 45: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	30, // 44: pyexec.v1.Info.details:type_name -> pyexec.v1.Info.DetailsEntry
+	31, // 45: pyexec.v1.Info.metrics:type_name -> pyexec.v1.Info.MetricsEntry
+	27, // 46: pyexec.v1.Source.inline:type_name -> pyexec.v1.InlineSource
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_pyexec_v1_types_proto_init() }
@@ -3061,7 +3120,7 @@ func file_pyexec_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pyexec_v1_types_proto_rawDesc), len(file_pyexec_v1_types_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
