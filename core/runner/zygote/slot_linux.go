@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"syscall"
@@ -33,10 +34,16 @@ type Slot struct {
 	err    error         // why there is no Exit
 	ended  chan struct{} // closed when exit and err are there
 	alone  bool          // made by Start
+	// imports belongs to the caller of Run.
+	imports []string
 }
 
 // RefusedError means that only a new interpreter runs the program as it must be run. The Slot has ended.
-type RefusedError struct{ Why string }
+type RefusedError struct {
+	Why string
+	// Clash reports that the main file's folder has a module of the same name as a module that was imported before the fork.
+	Clash bool
+}
 
 func (e *RefusedError) Error() string { return "only a new interpreter runs it: " + e.Why }
 
@@ -118,7 +125,7 @@ func (s *Slot) PID() int { return s.pid }
 func (s *Slot) Run(ctx context.Context, r Request) error {
 	if why := s.zygote.Refuses(r); why != "" {
 		s.Close()
-		return &RefusedError{why}
+		return &RefusedError{Why: why}
 	}
 	defer s.Close()
 	defer cancelReads(ctx, s.own)()
@@ -135,11 +142,33 @@ func (s *Slot) Run(ctx context.Context, r Request) error {
 	case pid != s.pid:
 		return fmt.Errorf("fork server: process %d speaks for the copy %d", pid, s.pid)
 	case words[0] == "exec" && len(words) == 2:
-		return &RefusedError{words[1]}
+		return &RefusedError{Why: words[1]}
+	case words[0] == "clash" && len(words) == 2:
+		return &RefusedError{Why: words[1] + " is in the folder of the program, and was imported before", Clash: true}
 	case words[0] != "started":
 		return fmt.Errorf("fork server: unknown message %q", words)
 	}
+	s.imports = modulesOf(words[1:])
 	return nil
+}
+
+// Imports lists modules that the main file imports, where Config.Learn asks for them. It is a hint of the copy: names of modules, at most
+// maxImports of them. Only the lines without indentation at the beginning of the file count. It is valid after Run.
+func (s *Slot) Imports() []string { return s.imports }
+
+// maxImports bounds Slot.Imports.
+const maxImports = 32
+
+var module = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
+
+// modulesOf returns those words that are names of modules, each once.
+func modulesOf(words []string) (names []string) {
+	for _, w := range words[:min(len(words), maxImports)] {
+		if len(w) <= 64 && module.MatchString(w) && !slices.Contains(names, w) {
+			names = append(names, w)
+		}
+	}
+	return names
 }
 
 // died says how a copy has ended that did not begin its program.
