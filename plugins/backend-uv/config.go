@@ -99,6 +99,9 @@ type Config struct {
 	// Preimport names Python modules that are imported before a program starts, where programs are forks (Start). Programs can
 	// tell. Modules that the program's interpreter or requirements do not have are skipped. Default: none.
 	Preimport []string `json:"preimport"`
+	// PreimportLearned does the same with modules that more than half of the last programs of an owner, an interpreter and its
+	// requirements have imported. Programs can tell. Default: false.
+	PreimportLearned bool `json:"preimport_learned"`
 	// WarmSessions is the number of interpreters that are kept ready for sessions like the last ones. Default 3, or none for a
 	// single call. At most 16. -1 means none.
 	WarmSessions int `json:"warm_sessions"`

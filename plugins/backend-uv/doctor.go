@@ -169,7 +169,11 @@ func (b *Backend) networkFinding(root string) backend.Finding {
 
 // startOf describes how programs start.
 func (b *Backend) startOf() string {
-	const fork, exec = "programs are forks of an interpreter that has started", "each program starts an interpreter: "
+	fork := "programs are forks of an interpreter that has started"
+	if b.config.PreimportLearned {
+		fork += ", with the modules that most of them import"
+	}
+	const exec = "each program starts an interpreter: "
 	switch {
 	case b.config.Start == StartExec:
 		return exec + "backends.uv.start is exec"

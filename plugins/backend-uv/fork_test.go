@@ -9,10 +9,17 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
+	"github.com/python-executor/python-executor/core/runner"
 )
 
 // forkNameOf returns whose programs may be forks of one interpreter with a program of alice.
 func forkNameOf(t *testing.T, b *Backend, requirements string) string {
+	t.Helper()
+	return startOf(t, b, requirements).Fork
+}
+
+// startOf returns what the runner gets for a program of alice.
+func startOf(t *testing.T, b *Backend, requirements string) runner.Start {
 	t.Helper()
 	j := job(executor.Spec{Code: "print(1)", Requirements: requirements})
 	j.Owner = "alice"
@@ -27,7 +34,7 @@ func forkNameOf(t *testing.T, b *Backend, requirements string) string {
 	if p.environment != nil {
 		p.environment.release()
 	}
-	return p.start.Fork
+	return p.start
 }
 
 // TestPackagesWithCodeForTheStartDoNotRunInAForkServer builds environments whose packages have code that each interpreter runs when it
@@ -54,6 +61,18 @@ func TestForksCanBeSwitchedOff(t *testing.T) {
 	b := openBackend(t, map[string]any{"start": "exec"})
 	if got := forkNameOf(t, b, ""); got != "" {
 		t.Errorf("programs are forks of %q", got)
+	}
+}
+
+func TestModulesAreLearnedOnlyIfTheConfigurationAllowsIt(t *testing.T) {
+	for _, allowed := range []bool{false, true} {
+		section := map[string]any{}
+		if allowed {
+			section["preimport_learned"] = true
+		}
+		if got := startOf(t, openBackend(t, section), "").PreimportLearned; got != allowed {
+			t.Errorf("the runner may learn: %v, must be %v", got, allowed)
+		}
 	}
 }
 
@@ -149,16 +168,17 @@ func TestStartupCodeIsFound(t *testing.T) {
 func TestTheDoctorSaysHowProgramsStart(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		start        string
-		box, bounded bool
-		want         string
+		start                 string
+		learned, box, bounded bool
+		want                  string
 	}{
-		{StartFork, true, true, "programs are forks of an interpreter that has started"},
-		{StartFork, true, false, "no control group bounds memory and processes"},
-		{StartFork, false, true, "each program starts an interpreter: there is no sandbox"},
-		{StartExec, true, true, "each program starts an interpreter: backends.uv.start is exec"},
+		{StartFork, false, true, true, "programs are forks of an interpreter that has started"},
+		{StartFork, true, true, true, "that has started, with the modules that most of them import"},
+		{StartFork, false, true, false, "no control group bounds memory and processes"},
+		{StartFork, true, false, true, "each program starts an interpreter: there is no sandbox"},
+		{StartExec, true, true, true, "each program starts an interpreter: backends.uv.start is exec"},
 	} {
-		b := &Backend{config: Config{Start: c.start}, how: mechanisms{Box: c.box}, boundsForks: c.bounded}
+		b := &Backend{config: Config{Start: c.start, PreimportLearned: c.learned}, how: mechanisms{Box: c.box}, boundsForks: c.bounded}
 		if got := b.startOf(); !strings.HasSuffix(got, c.want) {
 			t.Errorf("%+v: %s", c, got)
 		}

@@ -90,7 +90,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	p.start.Tree = b.trees.again(job)
 	p.start.Path, p.start.Network, p.start.PythonVersion, p.start.Requirements = path, p.network, i.Version, packages
 	if p.start.Fork = b.forks(job.Owner, p.environment); p.start.Fork != "" {
-		p.start.Preimport = b.config.Preimport
+		p.start.Preimport, p.start.PreimportLearned = b.config.Preimport, b.config.PreimportLearned
 	}
 	if len(spec.Command) == 0 {
 		p.start.Interpreter = []string{argv}

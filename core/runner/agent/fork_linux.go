@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,7 +20,7 @@ import (
 // forkKey is what programs of one fork server have in common.
 type forkKey struct {
 	fork, interpreter, entrypoint, path, preimport string
-	network                                        bool
+	network, learn                                 bool
 }
 
 // serves reports whether the programs of start trust a server of k. Other programs must not meet its processes.
@@ -33,7 +34,7 @@ func (x *execution) forkable(p *sandbox.Program) (forkKey, bool) {
 	if s.Fork == "" || x.agent.Box == nil || s.Directory != "" || len(s.Command) > 0 || len(s.Interpreter) != 1 {
 		return forkKey{}, false
 	}
-	return forkKey{s.Fork, p.Path, p.Argv[1], s.Path, strings.Join(s.Preimport, " "), s.Network}, true
+	return forkKey{s.Fork, p.Path, p.Argv[1], s.Path, strings.Join(s.Preimport, " "), s.Network, s.PreimportLearned}, true
 }
 
 // leaveForkServer ends a fork server that does not serve x, before anything of x is in the sandbox. The server may have written to the
@@ -61,7 +62,7 @@ func (x *execution) refillFork() bool {
 			return false
 		}
 	}
-	if sandbox.IsClosed(f.server.over) {
+	if sandbox.IsClosed(f.server.over) || f.outdated() {
 		f.close()
 		return false
 	}
@@ -87,6 +88,7 @@ func (x *execution) startForkServer() {
 	}
 	f.server = newForkServer(x.agent, key, zygote.Config{
 		Interpreter: key.interpreter, Entrypoint: key.entrypoint, Dir: x.forkOf.Dir, Env: env, Preimport: x.start.Preimport,
+		Learned: f.wanted(key), Learn: key.learn,
 	})
 }
 
@@ -100,7 +102,9 @@ func (x *execution) fork(p *sandbox.Program, job sandbox.Job) (got sandbox.Spawn
 		return got, nil, nil
 	}
 	request := zygote.Request{Argv: p.Argv, Env: p.Env, Files: [3]int(job.Files)}
+	f, usual := &x.agent.forks, slices.Equal(p.Env, s.config.Env)
 	if s.zygote.Refuses(request) != "" {
+		f.learn(key, nil, usual)
 		return got, nil, nil
 	}
 	c := s.take()
@@ -109,10 +113,12 @@ func (x *execution) fork(p *sandbox.Program, job sandbox.Job) (got sandbox.Spawn
 	}
 	got = sandbox.Spawned{PID: c.PID(), PIDFD: c.pidfd, At: time.Now()}
 	if err = x.begin(s, c, request, job); err == nil {
+		f.learn(key, c.Imports(), usual)
 		return got, x.reapFork(s, c), nil
 	}
 	defer c.close()
-	if _, refused := errors.AsType[*zygote.RefusedError](err); refused {
+	if refused, ok := errors.AsType[*zygote.RefusedError](err); ok {
+		f.learn(key, nil, !refused.Clash)
 		return got, nil, nil
 	}
 	x.agent.Logf("%v", err)

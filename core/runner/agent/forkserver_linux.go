@@ -48,6 +48,8 @@ type forks struct {
 	// unused reports that the last server has ended and no program was a fork of it.
 	unused bool
 	before forkKey // of the last program
+	// learned is what is known of the imports of programs, by key.
+	learned map[forkKey]*learning
 }
 
 // close ends the server, and reports whether there was one.
@@ -59,6 +61,9 @@ func (f *forks) close() bool {
 	f.server = nil
 	s.end()
 	f.unused = !s.used
+	if s.err != nil && f.bar(s) {
+		return true // the next server may work
+	}
 	if s.err != nil {
 		if f.refused == nil || len(f.refused) >= maxRefusedKeys {
 			f.refused = map[forkKey]time.Time{}

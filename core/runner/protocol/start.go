@@ -115,12 +115,14 @@ type Start struct {
 	Workspace bool `json:"workspace"`
 	Stdin     bool `json:"stdin"`
 	// Fork lets a runner with a Box fork an interpreter that has started already, where programs cannot tell. It names those who may
-	// share one: they trust each other, and the packages that they import. Empty means never. Interpreter, Entrypoint, Path and
-	// Preimport always tell fork servers apart.
+	// share one: they trust each other, and the packages that they import. Empty means never. Interpreter, Entrypoint, Path, Preimport
+	// and PreimportLearned always tell fork servers apart.
 	Fork string `json:"fork,omitempty"`
 	// Preimport names modules that are imported before an interpreter is forked. Programs that are forks find them imported. Modules
 	// that cannot be imported are skipped.
 	Preimport []string `json:"preimport,omitempty"`
+	// PreimportLearned does the same with modules that most of the last programs of a fork server have imported.
+	PreimportLearned bool `json:"preimport_learned,omitempty"`
 	// Network allows a network: that of Config.PrivateNetwork, or else the runner's.
 	Network        bool            `json:"network"`
 	Limits         executor.Limits `json:"limits"`

@@ -41,9 +41,11 @@
 //   - sys.__interactivehook__ has a weak reference, and is not the function of the module site.
 //   - A program whose end removes both __file__ and __cached__ from __main__, and no other name, and then leaves by sys.exit, ends with 0.
 //     Programs whose main file mentions globals, locals, vars or __cached__ are ended by the interpreter.
-//   - Modules of Config.Preimport are in sys.modules from the start. What they draw at random when they are imported is the same in all
+//   - Modules of Config.Preimport and Config.Learned are in sys.modules from the start. What they draw at random when they are imported is the same in all
 //     copies, except for numpy.random and the random generator of Python. Threads that they start must end before a fork, as those of
-//     OpenBLAS do, which starts them again when it needs them. Programs with other variables than Config.Env are refused then.
+//     OpenBLAS do, which starts them again when it needs them. Programs with other variables than Config.Env are refused then, and
+//     programs with a module of the same name beside their main file. A program that puts such a module elsewhere into sys.path gets the
+//     module that was imported before.
 //   - /proc/self/maps has _ctypes, _socket and select, and object.__subclasses__ their types.
 //   - The process number of the parent is the Zygote's.
 //
@@ -52,7 +54,8 @@
 // Messages are packets (SOCK_SEQPACKET) of words that are separated by zero bytes. Descriptor 3 of the Zygote is its control socket.
 //
 //	runner → Zygote
-//	  start MODULE…     the first message: what to import before the first copy
+//	  start MODULE…     the first message: what to import before the first copy. The import of ?MODULE may fail with any error
+//	  learn MODULE…     the first message in its place: copies also say what their main files import
 //	  alone MODULE…     the first message in its place: no copies. The socket is then also that of a copy
 //	  fork N            make copy N. The copy's own socket comes as a descriptor
 //	  end               kill all processes. As PID 1 also remove what they leave in the IPC namespace
@@ -64,8 +67,9 @@
 //	  empty               answers end
 //	copy → runner, over its own socket
 //	  waiting           the kernel adds the process number (SCM_CREDENTIALS)
-//	  started           the program begins
+//	  started MODULE…   the program begins; after learn, what its main file imports
 //	  exec REASON       the copy has ended: only a new interpreter does it right
+//	  clash MODULE      likewise: the folder of the main file has a module that was imported before
 //	runner → copy
 //	  run ARGC DIR ARG… VARIABLE…  with descriptors: 0, 1 and 2 of the program, then files that it writes "0" into to enter control groups
 //

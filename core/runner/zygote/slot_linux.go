@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"syscall"
@@ -34,10 +35,16 @@ type Slot struct {
 	ended  chan struct{} // closed when exit and err are there
 	alone  bool          // made by Start
 	begun  bool          // it has said something after its request
+	// imports belongs to the caller of Run.
+	imports []string
 }
 
 // RefusedError means that only a new interpreter runs the program as it must be run. The Slot has ended.
-type RefusedError struct{ Why string }
+type RefusedError struct {
+	Why string
+	// Clash reports that the main file's folder has a module of the same name as a module that was imported before the fork.
+	Clash bool
+}
 
 func (e *RefusedError) Error() string { return "only a new interpreter runs it: " + e.Why }
 
@@ -119,7 +126,7 @@ func (s *Slot) PID() int { return s.pid }
 func (s *Slot) Run(ctx context.Context, r Request) error {
 	if why := s.zygote.Refuses(r); why != "" {
 		s.Close()
-		return &RefusedError{why}
+		return &RefusedError{Why: why}
 	}
 	defer cancelReads(ctx, s.own)()
 	rights := unix.UnixRights(slices.Concat(r.Files[:], r.Groups)...)
@@ -133,7 +140,9 @@ func (s *Slot) Run(ctx context.Context, r Request) error {
 	case err != nil:
 		return s.died(ctx)
 	case pid == s.pid && words[0] == "exec" && len(words) == 2:
-		return &RefusedError{words[1]}
+		return &RefusedError{Why: words[1]}
+	case pid == s.pid && words[0] == "clash" && len(words) == 2:
+		return &RefusedError{Why: words[1] + " is in the folder of the program, and was imported before", Clash: true}
 	}
 	s.begun = true // it may have
 	switch {
@@ -142,6 +151,7 @@ func (s *Slot) Run(ctx context.Context, r Request) error {
 	case words[0] != "started":
 		return fmt.Errorf("fork server: unknown message %q", words)
 	}
+	s.imports = modulesOf(words[1:])
 	s.Close()
 	return nil
 }
@@ -158,6 +168,25 @@ func (s *Slot) Begun() bool {
 		s.begun = err == nil && n > 0
 	})
 	return s.begun || err != nil
+}
+
+// Imports lists modules that the main file imports, where Config.Learn asks for them. It is a hint of the copy: names of modules, at most
+// maxImports of them. Only the lines without indentation at the beginning of the file count. It is valid after Run.
+func (s *Slot) Imports() []string { return s.imports }
+
+// maxImports bounds Slot.Imports.
+const maxImports = 32
+
+var module = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
+
+// modulesOf returns those words that are names of modules, each once.
+func modulesOf(words []string) (names []string) {
+	for _, w := range words[:min(len(words), maxImports)] {
+		if len(w) <= 64 && module.MatchString(w) && !slices.Contains(names, w) {
+			names = append(names, w)
+		}
+	}
+	return names
 }
 
 // died says how a copy has ended that did not begin its program.

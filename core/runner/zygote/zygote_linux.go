@@ -28,6 +28,10 @@ type Config struct {
 	Env []string
 	// Preimport lists modules to import before the first copy. Those that do not exist are left out.
 	Preimport []string
+	// Learned is as Preimport, but modules whose import fails with any error are left out.
+	Learned []string
+	// Learn makes copies say what their main files import (Slot.Imports).
+	Learn bool
 	// Launch starts the interpreter.
 	Launch func(Command) (Process, error)
 }
@@ -83,7 +87,11 @@ func New(ctx context.Context, cfg Config) (*Zygote, error) {
 	if err := z.launch(); err != nil {
 		return nil, fmt.Errorf("fork server: %w", err)
 	}
-	if err := z.begin(ctx, "start"); err != nil {
+	word := "start"
+	if cfg.Learn {
+		word = "learn"
+	}
+	if err := z.begin(ctx, word); err != nil {
 		return nil, err
 	}
 	z.all.Go(z.read)
@@ -157,7 +165,11 @@ func (z *Zygote) begin(ctx context.Context, word string) error {
 // greet sends the first message and returns the words of the answer.
 func (z *Zygote) greet(ctx context.Context, word string) ([]string, error) {
 	defer cancelReads(ctx, z.control)()
-	first := strings.Join(slices.Concat([]string{word}, z.cfg.Preimport), "\x00")
+	words := append([]string{word}, z.cfg.Preimport...)
+	for _, name := range z.cfg.Learned {
+		words = append(words, "?"+name)
+	}
+	first := strings.Join(words, "\x00")
 	if _, err := z.control.Write([]byte(first)); err != nil {
 		return nil, fmt.Errorf("start: %w", err)
 	}
@@ -263,7 +275,7 @@ func (z *Zygote) fail(err error) {
 // Gone is closed when the Zygote has ended.
 func (z *Zygote) Gone() <-chan struct{} { return z.gone }
 
-// Imported lists the modules of Config.Preimport that are there.
+// Imported lists the modules of Config.Preimport and Config.Learned that are there.
 func (z *Zygote) Imported() []string { return z.imported }
 
 // Empty kills all copies, and as PID 1 all processes of its namespace. It returns when nothing is left.

@@ -445,7 +445,8 @@ sys.settrace(trace)
 		early                bool
 	}{
 		"nothing":                    {"", "", "import traced\n", true},
-		"modules imported before":    {"json", "", "import traced\n", false},
+		"modules imported before":    {"json", "", "import traced\n", true},
+		"a file imported before":     {"own", "import os\nf = open(os.devnull)", "import traced\n", false},
 		"harmless modules":           {"", "", "import traced, json, re, dataclasses, subprocess, random\n", true},
 		"a file":                     {"", "import os\nf = open(os.devnull)", "import own, traced\n", false},
 		"a generator":                {"", "def g():\n    yield\ng = g()\nnext(g)", "import own, traced\n", false},
@@ -456,13 +457,20 @@ sys.settrace(trace)
 		"an exit":                    {"", "", "import traced\nraise SystemExit\n", false},
 	} {
 		cfg := usual(t.TempDir())
+		must(t, os.WriteFile(filepath.Join(cfg.Dir, "traced.py"), []byte(traced), 0o600))
 		if c.preimport != "" {
 			cfg.Preimport = []string{c.preimport}
 		}
-		for file, text := range map[string]string{"traced.py": traced, "own.py": c.own} {
-			must(t, os.WriteFile(filepath.Join(cfg.Dir, file), []byte(text), 0o600))
+		packages := t.TempDir()
+		if c.preimport == "own" {
+			userPackages(t, packages, "own.py", c.own)
+			cfg.Env = append(cfg.Env, userBase(packages))
+		} else {
+			must(t, os.WriteFile(filepath.Join(cfg.Dir, "own.py"), []byte(c.own), 0o600))
 		}
-		p, err := begin(t, start(t, cfg), c.text, nil)
+		z := start(t, cfg)
+		must(t, os.RemoveAll(filepath.Join(packages, ".local"))) // a copy would refuse to begin
+		p, err := begin(t, z, c.text, nil)
 		must(t, err)
 		_, errs, _ := p.finish(t)
 		if got := strings.HasSuffix(errs, "address\n") && strings.Contains(errs, early); got != c.early {

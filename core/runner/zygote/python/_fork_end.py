@@ -50,11 +50,11 @@ class End:
         self.usual = frozenset(id(k) for k in (
             dict, list, tuple, set, frozenset, property, classmethod, staticmethod, self.function, type(self.run), type(len)))
 
-    def watch(self, main, imported):
+    def watch(self, main, harmless):
         """Begins. The modules that are there already count as modules of the program, if they have an end of their own. The collector does
-        not list the objects of those that were imported before."""
+        not list the objects of those that were imported before. harmless says whether none of these has an end."""
         self.main, self.modules, self.blocks = self.weak(main), frozenset(sys.modules), sys.getallocatedblocks()
-        if imported or not all(map(self.module_harmless, self.modules - CORE)):
+        if not harmless or not all(map(self.module_harmless, self.modules - CORE)):
             self.reference = None
 
     def begin(self, text):
@@ -96,8 +96,10 @@ class End:
     def objects_harmless(self, main):
         """Reports whether no object is finalized. The module main is one of them."""
         objects = self.gc.get_objects()
-        if not any(o is main for o in objects):
-            return False  # the program has hidden objects from the collector
+        return any(o is main for o in objects) and self.kinds_harmless(objects)  # else the program has hidden objects from the collector
+
+    def kinds_harmless(self, objects):
+        """Reports whether none of objects is finalized."""
         kinds = {id(type(o)): type(o) for o in objects}
         for kind in [k for i, k in kinds.items() if i not in self.usual]:  # also files, generators and coroutines have __del__
             bases = [id(k) for k in MRO(kind)]

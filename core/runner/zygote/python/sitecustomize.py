@@ -24,6 +24,9 @@ KNOWN_CUSTOMIZE = b"try:import apport_python_hookexcept ImportError:passelse:app
 # What a main file that looks into the interpreter mentions.
 INSPECTING = b"gc", b"__del__", b"weakref", b"__subclasses__", b"setproctitle"
 
+# Bounds of what a copy says about the imports of its main file: bytes that are looked at, names, and characters of a name.
+SCANNED, MOST_NAMES, LONGEST_NAME = 1 << 15, 32, 64
+
 
 def hide():
     """Removes what brought this module in, and imports the environment's own sitecustomize."""
@@ -223,6 +226,7 @@ class Child:
 
     def __init__(self, lib):
         self.lib, self.end = lib, None
+        self.learns, self.start, self.ahead = False, frozenset(sys.modules), frozenset()
         with open("/proc/self/cmdline", "rb") as f:
             self.argv = f.read().split(b"\0")[:-1]
         self.memory = memory.Memory(lib)
@@ -243,9 +247,9 @@ class Child:
             os.chdir(words[2])
             why = self.differs(fds)
         except OSError as e:
-            why = str(e)
+            why = "exec", str(e)
         if why:
-            own.send(b"exec\0" + why.encode(errors="replace"))
+            own.send("\0".join(why).encode(errors="replace"))
             os._exit(0)
         self.become(words[3:3 + argc], words[3 + argc:])
         for i, fd in enumerate(fds[:3]):
@@ -253,25 +257,32 @@ class Child:
             os.close(fd)
         if kind(0) != self.kinds[0]:
             new_stdin()
-        own.send(b"started")
+        own.send("\0".join(("started", *self.imports)).encode())
         own.close()
 
     def differs(self, fds):
-        """Returns why a new interpreter would do something else, or nothing."""
+        """Returns the message that says why a new interpreter would do something else, or nothing."""
         for i in 1, 2:
             if kind(fds[i]) != self.kinds[i]:
-                return "descriptor %d is of another kind" % i
+                return "exec", "descriptor %d is of another kind" % i
         site = sys.modules["site"]
         if site.ENABLE_USER_SITE and os.path.isdir(site.USER_SITE):
-            return "there are packages of the user"
+            return "exec", "there are packages of the user"
         with open(self.argv[-1], "rb") as f:
             text = f.read()
         for word in INSPECTING:
             if mentions(text, word):
-                return "the program mentions " + word.decode()
+                return "exec", "the program mentions " + word.decode()
+        self.imports = ()
+        if self.ahead or self.learns:
+            local = modules_in(os.path.dirname(self.argv[-1]) or b".")
+            if local & self.ahead:
+                return "clash", min(local & self.ahead)
+            if self.learns:
+                self.imports = [n for n in imports(text) if n not in self.start and n.partition(".")[0] not in local][:MOST_NAMES]
         if self.end:
             self.end.begin(text)
-        return ""
+        return ()
 
     def become(self, argv, env):
         if argv != self.argv:
@@ -300,6 +311,29 @@ def mentions(text, word):
     return False
 
 
+def modules_in(folder):
+    """Returns the names of the modules that a folder may have."""
+    names = [n.partition(".") for n in map(os.fsdecode, os.listdir(folder))]
+    return {name for name, dot, rest in names if not dot or rest.endswith(("py", "pyc", "so"))}
+
+
+def imports(text):
+    """Returns the names of the modules that lines of a main file import, in their order and each once."""
+    names = {}
+    for line in text[:SCANNED].split(b"\n"):
+        if line.startswith(b"import "):
+            parts = line[7:].partition(b"#")[0].partition(b";")[0].split(b",")
+        elif line.startswith(b"from ") and b" import " in line:
+            parts = [line[5:]]
+        else:
+            continue
+        for part in parts:
+            name = b"".join(part.split(None, 1)[:1]).decode(errors="replace")
+            if name.isascii() and len(name) <= LONGEST_NAME and all(map(str.isidentifier, name.split("."))):
+                names[name] = None
+    return list(names)
+
+
 def new_stdin():
     """Makes sys.stdin as create_stdio of CPython does."""
     io, old = sys.modules["io"], sys.stdin
@@ -325,14 +359,19 @@ def threads():
 
 
 def preimport(names):
-    """Imports modules, and returns the names of those that are there."""
+    """Imports modules, and returns the names of those that are there. A name after "?" may fail with any error."""
     got = []
     for name in names:
+        module = name.lstrip("?")
         try:
-            __import__(name)
+            __import__(module)
         except ImportError:
             continue
-        got.append(name)
+        except Exception:
+            if module == name:
+                raise
+            continue
+        got.append(module)
     return got
 
 
@@ -371,22 +410,27 @@ def main():
     if hasattr(sys, "__interactivehook__"):
         child.end = _fork_end.End(lib, gc, _weakref, _thread)
     word, *names = receive(_socket, server.control)[0]
+    child.learns = word == b"learn"
+    if names:
+        gc.freeze()  # so that the collector lists only objects of the imports
     got = preimport([n.decode() for n in names])
+    child.ahead = frozenset(n.partition(".")[0] for n in sys.modules.keys() - child.start) - child.start
     end_threads()
     if threads() > 1:
         raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
     server.modules = set(sys.modules)
     gc.collect()
+    harmless = not got or child.end and child.end.kinds_harmless(gc.get_objects())
     gc.freeze()
     for module in sys.modules.values():
         _ctypes.Py_INCREF(module)  # so that the interpreter clears it at the end: the collector does not see it
     main = new_main()
     if child.end:
-        child.end.watch(main, got)
+        child.end.watch(main, harmless)
     os.chdir("/")  # the folder may be unmounted
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     server.say("ready", startup_code(sys.modules["site"]), *got)
-    if word == b"start":
+    if word != b"alone":
         own = server.serve()
     else:
         server.leave()
