@@ -256,11 +256,12 @@ func (s *forkServer) launch(c zygote.Command) (zygote.Process, error) {
 func (s *forkServer) copy(ctx context.Context) (*forkCopy, error) {
 	ctx, cancel := context.WithTimeout(ctx, forkPatience)
 	defer cancel()
-	if err := errors.Join(s.zygote.Empty(ctx), s.queues.Remove()); err != nil {
+	slot, err := s.zygote.Next(ctx)
+	if err != nil {
 		return nil, err
 	}
-	slot, err := s.zygote.Fork(ctx)
-	if err != nil {
+	if err := s.queues.Remove(); err != nil {
+		slot.Close()
 		return nil, err
 	}
 	pidfd, err := unix.PidfdOpen(slot.PID(), 0)

@@ -16,7 +16,7 @@
 //
 // At its end, the interpreter takes all modules and types apart, which changes most of the memory that a copy shares. That is needed
 // only for objects that do something at their end. python/_fork_end.py looks for such objects after the exit functions and the flush of the
-// streams. It ends the process with exit(0) if there are none and the main file was run to its end. In all other cases the interpreter
+// streams. It ends the process (_exit) if there are none and the main file was run to its end. In all other cases the interpreter
 // ends in its own way.
 //
 // HOME names no folder while the interpreter starts, because the module site runs code below it. The module restores the variable, which
@@ -59,9 +59,9 @@
 //	  alone MODULE…     the first message in its place: no copies. The socket is then also that of a copy
 //	  fork N            make copy N. The copy's own socket comes as a descriptor
 //	  end               kill all processes. As PID 1 also remove what they leave in the IPC namespace
+//	  next N            do as for end, and then as for fork
 //	Zygote → runner
 //	  ready FILE MODULE…  FILE is code of the environment that has run at the start, or empty; then the modules that were imported
-//	  forked N PID        PID is in the Zygote's namespace
 //	  failed N ERROR      there is no copy N
 //	  exited N STATUS CPU RSS  the wait status, microseconds of CPU time, the peak of memory in KiB
 //	  empty               answers end

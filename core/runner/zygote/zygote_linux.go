@@ -246,7 +246,6 @@ func (z *Zygote) take(words []string) error {
 		return unknown
 	}
 	switch {
-	case words[0] == "forked":
 	case words[0] == "failed":
 		s.endLocked(Exit{}, fmt.Errorf("fork: %s", words[2]))
 	case words[0] == "exited" && len(words) == 5:

@@ -437,7 +437,7 @@ func TestAProgramEndsEarlyUnlessAnObjectOrAModuleHasAnEnd(t *testing.T) {
 	const traced = `
 import sys
 def trace(frame, event, arg, out=sys.stderr):
-    if frame.f_code.co_name in ("succeeded", "nothing_left", "objects_harmless", "address"): print(frame.f_code.co_name, file=out)
+    if frame.f_code.co_name in ("succeeded", "nothing_left", "objects_harmless", "quit"): print(frame.f_code.co_name, file=out)
 sys.settrace(trace)
 `
 	for name, c := range map[string]struct {
@@ -473,7 +473,7 @@ sys.settrace(trace)
 		p, err := begin(t, z, c.text, nil)
 		must(t, err)
 		_, errs, _ := p.finish(t)
-		if got := strings.HasSuffix(errs, "address\n") && strings.Contains(errs, early); got != c.early {
+		if got := strings.HasSuffix(errs, "quit\n") && strings.Contains(errs, early); got != c.early {
 			t.Errorf("%s: early %v\n%s", name, got, errs)
 		}
 	}

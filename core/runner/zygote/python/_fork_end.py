@@ -36,8 +36,8 @@ class End:
     other objects. A weak reference calls run then.
     """
 
-    def __init__(self, lib, gc, weakref, thread):
-        self.lib, self.gc, self.threads, self.weak = lib, gc, thread._count, weakref.ref
+    def __init__(self, gc, weakref, thread):
+        self.gc, self.threads, self.weak, self.exit, self.getpid = gc, thread._count, weakref.ref, os._exit, os.getpid
         old = sys.__interactivehook__  # the module site may hold it
         hook = type(old)(old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
         hook.__doc__, hook.__qualname__, hook.__module__ = old.__doc__, old.__qualname__, old.__module__
@@ -59,7 +59,7 @@ class End:
 
     def begin(self, text):
         """Begins the program text in this process."""
-        self.pid = os.getpid()
+        self.pid = self.getpid()
         if any(word in text for word in NOTICING):
             self.reference = None
 
@@ -68,9 +68,13 @@ class End:
             if sys.is_finalizing() and self.frame().f_back is None and self.succeeded() and self.nothing_left():
                 for stream in self.streams:
                     stream.flush()  # it fails again if it has failed
-                self.lib.call("exit", 0)
+                self.quit()
         except BaseException:
             pass  # the interpreter ends in its own way
+
+    def quit(self):
+        """Ends the process. The libraries of harmless modules have nothing to do at their end, and the C streams are not used."""
+        self.exit(0)
 
     def succeeded(self):
         """Reports whether the main file was run to its end. The interpreter then removes two names, and no exception has left any."""
@@ -80,7 +84,7 @@ class End:
 
     def nothing_left(self):
         """Reports whether nothing happens at the end of the objects of this process."""
-        return (os.getpid() == self.pid and not self.threads() and sys.getallocatedblocks() < self.blocks + MOST and (sys.stdout, sys.stderr) == self.streams
+        return (self.getpid() == self.pid and not self.threads() and sys.getallocatedblocks() < self.blocks + MOST and (sys.stdout, sys.stderr) == self.streams
                 and not sys.flags.dev_mode and not sys.flags.verbose and all(map(self.module_harmless, sys.modules.keys() - self.modules))
                 and self.objects_harmless(self.main()))
 

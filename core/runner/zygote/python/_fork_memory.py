@@ -20,11 +20,21 @@ class Library:
             _flags_ = 1
             _restype_ = Long
 
-        self.ctypes, self.handle = ctypes, ctypes.dlopen(None, 0)
-        self.function = Function
+        class Int(ctypes._SimpleCData):
+            _type_ = "i"
+
+        class Buffer(ctypes.Array):
+            _type_, _length_ = Int, 64
+
+        self.ctypes, self.handle, self.addresses = ctypes, ctypes.dlopen(None, 0), {}
+        self.function, self.buffer = Function, Buffer
+        for name in "kill", "msgctl", "prctl", "semctl", "shmctl":
+            self.address(name)
 
     def address(self, name):
-        return self.ctypes.dlsym(self.handle, name)
+        if name not in self.addresses:
+            self.addresses[name] = self.ctypes.dlsym(self.handle, name)
+        return self.addresses[name]
 
     def call(self, name, *args):
         return self.ctypes.call_function(self.address(name), args)
@@ -33,13 +43,13 @@ class Library:
 class Memory:
     """Where the kernel finds the command line and the variables of this process."""
 
-    def __init__(self, lib):
+    def __init__(self, lib, env):
         self.lib = lib
         with open("/proc/self/stat", "rb") as f:
             n = [int(word) for word in f.read().rpartition(b")")[2].split()[1:]]  # the fields of proc(5) from 4 on
         # The fields of struct prctl_mm_map.
         self.fields = [n[22], n[23], n[41], n[42], n[43], 0, n[24], n[44], n[45], n[46], n[47]]
-        self.fields[9] = self.fields[10]  # only programs have variables
+        self.environment(env)
         self.set()
 
     def command_line(self, words):

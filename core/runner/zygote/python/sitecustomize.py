@@ -16,6 +16,7 @@ except BaseException:  # or the interpreter would open the main file
 CONTROL, PROGRAM = 3, 4  # descriptors
 
 PR_SET_DUMPABLE = 4
+SIGKILL = 9
 
 # Lines of .pth files, and a sitecustomize, whose effects do not depend on the variables that a program may set.
 KNOWN_LINES = (b"import os; var = 'SETUPTOOLS_USE_DISTUTILS'; enabled = os.environ.get(var, ", b"import _virtualenv")
@@ -81,57 +82,82 @@ def startup_code(site):
     return ""
 
 
-def receive(socket, sock):
+# What is received and read comes here, because a copy would have to get new memory for it.
+BUFFER = bytearray(1 << 16)
+
+
+def receive(sock):
     """Returns the words and the descriptors of a message. At the end of the socket the only word is empty."""
-    data, ancillary = sock.recvmsg(1 << 16, socket.CMSG_SPACE(4 * 16))[:2]
+    n, ancillary = sock.recvmsg_into([BUFFER], 128)[:2]  # with room for 28 descriptors
     fds = []
     for _, _, raw in ancillary:
         fds += [int.from_bytes(raw[i:i + 4], sys.byteorder) for i in range(0, len(raw) - 3, 4)]
-    return data.split(b"\0"), fds
+    return bytes(BUFFER[:n]).split(b"\0"), fds
+
+
+def content(path):
+    """Returns the bytes of a file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = b""
+        while True:
+            n = os.readv(fd, [BUFFER])
+            text += BUFFER[:n]
+            if n < len(BUFFER):
+                return text
+    finally:
+        os.close(fd)
 
 
 def kind(fd):
     """Returns what a stream of a new interpreter depends on."""
     st = os.fstat(fd)
-    return st.st_mode & 0o170000, st.st_blksize, os.isatty(fd)
+    mode = st.st_mode & 0o170000
+    return mode, st.st_blksize, mode == 0o020000 and os.isatty(fd)
 
 
 class Server:
     """The process that is forked."""
 
     def __init__(self, signal, socket, select, resource, lib):
-        self.signal, self.socket, self.resource, self.lib = signal, socket, resource, lib
+        self.resource, self.lib, self.first = resource, lib, os.getpid() == 1
         self.children = {}  # their numbers, by process
         # A handler would make a signal of a program reach this process although it is PID 1.
-        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self.control = socket.socket(fileno=CONTROL)
-        self.wake, self.woken = os.pipe()
-        os.set_blocking(self.wake, False)
-        os.set_blocking(self.woken, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self.woken, warn_on_full_buffer=False)
+        self.own = socket.socket(fileno=os.dup(CONTROL))  # of the next child, once its descriptor is replaced
+        self.ended = lib.call("signalfd", -1, (1 << signal.SIGCHLD - 1).to_bytes(128, "little"), os.O_CLOEXEC | os.O_NONBLOCK)
+        if self.ended < 0:
+            raise memory.Failed("the kernel has no signalfd")
         self.poll = select.poll()
         self.poll.register(CONTROL, select.POLLIN)
-        self.poll.register(self.wake, select.POLLIN)
+        self.poll.register(self.ended, select.POLLIN)
+        self.info = lib.buffer()
+        self.queues = "/dev/mqueue" if os.path.isdir("/dev/mqueue") else None
 
     def say(self, *words):
         self.control.send(b"\0".join(w if isinstance(w, bytes) else str(w).encode(errors="replace") for w in words))
 
     def serve(self):
-        """Serves the runner. In a child it returns the child's socket."""
+        """Serves the runner. It returns in a child."""
         while True:
             for fd, _ in self.poll.poll():
-                if fd == self.wake:
-                    os.read(self.wake, 4096)
+                if fd == self.ended:
+                    os.read(fd, 128)
                     self.reap(os.WNOHANG)
                     continue
-                words, fds = receive(self.socket, self.control)
-                if words[0] == b"fork":
-                    if self.fork(words[1]):
-                        return self.socket.socket(fileno=fds[0])
+                words, fds = receive(self.control)
+                if words[0] in (b"fork", b"next"):
+                    if words[0] == b"next":
+                        self.end()
+                    os.dup2(fds[0], self.own.fileno(), False)
                     os.close(fds[0])
+                    if self.fork(words[1]):
+                        return
+                    os.dup2(CONTROL, self.own.fileno(), False)
                 elif words[0] == b"end":
                     self.end()
+                    self.say("empty")
                 else:
                     self.kill()
                     os._exit(0)
@@ -140,17 +166,14 @@ class Server:
         """Makes a child. It reports whether this is the child."""
         self.show_resource(False)
         try:
-            if threads() > 1:
+            if self.imported and threads() > 1:
                 raise OSError("the interpreter has several threads")
             pid = os.fork()
         except OSError as e:
-            self.show_resource(True)
             self.say("failed", n, e)
             return False
         if pid:
-            self.show_resource(True)
             self.children[pid] = n
-            self.say("forked", n, pid)
             return False
         os.setsid()
         self.leave()
@@ -159,10 +182,7 @@ class Server:
 
     def leave(self):
         """Undoes what only a server needs."""
-        self.signal.set_wakeup_fd(-1)
-        self.signal.signal(self.signal.SIGCHLD, self.signal.SIG_DFL)
-        os.close(self.wake)
-        os.close(self.woken)
+        os.close(self.ended)
 
     def show_resource(self, shown):
         """Keeps os.wait4 from importing the module resource each time. Copies have it only if they would have it anyway."""
@@ -174,6 +194,7 @@ class Server:
             sys.modules.pop("resource", None)
 
     def reap(self, options):
+        self.show_resource(True)
         while True:
             try:
                 pid, status, usage = os.wait4(-1, options)
@@ -184,41 +205,38 @@ class Server:
             n = self.children.pop(pid, None)
             if n is not None:
                 self.say("exited", n, status, int((usage.ru_utime + usage.ru_stime) * 1e6), usage.ru_maxrss)
+                if not self.children:
+                    return  # orphans are for end
 
     def kill(self):
-        if os.getpid() == 1:
-            try:
-                os.kill(-1, self.signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            return
+        """Kills all processes. It reports whether there may be any."""
+        if self.first:
+            return not self.lib.call("kill", -1, SIGKILL)
         for pid in self.children:
-            os.kill(pid, self.signal.SIGKILL)
+            os.kill(pid, SIGKILL)
             try:
-                os.killpg(pid, self.signal.SIGKILL)
+                os.killpg(pid, SIGKILL)
             except ProcessLookupError:
                 pass  # it had no group yet
+        return True
 
     def end(self):
-        self.kill()
-        self.reap(0)
-        if os.getpid() == 1:
+        if self.kill():
+            self.reap(0)
+        if self.first:
             self.remove_ipc()
-        self.say("empty")
 
     def remove_ipc(self):
         """Removes what outlives its makers in the namespace."""
-        for name in "shm", "msg", "sem":
-            fd = os.open("/proc/sysvipc/" + name, os.O_RDONLY)
-            text = b"".join(iter(lambda: os.read(fd, 1 << 16), b""))  # noqa: B023
-            os.close(fd)
-            for line in text.splitlines()[1:]:
-                self.lib.call(name + "ctl", int(line.split()[1]), 0, 0)  # IPC_RMID, and the index 0 of a semaphore
-        try:
-            for name in os.listdir("/dev/mqueue"):
-                os.unlink("/dev/mqueue/" + name)
-        except FileNotFoundError:
-            pass  # it is not mounted
+        for name, info, used in ("shmctl", 14, 0), ("msgctl", 12, 0), ("semctl", 19, 7):  # SHM_INFO and its like: the number of objects
+            get = (0, 0, info, self.info) if name == "semctl" else (0, info, self.info)
+            if self.lib.call(name, *get) >= 0 and not self.info[used]:
+                continue
+            for line in content("/proc/sysvipc/" + name[:3]).splitlines()[1:]:
+                self.lib.call(name, int(line.split()[1]), 0, 0)  # IPC_RMID, and the index 0 of a semaphore
+        if self.queues:
+            for name in os.listdir(self.queues):
+                os.unlink(self.queues + "/" + name)
 
 
 class Child:
@@ -227,16 +245,16 @@ class Child:
     def __init__(self, lib):
         self.lib, self.end = lib, None
         self.learns, self.start, self.ahead = False, frozenset(sys.modules), frozenset()
-        with open("/proc/self/cmdline", "rb") as f:
-            self.argv = f.read().split(b"\0")[:-1]
-        self.memory = memory.Memory(lib)
+        self.argv = content("/proc/self/cmdline").split(b"\0")[:-1]
         self.env = [name + b"=" + value for name, value in os.environb.items()]
+        self.memory = memory.Memory(lib, self.env)
         self.kinds = [kind(fd) for fd in (0, 1, 2)]
 
-    def wait(self, socket, own):
+    def wait(self, own):
         """Waits for a request and fulfils it."""
+        self.lib.call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
         own.send(b"waiting")
-        words, fds = receive(socket, own)
+        words, fds = receive(own)
         if words[0] != b"run":
             os._exit(0)
         argc = int(words[1])
@@ -266,10 +284,9 @@ class Child:
             if kind(fds[i]) != self.kinds[i]:
                 return "exec", "descriptor %d is of another kind" % i
         site = sys.modules["site"]
-        if site.ENABLE_USER_SITE and os.path.isdir(site.USER_SITE):
+        if site.ENABLE_USER_SITE and os.access(site.USER_SITE, os.F_OK):
             return "exec", "there are packages of the user"
-        with open(self.argv[-1], "rb") as f:
-            text = f.read()
+        text = content(self.argv[-1])
         for word in INSPECTING:
             if mentions(text, word):
                 return "exec", "the program mentions " + word.decode()
@@ -285,6 +302,8 @@ class Child:
         return ()
 
     def become(self, argv, env):
+        if argv == self.argv and env == self.env:
+            return
         if argv != self.argv:
             self.memory.command_line(argv)
             sys.argv[1:] = [os.fsdecode(a) for a in argv[len(self.argv):]]
@@ -297,7 +316,6 @@ class Child:
             for variable in env:
                 name, _, value = variable.partition(b"=")
                 os.environb[name] = value
-        self.lib.call("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def mentions(text, word):
@@ -332,6 +350,18 @@ def imports(text):
             if name.isascii() and len(name) <= LONGEST_NAME and all(map(str.isidentifier, name.split("."))):
                 names[name] = None
     return list(names)
+
+
+def usercustomize(site):
+    """Keeps copies from looking for the module usercustomize, if there is none. It returns what keeps them."""
+    if not site.ENABLE_USER_SITE or sys.modules["_frozen_importlib"]._find_spec("usercustomize", None):
+        return None
+    usual = site.execusercustomize
+
+    def once():
+        site.execusercustomize = usual
+    site.execusercustomize = once
+    return once
 
 
 def new_stdin():
@@ -408,17 +438,18 @@ def main():
     child = Child(lib)
     server = Server(_signal, _socket, select, resource, lib)
     if hasattr(sys, "__interactivehook__"):
-        child.end = _fork_end.End(lib, gc, _weakref, _thread)
-    word, *names = receive(_socket, server.control)[0]
+        child.end = _fork_end.End(gc, _weakref, _thread)
+    word, *names = receive(server.control)[0]
     child.learns = word == b"learn"
     if names:
         gc.freeze()  # so that the collector lists only objects of the imports
-    got = preimport([n.decode() for n in names])
+    got = server.imported = preimport([n.decode() for n in names])
     child.ahead = frozenset(n.partition(".")[0] for n in sys.modules.keys() - child.start) - child.start
     end_threads()
     if threads() > 1:
         raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
     server.modules = set(sys.modules)
+    once = usercustomize(sys.modules["site"])
     gc.collect()
     harmless = not got or child.end and child.end.kinds_harmless(gc.get_objects())
     gc.freeze()
@@ -428,16 +459,18 @@ def main():
     if child.end:
         child.end.watch(main, harmless)
     os.chdir("/")  # the folder may be unmounted
+    for value in globals(), child, server, lib, got, once, sys._getframe(2).f_code:
+        _ctypes.Py_INCREF(value)  # taking them apart would change pages that are shared with the server
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     server.say("ready", startup_code(sys.modules["site"]), *got)
     if word != b"alone":
-        own = server.serve()
+        server.serve()
+        own = server.own
     else:
         server.leave()
+        server.own.close()
         own = server.control
-    child.wait(_socket, own)
-    for value in globals(), child, server, lib, got:
-        _ctypes.Py_INCREF(value)  # taking them apart would change pages that are shared with the server
+    child.wait(own)
     if "threading" in sys.modules:
         sys.modules["threading"].main_thread()._set_native_id()  # not every version does so after a fork
     if "numpy.random" in sys.modules:
