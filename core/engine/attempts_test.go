@@ -383,3 +383,27 @@ func TestTheTimeOfCollectingIsNotTheProgramsOwn(t *testing.T) {
 		}
 	})
 }
+
+func TestANewExecutionWaitsForABackendThatIsRestarted(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		r.result(r.submit(t.Context(), "exit 0").ID)
+		time.Sleep(time.Hour)
+		r.fake.SetDown(executor.Errorf(executor.Unavailable, "away"))
+		time.AfterFunc(3*time.Second, func() { r.fake.SetDown(nil) })
+		if res := r.result(r.submit(t.Context(), "exit 0").ID); res.Status != executor.StatusSucceeded {
+			t.Errorf("result %+v", res)
+		}
+		time.Sleep(time.Hour)
+		r.fake.SetDown(executor.Errorf(executor.Unavailable, "away"))
+		for _, want := range []time.Duration{maxDown, 0} { // it waits once
+			began := time.Now()
+			_, err := r.Submit(t.Context(), executor.Spec{Code: "exit 0"}, executor.Input{})
+			wantCode(t, err, executor.Unavailable)
+			if waited := time.Since(began); waited < want || waited > want+time.Second {
+				t.Errorf("it waited %s, want %s", waited, want)
+			}
+		}
+	})
+}

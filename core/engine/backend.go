@@ -29,6 +29,9 @@ type backend struct {
 	generation int
 	// attach is Capabilities.Attach of the last answer. seen: it has answered since the server started.
 	attach, seen bool
+	// down is when it stopped to answer; zero: it has answered last. waiting counts the requests that wait for its answer.
+	down    time.Time
+	waiting int
 	// users counts the Executions, Sessions and requests on it.
 	users int
 	// until is when the drain ends; zero: it is not retired.

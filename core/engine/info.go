@@ -22,6 +22,11 @@ const (
 	infoTimeout = 5 * time.Second
 	// readyTimeout bounds Ready. It is shorter than the usual timeout of a health probe, so that the probe gets the reason.
 	readyTimeout = 2 * time.Second
+	// maxDown bounds how long a new Execution waits for a backend that was healthy and has stopped to answer, downLook is the time between
+	// two looks, and maxWaiting bounds how many wait. A plugin that has ended is restarted within seconds.
+	maxDown    = 10 * time.Second
+	downLook   = 250 * time.Millisecond
+	maxWaiting = 256
 	// downRetryAfter is the hint while a backend is down: plugins are restarted within a second or two.
 	downRetryAfter = 2 * time.Second
 )
@@ -33,6 +38,55 @@ func (e *Engine) info(ctx context.Context, b *backend) (executor.Info, error) {
 	}
 	info, err := e.lookup(ctx, b)
 	return healthy(b.name, info, err)
+}
+
+// infoSoon is info for a new Execution. It waits for a backend that is being restarted.
+func (e *Engine) infoSoon(ctx context.Context, b *backend) (executor.Info, error) {
+	info, err := e.info(ctx, b)
+	if err == nil || !b.wait() {
+		return info, err
+	}
+	defer b.waited()
+	look := time.NewTicker(downLook)
+	defer look.Stop()
+	for err != nil && b.restarts() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return info, err
+		case <-e.base.Done():
+			return info, err
+		}
+		info, err = e.info(ctx, b)
+	}
+	return info, err
+}
+
+// restarts reports whether b was healthy and has stopped to answer a short time ago.
+func (b *backend) restarts() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.seen && !b.down.IsZero() && time.Since(b.down) < maxDown
+}
+
+// wait counts a request that waits for b to be restarted. It reports false if it must not wait.
+func (b *backend) wait() bool {
+	if b == nil || !b.restarts() {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting >= maxWaiting {
+		return false
+	}
+	b.waiting++
+	return true
+}
+
+func (b *backend) waited() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting--
 }
 
 // infoNow returns a new Info of a backend. Codes: unavailable.
@@ -126,6 +180,11 @@ func (b *backend) ask(e *Engine, done chan struct{}) {
 		b.generation, b.attach, b.seen = info.Generation, info.Capabilities.Attach, true
 	}
 	b.info, b.err, b.at = info, err, time.Now()
+	if err == nil {
+		b.down = time.Time{}
+	} else if b.down.IsZero() {
+		b.down = b.at
+	}
 	b.mu.Unlock()
 	if restarted {
 		e.sessions.Look()

@@ -119,17 +119,22 @@ func Default() Config {
 }
 
 func defaultCacheDir() string {
+	return cacheDirOf(os.Geteuid(), os.Getenv("XDG_CACHE_HOME"), homeDir())
+}
+
+// cacheDirOf is defaultCacheDir of a user. Without a home it lies directly in the folder for temporary files: other users could own a folder
+// in between, and exchange what is in it.
+func cacheDirOf(uid int, xdg, home string) string {
 	const name = "python-executor"
-	if os.Geteuid() == 0 {
+	switch {
+	case uid == 0:
 		return "/var/cache/" + name
-	}
-	if dir := os.Getenv("XDG_CACHE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, name, "uv")
-	}
-	if home := homeDir(); home != "" {
+	case filepath.IsAbs(xdg):
+		return filepath.Join(xdg, name, "uv")
+	case home != "":
 		return filepath.Join(home, ".cache", name, "uv")
 	}
-	return filepath.Join(os.TempDir(), name+"-"+strconv.Itoa(os.Geteuid()), "uv")
+	return filepath.Join(os.TempDir(), name+"-uv-"+strconv.Itoa(uid))
 }
 
 // homeDir returns the home of the plugin's user, or "". A plugin's environment need not have HOME.

@@ -3,6 +3,8 @@ package uvbackend
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,6 +54,25 @@ func TestAWrongSettingIsNamedByItsPath(t *testing.T) {
 				t.Errorf("fields are %+v, want %s with %q", e.Fields, c.field, c.says)
 			}
 		})
+	}
+}
+
+func TestNobodyElseOwnsAParentOfTheCache(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		uid       int
+		xdg, home string
+		want      string
+	}{
+		{"root", 0, "/x", "/root", "/var/cache/python-executor"},
+		{"a cache folder", 1000, "/x", "/home/me", "/x/python-executor/uv"},
+		{"a home", 1000, "relative", "/home/me", "/home/me/.cache/python-executor/uv"},
+		{"neither", 1000, "", "", filepath.Join(os.TempDir(), "python-executor-uv-1000")},
+	} {
+		if got := cacheDirOf(c.uid, c.xdg, c.home); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
 	}
 }
 
