@@ -1,16 +1,15 @@
 package requirements
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
 
 var (
-	offlineForm = regexp.MustCompile(`(?i)failed to fetch|request failed|error sending request|client error \(connect\)|dns error|network was disabled|connection (refused|reset)|timed out|certificate|tls|max retries exceeded|name resolution`)
-	fullForm    = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`)
-	oursForm    = regexp.MustCompile(`(?i)permission denied \(os error|read-only file system`)
+	offlineForm = compiled(`(?i)failed to fetch|request failed|error sending request|client error \(connect\)|dns error|network was disabled|connection (refused|reset)|timed out|certificate|tls|max retries exceeded|name resolution`)
+	fullForm    = compiled(`(?i)no space left on device|disk quota exceeded`)
+	oursForm    = compiled(`(?i)permission denied \(os error|read-only file system`)
 )
 
 // Classify turns the error output of uv or pip into a Failure of phase prepare. The code is unavailable if the index could not
@@ -18,11 +17,11 @@ var (
 // always holds the whole output.
 func Classify(said string) *executor.Failure {
 	switch {
-	case fullForm.MatchString(said):
+	case fullForm().MatchString(said):
 		return &executor.Failure{Code: executor.Exhausted, Phase: executor.PhasePrepare, Message: "no space for the environment:\n" + said}
-	case oursForm.MatchString(said):
+	case oursForm().MatchString(said):
 		return &executor.Failure{Code: executor.Internal, Phase: executor.PhasePrepare, Message: said}
-	case offlineForm.MatchString(said):
+	case offlineForm().MatchString(said):
 		return &executor.Failure{Code: executor.Unavailable, Phase: executor.PhasePrepare, Message: "the package index could not be reached:\n" + said}
 	}
 	return &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Field: "requirements_txt", Message: said}

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -18,10 +19,10 @@ const (
 
 var (
 	// requirementForm is a PEP 508 requirement: name, extras, and what follows them.
-	requirementForm = regexp.MustCompile(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)[ \t]*(\[[A-Za-z0-9._, \t-]*\])?[ \t]*(.*)$`)
-	hashForm        = regexp.MustCompile(`[ \t]+--hash[= ](sha256|sha384|sha512):([0-9a-fA-F]+)`)
-	archiveForm     = regexp.MustCompile(`(?i)\.(whl|zip|tgz|tar|tbz|txz|tlz|egg|gz|bz2|xz|zst|lzma)$`)
-	separators      = regexp.MustCompile(`[-_.]+`)
+	requirementForm = compiled(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)[ \t]*(\[[A-Za-z0-9._, \t-]*\])?[ \t]*(.*)$`)
+	hashForm        = compiled(`[ \t]+--hash[= ](sha256|sha384|sha512):([0-9a-fA-F]+)`)
+	archiveForm     = compiled(`(?i)\.(whl|zip|tgz|tar|tbz|txz|tlz|egg|gz|bz2|xz|zst|lzma)$`)
+	separators      = compiled(`[-_.]+`)
 )
 
 var errNoRequirement = errors.New("must be a requirement, such as numpy>=2")
@@ -101,16 +102,16 @@ func requirement(line string, o Options) (string, error) {
 		return "", fmt.Errorf("options are not allowed, except --hash after a requirement")
 	}
 	var hashes []string
-	line = hashForm.ReplaceAllStringFunc(line, func(h string) string {
-		m := hashForm.FindStringSubmatch(h)
+	line = hashForm().ReplaceAllStringFunc(line, func(h string) string {
+		m := hashForm().FindStringSubmatch(h)
 		hashes = append(hashes, "--hash="+m[1]+":"+strings.ToLower(m[2]))
 		return ""
 	})
-	m := requirementForm.FindStringSubmatch(strings.TrimSpace(line))
-	if m == nil || archiveForm.MatchString(m[1]) && m[3] == "" {
+	m := requirementForm().FindStringSubmatch(strings.TrimSpace(line))
+	if m == nil || archiveForm().MatchString(m[1]) && m[3] == "" {
 		return "", fmt.Errorf("files, folders and URLs are not allowed: name a package, or write NAME @ https://…/FILE.whl")
 	}
-	name, extras, rest := strings.ToLower(separators.ReplaceAllString(m[1], "-")), normaliseExtras(m[2]), strings.TrimSpace(m[3])
+	name, extras, rest := strings.ToLower(separators().ReplaceAllString(m[1], "-")), normaliseExtras(m[2]), strings.TrimSpace(m[3])
 	if url, direct := strings.CutPrefix(rest, "@"); direct {
 		if err := directURL(strings.TrimSpace(url), o); err != nil {
 			return "", err
@@ -130,7 +131,7 @@ func normaliseExtras(text string) string {
 	var extras []string
 	for _, e := range strings.Split(strings.Trim(text, "[]"), ",") {
 		if e = strings.TrimSpace(e); e != "" {
-			extras = append(extras, strings.ToLower(separators.ReplaceAllString(e, "-")))
+			extras = append(extras, strings.ToLower(separators().ReplaceAllString(e, "-")))
 		}
 	}
 	if len(extras) == 0 {
@@ -179,7 +180,7 @@ func directURL(rest string, o Options) error {
 }
 
 // Name returns the normalised name of a package, as lists of resolved packages have it.
-func Name(name string) string { return strings.ToLower(separators.ReplaceAllString(name, "-")) }
+func Name(name string) string { return strings.ToLower(separators().ReplaceAllString(name, "-")) }
 
 // Shorten returns s if it has at most n bytes. Otherwise it returns at most n bytes of s, cut at a rune, and "…".
 func Shorten(s string, n int) string {
@@ -190,4 +191,10 @@ func Shorten(s string, n int) string {
 		n--
 	}
 	return s[:n] + "…"
+}
+
+// compiled returns a function that returns the regular expression. The first call compiles it, so that a process does not pay for
+// expressions that it does not use.
+func compiled(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

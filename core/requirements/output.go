@@ -2,7 +2,6 @@ package requirements
 
 import (
 	"bytes"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -64,17 +63,17 @@ type Steps struct {
 }
 
 var (
-	resolvedForm = regexp.MustCompile(`^Resolved (\d+) packages? `)
-	stepForm     = regexp.MustCompile(`^(Resolved|Downloading|Downloaded|Prepared|Installed|Building|Built|Collecting|Installing collected|Successfully installed)\b`)
+	resolvedForm = compiled(`^Resolved (\d+) packages? `)
+	stepForm     = compiled(`^(Resolved|Downloading|Downloaded|Prepared|Installed|Building|Built|Collecting|Installing collected|Successfully installed)\b`)
 )
 
 // Line handles one line of the output.
 func (s *Steps) Line(line string) {
 	line = Printable(line)
-	if m := resolvedForm.FindStringSubmatch(line); m != nil {
+	if m := resolvedForm().FindStringSubmatch(line); m != nil {
 		s.total, _ = strconv.ParseInt(m[1], 10, 64) // the pattern allows only digits
 	}
-	if !stepForm.MatchString(line) {
+	if !stepForm().MatchString(line) {
 		return
 	}
 	e := executor.Progress{Phase: executor.PhasePrepare, Message: Shorten(WithoutCredentials(line), 200)}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,12 +38,18 @@ type hostUsers struct {
 	passwd, nsswitch, subuid, proc string
 	// getent is the program that queries NSS, or "" if there is none.
 	getent string
+	// userdb has the paths of which one exists where the source systemd may know users that the passwd file does not have.
+	userdb []string
 	// runs reports whether a process may have the real uid. nil: only proc tells.
 	runs func(uid int) bool
 }
 
 func thisHost() hostUsers {
-	h := hostUsers{passwd: "/etc/passwd", nsswitch: "/etc/nsswitch.conf", subuid: "/etc/subuid", proc: "/proc", runs: sandbox.HasProcess}
+	h := hostUsers{
+		passwd: "/etc/passwd", nsswitch: "/etc/nsswitch.conf", subuid: "/etc/subuid", proc: "/proc", runs: sandbox.HasProcess,
+		// nss-systemd(8): services of a running systemd, and records in files.
+		userdb: []string{"/run/systemd/system", "/run/systemd/userdb", "/etc/userdb", "/run/userdb", "/run/host/userdb", "/usr/lib/userdb"},
+	}
 	for _, dir := range filepath.SplitList(defaultPath) {
 		if file := filepath.Join(dir, "getent"); h.getent == "" && isFile(file) {
 			h.getent = file
@@ -131,6 +138,7 @@ func (h hostUsers) sources() (local, askEach bool) {
 		for _, source := range strings.Fields(list) {
 			switch {
 			case source == "files", strings.HasPrefix(source, "["), strings.HasSuffix(source, "]"):
+			case source == "systemd" && !slices.ContainsFunc(h.userdb, exists): // usual in containers
 			case source == "systemd", source == "compat", source == "db", source == "altfiles", source == "extrausers":
 				local = false
 			default:
@@ -139,6 +147,11 @@ func (h hostUsers) sources() (local, askEach bool) {
 		}
 	}
 	return local, askEach
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // ask queries NSS for all users that it lists. If each is true and no account was found, ask also queries every uid of r. It

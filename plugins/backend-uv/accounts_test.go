@@ -21,7 +21,7 @@ import (
 func fakeHost(t *testing.T, passwd, nsswitch, getent string) hostUsers {
 	t.Helper()
 	dir := t.TempDir()
-	h := hostUsers{passwd: filepath.Join(dir, "passwd"), nsswitch: filepath.Join(dir, "nsswitch.conf"), subuid: filepath.Join(dir, "subuid"), proc: filepath.Join(dir, "proc")}
+	h := hostUsers{passwd: filepath.Join(dir, "passwd"), nsswitch: filepath.Join(dir, "nsswitch.conf"), subuid: filepath.Join(dir, "subuid"), proc: filepath.Join(dir, "proc"), userdb: []string{filepath.Join(dir, "none"), dir}}
 	for path, text := range map[string]string{h.passwd: passwd, h.nsswitch: nsswitch} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -72,6 +72,27 @@ func TestARangeOverRealAccountsIsRefused(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+func TestSystemdIsNotAskedWhereItHasNoUsers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		nsswitch string
+		userdb   bool
+		local    bool
+	}{
+		{"passwd: files systemd\n", false, true},
+		{"passwd: files systemd\n", true, false},
+		{"passwd: files systemd sss\n", false, false},
+	} {
+		h := fakeHost(t, "", c.nsswitch, "")
+		if !c.userdb {
+			h.userdb = h.userdb[:1]
+		}
+		if local, _ := h.sources(); local != c.local {
+			t.Errorf("%q with a user database %v: only the passwd file is read: %v, want %v", c.nsswitch, c.userdb, local, c.local)
+		}
 	}
 }
 

@@ -4,20 +4,21 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
 
 // The usual causes of failures, as the output of a program names them.
 var (
-	noNetwork = regexp.MustCompile(`Temporary failure in name resolution|Name or service not known|Could not resolve host|Network is unreachable|` +
+	noNetwork = compiled(`Temporary failure in name resolution|Name or service not known|Could not resolve host|Network is unreachable|` +
 		`network is unreachable|nodename nor servname|getaddrinfo E|ENETUNREACH|bad address '|unable to resolve host address`)
-	noModule = regexp.MustCompile(`ModuleNotFoundError: No module named '([\w.]+)'|Missing optional dependency '(\w+)'`)
-	noPip    = regexp.MustCompile(`No module named pip\b|\bpip3?: (?:command )?not found`)
-	noRoom   = regexp.MustCompile(`BlockingIOError: \[Errno 11\]|can't start new thread|[Ff]ork: .*[Rr]esource temporarily unavailable|[Cc]annot fork|` +
+	noModule = compiled(`ModuleNotFoundError: No module named '([\w.]+)'|Missing optional dependency '(\w+)'`)
+	noPip    = compiled(`No module named pip\b|\bpip3?: (?:command )?not found`)
+	noRoom   = compiled(`BlockingIOError: \[Errno 11\]|can't start new thread|[Ff]ork: .*[Rr]esource temporarily unavailable|[Cc]annot fork|` +
 		`pthread_create failed|pthread_create: Resource temporarily unavailable|spawn \S+ EAGAIN`)
 	// pipCall is a line that installs packages as a shell or a notebook does.
-	pipCall = regexp.MustCompile(`(?m)^[ \t]*[!%]?[ \t]*(?:uv[ \t]+)?(?:python3?[ \t]+-m[ \t]+)?pip3?[ \t]+install\b([^\n;|&]*)`)
+	pipCall = compiled(`(?m)^[ \t]*[!%]?[ \t]*(?:uv[ \t]+)?(?:python3?[ \t]+-m[ \t]+)?pip3?[ \t]+install\b([^\n;|&]*)`)
 )
 
 // packageOf maps modules to the packages that have them, where the names differ.
@@ -61,14 +62,14 @@ func (t *tools) advice(toolset string, install func(packages string) string) adv
 // hint returns the usual cause of what a program wrote to stderr, and what to do; "" if there is none. failed reports whether the
 // program has failed. A program that only tried pip may go on.
 func (a advice) hint(stderr string, failed bool) string {
-	offline := a.networkOff && noNetwork.MatchString(stderr)
+	offline := a.networkOff && noNetwork().MatchString(stderr)
 	switch {
-	case noPip.MatchString(stderr), offline && strings.Contains(stderr, "pip"):
+	case noPip().MatchString(stderr), offline && strings.Contains(stderr, "pip"):
 		return a.pip("")
 	case !failed:
 		return ""
 	}
-	if found := noModule.FindAllStringSubmatch(stderr, -1); found != nil {
+	if found := noModule().FindAllStringSubmatch(stderr, -1); found != nil {
 		last := found[len(found)-1]
 		module := last[1] + last[2]
 		return fmt.Sprintf("Module %s is missing: %s", module, a.install(text([]string{packageFor(module)})))
@@ -76,7 +77,7 @@ func (a advice) hint(stderr string, failed bool) string {
 	switch {
 	case offline:
 		return "network is off: no other host can be reached (setting " + a.setting + ")."
-	case noRoom.MatchString(stderr):
+	case noRoom().MatchString(stderr):
 		return "The limit of processes and threads is reached (config.pids): use fewer."
 	}
 	return ""
@@ -105,9 +106,15 @@ func (a advice) pip(list string) string {
 // pipInstead returns the answer to Python code that calls pip as a notebook does, and so has failed with stderr; "" if it has
 // not.
 func (a advice) pipInstead(code, stderr string) string {
-	found := pipCall.FindStringSubmatch(code)
+	found := pipCall().FindStringSubmatch(code)
 	if found == nil || !strings.Contains(stderr, "SyntaxError") || !strings.Contains(stderr, `File "`) {
 		return ""
 	}
 	return a.pip(found[1])
+}
+
+// compiled returns a function that returns the regular expression. The first call compiles it, so that a process does not pay for
+// expressions that it does not use.
+func compiled(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }

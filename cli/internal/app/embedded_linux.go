@@ -43,11 +43,19 @@ func Embedded(ctx context.Context, o EmbeddedOptions) (_ *Local, err error) {
 		}
 	}()
 	// Spooled input may be large: it goes where temporary files belong, not beside the sockets.
-	spool, err := newTemporary(os.TempDir())
+	if o.Lasting {
+		sweep(os.TempDir())
+	}
+	spool, err := makeTemporary(os.TempDir())
 	if err != nil {
 		return nil, fmt.Errorf("no folder for temporary files (TMPDIR): %w", err)
 	}
-	l.stack.add(func(context.Context) error { return spool.Close() })
+	l.stack.add(func(context.Context) error {
+		if !o.Lasting { // the program of the command need not wait for it
+			sweep(os.TempDir())
+		}
+		return spool.Close()
+	})
 	blobs, err := dirblobs.Open(filepath.Join(spool.path, "blobs"))
 	if err != nil {
 		return nil, err

@@ -30,6 +30,11 @@ type temporary struct {
 // newTemporary makes a folder of mode 0700 in parent, and removes the folders that dead processes of this user left there.
 func newTemporary(parent string) (*temporary, error) {
 	sweep(parent)
+	return makeTemporary(parent)
+}
+
+// makeTemporary is newTemporary that removes nothing.
+func makeTemporary(parent string) (*temporary, error) {
 	path, err := os.MkdirTemp(parent, prefix)
 	if err != nil {
 		return nil, err
