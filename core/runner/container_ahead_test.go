@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -125,5 +126,68 @@ except OSError as e: print(e.errno)
 		if how := (<-rec.started).Start; how != executor.StartFork || res.Status != executor.StatusOutOfMemory && !strings.Contains(rec.stderr(), "MemoryError") {
 			t.Errorf("%s %s %s", how, describe(res), rec.stderr())
 		}
+	})
+}
+
+// waitingSession starts a runner as PID 1 in which the interpreter of a session waits, and returns the interpreter's number.
+func waitingSession(t *testing.T) (*sessionRunner, int) {
+	t.Helper()
+	ahead := &protocol.Ahead{Interpreter: pythonSession().Interpreter[0], Path: pythonSession().Path, Session: true}
+	r := startInsideWith(t, ahead, func(c *client) io.ReadWriteCloser { return c })
+	for ctx := deadline(t); ctx.Err() == nil; runtime.Gosched() {
+		if all := sandbox.ChildrenOf(r.cmd.Process.Pid); len(all) == 1 {
+			return &sessionRunner{r}, all[0]
+		}
+	}
+	t.Fatal("no interpreter waits")
+	return nil, 0
+}
+
+func TestASessionOfAContainerFindsItsInterpreterStarted(t *testing.T) {
+	s, pid := waitingSession(t)
+	start := pythonSession()
+	start.Limits.DiskBytes = 8 << 20
+	must(t, s.OpenSession(t.Context(), start))
+	if got := sandbox.ChildrenOf(s.cmd.Process.Pid); len(got) != 1 || got[0] != pid {
+		t.Errorf("the processes are %v, and %d waited", got, pid)
+	}
+	const state = `import os, sys, resource
+print(sys.argv, sys.path[0] == "", os.getppid(), os.getcwd() == os.environ["HOME"], sorted(vars(sys.modules["__main__"])), resource.getrlimit(resource.RLIMIT_FSIZE))`
+	_, rec := s.cell(t, state)
+	s.wants(t, "x = 1", "", "")
+	must(t, s.RestartSession(t.Context(), false))
+	if got := sandbox.ChildrenOf(s.cmd.Process.Pid); len(got) != 1 || got[0] == pid {
+		t.Errorf("after the restart the processes are %v, and %d was there before", got, pid)
+	}
+	s.wants(t, state, rec.stdout(), "")
+	must(t, s.CloseSession(t.Context()))
+}
+
+func TestAnInterpreterThatWaitsForASessionIsNotThereForOthers(t *testing.T) {
+	variables, path, shell := pythonSession(), pythonSession(), pythonSession()
+	variables.Env = map[string]string{"A": "b"}
+	path.Path += ":/nonexistent"
+	shell.Language, shell.Interpreter = executor.LanguageShell, []string{"/bin/sh"}
+	for name, start := range map[string]SessionStart{"variables": variables, "another path": path, "a shell": shell} {
+		t.Run(name, func(t *testing.T) {
+			s, pid := waitingSession(t)
+			must(t, s.OpenSession(t.Context(), start))
+			if got := sandbox.ChildrenOf(s.cmd.Process.Pid); len(got) != 1 || got[0] == pid {
+				t.Errorf("the processes are %v, and %d waited", got, pid)
+			}
+			must(t, s.CloseSession(t.Context()))
+		})
+	}
+	t.Run("nobody", func(t *testing.T) { waitingSession(t) }) // its clean-up sees that the runner ends well
+	t.Run("a program", func(t *testing.T) {
+		s, _ := waitingSession(t)
+		s.testRunner.wants(t, python("print(len([n for n in __import__('os').listdir('/proc') if n.isdigit()]))"), "exec succeeded exit 0 2")
+	})
+	t.Run("a session after its end", func(t *testing.T) {
+		s, pid := waitingSession(t)
+		must(t, syscall.Kill(pid, syscall.SIGKILL))
+		must(t, s.OpenSession(t.Context(), pythonSession()))
+		s.wants(t, "1 + 1", "", "2")
+		must(t, s.CloseSession(t.Context()))
 	})
 }

@@ -41,14 +41,14 @@ func TestOnlyAnImageOfTheOperatorStartsAnInterpreterAhead(t *testing.T) {
 		"the default image":            {imageInfo{Ahead: true, Path: "/bin"}, known, class{}, true},
 		"an image of somebody":         {imageInfo{Path: "/bin"}, known, class{}, false},
 		"an image without Python":      {imageInfo{Ahead: true, Path: "/bin"}, runner.Interpreter{}, class{}, false},
-		"a session has one of its own": {imageInfo{Ahead: true, Path: "/bin"}, known, class{Session: true}, false},
+		"a session has one of its own": {imageInfo{Ahead: true, Path: "/bin"}, known, class{Session: true}, true},
 	} {
 		f := &factory{
 			image:       func(string) imageInfo { return c.image },
 			interpreter: func(imageInfo) (runner.Interpreter, bool) { return c.python, true },
 		}
 		got := f.ahead(c.class)
-		if (got != nil) != c.want || got != nil && *got != (runner.Ahead{Interpreter: known.Path, Path: "/bin"}) {
+		if (got != nil) != c.want || got != nil && *got != (runner.Ahead{Interpreter: known.Path, Path: "/bin", Session: c.class.Session}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

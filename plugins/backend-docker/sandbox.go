@@ -125,14 +125,14 @@ func (f *factory) try(ctx context.Context, c class, limits capacity) (_ *sandbox
 // ahead returns the interpreter that starts in a container of class c while the container waits, or nil.
 func (f *factory) ahead(c class) *runner.Ahead {
 	image := f.image(c.Image)
-	if !image.Ahead || c.Session {
+	if !image.Ahead {
 		return nil
 	}
 	i, known := f.interpreter(image)
 	if !known || i.Path == "" {
 		return nil
 	}
-	return &runner.Ahead{Interpreter: i.Path, Path: image.Path}
+	return &runner.Ahead{Interpreter: i.Path, Path: image.Path, Session: c.Session}
 }
 
 // greet sets up the connection to the runner at the other end of conn.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
+	"github.com/python-executor/python-executor/core/runner/session"
 	"github.com/python-executor/python-executor/core/runner/zygote"
 )
 
@@ -20,6 +21,8 @@ type ahead struct {
 	cancel context.CancelFunc
 	ready  chan struct{} // closed when slot is there, or nil for good
 	slot   *zygote.Slot
+	// waiting is in the place of slot where Config.Ahead.Session says so. It is valid once ready is closed.
+	waiting *session.Waiting
 }
 
 // startAhead starts the interpreter of Config.Ahead in the background.
@@ -33,26 +36,27 @@ func (a *agent) startAhead() {
 	a.Go(func() {
 		defer cancel()
 		defer close(h.ready)
-		slot, err := h.start(ctx)
-		if err != nil {
+		if err := h.start(ctx); err != nil {
 			if !errors.Is(err, context.Canceled) {
 				a.Notef("no interpreter waits: %v", err)
 			}
 			h.kill()
-			return
 		}
-		h.slot = slot
 	})
 }
 
-func (h *ahead) start(ctx context.Context) (*zygote.Slot, error) {
+func (h *ahead) start(ctx context.Context) (err error) {
 	cfg := h.agent.Config
+	if cfg.Ahead.Session {
+		h.waiting, err = session.Wait(h.agent.Sandbox, *cfg.Ahead)
+		return err
+	}
 	folder := &sandbox.Folder{Path: cfg.WorkRoot, Temp: cmp.Or(cfg.Temp, "/tmp")}
 	env, err := sandbox.Environment(protocol.Start{Path: cfg.Ahead.Path}, folder)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return zygote.Start(ctx, zygote.Config{
+	h.slot, err = zygote.Start(ctx, zygote.Config{
 		Interpreter: cfg.Ahead.Interpreter, Entrypoint: "main.py", Dir: folder.Path, Env: env,
 		Launch: func(c zygote.Command) (zygote.Process, error) {
 			job := sandbox.Job{
@@ -66,13 +70,18 @@ func (h *ahead) start(ctx context.Context) (*zygote.Slot, error) {
 			return aheadProcess{h, got.PID}, got.Err
 		},
 	})
+	return err
 }
 
-// kill kills and waits for all processes but the runner. It reports whether a program may have begun.
+// kill kills and waits for all processes but the runner. It reports whether a program may have begun. h may be nil.
 func (h *ahead) kill() (begun bool) {
+	if h == nil {
+		return false
+	}
 	if h.slot != nil {
 		defer h.slot.Close()
 	}
+	h.waiting.Close()
 	left := sandbox.RepeatKill(func() int {
 		h.agent.KillAll(&sandbox.Group{Everything: true})
 		for {
@@ -106,6 +115,27 @@ func (p aheadProcess) Kill() error { return syscall.Kill(p.pid, syscall.SIGKILL)
 func (p aheadProcess) Wait() error {
 	p.kill()
 	return nil
+}
+
+// aheadFor takes the interpreter that waits for a session like start, or returns nil. Any other interpreter that waits is ended.
+func (a *agent) aheadFor(start protocol.SessionStart) *ahead {
+	h := a.ahead.Load()
+	if h != nil && a.Config.Ahead.Session {
+		<-h.ready
+		if h.waiting != nil && h.waiting.Fits(start) {
+			a.ahead.Store(nil)
+			return h
+		}
+	}
+	a.dropAhead()
+	return nil
+}
+
+func (h *ahead) forSession() *session.Waiting {
+	if h == nil {
+		return nil
+	}
+	return h.waiting
 }
 
 // dropAhead ends the interpreter that waits, if there is one.

@@ -193,9 +193,10 @@ func (a *agent) openSession(ctx context.Context, start protocol.SessionStart) er
 			a.Logf("clean up: %v", err)
 		}
 	}
-	a.dropAhead()
-	s, err := session.Open(ctx, a.Sandbox, start, ready)
+	h := a.aheadFor(start)
+	s, err := session.Open(ctx, a.Sandbox, start, ready, h.forSession())
 	if err != nil {
+		h.kill()
 		return err
 	}
 	a.mu.Lock()

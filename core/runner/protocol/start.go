@@ -64,6 +64,8 @@ type Ahead struct {
 	Interpreter string `json:"interpreter"`
 	// Path is the PATH of programs, as in Start.
 	Path string `json:"path"`
+	// Session makes it the interpreter of a Python session: it waits with its driver loaded, and only a session takes it over.
+	Session bool `json:"session,omitempty"`
 }
 
 // NewStart returns the Start of a job, as far as its Spec says it. The backend adds what it has chosen: Interpreter, Path,

@@ -41,6 +41,18 @@ func (o *Children) Spawn(s *Spawner, job Job) (Spawned, *Reaper) {
 	return got, r
 }
 
+// Adopt waits for a child of the runner that was started before. It returns nil if the child is not there any more.
+func (o *Children) Adopt(pid int) *Reaper {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if syscall.Kill(pid, 0) != nil {
+		return nil
+	}
+	r := &Reaper{Main: make(chan Exit, 1), Empty: make(chan struct{})}
+	o.waiting[pid] = r
+	return r
+}
+
 func (o *Children) loop() {
 	changed := ChildEnded()
 	for {

@@ -30,6 +30,7 @@ type Interpreter struct {
 	control *os.File
 	Outputs [2]*OutputStream
 	process *sandbox.Reaper
+	loaded  bool // the driver's code was sent
 
 	// Exited is closed when the process has ended. End tells how.
 	Exited chan struct{}
@@ -47,13 +48,20 @@ type Interpreter struct {
 
 // StartInterpreter starts an interpreter and waits until its driver is ready.
 func (s *Session) StartInterpreter(ctx context.Context) error {
-	i, err := s.spawnInterpreter()
-	if err != nil {
-		return err
-	}
-	if err := i.greet(ctx); err != nil {
+	i := s.adoptWaiting()
+	if i != nil && i.greet(ctx) != nil {
 		i.stop()
-		return err
+		i = nil
+	}
+	if i == nil {
+		var err error
+		if i, err = s.spawnInterpreter(); err != nil {
+			return err
+		}
+		if err := i.greet(ctx); err != nil {
+			i.stop()
+			return err
+		}
 	}
 	s.mu.Lock()
 	s.interp = i
@@ -72,9 +80,14 @@ func (s *Session) StopInterpreter() {
 	}
 }
 
+func newInterpreter() *Interpreter {
+	return &Interpreter{Group: &sandbox.Group{}, Exited: make(chan struct{}), Broken: make(chan struct{})}
+}
+
 func (s *Session) spawnInterpreter() (_ *Interpreter, err error) {
 	cfg := s.sandbox.Config
-	i := &Interpreter{session: s, Group: &sandbox.Group{}, Exited: make(chan struct{}), Broken: make(chan struct{})}
+	i := newInterpreter()
+	i.session = s
 	defer func() {
 		if err != nil {
 			i.release()
@@ -101,25 +114,30 @@ func (s *Session) spawnInterpreter() (_ *Interpreter, err error) {
 	if err != nil {
 		return nil, err
 	}
-	got, r := s.Reaper.Spawn(s.sandbox.Spawner(s.Start.Network), sandbox.Job{
-		Path: path, Argv: argv, Env: env, Dir: s.Folder.Path, Files: theirs,
-		UID: cfg.UID, GID: cfg.GID, OwnUID: cfg.OwnUID, Group: i.Group, Limits: s.Start.Limits, Inside: s.sandbox.Inside,
-	})
+	job := s.job(i.Group)
+	job.Path, job.Argv, job.Env, job.Dir, job.Files = path, argv, env, s.Folder.Path, theirs
+	got, r := s.Reaper.Spawn(s.sandbox.Spawner(s.Start.Network), job)
 	if got.Err != nil && got.Ours {
 		return nil, fmt.Errorf("start the interpreter: %w", got.Err)
 	} else if got.Err != nil {
 		return nil, refused(s.Folder.StartFailure(&sandbox.Program{Path: path, Argv: argv, Dir: s.Folder.Path}, cfg.UID, got.Err))
 	}
 	i.PID, i.process = got.PID, r
-	s.sandbox.Go(func() {
-		i.End = <-r.Main
+	i.follow()
+	return i, nil
+}
+
+// follow begins to read what a process says, and to wait for its end.
+func (i *Interpreter) follow() {
+	b := i.session.sandbox
+	b.Go(func() {
+		i.End = <-i.process.Main
 		close(i.Exited)
 	})
 	for _, t := range i.Outputs {
-		s.sandbox.Go(t.run)
+		b.Go(t.run)
 	}
-	s.sandbox.Go(i.listen)
-	return i, nil
+	b.Go(i.listen)
 }
 
 // refused turns an Execution's Failure into an error.
@@ -178,7 +196,10 @@ func (i *Interpreter) greet(ctx context.Context) error {
 	}
 	answers, leave := i.Hear()
 	defer leave()
-	i.Write(slices.Concat(s.Driver.First, first))
+	if !i.loaded {
+		first = slices.Concat(s.Driver.First, first)
+	}
+	i.Write(first)
 	timer := time.NewTimer(startPatience)
 	defer timer.Stop()
 	for {
@@ -261,6 +282,14 @@ func (i *Interpreter) stop() {
 
 // release closes the runner's ends and removes the control groups. The process has ended, or was never started.
 func (i *Interpreter) release() {
+	i.closeFiles()
+	if err := i.Group.Remove(); err != nil {
+		i.session.sandbox.Logf("clean up: %v", err)
+	}
+}
+
+// closeFiles closes the runner's ends. Idempotent.
+func (i *Interpreter) closeFiles() {
 	if i.control != nil {
 		_ = i.control.Close() // listen ends
 	}
@@ -268,9 +297,6 @@ func (i *Interpreter) release() {
 		if t != nil {
 			t.close()
 		}
-	}
-	if err := i.Group.Remove(); err != nil {
-		i.session.sandbox.Logf("clean up: %v", err)
 	}
 }
 

@@ -25,6 +25,7 @@ type Session struct {
 	Folder  *sandbox.Folder
 	root    *os.Root
 	making  sync.Mutex // held while folders for a file are made or taken back
+	waiting *Waiting   // until the first interpreter starts; nil: a new one is the first
 	// group limits all of the session. Each process tree has a group of its own below it.
 	group  *sandbox.Group
 	Bound  *sandbox.MemoryBound // nil: the kernel's limit of group does it
@@ -49,13 +50,16 @@ var (
 	ErrClosing    = errors.New("the session is closed")
 )
 
-// Open opens a session: its folder, its control groups and its interpreter. It takes of ready what fits. ctx bounds the start.
-func Open(ctx context.Context, b *sandbox.Sandbox, start protocol.SessionStart, ready *sandbox.Prepared) (*Session, error) {
+// Open opens a session: its folder, its control groups and its interpreter. It takes of ready what fits. waiting is the first interpreter,
+// or nil. ctx bounds the start.
+func Open(ctx context.Context, b *sandbox.Sandbox, start protocol.SessionStart, ready *sandbox.Prepared, waiting *Waiting) (*Session, error) {
 	driver, err := drivers.For(start.Language, start.Interpreter)
 	if err != nil {
 		return nil, errors.Join(executor.FieldErrorf(executor.Unimplemented, "language", "%v", err), ready.Remove())
 	}
-	s := &Session{sandbox: b, Start: start, Driver: driver, env: maps.Clone(start.Env), turn: make(chan struct{}, 1), group: &sandbox.Group{}}
+	s := &Session{
+		sandbox: b, Start: start, Driver: driver, waiting: waiting, env: maps.Clone(start.Env), turn: make(chan struct{}, 1), group: &sandbox.Group{},
+	}
 	if err := s.makePlace(ready); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
