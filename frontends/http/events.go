@@ -62,7 +62,7 @@ func (f *frontend) events(w http.ResponseWriter, r *http.Request, id string) err
 		}
 	}
 	defer f.beating(ctx, cancel, s.beat)()
-	for event, err := range f.svc.Events(ctx, id, after) {
+	for event, err := range f.svc.Events(executor.WithBorrowedData(ctx), id, after) {
 		if err != nil {
 			if ctx.Err() != nil {
 				break

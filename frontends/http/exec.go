@@ -85,7 +85,7 @@ func (f *frontend) execSync(w http.ResponseWriter, r *http.Request) error {
 
 // follow waits for the end of e and returns the finished Execution. seen has its output, unless that is too much.
 func (f *frontend) follow(ctx context.Context, e executor.Execution, seen *capture) (executor.Execution, error) {
-	for event, err := range f.svc.Events(ctx, e.ID, 0) {
+	for event, err := range f.svc.Events(executor.WithBorrowedData(ctx), e.ID, 0) {
 		if err != nil {
 			return e, err
 		}

@@ -63,14 +63,9 @@ func (e *textEscaper) append(dst, p []byte) []byte {
 
 // plain returns how many bytes at the beginning of p stay as they are, which it finds for eight at a time.
 func plain(p []byte) int {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	// below has the high bit of each byte of w that is less than n, which is at most 0x80. It may also have that of bytes behind
-	// the first such one.
-	below := func(w uint64, n byte) uint64 { return (w - ones*uint64(n)) &^ w & highs }
 	n := 0
 	for ; len(p)-n >= 8; n += 8 {
-		w := binary.LittleEndian.Uint64(p[n:])
-		if found := w&highs | below(w, ' ') | below(w^ones*'"', 1) | below(w^ones*'\\', 1); found != 0 {
+		if found := special(p[n:]); found != 0 {
 			return n + bits.TrailingZeros64(found)/8
 		}
 	}
@@ -80,6 +75,14 @@ func plain(p []byte) int {
 		}
 	}
 	return n
+}
+
+// special looks at the first eight bytes of p. The result has the high bit of the first one that is not ASCII, is below a space, or is
+// a quote or a backslash. It may also have that of bytes behind the first such one.
+func special(p []byte) uint64 {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	w := binary.LittleEndian.Uint64(p)
+	return (w | (w - ones*' ') | ((w ^ ones*'"') - ones) | ((w ^ ones*'\\') - ones)) & highs
 }
 
 // finish appends U+FFFD for each byte of a rune that was not completed.

@@ -33,7 +33,7 @@ func (f *frontend) logs(w http.ResponseWriter, r *http.Request, id string) error
 	} else if e.LastSeq == 0 {
 		return nil
 	}
-	for event, err := range f.svc.Events(ctx, id, 0) {
+	for event, err := range f.svc.Events(executor.WithBorrowedData(ctx), id, 0) {
 		if err != nil {
 			return err
 		}

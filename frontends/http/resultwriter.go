@@ -128,7 +128,7 @@ func (l *loggedOutput) pass(each func(executor.Body) error) error {
 	if l.e.LastSeq == 0 {
 		return nil
 	}
-	for event, err := range l.svc.Events(l.ctx, l.e.ID, 0) {
+	for event, err := range l.svc.Events(executor.WithBorrowedData(l.ctx), l.e.ID, 0) {
 		if err != nil {
 			return fmt.Errorf("read the log of %s: %w", l.e.ID, err)
 		}

@@ -8,8 +8,6 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	protobuf "google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/runtime/protoiface"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/wire/internal/pb"
@@ -63,33 +61,73 @@ func appendHead(b []byte, field protowire.Number, n int) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(n)) //nolint:gosec // a length
 }
 
-// Unmarshal implements encoding.CodecV2. The bytes in v are those of one buffer, which is new unless v is a runMessage.
+// Unmarshal implements encoding.CodecV2. The Data of a large Output in a runMessage lies in the buffer of that message.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
 	case *runMessage:
-		return readMessage(m.take(data), &m.RunResponse)
+		raw := m.take(data)
+		if event := largeOutput(raw); event != nil {
+			m.Message = &pb.RunResponse_Event{Event: event}
+			return nil
+		}
+		defer m.release() // protobuf copies what it keeps
+		return protobuf.Unmarshal(raw, &m.RunResponse)
 	case protobuf.Message:
-		return readMessage(data.Materialize(), m)
+		if len(data) == 1 {
+			return protobuf.Unmarshal(data[0].ReadOnlyData(), m)
+		}
+		return protobuf.Unmarshal(data.Materialize(), m)
 	default:
 		return c.CodecV2.Unmarshal(data, v)
 	}
 }
 
-// readMessage reads raw into m, whose bytes are then those of raw.
-func readMessage(raw []byte, m protobuf.Message) error {
-	r := m.ProtoReflect()
-	_, err := r.ProtoMethods().Unmarshal(protoiface.UnmarshalInput{
-		Message: r, Buf: raw, Flags: protoiface.UnmarshalAliasBuffer,
-		Resolver: protoregistry.GlobalTypes, Depth: protowire.DefaultRecursionLimit,
-	})
-	return err
+// largeOutput reads a message as Marshal writes it for a large Output. The Data of the Output is that of raw, where protobuf would
+// copy it. It returns nil for any other message.
+func largeOutput(raw []byte) *pb.Event {
+	rest, inner := cutLast(raw, fieldRunEvent)
+	head, outer := cutLast(inner, fieldEventOutput)
+	outputHead, data := cutLast(outer, fieldOutputData)
+	if len(rest) > 0 || len(data) < minUncopied {
+		return nil
+	}
+	event, output := &pb.Event{}, &pb.Output{}
+	if protobuf.Unmarshal(head, event) != nil || protobuf.Unmarshal(outputHead, output) != nil {
+		return nil
+	}
+	output.Data = data
+	event.Body = &pb.Event_Output{Output: output}
+	return event
 }
 
-// runMessage is a RunResponse whose buffer is used again.
+// cutLast cuts a message in front of its last field. content is what that field has if it is the only one of that number, else nil.
+func cutLast(message []byte, field protowire.Number) (before, content []byte) {
+	for at := 0; at < len(message); {
+		number, kind, tag := protowire.ConsumeTag(message[at:])
+		if tag < 0 {
+			return nil, nil
+		}
+		if number == field && kind == protowire.BytesType {
+			content, n := protowire.ConsumeBytes(message[at+tag:])
+			if n < 0 || at+tag+n != len(message) {
+				return nil, nil
+			}
+			return message[:at], content
+		}
+		n := protowire.ConsumeFieldValue(number, kind, message[at+tag:])
+		if n < 0 {
+			return nil, nil
+		}
+		at += tag + n
+	}
+	return nil, nil
+}
+
+// runMessage is a RunResponse. The Data of a large Output lies in a buffer that is used again.
 type runMessage struct {
 	pb.RunResponse
 
-	buffer *[]byte // nil if the message is small
+	buffer *[]byte // nil if there is no such Data
 }
 
 // runBuffers has buffers for messages with a whole Output.

@@ -2,9 +2,11 @@ package wire
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -39,6 +41,10 @@ func TestTheCodecWritesOrdinaryMessages(t *testing.T) {
 				if err := newCodec().Unmarshal(form, &got); err != nil || !proto.Equal(&got, m) {
 					t.Errorf("%s of %d bytes: the codec reads another message: %v", name, size, err)
 				}
+				var run runMessage
+				if err := newCodec().Unmarshal(form, &run); err != nil || !proto.Equal(&run.RunResponse, m) {
+					t.Errorf("%s of %d bytes: a Run reads another message: %v", name, size, err)
+				}
 			}
 		}
 	}
@@ -62,6 +68,57 @@ func TestTheCodecKeepsNothingOfBuffersThatAreUsedAgain(t *testing.T) {
 	clear(raw)
 	if read := got.GetTrailing().GetOutput().GetData(); len(read) != len(data) || read[0] != 7 || read[1] != 7 {
 		t.Errorf("the message changed with a buffer: %d bytes, %v", len(read), read[:2])
+	}
+}
+
+func TestTheDataOfALargeOutputIsNotCopiedAgain(t *testing.T) {
+	t.Parallel()
+	data := bytes.Repeat([]byte{7}, executor.MaxOutputData)
+	sent, err := newCodec().Marshal(&pb.RunResponse{Message: &pb.RunResponse_Event{Event: &pb.Event{Body: &pb.Event_Output{Output: &pb.Output{Data: data}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got runMessage
+	if err := newCodec().Unmarshal(sent, &got); err != nil {
+		t.Fatal(err)
+	}
+	if read := got.GetEvent().GetOutput().GetData(); got.buffer == nil || &read[0] != &(*got.buffer)[sent.Len()-len(data)] {
+		t.Errorf("%d bytes of Data lie elsewhere", len(read))
+	}
+	if got.release(); got.buffer != nil {
+		t.Error("the buffer was not given back")
+	}
+}
+
+// These messages are not as Marshal writes them. Each is read as protobuf reads it.
+func TestTheCodecReadsFieldsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	large := bytes.Repeat([]byte{7}, minUncopied)
+	field := func(number protowire.Number, content []byte) []byte {
+		return append(appendHead(nil, number, len(content)), content...)
+	}
+	output := field(fieldOutputData, large)
+	event := field(fieldEventOutput, output)
+	for name, raw := range map[string][]byte{
+		"data twice":       field(fieldRunEvent, field(fieldEventOutput, slices.Concat(field(fieldOutputData, []byte("x")), output))),
+		"output twice":     field(fieldRunEvent, slices.Concat(field(fieldEventOutput, field(1, []byte("stdout"))), event)),
+		"event twice":      slices.Concat(field(fieldRunEvent, field(3, []byte("output"))), field(fieldRunEvent, event)),
+		"stream last":      field(fieldRunEvent, field(fieldEventOutput, slices.Concat(output, field(1, []byte("stdout"))))),
+		"kind last":        field(fieldRunEvent, slices.Concat(event, field(3, []byte("output")))),
+		"a result last":    slices.Concat(field(fieldRunEvent, event), field(5, nil)),
+		"a result first":   slices.Concat(field(5, nil), field(fieldRunEvent, event)),
+		"an unknown field": field(fieldRunEvent, slices.Concat(field(99, []byte("x")), event)),
+		"another body":     field(fieldRunEvent, slices.Concat(field(4, nil), event)),
+		"no UTF-8":         field(fieldRunEvent, slices.Concat(field(3, []byte{0xff}), event)),
+		"cut":              field(fieldRunEvent, event)[:minUncopied],
+	} {
+		var want pb.RunResponse
+		wantErr := proto.Unmarshal(raw, &want)
+		var got runMessage
+		err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, &got)
+		if (err == nil) != (wantErr == nil) || err == nil && !proto.Equal(&got.RunResponse, &want) {
+			t.Errorf("%s: the codec reads another message than protobuf: %v, want %v", name, err, wantErr)
+		}
 	}
 }
 

@@ -74,7 +74,7 @@ func (s *serviceServer) Events(r *pb.EventsRequest, stream grpc.ServerStreamingS
 }
 
 func (s *serviceServer) follow(ctx context.Context, id string, after uint64, send func(*pb.Event) error) error {
-	for e, err := range s.service.Events(ctx, id, after) {
+	for e, err := range s.service.Events(executor.WithBorrowedData(ctx), id, after) {
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -65,6 +66,8 @@ type entry struct {
 	tailBytes int64
 	// fileBytes is the size of its file, without what an Append has failed to commit.
 	fileBytes int64
+	// output is its file; nil while it is not open.
+	output *os.File
 	// saved reports whether the database has the Execution. unsaved are the rows that it lacks. stale reports whether its head
 	// differs by more than these. spec is the whole Spec as JSON, if it is large, until it is saved.
 	saved, stale bool
@@ -137,6 +140,9 @@ func (s *Store) unlock(e *entry) {
 	defer s.mu.Unlock()
 	defer e.mu.Unlock()
 	e.refs--
+	if e.refs == 0 && (e.gone != nil || e.head == nil || e.head.Status.Terminal()) {
+		e.closeOutput()
+	}
 	switch {
 	case e.refs > 0 || s.entries[e.id] != e:
 		return

@@ -101,29 +101,22 @@ func (s *Store) readRows(n int64, from uint64, limit int) (found []row, err erro
 }
 
 // readEvents returns some Events from Seq first on.
-func (s *Store) readEvents(n int64, first uint64) (events []executor.Event, err error) {
+func (s *Store) readEvents(n int64, first uint64) (events []kept, err error) {
 	s.dbLock.Lock()
 	rows, err := s.readRows(n, first, maxBatchRows)
 	s.dbLock.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	bytes := 0
 	for _, r := range rows {
 		some, err := r.decode()
-		if err == nil && r.size > 0 {
-			some[0], err = s.readOutput(n, kept{some[0], r.fileAt, r.size})
-		}
 		if err != nil {
 			return nil, s.readError(err)
 		}
 		for _, event := range some {
 			if event.Seq >= first {
-				events = append(events, event)
+				events = append(events, kept{event, r.fileAt, r.size})
 			}
-		}
-		if bytes += r.size; bytes >= maxBatchBytes {
-			break
 		}
 	}
 	return events, nil

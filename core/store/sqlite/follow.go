@@ -13,11 +13,9 @@ const (
 	maxBatch = 64
 	// maxBatchRows bounds how many rows it takes from the database.
 	maxBatchRows = 16
-	// maxBatchBytes bounds the large outputs that it reads at once from the Execution's file. One output always fits.
-	maxBatchBytes = 1 << 20
 )
 
-// Events implements executor.Store.
+// Events implements executor.Store. Large Data is read when its Event is yielded, so a follower holds that of one Output.
 func (s *Store) Events(ctx context.Context, id string, after uint64) iter.Seq2[executor.Event, error] {
 	return func(yield func(executor.Event, error) bool) {
 		e, err := s.find(id)
@@ -26,9 +24,10 @@ func (s *Store) Events(ctx context.Context, id string, after uint64) iter.Seq2[e
 			return
 		}
 		defer s.unlock(e)
+		outputs := &outputReader{store: s, entry: e, again: executor.DataIsBorrowed(ctx)}
 		for {
 			batch, done, err := s.next(ctx, e, after)
-			if more := e.deliver(ctx, batch, err, yield); !more || done {
+			if more := e.deliver(ctx, batch, outputs, err, yield); !more || done {
 				return
 			}
 			after += uint64(len(batch))
@@ -36,14 +35,17 @@ func (s *Store) Events(ctx context.Context, id string, after uint64) iter.Seq2[e
 	}
 }
 
-// deliver yields events, and then err if there is one, without e's lock. It reports whether more may follow.
-func (e *entry) deliver(ctx context.Context, events []executor.Event, err error, yield func(executor.Event, error) bool) bool {
+// deliver yields copies of events, and then err if there is one, without e's lock. It reports whether more may follow.
+func (e *entry) deliver(ctx context.Context, events []kept, outputs *outputReader, err error, yield func(executor.Event, error) bool) bool {
 	e.mu.Unlock()
 	defer e.mu.Lock()
-	for _, event := range events {
-		if err := ctx.Err(); err != nil {
-			yield(executor.Event{}, err)
-			return false
+	for _, k := range events {
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		var event executor.Event
+		if event, err = e.copyOf(k, outputs); err != nil {
+			break
 		}
 		if !yield(event, nil) {
 			return false
@@ -56,8 +58,22 @@ func (e *entry) deliver(ctx context.Context, events []executor.Event, err error,
 	return true
 }
 
-// next waits for Events behind Seq after. They are copies. done reports whether nothing follows the batch. e is locked.
-func (s *Store) next(ctx context.Context, e *entry, after uint64) (batch []executor.Event, done bool, err error) {
+// copyOf returns a copy of k with its Data. e is not locked.
+func (e *entry) copyOf(k kept, outputs *outputReader) (executor.Event, error) {
+	if k.size == 0 {
+		return k.event.Clone(), nil
+	}
+	event, err := outputs.read(k)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone != nil { // then the file may be gone, too
+		err = e.gone
+	}
+	return event, err
+}
+
+// next waits for Events behind Seq after. done reports whether nothing follows the batch. e is locked.
+func (s *Store) next(ctx context.Context, e *entry, after uint64) (batch []kept, done bool, err error) {
 	for {
 		if e.gone != nil {
 			return nil, false, e.gone
@@ -77,43 +93,15 @@ func (s *Store) next(ctx context.Context, e *entry, after uint64) (batch []execu
 	}
 	if missing := e.head.LastSeq - after; missing <= uint64(len(e.tail)) {
 		latest := e.tail[uint64(len(e.tail))-missing:]
-		latest = slices.Clone(latest[:min(maxBatch, len(latest))])
-		if batch, err = s.copyLocked(e, latest); err != nil {
-			return nil, false, err
-		}
+		batch = slices.Clone(latest[:min(maxBatch, len(latest))])
 	} else if batch, err = s.readLocked(e, after+1); err != nil {
 		return nil, false, err
 	}
-	return batch, e.head.Status.Terminal() && batch[len(batch)-1].Seq == e.head.LastSeq, nil
-}
-
-// copyLocked returns copies of the first of latest, with their Data, without e's lock meanwhile.
-func (s *Store) copyLocked(e *entry, latest []kept) (events []executor.Event, err error) {
-	e.mu.Unlock()
-	bytes := 0
-	for _, k := range latest {
-		if bytes >= maxBatchBytes || err != nil {
-			break
-		}
-		event := k.event.Clone()
-		if k.size > 0 {
-			event, err = s.readOutput(e.n, k)
-		}
-		events = append(events, event)
-		bytes += k.size
-	}
-	e.mu.Lock()
-	if e.gone != nil {
-		return nil, e.gone
-	}
-	if err != nil {
-		return nil, s.readError(err)
-	}
-	return events, nil
+	return batch, e.head.Status.Terminal() && batch[len(batch)-1].event.Seq == e.head.LastSeq, nil
 }
 
 // readLocked is readEvents, without e's lock meanwhile. What e owes to the database is written before.
-func (s *Store) readLocked(e *entry, first uint64) ([]executor.Event, error) {
+func (s *Store) readLocked(e *entry, first uint64) ([]kept, error) {
 	if !e.saved || len(e.unsaved) > 0 {
 		if _, err := s.save(e, change{head: e.head, rows: e.unsaved, stale: e.stale}); err != nil {
 			return nil, err
@@ -125,7 +113,7 @@ func (s *Store) readLocked(e *entry, first uint64) ([]executor.Event, error) {
 	if e.gone != nil {
 		return nil, e.gone
 	}
-	if err == nil && (len(events) == 0 || events[0].Seq != first) {
+	if err == nil && (len(events) == 0 || events[0].event.Seq != first) {
 		err = executor.Errorf(executor.Internal, "the log of %s lacks event %d", e.id, first)
 	}
 	return events, err

@@ -143,6 +143,7 @@ func (s *Store) Close() error {
 	for _, e := range entries {
 		e.mu.Lock()
 		e.gone = errClosed()
+		e.closeOutput()
 		e.wakeAll()
 		e.mu.Unlock()
 	}

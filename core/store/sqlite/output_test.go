@@ -1,9 +1,11 @@
 package sqlitestore
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -140,9 +142,12 @@ func TestLostOutputLeavesTheRestOfAnEndedExecution(t *testing.T) {
 		if got, err := read(t, s, "x", 0); err != nil || got != "!" {
 			t.Errorf("%s: read %.20q, error %v", name, got, err)
 		}
-		events, err := s.readEvents(1, 1)
-		if err != nil {
-			t.Fatal(err)
+		var events []executor.Event
+		for event, err := range s.Events(t.Context(), "x", 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			events = append(events, event)
 		}
 		want := fmt.Sprintf("%d bytes of stdout are lost: the server's disk does not have them", len(large))
 		if len(events) != 3 || events[0].Body != (executor.Progress{Phase: executor.PhaseRun, Message: want}) {
@@ -218,5 +223,113 @@ func TestATransactionThatFailsChangesNothing(t *testing.T) {
 		if n := countPurged(t, s); n != 0 {
 			t.Errorf("%d ids are remembered as deleted", n)
 		}
+	}
+}
+
+// flood appends 10 MiB of output, in pieces with different bytes, and ends the Execution.
+func flood(t *testing.T, s *Store) (pieces int) {
+	t.Helper()
+	create(t, s, "x")
+	pieces = 10 << 20 / executor.MaxOutputData
+	for i := range pieces {
+		emit(t, s, "x", text(i*executor.MaxOutputData, strings.Repeat(string(rune('A'+i)), executor.MaxOutputData)))
+	}
+	emit(t, s, "x", done)
+	return pieces
+}
+
+// Not parallel, because it counts the bytes that this process allocates.
+func TestAFollowerThatBorrowsDataNeedsOneBuffer(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	pieces := flood(t, s)
+	for range 2 { // from the database, and with the file open
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		seen := 0
+		for e, err := range s.Events(executor.WithBorrowedData(t.Context()), "x", 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o, ok := e.Body.(executor.Output); ok {
+				if len(o.Data) != executor.MaxOutputData || bytes.Count(o.Data, []byte{byte('A' + seen)}) != len(o.Data) {
+					t.Fatalf("piece %d has other bytes", seen)
+				}
+				seen++
+			}
+		}
+		runtime.ReadMemStats(&after)
+		if seen != pieces {
+			t.Errorf("%d pieces, want %d", seen, pieces)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 2<<20 {
+			t.Errorf("a follower of 10 MiB allocated %d bytes", n)
+		}
+	}
+}
+
+func TestDataThatIsNotBorrowedStays(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	pieces := flood(t, s)
+	var kept [][]byte
+	for e, err := range s.Events(t.Context(), "x", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o, ok := e.Body.(executor.Output); ok {
+			kept = append(kept, o.Data)
+		}
+	}
+	if len(kept) != pieces {
+		t.Fatalf("%d pieces, want %d", len(kept), pieces)
+	}
+	for i, data := range kept {
+		if data[0] != byte('A'+i) {
+			t.Fatalf("piece %d was overwritten with %c", i, data[0])
+		}
+	}
+}
+
+func TestTheFileOfAnExecutionIsClosedWhenNobodyUsesIt(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	open := func() (n int) {
+		t.Helper()
+		links, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range links {
+			if to, err := os.Readlink("/proc/self/fd/" + link.Name()); err == nil && strings.HasPrefix(to, outputDir(s.path)) {
+				n++
+			}
+		}
+		return n
+	}
+	for _, id := range []string{"x", "y", "z"} {
+		create(t, s, id)
+		emit(t, s, id, text(0, large))
+	}
+	if n := open(); n != 3 {
+		t.Errorf("%d files are open for three executions that run", n)
+	}
+	emit(t, s, "x", done)
+	if err := s.Delete(t.Context(), "y"); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(); n != 1 {
+		t.Errorf("%d files are open for one execution that runs", n)
+	}
+	if _, err := read(t, s, "x", 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(); n != 1 {
+		t.Errorf("%d files are open behind a follower", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(); n != 0 {
+		t.Errorf("%d files are open behind Close", n)
 	}
 }
