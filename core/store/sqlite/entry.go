@@ -17,7 +17,7 @@ const (
 	// maxUnsavedBytes bounds the Events of a Relaxed Record that are only in memory, as JSON.
 	maxUnsavedBytes = 64 << 10
 	// saveDelay is how long they may stay there.
-	saveDelay = 20 * time.Millisecond
+	saveDelay = 250 * time.Millisecond
 	// maxRecent bounds the Executions in memory that nothing uses.
 	maxRecent = 64
 )
