@@ -152,7 +152,7 @@ func (x *execution) runCell(s *session.Session) error {
 	c.oom = i.Group.OOMKills()
 	cpu := i.CPUTime()
 	i.ResetPeak()
-	x.agent.cellStarted(x, protocol.Started{
+	x.agent.started(x, protocol.Started{
 		Started: executor.Started{PID: i.PID, Start: executor.StartExec}, EarlierStdout: i.Outputs[0].Earlier(), EarlierStderr: i.Outputs[1].Earlier(),
 	})
 	for _, t := range i.Outputs {

@@ -268,6 +268,25 @@ func readGroup(dir, file string) ([]byte, error) {
 	return buf[:max(n, 0)], err
 }
 
+// hasLine reports whether a control file of any size has line.
+func hasLine(dir, file, line string) bool {
+	fd, err := openControl(dir, file, unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd) //nolint:errcheck // read only
+	all, buf := []byte("\n"), make([]byte, 4096)
+	for {
+		n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Read(fd, buf) })
+		if err != nil || n <= 0 {
+			return false
+		}
+		if all = append(all, buf[:n]...); bytes.Contains(all, []byte("\n"+line+"\n")) {
+			return true
+		}
+	}
+}
+
 // memoryFiles are the control files of a memory controller.
 type memoryFiles struct{ now, limit, peak, events string }
 
