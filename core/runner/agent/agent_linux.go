@@ -397,7 +397,7 @@ func (a *agent) noteStarted(x *execution, s protocol.Started) (protocol.Started,
 func (a *agent) watchBox() {
 	<-a.Box.Over
 	if x := a.now(); x != nil {
-		<-x.cleaned
+		x.awaitCleaned()
 	}
 	if !a.Box.Closing() {
 		a.die(errors.New("the first process of the box has ended"))

@@ -28,7 +28,7 @@ func (x *execution) isCell() bool { return len(x.start.Command) == 0 }
 func (x *execution) runInSession(before *execution) {
 	defer close(x.cleaned)
 	if before != nil {
-		<-before.cleaned
+		before.awaitCleaned()
 	}
 	s := x.agent.sessionNow()
 	give := func() {}

@@ -230,11 +230,23 @@ func keepControl(dir, file string, flags int) *os.File {
 	return os.NewFile(uintptr(fd), file) //nolint:gosec // a descriptor
 }
 
-// readControl returns what f contains now, or nothing.
+// readControl returns what f contains now, or nothing. f may be nil. Nearly all files are short.
 func readControl(f *os.File) []byte {
+	if f == nil {
+		return nil
+	}
+	var short [128]byte
+	if n := readAtStart(f, short[:]); n < len(short) {
+		return slices.Clone(short[:n])
+	}
 	buf := make([]byte, 4096)
-	n, _ := f.ReadAt(buf, 0) // ErrInvalid of a nil f, or io.EOF behind the little that there is
-	return buf[:n]
+	return buf[:readAtStart(f, buf)]
+}
+
+// readAtStart fills buf with the beginning of f. The kernel gives as much as there is in one call.
+func readAtStart(f *os.File, buf []byte) int {
+	n, _ := archive.IgnoringEINTR(func() (int, error) { return unix.Pread(int(f.Fd()), buf, 0) }) // a file that cannot be read has nothing
+	return max(n, 0)
 }
 
 func writeGroup(dir, file, value string) error {
