@@ -6,9 +6,13 @@ import (
 	"os"
 
 	"github.com/python-executor/python-executor/cli/internal/cmd"
+	"github.com/python-executor/python-executor/core/sysmon"
 )
 
 // version is set by the linker.
 var version = "dev"
 
-func main() { os.Exit(cmd.Main(os.Args, bundled())) }
+func main() {
+	sysmon.Calm()
+	os.Exit(cmd.Main(os.Args, bundled()))
+}

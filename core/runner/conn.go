@@ -120,7 +120,12 @@ func (c *Conn) Kernel() string { return c.reply.Kernel }
 // returns.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
+// ErrTaken means that the runner had read the Start when it went away, and had not said yet whether the program has begun. A runner
+// that ends without reading the Start breaks a socket of this machine otherwise.
+var ErrTaken = errors.New("the runner went away with the program")
+
 var (
+	errGone     = errors.New("the runner went away")
 	errClosed   = errors.New("closed by the host")
 	errDetached = errors.New("detached by the host")
 )
@@ -185,7 +190,7 @@ func (c *Conn) fail(err error) {
 func (c *Conn) read(frames *protocol.Reader) {
 	err := c.readAll(frames)
 	if errors.Is(err, io.EOF) {
-		err = errors.New("the runner went away")
+		err = errGone
 	}
 	c.fail(err)
 	_ = c.rw.Close()

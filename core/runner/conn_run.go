@@ -34,7 +34,7 @@ type RunInput struct {
 // The end of ctx stops the program as the contract says: SIGTERM, after Limits.KillGrace SIGKILL to all, and a Result with
 // StatusKilled. An error from sink, or from a reader of in, does the same, and Run returns that error. Run calls sink in its
 // own goroutine. The Result has no Image and no queue time. Codes: invalid (start is too long), unavailable (the runner is
-// gone).
+// gone; ErrTaken if the program may have begun).
 func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.Sink) (executor.Result, error) {
 	if !c.acquire(ctx) {
 		closeInputs(in)
@@ -65,6 +65,9 @@ func (c *Conn) Run(ctx context.Context, start Start, in RunInput, sink executor.
 		return executor.Result{}, executor.Errorf(executor.Unavailable, "runner: start: %w", err)
 	}
 	res, err := c.see(ctx, f, start.Limits.KillGrace, in, sink)
+	if f.isLost() && !f.started && errors.Is(err, errGone) {
+		err = executor.Errorf(executor.Unavailable, "runner: %w", ErrTaken)
+	}
 	if f.kept {
 		c.kept = start.Tree
 	}

@@ -221,7 +221,7 @@ func (b *begun) Write(p []byte) (int, error) {
 // writeText writes a stream as the inside of a JSON string and reports whether the stream is not UTF-8.
 func writeText(out *bufio.Writer, from output, s executor.Stream) (broken bool, err error) {
 	var esc textEscaper
-	buf := make([]byte, 0, 4<<10)
+	buf := out.AvailableBuffer()
 	err = from.chunks(s, func(data []byte) error {
 		for len(data) > 0 {
 			piece := data[:min(len(data), 16<<10)]

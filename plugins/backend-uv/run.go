@@ -2,6 +2,7 @@ package uvbackend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -177,6 +178,11 @@ func (b *Backend) execute(ctx context.Context, job executor.Job, p plan, sink ex
 			_ = s.conn.Close() // no job uses this runner again
 		}
 		b.slots.put(s)
+		if errors.Is(err, runner.ErrTaken) { // the program must not begin twice
+			if err := watched.Emit(executor.Event{Body: executor.Started{}}); err != nil {
+				return executor.Result{}, err
+			}
+		}
 		untouched := !watched.touched && !workspace.Opened() && !stdin.Opened()
 		if gone && untouched && !fresh && ctx.Err() == nil {
 			continue

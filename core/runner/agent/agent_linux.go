@@ -362,19 +362,14 @@ func (a *agent) answer(x *execution, out *protocol.Writer) {
 	}
 }
 
+// started tells the host that x runs. Most programs and cells end before a caller could act on their start, so Started waits a moment
+// for the output and the Result. A host that may come back gets it at once.
 func (a *agent) started(x *execution, s protocol.Started) {
 	s, out := a.noteStarted(x, s)
-	_ = out.SendJSON(protocol.FrameStarted, s) // a broken connection shows in the reader
-}
-
-// cellStarted is started for a cell. Most cells end before a caller could act on their start, so Started travels with the first
-// output.
-func (a *agent) cellStarted(x *execution, s protocol.Started) {
 	if a.relay != nil {
-		a.started(x, s)
+		_ = out.SendJSON(protocol.FrameStarted, s) // a broken connection shows in the reader
 		return
 	}
-	s, _ = a.noteStarted(x, s)
 	raw, err := json.Marshal(s)
 	if err != nil {
 		a.Logf("started: %v", err)
@@ -402,7 +397,7 @@ func (a *agent) noteStarted(x *execution, s protocol.Started) (protocol.Started,
 func (a *agent) watchBox() {
 	<-a.Box.Over
 	if x := a.now(); x != nil {
-		<-x.cleaned
+		x.awaitCleaned()
 	}
 	if !a.Box.Closing() {
 		a.die(errors.New("the first process of the box has ended"))

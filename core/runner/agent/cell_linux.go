@@ -28,7 +28,7 @@ func (x *execution) isCell() bool { return len(x.start.Command) == 0 }
 func (x *execution) runInSession(before *execution) {
 	defer close(x.cleaned)
 	if before != nil {
-		<-before.cleaned
+		before.awaitCleaned()
 	}
 	s := x.agent.sessionNow()
 	give := func() {}
@@ -152,7 +152,7 @@ func (x *execution) runCell(s *session.Session) error {
 	c.oom = i.Group.OOMKills()
 	cpu := i.CPUTime()
 	i.ResetPeak()
-	x.agent.cellStarted(x, protocol.Started{
+	x.agent.started(x, protocol.Started{
 		Started: executor.Started{PID: i.PID, Start: executor.StartExec}, EarlierStdout: i.Outputs[0].Earlier(), EarlierStderr: i.Outputs[1].Earlier(),
 	})
 	for _, t := range i.Outputs {

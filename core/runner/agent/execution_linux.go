@@ -33,10 +33,11 @@ type execution struct {
 	cancelled chan struct{} // closed by Cancel
 	dropped   chan struct{} // closed when the host is gone for good
 	cleaned   chan struct{} // closed when nothing is left
+	hurried   chan struct{} // closed when somebody waits for cleaned
 	// Where hosts come and go: answered is closed when the Result has been sent, released when no host can ask for it any more.
 	answered, released chan struct{}
 
-	cancel, drop, release, answeredOnce func()
+	cancel, drop, release, answeredOnce, hurry func()
 	// force kills what runs in a session at once. It closes forcedNow.
 	force     func()
 	forcedNow chan struct{}
@@ -71,7 +72,7 @@ func newExecution(a *agent, start protocol.Start) *execution {
 		agent: a, start: start,
 		artifacts: protocol.NewCredit(protocol.ArtifactWindow),
 		cancelled: make(chan struct{}), dropped: make(chan struct{}), cleaned: make(chan struct{}),
-		answered: make(chan struct{}), released: make(chan struct{}),
+		answered: make(chan struct{}), released: make(chan struct{}), hurried: make(chan struct{}),
 		group: &sandbox.Group{}, forcedNow: make(chan struct{}),
 	}
 	var wake func()
@@ -102,6 +103,7 @@ func newExecution(a *agent, start protocol.Start) *execution {
 		x.artifacts.Stop(errResumed) // a.mu is held
 	})
 	x.answeredOnce = sync.OnceFunc(func() { close(x.answered) })
+	x.hurry = sync.OnceFunc(func() { close(x.hurried) })
 	return x
 }
 
@@ -121,7 +123,7 @@ func (x *execution) grant(c protocol.Channel, n int) {
 func (x *execution) run(before *execution) {
 	defer close(x.cleaned)
 	if before != nil {
-		<-before.cleaned
+		before.awaitCleaned()
 		x.prepared = before.takeNext()
 	}
 	if err := x.leaveForkServer(); err != nil {
@@ -134,6 +136,7 @@ func (x *execution) run(before *execution) {
 	x.workspace.Swallow()
 	x.stdin.Swallow()
 	x.deliver(failure == nil)
+	x.rest()
 	kept, err := x.clean()
 	err = errors.Join(err, x.prepared.Remove())
 	if err == nil && !sandbox.IsClosed(x.dropped) {

@@ -185,7 +185,7 @@ func (a *agent) openSession(ctx context.Context, start protocol.SessionStart) er
 	}
 	var ready *sandbox.Prepared
 	if before != nil {
-		<-before.cleaned
+		before.awaitCleaned()
 		ready = before.takeNext()
 	}
 	if a.forks.close() { // its processes are not the session's, and could write to the folder

@@ -31,6 +31,8 @@ const (
 	// holdTime is how long a small piece of output waits for more. Each event wakes every process on its way, which takes CPU
 	// time from the program that is still writing. Users do not notice five milliseconds.
 	holdTime = 5 * time.Millisecond
+	// startTime is how long the message of a start waits for the output or the end of the program, and the first output with it.
+	startTime = 20 * time.Millisecond
 	// holdBytes is how much output waits. More is sent at once.
 	holdBytes = 32 << 10
 )
@@ -64,22 +66,21 @@ func (b *Outbox) Put(s executor.Stream, buf []byte) bool {
 	}
 	b.held, b.heldOf = append(b.held[:0], buf...), s
 	if len(b.front) == 0 { // else the clock runs
-		b.arm()
+		b.arm(holdTime)
 	}
 	return ok
 }
 
 // arm starts the timer that sends what is held. The caller holds sending.
-func (b *Outbox) arm() {
+func (b *Outbox) arm(wait time.Duration) {
 	if b.timer == nil {
-		b.timer = time.AfterFunc(holdTime, b.Expire)
+		b.timer = time.AfterFunc(wait, b.Expire)
 	} else {
-		b.timer.Reset(holdTime)
+		b.timer.Reset(wait)
 	}
 }
 
-// First sends a frame before all output. The frame waits as a small piece of output does: a program that ends at once then
-// needs one message.
+// First sends a frame before all output. The frame waits for startTime, so that a program that ends at once needs one message.
 func (b *Outbox) First(t protocol.FrameType, payload []byte) error {
 	if b.Backlog.keeps() || len(payload) > protocol.MaxPayload(t) {
 		return b.Out.SendRaw(t, payload)
@@ -87,7 +88,7 @@ func (b *Outbox) First(t protocol.FrameType, payload []byte) error {
 	b.sending.Lock()
 	defer b.sending.Unlock()
 	b.front = protocol.AppendFrame(nil, t, payload)
-	b.arm()
+	b.arm(startTime)
 	return nil
 }
 

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/protocol"
@@ -100,12 +101,13 @@ func (d *Disk) bindAll(start protocol.Start) error {
 
 // shows reports whether a path of the box is the same file or folder as that path of the machine.
 func (d *Disk) shows(path string) bool {
-	ours, err := d.view.stat(path)
+	fd, err := d.view.open(path)
 	if err != nil {
 		return false
 	}
-	theirs, err := os.Stat(path)
-	return err == nil && os.SameFile(ours, theirs)
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	var ours, theirs unix.Stat_t
+	return unix.Fstat(fd, &ours) == nil && unix.Stat(path, &theirs) == nil && ours.Dev == theirs.Dev && ours.Ino == theirs.Ino
 }
 
 // bind mounts a path of the machine at the same path in the box, and at its real path where it is a link. It does nothing where

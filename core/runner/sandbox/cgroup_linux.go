@@ -230,11 +230,23 @@ func keepControl(dir, file string, flags int) *os.File {
 	return os.NewFile(uintptr(fd), file) //nolint:gosec // a descriptor
 }
 
-// readControl returns what f contains now, or nothing.
+// readControl returns what f contains now, or nothing. f may be nil. Nearly all files are short.
 func readControl(f *os.File) []byte {
+	if f == nil {
+		return nil
+	}
+	var short [128]byte
+	if n := readAtStart(f, short[:]); n < len(short) {
+		return slices.Clone(short[:n])
+	}
 	buf := make([]byte, 4096)
-	n, _ := f.ReadAt(buf, 0) // ErrInvalid of a nil f, or io.EOF behind the little that there is
-	return buf[:n]
+	return buf[:readAtStart(f, buf)]
+}
+
+// readAtStart fills buf with the beginning of f. The kernel gives as much as there is in one call.
+func readAtStart(f *os.File, buf []byte) int {
+	n, _ := archive.IgnoringEINTR(func() (int, error) { return unix.Pread(int(f.Fd()), buf, 0) }) // a file that cannot be read has nothing
+	return max(n, 0)
 }
 
 func writeGroup(dir, file, value string) error {
@@ -266,6 +278,25 @@ func readGroup(dir, file string) ([]byte, error) {
 	buf := make([]byte, 4096)
 	n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Read(fd, buf) })
 	return buf[:max(n, 0)], err
+}
+
+// hasLine reports whether a control file of any size has line.
+func hasLine(dir, file, line string) bool {
+	fd, err := openControl(dir, file, unix.O_RDONLY)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd) //nolint:errcheck // read only
+	all, buf := []byte("\n"), make([]byte, 4096)
+	for {
+		n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Read(fd, buf) })
+		if err != nil || n <= 0 {
+			return false
+		}
+		if all = append(all, buf[:n]...); bytes.Contains(all, []byte("\n"+line+"\n")) {
+			return true
+		}
+	}
 }
 
 // memoryFiles are the control files of a memory controller.

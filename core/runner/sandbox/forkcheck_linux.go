@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -72,10 +71,8 @@ func (g *Group) Threads() (n int64, ok bool) {
 // Has reports whether the process pid is in all v1 groups of g. This process itself moves others into v2 groups. Each look opens the
 // files anew: the kernel lists the tasks of an open file at most once per second (cgroup_pidlist_start).
 func (g *Group) Has(pid int) bool {
-	want := []byte("\n" + strconv.Itoa(pid) + "\n")
 	for _, dir := range v1(g.Cgroups) {
-		list, err := os.ReadFile(filepath.Join(dir, "tasks"))
-		if err != nil || !bytes.Contains(append([]byte("\n"), list...), want) {
+		if !hasLine(dir, "tasks", strconv.Itoa(pid)) {
 			return false
 		}
 	}

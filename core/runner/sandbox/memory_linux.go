@@ -43,18 +43,22 @@ type MemoryBound struct {
 	limit, disk int64
 	disks       []string // folders in the tmpfs whose files do not count
 	group       *Group
-	// usage, stat and kernel are control files. kernel is nil on v2, where stat has it all.
-	usage, stat, kernel *os.File
-	// self is this process's statm in a container, where the runner is in the group itself; else nil.
-	self *os.File
+	// self reports that the runner is in the group itself, as in a container.
+	self bool
 
 	kills   atomic.Int64
 	wasFull atomic.Bool
 	nudge   chan struct{}
+	// first begins run with the first look. Most programs end before it.
+	first   *time.Timer
 	stopped chan struct{}
 	done    chan struct{}
 
 	// The following belong to the goroutine of run.
+	// usage, stat and kernel are control files. kernel is nil on v2, where stat has it all.
+	usage, stat, kernel *os.File
+	// statm is this process's, if self is true; else nil.
+	statm  *os.File
 	pause  time.Duration
 	last   int64
 	victim int // the process that was ended last, while it may live
@@ -71,31 +75,35 @@ func GroupLimits(cfg protocol.Config, limits executor.Limits) executor.Limits {
 	return limits
 }
 
-// Bound holds programs in g, whose files lie in f, to limits, until End. It returns nil where the kernel's own limit does that,
-// or where the control files cannot be read.
+// Bound holds programs in g, whose files lie in f, to limits, until End. It does nothing where the kernel's own limit does that, or
+// where the control files cannot be read. It may return nil then.
 func (b *Sandbox) Bound(g *Group, f *Folder, limits executor.Limits) *MemoryBound {
 	if limits.MemoryBytes <= 0 || limits.DiskBytes <= 0 || g.Memory == "" {
 		return nil
 	}
 	m := &MemoryBound{
 		limit: limits.MemoryBytes, disk: limits.DiskBytes, disks: f.Disks(b.Config), group: g,
-		nudge: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{}),
+		self: g.Everything, nudge: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{}),
 	}
-	files := memoryFilesOf(g.v2)
-	m.stat = keepControl(g.Memory, "memory.stat", unix.O_RDONLY)
-	m.usage = keepControl(g.Memory, files.now, unix.O_RDONLY)
-	if !g.v2 {
-		m.kernel = keepControl(g.Memory, "memory.kmem.usage_in_bytes", unix.O_RDONLY)
-	}
-	if g.Everything {
-		m.self = keepControl("/proc/self", "statm", unix.O_RDONLY)
-	}
-	if m.stat == nil || m.usage == nil || len(m.disks) == 0 || number(g.Memory, files.limit) <= m.limit {
-		m.close()
+	if len(m.disks) == 0 {
 		return nil
 	}
-	b.Go(m.run)
+	m.first = time.AfterFunc(m.next(0), m.run)
 	return m
+}
+
+// open opens the control files. It reports whether there is something to do.
+func (b *MemoryBound) open() bool {
+	dir, files := b.group.Memory, memoryFilesOf(b.group.v2)
+	b.stat = keepControl(dir, "memory.stat", unix.O_RDONLY)
+	b.usage = keepControl(dir, files.now, unix.O_RDONLY)
+	if !b.group.v2 {
+		b.kernel = keepControl(dir, "memory.kmem.usage_in_bytes", unix.O_RDONLY)
+	}
+	if b.self {
+		b.statm = keepControl("/proc/self", "statm", unix.O_RDONLY)
+	}
+	return b.stat != nil && b.usage != nil && number(dir, files.limit) > b.limit
 }
 
 // End stops b. What it has counted can still be read.
@@ -104,12 +112,13 @@ func (b *MemoryBound) End() {
 		return
 	}
 	close(b.stopped)
-	<-b.done
-	b.close()
+	if !b.first.Stop() {
+		<-b.done
+	}
 }
 
 func (b *MemoryBound) close() {
-	for _, f := range []*os.File{b.usage, b.stat, b.kernel, b.self} {
+	for _, f := range []*os.File{b.usage, b.stat, b.kernel, b.statm} {
 		if f != nil {
 			_ = f.Close() // read only
 		}
@@ -140,7 +149,11 @@ func (b *MemoryBound) Full() bool { return b != nil && b.wasFull.Swap(false) }
 
 func (b *MemoryBound) run() {
 	defer close(b.done)
-	timer := time.NewTimer(b.next(0))
+	defer b.close()
+	if !b.open() {
+		return
+	}
+	timer := time.NewTimer(b.look())
 	defer timer.Stop()
 	for {
 		select {
@@ -243,10 +256,10 @@ func (b *MemoryBound) shrinks(overhead int64) bool {
 
 // ownMemory returns the memory of the runner, if it is in the group.
 func (b *MemoryBound) ownMemory() int64 {
-	if b.self == nil {
+	if b.statm == nil {
 		return 0
 	}
-	f := bytes.Fields(readControl(b.self))
+	f := bytes.Fields(readControl(b.statm))
 	if len(f) < 3 {
 		return 0
 	}

@@ -52,14 +52,19 @@ func (v *view) stat(path string) (fs.FileInfo, error) {
 	if v == nil {
 		return os.Stat(path)
 	}
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(int(v.dir.Fd()), path, &how)
+	fd, err := v.open(path)
 	if err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), path) //nolint:gosec // a descriptor
 	defer f.Close()                    //nolint:errcheck // nothing was written
 	return f.Stat()
+}
+
+// open opens a path of the box as a name (O_PATH), as stat does.
+func (v *view) open(path string) (int, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	return unix.Openat2(int(v.dir.Fd()), path, &how)
 }
 
 // bind mounts source of the machine, with all that is mounted below it, on a path of the box. It makes the path where it does

@@ -75,7 +75,7 @@ func (s *Store) open() (err error) {
 func (s *Store) connect() (err error) {
 	ctx := context.Background()
 	dsn := url.URL{Scheme: "file", Path: s.path, RawQuery: url.Values{"_pragma": {
-		"locking_mode(exclusive)", "journal_mode(wal)", "synchronous(normal)", "wal_autocheckpoint(1000)", "journal_size_limit(16777216)",
+		"locking_mode(exclusive)", "journal_mode(wal)", "synchronous(normal)", "wal_autocheckpoint(4000)", "journal_size_limit(16777216)",
 	}}.Encode()}
 	if s.pool, err = sql.Open("sqlite", dsn.String()); err != nil {
 		return err

@@ -6,6 +6,10 @@ import (
 	"os"
 
 	"github.com/python-executor/python-executor/core/runner/batch"
+	"github.com/python-executor/python-executor/core/sysmon"
 )
 
-func main() { os.Exit(batch.Main(os.Args[1:])) }
+func main() {
+	sysmon.Calm()
+	os.Exit(batch.Main(os.Args[1:]))
+}

@@ -1,0 +1,56 @@
+package sysmon
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
+)
+
+func TestCalmProlongsTheSleepsOfTheMonitorAlone(t *testing.T) {
+	needtest.NeedRoot(t)
+	Calm()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calm []string
+	for _, thread := range threads {
+		raw, err := os.ReadFile("/proc/" + thread.Name() + "/timerslack_ns")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(raw) == strconv.Itoa(slackNanoseconds)+"\n" {
+			calm = append(calm, thread.Name())
+		}
+	}
+	if len(calm) != 1 || calm[0] == strconv.Itoa(os.Getpid()) {
+		t.Fatalf("threads %q have that timer slack", calm)
+	}
+	// Only the monitor wakes without anybody who wakes it.
+	for before, end := sleeps(t, calm[0]), time.Now().Add(20*time.Second); sleeps(t, calm[0]) < before+20; {
+		if time.Now().After(end) {
+			t.Fatalf("thread %s does not wake by itself", calm[0])
+		}
+	}
+}
+
+// sleeps returns how often a thread has slept.
+func sleeps(t *testing.T, thread string) int {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/self/task/" + thread + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(raw, []byte("\nvoluntary_ctxt_switches:"))
+	line, _, _ := strings.Cut(string(rest), "\n")
+	n, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
