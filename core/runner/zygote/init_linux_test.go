@@ -56,7 +56,9 @@ os.wait()
 	if got != "True True True\n" {
 		t.Fatalf("%q", got)
 	}
-	must(t, z.Empty(soon(t)))
+	s, err := z.Next(soon(t))
+	must(t, err)
+	s.Close()
 	got = run(t, z, `
 import os
 print([n for n in os.listdir("/proc") if n.isdigit() and n not in ("1", str(os.getpid()))])

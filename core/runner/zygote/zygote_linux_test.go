@@ -105,7 +105,13 @@ func begin(tb testing.TB, z *Zygote, text string, change func(*Request)) (*runni
 	must(tb, os.WriteFile(filepath.Join(z.cfg.Dir, "main.py"), []byte(text), 0o644)) //nolint:gosec // programs of other users read it
 	s, err := z.Fork(soon(tb))
 	must(tb, err)
-	p := &running{Slot: s}
+	return beginIn(tb, s, change)
+}
+
+// beginIn starts the main file that is there in s.
+func beginIn(tb testing.TB, s *Slot, change func(*Request)) (*running, error) {
+	tb.Helper()
+	p, z := &running{Slot: s}, s.zygote
 	null, err := os.Open(os.DevNull)
 	must(tb, err)
 	defer null.Close()

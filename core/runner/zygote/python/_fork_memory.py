@@ -27,8 +27,8 @@ class Library:
             _type_, _length_ = Int, 64
 
         self.ctypes, self.handle, self.addresses = ctypes, ctypes.dlopen(None, 0), {}
-        self.function, self.buffer = Function, Buffer
-        for name in "kill", "msgctl", "prctl", "semctl", "shmctl":
+        self.function, self.long, self.buffer = Function, Long, Buffer
+        for name in "kill", "msgctl", "prctl", "semctl", "shmctl", "waitpid":
             self.address(name)
 
     def address(self, name):

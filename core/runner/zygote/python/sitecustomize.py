@@ -9,6 +9,7 @@ import sys
 try:
     import _fork_end
     import _fork_memory as memory
+    import _fork_pages
 except BaseException:  # or the interpreter would open the main file
     sys.excepthook(*sys.exc_info())
     os._exit(70)
@@ -36,7 +37,7 @@ def hide():
     if sys.path[:1] != [place]:
         raise memory.Failed("sys.path does not begin with the fork server")
     del sys.path[0], sys.path_importer_cache[place]
-    for name in "sitecustomize", _fork_end.__name__, memory.__name__:
+    for name in "sitecustomize", _fork_end.__name__, memory.__name__, _fork_pages.__name__:
         del sys.modules[name]
     sys.modules["zipimport"]._zip_directory_cache.pop(place)
     os.close(PROGRAM)
@@ -175,10 +176,14 @@ class Server:
         if pid:
             self.children[pid] = n
             return False
+        self.become_child()
+        return True
+
+    def become_child(self):
+        self.child.pages.take()
         os.setsid()
         self.leave()
         self.control.close()
-        return True
 
     def leave(self):
         """Undoes what only a server needs."""
@@ -205,8 +210,10 @@ class Server:
             n = self.children.pop(pid, None)
             if n is not None:
                 self.say("exited", n, status, int((usage.ru_utime + usage.ru_stime) * 1e6), usage.ru_maxrss)
-                if not self.children:
-                    return  # orphans are for end
+            if not self.children:
+                while self.lib.call("waitpid", -1, 0, options) > 0:
+                    pass  # an orphan
+                return
 
     def kill(self):
         """Kills all processes. It reports whether there may be any."""
@@ -243,7 +250,7 @@ class Child:
     """What a child becomes. Its parent makes it, so that the child has less to do."""
 
     def __init__(self, lib):
-        self.lib, self.end = lib, None
+        self.lib, self.end, self.pages, self.main = lib, None, _fork_pages.Pages(lib), None
         self.learns, self.start, self.ahead = False, frozenset(sys.modules), frozenset()
         self.argv = content("/proc/self/cmdline").split(b"\0")[:-1]
         self.env = [name + b"=" + value for name, value in os.environb.items()]
@@ -286,7 +293,7 @@ class Child:
         site = sys.modules["site"]
         if site.ENABLE_USER_SITE and os.access(site.USER_SITE, os.F_OK):
             return "exec", "there are packages of the user"
-        text = content(self.argv[-1])
+        text = content(self.main or self.argv[-1])
         for word in INSPECTING:
             if mentions(text, word):
                 return "exec", "the program mentions " + word.decode()
@@ -316,6 +323,29 @@ class Child:
             for variable in env:
                 name, _, value = variable.partition(b"=")
                 os.environb[name] = value
+
+
+def rehearse(server, child, main, to):
+    """Prepares a child for a program that does nothing. It goes all the way of others, until the interpreter would open the main file."""
+    own, peer = server.socket.socketpair(server.socket.AF_UNIX, server.socket.SOCK_SEQPACKET)
+    os.dup2(own.fileno(), server.own.fileno())
+    out = os.pipe()
+    fds = (os.open(os.devnull, os.O_RDONLY), out[1], os.dup(out[1]))
+    peer.sendmsg([b"\0".join([b"run", str(len(child.argv)).encode(), b"/", *child.argv, *child.env])],
+                 [(server.socket.SOL_SOCKET, server.socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds))])
+    child.main, child.peer, child.out = os.devnull, peer, out
+
+    def audit(event, _):
+        if event == "cpython.run_file":
+            try:
+                exec(compile(b"print()", "main.py", "exec"), vars(main))
+                if child.end:
+                    child.end.nothing_left()
+                os.write(to, _fork_pages.used())
+            finally:
+                os._exit(0)
+    sys.addaudithook(audit)
+    server.become_child()
 
 
 def mentions(text, word):
@@ -437,6 +467,7 @@ def main():
     lib = memory.Library(_ctypes)
     child = Child(lib)
     server = Server(_signal, _socket, select, resource, lib)
+    server.child, server.socket = child, _socket
     if hasattr(sys, "__interactivehook__"):
         child.end = _fork_end.End(gc, _weakref, _thread)
     word, *names = receive(server.control)[0]
@@ -462,14 +493,16 @@ def main():
     for value in globals(), child, server, lib, got, once, sys._getframe(2).f_code:
         _ctypes.Py_INCREF(value)  # taking them apart would change pages that are shared with the server
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
-    server.say("ready", startup_code(sys.modules["site"]), *got)
-    if word != b"alone":
-        server.serve()
-        own = server.own
-    else:
+    ready = "ready", startup_code(sys.modules["site"]), *got
+    own = server.own
+    if word == b"alone":
+        server.say(*ready)
         server.leave()
-        server.own.close()
+        own.close()
         own = server.control
+    elif not child.pages.learn(select.poll, lambda to: rehearse(server, child, main, to)):
+        server.say(*ready)
+        server.serve()
     child.wait(own)
     if "threading" in sys.modules:
         sys.modules["threading"].main_thread()._set_native_id()  # not every version does so after a fork
