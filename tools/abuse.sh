@@ -74,7 +74,6 @@ export TMPDIR=/var/tmp
 work=$(mktemp -d) home=/var/tmp/home here=$PWD failed=0
 chmod 755 "$work"
 install -d -o 65534 -g 65534 "$home"
-make --no-print-directory core/runner/binary/runner.bin
 (cd core/runner && go test -c -o "$work/runner.test" .)
 (cd tests && go test -c -o "$work/tests.test" .)
 (cd plugins/backend-uv && go test -tags embedrunner -c -o "$work/uv.test" .)
