@@ -97,7 +97,7 @@ func TestExecutionsShareAWorkspace(t *testing.T) {
 	}
 	large := start
 	large.Tree, large.Limits.DiskBytes = "owner large", 1<<45 // more than the machine's disk has
-	for range 2 { // the first removes what was kept after its answer
+	for range 2 {                                             // the first removes what was kept after its answer
 		r.run(t, large, RunInput{Workspace: sharedTree(t)})
 	}
 	if len(kept()) != 0 {
