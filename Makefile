@@ -70,7 +70,7 @@ fidelity: ## every program of the fidelity corpus on every Python at hand, by py
 	@cd core && PYEXEC_FIDELITY=all go test -run '^TestProgramsRunAsUnderPlainPython$$' -count 1 -timeout 30m ./runner
 
 .PHONY: abuse
-abuse: ## fidelity corpus, abuse suite, fork server and network, as root and as nobody, ABUSE_ROUNDS times (2); nothing may be left
+abuse: build ## fidelity corpus, abuse suite, fork server and network, as root and as nobody, ABUSE_ROUNDS times (2); nothing may be left
 	@tools/abuse.sh
 
 .PHONY: fuzz

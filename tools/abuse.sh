@@ -40,7 +40,8 @@ state() {
   done
   find "${groups[@]}" -mindepth 1 -type d | sort
   awk '{print "mount", $5}' /proc/self/mountinfo | sort
-  find "${folders[@]}" /run/lock /run/python-executor -mindepth 1 -maxdepth 2 2>/dev/null | { grep -v "^$work" || true; } | sort
+  # An empty lock of a uid is kept for the next program with that uid.
+  find "${folders[@]}" /run/lock /run/python-executor -mindepth 1 -maxdepth 3 ! \( -path '*/uids/*.lock' -empty \) 2>/dev/null | { grep -v "^$work" || true; } | sort
   tail -qn +2 /proc/sysvipc/{shm,msg,sem} | awk '{print "ipc", $1, $2}'
   awk -F: 'NR > 2 {print "interface", $1}' /proc/net/dev
 }
@@ -73,8 +74,9 @@ export TMPDIR=/var/tmp
 work=$(mktemp -d) home=/var/tmp/home here=$PWD failed=0
 chmod 755 "$work"
 install -d -o 65534 -g 65534 "$home"
-make --no-print-directory core/runner/binary/runner.bin
 (cd core/runner && go test -c -o "$work/runner.test" .)
+(cd tests && go test -c -o "$work/tests.test" .)
+mkdir -p "$work/tree/bin" && cp -r tests "$work/tree/" && cp bin/python-executor "$work/tree/bin/"
 (cd plugins/backend-uv && go test -tags embedrunner -c -o "$work/uv.test" .)
 trap leave_groups EXIT
 enter_groups
@@ -91,6 +93,10 @@ for round in $(seq "$rounds"); do
   suite "$round" root law "$work/uv.test" -test.run "$(whole TestConformance)"
   suite "$round" nobody law "$work/uv.test" -test.run "$(whole TestTheLawHoldsWithoutRoot)"
   suite "$round" both network "$work/uv.test" -test.run "$(whole TestAProgramReachesTheOutsideAndNotTheHost)"
+  here=$work/tree/tests # nobody may not get to the repository
+  api=$(whole TestAProgramWithANetworkOfItsOwnDoesNotReachItsServer)
+  suite "$round" root api "$work/tests.test" -test.run "$api"
+  suite "$round" nobody api as_nobody "$work/tests.test" -test.run "$api"
   for _ in $(seq 50); do # the kernel removes what is gone a little later
     state >"$work/after" # not in a pipe, which would be processes, too
     diff "$work/before" "$work/after" >"$work/left" && [ $(($(shared) - memory)) -lt 1024 ] && break

@@ -229,6 +229,8 @@ call("keyctl", n["keyctl"], 0, -3, 0)
 for kind in (0o20666, 0o60666):
     try: os.mknod("/tmp/device", kind, os.makedev(1, 5)); print("made a device")
     except PermissionError: pass
+for name in "cmdline", "diskstats", "key-users", "keys", "timer_list":
+    if os.path.exists("/proc/" + name) and open("/proc/" + name).read(): print(name)
 `, "0 0 0 0 0 1 2")
 }
 

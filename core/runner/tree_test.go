@@ -95,6 +95,14 @@ func TestExecutionsShareAWorkspace(t *testing.T) {
 	if got := rec.stdout() + rec.stderr(); !strings.Contains(got, "No space left") || !strings.HasSuffix(rec.stdout(), "text") {
 		t.Errorf("a full disk: %s", got)
 	}
+	large := start
+	large.Tree, large.Limits.DiskBytes = "owner large", 1<<45 // more than the machine's disk has
+	for range 2 {                                             // the first removes what was kept after its answer
+		r.run(t, large, RunInput{Workspace: sharedTree(t)})
+	}
+	if len(kept()) != 0 {
+		t.Errorf("%v is kept", kept())
+	}
 	other := start
 	other.Tree = "owner other"
 	r.run(t, other, RunInput{Workspace: sharedTree(t)})

@@ -239,7 +239,9 @@ func chrootBox() error {
 
 // maskProc hides what tells of the machine and what changes it, as container runtimes do.
 func maskProc(proc string) error {
-	for _, name := range []string{"kcore", "keys", "latency_stats", "timer_list", "timer_stats", "sched_debug", "acpi", "asound", "scsi"} {
+	for _, name := range []string{
+		"kcore", "keys", "key-users", "latency_stats", "timer_list", "timer_stats", "sched_debug", "cmdline", "diskstats", "acpi", "asound", "scsi",
+	} {
 		var st unix.Stat_t
 		path := proc + "/" + name
 		switch err := unix.Stat(path, &st); {

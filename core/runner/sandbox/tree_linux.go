@@ -116,7 +116,7 @@ func (l *Tree) mount(disk *os.File, at string) error {
 	return unix.Mount("overlay", at, "overlay", diskFlags, options+","+overlayOptions)
 }
 
-// minFree is how many bytes a disk of the machine must have free for a Tree.
+// minFree is how many bytes a disk of the machine must have free for a Tree, besides those that the Tree may take.
 const minFree = 1 << 30
 
 // TakesTree reports whether f can have a Tree. What is bound into the work folder would not be seen in an overlay.
@@ -125,7 +125,7 @@ func (f *Folder) TakesTree() bool {
 		return false
 	}
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Disk.base.Fd()), &st); err != nil || st.Bavail*uint64(st.Bsize) < minFree { //nolint:gosec // never negative
+	if err := unix.Fstatfs(int(f.Disk.base.Fd()), &st); err != nil || st.Bavail*uint64(st.Bsize) < uint64(max(f.Disk.bytes, 0)+minFree) { //nolint:gosec // never negative
 		return false
 	}
 	return !slices.ContainsFunc(f.Disk.bindings, func(b binding) bool { return below(f.Disk.view.at(b.path), f.Disk.work) })

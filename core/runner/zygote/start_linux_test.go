@@ -2,6 +2,7 @@ package zygote
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -93,9 +94,9 @@ func TestAnErrorTellsWhetherTheProgramMayHaveBegun(t *testing.T) {
 			s, err := z.Fork(soon(t))
 			must(t, err)
 			t.Cleanup(s.Close)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			c.spoil(t, s, cancel)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			c.spoil(t, s, func() { cancel(errors.New("it is too late")) })
 			null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 			must(t, err)
 			defer null.Close()
