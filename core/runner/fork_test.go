@@ -95,6 +95,24 @@ func TestTheNextProgramsAreForked(t *testing.T) {
 	r.wants(t, hello, "fork succeeded exit 0 hi")
 }
 
+// TestNothingIsPreparedAfterTheLastProgram looks at the numbers in the names of control groups. Groups that were prepared do not suit
+// a program with other limits, and get other names.
+func TestNothingIsPreparedAfterTheLastProgram(t *testing.T) {
+	needtest.NeedRoot(t)
+	r := boxed(t, func(cfg *Config) {
+		needtest.Need(t, len(cfg.Cgroups) > 0, needtest.Cgroup, "there are no control groups")
+	})
+	groups := forked(`
+import re
+print(*sorted(set(re.findall("/(run-[0-9]+)", open("/proc/self/cgroup").read()))))
+`)
+	groups.Last = true
+	for n := range 3 {
+		groups.Limits.MemoryBytes = int64(n+1) << 28
+		r.wants(t, groups, fmt.Sprintf("exec succeeded exit 0 run-%d", n+1))
+	}
+}
+
 func TestTheTimeOfAForkCountsOnce(t *testing.T) {
 	r := boxed(t, nil)
 	burn := forked(`

@@ -30,6 +30,7 @@ type Backend struct {
 	name     string
 	config   Config
 	embedded bool
+	ran      atomic.Bool // an Execution has been planned
 	how      mechanisms
 	groups   sandbox.Cgroups
 	groupErr error

@@ -57,6 +57,30 @@ func TestPackagesWithCodeForTheStartDoNotRunInAForkServer(t *testing.T) {
 	}
 }
 
+func TestOnlyTheFirstProgramOfACommandIsTheLastOne(t *testing.T) {
+	b := openBackend(t, nil)
+	last := func() bool {
+		j := job(executor.Spec{Code: "print(1)"})
+		i, err := b.choose(t.Context(), j.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _, err := b.plan(t.Context(), j, i, func(executor.Progress) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.start.Last
+	}
+	if last() {
+		t.Error("the first program of a server is the last one")
+	}
+	b.ran.Store(false)
+	b.embedded = true
+	if first, second := last(), last(); !first || second {
+		t.Errorf("the first program of a command is the last one: %v, the second one: %v", first, second)
+	}
+}
+
 func TestForksCanBeSwitchedOff(t *testing.T) {
 	b := openBackend(t, map[string]any{"start": "exec"})
 	if got := forkNameOf(t, b, ""); got != "" {

@@ -89,6 +89,7 @@ func (b *Backend) plan(ctx context.Context, job executor.Job, i interpreter, not
 	}
 	p.start = protocol.NewStart(job)
 	p.start.Tree = b.trees.again(job)
+	p.start.Last = !b.ran.Swap(true) && b.embedded // a command mostly runs one program
 	p.start.Path, p.start.Network, p.start.PythonVersion, p.start.Requirements = path, p.network, i.Version, packages
 	if p.start.Fork = b.forks(job.Owner, p.environment); p.start.Fork != "" {
 		p.start.Preimport, p.start.PreimportLearned = b.config.Preimport, b.config.PreimportLearned

@@ -38,7 +38,7 @@ const inputHelp = `The program is exactly one of these, in this order of precede
   ./folder/                a folder, without ignored files (.gitignore), .git, .hg, .svn, virtual environments and the
                            folder of --output
   script.py                one file
-  a pipe                   code on standard input; it is read only when nothing else is named
+  a pipe                   code on standard input; it is read only when nothing else is named (--stdin - gives it to the program)
 
 The entrypoint is --entrypoint, else main.py, else __main__.py, else the first .py file. If there are several .py files,
 its name is shown. Requirements are --requirements, else the entrypoint's PEP 723 block, else requirements.txt, else uv.lock,

@@ -139,7 +139,7 @@ func (x *execution) run(before *execution) {
 	x.rest()
 	kept, err := x.clean()
 	err = errors.Join(err, x.prepared.Remove())
-	if err == nil && !sandbox.IsClosed(x.dropped) {
+	if err == nil && !x.start.Last && !sandbox.IsClosed(x.dropped) {
 		x.prepareNext(kept)
 		return
 	}

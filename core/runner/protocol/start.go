@@ -133,6 +133,8 @@ type Start struct {
 	// FilesChanged is only for a session.
 	FilesChanged   bool          `json:"files_changed,omitempty"`
 	SampleInterval time.Duration `json:"sample_interval,omitempty"`
+	// Last says that the host does not expect another Start. The runner prepares nothing for it. Another Start may come, and takes longer.
+	Last bool `json:"last,omitempty"`
 	// Deadline ends the runner, and all in it, that long after this Start, unless another Start comes first; 0 is no bound. It is
 	// for containers that no backend may be left to remove. The limit of the program is Limits.Timeout.
 	Deadline time.Duration `json:"deadline,omitempty"`

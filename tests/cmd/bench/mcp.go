@@ -29,6 +29,7 @@ const (
 	runCode        = ", run_code"
 	runCodeAlone   = ", run_code without a context"
 	cachedRequests = ", cached requests"
+	importedBefore = ", cached requests imported before"
 	peerExecutable = ", sys.executable"
 	peerUV         = ", uv run, cached requests"
 )
@@ -36,7 +37,7 @@ const (
 func mcpSeries() (series []string) {
 	for _, transport := range []string{"stdio", "http"} {
 		ours, peer := "mcp "+transport, "mcp peer "+transport
-		series = append(series, ours+runCode, ours+runCodeAlone, ours+cachedRequests, peer+peerExecutable, peer+peerUV)
+		series = append(series, ours+runCode, ours+runCodeAlone, ours+cachedRequests, ours+importedBefore, peer+peerExecutable, peer+peerUV)
 	}
 	return series
 }
@@ -58,39 +59,42 @@ func mcp(b *bench) error {
 	if err := errors.Join(os.WriteFile(client, []byte(mcpCalls), 0o600), os.WriteFile(peer, []byte(mcpPeer), 0o600)); err != nil {
 		return err
 	}
-	ours, theirs, err := freePorts()
+	ports, err := freePorts(3)
 	if err != nil {
 		return err
 	}
-	own := filepath.Join(dir, "mcp")
-	if err := os.MkdirAll(own, 0o755); err != nil { //nolint:gosec // programs run as other users
+	plain, err := startMCP(b, "mcp", ports[0])
+	if err != nil {
 		return err
 	}
-	s := &serve.Server{Binary: binary, Dir: own, Env: []string{
-		"PYEXEC_MCP_HTTP_ENABLED=true", "PYEXEC_MCP_HTTP_BIND=127.0.0.1:" + ours, "PYEXEC_MCP_NETWORK_PYTHON=on",
-	}}
-	if err := s.Start(); err != nil {
+	defer plain.Stop()
+	preimport := "PYEXEC_BACKENDS_UV_PREIMPORT=requests"
+	before, err := startMCP(b, "mcp-before", ports[1], preimport)
+	if err != nil {
 		return err
 	}
-	defer s.Stop()
-	env := append(os.Environ(), "PEER_UV="+opts.uv, "PYEXEC_BACKENDS_UV_CACHE_DIR="+filepath.Join(own, "cache"), "PYEXEC_BACKENDS_UV_WORK_DIR="+filepath.Join(own, "work-stdio"))
+	defer before.Stop()
+	env := append(os.Environ(), "PEER_UV="+opts.uv)
+	stdio := func(s *serve.Server, more ...string) []string {
+		return append(append([]string{"env", "PYEXEC_BACKENDS_UV_CACHE_DIR=" + filepath.Join(s.Dir, "cache"), "PYEXEC_BACKENDS_UV_WORK_DIR=" + filepath.Join(s.Dir, "work-stdio")}, more...), binary, "mcp")
+	}
 	other := exec.Command(python, peer) //nolint:gosec // our own program
-	other.Env = append(env, "PEER_PORT="+theirs)
+	other.Env = append(env, "PEER_PORT="+ports[2])
 	if err := other.Start(); err != nil {
 		return err
 	}
 	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
-	if err := answers("127.0.0.1:" + theirs); err != nil {
+	if err := answers("127.0.0.1:" + ports[2]); err != nil {
 		return err
 	}
 	var version struct{ Stdout string }
-	if err := s.JSON(http.MethodPost, "/api/v1/exec/sync", `{"code":"import sys; print('%d.%d' % sys.version_info[:2])"}`, &version); err != nil {
+	if err := plain.JSON(http.MethodPost, "/api/v1/exec/sync", `{"code":"import sys; print('%d.%d' % sys.version_info[:2])"}`, &version); err != nil {
 		return err
 	}
 	plan, err := json.Marshal(map[string]any{
 		"rounds": max(1, opts.rounds/4), "python": strings.TrimSpace(version.Stdout), "servers": map[string]any{
-			"stdio": []string{binary, "mcp"}, "peer stdio": []string{python, peer},
-			"http": "http://127.0.0.1:" + ours + "/mcp", "peer http": "http://127.0.0.1:" + theirs + "/mcp",
+			"stdio": stdio(plain), "stdio before": stdio(before, preimport), "peer stdio": []string{python, peer},
+			"http": endpoint(ports[0]), "http before": endpoint(ports[1]), "peer http": endpoint(ports[2]),
 		},
 	})
 	if err != nil {
@@ -114,20 +118,35 @@ func mcp(b *bench) error {
 	return nil
 }
 
-// freePorts are two that nobody listens on at this moment.
-func freePorts() (first, second string, err error) {
-	ports := [2]string{}
-	for i := range ports {
+func endpoint(port string) string { return "http://127.0.0.1:" + port + "/mcp" }
+
+// startMCP starts a server in the folder name, whose MCP endpoint is at port.
+func startMCP(b *bench, name, port string, env ...string) (*serve.Server, error) {
+	dir := filepath.Join(b.dir, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // programs run as other users
+		return nil, err
+	}
+	s := &serve.Server{Binary: b.binary, Dir: dir, Env: append(env,
+		"PYEXEC_MCP_HTTP_ENABLED=true", "PYEXEC_MCP_HTTP_BIND=127.0.0.1:"+port, "PYEXEC_MCP_NETWORK_PYTHON=on",
+	)}
+	return s, s.Start()
+}
+
+// freePorts returns n ports that nobody listens on at this moment.
+func freePorts(n int) (ports []string, err error) {
+	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it listens at once
 		if err != nil {
-			return "", "", err
+			return nil, err
 		}
 		defer l.Close() //nolint:errcheck // it served its purpose
-		if _, ports[i], err = net.SplitHostPort(l.Addr().String()); err != nil {
-			return "", "", err
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			return nil, err
 		}
+		ports = append(ports, port)
 	}
-	return ports[0], ports[1], nil
+	return ports, nil
 }
 
 // answers waits until somebody listens.

@@ -26,6 +26,9 @@ async def main(plan):
             if name.startswith("peer"):
                 cases.append((f"mcp {name}, sys.executable", client, "run_python", {"code": "print('hello')"}))
                 cases.append((f"mcp {name}, uv run, cached requests", client, "run_uv", {"code": script, "dependencies": ["requests==2.32.3"]}))
+            elif name.endswith(" before"):
+                cases.append((f"mcp {name.removesuffix(' before')}, cached requests imported before", client, "run_script_with_dependencies",
+                              {"script_content": script, "python_version": plan["python"], "dependencies": ["requests==2.32.3"]}))
             else:
                 tools = {tool.name: tool for tool in (await client.list_tools()).tools}
                 if "context_id" not in tools["run_code"].input_schema.get("required", []):

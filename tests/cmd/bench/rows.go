@@ -63,7 +63,9 @@ func mcpRows() (list []ratio.Row) {
 		list = append(list,
 			ratio.Row{Name: transport + ", peer's sys.executable / run_code in a context", Of: p50(peer + peerExecutable), To: p50(transport + runCode), Limit: 3, AtLeast: true},
 			ratio.Row{Name: transport + ", peer's sys.executable / run_code without a context", Of: p50(peer + peerExecutable), To: p50(transport + runCodeAlone), Limit: 6, AtLeast: true, Fast: true},
+			// The import of requests, which is most of the time, is in both terms of the first row, and in one of the second.
 			ratio.Row{Name: transport + ", peer's uv run / cached requests", Of: p50(peer + peerUV), To: p50(transport + cachedRequests), Limit: 10, AtLeast: true, Fast: true},
+			ratio.Row{Name: transport + ", peer's uv run / cached requests imported before", Of: p50(peer + peerUV), To: p50(transport + importedBefore), Limit: 10, AtLeast: true, Fast: true},
 		)
 	}
 	return list
