@@ -84,9 +84,7 @@ func (s *slot) spawn(p program, m mechanisms, claim string, reach []string) erro
 		return fmt.Errorf("socketpair: %w", err)
 	}
 	s.cmd = &exec.Cmd{
-		Path: p.path, Args: slices.Concat(p.args, runnerArgs()), Dir: "/", ExtraFiles: []*os.File{theirs},
-		// A runner mostly waits and relays. With more processors each message would wake a thread on a cold one.
-		Env:         []string{claimVariable + claim, "GOMAXPROCS=1"},
+		Path: p.path, Args: slices.Concat(p.args, runnerArgs()), Dir: "/", Env: []string{claimVariable + claim}, ExtraFiles: []*os.File{theirs},
 		SysProcAttr: m.attributes(s.network), Stderr: s.stderr, WaitDelay: time.Second,
 	}
 	if err := s.cmd.Start(); err != nil {

@@ -3,9 +3,7 @@ package uvbackend
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,22 +170,6 @@ func TestASlotWithTheForkServerOfAProgramIsPreferred(t *testing.T) {
 		if got := p.next(false, c.fork); got != c.want {
 			t.Errorf("a program of %q gets slot %d of %q, want %d", c.fork, got, c.idle, c.want)
 		}
-	}
-}
-
-func TestARunnerUsesOneProcessorAndItsProgramsAll(t *testing.T) {
-	b := openBackend(t, nil)
-	s, _, err := b.slots.take(t.Context(), false, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.slots.put(s)
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", s.cmd.Process.Pid))
-	if err != nil || !slices.Contains(strings.Split(string(raw), "\x00"), "GOMAXPROCS=1") {
-		t.Errorf("its environment is %q, error %v", raw, err)
-	}
-	if got, _ := succeeds(t, b, executor.Spec{Code: `import os; print(os.environ.get("GOMAXPROCS"))`}); got != "None\n" {
-		t.Errorf("a program has GOMAXPROCS %q", got)
 	}
 }
 
