@@ -15,6 +15,8 @@
 // of each stream, and is the first output of the next one. Started tells how much that is. The counts in a Result include
 // what was dropped.
 //
+// In a container the first interpreter of a Python session may have been started before: Wait starts it with its driver, and Open takes it over.
+//
 // # Interrupts and limits
 //
 // Cancel and timeout send SIGINT to the interpreter and to what it has started since the cell began. Background processes
