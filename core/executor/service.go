@@ -34,7 +34,7 @@ type Executions interface {
 	// ended before is returned as it is. Codes: not_found, purged.
 	Cancel(ctx context.Context, id string) (Execution, error)
 	// Events replays the log after Seq after, then follows it, and ends after Finished or with ctx. An error ends the sequence. A
-	// replay is never partial. Codes: not_found, purged.
+	// replay is never partial. An Event stays as it is, unless ctx comes from WithBorrowedData. Codes: not_found, purged.
 	Events(ctx context.Context, id string, after uint64) iter.Seq2[Event, error]
 	// Artifacts returns the collected files as a tar, which is empty if there are none. Codes: not_found, purged, conflict (not
 	// finished).

@@ -57,7 +57,7 @@ type Store interface {
 	// Events may be a moment behind. Codes: not_found, purged, conflict (after Finished), unavailable.
 	Append(ctx context.Context, id string, events ...Event) error
 	// Events replays after Seq after, then follows, and ends after Finished or with ctx's error. A follower wakes by
-	// notification, not by a timer. Codes: not_found, purged.
+	// notification, not by a timer. An Event stays as it is, unless ctx comes from WithBorrowedData. Codes: not_found, purged.
 	Events(ctx context.Context, id string, after uint64) iter.Seq2[Event, error]
 	// Delete removes a Record and its log; its followers end with purged. Idempotent.
 	Delete(ctx context.Context, id string) error
