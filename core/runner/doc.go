@@ -18,6 +18,7 @@
 // a Start.
 //
 // One flow: NewConn sends Hello with a Config. Run sends Start, then the Workspace and Stdin as the runner grants credit.
-// The runner answers with Started, Output, Artifact and, last, Exited. Run returns the Result. Work that no caller waits
-// for, such as unmounting and removing folders and control groups, happens after Exited.
+// The runner answers with Started, Output, Artifact and, last, Exited. Started waits 20 ms for what follows it, unless hosts come
+// and go, or the program has a network, a host folder or no sandbox. Run returns the Result. Work that no caller waits for, such as unmounting and removing folders and control groups, happens
+// after Exited.
 package runner

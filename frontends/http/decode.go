@@ -223,25 +223,18 @@ func (d *decoder) object(path string, raw json.RawMessage, each func(name, at st
 		d.bad(path, "must be an object (got %s)", kindOf(raw))
 		return false
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	_, _ = dec.Token() // the brace: raw is valid
 	seen := map[string]bool{}
-	for dec.More() {
-		token, err := dec.Token()
-		name, ok := token.(string)
-		var value json.RawMessage
-		if err != nil || !ok || dec.Decode(&value) != nil {
-			d.bad(path, "is not JSON")
-			return false
-		}
+	members(raw, func(quoted, value json.RawMessage) {
+		var name string
+		_ = json.Unmarshal(quoted, &name) // it is a string
 		at := below(path, clip(name))
 		if seen[name] {
 			d.bad(at, "duplicate field")
-			continue
+			return
 		}
 		seen[name] = true
 		each(name, at, value)
-	}
+	})
 	return true
 }
 

@@ -363,10 +363,10 @@ func (a *agent) answer(x *execution, out *protocol.Writer) {
 }
 
 // started tells the host that x runs. Most programs and cells end before a caller could act on their start, so Started waits a moment
-// for the output and the Result. A host that may come back gets it at once.
+// for the output and the Result. A host that may come back gets it at once, and so does one whose program is noticed outside.
 func (a *agent) started(x *execution, s protocol.Started) {
 	s, out := a.noteStarted(x, s)
-	if a.relay != nil {
+	if a.relay != nil || x.isNoticed() {
 		_ = out.SendJSON(protocol.FrameStarted, s) // a broken connection shows in the reader
 		return
 	}
@@ -376,6 +376,12 @@ func (a *agent) started(x *execution, s protocol.Started) {
 		return
 	}
 	_ = x.box.First(protocol.FrameStarted, raw) // a broken connection shows in the reader
+}
+
+// isNoticed reports whether something outside of the sandbox may notice what x does. Such a program must not run twice. If a host is killed
+// before it knows of Started, the Execution runs again. A session ends with its host, so nothing in it runs again.
+func (x *execution) isNoticed() bool {
+	return !x.start.Session && (x.agent.Box == nil || x.start.Network || x.start.Directory != "")
 }
 
 // noteStarted keeps s for a host that resumes. It returns s as the present host gets it, and the Writer for it. A host
