@@ -10,13 +10,19 @@
 // # How the interpreter gets there
 //
 // The Zygote is started as `python main.py`, with python/sitecustomize.py as its module sitecustomize. The interpreter imports that
-// module last, and opens main.py after it. The module serves the runner and does not return. In a copy it removes its traces and returns, and the
-// interpreter opens main.py, runs it and ends in its usual way. So everything about the main file is the interpreter's own work: what
-// __main__ has, decoding, tracebacks, the exit code, atexit, the end of threads, finalizers and the flush of the streams.
+// module near the end of its start. The module removes its traces and leaves a function in sys.path_hooks. The interpreter calls the
+// functions there for main.py, which may be an archive, and opens main.py after them. Ours serves the runner and does not return. In a
+// copy it returns, and the interpreter opens main.py, runs it and ends in its usual way. So everything about the main file is the
+// interpreter's own work: what __main__ has, decoding, tracebacks, the exit code, atexit, the end of threads, finalizers and the flush of
+// the streams. Python 3.9 to 3.14 do so.
+//
+// The kernel copies a page of memory when a copy first changes it. python/_fork_pages.py lets a copy take the pages that it will change
+// before it waits. The Zygote learns them from a copy that rehearses: it gets a request of the Zygote's own, and stops where the
+// interpreter would open main.py.
 //
 // At its end, the interpreter takes all modules and types apart, which changes most of the memory that a copy shares. That is needed
 // only for objects that do something at their end. python/_fork_end.py looks for such objects after the exit functions and the flush of the
-// streams. It ends the process (_exit) if there are none and the main file was run to its end. In all other cases the interpreter
+// streams. It ends the process by _exit if there are none and the main file was run to its end. In all other cases the interpreter
 // ends in its own way.
 //
 // HOME names no folder while the interpreter starts, because the module site runs code below it. The module restores the variable, which

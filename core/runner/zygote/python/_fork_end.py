@@ -19,13 +19,20 @@ NOTICING = (b"settrace", b"setprofile", b"monitoring", b"audit", b"scandir", b"_
 # The names that the interpreter adds to sys at its end, in this order. After an exception, the last of them are there before.
 ADDED = ["ps1", "ps2"] + ["last_exc"] * (sys.version_info >= (3, 12)) + ["last_type", "last_value", "last_traceback"]
 
-HAVE_GC = 1 << 14  # Py_TPFLAGS_HAVE_GC
+HEAP_TYPE, HAVE_GC = 1 << 9, 1 << 14  # Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_HAVE_GC
 
 # How many blocks of memory a program may have for a look at its objects. The list of many objects is large itself.
 MOST = 200_000
 
 # Attributes of classes, also of those whose metaclass has functions for attributes.
 MRO, NAMES, FLAGS = (vars(type)[name].__get__ for name in ("__mro__", "__dict__", "__flags__"))
+
+
+def types(kind):
+    """Yields a type and all that are derived from it."""
+    yield kind
+    for k in type.__subclasses__(kind):
+        yield from types(k)
 
 
 class End:
@@ -53,9 +60,16 @@ class End:
     def watch(self, main, harmless):
         """Begins. The modules that are there already count as modules of the program, if they have an end of their own. The collector does
         not list the objects of those that were imported before. harmless says whether none of these has an end."""
-        self.main, self.modules, self.blocks = self.weak(main), frozenset(sys.modules), sys.getallocatedblocks()
-        if not harmless or not all(map(self.module_harmless, self.modules - CORE)):
+        self.main, self.blocks = self.weak(main), sys.getallocatedblocks()
+        self.last, self.count = next(reversed(sys.modules)), len(sys.modules)
+        self.usual |= {id(k) for k in types(object) if self.without_end(k)}
+        if not harmless or not all(map(self.module_harmless, sys.modules.keys() - CORE)):
             self.reference = None
+
+    def without_end(self, kind):
+        """Reports whether objects of a type have no end, and nobody can give them one."""
+        return (not FLAGS(kind) & HEAP_TYPE and not issubclass(kind, (type, self.weak)) and id(kind) not in self.proxies
+                and not any("__del__" in NAMES(k) for k in MRO(kind)))
 
     def begin(self, text):
         """Begins the program text in this process."""
@@ -78,15 +92,24 @@ class End:
 
     def succeeded(self):
         """Reports whether the main file was run to its end. The interpreter then removes two names, and no exception has left any."""
-        names, main = list(vars(sys)), vars(self.main()).keys()
-        return (names[names.index("ps1"):] == ADDED and sys.excepthook is self.excepthook and main.isdisjoint(("__file__", "__cached__"))
+        names, main = reversed(vars(sys)), vars(self.main()).keys()
+        return (all(next(names) == name for name in reversed(ADDED)) and sys.excepthook is self.excepthook and main.isdisjoint(("__file__", "__cached__"))
                 and main >= {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__"})
 
     def nothing_left(self):
         """Reports whether nothing happens at the end of the objects of this process."""
         return (self.getpid() == self.pid and not self.threads() and sys.getallocatedblocks() < self.blocks + MOST and (sys.stdout, sys.stderr) == self.streams
-                and not sys.flags.dev_mode and not sys.flags.verbose and all(map(self.module_harmless, sys.modules.keys() - self.modules))
+                and not sys.flags.dev_mode and not sys.flags.verbose and all(map(self.module_harmless, self.imported()))
                 and self.objects_harmless(self.main()))
+
+    def imported(self):
+        """Returns the names of the modules of the program. A look at all names would change the counts of their references."""
+        names = []
+        for name in reversed(sys.modules):
+            if name == self.last:
+                break
+            names.append(name)
+        return names if len(names) == len(sys.modules) - self.count else list(sys.modules)  # the program has changed their order
 
     def module_harmless(self, name):
         if name in HARMLESS:

@@ -23,12 +23,15 @@ class Library:
         class Int(ctypes._SimpleCData):
             _type_ = "i"
 
-        class Buffer(ctypes.Array):
+        class Ints(ctypes.Array):
             _type_, _length_ = Int, 64
 
+        class Longs(ctypes.Array):
+            _type_, _length_ = Long, 32
+
         self.ctypes, self.handle, self.addresses = ctypes, ctypes.dlopen(None, 0), {}
-        self.function, self.long, self.buffer = Function, Long, Buffer
-        for name in "kill", "msgctl", "prctl", "semctl", "shmctl", "waitpid":
+        self.function, self.long, self.ints, self.longs = Function, Long, Ints, Longs
+        for name in "kill", "msgctl", "prctl", "semctl", "shmctl", "wait4":
             self.address(name)
 
     def address(self, name):
@@ -38,6 +41,13 @@ class Library:
 
     def call(self, name, *args):
         return self.ctypes.call_function(self.address(name), args)
+
+    def trim(self):
+        """Gives free memory back to the kernel, which would have to copy its pages for each fork."""
+        try:
+            self.call("malloc_trim", 0)
+        except OSError:
+            pass  # only glibc has it
 
 
 class Memory:

@@ -1,7 +1,8 @@
 """The fork server of the runner. doc.go describes how it is started and what it says.
 
-The interpreter imports this file as its module sitecustomize. That is at the end of its own start, before it opens the main file. A
-child returns from here, and the interpreter goes on: it opens and runs the main file and ends, as always. No frame of ours is left.
+The interpreter imports this file as its module sitecustomize. That is near the end of its own start. The last that it calls before it
+opens the main file are the functions of sys.path_hooks, because that file may be an archive. One of them is ours. A child returns from
+there, and the interpreter goes on: it opens and runs the main file and ends, as always. No frame of ours is left.
 """
 import os
 import sys
@@ -15,6 +16,9 @@ except BaseException:  # or the interpreter would open the main file
     os._exit(70)
 
 CONTROL, PROGRAM = 3, 4  # descriptors
+
+# The newest version that is known to look for the importer of the main file after all else. One that does not would run a program here.
+NEWEST = 3, 14
 
 PR_SET_DUMPABLE = 4
 SIGKILL = 9
@@ -41,8 +45,8 @@ def hide():
         del sys.modules[name]
     sys.modules["zipimport"]._zip_directory_cache.pop(place)
     os.close(PROGRAM)
-    if sys.implementation.name != "cpython" or sys.version_info < (3, 9) or "t" in sys.abiflags:
-        raise memory.Failed("only CPython from 3.9 on with its lock can be forked")
+    if sys.implementation.name != "cpython" or not (3, 9) <= sys.version_info[:2] <= NEWEST or "t" in sys.abiflags:
+        raise memory.Failed("only CPython 3.9 to %d.%d with its lock can be forked" % NEWEST)
     try:
         import sitecustomize
     except ImportError as e:
@@ -65,6 +69,8 @@ def restore_home(home, site):
 
 def startup_code(site):
     """Returns the file of the environment whose code has run at the start, or nothing."""
+    if "usercustomize" in sys.modules:
+        return sys.modules["usercustomize"].__file__
     own = sys.modules.get("sitecustomize")
     if own is not None:
         with open(own.__file__, "rb") as f:
@@ -120,8 +126,8 @@ def kind(fd):
 class Server:
     """The process that is forked."""
 
-    def __init__(self, signal, socket, select, resource, lib):
-        self.resource, self.lib, self.first = resource, lib, os.getpid() == 1
+    def __init__(self, signal, socket, select, lib):
+        self.lib, self.first = lib, os.getpid() == 1
         self.children = {}  # their numbers, by process
         # A handler would make a signal of a program reach this process although it is PID 1.
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -133,7 +139,7 @@ class Server:
         self.poll = select.poll()
         self.poll.register(CONTROL, select.POLLIN)
         self.poll.register(self.ended, select.POLLIN)
-        self.info = lib.buffer()
+        self.info, self.status, self.used = lib.ints(), lib.ints(), lib.longs()
         self.queues = "/dev/mqueue" if os.path.isdir("/dev/mqueue") else None
 
     def say(self, *words):
@@ -165,7 +171,6 @@ class Server:
 
     def fork(self, n):
         """Makes a child. It reports whether this is the child."""
-        self.show_resource(False)
         try:
             if self.imported and threads() > 1:
                 raise OSError("the interpreter has several threads")
@@ -189,31 +194,16 @@ class Server:
         """Undoes what only a server needs."""
         os.close(self.ended)
 
-    def show_resource(self, shown):
-        """Keeps os.wait4 from importing the module resource each time. Copies have it only if they would have it anyway."""
-        if "resource" in self.modules:
-            return
-        if shown:
-            sys.modules["resource"] = self.resource
-        else:
-            sys.modules.pop("resource", None)
-
     def reap(self, options):
-        self.show_resource(True)
+        """Waits for children. The function of the module os would import the module resource, and so would all copies."""
+        used = self.used
         while True:
-            try:
-                pid, status, usage = os.wait4(-1, options)
-            except ChildProcessError:
-                return
-            if not pid:
+            pid = self.lib.call("wait4", -1, self.status, options, used)
+            if pid <= 0:
                 return
             n = self.children.pop(pid, None)
             if n is not None:
-                self.say("exited", n, status, int((usage.ru_utime + usage.ru_stime) * 1e6), usage.ru_maxrss)
-            if not self.children:
-                while self.lib.call("waitpid", -1, 0, options) > 0:
-                    pass  # an orphan
-                return
+                self.say("exited", n, self.status[0], (used[0] + used[2]) * 1000000 + used[1] + used[3], used[4])
 
     def kill(self):
         """Kills all processes. It reports whether there may be any."""
@@ -294,6 +284,7 @@ class Child:
         if site.ENABLE_USER_SITE and os.access(site.USER_SITE, os.F_OK):
             return "exec", "there are packages of the user"
         text = content(self.main or self.argv[-1])
+        self.archive = b"PK\5\6" in text
         for word in INSPECTING:
             if mentions(text, word):
                 return "exec", "the program mentions " + word.decode()
@@ -307,6 +298,15 @@ class Child:
         if self.end:
             self.end.begin(text)
         return ()
+
+    def importer(self, path):
+        """Returns what the interpreter imports from, if the main file is an archive. The two usual hooks accept no other file."""
+        for hook in sys.path_hooks if self.archive or len(sys.path_hooks) > 2 else ():
+            try:
+                return hook(path)
+            except ImportError:
+                pass
+        return None
 
     def become(self, argv, env):
         if argv == self.argv and env == self.env:
@@ -382,18 +382,6 @@ def imports(text):
     return list(names)
 
 
-def usercustomize(site):
-    """Keeps copies from looking for the module usercustomize, if there is none. It returns what keeps them."""
-    if not site.ENABLE_USER_SITE or sys.modules["_frozen_importlib"]._find_spec("usercustomize", None):
-        return None
-    usual = site.execusercustomize
-
-    def once():
-        site.execusercustomize = usual
-    site.execusercustomize = once
-    return once
-
-
 def new_stdin():
     """Makes sys.stdin as create_stdio of CPython does."""
     io, old = sys.modules["io"], sys.stdin
@@ -449,8 +437,8 @@ def end_threads():
         os.sched_yield()
 
 
-def main():
-    hide()
+def main(site, path):
+    """Serves the runner. In a child it returns what the interpreter imports from, if the main file is an archive."""
     before = set(sys.modules)
     import gc
     import _ctypes
@@ -458,7 +446,6 @@ def main():
     import _socket
     import _thread
     import _weakref
-    import resource
     import select
     for name in set(sys.modules) - before:
         del sys.modules[name]
@@ -466,7 +453,7 @@ def main():
     gc.disable()
     lib = memory.Library(_ctypes)
     child = Child(lib)
-    server = Server(_signal, _socket, select, resource, lib)
+    server = Server(_signal, _socket, select, lib)
     server.child, server.socket = child, _socket
     if hasattr(sys, "__interactivehook__"):
         child.end = _fork_end.End(gc, _weakref, _thread)
@@ -479,21 +466,19 @@ def main():
     end_threads()
     if threads() > 1:
         raise memory.Failed("the interpreter has several threads after the imports of: " + (", ".join(got) or "its start"))
-    server.modules = set(sys.modules)
-    once = usercustomize(sys.modules["site"])
     gc.collect()
     harmless = not got or child.end and child.end.kinds_harmless(gc.get_objects())
     gc.freeze()
+    lib.trim()
     for module in sys.modules.values():
         _ctypes.Py_INCREF(module)  # so that the interpreter clears it at the end: the collector does not see it
     main = new_main()
     if child.end:
         child.end.watch(main, harmless)
     os.chdir("/")  # the folder may be unmounted
-    for value in globals(), child, server, lib, got, once, sys._getframe(2).f_code:
-        _ctypes.Py_INCREF(value)  # taking them apart would change pages that are shared with the server
+    keep(_ctypes.Py_INCREF, globals(), child, server, lib, got)
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
-    ready = "ready", startup_code(sys.modules["site"]), *got
+    ready = "ready", startup_code(site), *got
     own = server.own
     if word == b"alone":
         server.say(*ready)
@@ -510,22 +495,48 @@ def main():
         sys.modules["numpy.random"].seed()  # the module random does so by itself
     _signal.pthread_sigmask(_signal.SIG_SETMASK, server.mask)
     gc.enable()
+    return child.importer(path)
 
 
-def guarded():
-    """Runs main. Nothing goes on to the main file after an error."""
+def keep(increase, *values):
+    """Keeps values, and the code of all callers. Taking them apart would change pages that copies share with the server."""
+    frame = sys._getframe(1)
+    while frame:
+        values += frame.f_code,
+        frame = frame.f_back
+    for value in values:
+        increase(value)
+
+
+def install(site):
+    """Makes the interpreter call main where it looks for the importer of the main file."""
+    usual = site.ENABLE_USER_SITE, site.execusercustomize
+
+    def last():  # of what the module site calls
+        site.ENABLE_USER_SITE, site.execusercustomize = usual
+        if usual[0]:
+            site.execusercustomize()
+        sys.path_hooks.insert(0, hook)
+
+    def hook(path):
+        sys.path_hooks.remove(hook)
+        return guarded(main, site, path)
+    site.ENABLE_USER_SITE, site.execusercustomize = True, lambda: guarded(last)
+
+
+def guarded(function, *args):
+    """Returns what function returns. Nothing goes on to the main file after an error."""
     try:
-        main()
+        return function(*args)
     except memory.Failed as e:
         os.write(2, str(e).encode(errors="replace"))
     except BaseException:
         sys.excepthook(*sys.exc_info())
-    else:
-        return
     os._exit(70)
 
 
-guarded()
+guarded(hide)
+guarded(install, sys.modules["site"])
 if "sitecustomize" not in sys.modules:
     sys.modules["sitecustomize"] = None  # the importer deletes it
     raise ImportError("No module named 'sitecustomize'", name="sitecustomize")
