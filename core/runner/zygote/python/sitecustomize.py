@@ -289,7 +289,7 @@ class Child:
             if mentions(text, word):
                 return "exec", "the program mentions " + word.decode()
         self.imports = ()
-        if self.ahead or self.learns:
+        if (self.ahead or self.learns) and not self.main:
             local = modules_in(os.path.dirname(self.argv[-1]) or b".")
             if local & self.ahead:
                 return "clash", min(local & self.ahead)
