@@ -100,17 +100,18 @@ func TestTheCodecReadsFieldsInAnyOrder(t *testing.T) {
 	output := field(fieldOutputData, large)
 	event := field(fieldEventOutput, output)
 	for name, raw := range map[string][]byte{
-		"data twice":       field(fieldRunEvent, field(fieldEventOutput, slices.Concat(field(fieldOutputData, []byte("x")), output))),
-		"output twice":     field(fieldRunEvent, slices.Concat(field(fieldEventOutput, field(1, []byte("stdout"))), event)),
-		"event twice":      slices.Concat(field(fieldRunEvent, field(3, []byte("output"))), field(fieldRunEvent, event)),
-		"stream last":      field(fieldRunEvent, field(fieldEventOutput, slices.Concat(output, field(1, []byte("stdout"))))),
-		"kind last":        field(fieldRunEvent, slices.Concat(event, field(3, []byte("output")))),
-		"a result last":    slices.Concat(field(fieldRunEvent, event), field(5, nil)),
-		"a result first":   slices.Concat(field(5, nil), field(fieldRunEvent, event)),
-		"an unknown field": field(fieldRunEvent, slices.Concat(field(99, []byte("x")), event)),
-		"another body":     field(fieldRunEvent, slices.Concat(field(4, nil), event)),
-		"no UTF-8":         field(fieldRunEvent, slices.Concat(field(3, []byte{0xff}), event)),
-		"cut":              field(fieldRunEvent, event)[:minUncopied],
+		"data twice":             field(fieldRunEvent, field(fieldEventOutput, slices.Concat(field(fieldOutputData, []byte("x")), output))),
+		"output twice":           field(fieldRunEvent, slices.Concat(field(fieldEventOutput, field(1, []byte("stdout"))), event)),
+		"event twice":            slices.Concat(field(fieldRunEvent, field(3, []byte("output"))), field(fieldRunEvent, event)),
+		"stream last":            field(fieldRunEvent, field(fieldEventOutput, slices.Concat(output, field(1, []byte("stdout"))))),
+		"kind last":              field(fieldRunEvent, slices.Concat(event, field(3, []byte("output")))),
+		"a result last":          slices.Concat(field(fieldRunEvent, event), field(5, nil)),
+		"a result first":         slices.Concat(field(5, nil), field(fieldRunEvent, event)),
+		"an unknown field first": slices.Concat(field(99, []byte("x")), field(fieldRunEvent, event)),
+		"an unknown field":       field(fieldRunEvent, slices.Concat(field(99, []byte("x")), event)),
+		"another body":           field(fieldRunEvent, slices.Concat(field(4, nil), event)),
+		"no UTF-8":               field(fieldRunEvent, slices.Concat(field(3, []byte{0xff}), event)),
+		"cut":                    field(fieldRunEvent, event)[:minUncopied],
 	} {
 		var want pb.RunResponse
 		wantErr := proto.Unmarshal(raw, &want)
