@@ -292,6 +292,7 @@ func (p *slots) limitLocked() {
 // shrink gives a slot back that has been idle for idleTime, if more than keep slots are idle.
 func (p *slots) shrink(s *slot) {
 	p.mu.Lock()
+	s.idle = nil // the timer has fired
 	i := slices.Index(p.idle, s)
 	if p.isClosed || i < 0 || len(p.idle) <= p.keep {
 		p.mu.Unlock()

@@ -246,3 +246,18 @@ func TestProgramsThatComeInTurnsKeepTheirForkServers(t *testing.T) {
 		t.Errorf("%d slots are idle after a program of a further kind, want %d", got, forkSlots)
 	}
 }
+
+func TestASlotThatWasNotGivenBackInTimeGetsTimeAgain(t *testing.T) {
+	t.Parallel()
+	first, second := &slot{}, &slot{}
+	p := &slots{keep: 1, idle: []*slot{first, second}}
+	p.limitLocked()
+	first.idle.Stop()
+	p.idle = []*slot{first}
+	p.shrink(first) // the second one is in use
+	p.idle = []*slot{first, second}
+	p.limitLocked()
+	if first.idle == nil || !first.idle.Stop() {
+		t.Error("no timer runs for the oldest idle slot")
+	}
+}
