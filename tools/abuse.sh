@@ -58,7 +58,7 @@ suite() { # suite ROUND USER NAME COMMAND…
   (cd "$here" && "$@" -test.v -test.timeout 30m) >"$log" 2>&1 || status=$?
   printf '%-6s %-8s %-12s %7d %7d %7d %8d\n' "$round" "$user" "$name" "$(grep -c -- '--- PASS' "$log")" "$(grep -c -- '--- SKIP' "$log")" \
     "$(grep -c -- '--- FAIL' "$log")" $((SECONDS - begin)) | tee -a "$work/table"
-  [ $status = 0 ] || { failed=1 && grep -B 20 -A 20 -- '--- FAIL' "$log" | head -200; }
+  [ $status = 0 ] || { failed=1; grep -B 20 -A 20 -- '--- FAIL' "$log" >"$work/excerpt" || tail -n 100 "$log" >"$work/excerpt"; head -n 200 "$work/excerpt"; }
 }
 as_nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups env HOME="$home" TMPDIR="$home" PYEXEC_TEST_REQUIRE=box PYEXEC_FIDELITY=all "$@"; }
 

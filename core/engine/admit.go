@@ -135,7 +135,7 @@ func (e *Engine) check(ctx context.Context, spec executor.Spec, in executor.Inpu
 	if err := invalid.Err(executor.Invalid, "submit", "; "); err != nil {
 		return req, err
 	}
-	if req.info, err = e.infoSoon(ctx, req.on); err != nil {
+	if req.info, err = e.infoSoon(ctx, req.on, req.owner, spec.IdempotencyKey); err != nil {
 		return req, err
 	}
 	return req, e.offered(&req)

@@ -384,6 +384,31 @@ func TestTheTimeOfCollectingIsNotTheProgramsOwn(t *testing.T) {
 	})
 }
 
+func TestOnlyANewExecutionWaitsForABackend(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		spec := executor.Spec{Code: "exit 0", IdempotencyKey: "k"}
+		first, err := r.Submit(t.Context(), spec, executor.Input{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.result(first.ID)
+		time.Sleep(time.Hour)
+		r.fake.SetDown(executor.Errorf(executor.Unavailable, "away"))
+		began := time.Now()
+		if again, err := r.Submit(t.Context(), spec, executor.Input{}); err != nil || again.ID != first.ID {
+			t.Errorf("the same request again: %s, error %v, want %s", again.ID, err, first.ID)
+		}
+		time.AfterFunc(time.Second, func() { _ = r.Close(t.Context()) })
+		_, err = r.Submit(t.Context(), executor.Spec{Code: "exit 0"}, executor.Input{})
+		wantCode(t, err, executor.Unavailable)
+		if waited := time.Since(began); waited != time.Second {
+			t.Errorf("a server that stops lets a request wait for %s", waited)
+		}
+	})
+}
+
 func TestANewExecutionWaitsForABackendThatIsRestarted(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

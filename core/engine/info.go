@@ -40,10 +40,11 @@ func (e *Engine) info(ctx context.Context, b *backend) (executor.Info, error) {
 	return healthy(b.name, info, err)
 }
 
-// infoSoon is info for a new Execution. It waits for a backend that is being restarted.
-func (e *Engine) infoSoon(ctx context.Context, b *backend) (executor.Info, error) {
+// infoSoon is info for a new Execution of an owner. It waits for a backend that is being restarted, unless the idempotency key key is
+// known already.
+func (e *Engine) infoSoon(ctx context.Context, b *backend, owner, key string) (executor.Info, error) {
 	info, err := e.info(ctx, b)
-	if err == nil || !b.wait() {
+	if err == nil || e.knows(ctx, owner, key) || !b.wait() {
 		return info, err
 	}
 	defer b.waited()
@@ -54,12 +55,21 @@ func (e *Engine) infoSoon(ctx context.Context, b *backend) (executor.Info, error
 		case <-look.C:
 		case <-ctx.Done():
 			return info, err
-		case <-e.base.Done():
+		case <-e.stopping:
 			return info, err
 		}
 		info, err = e.info(ctx, b)
 	}
 	return info, err
+}
+
+// knows reports whether an Execution of an owner has an idempotency key.
+func (e *Engine) knows(ctx context.Context, owner, key string) bool {
+	if key == "" {
+		return false
+	}
+	_, err := e.store.ByKey(ctx, owner, key)
+	return err == nil
 }
 
 // restarts reports whether b was healthy and has stopped to answer a short time ago.

@@ -121,7 +121,8 @@ func (c *Conn) Kernel() string { return c.reply.Kernel }
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // ErrTaken means that the runner had read the Start when it went away, and had not said yet whether the program has begun. A runner
-// that ends without reading the Start breaks a socket of this machine otherwise.
+// that ends without reading the Start breaks a socket of this machine otherwise. A runner that has not read all that follows the Start
+// breaks it, too, so for such an Execution it is not known.
 var ErrTaken = errors.New("the runner went away with the program")
 
 var (

@@ -65,6 +65,7 @@ func (p *slots) dropIdle() bool {
 	if s.idle != nil {
 		s.idle.Stop()
 	}
+	p.limitLocked()
 	p.wg.Add(1)
 	p.mu.Unlock()
 	defer p.wg.Done()

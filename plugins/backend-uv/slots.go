@@ -207,9 +207,11 @@ func (p *slots) next(network bool, fork string) int {
 }
 
 // addLocked starts a slot in the background if there are fewer than forkSlots idle ones, and none is being started. The caller holds
-// the lock, and is about to take a slot whose fork server is for other programs. A single call adds none.
+// the lock, and is about to take a slot whose fork server is for other programs. A single call adds none. A job within Capacity must find
+// a uid.
 func (p *slots) addLocked() {
-	if p.keep < keptSlots || p.adding || len(p.idle) >= forkSlots {
+	scarce := p.ids != nil && len(p.all)+forkSlots > p.ids.uids.count()
+	if p.keep < keptSlots || p.adding || scarce || len(p.idle) >= forkSlots {
 		return
 	}
 	p.adding = true
@@ -258,6 +260,7 @@ func (p *slots) watch(s *slot) {
 	i := slices.Index(p.idle, s)
 	if i >= 0 {
 		p.idle = slices.Delete(p.idle, i, i+1)
+		p.limitLocked()
 	}
 	p.mu.Unlock()
 	if i >= 0 {
@@ -282,7 +285,7 @@ func (p *slots) put(s *slot) {
 
 // limitLocked gives the oldest idle slot idleTime if there are more than keep. The caller holds the lock.
 func (p *slots) limitLocked() {
-	if len(p.idle) <= p.keep || p.idle[0].idle != nil {
+	if p.isClosed || len(p.idle) <= p.keep || p.idle[0].idle != nil {
 		return
 	}
 	oldest := p.idle[0]
@@ -295,6 +298,7 @@ func (p *slots) shrink(s *slot) {
 	s.idle = nil // the timer has fired
 	i := slices.Index(p.idle, s)
 	if p.isClosed || i < 0 || len(p.idle) <= p.keep {
+		p.limitLocked()
 		p.mu.Unlock()
 		return
 	}

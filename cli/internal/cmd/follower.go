@@ -108,7 +108,7 @@ func (f *follower) report(r executor.Result) {
 	} else {
 		switch r.Status {
 		case executor.StatusTimedOut:
-			f.g.note("timed out: it ran for %.3g s, with the time to stop (raise --timeout)", r.Wall.Seconds())
+			f.g.note("timed out: it ran for %.3g s, including its time to stop (raise --timeout)", r.Wall.Seconds())
 		case executor.StatusOutOfMemory:
 			f.g.note("out of memory (raise --memory)")
 		case executor.StatusKilled:

@@ -319,7 +319,7 @@ func TestWhatTheOutputDoesNotSayIsReported(t *testing.T) {
 		{"success", executor.Result{Status: executor.StatusSucceeded}, ""},
 		{"lost", executor.Result{Status: executor.StatusLost}, "python-executor: lost: the program may have run; try again\n"},
 		{"killed", executor.Result{Status: executor.StatusKilled}, "python-executor: killed\n"},
-		{"timed out", executor.Result{Status: executor.StatusTimedOut, Wall: 1500 * time.Millisecond}, "python-executor: timed out: it ran for 1.5 s, with the time to stop (raise --timeout)\n"},
+		{"timed out", executor.Result{Status: executor.StatusTimedOut, Wall: 1500 * time.Millisecond}, "python-executor: timed out: it ran for 1.5 s, including its time to stop (raise --timeout)\n"},
 		{"out of memory", executor.Result{Status: executor.StatusOutOfMemory}, "python-executor: out of memory (raise --memory)\n"},
 		{"cut output", executor.Result{Status: executor.StatusSucceeded, StdoutTruncated: true, StdoutBytes: 1024, StderrBytes: 1}, "python-executor: stdout is cut: the program wrote 1.0 kiB\n"},
 		{"cut errors", executor.Result{Status: executor.StatusSucceeded, StderrTruncated: true, StdoutBytes: 1, StderrBytes: 2048}, "python-executor: stderr is cut: the program wrote 2.0 kiB\n"},

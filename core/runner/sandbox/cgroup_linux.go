@@ -243,9 +243,15 @@ func readControl(f *os.File) []byte {
 	return buf[:readAtStart(f, buf)]
 }
 
-// readAtStart fills buf with the beginning of f. The kernel gives as much as there is in one call.
-func readAtStart(f *os.File, buf []byte) int {
-	n, _ := archive.IgnoringEINTR(func() (int, error) { return unix.Pread(int(f.Fd()), buf, 0) }) // a file that cannot be read has nothing
+// readAtStart fills buf with the beginning of f. The kernel gives as much as there is in one call. f may be closed meanwhile.
+func readAtStart(f *os.File, buf []byte) (n int) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = c.Control(func(fd uintptr) { // a file that is closed or cannot be read has nothing
+		n, _ = archive.IgnoringEINTR(func() (int, error) { return unix.Pread(int(fd), buf, 0) })
+	})
 	return max(n, 0)
 }
 

@@ -314,6 +314,7 @@ func (s *Store) Delete(_ context.Context, id string) error {
 	s.mu.Unlock()
 	e.gone = errPurged(id)
 	e.wakeAll()
+	e.closeOutput() // or a follower whose reader waits would keep the disk space
 	return s.removeOutput(e.n)
 }
 
