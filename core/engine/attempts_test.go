@@ -395,6 +395,7 @@ func TestOnlyANewExecutionWaitsForABackend(t *testing.T) {
 		}
 		r.result(first.ID)
 		time.Sleep(time.Hour)
+		r.submit(t.Context(), "sleep 5s") // for which Close waits
 		r.fake.SetDown(executor.Errorf(executor.Unavailable, "away"))
 		began := time.Now()
 		if again, err := r.Submit(t.Context(), spec, executor.Input{}); err != nil || again.ID != first.ID {
