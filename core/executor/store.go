@@ -107,6 +107,10 @@ func (r *Record) Apply(e Event) {
 		r.Status = b.Result.Status
 		r.FinishedAt = e.Time
 		res := b.Result
+		// Started may come a little after the start, with the first output.
+		if began := e.Time.Add(-res.Phases.Collect - res.Wall); began.Before(r.StartedAt) {
+			r.StartedAt = began
+		}
 		r.Result = &res
 	case Queued, Progress, Display, Unknown:
 	}

@@ -226,3 +226,34 @@ server.poll = Poll()
 		})
 	}
 }
+
+func TestAForkServerGivesTheRunnerNoDescriptors(t *testing.T) {
+	needtest.NeedRoot(t)
+	r := boxed(t, func(cfg *Config) {
+		needtest.Need(t, len(cfg.Cgroups) > 0, needtest.Cgroup, "there are no control groups")
+	})
+	alice := withModule(t, withServer+`
+import os
+child = f.f_locals["child"]
+class Own:
+    def __init__(self, own): self.own = own
+    def __getattr__(self, name): return getattr(self.own, name)
+    def send(self, data):
+        files = [os.memfd_create("given") for _ in range(4)]
+        return self.own.sendmsg([data], [(1, 1, b"".join(n.to_bytes(4, sys.byteorder) for n in files))])
+real = child.wait
+child.wait = lambda own: real(Own(own))
+`)
+	alice.Code = "print(1)"
+	for end := deadline(t); r.howOrLost(t, alice) != "fork succeeded exit 0 1"; {
+		must(t, end.Err())
+	}
+	folder := fmt.Sprintf("/proc/%d/fd/", r.cmd.Process.Pid)
+	files, err := os.ReadDir(folder)
+	must(t, err)
+	for _, file := range files {
+		if link, _ := os.Readlink(folder + file.Name()); strings.Contains(link, "given") {
+			t.Errorf("the runner has %s", link)
+		}
+	}
+}

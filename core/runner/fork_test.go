@@ -232,6 +232,13 @@ try: os.kill(-1, 9)  # all but the first process and this one
 except ProcessLookupError: pass
 print("done")
 `), "fork succeeded exit 0 done")
+	r.wants(t, forked(`
+import ctypes, os
+for n in set(range(1, 65)) - {9, 19}: os.kill(1, n)
+for _ in range(100): ctypes.CDLL(None).sigqueue(1, 40, None)
+print("done")
+`), "fork succeeded exit 0 done")
+	r.wants(t, forked(`print({int(line.split()[1], 16) for line in open("/proc/1/status") if "Pnd" in line})`), "fork succeeded exit 0 {0}")
 	r.wants(t, forked("import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 100, __import__('os').nice(0))"), "fork succeeded exit 0 True 0")
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
+	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner"
 )
 
@@ -58,26 +59,28 @@ func TestPackagesWithCodeForTheStartDoNotRunInAForkServer(t *testing.T) {
 }
 
 func TestOnlyTheFirstProgramOfACommandIsTheLastOne(t *testing.T) {
-	b := openBackend(t, nil)
-	last := func() bool {
-		j := job(executor.Spec{Code: "print(1)"})
-		i, err := b.choose(t.Context(), j.Spec)
+	for embedded, want := range map[bool][]bool{false: {false, false}, true: {true, false}} {
+		b, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: t.Name(), Options: section(t, nil), Embedded: embedded})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, _, err := b.plan(t.Context(), j, i, func(executor.Progress) {})
-		if err != nil {
-			t.Fatal(err)
+		for n, last := range want {
+			j := job(executor.Spec{Code: "print(1)"})
+			i, err := b.choose(t.Context(), j.Spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, _, err := b.plan(t.Context(), j, i, func(executor.Progress) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.start.Last != last {
+				t.Errorf("program %d of a command (%v) is the last one: %v", n+1, embedded, p.start.Last)
+			}
 		}
-		return p.start.Last
-	}
-	if last() {
-		t.Error("the first program of a server is the last one")
-	}
-	b.ran.Store(false)
-	b.embedded = true
-	if first, second := last(), last(); !first || second {
-		t.Errorf("the first program of a command is the last one: %v, the second one: %v", first, second)
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

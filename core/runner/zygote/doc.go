@@ -33,8 +33,9 @@
 //
 // An interpreter that Start starts runs one program itself, and makes no copies. It saves the wait for the interpreter, and no CPU time.
 //
-// The Zygote may be PID 1 of a PID namespace. It then reaps orphans, and ends every process when the runner asks. It blocks all signals
-// and is not dumpable, so that programs of the same uid cannot disturb it. Elsewhere it kills only the sessions of its copies.
+// The Zygote may be PID 1 of a PID namespace. It then reaps orphans, and ends every process when the runner asks. The kernel drops signals
+// of programs to it, and it is not dumpable, so that programs of the same uid cannot disturb it. Elsewhere it blocks all signals, and kills
+// only the sessions of its copies.
 //
 // # What programs can tell
 //
@@ -52,6 +53,7 @@
 //     OpenBLAS do, which starts them again when it needs them. Programs with other variables than Config.Env are refused then, and
 //     programs with a module of the same name beside their main file. A program that puts such a module elsewhere into sys.path gets the
 //     module that was imported before.
+//   - The list sys.path_hooks has room for more functions than usual (sys.getsizeof).
 //   - /proc/self/maps has _ctypes, _socket and select, and object.__subclasses__ their types.
 //   - The process number of the parent is the Zygote's.
 //

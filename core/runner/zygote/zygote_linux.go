@@ -344,7 +344,8 @@ func receive(c *net.UnixConn) ([]string, error) {
 
 // receiveFrom also returns the process number of the sender.
 func receiveFrom(c *net.UnixConn) (words []string, pid int, err error) {
-	data, control := make([]byte, 4<<10), make([]byte, 64)
+	// The kernel puts the sender in front. It closes descriptors, for which there is no room.
+	data, control := make([]byte, 4<<10), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	n, nc, _, _, err := c.ReadMsgUnix(data, control)
 	if err != nil || n == 0 {
 		return nil, 0, errors.Join(err, net.ErrClosed)

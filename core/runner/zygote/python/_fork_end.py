@@ -2,6 +2,11 @@
 import os
 import sys
 
+# What this module calls, also if the program replaces it.
+all, any, frozenset, id, issubclass, len, list, map, next, reversed, type, vars = (
+    all, any, frozenset, id, issubclass, len, list, map, next, reversed, type, vars)
+is_finalizing, allocated = sys.is_finalizing, sys.getallocatedblocks
+
 # Modules of C whose objects only hold memory. Other modules may have an end of their own.
 HARMLESS = frozenset((
     "_ast _bisect _blake2 _bz2 _codecs _collections _contextvars _csv _datetime _decimal _elementtree _functools _hashlib _heapq _json"
@@ -60,7 +65,7 @@ class End:
     def watch(self, main, harmless):
         """Begins. The modules that are there already count as modules of the program, if they have an end of their own. The collector does
         not list the objects of those that were imported before. harmless says whether none of these has an end."""
-        self.main, self.blocks = self.weak(main), sys.getallocatedblocks()
+        self.main, self.blocks = self.weak(main), allocated()
         self.last, self.count = next(reversed(sys.modules)), len(sys.modules)
         self.usual |= {id(k) for k in types(object) if self.without_end(k)}
         if not harmless or not all(map(self.module_harmless, sys.modules.keys() - CORE)):
@@ -79,7 +84,7 @@ class End:
 
     def run(self, _):
         try:
-            if sys.is_finalizing() and self.frame().f_back is None and self.succeeded() and self.nothing_left():
+            if is_finalizing() and self.frame().f_back is None and self.succeeded() and self.nothing_left():
                 for stream in self.streams:
                     stream.flush()  # it fails again if it has failed
                 self.quit()
@@ -98,7 +103,8 @@ class End:
 
     def nothing_left(self):
         """Reports whether nothing happens at the end of the objects of this process."""
-        return (self.getpid() == self.pid and not self.threads() and sys.getallocatedblocks() < self.blocks + MOST and (sys.stdout, sys.stderr) == self.streams
+        return (self.getpid() == self.pid and not self.threads() and allocated() < self.blocks + MOST
+                and type(sys.modules) is dict and (sys.stdout, sys.stderr) == self.streams
                 and not sys.flags.dev_mode and not sys.flags.verbose and all(map(self.module_harmless, self.imported()))
                 and self.objects_harmless(self.main()))
 
@@ -106,6 +112,8 @@ class End:
         """Returns the names of the modules of the program. A look at all names would change the counts of their references."""
         names = []
         for name in reversed(sys.modules):
+            if type(name) is not str:
+                raise TypeError  # it may have functions of the program
             if name == self.last:
                 break
             names.append(name)
@@ -142,4 +150,5 @@ class End:
         """Reports whether the callback of a weak reference only removes the reference."""
         if type(call) is type(len):
             return call.__name__ == "_destroy"
-        return call is None or type(call) is self.function and call.__module__ in ("weakref", "_weakrefset", "logging")
+        return call is None or type(call) is self.function and (
+            call.__module__ in ("weakref", "_weakrefset", "logging") and not call.__qualname__.startswith("WeakMethod."))

@@ -30,6 +30,9 @@ KNOWN_CUSTOMIZE = b"try:import apport_python_hookexcept ImportError:passelse:app
 # What a main file that looks into the interpreter mentions.
 INSPECTING = b"gc", b"__del__", b"weakref", b"__subclasses__", b"setproctitle"
 
+# The bytes of a larger main file are not looked at.
+LARGEST_MAIN = 1 << 20
+
 # Bounds of what a copy says about the imports of its main file: bytes that are looked at, names, and characters of a name.
 SCANNED, MOST_NAMES, LONGEST_NAME = 1 << 15, 32, 64
 
@@ -102,16 +105,18 @@ def receive(sock):
     return bytes(BUFFER[:n]).split(b"\0"), fds
 
 
-def content(path):
-    """Returns the bytes of a file."""
+def content(path, most=0):
+    """Returns the bytes of a file, or None if there are more than most. 0 is no bound."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        text = b""
+        if most and os.fstat(fd).st_size > most:
+            return None
+        parts = []
         while True:
             n = os.readv(fd, [BUFFER])
-            text += BUFFER[:n]
-            if n < len(BUFFER):
-                return text
+            if not n:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.append(bytes(BUFFER[:n]))
     finally:
         os.close(fd)
 
@@ -129,11 +134,12 @@ class Server:
     def __init__(self, signal, socket, select, lib):
         self.lib, self.first = lib, os.getpid() == 1
         self.children = {}  # their numbers, by process
-        # A handler would make a signal of a program reach this process although it is PID 1.
-        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        # The kernel drops signals of programs to PID 1 that have no handler. If they were blocked, it would keep them.
+        blocked = {signal.SIGCHLD, signal.SIGINT} if self.first else signal.valid_signals()
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         self.control = socket.socket(fileno=CONTROL)
         self.own = socket.socket(fileno=os.dup(CONTROL))  # of the next child, once its descriptor is replaced
-        self.ended = lib.call("signalfd", -1, (1 << signal.SIGCHLD - 1).to_bytes(128, "little"), os.O_CLOEXEC | os.O_NONBLOCK)
+        self.ended = lib.call("signalfd", -1, (1 << signal.SIGCHLD - 1 | 1 << signal.SIGINT - 1).to_bytes(128, "little"), os.O_CLOEXEC | os.O_NONBLOCK)
         if self.ended < 0:
             raise memory.Failed("the kernel has no signalfd")
         self.poll = select.poll()
@@ -283,8 +289,12 @@ class Child:
         site = sys.modules["site"]
         if site.ENABLE_USER_SITE and os.access(site.USER_SITE, os.F_OK):
             return "exec", "there are packages of the user"
-        text = content(self.main or self.argv[-1])
+        text = content(self.main or self.argv[-1], LARGEST_MAIN)
+        if text is None:
+            return "exec", "the main file is large"
         self.archive = b"PK\5\6" in text
+        if self.archive and self.ahead:
+            return "exec", "the main file is an archive, and modules were imported before"
         for word in INSPECTING:
             if mentions(text, word):
                 return "exec", "the program mentions " + word.decode()
