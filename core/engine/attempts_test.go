@@ -395,8 +395,11 @@ func TestOnlyANewExecutionWaitsForABackend(t *testing.T) {
 		}
 		r.result(first.ID)
 		time.Sleep(time.Hour)
-		r.submit(t.Context(), "sleep 5s") // for which Close waits
+		if _, err := r.Submit(t.Context(), executor.Spec{Code: "sleep 70s", Limits: executor.Limits{Timeout: time.Hour}}, executor.Input{}); err != nil {
+			t.Fatal(err) // Close waits for it
+		}
 		r.fake.SetDown(executor.Errorf(executor.Unavailable, "away"))
+		time.Sleep(infoStale + time.Second)
 		began := time.Now()
 		if again, err := r.Submit(t.Context(), spec, executor.Input{}); err != nil || again.ID != first.ID {
 			t.Errorf("the same request again: %s, error %v, want %s", again.ID, err, first.ID)
