@@ -156,7 +156,9 @@ func (s *forkServer) run(ctx context.Context) {
 
 // serve starts the server and makes copies until its life is over.
 func (s *forkServer) serve(ctx context.Context) error {
-	if err := s.start(ctx); err != nil {
+	if err := s.start(ctx); errors.Is(err, zygote.ErrMoved) {
+		return nil // the next program was quicker than the start, and its folder has taken the place
+	} else if err != nil {
 		return err
 	}
 	close(s.started)

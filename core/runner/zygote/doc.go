@@ -70,6 +70,7 @@
 //	  next N            do as for end, and then as for fork
 //	Zygote → runner
 //	  ready FILE MODULE…  FILE is code of the environment that has run at the start, or empty; then the modules that were imported
+//	  moved               in place of ready: the folder was gone at the start
 //	  failed N ERROR      there is no copy N
 //	  exited N STATUS CPU RSS  the wait status, microseconds of CPU time, the peak of memory in KiB
 //	  empty               answers end

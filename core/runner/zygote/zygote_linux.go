@@ -81,6 +81,9 @@ type Zygote struct {
 // ErrGone means that the Zygote has ended. Slots that have not ended before have ended with it.
 var ErrGone = errors.New("the fork server has ended")
 
+// ErrMoved means that Config.Dir was removed or unmounted while the interpreter started.
+var ErrMoved = errors.New("the folder is gone")
+
 // New starts a Zygote and waits until it can be forked. ctx bounds only the start. After an error nothing is left.
 func New(ctx context.Context, cfg Config) (*Zygote, error) {
 	z := &Zygote{cfg: cfg, slots: map[int]*Slot{}, gone: make(chan struct{})}
@@ -179,6 +182,8 @@ func (z *Zygote) greet(ctx context.Context, word string) ([]string, error) {
 		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, ErrGone
+	case words[0] == "moved":
+		return nil, ErrMoved
 	case words[0] != "ready" || len(words) < 2:
 		return nil, fmt.Errorf("unknown answer %q", words)
 	}

@@ -484,3 +484,19 @@ sys.settrace(trace)
 		}
 	}
 }
+
+func TestAFolderThatGoesDuringTheStartIsNoticed(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Interpreter: python, Entrypoint: "main.py", Dir: t.TempDir(), Launch: func(c Command) (Process, error) {
+		c.Argv = append([]string{"sh", "-c", `rmdir "$PWD" && exec "$0" "$@"`, c.Path}, c.Argv[1:]...)
+		c.Path = "/bin/sh"
+		return launch(c)
+	}}
+	z, err := New(t.Context(), cfg)
+	if !errors.Is(err, ErrMoved) {
+		t.Errorf("error %v, want %v", err, ErrMoved)
+	}
+	if err == nil {
+		_ = z.Close()
+	}
+}

@@ -37,8 +37,19 @@ LARGEST_MAIN = 1 << 20
 SCANNED, MOST_NAMES, LONGEST_NAME = 1 << 15, 32, 64
 
 
+def in_folder():
+    """Reports whether the present folder has a path. Without one, the interpreter does not know the whole name of the main file."""
+    try:
+        return os.getcwd().startswith("/")
+    except OSError:
+        return False
+
+
 def hide():
     """Removes what brought this module in, and imports the environment's own sitecustomize."""
+    if not in_folder():
+        os.write(CONTROL, b"moved")
+        os._exit(0)
     place = os.environ.pop("PYTHONPATH")
     restore_home(os.environ.pop("PYEXEC_HOME", None), sys.modules["site"])
     if sys.path[:1] != [place]:
