@@ -50,7 +50,12 @@ func TestTheWalkThroughWorksWordForWord(t *testing.T) {
 		t.Fatalf("%v\n%s\n%s", err, out, said.String())
 	}
 	if dockertest.Private() { // else others may have containers there
-		if left := dockertest.Containers(t, "python-executor.boot"); len(left) > 0 {
+		left := dockertest.Containers(t, "python-executor.boot")
+		for end := time.Now().Add(30 * time.Second); len(left) > 0 && time.Now().Before(end); { // Nomad waits as long for a worker that ends
+			time.Sleep(100 * time.Millisecond)
+			left = dockertest.Containers(t, "python-executor.boot")
+		}
+		if len(left) > 0 {
 			t.Errorf("the workers left containers: %v", left)
 		}
 	}
