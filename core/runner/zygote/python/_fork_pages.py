@@ -15,7 +15,7 @@ class Pages:
     """The pages that copies take. The server learns them from a copy that rehearses, so they do not depend on any program."""
 
     def __init__(self, lib):
-        self.lib, self.calls = lib, []
+        self.lib, self.calls, self.moved = lib, [], False
 
     def take(self):
         for name, *args in self.calls:
@@ -40,7 +40,9 @@ class Pages:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
         os.close(result)
-        for part, advice in zip(b"".join(told).split(b"|"), (POPULATE_READ, POPULATE_WRITE)):
+        told = b"".join(told)
+        self.moved = told == b"moved"
+        for part, advice in () if self.moved else zip(told.split(b"|"), (POPULATE_READ, POPULATE_WRITE)):
             self.use([int(word, 16) for word in part.split()], advice)
         return False
 

@@ -37,19 +37,8 @@ LARGEST_MAIN = 1 << 20
 SCANNED, MOST_NAMES, LONGEST_NAME = 1 << 15, 32, 64
 
 
-def in_folder():
-    """Reports whether the present folder has a path. Without one, the interpreter does not know the whole name of the main file."""
-    try:
-        return os.getcwd().startswith("/")
-    except OSError:
-        return False
-
-
 def hide():
     """Removes what brought this module in, and imports the environment's own sitecustomize."""
-    if not in_folder():
-        os.write(CONTROL, b"moved")
-        os._exit(0)
     place = os.environ.pop("PYTHONPATH")
     restore_home(os.environ.pop("PYEXEC_HOME", None), sys.modules["site"])
     if sys.path[:1] != [place]:
@@ -356,9 +345,12 @@ def rehearse(server, child, main, to):
                  [(server.socket.SOL_SOCKET, server.socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds))])
     child.main, child.peer, child.out = os.devnull, peer, out
 
-    def audit(event, _):
+    def audit(event, args):
         if event == "cpython.run_file":
             try:
+                if not args[0].startswith("/"):  # the interpreter did not find the folder at its start
+                    os.write(to, b"moved")
+                    return
                 exec(compile(b"print()", "main.py", "exec"), vars(main))
                 if child.end:
                     child.end.nothing_left()
@@ -507,6 +499,9 @@ def main(site, path):
         own.close()
         own = server.control
     elif not child.pages.learn(select.poll, lambda to: rehearse(server, child, main, to)):
+        if child.pages.moved:
+            server.say("moved")
+            os._exit(0)
         server.say(*ready)
         server.serve()
     child.wait(own)
