@@ -3,8 +3,8 @@ import os
 import sys
 
 # What this module calls, also if the program replaces it.
-all, any, frozenset, id, issubclass, len, list, map, next, reversed, type, vars = (
-    all, any, frozenset, id, issubclass, len, list, map, next, reversed, type, vars)
+all, any, frozenset, id, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars = (
+    all, any, frozenset, id, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars)
 is_finalizing, allocated = sys.is_finalizing, sys.getallocatedblocks
 
 # Modules of C whose objects only hold memory. Other modules may have an end of their own.
@@ -40,6 +40,58 @@ def types(kind):
         yield from types(k)
 
 
+GENERATOR = type(k for k in ())
+
+# How many handlers of exceptions a generator has whose code has none. From 3.12 on, one turns StopIteration into RuntimeError.
+HANDLERS = int(sys.version_info >= (3, 12))
+
+
+def generator_harmless(g):
+    """Reports whether the end of a generator runs no code of the program: it does not wait at a yield, or no handler is around that."""
+    frame = g.gi_frame
+    if frame is None:
+        return True
+    if sys.version_info < (3, 11):
+        return frame.f_lasti < 0
+    return not g.gi_running and (not g.gi_suspended or g.gi_yieldfrom is None and handlers(frame.f_code) == HANDLERS)
+
+
+def handlers(code):
+    """Returns how many ranges of code have a handler. Only the first byte of an entry has the highest bit."""
+    return sum(byte >> 7 for byte in code.co_exceptiontable)
+
+
+class Files:
+    """The files of the module io. At its end, each that is open calls its method close, which calls flush."""
+
+    def __init__(self, io):
+        self.raw, self.text, self.bytes, self.string = io.FileIO, io.TextIOWrapper, io.BytesIO, io.StringIO
+        self.buffers = io.BufferedReader, io.BufferedWriter, io.BufferedRandom
+        self.kinds = (self.raw, self.text, self.bytes, self.string, *self.buffers)
+
+    def harmless(self, file):
+        """Reports whether the end of a file, which is of one of kinds, changes nothing: there is nothing to write and no descriptor to close."""
+        if type(file) is self.string or type(file) is self.bytes:
+            return self.plain(file)
+        parts = self.parts(file)
+        if type(parts[-1]) is not self.raw:
+            return False  # it may have functions of the program
+        return parts[-1].closed or not parts[-1].closefd and all(type(p) in (self.text, self.buffers[0], self.raw) for p in parts) and self.plain(file)
+
+    def parts(self, file):
+        """Returns a file, its buffer and its raw file, as far as it has them."""
+        parts = [file]
+        if type(file) is self.text:
+            parts.append(file.buffer)
+        if type(parts[-1]) in self.buffers:
+            parts.append(parts[-1].raw)
+        return parts
+
+    def plain(self, file):
+        """Reports whether the program has given no attributes to a file and its parts. Their end would call some."""
+        return all(type(name) is str and name in ("mode", "name") for part in self.parts(file) for name in vars(part))
+
+
 class End:
     """Ends a process without taking its objects apart, where no object does anything at its end.
 
@@ -56,6 +108,9 @@ class End:
         sys.__interactivehook__ = hook
         self.reference = weakref.ref(hook, self.run)
         self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
+        self.input, self.files = sys.stdin, Files(sys.modules["io"])
+        self.harmless = {id(kind): self.files.harmless for kind in self.files.kinds}  # whether an object has no end, by its type
+        self.harmless[id(GENERATOR)] = generator_harmless
         self.spec = sys.modules["_frozen_importlib"].ModuleSpec
         self.loaders = sys.modules["_frozen_importlib_external"].SourceFileLoader, sys.modules["_frozen_importlib"].FrozenImporter
         self.function, self.module, self.proxies = type(self.run.__func__), type(sys), [id(weakref.ProxyType), id(weakref.CallableProxyType)]
@@ -105,6 +160,7 @@ class End:
         """Reports whether nothing happens at the end of the objects of this process."""
         return (self.getpid() == self.pid and not self.threads() and allocated() < self.blocks + MOST
                 and type(sys.modules) is dict and (sys.stdout, sys.stderr) == self.streams
+                and all(map(self.files.plain, (self.input, *self.streams)))
                 and not sys.flags.dev_mode and not sys.flags.verbose and all(map(self.module_harmless, self.imported()))
                 and self.objects_harmless(self.main()))
 
@@ -136,7 +192,13 @@ class End:
     def kinds_harmless(self, objects):
         """Reports whether none of objects is finalized."""
         kinds = {id(type(o)): type(o) for o in objects}
-        for kind in [k for i, k in kinds.items() if i not in self.usual]:  # also files, generators and coroutines have __del__
+        for i, kind in kinds.items():
+            if i in self.usual:
+                continue
+            if i in self.harmless:  # only these types, and none that is derived from them
+                if not all(self.harmless[i](o) for o in objects if type(o) is kind) or kind is self.files.bytes and id(memoryview) in kinds:
+                    return False  # bytes that are in use cannot be closed, and newer versions say so
+                continue
             bases = [id(k) for k in MRO(kind)]
             if id(kind) in self.proxies or any("__del__" in NAMES(k) for k in MRO(kind)):
                 return False
