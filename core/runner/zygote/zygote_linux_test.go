@@ -443,7 +443,7 @@ func TestAProgramEndsEarlyUnlessAnObjectOrAModuleHasAnEnd(t *testing.T) {
 	const traced = `
 import sys
 def trace(frame, event, arg, out=sys.stderr):
-    if frame.f_code.co_name in ("succeeded", "nothing_left", "objects_harmless", "quit"): print(frame.f_code.co_name, file=out)
+    if frame.f_code.co_name in ("nothing_left", "objects_harmless", "quit"): print(frame.f_code.co_name, file=out)
 sys.settrace(trace)
 `
 	for name, c := range map[string]struct {
@@ -466,7 +466,11 @@ sys.settrace(trace)
 		"a finalizer":                {"", "class C:\n    def __del__(self): pass\nc = C()", "import own, traced\n", false},
 		"a module of C":              {"", "import mmap", "import own, traced\n", false},
 		"a module of C at the start": {"mmap", "", "import traced\n", false},
-		"an exception":               {"", "", "import traced\n1 / 0\n", false},
+		"an exception":               {"", "", "import traced\n1 / 0\n", true},
+		"an exit after an exception": {"", "", "import traced\ntry: 1 / 0\nfinally: raise SystemExit(1)", false},
+		"an interrupt":               {"", "", "import traced\nraise KeyboardInterrupt\n", false},
+		"event loops and queues":     {"", "import asyncio, queue\nasync def f(): pass\nasyncio.run(f())", "import own, traced\n", true},
+		"calls of the collector":     {"", "import gc\ngc.callbacks.append(lambda *_: None)", "import own, traced\n", false},
 		"an exit":                    {"", "", "import traced\nraise SystemExit\n", false},
 	} {
 		cfg := usual(t.TempDir())
