@@ -3,23 +3,24 @@ import os
 import sys
 
 # What this module calls, also if the program replaces it.
-all, any, frozenset, id, issubclass, len, list, map, next, reversed, type, vars = (
-    all, any, frozenset, id, issubclass, len, list, map, next, reversed, type, vars)
+all, any, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars = (
+    all, any, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars)
 is_finalizing, allocated = sys.is_finalizing, sys.getallocatedblocks
 
 # Modules of C whose objects only hold memory. Other modules may have an end of their own.
 HARMLESS = frozenset((
-    "_ast _bisect _blake2 _bz2 _codecs _collections _contextvars _csv _datetime _decimal _elementtree _functools _hashlib _heapq _json"
-    " _locale _lzma _md5 _opcode _operator _pickle _posixsubprocess _random _sha1 _sha2 _sha256 _sha3 _sha512 _sre _stat _statistics"
-    " _string _struct _symtable _tokenize _typing _uuid _weakref _zoneinfo array atexit binascii cmath errno fcntl grp itertools math pwd"
-    " pyexpat resource select termios typing.io typing.re unicodedata zlib").split())
+    "_ast _asyncio _bisect _blake2 _bz2 _codecs _collections _contextvars _csv _datetime _decimal _elementtree _functools _hashlib"
+    " _heapq _json _locale _lzma _md5 _opcode _operator _pickle _posixsubprocess _queue _random _sha1 _sha2 _sha256 _sha3 _sha512 _socket"
+    " _sre _ssl _stat _statistics _string _struct _suggestions _symtable _sysconfig _tokenize _typing _uuid _weakref _zoneinfo array"
+    " atexit binascii cmath errno fcntl gc grp itertools math pwd pyexpat pyexpat.errors pyexpat.model resource select termios typing.io"
+    " typing.re unicodedata zlib").split())
 
 # Modules of C that each start of an interpreter has. Their objects with an end, which are files, have __del__.
 CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings builtins faulthandler marshal posix sys time".split())
 
 # What a main file mentions that may notice this end.
 NOTICING = (b"settrace", b"setprofile", b"monitoring", b"audit", b"scandir", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars",
-            b"ps1", b"ps2")
+            b"ps1", b"ps2", b"last_", b"_socket")
 
 # The names that the interpreter adds to sys at its end, in this order. After an exception, the last of them are there before.
 ADDED = ["ps1", "ps2"] + ["last_exc"] * (sys.version_info >= (3, 12)) + ["last_type", "last_value", "last_traceback"]
@@ -40,6 +41,58 @@ def types(kind):
         yield from types(k)
 
 
+GENERATOR = type(k for k in ())
+
+# How many handlers of exceptions a generator has whose code has none. From 3.12 on, one turns StopIteration into RuntimeError.
+HANDLERS = int(sys.version_info >= (3, 12))
+
+
+def generator_harmless(g):
+    """Reports whether the end of a generator runs no code of the program: it does not wait at a yield, or no handler is around that."""
+    frame = g.gi_frame
+    if frame is None:
+        return True
+    if sys.version_info < (3, 11):
+        return frame.f_lasti < 0
+    return not g.gi_running and (not g.gi_suspended or g.gi_yieldfrom is None and handlers(frame.f_code) == HANDLERS)
+
+
+def handlers(code):
+    """Returns how many ranges of code have a handler. Only the first byte of an entry has the highest bit."""
+    return sum(byte >> 7 for byte in code.co_exceptiontable)
+
+
+class Files:
+    """The files of the module io. At its end, each that is open calls its method close, which calls flush."""
+
+    def __init__(self, io):
+        self.raw, self.text, self.bytes, self.string = io.FileIO, io.TextIOWrapper, io.BytesIO, io.StringIO
+        self.buffers = io.BufferedReader, io.BufferedWriter, io.BufferedRandom
+        self.kinds = (self.raw, self.text, self.bytes, self.string, *self.buffers)
+
+    def harmless(self, file):
+        """Reports whether the end of a file, which is of one of kinds, changes nothing: there is nothing to write and no descriptor to close."""
+        if type(file) is self.string or type(file) is self.bytes:
+            return self.plain(file)
+        parts = self.parts(file)
+        if type(parts[-1]) is not self.raw:
+            return False  # it may have functions of the program
+        return parts[-1].closed or not parts[-1].closefd and all(type(p) in (self.text, self.buffers[0], self.raw) for p in parts) and self.plain(file)
+
+    def parts(self, file):
+        """Returns a file, its buffer and its raw file, as far as it has them."""
+        parts = [file]
+        if type(file) is self.text:
+            parts.append(file.buffer)
+        if type(parts[-1]) in self.buffers:
+            parts.append(parts[-1].raw)
+        return parts
+
+    def plain(self, file):
+        """Reports whether the program has given no attributes to a file and its parts. Their end would call some."""
+        return all(type(name) is str and name in ("mode", "name") for part in self.parts(file) for name in vars(part))
+
+
 class End:
     """Ends a process without taking its objects apart, where no object does anything at its end.
 
@@ -48,7 +101,8 @@ class End:
     other objects. A weak reference calls run then.
     """
 
-    def __init__(self, gc, weakref, thread):
+    def __init__(self, gc, weakref, thread, atexit):
+        self.atexit, self.failed = atexit.register, False
         self.gc, self.threads, self.weak, self.exit, self.getpid = gc, thread._count, weakref.ref, os._exit, os.getpid
         old = sys.__interactivehook__  # the module site may hold it
         hook = type(old)(old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
@@ -56,6 +110,9 @@ class End:
         sys.__interactivehook__ = hook
         self.reference = weakref.ref(hook, self.run)
         self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
+        self.input, self.files = sys.stdin, Files(sys.modules["io"])
+        self.harmless = {id(kind): self.files.harmless for kind in self.files.kinds}  # whether an object has no end, by its type
+        self.harmless[id(GENERATOR)] = generator_harmless
         self.spec = sys.modules["_frozen_importlib"].ModuleSpec
         self.loaders = sys.modules["_frozen_importlib_external"].SourceFileLoader, sys.modules["_frozen_importlib"].FrozenImporter
         self.function, self.module, self.proxies = type(self.run.__func__), type(sys), [id(weakref.ProxyType), id(weakref.CallableProxyType)]
@@ -81,30 +138,53 @@ class End:
         self.pid = self.getpid()
         if any(word in text for word in NOTICING):
             self.reference = None
+        elif b"atexit" not in text:
+            self.atexit(self.note)
+
+    def note(self):
+        """Notes whether the main file has ended with an exception, which makes the exit code 1. The interpreter drops the exception before
+        it calls run. The frame of a main file that has gone on after an exception is elsewhere."""
+        try:
+            trace = vars(sys).get("last_traceback")
+            frame = trace and trace.tb_frame
+            self.failed = (frame is not None and not isinstance(vars(sys)["last_value"], KeyboardInterrupt)
+                           and frame.f_globals is vars(self.main()) and frame.f_code.co_name == "<module>"
+                           and frame.f_back is None and frame.f_lasti == trace.tb_lasti)
+        except BaseException:
+            pass
 
     def run(self, _):
         try:
-            if is_finalizing() and self.frame().f_back is None and self.succeeded() and self.nothing_left():
+            code = self.code() if is_finalizing() and self.frame().f_back is None else None
+            if code is not None and self.nothing_left():
                 for stream in self.streams:
                     stream.flush()  # it fails again if it has failed
-                self.quit()
+                self.quit(code)
         except BaseException:
             pass  # the interpreter ends in its own way
 
-    def quit(self):
+    def quit(self, code):
         """Ends the process. The libraries of harmless modules have nothing to do at their end, and the C streams are not used."""
-        self.exit(0)
+        self.exit(code)
 
-    def succeeded(self):
-        """Reports whether the main file was run to its end. The interpreter then removes two names, and no exception has left any."""
-        names, main = reversed(vars(sys)), vars(self.main()).keys()
-        return (all(next(names) == name for name in reversed(ADDED)) and sys.excepthook is self.excepthook and main.isdisjoint(("__file__", "__cached__"))
-                and main >= {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__"})
+    def code(self):
+        """Returns the exit code if the main file was run to its end or has ended with an exception, or None. The interpreter then removes
+        two names. It has added names for an exception before it has added the others."""
+        main = vars(self.main()).keys()
+        if (sys.excepthook is not self.excepthook or not main.isdisjoint(("__file__", "__cached__"))
+                or not main >= {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__"}):
+            return None
+        names = reversed(vars(sys))
+        last = [next(names) for _ in ADDED][::-1]
+        if self.failed:
+            return 1 if last == ADDED[2:] + ADDED[:2] else None
+        return 0 if last == ADDED else None
 
     def nothing_left(self):
         """Reports whether nothing happens at the end of the objects of this process."""
         return (self.getpid() == self.pid and not self.threads() and allocated() < self.blocks + MOST
                 and type(sys.modules) is dict and (sys.stdout, sys.stderr) == self.streams
+                and all(map(self.files.plain, (self.input, *self.streams))) and not self.gc.callbacks and not self.gc.get_debug()
                 and not sys.flags.dev_mode and not sys.flags.verbose and all(map(self.module_harmless, self.imported()))
                 and self.objects_harmless(self.main()))
 
@@ -136,7 +216,13 @@ class End:
     def kinds_harmless(self, objects):
         """Reports whether none of objects is finalized."""
         kinds = {id(type(o)): type(o) for o in objects}
-        for kind in [k for i, k in kinds.items() if i not in self.usual]:  # also files, generators and coroutines have __del__
+        for i, kind in kinds.items():
+            if i in self.usual:
+                continue
+            if i in self.harmless:  # only these types, and none that is derived from them
+                if not all(self.harmless[i](o) for o in objects if type(o) is kind) or kind is self.files.bytes and id(memoryview) in kinds:
+                    return False  # bytes that are in use cannot be closed, and newer versions say so
+                continue
             bases = [id(k) for k in MRO(kind)]
             if id(kind) in self.proxies or any("__del__" in NAMES(k) for k in MRO(kind)):
                 return False
@@ -147,8 +233,8 @@ class End:
         return True
 
     def callback_harmless(self, call):
-        """Reports whether the callback of a weak reference only removes the reference."""
+        """Reports whether the callback of a weak reference only removes the reference, or the variables of a thread."""
         if type(call) is type(len):
-            return call.__name__ == "_destroy"
+            return call.__name__ in ("_destroy", "_localdummy_destroyed")
         return call is None or type(call) is self.function and (
             call.__module__ in ("weakref", "_weakrefset", "logging") and not call.__qualname__.startswith("WeakMethod."))

@@ -459,6 +459,7 @@ def main(site, path):
     import _socket
     import _thread
     import _weakref
+    import atexit
     import select
     for name in set(sys.modules) - before:
         del sys.modules[name]
@@ -469,7 +470,7 @@ def main(site, path):
     server = Server(_signal, _socket, select, lib)
     server.child, server.socket = child, _socket
     if hasattr(sys, "__interactivehook__"):
-        child.end = _fork_end.End(gc, _weakref, _thread)
+        child.end = _fork_end.End(gc, _weakref, _thread, atexit)
     word, *names = receive(server.control)[0]
     child.learns = word == b"learn"
     if names:
