@@ -91,7 +91,7 @@ func (e *Engine) submit(ctx context.Context, spec executor.Spec, in executor.Inp
 		}
 		rec.Spec = req.spec
 	}
-	if x.lasting = lasts(req); x.lasting {
+	if x.lasting = lasts(req) || !spool && hold(&req); x.lasting {
 		x.workspace, x.stdin = req.in.Workspace, req.in.Stdin
 	}
 	if starts {
@@ -232,7 +232,7 @@ func (e *Engine) reserve(rec *executor.Record, req request, kind startKind) (x *
 // killed. So its Record is Relaxed.
 func (e *Engine) submitDirect(ctx context.Context, x *execution, rec executor.Record, req request, refused *executor.Failure) (executor.Execution, error) {
 	rec.Attempts = 1
-	rec.Relaxed = !x.on.Keeps() && (x.lasting || rec.Spec.IdempotencyKey == "")
+	rec.Relaxed = x.relaxed(req)
 	rec.SpecDigest = req.identity(sourceDigest(req.in.Workspace), sourceDigest(req.in.Stdin))
 	existing, err := e.create(ctx, rec, 0)
 	if err != nil || existing != nil {
@@ -319,7 +319,7 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 	rec.SpecDigest = req.identity(blobDigest(input.workspace), blobDigest(input.stdin))
 	if x.lasting {
 		rec.SpecDigest = req.identity(sourceDigest(req.in.Workspace), sourceDigest(req.in.Stdin))
-		rec.Relaxed = !x.on.Keeps()
+		rec.Relaxed = x.relaxed(req)
 	}
 	e.mu.Lock()
 	position := max(0, e.queue.queued-1)

@@ -76,8 +76,11 @@ func readDigest(src *executor.Source) (digest string, err error) {
 	if err = errors.Join(err, r.Close()); err != nil {
 		return "", err
 	}
-	return "sha256:" + hex.EncodeToString(hash.Sum(nil)), nil
+	return digestOf([sha256.Size]byte(hash.Sum(nil))), nil
 }
+
+// digestOf writes a sum as the digest of a Source.
+func digestOf(sum [sha256.Size]byte) string { return "sha256:" + hex.EncodeToString(sum[:]) }
 
 // sameRequest reports whether two SpecDigests may be of one request: the parts that are known of both are equal.
 func sameRequest(a, b string) bool {

@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor"
+)
+
+// A small input of a call that waits is kept in memory, and no blob is made of it. The caller's Source is read once, before Submit returns.
+func TestASmallInputIsKeptInMemory(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		size    int
+		durable bool
+		blobs   int
+	}{
+		"small":          {size: maxHeld},
+		"larger":         {size: maxHeld + 1, blobs: 1},
+		"small, durable": {size: 1, durable: true, blobs: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}}})
+				r.submit(t.Context(), "wait gate")
+				synctest.Wait()
+				opened, text := 0, make([]byte, test.size)
+				x := must(r.Submit(t.Context(), executor.Spec{Code: "read-stdin", Durable: test.durable}, executor.Input{Stdin: again(text, &opened)}))
+				r.wantBlobs(test.blobs)
+				r.fake.Release("gate")
+				if got := stdout(r.events(x.ID)); got != string(text) {
+					t.Errorf("the program reads %d bytes, want %d", len(got), len(text))
+				}
+				if opened != 1 {
+					t.Errorf("the source was opened %d times", opened)
+				}
+				r.wantIdle()
+			})
+		})
+	}
+}
+
+// A Source that is not as large as it says is not kept: the Execution ends as it does with a larger input.
+func TestASourceOfAnotherSizeIsNotKept(t *testing.T) {
+	t.Parallel()
+	opened := 0
+	for _, said := range []int64{0, 3, -1} {
+		src := again([]byte("four"), &opened)
+		src.SizeBytes = said
+		if req := (request{in: executor.Input{Stdin: src}}); hold(&req) || req.in.Stdin != src {
+			t.Errorf("a source of 4 bytes that says %d is kept", said)
+		}
+	}
+}
