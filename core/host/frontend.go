@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -21,16 +20,13 @@ type FrontendOptions struct {
 	// Path is the program, Args its whole argv.
 	Path string
 	Args []string
-	// Options is the configuration, as JSON. Files become the descriptors 3, 4, … of the plugin. They need Restart to be
-	// false.
+	// Options is the configuration, as JSON.
 	Options json.RawMessage
 	// FirstOptions replace Options for the first process; nil: they do not.
 	FirstOptions json.RawMessage
-	Files        []*os.File
-	// RunDir, Instance and Embedded are as in Options.
+	// RunDir and Instance are as in Options.
 	RunDir   string
 	Instance string
-	Embedded bool
 	// Restart says that the plugin is started again, after a pause, when it ends by itself.
 	Restart bool
 	// Background makes StartFrontend return before the plugin has started. A start that fails is logged and repeated after a
@@ -99,9 +95,9 @@ func (f *Frontend) launch(ctx context.Context) (*plugin.Frontend, error) {
 		options, f.options.FirstOptions = f.options.FirstOptions, nil
 	}
 	p, err := plugin.LaunchFrontend(ctx, plugin.LaunchOptions{
-		Path: f.options.Path, Args: f.options.Args, RunDir: f.dir.path, Files: f.options.Files,
+		Path: f.options.Path, Args: f.options.Args, RunDir: f.dir.path,
 		Configure: plugin.Configure{
-			Name: f.options.Name, Instance: f.options.Instance, Embedded: f.options.Embedded, Options: options,
+			Name: f.options.Name, Instance: f.options.Instance, Options: options,
 		},
 		Log: f.log,
 	}, c)

@@ -43,8 +43,8 @@ type Config struct {
 	Network map[string]bool `json:"network"`
 	// Remote reports whether the Service belongs to a remote server, which does not have the user's folders.
 	Remote bool `json:"remote"`
-	// Stdio serves descriptors 3 (in) and 4 (out) of the process.
-	Stdio bool `json:"stdio"`
+	// Stdio reports whether the frontend serves the streams of ServeStdio. A plugin process does not.
+	Stdio bool `json:"-"`
 	// HTTP serves streamable HTTP.
 	HTTP HTTP `json:"http"`
 	// MaxResultBytes bounds each stream in a tool's text result. A result that is cut tells the totals and how to read the

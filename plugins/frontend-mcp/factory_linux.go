@@ -21,12 +21,6 @@ const (
 	DetailSocket = "socket"
 )
 
-// The descriptors of the client's standard streams in a plugin process that serves stdio.
-const (
-	stdinFD  = 3
-	stdoutFD = 4
-)
-
 var _ plugin.FrontendFactory = Factory
 
 // Factory returns the frontend for the options of c, which are a Config. The frontend already listens when Factory returns.
@@ -41,9 +35,6 @@ func Factory(_ context.Context, c plugin.Configure) (executor.Frontend, map[stri
 		log = slog.New(slog.DiscardHandler)
 	}
 	f := &frontend{config: config, log: log}
-	if config.Stdio {
-		f.in, f.out = os.NewFile(stdinFD, "stdin"), os.NewFile(stdoutFD, "stdout")
-	}
 	if f.authenticator, err = auth.New(config.HTTP.Tokens); err != nil {
 		return nil, nil, err
 	}

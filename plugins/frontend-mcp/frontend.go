@@ -26,7 +26,7 @@ type frontend struct {
 	out           io.Writer    // nil without Config.Stdio
 }
 
-// ServeStdio serves svc over in and out until in or ctx ends. It runs in the caller's process, for hosts without plugins.
+// ServeStdio serves svc over in and out until in or ctx ends. It runs in the caller's process.
 // Codes: invalid.
 func ServeStdio(ctx context.Context, c Config, svc executor.Service, in io.Reader, out io.Writer, log *slog.Logger) error {
 	c.Stdio, c.HTTP.Bind, c.HTTP.Socket = true, "", ""

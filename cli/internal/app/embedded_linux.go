@@ -106,11 +106,11 @@ type started interface {
 	Close(context.Context) error
 }
 
-// backends starts the backends: those of one command in this process where that is possible, else each in a process of its own.
+// backends starts the backend: in this process where that is possible, else in a process of its own.
 func (o EmbeddedOptions) backends(ctx context.Context, dataDir string, stack *closers) (started, error) {
 	if name, factory := o.local(); factory != nil {
 		b, err := startLocal(ctx, factory, plugin.Configure{
-			Name: name, Instance: newInstance(), Embedded: true, DataDir: dataDir, Options: o.Config.Backends[name].Options, Log: o.Log.With("backend", name),
+			Name: name, Instance: newInstance(), Embedded: !o.Lasting, DataDir: dataDir, Options: o.Config.Backends[name].Options, Log: o.Log.With("backend", name),
 		})
 		if err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ type LocalFactory = plugin.Factory
 // local returns the name and the factory of the only backend, if this process can run the backend itself. factory is nil if a
 // process of its own is needed.
 func (o EmbeddedOptions) local() (name string, factory LocalFactory) {
-	if o.Lasting || len(o.Config.Backends) != 1 {
+	if len(o.Config.Backends) != 1 {
 		return "", nil
 	}
 	for name, entry := range o.Config.Backends {
@@ -28,7 +28,7 @@ func (o EmbeddedOptions) local() (name string, factory LocalFactory) {
 	return "", nil
 }
 
-// localBackend is a backend in this process. A command that runs one program saves the start of a plugin.
+// localBackend is a backend in this process. A command saves the start of a plugin, and each call the way to a plugin and back.
 type localBackend struct {
 	name    string
 	backend executor.Backend

@@ -1,17 +1,20 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 
+	"github.com/python-executor/python-executor/cli/internal/stop"
 	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
 
-// mcpName is the name of the frontend in errors and in the log. mcpCommand is its plugin command.
+// mcpName is the name of the frontend of a server in errors and in the log. mcpCommand is its plugin command.
 const (
 	mcpName    = "mcp"
 	mcpCommand = "frontend-mcp"
@@ -28,6 +31,31 @@ type MCPOptions struct {
 	In  *os.File
 	Out *os.File
 	Log *slog.Logger
+}
+
+// MCP serves o.Service to the client of the standard streams in this process, until the client disconnects or ctx ends. The calls
+// that run then have engine.drain_timeout_seconds to end.
+func MCP(ctx context.Context, o MCPOptions) error {
+	c := mcpConfig(o.Config, o.Bundle.Version)
+	c.HTTP.Tokens = nil
+	if c.Remote = o.Remote; !o.Remote {
+		c.Backend = o.Config.Backend
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mcpfrontend.ServeStdio(ctx, c, o.Service, o.In, o.Out, o.Log) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	clean, cancel := stop.Within(ctx, o.Config.Engine.DrainTimeout(), errors.New("the calls did not end in time"))
+	defer cancel()
+	select {
+	case err := <-ended:
+		return err
+	case <-clean.Done(): // the end of the engine ends the calls
+		return executor.Errorf(executor.Unavailable, "the frontend did not drain in time: %w", context.Cause(clean))
+	}
 }
 
 // mcpConfig returns the configuration of the frontend.

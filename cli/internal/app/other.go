@@ -7,7 +7,6 @@ import (
 	"errors"
 
 	"github.com/python-executor/python-executor/core/executor"
-	mcpfrontend "github.com/python-executor/python-executor/plugins/frontend-mcp"
 )
 
 // LocalFactory makes a backend in this process. No backend of this system does.
@@ -35,10 +34,3 @@ func CheckPlugin(context.Context, CheckOptions) ([]Rule, error) { return nil, er
 
 // SealDescriptors has nothing to do.
 func SealDescriptors() {}
-
-// MCP serves o.Service to the client of the standard streams in this process, because this system has no plugins.
-func MCP(ctx context.Context, o MCPOptions) error {
-	c := mcpConfig(o.Config, o.Bundle.Version)
-	c.Remote, c.HTTP.Tokens = o.Remote, nil
-	return mcpfrontend.ServeStdio(ctx, c, o.Service, o.In, o.Out, o.Log)
-}

@@ -30,6 +30,7 @@ const (
 	runCodeAlone   = ", run_code without a context"
 	cachedRequests = ", cached requests"
 	importedBefore = ", cached requests imported before"
+	importsLearned = ", cached requests, imports learned"
 	peerExecutable = ", sys.executable"
 	peerUV         = ", uv run, cached requests"
 )
@@ -39,7 +40,7 @@ func mcpSeries() (series []string) {
 		ours, peer := "mcp "+transport, "mcp peer "+transport
 		series = append(series, ours+runCode, ours+runCodeAlone, ours+cachedRequests, ours+importedBefore, peer+peerExecutable, peer+peerUV)
 	}
-	return series
+	return append(series, "mcp stdio"+importsLearned)
 }
 
 // mcp measures MCP calls over both transports next to a small FastMCP server that shells out, all by the same official
@@ -93,7 +94,7 @@ func mcp(b *bench) error {
 	}
 	plan, err := json.Marshal(map[string]any{
 		"rounds": max(1, opts.rounds/4), "python": strings.TrimSpace(version.Stdout), "servers": map[string]any{
-			"stdio": stdio(plain), "stdio before": stdio(before, preimport), "peer stdio": []string{python, peer},
+			"stdio": stdio(plain), "stdio before": stdio(before, preimport), "stdio learned": stdio(plain, "PYEXEC_BACKENDS_UV_PREIMPORT_LEARNED=true"), "peer stdio": []string{python, peer},
 			"http": endpoint(ports[0]), "http before": endpoint(ports[1]), "peer http": endpoint(ports[2]),
 		},
 	})

@@ -13,6 +13,13 @@ import time
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+SCRIPT = "import requests; print('hello')"
+
+
+def packages(plan):
+    """A call with a package that is in the cache."""
+    return "run_script_with_dependencies", {"script_content": SCRIPT, "python_version": plan["python"], "dependencies": ["requests==2.32.3"]}
+
 
 async def main(plan):
     samples = {}
@@ -22,21 +29,22 @@ async def main(plan):
             transport = streamable_http_client(target) if isinstance(target, str) else stdio_client(
                 StdioServerParameters(command=target[0], args=target[1:], env=dict(os.environ)))
             client = await stack.enter_async_context(Client(transport, mode="legacy"))
-            script = "import requests; print('hello')"
             if name.startswith("peer"):
                 cases.append((f"mcp {name}, sys.executable", client, "run_python", {"code": "print('hello')"}))
-                cases.append((f"mcp {name}, uv run, cached requests", client, "run_uv", {"code": script, "dependencies": ["requests==2.32.3"]}))
+                cases.append((f"mcp {name}, uv run, cached requests", client, "run_uv", {"code": SCRIPT, "dependencies": ["requests==2.32.3"]}))
             elif name.endswith(" before"):
-                cases.append((f"mcp {name.removesuffix(' before')}, cached requests imported before", client, "run_script_with_dependencies",
-                              {"script_content": script, "python_version": plan["python"], "dependencies": ["requests==2.32.3"]}))
+                cases.append((f"mcp {name.removesuffix(' before')}, cached requests imported before", client, *packages(plan)))
+            elif name.endswith(" learned"):
+                for _ in range(30):  # each slot learns from its first programs
+                    await client.call_tool(*packages(plan))
+                cases.append((f"mcp {name.removesuffix(' learned')}, cached requests, imports learned", client, *packages(plan)))
             else:
                 tools = {tool.name: tool for tool in (await client.list_tools()).tools}
                 if "context_id" not in tools["run_code"].input_schema.get("required", []):
                     cases.append((f"mcp {name}, run_code without a context", client, "run_code", {"code": "print('hello')"}))
                 made = await client.call_tool("create_context", {"name": "bench"})
                 cases.append((f"mcp {name}, run_code", client, "run_code", {"code": "print('hello')", "context_id": made.structured_content["context_id"]}))
-                cases.append((f"mcp {name}, cached requests", client, "run_script_with_dependencies",
-                              {"script_content": script, "python_version": plan["python"], "dependencies": ["requests==2.32.3"]}))
+                cases.append((f"mcp {name}, cached requests", client, *packages(plan)))
         for round in range(plan["rounds"] + 1):  # the first warms up, and proves that each works
             for name, client, tool, args in cases:
                 begin = time.perf_counter()
