@@ -93,7 +93,7 @@ func (p *program) spec(g *global) (executor.Spec, error) {
 
 func checkPython(f *pflag.FlagSet, version string) error {
 	if f.Changed("python") && !minorVersion.MatchString(version) {
-		return fmt.Errorf("--python: must be a minor version such as 3.12 (got %q)", version)
+		return fmt.Errorf("--python: must be a minor version of Python 3, such as 3.12 (got %q)", version)
 	}
 	return nil
 }
