@@ -130,6 +130,8 @@ func (g *global) limits() (executor.Limits, error) {
 			l.Timeout = executor.TimeoutMaximum
 		case g.timeout > 0 && g.timeout < limit:
 			l.Timeout = max(1, time.Duration(g.timeout*float64(time.Second)))
+		case g.timeout >= limit:
+			return l, fmt.Errorf("--timeout: must be at most %.0f seconds (got %v)", limit, g.timeout)
 		default:
 			return l, fmt.Errorf("--timeout: must be >= 0 seconds (got %v)", g.timeout)
 		}
