@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"strconv"
 )
@@ -228,7 +229,20 @@ func sameWord(got, want []byte, t Tolerance) bool {
 	case math.IsInf(a, 0) || math.IsInf(b, 0):
 		return a == b
 	}
-	return math.Abs(a-b) <= max(t.Abs, t.Rel*math.Abs(b))
+	return distance(got, want, a, b) <= max(t.Abs, t.Rel*math.Abs(b))
+}
+
+// distance returns the difference of a and b, the numbers of two words. That of whole numbers is exact beyond 2^53, too.
+func distance(got, want []byte, a, b float64) float64 {
+	if a == b && math.Abs(b) >= 1<<53 {
+		x, okX := new(big.Int).SetString(string(got), 10)
+		y, okY := new(big.Int).SetString(string(want), 10)
+		if okX && okY {
+			d, _ := new(big.Float).SetInt(x.Sub(x, y)).Float64()
+			return math.Abs(d)
+		}
+	}
+	return math.Abs(a - b)
 }
 
 // parseNumber reads a decimal number, also one beyond the range of a float64, which is then an infinity.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -118,6 +120,19 @@ func (p Problems) Err(code Code, op, separator string) error {
 		lines[i] = problem.Field + ": " + problem.Message
 	}
 	return &Error{Code: code, Op: op, Message: strings.Join(lines, separator), Fields: p}
+}
+
+var decimal = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
+
+// InMilliseconds returns a message about a number of seconds with its numbers in milliseconds, for requests that have milliseconds.
+func InMilliseconds(message string) string {
+	return decimal.ReplaceAllStringFunc(message, func(number string) string {
+		seconds, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return number // too large for a duration
+		}
+		return strconv.FormatFloat(seconds*1000, 'f', -1, 64)
+	})
 }
 
 // EditDistance returns the number of bytes to add, drop or replace to make b of a (Levenshtein), for suggestions in errors.

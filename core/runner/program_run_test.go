@@ -63,3 +63,18 @@ print(libc.syscall(keyctl, 0, -3, 1), ctypes.get_errno())
 		}
 	}
 }
+
+// Its parent becomes the tracer of such a program, and would have to continue it at each signal.
+func TestAProgramThatMakesItsParentItsTracerIsKilledAtItsFirstStop(t *testing.T) {
+	code := `
+import ctypes, os
+print(ctypes.CDLL(None).ptrace(0, 0, 0, 0), flush=True)
+os.kill(os.getpid(), 10)
+print("after")
+`
+	r := boxed(t, nil)
+	r.wants(t, forked(code), "exec failed SIGKILL 0")
+	r.warm(t, forked(code))
+	r.wants(t, forked(code), "fork failed SIGKILL 0")
+	r.wants(t, forked("print(1)"), "fork succeeded exit 0 1")
+}

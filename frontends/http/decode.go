@@ -371,8 +371,16 @@ func (d *decoder) bounds(path string, v float64, got string, s *huma.Schema) {
 		low, minimum = "at least ", s.Minimum
 	}
 	if v < *minimum || v == *minimum && s.Minimum == nil || v > *s.Maximum {
-		d.bad(path, "must be %s and at most %s (got %s)", low+strconv.FormatFloat(*minimum, 'f', -1, 64), strconv.FormatFloat(*s.Maximum, 'f', -1, 64), got)
+		d.bad(path, "must be %s and at most %s (got %s)", low+bound(*minimum), bound(*s.Maximum), got)
 	}
+}
+
+// bound returns a bound as text. Only one that no integer needs has an exponent.
+func bound(v float64) string {
+	if v >= 1<<63 {
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
 func isNull(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == 'n' }

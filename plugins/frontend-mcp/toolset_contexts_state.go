@@ -13,7 +13,7 @@ import (
 )
 
 // contextNames maps the fields of a Spec to the arguments of the toolset.
-var contextNames = map[string]string{"requirements_txt": "requirements", "config.timeout_seconds": "timeout_ms (in seconds)"}
+var contextNames = map[string]string{"requirements_txt": "requirements", "config.timeout_seconds": "timeout_ms"}
 
 type installPackagesArgs struct {
 	ContextID string   `json:"context_id" jsonschema:"Id of a context"`

@@ -61,7 +61,7 @@ type runHostScriptResult struct {
 }
 
 // hostScriptNames maps the fields of a Spec to the arguments of run_script.
-var hostScriptNames = map[string]string{"script": "path", "config.timeout_seconds": "timeout_ms (in seconds)"}
+var hostScriptNames = map[string]string{"script": "path", "config.timeout_seconds": "timeout_ms"}
 
 type listAllowedArgs struct{}
 

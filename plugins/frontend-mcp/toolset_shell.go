@@ -24,7 +24,7 @@ type executeArgs struct {
 
 // names maps the fields of a Spec to the arguments.
 func (a executeArgs) names() map[string]string {
-	names := map[string]string{"config.timeout_seconds": "timeout_ms (in seconds)", "command[0]": "command", "command[2]": "command"}
+	names := map[string]string{"config.timeout_seconds": "timeout_ms", "command[0]": "command", "command[2]": "command"}
 	for i := range a.Args {
 		names[fmt.Sprintf("command[%d]", i+1)] = fmt.Sprintf("args[%d]", i)
 	}

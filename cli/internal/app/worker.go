@@ -33,7 +33,7 @@ func WorkerFindings(c config.Config) []backend.Finding {
 		return nil
 	}
 	if err := t.Check("worker.tls"); err != nil {
-		return []backend.Finding{backend.Error(topic, err.Error(), "see the section worker of configs/default.yaml")}
+		return []backend.Finding{backend.Error(topic, err.Error(), "set the section worker of the configuration; `python-executor config show` prints its keys")}
 	}
 	names, err := t.Names()
 	until, expiryErr := t.Expiry()

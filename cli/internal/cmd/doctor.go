@@ -109,7 +109,7 @@ func localFindings(ctx context.Context, g *global) []backend.Finding {
 			findings[0].Remedy = "check --config and PYEXEC_CONFIG"
 			return findings
 		}
-		findings[len(findings)-1].Remedy = "configs/default.yaml explains every key"
+		findings[len(findings)-1].Remedy = "`python-executor config show` prints every key, with --config of a file that is correct or without"
 		return findings
 	}
 	source := "defaults and environment"

@@ -67,22 +67,22 @@ func TestFlagsBecomeASpec(t *testing.T) {
 
 func TestFlagsThatAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--timeout: must be >= 0 seconds (got -1)":        {"run", "--timeout", "-1"},
-		"--timeout: must be":                              {"run", "--timeout", "NaN"},
-		"--timeout: must be >= 0 seconds (got 1e":         {"run", "--timeout", "1e30"},
-		"--memory: must be > 0 (got 0)":                   {"run", "--memory", "0"},
-		"--disk: must be > 0":                             {"run", "--disk", "-5"},
-		"--memory: must be > 0 (got 9223":                 {"run", "--memory", "9223372036854775807"},
-		"--cpu: must be > 0":                              {"run", "--cpu", "0"},
-		`--env: must be K=V (got "=x")`:                   {"run", "--env", "=x"},
-		"--python: must be a minor version":               {"run", "--python", "3.12.1"},
-		"--entrypoint: must not be empty":                 {"run", "--entrypoint", ""},
-		"--command: must be followed by -- and a command": {"run", "--command"},
-		"--entrypoint: must not be given with --command":  {"run", "--command", "--entrypoint", "x", "--", "a"},
-		"--server: must be an http or https URL":          {"run", "--server", "localhost:80"},
-		"unknown flag: --nonsense":                        {"run", "--nonsense"},
-		"--quiet: must not be given with --verbose":       {"run", "-qv"},
-		"--token: must not contain spaces":                {"run", "--token", "a b"},
+		"--timeout: must be >= 0 seconds (got -1)":              {"run", "--timeout", "-1"},
+		"--timeout: must be":                                    {"run", "--timeout", "NaN"},
+		"--timeout: must be at most 9223372036 seconds (got 1e": {"run", "--timeout", "1e30"},
+		"--memory: must be > 0 (got 0)":                         {"run", "--memory", "0"},
+		"--disk: must be > 0":                                   {"run", "--disk", "-5"},
+		"--memory: must be > 0 (got 9223":                       {"run", "--memory", "9223372036854775807"},
+		"--cpu: must be > 0":                                    {"run", "--cpu", "0"},
+		`--env: must be K=V (got "=x")`:                         {"run", "--env", "=x"},
+		"--python: must be a minor version":                     {"run", "--python", "3.12.1"},
+		"--entrypoint: must not be empty":                       {"run", "--entrypoint", ""},
+		"--command: must be followed by -- and a command":       {"run", "--command"},
+		"--entrypoint: must not be given with --command":        {"run", "--command", "--entrypoint", "x", "--", "a"},
+		"--server: must be an http or https URL":                {"run", "--server", "localhost:80"},
+		"unknown flag: --nonsense":                              {"run", "--nonsense"},
+		"--quiet: must not be given with --verbose":             {"run", "-qv"},
+		"--token: must not contain spaces":                      {"run", "--token", "a b"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			o, g, err := parse(t, args...)

@@ -126,6 +126,9 @@ func (o *runOptions) run(ctx context.Context) error {
 	if inErr != nil {
 		return errors.Join(inErr, d.close())
 	}
+	if in.Method != input.MethodPipe && o.stdin == "" && o.each != "-" && !o.g.InTerminal && hasInput(o.g.In) {
+		o.g.note("standard input is not read: --stdin - gives it to the program")
+	}
 	err = o.execute(ctx, d.target, spec, in, stdin)
 	return joinClose(err, d.close())
 }

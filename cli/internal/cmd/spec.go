@@ -93,7 +93,7 @@ func (p *program) spec(g *global) (executor.Spec, error) {
 
 func checkPython(f *pflag.FlagSet, version string) error {
 	if f.Changed("python") && !minorVersion.MatchString(version) {
-		return fmt.Errorf("--python: must be a minor version such as 3.12 (got %q)", version)
+		return fmt.Errorf("--python: must be a minor version of Python 3, such as 3.12 (got %q)", version)
 	}
 	return nil
 }
@@ -130,6 +130,8 @@ func (g *global) limits() (executor.Limits, error) {
 			l.Timeout = executor.TimeoutMaximum
 		case g.timeout > 0 && g.timeout < limit:
 			l.Timeout = max(1, time.Duration(g.timeout*float64(time.Second)))
+		case g.timeout >= limit:
+			return l, fmt.Errorf("--timeout: must be at most %.0f seconds (got %v)", limit, g.timeout)
 		default:
 			return l, fmt.Errorf("--timeout: must be >= 0 seconds (got %v)", g.timeout)
 		}

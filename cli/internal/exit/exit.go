@@ -64,6 +64,9 @@ func Of(err error) (status int, message string) {
 		}
 		return e.Status, err.Error()
 	}
+	if e, ok := err.(*executor.Error); ok && e.Message != "" { //nolint:errorlint // the text of an error around e stays
+		return Ours, e.Message // the operation, such as "submit", is a word of the engine
+	}
 	return Ours, err.Error()
 }
 

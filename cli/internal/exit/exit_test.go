@@ -91,3 +91,17 @@ func TestAStatusWithoutAMessageSaysItself(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestTheOperationOfTheEngineIsNotShown(t *testing.T) {
+	t.Parallel()
+	refused := executor.Problems{{Field: "python_version", Message: "must be one of 3.13"}}.Err(executor.Invalid, "submit", "; ")
+	for want, err := range map[string]error{
+		"python_version: must be one of 3.13":                  refused,
+		"open it: submit: python_version: must be one of 3.13": fmt.Errorf("open it: %w", refused),
+		"submit: internal":                                     &executor.Error{Code: executor.Internal, Op: "submit"},
+	} {
+		if status, got := exit.Of(err); status != exit.Ours || got != want {
+			t.Errorf("%d %q, want %q", status, got, want)
+		}
+	}
+}

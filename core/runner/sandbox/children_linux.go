@@ -106,12 +106,16 @@ func (o *Children) look() {
 }
 
 // waitAny waits for a child that has ended, and returns the CPU time of the child. The number is 0 if no child has ended. The
-// error is ECHILD.
+// error is ECHILD. A child that stops, because it has made this process its tracer (PTRACE_TRACEME), is killed: nobody would continue it.
 func waitAny() (pid int, end Exit, cpu time.Duration, err error) {
 	for {
 		var ws syscall.WaitStatus
 		var ru syscall.Rusage
 		pid, err = syscall.Wait4(-1, &ws, unix.WALL|unix.WNOHANG, &ru)
+		if err == nil && pid > 0 && ws.Stopped() {
+			_ = unix.Kill(pid, unix.SIGKILL) // ESRCH: it has been killed meanwhile
+			continue
+		}
 		if !errors.Is(err, unix.EINTR) {
 			return pid, Exit{Status: ws, At: time.Now(), MaxRSS: ru.Maxrss << 10}, time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), err
 		}

@@ -207,6 +207,9 @@ class Server:
             pid = self.lib.call("wait4", -1, self.status, options, used)
             if pid <= 0:
                 return
+            if self.status[0] & 0xFF == 0x7F:  # it has stopped, because it has made this process its tracer (PTRACE_TRACEME)
+                os.kill(pid, SIGKILL)
+                continue
             n = self.children.pop(pid, None)
             if n is not None:
                 self.say("exited", n, self.status[0], (used[0] + used[2]) * 1000000 + used[1] + used[3], used[4])

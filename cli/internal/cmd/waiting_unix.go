@@ -1,0 +1,29 @@
+//go:build unix
+
+package cmd
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// hasInput reports whether r is a pipe or a file with bytes that nobody has read. It does not wait.
+func hasInput(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	if err != nil || info.Mode().IsRegular() {
+		at, seekErr := f.Seek(0, io.SeekCurrent)
+		return err == nil && seekErr == nil && at < info.Size()
+	}
+	if info.Mode()&os.ModeNamedPipe == 0 {
+		return false
+	}
+	poll := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	n, err := unix.Poll(poll, 0)
+	return err == nil && n == 1 && poll[0].Revents&unix.POLLIN != 0
+}
