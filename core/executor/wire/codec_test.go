@@ -17,7 +17,7 @@ import (
 // A plugin of another build, or in another language, reads these messages with an ordinary protobuf library.
 func TestTheCodecWritesOrdinaryMessages(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{0, 1, minUncopied - 1, minUncopied, executor.MaxOutputData} {
+	for _, size := range []int{0, 1, minUncopied - 1, minUncopied, executor.MaxOutputData, 2 * executor.MaxOutputData} {
 		output := &pb.Output{Stream: "stderr", Offset: 1 << 40, Data: bytes.Repeat([]byte{7}, size), Earlier: true}
 		event := &pb.Event{Seq: 3, Time: &timestamppb.Timestamp{Seconds: 5}, Kind: "output", Body: &pb.Event_Output{Output: output}}
 		for name, m := range map[string]*pb.RunResponse{
@@ -44,6 +44,9 @@ func TestTheCodecWritesOrdinaryMessages(t *testing.T) {
 				var run runMessage
 				if err := newCodec().Unmarshal(form, &run); err != nil || !proto.Equal(&run.RunResponse, m) {
 					t.Errorf("%s of %d bytes: a Run reads another message: %v", name, size, err)
+				}
+				if name == "trailing" && run.buffer != nil {
+					t.Errorf("%s of %d bytes: nothing lies in the buffer, and it was not given back", name, size)
 				}
 			}
 		}

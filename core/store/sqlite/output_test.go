@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -325,6 +326,19 @@ func TestTheFileOfAnExecutionIsClosedWhenNobodyUsesIt(t *testing.T) {
 	}
 	if n := open(); n != 1 {
 		t.Errorf("%d files are open behind a follower", n)
+	}
+	create(t, s, "followed")
+	emit(t, s, "followed", text(0, large))
+	next, stop := iter.Pull2(s.Events(t.Context(), "followed", 0))
+	defer stop()
+	if _, err, ok := next(); err != nil || !ok {
+		t.Fatalf("no event: %v", err)
+	}
+	if err := s.Delete(t.Context(), "followed"); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(); n != 1 {
+		t.Errorf("%d files are open while a follower looks at what is deleted", n)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
