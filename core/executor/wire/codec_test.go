@@ -1,10 +1,14 @@
 package wire
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
+	"io"
 	"slices"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -130,5 +134,56 @@ func TestTheCodecRefusesWhatIsNoMessage(t *testing.T) {
 	t.Parallel()
 	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer{0xff}}, &pb.RunResponse{}); err == nil {
 		t.Error("a broken message was read")
+	}
+}
+
+// answers is the stream of a Run that has one event and a Result.
+type answers struct {
+	grpc.BidiStreamingClient[pb.RunRequest, pb.RunResponse]
+	seen []*runMessage
+	wire mem.BufferSlice
+}
+
+func (a *answers) Send(*pb.RunRequest) error { return nil }
+
+func (a *answers) RecvMsg(m any) error {
+	run := m.(*runMessage) //nolint:forcetypeassert // a runCall receives nothing else
+	if a.seen = append(a.seen, run); len(a.seen) == 1 {
+		return newCodec().Unmarshal(a.wire, run)
+	}
+	run.Message = &pb.RunResponse_Result{}
+	return nil
+}
+
+// sinkFunc is a Sink without Artifacts.
+type sinkFunc func(executor.Event) error
+
+func (f sinkFunc) Emit(e executor.Event) error           { return f(e) }
+func (f sinkFunc) Artifact(*tar.Header, io.Reader) error { return nil }
+
+// A sink that fails may have given up a call that still reads the Data.
+func TestTheBufferOfAnOutputIsUsedAgainWhenItsSinkIsDone(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []error{nil, errors.New("broken")} {
+		data := bytes.Repeat([]byte{7}, executor.MaxOutputData)
+		sent, err := newCodec().Marshal(&pb.RunResponse{Message: &pb.RunResponse_Event{Event: &pb.Event{Body: &pb.Event_Output{Output: &pb.Output{Data: data}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream := &answers{wire: sent}
+		emitted := 0
+		c := &runCall{stream: stream, ctx: t.Context(), sink: sinkFunc(func(executor.Event) error {
+			emitted++
+			if stream.seen[0].buffer == nil {
+				t.Error("the buffer is given back before the sink is done")
+			}
+			return broken
+		})}
+		if _, err := c.follow(); err != nil || emitted != 1 {
+			t.Errorf("%d events, error %v", emitted, err)
+		}
+		if kept := stream.seen[0].buffer != nil; kept != (broken != nil) {
+			t.Errorf("after the sink's error %v the buffer is kept: %t", broken, kept)
+		}
 	}
 }

@@ -217,6 +217,9 @@ func TestATransactionThatFailsChangesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	emit(t, s, "x", text(1, strings.ToUpper(large)), done)
+	if size, err := s.outputSize(1); err != nil || size != int64(len(large)) {
+		t.Errorf("the file has %d bytes, want %d, error %v", size, len(large), err)
+	}
 	for _, s := range []*Store{s, restored(t, crashed(t, s))} {
 		if got, err := read(t, s, "x", 0); err != nil || got != "x"+strings.ToUpper(large) {
 			t.Errorf("the log has %d bytes, error %v", len(got), err)
