@@ -22,8 +22,11 @@ func hash(token string) string {
 
 func TestAuthenticate(t *testing.T) {
 	t.Parallel()
+	longest := strings.Repeat("a", auth.MaxTokenBytes)
 	a, err := auth.New([]auth.Token{
 		{Owner: "ann", SHA256: hash("first"), Scopes: []executor.Scope{executor.ScopeAdmin}},
+		{Owner: "eve", SHA256: hash(longest), Scopes: []executor.Scope{executor.ScopeRead}},
+		{Owner: "eve", SHA256: hash(longest + "a")},
 		{Owner: "bob", SHA256: strings.ToUpper(hash("second"))},
 		{Owner: "ann", SHA256: hash("third"), Scopes: []executor.Scope{executor.ScopeExec, executor.ScopeTrusted}},
 	})
@@ -48,7 +51,8 @@ func TestAuthenticate(t *testing.T) {
 		{"an empty token is nobody", "Bearer ", "", nil},
 		{"a wrong token is nobody", "Bearer firs", "", nil},
 		{"a hash is not a token", "Bearer " + hash("first"), "", nil},
-		{"a token of a megabyte is nobody", "Bearer " + strings.Repeat("a", 1<<20), "", nil},
+		{"the longest token is its owner", "Bearer " + longest, "eve", []executor.Scope{executor.ScopeRead}},
+		{"a longer token is nobody, although its hash is known", "Bearer " + longest + "a", "", nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -84,6 +88,10 @@ func TestWithoutTokensEverybodyIsTheLocalOwner(t *testing.T) {
 		if p.Has(executor.ScopeTrusted) || p.Has(executor.ScopeScripts) || p.Has(executor.ScopeAdmin) || !p.Has(executor.ScopeExec) || !p.Has(executor.ScopeRead) {
 			t.Fatalf("the local owner has %v", p.Scopes)
 		}
+	}
+	empty.Allow(executor.ScopeScripts)
+	if p, err := empty.Authenticate(""); err != nil || !p.Has(executor.ScopeScripts) || !p.Has(executor.ScopeExec) {
+		t.Errorf("after Allow the local owner has %v, error %v", p.Scopes, err)
 	}
 }
 

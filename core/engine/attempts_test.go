@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -434,5 +435,34 @@ func TestANewExecutionWaitsForABackendThatIsRestarted(t *testing.T) {
 				t.Errorf("it waited %s, want %s", waited, want)
 			}
 		}
+	})
+}
+
+func TestFewRequestsWaitForABackend(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		r.result(r.submit(t.Context(), "exit 0").ID)
+		time.Sleep(time.Hour)
+		r.fake.SetDown(executor.Errorf(executor.Unavailable, "away"))
+		refused := func(patience, want time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			began := time.Now()
+			_, err := r.Submit(ctx, executor.Spec{Code: "exit 0"}, executor.Input{})
+			wantCode(t, err, executor.Unavailable)
+			if waited := time.Since(began); waited != want {
+				t.Errorf("a request waited %s, want %s", waited, want)
+			}
+		}
+		var wg sync.WaitGroup
+		for range maxWaiting {
+			wg.Go(func() { refused(time.Second, time.Second) })
+		}
+		synctest.Wait()
+		refused(time.Second, 0) // too many wait
+		wg.Wait()
+		refused(2*time.Second, 2*time.Second) // none of them waits any more
 	})
 }

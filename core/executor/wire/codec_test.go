@@ -1,10 +1,14 @@
 package wire
 
 import (
+	"archive/tar"
 	"bytes"
+	"errors"
+	"io"
 	"slices"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -17,7 +21,7 @@ import (
 // A plugin of another build, or in another language, reads these messages with an ordinary protobuf library.
 func TestTheCodecWritesOrdinaryMessages(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{0, 1, minUncopied - 1, minUncopied, executor.MaxOutputData} {
+	for _, size := range []int{0, 1, minUncopied - 1, minUncopied, executor.MaxOutputData, 2 * executor.MaxOutputData} {
 		output := &pb.Output{Stream: "stderr", Offset: 1 << 40, Data: bytes.Repeat([]byte{7}, size), Earlier: true}
 		event := &pb.Event{Seq: 3, Time: &timestamppb.Timestamp{Seconds: 5}, Kind: "output", Body: &pb.Event_Output{Output: output}}
 		for name, m := range map[string]*pb.RunResponse{
@@ -44,6 +48,9 @@ func TestTheCodecWritesOrdinaryMessages(t *testing.T) {
 				var run runMessage
 				if err := newCodec().Unmarshal(form, &run); err != nil || !proto.Equal(&run.RunResponse, m) {
 					t.Errorf("%s of %d bytes: a Run reads another message: %v", name, size, err)
+				}
+				if name == "trailing" && run.buffer != nil {
+					t.Errorf("%s of %d bytes: nothing lies in the buffer, and it was not given back", name, size)
 				}
 			}
 		}
@@ -127,5 +134,56 @@ func TestTheCodecRefusesWhatIsNoMessage(t *testing.T) {
 	t.Parallel()
 	if err := newCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer{0xff}}, &pb.RunResponse{}); err == nil {
 		t.Error("a broken message was read")
+	}
+}
+
+// answers is the stream of a Run that has one event and a Result.
+type answers struct {
+	grpc.BidiStreamingClient[pb.RunRequest, pb.RunResponse]
+	seen []*runMessage
+	wire mem.BufferSlice
+}
+
+func (a *answers) Send(*pb.RunRequest) error { return nil }
+
+func (a *answers) RecvMsg(m any) error {
+	run := m.(*runMessage) //nolint:forcetypeassert // a runCall receives nothing else
+	if a.seen = append(a.seen, run); len(a.seen) == 1 {
+		return newCodec().Unmarshal(a.wire, run)
+	}
+	run.Message = &pb.RunResponse_Result{}
+	return nil
+}
+
+// sinkFunc is a Sink without Artifacts.
+type sinkFunc func(executor.Event) error
+
+func (f sinkFunc) Emit(e executor.Event) error           { return f(e) }
+func (f sinkFunc) Artifact(*tar.Header, io.Reader) error { return nil }
+
+// A sink that fails may have given up a call that still reads the Data.
+func TestTheBufferOfAnOutputIsUsedAgainWhenItsSinkIsDone(t *testing.T) {
+	t.Parallel()
+	for _, broken := range []error{nil, errors.New("broken")} {
+		data := bytes.Repeat([]byte{7}, executor.MaxOutputData)
+		sent, err := newCodec().Marshal(&pb.RunResponse{Message: &pb.RunResponse_Event{Event: &pb.Event{Body: &pb.Event_Output{Output: &pb.Output{Data: data}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream := &answers{wire: sent}
+		emitted := 0
+		c := &runCall{stream: stream, ctx: t.Context(), sink: sinkFunc(func(executor.Event) error {
+			emitted++
+			if stream.seen[0].buffer == nil {
+				t.Error("the buffer is given back before the sink is done")
+			}
+			return broken
+		})}
+		if _, err := c.follow(); err != nil || emitted != 1 {
+			t.Errorf("%d events, error %v", emitted, err)
+		}
+		if kept := stream.seen[0].buffer != nil; kept != (broken != nil) {
+			t.Errorf("after the sink's error %v the buffer is kept: %t", broken, kept)
+		}
 	}
 }

@@ -74,6 +74,9 @@ func (s *service) Events(ctx context.Context, id string, after uint64) iter.Seq2
 			yield(executor.Event{}, err)
 			return
 		}
+		if !executor.DataIsBorrowed(ctx) {
+			s.t.Error("Data is copied for a wire that has sent it before it asks for the next Event")
+		}
 		for seq := after + 1; seq <= 5; seq++ {
 			if !yield(executor.Event{Seq: seq, Body: executor.Queued{Position: int(seq)}}, nil) { //nolint:gosec // small
 				return

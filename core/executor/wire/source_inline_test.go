@@ -33,6 +33,9 @@ func TestASmallSourceIsReadWhenItIsAnnounced(t *testing.T) {
 			src := stdin.source()
 			src.SizeBytes, src.Replayable = c.said, !c.once
 			err := runWith(t, nil, src, func(job executor.Job) error {
+				if opened := stdin.opened.Load(); c.once && opened != 0 {
+					t.Errorf("it was opened %d times before the backend has opened it", opened)
+				}
 				for range 2 {
 					if got := readAll(t, job.Stdin); got != digest(t, patterned(c.size)) {
 						t.Errorf("got %s", got)
@@ -62,6 +65,9 @@ func TestABrokenSmallSourceFailsWhereItIsRead(t *testing.T) {
 	broken := executor.Errorf(executor.Unavailable, "broken")
 	for name, r := range map[string]func() (io.Reader, error){
 		"open": func() (io.Reader, error) { return nil, broken },
+		"end": func() (io.Reader, error) {
+			return io.MultiReader(patterned(8), iterReader(func([]byte) (int, error) { return 0, broken })), nil
+		},
 		"read": func() (io.Reader, error) {
 			return io.MultiReader(bytes.NewReader([]byte("half")), iterReader(func([]byte) (int, error) { return 0, broken })), nil
 		},

@@ -79,6 +79,8 @@ func TestNothingIsLearnedIfAProgramDoesNotFit(t *testing.T) {
 	l.wants(t, "[]", false)
 	l.run(1, "json")
 	l.wants(t, "[json]", false)
+	l.run(1) // it fits, and imports nothing
+	l.wants(t, "[json]", false)
 }
 
 func TestAServerWithLearnedModulesThatFailsIsFollowedByOneWithout(t *testing.T) {

@@ -55,7 +55,7 @@ func (r *record) update(change func(*executor.Record)) (executor.Record, error) 
 	next := r.head.Brief().Clone()
 	change(&next)
 	next.KeepFolded(r.head)
-	r.head = next.Clone()
+	r.head = next
 	return r.head.Brief().Clone(), nil
 }
 

@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -216,6 +217,9 @@ func TestATransactionThatFailsChangesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	emit(t, s, "x", text(1, strings.ToUpper(large)), done)
+	if size, err := s.outputSize(1); err != nil || size != int64(len(large)) {
+		t.Errorf("the file has %d bytes, want %d, error %v", size, len(large), err)
+	}
 	for _, s := range []*Store{s, restored(t, crashed(t, s))} {
 		if got, err := read(t, s, "x", 0); err != nil || got != "x"+strings.ToUpper(large) {
 			t.Errorf("the log has %d bytes, error %v", len(got), err)
@@ -325,6 +329,19 @@ func TestTheFileOfAnExecutionIsClosedWhenNobodyUsesIt(t *testing.T) {
 	}
 	if n := open(); n != 1 {
 		t.Errorf("%d files are open behind a follower", n)
+	}
+	create(t, s, "followed")
+	emit(t, s, "followed", text(0, large))
+	next, stop := iter.Pull2(s.Events(t.Context(), "followed", 0))
+	defer stop()
+	if _, err, ok := next(); err != nil || !ok {
+		t.Fatalf("no event: %v", err)
+	}
+	if err := s.Delete(t.Context(), "followed"); err != nil {
+		t.Fatal(err)
+	}
+	if n := open(); n != 1 {
+		t.Errorf("%d files are open while a follower looks at what is deleted", n)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

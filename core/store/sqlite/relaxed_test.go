@@ -176,10 +176,12 @@ func TestTheKeyOfARelaxedRecordIsTakenBeforeItIsWritten(t *testing.T) {
 func TestWhatARelaxedExecutionOwesIsBoundedInTimeAndSize(t *testing.T) {
 	t.Parallel()
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
-	createRelaxed(t, s, "x")
-	for began := time.Now(); inDatabase(t, s, "x") < 1; time.Sleep(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatal("it is not written")
+	for _, id := range []string{"y", "x"} {
+		createRelaxed(t, s, id)
+		for began := time.Now(); inDatabase(t, s, id) < 1; time.Sleep(time.Millisecond) {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("%s is not written", id)
+			}
 		}
 	}
 	s.mu.Lock()
@@ -261,5 +263,31 @@ func TestAFollowerThatLagsSeesWhatIsNotWrittenYet(t *testing.T) {
 	e.mu.Unlock()
 	if got, err := read(t, s, "x", 2+pieces); err != nil || got != strings.Repeat(whole, pieces) {
 		t.Errorf("the log has %d bytes, error %v", len(got), err)
+	}
+}
+
+// An Execution may be deleted between the look for its key and the look at it, and its key be claimed again meanwhile.
+func TestAKeyOfADeletedExecutionIsFree(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	create(t, s, "x")
+	if err := s.Delete(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	of := func(id string) *head {
+		return &head{Record: executor.Record{Execution: executor.Execution{ID: id, Owner: "ann", Spec: executor.Spec{IdempotencyKey: "k"}}}}
+	}
+	for _, id := range []string{"x", "never added"} {
+		if existing, err := s.claimKey(of(id)); err != nil || existing != "" {
+			t.Fatalf("%q has the key of %s, error %v", existing, id, err)
+		}
+		if r, err := s.ByKey(t.Context(), "ann", "k"); executor.CodeOf(err) != executor.NotFound {
+			t.Errorf("by the key of %s: %+v, error %v", id, r, err)
+		}
+		s.releaseKey(of("another"))
+		if got, err := s.idOfKey("ann", "k"); err != nil || got != id {
+			t.Errorf("%q has the key of %s, error %v", got, id, err)
+		}
+		s.releaseKey(of(id))
 	}
 }

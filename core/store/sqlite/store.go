@@ -220,7 +220,6 @@ func (s *Store) update(id string, alter func(*executor.Record)) (next *head, com
 	defer s.unlock(e)
 	next = &head{Record: e.head.Clone(), LastEventTime: e.head.LastEventTime}
 	alter(&next.Record)
-	next.Record = next.Clone() // alter may go on using what it put there
 	next.KeepFolded(e.head.Record)
 	commit, err = s.put(e, change{head: next, stale: true})
 	return next, commit, err
