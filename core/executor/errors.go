@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -122,11 +123,12 @@ func (p Problems) Err(code Code, op, separator string) error {
 	return &Error{Code: code, Op: op, Message: strings.Join(lines, separator), Fields: p}
 }
 
-var decimal = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
+// decimal is compiled at its first use: few processes need it.
+var decimal = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9]+(\.[0-9]+)?`) })
 
 // InMilliseconds returns a message about a number of seconds with its numbers in milliseconds, for requests that have milliseconds.
 func InMilliseconds(message string) string {
-	return decimal.ReplaceAllStringFunc(message, func(number string) string {
+	return decimal().ReplaceAllStringFunc(message, func(number string) string {
 		seconds, err := strconv.ParseFloat(number, 64)
 		if err != nil {
 			return number // too large for a duration
