@@ -6,8 +6,8 @@ import (
 )
 
 // slackNanoseconds is by how much a sleep of the monitor may be longer. A system call that blocks keeps other goroutines from its
-// processor for so long.
-const slackNanoseconds = 300_000
+// processor for one or two sleeps.
+const slackNanoseconds = 1_000_000
 
 // Calm prolongs the sleeps of this process's monitor. It must be called when the process starts. It needs CAP_SYS_NICE, and does nothing
 // without it. A thread that the monitor makes inherits its timer slack, and passes it on to programs that it starts.
