@@ -1,6 +1,6 @@
 // Package zygote forks Python interpreters that have started already, so that a program does not wait for the start of its own.
 //
-// A Zygote is an interpreter that has done all that comes before its main file. Zygote.Fork makes a Slot: a copy that waits. Slot.Run
+// A Zygote is an interpreter that has done all that comes before its main file. Zygote.Next makes a Slot: a copy that waits. Slot.Run
 // makes the copy a program. A Zygote belongs to one interpreter, one set of installed packages, one entrypoint, and programs that may
 // trust each other: copies share the seed of hashes and the layout of addresses.
 //
@@ -65,9 +65,8 @@
 //	  start MODULE…     the first message: what to import before the first copy. The import of ?MODULE may fail with any error
 //	  learn MODULE…     the first message in its place: copies also say what their main files import
 //	  alone MODULE…     the first message in its place: no copies. The socket is then also that of a copy
-//	  fork N            make copy N. The copy's own socket comes as a descriptor
 //	  end               kill all processes. As PID 1 also remove what they leave in the IPC namespace
-//	  next N            do as for end, and then as for fork
+//	  next N            do as for end, and then make copy N. The copy's own socket comes as a descriptor
 //	Zygote → runner
 //	  ready FILE MODULE…  FILE is code of the environment that has run at the start, or empty; then the modules that were imported
 //	  moved               in place of ready: the folder was gone at the start

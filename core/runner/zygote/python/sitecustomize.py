@@ -160,9 +160,8 @@ class Server:
                     self.reap(os.WNOHANG)
                     continue
                 words, fds = receive(self.control)
-                if words[0] in (b"fork", b"next"):
-                    if words[0] == b"next":
-                        self.end()
+                if words[0] == b"next":
+                    self.end()
                     os.dup2(fds[0], self.own.fileno(), False)
                     os.close(fds[0])
                     if self.fork(words[1]):
