@@ -67,7 +67,7 @@ func forkWay(t *testing.T, cfg Config) fidelityWay {
 			z, err = zygote.New(deadline(t), zygote.Config{Interpreter: python, Entrypoint: name, Dir: work, Env: usual, Launch: launchAs(cfg)})
 			must(t, err)
 		}
-		slot, err := z.Fork(deadline(t))
+		slot, err := z.Next(deadline(t))
 		must(t, err)
 		got, why := runSlot(t, cfg, work, s, slot, zygote.Request{Argv: slices.Concat(start.Interpreter, []string{entry}, s.args), Env: env}, func() syscall.WaitStatus {
 			exit, err := slot.Wait(deadline(t))

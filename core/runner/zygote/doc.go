@@ -1,6 +1,6 @@
 // Package zygote forks Python interpreters that have started already, so that a program does not wait for the start of its own.
 //
-// A Zygote is an interpreter that has done all that comes before its main file. Zygote.Fork makes a Slot: a copy that waits. Slot.Run
+// A Zygote is an interpreter that has done all that comes before its main file. Zygote.Next makes a Slot: a copy that waits. Slot.Run
 // makes the copy a program. A Zygote belongs to one interpreter, one set of installed packages, one entrypoint, and programs that may
 // trust each other: copies share the seed of hashes and the layout of addresses.
 //
@@ -22,13 +22,13 @@
 //
 // At its end, the interpreter takes all modules and types apart, which changes most of the memory that a copy shares. That is needed
 // only for objects that do something at their end. python/_fork_end.py looks for such objects after the exit functions and the flush of the
-// streams. It ends the process by _exit if there are none and the main file was run to its end. In all other cases the interpreter
-// ends in its own way.
+// streams. It ends the process by _exit if there are none and the main file was run to its end, or was left by an exception other than
+// SystemExit and KeyboardInterrupt. In all other cases the interpreter ends in its own way.
 //
 // HOME names no folder while the interpreter starts, because the module site runs code below it. The module restores the variable, which
 // PYEXEC_HOME holds until then.
 //
-// The module comes from an archive in a memfd, descriptor 4, which PYTHONPATH names. It removes both. It needs three modules of C,
+// The module comes from an archive in a memfd, descriptor 4, which PYTHONPATH names. It removes both. It needs modules of C,
 // which are not in sys.modules afterwards. prctl(PR_SET_MM) gives a copy its command line and variables in /proc.
 //
 // An interpreter that Start starts runs one program itself, and makes no copies. It saves the wait for the interpreter, and no CPU time.
@@ -46,6 +46,7 @@
 //   - A function that an imported module has given to sys.settrace or sys.setprofile, and that is still there at the end, sees the
 //     functions of python/_fork_end.py.
 //   - sys.__interactivehook__ has a weak reference, and is not the function of the module site.
+//   - atexit has one function more (atexit._ncallbacks), unless the main file mentions atexit.
 //   - A program whose end removes both __file__ and __cached__ from __main__, and no other name, and then leaves by sys.exit, ends with 0.
 //     Programs whose main file mentions globals, locals, vars or __cached__ are ended by the interpreter.
 //   - Modules of Config.Preimport and Config.Learned are in sys.modules from the start. What they draw at random when they are imported is the same in all
@@ -65,9 +66,8 @@
 //	  start MODULE…     the first message: what to import before the first copy. The import of ?MODULE may fail with any error
 //	  learn MODULE…     the first message in its place: copies also say what their main files import
 //	  alone MODULE…     the first message in its place: no copies. The socket is then also that of a copy
-//	  fork N            make copy N. The copy's own socket comes as a descriptor
 //	  end               kill all processes. As PID 1 also remove what they leave in the IPC namespace
-//	  next N            do as for end, and then as for fork
+//	  next N            do as for end, and then make copy N. The copy's own socket comes as a descriptor
 //	Zygote → runner
 //	  ready FILE MODULE…  FILE is code of the environment that has run at the start, or empty; then the modules that were imported
 //	  moved               in place of ready: the folder was gone at the start

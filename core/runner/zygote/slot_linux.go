@@ -73,19 +73,14 @@ func Start(ctx context.Context, cfg Config) (*Slot, error) {
 	return s, nil
 }
 
-// Fork makes a Slot that waits for Run. If ctx ends before, there is none.
-func (z *Zygote) Fork(ctx context.Context) (*Slot, error) { return z.fork(ctx, "fork") }
-
-// Next does what Empty does, and then what Fork does.
-func (z *Zygote) Next(ctx context.Context) (*Slot, error) { return z.fork(ctx, "next") }
-
-func (z *Zygote) fork(ctx context.Context, word string) (*Slot, error) {
+// Next does what Empty does, and then makes a Slot that waits for Run. If ctx ends before, there is none.
+func (z *Zygote) Next(ctx context.Context) (*Slot, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	s, err := z.ask(word, ours, theirs)
+	s, err := z.ask(ours, theirs)
 	if err != nil {
 		_ = ours.Close()
 		return nil, err
@@ -107,7 +102,7 @@ func (z *Zygote) fork(ctx context.Context, word string) (*Slot, error) {
 }
 
 // ask asks for a copy with the socket theirs.
-func (z *Zygote) ask(word string, ours *net.UnixConn, theirs *os.File) (*Slot, error) {
+func (z *Zygote) ask(ours *net.UnixConn, theirs *os.File) (*Slot, error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.err != nil {
@@ -115,7 +110,7 @@ func (z *Zygote) ask(word string, ours *net.UnixConn, theirs *os.File) (*Slot, e
 	}
 	z.n++
 	s := &Slot{zygote: z, n: z.n, own: ours, ended: make(chan struct{})}
-	message := fmt.Appendf(nil, "%s\x00%d", word, s.n)
+	message := fmt.Appendf(nil, "next\x00%d", s.n)
 	if _, _, err := z.control.WriteMsgUnix(message, unix.UnixRights(int(theirs.Fd())), nil); err != nil {
 		return nil, fmt.Errorf("fork: %w", err)
 	}

@@ -91,7 +91,7 @@ func TestAnErrorTellsWhetherTheProgramMayHaveBegun(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			z := start(t, usual(t.TempDir()))
 			must(t, os.WriteFile(filepath.Join(z.cfg.Dir, "main.py"), []byte("print(1)"), 0o600))
-			s, err := z.Fork(soon(t))
+			s, err := z.Next(soon(t))
 			must(t, err)
 			t.Cleanup(s.Close)
 			ctx, cancel := context.WithCancelCause(t.Context())

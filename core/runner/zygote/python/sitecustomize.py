@@ -11,6 +11,7 @@ try:
     import _fork_end
     import _fork_memory as memory
     import _fork_pages
+    import _fork_text
 except BaseException:  # or the interpreter would open the main file
     sys.excepthook(*sys.exc_info())
     os._exit(70)
@@ -27,15 +28,8 @@ SIGKILL = 9
 KNOWN_LINES = (b"import os; var = 'SETUPTOOLS_USE_DISTUTILS'; enabled = os.environ.get(var, ", b"import _virtualenv")
 KNOWN_CUSTOMIZE = b"try:import apport_python_hookexcept ImportError:passelse:apport_python_hook.install()"  # Debian
 
-# What a main file that looks into the interpreter mentions.
-INSPECTING = b"gc", b"__del__", b"weakref", b"__subclasses__", b"setproctitle"
-
 # The bytes of a larger main file are not looked at.
 LARGEST_MAIN = 1 << 20
-
-# Bounds of what a copy says about the imports of its main file: bytes that are looked at, names, and characters of a name.
-SCANNED, MOST_NAMES, LONGEST_NAME = 1 << 15, 32, 64
-
 
 def hide():
     """Removes what brought this module in, and imports the environment's own sitecustomize."""
@@ -44,7 +38,7 @@ def hide():
     if sys.path[:1] != [place]:
         raise memory.Failed("sys.path does not begin with the fork server")
     del sys.path[0], sys.path_importer_cache[place]
-    for name in "sitecustomize", _fork_end.__name__, memory.__name__, _fork_pages.__name__:
+    for name in "sitecustomize", _fork_end.__name__, memory.__name__, _fork_pages.__name__, _fork_text.__name__:
         del sys.modules[name]
     sys.modules["zipimport"]._zip_directory_cache.pop(place)
     os.close(PROGRAM)
@@ -160,9 +154,8 @@ class Server:
                     self.reap(os.WNOHANG)
                     continue
                 words, fds = receive(self.control)
-                if words[0] in (b"fork", b"next"):
-                    if words[0] == b"next":
-                        self.end()
+                if words[0] == b"next":
+                    self.end()
                     os.dup2(fds[0], self.own.fileno(), False)
                     os.close(fds[0])
                     if self.fork(words[1]):
@@ -298,16 +291,16 @@ class Child:
         self.archive = b"PK\5\6" in text
         if self.archive and self.ahead:
             return "exec", "the main file is an archive, and modules were imported before"
-        for word in INSPECTING:
-            if mentions(text, word):
-                return "exec", "the program mentions " + word.decode()
+        word = _fork_text.inspecting(text)
+        if word:
+            return "exec", "the program mentions " + word
         self.imports = ()
         if (self.ahead or self.learns) and not self.main:
-            local = modules_in(os.path.dirname(self.argv[-1]) or b".")
+            local = _fork_text.modules_in(os.path.dirname(self.argv[-1]) or b".")
             if local & self.ahead:
                 return "clash", min(local & self.ahead)
             if self.learns:
-                self.imports = [n for n in imports(text) if n not in self.start and n.partition(".")[0] not in local][:MOST_NAMES]
+                self.imports = [n for n in _fork_text.imports(text) if n not in self.start and n.partition(".")[0] not in local][:_fork_text.MOST_NAMES]
         if self.end:
             self.end.begin(text)
         return ()
@@ -362,40 +355,6 @@ def rehearse(server, child, main, to):
                 os._exit(0)
     sys.addaudithook(audit)
     server.become_child()
-
-
-def mentions(text, word):
-    """Reports whether text has the name word."""
-    i = text.find(word)
-    while i >= 0:
-        end = i + len(word)
-        if not text[max(i - 1, 0):i].isalnum() and not text[end:end + 1].isalnum():
-            return True
-        i = text.find(word, end)
-    return False
-
-
-def modules_in(folder):
-    """Returns the names of the modules that a folder may have."""
-    names = [n.partition(".") for n in map(os.fsdecode, os.listdir(folder))]
-    return {name for name, dot, rest in names if not dot or rest.endswith(("py", "pyc", "so"))}
-
-
-def imports(text):
-    """Returns the names of the modules that lines of a main file import, in their order and each once."""
-    names = {}
-    for line in text[:SCANNED].split(b"\n"):
-        if line.startswith(b"import "):
-            parts = line[7:].partition(b"#")[0].partition(b";")[0].split(b",")
-        elif line.startswith(b"from ") and b" import " in line:
-            parts = [line[5:]]
-        else:
-            continue
-        for part in parts:
-            name = b"".join(part.split(None, 1)[:1]).decode(errors="replace")
-            if name.isascii() and len(name) <= LONGEST_NAME and all(map(str.isidentifier, name.split("."))):
-                names[name] = None
-    return list(names)
 
 
 def new_stdin():
