@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -78,10 +79,10 @@ func CheckSpec(spec executor.Spec, can executor.Capabilities, reasons map[string
 	return p
 }
 
-var minorVersion = regexp.MustCompile(`^3\.(0|[1-9][0-9]?)$`)
+var minorVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^3\.(0|[1-9][0-9]?)$`) })
 
 // IsMinorVersion reports whether text is an exact minor version of Python 3, such as 3.12.
-func IsMinorVersion(text string) bool { return minorVersion.MatchString(text) }
+func IsMinorVersion(text string) bool { return minorVersion().MatchString(text) }
 
 // IsURL reports whether text is an absolute http or https URL.
 func IsURL(text string) bool {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"path"
-	"regexp"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -38,8 +37,8 @@ func defaultScripts() Scripts {
 func (s Scripts) Timeout() time.Duration { return time.Duration(s.TimeoutMS) * time.Millisecond }
 
 var (
-	flagForm     = regexp.MustCompile(`^--?[A-Za-z0-9][A-Za-z0-9_-]*$`)
-	variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	flagForm     = form(`^--?[A-Za-z0-9][A-Za-z0-9_-]*$`)
+	variableForm = form(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 func (s Scripts) validate(p *executor.Problems) {
@@ -47,8 +46,8 @@ func (s Scripts) validate(p *executor.Problems) {
 		p.Add("scripts.root", "must be an absolute path (got %q)", s.Root)
 	}
 	each(p, "scripts.allowed", s.Allowed, path.IsAbs, "an absolute path")
-	each(p, "scripts.args", s.Args, flagForm.MatchString, "the name of a flag like --port")
-	each(p, "scripts.env", s.Env, variableForm.MatchString, "the name of a variable")
+	each(p, "scripts.args", s.Args, flagForm, "the name of a flag like --port")
+	each(p, "scripts.env", s.Env, variableForm, "the name of a variable")
 	within(p, "scripts.timeout_ms", float64(s.TimeoutMS), 86_400_000)
 	within(p, "scripts.max_output_bytes", float64(s.MaxOutputBytes), 1<<30)
 	within(p, "scripts.max_line_bytes", float64(s.MaxLineBytes), 1<<30)

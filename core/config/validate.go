@@ -9,15 +9,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
 
 var (
-	nameForm   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-	moduleForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
-	sha256Form = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	nameForm   = form(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+	moduleForm = form(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+	sha256Form = form(`^[0-9a-f]{64}$`)
 )
+
+// form returns a function that reports whether a text has the form of expression. The first call compiles it, because each process pays for
+// what its start compiles.
+func form(expression string) func(text string) bool {
+	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+	return func(text string) bool { return compiled().MatchString(text) }
+}
 
 // Validate reports every problem of c, not only the first. It returns nil or an *executor.Error of code invalid. The Fields
 // of the error are the problems by path, in the order of the file. Its message has one problem per line
@@ -73,7 +81,7 @@ func (h HTTP) validate(p *executor.Problems) {
 		if t.Owner == "" {
 			p.Add(at+".owner", "must be set")
 		}
-		if !sha256Form.MatchString(t.SHA256) {
+		if !sha256Form(t.SHA256) {
 			p.Add(at+".sha256", "must be 64 lower-case hex digits, the SHA-256 of the token")
 		} else if first, twice := seen[t.SHA256]; twice {
 			p.Add(at+".sha256", "duplicate of http.tokens[%d].sha256", first)
@@ -104,13 +112,13 @@ func (c Config) validateBackends(p *executor.Problems) {
 	}
 	for _, name := range names {
 		b, at := c.Backends[name], "backends."+name
-		if !nameForm.MatchString(name) {
+		if !nameForm(name) {
 			p.Add(at, "the name must be lower-case letters, digits, - and _ (at most 63)")
 		}
 		if (b.Path == "") != (b.SHA256 == "") {
 			p.Add(at, "must have both path and sha256, or neither")
 		}
-		if b.SHA256 != "" && !sha256Form.MatchString(b.SHA256) {
+		if b.SHA256 != "" && !sha256Form(b.SHA256) {
 			p.Add(at+".sha256", "must be 64 lower-case hex digits, the SHA-256 of the file")
 		}
 	}
@@ -167,7 +175,7 @@ func (s Sessions) validate(p *executor.Problems) {
 	within(p, "sessions.max_life_seconds", s.MaxLifeSeconds, maxSeconds)
 	within(p, "sessions.max_file_bytes", float64(s.MaxFileBytes), 1<<60)
 	upTo(p, "sessions.keep_closed_seconds", s.KeepClosedSeconds, maxSeconds)
-	each(p, "sessions.preload", s.Preload, moduleForm.MatchString, "the name of a Python module, like numpy or os.path")
+	each(p, "sessions.preload", s.Preload, moduleForm, "the name of a Python module, like numpy or os.path")
 }
 
 // each records the entries of a list that are not ok; what says what they must be.

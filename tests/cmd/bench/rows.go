@@ -68,7 +68,9 @@ func mcpRows() (list []ratio.Row) {
 			ratio.Row{Name: transport + ", peer's uv run / cached requests imported before", Of: p50(peer + peerUV), To: p50(transport + importedBefore), Limit: 10, AtLeast: true, Fast: true},
 		)
 	}
-	return list
+	// docs/mcp.md recommends this setting over stdio.
+	stdio, peer := "mcp stdio", "mcp peer stdio"
+	return append(list, ratio.Row{Name: stdio + ", peer's uv run / cached requests, imports learned", Of: p50(peer + peerUV), To: p50(stdio + importsLearned), Limit: 10, AtLeast: true, Fast: true})
 }
 
 // peerRows compare sessions, containers and Nomad with what they are built on.
