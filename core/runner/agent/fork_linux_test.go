@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
@@ -38,6 +39,9 @@ func TestAForkServerIsNotStartedInVainAgainAndAgain(t *testing.T) {
 	for _, used := range []bool{false, true} {
 		f.server = ended(c, used, errors.New("it hangs"))
 		f.close()
+		if long := time.Until(f.refused[c]) > forkPause; long == used {
+			t.Errorf("a server that has failed is started again after %s, it was used: %t", time.Until(f.refused[c]), used)
+		}
 		for range 2 {
 			if f.permits(c) {
 				t.Error("a server that has failed is started again at once")
