@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -47,6 +48,18 @@ func TestAForkServerIsNotStartedInVainAgainAndAgain(t *testing.T) {
 				t.Error("a server that has failed is started again at once")
 			}
 		}
+	}
+}
+
+func TestFewRefusedKeysAreKept(t *testing.T) {
+	t.Parallel()
+	var f forks
+	for i := range 3 * maxRefusedKeys {
+		f.server = ended(forkKey{fork: fmt.Sprint(i)}, false, errors.New("it hangs"))
+		f.close()
+	}
+	if n := len(f.refused); n == 0 || n > maxRefusedKeys {
+		t.Errorf("%d keys are kept", n)
 	}
 }
 
