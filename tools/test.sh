@@ -56,22 +56,28 @@ saboteurs() {
 }
 
 # Two lanes. The suites of the first kill what is left under their uids, or look at the whole machine, so they run one after another.
-# They mostly wait for processes. Meanwhile the second lane uses the processors.
+# They mostly wait for processes. Meanwhile the second lane uses the processors. Nomad's suite is in it, because it has uids, folders and
+# agents of its own, and waits most of its time.
 lane_machine() {
   part "test core/runner" gotest_runner
   # The embedded runner starts much faster than a raced test binary. The runner itself is raced by the tests of core/runner.
   part "test plugins/backend-uv" gotest plugins/backend-uv -tags embedrunner
   part "test plugins/backend-docker" gotest plugins/backend-docker
+  agents
+  part "end to end" gotest tests
+}
+# agents builds the agents that tests start, unless they are there. Both lanes need them, and the second one first.
+agents() {
   # A client of Nomad needs root, so nobody else needs the binary.
   [ "$(id -u)" != 0 ] || part "build nomad" tools/nomad.sh
   part "build consul" tools/consul.sh
-  part "test plugins/backend-nomad" gotest plugins/backend-nomad
-  part "end to end" gotest tests
 }
 lane_beside() {
   local module
   part "lint" tools/lint.sh
   part "generated code" tools/generate.sh --check
+  agents
+  part "test plugins/backend-nomad" gotest plugins/backend-nomad
   part "test core" gotest core
   for module in plugins/frontend-mcp frontends/http sdk/go cli; do
     part "test $module" gotest "$module"

@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -115,7 +116,7 @@ func testCgroups(tb testing.TB) sandbox.Cgroups {
 	if len(all) == 0 {
 		return nil
 	}
-	slot, err := all.Make("pyexec-test-" + strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name()))
+	slot, err := all.Make("pyexec-test-" + strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name()) + "-" + rand.Text()[:8]) // two runs may be at once
 	if err != nil {
 		tb.Fatal(err)
 	}

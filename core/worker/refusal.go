@@ -25,12 +25,6 @@ func Unstarted(err error) bool {
 	return ok && (e.Op == opRefused || e.Op == opUnsent)
 }
 
-// Full reports whether err says that the worker has no free slot.
-func Full(err error) bool {
-	e, ok := errors.AsType[*executor.Error](err)
-	return ok && e.Op == opRefused && e.Code == executor.Exhausted
-}
-
 func refused(code executor.Code, format string, args ...any) error {
 	err := executor.Errorf(code, format, args...)
 	err.Op, err.RetryAfter = opRefused, refusalRetry

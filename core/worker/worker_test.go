@@ -19,7 +19,7 @@ func TestARefusalProvesThatNothingHasStarted(t *testing.T) {
 	s, c := pair(t, b, func(o *worker.Options) { o.Slots = 1 })
 	_, wait := running(t, c, job("exe_1", "wait gate"))
 	_, err := c.Run(t.Context(), job("exe_2", "print no"), workertest.NewJournal())
-	if !worker.Unstarted(err) || !worker.Full(err) || executor.CodeOf(err) != executor.Exhausted {
+	if !worker.Unstarted(err) || executor.CodeOf(err) != executor.Exhausted {
 		t.Errorf("beyond the slots: %v", err)
 	}
 	b.Release("gate")
@@ -35,7 +35,7 @@ func TestARefusalProvesThatNothingHasStarted(t *testing.T) {
 		t.Error("a drain with an open session has ended")
 	}
 	_, err = c.Run(t.Context(), job("exe_3", "print no"), workertest.NewJournal())
-	if !worker.Unstarted(err) || worker.Full(err) {
+	if !worker.Unstarted(err) || executor.CodeOf(err) == executor.Exhausted {
 		t.Errorf("while it drains: %v", err)
 	}
 	if _, err = c.OpenSession(t.Context(), executor.Session{ID: "ctx-2"}); !worker.Unstarted(err) {
@@ -76,7 +76,7 @@ func TestAWorkerThatIsNotThereHasStartedNothing(t *testing.T) {
 		t.Error("the input was opened")
 		return nil, io.EOF
 	}}
-	if _, err := c.Run(t.Context(), j, workertest.NewJournal()); !worker.Unstarted(err) || worker.Full(err) || executor.CodeOf(err) != executor.Unavailable {
+	if _, err := c.Run(t.Context(), j, workertest.NewJournal()); !worker.Unstarted(err) || executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("got %v", err)
 	}
 	if worker.Unstarted(executor.Errorf(executor.Unavailable, "refused by the worker: it is full")) || worker.Unstarted(nil) {

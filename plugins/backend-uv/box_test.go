@@ -11,7 +11,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
-// boxTests are the tests of boxes that TestTheLawHoldsWithoutRoot runs again.
+// boxTests are the tests of boxes that lawWithoutRoot runs again.
 const boxTests = "TestInABoxNothingOfTheServersUserIsThere|TestAPythonInAClosedFolderIsUsable|TestAHostDirectoryIsReadOnlyUnlessTheConfigurationOpensIt"
 
 // openBoxed is openBackend for a test of boxes.
@@ -104,7 +104,7 @@ func TestAHostDirectoryIsReadOnlyUnlessTheConfigurationOpensIt(t *testing.T) {
 	open, other := folder(t), folder(t)
 	b := openBoxed(t, map[string]any{"writable_directories": []string{open}})
 	if !b.can.HostDirectories {
-		t.Skip("SKIPPED: root's programs have uids of their own and get no host directories; TestTheLawHoldsWithoutRoot runs this test")
+		t.Skip("SKIPPED: root's programs have uids of their own and get no host directories; TestConformance runs this test without root")
 	}
 	for dir, want := range map[string]string{open: "written\n", other: "[Errno 30] Read-only file system: 'made'\n"} {
 		script(t, filepath.Join(dir, "data.txt"), "data")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +22,13 @@ import (
 )
 
 // TestConformance holds this backend to the law, with a package index of the test's own. The lane of a plugin process also has
-// all that the wire lane has, since nothing attaches to a program of this backend.
+// all that the wire lane has, since nothing attaches to a program of this backend. As root the law is tested without root, too.
 func TestConformance(t *testing.T) {
 	needUV(t)
+	if os.Geteuid() == 0 {
+		judge := lawWithoutRoot(t) // both mostly wait, so they run at once
+		defer func() { t.Run("without root", judge) }()
+	}
 	index := newWheelhouse(t)
 	index.probe()
 	cache := filepath.Join(folder(t), "cache")
@@ -162,13 +167,11 @@ func runnerRoots(work string) []string {
 	return roots
 }
 
-// TestTheLawHoldsWithoutRoot runs the direct lane and the tests of boxes again as the user nobody. Without root there are no uids and
-// control groups. User namespaces replace them as far as the machine has them.
-func TestTheLawHoldsWithoutRoot(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: not root, so TestConformance has run without root")
-	}
-	needUV(t)
+// lawWithoutRoot runs the direct lane and the tests of boxes as the user nobody, while the caller goes on. Without root there are no uids
+// and control groups. User namespaces replace them as far as the machine has them. judge waits for the end, and fails its test unless all
+// has passed.
+func lawWithoutRoot(t *testing.T) (judge func(*testing.T)) {
+	t.Helper()
 	home := folder(t)
 	uv, err := exec.LookPath("uv")
 	if err != nil {
@@ -190,15 +193,27 @@ func TestTheLawHoldsWithoutRoot(t *testing.T) {
 	}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = childAttr(nobody)
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s", out)
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestConformance/direct")) {
-		t.Error(err)
-	}
-	for _, name := range strings.Split(boxTests, "|") {
-		if !bytes.Contains(out, []byte("--- PASS: "+name)) {
-			needtest.Need(t, !bytes.Contains(out, []byte("--- SKIP: "+name)), needtest.Box, "user namespaces do not work")
-			t.Errorf("%s did not run", name)
+	var out []byte
+	var runErr error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the child is killed when the thread that has started it ends
+		defer runtime.UnlockOSThread()
+		out, runErr = cmd.CombinedOutput()
+	}()
+	t.Cleanup(func() { <-done })
+	return func(t *testing.T) {
+		<-done
+		t.Logf("%s", out)
+		if runErr != nil || !bytes.Contains(out, []byte("--- PASS: TestConformance/direct")) {
+			t.Error(runErr)
+		}
+		for _, name := range strings.Split(boxTests, "|") {
+			if !bytes.Contains(out, []byte("--- PASS: "+name)) {
+				needtest.Need(t, !bytes.Contains(out, []byte("--- SKIP: "+name)), needtest.Box, "user namespaces do not work")
+				t.Errorf("%s did not run", name)
+			}
 		}
 	}
 }

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
@@ -38,11 +40,26 @@ func TestAForkServerIsNotStartedInVainAgainAndAgain(t *testing.T) {
 	for _, used := range []bool{false, true} {
 		f.server = ended(c, used, errors.New("it hangs"))
 		f.close()
+		if long := time.Until(f.refused[c]) > forkPause; long == used {
+			t.Errorf("a server that has failed is started again after %s, it was used: %t", time.Until(f.refused[c]), used)
+		}
 		for range 2 {
 			if f.permits(c) {
 				t.Error("a server that has failed is started again at once")
 			}
 		}
+	}
+}
+
+func TestFewRefusedKeysAreKept(t *testing.T) {
+	t.Parallel()
+	var f forks
+	for i := range 3 * maxRefusedKeys {
+		f.server = ended(forkKey{fork: fmt.Sprint(i)}, false, errors.New("it hangs"))
+		f.close()
+	}
+	if n := len(f.refused); n == 0 || n > maxRefusedKeys {
+		t.Errorf("%d keys are kept", n)
 	}
 }
 

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"crypto/rand"
 	"os"
 	"strings"
 	"testing"
@@ -51,7 +52,7 @@ func testCgroups(tb testing.TB) Cgroups {
 	if len(all) == 0 {
 		return nil
 	}
-	slot, err := all.Make("pyexec-test-" + strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name()))
+	slot, err := all.Make("pyexec-test-" + strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name()) + "-" + rand.Text()[:8]) // two runs may be at once
 	if err != nil {
 		tb.Fatal(err)
 	}
