@@ -20,8 +20,10 @@ func TestInputThatNobodyReadsIsSeenWithoutReading(t *testing.T) {
 	if _, err := w.WriteString("x"); err != nil {
 		t.Fatal(err)
 	}
-	if !hasInput(r) || !hasInput(r) {
-		t.Error("a pipe with a byte has no input")
+	for range 2 {
+		if !hasInput(r) {
+			t.Error("a pipe with a byte has no input")
+		}
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
