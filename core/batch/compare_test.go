@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
 )
 
 // compared feeds got in pieces of at most size bytes.
@@ -69,6 +71,7 @@ func TestOutputIsCompared(t *testing.T) {
 		{name: "float: a finite number is not infinite", how: CompareFloat, want: "inf", got: "1e300", tolerance: Tolerance{Rel: 1}, detail: "word 1"},
 		{name: "float: other text", how: CompareFloat, want: "yes", got: "no", tolerance: Tolerance{Abs: 1}, detail: "word 1"},
 		{name: "float: a form of Go only", how: CompareFloat, want: "16", got: "0x1p4", tolerance: Tolerance{Abs: 1}, detail: "word 1"},
+		{name: "float: a long word is no number", how: CompareFloat, want: strings.Repeat("0", maxNumber) + "1", got: "1", detail: "word 1"},
 		{name: "float: a long word that goes on", how: CompareFloat, want: strings.Repeat("a", 2*maxNumber), got: strings.Repeat("a", 2*maxNumber+1), detail: "word 1"},
 		{name: "float: too few", how: CompareFloat, want: "1 2 3", got: "1 2 ", detail: "ends after 2 of 3 words"},
 		{name: "float: too many", how: CompareFloat, want: "1", got: "1 2", detail: "more than the expected 1 words"},
@@ -135,4 +138,17 @@ func FuzzCompare(f *testing.F) {
 			t.Errorf("exact: %q", d)
 		}
 	})
+}
+
+func TestOnlyStdoutIsCompared(t *testing.T) {
+	t.Parallel()
+	want := "a"
+	j := newJudge(Expect{Stdout: &want})
+	for _, stream := range []executor.Stream{executor.Stderr, executor.Stdout} {
+		j.see(executor.Event{Body: executor.Output{Stream: stream, Data: []byte("a")}})
+	}
+	x := executor.Execution{Status: executor.StatusSucceeded, Result: &executor.Result{ExitCode: new(int)}}
+	if v, detail := j.verdict(x); v != Passed {
+		t.Errorf("%s: %s", v, detail)
+	}
 }

@@ -45,8 +45,12 @@ func TestNothingIsKeptOfTheSourcesOfACall(t *testing.T) {
 		t.Fatal(err)
 	}
 	workspace := &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }}
+	unread := &executor.Source{SizeBytes: 1, Replayable: true, Open: func() (io.ReadCloser, error) {
+		t.Error("a source was read for a side that does not take it with the call")
+		return io.NopCloser(strings.NewReader("x")), nil
+	}}
 	for range 3 {
-		if _, err := NewBackend(conn, nil, nil).Run(t.Context(), executor.Job{Workspace: workspace}, nil); err != nil {
+		if _, err := NewBackend(conn, nil, nil).Run(t.Context(), executor.Job{Workspace: workspace, Stdin: unread}, nil); err != nil {
 			t.Error(err)
 		}
 	}
