@@ -234,7 +234,7 @@ func sameWord(got, want []byte, t Tolerance) bool {
 
 // distance returns the difference of a and b, the numbers of two words. That of whole numbers is exact beyond 2^53, too.
 func distance(got, want []byte, a, b float64) float64 {
-	if a == b && math.Abs(b) >= 1<<53 {
+	if max(math.Abs(a), math.Abs(b)) >= 1<<53 {
 		x, okX := new(big.Int).SetString(string(got), 10)
 		y, okY := new(big.Int).SetString(string(want), 10)
 		if okX && okY {

@@ -63,6 +63,8 @@ func TestOutputIsCompared(t *testing.T) {
 		{name: "float: no tolerance", how: CompareFloat, want: "1", got: "1.0000001", detail: "word 1"},
 		{name: "float: whole numbers that no float64 tells apart", how: CompareFloat, want: "9007199254740992", got: "9007199254740993", detail: "word 1"},
 		{name: "float: whole numbers beyond 2^53 within abs", how: CompareFloat, want: "-9007199254740992", got: "-9007199254740993", tolerance: Tolerance{Abs: 1}},
+		{name: "float: whole numbers that become others as float64, within abs", how: CompareFloat, want: "9007199254740992", got: "9007199254740995", tolerance: Tolerance{Abs: 3}},
+		{name: "float: whole numbers that become others as float64, beyond abs", how: CompareFloat, want: "9007199254740993", got: "9007199254740990", tolerance: Tolerance{Abs: 2}, detail: "word 1"},
 		{name: "float: a large whole number with a sign", how: CompareFloat, want: "9007199254740993", got: "+9007199254740993"},
 		{name: "float: NaN", how: CompareFloat, want: "nan", got: "NaN"},
 		{name: "float: NaN is no number", how: CompareFloat, want: "1", got: "nan", tolerance: Tolerance{Abs: 1e300}, detail: "word 1"},

@@ -91,7 +91,7 @@ func (e *Engine) submit(ctx context.Context, spec executor.Spec, in executor.Inp
 		}
 		rec.Spec = req.spec
 	}
-	if x.lasting = lasts(req) || !spool && hold(&req); x.lasting {
+	if x.lasting = lasts(req) || !spool && e.hold(ctx, &req); x.lasting {
 		x.workspace, x.stdin = req.in.Workspace, req.in.Stdin
 	}
 	if starts {

@@ -2,10 +2,12 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
 
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -13,16 +15,24 @@ import (
 const maxHeld = 4 << 10
 
 // hold makes the input of req lasting if it is small, and reports whether it is lasting then. A copy in memory costs less than a blob,
-// and its Execution ends with this process anyway.
-func hold(req *request) bool {
-	if req.spec.Durable || req.session != nil || !small(req.in.Workspace) || !small(req.in.Stdin) {
+// and its Execution ends with this process anyway. A source that is not read in time, as before its Upload, is not held.
+func (e *Engine) hold(ctx context.Context, req *request) bool {
+	in := req.in
+	if req.spec.Durable || req.session != nil || !small(in.Workspace) || !small(in.Stdin) {
 		return false
 	}
-	workspace, stdin := inMemory(req.in.Workspace), inMemory(req.in.Stdin)
-	if workspace == nil && req.in.Workspace != nil || stdin == nil && req.in.Stdin != nil {
+	if in.Workspace == nil && in.Stdin == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.deadlines.Upload)
+	defer cancel()
+	held, err := calls.Ask(ctx, &e.abandoned, "the upload", 0, func() (executor.Input, error) {
+		return executor.Input{Workspace: inMemory(in.Workspace), Stdin: inMemory(in.Stdin)}, nil
+	})
+	if err != nil || held.Workspace == nil && in.Workspace != nil || held.Stdin == nil && in.Stdin != nil {
 		return false
 	}
-	req.in.Workspace, req.in.Stdin = workspace, stdin
+	req.in.Workspace, req.in.Stdin = held.Workspace, held.Stdin
 	return true
 }
 

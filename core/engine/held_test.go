@@ -1,8 +1,12 @@
 package engine
 
 import (
+	"context"
+	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
@@ -42,15 +46,43 @@ func TestASmallInputIsKeptInMemory(t *testing.T) {
 	}
 }
 
-// A Source that is not as large as it says is not kept: the Execution ends as it does with a larger input.
+// A Source of another size than it says is not kept: the Execution ends as it does with a larger input.
 func TestASourceOfAnotherSizeIsNotKept(t *testing.T) {
 	t.Parallel()
-	opened := 0
-	for _, said := range []int64{0, 3, -1} {
-		src := again([]byte("four"), &opened)
-		src.SizeBytes = said
-		if req := (request{in: executor.Input{Stdin: src}}); hold(&req) || req.in.Stdin != src {
-			t.Errorf("a source of 4 bytes that says %d is kept", said)
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		opened := 0
+		for _, said := range []int64{0, 3, -1} {
+			src := again([]byte("four"), &opened)
+			src.SizeBytes = said
+			if req := (request{in: executor.Input{Stdin: src}}); r.hold(t.Context(), &req) || req.in.Stdin != src {
+				t.Errorf("a source of 4 bytes that says %d is kept", said)
+			}
 		}
-	}
+	})
+}
+
+// A Source that hangs holds a Submit no longer than its caller waits.
+func TestASmallSourceThatHangsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}}})
+		r.submit(t.Context(), "wait gate")
+		synctest.Wait()
+		hangs := make(chan struct{})
+		src := &executor.Source{SizeBytes: 1, Replayable: true, Open: func() (io.ReadCloser, error) {
+			<-hangs
+			return nil, errors.New("it hung")
+		}}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begin := time.Now()
+		if _, err := r.Submit(ctx, executor.Spec{Code: "read-stdin"}, executor.Input{Stdin: src}); err == nil || time.Since(begin) != time.Minute {
+			t.Errorf("Submit returned %v after %v", err, time.Since(begin))
+		}
+		close(hangs)
+		r.fake.Release("gate")
+		synctest.Wait()
+		r.wantIdle()
+	})
 }

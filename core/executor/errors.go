@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -133,7 +134,7 @@ func InMilliseconds(message string) string {
 		if err != nil {
 			return number // too large for a duration
 		}
-		return strconv.FormatFloat(seconds*1000, 'f', -1, 64)
+		return strconv.FormatFloat(math.Round(seconds*1e9)/1e6, 'f', -1, 64) // to nanoseconds
 	})
 }
 

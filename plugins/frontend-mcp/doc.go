@@ -1,4 +1,5 @@
-// Package mcpfrontend serves an executor.Service over the Model Context Protocol, as a plugin process (Factory).
+// Package mcpfrontend serves an executor.Service over the Model Context Protocol: as a plugin process (Factory), or over
+// standard streams in the process of the caller (ServeStdio).
 //
 // Every tool calls the Service: it submits a Spec, uses a Session or runs a Script. MCP clients therefore get the engine,
 // backends, limits and log that HTTP clients get. mcp-go implements the protocol. This package adds what the library lacks:

@@ -33,16 +33,19 @@ type MCPOptions struct {
 	Log *slog.Logger
 }
 
-// MCP serves o.Service to the client of the standard streams in this process, until the client disconnects or ctx ends. The calls
-// that run then have engine.drain_timeout_seconds to end.
+// MCP serves o.Service to the client of the standard streams in this process, until the client disconnects or ctx ends. The end of ctx
+// cancels the calls that run (unavailable). Their answers and the cleaning up have engine.drain_timeout_seconds.
 func MCP(ctx context.Context, o MCPOptions) error {
 	c := mcpConfig(o.Config, o.Bundle.Version)
 	c.HTTP.Tokens = nil
 	if c.Remote = o.Remote; !o.Remote {
 		c.Backend = o.Config.Backend
 	}
+	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() { end(executor.Errorf(executor.Unavailable, "the frontend is stopping")) })()
 	ended := make(chan error, 1)
-	go func() { ended <- mcpfrontend.ServeStdio(ctx, c, o.Service, o.In, o.Out, o.Log) }()
+	go func() { ended <- mcpfrontend.ServeStdio(serving, c, o.Service, o.In, o.Out, o.Log) }()
 	select {
 	case err := <-ended:
 		return err
@@ -53,8 +56,9 @@ func MCP(ctx context.Context, o MCPOptions) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-clean.Done(): // the end of the engine ends the calls
-		return executor.Errorf(executor.Unavailable, "the frontend did not drain in time: %w", context.Cause(clean))
+	case <-clean.Done(): // such as a client that reads no answers
+		o.Log.Warn("the end of MCP", "error", context.Cause(clean))
+		return stop.Cause(ctx)
 	}
 }
 

@@ -29,8 +29,8 @@ func newMCP(g *global) *cobra.Command {
 		Long: `Serve an MCP client over standard input and output. This is the command for a client's configuration.
 
 Without --server (or PYEXEC_SERVER) tools run on the engine inside this program, with it on that server. The command ends
-when the client closes standard input, after it has answered everything that was asked. SIGTERM lets running calls finish
-(engine.drain_timeout_seconds), a second one ends everything at once (exit status 143). Streamable HTTP is a part of serve, at /mcp.`,
+when the client closes standard input, after it has answered everything that was asked. SIGTERM cancels the calls that run
+and answers them, a second one ends everything at once (exit status 143). Streamable HTTP is a part of serve, at /mcp.`,
 		Args: none,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}

@@ -46,7 +46,10 @@
 //   - A function that an imported module has given to sys.settrace or sys.setprofile, and that is still there at the end, sees the
 //     functions of python/_fork_end.py.
 //   - sys.__interactivehook__ has a weak reference, and is not the function of the module site.
-//   - atexit has one function more (atexit._ncallbacks), unless the main file mentions atexit.
+//   - atexit has one function more, unless the main file mentions atexit: atexit._ncallbacks counts it, and atexit.unregister compares it.
+//   - Without a word of it in the main file, imported modules may set an audit hook, which sees calls of python/_fork_end.py; leave an
+//     iterator of os.scandir, which then gives no warning; or run exec or eval of a text that ends with KeyboardInterrupt, which makes
+//     the interpreter end by SIGINT and a copy by 0 or 1. A signal that comes at the very end may be handled in functions of python/_fork_end.py.
 //   - A program whose end removes both __file__ and __cached__ from __main__, and no other name, and then leaves by sys.exit, ends with 0.
 //     Programs whose main file mentions globals, locals, vars or __cached__ are ended by the interpreter.
 //   - Modules of Config.Preimport and Config.Learned are in sys.modules from the start. What they draw at random when they are imported is the same in all

@@ -20,7 +20,7 @@ CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings
 
 # What a main file mentions that may notice this end.
 NOTICING = (b"settrace", b"setprofile", b"monitoring", b"audit", b"scandir", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars",
-            b"ps1", b"ps2", b"last_", b"_socket")
+            b"ps1", b"ps2", b"last_", b"_socket", b"SocketType", b"signal", b"exec", b"eval")
 
 # The names that the interpreter adds to sys at its end, in this order. After an exception, the last of them are there before.
 ADDED = ["ps1", "ps2"] + ["last_exc"] * (sys.version_info >= (3, 12)) + ["last_type", "last_value", "last_traceback"]
@@ -75,9 +75,10 @@ class Files:
         if type(file) is self.string or type(file) is self.bytes:
             return self.plain(file)
         parts = self.parts(file)
-        if type(parts[-1]) is not self.raw:
+        raw = parts[-1]
+        if type(raw) is not self.raw:
             return False  # it may have functions of the program
-        return parts[-1].closed or not parts[-1].closefd and all(type(p) in (self.text, self.buffers[0], self.raw) for p in parts) and self.plain(file)
+        return raw.closed or not (raw.closefd or self.raw.writable(raw)) and self.plain(file)
 
     def parts(self, file):
         """Returns a file, its buffer and its raw file, as far as it has them."""
@@ -183,7 +184,7 @@ class End:
     def nothing_left(self):
         """Reports whether nothing happens at the end of the objects of this process."""
         return (self.getpid() == self.pid and not self.threads() and allocated() < self.blocks + MOST
-                and type(sys.modules) is dict and (sys.stdout, sys.stderr) == self.streams
+                and type(sys.modules) is dict and sys.stdout is self.streams[0] and sys.stderr is self.streams[1]
                 and all(map(self.files.plain, (self.input, *self.streams))) and not self.gc.callbacks and not self.gc.get_debug()
                 and not sys.flags.dev_mode and not sys.flags.verbose and all(map(self.module_harmless, self.imported()))
                 and self.objects_harmless(self.main()))
