@@ -45,7 +45,7 @@
 //     __del__, weakref, __subclasses__ or setproctitle.
 //   - A function that an imported module has given to sys.settrace or sys.setprofile, and that is still there at the end, sees the
 //     functions of python/_fork_end.py.
-//   - sys.__interactivehook__ has a weak reference, and is not the function of the module site.
+//   - sys.__interactivehook__ has a weak reference. From Python 3.13 on, a finder in sys.path_importer_cache has.
 //   - atexit has one function more (atexit._ncallbacks), unless the main file mentions atexit.
 //   - A program whose end removes both __file__ and __cached__ from __main__, and no other name, and then leaves by sys.exit, ends with 0.
 //     Programs whose main file mentions globals, locals, vars or __cached__ are ended by the interpreter.

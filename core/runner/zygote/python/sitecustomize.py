@@ -284,7 +284,7 @@ def main(site, path):
     child = Child(lib)
     server = _fork_server.Server(_signal, _socket, select, lib)
     server.child, server.socket = child, _socket
-    if hasattr(sys, "__interactivehook__"):
+    if _fork_end.dropped():
         child.end = _fork_end.End(gc, _weakref, _thread, atexit)
     word, *names = receive(server.control)[0]
     child.learns = word == b"learn"
