@@ -45,7 +45,7 @@
 //     __del__, weakref, __subclasses__ or setproctitle.
 //   - A function that an imported module has given to sys.settrace or sys.setprofile, and that is still there at the end, sees the
 //     functions of python/_fork_end.py.
-//   - sys.__interactivehook__ has a weak reference, and is not the function of the module site.
+//   - sys.__interactivehook__ has a weak reference. From Python 3.13 on, a finder in sys.path_importer_cache has.
 //   - atexit has one function more, unless the main file mentions atexit: atexit._ncallbacks counts it, and atexit.unregister compares it.
 //   - Without a word of it in the main file, imported modules may set an audit hook, which sees calls of python/_fork_end.py; leave an
 //     iterator of os.scandir, which then gives no warning; or run exec or eval of a text that ends with KeyboardInterrupt, which makes

@@ -22,8 +22,12 @@ CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings
 NOTICING = (b"settrace", b"setprofile", b"monitoring", b"audit", b"scandir", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars",
             b"ps1", b"ps2", b"last_", b"_socket", b"SocketType", b"signal", b"exec", b"eval")
 
-# The names that the interpreter adds to sys at its end, in this order. After an exception, the last of them are there before.
-ADDED = ["ps1", "ps2"] + ["last_exc"] * (sys.version_info >= (3, 12)) + ["last_type", "last_value", "last_traceback"]
+# The names that the interpreter adds to sys after an exception, and those that it adds at its end, each in this order.
+EXCEPTION = ["last_exc"] * (sys.version_info >= (3, 12)) + ["last_type", "last_value", "last_traceback"]
+ADDED = ["ps1", "ps2"] + EXCEPTION
+
+# Whether dropped is a finder, which the interpreter drops before it adds names to sys.
+FINDER = sys.version_info >= (3, 13)
 
 HEAP_TYPE, HAVE_GC = 1 << 9, 1 << 14  # Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_HAVE_GC
 
@@ -94,22 +98,26 @@ class Files:
         return all(type(name) is str and name in ("mode", "name") for part in self.parts(file) for name in vars(part))
 
 
+def dropped():
+    """Returns an object that the interpreter drops between the flush of the streams and the modules, or None. Before Python 3.13 only sys
+    holds its hook. Newer versions drop the cache of finders before all else."""
+    if not FINDER:
+        return getattr(sys, "__interactivehook__", None)
+    kind = sys.modules["_frozen_importlib_external"].FileFinder
+    return next((f for f in sys.path_importer_cache.values() if type(f) is kind), None)
+
+
 class End:
     """Ends a process without taking its objects apart, where no object does anything at its end.
 
     The interpreter takes modules and types apart at its end. A copy has to copy most pages for that. It serves only objects with
-    finalizers. The interpreter drops sys.__interactivehook__ after the exit functions and the flush of the streams, and before all
-    other objects. A weak reference calls run then.
+    finalizers. The interpreter drops an object after the exit functions and the flush of the streams. A weak reference calls run then.
     """
 
     def __init__(self, gc, weakref, thread, atexit):
         self.atexit, self.failed = atexit.register, False
         self.gc, self.threads, self.weak, self.exit, self.getpid = gc, thread._count, weakref.ref, os._exit, os.getpid
-        old = sys.__interactivehook__  # the module site may hold it
-        hook = type(old)(old.__code__, old.__globals__, old.__name__, old.__defaults__, old.__closure__)
-        hook.__doc__, hook.__qualname__, hook.__module__ = old.__doc__, old.__qualname__, old.__module__
-        sys.__interactivehook__ = hook
-        self.reference = weakref.ref(hook, self.run)
+        self.reference = weakref.ref(dropped(), self.run)
         self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
         self.input, self.files = sys.stdin, Files(sys.modules["io"])
         self.harmless = {id(kind): self.files.harmless for kind in self.files.kinds}  # whether an object has no end, by its type
@@ -175,11 +183,14 @@ class End:
         if (sys.excepthook is not self.excepthook or not main.isdisjoint(("__file__", "__cached__"))
                 or not main >= {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__"}):
             return None
+        if FINDER:
+            want = EXCEPTION if self.failed else []
+            if not vars(sys).keys().isdisjoint(name for name in ADDED if name not in want):
+                return None
+        else:
+            want = EXCEPTION + ADDED[:2] if self.failed else ADDED
         names = reversed(vars(sys))
-        last = [next(names) for _ in ADDED][::-1]
-        if self.failed:
-            return 1 if last == ADDED[2:] + ADDED[:2] else None
-        return 0 if last == ADDED else None
+        return int(self.failed) if [next(names) for _ in want][::-1] == want else None
 
     def nothing_left(self):
         """Reports whether nothing happens at the end of the objects of this process."""

@@ -284,7 +284,7 @@ def main(site, path):
     child = Child(lib)
     server = _fork_server.Server(_signal, _socket, select, lib)
     server.child, server.socket = child, _socket
-    if hasattr(sys, "__interactivehook__"):
+    if _fork_end.dropped():
         child.end = _fork_end.End(gc, _weakref, _thread, atexit)
     word, *names = receive(server.control)[0]
     child.learns = word == b"learn"
@@ -322,12 +322,20 @@ def main(site, path):
         server.serve()
     child.wait(own)
     if "threading" in sys.modules:
-        sys.modules["threading"].main_thread()._set_native_id()  # not every version does so after a fork
+        main_thread(sys.modules["threading"])
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # the module random does so by itself
     _signal.pthread_sigmask(_signal.SIG_SETMASK, server.mask)
     gc.enable()
     return child.importer(path)
+
+
+def main_thread(threading):
+    """Makes the main thread as it is without a fork. The module threading does not do so in every version."""
+    thread = threading.main_thread()
+    thread._set_native_id()
+    if hasattr(threading, "_shutdown_locks"):
+        threading._shutdown_locks.add(thread._tstate_lock)
 
 
 def keep(increase, *values):
