@@ -163,14 +163,16 @@ class End:
 
     def run(self, _):
         try:
-            code = self.code() if self.early and is_finalizing() and self.frame().f_back is None else None
-            if code is not None and self.nothing_left():
-                for stream in self.streams:
-                    stream.flush()  # it fails again if it has failed
-                self.quit(code)
+            if self.early and is_finalizing() and self.frame().f_back is None and self.nothing_left():
+                code = self.code()
+                if code is not None:
+                    for stream in self.streams:
+                        stream.flush()  # it fails again if it has failed
+                    self.quit(code)
+                return  # the interpreter ends, and the collector has nothing to find
         except BaseException:
             pass
-        self.give_back()  # the interpreter ends in its own way
+        self.give_back()
 
     def quit(self, code):
         """Ends the process. The libraries of harmless modules have nothing to do at their end, and the C streams are not used."""
