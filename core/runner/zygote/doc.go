@@ -40,9 +40,8 @@
 // # What programs can tell
 //
 //   - Copies of one Zygote have the same seed of hashes, unless Refuses has seen PYTHONHASHSEED in the variables.
-//   - The objects of the start are frozen (gc.freeze), and the collector's counts begin at 0. What a program attaches to a class of the
-//     modules that are there at the start, such as os, is not finalized at its end. A program is refused whose main file mentions gc,
-//     __del__, weakref, __subclasses__ or setproctitle.
+//   - The objects of the start are frozen (gc.freeze) until the end, and the collector's counts begin at 0. A program is refused whose main
+//     file mentions gc, __del__, weakref, __subclasses__ or setproctitle.
 //   - A function that an imported module has given to sys.settrace or sys.setprofile, and that is still there at the end, sees the
 //     functions of python/_fork_end.py.
 //   - sys.__interactivehook__ has a weak reference. From Python 3.13 on, a finder in sys.path_importer_cache has.

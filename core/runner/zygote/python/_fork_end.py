@@ -115,7 +115,7 @@ class End:
     """
 
     def __init__(self, gc, weakref, thread, atexit):
-        self.atexit, self.failed = atexit.register, False
+        self.atexit, self.failed, self.early, self.give_back = atexit.register, False, True, None
         self.gc, self.threads, self.weak, self.exit, self.getpid = gc, thread._count, weakref.ref, os._exit, os.getpid
         self.reference = weakref.ref(dropped(), self.run)
         self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
@@ -134,8 +134,7 @@ class End:
         self.main, self.blocks = self.weak(main), allocated()
         self.last, self.count = next(reversed(sys.modules)), len(sys.modules)
         self.usual |= {id(k) for k in types(object) if self.without_end(k)}
-        if not harmless or not all(map(self.module_harmless, sys.modules.keys() - CORE)):
-            self.reference = None
+        self.early = harmless and all(map(self.module_harmless, sys.modules.keys() - CORE))
 
     def without_end(self, kind):
         """Reports whether objects of a type have no end, and nobody can give them one."""
@@ -147,6 +146,7 @@ class End:
         self.pid = self.getpid()
         if any(word in text for word in NOTICING):
             self.reference = None
+            self.give_back()
         elif b"atexit" not in text:
             self.atexit(self.note)
 
@@ -164,13 +164,16 @@ class End:
 
     def run(self, _):
         try:
-            code = self.code() if is_finalizing() and self.frame().f_back is None else None
-            if code is not None and self.nothing_left():
-                for stream in self.streams:
-                    stream.flush()  # it fails again if it has failed
-                self.quit(code)
+            if self.early and is_finalizing() and self.frame().f_back is None and self.nothing_left():
+                code = self.code()
+                if code is not None:
+                    for stream in self.streams:
+                        stream.flush()  # it fails again if it has failed
+                    self.quit(code)
+                return  # the interpreter ends, and the collector has nothing to find
         except BaseException:
-            pass  # the interpreter ends in its own way
+            pass
+        self.give_back()
 
     def quit(self, code):
         """Ends the process. The libraries of harmless modules have nothing to do at their end, and the C streams are not used."""

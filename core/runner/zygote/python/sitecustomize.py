@@ -299,13 +299,14 @@ def main(site, path):
     harmless = not got or child.end and child.end.kinds_harmless(gc.get_objects())
     gc.freeze()
     lib.trim()
-    for module in sys.modules.values():
-        _ctypes.Py_INCREF(module)  # so that the interpreter clears it at the end: the collector does not see it
+    modules = list(sys.modules.values())
     main = new_main()
     if child.end:
         child.end.watch(main, harmless)
     os.chdir("/")  # the folder may be unmounted
-    keep(_ctypes.Py_INCREF, globals(), child, server, lib, got)
+    kept = keep(_ctypes.Py_INCREF, globals(), child, server, lib, got, *modules)
+    if child.end:
+        child.end.give_back = lambda: give_back(gc.unfreeze, _ctypes.Py_DECREF, kept)
     lib.call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     ready = "ready", startup_code(site), *got
     own = server.own
@@ -339,13 +340,21 @@ def main_thread(threading):
 
 
 def keep(increase, *values):
-    """Keeps values, and the code of all callers. Taking them apart would change pages that copies share with the server."""
+    """Keeps values, and the code of all callers, and returns them. Taking them apart would change pages that copies share with the server."""
     frame = sys._getframe(1)
     while frame:
         values += frame.f_code,
         frame = frame.f_back
     for value in values:
         increase(value)
+    return values
+
+
+def give_back(unfreeze, decrease, kept):
+    """Undoes keep and the freeze, so that the collector takes apart what it would take apart without a fork server."""
+    unfreeze()
+    for value in kept:
+        decrease(value)
 
 
 def install(site):
