@@ -265,6 +265,12 @@ func startDeafRun(t *testing.T) *stopped {
 
 func startDeafMCP(t *testing.T) *stopped {
 	t.Helper()
+	return startMCP(t, deaf)
+}
+
+// startMCP starts the command mcp with a call of program.
+func startMCP(t *testing.T, program string) *stopped {
+	t.Helper()
 	s := startStopped(t, nil, "mcp")
 	send := func(message string) {
 		if _, err := io.WriteString(s.in, message+"\n"); err != nil {
@@ -276,6 +282,21 @@ func startDeafMCP(t *testing.T) *stopped {
 		t.Fatalf("%q, %v\n%s", line, err, s.stderr())
 	}
 	send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	send(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_script_with_dependencies","arguments":{"script_content":%q,"python_version":"%s","timeout_seconds":3600}}}`, deaf, minorOf(t, nil)))
+	send(fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"run_script_with_dependencies","arguments":{"script_content":%q,"python_version":"%s","timeout_seconds":3600}}}`, program, minorOf(t, nil)))
 	return s
+}
+
+// The first signal cancels the calls of mcp. Each gets an answer that says why.
+func TestACallThatASignalCancelsIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := startMCP(t, "import time\ntime.sleep(86400)\n")
+	eventually(t, "the program runs", func() bool { return len(s.programs()) > 0 })
+	s.signal(syscall.SIGTERM)
+	line, err := s.out.ReadString('\n')
+	if err != nil || !strings.Contains(line, `"id":2`) || !strings.Contains(line, "the frontend is stopping") {
+		t.Errorf("%q, %v\n%s", line, err, s.stderr())
+	}
+	if err := s.cmd.Wait(); err != nil || strings.Contains(s.stderr(), "ERROR") {
+		t.Errorf("%v\n%s", err, s.stderr())
+	}
 }
