@@ -16,9 +16,12 @@ func hasInput(r io.Reader) bool {
 		return false
 	}
 	info, err := f.Stat()
-	if err != nil || info.Mode().IsRegular() {
-		at, seekErr := f.Seek(0, io.SeekCurrent)
-		return err == nil && seekErr == nil && at < info.Size()
+	if err != nil {
+		return false
+	}
+	if info.Mode().IsRegular() {
+		at, err := f.Seek(0, io.SeekCurrent)
+		return err == nil && at < info.Size()
 	}
 	if info.Mode()&os.ModeNamedPipe == 0 {
 		return false

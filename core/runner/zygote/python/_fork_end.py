@@ -2,6 +2,8 @@
 import os
 import sys
 
+from _fork_text import mentions
+
 # What this module calls, also if the program replaces it.
 all, any, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars = (
     all, any, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars)
@@ -20,7 +22,10 @@ CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings
 
 # What a main file mentions that may notice this end.
 NOTICING = (b"settrace", b"setprofile", b"monitoring", b"audit", b"scandir", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars",
-            b"ps1", b"ps2", b"last_", b"_socket", b"SocketType", b"signal", b"exec", b"eval")
+            b"ps1", b"ps2", b"last_", b"_socket", b"SocketType")
+
+# The same, but only as whole names: "exec" is a part of many words.
+NOTICING_NAMES = b"signal", b"exec", b"eval"
 
 # The names that the interpreter adds to sys after an exception, and those that it adds at its end, each in this order.
 EXCEPTION = ["last_exc"] * (sys.version_info >= (3, 12)) + ["last_type", "last_value", "last_traceback"]
@@ -144,7 +149,7 @@ class End:
     def begin(self, text):
         """Begins the program text in this process."""
         self.pid = self.getpid()
-        if any(word in text for word in NOTICING):
+        if any(word in text for word in NOTICING) or any(mentions(text, name) for name in NOTICING_NAMES):
             self.reference = None
             self.give_back()
         elif b"atexit" not in text:
