@@ -3,6 +3,7 @@
 package cmd
 
 import (
+	"errors"
 	"io"
 	"os"
 
@@ -27,6 +28,11 @@ func hasInput(r io.Reader) bool {
 		return false
 	}
 	poll := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}} //nolint:gosec // a descriptor
-	n, err := unix.Poll(poll, 0)
-	return err == nil && n == 1 && poll[0].Revents&unix.POLLIN != 0
+	for {
+		n, err := unix.Poll(poll, 0)
+		if errors.Is(err, unix.EINTR) { // a signal was pending
+			continue
+		}
+		return err == nil && n == 1 && poll[0].Revents&unix.POLLIN != 0
+	}
 }

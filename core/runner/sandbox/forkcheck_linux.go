@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/archive"
 )
 
 // A fork server runs code of packages, so it may not tell the truth. What follows asks the kernel instead.
@@ -106,7 +107,8 @@ func (b *Box) Emptied(g *Group) error {
 // IsAlive reports whether the process of a descriptor has not ended. Its number is then its own.
 func IsAlive(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
-	n, err := unix.Poll(fds, 0)
+	// Also a poll that does not wait ends with EINTR if a signal is pending, such as those by which Go's scheduler preempts threads.
+	n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Poll(fds, 0) })
 	return err == nil && n == 0
 }
 

@@ -3,7 +3,10 @@ package sandbox
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAProcessThatExitsIsKnown(t *testing.T) {
@@ -33,4 +36,31 @@ func TestAProcessThatExitsIsKnown(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Go's scheduler preempts threads by signals. Each one may come before a poll that does not wait.
+func TestAProcessIsAliveWhateverSignalsComeMeanwhile(t *testing.T) {
+	pid := os.Getpid()
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Skipf("this kernel has no descriptors of processes: %v", err)
+	}
+	defer unix.Close(pidfd) //nolint:errcheck // nothing was written
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	asked, signalled := make(chan struct{}), make(chan struct{})
+	go func(thread int) {
+		defer close(signalled)
+		for !IsClosed(asked) {
+			_ = unix.Tgkill(pid, thread, unix.SIGURG) // this process is there
+		}
+	}(unix.Gettid())
+	for range 50_000 {
+		if !IsAlive(pidfd) {
+			t.Error("this process seems to have ended")
+			break
+		}
+	}
+	close(asked)
+	<-signalled
 }
