@@ -357,8 +357,13 @@ func (a *agent) answer(x *execution, out *protocol.Writer) {
 	} else {
 		_ = out.SendRaw(protocol.FrameExited, raw) // likewise
 	}
+	x.dieIfStuck()
+}
+
+// dieIfStuck ends the runner if a process of the program does not die.
+func (x *execution) dieIfStuck() {
 	if x.stuck {
-		a.die(fmt.Errorf("the program of %s does not die", x.start.ExecutionID))
+		x.agent.die(fmt.Errorf("the program of %s does not die", x.start.ExecutionID))
 	}
 }
 

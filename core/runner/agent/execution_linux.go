@@ -61,7 +61,9 @@ type execution struct {
 	forkOf   *sandbox.Program  // what the program for the next fork is like; nil: unknown
 	forkPeak int64             // the peak of the main process's memory where no control group knows it, in bytes
 	forkBase int64             // what of forkPeak no control group of x may know, in bytes; 0: unknown
-	forkErr  error             // why the fork server has ended before the program that is its copy
+	// forkResident is the memory that the copy had before, in bytes; 0 if unknown.
+	forkResident int64
+	exiting      *sandbox.Reaper // of a main process that gave back its memory when it was seen to exit; nil: it has ended
 	// In a session, spared are the runner's children that are not the Command's, and displays counts Displays.
 	spared   map[int]bool
 	displays int
@@ -137,6 +139,10 @@ func (x *execution) run(before *execution) {
 	x.stdin.Swallow()
 	x.deliver(failure == nil)
 	x.rest()
+	if x.exiting != nil {
+		x.finish(x.exiting, sandbox.Exit{Alone: true})
+		x.dieIfStuck()
+	}
 	kept, err := x.clean()
 	err = errors.Join(err, x.prepared.Remove())
 	if err == nil && !x.start.Last && !sandbox.IsClosed(x.dropped) {
@@ -332,16 +338,21 @@ func (x *execution) runProgram(p *sandbox.Program) error {
 	x.setPID(0, -1)
 	x.res.Wall = end.At.Sub(got.At)
 	// The interpreter that waited may have raised the peak of its container before. Then the control group has no number for x.
-	if how == executor.StartFork || s.Result() == 0 {
-		x.forkPeak = max(x.forkPeak, end.MaxRSS)
+	switch {
+	case end.Early:
+		x.exiting, x.forkPeak = r, s.Result()+x.forkResident
+	case how == executor.StartFork || s.Result() == 0:
+		x.forkPeak = end.MaxRSS
 	}
-	x.finish(r, end)
+	if !end.Early {
+		x.finish(r, end)
+	}
 	carried.finish()
 	x.res.Phases.Run = time.Since(got.At)
 	x.verdict(end, reason, x.group.OOMKills() > 0, x.group.Bound.Full())
 	x.account(r, s)
-	if x.forkErr != nil && reason == executor.StatusUnknown {
-		return sandbox.Failed(executor.Internal, executor.PhaseRun, "%v", x.forkErr)
+	if end.Lost != nil && reason == executor.StatusUnknown {
+		return sandbox.Failed(executor.Internal, executor.PhaseRun, "%v", end.Lost)
 	}
 	return nil
 }

@@ -154,7 +154,12 @@ func (x *execution) begin(s *forkServer, c *forkCopy, r zygote.Request, job sand
 
 // reapFork returns a Reaper of a copy that runs.
 func (x *execution) reapFork(s *forkServer, c *forkCopy) *sandbox.Reaper {
-	r := sandbox.NewForkReaper(x.agent.Sandbox, s.box, x.group)
+	x.forkBase, x.forkResident = c.base, c.resident
+	watched := 0
+	if c.resident > 0 && x.group.Measures() {
+		watched = c.PID()
+	}
+	r := sandbox.NewForkReaper(x.agent.Sandbox, s.box, x.group, watched)
 	end := func() error {
 		if len(x.group.Cgroups) > 0 {
 			x.group.KillOnce() // also where the server does not answer
@@ -175,13 +180,13 @@ func (x *execution) reapFork(s *forkServer, c *forkCopy) *sandbox.Reaper {
 	x.agent.EndFork.Store(&end)
 	x.agent.Go(func() {
 		exit, err := c.Wait(context.Background())
+		end := sandbox.Exit{Status: exit.Status, At: time.Now(), MaxRSS: exit.MaxRSS}
 		if err != nil { // nobody else waits for its copies
 			s.fail(err)
 			s.end()
-			exit.Status, x.forkErr = syscall.WaitStatus(unix.SIGKILL), s.err
+			end.Status, end.Lost = syscall.WaitStatus(unix.SIGKILL), s.err
 		}
-		x.forkPeak, x.forkBase = exit.MaxRSS, c.base
-		r.ForkEnded(exit.Status, exit.CPU)
+		r.ForkEnded(end, exit.CPU)
 	})
 	return r
 }

@@ -121,6 +121,8 @@ type forkCopy struct {
 	*zygote.Slot
 	pidfd int
 	base  int64 // the peak of the memory that the server and its copies had, in bytes; 0 if unknown
+	// resident is the memory that the copy has before its program, in bytes. It is 0 where the runner may not read how the copy ends.
+	resident int64
 }
 
 func (c *forkCopy) close() {
@@ -271,7 +273,10 @@ func (s *forkServer) copy(ctx context.Context) (*forkCopy, error) {
 		slot.Close()
 		return nil, fmt.Errorf("fork server: copy: %w", err)
 	}
-	c := &forkCopy{slot, pidfd, s.group.MemoryPeak()}
+	c := &forkCopy{Slot: slot, pidfd: pidfd, base: s.group.MemoryPeak()}
+	if size, traceable := sandbox.ResidentSize(slot.PID()); traceable {
+		c.resident = size
+	}
 	err = s.box.Holds(slot.PID())
 	if n, ok := s.group.Threads(); err == nil && ok && n != 2 {
 		err = fmt.Errorf("fork server: it has %d threads where it and a copy have 2", n)

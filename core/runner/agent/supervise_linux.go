@@ -64,11 +64,19 @@ func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.S
 	}
 }
 
+// exitPatience is how long a process that exits may take until it has ended. The kernel gives its memory back meanwhile.
+const exitPatience = time.Second
+
 // finish makes sure that no process of the program is alive.
 func (x *execution) finish(r *sandbox.Reaper, end sandbox.Exit) {
 	if end.Alone {
-		<-r.Empty
-		return
+		timer := time.NewTimer(exitPatience)
+		defer timer.Stop()
+		select {
+		case <-r.Empty:
+			return
+		case <-timer.C:
+		}
 	}
 	if err := x.agent.KillUntil(x.group, r.Empty, r.Look); err != nil {
 		x.stuck = true

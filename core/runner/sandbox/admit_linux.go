@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"syscall"
 	"time"
 )
 
@@ -27,9 +26,9 @@ func (g *Group) needsV2() bool {
 }
 
 // NewForkReaper is NewReaper for a program in g that is a child of the first process of in, which waits for it. The caller calls
-// ForkEnded.
-func NewForkReaper(b *Sandbox, in *Box, g *Group) *Reaper {
-	r := &Reaper{pid: noProcess, Main: make(chan Exit, 1), Empty: make(chan struct{}), box: in, outer: b.Box, group: g}
+// ForkEnded. The exit of the process pid is seen early. pid is 0 if that is not wanted.
+func NewForkReaper(b *Sandbox, in *Box, g *Group, pid int) *Reaper {
+	r := &Reaper{pid: noProcess, copy: pid, Main: make(chan Exit, 1), Empty: make(chan struct{}), box: in, outer: b.Box, group: g}
 	if len(b.Config.Cgroups) == 0 { // else the groups tell
 		r.orphans = in.orphanTime()
 	}
@@ -40,9 +39,9 @@ func NewForkReaper(b *Sandbox, in *Box, g *Group) *Reaper {
 const noProcess = -1
 
 // ForkEnded tells r of the end of its main process. cpu is the time of the process.
-func (r *Reaper) ForkEnded(status syscall.WaitStatus, cpu time.Duration) {
+func (r *Reaper) ForkEnded(end Exit, cpu time.Duration) {
 	r.mu.Lock()
-	r.forked, r.ended = &Exit{Status: status, At: time.Now()}, true
+	r.forked, r.ended = &end, true
 	r.CPU += cpu
 	r.orphans += cpu // the first process of the box has waited for it too
 	r.mu.Unlock()

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -110,15 +109,4 @@ func IsAlive(pidfd int) bool {
 	// Also a poll that does not wait ends with EINTR if a signal is pending, such as those by which Go's scheduler preempts threads.
 	n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Poll(fds, 0) })
 	return err == nil && n == 0
-}
-
-// IsExiting reports whether the main thread of a process exits or has exited (PF_EXITING in the kernel's sched.h).
-func IsExiting(pid int) bool {
-	const flags, exiting = 6, 4 // of the fields after the name (proc(5), stat)
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return true
-	}
-	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
-	return len(f) > flags && parseNumber(f[flags])&exiting != 0
 }

@@ -218,6 +218,11 @@ func (g *Group) CPUTime() time.Duration {
 	return -1
 }
 
+// Measures reports whether g knows the CPU time, the peak of the memory and the number of threads of all that is in it.
+func (g *Group) Measures() bool {
+	return g.watched == nil && g.usedCPU != nil && g.peak != nil && g.count != nil
+}
+
 // ResetPeak begins MemoryPeak anew, where the kernel can.
 func (g *Group) ResetPeak() {
 	if g.peak != nil {

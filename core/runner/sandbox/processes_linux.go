@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -24,6 +23,11 @@ type Exit struct {
 	MaxRSS int64
 	// Alone reports whether no other process was left at that moment.
 	Alone bool
+	// Early reports that the process was still giving back its memory. Nothing of the program can run any more. Reaper.Empty tells when the
+	// process has ended.
+	Early bool
+	// Lost is why nobody knows how the process has ended; Status is a guess then.
+	Lost error
 }
 
 // Reaper waits for the main process and for all its orphans, since the runner is a subreaper. It ends when no process is left.
@@ -39,6 +43,9 @@ type Reaper struct {
 	over bool // empty is closed
 	// forked is the end of a main process that another process has waited for, until reap takes it.
 	forked *Exit
+	// copy is the process that a copy is, if its exit may be seen early; early reports that it was.
+	copy  int
+	early bool
 	// box is nil outside of one. In a box ended reports that the main process has been waited for, and orphans is the CPU time
 	// of the orphans before.
 	box     *Box
@@ -75,22 +82,6 @@ func (r *Reaper) loop() {
 	}
 }
 
-// endWait is how long a process whose output has ended is given to end. It takes microseconds, unless the process has closed
-// its output and goes on.
-const endWait = time.Millisecond
-
-// Soon waits a moment for the main process, whose output has ended. The thread that saw that sees the end much earlier than a
-// thread that a signal has to wake. pidfd is of the main process, and negative without one.
-func (r *Reaper) Soon(pidfd int) {
-	if pidfd < 0 {
-		return
-	}
-	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
-	if n, err := unix.Poll(fds, int(endWait.Milliseconds())); n > 0 || errors.Is(err, unix.EINTR) {
-		r.reap() // EINTR: the signal that tells of its end came to this thread
-	}
-}
-
 // reap waits for all processes that have ended, and reports whether none is left.
 func (r *Reaper) reap() (over bool) {
 	r.mu.Lock()
@@ -120,7 +111,7 @@ func (r *Reaper) reap() (over bool) {
 		if r.box != nil && r.ended { // then init has what is left: the orphans of a process come to it before the process can be waited for
 			none = r.box.isEmpty() && !r.group.populated()
 		}
-		if first != nil {
+		if first != nil && !r.early {
 			first.Alone = none
 			r.Main <- *first
 		}

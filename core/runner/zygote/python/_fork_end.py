@@ -121,7 +121,7 @@ class End:
 
     def __init__(self, gc, weakref, thread, atexit):
         self.atexit, self.failed, self.early, self.give_back = atexit.register, False, True, None
-        self.gc, self.threads, self.weak, self.exit, self.getpid = gc, thread._count, weakref.ref, os._exit, os.getpid
+        self.gc, self.threads, self.weak, self.exit, self.close, self.getpid = gc, thread._count, weakref.ref, os._exit, os.close, os.getpid
         self.reference = weakref.ref(dropped(), self.run)
         self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
         self.input, self.files = sys.stdin, Files(sys.modules["io"])
@@ -181,7 +181,13 @@ class End:
         self.give_back()
 
     def quit(self, code):
-        """Ends the process. The libraries of harmless modules have nothing to do at their end, and the C streams are not used."""
+        """Ends the process. The libraries of harmless modules have nothing to do at their end, and the C streams are not used. The end of the
+        output tells the runner to look at this process. The kernel would close it only after it has taken the memory apart."""
+        for fd in 1, 2:
+            try:
+                self.close(fd)
+            except OSError:
+                pass
         self.exit(code)
 
     def code(self):

@@ -1,0 +1,111 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// endWait is how long a process whose output has ended is given to end, and exitLook the time between two looks at it. It takes
+// microseconds, unless the process has closed its output and goes on.
+const (
+	endWait  = time.Millisecond
+	exitLook = 50 * time.Microsecond
+)
+
+// Soon waits a moment for the main process, whose output has ended. The thread that saw that sees the end much earlier than a
+// thread that a signal has to wake. pidfd is of the main process, and negative without one.
+func (r *Reaper) Soon(pidfd int) {
+	if pidfd < 0 {
+		return
+	}
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+	for range endWait / exitLook {
+		if r.seesExit(pidfd) {
+			return
+		}
+		pause := unix.NsecToTimespec(exitLook.Nanoseconds())
+		if n, err := unix.Ppoll(fds, &pause, nil); n > 0 || errors.Is(err, unix.EINTR) {
+			r.reap() // EINTR: the signal that tells of its end came to this thread
+			if n > 0 {
+				return
+			}
+		}
+	}
+}
+
+// seesExit reports whether the main process is a copy that exits, and tells Main of it. Giving back the memory of an interpreter takes
+// the kernel about 2 ms, and only then the process can be waited for. The process must be the only one of its program.
+func (r *Reaper) seesExit(pidfd int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.copy == 0 || r.ended || r.early {
+		return r.early
+	}
+	at := time.Now()
+	status, ok := exitOf(r.copy)
+	// The order counts: a number belongs to the process until the descriptor tells of its end.
+	if n, counted := r.group.Threads(); !ok || !counted || n != 1 || !IsAlive(pidfd) {
+		return false
+	}
+	r.early = true
+	r.Main <- Exit{Status: status, At: at, Alone: true, Early: true}
+	return true
+}
+
+// The fields of /proc/PID/stat that follow the name, by their place (proc_pid_stat(5)).
+const (
+	statFlags     = 6
+	statMemory    = 20 // the size of the virtual memory in bytes
+	statResident  = 21 // in pages
+	statStartCode = 23
+	statExitCode  = 49
+)
+
+// readStat returns the fields of a process that follow its name, or nil.
+func readStat(pid int) [][]byte {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return nil
+	}
+	return bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+}
+
+// exitOf returns the wait status of a process that exits. ok is false if it does not exit, or has not told its status to the kernel. The
+// kernel sets the status before it takes the memory from the process. The caller must be permitted to trace the process, else the
+// status is 0.
+func exitOf(pid int) (status syscall.WaitStatus, ok bool) {
+	f := readStat(pid)
+	if len(f) <= statExitCode || !isExiting(f) || parseNumber(f[statMemory]) != 0 {
+		return 0, false
+	}
+	status = syscall.WaitStatus(parseNumber(f[statExitCode])) //nolint:gosec // a wait status
+	return status, status.Exited() || status.Signaled()
+}
+
+// ResidentSize returns the resident memory of a process in bytes, and whether this process may read its exit status (exitOf). Both are
+// zero if the process is gone.
+func ResidentSize(pid int) (bytes int64, traceable bool) {
+	f := readStat(pid)
+	if len(f) <= statExitCode {
+		return 0, false
+	}
+	return parseNumber(f[statResident]) * int64(os.Getpagesize()), parseNumber(f[statStartCode]) > 1 // 1 stands for a secret
+}
+
+// IsExiting reports whether the main thread of a process exits or has exited.
+func IsExiting(pid int) bool {
+	f := readStat(pid)
+	return f == nil || isExiting(f)
+}
+
+// isExiting looks at the flag PF_EXITING of the kernel's sched.h.
+func isExiting(stat [][]byte) bool {
+	const exiting = 4
+	return len(stat) > statFlags && parseNumber(stat[statFlags])&exiting != 0
+}
