@@ -12,6 +12,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/network"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
 // forked is a Start of Python code that may be forked.
@@ -278,4 +279,29 @@ func TestAForkHasTheNetworkOfItsExecution(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The kernel takes the memory of a program apart at its end. The answer does not wait for that, and the next program does.
+func TestAnAnswerDoesNotWaitForTheMemoryOfItsProgram(t *testing.T) {
+	cfg := boxConfig(t)
+	if len(cfg.Cgroups) == 0 {
+		t.Skip("without control groups nobody counts the threads of a program")
+	}
+	r := startBoxed(t, cfg)
+	large := forked(`open("left", "w").close(); x = b"x" * (128 << 20)`)
+	r.warm(t, large)
+	for early, end := false, deadline(t); !early; {
+		if end.Err() != nil {
+			t.Fatal("no program was exiting when its answer came")
+		}
+		res, rec := r.run(t, large, RunInput{})
+		s := <-rec.started
+		// The kernel closes its files after that.
+		open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.PID))
+		early = s.Start == executor.StartFork && err == nil && len(open) > 0 && sandbox.IsExiting(s.PID)
+		if got := describe(res); got != "succeeded exit 0" || res.PeakMemoryBytes < 128<<20 || res.PeakMemoryBytes > 192<<20 || res.CPU <= 0 {
+			t.Fatalf("%s with a peak of %d bytes and %v of CPU time", got, res.PeakMemoryBytes, res.CPU)
+		}
+	}
+	r.wants(t, forked(`import os; print(os.listdir())`), "fork succeeded exit 0 ['main.py']")
 }

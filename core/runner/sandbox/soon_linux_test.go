@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// shell starts a shell that runs script, and returns its process when it has ended. Nobody waits for it before the end of the test.
+func shell(t *testing.T, script string) int {
+	t.Helper()
+	cmd := exec.Command("/bin/sh", "-c", script) //nolint:gosec // a test's own
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() }) // it fails as it should
+	var info unix.Siginfo
+	must(t, unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil))
+	return cmd.Process.Pid
+}
+
+// descriptor returns a descriptor of a process.
+func descriptor(t *testing.T, pid int) int {
+	t.Helper()
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Skipf("this kernel has no descriptors of processes: %v", err)
+	}
+	t.Cleanup(func() { must(t, unix.Close(pidfd)) })
+	return pidfd
+}
+
+// counting returns a group whose control group counts threads.
+func counting(t *testing.T, threads string) *Group {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "pids.current")
+	must(t, os.WriteFile(name, []byte(threads+"\n"), 0o600))
+	f, err := os.Open(name) //nolint:gosec // a test's own
+	must(t, err)
+	t.Cleanup(func() { must(t, f.Close()) })
+	return &Group{count: f}
+}
+
+func TestTheStatusOfAProcessThatExitsIsKnown(t *testing.T) {
+	t.Parallel()
+	if status, ok := exitOf(os.Getpid()); ok {
+		t.Errorf("this process exits with the status %#x", status)
+	}
+	for script, want := range map[string]syscall.WaitStatus{
+		"exit 0": 0, "exit 1": 1 << 8, "exit 120": 120 << 8, "kill -9 $$": 9, "kill -TERM $$": 15,
+	} {
+		if status, ok := exitOf(shell(t, script)); !ok || status != want {
+			t.Errorf("%s: status %#x, %v; want %#x", script, status, ok, want)
+		}
+	}
+	if size, traceable := ResidentSize(os.Getpid()); size < 1<<20 || size > 4<<30 || !traceable {
+		t.Errorf("this test has %d bytes, traceable %v", size, traceable)
+	}
+}
+
+// The exit of a copy is told while the copy is alive for those that wait for it.
+func TestAnExitIsSeenEarly(t *testing.T) {
+	t.Parallel()
+	ended, alive := shell(t, "exit 7"), descriptor(t, os.Getpid())
+	r := &Reaper{copy: ended, group: counting(t, "1"), Main: make(chan Exit, 1)}
+	r.Soon(alive)
+	select {
+	case end := <-r.Main:
+		if end.Status != 7<<8 || !end.Early || !end.Alone || end.At.IsZero() {
+			t.Errorf("its end is %+v", end)
+		}
+	default:
+		t.Fatal("it is not seen")
+	}
+	if !r.seesExit(alive) || len(r.Main) > 0 {
+		t.Error("it is told again, or forgotten")
+	}
+}
+
+func TestOtherExitsAreNotSeenEarly(t *testing.T) {
+	t.Parallel()
+	self := os.Getpid()
+	ended, alive := shell(t, "exit 7"), descriptor(t, self)
+	for name, c := range map[string]struct {
+		r     *Reaper
+		pidfd int
+	}{
+		"another thread is there":        {&Reaper{copy: ended, group: counting(t, "2")}, alive},
+		"nobody counts threads":          {&Reaper{copy: ended, group: &Group{}}, alive},
+		"it does not exit":               {&Reaper{copy: self, group: counting(t, "1")}, alive},
+		"its number may be another's":    {&Reaper{copy: ended, group: counting(t, "1")}, descriptor(t, ended)},
+		"it has been waited for":         {&Reaper{copy: ended, group: counting(t, "1"), ended: true}, alive},
+		"it is not a copy, or is hidden": {&Reaper{group: counting(t, "1")}, alive},
+	} {
+		c.r.Main = make(chan Exit, 1)
+		if c.r.seesExit(c.pidfd) || len(c.r.Main) > 0 {
+			t.Errorf("%s: it is seen", name)
+		}
+	}
+}
