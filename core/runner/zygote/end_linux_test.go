@@ -17,6 +17,11 @@ def trace(frame, event, arg, out=sys.stderr):
     if frame.f_code.co_name in ("nothing_left", "objects_harmless", "quit"): print(frame.f_code.co_name, file=out)
 sys.settrace(trace)
 `
+	// A module of C has the name of one of a library.
+	library := func(name string) string {
+		return "import _multibytecodec as m\nm.__spec__.name = '" + name + "._core'"
+	}
+	const numpy = "import sys, json\nsys.modules['numpy'] = json\n"
 	for name, c := range map[string]struct {
 		preimport, own, text string
 		early                bool
@@ -37,6 +42,15 @@ sys.settrace(trace)
 		"a finalizer":                {"", "class C:\n    def __del__(self): pass\nc = C()", "import own, traced\n", false},
 		"a module of C":              {"", "import mmap", "import own, traced\n", false},
 		"a module of C at the start": {"mmap", "", "import traced\n", false},
+		"a module of a library":      {"", library("numpy"), "import own, traced\n", true},
+		"one of another library":     {"", library("numbers"), "import own, traced\n", false},
+		"a library with ctypes":      {"", numpy + "import ctypes", "import own, traced\n", true},
+		"ctypes alone":               {"", "import ctypes", "import own, traced\n", false},
+		"a function of ctypes":       {"", numpy + "import ctypes\nf = ctypes.pythonapi.Py_AtExit", "import own, traced\n", false},
+		"a library by ctypes":        {"", numpy + "import ctypes\nc = ctypes.CDLL('libc.so.6')", "import own, traced\n", false},
+		"the main file has ctypes":   {"", numpy, "import own, traced, ctypes\n", false},
+		"modules of Cython":          {"", "import sys, types\nsys.modules['_cython_3_1_0'] = types.ModuleType('_cython_3_1_0')", "import own, traced\n", true},
+		"a module from nowhere":      {"", "import sys, types\nsys.modules['a'] = types.ModuleType('a')", "import own, traced\n", false},
 		"an exception":               {"", "", "import traced\n1 / 0\n", true},
 		"an exit after an exception": {"", "", "import traced\ntry: 1 / 0\nfinally: raise SystemExit(1)", false},
 		"an interrupt":               {"", "", "import traced\nraise KeyboardInterrupt\n", false},

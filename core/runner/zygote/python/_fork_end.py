@@ -17,12 +17,15 @@ HARMLESS = frozenset((
     " atexit binascii cmath errno fcntl gc grp itertools math pwd pyexpat pyexpat.errors pyexpat.model resource select termios typing.io"
     " typing.re unicodedata zlib").split())
 
+# Packages whose modules of C only hold memory, too. What they have in the buffers of C is flushed.
+LIBRARIES = frozenset("charset_normalizer numpy pandas".split())
+
 # Modules of C that each start of an interpreter has. Their objects with an end, which are files, have __del__.
 CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings builtins faulthandler marshal posix sys time".split())
 
 # What a main file mentions that may notice this end.
 NOTICING = (b"settrace", b"setprofile", b"monitoring", b"audit", b"scandir", b"__interactivehook__", b"__cached__", b"globals", b"locals", b"vars",
-            b"ps1", b"ps2", b"last_", b"_socket", b"SocketType")
+            b"ps1", b"ps2", b"last_", b"_socket", b"SocketType", b"ctypes", b"updateifcopy")
 
 # The same, but only as whole names: "exec" is a part of many words.
 NOTICING_NAMES = b"signal", b"exec", b"eval"
@@ -119,7 +122,8 @@ class End:
     finalizers. The interpreter drops an object after the exit functions and the flush of the streams. A weak reference calls run then.
     """
 
-    def __init__(self, gc, weakref, thread, atexit):
+    def __init__(self, gc, weakref, thread, atexit, lib):
+        self.lib = lib
         self.atexit, self.failed, self.early, self.give_back = atexit.register, False, True, None
         self.gc, self.threads, self.weak, self.exit, self.close, self.getpid = gc, thread._count, weakref.ref, os._exit, os.close, os.getpid
         self.reference = weakref.ref(dropped(), self.run)
@@ -129,6 +133,7 @@ class End:
         self.harmless[id(GENERATOR)] = generator_harmless
         self.spec = sys.modules["_frozen_importlib"].ModuleSpec
         self.loaders = sys.modules["_frozen_importlib_external"].SourceFileLoader, sys.modules["_frozen_importlib"].FrozenImporter
+        self.extension = sys.modules["_frozen_importlib_external"].ExtensionFileLoader
         self.function, self.module, self.proxies = type(self.run.__func__), type(sys), [id(weakref.ProxyType), id(weakref.CallableProxyType)]
         self.usual = frozenset(id(k) for k in (
             dict, list, tuple, set, frozenset, property, classmethod, staticmethod, self.function, type(self.run), type(len)))
@@ -181,8 +186,9 @@ class End:
         self.give_back()
 
     def quit(self, code):
-        """Ends the process. The libraries of harmless modules have nothing to do at their end, and the C streams are not used. The end of the
-        output tells the runner to look at this process. The kernel would close it only after it has taken the memory apart."""
+        """Ends the process. The libraries of harmless modules have nothing to do at their end, but may have written to C streams. The end of
+        the output tells the runner to look at this process. The kernel would close it only after it has taken the memory apart."""
+        self.lib.call("fflush", None)
         for fd in 1, 2:
             try:
                 self.close(fd)
@@ -232,7 +238,18 @@ class End:
             return False  # it may have functions for its attributes
         spec = vars(sys.modules[name]).get("__spec__")
         loader = spec.loader if type(spec) is self.spec else None
+        if type(loader) is self.extension:
+            return self.library_harmless(spec.name)
+        if spec is None and name.startswith(("cython_runtime", "_cython_")):
+            return True  # types that modules of Cython share
         return (type(loader) is self.loaders[0] or loader is self.loaders[1]) and name != "code"  # it adds names to sys
+
+    def library_harmless(self, name):
+        """Reports whether a module of C that belongs to a library only holds memory. numpy imports ctypes, which others may have used."""
+        if name == "_ctypes":
+            return "numpy" in sys.modules
+        package, _, rest = name.partition(".")
+        return bool(rest) and package in LIBRARIES or package.endswith("__mypyc")
 
     def objects_harmless(self, main):
         """Reports whether no object is finalized. The module main is one of them."""
@@ -254,13 +271,19 @@ class End:
                 return False
             if id(type) in bases and any("__del__" in NAMES(o) and not FLAGS(o) & HAVE_GC for o in objects if type(o) is kind):
                 return False  # the collector does not know its objects
+            if any("_func_restype_" in NAMES(k) for k in MRO(kind)) and not all(map(self.unused, (o for o in objects if type(o) is kind))):
+                return False
             if id(self.weak) in bases and not all(self.callback_harmless(o.__callback__) for o in objects if type(o) is kind):
                 return False
         return True
 
+    def unused(self, lib):
+        """Reports whether a library of ctypes, such as ctypes.pythonapi, is that of the interpreter, and no function of it was looked up."""
+        return vars(lib).keys() == {"_name", "_FuncPtr", "_handle"} and lib._name is None
+
     def callback_harmless(self, call):
         """Reports whether the callback of a weak reference only removes the reference, or the variables of a thread."""
         if type(call) is type(len):
-            return call.__name__ in ("_destroy", "_localdummy_destroyed")
+            return call.__name__ in ("_destroy", "_localdummy_destroyed", "clear_locals")
         return call is None or type(call) is self.function and (
             call.__module__ in ("weakref", "_weakrefset", "logging") and not call.__qualname__.startswith("WeakMethod."))

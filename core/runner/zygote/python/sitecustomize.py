@@ -285,7 +285,7 @@ def main(site, path):
     server = _fork_server.Server(_signal, _socket, select, lib)
     server.child, server.socket = child, _socket
     if _fork_end.dropped():
-        child.end = _fork_end.End(gc, _weakref, _thread, atexit)
+        child.end = _fork_end.End(gc, _weakref, _thread, atexit, lib)
     word, *names = receive(server.control)[0]
     child.learns = word == b"learn"
     if names:
