@@ -98,8 +98,11 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	checks.Go(func() { found, b.groupErr = sandbox.FindCgroups() })
 	b.how = findMechanisms(config, filepath.Join(config.CacheDir, "mechanisms.json"))
 	checks.Wait()
-	if err := errors.Join(config.checkIsolation(c.Name, b.how), checkFolders(c.Name, config, b.how), users); err != nil {
-		return nil, err // until here no uid has been claimed for a program
+	if err := errors.Join(config.checkIsolation(c.Name, b.how), checkFolders(c.Name, config, b.how)); err != nil {
+		return nil, err
+	}
+	if users != nil { // until here no program has run, and no uid has been claimed for one
+		return nil, users
 	}
 	ids, err := b.uidPool()
 	if err != nil {
