@@ -74,11 +74,6 @@ const (
 	Refused Verdict = "refused"
 )
 
-// Verdicts returns every Verdict.
-func Verdicts() []Verdict {
-	return []Verdict{Passed, WrongOutput, Failed, TimedOut, OutOfMemory, Killed, Lost, Skipped, Refused}
-}
-
 // Outcome is what has become of a case.
 type Outcome struct {
 	// Index is that of the case in Batch.Cases.

@@ -247,7 +247,7 @@ func distance(got, want []byte, a, b float64) float64 {
 
 // parseNumber reads a decimal number, also one beyond the range of a float64, which is then an infinity.
 func parseNumber(word []byte) (float64, bool) {
-	if bytes.ContainsAny(word, "xX_pP") { // Go's own forms
+	if bytes.ContainsAny(word, "_pP") { // digits in groups and hexadecimal numbers are Go's own forms
 		return 0, false
 	}
 	v, err := strconv.ParseFloat(string(word), 64)

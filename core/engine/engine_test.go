@@ -27,7 +27,7 @@ func TestSyncRunsAtOnceAndStreamsItsInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x.ID != accepted.ID || !idForm.MatchString(x.ID) || x.Owner != executor.LocalOwner || x.Backend != "fake" || x.Attempts != 1 {
+		if x.ID != accepted.ID || !idForm().MatchString(x.ID) || x.Owner != executor.LocalOwner || x.Backend != "fake" || x.Attempts != 1 {
 			t.Errorf("execution %+v, accepted %q", x, accepted.ID)
 		}
 		r.wantBlobs(0)

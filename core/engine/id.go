@@ -16,7 +16,7 @@ const (
 	idLength   = 26
 )
 
-var idForm = regexp.MustCompile(`^exe_[0-9a-hjkmnp-tv-z]{26}$`)
+var idForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^exe_[0-9a-hjkmnp-tv-z]{26}$`) })
 
 type idSource struct {
 	mu sync.Mutex

@@ -53,41 +53,44 @@ func (e *Engine) resolveLimits(asked executor.Limits, p *executor.Problems) exec
 	if asked.Timeout == executor.TimeoutMaximum {
 		resolved.Timeout = now.maxLimits.Timeout
 	} else {
-		within(p, "config.timeout_seconds", asked.Timeout.Seconds(), now.maxLimits.Timeout.Seconds())
+		within(p, "config.timeout_seconds", asked.Timeout.Seconds(), now.maxLimits.Timeout.Seconds(), seconds)
 	}
-	within(p, "config.memory_mb", megabytes(asked.MemoryBytes), megabytes(now.maxLimits.MemoryBytes))
-	within(p, "config.disk_mb", megabytes(asked.DiskBytes), megabytes(now.maxLimits.DiskBytes))
-	within(p, "config.pids", float64(asked.PIDs), float64(now.maxLimits.PIDs))
-	within(p, "config.kill_grace_seconds", asked.KillGrace.Seconds(), now.maxLimits.KillGrace.Seconds())
+	within(p, "config.memory_mb", megabytes(asked.MemoryBytes), megabytes(now.maxLimits.MemoryBytes), number)
+	within(p, "config.disk_mb", megabytes(asked.DiskBytes), megabytes(now.maxLimits.DiskBytes), number)
+	within(p, "config.pids", float64(asked.PIDs), float64(now.maxLimits.PIDs), number)
+	within(p, "config.kill_grace_seconds", asked.KillGrace.Seconds(), now.maxLimits.KillGrace.Seconds(), seconds)
 	switch {
 	case asked.CPUShares != 0 && asked.CPUShares < minCPUShares:
 		p.Add("config.cpu_shares", "must be at least %d (got %d)", minCPUShares, asked.CPUShares)
 	default:
-		within(p, "config.cpu_shares", float64(asked.CPUShares), math.Min(float64(now.maxLimits.CPUShares), maxCPUShares))
+		within(p, "config.cpu_shares", float64(asked.CPUShares), math.Min(float64(now.maxLimits.CPUShares), maxCPUShares), number)
 	}
 	switch {
 	case now.maxLimits.OutputBytes == executor.Unlimited && asked.OutputBytes >= executor.Unlimited:
 	case now.maxLimits.OutputBytes == executor.Unlimited:
 		p.Add("config.output_bytes", "must be > 0 (got %d)", asked.OutputBytes)
 	default:
-		within(p, "config.output_bytes", float64(asked.OutputBytes), float64(now.maxLimits.OutputBytes))
+		within(p, "config.output_bytes", float64(asked.OutputBytes), float64(now.maxLimits.OutputBytes), number)
 	}
 	return resolved
 }
 
-// within records a problem unless got is 0 (not asked for), or positive and at most limit.
-func within(p *executor.Problems, field string, got, limit float64) {
+// within records a problem unless got is 0 (not asked for), or positive and at most limit. text formats both.
+func within(p *executor.Problems, field string, got, limit float64, text func(float64) string) {
 	switch {
 	case got < 0:
-		p.Add(field, "must be > 0 (got %s)", number(got))
+		p.Add(field, "must be > 0 (got %s)", text(got))
 	case got > limit:
-		p.Add(field, "must be at most %s (got %s)", number(limit), number(got))
+		p.Add(field, "must be at most %s (got %s)", text(limit), text(got))
 	}
 }
 
 func megabytes(n int64) float64 { return float64(n) / (1 << 20) }
 
 func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
+// seconds names the unit, because a frontend may have the field in another one.
+func seconds(f float64) string { return number(f) + " s" }
 
 // runAllowance returns how long a started program may run before the Engine stops it. Its backend should have stopped it earlier.
 func (e *Engine) runAllowance(l executor.Limits, collects bool) time.Duration {

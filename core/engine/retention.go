@@ -217,7 +217,7 @@ func (r *retention) sweep() {
 // isLeftover reports whether no Execution needs the blob under key.
 func (r *retention) isLeftover(ctx context.Context, key string) bool {
 	id, kind, _ := strings.Cut(key, "/")
-	if !idForm.MatchString(id) {
+	if !idForm().MatchString(id) {
 		return false // the Engine did not make it
 	}
 	r.engine.mu.Lock()

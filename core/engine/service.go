@@ -57,7 +57,7 @@ func (e *Engine) own(ctx context.Context, op operation, id string) (executor.Rec
 	if err != nil {
 		return executor.Record{}, err
 	}
-	if !idForm.MatchString(id) {
+	if !idForm().MatchString(id) {
 		return executor.Record{}, errNotFound(id)
 	}
 	rec, err := e.store.Get(ctx, id)
@@ -89,7 +89,7 @@ func (e *Engine) List(ctx context.Context, f executor.Filter) ([]executor.Execut
 	if f.Limit < 0 || f.Limit > maxPage {
 		bad.Add("limit", "must be between 1 and %d (got %d)", maxPage, f.Limit)
 	}
-	if f.After != "" && !idForm.MatchString(f.After) {
+	if f.After != "" && !idForm().MatchString(f.After) {
 		bad.Add("after", "is not the id of an execution (got %q)", clip(f.After, 64))
 	}
 	for _, s := range f.Statuses {

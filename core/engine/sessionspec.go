@@ -62,8 +62,8 @@ func (e *Engine) checkSession(ctx context.Context, owner string, asked executor.
 func (e *Engine) validateLife(s *executor.Session, p *executor.Problems) {
 	rules := e.now().sessions
 	idle, life := rules.IdleTimeout(), rules.MaxLife()
-	within(p, "idle_timeout_seconds", s.IdleTimeout.Seconds(), idle.Seconds())
-	within(p, "max_life_seconds", s.MaxLife.Seconds(), life.Seconds())
+	within(p, "idle_timeout_seconds", s.IdleTimeout.Seconds(), idle.Seconds(), seconds)
+	within(p, "max_life_seconds", s.MaxLife.Seconds(), life.Seconds(), seconds)
 	s.IdleTimeout = cmp.Or(s.IdleTimeout, idle)
 	s.MaxLife = cmp.Or(s.MaxLife, life)
 }

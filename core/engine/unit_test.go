@@ -32,7 +32,7 @@ func TestIdsSortInTheOrderTheyWereMade(t *testing.T) {
 			now = now.Add(time.Duration(i%300-100) * time.Millisecond) // the clock goes back, too
 		}
 		id := ids.next(now)
-		if !idForm.MatchString(id) || id <= last {
+		if !idForm().MatchString(id) || id <= last {
 			t.Fatalf("%s after %s", id, last)
 		}
 		last = id

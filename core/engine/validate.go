@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -29,11 +30,13 @@ const (
 )
 
 var (
-	environmentName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	minorVersion    = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,3}$`)
-	imageForm       = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`)
+	environmentName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+	minorVersion    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,3}$`) })
+	imageForm       = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]*$`) })
 	// pythonImage is an image that names an interpreter: python:3.12, docker.io/library/python:3.12.1-slim@sha256:….
-	pythonImage = regexp.MustCompile(`^(?:docker\.io/)?(?:library/)?python:([0-9]+\.[0-9]+)(?:[.@-].*)?$`)
+	pythonImage = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:docker\.io/)?(?:library/)?python:([0-9]+\.[0-9]+)(?:[.@-].*)?$`)
+	})
 )
 
 // validate records the fields of s that are wrong for every backend.
@@ -129,7 +132,7 @@ func validateEnvironment(env map[string]string, p *executor.Problems) {
 	}
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if !environmentName.MatchString(name) {
+		if !environmentName().MatchString(name) {
 			p.Add("env", "must have names of letters, digits and _ (got %q)", name)
 			continue
 		}
@@ -145,13 +148,13 @@ func validateWords(s executor.Spec, p *executor.Problems) {
 	word(p, "language", s.Language, executor.LanguageDefault, executor.LanguagePython, executor.LanguageJavaScript, executor.LanguageShell)
 	word(p, "interpreter", s.Interpreter, executor.InterpreterDefault, executor.InterpreterEnvironment, executor.InterpreterSystem)
 	word(p, "config.network_disabled", s.Network, executor.NetworkDefault, executor.NetworkOff, executor.NetworkOn)
-	if s.PythonVersion != "" && !minorVersion.MatchString(s.PythonVersion) {
+	if s.PythonVersion != "" && !minorVersion().MatchString(s.PythonVersion) {
 		p.Add("python_version", `must be a minor version like "3.12" (got %q)`, s.PythonVersion)
 	}
 	if s.Image == "" {
 		return
 	}
-	if len(s.Image) > maxImage || !imageForm.MatchString(s.Image) {
+	if len(s.Image) > maxImage || !imageForm().MatchString(s.Image) {
 		p.Add("docker_image", "must be the name of an image (got %q)", clip(s.Image, 100))
 	} else if version := imageVersion(s.Image); version != "" && s.PythonVersion != "" && version != s.PythonVersion {
 		p.Add("docker_image", "names Python %s, python_version %s", version, s.PythonVersion)
@@ -160,7 +163,7 @@ func validateWords(s executor.Spec, p *executor.Problems) {
 
 // imageVersion returns the minor version that an image of the form python:X.Y… names; "" for any other.
 func imageVersion(image string) string {
-	if m := pythonImage.FindStringSubmatch(image); m != nil {
+	if m := pythonImage().FindStringSubmatch(image); m != nil {
 		return m[1]
 	}
 	return ""

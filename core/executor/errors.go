@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"regexp"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -122,20 +118,6 @@ func (p Problems) Err(code Code, op, separator string) error {
 		lines[i] = problem.Field + ": " + problem.Message
 	}
 	return &Error{Code: code, Op: op, Message: strings.Join(lines, separator), Fields: p}
-}
-
-// decimal is compiled at its first use: few processes need it.
-var decimal = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9]+(\.[0-9]+)?`) })
-
-// InMilliseconds returns a message about a number of seconds with its numbers in milliseconds, for requests that have milliseconds.
-func InMilliseconds(message string) string {
-	return decimal().ReplaceAllStringFunc(message, func(number string) string {
-		seconds, err := strconv.ParseFloat(number, 64)
-		if err != nil {
-			return number // too large for a duration
-		}
-		return strconv.FormatFloat(math.Round(seconds*1e9)/1e6, 'f', -1, 64) // to nanoseconds
-	})
 }
 
 // EditDistance returns the number of bytes to add, drop or replace to make b of a (Levenshtein), for suggestions in errors.

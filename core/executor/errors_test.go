@@ -83,17 +83,3 @@ func TestEditDistance(t *testing.T) {
 		}
 	}
 }
-
-func TestAMessageAboutSecondsInMilliseconds(t *testing.T) {
-	for message, want := range map[string]string{
-		"must be at most 60 (got 90.5)":    "must be at most 60000 (got 90500)",
-		"must be at most 1 (got 1.001)":    "must be at most 1000 (got 1001)",
-		"must be > 0 (got -1)":             "must be > 0 (got -1000)",
-		"must be at most 1 (got 0.000001)": "must be at most 1000 (got 0.001)",
-		"must be given":                    "must be given",
-	} {
-		if got := InMilliseconds(message); got != want {
-			t.Errorf("%q is %q, want %q", message, got, want)
-		}
-	}
-}

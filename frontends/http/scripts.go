@@ -129,9 +129,6 @@ var scriptNames = map[string]string{"script": "path", "config.timeout_seconds": 
 // scriptErrorOf returns an error about field as a scriptError; nil if the specification has no code for it.
 func scriptErrorOf(code executor.Code, field, message string) *scriptError {
 	if rest, ok := strings.CutPrefix(message, field+": "); ok && scriptNames[field] != "" {
-		if field == "config.timeout_seconds" {
-			rest = executor.InMilliseconds(rest)
-		}
 		message = scriptNames[field] + ": " + rest
 	}
 	switch {

@@ -145,8 +145,8 @@ func TestScriptErrorsHaveTheSpecificationsCodesAndAStatus(t *testing.T) {
 			t.Errorf("the body %s: the answer is %d %s, want 400 with the message %s", body, w.Code, w.Body, says)
 		}
 	}
-	long := &scriptService{refuse: executor.FieldErrorf(executor.Invalid, "config.timeout_seconds", "must be at most 60 (got 90)")}
-	if w := runScriptRequest(t, long, http.MethodPost, "/actions/run_script", `{"path":"/x","timeout_ms":90000.0}`); !strings.Contains(w.Body.String(), `"timeout_ms: must be at most 60000 (got 90000)"`) {
+	long := &scriptService{refuse: executor.FieldErrorf(executor.Invalid, "config.timeout_seconds", "must be at most 60 s (got 90 s)")}
+	if w := runScriptRequest(t, long, http.MethodPost, "/actions/run_script", `{"path":"/x","timeout_ms":90000.0}`); !strings.Contains(w.Body.String(), `"timeout_ms: must be at most 60 s (got 90 s)"`) {
 		t.Errorf("a field that the service refuses has the name of the request: %d %s, want timeout_ms", w.Code, w.Body)
 	}
 	killed := &scriptService{events: []executor.Body{executor.Started{}, scriptEnded(executor.Result{Status: executor.StatusFailed, Signal: "SIGKILL"})}}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -239,7 +240,9 @@ func (i *images) install(ctx context.Context, n installation, progress func(exec
 }
 
 // refusedForm matches the messages of uv and pip about an index that requires credentials.
-var refusedForm = regexp.MustCompile(`(?i)\b40[137]\b|unauthorized|forbidden|authentication`)
+var refusedForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\b40[137]\b|unauthorized|forbidden|authentication`)
+})
 
 // installFailure returns the Failure of an installation whose output ends with words. If credentials were withheld, the message
 // says so: an index that requires credentials may also answer that it has no such package.
@@ -248,7 +251,7 @@ func (i *images) installFailure(n installation, words string) *executor.Failure 
 	if !n.settings.fewerThan(i.settings) {
 		return failure
 	}
-	if refusedForm.MatchString(words) { // a retry would fail as well
+	if refusedForm().MatchString(words) { // a retry would fail as well
 		failure.Code, failure.Field = executor.Invalid, "requirements_txt"
 	}
 	why := fmt.Sprintf("the installation had no credentials of indexes and proxies, because the image is not trusted: add %q to %s", n.asked.Name, i.settings.trust)

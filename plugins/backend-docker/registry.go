@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"sync"
 
 	"github.com/docker/cli/cli/config"
 	"github.com/docker/cli/cli/config/types"
@@ -93,10 +94,14 @@ func (p *pullProgress) line(l pullLine) {
 
 // The reason of a failed pull is only in the message of the daemon or the registry.
 var (
-	unauthorisedForm = regexp.MustCompile(`(?i)unauthorized|authentication required|no basic auth credentials|incorrect username or password|denied: |access forbidden|pull access denied`)
-	absentForm       = regexp.MustCompile(`(?i)not found|manifest unknown|name unknown|repository does not exist|no matching manifest`)
-	busyForm         = regexp.MustCompile(`(?i)toomanyrequests|too many requests|rate limit`)
-	diskForm         = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`)
+	unauthorisedForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)unauthorized|authentication required|no basic auth credentials|incorrect username or password|denied: |access forbidden|pull access denied`)
+	})
+	absentForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)not found|manifest unknown|name unknown|repository does not exist|no matching manifest`)
+	})
+	busyForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)toomanyrequests|too many requests|rate limit`) })
+	diskForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)no space left on device|disk quota exceeded`) })
 )
 
 // pullError returns the error of a failed pull. It names the field docker_image, because the daemon itself works. loggedIn
@@ -106,17 +111,17 @@ func pullError(r imagename.Ref, said string, loggedIn bool) error {
 	const field = "docker_image"
 	name := r.Familiar()
 	switch {
-	case diskForm.MatchString(said):
+	case diskForm().MatchString(said):
 		return executor.FieldErrorf(executor.Unavailable, field, "no space for %s: %s", name, said)
-	case busyForm.MatchString(said):
+	case busyForm().MatchString(said):
 		return executor.FieldErrorf(executor.Unavailable, field, "the registry of %s is busy: %s", name, said)
-	case unauthorisedForm.MatchString(said):
+	case unauthorisedForm().MatchString(said):
 		hint := "it may not exist, or need credentials: docker login " + r.Registry() + " on the host of python-executor"
 		if loggedIn {
 			hint = "it may not exist, or the credentials may not give access to it"
 		}
 		return executor.FieldErrorf(executor.Denied, field, "%s could not be pulled: %s (%s)", name, hint, said)
-	case absentForm.MatchString(said):
+	case absentForm().MatchString(said):
 		return executor.FieldErrorf(executor.Invalid, field, "%s does not exist: %s", name, said)
 	}
 	return executor.FieldErrorf(executor.Unavailable, field, "%s could not be pulled: %s", name, said)

@@ -89,23 +89,24 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if err := makeFolders(c.Name, config); err != nil {
 		return nil, err
 	}
-	users := make(chan error, 1)
-	go func() { users <- config.checkUsers(ctx, c.Name, thisHost()) }() // in parallel with the checks below, because NSS may be slow
+	var (
+		checks sync.WaitGroup
+		users  error
+		found  sandbox.Cgroups
+	)
+	checks.Go(func() { users = config.checkUsers(ctx, c.Name, thisHost()) }) // NSS may be slow
+	checks.Go(func() { found, b.groupErr = sandbox.FindCgroups() })
 	b.how = findMechanisms(config, filepath.Join(config.CacheDir, "mechanisms.json"))
+	checks.Wait()
 	if err := errors.Join(config.checkIsolation(c.Name, b.how), checkFolders(c.Name, config, b.how)); err != nil {
 		return nil, err
 	}
-	found, err := sandbox.FindCgroups()
-	b.groupErr = err
+	if users != nil { // until here no program has run, and no uid has been claimed for one
+		return nil, users
+	}
 	ids, err := b.uidPool()
 	if err != nil {
 		return nil, executor.Errorf(executor.Internal, "uid locks: %w", err)
-	}
-	if err := b.sweep(ctx, found, ids); err != nil {
-		return nil, executor.Errorf(executor.Internal, "clean up: %w", err)
-	}
-	if err := <-users; err != nil { // until here no program has run, and sweep has ended only processes of this installation
-		return nil, err
 	}
 	claim, err := claimWork(ctx, config.WorkDir, c.Instance)
 	if err != nil {
@@ -131,17 +132,15 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	if len(config.Preimport) > 0 { // a module that keeps programs from being forks makes them slower than without the setting
 		b.slots.notes = slog.LevelWarn
 	}
-	b.languages = findLanguages(hostPlaces(), b.how)
-	b.boundsForks = boundsForks(b.groups)
-	b.can = promises(b.how, b.groups, config)
-	b.can.Languages = b.languages.list()
-	b.begin(ctx, keep)
+	if err := b.begin(ctx, keep, found); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
 	return b, nil
 }
 
-// begin starts the background work and searches for interpreters. Runners start meanwhile. A single call (Embedded) gets one
-// runner in advance.
-func (b *Backend) begin(ctx context.Context, keep int) {
+// begin starts the background work, ends leftovers and searches for interpreters. Runners start meanwhile: they need neither. A
+// single call (Embedded) gets one runner in advance. found has the parent groups of this machine.
+func (b *Backend) begin(ctx context.Context, keep int, found sandbox.Cgroups) error {
 	base, stop := context.WithCancelCause(context.Background())
 	b.stop, b.life = stop, base
 	if b.warm.keep = b.config.WarmSessions; b.embedded {
@@ -154,6 +153,13 @@ func (b *Backend) begin(ctx context.Context, keep int) {
 	}
 	b.equip(b.slots.ids)
 	b.builder = newBuilder(base, b)
+	b.languages = findLanguages(hostPlaces(), b.how)
+	b.boundsForks = boundsForks(b.groups)
+	b.can = promises(b.how, b.groups, b.config)
+	b.can.Languages = b.languages.list()
+	if err := b.sweep(ctx, found, b.slots.ids); err != nil {
+		return executor.Errorf(executor.Internal, "clean up: %w", err)
+	}
 	b.search(ctx)
 	b.wg.Go(func() {
 		b.cache.clean()
@@ -161,6 +167,7 @@ func (b *Backend) begin(ctx context.Context, keep int) {
 			b.cache.evict(base, "")
 		}
 	})
+	return nil
 }
 
 // equip makes the prober, the cache and the uv tool.

@@ -133,7 +133,7 @@ func (b *Backend) limitFindings() []backend.Finding {
 		backend.Check(b.how.Setuid || b.how.Box, "user", b.userOf(), "programs run as this user: "+b.how.Why["setuid"], user),
 		backend.Check(b.can.NetworkOff, "network", "can be kept from programs", "cannot be kept from programs: "+b.how.Why["network"], root),
 		b.networkFinding(root),
-		backend.OK("start", b.startOf()),
+		b.startFinding(),
 		backend.Check(b.can.Memory, "memory", "memory_mb is enforced by control group", "memory_mb is not enforced: "+b.groupReason("memory"), groups),
 		backend.Check(b.can.PIDs, "pids", "the number of processes is enforced", "the number of processes is not enforced: "+b.groupReason("pids"), groups),
 		backend.Check(b.can.CPU, "cpu", "cpu_shares is enforced by control group", "cpu_shares is not enforced: "+b.groupReason("cpu"), groups),
@@ -167,22 +167,48 @@ func (b *Backend) networkFinding(root string) backend.Finding {
 		root+"; or set backends.uv.network to host (docs/network.md)")
 }
 
-// startOf describes how programs start.
-func (b *Backend) startOf() string {
+// startFinding says how programs start. Programs with requirements cannot be forks if the sandbox hides their environments: a fork server
+// has no such folder.
+func (b *Backend) startFinding() backend.Finding {
+	const topic = "start"
 	fork := "programs are forks of an interpreter that has started"
 	if b.config.PreimportLearned {
 		fork += ", with the modules that most of them import"
 	}
 	const exec = "each program starts an interpreter: "
+	const some = "; those with requirements start an interpreter: "
+	private := privateFolder(b.config.CacheDir)
 	switch {
 	case b.config.Start == StartExec:
-		return exec + "backends.uv.start is exec"
+		return backend.OK(topic, exec+"backends.uv.start is exec")
 	case !b.how.Box:
-		return exec + "there is no sandbox"
+		return backend.OK(topic, exec+"there is no sandbox")
 	case !b.boundsForks:
-		return fork + "; those with requirements start an interpreter: no control group bounds memory and processes"
+		return backend.OK(topic, fork+some+"no control group bounds memory and processes")
+	case private != "":
+		return backend.Warn(topic, fork+some+"cache_dir is below "+private+", which is private to each program", "set backends.uv.cache_dir to a folder that is not below "+private)
 	}
-	return fork
+	return backend.OK(topic, fork)
+}
+
+// privateFolder returns the private folder of programs in which dir lies, or "".
+func privateFolder(dir string) string {
+	for _, path := range []string{realPath(dir), dir} {
+		for _, private := range sandbox.PrivateFolders() {
+			if inside, err := filepath.Rel(private, path); err == nil && filepath.IsLocal(inside) {
+				return private
+			}
+		}
+	}
+	return ""
+}
+
+// realPath returns path without links, or path itself if it cannot be resolved.
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
 }
 
 // userOf describes the user that programs run as.

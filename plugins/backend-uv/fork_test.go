@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
@@ -194,20 +195,27 @@ func TestStartupCodeIsFound(t *testing.T) {
 
 func TestTheDoctorSaysHowProgramsStart(t *testing.T) {
 	t.Parallel()
+	linked := filepath.Join(folder(t), "linked")
+	if err := os.Symlink("/var/tmp", linked); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		start                 string
 		learned, box, bounded bool
-		want                  string
+		cache, want, remedy   string
 	}{
-		{StartFork, false, true, true, "programs are forks of an interpreter that has started"},
-		{StartFork, true, true, true, "that has started, with the modules that most of them import"},
-		{StartFork, false, true, false, "no control group bounds memory and processes"},
-		{StartFork, true, false, true, "each program starts an interpreter: there is no sandbox"},
-		{StartExec, true, true, true, "each program starts an interpreter: backends.uv.start is exec"},
+		{StartFork, false, true, true, "/c", "programs are forks of an interpreter that has started", ""},
+		{StartFork, true, true, true, "/var/tmpx", "that has started, with the modules that most of them import", ""},
+		{StartFork, false, true, false, "/tmp/c", "no control group bounds memory and processes", ""},
+		{StartFork, true, false, true, "/tmp/c", "each program starts an interpreter: there is no sandbox", ""},
+		{StartExec, true, true, true, "/tmp/c", "each program starts an interpreter: backends.uv.start is exec", ""},
+		{StartFork, false, true, true, "/tmp/c", "cache_dir is below /tmp, which is private to each program", "not below /tmp"},
+		{StartFork, false, true, true, linked, "cache_dir is below /var/tmp, which is private to each program", "not below /var/tmp"},
 	} {
-		b := &Backend{config: Config{Start: c.start, PreimportLearned: c.learned}, how: mechanisms{Box: c.box}, boundsForks: c.bounded}
-		if got := b.startOf(); !strings.HasSuffix(got, c.want) {
-			t.Errorf("%+v: %s", c, got)
+		b := &Backend{config: Config{Start: c.start, PreimportLearned: c.learned, CacheDir: c.cache}, how: mechanisms{Box: c.box}, boundsForks: c.bounded}
+		got := b.startFinding()
+		if !strings.HasSuffix(got.Message, c.want) || !strings.HasSuffix(got.Remedy, c.remedy) || (got.Level == backend.LevelWarn) != (c.remedy != "") {
+			t.Errorf("%+v: %+v", c, got)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -311,11 +312,11 @@ func (c candidate) stamp(uid string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-var versionInPath = regexp.MustCompile(`3\.[0-9]+(\.[0-9]+)?`)
+var versionInPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`3\.[0-9]+(\.[0-9]+)?`) })
 
 // guess returns the version in an interpreter's path, or "". It serves findings about interpreters that cannot be asked.
 func guess(path string) string {
-	all := versionInPath.FindAllString(path, -1)
+	all := versionInPath().FindAllString(path, -1)
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	if len(all) == 0 {
 		return ""

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
@@ -35,14 +36,16 @@ func refuse(spec executor.Spec, can executor.Capabilities, noWayOut string) erro
 }
 
 // imageForm matches python:X.Y with any suffix of the official images, with or without the registry's names.
-var imageForm = regexp.MustCompile(`^(?:(?:docker\.io|index\.docker\.io|registry-1\.docker\.io)/)?(?:library/)?python:(3\.(?:0|[1-9][0-9]?))(?:[.-][A-Za-z0-9_.-]*)?(?:@sha256:[0-9a-f]{64})?$`)
+var imageForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:(?:docker\.io|index\.docker\.io|registry-1\.docker\.io)/)?(?:library/)?python:(3\.(?:0|[1-9][0-9]?))(?:[.-][A-Za-z0-9_.-]*)?(?:@sha256:[0-9a-f]{64})?$`)
+})
 
 // imageVersion returns the minor version that an image stands for.
 func imageVersion(image string, mapped map[string]string) (string, bool) {
 	if minor, ok := mapped[image]; ok {
 		return minor, true
 	}
-	if m := imageForm.FindStringSubmatch(image); m != nil {
+	if m := imageForm().FindStringSubmatch(image); m != nil {
 		return m[1], true
 	}
 	return "", false

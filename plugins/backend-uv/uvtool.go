@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -104,7 +105,7 @@ func (u *uvTool) look(ctx context.Context) (uvProgram, error) {
 
 func (u *uvTool) fetched() string { return filepath.Join(u.dir, "uv-"+u.pin.version, "bin", "uv") }
 
-var uvVersionForm = regexp.MustCompile(`^uv (0\.([0-9]+)\.[0-9]+|[1-9][0-9]*\.[0-9.]+)`)
+var uvVersionForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^uv (0\.([0-9]+)\.[0-9]+|[1-9][0-9]*\.[0-9.]+)`) })
 
 // try runs file for its version, if it is an ELF program. It refuses scripts, because a shim depends on the current folder and
 // costs a shell each time.
@@ -114,7 +115,7 @@ func (u *uvTool) try(ctx context.Context, file string) (uvProgram, bool) {
 		return uvProgram{}, false
 	}
 	out, err := u.run(ctx, nil, real, "--version")
-	m := uvVersionForm.FindStringSubmatch(out)
+	m := uvVersionForm().FindStringSubmatch(out)
 	if err != nil || m == nil {
 		u.log.Info("uv skipped: it does not print its version", "path", real)
 		return uvProgram{}, false

@@ -159,7 +159,7 @@ func argumentError(err error, names map[string]string) error {
 	}
 	fields, lines := make([]executor.FieldError, len(e.Fields)), make([]string, len(e.Fields))
 	for i, f := range e.Fields {
-		fields[i] = executor.FieldError{Field: cmp.Or(names[f.Field], f.Field), Message: inUnitOf(names[f.Field], f.Message)}
+		fields[i] = executor.FieldError{Field: cmp.Or(names[f.Field], f.Field), Message: f.Message}
 		lines[i] = fields[i].Field + ": " + fields[i].Message
 	}
 	return &executor.Error{Code: e.Code, Message: strings.Join(lines, "; "), Fields: fields}
@@ -173,17 +173,9 @@ func failure(f *executor.Failure, names map[string]string) (field, message strin
 		field = name
 	}
 	if ok && name == field {
-		return field, cmp.Or(names[name], name) + ": " + inUnitOf(names[name], rest)
+		return field, cmp.Or(names[name], name) + ": " + rest
 	}
 	return field, f.Message
-}
-
-// inUnitOf returns the message of a Spec's field in the unit of the argument.
-func inUnitOf(argument, message string) string {
-	if argument == "timeout_ms" {
-		return executor.InMilliseconds(message)
-	}
-	return message
 }
 
 // leaf returns the last part of a field's path, without the embedded structs.

@@ -76,6 +76,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		"--cpu: must be > 0":                                    {"run", "--cpu", "0"},
 		`--env: must be K=V (got "=x")`:                         {"run", "--env", "=x"},
 		"--python: must be a minor version":                     {"run", "--python", "3.12.1"},
+		`such as 3.12 (got "3.07")`:                             {"run", "--python", "3.07"},
 		"--entrypoint: must not be empty":                       {"run", "--entrypoint", ""},
 		"--command: must be followed by -- and a command":       {"run", "--command"},
 		"--entrypoint: must not be given with --command":        {"run", "--command", "--entrypoint", "x", "--", "a"},

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 )
 
@@ -58,8 +58,6 @@ func (p *program) take(args []string, dash int) {
 	}
 }
 
-var minorVersion = regexp.MustCompile(`^3\.[0-9]{1,2}$`)
-
 // spec makes the Spec of the flags. Fields that the user has not set stay zero, and a zero field is not sent.
 func (p *program) spec(g *global) (executor.Spec, error) {
 	s := executor.Spec{
@@ -92,7 +90,7 @@ func (p *program) spec(g *global) (executor.Spec, error) {
 }
 
 func checkPython(f *pflag.FlagSet, version string) error {
-	if f.Changed("python") && !minorVersion.MatchString(version) {
+	if f.Changed("python") && !backend.IsMinorVersion(version) {
 		return fmt.Errorf("--python: must be a minor version of Python 3, such as 3.12 (got %q)", version)
 	}
 	return nil

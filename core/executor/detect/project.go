@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // The files of a folder that tell its requirements, the first one first.
@@ -144,7 +145,7 @@ func listed(text []byte) (project, error) {
 			return project{}, fmt.Errorf("project.dependencies[%d]: must be a dependency specifier, such as numpy>=2 (got %q)", i, d)
 		}
 		// A package index may have another package of the same name.
-		if name := normal(nameForm.FindString(d)); elsewhere[name] {
+		if name := normal(nameForm().FindString(d)); elsewhere[name] {
 			return project{}, fmt.Errorf("tool.uv.sources.%s: must be a package index, or be locked in uv.lock", name)
 		}
 		file.Project.Dependencies[i] = d
@@ -162,12 +163,12 @@ func isIndex(source any) bool {
 }
 
 var (
-	nameForm  = regexp.MustCompile(`^[A-Za-z0-9._-]+`)
-	separator = regexp.MustCompile(`[-_.]+`)
+	nameForm  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+`) })
+	separator = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[-_.]+`) })
 )
 
 // normal returns the normal form of a package's name.
-func normal(name string) string { return strings.ToLower(separator.ReplaceAllString(name, "-")) }
+func normal(name string) string { return strings.ToLower(separator().ReplaceAllString(name, "-")) }
 
 // lock is the part of uv.lock that this package reads, in version 1 of uv's format.
 type lock struct {
@@ -259,7 +260,9 @@ func locked(text []byte) (project, error) {
 // systems holds the values on Linux of the variables of markers that tell the operating system.
 var systems = map[string]string{"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"}
 
-var systemForm = regexp.MustCompile(`^(sys_platform|platform_system|os_name) *(==|!=) *['"]([^'"]*)['"]$`)
+var systemForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(sys_platform|platform_system|os_name) *(==|!=) *['"]([^'"]*)['"]$`)
+})
 
 // mayHoldOnLinux reports whether a marker may hold on Linux. It knows comparisons of the operating system; any other may hold. Without
 // its brackets a marker without "not" holds at least where it did before.
@@ -267,7 +270,7 @@ func mayHoldOnLinux(marker string) bool {
 	marker = strings.NewReplacer("(", " ", ")", " ").Replace(marker)
 	return slices.ContainsFunc(strings.Split(marker, " or "), func(all string) bool {
 		return !slices.ContainsFunc(strings.Split(all, " and "), func(one string) bool {
-			m := systemForm.FindStringSubmatch(strings.TrimSpace(one))
+			m := systemForm().FindStringSubmatch(strings.TrimSpace(one))
 			return m != nil && (systems[m[1]] == m[3]) != (m[2] == "==")
 		})
 	})

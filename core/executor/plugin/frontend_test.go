@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,28 +19,35 @@ import (
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
-// newLines makes a frontend that answers each line of descriptor 3, an id, with the Execution's status on descriptor 4.
+// newLines makes a frontend that reads ids from the Unix socket of its options, a line each, and answers with the Execution's status.
 func newLines(_ context.Context, c plugin.Configure) (executor.Frontend, map[string]string, error) {
-	var o struct{ Bad bool }
+	var o struct {
+		Bad    bool
+		Socket string
+	}
 	if err := json.Unmarshal(c.Options, &o); err != nil {
 		return nil, nil, err
 	}
 	if o.Bad {
 		return nil, nil, executor.FieldErrorf(executor.Invalid, c.Name+".bad", "is bad")
 	}
-	in, out := os.NewFile(3, "in"), os.NewFile(4, "out")
+	conn, err := net.Dial("unix", o.Socket)
+	if err != nil {
+		return nil, nil, err
+	}
 	return func(ctx context.Context, svc executor.Service) error {
+		defer conn.Close()
 		lines := make(chan string)
 		go func() {
 			defer close(lines)
-			for scanner := bufio.NewScanner(in); scanner.Scan(); {
+			for scanner := bufio.NewScanner(conn); scanner.Scan(); {
 				lines <- scanner.Text()
 			}
 		}()
 		for {
 			select {
 			case <-ctx.Done():
-				_, err := fmt.Fprintln(out, "drained")
+				_, err := fmt.Fprintln(conn, "drained")
 				return err
 			case id, ok := <-lines:
 				if !ok {
@@ -48,12 +57,12 @@ func newLines(_ context.Context, c plugin.Configure) (executor.Frontend, map[str
 					return executor.Errorf(executor.Conflict, "as asked")
 				}
 				x, err := svc.Get(executor.WithPrincipal(ctx, executor.Principal{Owner: "somebody"}), id)
-				if _, err := fmt.Fprintln(out, x.Status, executor.CodeOf(err)); err != nil {
+				if _, err := fmt.Fprintln(conn, x.Status, executor.CodeOf(err)); err != nil {
 					return err
 				}
 			}
 		}
-	}, map[string]string{"listening": "on descriptor 3"}, nil
+	}, map[string]string{"listening": "to lines"}, nil
 }
 
 // oneExecution is a Service that knows one Execution of one owner.
@@ -66,53 +75,53 @@ func (oneExecution) Get(ctx context.Context, id string) (executor.Execution, err
 	return executor.Execution{ID: id, Status: executor.StatusRunning}, nil
 }
 
-// lineClient is a launched newLines with our ends of its pipes.
+// lineClient is a launched newLines with our end of its connection.
 type lineClient struct {
 	*plugin.Frontend
-	in  *os.File
-	out *bufio.Reader
+	conn *net.UnixConn
+	out  *bufio.Reader
 }
 
-func launchLines(t *testing.T, options string) (lineClient, error) {
+func launchLines(t *testing.T, bad bool) (lineClient, error) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pf")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	theirIn, in, err := os.Pipe()
+	socket := filepath.Join(dir, "lines")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, theirOut, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer listener.Close()
 	path, args, err := plugintest.Command("lines")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f, err := plugin.LaunchFrontend(t.Context(), plugin.LaunchOptions{
-		Path: path, Args: args, RunDir: dir, Files: []*os.File{theirIn, theirOut},
-		Configure: plugin.Configure{Name: "lines", Options: json.RawMessage(options)},
+		Path: path, Args: args, RunDir: dir,
+		Configure: plugin.Configure{Name: "lines", Options: fmt.Appendf(nil, `{"Bad":%t,"Socket":%q}`, bad, socket)},
 	}, oneExecution{})
-	theirIn.Close()
-	theirOut.Close()
+	if err != nil {
+		return lineClient{}, err
+	}
 	t.Cleanup(func() {
-		in.Close()
-		out.Close()
-		if f != nil {
-			f.Kill()
-			<-f.Ended()
-		}
+		f.Kill()
+		<-f.Ended()
 	})
-	return lineClient{f, in, bufio.NewReader(out)}, err
+	conn, err := listener.AcceptUnix() // the frontend has connected
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return lineClient{f, conn, bufio.NewReader(conn)}, nil
 }
 
 // says writes a line and reads the answer.
 func (l lineClient) says(t *testing.T, line string) string {
 	t.Helper()
-	if _, err := fmt.Fprintln(l.in, line); err != nil {
+	if _, err := fmt.Fprintln(l.conn, line); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := l.out.ReadString('\n')
@@ -132,11 +141,11 @@ func waitFor(t *testing.T, done <-chan struct{}, what string) {
 }
 
 func TestAFrontendServesTheHostsServiceUntilItsClientIsGone(t *testing.T) {
-	l, err := launchLines(t, "{}")
+	l, err := launchLines(t, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := l.Info().Details["listening"]; got != "on descriptor 3" {
+	if got := l.Info().Details["listening"]; got != "to lines" {
 		t.Errorf("details: %q", got)
 	}
 	if got := l.says(t, "exe_1"); got != "running" {
@@ -145,7 +154,9 @@ func TestAFrontendServesTheHostsServiceUntilItsClientIsGone(t *testing.T) {
 	if got := l.says(t, "exe_2"); got != "not_found" {
 		t.Errorf("exe_2: %q", got)
 	}
-	l.in.Close()
+	if err := l.conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
 	waitFor(t, l.Ended(), "the end after the client's")
 	if err := l.EndErr(); err != nil {
 		t.Errorf("ended with %v", err)
@@ -156,11 +167,11 @@ func TestAFrontendServesTheHostsServiceUntilItsClientIsGone(t *testing.T) {
 }
 
 func TestAFrontendsErrorReachesTheHost(t *testing.T) {
-	l, err := launchLines(t, "{}")
+	l, err := launchLines(t, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintln(l.in, "fail")
+	fmt.Fprintln(l.conn, "fail")
 	waitFor(t, l.Ended(), "its end")
 	if executor.CodeOf(l.EndErr()) != executor.Conflict {
 		t.Errorf("ended with %v", l.EndErr())
@@ -168,7 +179,7 @@ func TestAFrontendsErrorReachesTheHost(t *testing.T) {
 }
 
 func TestAClosedFrontendDrains(t *testing.T) {
-	l, err := launchLines(t, "{}")
+	l, err := launchLines(t, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +196,7 @@ func TestAClosedFrontendDrains(t *testing.T) {
 }
 
 func TestAKilledFrontendHasEndedAsUnavailable(t *testing.T) {
-	l, err := launchLines(t, "{}")
+	l, err := launchLines(t, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +214,7 @@ func TestAKilledFrontendHasEndedAsUnavailable(t *testing.T) {
 }
 
 func TestAFrontendsBadOptionsAreNamed(t *testing.T) {
-	_, err := launchLines(t, `{"Bad":true}`)
+	_, err := launchLines(t, true)
 	var e *executor.Error
 	if !errors.As(err, &e) || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "lines.bad" {
 		t.Errorf("got %v", err)

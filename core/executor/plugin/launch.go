@@ -37,8 +37,6 @@ type LaunchOptions struct {
 	SHA256 string
 	// Env is added to the allow-listed environment, as "KEY=value".
 	Env []string
-	// Files become the plugin's descriptors 3, 4, …
-	Files []*os.File
 	// RunDir is a folder with a short path. Launch makes a private folder in it for the socket, and removes that folder.
 	RunDir string
 	// Configure is sent to the plugin.
@@ -63,7 +61,6 @@ func Launch(ctx context.Context, o LaunchOptions) (*Process, error) {
 	}
 	l := &launch{options: o, dir: dir, logs: newLogPump(o.Log)}
 	l.process = newProcess(o.Path, o.Args, l.logs)
-	l.process.cmd.ExtraFiles = o.Files
 	p, err := l.start(ctx)
 	if err != nil {
 		return nil, errors.Join(l.explain(ctx, err), os.RemoveAll(dir))

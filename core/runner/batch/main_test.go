@@ -234,7 +234,7 @@ func (p *place) read() *outcome {
 	}
 	must(p.t, err)
 	defer f.Close()
-	r := job.NewReader(f, job.Offsets{})
+	r := job.NewReader(f, executor.Resume{})
 	for {
 		rec, err := r.Next()
 		if errors.Is(err, io.EOF) {

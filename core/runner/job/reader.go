@@ -10,18 +10,6 @@ import (
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
-// Offsets say where a Reader goes on.
-type Offsets struct {
-	// Byte is the place in the file of the first byte that the stream has. It is the beginning of a record.
-	Byte int64
-	// Stdout and Stderr are the offsets up to which output is in the log. The Reader leaves out what is before them.
-	Stdout int64
-	Stderr int64
-}
-
-// From returns the Offsets of a Reader that reads the file from its beginning for Attach.
-func From(r executor.Resume) Offsets { return Offsets{Stdout: r.Stdout, Stderr: r.Stderr} }
-
 // Reader reads the records of a file that may grow. It is not safe for concurrent use.
 type Reader struct {
 	src   *bufio.Reader
@@ -32,21 +20,13 @@ type Reader struct {
 	err   error // of code internal; every Next fails with it
 }
 
-// NewReader returns a Reader of r, which begins at at.Byte. After an error of r, another Reader goes on with another stream:
-//
-//	records = job.NewReader(again, records.Offsets())
-func NewReader(r io.Reader, at Offsets) *Reader { return newReader(r, at, 64<<10) }
+// NewReader returns a Reader of r, which begins at the beginning of the file. It leaves out the output that have says is in the log.
+func NewReader(r io.Reader, have executor.Resume) *Reader { return newReader(r, have, 64<<10) }
 
 // newReader is NewReader with a buffer of size bytes.
-func newReader(r io.Reader, at Offsets, size int) *Reader {
-	return &Reader{src: bufio.NewReaderSize(r, size), at: at.Byte, have: [2]int64{at.Stdout, at.Stderr}}
+func newReader(r io.Reader, have executor.Resume, size int) *Reader {
+	return &Reader{src: bufio.NewReaderSize(r, size), have: [2]int64{have.Stdout, have.Stderr}}
 }
-
-// Offsets returns where another Reader has to go on to get all that Next has not returned.
-func (r *Reader) Offsets() Offsets { return Offsets{Byte: r.at, Stdout: r.have[0], Stderr: r.have[1]} }
-
-// Ended reports whether Next has returned the last record.
-func (r *Reader) Ended() bool { return r.ended }
 
 // Next returns the next record. Of output it returns only what is not in the log yet.
 //

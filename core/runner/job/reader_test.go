@@ -73,13 +73,10 @@ const wholeBrief = "begin started output output output artifact result"
 
 func TestAReaderReturnsWhatWasWritten(t *testing.T) {
 	t.Parallel()
-	r := NewReader(strings.NewReader(whole(t)), Offsets{})
+	r := NewReader(strings.NewReader(whole(t)), executor.Resume{})
 	brief, out, err := read(r)
-	if !errors.Is(err, io.EOF) || !r.Ended() || strings.Join(brief, " ") != wholeBrief || out != [2]string{"hello \xff\x00world", "oops"} {
-		t.Errorf("%q %q, %v, ended %v", brief, out, err, r.Ended())
-	}
-	if got := r.Offsets(); got != (Offsets{Byte: int64(len(whole(t))), Stdout: 13, Stderr: 4}) {
-		t.Errorf("%+v", got)
+	if !errors.Is(err, io.EOF) || !r.ended || strings.Join(brief, " ") != wholeBrief || out != [2]string{"hello \xff\x00world", "oops"} {
+		t.Errorf("%q %q, %v, ended %v", brief, out, err, r.ended)
 	}
 }
 
@@ -88,16 +85,10 @@ func TestATruncatedFileIsAPrefix(t *testing.T) {
 	file := whole(t)
 	all := strings.Fields(wholeBrief)
 	for n := range len(file) {
-		r := NewReader(strings.NewReader(file[:n]), Offsets{})
+		r := NewReader(strings.NewReader(file[:n]), executor.Resume{})
 		brief, _, err := read(r)
-		if want := strings.Count(file[:n], "\n"); !errors.Is(err, io.EOF) || r.Ended() || len(brief) != want || strings.Join(brief, " ") != strings.Join(all[:want], " ") {
-			t.Fatalf("%d bytes: %q, %v, ended %v", n, brief, err, r.Ended())
-		}
-		// Another stream goes on where that one broke off.
-		at := r.Offsets()
-		rest, _, err := read(NewReader(strings.NewReader(file[at.Byte:]), at))
-		if !errors.Is(err, io.EOF) || strings.Join(append(brief, rest...), " ") != wholeBrief {
-			t.Fatalf("%d bytes, then the rest: %q %q, %v", n, brief, rest, err)
+		if want := strings.Count(file[:n], "\n"); !errors.Is(err, io.EOF) || r.ended || len(brief) != want || strings.Join(brief, " ") != strings.Join(all[:want], " ") {
+			t.Fatalf("%d bytes: %q, %v, ended %v", n, brief, err, r.ended)
 		}
 	}
 }
@@ -111,7 +102,7 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	in, err := os.Open(path)
 	must(t, err)
 	defer in.Close()
-	r := NewReader(in, Offsets{})
+	r := NewReader(in, executor.Resume{})
 	var brief []string
 	for _, b := range []byte(whole(t)) {
 		_, err := out.Write([]byte{b})
@@ -124,7 +115,7 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 			t.Fatalf("%q after %q", more, b)
 		}
 	}
-	if strings.Join(brief, " ") != wholeBrief || !r.Ended() {
+	if strings.Join(brief, " ") != wholeBrief || !r.ended {
 		t.Error(brief)
 	}
 }
@@ -133,7 +124,7 @@ func TestOutputThatIsInTheLogIsLeftOut(t *testing.T) {
 	t.Parallel()
 	full := "hello \xff\x00world"
 	for stdout := range int64(len(full) + 1) {
-		r := NewReader(strings.NewReader(whole(t)), From(executor.Resume{Stdout: stdout, Stderr: 4}))
+		r := NewReader(strings.NewReader(whole(t)), executor.Resume{Stdout: stdout, Stderr: 4})
 		var first *executor.Output
 		brief, out := []string{}, ""
 		for {
@@ -151,7 +142,7 @@ func TestOutputThatIsInTheLogIsLeftOut(t *testing.T) {
 				}
 			}
 		}
-		if out != full[stdout:] || first != nil && first.Offset != stdout || brief[0] != "started" || !r.Ended() {
+		if out != full[stdout:] || first != nil && first.Offset != stdout || brief[0] != "started" || !r.ended {
 			t.Errorf("from %d: %q, first %+v, %q", stdout, out, first, brief)
 		}
 	}
@@ -159,7 +150,7 @@ func TestOutputThatIsInTheLogIsLeftOut(t *testing.T) {
 
 func TestUnknownRecordsAndEventsArePassedOn(t *testing.T) {
 	t.Parallel()
-	r := NewReader(strings.NewReader(`{"sign":{"a":1}}`+"\n"+`{"event":{"kind":"weather","body":{"b":2}}}`+"\n"), Offsets{})
+	r := NewReader(strings.NewReader(`{"sign":{"a":1}}`+"\n"+`{"event":{"kind":"weather","body":{"b":2}}}`+"\n"), executor.Resume{})
 	for _, want := range []executor.Unknown{{Name: "sign", Raw: []byte(`{"a":1}`)}, {Name: "weather", Raw: []byte(`{"b":2}`)}} {
 		rec, err := r.Next()
 		must(t, err)
@@ -193,7 +184,7 @@ func TestGarbageIsAnInternalError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := NewReader(strings.NewReader(c.text+whole(t)), Offsets{})
+			r := NewReader(strings.NewReader(c.text+whole(t)), executor.Resume{})
 			_, _, err := read(r)
 			if executor.CodeOf(err) != executor.Internal || !strings.Contains(err.Error(), c.wants) || !strings.Contains(err.Error(), "byte") {
 				t.Errorf("%v", err)
@@ -210,7 +201,7 @@ func TestTheLongestLineIsRead(t *testing.T) {
 	for _, more := range []int{0, 1} {
 		head, tail := `{"error":{"code":"internal","message":"`, `"}}`
 		text := head + strings.Repeat("x", MaxRecord-len(head)-len(tail)+more) + tail + "\n"
-		rec, err := NewReader(strings.NewReader(text), Offsets{}).Next()
+		rec, err := NewReader(strings.NewReader(text), executor.Resume{}).Next()
 		if more == 0 && (err != nil || rec.Error == nil) || more == 1 && executor.CodeOf(err) != executor.Internal {
 			t.Errorf("%d bytes more than allowed: %v", more, err)
 		}
@@ -234,7 +225,7 @@ func (b breaking) Read(p []byte) (int, error) {
 func TestAnErrorOfTheStreamIsReturnedAsItIs(t *testing.T) {
 	t.Parallel()
 	cut := errors.New("the connection is gone")
-	r := NewReader(breaking{strings.NewReader(whole(t)[:100]), cut}, Offsets{})
+	r := NewReader(breaking{strings.NewReader(whole(t)[:100]), cut}, executor.Resume{})
 	brief, _, err := read(r)
 	if !errors.Is(err, cut) || len(brief) != 1 {
 		t.Error(brief, err)
@@ -251,27 +242,24 @@ func FuzzReader(f *testing.F) {
 		if have < 0 {
 			return
 		}
-		one := readFuzzed(t, file, Offsets{Stdout: int64(have)})
-		// In two streams the same comes.
+		one := readFuzzed(t, file, executor.Resume{Stdout: int64(have)})
+		// A file that grows meanwhile has the same records.
 		at := min(int(cut), len(file))
-		r := newReader(bytes.NewReader(file[:at]), Offsets{Stdout: int64(have)}, 64)
+		var grown bytes.Buffer
+		grown.Write(file[:at])
+		r := newReader(&grown, executor.Resume{Stdout: int64(have)}, 64)
 		two := drain(t, r)
-		if r.err == nil && !r.ended {
-			next := r.Offsets()
-			if next.Byte > int64(at) {
-				t.Fatalf("at %d of %d bytes", next.Byte, at)
-			}
-			two += readFuzzed(t, file[next.Byte:], next)
-		}
+		grown.Write(file[at:])
+		two += drain(t, r)
 		if one != two {
-			t.Fatalf("in one stream %q, in two %q", one, two)
+			t.Fatalf("at once %q, in two parts %q", one, two)
 		}
 	})
 }
 
-func readFuzzed(t *testing.T, file []byte, at Offsets) string {
+func readFuzzed(t *testing.T, file []byte, have executor.Resume) string {
 	t.Helper()
-	return drain(t, newReader(bytes.NewReader(file), at, 256))
+	return drain(t, newReader(bytes.NewReader(file), have, 256))
 }
 
 // drain returns all records as text.
@@ -279,7 +267,7 @@ func drain(t *testing.T, r *Reader) string {
 	t.Helper()
 	var b strings.Builder
 	for {
-		before := r.Offsets()
+		before := r.have
 		rec, err := r.Next()
 		if cap(r.line) > 2*(MaxRecord+64<<10) {
 			t.Fatalf("%d bytes kept", cap(r.line))
@@ -291,7 +279,7 @@ func drain(t *testing.T, r *Reader) string {
 			return b.String()
 		}
 		if rec.Event != nil {
-			if o, ok := rec.Event.Body.(executor.Output); ok && o.Offset != [2]int64{before.Stdout, before.Stderr}[protocol.StreamIndex(o.Stream)] {
+			if o, ok := rec.Event.Body.(executor.Output); ok && o.Offset != before[protocol.StreamIndex(o.Stream)] {
 				t.Fatalf("output at %d after %+v", o.Offset, before)
 			}
 		}

@@ -32,7 +32,7 @@ func events(t *testing.T, folder string) *Reader {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(folder, EventsFile))
 	must(t, err)
-	return NewReader(strings.NewReader(string(raw)), Offsets{})
+	return NewReader(strings.NewReader(string(raw)), executor.Resume{})
 }
 
 func TestTheFolderIsTheRunnersAlone(t *testing.T) {
@@ -106,7 +106,7 @@ func TestNothingFollowsTheLastRecord(t *testing.T) {
 	rec, err := r.Next()
 	must(t, err)
 	e, ok := errors.AsType[*executor.Error](rec.Error.Err())
-	if !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "python_version" || !r.Ended() {
+	if !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "python_version" || !r.ended {
 		t.Errorf("%+v", rec.Error)
 	}
 }

@@ -29,11 +29,14 @@ type binding struct {
 	made string
 }
 
+// PrivateFolders returns the folders of a box that are private to each program and hide the machine's.
+func PrivateFolders() []string { return []string{tempPath, "/var/tmp", "/dev/shm", "/run/lock"} }
+
 // newBoxDisk returns the disk of a box, and binds what Config.Reach names.
 func newBoxDisk(cfg protocol.Config, b *Box) (*Disk, error) {
 	d := &Disk{root: filepath.Join(b.dir, boxDisk), view: b.view, work: b.view.at(workPath), uid: cfg.UID, gid: cfg.GID, base: b.base}
 	d.trees = sync.OnceValue(func() bool { return d.probeTrees() == nil })
-	for i, path := range []string{tempPath, "/var/tmp", "/dev/shm", "/run/lock"} {
+	for i, path := range PrivateFolders() {
 		d.covers = append(d.covers, &cover{path: b.view.at(path), name: fmt.Sprintf("private-%d", i)})
 	}
 	for _, path := range slices.SortedFunc(slices.Values(cfg.Reach), byLength) {

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/distribution/reference"
 
@@ -188,13 +189,13 @@ func (a AllowList) Check(name string) (Ref, error) {
 }
 
 // pythonTag matches the tag of an official image and captures its minor version: 3.12 of 3.12.1-slim.
-var pythonTag = regexp.MustCompile(`^(3\.(?:0|[1-9][0-9]?))((?:[.-].*)?)$`)
+var pythonTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(3\.(?:0|[1-9][0-9]?))((?:[.-].*)?)$`) })
 
 const officialPython = "docker.io/library/python"
 
 // minorOf returns the minor Python version that an image's name promises; empty if none.
 func (r Ref) minorOf() string {
-	if m := pythonTag.FindStringSubmatch(r.Tag); m != nil && r.Repository == officialPython {
+	if m := pythonTag().FindStringSubmatch(r.Tag); m != nil && r.Repository == officialPython {
 		return m[1]
 	}
 	return ""

@@ -8,7 +8,6 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/runner/job"
 )
 
 // stopped stops the job and waits until nothing of it runs.
@@ -133,7 +132,7 @@ func (b *Backend) Attach(ctx context.Context, j executor.Job, r executor.Resume,
 		if err != nil {
 			return executor.Result{}, err
 		}
-		last, err := x.read(ctx, a.ID, taskProgram, job.From(r))
+		last, err := x.read(ctx, a.ID, taskProgram, r)
 		return x.conclude(ctx, caller, taskProgram, last, err)
 	})
 }

@@ -79,7 +79,7 @@ func afterOutput(raw []byte, whole bool) (found []job.Record, complete bool) {
 		first = 0
 	}
 	for _, line := range slices.Backward(lines[min(first, last):last]) {
-		r, err := job.NewReader(bytes.NewReader(append(line, '\n')), job.Offsets{}).Next()
+		r, err := job.NewReader(bytes.NewReader(append(line, '\n')), executor.Resume{}).Next()
 		if err != nil || r.Event != nil && r.Event.Body.Kind() == executor.KindOutput {
 			complete = true
 			break

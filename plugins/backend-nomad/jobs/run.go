@@ -198,7 +198,7 @@ func (x *execution) attend(ctx, caller context.Context) (executor.Result, error)
 		return x.end(ctx, caller, executor.Result{}, err)
 	}
 	if x.prepares {
-		last, err := x.read(following, a.ID, taskPrepare, job.Offsets{})
+		last, err := x.read(following, a.ID, taskPrepare, executor.Resume{})
 		if err != nil || last.Prepared == nil {
 			return x.conclude(ctx, caller, taskPrepare, last, err)
 		}
@@ -206,7 +206,7 @@ func (x *execution) attend(ctx, caller context.Context) (executor.Result, error)
 			return x.end(ctx, caller, executor.Result{}, err)
 		}
 	}
-	last, err := x.read(following, a.ID, taskProgram, job.Offsets{})
+	last, err := x.read(following, a.ID, taskProgram, executor.Resume{})
 	return x.conclude(ctx, caller, taskProgram, last, err)
 }
 
@@ -333,11 +333,11 @@ type sinkError struct{ error }
 func (e sinkError) Unwrap() error { return e.error }
 
 // read passes the records of a task on to the sink, and returns the last one; an empty one if the task ended without.
-func (x *execution) read(ctx context.Context, alloc, task string, from job.Offsets) (job.Record, error) {
+func (x *execution) read(ctx context.Context, alloc, task string, have executor.Resume) (job.Record, error) {
 	path := task + "/" + outputPath + "/"
 	in := &tail{ctx: ctx, cluster: x.cluster, alloc: alloc, path: path + job.EventsFile, life: x.tracked.life, patience: x.config.lostAfter() + patience}
 	defer in.close()
-	records := job.NewReader(in, from)
+	records := job.NewReader(in, have)
 	for {
 		r, err := records.Next()
 		switch {

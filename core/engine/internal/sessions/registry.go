@@ -85,10 +85,12 @@ func New(o Options) *Registry {
 }
 
 // idForm is "ctx-" and a UUIDv4.
-var idForm = regexp.MustCompile(`^ctx-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+var idForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^ctx-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+})
 
 // ValidID reports whether id has the form of a Session's id.
-func ValidID(id string) bool { return idForm.MatchString(id) }
+func ValidID(id string) bool { return idForm().MatchString(id) }
 
 func newID() string {
 	var b [16]byte
