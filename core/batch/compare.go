@@ -211,7 +211,7 @@ func (c *wordComparer) Difference() string {
 func quoted(word []byte) string { return fmt.Sprintf("%.40q", word) }
 
 // sameWord reports whether two words are equal, or are numbers within the tolerance. Infinities are equal if they have one sign, and all
-// NaN are equal.
+// NaN are equal. Numbers beyond all float64 are compared if they are whole numbers.
 func sameWord(got, want []byte, t Tolerance) bool {
 	if bytes.Equal(got, want) {
 		return true
@@ -219,37 +219,41 @@ func sameWord(got, want []byte, t Tolerance) bool {
 	if len(got) > maxNumber || len(want) > maxNumber {
 		return false
 	}
-	a, okA := parseNumber(got)
-	b, okB := parseNumber(want)
+	a, beyondA, okA := parseNumber(got)
+	b, beyondB, okB := parseNumber(want)
 	switch {
 	case !okA || !okB:
 		return false
 	case math.IsNaN(a) || math.IsNaN(b):
 		return math.IsNaN(a) && math.IsNaN(b)
-	case math.IsInf(a, 0) || math.IsInf(b, 0):
-		return a == b
 	}
-	return distance(got, want, a, b) <= max(t.Abs, t.Rel*math.Abs(b))
-}
-
-// distance returns the difference of a and b, the numbers of two words. That of whole numbers is exact beyond 2^53, too.
-func distance(got, want []byte, a, b float64) float64 {
 	if max(math.Abs(a), math.Abs(b)) >= 1<<53 {
 		x, okX := new(big.Int).SetString(string(got), 10)
 		y, okY := new(big.Int).SetString(string(want), 10)
 		if okX && okY {
-			d, _ := new(big.Float).SetInt(x.Sub(x, y)).Float64()
-			return math.Abs(d)
+			return sameWhole(x, y, t)
 		}
 	}
-	return math.Abs(a - b)
+	if beyondA || beyondB || math.IsInf(a, 0) || math.IsInf(b, 0) {
+		return a == b && !beyondA && !beyondB
+	}
+	return math.Abs(a-b) <= max(t.Abs, t.Rel*math.Abs(b))
 }
 
-// parseNumber reads a decimal number, also one beyond the range of a float64, which is then an infinity.
-func parseNumber(word []byte) (float64, bool) {
+// sameWhole is sameWord for whole numbers, of which a float64 may not have all digits.
+func sameWhole(got, want *big.Int, t Tolerance) bool {
+	distance := new(big.Float).SetInt(new(big.Int).Sub(got, want))
+	relative := new(big.Float).SetInt(want)
+	relative.Mul(relative, big.NewFloat(t.Rel))
+	return distance.Abs(distance).Cmp(big.NewFloat(t.Abs)) <= 0 || distance.Cmp(relative.Abs(relative)) <= 0
+}
+
+// parseNumber reads a decimal number. A number beyond all float64 is an infinity, and beyond is true.
+func parseNumber(word []byte) (v float64, beyond, ok bool) {
 	if bytes.ContainsAny(word, "_pP") { // digits in groups and hexadecimal numbers are Go's own forms
-		return 0, false
+		return 0, false, false
 	}
 	v, err := strconv.ParseFloat(string(word), 64)
-	return v, err == nil || math.IsInf(v, 0)
+	beyond = err != nil && math.IsInf(v, 0)
+	return v, beyond, err == nil || beyond
 }
