@@ -16,22 +16,28 @@ import (
 func TestASmallInputIsKeptInMemory(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		size    int
-		durable bool
-		blobs   int
+		size      int
+		durable   bool
+		inSession bool
+		blobs     int
 	}{
-		"small":          {size: maxHeld},
-		"larger":         {size: maxHeld + 1, blobs: 1},
-		"small, durable": {size: 1, durable: true, blobs: 1},
+		"small":               {size: maxHeld},
+		"larger":              {size: maxHeld + 1, blobs: 1},
+		"small, durable":      {size: 1, durable: true, blobs: 1},
+		"small, in a session": {size: 1, inSession: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}}})
+				r := newRig(t, withSessions(func(s *setup) { s.options.Engine = config.Engine{MaxConcurrent: 1, MaxQueued: 10} }))
+				spec := executor.Spec{Code: "read-stdin", Durable: test.durable}
+				if test.inSession {
+					spec.Session = r.open(t.Context()).ID
+				}
 				r.submit(t.Context(), "wait gate")
 				synctest.Wait()
 				opened, text := 0, make([]byte, test.size)
-				x := must(r.Submit(t.Context(), executor.Spec{Code: "read-stdin", Durable: test.durable}, executor.Input{Stdin: again(text, &opened)}))
+				x := must(r.Submit(t.Context(), spec, executor.Input{Stdin: again(text, &opened)}))
 				r.wantBlobs(test.blobs)
 				r.fake.Release("gate")
 				if got := stdout(r.events(x.ID)); got != string(text) {
