@@ -18,7 +18,7 @@ const maxHeld = 4 << 10
 // and its Execution ends with this process anyway. A source that is not read in time, as before its Upload, is not held.
 func (e *Engine) hold(ctx context.Context, req *request) bool {
 	in := req.in
-	if req.spec.Durable || req.session != nil || !small(in.Workspace) || !small(in.Stdin) {
+	if req.spec.Durable || !small(in.Workspace) || !small(in.Stdin) {
 		return false
 	}
 	if in.Workspace == nil && in.Stdin == nil {

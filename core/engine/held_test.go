@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,22 +17,28 @@ import (
 func TestASmallInputIsKeptInMemory(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		size    int
-		durable bool
-		blobs   int
+		size      int
+		durable   bool
+		inSession bool
+		blobs     int
 	}{
-		"small":          {size: maxHeld},
-		"larger":         {size: maxHeld + 1, blobs: 1},
-		"small, durable": {size: 1, durable: true, blobs: 1},
+		"small":               {size: maxHeld},
+		"larger":              {size: maxHeld + 1, blobs: 1},
+		"small, durable":      {size: 1, durable: true, blobs: 1},
+		"small, in a session": {size: 1, inSession: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}}})
+				r := newRig(t, withSessions(func(s *setup) { s.options.Engine = config.Engine{MaxConcurrent: 1, MaxQueued: 10} }))
+				spec := executor.Spec{Code: "read-stdin", Durable: test.durable}
+				if test.inSession {
+					spec.Session = r.open(t.Context()).ID
+				}
 				r.submit(t.Context(), "wait gate")
 				synctest.Wait()
 				opened, text := 0, make([]byte, test.size)
-				x := must(r.Submit(t.Context(), executor.Spec{Code: "read-stdin", Durable: test.durable}, executor.Input{Stdin: again(text, &opened)}))
+				x := must(r.Submit(t.Context(), spec, executor.Input{Stdin: again(text, &opened)}))
 				r.wantBlobs(test.blobs)
 				r.fake.Release("gate")
 				if got := stdout(r.events(x.ID)); got != string(text) {
@@ -59,6 +66,35 @@ func TestASourceOfAnotherSizeIsNotKept(t *testing.T) {
 				t.Errorf("a source of 4 bytes that says %d is kept", said)
 			}
 		}
+		src := once([]byte("four"))
+		src.SizeBytes = 4
+		if req := (request{in: executor.Input{Stdin: src}}); r.hold(t.Context(), &req) || req.in.Stdin != src {
+			t.Error("a source that can be read once is kept, although its caller may still be sending")
+		}
+	})
+}
+
+// An input that is kept counts for its key, also where its Source has no digest.
+func TestAnInputInMemoryCountsForItsKey(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}}})
+		r.submit(t.Context(), "wait gate")
+		synctest.Wait()
+		var codes []executor.Code
+		for _, text := range []string{"a", "a", "b"} {
+			opened := 0
+			src := again([]byte(text), &opened)
+			src.Digest = ""
+			_, err := r.Submit(t.Context(), executor.Spec{Code: "read-stdin", IdempotencyKey: "k"}, executor.Input{Stdin: src})
+			codes = append(codes, executor.CodeOf(err))
+		}
+		if want := []executor.Code{"", "", executor.Conflict}; !slices.Equal(codes, want) {
+			t.Errorf("the same input twice, then another one: %q, want %q", codes, want)
+		}
+		r.fake.Release("gate")
+		synctest.Wait()
+		r.wantIdle()
 	})
 }
 

@@ -83,3 +83,23 @@ func TestAForkServerServesOneDomain(t *testing.T) {
 		}
 	}
 }
+
+// A copy that is taken makes room for the next one, once, and the server counts as used.
+func TestATakenCopyIsReplacedOnce(t *testing.T) {
+	t.Parallel()
+	s := &forkServer{copies: make(chan *forkCopy, 1), wanted: make(chan struct{}, 2), over: make(chan struct{})}
+	s.refill()
+	s.copies <- &forkCopy{}
+	if s.take() == nil || !s.used {
+		t.Errorf("the copy was not taken, or the server was not used: %t", s.used)
+	}
+	s.refill()
+	s.refill()
+	if n := len(s.wanted); n != 1 {
+		t.Errorf("%d copies are wanted after one was taken", n)
+	}
+	close(s.over)
+	if s.take() != nil || s.taken {
+		t.Error("a server that has ended gives a copy")
+	}
+}
