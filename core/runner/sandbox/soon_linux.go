@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endWait is how long a process whose output has ended is given to end, and exitLook the time between two looks at it. It takes
-// microseconds, unless the process has closed its output and goes on.
+// The pauses between two looks at a process whose output has ended. Each is twice the one before. It ends within microseconds, unless
+// it has closed its output and goes on.
 const (
-	endWait  = time.Millisecond
-	exitLook = 50 * time.Microsecond
+	firstExitLook = 30 * time.Microsecond
+	lastExitLook  = 500 * time.Microsecond
 )
 
 // Soon waits a moment for the main process, whose output has ended. The thread that saw that sees the end much earlier than a
@@ -25,12 +25,12 @@ func (r *Reaper) Soon(pidfd int) {
 		return
 	}
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
-	for range endWait / exitLook {
+	for pause := firstExitLook; pause < lastExitLook; pause *= 2 {
 		if r.seesExit(pidfd) {
 			return
 		}
-		pause := unix.NsecToTimespec(exitLook.Nanoseconds())
-		if n, err := unix.Ppoll(fds, &pause, nil); n > 0 || errors.Is(err, unix.EINTR) {
+		wait := unix.NsecToTimespec(pause.Nanoseconds())
+		if n, err := unix.Ppoll(fds, &wait, nil); n > 0 || errors.Is(err, unix.EINTR) {
 			r.reap() // EINTR: the signal that tells of its end came to this thread
 			if n > 0 {
 				return
