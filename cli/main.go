@@ -14,5 +14,6 @@ var version = "dev"
 
 func main() {
 	sysmon.Calm()
+	sysmon.ShortenSlices()
 	os.Exit(cmd.Main(os.Args, bundled()))
 }

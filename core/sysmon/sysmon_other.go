@@ -4,3 +4,6 @@ package sysmon
 
 // Calm does nothing on this system.
 func Calm() {}
+
+// ShortenSlices does nothing on this system.
+func ShortenSlices() {}

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/sysmon"
 )
 
 // onThread runs f on an operating system thread that ends with it, so that f may change the thread.
@@ -20,11 +22,12 @@ func onThread(f func() error) error {
 // changing runs f on a locked thread that is not the process's first one, and never unlocks it. Go ends such a thread with the
 // goroutine. The first thread must not be changed: /proc/self shows it, and Go never ends it.
 //
-// The thread gets the kernel's usual timer slack, because programs inherit it (see core/sysmon).
+// The thread gets the kernel's usual timer slack and time slice, because programs inherit them (see core/sysmon).
 func changing(f func()) {
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 50_000, 0, 0, 0) // it cannot fail
+		sysmon.UsualSlice()
 		f()
 		return
 	}

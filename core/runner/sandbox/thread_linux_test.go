@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/sysmon"
 )
 
 func TestAThreadThatStartsProgramsHasTheUsualTimerSlack(t *testing.T) {
@@ -18,5 +20,26 @@ func TestAThreadThatStartsProgramsHasTheUsualTimerSlack(t *testing.T) {
 	})
 	if slack := <-got; slack != 50_000 {
 		t.Errorf("it is %d ns", slack)
+	}
+}
+
+func TestAThreadThatStartsProgramsHasTheUsualTimeSlice(t *testing.T) {
+	t.Parallel()
+	short, got := make(chan uint64, 1), make(chan uint64, 1)
+	read := func(to chan uint64) {
+		attr, err := unix.SchedGetAttr(0, 0)
+		if err != nil {
+			t.Error(err)
+			attr = &unix.SchedAttr{}
+		}
+		to <- attr.Runtime
+	}
+	go changing(func() {
+		sysmon.ShortenSlices()
+		read(short)
+		changing(func() { read(got) })
+	})
+	if a, b := <-short, <-got; a != 0 && a >= b { // 0: before Linux 6.12
+		t.Errorf("it is %d ns, and a short one is %d ns", b, a)
 	}
 }

@@ -11,5 +11,6 @@ import (
 
 func main() {
 	sysmon.Calm()
+	sysmon.ShortenSlices()
 	os.Exit(batch.Main(os.Args[1:]))
 }

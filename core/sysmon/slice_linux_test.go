@@ -1,0 +1,45 @@
+package sysmon
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestThreadsHaveShortSlicesAndKeepTheirNiceness(t *testing.T) {
+	runtime.LockOSThread() // without an unlock: the thread ends with its slice and its niceness
+	usual, err := unix.SchedGetAttr(0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if usual.Runtime == 0 || usual.Policy != unix.SCHED_NORMAL {
+		t.Skip("before Linux 6.12, or with another policy, threads have no slices of their own")
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), int(usual.Nice)+1); err != nil {
+		t.Fatal(err)
+	}
+	ShortenSlices()
+	if got, err := unix.SchedGetAttr(0, 0); err != nil || got.Runtime != uint64(slice) || got.Nice != usual.Nice+1 {
+		t.Errorf("this thread has %+v, %v", got, err)
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		tid, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := unix.SchedGetAttr(tid, 0); err == nil && got.Runtime != uint64(slice) {
+			t.Errorf("thread %d has a slice of %d ns", tid, got.Runtime)
+		}
+	}
+	UsualSlice()
+	if got, err := unix.SchedGetAttr(0, 0); err != nil || got.Runtime != usual.Runtime || got.Nice != usual.Nice+1 {
+		t.Errorf("this thread has %+v, %v; usual is %+v", got, err, usual)
+	}
+}
