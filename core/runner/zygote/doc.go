@@ -48,7 +48,9 @@
 //   - atexit has one function more, unless the main file mentions atexit: atexit._ncallbacks counts it, and atexit.unregister compares it.
 //   - Without a word of it in the main file, imported modules may set an audit hook, which sees calls of python/_fork_end.py; leave an
 //     iterator of os.scandir, which then gives no warning; or run exec or eval of a text that ends with KeyboardInterrupt, which makes
-//     the interpreter end by SIGINT and a copy by 0 or 1. A signal that comes at the very end may be handled in functions of python/_fork_end.py.
+//     the interpreter end by SIGINT and a copy by 0 or 1; leave a numpy.nditer with updateifcopy, which then gives no warning; or use
+//     ctypes beside numpy and keep nothing of it, while C has an exit function or a library a destructor, which then do not run. A signal
+//     that comes at the very end may be handled in functions of python/_fork_end.py.
 //   - A program whose end removes both __file__ and __cached__ from __main__, and no other name, and then leaves by sys.exit, ends with 0.
 //     Programs whose main file mentions globals, locals, vars or __cached__ are ended by the interpreter.
 //   - Modules of Config.Preimport and Config.Learned are in sys.modules from the start. What they draw at random when they are imported is the same in all

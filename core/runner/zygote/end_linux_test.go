@@ -49,6 +49,7 @@ sys.settrace(trace)
 		"a function of ctypes":       {"", numpy + "import ctypes\nf = ctypes.pythonapi.Py_AtExit", "import own, traced\n", false},
 		"a library by ctypes":        {"", numpy + "import ctypes\nc = ctypes.CDLL('libc.so.6')", "import own, traced\n", false},
 		"the main file has ctypes":   {"", numpy, "import own, traced, ctypes\n", false},
+		"an array to write back":     {"", "", "import traced\n# updateifcopy\n", false},
 		"modules of Cython":          {"", "import sys, types\nsys.modules['_cython_3_1_0'] = types.ModuleType('_cython_3_1_0')", "import own, traced\n", true},
 		"a module from nowhere":      {"", "import sys, types\nsys.modules['a'] = types.ModuleType('a')", "import own, traced\n", false},
 		"an exception":               {"", "", "import traced\n1 / 0\n", true},

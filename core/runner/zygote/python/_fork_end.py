@@ -17,7 +17,7 @@ HARMLESS = frozenset((
     " atexit binascii cmath errno fcntl gc grp itertools math pwd pyexpat pyexpat.errors pyexpat.model resource select termios typing.io"
     " typing.re unicodedata zlib").split())
 
-# Packages whose modules of C only hold memory, too. What they have in the buffers of C is flushed.
+# Packages whose modules of C only hold memory, too. What they have written to streams of C is flushed.
 LIBRARIES = frozenset("charset_normalizer numpy pandas".split())
 
 # Modules of C that each start of an interpreter has. Their objects with an end, which are files, have __del__.
