@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 
 	"github.com/python-executor/python-executor/cli/internal/cmd"
 	"github.com/python-executor/python-executor/core/sysmon"
@@ -13,6 +14,7 @@ import (
 var version = "dev"
 
 func main() {
+	runtime.MemProfileRate = 0 // samples of allocations take a megabyte; a server with http.pprof_bind takes them
 	sysmon.Calm()
 	sysmon.ShortenSlices()
 	os.Exit(cmd.Main(os.Args, bundled()))

@@ -1,7 +1,6 @@
 package httpfrontend
 
 import (
-	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
@@ -52,14 +51,14 @@ func (f *frontend) docsPage(w http.ResponseWriter, _ *http.Request) error {
 // mount adds files to the mux.
 func (f *frontend) mount(files embed.FS, assets []asset) error {
 	for _, a := range assets {
-		data, err := files.ReadFile(a.file)
+		data, err := files.ReadFile(a.file) // a copy, which is not kept
 		if err != nil {
 			return fmt.Errorf("read %s: %w", a.file, err)
 		}
 		sum := sha256.Sum256(data)
 		etag := `"` + hex.EncodeToString(sum[:8]) + `"`
 		f.mux.HandleFunc("GET "+a.path, func(w http.ResponseWriter, r *http.Request) {
-			if err := a.serve(w, r, data, etag); err != nil {
+			if err := a.serve(w, r, files, etag); err != nil {
 				f.writeProblem(w, r, err)
 			}
 		})
@@ -67,7 +66,7 @@ func (f *frontend) mount(files embed.FS, assets []asset) error {
 	return nil
 }
 
-func (a asset) serve(w http.ResponseWriter, r *http.Request, data []byte, etag string) error {
+func (a asset) serve(w http.ResponseWriter, r *http.Request, files embed.FS, etag string) error {
 	h := w.Header()
 	h.Set("Content-Security-Policy", docsPolicy)
 	h.Set("Content-Type", a.mediaType)
@@ -78,7 +77,11 @@ func (a asset) serve(w http.ResponseWriter, r *http.Request, data []byte, etag s
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	var body io.Reader = bytes.NewReader(data)
+	file, err := files.Open(a.file)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", a.file, err)
+	}
+	var body io.Reader = file
 	if a.gzipped {
 		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			h.Set("Content-Encoding", "gzip")

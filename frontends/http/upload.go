@@ -253,7 +253,8 @@ func (u *upload) readTar(part *bulkPart) (streaming bool, err error) {
 	}
 	u.brought = "tar"
 	var ahead bytes.Buffer
-	ahead.Grow(4 << 10)
+	// ReadFrom needs MinRead bytes at the end. store is no longer than the body.
+	ahead.Grow(min(tarAhead, len(u.scan.store)) + bytes.MinRead)
 	if _, err := ahead.ReadFrom(io.LimitReader(part, tarAhead)); err != nil { // a wrapped io.EOF is an error of the part, too
 		return false, bodyError("the tar part", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 
 	"github.com/python-executor/python-executor/core/auth"
 	httpfrontend "github.com/python-executor/python-executor/frontends/http"
@@ -25,11 +26,15 @@ func listenPprof(ctx context.Context, bind string) (net.Listener, error) {
 	return l, nil
 }
 
+// allocationRate is the mean number of bytes between two samples of allocations, which is Go's usual one.
+const allocationRate = 512 << 10
+
 // servePprof serves profiles on l, also while the server drains, until stop is called. stop ends profiles that are being taken.
 func servePprof(ctx context.Context, l net.Listener, log *slog.Logger) (stop func(context.Context) error) {
 	serving, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	now := make(chan struct{})
 	close(now)
+	runtime.MemProfileRate = allocationRate
 	done := make(chan error, 1)
 	go func() { done <- httpfrontend.Serve(serving, now, l, pprofHandler(), nil) }()
 	log.Info("profiles are served", "address", l.Addr().String())

@@ -3,12 +3,16 @@ package app
 import (
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 )
 
 func TestProfilesHaveAListenerOfTheirOwn(t *testing.T) {
+	rate := runtime.MemProfileRate
+	defer func() { runtime.MemProfileRate = rate }()
+	runtime.MemProfileRate = 0 // as main sets it
 	s := startLive(t, quiet+"backends: {fake: {}}\nhttp: {pprof_bind: \"127.0.0.1:0\"}\n")
 	var address string
 	select {
@@ -16,6 +20,9 @@ func TestProfilesHaveAListenerOfTheirOwn(t *testing.T) {
 		address, _ = strings.CutPrefix(text, "profiles are served address=")
 	case <-time.After(time.Minute): // instead of a test that hangs
 		t.Fatal("no address was logged")
+	}
+	if runtime.MemProfileRate != allocationRate {
+		t.Errorf("MemProfileRate is %d, so that profiles have no allocations", runtime.MemProfileRate)
 	}
 	for _, test := range []struct {
 		address, path, host string

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -30,6 +31,8 @@ type Blobs struct {
 	root string
 	// sync is (*os.File).Sync, except in tests.
 	sync func(*os.File) error
+	// buffers has *[copyBuffer]byte that no writer uses.
+	buffers sync.Pool
 }
 
 var _ executor.Blobs = (*Blobs)(nil)
@@ -41,7 +44,7 @@ func Open(path string) (*Blobs, error) {
 	if err != nil {
 		return nil, ioError("open blobs", err)
 	}
-	b := &Blobs{root: root, sync: (*os.File).Sync}
+	b := &Blobs{root: root, sync: (*os.File).Sync, buffers: sync.Pool{New: func() any { return new([copyBuffer]byte) }}}
 	if err := os.MkdirAll(filepath.Join(root, tempDir), dirMode); err != nil {
 		return nil, ioError("open blobs", err)
 	}
@@ -67,7 +70,9 @@ func (b *Blobs) Put(ctx context.Context, key string, r io.Reader, max int64, dur
 		return executor.BlobInfo{}, ioError("store blob "+key, err)
 	}
 	defer w.discard()
-	if err := w.fill(ctx, key, r, max); err != nil {
+	buffer := b.buffers.Get().(*[copyBuffer]byte)
+	defer b.buffers.Put(buffer)
+	if err := w.fill(ctx, key, r, max, buffer[:]); err != nil {
 		return executor.BlobInfo{}, err
 	}
 	modTime, err := w.publish(b, b.file(key), durable)

@@ -39,9 +39,8 @@ func (b *Blobs) newWriter() (*writer, error) {
 	return &writer{file: f, hash: sha256.New()}, nil
 }
 
-// fill copies r into the file until its end, ctx's end or more than max bytes.
-func (w *writer) fill(ctx context.Context, key string, r io.Reader, max int64) error {
-	buffer := make([]byte, copyBuffer)
+// fill copies r into the file by way of buffer, until r's end, ctx's end or more than max bytes.
+func (w *writer) fill(ctx context.Context, key string, r io.Reader, max int64, buffer []byte) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return ioError("store blob "+key, err)
