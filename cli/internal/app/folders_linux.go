@@ -64,11 +64,17 @@ func (t *temporary) Close() error {
 
 // sweep removes folders with prefix whose lock no process holds.
 func sweep(parent string) {
-	left, err := filepath.Glob(filepath.Join(parent, prefix+"*"))
+	dir, err := os.Open(parent)
 	if err != nil {
 		return
 	}
-	for _, path := range left {
+	names, _ := dir.Readdirnames(-1) // in no order: the folder may have thousands of others' files
+	dir.Close()
+	for _, name := range names {
+		if !strings.HasPrefix(name, prefix) {
+			continue
+		}
+		path := filepath.Join(parent, name)
 		info, err := os.Lstat(path)
 		if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || !isOurs(info) {
 			continue
