@@ -5,6 +5,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -118,6 +119,34 @@ func boxKilledInit(t *testing.T) {
 	if err := r.cmd.Wait(); err == nil {
 		t.Error("the runner goes on without its box")
 	}
+}
+
+// The box ends while an Execution is prepared. That its program cannot start is not the failure of the program.
+func boxKilledInitBeforeAProgram(t *testing.T) {
+	r := boxed(t, nil)
+	r.saysInBox(t, "print(1)", "1")
+	init := initOf(t, r)
+	workspace, in := io.Pipe()
+	var res executor.Result
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		res, err = r.Run(context.WithoutCancel(t.Context()), python("print(1)"), RunInput{Workspace: workspace}, newRecord())
+	}()
+	data := tarball{file("data", "")}.bytes(t)
+	_, sendErr := in.Write(data[:1])
+	must(t, sendErr)
+	pidfd := pidfdOf(t, init)
+	must(t, syscall.Kill(init, syscall.SIGKILL))
+	ends(t, []int{pidfd})
+	_, _ = in.Write(data[1:]) // the runner may have ended
+	must(t, in.Close())
+	<-done
+	if executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("%s, %v", describe(res), err)
+	}
+	_ = r.cmd.Wait() // its box was killed
 }
 
 func boxSession(t *testing.T) {

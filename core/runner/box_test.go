@@ -104,6 +104,7 @@ func TestBox(t *testing.T) {
 		"honest programs work":                                           boxHonest,
 		"a killed runner leaves no process":                              boxKilledRunner,
 		"a box whose first process dies ends the runner":                 boxKilledInit,
+		"a box that dies before a program starts ends the runner":        boxKilledInitBeforeAProgram,
 		"a session is in a box and gets search paths while it runs":      boxSession,
 		"a network is the machine's or none":                             boxNetwork,
 		"files that are sent again are as they were sent":                boxTree,

@@ -411,9 +411,11 @@ func (a *agent) watchBox() {
 		x.awaitCleaned()
 	}
 	if !a.Box.Closing() {
-		a.die(errors.New("the first process of the box has ended"))
+		a.die(errBoxEnded)
 	}
 }
+
+var errBoxEnded = errors.New("the first process of the box has ended")
 
 // die kills all programs and ends the process, because of an error of the runner's own.
 func (a *agent) die(err error) {

@@ -78,6 +78,9 @@ func (x *execution) startError(p *sandbox.Program, pipes *sandbox.Pipes, got san
 		return nil
 	}
 	pipes.Close()
+	if x.agent.Box.IsBroken() {
+		x.agent.die(errBoxEnded) // not the program's failure, so there is no Result
+	}
 	if got.Ours {
 		return sandbox.Failed(executor.Internal, executor.PhaseStart, "start: %v", got.Err)
 	}

@@ -258,6 +258,11 @@ func (b *Box) orphanTime() time.Duration {
 // Closing reports whether Close has been called.
 func (b *Box) Closing() bool { return b.closing.Load() }
 
+// IsBroken reports whether init has ended although nobody has closed b. No program can start then: the kernel says ENOMEM. b may be nil.
+func (b *Box) IsBroken() bool {
+	return b != nil && IsClosed(b.made) && b.err == nil && !b.Closing() && (IsClosed(b.Over) || IsExiting(b.pid))
+}
+
 func (b *Box) close() error {
 	b.closing.Store(true)
 	<-b.made
