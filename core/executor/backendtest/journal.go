@@ -91,6 +91,9 @@ func (j *journal) Emit(e executor.Event) error {
 	return nil
 }
 
+// maxExpected bounds the memory for an Artifact whose bytes have not come yet.
+const maxExpected = 64 << 20
+
 // Artifact implements executor.Sink.
 func (j *journal) Artifact(h *tar.Header, r io.Reader) error {
 	j.enter("Artifact " + h.Name)
@@ -100,10 +103,12 @@ func (j *journal) Artifact(h *tar.Header, r io.Reader) error {
 			return err
 		}
 	}
-	data, err := io.ReadAll(r)
-	if err != nil {
+	// The size in the header spares copies of a large file, which io.ReadAll makes while it grows.
+	content := bytes.NewBuffer(make([]byte, 0, min(max(h.Size, 0), maxExpected)+bytes.MinRead))
+	if _, err := content.ReadFrom(r); err != nil {
 		return err
 	}
+	data := content.Bytes()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if int64(len(data)) != h.Size {
