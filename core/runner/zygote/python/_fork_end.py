@@ -18,7 +18,7 @@ HARMLESS = frozenset((
     " typing.re unicodedata zlib").split())
 
 # Packages whose modules of C only hold memory, too. What they have written to streams of C is flushed.
-LIBRARIES = frozenset("charset_normalizer numpy pandas".split())
+LIBRARIES = frozenset("charset_normalizer numpy".split())
 
 # Modules of C that each start of an interpreter has. Their objects with an end, which are files, have __del__.
 CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings builtins faulthandler marshal posix sys time".split())
