@@ -47,6 +47,7 @@ sys.settrace(trace)
 		"a library with ctypes":      {"", numpy + "import ctypes", "import own, traced\n", true},
 		"ctypes alone":               {"", "import ctypes", "import own, traced\n", false},
 		"a function of ctypes":       {"", numpy + "import ctypes\nf = ctypes.pythonapi.Py_AtExit", "import own, traced\n", false},
+		"text in a stream of C":      {"", numpy + "import ctypes, gc\nctypes.CDLL(None).printf(b'a')\ngc.collect()", "import own, traced\n", true},
 		"a library by ctypes":        {"", numpy + "import ctypes\nc = ctypes.CDLL('libc.so.6')", "import own, traced\n", false},
 		"the main file has ctypes":   {"", numpy, "import own, traced, ctypes\n", false},
 		"an array to write back":     {"", "", "import traced\n# updateifcopy\n", false},

@@ -5,8 +5,8 @@ import sys
 from _fork_text import mentions
 
 # What this module calls, also if the program replaces it.
-all, any, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars = (
-    all, any, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars)
+all, any, dict, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars, zip = (
+    all, any, dict, frozenset, id, isinstance, issubclass, len, list, map, memoryview, next, reversed, sum, type, vars, zip)
 is_finalizing, allocated = sys.is_finalizing, sys.getallocatedblocks
 
 # Modules of C whose objects only hold memory. Other modules may have an end of their own.
@@ -18,7 +18,7 @@ HARMLESS = frozenset((
     " typing.re unicodedata zlib").split())
 
 # Packages whose modules of C only hold memory, too. What they have written to streams of C is flushed.
-LIBRARIES = frozenset("charset_normalizer numpy pandas".split())
+LIBRARIES = frozenset("charset_normalizer numpy".split())
 
 # Modules of C that each start of an interpreter has. Their objects with an end, which are files, have __del__.
 CORE = frozenset("__main__ _abc _codecs _imp _io _signal _stat _thread _warnings builtins faulthandler marshal posix sys time".split())
@@ -254,26 +254,31 @@ class End:
     def objects_harmless(self, main):
         """Reports whether no object is finalized. The module main is one of them."""
         objects = self.gc.get_objects()
-        return any(o is main for o in objects) and self.kinds_harmless(objects)  # else the program has hidden objects from the collector
+        return id(main) in map(id, objects) and self.kinds_harmless(objects)  # else the program has hidden objects from the collector
 
     def kinds_harmless(self, objects):
         """Reports whether none of objects is finalized."""
-        kinds = {id(type(o)): type(o) for o in objects}
-        for i, kind in kinds.items():
-            if i in self.usual:
-                continue
+        kinds = list(map(type, objects))
+        ids = list(map(id, kinds))
+        kinds = dict(zip(ids, kinds))
+        unusual = {i: [] for i in kinds.keys() - self.usual}
+        for i, o in zip(ids, objects):
+            if i in unusual:
+                unusual[i].append(o)
+        for i, objects in unusual.items():
+            kind = kinds[i]
             if i in self.harmless:  # only these types, and none that is derived from them
-                if not all(self.harmless[i](o) for o in objects if type(o) is kind) or kind is self.files.bytes and id(memoryview) in kinds:
+                if not all(map(self.harmless[i], objects)) or kind is self.files.bytes and id(memoryview) in kinds:
                     return False  # bytes that are in use cannot be closed, and newer versions say so
                 continue
             bases = [id(k) for k in MRO(kind)]
             if id(kind) in self.proxies or any("__del__" in NAMES(k) for k in MRO(kind)):
                 return False
-            if id(type) in bases and any("__del__" in NAMES(o) and not FLAGS(o) & HAVE_GC for o in objects if type(o) is kind):
+            if id(type) in bases and any("__del__" in NAMES(o) and not FLAGS(o) & HAVE_GC for o in objects):
                 return False  # the collector does not know its objects
-            if any("_func_restype_" in NAMES(k) for k in MRO(kind)) and not all(map(self.unused, (o for o in objects if type(o) is kind))):
+            if any("_func_restype_" in NAMES(k) for k in MRO(kind)) and not all(map(self.unused, objects)):
                 return False
-            if id(self.weak) in bases and not all(self.callback_harmless(o.__callback__) for o in objects if type(o) is kind):
+            if id(self.weak) in bases and not all(self.callback_harmless(o.__callback__) for o in objects):
                 return False
         return True
 
