@@ -14,6 +14,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 SCRIPT = "import requests; print('hello')"
+REST = 0.1  # seconds before each call, in which the servers clear up after the call before
 
 
 def packages(plan):
@@ -47,6 +48,7 @@ async def main(plan):
                 cases.append((f"mcp {name}, cached requests", client, *packages(plan)))
         for round in range(plan["rounds"] + 1):  # the first warms up, and proves that each works
             for name, client, tool, args in cases:
+                await asyncio.sleep(REST)
                 begin = time.perf_counter()
                 r = await client.call_tool(tool, args)
                 took = (time.perf_counter() - begin) * 1000
