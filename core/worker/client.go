@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -61,9 +60,6 @@ func (d *Dialer) Dial(address string) (*Client, error) {
 	conn.Connect()
 	return &Client{wire.NewBackend(&caller{conn, d.instance}, nil, nil), conn}, nil
 }
-
-// Connected reports whether the connection is up at the moment.
-func (c *Client) Connected() bool { return c.conn.GetState() == connectivity.Ready }
 
 // Close ends the connection and all calls on it.
 func (c *Client) Close() error { return c.conn.Close() }
