@@ -3,6 +3,7 @@ package batch
 import (
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 	"time"
 
@@ -134,8 +135,8 @@ func (e Expect) check(at string, bad *executor.Problems) {
 	}
 	for name, v := range map[string]float64{"tolerance_abs": e.Tolerance.Abs, "tolerance_rel": e.Tolerance.Rel} {
 		switch {
-		case !(v >= 0): //nolint:staticcheck // NaN is bad, too
-			bad.Add(at+"."+name, "must be at least 0 (got %v)", v)
+		case !(v >= 0) || math.IsInf(v, 1): //nolint:staticcheck // NaN is bad, too
+			bad.Add(at+"."+name, "must be a finite number of at least 0 (got %v)", v)
 		case v != 0 && e.Compare != CompareFloat:
 			bad.Add(at+"."+name, "must be given with compare float only")
 		}

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -160,5 +161,18 @@ func TestOnlyStdoutIsCompared(t *testing.T) {
 	x := executor.Execution{Status: executor.StatusSucceeded, Result: &executor.Result{ExitCode: new(int)}}
 	if v, detail := j.verdict(x); v != Passed {
 		t.Errorf("%s: %s", v, detail)
+	}
+}
+
+func TestAToleranceIsFinite(t *testing.T) {
+	t.Parallel()
+	stdout := "1"
+	for _, v := range []float64{-1, math.NaN(), math.Inf(1)} {
+		var bad executor.Problems
+		b := Batch{Cases: []Case{{Expect: Expect{Stdout: &stdout, Compare: CompareFloat, Tolerance: Tolerance{Rel: v}}}}}
+		b.Check(&bad)
+		if err := bad.Err(executor.Invalid, "", "; "); err == nil || !strings.Contains(err.Error(), "tolerance_rel: must be a finite number") {
+			t.Errorf("%v: %v", v, err)
+		}
 	}
 }

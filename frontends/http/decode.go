@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/frontends/http/apijson"
 )
 
 // A body is read by its struct and the schema that huma reflects from it. Unlike encoding/json the reader takes a name in its own
@@ -280,6 +281,10 @@ func (d *decoder) check(path, v string, r *rule) {
 func (d *decoder) anyText(path string, raw json.RawMessage) (v string, ok bool) {
 	if kindOf(raw) != "a string" || json.Unmarshal(raw, &v) != nil {
 		d.bad(path, "must be a string (got %s)", kindOf(raw))
+		return "", false
+	}
+	if strings.ContainsRune(v, utf8.RuneError) && apijson.HasHalfPair(raw) {
+		d.bad(path, "must not have half of a surrogate pair")
 		return "", false
 	}
 	return v, true

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -33,30 +35,62 @@ func readCases(r io.Reader) ([]pyexec.Case, error) {
 	if len(raw) > maxCasesFile {
 		return nil, fmt.Errorf("must have at most %d bytes", maxCasesFile)
 	}
+	raw = bytes.TrimPrefix(raw, []byte("\ufeff")) // editors of Windows write it
+	switch {
+	case !utf8.Valid(raw):
+		return nil, errors.New("must be UTF-8")
+	case apijson.HasHalfPair(raw):
+		return nil, errors.New("must not have half of a surrogate pair")
+	}
+	items, err := itemsOf(raw)
+	if err != nil {
+		return nil, err
+	}
+	cases := make([]pyexec.Case, len(items))
+	for i, item := range items {
+		if err := decodeCase(item, &cases[i]); err != nil {
+			return nil, fmt.Errorf("case %d: %w", i, err)
+		}
+	}
+	return cases, nil
+}
+
+// itemsOf returns the values of an array, or values that follow each other.
+func itemsOf(raw []byte) (items []json.RawMessage, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
 	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
-		var cases []pyexec.Case
-		if err := d.Decode(&cases); err != nil {
+		if err := d.Decode(&items); err != nil {
 			return nil, err
 		}
 		if _, err := d.Token(); !errors.Is(err, io.EOF) {
 			return nil, errors.New("must end after the array")
 		}
-		return cases, nil
+		return items, nil
 	}
-	var cases []pyexec.Case
 	for {
-		var c pyexec.Case
-		err := d.Decode(&c)
+		var item json.RawMessage
+		err := d.Decode(&item)
 		if errors.Is(err, io.EOF) {
-			return cases, nil
+			return items, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("case %d: %w", len(cases), err)
+			return nil, fmt.Errorf("case %d: %w", len(items), err)
 		}
-		cases = append(cases, c)
+		items = append(items, item)
 	}
+}
+
+func decodeCase(raw json.RawMessage, into *pyexec.Case) error {
+	if string(raw) == "null" {
+		return errors.New("must be an object (got null)")
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("%s: must not be of type %s", cmp.Or(kind.Field, "value"), kind.Value)
+	}
+	return err
 }
 
 // checkEach refuses the flags of a batch without --each, which would be ignored, and values that mean their default elsewhere.
