@@ -227,7 +227,7 @@ func TestABatchTakesNoMoreThanItsPlaces(t *testing.T) {
 		{config.Engine{MaxConcurrent: 2, MaxQueued: 1}, 8, 3},
 	} {
 		inBubble(t, c.bounds, func(r *rig) {
-			ctx, cancel := context.WithCancel(r.ctx)
+			ctx, cancel := context.WithCancelCause(r.ctx)
 			most, looked := 0, make(chan struct{})
 			go func() {
 				defer close(looked)
@@ -241,7 +241,7 @@ func TestABatchTakesNoMoreThanItsPlaces(t *testing.T) {
 				}
 			}()
 			_, w, err := r.run(r.ctx, batch.Batch{Spec: interpreter(), Parallel: c.parallel, Cases: repeat(40, command("sleep 1s", batch.Expect{}))}, nil)
-			cancel()
+			cancel(nil)
 			<-looked
 			if err != nil || strings.Count(w.verdicts(), "passed") != 40 {
 				t.Errorf("%+v: %s, %v", c.bounds, w.verdicts(), err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,12 +67,27 @@ func TestASourceOfAnotherSizeIsNotKept(t *testing.T) {
 				t.Errorf("a source of 4 bytes that says %d is kept", said)
 			}
 		}
+		stream := &closing{Reader: strings.NewReader("four")}
+		if copied := inMemory(&executor.Source{SizeBytes: 4, Open: func() (io.ReadCloser, error) { return stream, nil }}); copied == nil || !stream.closed {
+			t.Errorf("a copy was made: %t, and its source was closed: %t", copied != nil, stream.closed)
+		}
 		src := once([]byte("four"))
 		src.SizeBytes = 4
 		if req := (request{in: executor.Input{Stdin: src}}); r.hold(t.Context(), &req) || req.in.Stdin != src {
 			t.Error("a source that can be read once is kept, although its caller may still be sending")
 		}
 	})
+}
+
+// closing notes that it was closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
 }
 
 // An input that is kept counts for its key, also where its Source has no digest.

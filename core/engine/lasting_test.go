@@ -116,3 +116,18 @@ func TestALastingInputIsPartOfItsKey(t *testing.T) {
 		r.result(first.ID)
 	})
 }
+
+// A caller that has sent all of its input counts no longer as one that is still sending: the next one streams its input, too.
+func TestACallerThatHasSentMakesRoomForTheNext(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 2, MaxQueued: 10}}}) // one may be sending
+		for range 2 {
+			must(r.Submit(t.Context(), executor.Spec{Code: "read-stdin\nwait gate"}, executor.Input{Stdin: once([]byte("x"))}))
+			r.wantBlobs(0)
+		}
+		r.fake.Release("gate")
+		synctest.Wait()
+		r.wantIdle()
+	})
+}

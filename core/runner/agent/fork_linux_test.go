@@ -3,10 +3,16 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/python-executor/python-executor/core/runner/protocol"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
+	"github.com/python-executor/python-executor/core/runner/zygote"
 )
 
 // ended is a fork server of which nothing is left.
@@ -101,5 +107,27 @@ func TestATakenCopyIsReplacedOnce(t *testing.T) {
 	close(s.over)
 	if s.take() != nil || s.taken {
 		t.Error("a server that has ended gives a copy")
+	}
+}
+
+// The number of a copy that has ended may be that of another process, which gets no limits of a program.
+func TestACopyThatHasEndedDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pidfd) //nolint:errcheck // nothing was written
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	x := &execution{} // without an agent, so that anything else fails
+	err = x.begin(&forkServer{}, &forkCopy{&zygote.Slot{}, pidfd, 0}, zygote.Request{}, sandbox.Job{})
+	if err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("a copy that has ended begins: %v", err)
 	}
 }
