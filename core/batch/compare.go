@@ -211,7 +211,7 @@ func (c *wordComparer) Difference() string {
 func quoted(word []byte) string { return fmt.Sprintf("%.40q", word) }
 
 // sameWord reports whether two words are equal, or are numbers within the tolerance. Infinities are equal if they have one sign, and all
-// NaN are equal. Numbers beyond all float64 are compared if they are whole numbers.
+// NaN are equal. Numbers beyond the range of a float64 are compared if they are whole numbers.
 func sameWord(got, want []byte, t Tolerance) bool {
 	if bytes.Equal(got, want) {
 		return true
@@ -240,15 +240,16 @@ func sameWord(got, want []byte, t Tolerance) bool {
 	return math.Abs(a-b) <= max(t.Abs, t.Rel*math.Abs(b))
 }
 
-// sameWhole is sameWord for whole numbers, of which a float64 may not have all digits.
+// sameWhole is sameWord for whole numbers, of which a float64 may not have all digits. The bound is rounded as that of other numbers.
 func sameWhole(got, want *big.Int, t Tolerance) bool {
-	distance := new(big.Float).SetInt(new(big.Int).Sub(got, want))
-	relative := new(big.Float).SetInt(want)
+	const precision = 53 // of a float64
+	distance := new(big.Float).SetPrec(precision).SetInt(new(big.Int).Sub(got, want))
+	relative := new(big.Float).SetPrec(precision).SetInt(want)
 	relative.Mul(relative, big.NewFloat(t.Rel))
 	return distance.Abs(distance).Cmp(big.NewFloat(t.Abs)) <= 0 || distance.Cmp(relative.Abs(relative)) <= 0
 }
 
-// parseNumber reads a decimal number. A number beyond all float64 is an infinity, and beyond is true.
+// parseNumber reads a decimal number. A number beyond the range of a float64 is an infinity, and beyond is true.
 func parseNumber(word []byte) (v float64, beyond, ok bool) {
 	if bytes.ContainsAny(word, "_pP") { // digits in groups and hexadecimal numbers are Go's own forms
 		return 0, false, false

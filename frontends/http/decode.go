@@ -229,6 +229,10 @@ func (d *decoder) object(path string, raw json.RawMessage, each func(name, at st
 		var name string
 		_ = json.Unmarshal(quoted, &name) // it is a string
 		at := below(path, clip(name))
+		if strings.ContainsRune(name, utf8.RuneError) && apijson.HasHalfPair(quoted) {
+			d.bad(at, "the name must not have half of a surrogate pair")
+			return
+		}
 		if seen[name] {
 			d.bad(at, "duplicate field")
 			return

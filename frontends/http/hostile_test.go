@@ -64,6 +64,7 @@ var hostileBodies = []struct{ name, body string }{
 	{"a string for the limits", `{"FIELD":"x","config":"large"}`},
 	{"null for the limits and for one of them", `{"FIELD":"x","config":{"pids":null}}`},
 	{"no names of variables", `{"FIELD":"x","env":{"":"a","A=B":"a","C\u0000":"a","ok":7,"d":"\u0000","d":"x"}}`},
+	{"a half of a surrogate pair in a name", `{"FIELD":"x","env":{"A\ud800":"a"}}`},
 	{"an array of variables", `{"FIELD":"x","env":["A=B"]}`},
 	{"no strings in a list", `{"FIELD":"x","pre_commands":["a",1,null,["b"],{"c":1},"\u0000"]}`},
 	{"an object for a list", `{"FIELD":"x","pre_commands":{"0":"a"}}`},

@@ -138,8 +138,8 @@ func newBackend(ctx context.Context, c plugin.Configure) (*Backend, error) {
 	return b, nil
 }
 
-// begin starts the background work, ends leftovers and searches for interpreters. Runners start meanwhile: they need neither. A
-// single call (Embedded) gets one runner in advance. found has the parent groups of this machine.
+// begin starts the background work, ends leftovers and searches for interpreters. Runners start meanwhile, because they need neither the
+// clean-up nor an interpreter. A single call (Embedded) gets one runner in advance. found has the parent groups of this machine.
 func (b *Backend) begin(ctx context.Context, keep int, found sandbox.Cgroups) error {
 	base, stop := context.WithCancelCause(context.Background())
 	b.stop, b.life = stop, base

@@ -36,11 +36,8 @@ func readCases(r io.Reader) ([]pyexec.Case, error) {
 		return nil, fmt.Errorf("must have at most %d bytes", maxCasesFile)
 	}
 	raw = bytes.TrimPrefix(raw, []byte("\ufeff")) // editors of Windows write it
-	switch {
-	case !utf8.Valid(raw):
+	if !utf8.Valid(raw) {
 		return nil, errors.New("must be UTF-8")
-	case apijson.HasHalfPair(raw):
-		return nil, errors.New("must not have half of a surrogate pair")
 	}
 	items, err := itemsOf(raw)
 	if err != nil {
@@ -81,14 +78,22 @@ func itemsOf(raw []byte) (items []json.RawMessage, err error) {
 }
 
 func decodeCase(raw json.RawMessage, into *pyexec.Case) error {
-	if string(raw) == "null" {
+	switch {
+	case string(raw) == "null":
 		return errors.New("must be an object (got null)")
+	case apijson.HasHalfPair(raw):
+		return errors.New("must not have half of a surrogate pair")
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("%s: must not be of type %s", cmp.Or(kind.Field, "value"), kind.Value)
+		return fmt.Errorf("%s: must not be a %s", cmp.Or(kind.Field, "value"), kind.Value)
+	}
+	if err != nil {
+		if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+			return fmt.Errorf("%s: unknown field", strings.Trim(name, `"`))
+		}
 	}
 	return err
 }

@@ -72,7 +72,7 @@ func (s *Store) open() (err error) {
 }
 
 // connect opens the one connection: with an exclusive lock SQLite needs no shared memory and no locking calls. SQLite caches 100 pages
-// (400 KiB). They hold what a new Execution touches, which are the last pages of each table and index.
+// (400 KiB), which is more than a new Execution touches.
 func (s *Store) connect() (err error) {
 	ctx := context.Background()
 	dsn := url.URL{Scheme: "file", Path: s.path, RawQuery: url.Values{"_pragma": {
