@@ -186,7 +186,9 @@ func (x *execution) reapFork(s *forkServer, c *forkCopy) *sandbox.Reaper {
 			s.end()
 			end.Status, end.Lost = syscall.WaitStatus(unix.SIGKILL), s.err
 		}
-		r.ForkEnded(end, exit.CPU)
+		if early := r.ForkEnded(end, exit.CPU); early && err != nil {
+			x.agent.Notef("%v", err) // else it is in the Result
+		}
 	})
 	return r
 }

@@ -126,7 +126,7 @@ func TestACopyThatHasEndedDoesNotBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := &execution{} // without an agent, so that anything else fails
-	err = x.begin(&forkServer{}, &forkCopy{&zygote.Slot{}, pidfd, 0}, zygote.Request{}, sandbox.Job{})
+	err = x.begin(&forkServer{}, &forkCopy{Slot: &zygote.Slot{}, pidfd: pidfd}, zygote.Request{}, sandbox.Job{})
 	if err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("a copy that has ended begins: %v", err)
 	}

@@ -64,13 +64,10 @@ func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.S
 	}
 }
 
-// exitPatience is how long a process that exits may take until it has ended. The kernel gives its memory back meanwhile.
-const exitPatience = time.Second
-
 // finish makes sure that no process of the program is alive.
 func (x *execution) finish(r *sandbox.Reaper, end sandbox.Exit) {
 	if end.Alone {
-		timer := time.NewTimer(exitPatience)
+		timer := time.NewTimer(sandbox.KillPatience) // a process that exits gives its memory back, and a kill makes that no quicker
 		defer timer.Stop()
 		select {
 		case <-r.Empty:
@@ -139,7 +136,7 @@ func (x *execution) nameLimit(killed, full bool) {
 // account puts into the Result what the program has used. It reads the control groups, so it comes before clean.
 func (x *execution) account(r *sandbox.Reaper, s *sandbox.Sampler) {
 	x.res.CPU = x.group.CPUTime()
-	if x.res.CPU < 0 && !x.stuck {
+	if x.res.CPU < 0 && !x.stuck && x.exiting == nil {
 		x.res.CPU = r.CPU
 	}
 	// A control group does not count what the fork server and the copy have touched before. More than both is not true.

@@ -38,12 +38,14 @@ func NewForkReaper(b *Sandbox, in *Box, g *Group, pid int) *Reaper {
 
 const noProcess = -1
 
-// ForkEnded tells r of the end of its main process. cpu is the time of the process.
-func (r *Reaper) ForkEnded(end Exit, cpu time.Duration) {
+// ForkEnded tells r of the end of its main process. cpu is the time of the process. early reports that Main has been told before.
+func (r *Reaper) ForkEnded(end Exit, cpu time.Duration) (early bool) {
 	r.mu.Lock()
+	early = r.early
 	r.forked, r.ended = &end, true
 	r.CPU += cpu
 	r.orphans += cpu // the first process of the box has waited for it too
 	r.mu.Unlock()
 	r.reap()
+	return early
 }

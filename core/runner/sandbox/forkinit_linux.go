@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/sysmon"
 )
 
 // StartForkInit starts p as the first process of further namespaces with the root folder of the box. p has the rights, the user and the
@@ -99,6 +101,7 @@ func waitEnd(pidfd int) {
 // forkInitMain makes this process the program of StartForkInit. It returns only if that fails.
 func forkInitMain(args []string) error {
 	runtime.LockOSThread()
+	sysmon.UsualSlice() // main has shortened it, and programs inherit it
 	uid, errUID := strconv.Atoi(args[1])
 	gid, errGID := strconv.Atoi(args[2])
 	if err := errors.Join(errUID, errGID); err != nil {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 	"syscall"
@@ -53,6 +54,9 @@ func (r *Reaper) seesExit(pidfd int) bool {
 	if n, counted := r.group.Threads(); !ok || !counted || n != 1 || !IsAlive(pidfd) {
 		return false
 	}
+	if r.group.CPUTime() < 0 { // the kernel has charged it with nothing yet
+		return false
+	}
 	r.early = true
 	r.Main <- Exit{Status: status, At: at, Alone: true, Early: true}
 	return true
@@ -61,37 +65,38 @@ func (r *Reaper) seesExit(pidfd int) bool {
 // The fields of /proc/PID/stat that follow the name, by their place (proc_pid_stat(5)).
 const (
 	statFlags     = 6
+	statThreads   = 17
 	statMemory    = 20 // the size of the virtual memory in bytes
 	statResident  = 21 // in pages
 	statStartCode = 23
 	statExitCode  = 49
 )
 
-// readStat returns the fields of a process that follow its name, or nil.
-func readStat(pid int) [][]byte {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return nil
-	}
-	return bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+// readStat returns the fields of a process that follow its name.
+func readStat(pid int) ([][]byte, error) {
+	raw, err := readGroup("/proc/"+strconv.Itoa(pid), "stat")
+	return bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]), err
 }
 
-// exitOf returns the wait status of a process that exits. ok is false if it does not exit, or has not told its status to the kernel. The
-// kernel sets the status before it takes the memory from the process. The caller must be permitted to trace the process, else the
+// exitOf returns the wait status of a process that exits by itself. ok is false if it does not exit, has not told its status to the kernel,
+// or is killed, because the fork server may be killed with it. The kernel sets the status before it takes the memory from the process. The caller must be permitted to trace the process, else the
 // status is 0.
+//
+// The main thread may exit alone, and another thread may then take its number by execve. So the thread without memory must be the only
+// one. The kernel counts the threads after it has looked for the memory, and counts 0 for a thread that it has released.
 func exitOf(pid int) (status syscall.WaitStatus, ok bool) {
-	f := readStat(pid)
-	if len(f) <= statExitCode || !isExiting(f) || parseNumber(f[statMemory]) != 0 {
+	f, _ := readStat(pid)
+	if len(f) <= statExitCode || !isExiting(f) || parseNumber(f[statMemory]) != 0 || parseNumber(f[statThreads]) != 1 {
 		return 0, false
 	}
 	status = syscall.WaitStatus(parseNumber(f[statExitCode])) //nolint:gosec // a wait status
-	return status, status.Exited() || status.Signaled()
+	return status, status.Exited()
 }
 
 // ResidentSize returns the resident memory of a process in bytes, and whether this process may read its exit status (exitOf). Both are
 // zero if the process is gone.
 func ResidentSize(pid int) (bytes int64, traceable bool) {
-	f := readStat(pid)
+	f, _ := readStat(pid)
 	if len(f) <= statExitCode {
 		return 0, false
 	}
@@ -100,8 +105,8 @@ func ResidentSize(pid int) (bytes int64, traceable bool) {
 
 // IsExiting reports whether the main thread of a process exits or has exited.
 func IsExiting(pid int) bool {
-	f := readStat(pid)
-	return f == nil || isExiting(f)
+	f, err := readStat(pid)
+	return isExiting(f) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
 // isExiting looks at the flag PF_EXITING of the kernel's sched.h.

@@ -40,7 +40,12 @@ func counting(t *testing.T, threads string) *Group {
 	f, err := os.Open(name) //nolint:gosec // a test's own
 	must(t, err)
 	t.Cleanup(func() { must(t, f.Close()) })
-	return &Group{count: f}
+	name = filepath.Join(t.TempDir(), "cpuacct.usage")
+	must(t, os.WriteFile(name, []byte("1000\n"), 0o600))
+	used, err := os.Open(name) //nolint:gosec // a test's own
+	must(t, err)
+	t.Cleanup(func() { must(t, used.Close()) })
+	return &Group{count: f, usedCPU: used, Cgroups: Cgroups{"cpuacct": t.TempDir()}}
 }
 
 func TestTheStatusOfAProcessThatExitsIsKnown(t *testing.T) {
@@ -48,12 +53,13 @@ func TestTheStatusOfAProcessThatExitsIsKnown(t *testing.T) {
 	if status, ok := exitOf(os.Getpid()); ok {
 		t.Errorf("this process exits with the status %#x", status)
 	}
-	for script, want := range map[string]syscall.WaitStatus{
-		"exit 0": 0, "exit 1": 1 << 8, "exit 120": 120 << 8, "kill -9 $$": 9, "kill -TERM $$": 15,
-	} {
+	for script, want := range map[string]syscall.WaitStatus{"exit 0": 0, "exit 1": 1 << 8, "exit 120": 120 << 8} {
 		if status, ok := exitOf(shell(t, script)); !ok || status != want {
 			t.Errorf("%s: status %#x, %v; want %#x", script, status, ok, want)
 		}
+	}
+	if status, ok := exitOf(shell(t, "kill -9 $$")); ok {
+		t.Errorf("a killed process exits with the status %#x", status)
 	}
 	if size, traceable := ResidentSize(os.Getpid()); size < 1<<20 || size > 4<<30 || !traceable {
 		t.Errorf("this test has %d bytes, traceable %v", size, traceable)
@@ -83,12 +89,15 @@ func TestOtherExitsAreNotSeenEarly(t *testing.T) {
 	t.Parallel()
 	self := os.Getpid()
 	ended, alive := shell(t, "exit 7"), descriptor(t, self)
+	unmeasured := counting(t, "1")
+	unmeasured.usedCPU = nil
 	for name, c := range map[string]struct {
 		r     *Reaper
 		pidfd int
 	}{
 		"another thread is there":        {&Reaper{copy: ended, group: counting(t, "2")}, alive},
 		"nobody counts threads":          {&Reaper{copy: ended, group: &Group{}}, alive},
+		"its CPU time is not known":      {&Reaper{copy: ended, group: unmeasured}, alive},
 		"it does not exit":               {&Reaper{copy: self, group: counting(t, "1")}, alive},
 		"its number may be another's":    {&Reaper{copy: ended, group: counting(t, "1")}, descriptor(t, ended)},
 		"it has been waited for":         {&Reaper{copy: ended, group: counting(t, "1"), ended: true}, alive},
@@ -98,5 +107,33 @@ func TestOtherExitsAreNotSeenEarly(t *testing.T) {
 		if c.r.seesExit(c.pidfd) || len(c.r.Main) > 0 {
 			t.Errorf("%s: it is seen", name)
 		}
+	}
+}
+
+// The main thread of a process may end before the others, which may go on as another program.
+func TestAMainThreadThatEndsAloneIsNotAnExit(t *testing.T) {
+	t.Parallel()
+	const code = `
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+`
+	cmd := exec.Command("/usr/bin/python3", "-c", code)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		must(t, cmd.Process.Kill())
+		_ = cmd.Wait() // it was killed
+	})
+	pid := cmd.Process.Pid
+	for memory := []byte("1"); string(memory) != "0"; {
+		if t.Context().Err() != nil {
+			t.Fatal("the main thread does not end")
+		}
+		f, err := readStat(pid)
+		must(t, err)
+		memory = f[statMemory]
+	}
+	if status, ok := exitOf(pid); ok || !IsExiting(pid) {
+		t.Errorf("it exits with the status %#x", status)
 	}
 }

@@ -123,7 +123,7 @@ class End:
     """
 
     def __init__(self, gc, weakref, thread, atexit, lib):
-        self.lib = lib
+        self.lib, self.clock = lib, sys.modules["time"].thread_time
         self.atexit, self.failed, self.early, self.give_back = atexit.register, False, True, None
         self.gc, self.threads, self.weak, self.exit, self.close, self.getpid = gc, thread._count, weakref.ref, os._exit, os.close, os.getpid
         self.reference = weakref.ref(dropped(), self.run)
@@ -189,12 +189,15 @@ class End:
         """Ends the process. The libraries of harmless modules have nothing to do at their end, but may have written to C streams. The end of
         the output tells the runner to look at this process. The kernel would close it only after it has taken the memory apart."""
         self.lib.call("fflush", None)
-        for fd in 1, 2:
-            try:
-                self.close(fd)
-            except OSError:
-                pass
-        self.exit(code)
+        self.clock()  # adds the time of this process to that of its control groups
+        try:
+            for fd in 1, 2:
+                try:
+                    self.close(fd)
+                except OSError:
+                    pass
+        finally:
+            self.exit(code)
 
     def code(self):
         """Returns the exit code if the main file was run to its end or has ended with an exception, or None. The interpreter then removes
