@@ -289,9 +289,7 @@ func TestAForkHasTheNetworkOfItsExecution(t *testing.T) {
 // The kernel takes the memory of a program apart at its end. The answer does not wait for that, and the next program does.
 func TestAnAnswerDoesNotWaitForTheMemoryOfItsProgram(t *testing.T) {
 	cfg := boxConfig(t)
-	if len(cfg.Cgroups) == 0 {
-		t.Skip("without control groups nobody counts the threads of a program")
-	}
+	needtest.Need(t, len(cfg.Cgroups) > 0, needtest.Cgroup, "without control groups nobody counts the threads of a program")
 	r := startBoxed(t, cfg)
 	large := forked(`open("left", "w").close(); x = b"x" * (128 << 20)`)
 	r.warm(t, large)

@@ -41,11 +41,7 @@ func TestAProcessThatExitsIsKnown(t *testing.T) {
 // Go's scheduler preempts threads by signals. Each one may come before a poll that does not wait.
 func TestAProcessIsAliveWhateverSignalsComeMeanwhile(t *testing.T) {
 	pid := os.Getpid()
-	pidfd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Skipf("this kernel has no descriptors of processes: %v", err)
-	}
-	defer unix.Close(pidfd) //nolint:errcheck // nothing was written
+	pidfd := descriptor(t, pid)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	asked, signalled := make(chan struct{}), make(chan struct{})
