@@ -109,6 +109,13 @@ if (pid := os.fork()) == 0:
     x = b"x" * (100 << 20); time.sleep(60)
 sys.exit(os.waitpid(pid, 0)[1])`, "failed exit 9 run/exhausted", byMemory},
 		{"a program that fails by itself names no limit", `sys.exit(3)`, "failed exit 3", ""},
+		{"memory of a thread that outlives the main thread is bounded", `
+import ctypes, threading
+def take():
+    while open(f"/proc/self/task/{os.getpid()}/statm").read()[0] != "0": time.sleep(0.01)
+    x = b"x" * (100 << 20); wait()
+threading.Thread(target=take).start()
+ctypes.CDLL(None).syscall(60, 0)  # exit`, "out_of_memory SIGKILL run/exhausted", byMemory},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			start := python(hold + c.code)

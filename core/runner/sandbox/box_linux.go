@@ -130,7 +130,7 @@ func (b *Box) startInit() error {
 	}
 	b.last = f.Last
 	go b.listen()
-	proc := "/proc/" + strconv.Itoa(b.pid)
+	proc := procfs(b.pid)
 	if listsChildren() {
 		if b.children, err = os.Open(proc + "/task/" + strconv.Itoa(b.pid) + "/children"); err != nil {
 			return fmt.Errorf("box: %w", err)
@@ -184,7 +184,7 @@ func (b *Box) orphans() []int {
 	if b.children == nil {
 		return childrenByParent(b.pid)
 	}
-	return listedChildren("/proc/" + strconv.Itoa(b.pid) + "/task/" + strconv.Itoa(b.pid) + "/children")
+	return listedChildren(procfs(b.pid) + "/task/" + strconv.Itoa(b.pid) + "/children")
 }
 
 // isEmpty reports whether no process is in the box but init and children of the runner. It is on the path of an answer.

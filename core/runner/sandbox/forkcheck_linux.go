@@ -81,11 +81,11 @@ func (g *Group) Has(pid int) bool {
 
 // Holds returns an error unless the process pid is in the pid namespace of the box.
 func (b *Box) Holds(pid int) error {
-	ours, err := os.Readlink("/proc/" + strconv.Itoa(b.pid) + "/ns/pid")
+	ours, err := os.Readlink(procfs(b.pid) + "/ns/pid")
 	if err != nil {
 		return fmt.Errorf("namespace of the fork server: %w", err)
 	}
-	theirs, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/pid")
+	theirs, err := os.Readlink(procfs(pid) + "/ns/pid")
 	if err != nil {
 		return fmt.Errorf("namespace of a copy: %w", err)
 	}

@@ -56,10 +56,10 @@ func (b *Sandbox) StartForkInit(p *Program, withNetwork bool, files []uintptr, g
 	err := <-started
 	close(f.made)
 	if err == nil && listsChildren() {
-		f.children, err = os.Open("/proc/" + strconv.Itoa(f.pid) + "/task/" + strconv.Itoa(f.pid) + "/children")
+		f.children, err = os.Open(procfs(f.pid) + "/task/" + strconv.Itoa(f.pid) + "/children")
 	}
 	if err == nil {
-		f.times, err = os.Open("/proc/" + strconv.Itoa(f.pid) + "/stat")
+		f.times, err = os.Open(procfs(f.pid) + "/stat")
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", p.Path, err), f.CloseFork())

@@ -136,7 +136,7 @@ func (m Marks) family(pid int, all map[int]processInfo, own []string, seen map[i
 
 // on reports whether a process itself is marked. What this user may not read is no mark.
 func (m Marks) on(pid int, own []string) bool {
-	proc := "/proc/" + strconv.Itoa(pid)
+	proc := procfs(pid)
 	for _, link := range []string{"/cwd", "/root", "/exe"} {
 		if path, err := os.Readlink(proc + link); err == nil && m.inside(path) {
 			return true
@@ -173,7 +173,7 @@ var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", 
 
 // mountPoints lists the mount points of a process.
 func mountPoints(pid int) []string {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/mountinfo") //nolint:gosec // a path of procfs
+	raw, err := os.ReadFile(procfs(pid) + "/mountinfo") //nolint:gosec // a path of procfs
 	if err != nil {
 		return nil
 	}
@@ -255,7 +255,7 @@ type ProcessStat struct {
 
 // ReadProcess returns the ProcessStat of a process, and the zero value if the process is gone.
 func ReadProcess(pid int) ProcessStat {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")       //nolint:gosec // a path of procfs
+	raw, err := os.ReadFile(procfs(pid) + "/stat")       //nolint:gosec // a path of procfs
 	open, end := bytes.IndexByte(raw, '('), bytes.LastIndexByte(raw, ')') // the name between may contain anything
 	if err != nil || open < 0 || end < open {
 		return ProcessStat{}

@@ -65,6 +65,8 @@ type MemoryBound struct {
 	spare  int // how many looks may still find too much before another process is ended
 	// stubborn reports that the process that was killed last has not ended in time.
 	stubborn bool
+	// patient reports that b has waited for processes that exited by themselves, and has not been below the limit since.
+	patient bool
 }
 
 // GroupLimits returns the limits of a control group for programs with limits. A tmpfs with a limit of its own needs room in it.
@@ -176,14 +178,16 @@ func (b *MemoryBound) look() time.Duration {
 	}
 	now := parseNumber(readControl(b.usage))
 	if now <= b.limit {
-		b.victim, b.spare = 0, 0
+		b.victim, b.spare, b.patient = 0, 0, false
 		return b.next(now)
 	}
-	if b.victim != 0 && isAlive(b.victim) && b.spare > 0 {
-		b.spare--
-		return time.Millisecond
-	} else if b.victim != 0 {
-		b.stubborn = isAlive(b.victim)
+	if b.victim != 0 {
+		m := memoryOf(b.victim)
+		if b.spare > 0 && (m.resident > 0 || m.leaving) {
+			b.spare--
+			return time.Millisecond
+		}
+		b.stubborn = m.resident > 0
 		b.victim, b.spare = 0, settleLooks
 	}
 	held, over := b.held(used)
@@ -192,9 +196,13 @@ func (b *MemoryBound) look() time.Duration {
 		return time.Millisecond
 	}
 	if over {
-		b.kill()
+		b.kill(func() bool {
+			_, still := b.held(ReadDiskUse(b.disks))
+			return still
+		})
 		return time.Millisecond
 	}
+	b.patient = false
 	return b.next(held)
 }
 
@@ -266,19 +274,30 @@ func (b *MemoryBound) ownMemory() int64 {
 	return (parseNumber(f[1]) - parseNumber(f[2])) * int64(os.Getpagesize())
 }
 
-// kill kills the process with the most memory, or all of them where killing one did not help.
-func (b *MemoryBound) kill() {
-	var highest int64
+// kill kills the process with the most memory, or all of them where killing one did not help. If a process exits by itself, kill first
+// waits for its memory, but not twice: there may always be another one. still reports whether there is too much memory. It is called
+// when the process has been chosen, because the one that held the memory may have ended before.
+func (b *MemoryBound) kill(still func() bool) {
+	var largest, leaving int
+	var most int64
 	all := b.group.processes()
 	for _, pid := range all {
-		if n := resident(pid); n > highest {
-			b.victim, highest = pid, n
+		m := memoryOf(pid)
+		if m.resident > most {
+			largest, most = pid, m.resident
+		}
+		if m.leaving {
+			leaving = pid
 		}
 	}
-	if b.victim == 0 {
+	switch {
+	case leaving != 0 && !b.patient:
+		b.victim, b.spare, b.patient = leaving, endLooks, true
+		return
+	case largest == 0 || !still():
 		return
 	}
-	b.spare = endLooks
+	b.victim, b.spare = largest, endLooks
 	// The count comes first, because the end of the process may be seen at once.
 	b.kills.Add(1)
 	_ = unix.Kill(b.victim, unix.SIGKILL) // it may be gone already
@@ -298,20 +317,29 @@ func (g *Group) processes() []int {
 	return slices.DeleteFunc(groupPIDs(g.Memory), func(pid int) bool { return pid == self })
 }
 
-// isAlive reports whether a process has not ended yet.
-func isAlive(pid int) bool {
-	state := ReadProcess(pid).State
-	return state != 0 && state != 'Z' && state != 'X'
+// processMemory is the memory of a process.
+type processMemory struct {
+	resident int64 // in bytes; 0 if the process has ended or is leaving
+	// leaving reports that the process exits, and that the kernel still takes back its memory. The kernel does not tell how much that is.
+	leaving bool
 }
 
-// resident returns the memory of a process in bytes, and 0 if it is gone.
-func resident(pid int) int64 {
-	raw, _ := readGroup("/proc/"+strconv.Itoa(pid), "statm") // nothing has no fields
-	fields := bytes.Fields(raw)
-	if len(fields) < 2 {
-		return 0
+// memoryOf asks each thread, because the main thread may have exited alone. Such a thread has no memory, and looks like a process that
+// has ended.
+func memoryOf(pid int) processMemory {
+	root := procfs(pid) + "/task"
+	threads, _ := os.ReadDir(root) // a process that is gone has none
+	var m processMemory
+	for _, t := range threads {
+		dir := root + "/" + t.Name()
+		raw, _ := readGroup(dir, "statm") // nothing has no fields
+		if f := bytes.Fields(raw); len(f) > 1 && parseNumber(f[1]) > 0 {
+			return processMemory{resident: parseNumber(f[1]) * int64(os.Getpagesize())}
+		}
+		f, _ := readStat(dir)
+		m.leaving = m.leaving || len(f) > 0 && f[0][0] != 'Z' && f[0][0] != 'X'
 	}
-	return parseNumber(fields[1]) * int64(os.Getpagesize())
+	return m
 }
 
 // memoryStat is the content of a memory.stat, in bytes.

@@ -222,7 +222,7 @@ func ChildrenOf(pid int) []int {
 	if !listsChildren() {
 		return childrenByParent(pid)
 	}
-	lists, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	lists, err := filepath.Glob(procfs(pid) + "/task/*/children")
 	if err != nil {
 		return nil
 	}
@@ -269,7 +269,7 @@ func childrenByParent(pid int) []int {
 // statusBytes reads values of /proc/PID/status that are given in kB, as bytes. They are 0 if unknown.
 func statusBytes(pid int, keys ...string) []int64 {
 	values := make([]int64, len(keys))
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status") //nolint:gosec // a path of procfs
+	raw, err := os.ReadFile(procfs(pid) + "/status") //nolint:gosec // a path of procfs
 	if err != nil {
 		return values
 	}

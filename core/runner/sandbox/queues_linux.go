@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,7 +13,7 @@ type Queues struct{ dir *os.File }
 
 // QueuesOf returns the queues of a process. It returns nil where the kernel has none.
 func QueuesOf(pid int) (*Queues, error) {
-	namespace, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/ipc")
+	namespace, err := os.Open(procfs(pid) + "/ns/ipc")
 	if err != nil {
 		return nil, fmt.Errorf("message queues: %w", err)
 	}

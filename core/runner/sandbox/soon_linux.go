@@ -72,9 +72,12 @@ const (
 	statExitCode  = 49
 )
 
-// readStat returns the fields of a process that follow its name.
-func readStat(pid int) ([][]byte, error) {
-	raw, err := readGroup("/proc/"+strconv.Itoa(pid), "stat")
+// procfs returns the folder of a process.
+func procfs(pid int) string { return "/proc/" + strconv.Itoa(pid) }
+
+// readStat returns the fields of a process or a thread that follow its name. dir is its folder in procfs.
+func readStat(dir string) ([][]byte, error) {
+	raw, err := readGroup(dir, "stat")
 	return bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]), err
 }
 
@@ -85,7 +88,7 @@ func readStat(pid int) ([][]byte, error) {
 // The main thread may exit alone, and another thread may then take its number by execve. So the thread without memory must be the only
 // one. The kernel counts the threads after it has looked for the memory, and counts 0 for a thread that it has released.
 func exitOf(pid int) (status syscall.WaitStatus, ok bool) {
-	f, _ := readStat(pid)
+	f, _ := readStat(procfs(pid))
 	if len(f) <= statExitCode || !isExiting(f) || parseNumber(f[statMemory]) != 0 || parseNumber(f[statThreads]) != 1 {
 		return 0, false
 	}
@@ -96,7 +99,7 @@ func exitOf(pid int) (status syscall.WaitStatus, ok bool) {
 // ResidentSize returns the resident memory of a process in bytes, and whether this process may read its exit status (exitOf). Both are
 // zero if the process is gone.
 func ResidentSize(pid int) (bytes int64, traceable bool) {
-	f, _ := readStat(pid)
+	f, _ := readStat(procfs(pid))
 	if len(f) <= statExitCode {
 		return 0, false
 	}
@@ -105,7 +108,7 @@ func ResidentSize(pid int) (bytes int64, traceable bool) {
 
 // IsExiting reports whether the main thread of a process exits or has exited.
 func IsExiting(pid int) bool {
-	f, err := readStat(pid)
+	f, err := readStat(procfs(pid))
 	return isExiting(f) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 

@@ -127,7 +127,7 @@ ctypes.CDLL(None).pthread_exit(None)
 		if t.Context().Err() != nil {
 			t.Fatal("the main thread does not end")
 		}
-		f, err := readStat(pid)
+		f, err := readStat(procfs(pid))
 		must(t, err)
 		memory = f[statMemory]
 	}

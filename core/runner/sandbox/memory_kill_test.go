@@ -1,0 +1,106 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
+)
+
+// boundOf returns a MemoryBound of processes. They need no control group, because nothing of their memory is read from one.
+func boundOf(t *testing.T, pids ...int) *MemoryBound {
+	t.Helper()
+	var list strings.Builder
+	for _, pid := range pids {
+		list.WriteString(strconv.Itoa(pid) + "\n")
+	}
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(list.String()), 0o600))
+	return &MemoryBound{group: &Group{Memory: dir}}
+}
+
+func started(t *testing.T, attr *syscall.SysProcAttr) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/bin/sleep", "60")
+	cmd.SysProcAttr = attr
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()         // likewise
+	})
+	return cmd
+}
+
+func over() bool { return true }
+
+// Between the look and the choice the process that held the memory may end. Then no other one pays for it.
+func TestNothingIsKilledForMemoryThatIsBack(t *testing.T) {
+	t.Parallel()
+	pid := started(t, nil).Process.Pid
+	b := boundOf(t, pid)
+	b.kill(func() bool { return false })
+	if b.kills.Load() != 0 || memoryOf(pid).resident == 0 {
+		t.Fatal("a process is killed, although programs do not hold too much any more")
+	}
+	b.kill(over)
+	if b.kills.Load() != 1 || b.victim != pid {
+		t.Errorf("%d processes are killed, and the last was %d", b.kills.Load(), b.victim)
+	}
+}
+
+// The kernel takes back the memory of a process that exits, and does not tell how much that is. So another process looks larger.
+func TestAProcessThatExitsIsWaitedForOnce(t *testing.T) {
+	needtest.NeedRoot(t)
+	leaving := started(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}).Process
+	// The first process of a namespace cannot end before the others are waited for, and this one has a parent outside.
+	pin := startedIn(t, leaving.Pid)
+	other := started(t, nil).Process.Pid
+	must(t, leaving.Kill())
+	for end := time.Now().Add(time.Minute); memoryOf(leaving.Pid).resident > 0; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("a killed process keeps its memory")
+		}
+	}
+	b := boundOf(t, other, leaving.Pid)
+	b.kill(over)
+	if b.kills.Load() != 0 || b.victim != leaving.Pid {
+		t.Fatalf("%d processes are killed while one exits, and process %d is waited for", b.kills.Load(), b.victim)
+	}
+	b.kill(over)
+	if b.kills.Load() != 1 || b.victim != other {
+		t.Errorf("%d processes are killed when another one still exits, and the last was %d", b.kills.Load(), b.victim)
+	}
+	_ = pin.Wait() // it was killed
+	_, err := leaving.Wait()
+	must(t, err)
+	if m := memoryOf(leaving.Pid); m != (processMemory{}) {
+		t.Errorf("a process that is gone: %+v", m)
+	}
+}
+
+// startedIn starts a process in the PID namespace of another one.
+func startedIn(t *testing.T, pid int) *exec.Cmd {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	enter := func(pid int) {
+		f, err := os.Open(procfs(pid) + "/ns/pid")
+		must(t, err)
+		must(t, unix.Setns(int(f.Fd()), unix.CLONE_NEWPID)) //nolint:gosec // a descriptor
+		must(t, f.Close())
+	}
+	enter(pid)
+	defer enter(os.Getpid())
+	return started(t, nil)
+}
