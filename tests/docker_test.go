@@ -34,7 +34,7 @@ func startDocker(t *testing.T, more ...string) *server {
 			return
 		}
 		left := func() []string { return dockertest.Objects(t, label) }
-		for deadline := time.Now().Add(10 * time.Second); len(left()) > 0; time.Sleep(100 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); len(left()) > 0; time.Sleep(100 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Errorf("left in the daemon: %q", left())
 				return

@@ -381,7 +381,7 @@ if __name__ == "__main__":
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -15
     r, w = os.pipe(); assert select.select([], [w], [], 0)[1]; ep = select.epoll(); ep.close(); os.memfd_create("x"); os.eventfd(0) if sys.version_info >= (3, 10) else None
     s = socket.socket(socket.AF_UNIX); s.bind(b"\0abstract"); s.listen(); c = socket.socket(socket.AF_UNIX); c.connect(b"\0abstract")
-    os.mkfifo("/tmp/fifo"); os.nice(1); os.sched_setaffinity(0, os.sched_getaffinity(0)); os.setpriority(os.PRIO_PROCESS, 0, 5)
+    os.mkfifo("/tmp/fifo"); os.nice(1); os.sched_setaffinity(0, os.sched_getaffinity(0)); os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0))
     import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
     print("all work")
 `, "all work")

@@ -82,7 +82,7 @@ func TestASessionLivesInAContainerAndOutlivesItsHost(t *testing.T) {
 	}
 	slow := Start{ExecutionID: "exe_5", Session: true, Code: "while True: pass", Limits: limits()}
 	slow.Limits.Timeout = 300 * time.Millisecond
-	slow.Limits.KillGrace = 10 * time.Second
+	slow.Limits.KillGrace = 30 * time.Second
 	if res, err := again.Run(t.Context(), slow, RunInput{}, newRecord()); err != nil || res.Status != executor.StatusTimedOut {
 		t.Errorf("%v %s", err, describe(res))
 	}

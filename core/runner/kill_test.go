@@ -78,9 +78,9 @@ func TestNobodySurvives(t *testing.T) {
 			t.Run(c.name+" "+name, func(t *testing.T) {
 				start := python(family + c.end)
 				if c.end == "time.sleep(100)" {
-					start.Limits.Timeout = 2 * time.Second
+					start.Limits.Timeout = 500 * time.Millisecond
 				}
-				res, rec := r.run(t, start, RunInput{})
+				res, rec := r.timesOut(t, start, "\n")
 				if got := describe(res); got != c.want {
 					t.Fatalf("got %q, want %q\n%s", got, c.want, rec.stderr())
 				}

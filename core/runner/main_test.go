@@ -294,7 +294,7 @@ func (r *record) stderr() string {
 // condition says for a test that fails whether the runner is well, and why not. One that has ended is waited for, because it
 // says why at its end.
 func (r *testRunner) condition() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := r.Check(ctx); err != nil {
 		ended := make(chan error, 1)
@@ -321,6 +321,19 @@ func (r *testRunner) run(tb testing.TB, start Start, in RunInput) (executor.Resu
 		tb.Error("output with a wrong offset or size")
 	}
 	return res, rec
+}
+
+// timesOut runs start until its timeout. A busy machine may need longer than a short timeout until the program has printed ready,
+// so a run without it is repeated with a longer timeout.
+func (r *testRunner) timesOut(tb testing.TB, start Start, ready string) (executor.Result, *record) {
+	tb.Helper()
+	for {
+		res, rec := r.run(tb, start, RunInput{})
+		if strings.Contains(rec.stdout(), ready) || start.Limits.Timeout > 10*time.Second {
+			return res, rec
+		}
+		start.Limits.Timeout *= 5
+	}
 }
 
 func must(t *testing.T, err error) {

@@ -368,15 +368,16 @@ func TestWhatAnotherHostHadOnItsWayMayComeBetween(t *testing.T) {
 }
 
 func TestTheHostsPingsKeepTheRunner(t *testing.T) {
+	t.Parallel()
 	cfg := survivorConfig(t)
-	cfg.Silence = 400 * time.Millisecond
+	cfg.Silence = 2 * time.Second
 	r := startSwitchboard(t, nil)
 	conn, err := NewConn(r.attach(-1, -1), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rec := newRecord()
-	res, err := conn.Run(t.Context(), shell("sleep 1.5; echo still here"), RunInput{}, rec)
+	res, err := conn.Run(t.Context(), shell("sleep 4; echo still here"), RunInput{}, rec)
 	if err != nil || rec.stdout() != "still here\n" {
 		t.Errorf("%v %s %q\n%s", err, describe(res), rec.stdout(), &r.err)
 	}
@@ -393,8 +394,9 @@ func TestTheHostsPingsKeepTheRunner(t *testing.T) {
 }
 
 func TestAHostNoticesARunnerThatIsSilent(t *testing.T) {
+	t.Parallel()
 	cfg := survivorConfig(t)
-	cfg.Silence = 300 * time.Millisecond
+	cfg.Silence = 2 * time.Second
 	r := startSwitchboard(t, nil)
 	conn, err := NewConn(r.attach(-1, -1), cfg)
 	if err != nil {

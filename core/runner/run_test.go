@@ -263,13 +263,13 @@ func TestTheTimeoutStaysWhateverTheProgramSays(t *testing.T) {
 		want   string
 	}{
 		{"echo ready; sleep 100", 10 * time.Second, "timed_out SIGTERM"},
-		{"trap 'exit 0' TERM; while :; do sleep 0.01; done", 10 * time.Second, "timed_out exit 0"},
-		{"trap '' TERM; while :; do sleep 0.01; done", 200 * time.Millisecond, "timed_out SIGKILL"},
+		{"trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done", 10 * time.Second, "timed_out exit 0"},
+		{"trap '' TERM; echo ready; while :; do sleep 0.01; done", 200 * time.Millisecond, "timed_out SIGKILL"},
 	} {
 		start := shell(c.script)
-		start.Limits.Timeout = time.Second
+		start.Limits.Timeout = 300 * time.Millisecond
 		start.Limits.KillGrace = c.grace
-		res, _ := r.run(t, start, RunInput{})
+		res, _ := r.timesOut(t, start, "ready")
 		if got := describe(res); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.script, got, c.want)
 		}

@@ -73,7 +73,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 open("up", "w").close()
 time.sleep(1000)' & job=$!; while [ ! -e up ]; do sleep 0.01; done; sleep 0.1`, "", "")
 	start := cellOf("sleep 1000")
-	start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 10*time.Second
+	start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 30*time.Second
 	res, _ := r.run(t, start, RunInput{})
 	if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
 		t.Errorf("%s %q", describe(res), res.SessionState)

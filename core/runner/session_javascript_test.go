@@ -126,7 +126,7 @@ func TestNodeIsInterrupted(t *testing.T) {
 	r.wants(t, "let x = 1", "", "")
 	for _, code := range []string{"while (true) {}", "await new Promise(() => {})", "require('child_process').execSync('sleep 1000')"} {
 		start := cellOf(code)
-		start.Limits.Timeout, start.Limits.KillGrace = 200*time.Millisecond, 10*time.Second
+		start.Limits.Timeout, start.Limits.KillGrace = 200*time.Millisecond, 30*time.Second
 		res, rec := r.run(t, start, RunInput{})
 		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "interrupted") && !strings.Contains(rec.stderr(), "signal: 'SIGINT'") {
 			t.Errorf("%s: %s %q %q", code, describe(res), res.SessionState, rec.stderr())

@@ -49,7 +49,7 @@ func TestAShellIsInterrupted(t *testing.T) {
 	r.wants(t, "x=1; sleep 1000 & job=$!", "", "")
 	for _, code := range []string{"sleep 1000; echo no", "while :; do :; done", "sleep 1000 | cat; echo no", "read line < <(sleep 1000)", "wait"} {
 		start := cellOf(code)
-		start.Limits.Timeout, start.Limits.KillGrace = 200*time.Millisecond, 5*time.Second
+		start.Limits.Timeout, start.Limits.KillGrace = 200*time.Millisecond, 30*time.Second
 		res, rec := r.run(t, start, RunInput{})
 		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || rec.stdout() != "" {
 			t.Errorf("%q: %s %q %q", code, describe(res), res.SessionState, rec.stdout())

@@ -180,7 +180,7 @@ func TestATimeoutInterruptsAndKeepsTheState(t *testing.T) {
 	} {
 		start := cellOf(code)
 		start.Limits.Timeout = 300 * time.Millisecond
-		start.Limits.KillGrace = 10 * time.Second
+		start.Limits.KillGrace = 30 * time.Second
 		res, rec := r.run(t, start, RunInput{})
 		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "KeyboardInterrupt") && !strings.Contains(code, "os.system") {
 			t.Errorf("%s: %s %q %s", code, describe(res), res.SessionState, rec.stderr())
@@ -193,8 +193,8 @@ func TestAnInterpreterThatDoesNotStopIsRestarted(t *testing.T) {
 	r := openSession(t, pythonSession())
 	r.wants(t, "open('kept', 'w').close(); x = 1", "", "")
 	start := cellOf("import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nprint('on')\nwhile True: time.sleep(1)")
-	start.Limits.Timeout = time.Second
-	res, rec := r.run(t, start, RunInput{})
+	start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 300*time.Millisecond
+	res, rec := r.timesOut(t, start, "on")
 	if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateRestarted || rec.stdout() != "on\n" {
 		t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stdout())
 	}

@@ -153,14 +153,20 @@ func (d *daemon) inspect(ctx context.Context, id string) (containerInfo, error) 
 // sameEnd is the longest time between an out-of-memory kill in a container and its end for the two to count as one event.
 const sameEnd = 10 * time.Second
 
+// lateTime bounds the wait for an out-of-memory event after the end of a container whose first process failed without being
+// killed, for example because its child was. The daemon learns of the memory and of the end on different ways.
+const lateTime = 2 * time.Second
+
 // end waits until a container does not run, and returns how it ended. The daemon may have removed the container by then. So end
 // reads the daemon's last few hundred events instead. Among them an out-of-memory kill comes before the end of the container,
-// or soon after it. Codes: not_found (the daemon knows nothing of its end).
+// or soon after it. So end waits for the kill if the exit code is not 0: until the container's removal, at most for
+// lateTime unless the exit code is killedCode. Codes: not_found (the daemon knows nothing of its end).
 func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c := containerInfo{ID: id, State: "running"}
 	var out, died time.Time
+	var late <-chan time.Time
 	messages, errs := d.api.Events(ctx, events.ListOptions{Since: "1", Filters: filters.NewArgs(
 		filters.Arg("type", string(events.ContainerEventType)), filters.Arg("container", id), filters.Arg("event", string(events.ActionOOM)),
 		filters.Arg("event", string(events.ActionKill)), filters.Arg("event", string(events.ActionDie)), filters.Arg("event", string(events.ActionDestroy)),
@@ -184,9 +190,14 @@ func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 			default:
 			}
 			c.OutOfMemory = !out.IsZero() && !died.IsZero() && died.Sub(out) < sameEnd
-			if !died.IsZero() && (c.OutOfMemory || c.Told || c.ExitCode < exitSignal) {
+			if !died.IsZero() && (c.OutOfMemory || c.Told || c.ExitCode == 0) {
 				return c, nil
 			}
+			if !died.IsZero() && late == nil && c.ExitCode != killedCode {
+				late = time.After(lateTime)
+			}
+		case <-late:
+			return c, nil
 		case err := <-errs:
 			if !died.IsZero() {
 				return c, nil
@@ -195,9 +206,6 @@ func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 		}
 	}
 }
-
-// exitSignal is added to the number of the signal in the exit code of a process that a signal ended.
-const exitSignal = 128
 
 // ending returns how a container ended of which the daemon has no events. If the container still runs, ending returns the error
 // running.

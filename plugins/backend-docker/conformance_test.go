@@ -145,7 +145,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 }
 
 // leftoverPatience is longer than a backend needs to clean up in the background.
-const leftoverPatience = 30 * time.Second
+const leftoverPatience = time.Minute
 
 // lastingLeftovers lists what programs left for longer than leftoverPatience.
 func lastingLeftovers(t testing.TB, instances ...string) []string {

@@ -1,6 +1,7 @@
 package dockerbackend
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -9,11 +10,20 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// TestTheEndOfAPreparationIsKnownFromLaterEvents: the daemon's answer about a container that was just killed may lack the reason.
+// The events of the container c, as the daemon sends them.
+const (
+	oomEvent     = `{"Type":"container","Action":"oom","timeNano":3,"Actor":{"ID":"c"}}`
+	killEvent    = `{"Type":"container","Action":"kill","timeNano":1,"Actor":{"ID":"c"}}`
+	destroyEvent = `{"Type":"container","Action":"destroy","timeNano":4,"Actor":{"ID":"c"}}`
+)
+
+func dieEvent(code int) string {
+	return fmt.Sprintf(`{"Type":"container","Action":"die","timeNano":2,"Actor":{"ID":"c","Attributes":{"exitCode":"%d"}}}`, code)
+}
+
+// TestTheEndOfAPreparationIsKnownFromLaterEvents: the daemon's answer about a container that has just ended may lack the reason.
 func TestTheEndOfAPreparationIsKnownFromLaterEvents(t *testing.T) {
 	t.Parallel()
-	const die, oom, kill = `{"Type":"container","Action":"die","timeNano":2,"Actor":{"ID":"c","Attributes":{"exitCode":"137"}}}`,
-		`{"Type":"container","Action":"oom","timeNano":3,"Actor":{"ID":"c"}}`, `{"Type":"container","Action":"kill","timeNano":1,"Actor":{"ID":"c"}}`
 	for name, c := range map[string]struct {
 		exit              int
 		inspected         bool // what the daemon says at once about memory
@@ -21,19 +31,25 @@ func TestTheEndOfAPreparationIsKnownFromLaterEvents(t *testing.T) {
 		outOfMemory, told bool
 		code              executor.Code
 	}{
-		"memory, at once":   {exit: 137, inspected: true, outOfMemory: true},
-		"memory, later":     {exit: 137, events: die + oom, outOfMemory: true},
-		"the daemon":        {exit: 137, events: kill + die, told: true},
-		"its own kill":      {exit: 137, events: die},
-		"no events":         {exit: 137},
-		"another end":       {exit: 1, events: die + oom},
-		"it is gone by now": {code: executor.NotFound},
+		"memory, at once":          {exit: 137, inspected: true, outOfMemory: true},
+		"memory, later":            {exit: 137, events: dieEvent(137) + oomEvent, outOfMemory: true},
+		"a child's memory, later":  {exit: 5, events: dieEvent(5) + oomEvent, outOfMemory: true},
+		"a child's memory, before": {exit: 5, events: oomEvent + dieEvent(5), outOfMemory: true},
+		"the daemon":               {exit: 137, events: killEvent + dieEvent(137), told: true},
+		"its own kill":             {exit: 137, events: dieEvent(137)},
+		"no events":                {exit: 137},
+		"a failure":                {exit: 1, events: dieEvent(1)},
+		"a success is not asked":   {exit: 0, events: dieEvent(0) + oomEvent},
+		"it is gone by now":        {code: executor.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := toyDaemon(t, func(_ *http.Request, path string) (int, string) {
 				switch {
 				case strings.HasPrefix(path, "/events"):
+					if c.exit == 0 {
+						t.Error("the events of a success were asked for")
+					}
 					return http.StatusOK, c.events
 				case c.code != "":
 					return http.StatusNotFound, `{"message":"no such container"}`
@@ -44,6 +60,36 @@ func TestTheEndOfAPreparationIsKnownFromLaterEvents(t *testing.T) {
 			got, err := i.howEnded(t.Context(), "c")
 			if executor.CodeOf(err) != c.code || got.OutOfMemory != c.outOfMemory || got.Told != c.told {
 				t.Errorf("%+v, %v; want out of memory %t, told %t, code %q", got, err, c.outOfMemory, c.told, c.code)
+			}
+		})
+	}
+}
+
+// TestTheWaitForALateKillEnds by the event itself, by the container's removal, or by its bound, although the daemon goes on
+// sending events. A success has no wait.
+func TestTheWaitForALateKillEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		events      string
+		exit        int
+		outOfMemory bool
+	}{
+		"a success":           {dieEvent(0) + oomEvent, 0, false},
+		"the kill":            {dieEvent(5) + oomEvent, 5, true},
+		"the removal":         {dieEvent(5) + destroyEvent + oomEvent, 5, false},
+		"the bound":           {dieEvent(5), 5, false},
+		"a signal, the bound": {dieEvent(139), 139, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := toyDaemonServing(t, func(w http.ResponseWriter, r *http.Request, _ string) {
+				_, _ = w.Write([]byte(c.events))
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			})
+			got, err := d.end(t.Context(), "c")
+			if err != nil || got.State != "exited" || got.ExitCode != c.exit || got.OutOfMemory != c.outOfMemory {
+				t.Errorf("%+v, %v; want exit code %d, out of memory %t", got, err, c.exit, c.outOfMemory)
 			}
 		})
 	}

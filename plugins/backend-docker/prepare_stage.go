@@ -150,11 +150,11 @@ func (i *images) converse(ctx context.Context, id string, run stageRun, end *sta
 }
 
 // howEnded returns how a container ended. The daemon may learn after the end that memory was the reason, or that it was asked to
-// kill the container. So a killed container is asked about until one of both is known, or diedTime has passed.
-// Codes: not_found.
+// kill the container. So the daemon's events about a container that has failed are read until one of both is known, for as long
+// as daemon.end waits, and at most for diedTime. Codes: not_found.
 func (i *images) howEnded(ctx context.Context, id string) (containerInfo, error) {
 	c, err := i.daemon.inspect(ctx, id)
-	if err != nil || c.OutOfMemory || c.ExitCode != killedCode {
+	if err != nil || c.OutOfMemory || c.ExitCode == 0 {
 		return c, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, diedTime, errSilent)

@@ -408,7 +408,7 @@ func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
 	t.Parallel()
 	b := openBackend(t, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	r := &begun{job: job(executor.Spec{Code: "import time\nprint('up', flush=True)\ntime.sleep(1)\nprint('down')"}), ended: make(chan struct{})}
+	r := &begun{job: job(executor.Spec{Code: "import time\nprint('up', flush=True)\ntime.sleep(3)\nprint('down')"}), ended: make(chan struct{})}
 	r.on = func(e executor.Event) error {
 		if _, ok := e.Body.(executor.Output); ok {
 			cancel(executor.ErrCallerGone)

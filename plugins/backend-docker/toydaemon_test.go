@@ -20,6 +20,16 @@ var versionForm = regexp.MustCompile(`^/v[0-9.]+`)
 // toyDaemon returns a client of a daemon that sends the answers of answer: a status and JSON. path is without the version.
 func toyDaemon(t *testing.T, answer func(r *http.Request, path string) (status int, body string)) *daemon {
 	t.Helper()
+	return toyDaemonServing(t, func(w http.ResponseWriter, r *http.Request, path string) {
+		status, body := answer(r, path)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	})
+}
+
+// toyDaemonServing returns a client of a daemon whose answers serve writes, as JSON. path is without the version.
+func toyDaemonServing(t *testing.T, serve func(w http.ResponseWriter, r *http.Request, path string)) *daemon {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Api-Version", "1.41")
 		w.Header().Set("Content-Type", "application/json")
@@ -27,9 +37,7 @@ func toyDaemon(t *testing.T, answer func(r *http.Request, path string) (status i
 		if path == "/_ping" {
 			return
 		}
-		status, body := answer(r, path)
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, body)
+		serve(w, r, path)
 	}))
 	t.Cleanup(server.Close)
 	d, err := dial(t.Context(), "tcp://"+server.Listener.Addr().String())

@@ -1,10 +1,7 @@
 package dockerbackend
 
 import (
-	"archive/zip"
-	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +16,7 @@ import (
 
 	"github.com/docker/docker/api/types/network"
 
+	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -141,7 +138,7 @@ func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
 // add adds a wheel with these files by path, and with its own requirements.
 func (w *wheelhouse) add(name, version string, files map[string]string, requires ...string) {
 	module := strings.ReplaceAll(name, "-", "_")
-	w.addFile(name, fmt.Sprintf("%s-%s-py3-none-any.whl", module, version), wheel(module, version, "py3-none-any", files, requires...))
+	w.addFile(name, fmt.Sprintf("%s-%s-py3-none-any.whl", module, version), plugintest.Wheel(module, version, "py3-none-any", files, requires...))
 }
 
 func (w *wheelhouse) addFile(name, file string, content []byte) {
@@ -151,50 +148,6 @@ func (w *wheelhouse) addFile(name, file string, content []byte) {
 		w.files[name] = map[string][]byte{}
 	}
 	w.files[name][file] = content
-}
-
-// wheel returns the content of a wheel file.
-func wheel(module, version, tag string, files map[string]string, requires ...string) []byte {
-	info := fmt.Sprintf("%s-%s.dist-info/", module, version)
-	all := map[string]string{}
-	for path, text := range files {
-		all[path] = text
-	}
-	meta := fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", module, version)
-	for _, r := range requires {
-		meta += "Requires-Dist: " + r + "\n"
-	}
-	all[info+"METADATA"] = meta
-	all[info+"WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: " + tag + "\n"
-	var names []string
-	var record strings.Builder
-	for path, text := range all {
-		names = append(names, path)
-		sum := sha256.Sum256([]byte(text))
-		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", path, base64.RawURLEncoding.EncodeToString(sum[:]), len(text))
-	}
-	slices.Sort(names)
-	all[info+"RECORD"] = record.String() + info + "RECORD,,\n"
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	for _, path := range append(names, info+"RECORD") {
-		h := &zip.FileHeader{Name: path, Method: zip.Deflate}
-		h.SetMode(0o644)
-		if strings.Contains(path, "/scripts/") {
-			h.SetMode(0o755)
-		}
-		f, err := z.CreateHeader(h)
-		if err != nil {
-			panic(err)
-		}
-		if _, err := f.Write([]byte(all[path])); err != nil {
-			panic(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		panic(err)
-	}
-	return b.Bytes()
 }
 
 // probe adds pyexec-probe, which needs pyexec-base, in two versions.

@@ -75,7 +75,7 @@ func ownAddress() string {
 
 // lastingLeftovers lists the leftovers of programs that are still there after the time in which a runner clears up.
 func lastingLeftovers(work string) []string {
-	patience, again := time.After(20*time.Second), time.NewTicker(5*time.Millisecond)
+	patience, again := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
 	defer again.Stop()
 	for {
 		found := leftovers(work)

@@ -20,7 +20,7 @@ import (
 // eventually waits until cond is true, and fails the test if that takes too long. what names the event.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	patience, again := time.After(30*time.Second), time.NewTicker(5*time.Millisecond)
+	patience, again := time.After(2*time.Minute), time.NewTicker(5*time.Millisecond)
 	defer again.Stop()
 	for !cond() {
 		select {

@@ -32,7 +32,7 @@ func (l *logLines) Write(p []byte) (int, error) {
 // await waits for a line with that message and returns its attributes, for at most 30 s.
 func (l *logLines) await(t *testing.T, message string) map[string]any {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		l.mu.Lock()
 		all := l.buf.String()
 		l.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
 // fetching returns a uvTool that finds no uv and can fetch one from w.
@@ -38,7 +39,7 @@ func uvWheel(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wheel("uv", "9.9.9", "py3-none-any", map[string]string{"uv-9.9.9.data/scripts/uv": string(self)})
+	return plugintest.Wheel("uv", "9.9.9", "py3-none-any", map[string]string{"uv-9.9.9.data/scripts/uv": string(self)})
 }
 
 func TestAMissingUvIsFetchedOnceByEverybodyTogether(t *testing.T) {
@@ -162,7 +163,7 @@ func TestAFetchOfUvIsBounded(t *testing.T) {
 		"its time":       {0, map[string]any{"prepare_seconds": 1}, "backends.uv.prepare_seconds (1)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			content := wheel("uv", "9.9.9", "py3-none-any", map[string]string{"uv-9.9.9.data/scripts/uv": "x", "zeros": strings.Repeat("\x00", c.size)})
+			content := plugintest.Wheel("uv", "9.9.9", "py3-none-any", map[string]string{"uv-9.9.9.data/scripts/uv": "x", "zeros": strings.Repeat("\x00", c.size)})
 			w.addFile("uv", "uv-9.9.9-py3-none-any.whl", content)
 			b := openBackend(t, c.options)
 			if c.size == 0 {

@@ -1,28 +1,21 @@
 package uvbackend
 
 import (
-	"archive/zip"
-	"bytes"
-	"compress/flate"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
-	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor/needtest"
+	"github.com/python-executor/python-executor/core/executor/plugintest"
 )
 
 // wheelhouse is a package index (PEP 503) on loopback, with wheels that the test makes.
@@ -91,7 +84,7 @@ func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
 // add adds a wheel with the given files, by path, and the given requirements.
 func (w *wheelhouse) add(name, version string, files map[string]string, requires ...string) {
 	module := strings.ReplaceAll(name, "-", "_")
-	w.addFile(name, fmt.Sprintf("%s-%s-py3-none-any.whl", module, version), wheel(module, version, "py3-none-any", files, requires...))
+	w.addFile(name, fmt.Sprintf("%s-%s-py3-none-any.whl", module, version), plugintest.Wheel(module, version, "py3-none-any", files, requires...))
 }
 
 func (w *wheelhouse) addFile(name, file string, content []byte) {
@@ -101,78 +94,6 @@ func (w *wheelhouse) addFile(name, file string, content []byte) {
 		w.files[name] = map[string][]byte{}
 	}
 	w.files[name][file] = content
-}
-
-// wheel returns the content of a wheel file.
-func wheel(module, version, tag string, files map[string]string, requires ...string) []byte {
-	info := fmt.Sprintf("%s-%s.dist-info/", module, version)
-	all := map[string]string{}
-	for path, text := range files {
-		all[path] = text
-	}
-	meta := fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", module, version)
-	for _, r := range requires {
-		meta += "Requires-Dist: " + r + "\n"
-	}
-	all[info+"METADATA"] = meta
-	all[info+"WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: " + tag + "\n"
-	var names []string
-	var record strings.Builder
-	for path, text := range all {
-		names = append(names, path)
-		sum := sha256.Sum256([]byte(text))
-		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", path, base64.RawURLEncoding.EncodeToString(sum[:]), len(text))
-	}
-	slices.Sort(names)
-	all[info+"RECORD"] = record.String() + info + "RECORD,,\n"
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	for _, path := range append(names, info+"RECORD") {
-		h := &zip.FileHeader{Name: path}
-		h.SetMode(0o644)
-		if strings.Contains(path, "/scripts/") {
-			h.SetMode(0o755)
-		}
-		packed, method := pack(all[path])
-		h.Method, h.CRC32 = method, crc32.ChecksumIEEE([]byte(all[path]))
-		h.CompressedSize64, h.UncompressedSize64 = uint64(len(packed)), uint64(len(all[path]))
-		f, err := z.CreateRaw(h)
-		if err != nil {
-			panic(err)
-		}
-		if _, err := f.Write(packed); err != nil {
-			panic(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		panic(err)
-	}
-	return b.Bytes()
-}
-
-// pack returns the content of a file in a wheel. The race detector makes compression slow, so only many zeros are compressed, a piece
-// at a time.
-func pack(text string) (packed []byte, method uint16) {
-	const large = 1 << 20
-	if len(text) <= large || strings.Trim(text, "\x00") != "" {
-		return []byte(text), zip.Store
-	}
-	var b bytes.Buffer
-	z, err := flate.NewWriter(&b, flate.BestSpeed)
-	if err != nil {
-		panic(err)
-	}
-	write := func(text string, end func() error) []byte {
-		b.Reset()
-		_, err := io.WriteString(z, text)
-		if err := errors.Join(err, end()); err != nil {
-			panic(err)
-		}
-		return bytes.Clone(b.Bytes())
-	}
-	piece := write(strings.Repeat("\x00", large), z.Flush) // ends at a whole byte
-	z.Reset(&b)
-	return append(bytes.Repeat(piece, len(text)/large), write(text[len(text)/large*large:], z.Close)...), zip.Deflate
 }
 
 // probe adds pyexec-probe, which needs pyexec-base, in two versions.

@@ -36,13 +36,14 @@ time.sleep(3600)
 		Fake: "fork 200\nprint up\nhang",
 	})
 	job.Limits.PIDs, job.Spec.Limits.PIDs = 48, 48
-	job.Limits.Timeout, job.Limits.KillGrace = 3*time.Second, 100*time.Millisecond
+	job.Limits.KillGrace = 100 * time.Millisecond
 	job.Spec.Args = []string{c.mark()}
 	n := c.neighbour()
 	r := c.start(job)
 	r.says("up\n")
 	n.answers()
-	r.wait().status(executor.StatusTimedOut)
+	r.cancel(errCancelled)
+	r.wait().status(executor.StatusKilled)
 	n.leaves()
 	c.noneLeft()
 	if c.suite.options.Dialect == DialectFake && r.stdout() != "refused after 47\nup\n" {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"strings"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -203,7 +202,7 @@ print("up", flush=True)
 	r.wait().succeeded().prints("up\n")
 	c.noneLeft()
 	n.leaves()
-	if bound := 30 * time.Second; r.result.Wall > bound {
+	if r.result.Wall > c.suite.options.Patience {
 		c.Errorf("it took %s to end", r.result.Wall)
 	}
 }

@@ -88,11 +88,12 @@ while True:
 }
 
 func graceOnTimeout(c *Case) {
-	job := c.job(leavesOnTerm)
-	job.Limits.Timeout = 3 * time.Second
-	job.Limits.KillGrace = 30 * time.Second
-	r := c.run(job).status(executor.StatusTimedOut).exit(0)
-	if r.result.Wall >= job.Limits.Timeout+job.Limits.KillGrace {
+	r := c.timesOut(time.Second, func(timeout time.Duration) *running {
+		job := c.job(leavesOnTerm)
+		job.Limits.Timeout, job.Limits.KillGrace = timeout, 30*time.Second
+		return c.run(job)
+	}).exit(0)
+	if r.result.Wall >= r.job.Limits.Timeout+r.job.Limits.KillGrace {
 		c.Errorf("it ended after %s, although it left at SIGTERM", r.result.Wall)
 	}
 }

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -275,28 +276,33 @@ func cpuShares(c *Case) {
 }
 
 func memorySamples(c *Case) {
-	job := c.job(Program{
-		Python: "import time\nb = bytearray(b'x' * (16 << 20))\ntime.sleep(0.3)\n",
-		Fake:   "alloc 16MB\nsleep 300ms",
-	})
-	job.Spec.SampleInterval = 10 * time.Millisecond
-	if !c.caps().MemorySamples {
-		c.refused(job, "sample_interval_seconds")
-		return
-	}
-	samples := c.run(job).succeeded().result.MemorySamples
-	if len(samples) < 2 {
-		c.Fatalf("%d samples in 300 ms at one each 10 ms", len(samples))
-	}
-	last, highest := time.Duration(-1), int64(0)
-	for _, s := range samples {
-		if s.Offset < 0 || s.Offset < last || s.Bytes < 0 {
-			c.Errorf("sample %+v after %s", s, last)
+	var samples []executor.MemorySample
+	var highest int64
+	// A busy machine may take no sample in 300 ms.
+	for _, ms := range []int{300, 3000} {
+		job := c.job(Program{
+			Python: fmt.Sprintf("import time\nb = bytearray(b'x' * (16 << 20))\ntime.sleep(%d / 1000)\n", ms),
+			Fake:   fmt.Sprintf("alloc 16MB\nsleep %dms", ms),
+		})
+		job.Spec.SampleInterval = 10 * time.Millisecond
+		if !c.caps().MemorySamples {
+			c.refused(job, "sample_interval_seconds")
+			return
 		}
-		last, highest = s.Offset, max(highest, s.Bytes)
+		samples = c.run(job).succeeded().result.MemorySamples
+		last := time.Duration(-1)
+		for _, s := range samples {
+			if s.Offset < 0 || s.Offset < last || s.Bytes < 0 {
+				c.Errorf("sample %+v after %s", s, last)
+			}
+			last, highest = s.Offset, max(highest, s.Bytes)
+		}
+		if len(samples) >= 2 && highest >= 16<<20 {
+			break
+		}
 	}
-	if highest < 16<<20 {
-		c.Errorf("the highest sample is %d bytes, the program held 16 MiB", highest)
+	if len(samples) < 2 || highest < 16<<20 {
+		c.Errorf("%d samples at one each 10 ms, the highest %d bytes; the program held 16 MiB", len(samples), highest)
 	}
 	if r := c.program(helloProgram).succeeded(); len(r.result.MemorySamples) > 0 {
 		c.Errorf("%d samples that nobody asked for", len(r.result.MemorySamples))

@@ -191,15 +191,11 @@ func sessionStdin(c *Case) {
 func sessionTimeout(c *Case) {
 	o := c.open()
 	o.run(setHundred).succeeded()
-	job := o.job(upAndHang)
-	job.Limits.Timeout, job.Limits.KillGrace = 500*time.Millisecond, 10*time.Second
-	r := o.finish(job).status(executor.StatusTimedOut).kept().prints("up\n")
-	if r.result.Wall < job.Limits.Timeout {
-		c.Errorf("it was stopped after %s, the timeout is %s", r.result.Wall, job.Limits.Timeout)
+	r := o.timesOut(upAndHang, 30*time.Second).kept().prints("up\n")
+	if r.result.Wall < r.job.Limits.Timeout {
+		c.Errorf("it was stopped after %s, the timeout is %s", r.result.Wall, r.job.Limits.Timeout)
 	}
-	busy := o.job(Program{Python: "print('up', flush=True)\nwhile True: pass\n", Fake: "print up\nbusy 1h"})
-	busy.Limits.Timeout, busy.Limits.KillGrace = 500*time.Millisecond, 10*time.Second
-	o.finish(busy).status(executor.StatusTimedOut).kept()
+	o.timesOut(Program{Python: "print('up', flush=True)\nwhile True: pass\n", Fake: "print up\nbusy 1h"}, 30*time.Second).kept()
 	o.says(plusOne, "101\n")
 }
 
@@ -207,7 +203,7 @@ func sessionCancel(c *Case) {
 	o := c.open()
 	o.run(setHundred).succeeded()
 	job := o.job(upAndHang)
-	job.Limits.KillGrace = 10 * time.Second
+	job.Limits.KillGrace = 30 * time.Second
 	r := o.start(job)
 	r.says("up\n")
 	r.cancel(errCancelled)
@@ -225,12 +221,10 @@ func sessionDeaf(c *Case) {
 	o := c.open()
 	o.run(setHundred).succeeded()
 	o.run(writeKept).succeeded()
-	job := o.job(deafCell)
-	job.Limits.Timeout, job.Limits.KillGrace = 500*time.Millisecond, 300*time.Millisecond
-	o.finish(job).status(executor.StatusTimedOut).state(executor.SessionStateRestarted)
+	o.timesOut(deafCell, 300*time.Millisecond).state(executor.SessionStateRestarted)
 	o.run(Program{Python: "print(x)\n", Fake: "get x"}).status(executor.StatusFailed).exit(1).kept()
 	o.says(readKept, "here\n")
-	job = o.job(deafCell)
+	job := o.job(deafCell)
 	job.Limits.KillGrace = 300 * time.Millisecond
 	r := o.start(job)
 	r.says("up\n")

@@ -156,7 +156,7 @@ func sessionClose(c *Case) {
 // appears waits until a process of the Case is visible. A process that was just started still has its parent's command line.
 // The wait is bounded.
 func (c *Case) appears() bool {
-	for deadline := time.Now().Add(10 * time.Second); len(marked(c.mark())) == 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(c.suite.options.Patience); len(marked(c.mark())) == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}

@@ -62,12 +62,14 @@ func sessionCommandTree(c *Case) {
 	c.need(c.caps().Commands, "commands")
 	o.run(setHundred).succeeded()
 	p := Program{Python: family + "time.sleep(3600)\n", Fake: fakeFamily + "hang"}
-	job := o.command(p)
-	job.Spec.Args = []string{c.mark()}
-	job.Limits.Timeout, job.Limits.KillGrace = 2*time.Second, 200*time.Millisecond
-	o.finish(job).status(executor.StatusTimedOut).kept().prints("up\n")
+	c.timesOut(time.Second, func(timeout time.Duration) *running {
+		job := o.command(p)
+		job.Spec.Args = []string{c.mark()}
+		job.Limits.Timeout, job.Limits.KillGrace = timeout, 200*time.Millisecond
+		return o.finish(job)
+	}).kept().prints("up\n")
 	c.noneLeft()
-	job = o.command(p)
+	job := o.command(p)
 	job.Spec.Args = []string{c.mark()}
 	job.Limits.KillGrace = 200 * time.Millisecond
 	r := o.start(job)
@@ -86,9 +88,12 @@ func sessionCommandTree(c *Case) {
 func sessionEarlier(c *Case) {
 	o := c.open()
 	o.run(Program{
-		Python: "import threading, time\ndef late():\n    time.sleep(0.2)\n    print('late', flush=True)\n    open('flag', 'w').close()\nthreading.Thread(target=late).start()\nprint('now')\n",
+		Python: "import os, threading, time\ndef late():\n    while not os.path.exists('later'): time.sleep(0.02)\n    print('late', flush=True)\n    open('flag', 'w').close()\nthreading.Thread(target=late).start()\nprint('now')\n",
 		Fake:   "later 200ms late\nlater-file 300ms flag\nprint now",
 	}).succeeded().prints("now\n")
+	if _, err := o.write("later", 0, strings.NewReader("")); err != nil {
+		c.Fatalf("WriteFile: %v", err)
+	}
 	c.eventually("what was left running said something", func() bool {
 		return slices.ContainsFunc(o.list("", false), func(f executor.File) bool { return f.Path == "flag" })
 	})
@@ -104,7 +109,7 @@ func sessionEarlier(c *Case) {
 		c.Errorf("%d bytes of stdout are counted", r.result.StdoutBytes)
 	}
 	o.run(Program{
-		Python: "import os\ndef wait():\n    while not os.path.exists('go'): time.sleep(0.02)\n    print('live', flush=True)\nt = threading.Thread(target=wait)\nt.start()\n",
+		Python: "def wait():\n    while not os.path.exists('go'): time.sleep(0.02)\n    print('live', flush=True)\nt = threading.Thread(target=wait)\nt.start()\n",
 		Fake:   "later 1s live",
 	}).succeeded().prints("")
 	o.says(Program{Python: "open('go', 'w').close()\nt.join()\nprint('end')\n", Fake: "sleep 2s\nprint end"}, "live\nend\n")
@@ -263,9 +268,7 @@ func sessionJavaScript(c *Case) {
 	if !strings.Contains(r.stderr(), "law-7") {
 		c.Errorf("stderr is %q", r.stderr())
 	}
-	job := o.job(native("console.log('up'); while (true) {}\n", "print up\nhang"))
-	job.Limits.Timeout, job.Limits.KillGrace = 500*time.Millisecond, 10*time.Second
-	o.finish(job).status(executor.StatusTimedOut).kept().prints("up\n")
+	o.timesOut(native("console.log('up'); while (true) {}\n", "print up\nhang"), 30*time.Second).kept().prints("up\n")
 	o.says(native("console.log(x)\n", "get x"), map[bool]string{true: "101\n", false: "100\n"}[c.suite.options.Dialect == DialectFake])
 }
 
@@ -277,9 +280,7 @@ func sessionShell(c *Case) {
 	if r.stderr() != "err\n" {
 		c.Errorf("stderr is %q", r.stderr())
 	}
-	job := o.job(native("echo up; sleep 3600\n", "print up\nhang"))
-	job.Limits.Timeout, job.Limits.KillGrace = 500*time.Millisecond, 10*time.Second
-	o.finish(job).status(executor.StatusTimedOut).kept().prints("up\n")
+	o.timesOut(native("echo up; sleep 3600\n", "print up\nhang"), 30*time.Second).kept().prints("up\n")
 	stdin := o.job(native("read -r line; echo \"got $line\"\n", "write \"got \"\nread-line"))
 	c.stdin(&stdin, []byte("a line\n"))
 	o.finish(stdin).succeeded().prints("got a line\n")

@@ -107,11 +107,12 @@ func ignoresTerm(c *Case) {
 	r.cancel(errCancelled)
 	r.wait().status(executor.StatusKilled).signal("SIGKILL")
 
-	job = c.job(deaf)
-	job.Limits.KillGrace = 300 * time.Millisecond
-	job.Limits.Timeout = 2 * time.Second
-	r = c.run(job).status(executor.StatusTimedOut).signal("SIGKILL")
-	if r.result.Wall < job.Limits.Timeout+job.Limits.KillGrace {
+	r = c.timesOut(time.Second, func(timeout time.Duration) *running {
+		job := c.job(deaf)
+		job.Limits.Timeout, job.Limits.KillGrace = timeout, 300*time.Millisecond
+		return c.run(job)
+	}).signal("SIGKILL")
+	if r.result.Wall < r.job.Limits.Timeout+r.job.Limits.KillGrace {
 		c.Errorf("it ended after %s, before timeout and grace were over", r.result.Wall)
 	}
 }
@@ -195,14 +196,15 @@ func descendantsDieWithIt(c *Case) {
 
 func descendantsDieOnStop(c *Case) {
 	p := Program{Python: family + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(3600)\n", Fake: fakeFamily + "ignore-term\nhang"}
-	job := c.job(p)
-	job.Spec.Args = []string{c.mark()}
-	job.Limits.Timeout = 2 * time.Second
-	job.Limits.KillGrace = 100 * time.Millisecond
-	c.run(job).status(executor.StatusTimedOut).prints("up\n")
+	c.timesOut(time.Second, func(timeout time.Duration) *running {
+		job := c.job(p)
+		job.Spec.Args = []string{c.mark()}
+		job.Limits.Timeout, job.Limits.KillGrace = timeout, 100*time.Millisecond
+		return c.run(job)
+	}).prints("up\n")
 	c.noneLeft()
 
-	job = c.job(p)
+	job := c.job(p)
 	job.Spec.Args = []string{c.mark()}
 	job.Limits.KillGrace = 100 * time.Millisecond
 	r := c.start(job)

@@ -189,6 +189,18 @@ func (r *running) says(text string) {
 	})
 }
 
+// timesOut runs a program that prints "up" and does not end by itself, until its timeout. run gets the timeout. A busy machine may
+// need longer than a short timeout to start the program, so a run that was not up is repeated with a longer timeout.
+func (c *Case) timesOut(timeout time.Duration, run func(timeout time.Duration) *running) *running {
+	const longer = 5
+	for {
+		r := run(timeout)
+		if timeout *= longer; strings.Contains(r.stdout(), "up\n") || timeout > c.suite.options.Patience/2 {
+			return r.status(executor.StatusTimedOut)
+		}
+	}
+}
+
 // status ends the case unless the Result has one of these statuses.
 func (r *running) status(want ...executor.Status) *running {
 	r.noError()

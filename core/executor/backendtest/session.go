@@ -119,6 +119,15 @@ func (o *opened) finish(job executor.Job) *running {
 	return r
 }
 
+// timesOut runs p in o until its timeout, which begins with half a second. See Case.timesOut.
+func (o *opened) timesOut(p Program, grace time.Duration) *running {
+	return o.c.timesOut(500*time.Millisecond, func(timeout time.Duration) *running {
+		job := o.job(p)
+		job.Limits.Timeout, job.Limits.KillGrace = timeout, grace
+		return o.finish(job)
+	})
+}
+
 // says runs p in o, and ends the case unless p succeeds and prints text.
 func (o *opened) says(p Program, text string) *running {
 	return o.run(p).succeeded().prints(text)

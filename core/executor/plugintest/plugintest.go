@@ -7,6 +7,8 @@
 //		plugintest.Main(map[string]plugin.Factory{"fake": fake.Factory})
 //		goleak.VerifyTestMain(m)
 //	}
+//
+// Wheel makes a Python package for tests of preparations.
 package plugintest
 
 import (
