@@ -15,7 +15,8 @@ import (
 const maxHeld = 4 << 10
 
 // hold makes the input of req lasting if it is small, and reports whether it is lasting then. A copy in memory costs less than a blob,
-// and its Execution ends with this process anyway. A source that is not read in time, as before its Upload, is not held. The end of x ends the wait for it.
+// and its Execution ends with this process anyway. A source that is not read in time, as before its Upload, is not held. The end of ctx or x
+// ends the wait for it.
 func (e *Engine) hold(ctx context.Context, x *execution, req *request) bool {
 	in := req.in
 	if req.spec.Durable || !small(in.Workspace) || !small(in.Stdin) {
