@@ -91,7 +91,7 @@ func (e *Engine) submit(ctx context.Context, spec executor.Spec, in executor.Inp
 		}
 		rec.Spec = req.spec
 	}
-	if x.lasting = lasts(req) || !spool && e.hold(ctx, &req); x.lasting {
+	if x.lasting = lasts(req) || !spool && e.hold(ctx, x, &req); x.lasting {
 		x.workspace, x.stdin = req.in.Workspace, req.in.Stdin
 	}
 	if starts {
@@ -340,12 +340,21 @@ func (e *Engine) submitSpooled(ctx context.Context, x *execution, rec executor.R
 
 // receive spools the input of req. It ends when ctx or x ends, and after Deadlines.Upload.
 func (e *Engine) receive(ctx context.Context, x *execution, req request) (spooled, error) {
-	upload, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) })()
+	ctx, cancel := e.uploading(ctx, x)
+	defer cancel()
+	return e.spool(ctx, x.id, req.in, req.spec.Durable)
+}
+
+// uploading returns a context for reads of the caller's input. It ends when ctx or x ends, and after Deadlines.Upload.
+func (e *Engine) uploading(ctx context.Context, x *execution) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := context.AfterFunc(x.ctx, func() { cancel(context.Cause(x.ctx)) })
 	clock := time.AfterFunc(e.deadlines.Upload, func() { cancel(errUploadDeadline) })
-	defer clock.Stop()
-	return e.spool(upload, x.id, req.in, req.spec.Durable)
+	return ctx, func() {
+		clock.Stop()
+		ended()
+		cancel(nil)
+	}
 }
 
 // first answers a Submit whose idempotency key is taken.

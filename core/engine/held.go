@@ -15,8 +15,9 @@ import (
 const maxHeld = 4 << 10
 
 // hold makes the input of req lasting if it is small, and reports whether it is lasting then. A copy in memory costs less than a blob,
-// and its Execution ends with this process anyway. A source that is not read in time, as before its Upload, is not held.
-func (e *Engine) hold(ctx context.Context, req *request) bool {
+// and its Execution ends with this process anyway. A source that is not read in time, as before its Upload, is not held. The end of ctx or x
+// ends the wait for it.
+func (e *Engine) hold(ctx context.Context, x *execution, req *request) bool {
 	in := req.in
 	if req.spec.Durable || !small(in.Workspace) || !small(in.Stdin) {
 		return false
@@ -24,7 +25,7 @@ func (e *Engine) hold(ctx context.Context, req *request) bool {
 	if in.Workspace == nil && in.Stdin == nil {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.deadlines.Upload)
+	ctx, cancel := e.uploading(ctx, x)
 	defer cancel()
 	held, err := calls.Ask(ctx, &e.abandoned, "the upload", 0, func() (executor.Input, error) {
 		return executor.Input{Workspace: inMemory(in.Workspace), Stdin: inMemory(in.Stdin)}, nil

@@ -59,11 +59,11 @@ func TestASourceOfAnotherSizeIsNotKept(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t, setup{})
-		opened := 0
+		opened, x := 0, &execution{ctx: t.Context()}
 		for _, said := range []int64{0, 3, -1} {
 			src := again([]byte("four"), &opened)
 			src.SizeBytes = said
-			if req := (request{in: executor.Input{Stdin: src}}); r.hold(t.Context(), &req) || req.in.Stdin != src {
+			if req := (request{in: executor.Input{Stdin: src}}); r.hold(t.Context(), x, &req) || req.in.Stdin != src {
 				t.Errorf("a source of 4 bytes that says %d is kept", said)
 			}
 		}
@@ -73,7 +73,7 @@ func TestASourceOfAnotherSizeIsNotKept(t *testing.T) {
 		}
 		src := once([]byte("four"))
 		src.SizeBytes = 4
-		if req := (request{in: executor.Input{Stdin: src}}); r.hold(t.Context(), &req) || req.in.Stdin != src {
+		if req := (request{in: executor.Input{Stdin: src}}); r.hold(t.Context(), x, &req) || req.in.Stdin != src {
 			t.Error("a source that can be read once is kept, although its caller may still be sending")
 		}
 	})
@@ -114,6 +114,14 @@ func TestAnInputInMemoryCountsForItsKey(t *testing.T) {
 	})
 }
 
+// hanging is a small Source whose Open returns when hangs is closed.
+func hanging(hangs <-chan struct{}) *executor.Source {
+	return &executor.Source{SizeBytes: 1, Replayable: true, Open: func() (io.ReadCloser, error) {
+		<-hangs
+		return nil, errors.New("it hung")
+	}}
+}
+
 // A Source that hangs holds a Submit no longer than its caller waits.
 func TestASmallSourceThatHangsIsGivenUp(t *testing.T) {
 	t.Parallel()
@@ -122,14 +130,10 @@ func TestASmallSourceThatHangsIsGivenUp(t *testing.T) {
 		r.submit(t.Context(), "wait gate")
 		synctest.Wait()
 		hangs := make(chan struct{})
-		src := &executor.Source{SizeBytes: 1, Replayable: true, Open: func() (io.ReadCloser, error) {
-			<-hangs
-			return nil, errors.New("it hung")
-		}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		begin := time.Now()
-		if _, err := r.Submit(ctx, executor.Spec{Code: "read-stdin"}, executor.Input{Stdin: src}); err == nil || time.Since(begin) != time.Minute {
+		if _, err := r.Submit(ctx, executor.Spec{Code: "read-stdin"}, executor.Input{Stdin: hanging(hangs)}); err == nil || time.Since(begin) != time.Minute {
 			t.Errorf("Submit returned %v after %v", err, time.Since(begin))
 		}
 		close(hangs)
@@ -137,4 +141,36 @@ func TestASmallSourceThatHangsIsGivenUp(t *testing.T) {
 		synctest.Wait()
 		r.wantIdle()
 	})
+}
+
+// A Source that hangs does not keep a Session from its end, nor its caller from the answer.
+func TestASmallSourceThatHangsEndsWithItsSession(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]string{"idle": "", "busy": "wait gate"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t, withSessions())
+				session := r.open(t.Context())
+				if before != "" {
+					r.submit(t.Context(), before, in(session))
+					synctest.Wait()
+				}
+				hangs := make(chan struct{})
+				begin, answers := time.Now(), make(chan error, 1)
+				go func() {
+					_, err := r.Submit(t.Context(), executor.Spec{Code: "read-stdin", Session: session.ID}, executor.Input{Stdin: hanging(hangs)})
+					answers <- err
+				}()
+				synctest.Wait()
+				_ = must(r.CloseSession(t.Context(), session.ID))
+				if err := <-answers; time.Since(begin) != 0 {
+					t.Errorf("Submit returned %v after %v", err, time.Since(begin))
+				}
+				close(hangs)
+				synctest.Wait()
+				r.wantIdle()
+			})
+		})
+	}
 }

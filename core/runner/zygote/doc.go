@@ -42,15 +42,15 @@
 //   - Copies of one Zygote have the same seed of hashes, unless Refuses has seen PYTHONHASHSEED in the variables.
 //   - The objects of the start are frozen (gc.freeze) until the end, and the collector's counts begin at 0. A program is refused whose main
 //     file mentions gc, __del__, weakref, __subclasses__ or setproctitle.
-//   - A function that an imported module has given to sys.settrace or sys.setprofile, and that is still there at the end, sees the
-//     functions of python/_fork_end.py.
+//   - A program that is still traced, profiled or monitored at the end is ended by the interpreter. A generator with finally or an object with
+//     __del__ that an imported module has put into a module of the start then ends late, or never.
 //   - sys.__interactivehook__ has a weak reference. From Python 3.13 on, a finder in sys.path_importer_cache has.
 //   - atexit has one function more, unless the main file mentions atexit: atexit._ncallbacks counts it, and atexit.unregister compares it.
 //   - Without a word of it in the main file, imported modules may set an audit hook, which sees calls of python/_fork_end.py; leave an
 //     iterator of os.scandir, which then gives no warning; or run exec or eval of a text that ends with KeyboardInterrupt, which makes
 //     the interpreter end by SIGINT and a copy by 0 or 1; leave a numpy.nditer with updateifcopy, which then gives no warning; or use
-//     ctypes beside numpy and keep nothing of it, while C has an exit function or a library a destructor, which then do not run. A signal
-//     that comes at the very end may be handled in functions of python/_fork_end.py.
+//     ctypes beside numpy and keep nothing of it, or only look up ctypes.pythonapi["name"], while C has an exit function or a library a
+//     destructor, which then do not run. A signal that comes at the very end may be handled in functions of python/_fork_end.py.
 //   - A program whose end removes both __file__ and __cached__ from __main__, and no other name, and then leaves by sys.exit, ends with 0.
 //     Programs whose main file mentions globals, locals, vars or __cached__ are ended by the interpreter.
 //   - Modules of Config.Preimport and Config.Learned are in sys.modules from the start. What they draw at random when they are imported is the same in all
@@ -59,7 +59,7 @@
 //     programs with a module of the same name beside their main file. A program that puts such a module elsewhere into sys.path gets the
 //     module that was imported before.
 //   - The list sys.path_hooks has room for more functions than usual (sys.getsizeof).
-//   - /proc/self/maps has _ctypes, _socket and select, and object.__subclasses__ their types.
+//   - /proc/self/maps has _ctypes, _socket and select, and object.__subclasses__ their types and those of _operator.
 //   - The process number of the parent is the Zygote's.
 //
 // # Protocol

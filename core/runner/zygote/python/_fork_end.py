@@ -115,6 +115,12 @@ def dropped():
     return next((f for f in sys.path_importer_cache.values() if type(f) is kind), None)
 
 
+def tracers():
+    """Returns functions of C that return something if the program is traced, profiled or monitored."""
+    method, monitoring = type(tracers.__get__(0)), getattr(sys, "monitoring", None)
+    return (sys.gettrace, sys.getprofile, *(method(monitoring.get_tool, i) for i in range(6) if monitoring))
+
+
 class End:
     """Ends a process without taking its objects apart, where no object does anything at its end.
 
@@ -122,11 +128,14 @@ class End:
     finalizers. The interpreter drops an object after the exit functions and the flush of the streams. A weak reference calls run then.
     """
 
-    def __init__(self, gc, weakref, thread, atexit, lib):
+    def __init__(self, gc, weakref, thread, atexit, operator, lib):
         self.lib, self.clock = lib, sys.modules["time"].thread_time
         self.atexit, self.failed, self.early, self.give_back = atexit.register, False, True, None
         self.gc, self.threads, self.weak, self.exit, self.close, self.getpid = gc, thread._count, weakref.ref, os._exit, os.close, os.getpid
-        self.reference = weakref.ref(dropped(), self.run)
+        # next of an untraced function calls it, unless a tracer would see that. All is of C until then.
+        caller = operator.methodcaller("__call__")
+        self.untraced = lambda function: filter(None, map(caller, (*tracers(), function)))
+        self.reference = weakref.ref(dropped(), type(self.run)(next, self.untraced(self.run)))
         self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
         self.input, self.files = sys.stdin, Files(sys.modules["io"])
         self.harmless = {id(kind): self.files.harmless for kind in self.files.kinds}  # whether an object has no end, by its type
@@ -158,7 +167,7 @@ class End:
             self.reference = None
             self.give_back()
         elif b"atexit" not in text:
-            self.atexit(self.note)
+            self.atexit(next, self.untraced(self.note), None)
 
     def note(self):
         """Notes whether the main file has ended with an exception, which makes the exit code 1. The interpreter drops the exception before
@@ -172,7 +181,7 @@ class End:
         except BaseException:
             pass
 
-    def run(self, _):
+    def run(self):
         try:
             if self.early and is_finalizing() and self.frame().f_back is None and self.nothing_left():
                 code = self.code()
@@ -279,15 +288,16 @@ class End:
                 return False
             if id(type) in bases and any("__del__" in NAMES(o) and not FLAGS(o) & HAVE_GC for o in objects):
                 return False  # the collector does not know its objects
-            if any("_func_restype_" in NAMES(k) for k in MRO(kind)) and not all(map(self.unused, objects)):
+            if any("_func_restype_" in NAMES(k) for k in MRO(kind)) and not all(self.unused(lib, kinds) for lib in objects):
                 return False
             if id(self.weak) in bases and not all(self.callback_harmless(o.__callback__) for o in objects):
                 return False
         return True
 
-    def unused(self, lib):
-        """Reports whether a library of ctypes, such as ctypes.pythonapi, is that of the interpreter, and no function of it was looked up."""
-        return vars(lib).keys() == {"_name", "_FuncPtr", "_handle"} and lib._name is None
+    def unused(self, lib, kinds):
+        """Reports whether a library of ctypes is ctypes.pythonapi, and no function of it was looked up. lib["name"] does not keep its function."""
+        return (vars(lib).keys() == {"_name", "_FuncPtr", "_handle"} and lib is vars(sys.modules["ctypes"]).get("pythonapi")
+                and id(lib._FuncPtr) not in kinds)
 
     def callback_harmless(self, call):
         """Reports whether the callback of a weak reference only removes the reference, or the variables of a thread."""

@@ -270,6 +270,7 @@ def main(site, path):
     before = set(sys.modules)
     import gc
     import _ctypes
+    import _operator
     import _signal
     import _socket
     import _thread
@@ -285,7 +286,7 @@ def main(site, path):
     server = _fork_server.Server(_signal, _socket, select, lib)
     server.child, server.socket = child, _socket
     if _fork_end.dropped():
-        child.end = _fork_end.End(gc, _weakref, _thread, atexit, lib)
+        child.end = _fork_end.End(gc, _weakref, _thread, atexit, _operator, lib)
     word, *names = receive(server.control)[0]
     child.learns = word == b"learn"
     if names:
