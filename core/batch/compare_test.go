@@ -74,6 +74,7 @@ func TestOutputIsCompared(t *testing.T) {
 		{name: "float: a finite number is not infinite", how: CompareFloat, want: "inf", got: "1e300", tolerance: Tolerance{Rel: 1}, detail: "word 1"},
 		{name: "float: another whole number beyond all float64", how: CompareFloat, want: "1" + strings.Repeat("0", 320), got: "2" + strings.Repeat("0", 320), detail: "word 1"},
 		{name: "float: a large whole number, just within rel", how: CompareFloat, want: "1000000000000000000", got: "1000001000000000000", tolerance: Tolerance{Rel: 1e-6}},
+		{name: "float: a large negative whole number, within rel", how: CompareFloat, want: "-1000000000000000000", got: "-1000000000000000001", tolerance: Tolerance{Rel: 1e-6}},
 		{name: "float: a whole number beyond all float64, within rel", how: CompareFloat, want: "1" + strings.Repeat("0", 320), got: "1" + strings.Repeat("0", 319) + "1", tolerance: Tolerance{Rel: 1e-300}},
 		{name: "float: a whole number beyond all float64, beyond rel", how: CompareFloat, want: "1" + strings.Repeat("0", 320), got: "11" + strings.Repeat("0", 319), tolerance: Tolerance{Rel: 1e-2}, detail: "word 1"},
 		{name: "float: a number beyond all float64 that is not whole", how: CompareFloat, want: "1e400", got: "2e400", tolerance: Tolerance{Rel: 1}, detail: "word 1"},

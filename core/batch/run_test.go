@@ -240,11 +240,14 @@ func TestABatchTakesNoMoreThanItsPlaces(t *testing.T) {
 					most = max(most, len(list))
 				}
 			}()
-			_, w, err := r.run(r.ctx, batch.Batch{Spec: interpreter(), Parallel: c.parallel, Cases: repeat(40, command("sleep 1s", batch.Expect{}))}, nil)
+			s, w, err := r.run(r.ctx, batch.Batch{Spec: interpreter(), Parallel: c.parallel, Cases: repeat(40, command("sleep 1s", batch.Expect{}))}, nil)
 			cancel(nil)
 			<-looked
 			if err != nil || strings.Count(w.verdicts(), "passed") != 40 {
 				t.Errorf("%+v: %s, %v", c.bounds, w.verdicts(), err)
+			}
+			if at := min(c.most, c.bounds.MaxConcurrent); s.Wall != time.Duration((39+at)/at)*time.Second {
+				t.Errorf("%+v: places were empty: it took %s of the bubble's clock", c.bounds, s.Wall)
 			}
 			if most != c.most {
 				t.Errorf("%+v: %d at once, want %d", c.bounds, most, c.most)
@@ -279,23 +282,28 @@ func TestABatchLetsOthersRun(t *testing.T) {
 // After the first case that has not passed those that run are cancelled, and the others are skipped.
 func TestABatchStopsAtTheFirstFailure(t *testing.T) {
 	t.Parallel()
-	inBubble(t, config.Engine{MaxConcurrent: 4, MaxQueued: 100}, func(r *rig) {
-		cases := []batch.Case{command("print a", batch.Expect{Stdout: new("a\n")}), command("print start\nhang", batch.Expect{}), command("sleep 1s\nexit 1", batch.Expect{})}
-		cases = append(cases, repeat(3, command("hang", batch.Expect{}))...)
-		s, w, err := r.run(r.ctx, batch.Batch{Spec: interpreter(), Cases: cases, Parallel: 2, StopAtFirstFailure: true}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := w.verdicts(); got != "passed killed failed skipped skipped skipped" {
-			t.Errorf("verdicts %s", got)
-		}
-		if w.output[1] != "start\n" || w.outcomes[1].Execution.Status != executor.StatusKilled || s.Verdicts[batch.Skipped] != 3 {
-			t.Errorf("the cancelled case: %q, %+v; %+v", w.output[1], w.outcomes[1], s)
-		}
-		if w.outcomes[3].Execution != nil {
-			t.Error("a skipped case has an execution")
-		}
-	})
+	for verdict, bad := range map[batch.Verdict]batch.Case{
+		batch.Failed:      command("sleep 1s\nexit 1", batch.Expect{}),
+		batch.WrongOutput: command("sleep 1s", batch.Expect{Stdout: new("a\n")}),
+	} {
+		inBubble(t, config.Engine{MaxConcurrent: 4, MaxQueued: 100}, func(r *rig) {
+			cases := []batch.Case{command("print a", batch.Expect{Stdout: new("a\n")}), command("print start\nhang", batch.Expect{}), bad}
+			cases = append(cases, repeat(3, command("hang", batch.Expect{}))...)
+			s, w, err := r.run(r.ctx, batch.Batch{Spec: interpreter(), Cases: cases, Parallel: 2, StopAtFirstFailure: true}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := w.verdicts(); got != "passed killed "+string(verdict)+" skipped skipped skipped" {
+				t.Errorf("verdicts %s", got)
+			}
+			if w.output[1] != "start\n" || w.outcomes[1].Execution.Status != executor.StatusKilled || s.Verdicts[batch.Skipped] != 3 {
+				t.Errorf("the cancelled case: %q, %+v; %+v", w.output[1], w.outcomes[1], s)
+			}
+			if w.outcomes[3].Execution != nil {
+				t.Error("a skipped case has an execution")
+			}
+		})
+	}
 }
 
 // When the caller goes, or takes no more results, what runs is cancelled and nothing else starts.
@@ -448,6 +456,42 @@ func TestACaseThatIsKilledEachTimeIsGivenUp(t *testing.T) {
 			}
 		}
 	})
+}
+
+// told is a service that tells another status of one Execution.
+type told struct {
+	executor.Executions
+	id     string
+	status executor.Status
+}
+
+func (s told) Get(ctx context.Context, id string) (executor.Execution, error) {
+	x, err := s.Executions.Get(ctx, id)
+	if id == s.id {
+		x.Status = s.status
+	}
+	return x, err
+}
+
+// A repeated batch runs a case again whose run was lost. A run whose log has ended and which goes on all the same is an error.
+func TestARepeatedCaseHasTheStatusOfItsRun(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[executor.Status]string{executor.StatusLost: "passed", executor.StatusRunning: "refused"} {
+		inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
+			spec := interpreter()
+			spec.IdempotencyKey = "key"
+			b := batch.Batch{Spec: spec, Cases: []batch.Case{command("exit 0", batch.Expect{})}}
+			_, first, err := r.run(r.ctx, b, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &watched{outcomes: map[int]batch.Outcome{}, output: map[int]string{}}
+			_, err = batch.Run(r.ctx, told{r, first.outcomes[0].Execution.ID, status}, b, func() {}, w.watch)
+			if err != nil || w.verdicts() != want {
+				t.Errorf("%s: %s, want %s, %v", status, w.verdicts(), want, err)
+			}
+		})
+	}
 }
 
 func TestABatchIsChecked(t *testing.T) {

@@ -1,15 +1,20 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/runner/archive"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 	"github.com/python-executor/python-executor/core/runner/zygote"
@@ -110,9 +115,9 @@ func TestATakenCopyIsReplacedOnce(t *testing.T) {
 	}
 }
 
-// The number of a copy that has ended may be that of another process, which gets no limits of a program.
-func TestACopyThatHasEndedDoesNotBegin(t *testing.T) {
-	t.Parallel()
+// endedProcess returns a descriptor of a process that has ended.
+func endedProcess(t *testing.T) (pidfd int) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "true")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -121,13 +126,119 @@ func TestACopyThatHasEndedDoesNotBegin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(pidfd) //nolint:errcheck // nothing was written
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	x := &execution{} // without an agent, so that anything else fails
-	err = x.begin(&forkServer{}, &forkCopy{Slot: &zygote.Slot{}, pidfd: pidfd}, zygote.Request{}, sandbox.Job{})
+	return pidfd
+}
+
+// The number of a copy that has ended may be that of another process, which gets no limits of a program.
+func TestACopyThatHasEndedDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	pidfd := endedProcess(t)
+	defer unix.Close(pidfd) //nolint:errcheck // nothing was written
+	x := &execution{}       // without an agent, so that anything else fails
+	err := x.begin(&forkServer{}, &forkCopy{Slot: &zygote.Slot{}, pidfd: pidfd}, zygote.Request{}, sandbox.Job{})
 	if err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("a copy that has ended begins: %v", err)
+	}
+}
+
+// waitingSlot returns a Slot of an interpreter that says that it waits.
+func waitingSlot(t *testing.T) *zygote.Slot {
+	t.Helper()
+	slot, err := zygote.Start(t.Context(), zygote.Config{Launch: func(c zygote.Command) (zygote.Process, error) {
+		fd, err := unix.FcntlInt(c.Files[3].Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		control := os.NewFile(uintptr(fd), "control") //nolint:gosec // a descriptor
+		t.Cleanup(func() { _ = control.Close() })
+		_, ready := control.WriteString("ready\x00")
+		_, waiting := control.WriteString("waiting")
+		return nil, errors.Join(ready, waiting)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slot
+}
+
+// A copy that waits is closed when no program is to have it any more. A copy that a program has taken is the program's.
+func TestACopyThatIsNotTakenIsClosed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		old time.Duration // until the server is old
+		// meanwhile runs beside give.
+		meanwhile   func(s *forkServer, end func())
+		want        time.Duration
+		taken, next bool
+	}{
+		"no program comes":   {old: time.Hour, meanwhile: func(*forkServer, func()) {}, want: maxForkIdle},
+		"the server is old":  {old: time.Second, meanwhile: func(*forkServer, func()) {}, want: time.Second},
+		"the server is over": {old: time.Hour, meanwhile: func(_ *forkServer, end func()) { end() }},
+		"a program takes it": {old: time.Second, meanwhile: func(s *forkServer, _ func()) {
+			<-s.copies
+			<-time.After(2 * maxForkIdle)
+			s.wanted <- struct{}{}
+		}, want: 2 * maxForkIdle, taken: true, next: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			slot := waitingSlot(t)
+			synctest.Test(t, func(t *testing.T) {
+				ends := make([]int, 2) // one end of a pipe is in the place of the descriptor of a process
+				if err := unix.Pipe2(ends, unix.O_CLOEXEC); err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Close(ends[0]) //nolint:errcheck // nothing was written
+				s := &forkServer{group: &sandbox.Group{}, copies: make(chan *forkCopy), wanted: make(chan struct{})}
+				ctx, end := context.WithCancelCause(t.Context())
+				began := time.Now()
+				go c.meanwhile(s, func() { end(errEnded) })
+				next, err := s.give(ctx, &forkCopy{Slot: slot, pidfd: ends[1]}, time.After(c.old))
+				if waited := time.Since(began); err != nil || next != c.next || waited != c.want {
+					t.Errorf("after %s: %t, %v; want %t after %s", waited, next, err, c.next, c.want)
+				}
+				if c.taken {
+					if err := unix.Close(ends[1]); err != nil {
+						t.Errorf("the copy of the program: %v", err)
+					}
+					return
+				}
+				fds := []unix.PollFd{{Fd: int32(ends[0])}} //nolint:gosec // a descriptor
+				// A process that another test starts has the descriptor, too, until it executes its program.
+				n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Poll(fds, 5000) })
+				if n != 1 || err != nil {
+					t.Errorf("the copy is not closed: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// After a copy that failed, no server is started for its programs for a while.
+func TestAServerWhoseCopyFailsIsNotStartedAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newAgent(nil)
+	a.Box = &sandbox.Box{}
+	p := &sandbox.Program{Argv: []string{"", ""}} // as that of the empty Zygote
+	x := newExecution(a, protocol.Start{Fork: "alice", Interpreter: []string{""}})
+	key, _ := x.forkable(p)
+	s := ended(key, false, nil)
+	s.agent, s.copies, s.zygote = a, make(chan *forkCopy, 1), &zygote.Zygote{}
+	s.started, s.over = s.over, make(chan struct{})
+	end := sync.OnceFunc(func() { close(s.over) })
+	s.cancel = func(error) { end() }
+	s.copies <- &forkCopy{Slot: waitingSlot(t), pidfd: endedProcess(t)}
+	a.forks.server = s
+	if _, r, _ := x.fork(p, sandbox.Job{Files: []int{0, 1, 2}}); r != nil {
+		t.Error("a copy that has ended is the program")
+	}
+	a.forks.close()
+	for range 2 {
+		if a.forks.permits(key) {
+			t.Error("the server is started again at once")
+		}
 	}
 }

@@ -61,7 +61,7 @@ func TestALearnedModuleThatFailsIsLeftOut(t *testing.T) {
 	cfg := usual(t.TempDir())
 	cfg.Env = append(cfg.Env, userBase(dir))
 	cfg.Learned = []string{"fails", "no_such_module", "json"}
-	if got := fmt.Sprint(start(t, cfg).Imported()); got != "[json]" {
+	if got := fmt.Sprint(start(t, cfg).imported); got != "[json]" {
 		t.Errorf("%s", got)
 	}
 	cfg.Preimport = []string{"fails"}

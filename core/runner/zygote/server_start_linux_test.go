@@ -17,7 +17,7 @@ func TestModulesAreImportedAheadIfTheyAreThere(t *testing.T) {
 	cfg := usual(t.TempDir())
 	cfg.Preimport = []string{"json", "no_such_module", "threading"}
 	z := start(t, cfg)
-	if got := fmt.Sprint(z.Imported()); got != "[json threading]" {
+	if got := fmt.Sprint(z.imported); got != "[json threading]" {
 		t.Errorf("%s", got)
 	}
 	if got := run(t, z, "import os, threading; print(threading.main_thread().native_id == os.getpid())", nil); got != "True\n" {
@@ -50,7 +50,7 @@ os.register_at_fork(before=end)
 	cfg.Env = append(cfg.Env, userBase(dir))
 	cfg.Preimport = []string{"pool"}
 	z := start(t, cfg)
-	if got := fmt.Sprint(z.Imported()); got != "[pool]" {
+	if got := fmt.Sprint(z.imported); got != "[pool]" {
 		t.Errorf("%s", got)
 	}
 	z.startupCode = "" // of this machine

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,7 +82,10 @@ func TestAnErrorTellsWhetherTheProgramMayHaveBegun(t *testing.T) {
 		spoil func(t *testing.T, s *Slot, cancel func())
 		want  bool
 	}{
-		{"it begins too late", func(_ *testing.T, _ *Slot, cancel func()) { cancel() }, true},
+		{"it begins too late", func(t *testing.T, s *Slot, cancel func()) {
+			cancel()
+			must(t, s.own.SetReadDeadline(time.Unix(1, 0))) // the end of ctx does the same, some time later
+		}, true},
 		{"the copy has died", func(t *testing.T, s *Slot, _ func()) {
 			must(t, unix.Kill(s.PID(), unix.SIGKILL))
 			_, err := s.Wait(soon(t))
@@ -104,7 +108,7 @@ func TestAnErrorTellsWhetherTheProgramMayHaveBegun(t *testing.T) {
 			must(t, err)
 			defer out.Close()
 			r := Request{Argv: z.cfg.argv(), Env: z.cfg.Env, Files: [3]int{int(null.Fd()), int(theirs.Fd()), int(theirs.Fd())}}
-			if err := s.Run(ctx, r); err == nil && !c.want { // the copy may say that it begins before the end of ctx is heeded
+			if err := s.Run(ctx, r); err == nil {
 				t.Fatal("no error")
 			}
 			must(t, theirs.Close())
@@ -115,5 +119,41 @@ func TestAnErrorTellsWhetherTheProgramMayHaveBegun(t *testing.T) {
 				t.Errorf("begun: %v", got)
 			}
 		})
+	}
+}
+
+// Only the copy itself may say what becomes of its program. After anything else the program may have begun.
+func TestACopyIsBelievedOnlyIfItSpeaksForItself(t *testing.T) {
+	t.Parallel()
+	own := os.Getpid()
+	for _, c := range []struct {
+		message string
+		copy    int // the process number of the copy; this process sends the message
+		want    string
+		refused bool
+	}{
+		{"started", own, "", false},
+		{"exec\x00it is so", own, "it is so", true},
+		{"clash\x00json", own, "json is in the folder", true},
+		{"hello", own, "unknown message", false},
+		{"started", own + 1, "speaks for the copy", false},
+		{"exec\x00it is so", own + 1, "speaks for the copy", false},
+		{"clash\x00json", own + 1, "speaks for the copy", false},
+	} {
+		ours, theirs, err := socketPair()
+		must(t, err)
+		_, err = theirs.WriteString(c.message)
+		must(t, err)
+		s := &Slot{zygote: &Zygote{}, own: ours, pid: c.copy}
+		err = s.Run(t.Context(), Request{Argv: []string{"", ""}, Files: [3]int{0, 1, 2}})
+		_, refused := errors.AsType[*RefusedError](err)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || refused != c.refused {
+			t.Errorf("%q of %d: %v, want %q", c.message, c.copy-own, err, c.want)
+		}
+		if begun := s.Begun(); begun == c.refused {
+			t.Errorf("%q of %d: begun: %t", c.message, c.copy-own, begun)
+		}
+		s.Close()
+		must(t, theirs.Close())
 	}
 }

@@ -63,7 +63,8 @@ type Zygote struct {
 	control     *net.UnixConn
 	output      *os.File
 	startupCode string
-	imported    []string
+	// imported lists the modules of Config.Preimport and Config.Learned that are there.
+	imported []string
 
 	mu sync.Mutex // also held while a message to the Zygote is written
 	n  int
@@ -278,9 +279,6 @@ func (z *Zygote) fail(err error) {
 
 // Gone is closed when the Zygote has ended.
 func (z *Zygote) Gone() <-chan struct{} { return z.gone }
-
-// Imported lists the modules of Config.Preimport and Config.Learned that are there.
-func (z *Zygote) Imported() []string { return z.imported }
 
 // Empty kills all copies, and as PID 1 all processes of its namespace. It returns when nothing is left.
 func (z *Zygote) Empty(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -168,5 +169,22 @@ func TestManyCopiesLeaveNothing(t *testing.T) {
 	defer z.mu.Unlock()
 	if len(z.slots) != 0 {
 		t.Errorf("%d slots", len(z.slots))
+	}
+}
+
+func TestTheEndOfAProgramIsParsed(t *testing.T) {
+	t.Parallel()
+	got, err := parseExit([]string{"256", "1500", "2048"})
+	if want := (Exit{Status: 256, CPU: 1500 * time.Microsecond, MaxRSS: 2 << 20}); err != nil || got != want {
+		t.Errorf("%+v, want %+v, %v", got, want, err)
+	}
+	for _, words := range [][]string{
+		{"", "0", "0"}, {"0", "x", "0"}, {"0", "0", "-"},
+		{"4294967296", "0", "0"}, // more than a status has
+		{"4991", "0", "0"},       // the process has stopped
+	} {
+		if got, err := parseExit(words); err == nil {
+			t.Errorf("%q is %+v", words, got)
+		}
 	}
 }
