@@ -83,21 +83,36 @@ func (d *Disk) bindAll(start protocol.Start) error {
 		wanted = append(wanted, binding{path: start.Directory, writable: start.DirectoryWritable, lent: true})
 	}
 	slices.SortStableFunc(wanted, func(a, b binding) int { return byLength(a.path, b.path) })
+	// The same folder is named several times, and this is on the path of a start.
+	seen := map[string]bool{}
+	shows := func(path string) bool {
+		shown, known := seen[path]
+		if !known {
+			shown = d.shows(path)
+			seen[path] = shown
+		}
+		return shown
+	}
 	err := d.unbind(func(had binding) bool {
-		return !d.shows(had.path) || !slices.ContainsFunc(wanted, func(w binding) bool {
+		keep := shows(had.path) && slices.ContainsFunc(wanted, func(w binding) bool {
 			return had.name == filepath.Clean(w.path) && had.writable == w.writable
 		})
+		if !keep {
+			clear(seen)
+		}
+		return !keep
 	})
 	if err != nil {
 		return err
 	}
 	for _, w := range wanted {
-		if !w.writable && d.shows(w.path) {
-			continue // this is on the path of a start
+		if !w.writable && shows(w.path) {
+			continue
 		}
 		if err := d.bind(w); err != nil {
 			return err
 		}
+		clear(seen)
 	}
 	return nil
 }

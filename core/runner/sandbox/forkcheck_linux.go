@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -68,15 +69,36 @@ func (g *Group) Threads() (n int64, ok bool) {
 	return parseNumber(readControl(g.count)), true
 }
 
-// Has reports whether the process pid is in all v1 groups of g. This process itself moves others into v2 groups. Each look opens the
-// files anew: the kernel lists the tasks of an open file at most once per second (cgroup_pidlist_start).
+// Has reports whether the process pid is in all v1 groups of g. This process itself moves others into v2 groups. The first look reads the
+// list of each group. It opens the files anew, because the kernel lists the tasks of an open file at most once per second
+// (cgroup_pidlist_start). Later looks compare what the kernel says of pid with what it said of a process that was in those lists.
 func (g *Group) Has(pid int) bool {
+	said := placesOf(pid)
+	if len(said) > 0 && bytes.Equal(said, g.places) {
+		return true
+	}
 	for _, dir := range v1(g.Cgroups) {
 		if !hasLine(dir, "tasks", strconv.Itoa(pid)) {
 			return false
 		}
 	}
+	if bytes.Equal(said, placesOf(pid)) { // else it has moved meanwhile
+		g.places = said
+	}
 	return true
+}
+
+// maxPlaces bounds what placesOf returns. A file of that size may be cut off.
+const maxPlaces = 4096
+
+// placesOf returns the names of all control groups of the process pid, as this process sees them. It returns nothing if it cannot
+// return all of them.
+func placesOf(pid int) []byte {
+	raw, err := readGroup("/proc/"+strconv.Itoa(pid), "cgroup")
+	if err != nil || len(raw) >= maxPlaces {
+		return nil
+	}
+	return raw
 }
 
 // Holds returns an error unless the process pid is in the pid namespace of the box.

@@ -1,12 +1,17 @@
 package sandbox
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 func TestAProcessThatExitsIsKnown(t *testing.T) {
@@ -59,4 +64,60 @@ func TestAProcessIsAliveWhateverSignalsComeMeanwhile(t *testing.T) {
 	}
 	close(asked)
 	<-signalled
+}
+
+// A group remembers what the kernel has said of a process in it. A process that leaves one of its controllers is seen nevertheless.
+func TestAProcessThatLeavesAGroupIsSeenAtTheNextLook(t *testing.T) {
+	needtest.NeedRoot(t)
+	slot := testCgroups(t)
+	needtest.Need(t, len(slot) > 0, needtest.Cgroup, "control groups")
+	delete(slot, unified)
+	if len(slot) == 0 {
+		t.Skip("SKIPPED: this machine has control groups of v2 only, into which the runner itself moves a process")
+	}
+	g, err := MakeGroup(slot, "run-1", executor.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := sleeper(t, 0, nil), sleeper(t, 0, nil)
+	t.Cleanup(func() {
+		if err := g.Remove(); err != nil { // it kills both
+			t.Error(err)
+		}
+	})
+	enter := func(c Cgroups, pid int) {
+		t.Helper()
+		for _, dir := range v1(c) {
+			if err := writeGroup(dir, "tasks", strconv.Itoa(pid)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pid, other := first.Process.Pid, second.Process.Pid
+	if g.Has(pid) {
+		t.Fatal("a process is in a group that it has not entered")
+	}
+	enter(g.Cgroups, pid)
+	for range 2 {
+		if !g.Has(pid) {
+			t.Fatal("a process is not in the group that it has entered")
+		}
+	}
+	if g.Has(other) {
+		t.Error("another process is in the group")
+	}
+	enter(g.Cgroups, other)
+	if len(g.places) == 0 || !bytes.Equal(g.places, placesOf(other)) || !g.Has(other) {
+		t.Error("another process that has entered is not known by what the kernel said of the first one")
+	}
+	for controller, dir := range slot {
+		enter(Cgroups{controller: dir}, pid)
+		if g.Has(pid) {
+			t.Errorf("a process is in the group that has left its %s", controller)
+		}
+		enter(g.Cgroups, pid)
+		if !g.Has(pid) {
+			t.Errorf("a process is not in the group that it has entered again, by its %s", controller)
+		}
+	}
 }

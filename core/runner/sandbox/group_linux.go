@@ -29,6 +29,8 @@ type Group struct {
 	count *os.File
 	// bound is the open file of the limit of processes, for lower. A thread in a box has no name for it.
 	bound *os.File
+	// places is what the kernel says of the control groups of a process in g; nil if unknown. See Has.
+	places []byte
 	// pidsMax is what the limit of processes was made with.
 	pidsMax int64
 	// Memory and pids are where those limits are set: a v1 folder, the v2 folder, or nothing.
