@@ -15,7 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/frontends/http/apijson"
+	"github.com/python-executor/python-executor/core/strictjson"
 )
 
 // A body is read by its struct and the schema that huma reflects from it. Unlike encoding/json the reader takes a name in its own
@@ -160,7 +160,7 @@ func (d *decoder) object(path string, raw json.RawMessage, each func(name, at st
 		var name string
 		_ = json.Unmarshal(quoted, &name) // it is a string
 		at := below(path, clip(name))
-		if strings.ContainsRune(name, utf8.RuneError) && apijson.HasHalfPair(quoted) {
+		if strings.ContainsRune(name, utf8.RuneError) && strictjson.HasHalfPair(quoted) {
 			d.bad(at, "the name must not have half of a surrogate pair")
 			return
 		}
@@ -218,7 +218,7 @@ func (d *decoder) anyText(path string, raw json.RawMessage) (v string, ok bool) 
 		d.bad(path, "must be a string (got %s)", kindOf(raw))
 		return "", false
 	}
-	if strings.ContainsRune(v, utf8.RuneError) && apijson.HasHalfPair(raw) {
+	if strings.ContainsRune(v, utf8.RuneError) && strictjson.HasHalfPair(raw) {
 		d.bad(path, "must not have half of a surrogate pair")
 		return "", false
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"os"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/buffered"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/strictjson"
 )
 
 // The endpoints of the test-start specification, which run allow-listed scripts of the host. Names and errors are those of the
@@ -172,18 +172,14 @@ func (f *frontend) scripts(h handler) handler {
 
 // decode reads a body. Its errors do not name Go types.
 func (asked *scriptRequest) decode(raw []byte) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	err := d.Decode(asked)
+	if err := strictjson.CheckText(raw, "the body"); err != nil {
+		return err
+	}
+	err := strictjson.Decode(raw, asked)
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		what := map[string]string{"path": "path must be text", "env": "env must be an object of texts"}
 		field, _, _ := strings.Cut(kind.Field, ".")
 		return fmt.Errorf("%s (got %s)", cmp.Or(what[field], "the body must be an object"), kind.Value)
-	}
-	if err == nil {
-		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("there is more behind the object")
-		}
 	}
 	if err != nil {
 		return fmt.Errorf("the body: %s", strings.TrimPrefix(err.Error(), "json: "))
@@ -356,6 +352,9 @@ func scriptQuery(r *http.Request) (scriptRequest, error) {
 	q := r.URL.Query()
 	asked := scriptRequest{Path: q.Get("path"), Args: q["args"]}
 	if len(asked.Args) == 1 && strings.HasPrefix(strings.TrimSpace(asked.Args[0]), "[") {
+		if strictjson.HasHalfPair([]byte(asked.Args[0])) {
+			return asked, &scriptError{scriptBadArg, "args: must not have half of a surrogate pair"}
+		}
 		if err := json.Unmarshal([]byte(asked.Args[0]), &asked.Args); err != nil {
 			return asked, &scriptError{scriptBadArg, "args: must be repeated, or a JSON array"}
 		}

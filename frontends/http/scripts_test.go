@@ -138,8 +138,11 @@ func TestScriptErrorsHaveTheSpecificationsCodesAndAStatus(t *testing.T) {
 		`{"path":"/x","timeout_ms":"5"}`:   "the body: timeout_ms must be a whole number, at most 4294967296000 (got a string)",
 		`{"path":"/x","timeout_ms":1.5}`:   "the body: timeout_ms must be a whole number, at most 4294967296000 (got a number)",
 		`{"path":"/x","timeout_ms":1e300}`: "the body: timeout_ms must be a whole number, at most 4294967296000 (got a number)",
-		`{"path":"/x"}{}`:                  "the body: there is more behind the object",
-		`{"path":"/x","x":1}`:              `the body: unknown field \"x\"`,
+		`{"path":"/x"}{}`:                  "the body: must end after the value",
+		`{"path":"/x","x":1}`:              `the body: x: unknown field`,
+		`{"path":"/\ud800"}`:               "path: must not have half of a surrogate pair",
+		`{"path":"/x","args":["\udc00"]}`:  "args: must not have half of a surrogate pair",
+		"{\"path\":\"/x\xe9\"}":            "path: must be UTF-8",
 	} {
 		if w := runScriptRequest(t, &scriptService{}, http.MethodPost, "/actions/run_script", body); w.Code != 400 || !strings.Contains(w.Body.String(), `"message":"`+says+`"`) {
 			t.Errorf("the body %s: the answer is %d %s, want 400 with the message %s", body, w.Code, w.Body, says)
@@ -193,7 +196,7 @@ data: {"duration_ms":1000,"exitCode":0,"truncated":false}
 	if strings.Join(s.spec.Args, " ") != "--port 2" {
 		t.Errorf(`args=["--port",2] became %q`, s.spec.Args)
 	}
-	for query, status := range map[string]int{"": 400, "?path=/x&timeout_ms=soon": 400, "?path=/x&timeout_ms=0": 400, "?path=/x&args=[1": 400} {
+	for query, status := range map[string]int{"": 400, "?path=/x&timeout_ms=soon": 400, "?path=/x&timeout_ms=0": 400, "?path=/x&args=[1": 400, `?path=/x&args=["\ud800"]`: 400} {
 		if w := runScriptRequest(t, s, http.MethodGet, "/sse/run_script_stream"+query, ""); w.Code != status {
 			t.Errorf("the query %q: the answer is %d %s, want %d", query, w.Code, w.Body, status)
 		}

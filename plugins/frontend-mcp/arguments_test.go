@@ -18,6 +18,7 @@ func TestWholeNumbersAreTakenAsJSONSchemaHasThem(t *testing.T) {
 	deps := func(seconds string) map[string]any {
 		return map[string]any{"script_content": "print hi", "python_version": "3.12", "timeout_seconds": json.RawMessage(seconds)}
 	}
+	half := json.RawMessage(`"print \ud800"`)
 	for name, test := range map[string]struct {
 		tool string
 		args map[string]any
@@ -35,6 +36,11 @@ func TestWholeNumbersAreTakenAsJSONSchemaHasThem(t *testing.T) {
 		"an argument that is too long": {"execute", map[string]any{"command": "fake", "args": []string{"x", strings.Repeat("x", 200_000)}}, "Error: args[1]: must be at most 131071 bytes"},
 		"a line that is too long":      {"execute", map[string]any{"command": strings.Repeat("x", 200_000)}, "Error: command: must be at most 131071 bytes"},
 		"a version that is not there":  {"run_script_with_dependencies", map[string]any{"script_content": "print hi", "python_version": "3.99"}, "Error: python_version: "},
+		"half of a surrogate pair":     {"run_script_with_dependencies", map[string]any{"script_content": half, "python_version": "3.12"}, "ValueError: script_content: must not have half of a surrogate pair"},
+		"half of a pair in a list":     {"execute", map[string]any{"command": "fake", "args": []any{"x", half}}, "Error: args: must not have half of a surrogate pair"},
+		"half of a pair in a context":  {"run_code", map[string]any{"code": half}, "code: must not have half of a surrogate pair"},
+		"half of a pair for a script":  {"run_script", map[string]any{"path": "/x", "env": map[string]any{"A": half}}, `"E_BAD_ARG","message":"env: must not have half of a surrogate pair`},
+		"a whole pair":                 {"run_script_with_dependencies", map[string]any{"script_content": json.RawMessage(`"print \ud83d\ude00"`), "python_version": "3.12"}, ""},
 		"a NUL byte in code":           {"run_script_with_dependencies", map[string]any{"script_content": "print\x00", "python_version": "3.12"}, "ValueError: script_content must not contain a NUL byte"},
 		"a NUL byte in an argument":    {"run_script_with_dependencies", map[string]any{"script_content": "print", "python_version": "3.12", "args": []string{"\x00"}}, "Error: args[0]: "},
 	} {

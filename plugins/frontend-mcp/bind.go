@@ -15,6 +15,7 @@ import (
 	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/strictjson"
 )
 
 // metaSessionKey is the key in a request's _meta that names the Session to run in.
@@ -24,7 +25,7 @@ const metaSessionKey = "com.python-executor/session"
 const metaTags = "com.python-executor/tags"
 
 // bind reads a call's arguments into args, a pointer to a struct. An error names the argument that is unknown or has the
-// wrong type.
+// wrong type, or that has text which encoding/json would change.
 func bind(request mcp.CallToolRequest, args any) error {
 	raw := []byte(request.Params.RawArguments)
 	if len(bytes.TrimSpace(raw)) == 0 || string(raw) == "null" {
@@ -36,10 +37,14 @@ func bind(request mcp.CallToolRequest, args any) error {
 	if string(raw) == "null" {
 		raw = []byte("{}")
 	}
-	err := decode(raw, args)
+	if err := strictjson.CheckText(raw, "arguments"); err != nil {
+		return err
+	}
+	err := strictjson.Decode(raw, args)
 	var kind *json.UnmarshalTypeError
+	var unknown strictjson.UnknownField
 	if errors.As(err, &kind) && strings.HasPrefix(kind.Value, "number ") {
-		err = decode(wholeNumbers(raw), args)
+		err = strictjson.Decode(wholeNumbers(raw), args)
 	}
 	switch {
 	case err == nil:
@@ -49,16 +54,10 @@ func bind(request mcp.CallToolRequest, args any) error {
 			return fmt.Errorf("arguments: must be an object, not %s", indefinite(kind.Value))
 		}
 		return fmt.Errorf("%s: must be %s, not %s", leaf(kind.Field), typeName(kind.Type.Kind().String()), indefinite(kind.Value))
-	case strings.HasPrefix(err.Error(), "json: unknown field "):
-		return fmt.Errorf("%s: unknown argument", strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`))
+	case errors.As(err, &unknown):
+		return fmt.Errorf("%s: unknown argument", string(unknown))
 	}
 	return fmt.Errorf("arguments: %w", err)
-}
-
-func decode(raw []byte, args any) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	return d.Decode(args)
 }
 
 // wholeNumbers returns the object raw with numbers such as 5.0 and 5e0 written as 5. In JSON Schema they are integers.

@@ -19,6 +19,7 @@ import (
 	"github.com/python-executor/python-executor/cli/internal/remote"
 	"github.com/python-executor/python-executor/core/batch"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/strictjson"
 	"github.com/python-executor/python-executor/frontends/http/apijson"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
@@ -81,19 +82,12 @@ func decodeCase(raw json.RawMessage, into *pyexec.Case) error {
 	switch {
 	case string(raw) == "null":
 		return errors.New("must be an object (got null)")
-	case apijson.HasHalfPair(raw):
+	case strictjson.HasHalfPair(raw):
 		return errors.New("must not have half of a surrogate pair")
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
+	err := strictjson.Decode(raw, into)
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: must not be a %s", cmp.Or(kind.Field, "value"), kind.Value)
-	}
-	if err != nil {
-		if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-			return fmt.Errorf("%s: unknown field", strings.Trim(name, `"`))
-		}
 	}
 	return err
 }
