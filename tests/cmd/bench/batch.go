@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,8 @@ const (
 	// A batch of a folder, which each call sends.
 	rateBatchFiles = "batch of 1 MB of files, cases per second"
 	rateCallsFiles = "sync calls of 1 MB of files, per second"
+	rateBatchMany  = "batch of 10 MB in 1,000 files, cases per second"
+	rateCallsMany  = "sync calls of 10 MB in 1,000 files, per second"
 )
 
 // batchCases is the number of cases of a batch: 1,000 in 200 rounds, less in a shorter run.
@@ -29,7 +32,7 @@ func (b *bench) batchCases() int { return max(100, min(1000, 5*b.rounds)) }
 // doubles is a program that reads a number and prints its double, so that each case has an answer of its own.
 const doubles = `print(2 * int(input()))`
 
-// batch compares a batch of short cases with as many calls, by one client, after a mixed batch has shown that the verdicts are right.
+// batch compares a batch of short cases with calls by one client, after a mixed batch has shown that the verdicts are right.
 func batch(b *bench) error {
 	client, err := pyexec.NewClient(b.server.URL)
 	if err != nil {
@@ -38,27 +41,47 @@ func batch(b *bench) error {
 	if err := mixedBatch(client); err != nil {
 		return fmt.Errorf("a mixed batch: %w", err)
 	}
-	folder, err := folderOfFiles()
-	if err != nil {
-		return err
-	}
-	inFolder := func() pyexec.Input { return pyexec.Input{Tar: bytes.NewReader(folder)} }
-	return b.alternate(max(1, b.turns()-1),
-		load{rateBatch, b.together(client, pyexec.Spec{Code: doubles}, func() pyexec.Input { return pyexec.Input{} })},
-		load{rateCalls, b.singly(func(i int) (string, error) {
+	calls := b.batchCases()
+	loads := []load{
+		{rateBatch, b.together(client, pyexec.Spec{Code: doubles}, noInput)},
+		{rateCalls, b.singly(calls, func(i int) (string, error) {
 			var v struct{ Stdout string }
 			err := b.server.JSON(http.MethodPost, "/api/v1/exec/sync", fmt.Sprintf(`{"code":%q,"stdin":"%d\n"}`, doubles, i), &v)
 			return v.Stdout, err
 		})},
-		load{rateBatchFiles, b.together(client, pyexec.Spec{}, inFolder)},
-		load{rateCallsFiles, b.singly(func(i int) (string, error) {
-			x, err := client.Run(context.Background(), pyexec.Spec{Stdin: fmt.Sprintln(i)}, inFolder())
+	}
+	hundred, err := b.ofFolder(client, 100, rateBatchFiles, rateCallsFiles, calls)
+	if err != nil {
+		return err
+	}
+	// The rate of slow calls needs fewer of them.
+	thousand, err := b.ofFolder(client, 1000, rateBatchMany, rateCallsMany, max(50, calls/5))
+	if err != nil {
+		return err
+	}
+	loads = slices.DeleteFunc(slices.Concat(loads, hundred, thousand), func(l load) bool { return !b.wants(l.series) })
+	return b.alternate(max(1, b.turns()-1), loads...)
+}
+
+func noInput() pyexec.Input { return pyexec.Input{} }
+
+// ofFolder returns the loads of a folder of so many files of 10 KB: a batch of it, and so many calls that each send it.
+func (b *bench) ofFolder(client *pyexec.Client, files int, batch, calls string, count int) ([]load, error) {
+	folder, err := folderOfFiles(files)
+	if err != nil {
+		return nil, err
+	}
+	input := func() pyexec.Input { return pyexec.Input{Tar: bytes.NewReader(folder)} }
+	return []load{
+		{batch, b.together(client, pyexec.Spec{}, input)},
+		{calls, b.singly(count, func(i int) (string, error) {
+			x, err := client.Run(context.Background(), pyexec.Spec{Stdin: fmt.Sprintln(i)}, input())
 			if err != nil {
 				return "", err
 			}
 			return x.Stdout, nil
 		})},
-	)
+	}, nil
 }
 
 // together returns the rate of a batch.
@@ -79,15 +102,14 @@ func (b *bench) together(client *pyexec.Client, spec pyexec.Spec, input func() p
 	}
 }
 
-// singly returns the rate of as many calls. call returns what the program prints for i.
-func (b *bench) singly(call func(i int) (string, error)) func() (float64, error) {
-	count := int64(b.batchCases())
+// singly returns the rate of so many calls. call returns what the program prints for i.
+func (b *bench) singly(count int, call func(i int) (string, error)) func() (float64, error) {
 	return func() (float64, error) {
 		var next atomic.Int64
 		begin := time.Now()
 		_, err := perSecond(connections, time.Hour, func() error {
 			i := next.Add(1) - 1
-			if i >= count {
+			if i >= int64(count) {
 				return errDone
 			}
 			got, err := call(int(i))
@@ -103,8 +125,8 @@ func (b *bench) singly(call func(i int) (string, error)) func() (float64, error)
 	}
 }
 
-// folderOfFiles returns a tar of the program and of 100 files of 10 KB.
-func folderOfFiles() ([]byte, error) {
+// folderOfFiles returns a tar of the program and of so many files of 10 KB.
+func folderOfFiles(files int) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	add := func(name string, data []byte) error {
@@ -115,7 +137,7 @@ func folderOfFiles() ([]byte, error) {
 		return err
 	}
 	err := add("main.py", []byte(doubles))
-	for i := range 100 {
+	for i := range files {
 		err = errors.Join(err, add(fmt.Sprintf("data/%d.bin", i), make([]byte, 10<<10)))
 	}
 	return b.Bytes(), errors.Join(err, w.Close())

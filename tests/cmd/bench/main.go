@@ -111,7 +111,7 @@ func groups() []group {
 		{sessionNames, sessions},
 		{[]string{rateSync, rateBare}, throughput},
 		{[]string{rateModules, rateModulesBare}, modules},
-		{[]string{rateBatch, rateCalls, rateBatchFiles, rateCallsFiles}, batch},
+		{[]string{rateBatch, rateCalls, rateBatchFiles, rateCallsFiles, rateBatchMany, rateCallsMany}, batch},
 		{neighbourSeries(), neighbours},
 		{leakSeries(), leaks},
 		{[]string{downloadHost, downloadSandbox}, download},
