@@ -14,7 +14,8 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
-// lookEvery is how long calls use the last Info of the backend. A tools/list always takes a new one.
+// lookEvery is how often watch asks for the Info of the backend. Calls use the last one, because a call that asked would be slower by
+// milliseconds (docs/decisions/0042). A tools/list always takes a new one.
 const lookEvery = 2 * time.Second
 
 // hostDirectories is the key of Info.Details that says whether programs may change a HostDirectory.
@@ -22,9 +23,8 @@ const hostDirectories = "host_directories"
 
 // offered is the backend that the tools use, and the tools that are offered for it. A live switch changes both.
 type offered struct {
-	mu     sync.Mutex
-	info   executor.Info
-	looked time.Time
+	mu   sync.Mutex
+	info executor.Info
 	// tools are the tools of the toolsets. tools.offering guards it.
 	tools []server.ServerTool
 }
@@ -69,7 +69,6 @@ func (t *tools) look(ctx context.Context) {
 	defer t.offering.Unlock()
 	t.offered.mu.Lock()
 	before := t.offered.info
-	t.offered.looked = time.Now()
 	same := now.Name == before.Name && (!now.Healthy || before.Healthy && reflect.DeepEqual(now.Capabilities, before.Capabilities) &&
 		now.Details[hostDirectories] == before.Details[hostDirectories])
 	if !same {
@@ -82,24 +81,14 @@ func (t *tools) look(ctx context.Context) {
 	}
 }
 
-// lookSometimes is look, unless the last one was a short time ago.
-func (t *tools) lookSometimes(ctx context.Context) {
-	t.offered.mu.Lock()
-	due := time.Since(t.offered.looked) > lookEvery
-	t.offered.mu.Unlock()
-	if due {
-		t.look(ctx)
-	}
-}
-
-// watch looks at the backend until the end of life, so that clients that call nothing hear of a switch, too.
+// watch looks at the backend until the end of life.
 func (t *tools) watch() {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			t.lookSometimes(t.life)
+			t.look(t.life)
 		case <-t.life.Done():
 			return
 		}

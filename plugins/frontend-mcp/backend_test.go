@@ -111,6 +111,20 @@ func TestTheToolsAreThoseOfThePresentBackend(t *testing.T) {
 	}
 }
 
+// A call that waited for the backend's Info would be slower by milliseconds.
+func TestACallDoesNotLookAtTheBackend(t *testing.T) {
+	t.Parallel()
+	svc := &switched{Service: newService(t, fake.Options{})}
+	c := serveTest(t, svc, nil)
+	asked, answer := make(chan struct{}, 10), make(chan struct{})
+	defer close(answer)
+	svc.to(func(*executor.Info) { asked <- struct{}{}; <-answer })
+	<-asked // by watch: the last Info is old
+	if a := c.call("run_script_with_dependencies", map[string]any{"script_content": "print hi", "python_version": "3.12"}); a.isError {
+		t.Errorf("%v", a)
+	}
+}
+
 func TestClientsAreToldThatTheToolsHaveChanged(t *testing.T) {
 	svc := &switched{Service: newService(t, fake.Options{})}
 	p := serveStdioTest(t, svc, nil)

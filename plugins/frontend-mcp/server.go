@@ -22,7 +22,7 @@ func newTools(ctx context.Context, c Config, svc executor.Service, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	t.offered.info, t.offered.looked = info, time.Now()
+	t.offered.info = info
 	t.life, t.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	options := []server.ServerOption{
 		server.WithTitle("python-executor"),
@@ -93,7 +93,6 @@ func (t *tools) around(next server.ToolHandlerFunc) server.ToolHandlerFunc {
 			default:
 				return mcp.NewToolResultErrorf("Error: %d calls are already running: wait until a call has ended, or stop a job", maxCalls), nil
 			}
-			t.lookSometimes(ctx)
 		}
 		if id := mcpSessionID(ctx); id != "" && t.sessions != nil {
 			defer t.sessions.hold(id)()
