@@ -3,8 +3,10 @@ package pyexec
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"mime"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,6 +75,21 @@ func newEncoder(b *bytes.Buffer) *json.Encoder {
 	encoder := json.NewEncoder(b)
 	encoder.SetEscapeHTML(false)
 	return encoder
+}
+
+// replaced matches U+FFFD as the package json writes it in the place of bytes that are not UTF-8. An escaped backslash may be before it.
+var replaced = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\ufffd`)
+
+// marshal returns v in JSON. Text that is not UTF-8 is an error: the package json would change it.
+func marshal(v any) ([]byte, error) {
+	raw, err := json.Marshal(v)
+	if err != nil || !bytes.Contains(raw, []byte(`\ufffd`)) {
+		return raw, err
+	}
+	if at := replaced.FindIndex(raw); at != nil {
+		return nil, fmt.Errorf("text must be UTF-8 (got %s)", raw[max(0, at[1]-60):at[1]])
+	}
+	return raw, nil
 }
 
 // isText reports whether a form of a displayed value is sent as text: its type is a text type and its bytes are UTF-8.

@@ -2,7 +2,6 @@ package pyexec
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +36,7 @@ func newUpload(what any, stdin string, in Input) (*upload, error) {
 	if stdin != "" && in.Stdin != nil {
 		return nil, invalidField("stdin", "must be in the Spec or in the Input, not in both")
 	}
-	metadata, err := json.Marshal(what)
+	metadata, err := marshal(what)
 	if err != nil {
 		return nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("encode the metadata: %v", err), Err: err}
 	}
@@ -134,7 +133,7 @@ func (u *upload) streams() bool {
 
 // jsonUpload returns the upload of a JSON body.
 func jsonUpload(v any) (*upload, error) {
-	raw, err := json.Marshal(v)
+	raw, err := marshal(v)
 	if err != nil {
 		return nil, &Error{Code: CodeInvalid, Message: fmt.Sprintf("encode the request: %v", err), Err: err}
 	}
