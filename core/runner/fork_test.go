@@ -4,6 +4,7 @@ package runner
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -316,4 +317,37 @@ func TestAnAnswerDoesNotWaitForTheMemoryOfItsProgram(t *testing.T) {
 		}
 	}
 	r.wants(t, forked(`import os; print(os.listdir())`), "fork succeeded exit 0 ['main.py']")
+}
+
+// Each program without a fork ends the fork server of the one before.
+func TestAForkServerLeavesNoDescriptors(t *testing.T) {
+	r := boxed(t, nil)
+	open := func() (links []string) {
+		in, input := io.Pipe()
+		rec := newRecord()
+		go func() {
+			<-rec.started
+			folder := fmt.Sprintf("/proc/%d/fd/", r.cmd.Process.Pid)
+			files, _ := os.ReadDir(folder)
+			for _, f := range files {
+				link, _ := os.Readlink(folder + f.Name())
+				links = append(links, link)
+			}
+			_ = input.Close()
+		}()
+		res, err := r.Run(t.Context(), python("import sys; sys.stdin.read()"), RunInput{Stdin: in}, rec)
+		if err != nil || describe(res) != "succeeded exit 0" || len(links) == 0 {
+			t.Errorf("%s, %d descriptors, %v", describe(res), len(links), err)
+		}
+		return links
+	}
+	r.warm(t, forked(""))
+	once := open()
+	for range 3 {
+		r.warm(t, forked(""))
+		open()
+	}
+	if thrice := open(); len(thrice) > len(once) {
+		t.Errorf("after one server\n%q\nafter more\n%q", once, thrice)
+	}
 }

@@ -113,7 +113,7 @@ func (o *runOptions) casesOf() ([]pyexec.Case, error) {
 	switch {
 	case o.stdin == "-" && o.each == "-":
 		return nil, errors.New("--each: must not be -, because --stdin is")
-	case o.output != "" || len(o.artifacts) > 0:
+	case o.output != "": // --artifact needs it
 		return nil, errors.New("--each: must not be given with --output or --artifact")
 	}
 	from := o.g.In

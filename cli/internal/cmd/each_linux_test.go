@@ -2,12 +2,16 @@ package cmd
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/executor"
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
 
@@ -53,11 +57,11 @@ func TestCasesAreReadAsTheyAreWritten(t *testing.T) {
 		"\ufeff{\"id\":\"a\"}\r\n{\"id\":\"b\"}\r\n": "", "[{\"id\":\"a\"},{\"id\":\"b\"}]": "",
 		"{\"id\":\"\xe9\"}": "must be UTF-8", `{"id":"\ud800"}`: "case 0: must not have half of a surrogate pair",
 		`{} {"args":[1]}`: "case 1: args: must not be a number", `{} 5`: "case 1: value: must not be a number", "[{},null]": "case 1: must be an object (got null)",
-		`{"x":1}`: "case 0: x: unknown field",
+		`{"x":1}`: "case 0: x: unknown field", strings.Repeat(" ", maxCasesFile+1): "must have at most 33554432 bytes",
 	} {
 		cases, err := readCases(strings.NewReader(raw))
 		if want == "" && (err != nil || len(cases) != 2 || cases[0].ID != "a") || want != "" && (err == nil || err.Error() != want) {
-			t.Errorf("%q: %v, %v", raw, cases, err)
+			t.Errorf("%.40q: %v, %v", raw, cases, err)
 		}
 	}
 }
@@ -82,13 +86,38 @@ func TestTheCasesOfRunEachReadAPipedStdin(t *testing.T) {
 	}
 }
 
+// endless is an input without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestTheCopyOfAPipedStdinIsBounded(t *testing.T) {
+	_, err := rereadable(t.Context(), &executor.Source{Open: func() (io.ReadCloser, error) { return io.NopCloser(endless{}), nil }})
+	if err == nil || !strings.Contains(err.Error(), "must have at most 33554432 bytes") {
+		t.Errorf("an input without an end: %v", err)
+	}
+	gone := errors.New("the user has gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, err = rereadable(ctx, &executor.Source{Open: func() (io.ReadCloser, error) {
+		cancel(gone)
+		r, _ := io.Pipe() // nothing comes
+		return r, nil
+	}})
+	if !errors.Is(err, gone) {
+		t.Errorf("an input that does not come: %v", err)
+	}
+}
+
 func TestFlagsOfABatchAreRefusedWithoutCases(t *testing.T) {
 	bundle := withFake(t)
 	for want, args := range map[string][]string{
 		"--parallel: must be given together with --each":              {"--parallel", "3"},
 		"--stop-at-first-failure: must be given together with --each": {"--stop-at-first-failure"},
 		"--parallel: must be between 1 and 64 (got 0)":                {"--each", "-", "--parallel", "0"},
+		"--parallel: must be between 1 and 64 (got 65)":               {"--each", "-", "--parallel", "65"},
 		"--each: must not be empty":                                   {"--each", ""},
+		"--each: must not be -, because --stdin is":                   {"--each", "-", "--stdin", "-"},
+		"--each: must not be given with --output or --artifact":       {"--each", "-", "--output", "x"},
 	} {
 		var out, errs bytes.Buffer
 		args = append(append([]string{"run"}, args...), "--command", "--", "fake", "-c", "exit 0")
