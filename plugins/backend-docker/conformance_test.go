@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 	index := newWheelhouse(t)
 	index.probe()
 	options := section(t, map[string]any{
-		"silence_seconds": 10, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
+		"silence_seconds": 20, "images": []string{"pyexec-test"}, "prepare": map[string]any{"index_url": index.url(t)},
 	})
 	law := instance(t)
 	ours := []string{law}

@@ -44,7 +44,7 @@ type Options struct {
 	// NetworkAddress is an address of this host that programs with a network reach. Without it the suite takes loopback, and for a
 	// Backend whose programs have a network of their own skips the rule that needs it.
 	NetworkAddress string
-	// Patience bounds how long the suite waits for an event. Default 60 s. It is not a measure of speed.
+	// Patience bounds how long the suite waits for an event. Default 3 minutes. It is not a measure of speed.
 	Patience time.Duration
 	// Only selects the rules with these ids. Default: all.
 	Only []string

@@ -64,7 +64,7 @@ func newSuite(b executor.Backend, lane Lane, o Options, successor func() executo
 		o.Dialect = DialectPython
 	}
 	if o.Patience == 0 {
-		o.Patience = time.Minute
+		o.Patience = 3 * time.Minute
 	}
 	s := &suite{
 		backend:    b,
