@@ -59,7 +59,7 @@ for kind in kinds:
 		"a function of ctypes":       {"", numpy + "import ctypes\nf = ctypes.pythonapi.Py_AtExit", "import own, told\n", false},
 		"text in a stream of C":      {"", numpy + "import ctypes, gc\nctypes.CDLL(None).printf(b'a')\ngc.collect()", "import own, told\n", true},
 		"a function by its name":     {"", numpy + "import ctypes\nf = ctypes.pythonapi['Py_AtExit']", "import own, told\n", false},
-		"the library of the process": {"", numpy + "import ctypes\nc = ctypes.CDLL(None)\nc['atexit']", "import own, told\n", false},
+		"the library of the process": {"", numpy + "import ctypes\nc = ctypes.CDLL(None)\nc['printf']", "import own, told\n", false},
 		"a trace":                    {"", "import sys\nsys.settrace(lambda *_: None)", "import told, own\n", false},
 		"a profile":                  {"", "import sys\nsys.setprofile(lambda *_: None)", "import told, own\n", false},
 		"a library by ctypes":        {"", numpy + "import ctypes\nc = ctypes.CDLL('libc.so.6')", "import own, told\n", false},
