@@ -352,8 +352,8 @@ func scriptQuery(r *http.Request) (scriptRequest, error) {
 	q := r.URL.Query()
 	asked := scriptRequest{Path: q.Get("path"), Args: q["args"]}
 	if len(asked.Args) == 1 && strings.HasPrefix(strings.TrimSpace(asked.Args[0]), "[") {
-		if strictjson.HasHalfPair([]byte(asked.Args[0])) {
-			return asked, &scriptError{scriptBadArg, "args: must not have half of a surrogate pair"}
+		if err := strictjson.CheckText([]byte(asked.Args[0]), "args"); err != nil {
+			return asked, &scriptError{scriptBadArg, err.Error()}
 		}
 		if err := json.Unmarshal([]byte(asked.Args[0]), &asked.Args); err != nil {
 			return asked, &scriptError{scriptBadArg, "args: must be repeated, or a JSON array"}

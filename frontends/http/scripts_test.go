@@ -196,7 +196,7 @@ data: {"duration_ms":1000,"exitCode":0,"truncated":false}
 	if strings.Join(s.spec.Args, " ") != "--port 2" {
 		t.Errorf(`args=["--port",2] became %q`, s.spec.Args)
 	}
-	for query, status := range map[string]int{"": 400, "?path=/x&timeout_ms=soon": 400, "?path=/x&timeout_ms=0": 400, "?path=/x&args=[1": 400, `?path=/x&args=["\ud800"]`: 400} {
+	for query, status := range map[string]int{"": 400, "?path=/x&timeout_ms=soon": 400, "?path=/x&timeout_ms=0": 400, "?path=/x&args=[1": 400, `?path=/x&args=["\ud800"]`: 400, `?path=/x&args=["%ff"]`: 400} {
 		if w := runScriptRequest(t, s, http.MethodGet, "/sse/run_script_stream"+query, ""); w.Code != status {
 			t.Errorf("the query %q: the answer is %d %s, want %d", query, w.Code, w.Body, status)
 		}

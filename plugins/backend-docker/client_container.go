@@ -155,7 +155,7 @@ const sameEnd = 10 * time.Second
 
 // lateTime bounds the wait for an out-of-memory event after the end of a container whose first process failed without being
 // killed, for example because its child was. The daemon learns of the memory and of the end on different ways.
-const lateTime = 2 * time.Second
+const lateTime = time.Second
 
 // end waits until a container does not run, and returns how it ended. The daemon may have removed the container by then. So end
 // reads the daemon's last few hundred events instead. Among them an out-of-memory kill comes before the end of the container,

@@ -73,16 +73,21 @@ func (g *Group) Threads() (n int64, ok bool) {
 // list of each group. It opens the files anew, because the kernel lists the tasks of an open file at most once per second
 // (cgroup_pidlist_start). Later looks compare what the kernel says of pid with what it said of a process that was in those lists.
 func (g *Group) Has(pid int) bool {
+	groups := v1(g.Cgroups)
+	if len(groups) == 0 {
+		return true
+	}
 	said := placesOf(pid)
 	if len(said) > 0 && bytes.Equal(said, g.places) {
 		return true
 	}
-	for _, dir := range v1(g.Cgroups) {
+	for _, dir := range groups {
 		if !hasLine(dir, "tasks", strconv.Itoa(pid)) {
 			return false
 		}
 	}
-	if bytes.Equal(said, placesOf(pid)) { // else it has moved meanwhile
+	// Else it has moved meanwhile, or it exits: then the kernel says that it is in the root groups.
+	if bytes.Equal(said, placesOf(pid)) && !IsExiting(pid) {
 		g.places = said
 	}
 	return true
@@ -94,7 +99,7 @@ const maxPlaces = 4096
 // placesOf returns the names of all control groups of the process pid, as this process sees them. It returns nothing if it cannot
 // return all of them.
 func placesOf(pid int) []byte {
-	raw, err := readGroup("/proc/"+strconv.Itoa(pid), "cgroup")
+	raw, err := readGroup(procfs(pid), "cgroup")
 	if err != nil || len(raw) >= maxPlaces {
 		return nil
 	}

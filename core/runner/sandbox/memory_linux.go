@@ -20,11 +20,12 @@ const (
 	longPause  = 100 * time.Millisecond
 )
 
-// A killed process has endLooks looks to end, and settleLooks more until its memory is not charged any more. The looks are a
-// millisecond apart.
+// A killed process has endLooks looks to end, and settleLooks more until its memory is not charged any more. Processes that exit by
+// themselves have exitLooks looks together. The looks are a millisecond apart.
 const (
 	endLooks    = 1000
 	settleLooks = 5
+	exitLooks   = 200
 )
 
 // bytesPerPause is how much memory programs can take in a shortPause.
@@ -65,8 +66,8 @@ type MemoryBound struct {
 	spare  int // how many looks may still find too much before another process is ended
 	// stubborn reports that the process that was killed last has not ended in time.
 	stubborn bool
-	// patient reports that b has waited for processes that exited by themselves, and has not been below the limit since.
-	patient bool
+	// patience is how many looks may still find processes that exit by themselves before another process is killed.
+	patience int
 }
 
 // GroupLimits returns the limits of a control group for programs with limits. A tmpfs with a limit of its own needs room in it.
@@ -85,7 +86,7 @@ func (b *Sandbox) Bound(g *Group, f *Folder, limits executor.Limits) *MemoryBoun
 	}
 	m := &MemoryBound{
 		limit: limits.MemoryBytes, disk: limits.DiskBytes, disks: f.Disks(b.Config), group: g,
-		self: g.Everything, nudge: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{}),
+		self: g.Everything, nudge: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{}), patience: exitLooks,
 	}
 	if len(m.disks) == 0 {
 		return nil
@@ -178,16 +179,16 @@ func (b *MemoryBound) look() time.Duration {
 	}
 	now := parseNumber(readControl(b.usage))
 	if now <= b.limit {
-		b.victim, b.spare, b.patient = 0, 0, false
+		b.victim, b.spare, b.patience = 0, 0, exitLooks
 		return b.next(now)
 	}
 	if b.victim != 0 {
 		m := memoryOf(b.victim)
-		if b.spare > 0 && (m.resident > 0 || m.leaving) {
+		if b.spare > 0 && (m.held || m.leaving) {
 			b.spare--
 			return time.Millisecond
 		}
-		b.stubborn = m.resident > 0
+		b.stubborn = m.held
 		b.victim, b.spare = 0, settleLooks
 	}
 	held, over := b.held(used)
@@ -202,7 +203,7 @@ func (b *MemoryBound) look() time.Duration {
 		})
 		return time.Millisecond
 	}
-	b.patient = false
+	b.patience = exitLooks
 	return b.next(held)
 }
 
@@ -274,27 +275,24 @@ func (b *MemoryBound) ownMemory() int64 {
 	return (parseNumber(f[1]) - parseNumber(f[2])) * int64(os.Getpagesize())
 }
 
-// kill kills the process with the most memory, or all of them where killing one did not help. If a process exits by itself, kill first
-// waits for its memory, but not twice: there may always be another one. still reports whether there is too much memory. It is called
-// when the process has been chosen, because the one that held the memory may have ended before.
+// kill kills the process with the most memory, or all of them where killing one did not help. While processes exit by themselves, kill
+// waits for their memory, for b.patience looks. still reports whether there is too much memory. It is called when the process has been
+// chosen, because the one that held the memory may have ended before.
 func (b *MemoryBound) kill(still func() bool) {
-	var largest, leaving int
-	var most int64
+	largest, most, leaving := 0, int64(0), false
 	all := b.group.processes()
 	for _, pid := range all {
 		m := memoryOf(pid)
 		if m.resident > most {
 			largest, most = pid, m.resident
 		}
-		if m.leaving {
-			leaving = pid
-		}
+		leaving = leaving || m.leaving
 	}
-	switch {
-	case leaving != 0 && !b.patient:
-		b.victim, b.spare, b.patient = leaving, endLooks, true
+	if leaving && b.patience > 0 {
+		b.patience--
 		return
-	case largest == 0 || !still():
+	}
+	if largest == 0 || !still() {
 		return
 	}
 	b.victim, b.spare = largest, endLooks
@@ -319,7 +317,8 @@ func (g *Group) processes() []int {
 
 // processMemory is the memory of a process.
 type processMemory struct {
-	resident int64 // in bytes; 0 if the process has ended or is leaving
+	held     bool  // it has not begun to give its memory back
+	resident int64 // in bytes
 	// leaving reports that the process exits, and that the kernel still takes back its memory. The kernel does not tell how much that is.
 	leaving bool
 }
@@ -333,8 +332,9 @@ func memoryOf(pid int) processMemory {
 	for _, t := range threads {
 		dir := root + "/" + t.Name()
 		raw, _ := readGroup(dir, "statm") // nothing has no fields
-		if f := bytes.Fields(raw); len(f) > 1 && parseNumber(f[1]) > 0 {
-			return processMemory{resident: parseNumber(f[1]) * int64(os.Getpagesize())}
+		// The size is exact. The resident part may be 0 for a process that has just begun.
+		if f := bytes.Fields(raw); len(f) > 1 && parseNumber(f[0]) > 0 {
+			return processMemory{held: true, resident: parseNumber(f[1]) * int64(os.Getpagesize())}
 		}
 		f, _ := readStat(dir)
 		m.leaving = m.leaving || len(f) > 0 && f[0][0] != 'Z' && f[0][0] != 'X'
