@@ -44,9 +44,8 @@ gotest() { # gotest MODULE [FLAG…]
   return "${PIPESTATUS[0]}"
 }
 # The tests of core/runner start runners, so they count what is covered in all of the runner's packages.
-# Those that are parallel wait for processes most of their time, so four run at once.
 gotest_runner() {
-  (cd core && go test -race -cover -coverpkg=./runner/... -parallel 4 -timeout 30m ./runner) 2>&1 | tee -a "$work/cover.$lane"
+  (cd core && go test -race -cover -coverpkg=./runner/... -timeout 30m ./runner) 2>&1 | tee -a "$work/cover.$lane"
   return "${PIPESTATUS[0]}"
 }
 # The ninety saboteurs run on a fake clock, and the race detector makes them ten times slower: the law itself is raced by

@@ -21,7 +21,6 @@ const ordinaryUser = 65534
 
 // TestBoxesOfAnOrdinaryUser runs the tests of boxes and of forks as an ordinary user.
 func TestBoxesOfAnOrdinaryUser(t *testing.T) {
-	t.Parallel()
 	needtest.NeedRoot(t)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestBox$|Fork", "-test.v=true") //nolint:gosec // ourselves
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser}}

@@ -36,7 +36,6 @@ type fidelityWay struct {
 // TestProgramsRunAsUnderPlainPython runs each script of testdata/fidelity in all ways on one interpreter. Half of them run on the
 // system's, and the others in turn on all. With PYEXEC_FIDELITY=all each script runs on each interpreter.
 func TestProgramsRunAsUnderPlainPython(t *testing.T) {
-	t.Parallel() // its limits and umask are those of runners, and harm no other test
 	files, err := filepath.Glob("testdata/fidelity/*.txt")
 	must(t, err)
 	asUnderRunner(t)
