@@ -22,7 +22,7 @@ const ordinaryUser = 65534
 // TestBoxesOfAnOrdinaryUser runs the tests of boxes and of forks as an ordinary user.
 func TestBoxesOfAnOrdinaryUser(t *testing.T) {
 	needtest.NeedRoot(t)
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestBox$|Fork", "-test.v=true") //nolint:gosec // ourselves
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestBox$|Fork", "-test.v=true", "-test.timeout=15m") //nolint:gosec // ourselves
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryUser, Gid: ordinaryUser}}
 	cmd.Env, cmd.Dir = append(os.Environ(), "HOME=/nonexistent", "PYEXEC_TEST_REQUIRE="), workRoot(t)
 	must(t, os.CopyFS(filepath.Join(cmd.Dir, "testdata"), os.DirFS("testdata")))

@@ -105,7 +105,7 @@ func TestAnInterruptInTheEventLoopIsNotLost(t *testing.T) {
 func TestACellThatHasDroppedAnInterruptIsInterruptedOnceMore(t *testing.T) {
 	r := openSession(t, pythonSession())
 	r.wants(t, "import time\nx = 1\nclass Drops:\n    def __del__(self):\n        print('up', flush=True)\n        time.sleep(100)", "", "")
-	start := cellOf("d = Drops()\ndel d\ntime.sleep(100)")
+	start := cellOf("Drops()\ntime.sleep(100)")
 	start.Limits.Timeout, start.Limits.KillGrace = 50*time.Millisecond, 4*time.Second
 	if res, rec := r.timesOut(t, start, "up"); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "Exception ignored in") {
 		t.Errorf("%s %q, stderr %q", describe(res), res.SessionState, rec.stderr())

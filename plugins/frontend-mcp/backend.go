@@ -18,6 +18,9 @@ import (
 // milliseconds (docs/decisions/0042). A tools/list always takes a new one.
 const lookEvery = 2 * time.Second
 
+// lookPatience bounds a look of watch. A server that does not answer is asked again.
+const lookPatience = 30 * time.Second
+
 // hostDirectories is the key of Info.Details that says whether programs may change a HostDirectory.
 const hostDirectories = "host_directories"
 
@@ -88,7 +91,9 @@ func (t *tools) watch() {
 	for {
 		select {
 		case <-ticker.C:
-			t.look(t.life)
+			ctx, cancel := context.WithTimeout(t.life, lookPatience)
+			t.look(ctx)
+			cancel()
 		case <-t.life.Done():
 			return
 		}

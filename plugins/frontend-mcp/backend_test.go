@@ -117,11 +117,16 @@ func TestACallDoesNotLookAtTheBackend(t *testing.T) {
 	svc := &switched{Service: newService(t, fake.Options{})}
 	c := serveTest(t, svc, nil)
 	asked, answer := make(chan struct{}, 10), make(chan struct{})
-	defer close(answer)
+	end := sync.OnceFunc(func() { close(answer) })
+	defer end()
+	late := time.AfterFunc(time.Minute, end) // else a call that waits would hang
 	svc.to(func(*executor.Info) { asked <- struct{}{}; <-answer })
 	<-asked // by watch: the last Info is old
 	if a := c.call("run_script_with_dependencies", map[string]any{"script_content": "print hi", "python_version": "3.12"}); a.isError {
 		t.Errorf("%v", a)
+	}
+	if !late.Stop() {
+		t.Error("a call waited for the Info")
 	}
 }
 

@@ -3,6 +3,7 @@ package pyexec
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"reflect"
@@ -80,16 +81,23 @@ func newEncoder(b *bytes.Buffer) *json.Encoder {
 // replaced matches U+FFFD as the package json writes it in the place of bytes that are not UTF-8. An escaped backslash may be before it.
 var replaced = regexp.MustCompile(`(?:^|[^\\])(?:\\\\)*\\ufffd`)
 
-// marshal returns v in JSON. Text that is not UTF-8 is an error: the package json would change it.
+// fieldName matches the name of a field. In a string the quotes are escaped.
+var fieldName = regexp.MustCompile(`"([^"\\]+)":`)
+
+// marshal returns v in JSON. Text that is not UTF-8 is an error with the name of its field, because the package json would change it.
 func marshal(v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil || !bytes.Contains(raw, []byte(`\ufffd`)) {
 		return raw, err
 	}
-	if at := replaced.FindIndex(raw); at != nil {
-		return nil, fmt.Errorf("text must be UTF-8 (got %s)", raw[max(0, at[1]-60):at[1]])
+	at := replaced.FindIndex(raw)
+	if at == nil {
+		return raw, nil
 	}
-	return raw, nil
+	if names := fieldName.FindAllSubmatch(raw[:at[0]], -1); len(names) > 0 {
+		return nil, fmt.Errorf("%s: text must be UTF-8", names[len(names)-1][1])
+	}
+	return nil, errors.New("text must be UTF-8")
 }
 
 // isText reports whether a form of a displayed value is sent as text: its type is a text type and its bytes are UTF-8.

@@ -16,7 +16,7 @@ func TestTextThatIsNotUTF8IsRefused(t *testing.T) {
 		"stdin": {Cases: []Case{{Stdin: text(`\\` + "\xff")}}},
 		"env":   {Cases: []Case{{Env: map[string]string{"\xc3": "x"}}}},
 	} {
-		if _, err := newUpload(b, "", Input{}); CodeOf(err) != CodeInvalid || !strings.Contains(err.Error(), "text must be UTF-8") {
+		if _, err := newUpload(b, "", Input{}); CodeOf(err) != CodeInvalid || !strings.Contains(err.Error(), name+": text must be UTF-8") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -194,9 +194,9 @@ func (r *running) says(text string) {
 func (c *Case) timesOut(timeout time.Duration, run func(timeout time.Duration) *running) *running {
 	const longer = 5
 	for {
-		r := run(timeout)
+		r := run(timeout).status(executor.StatusTimedOut)
 		if timeout *= longer; strings.Contains(r.stdout(), "up\n") || timeout > c.suite.options.Patience/2 {
-			return r.status(executor.StatusTimedOut)
+			return r
 		}
 	}
 }

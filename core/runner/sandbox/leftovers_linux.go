@@ -255,7 +255,7 @@ type ProcessStat struct {
 
 // ReadProcess returns the ProcessStat of a process, and the zero value if the process is gone.
 func ReadProcess(pid int) ProcessStat {
-	raw, err := os.ReadFile(procfs(pid) + "/stat")       //nolint:gosec // a path of procfs
+	raw, err := os.ReadFile(procfs(pid) + "/stat")                        //nolint:gosec // a path of procfs
 	open, end := bytes.IndexByte(raw, '('), bytes.LastIndexByte(raw, ')') // the name between may contain anything
 	if err != nil || open < 0 || end < open {
 		return ProcessStat{}

@@ -61,6 +61,7 @@ for kind in kinds:
 		"a function by its name":     {"", numpy + "import ctypes\nf = ctypes.pythonapi['Py_AtExit']", "import own, told\n", false},
 		"the library of the process": {"", numpy + "import ctypes\nc = ctypes.CDLL(None)\nc['printf']", "import own, told\n", false},
 		"a trace":                    {"", "import sys\nsys.settrace(lambda *_: None)", "import told, own\n", false},
+		"a trace that is false":      {"", "import sys\nclass T(list):\n    def __call__(self, *_): pass\nsys.settrace(T())", "import told, own\n", false},
 		"a profile":                  {"", "import sys\nsys.setprofile(lambda *_: None)", "import told, own\n", false},
 		"a library by ctypes":        {"", numpy + "import ctypes\nc = ctypes.CDLL('libc.so.6')", "import own, told\n", false},
 		"the main file has ctypes":   {"", numpy, "import own, told, ctypes\n", false},

@@ -116,7 +116,7 @@ def dropped():
 
 
 def tracers():
-    """Returns functions of C that return something if the program is traced, profiled or monitored."""
+    """Returns functions of C that return None unless the program is traced, profiled or monitored."""
     method, monitoring = type(tracers.__get__(0)), getattr(sys, "monitoring", None)
     return (sys.gettrace, sys.getprofile, *(method(monitoring.get_tool, i) for i in range(6) if monitoring))
 
@@ -132,9 +132,9 @@ class End:
         self.lib, self.clock = lib, sys.modules["time"].thread_time
         self.atexit, self.failed, self.early, self.give_back = atexit.register, False, True, None
         self.gc, self.threads, self.weak, self.exit, self.close, self.getpid = gc, thread._count, weakref.ref, os._exit, os.close, os.getpid
-        # next of an untraced function calls it, unless a tracer would see that. All is of C until then.
-        caller = operator.methodcaller("__call__")
-        self.untraced = lambda function: filter(None, map(caller, (*tracers(), function)))
+        # next of an untraced function calls it, unless a tracer would see that. All is of C until then. A tracer may be false.
+        calls, nothing = operator.methodcaller("__call__"), (None,) * (len(tracers()) + 1)
+        self.untraced = lambda function: filter(None, map(operator.is_not, map(calls, (*tracers(), function)), nothing))
         self.reference = weakref.ref(dropped(), type(self.run)(next, self.untraced(self.run)))
         self.streams, self.excepthook, self.frame = (sys.stdout, sys.stderr), sys.excepthook, sys._getframe
         self.input, self.files = sys.stdin, Files(sys.modules["io"])
@@ -296,7 +296,7 @@ class End:
 
     def unused(self, lib, kinds):
         """Reports whether a library of ctypes is ctypes.pythonapi, and no function of it was looked up. lib["name"] does not keep its function."""
-        return (vars(lib).keys() == {"_name", "_FuncPtr", "_handle"} and lib is vars(sys.modules["ctypes"]).get("pythonapi")
+        return (vars(lib).keys() == {"_name", "_FuncPtr", "_handle"} and lib is vars(sys.modules.get("ctypes", sys)).get("pythonapi")
                 and id(lib._FuncPtr) not in kinds)
 
     def callback_harmless(self, call):
