@@ -209,7 +209,7 @@ func (x *execution) beginAhead(slot *zygote.Slot, p *sandbox.Program, job sandbo
 	if err != nil {
 		return got, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), forkPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), forkTakePatience)
 	defer cancel()
 	got.At = time.Now()
 	if err := slot.Run(ctx, zygote.Request{Argv: p.Argv, Env: p.Env, Files: [3]int(job.Files), Groups: groups}); err != nil {

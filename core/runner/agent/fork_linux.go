@@ -139,7 +139,7 @@ func (x *execution) begin(s *forkServer, c *forkCopy, r zygote.Request, job sand
 	if r.Groups, err = x.agent.Admit(c.PID(), job); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), forkPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), forkTakePatience)
 	defer cancel()
 	if err := c.Run(ctx, r); err != nil {
 		return err

@@ -13,9 +13,11 @@ import (
 	"github.com/python-executor/python-executor/core/runner/zygote"
 )
 
-// The bounds of a fork server: of its start, of what a copy takes, of the wait for a copy that is being made, and of its life.
+// The bounds of a fork server: of its start, of the answer that a copy has its program, of its other answers, of the wait for a copy that
+// is being made, and of its life. A program whose copy does not answer in time is lost.
 const (
 	forkStartPatience = 20 * time.Second
+	forkTakePatience  = 10 * time.Second
 	forkPatience      = 2 * time.Second
 	forkWait          = 250 * time.Millisecond
 	maxForks          = 1000
