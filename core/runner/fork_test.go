@@ -321,6 +321,7 @@ func TestAnAnswerDoesNotWaitForTheMemoryOfItsProgram(t *testing.T) {
 
 // Each program without a fork ends the fork server of the one before.
 func TestAForkServerLeavesNoDescriptors(t *testing.T) {
+	needtest.NeedRoot(t) // nobody else may list the descriptors of a runner
 	r := boxed(t, nil)
 	open := func() (links []string) {
 		in, input := io.Pipe()
