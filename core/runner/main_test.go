@@ -279,6 +279,16 @@ func (r *record) Artifact(h *tar.Header, body io.Reader) error {
 	return err
 }
 
+// cancelsAtOutput makes r cancel its run at the first output.
+func (r *record) cancelsAtOutput(cancel context.CancelCauseFunc) {
+	r.emit = func(e executor.Event) error {
+		if e.Body.Kind() == executor.KindOutput {
+			cancel(executor.Errorf(executor.Unavailable, "enough"))
+		}
+		return nil
+	}
+}
+
 func (r *record) stdout() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -44,12 +44,7 @@ func TestACancelWithinTheGraceOfATimeoutLeavesItATimeout(t *testing.T) {
 		start.Limits.Timeout, start.Limits.KillGrace = limit, 2*limit
 		ctx, cancel := context.WithCancelCause(t.Context())
 		rec := newRecord()
-		rec.emit = func(e executor.Event) error {
-			if e.Body.Kind() == executor.KindOutput {
-				cancel(executor.Errorf(executor.Unavailable, "enough"))
-			}
-			return nil
-		}
+		rec.cancelsAtOutput(cancel)
 		res, err := r.Run(ctx, start, RunInput{}, rec)
 		cancel(nil)
 		if err == nil && rec.stdout() == "" && limit < 5*time.Second {
@@ -70,12 +65,7 @@ func TestNothingIsCollectedAfterACancel(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	rec := newRecord()
-	rec.emit = func(e executor.Event) error {
-		if e.Body.Kind() == executor.KindOutput {
-			cancel(executor.Errorf(executor.Unavailable, "enough"))
-		}
-		return nil
-	}
+	rec.cancelsAtOutput(cancel)
 	res, err := r.Run(ctx, start, RunInput{}, rec)
 	if err != nil || describe(res) != "killed exit 0" || len(res.Artifacts) > 0 || len(rec.files) > 0 {
 		t.Errorf("%s with %v, %v", describe(res), res.Artifacts, err)

@@ -82,8 +82,8 @@ func readStat(dir string) ([][]byte, error) {
 }
 
 // exitOf returns the wait status of a process that exits by itself. ok is false if it does not exit, has not told its status to the kernel,
-// or is killed, because the fork server may be killed with it. The kernel sets the status before it takes the memory from the process. The caller must be permitted to trace the process, else the
-// status is 0.
+// or is killed, because the fork server may be killed with it. The kernel sets the status before it takes the memory from the process. The
+// caller must be permitted to trace the process, else the status is 0.
 //
 // The main thread may exit alone, and another thread may then take its number by execve. So the thread without memory must be the only
 // one. The kernel counts the threads after it has looked for the memory, and counts 0 for a thread that it has released.
