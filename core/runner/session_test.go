@@ -190,15 +190,42 @@ func TestATimeoutInterruptsAndKeepsTheState(t *testing.T) {
 }
 
 func TestAnInterpreterThatDoesNotStopIsRestarted(t *testing.T) {
-	r := openSession(t, pythonSession())
-	r.wants(t, "open('kept', 'w').close(); x = 1", "", "")
-	start := cellOf("import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nprint('on')\nwhile True: time.sleep(1)")
-	start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 300*time.Millisecond
-	res, rec := r.timesOut(t, start, "on")
-	if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateRestarted || rec.stdout() != "on\n" {
-		t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stdout())
+	for name, loop := range map[string]string{"alone": "time.sleep(1)", "with programs that it starts": "os.system('sleep 1')"} {
+		t.Run(name, func(t *testing.T) {
+			r := openSession(t, pythonSession())
+			r.wants(t, "open('kept', 'w').close(); x = 1", "", "")
+			start := cellOf("import os, signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nprint('on')\nwhile True: " + loop)
+			start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 300*time.Millisecond
+			res, rec := r.timesOut(t, start, "on")
+			if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateRestarted || rec.stdout() != "on\n" {
+				t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stdout())
+			}
+			r.wants(t, "import os; os.path.exists('kept'), 'x' in globals()", "", "(True, False)")
+		})
 	}
-	r.wants(t, "import os; os.path.exists('kept'), 'x' in globals()", "", "(True, False)")
+}
+
+func TestAProgramThatIgnoresInterruptsDoesNotCostTheState(t *testing.T) {
+	const deaf = `sh -c "trap : INT; echo on; while :; do sleep 1; done"`
+	for name, c := range map[string]struct {
+		start                  SessionStart
+		set, cell, get, output string
+	}{
+		"shell":  {shellSession("/bin/bash"), "sleep 1000 & job=$!; sleep 0.1; x=1", deaf + "; while :; do :; done", "kill -0 $job && echo $x", "1\n"},
+		"python": {pythonSession(), "import os; x = 1", "os.system('" + deaf + "')\nwhile True: pass", "print(x)", "1\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := openSession(t, c.start)
+			r.wants(t, c.set, "", "")
+			start := cellOf(c.cell)
+			start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 300*time.Millisecond
+			res, rec := r.timesOut(t, start, "on")
+			if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || rec.stdout() != "on\n" {
+				t.Errorf("%s %q %q %q", describe(res), res.SessionState, rec.stdout(), rec.stderr())
+			}
+			r.wants(t, c.get, c.output, "")
+		})
+	}
 }
 
 func TestACancelInterrupts(t *testing.T) {

@@ -21,6 +21,9 @@ import (
 	"github.com/python-executor/python-executor/core/runner/session"
 )
 
+// afterKill is what a cell has to end after the programs that it has started were killed.
+const afterKill = 2 * time.Second
+
 // isCell reports whether x is code for the interpreter, and not a Command.
 func (x *execution) isCell() bool { return len(x.start.Command) == 0 }
 
@@ -183,7 +186,7 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 	}
 	defer func() { c.end = time.Now() }()
 	cancelled := c.cancelled
-	begun := !c.session.Driver.Begins
+	begun, killed := !c.session.Driver.Begins, false
 	i := session.NewInterruption(c.interp, c.n, c.started)
 	stop := func(why executor.Status) {
 		if c.reason != executor.StatusUnknown {
@@ -245,7 +248,10 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 				interrupt = i.Send()
 			}
 		case <-grace:
-			return
+			if killed || i.Kill() == 0 {
+				return
+			}
+			killed, grace = true, time.After(afterKill)
 		case <-look:
 			c.sampler.Take()
 			look = time.After(c.sampler.Next())

@@ -50,7 +50,9 @@ func NewInterruption(i *Interpreter, n int64, since time.Time) *Interruption {
 func (n *Interruption) Send() <-chan time.Time {
 	first := n.pause == 0
 	driver := n.interp.session.Driver
-	found := n.look(n.interp.PID)
+	before := n.told
+	n.told = map[int]processLook{}
+	found := n.look(n.interp.PID, before)
 	switch {
 	case driver.Told:
 		if first { // what waits for a child hears of it before the child ends
@@ -64,11 +66,32 @@ func (n *Interruption) Send() <-chan time.Time {
 	for _, pid := range found.fresh {
 		_ = unix.Kill(pid, unix.SIGINT) // gone is as good
 	}
-	n.pause = min(max(2*n.pause, firstInterruptPause), lastInterruptPause)
-	if len(found.fresh) > 0 && !first {
-		return time.After(shortInterruptPause)
+	switch {
+	case first:
+		n.pause = firstInterruptPause
+	case len(found.fresh) > 0:
+		n.pause = shortInterruptPause
+	default:
+		n.pause = min(2*n.pause, lastInterruptPause)
 	}
 	return time.After(n.pause)
+}
+
+// Kill ends what the cell has started and the interpreter may be waiting for, and returns the number of those processes. The
+// interpreter lives on.
+func (n *Interruption) Kill() int {
+	return n.killBelow(n.interp.PID)
+}
+
+func (n *Interruption) killBelow(pid int) (killed int) {
+	for _, child := range sandbox.ChildrenOf(pid) {
+		if now := sandbox.ReadProcess(child); now.Started < n.from || now.State == 'Z' {
+			continue
+		}
+		killed += 1 + n.killBelow(child)
+		_ = unix.Kill(child, unix.SIGKILL) // gone is as good
+	}
+	return killed
 }
 
 // tell makes the driver interrupt the cell.
@@ -86,21 +109,23 @@ type looked struct {
 	waits bool
 }
 
-// look finds the processes below pid that have to be interrupted, and notes that they were.
-func (n *Interruption) look(pid int) looked {
+// look finds the processes below pid that have to be interrupted, and notes them as told. In before are those that were told
+// earlier.
+func (n *Interruption) look(pid int, before map[int]processLook) looked {
 	var found looked
 	for _, child := range slices.Backward(sandbox.ChildrenOf(pid)) {
 		now, state := lookAt(child)
 		if now.started < n.from || state == 'Z' || len(n.told) > 1<<12 {
 			continue
 		}
-		before, told := n.told[child]
-		if told = told && before == now; told && !now.isShell() {
+		then, told := before[child]
+		told = told && then == now
+		n.told[child] = now
+		if told && !now.isShell() {
 			found.waits = found.waits || !ignoresInterrupts(child)
 			continue
 		}
-		n.told[child] = now
-		below := n.look(child)
+		below := n.look(child, before)
 		if !told || len(below.fresh) > 0 {
 			found.fresh = append(found.fresh, child)
 		}
