@@ -148,9 +148,33 @@ func TestAnExecutionIsAJobThatNomadShows(t *testing.T) {
 	t.Parallel()
 	c := nomadtest.Shared(t)
 	b := openBackend(t, c, nil)
-	j := aJob(t, executor.Spec{Code: "import os\nprint('hello from', os.getuid())\nopen('a.txt', 'w').write('kept')\n", Outputs: []string{"*.txt"}})
+	j := aJob(t, executor.Spec{
+		Code:    "import os, sys\nprint('hello from', os.getuid(), flush=True)\nopen('a.txt', 'w').write('kept')\nsys.stdin.read()\n",
+		Outputs: []string{"*.txt"},
+	})
+	in, writer := io.Pipe()
+	j.Stdin = &executor.Source{Open: func() (io.ReadCloser, error) { return in, nil }}
 	var said journal
+	printed := make(chan struct{})
+	hasPrinted := sync.OnceFunc(func() { close(printed) })
+	said.on = func(e executor.Event) {
+		if e.Body.Kind() == executor.KindOutput {
+			hasPrinted()
+		}
+	}
 	begun := time.Now()
+	go func() {
+		defer func() { _ = writer.Close() }()
+		select {
+		case <-printed:
+		case <-t.Context().Done():
+			return
+		}
+		// Nomad stops reading the output of a container when it ends, also if it has not read all. So the program waits here.
+		eventually(t, "the program's output in nomad alloc logs", func() bool {
+			return c.Nomad(t, "alloc", "logs", "-task", taskProgram, said.allocation(t)) == "hello from 1000\n"
+		})
+	}()
 	r := ends(t, b, j, &said)
 	alloc := said.allocation(t)
 	t.Logf("allocation %s, %s, %+v", alloc, time.Since(begun), r)
@@ -164,7 +188,4 @@ func TestAnExecutionIsAJobThatNomadShows(t *testing.T) {
 	if meta := c.Nomad(t, "job", "inspect", jobID(j.ID)); !strings.Contains(meta, `"`+metaOwner+`": "ann"`) || !strings.Contains(meta, `"`+metaExecution+`": "`+j.ID+`"`) {
 		t.Errorf("nomad job inspect says\n%s", meta)
 	}
-	eventually(t, "the program's output in nomad alloc logs", func() bool { // Nomad collects it at its own pace
-		return c.Nomad(t, "alloc", "logs", "-task", taskProgram, alloc) == "hello from 1000\n"
-	})
 }
