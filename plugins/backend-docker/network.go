@@ -95,8 +95,10 @@ func (n *networks) chains() (forward, input string) {
 }
 
 // guard adds our firewall rules if they are missing. A restart of the firewall drops them, so guard runs before each container
-// with a network is made.
+// with a network is made. It does not end with ctx, because containers that run already would be left without rules.
 func (n *networks) guard(ctx context.Context) error {
+	ctx, cancel := cleanUp(ctx)
+	defer cancel()
 	forward, input := n.chains()
 	if n.iptables(ctx, "-C", "DOCKER-USER", "-i", n.device, "-j", forward) == nil && n.iptables(ctx, "-C", "INPUT", "-i", n.device, "-j", input) == nil {
 		return nil

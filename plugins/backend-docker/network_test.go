@@ -89,7 +89,10 @@ func TestTheGuardIsPutUpOnceAndBlocksEveryRange(t *testing.T) {
 	t.Parallel()
 	n := &networks{device: "pyexec-1", log: slog.New(slog.DiscardHandler)}
 	var rules []string
-	n.iptables = func(_ context.Context, args ...string) error {
+	n.iptables = func(ctx context.Context, args ...string) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		line := strings.Join(args, " ")
 		if strings.HasPrefix(line, "-C") && !slices.Contains(rules, strings.Replace(line, "-C", "-I", 1)) {
 			return fmt.Errorf("no such rule")
@@ -99,8 +102,10 @@ func TestTheGuardIsPutUpOnceAndBlocksEveryRange(t *testing.T) {
 		}
 		return nil
 	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // an execution that has been cancelled does not leave half of the rules
 	for range 2 {
-		if err := n.guard(t.Context()); err != nil {
+		if err := n.guard(ended); err != nil {
 			t.Fatal(err)
 		}
 	}
