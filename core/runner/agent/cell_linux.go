@@ -248,7 +248,8 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 				interrupt = i.Send()
 			}
 		case <-grace:
-			if killed || i.Kill() == 0 {
+			interrupt = i.Kill()
+			if killed || interrupt == nil {
 				return
 			}
 			killed, grace = true, time.After(afterKill)

@@ -77,10 +77,14 @@ func (n *Interruption) Send() <-chan time.Time {
 	return time.After(n.pause)
 }
 
-// Kill ends what the cell has started and the interpreter may be waiting for, and returns the number of those processes. The
-// interpreter lives on.
-func (n *Interruption) Kill() int {
-	return n.killBelow(n.interp.PID)
+// Kill ends what the cell has started and the interpreter may be waiting for, and returns when to call Send, so that the cell
+// does not go on. Without such processes it returns nil.
+func (n *Interruption) Kill() <-chan time.Time {
+	if n.killBelow(n.interp.PID) == 0 {
+		return nil
+	}
+	n.pause = shortInterruptPause
+	return time.After(n.pause)
 }
 
 func (n *Interruption) killBelow(pid int) (killed int) {
