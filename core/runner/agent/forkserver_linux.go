@@ -231,8 +231,9 @@ func (s *forkServer) start(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, forkStartPatience)
 	defer cancel()
-	s.config.Launch = s.launch
-	if s.zygote, err = zygote.New(ctx, s.config); err != nil {
+	config := s.config // which the goroutine of the execution reads
+	config.Launch = s.launch
+	if s.zygote, err = zygote.New(ctx, config); err != nil {
 		return err
 	}
 	s.queues, err = sandbox.QueuesOf(s.box.PID())
