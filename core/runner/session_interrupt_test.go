@@ -126,6 +126,18 @@ func TestNodeThatIsInterruptedAnywhereKeepsItsState(t *testing.T) {
 	}, func() { r.wants(t, "x", "", "1") })
 }
 
+// TestNodeIsInterruptedInACellThatBeginsLate: what runs when the interrupt comes is of the cell before.
+func TestNodeIsInterruptedInACellThatBeginsLate(t *testing.T) {
+	r := openNode(t)
+	r.wants(t, "const x = 1; setImmediate(() => setImmediate(() => { for (const end = Date.now() + 500; Date.now() < end;) {} })); 0", "", "0")
+	start := cellOf("while (true) {}")
+	start.Limits.Timeout, start.Limits.KillGrace = time.Millisecond, 20*time.Second
+	if res, _ := r.run(t, start, RunInput{}); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
+		t.Errorf("%s %q", describe(res), res.SessionState)
+	}
+	r.wants(t, "x", "", "1")
+}
+
 func TestNodeIsInterruptedInWhatItCallsBack(t *testing.T) {
 	r := openNode(t)
 	r.wants(t, "const x = 1; const spin = () => { console.log('on'); while (true) {} }", "", "")

@@ -3,10 +3,12 @@
 // Cells.
 
 // ending says how the cell that runs ends. The first change from going decides: an ended cell is not terminated, and a cell
-// that is being terminated ends with the termination.
+// that is being terminated ends with the termination. The termination may have met JavaScript that ran before the cell. So the
+// thread that listens terminates again while the main thread does not take its message.
 const going = 0;
 const ended = 1;
-const terminating = 2;
+const terminating = 2; // V8 may terminate what runs
+const terminated = 3; // it has done so
 const ending = new Int32Array(new SharedArrayBuffer(4));
 
 // consoleMark is the beginning of executor.ConsoleCell, incompleteType is executor.IncompleteType.
@@ -93,7 +95,7 @@ function failed(mine, error) {
 }
 
 function finish(mine, code, error, thrown) {
-  if (cell !== mine || Atomics.compareExchange(ending, 0, going, ended) === terminating) return;
+  if (cell !== mine || Atomics.compareExchange(ending, 0, going, ended) >= terminating) return;
   if (error !== undefined || thrown) report('Uncaught ', error);
   cell = null;
   session.post('Runtime.releaseObjectGroup', { objectGroup: 'cell' });
@@ -199,7 +201,7 @@ function take(message) {
       interrupted(message.n);
       break;
     case 'terminated':
-      Atomics.store(ending, 0, going);
+      if (Atomics.compareExchange(ending, 0, terminated, going) !== terminated) break; // the next message ends the cell
       if (!cell && answered < message.n) cell = newCell(message); // its runCell was terminated
       interrupted(message.n);
       break;
@@ -210,20 +212,25 @@ function take(message) {
 function listen() {
   const { parentPort, workerData: ending } = require('worker_threads');
   const net = require('net');
-  const [going, terminating] = [0, 2];
-  const patience = 20; // milliseconds in which a waiting cell takes an interrupt
+  const [going, terminating, terminated] = [0, 2, 3];
+  const patience = 20; // milliseconds in which a waiting cell takes an interrupt, and the main thread a message
   let current; // the number of the last cell that was passed on
   let debug;
 
   // terminate ends the JavaScript that runs. The answer comes when all of it has left the stack. If none runs, the next
   // JavaScript is terminated: that of the user, or the poke.
-  const terminate = (n) => {
+  const terminate = (n, from, pause) => {
+    if (current !== n || Atomics.compareExchange(ending, 0, from, terminating) !== from) return;
     if (!debug) {
       const inspector = require('inspector');
       debug = new inspector.Session();
       debug.connectToMainThread();
     }
-    debug.post('Runtime.terminateExecution', () => parentPort.postMessage({ op: 'terminated', n }));
+    debug.post('Runtime.terminateExecution', () => {
+      Atomics.store(ending, 0, terminated);
+      parentPort.postMessage({ op: 'terminated', n });
+      setTimeout(terminate, pause, n, terminated, 2 * pause);
+    });
     parentPort.postMessage({ op: 'poke' });
   };
   const take = (message) => {
@@ -233,9 +240,7 @@ function listen() {
     }
     parentPort.postMessage(message);
     if (message.op !== 'interrupt') return;
-    setTimeout(() => {
-      if (current === message.n && Atomics.compareExchange(ending, 0, going, terminating) === going) terminate(message.n);
-    }, patience);
+    setTimeout(terminate, patience, message.n, going, patience);
   };
   let rest = [];
   const channel = new net.Socket({ fd: 3, readable: true, writable: false });
