@@ -18,6 +18,10 @@ const (
 	shortInterruptPause = 10 * time.Millisecond
 	firstInterruptPause = 50 * time.Millisecond
 	lastInterruptPause  = time.Second
+
+	// toldPause is what a driver has to interrupt the cell before its children are. V8 aborts if a cell fails, for the end of a child
+	// for one, in the moment in which it is terminated.
+	toldPause = 250 * time.Millisecond
 )
 
 // Interruption ends a cell. It sends SIGINT to the interpreter and to what that has started since the cell began and waits for.
@@ -67,6 +71,8 @@ func (n *Interruption) Send() <-chan time.Time {
 		_ = unix.Kill(pid, unix.SIGINT) // gone is as good
 	}
 	switch {
+	case first && driver.Told:
+		n.pause = toldPause
 	case first:
 		n.pause = firstInterruptPause
 	case len(found.fresh) > 0:

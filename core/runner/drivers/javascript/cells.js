@@ -213,7 +213,8 @@ function listen() {
   const { parentPort, workerData: ending } = require('worker_threads');
   const net = require('net');
   const [going, terminating, terminated] = [0, 2, 3];
-  const patience = 20; // milliseconds in which a waiting cell takes an interrupt, and the main thread a message
+  // In milliseconds: a waiting cell takes an interrupt within patience, and the main thread a message within retry.
+  const [patience, retry] = [20, 500];
   let current; // the number of the last cell that was passed on
   let debug;
 
@@ -240,7 +241,7 @@ function listen() {
     }
     parentPort.postMessage(message);
     if (message.op !== 'interrupt') return;
-    setTimeout(terminate, patience, message.n, going, patience);
+    setTimeout(terminate, patience, message.n, going, retry);
   };
   let rest = [];
   const channel = new net.Socket({ fd: 3, readable: true, writable: false });
