@@ -100,6 +100,25 @@ func TestFullRefusesBeforeTheInputIsOpened(t *testing.T) {
 		if err := r.Admit(t.Context()); err != nil {
 			t.Error(err)
 		}
+		if retired := r.change("next", another(setup{})); !isDrained(retired[0]) {
+			t.Error("what was refused still uses the backend")
+		}
+	})
+}
+
+func TestQueuedHasThePositionInTheQueue(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 9}}})
+		var ids []string
+		for range 4 {
+			ids = append(ids, r.submit(t.Context(), "sleep 1s").ID)
+		}
+		for n, want := range []int{0, 0, 1, 2} { // the first one starts at once
+			if got := r.events(ids[n])[0].Body.(executor.Queued); got.Position != want { //nolint:forcetypeassert // the first Event
+				t.Errorf("execution %d has position %d, want %d", n, got.Position, want)
+			}
+		}
 	})
 }
 

@@ -59,13 +59,16 @@ func TestRecoveryReadsALargeSpecWhenItsTurnComes(t *testing.T) {
 func TestRecoveryFindsOutputsOfALargeSpec(t *testing.T) {
 	t.Parallel()
 	// A program that has ended may be collected for as long as Deadlines.Collect, also after a restart of the server.
-	for _, running := range []bool{false, true} {
-		t.Run(fmt.Sprintf("running %t", running), func(t *testing.T) {
+	for _, c := range []struct{ running, changed bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				spec := executor.Spec{Code: large("x"), Durable: true, Outputs: []string{"*"}, Limits: executor.Limits{Timeout: time.Second}}
+				spec := executor.Spec{Code: large("x"), Durable: true, OutputsChanged: c.changed, Limits: executor.Limits{Timeout: time.Second}}
+				if !c.changed {
+					spec.Outputs = []string{"*"}
+				}
 				left := leftover{spec: spec, events: []executor.Body{executor.Queued{}}}
-				if running {
+				if c.running {
 					left.events = append(left.events, executor.Started{Handle: []byte("h")})
 					left.attempts = 1
 				}
