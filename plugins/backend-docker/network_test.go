@@ -102,8 +102,8 @@ func TestTheGuardIsPutUpOnceAndBlocksEveryRange(t *testing.T) {
 		}
 		return nil
 	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel() // an execution that has been cancelled does not leave half of the rules
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(nil) // an execution that has been cancelled does not leave half of the rules
 	for range 2 {
 		if err := n.guard(ended); err != nil {
 			t.Fatal(err)
