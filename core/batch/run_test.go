@@ -185,7 +185,8 @@ func TestEveryCaseGetsItsVerdict(t *testing.T) {
 func TestACaseHasItsOwnInput(t *testing.T) {
 	t.Parallel()
 	inBubble(t, config.Engine{MaxConcurrent: 2, MaxQueued: 100}, func(r *rig) {
-		spec := executor.Spec{Code: "print-args\nenv\nread-stdin", Args: []string{"every"}, Env: map[string]string{"A": "batch", "B": "batch"}}
+		args := []string{"every", "none"} // a case that appended in place would write over the second
+		spec := executor.Spec{Code: "print-args\nenv\nread-stdin", Args: args[:1], Env: map[string]string{"A": "batch", "B": "batch"}}
 		_, w, err := r.run(r.ctx, batch.Batch{Spec: spec, Stdin: text("default"), Cases: []batch.Case{
 			{Args: []string{"one"}, Env: map[string]string{"A": "case"}, Stdin: text("own")},
 			{},
@@ -200,7 +201,7 @@ func TestACaseHasItsOwnInput(t *testing.T) {
 				}
 			}
 		}
-		if strings.Contains(w.output[1], "one") || spec.Env["A"] != "batch" {
+		if strings.Contains(w.output[1], "one") || spec.Env["A"] != "batch" || args[1] != "none" {
 			t.Errorf("case 1 prints %q", w.output[1])
 		}
 		a, b := w.outcomes[0].Execution, w.outcomes[1].Execution
