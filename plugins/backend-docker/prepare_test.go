@@ -198,7 +198,7 @@ func TestAPreparationThatTimesOutBeforeItsContainerSaysSo(t *testing.T) {
 	t.Parallel()
 	b := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	b.images.settings.timeout = time.Millisecond
-	for name, spec := range map[string]executor.Spec{"commands": {PreCommands: []string{"true"}}, "requirements": {Requirements: "pyexec-probe"}} {
+	for name, spec := range map[string]executor.Spec{"commands": {PreCommands: []string{"true " + t.Name()}}, "requirements": {Requirements: "pyexec-never-made"}} {
 		spec.Code = "print('ran')"
 		if f := fails(t, b, spec); f.Code != executor.Exhausted || f.Phase != executor.PhasePrepare || f.Message != "not prepared within 1ms (backends.docker.prepare.timeout_seconds)" {
 			t.Errorf("%s: %+v", name, f)
