@@ -31,18 +31,25 @@ func eventually(t testing.TB, what string, cond func() bool) {
 
 func TestAJobWithoutAPlaceIsUnavailableInNomadsWords(t *testing.T) {
 	t.Parallel()
-	b := openBackend(t, nomadtest.Shared(t), func(c *Config) {
-		c.Constraints, c.QueueTimeoutSeconds = []string{"${node.class} = nowhere"}, 1
-	})
-	j := aJob(t, executor.Spec{Code: "print('never')"})
-	var said journal
-	_, err := b.Run(t.Context(), j, &said)
-	if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "${node.class} = nowhere") || said.started != nil {
-		t.Errorf("%v", err)
+	var err error
+	for _, seconds := range []int{1, 60} { // on a busy machine Nomad may need longer to say why
+		b := openBackend(t, nomadtest.Shared(t), func(c *Config) {
+			c.Constraints, c.QueueTimeoutSeconds = []string{"${node.class} = nowhere"}, seconds
+		})
+		j := aJob(t, executor.Spec{Code: "print('never')"})
+		var said journal
+		_, err = b.Run(t.Context(), j, &said)
+		if executor.CodeOf(err) != executor.Unavailable || said.started != nil {
+			t.Errorf("%v", err)
+		}
+		if err := b.Remove(t.Context(), j.ID); err != nil {
+			t.Error(err)
+		}
+		if err != nil && strings.Contains(err.Error(), "${node.class} = nowhere") {
+			return
+		}
 	}
-	if err := b.Remove(t.Context(), j.ID); err != nil {
-		t.Error(err)
-	}
+	t.Error(err)
 }
 
 func TestAnEndedJobIsPurgedAfterAWhile(t *testing.T) {
