@@ -158,8 +158,9 @@ type OpenedSession struct {
 // and the traceback on stderr; sys.exit ends the Execution with its code), Spec.Command is a process of its own in the
 // same sandbox. The Engine calls Run, SessionTools and RestartSession for one Session one at a time, SessionFiles at any
 // time. The end of Run's ctx, and Limits.Timeout, interrupt (SIGINT): the state is kept unless the interpreter does not
-// stop within Limits.KillGrace (Result.SessionState). Every method answers not_found for a Session that this process does
-// not hold; the Engine then tries AdoptSession once.
+// stop within Limits.KillGrace (Result.SessionState). A Backend may first kill the programs that the code has started, and
+// wait 2 s more. Every method answers not_found for a Session that this process does not hold; the Engine then tries
+// AdoptSession once.
 type SessionBackend interface {
 	// OpenSession makes the sandbox of s (ID, Owner, Language, Spec and Limits are set) and starts its interpreter. Codes:
 	// invalid (requirements among others; Fields names them), exhausted, unavailable, unimplemented.

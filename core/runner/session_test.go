@@ -211,14 +211,14 @@ func TestAProgramThatIgnoresInterruptsDoesNotCostTheState(t *testing.T) {
 		start                  SessionStart
 		set, cell, get, output string
 	}{
-		"shell":  {shellSession("/bin/bash"), "sleep 1000 & job=$!; sleep 0.1; x=1", deaf + "; sleep 0.4; echo never; while :; do :; done", "kill -0 $job && echo $x", "1\n"},
+		"shell":  {shellSession("/bin/bash"), "sleep 1000 & job=$!; sleep 0.1; x=1", deaf + "; sleep 0.6; echo never; while :; do :; done", "kill -0 $job && echo $x", "1\n"},
 		"python": {pythonSession(), "import os; x = 1", "os.system('" + deaf + "')\nwhile True: pass", "print(x)", "1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := openSession(t, c.start)
 			r.wants(t, c.set, "", "")
 			start := cellOf(c.cell)
-			start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, time.Second
+			start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 1200*time.Millisecond
 			res, rec := r.timesOut(t, start, "1")
 			if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || rec.stdout() != "1\n" {
 				t.Errorf("%s %q %q %q", describe(res), res.SessionState, rec.stdout(), rec.stderr())

@@ -248,8 +248,10 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 				interrupt = i.Send()
 			}
 		case <-grace:
-			interrupt = i.Kill()
-			if killed || interrupt == nil {
+			if killed {
+				return
+			}
+			if interrupt = i.Kill(); interrupt == nil {
 				return
 			}
 			killed, grace = true, time.After(afterKill)

@@ -19,13 +19,13 @@
 //
 // # Interrupts and limits
 //
-// Cancel and timeout send SIGINT to the interpreter and to what it has started since the cell began. Background processes
-// live on. A cell that has not ended after three quarters of Limits.KillGrace is interrupted once more: Python, for one, drops
-// an exception that a finalizer raises. After Limits.KillGrace the runner kills what the cell has started: a program that
-// ignores SIGINT does not cost the session its state. If the cell does not end within another 2 s, or has started nothing, the
-// interpreter is killed with all it started, and a new one is started (SessionStateRestarted). An interpreter that ends by
-// itself is not started anew (SessionStateLost) until the request restart. Standard input comes through a FIFO that the driver
-// opens as descriptor 0.
+// Cancel and timeout send SIGINT to the interpreter and to what it has started since the cell began. Background processes live
+// on. A cell that has not ended after three quarters of Limits.KillGrace is interrupted once more: Python, for one, drops an
+// exception that a finalizer raises. (Node's driver repeats its interrupts itself.) After Limits.KillGrace the runner kills
+// what the cell has started: a program that ignores SIGINT does not cost the session its state. If the cell does not end
+// within another 2 s, or has started nothing, the interpreter is killed with all it started, and a new one is started
+// (SessionStateRestarted). An interpreter that ends by itself is not started anew (SessionStateLost) until the request
+// restart. Standard input comes through a FIFO that the driver opens as descriptor 0.
 //
 // A Command's processes have a control group below the session's, and are killed by it. Without control groups they are the
 // runner's children that have come since, which includes what the interpreter's background processes have left meanwhile.
