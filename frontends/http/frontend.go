@@ -152,7 +152,7 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 		if r.pattern != "" {
 			at.Path = r.pattern
 		}
-		adapter.Handle(&at, f.serve(r.handler))
+		adapter.Handle(&at, f.serve(r))
 	}
 	err := errors.Join(f.mount(docsFiles, docsAssets), f.mountMCP())
 	if err != nil {
@@ -164,11 +164,19 @@ func newFrontend(svc executor.Service, o Options) (*frontend, error) {
 	return f, nil
 }
 
-// serve returns the huma handler of h.
-func (f *frontend) serve(h handler) func(huma.Context) {
+// serve returns the huma handler of a route.
+func (f *frontend) serve(to route) func(huma.Context) {
+	known := to.queryShape()
 	return func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
-		if err := h(w, r); err != nil {
+		var err error
+		if r.URL.RawQuery != "" && to.strictQuery() {
+			err = checkQuery(r, known)
+		}
+		if err == nil {
+			err = to.handler(w, r)
+		}
+		if err != nil {
 			f.writeProblem(w, r, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -77,10 +78,27 @@ type operation struct {
 	scriptErrors []int
 }
 
+// strictQuery reports whether an unknown query parameter is refused. Requests for probes and pages may have any.
+func (o operation) strictQuery() bool { return strings.HasPrefix(o.path, "/api/v1/") }
+
+// queryShape returns the query parameters as the members of a shape.
+func (o operation) queryShape() shape {
+	s := shape{}
+	for _, p := range o.params {
+		if p.In == "query" {
+			s[p.Name] = &rule{}
+		}
+	}
+	return s
+}
+
 func (o operation) huma() *huma.Operation {
 	op := &huma.Operation{OperationID: o.id, Method: o.method, Path: o.path, Summary: o.summary, Description: o.doc, Tags: []string{o.tag},
 		Parameters: o.params, RequestBody: o.body, Responses: map[string]*huma.Response{strconv.Itoa(o.success): o.answer}}
 	statuses := append(slices.Clone(o.errors), alwaysErrors...)
+	if o.strictQuery() {
+		statuses = append(statuses, http.StatusUnprocessableEntity)
+	}
 	if !o.open {
 		statuses = append(statuses, tokenErrors...)
 		op.Security = []map[string][]string{{"bearer": {}}, {}}

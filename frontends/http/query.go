@@ -1,9 +1,11 @@
 package httpfrontend
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,7 +32,7 @@ func querySchema(f reflect.StructField) *huma.Schema {
 
 // readQuery reads the query of r into the struct that into points to. A parameter that is not given, or a text or boolean that is
 // empty, has its default. A list may be given in several parameters or with commas. Of others the first parameter counts. The error
-// names every bad parameter; check, if there is one, adds to it.
+// names every parameter with a bad value; check, if there is one, adds to it.
 func readQuery(r *http.Request, into any, check ...func(*decoder)) error {
 	values, err := queryOf(r)
 	if err != nil {
@@ -93,6 +95,24 @@ func (d *decoder) parameter(name, text string, r *rule, into reflect.Value) {
 	default:
 		panic("no reader for " + into.Type().String())
 	}
+}
+
+// checkQuery returns an error that names every parameter of r's query that is not known.
+func checkQuery(r *http.Request, known shape) error {
+	values, err := queryOf(r)
+	if err != nil {
+		return in("query", err)
+	}
+	d := &decoder{}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if known[name] == nil && len(d.errs) < maxFieldErrors { // a hint takes time
+			d.bad(clip(name), "unknown parameter%s", hint("", known.near(name)))
+		}
+	}
+	if len(d.errs) > 0 {
+		return in("query", fieldsError(d.errs))
+	}
+	return nil
 }
 
 // queryOf returns the query of r. A query that cannot be read is refused, so that no parameter is ignored.

@@ -155,9 +155,10 @@ func TestTheAccessLogTellsNoSecrets(t *testing.T) {
 	t.Parallel()
 	var buf bytes.Buffer
 	h := handlerOf(t, hello().service(), withTokens(t), func(o *Options) { o.Log = slog.New(slog.NewJSONHandler(&buf, nil)) })
-	w := do(t, h, http.MethodPost, "/api/v1/exec/sync?token=query-secret", strings.NewReader(`{"code":"body-secret","env":{"A":"env-secret"}}`),
+	w := do(t, h, http.MethodPost, "/api/v1/exec/sync", strings.NewReader(`{"code":"body-secret","env":{"A":"env-secret"}}`),
 		"Authorization", "Bearer ann-token", "Content-Type", "application/json", "Cookie", "cookie-secret", "X-Request-Id", "req-1")
 	line := decode(t, buf.Bytes())
+	wantProblem(t, do(t, h, http.MethodPost, "/api/v1/exec/sync?token=query-secret", nil, "Authorization", "Bearer ann-token"), 422, executor.Invalid, "token")
 	if line["msg"] != "http request" || line["method"] != "POST" || line["path"] != "/api/v1/exec/sync" || line["status"] != 200.0 || line["request_id"] != "req-1" || line["owner"] != "ann" || line["bytes"] != float64(w.Body.Len()) {
 		t.Fatalf("%v", line)
 	}
