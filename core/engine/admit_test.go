@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -283,6 +284,9 @@ func TestAnIdempotencyKeyReturnsTheFirst(t *testing.T) {
 		other.Args = []string{"more"}
 		_, err = submit(t.Context(), other, archive)
 		wantCode(t, err, executor.Conflict, "idempotency_key")
+		if conflict, _ := errors.AsType[*executor.Error](err); conflict.ExecutionID != first.ID {
+			t.Errorf("the conflict names the execution %q, want %q", conflict.ExecutionID, first.ID)
+		}
 		_, err = submit(t.Context(), again, tarOf(t, "main.py", "exit 1"))
 		wantCode(t, err, executor.Conflict, "idempotency_key")
 		_, err = r.Submit(t.Context(), keyed, executor.Input{Workspace: once(archive), Stdin: once(nil)})

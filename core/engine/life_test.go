@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -234,14 +235,47 @@ func TestRetentionCountsWhatWasFinishedBefore(t *testing.T) {
 	})
 }
 
+func TestRetentionTriesAgainAfterAMinuteWhereTheStoreFails(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := newFailingStore()
+		var tries atomic.Int32
+		store.set(func(op string, _ ...executor.Event) error {
+			if op == "delete" && tries.Add(1) < 3 {
+				return errors.New("no disk")
+			}
+			return nil
+		})
+		r := newRig(t, setup{options: Options{Store: store, Retention: config.Retention{MaxExecutions: 1}}})
+		for range 2 {
+			r.result(r.submit(t.Context(), "exit 0").ID)
+		}
+		for _, want := range []int32{1, 2, 3, 3} {
+			synctest.Wait()
+			if got := tries.Load(); got != want {
+				t.Errorf("%d tries, want %d", got, want)
+			}
+			time.Sleep(time.Minute)
+		}
+		if left := must(r.List(t.Context(), executor.Filter{})); len(left) != 1 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
 func TestBlobsWithoutAnExecutionAreRemoved(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		blobs, store := openBlobs(t), memorystore.New(memorystore.Options{})
 		var ids idSource
-		known := ids.next(time.Now())
-		leave(t, store, known, leftover{spec: executor.Spec{Code: "x"}, events: []executor.Body{executor.Queued{}, executor.Finished{Result: succeeded}}})
-		for _, key := range []string{ids.next(time.Now()) + "/workspace", known + "/workspace", known + "/artifacts"} {
+		known, purged := ids.next(time.Now()), ids.next(time.Now())
+		for _, id := range []string{known, purged} {
+			leave(t, store, id, leftover{spec: executor.Spec{Code: "x"}, events: []executor.Body{executor.Queued{}, executor.Finished{Result: succeeded}}})
+		}
+		if err := store.Delete(t.Context(), purged); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{ids.next(time.Now()) + "/workspace", purged + "/artifacts", known + "/workspace", known + "/artifacts"} {
 			if _, err := blobs.Put(t.Context(), key, strings.NewReader("x"), 0, false); err != nil {
 				t.Fatal(err)
 			}

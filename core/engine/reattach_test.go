@@ -127,6 +127,14 @@ func TestABackendThatBreaksOffAgainAndAgainIsGivenUp(t *testing.T) {
 		if res := r.result(x.ID); res.Status != executor.StatusLost || res.Failure.Code != executor.Unavailable || stdout(r.events(x.ID)) != "one\n" {
 			t.Errorf("%+v, %+v", res, res.Failure)
 		}
+		place := r.open(as("alice"))
+		x = r.submit(as("alice"), "backend-die", in(place))
+		if res := r.result(x.ID); res.Status != executor.StatusLost || res.SessionState != "" {
+			t.Errorf("in a session: %+v, %+v", res, res.Failure)
+		}
+		if v := r.session(place); v.Status != executor.SessionActive { // the backend keeps its interpreter
+			t.Errorf("the session is %+v", v)
+		}
 		r.wantIdle()
 	})
 }
