@@ -161,8 +161,12 @@ func TestABrokenStoreNeverHangsTheEngine(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Minute)
+			began := time.Now()
 			if err := r.closeNow(); err != nil {
 				t.Error(err)
+			}
+			if waited := time.Since(began); waited > time.Second { // on the bubble's clock
+				t.Errorf("Close took %s", waited)
 			}
 			r.wantIdle()
 		})

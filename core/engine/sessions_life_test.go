@@ -65,6 +65,8 @@ func TestADeadInterpreterLosesItsSessionUntilItIsRestarted(t *testing.T) {
 		}
 		_, err := r.Submit(ctx, executor.Spec{Session: s.ID, Code: "exit 0"}, executor.Input{})
 		wantCode(t, err, executor.Conflict, "session")
+		_, err = r.InterruptSession(ctx, s.ID)
+		wantCode(t, err, executor.Conflict, "session")
 		if files := must(r.ListFiles(ctx, s.ID, "", false)); len(files) != 1 {
 			t.Errorf("its files are %+v", files)
 		}
