@@ -257,6 +257,11 @@ func TestListPages(t *testing.T) {
 		}
 		_, err := r.List(t.Context(), executor.Filter{Limit: 501, After: "x", Statuses: []executor.Status{"odd"}})
 		wantCode(t, err, executor.Invalid, "limit", "after", "status")
+		_, err = r.List(t.Context(), executor.Filter{Limit: -1})
+		wantCode(t, err, executor.Invalid, "limit")
+		if all := must(r.List(t.Context(), executor.Filter{Limit: 500})); len(all) != len(ids) {
+			t.Errorf("%d on the largest page, want %d", len(all), len(ids))
+		}
 	})
 }
 

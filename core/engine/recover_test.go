@@ -237,6 +237,30 @@ func TestABackendThatComesUpLateIsWaitedForByWhatRunsInIt(t *testing.T) {
 	})
 }
 
+// A program that was cancelled does not go on: its backend gets only the time that it has to stop one.
+func TestABackendThatIsAwayIsNotWaitedForLongByWhatWasCancelled(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := memorystore.New(memorystore.Options{})
+		var ids idSource
+		id := ids.next(time.Now())
+		leave(t, store, id, leftover{spec: executor.Spec{Code: "x", Durable: true}, attempts: 1, cancelled: true, events: []executor.Body{
+			executor.Queued{}, executor.Started{Handle: []byte("h")},
+		}})
+		s, plugin := withRelay(lasting)
+		plugin.current().SetDown(executor.Errorf(executor.Unavailable, "away"))
+		s.options.Store = store
+		began := time.Now()
+		r := newRig(t, s)
+		if res := r.result(id); res.Status != executor.StatusKilled {
+			t.Errorf("%+v, %+v", res, res.Failure)
+		}
+		if waited := time.Since(began); waited < r.deadlines.Stop || waited > 2*r.deadlines.Stop { // on the bubble's clock
+			t.Errorf("it was waited for %s, want about %s", waited, r.deadlines.Stop)
+		}
+	})
+}
+
 func TestALifeThatEndsBeforeTheBackendIsUpLeavesItsProgramsToTheNext(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
