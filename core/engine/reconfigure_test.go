@@ -10,6 +10,7 @@ import (
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/store/memory"
 )
 
 // another returns a second fake like that of s.
@@ -199,6 +200,33 @@ func TestTheEndOfTheDrainEndsWhatIsLeftAndSaysWhy(t *testing.T) {
 		}
 		if n := r.openSessions(); n != 0 {
 			t.Errorf("%d sessions are open", n)
+		}
+		r.wantIdle()
+	})
+}
+
+func TestWhatAnEarlierLifeHasQueuedGoesToAnotherBackendToo(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := memorystore.New(memorystore.Options{})
+		var ids idSource
+		queued := func(spec executor.Spec) string {
+			id := ids.next(time.Now())
+			spec.Durable = true
+			leave(t, store, id, leftover{spec: spec, events: []executor.Body{executor.Queued{}}})
+			return id
+		}
+		doomed := queued(executor.Spec{Code: "hang"})
+		moves, named := queued(executor.Spec{Code: "print moved"}), queued(executor.Spec{Code: "print lost", Backend: "fake"})
+		one := config.Engine{MaxConcurrent: 1, MaxQueued: 10, DrainTimeoutSeconds: 60}
+		r := newRig(t, setup{options: Options{Store: store, Engine: one}})
+		synctest.Wait()
+		r.change("next", another(setup{}), func(o *Options) { o.Engine = one })
+		r.wantOutput(moves, "moved\n")
+		for _, id := range []string{doomed, named} {
+			if res := r.result(id); res.Status != executor.StatusLost {
+				t.Errorf("%+v, %+v", res, res.Failure)
+			}
 		}
 		r.wantIdle()
 	})

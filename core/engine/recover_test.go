@@ -316,6 +316,9 @@ func TestWhatHasJustEndedIsRemovedByTheNextLife(t *testing.T) {
 		if removed := r.fake.Removed(); !slices.Equal(removed, []string{just}) {
 			t.Errorf("removed %v; want %s, and not %s, which is long ago, nor %s, which nobody holds", removed, just, before, other)
 		}
+		if retired := r.change("next", another(setup{}))[0]; !isDrained(retired) {
+			t.Error("what was removed is still on its backend")
+		}
 		r.wantIdle()
 	})
 }
