@@ -356,6 +356,8 @@ func TestRequirementsAreFoundInTheirOrder(t *testing.T) {
 		{name: "the request wins over code", spec: executor.Spec{Code: script, Requirements: "c"}, requirements: "c"},
 		{name: "nobody looks where detect is false", spec: executor.Spec{Code: script, Detect: &no}},
 		{name: "the request's version wins", spec: executor.Spec{Code: script, PythonVersion: "3.13"}, requirements: "a b>1", version: "3.13"},
+		{name: "an image has a version of its own", spec: executor.Spec{Code: script, Image: "python:3.11"}, requirements: "a b>1"},
+		{name: "the version of code's own block wins over that of the files", spec: executor.Spec{Code: bare, Detect: &yes}, files: []string{"pyproject.toml", "[project]\ndependencies = ['a']\nrequires-python = '<3.13'\n"}, requirements: "a", version: "3.13"},
 		{name: "nobody looks into a tar unasked", files: []string{"main.py", script, "requirements.txt", "r"}},
 		{name: "the entrypoint's block wins over requirements.txt", spec: executor.Spec{Detect: &yes}, files: []string{"requirements.txt", "r", "main.py", script}, requirements: "a b>1", version: "3.12"},
 		{name: "the named entrypoint's block", spec: executor.Spec{Detect: &yes, Entrypoint: "app.py"}, files: []string{"main.py", bare, "app.py", script}, requirements: "a b>1", version: "3.12"},
@@ -364,6 +366,8 @@ func TestRequirementsAreFoundInTheirOrder(t *testing.T) {
 		{name: "requirements.txt beside a block that does not speak of them", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", bare, "requirements.txt", "r"}, requirements: "r", version: "3.13"},
 		{name: "requirements.txt for a command", spec: executor.Spec{Detect: &yes, Command: []string{"ls"}}, files: []string{"main.py", script, "requirements.txt", "r"}, requirements: "r"},
 		{name: "a block that is wrong", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "# /// script\n# x = = 1\n# ///\n"}, status: executor.StatusFailed},
+		{name: "a requirements.txt that is too large", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "x", "requirements.txt", strings.Repeat("r\n", maxRequirements/2+1)}, status: executor.StatusFailed},
+		{name: "a requirements.txt that is no text", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "x", "requirements.txt", "r\x00"}, status: executor.StatusFailed},
 		{name: "durable too", spec: executor.Spec{Detect: &yes, Durable: true}, files: []string{"main.py", script}, requirements: "a b>1", version: "3.12"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -386,7 +390,7 @@ func TestRequirementsAreFoundInTheirOrder(t *testing.T) {
 					}
 					res := r.result(x.ID)
 					if test.status != "" {
-						if res.Status != test.status || res.Failure.Code != executor.Invalid || res.Failure.Phase != executor.PhasePrepare {
+						if res.Status != test.status || res.Failure.Code != executor.Invalid || res.Failure.Phase != executor.PhasePrepare || res.Failure.Field != fieldTar {
 							t.Errorf("result %+v, %+v", res, res.Failure)
 						}
 						return
