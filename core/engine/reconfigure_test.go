@@ -217,12 +217,22 @@ func TestWhatAnEarlierLifeHasQueuedGoesToAnotherBackendToo(t *testing.T) {
 			return id
 		}
 		doomed := queued(executor.Spec{Code: "hang"})
-		moves, named := queued(executor.Spec{Code: "print moved"}), queued(executor.Spec{Code: "print lost", Backend: "fake"})
+		moves, named := queued(executor.Spec{Code: "print moved\nwait gate"}), queued(executor.Spec{Code: "print lost", Backend: "fake"})
 		one := config.Engine{MaxConcurrent: 1, MaxQueued: 10, DrainTimeoutSeconds: 60}
 		r := newRig(t, setup{options: Options{Store: store, Engine: one}})
 		synctest.Wait()
-		r.change("next", another(setup{}), func(o *Options) { o.Engine = one })
+		next := another(setup{})
+		r.change("next", next, func(o *Options) { o.Engine = one })
+		time.Sleep(61 * time.Second)
+		retired := r.change("last", another(setup{}), func(o *Options) { o.Engine = one })[0]
+		if isDrained(retired) {
+			t.Error("what has gone to a backend is not on it")
+		}
+		next.Release("gate")
 		r.wantOutput(moves, "moved\n")
+		if !isDrained(retired) {
+			t.Error("it is not drained")
+		}
 		for _, id := range []string{doomed, named} {
 			if res := r.result(id); res.Status != executor.StatusLost {
 				t.Errorf("%+v, %+v", res, res.Failure)

@@ -330,6 +330,9 @@ func TestVariablesAndAddedRequirements(t *testing.T) {
 		if all := must(r.AddRequirements(ctx, s.ID, "attrs==1.0")); !slices.Equal(all, []string{"attrs==1.0"}) || !slices.Equal(r.session(s).Requirements, all) {
 			t.Errorf("requirements %v, the session says %v", all, r.session(s).Requirements)
 		}
+		if rec := must(r.store.GetSessionRecord(ctx, s.ID)); !slices.Equal(rec.Requirements, r.session(s).Requirements) {
+			t.Errorf("the store has the requirements %v", rec.Requirements)
+		}
 		if got := r.say(ctx, s, "import attrs\nget b"); got != "1.0\n2\n" {
 			t.Errorf("it said %q", got)
 		}
