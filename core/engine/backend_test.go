@@ -124,6 +124,10 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 			_ = emit(s, started)
 			return succeeded, s.Artifact(&tar.Header{Name: "a", Size: 40 << 20}, zeros{})
 		}, status: executor.StatusFailed, code: executor.Exhausted, field: "outputs", changes: func(s *executor.Spec) { s.Limits.DiskBytes = 1 << 20 }},
+		{name: "its artifacts are as large as they may be", run: func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
+			_ = emit(s, started)
+			return succeeded, s.Artifact(&tar.Header{Name: "a", Size: 1 << 20}, zeros{})
+		}, status: executor.StatusSucceeded, changes: func(s *executor.Spec) { s.Limits.DiskBytes = 1 << 20 }},
 		{name: "it returns an artifact too many", run: func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
 			_ = emit(s, started)
 			err := s.Artifact(&tar.Header{Name: "a", Size: 1}, strings.NewReader("x"))

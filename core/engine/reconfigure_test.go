@@ -297,6 +297,21 @@ func TestBoundsAndLimitsAreThoseOfTheNewSettings(t *testing.T) {
 	})
 }
 
+func TestNewBoundsOfRetentionCountAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		for range 3 {
+			r.result(r.submit(t.Context(), "exit 0").ID)
+		}
+		r.change("fake", r.fake, func(o *Options) { o.Retention.MaxExecutions = 1 })
+		synctest.Wait()
+		if left := must(r.List(t.Context(), executor.Filter{})); len(left) != 1 {
+			t.Errorf("%d executions are kept", len(left))
+		}
+	})
+}
+
 func TestABadReconfigurationChangesNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

@@ -218,6 +218,28 @@ func TestAResultOutlivesALogThatDidNotTakeIt(t *testing.T) {
 	}
 }
 
+// The time between two lives of the server is not one in which an Execution has waited.
+func TestTheDeadlineOfTheQueueBeginsAnewInTheNextLife(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := memorystore.New(memorystore.Options{})
+		var ids idSource
+		var queued []string
+		for range 3 {
+			id := ids.next(time.Now())
+			leave(t, store, id, leftover{spec: executor.Spec{Code: "sleep 40m", Durable: true, Limits: executor.Limits{Timeout: time.Hour}}, events: []executor.Body{executor.Queued{}}})
+			queued = append(queued, id)
+		}
+		time.Sleep(2 * time.Hour)
+		r := newRig(t, setup{options: Options{Store: store, Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}, Deadlines: Deadlines{Queue: time.Hour}}})
+		for i, want := range []executor.Status{executor.StatusSucceeded, executor.StatusSucceeded, executor.StatusLost} {
+			if res := r.result(queued[i]); res.Status != want {
+				t.Errorf("number %d: %+v, %+v; want %s", i+1, res, res.Failure, want)
+			}
+		}
+	})
+}
+
 func TestABackendThatComesUpLateIsWaitedForByWhatRunsInIt(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

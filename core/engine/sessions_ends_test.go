@@ -274,7 +274,7 @@ func TestHowLongEndedSessionsAreKeptMayBecomeShorter(t *testing.T) {
 	})
 }
 
-func TestTheEndOfADrainCountsTheSessionsThatItLoses(t *testing.T) {
+func TestTheEndOfADrainIsCountedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
@@ -290,6 +290,14 @@ python_executor_sessions_lost_total{backend="fake"} 2
 `
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(text), "python_executor_sessions_lost_total"); err != nil {
 			t.Error(err)
+		}
+		if n := must(testutil.GatherAndCount(registry, "python_executor_running")); n != 2 {
+			t.Errorf("the metrics tell what runs on %d backends, want 2", n)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if left := len(r.queue.on) + len(r.queue.capacity); left > 2 {
+			t.Errorf("the queue counts for %v, with the capacities %v", r.queue.on, r.queue.capacity)
 		}
 	})
 }

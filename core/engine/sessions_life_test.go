@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -350,6 +351,31 @@ func TestVariablesAndAddedRequirements(t *testing.T) {
 		_ = must(r.InterruptSession(ctx, s.ID))
 		_ = must(r.Variables(ctx, s.ID))
 		r.wantIdle()
+	})
+}
+
+// crowded is a backend whose interpreters have many variables, in no order.
+type crowded struct{ *fake.Backend }
+
+func (crowded) Variables(context.Context, string) ([]executor.Variable, error) {
+	var list []executor.Variable
+	for i := range maxVariables + 1 {
+		list = append(list, executor.Variable{Name: fmt.Sprintf("v%04d", maxVariables-i)})
+	}
+	list[0].Preview, list[maxVariables].Preview = "the last", strings.Repeat("é", maxPreview)
+	return list, nil
+}
+
+func TestVariablesAreInOrderAndBounded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		s := withSessions()
+		s.backend = crowded{fake.New(s.fake)}
+		r := newRig(t, s)
+		list := must(r.Variables(as("alice"), r.open(as("alice")).ID))
+		if first, last := list[0], list[len(list)-1]; len(list) != maxVariables || first.Name != "v0000" || last.Name != "v0999" || first.Preview != strings.Repeat("é", maxPreview) {
+			t.Errorf("%d variables from %+v to %+v", len(list), first, last)
+		}
 	})
 }
 

@@ -153,6 +153,22 @@ func TestAUseKeepsASessionOpen(t *testing.T) {
 		active("50 s after a run", s, executor.SessionActive)
 		time.Sleep(11 * time.Second)
 		active("61 s after a run", s, executor.SessionClosed)
+
+		s = r.open(ctx, idle)
+		_ = must(r.WriteFile(ctx, s.ID, "a", 1, strings.NewReader("a")))
+		_, reader, err := r.ReadFile(ctx, s.ID, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		active("while a file is read", s, executor.SessionActive)
+		if err := reader.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(59 * time.Second)
+		active("59 s after a file was read", s, executor.SessionActive)
+		time.Sleep(2 * time.Second)
+		active("61 s after a file was read", s, executor.SessionClosed)
 	})
 }
 
