@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -429,11 +428,12 @@ func TestAProgramWhoseFilesAskForTooMuchHoldsNoPlace(t *testing.T) {
 		r := newRig(t, setup{})
 		look := true
 		content := tarOf(t, "main.py", "# /// script\n# requires-python = '<3'\n# ///")
-		in := executor.Input{Workspace: &executor.Source{Replayable: true, Open: func() (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(content)), nil
-		}}}
-		_, err := r.Submit(t.Context(), executor.Spec{Detect: &look}, in)
-		wantCode(t, err, executor.Invalid, "python_version")
-		r.wantIdle()
+		opened := 0
+		for _, files := range []*executor.Source{again(content, &opened), once(content)} {
+			_, err := r.Submit(t.Context(), executor.Spec{Detect: &look}, executor.Input{Workspace: files})
+			wantCode(t, err, executor.Invalid, "python_version")
+			r.wantIdle()
+			r.wantBlobs(0)
+		}
 	})
 }

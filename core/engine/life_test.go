@@ -96,8 +96,11 @@ func TestCloseIsSafeBeforeStartAndTwice(t *testing.T) {
 func TestNewSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	good := Options{Store: memorystore.New(memorystore.Options{}), Blobs: openBlobs(t), Backends: map[string]executor.Backend{"a": fake.New(fake.Options{}), "b": fake.New(fake.Options{})}, DefaultBackend: "a"}
-	if _, err := New(good); err != nil {
-		t.Error(err)
+	for _, size := range []int64{0, -1} {
+		o := good
+		if o.SpoolBytes = size; must(New(o)).now().spoolBytes != 8<<30 {
+			t.Errorf("with %d bytes for each spooled stream it is not the default", size)
+		}
 	}
 	for name, spoil := range map[string]func(*Options){
 		"no store":                func(o *Options) { o.Store = nil },
@@ -107,6 +110,8 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 		"no default":              func(o *Options) { o.DefaultBackend = "" },
 		"a default that is not":   func(o *Options) { o.DefaultBackend = "c" },
 		"a bound that is not one": func(o *Options) { o.Engine = config.Engine{MaxConcurrent: 1, MaxQueued: -1} },
+		"no place to run":         func(o *Options) { o.Engine = config.Engine{MaxConcurrent: -1, MaxQueued: 1} },
+		"an owner without places": func(o *Options) { o.Engine = config.Engine{MaxConcurrent: 1, MaxQueued: 1, MaxPerOwner: -1} },
 	} {
 		o := good
 		spoil(&o)
