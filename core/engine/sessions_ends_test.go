@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -251,6 +252,58 @@ func TestAFileThatIsAnnouncedTooLargeIsNotRead(t *testing.T) {
 		_, err := r.WriteFile(as("alice"), place.ID, "a", 11, iotest.ErrReader(errors.New("read")))
 		wantCode(t, err, executor.Exhausted, "file")
 	})
+}
+
+// forgetful is a backend that reads n bytes of the first file, and then answers err.
+type forgetful struct {
+	*fake.Backend
+	n      int64
+	err    error
+	writes *atomic.Int32
+}
+
+func (b forgetful) WriteFile(ctx context.Context, id, name string, size int64, r io.Reader) (executor.File, error) {
+	if b.writes.Add(1) > 1 {
+		return b.Backend.WriteFile(ctx, id, name, size, r)
+	}
+	_, err := io.CopyN(io.Discard, r, b.n)
+	return executor.File{}, errors.Join(err, b.err)
+}
+
+func TestAFileIsWrittenAgainOnlyIfNothingOfItWasRead(t *testing.T) {
+	t.Parallel()
+	unknown, path := executor.Errorf(executor.NotFound, "no such session"), executor.FieldErrorf(executor.NotFound, "path", "no such folder")
+	for _, test := range []struct {
+		name   string
+		n      int64
+		err    error
+		code   executor.Code
+		fields []string
+		writes int32
+	}{
+		{"the session was not known, and nothing was read", 0, unknown, "", nil, 2},
+		{"the session was not known, and half of it was read", 1, unknown, executor.Unavailable, nil, 1},
+		{"the path is wrong", 1, path, executor.NotFound, []string{"path"}, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				s := withSessions()
+				var writes atomic.Int32
+				s.backend = forgetful{fake.New(s.fake), test.n, test.err, &writes}
+				r := newRig(t, s)
+				f, err := r.WriteFile(as("alice"), r.open(as("alice")).ID, "a", 2, strings.NewReader("ab"))
+				if test.code != "" {
+					wantCode(t, err, test.code, test.fields...)
+				} else if err != nil || f.SizeBytes != 2 {
+					t.Errorf("written: %+v, %v", f, err)
+				}
+				if got := writes.Load(); got != test.writes {
+					t.Errorf("the backend was asked %d times, want %d", got, test.writes)
+				}
+			})
+		})
+	}
 }
 
 func TestHowLongEndedSessionsAreKeptMayBecomeShorter(t *testing.T) {

@@ -172,6 +172,24 @@ func TestAUseKeepsASessionOpen(t *testing.T) {
 	})
 }
 
+func TestNothingWaitsInASessionWhereTheBoundIsZero(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.MaxWaiting = 0 })))
+		ctx := as("alice")
+		s := r.open(ctx)
+		if got := r.say(ctx, s, "print hi"); got != "hi\n" {
+			t.Errorf("it said %q", got)
+		}
+		_ = must(r.Variables(ctx, s.ID))
+		r.submit(ctx, "hang", in(s))
+		_, err := r.Submit(ctx, executor.Spec{Code: "exit 0", Session: s.ID}, executor.Input{})
+		wantCode(t, err, executor.Exhausted)
+		_, err = r.Variables(ctx, s.ID)
+		wantCode(t, err, executor.Exhausted)
+	})
+}
+
 func TestWhatAnExecutionInASessionMayAskFor(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
