@@ -134,7 +134,7 @@ func TestSmallFilesGoInAndOut(t *testing.T) {
 	call := newContext(t, c, nil)
 	png := string(fixture(t))
 	for _, f := range []struct{ path, content, encoding string }{
-		{"data/rows.csv", "a,ü\n1,2\n", ""}, {"plot.png", base64.StdEncoding.EncodeToString([]byte(png)), "base64"}, {"raw.bin", "AP\n8=\r\n", "base64"},
+		{"data/rows.csv", "a,ü\n1,2\n", ""}, {"plot.png", base64.StdEncoding.EncodeToString([]byte(png)), "base64"}, {"raw.bin", "AP\n 8=\r\n", "base64"},
 		{"long.txt", strings.Repeat("0123456789ü", 200), "text"},
 	} {
 		if a := call("write_context_file", map[string]any{"path": f.path, "content": f.content, "encoding": f.encoding}); a.isError || a.fields["path"] != f.path {

@@ -136,7 +136,7 @@ func TestSessionsOnAServer(t *testing.T) {
 		if err := os.WriteFile(file, []byte("probe\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if o := run("", "install", id, "late", "--requirements", file); o.status != 0 || !strings.Contains(o.stdout, "probe") || !strings.Contains(o.stdout, "late") {
+		if o := run("", "install", id, "late", "--requirements", file); o.status != 0 || !strings.Contains(o.stdout, "\nlate") || !strings.Contains(o.stdout, "\nprobe") {
 			t.Errorf("%+v", o)
 		}
 	})
