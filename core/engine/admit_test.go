@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -256,6 +256,11 @@ func TestListPages(t *testing.T) {
 		}
 		_, err := r.List(t.Context(), executor.Filter{Limit: 501, After: "x", Statuses: []executor.Status{"odd"}})
 		wantCode(t, err, executor.Invalid, "limit", "after", "status")
+		_, err = r.List(t.Context(), executor.Filter{Limit: -1})
+		wantCode(t, err, executor.Invalid, "limit")
+		if all := must(r.List(t.Context(), executor.Filter{Limit: 500})); len(all) != len(ids) {
+			t.Errorf("%d on the largest page, want %d", len(all), len(ids))
+		}
 	})
 }
 
@@ -283,6 +288,9 @@ func TestAnIdempotencyKeyReturnsTheFirst(t *testing.T) {
 		other.Args = []string{"more"}
 		_, err = submit(t.Context(), other, archive)
 		wantCode(t, err, executor.Conflict, "idempotency_key")
+		if conflict, _ := errors.AsType[*executor.Error](err); conflict.ExecutionID != first.ID {
+			t.Errorf("the conflict names the execution %q, want %q", conflict.ExecutionID, first.ID)
+		}
 		_, err = submit(t.Context(), again, tarOf(t, "main.py", "exit 1"))
 		wantCode(t, err, executor.Conflict, "idempotency_key")
 		_, err = r.Submit(t.Context(), keyed, executor.Input{Workspace: once(archive), Stdin: once(nil)})
@@ -347,6 +355,8 @@ func TestRequirementsAreFoundInTheirOrder(t *testing.T) {
 		{name: "the request wins over code", spec: executor.Spec{Code: script, Requirements: "c"}, requirements: "c"},
 		{name: "nobody looks where detect is false", spec: executor.Spec{Code: script, Detect: &no}},
 		{name: "the request's version wins", spec: executor.Spec{Code: script, PythonVersion: "3.13"}, requirements: "a b>1", version: "3.13"},
+		{name: "an image has a version of its own", spec: executor.Spec{Code: script, Image: "python:3.11"}, requirements: "a b>1"},
+		{name: "the version of code's own block wins over that of the files", spec: executor.Spec{Code: bare, Detect: &yes}, files: []string{"pyproject.toml", "[project]\ndependencies = ['a']\nrequires-python = '<3.13'\n"}, requirements: "a", version: "3.13"},
 		{name: "nobody looks into a tar unasked", files: []string{"main.py", script, "requirements.txt", "r"}},
 		{name: "the entrypoint's block wins over requirements.txt", spec: executor.Spec{Detect: &yes}, files: []string{"requirements.txt", "r", "main.py", script}, requirements: "a b>1", version: "3.12"},
 		{name: "the named entrypoint's block", spec: executor.Spec{Detect: &yes, Entrypoint: "app.py"}, files: []string{"main.py", bare, "app.py", script}, requirements: "a b>1", version: "3.12"},
@@ -355,6 +365,8 @@ func TestRequirementsAreFoundInTheirOrder(t *testing.T) {
 		{name: "requirements.txt beside a block that does not speak of them", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", bare, "requirements.txt", "r"}, requirements: "r", version: "3.13"},
 		{name: "requirements.txt for a command", spec: executor.Spec{Detect: &yes, Command: []string{"ls"}}, files: []string{"main.py", script, "requirements.txt", "r"}, requirements: "r"},
 		{name: "a block that is wrong", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "# /// script\n# x = = 1\n# ///\n"}, status: executor.StatusFailed},
+		{name: "a requirements.txt that is too large", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "x", "requirements.txt", strings.Repeat("r\n", maxRequirements/2+1)}, status: executor.StatusFailed},
+		{name: "a requirements.txt that is no text", spec: executor.Spec{Detect: &yes}, files: []string{"main.py", "x", "requirements.txt", "r\x00"}, status: executor.StatusFailed},
 		{name: "durable too", spec: executor.Spec{Detect: &yes, Durable: true}, files: []string{"main.py", script}, requirements: "a b>1", version: "3.12"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -377,7 +389,7 @@ func TestRequirementsAreFoundInTheirOrder(t *testing.T) {
 					}
 					res := r.result(x.ID)
 					if test.status != "" {
-						if res.Status != test.status || res.Failure.Code != executor.Invalid || res.Failure.Phase != executor.PhasePrepare {
+						if res.Status != test.status || res.Failure.Code != executor.Invalid || res.Failure.Phase != executor.PhasePrepare || res.Failure.Field != fieldTar {
 							t.Errorf("result %+v, %+v", res, res.Failure)
 						}
 						return
@@ -416,11 +428,12 @@ func TestAProgramWhoseFilesAskForTooMuchHoldsNoPlace(t *testing.T) {
 		r := newRig(t, setup{})
 		look := true
 		content := tarOf(t, "main.py", "# /// script\n# requires-python = '<3'\n# ///")
-		in := executor.Input{Workspace: &executor.Source{Replayable: true, Open: func() (io.ReadCloser, error) {
-			return io.NopCloser(bytes.NewReader(content)), nil
-		}}}
-		_, err := r.Submit(t.Context(), executor.Spec{Detect: &look}, in)
-		wantCode(t, err, executor.Invalid, "python_version")
-		r.wantIdle()
+		opened := 0
+		for _, files := range []*executor.Source{again(content, &opened), once(content)} {
+			_, err := r.Submit(t.Context(), executor.Spec{Detect: &look}, executor.Input{Workspace: files})
+			wantCode(t, err, executor.Invalid, "python_version")
+			r.wantIdle()
+			r.wantBlobs(0)
+		}
 	})
 }

@@ -55,6 +55,7 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 		run     runFunc
 		status  executor.Status
 		code    executor.Code
+		field   string
 		stdout  string
 		changes func(*executor.Spec)
 	}{
@@ -122,7 +123,11 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 		{name: "its artifacts are too large", run: func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
 			_ = emit(s, started)
 			return succeeded, s.Artifact(&tar.Header{Name: "a", Size: 40 << 20}, zeros{})
-		}, status: executor.StatusFailed, code: executor.Exhausted, changes: func(s *executor.Spec) { s.Limits.DiskBytes = 1 << 20 }},
+		}, status: executor.StatusFailed, code: executor.Exhausted, field: "outputs", changes: func(s *executor.Spec) { s.Limits.DiskBytes = 1 << 20 }},
+		{name: "its artifacts are as large as they may be", run: func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
+			_ = emit(s, started)
+			return succeeded, s.Artifact(&tar.Header{Name: "a", Size: 1 << 20}, zeros{})
+		}, status: executor.StatusSucceeded, changes: func(s *executor.Spec) { s.Limits.DiskBytes = 1 << 20 }},
 		{name: "it returns an artifact too many", run: func(_ context.Context, _ executor.Job, s executor.Sink) (executor.Result, error) {
 			_ = emit(s, started)
 			err := s.Artifact(&tar.Header{Name: "a", Size: 1}, strings.NewReader("x"))
@@ -139,7 +144,7 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 		}, status: executor.StatusLost, code: executor.Internal},
 		{name: "it refuses", run: func(context.Context, executor.Job, executor.Sink) (executor.Result, error) {
 			return executor.Result{}, executor.FieldErrorf(executor.Unimplemented, "docker_image", "no such image")
-		}, status: executor.StatusFailed, code: executor.Unimplemented},
+		}, status: executor.StatusFailed, code: executor.Unimplemented, field: "docker_image"},
 		{name: "it fails for reasons of its own", run: func(context.Context, executor.Job, executor.Sink) (executor.Result, error) {
 			return executor.Result{}, errors.New("disk on fire")
 		}, status: executor.StatusFailed, code: executor.Internal},
@@ -177,14 +182,15 @@ func TestNoBackendBreaksTheLaw(t *testing.T) {
 				x := r.submit(t.Context(), "exit 0", changes...)
 				res := r.result(x.ID)
 				var code executor.Code
+				var field string
 				if res.Failure != nil {
-					code = res.Failure.Code
+					code, field = res.Failure.Code, res.Failure.Field
 					if code == executor.Internal && res.Failure.Message != "internal error" {
 						t.Errorf("the failure tells %q", res.Failure.Message)
 					}
 				}
-				if res.Status != test.status || code != test.code {
-					t.Errorf("result %+v, failure %+v; want %s %s", res, res.Failure, test.status, test.code)
+				if res.Status != test.status || code != test.code || field != test.field {
+					t.Errorf("result %+v, failure %+v; want %s %s %s", res, res.Failure, test.status, test.code, test.field)
 				}
 				if got := stdout(r.events(x.ID)); got != test.stdout {
 					t.Errorf("stdout %q, want %q", got, test.stdout)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,6 +54,14 @@ func TestTheBoundsOfADisplayAreExact(t *testing.T) {
 		if len(kept.Data) != c.kept || size != c.bytes || kept.Truncated != c.truncated {
 			t.Errorf("%s: %d forms with %d bytes, truncated: %t; want %d, %d, %t", name, len(kept.Data), size, kept.Truncated, c.kept, c.bytes, c.truncated)
 		}
+	}
+}
+
+func TestADisplayThatTheBackendHasCutSaysSo(t *testing.T) {
+	t.Parallel()
+	cut := executor.Display{Data: map[string][]byte{"a/b": []byte("x")}, Value: true, Truncated: true}
+	if kept := bounded(cut, 1<<10); !reflect.DeepEqual(kept, cut) {
+		t.Errorf("kept: %+v", kept)
 	}
 }
 

@@ -208,6 +208,30 @@ func TestACallerThatGoesAwayWhileItUploadsKillsItsExecution(t *testing.T) {
 	})
 }
 
+// Once its input is consumed, an Execution does not need its caller any more.
+func TestACallerThatGoesAwayWhenItsInputIsReadLeavesItsExecutionAlone(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var r *rig
+		r = newRig(t, setup{backend: runFunc(func(_ context.Context, job executor.Job, s executor.Sink) (executor.Result, error) {
+			r.mu.Lock() // Submit notes the end of its input after the caller has gone
+			defer r.mu.Unlock()
+			_, err := io.ReadAll(must(job.Workspace.Open()))
+			cancel(errors.New("gone"))
+			return succeeded, errors.Join(err, emit(s, executor.Started{}))
+		})})
+		x, err := r.Submit(ctx, executor.Spec{}, executor.Input{Workspace: once(tarOf(t, "main.py", "exit 0"))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res := r.result(x.ID); res.Status != executor.StatusSucceeded {
+			t.Errorf("result %+v, %+v", res, res.Failure)
+		}
+		r.wantIdle()
+	})
+}
+
 func TestACallerThatGoesAwayWhileItIsSpooledLeavesNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

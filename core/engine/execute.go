@@ -95,7 +95,7 @@ func (e *Engine) prepareJob(x *execution) (executor.Record, executor.Job, error)
 		return rec, executor.Job{}, executor.Errorf(executor.Unavailable, "backend %s is not configured any more", x.backend)
 	}
 	x.attempts++
-	if rec.Attempts != x.attempts || rec.Backend != x.backend {
+	if rec.Attempts != x.attempts {
 		// Before the run, so that Attempts never says less than the number of runs.
 		rec, err = e.store.Update(ctx, x.id, func(r *executor.Record) { r.Attempts, r.Backend = x.attempts, x.backend })
 		if err != nil {

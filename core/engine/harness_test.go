@@ -29,6 +29,7 @@ const (
 	saveInterval = time.Minute
 	maxEnded     = 1000
 	maxPreview   = 200
+	maxVariables = 1000
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

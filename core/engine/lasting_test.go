@@ -62,6 +62,9 @@ func TestASubmitWithALastingInputReturnsAtOnce(t *testing.T) {
 		if waited := time.Since(began); waited != 0 { // on the bubble's clock
 			t.Errorf("Submit returned after %s", waited)
 		}
+		if x.LastSeq != 1 || x.Attempts != 1 {
+			t.Errorf("the answer has event %d as its last, and attempt %d", x.LastSeq, x.Attempts)
+		}
 		r.result(x.ID)
 	})
 }

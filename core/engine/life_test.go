@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,8 +96,11 @@ func TestCloseIsSafeBeforeStartAndTwice(t *testing.T) {
 func TestNewSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	good := Options{Store: memorystore.New(memorystore.Options{}), Blobs: openBlobs(t), Backends: map[string]executor.Backend{"a": fake.New(fake.Options{}), "b": fake.New(fake.Options{})}, DefaultBackend: "a"}
-	if _, err := New(good); err != nil {
-		t.Error(err)
+	for _, size := range []int64{0, -1} {
+		o := good
+		if o.SpoolBytes = size; must(New(o)).now().spoolBytes != 8<<30 {
+			t.Errorf("with %d bytes for each spooled stream it is not the default", size)
+		}
 	}
 	for name, spoil := range map[string]func(*Options){
 		"no store":                func(o *Options) { o.Store = nil },
@@ -106,6 +110,8 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 		"no default":              func(o *Options) { o.DefaultBackend = "" },
 		"a default that is not":   func(o *Options) { o.DefaultBackend = "c" },
 		"a bound that is not one": func(o *Options) { o.Engine = config.Engine{MaxConcurrent: 1, MaxQueued: -1} },
+		"no place to run":         func(o *Options) { o.Engine = config.Engine{MaxConcurrent: -1, MaxQueued: 1} },
+		"an owner without places": func(o *Options) { o.Engine = config.Engine{MaxConcurrent: 1, MaxQueued: 1, MaxPerOwner: -1} },
 	} {
 		o := good
 		spoil(&o)
@@ -160,8 +166,12 @@ func TestABrokenStoreNeverHangsTheEngine(t *testing.T) {
 				}
 			}
 			time.Sleep(time.Minute)
+			began := time.Now()
 			if err := r.closeNow(); err != nil {
 				t.Error(err)
+			}
+			if waited := time.Since(began); waited > time.Second { // on the bubble's clock
+				t.Errorf("Close took %s", waited)
 			}
 			r.wantIdle()
 		})
@@ -234,14 +244,47 @@ func TestRetentionCountsWhatWasFinishedBefore(t *testing.T) {
 	})
 }
 
+func TestRetentionTriesAgainAfterAMinuteWhereTheStoreFails(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := newFailingStore()
+		var tries atomic.Int32
+		store.set(func(op string, _ ...executor.Event) error {
+			if op == "delete" && tries.Add(1) < 3 {
+				return errors.New("no disk")
+			}
+			return nil
+		})
+		r := newRig(t, setup{options: Options{Store: store, Retention: config.Retention{MaxExecutions: 1}}})
+		for range 2 {
+			r.result(r.submit(t.Context(), "exit 0").ID)
+		}
+		for _, want := range []int32{1, 2, 3, 3} {
+			synctest.Wait()
+			if got := tries.Load(); got != want {
+				t.Errorf("%d tries, want %d", got, want)
+			}
+			time.Sleep(time.Minute)
+		}
+		if left := must(r.List(t.Context(), executor.Filter{})); len(left) != 1 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
 func TestBlobsWithoutAnExecutionAreRemoved(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
 		blobs, store := openBlobs(t), memorystore.New(memorystore.Options{})
 		var ids idSource
-		known := ids.next(time.Now())
-		leave(t, store, known, leftover{spec: executor.Spec{Code: "x"}, events: []executor.Body{executor.Queued{}, executor.Finished{Result: succeeded}}})
-		for _, key := range []string{ids.next(time.Now()) + "/workspace", known + "/workspace", known + "/artifacts"} {
+		known, purged := ids.next(time.Now()), ids.next(time.Now())
+		for _, id := range []string{known, purged} {
+			leave(t, store, id, leftover{spec: executor.Spec{Code: "x"}, events: []executor.Body{executor.Queued{}, executor.Finished{Result: succeeded}}})
+		}
+		if err := store.Delete(t.Context(), purged); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{ids.next(time.Now()) + "/workspace", purged + "/artifacts", known + "/workspace", known + "/artifacts"} {
 			if _, err := blobs.Put(t.Context(), key, strings.NewReader("x"), 0, false); err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +72,35 @@ func TestEveryLimitHasItsMaximum(t *testing.T) {
 		}
 		if got != test.field || len(p) > 1 {
 			t.Errorf("%+v: problems %s, want one with %q", test.asked, fmt.Sprint(p), test.field)
+		}
+	}
+}
+
+// A backend has the grace and Deadlines.Stop to end a program at its timeout, before the Engine does.
+func TestHowLongAProgramMayRunBeforeTheEngineStopsIt(t *testing.T) {
+	t.Parallel()
+	e := &Engine{deadlines: Deadlines{}.withDefaults()}
+	l := executor.Limits{Timeout: time.Hour, KillGrace: 5 * time.Second}
+	if got, want := e.runAllowance(l, false), time.Hour+25*time.Second; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := e.runAllowance(l, true), time.Hour+10*time.Minute+25*time.Second; got != want {
+		t.Errorf("with outputs %s, want %s", got, want)
+	}
+}
+
+func TestALimitThatABackendCannotEnforceNamesTheHost(t *testing.T) {
+	t.Parallel()
+	for field, spec := range map[string]executor.Spec{
+		"config.memory_mb": {Code: "x", Limits: executor.Limits{MemoryBytes: 1 << 30}},
+		"pre_commands":     {Code: "x", PreCommands: []string{"true"}},
+	} {
+		var invalid, missing executor.Problems
+		capable(spec, executor.Info{Name: "bare", Capabilities: executor.Capabilities{Languages: []executor.Language{executor.LanguagePython}}}, &invalid, &missing)
+		err := missing.Err(executor.Unimplemented, "submit", "; ")
+		wantCode(t, err, executor.Unimplemented, field)
+		if host := strings.Contains(err.Error(), "doctor"); host != strings.HasPrefix(field, "config.") {
+			t.Errorf("error %v", err)
 		}
 	}
 }

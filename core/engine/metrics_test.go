@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/store/memory"
 )
 
 // gathered fails unless the metrics of these names are as said, each a line "name value".
@@ -63,6 +66,52 @@ func TestMetricsTellOfTheQueueAndOfRefusals(t *testing.T) {
 		if n, err := testutil.GatherAndCount(registry); err != nil || n != 0 {
 			t.Errorf("after Close there are %d metrics, %v", n, err)
 		}
+	})
+}
+
+func TestAnEngineThatCannotRegisterItsMetricsLeavesNone(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "python_executor_slots", Help: "Another one."}))
+	o := Options{
+		Store: memorystore.New(memorystore.Options{}), Blobs: openBlobs(t), Registerer: registry,
+		Backends: map[string]executor.Backend{"fake": fake.New(fake.Options{})},
+	}
+	if _, err := New(o); err == nil || !strings.HasPrefix(err.Error(), "register metrics: ") {
+		t.Errorf("error %v", err)
+	}
+	if n, err := testutil.GatherAndCount(registry); err != nil || n != 1 {
+		t.Errorf("there are %d metrics, %v", n, err)
+	}
+}
+
+// measured is a backend whose metrics have names that are the same to Prometheus.
+type measured struct{ *fake.Backend }
+
+func (b measured) Info(ctx context.Context) (executor.Info, error) {
+	info, err := b.Backend.Info(ctx)
+	info.Metrics = map[string]float64{"warm-cells": 3, "warm.cells": 3, "up": 5}
+	return info, err
+}
+
+func TestABackendsMetricsAreThereOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		b := measured{fake.New(fake.Options{})}
+		newRig(t, setup{backend: b, options: Options{Registerer: registry}})
+		gathered(t, registry, "backend_up 1")
+		b.SetHealth("disk full")
+		time.Sleep(2 * infoStale)
+		_ = must(registry.Gather()) // it asks anew
+		synctest.Wait()
+		gathered(t, registry, "backend_up 0")
+		for _, f := range must(registry.Gather()) {
+			if f.GetName() == "python_executor_backend_warm_cells" && f.GetMetric()[0].GetUntyped().GetValue() == 3 {
+				return
+			}
+		}
+		t.Error("there is no backend_warm_cells 3")
 	})
 }
 

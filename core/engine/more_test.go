@@ -7,6 +7,8 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,6 +123,41 @@ func TestWhatPausesAtCloseStaysQueuedIfItIsDurable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Close that comes when the input of a Durable Execution is spooled and its Record is being made leaves that to the next life.
+func TestWhatIsMadeAtCloseStaysQueuedIfItIsDurable(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := newFailingStore()
+		o := Options{Store: store, Blobs: openBlobs(t)}
+		r := newRig(t, setup{options: o})
+		closed := make(chan error, 1)
+		store.set(func(op string, _ ...executor.Event) error {
+			if op != "create" {
+				return nil
+			}
+			r.mu.Lock()
+			live := slices.Collect(maps.Values(r.live))
+			r.mu.Unlock()
+			go func() { closed <- r.closeNow() }()
+			<-live[0].ctx.Done()
+			return nil
+		})
+		x := must(r.Submit(t.Context(), executor.Spec{Durable: true}, executor.Input{Workspace: once(tarOf(t, "main.py", "print hi"))}))
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		if x := must(r.Get(t.Context(), x.ID)); x.Status != executor.StatusQueued {
+			t.Errorf("after Close it is %s", x.Status)
+		}
+		r.wantIdle()
+		store.set(nil)
+		next := newRig(t, setup{options: o})
+		if res := next.result(x.ID); res.Status != executor.StatusSucceeded {
+			t.Errorf("in the next life: %+v, %+v", res, res.Failure)
+		}
+	})
 }
 
 func TestCancelReachesWhatPauses(t *testing.T) {

@@ -2,11 +2,13 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
@@ -157,6 +159,26 @@ func TestHowSoonToTryAgainFollowsFromTheQueue(t *testing.T) {
 		r.average = 0
 	})
 }
+
+func TestTheTimeThatRunsTakeSaysHowSoonToTryAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{options: Options{Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 1}}})
+		r.result(r.submit(t.Context(), "sleep 20s").ID)
+		r.submit(t.Context(), "hang")
+		waiting := r.submit(t.Context(), "exit 0", durable)
+		_ = must(r.Cancel(t.Context(), waiting.ID)) // it has held no slot
+		r.submit(t.Context(), "exit 0", durable)
+		for name, err := range map[string]error{"Submit": errOf(r.Submit(t.Context(), executor.Spec{Code: "exit 0"}, executor.Input{})), "Admit": r.Admit(t.Context())} {
+			wantCode(t, err, executor.Exhausted)
+			if full, _ := errors.AsType[*executor.Error](err); full.RetryAfter != 40*time.Second {
+				t.Errorf("%s: try again after %s, want 40s", name, full.RetryAfter)
+			}
+		}
+	})
+}
+
+func errOf(_ executor.Execution, err error) error { return err }
 
 func TestAnEndIsWrittenSoonAfterTheStoreIsBack(t *testing.T) {
 	t.Parallel()

@@ -76,13 +76,13 @@ func (b *resending) Run(_ context.Context, _ executor.Job, s executor.Sink) (exe
 	return executor.Result{}, errors.Join(err, executor.Errorf(executor.Unavailable, "gone"))
 }
 
-func (b *resending) Attach(_ context.Context, _ executor.Job, from executor.Resume, s executor.Sink) (executor.Result, error) {
+func (b *resending) Attach(_ context.Context, job executor.Job, from executor.Resume, s executor.Sink) (executor.Result, error) {
 	b.mu.Lock()
 	b.calls++
 	calls := b.calls
 	b.mu.Unlock()
-	if string(from.Handle) != "h" || from.Stdout != 3 || from.Stderr != 3 {
-		return executor.Result{}, executor.Errorf(executor.Internal, "resumed with %+v", from)
+	if string(from.Handle) != "h" || from.Stdout != 3 || from.Stderr != 3 || job.Workspace != nil || job.Stdin != nil {
+		return executor.Result{}, executor.Errorf(executor.Internal, "resumed with %+v and %+v", from, job)
 	}
 	// Told again, and further on.
 	err := emit(s, executor.Started{Handle: []byte("h")}, out(0, "abc"))
@@ -100,7 +100,9 @@ func TestWhatIsSentAgainIsNotDoubled(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := &resending{}
 		r := newRig(t, setup{backend: b})
-		x := r.submit(as("alice"), "exit 0", func(s *executor.Spec) { s.Outputs = []string{"*"} })
+		opened := 0
+		input := executor.Input{Lasting: true, Workspace: again(tarOf(t, "a", "b"), &opened), Stdin: again([]byte("x"), &opened)}
+		x := must(r.Submit(as("alice"), executor.Spec{Code: "exit 0", Outputs: []string{"*"}}, input))
 		res := r.result(x.ID)
 		if res.Status != executor.StatusSucceeded || len(res.Artifacts) != 2 || stdout(r.events(x.ID)) != "abcd" || b.calls != 3 {
 			t.Errorf("%+v, %+v, %q after %d calls", res, res.Failure, stdout(r.events(x.ID)), b.calls)
@@ -126,6 +128,14 @@ func TestABackendThatBreaksOffAgainAndAgainIsGivenUp(t *testing.T) {
 		x := r.submit(as("alice"), "print one\nbackend-die")
 		if res := r.result(x.ID); res.Status != executor.StatusLost || res.Failure.Code != executor.Unavailable || stdout(r.events(x.ID)) != "one\n" {
 			t.Errorf("%+v, %+v", res, res.Failure)
+		}
+		place := r.open(as("alice"))
+		x = r.submit(as("alice"), "backend-die", in(place))
+		if res := r.result(x.ID); res.Status != executor.StatusLost || res.SessionState != "" {
+			t.Errorf("in a session: %+v, %+v", res, res.Failure)
+		}
+		if v := r.session(place); v.Status != executor.SessionActive { // the backend keeps its interpreter
+			t.Errorf("the session is %+v", v)
 		}
 		r.wantIdle()
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
+	"github.com/python-executor/python-executor/core/store/memory"
 )
 
 // another returns a second fake like that of s.
@@ -204,6 +205,43 @@ func TestTheEndOfTheDrainEndsWhatIsLeftAndSaysWhy(t *testing.T) {
 	})
 }
 
+func TestWhatAnEarlierLifeHasQueuedGoesToAnotherBackendToo(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := memorystore.New(memorystore.Options{})
+		var ids idSource
+		queued := func(spec executor.Spec) string {
+			id := ids.next(time.Now())
+			spec.Durable = true
+			leave(t, store, id, leftover{spec: spec, events: []executor.Body{executor.Queued{}}})
+			return id
+		}
+		doomed := queued(executor.Spec{Code: "hang"})
+		moves, named := queued(executor.Spec{Code: "print moved\nwait gate"}), queued(executor.Spec{Code: "print lost", Backend: "fake"})
+		one := config.Engine{MaxConcurrent: 1, MaxQueued: 10, DrainTimeoutSeconds: 60}
+		r := newRig(t, setup{options: Options{Store: store, Engine: one}})
+		synctest.Wait()
+		next := another(setup{})
+		r.change("next", next, func(o *Options) { o.Engine = one })
+		time.Sleep(61 * time.Second)
+		retired := r.change("last", another(setup{}), func(o *Options) { o.Engine = one })[0]
+		if isDrained(retired) {
+			t.Error("what has gone to a backend is not on it")
+		}
+		next.Release("gate")
+		r.wantOutput(moves, "moved\n")
+		if !isDrained(retired) {
+			t.Error("it is not drained")
+		}
+		for _, id := range []string{doomed, named} {
+			if res := r.result(id); res.Status != executor.StatusLost {
+				t.Errorf("%+v, %+v", res, res.Failure)
+			}
+		}
+		r.wantIdle()
+	})
+}
+
 func TestWhatWaitsForABackendThatIsDownGoesToItsSuccessor(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -254,6 +292,21 @@ func TestBoundsAndLimitsAreThoseOfTheNewSettings(t *testing.T) {
 		}
 		synctest.Wait()
 		if left := must(r.List(as("alice"), executor.Filter{})); len(left) != 1 || left[0].ID != running[2].ID {
+			t.Errorf("%d executions are kept", len(left))
+		}
+	})
+}
+
+func TestNewBoundsOfRetentionCountAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		for range 3 {
+			r.result(r.submit(t.Context(), "exit 0").ID)
+		}
+		r.change("fake", r.fake, func(o *Options) { o.Retention.MaxExecutions = 1 })
+		synctest.Wait()
+		if left := must(r.List(t.Context(), executor.Filter{})); len(left) != 1 {
 			t.Errorf("%d executions are kept", len(left))
 		}
 	})

@@ -218,6 +218,28 @@ func TestAResultOutlivesALogThatDidNotTakeIt(t *testing.T) {
 	}
 }
 
+// The time between two lives of the server is not one in which an Execution has waited.
+func TestTheDeadlineOfTheQueueBeginsAnewInTheNextLife(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := memorystore.New(memorystore.Options{})
+		var ids idSource
+		var queued []string
+		for range 3 {
+			id := ids.next(time.Now())
+			leave(t, store, id, leftover{spec: executor.Spec{Code: "sleep 40m", Durable: true, Limits: executor.Limits{Timeout: time.Hour}}, events: []executor.Body{executor.Queued{}}})
+			queued = append(queued, id)
+		}
+		time.Sleep(2 * time.Hour)
+		r := newRig(t, setup{options: Options{Store: store, Engine: config.Engine{MaxConcurrent: 1, MaxQueued: 10}, Deadlines: Deadlines{Queue: time.Hour}}})
+		for i, want := range []executor.Status{executor.StatusSucceeded, executor.StatusSucceeded, executor.StatusLost} {
+			if res := r.result(queued[i]); res.Status != want {
+				t.Errorf("number %d: %+v, %+v; want %s", i+1, res, res.Failure, want)
+			}
+		}
+	})
+}
+
 func TestABackendThatComesUpLateIsWaitedForByWhatRunsInIt(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
@@ -234,6 +256,30 @@ func TestABackendThatComesUpLateIsWaitedForByWhatRunsInIt(t *testing.T) {
 			t.Errorf("%+v, %+v", res, res.Failure)
 		}
 		next.wantIdle()
+	})
+}
+
+// A program that was cancelled does not go on: its backend gets only the time that it has to stop one.
+func TestABackendThatIsAwayIsNotWaitedForLongByWhatWasCancelled(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		store := memorystore.New(memorystore.Options{})
+		var ids idSource
+		id := ids.next(time.Now())
+		leave(t, store, id, leftover{spec: executor.Spec{Code: "x", Durable: true}, attempts: 1, cancelled: true, events: []executor.Body{
+			executor.Queued{}, executor.Started{Handle: []byte("h")},
+		}})
+		s, plugin := withRelay(lasting)
+		plugin.current().SetDown(executor.Errorf(executor.Unavailable, "away"))
+		s.options.Store = store
+		began := time.Now()
+		r := newRig(t, s)
+		if res := r.result(id); res.Status != executor.StatusKilled {
+			t.Errorf("%+v, %+v", res, res.Failure)
+		}
+		if waited := time.Since(began); waited < r.deadlines.Stop || waited > 2*r.deadlines.Stop { // on the bubble's clock
+			t.Errorf("it was waited for %s, want about %s", waited, r.deadlines.Stop)
+		}
 	})
 }
 
@@ -291,6 +337,9 @@ func TestWhatHasJustEndedIsRemovedByTheNextLife(t *testing.T) {
 		synctest.Wait()
 		if removed := r.fake.Removed(); !slices.Equal(removed, []string{just}) {
 			t.Errorf("removed %v; want %s, and not %s, which is long ago, nor %s, which nobody holds", removed, just, before, other)
+		}
+		if retired := r.change("next", another(setup{}))[0]; !isDrained(retired) {
+			t.Error("what was removed is still on its backend")
 		}
 		r.wantIdle()
 	})

@@ -101,7 +101,6 @@ func (e *Engine) List(ctx context.Context, f executor.Filter) ([]executor.Execut
 		return nil, err
 	}
 	f.Owner = p.listed()
-	f.Limit = f.PageSize()
 	recs, err := e.store.List(ctx, f)
 	if err != nil {
 		return nil, e.internal("list executions", err)

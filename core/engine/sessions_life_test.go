@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -64,6 +65,8 @@ func TestADeadInterpreterLosesItsSessionUntilItIsRestarted(t *testing.T) {
 			t.Errorf("the session is %+v", v)
 		}
 		_, err := r.Submit(ctx, executor.Spec{Session: s.ID, Code: "exit 0"}, executor.Input{})
+		wantCode(t, err, executor.Conflict, "session")
+		_, err = r.InterruptSession(ctx, s.ID)
 		wantCode(t, err, executor.Conflict, "session")
 		if files := must(r.ListFiles(ctx, s.ID, "", false)); len(files) != 1 {
 			t.Errorf("its files are %+v", files)
@@ -328,6 +331,9 @@ func TestVariablesAndAddedRequirements(t *testing.T) {
 		if all := must(r.AddRequirements(ctx, s.ID, "attrs==1.0")); !slices.Equal(all, []string{"attrs==1.0"}) || !slices.Equal(r.session(s).Requirements, all) {
 			t.Errorf("requirements %v, the session says %v", all, r.session(s).Requirements)
 		}
+		if rec := must(r.store.GetSessionRecord(ctx, s.ID)); !slices.Equal(rec.Requirements, r.session(s).Requirements) {
+			t.Errorf("the store has the requirements %v", rec.Requirements)
+		}
 		if got := r.say(ctx, s, "import attrs\nget b"); got != "1.0\n2\n" {
 			t.Errorf("it said %q", got)
 		}
@@ -345,6 +351,31 @@ func TestVariablesAndAddedRequirements(t *testing.T) {
 		_ = must(r.InterruptSession(ctx, s.ID))
 		_ = must(r.Variables(ctx, s.ID))
 		r.wantIdle()
+	})
+}
+
+// crowded is a backend whose interpreters have many variables, in no order.
+type crowded struct{ *fake.Backend }
+
+func (crowded) Variables(context.Context, string) ([]executor.Variable, error) {
+	var list []executor.Variable
+	for i := range maxVariables + 1 {
+		list = append(list, executor.Variable{Name: fmt.Sprintf("v%04d", maxVariables-i)})
+	}
+	list[0].Preview, list[maxVariables].Preview = "the last", strings.Repeat("é", maxPreview)
+	return list, nil
+}
+
+func TestVariablesAreInOrderAndBounded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		s := withSessions()
+		s.backend = crowded{fake.New(s.fake)}
+		r := newRig(t, s)
+		list := must(r.Variables(as("alice"), r.open(as("alice")).ID))
+		if first, last := list[0], list[len(list)-1]; len(list) != maxVariables || first.Name != "v0000" || last.Name != "v0999" || first.Preview != strings.Repeat("é", maxPreview) {
+			t.Errorf("%d variables from %+v to %+v", len(list), first, last)
+		}
 	})
 }
 

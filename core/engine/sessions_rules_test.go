@@ -142,6 +142,9 @@ func TestAUseKeepsASessionOpen(t *testing.T) {
 		_ = must(r.RestartSession(ctx, s.ID, false))
 		time.Sleep(50 * time.Second)
 		active("50 s after a restart", s, executor.SessionActive)
+		_ = must(r.Variables(ctx, s.ID))
+		time.Sleep(50 * time.Second)
+		active("50 s after a list of its variables", s, executor.SessionActive)
 		x := r.submit(ctx, "sleep 2m", in(s))
 		time.Sleep(110 * time.Second)
 		active("while something runs", s, executor.SessionActive)
@@ -150,6 +153,40 @@ func TestAUseKeepsASessionOpen(t *testing.T) {
 		active("50 s after a run", s, executor.SessionActive)
 		time.Sleep(11 * time.Second)
 		active("61 s after a run", s, executor.SessionClosed)
+
+		s = r.open(ctx, idle)
+		_ = must(r.WriteFile(ctx, s.ID, "a", 1, strings.NewReader("a")))
+		_, reader, err := r.ReadFile(ctx, s.ID, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		active("while a file is read", s, executor.SessionActive)
+		if err := reader.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(59 * time.Second)
+		active("59 s after a file was read", s, executor.SessionActive)
+		time.Sleep(2 * time.Second)
+		active("61 s after a file was read", s, executor.SessionClosed)
+	})
+}
+
+func TestNothingWaitsInASessionWhereTheBoundIsZero(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.MaxWaiting = 0 })))
+		ctx := as("alice")
+		s := r.open(ctx)
+		if got := r.say(ctx, s, "print hi"); got != "hi\n" {
+			t.Errorf("it said %q", got)
+		}
+		_ = must(r.Variables(ctx, s.ID))
+		r.submit(ctx, "hang", in(s))
+		_, err := r.Submit(ctx, executor.Spec{Code: "exit 0", Session: s.ID}, executor.Input{})
+		wantCode(t, err, executor.Exhausted)
+		_, err = r.Variables(ctx, s.ID)
+		wantCode(t, err, executor.Exhausted)
 	})
 }
 

@@ -207,11 +207,8 @@ func (s *sink) output(b executor.Output) (executor.Body, error) {
 	b.Data = b.Data[o.next-b.Offset:]
 	b.Offset = o.next
 	if s.limit != executor.Unlimited {
-		if room := s.limit - b.Offset; room <= 0 {
-			b.Data = nil
-		} else if int64(len(b.Data)) > room {
-			b.Data = b.Data[:room]
-		}
+		room := max(0, s.limit-b.Offset)
+		b.Data = b.Data[:min(int64(len(b.Data)), room)]
 	}
 	s.mu.Lock()
 	o.next = end

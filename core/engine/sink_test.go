@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -96,6 +97,21 @@ func TestProgressIsText(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTheFirstErrorOfARunCounts(t *testing.T) {
+	t.Parallel()
+	s := &sink{engine: &Engine{log: slog.New(slog.DiscardHandler)}, violated: func(error) {}}
+	lost, broken := errors.New("lost"), errors.New("broken")
+	for _, err := range []error{lost, errors.New("lost again")} {
+		_ = s.notKept(err)
+	}
+	for _, err := range []error{broken, errors.New("broken again")} {
+		_ = s.fail(err)
+	}
+	if !errors.Is(s.failure(), lost) || !errors.Is(s.brokenLaw(), broken) {
+		t.Errorf("not kept because of %v, broken by %v", s.failure(), errors.Unwrap(s.brokenLaw()))
+	}
 }
 
 func TestAResultSaysOnlyWhatIsKnown(t *testing.T) {

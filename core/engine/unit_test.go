@@ -3,6 +3,7 @@ package engine
 import (
 	"archive/tar"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"reflect"
@@ -262,8 +263,8 @@ func TestABackendThatDoesNotAnswerIsUnavailable(t *testing.T) {
 		}
 		_, err = r.Submit(t.Context(), executor.Spec{Code: "x", Backend: "ill"}, executor.Input{})
 		wantCode(t, err, executor.Unavailable)
-		if !strings.Contains(err.Error(), "disk full") {
-			t.Errorf("error %v", err)
+		if down, _ := errors.AsType[*executor.Error](err); !strings.Contains(down.Message, "disk full") || down.RetryAfter != downRetryAfter {
+			t.Errorf("error %v, to try again after %s", err, down.RetryAfter)
 		}
 		infos := must(r.Backends(t.Context()))
 		names := []string{infos[0].Name, infos[1].Name}

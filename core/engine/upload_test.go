@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/engine/internal/calls"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 	"github.com/python-executor/python-executor/core/store/memory"
@@ -113,6 +115,54 @@ func TestACallersStreamIsNotTouchedAfterSubmit(t *testing.T) {
 			t.Errorf("after Submit: %d reads, %d closes, stdin opened %t", stream.reads.Load(), stream.closes.Load(), opened)
 		}
 	})
+}
+
+func TestAnInputThatWasClosedIsNotReadAnyMore(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		stream := &watchedStream{Reader: strings.NewReader("xyz")}
+		r := newRig(t, setup{backend: runFunc(func(_ context.Context, job executor.Job, s executor.Sink) (executor.Result, error) {
+			files := must(job.Workspace.Open())
+			if n, err := files.Read(make([]byte, 1)); n != 1 || err != nil {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+			_ = files.Close()
+			if n, err := files.Read(make([]byte, 1)); n != 0 || err == nil {
+				t.Errorf("after Close: %d bytes, %v", n, err)
+			}
+			_, err := io.ReadAll(must(job.Stdin.Open())) // Submit waits for it
+			return succeeded, errors.Join(err, emit(s, executor.Started{}))
+		})})
+		x := must(r.Submit(t.Context(), executor.Spec{Code: "exit 0"}, executor.Input{Workspace: sourceOf(stream), Stdin: once([]byte("x"))}))
+		if res := r.result(x.ID); res.Status != executor.StatusSucceeded || stream.reads.Load() != 1 || stream.closes.Load() != 1 {
+			t.Errorf("result %+v after %d reads and %d closes", res, stream.reads.Load(), stream.closes.Load())
+		}
+	})
+}
+
+func TestWhatBreaksAnInputHasItsCode(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		err    error
+		code   executor.Code
+		fields []string
+	}{
+		{"its caller has gone", context.Canceled, executor.Unavailable, nil},
+		{"its caller has no more time", fmt.Errorf("read: %w", context.DeadlineExceeded), executor.Unavailable, nil},
+		{"an error of its own", io.ErrUnexpectedEOF, executor.Invalid, []string{fieldStdin}},
+		{"an error with a code", executor.FieldErrorf(executor.Exhausted, "file", "too large"), executor.Exhausted, []string{"file"}},
+		{"a panic", &calls.PanicError{Value: "secret"}, executor.Internal, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			err := inputError(fieldStdin, test.err)
+			wantCode(t, err, test.code, test.fields...)
+			if !errors.Is(err, test.err) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
 }
 
 // The digest of an input that was not read to its end is not known: another request of the same key may be the same.

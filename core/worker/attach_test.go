@@ -14,7 +14,15 @@ import (
 
 func TestWhatIsHandedBackIsLostAndNotKilled(t *testing.T) {
 	t.Parallel()
-	for name, b := range map[string]*fake.Backend{"a backend that cannot attach": withSessions(), "a backend that can attach": attachable()} {
+	can := fake.DefaultCapabilities()
+	can.Sessions = true
+	failing := fake.New(fake.Options{Capabilities: &can, Hook: func(ctx context.Context, j executor.Job, s executor.Sink, run fake.RunFunc) (executor.Result, error) {
+		_, _ = run(ctx, j, s)
+		return executor.Result{}, executor.Errorf(executor.Internal, "its end was not orderly")
+	}})
+	for name, b := range map[string]*fake.Backend{
+		"a backend that cannot attach": withSessions(), "a backend that can attach": attachable(), "a backend that fails": failing,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, c := pair(t, b)
@@ -30,6 +38,9 @@ func TestWhatIsHandedBackIsLostAndNotKilled(t *testing.T) {
 			}
 			if len(b.Running()) > 0 || len(b.Sessions()) > 0 {
 				t.Errorf("left are %v, %v", b.Running(), b.Sessions())
+			}
+			if _, err := c.Run(t.Context(), job("exe_2", "print no"), workertest.NewJournal()); !worker.Unstarted(err) {
+				t.Errorf("a run after it: %v", err)
 			}
 		})
 	}

@@ -96,7 +96,7 @@ func running(t *testing.T, b executor.Backend, j executor.Job) (*workertest.Jour
 
 func attachable() *fake.Backend {
 	can := fake.DefaultCapabilities()
-	can.Attach, can.Sessions, can.LocalPath, can.HostDirectories = true, true, true, true
+	can.Attach, can.Sessions, can.LocalPath, can.HostDirectories, can.Scripts = true, true, true, true, true
 	return fake.New(fake.Options{Capabilities: &can})
 }
 

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -42,8 +43,8 @@ func TestAServerReachesOnlyWhatItHasStarted(t *testing.T) {
 	if _, err := two.ListFiles(t.Context(), "ctx-1", "", false); executor.CodeOf(err) != executor.NotFound {
 		t.Errorf("its files: %v", err)
 	}
-	if _, err := two.Attach(t.Context(), job("exe_1", ""), executor.Resume{}, workertest.NewJournal()); executor.CodeOf(err) == "" {
-		t.Error("attach to its execution")
+	if _, err := two.Attach(t.Context(), job("exe_1", ""), executor.Resume{}, workertest.NewJournal()); executor.CodeOf(err) != executor.Conflict {
+		t.Errorf("attach to its execution: %v", err)
 	}
 	b.Release("gate")
 	if result, err := wait(); err != nil || result.Status != executor.StatusSucceeded {
@@ -74,11 +75,80 @@ func TestASessionThatTheBackendHasLostIsForgotten(t *testing.T) {
 	if _, err := c.AdoptSession(t.Context(), executor.Session{ID: "ctx-1"}, nil); err != nil {
 		t.Errorf("a missing file is not a missing session: %v", err)
 	}
-	b.DropSession("ctx-1")
-	if _, err := c.Variables(t.Context(), "ctx-1"); executor.CodeOf(err) != executor.NotFound {
+	for name, call := range map[string]func() error{
+		"a tool": func() error { _, err := c.Variables(t.Context(), "ctx-1"); return err },
+		"a run": func() error {
+			inside := job("exe_1", "print no")
+			inside.Spec.Session = "ctx-1"
+			_, err := c.Run(t.Context(), inside, workertest.NewJournal())
+			return err
+		},
+	} {
+		b.DropSession("ctx-1")
+		if err := call(); executor.CodeOf(err) != executor.NotFound {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := c.AdoptSession(t.Context(), executor.Session{ID: "ctx-1"}, nil); executor.CodeOf(err) != executor.Unimplemented {
+			t.Errorf("adopt a session after %s has shown that it is lost: %v", name, err)
+		}
+		if _, err := c.OpenSession(t.Context(), executor.Session{ID: "ctx-1"}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// sessionsOf returns the number of sessions that the worker of c has registered.
+func sessionsOf(t *testing.T, c *worker.Client) float64 {
+	t.Helper()
+	info, err := c.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Metrics[worker.MetricSessions]
+}
+
+func TestAnAdoptedSessionIsHeldLikeAnOpenedOne(t *testing.T) {
+	t.Parallel()
+	b := attachable()
+	s := executor.Session{ID: "ctx-1", Spec: executor.Spec{Requirements: "good"}}
+	opened, err := b.OpenSession(t.Context(), s) // by a former life of the worker
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, c := pair(t, b)
+	for range 2 { // the second time it is held
+		adopted, err := c.AdoptSession(t.Context(), s, opened.Handle)
+		if err != nil || !reflect.DeepEqual(adopted, opened) || sessionsOf(t, c) != 1 {
+			t.Errorf("%+v, %v, %v sessions; want %+v", adopted, err, sessionsOf(t, c), opened)
+		}
+	}
+	if err := c.CloseSession(t.Context(), "ctx-1"); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.AdoptSession(t.Context(), executor.Session{ID: "ctx-1"}, nil); executor.CodeOf(err) != executor.Unimplemented {
-		t.Errorf("adopt a lost session: %v", err)
+	if opened, err = c.OpenSession(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if adopted, err := c.AdoptSession(t.Context(), s, nil); err != nil || !reflect.DeepEqual(adopted, opened) {
+		t.Errorf("a session of this life: %+v, %v; want %+v", adopted, err, opened)
+	}
+}
+
+func TestASessionThatDidNotCloseIsStillHeld(t *testing.T) {
+	t.Parallel()
+	b := withSessions()
+	_, c := pair(t, b)
+	if _, err := c.OpenSession(t.Context(), executor.Session{ID: "ctx-1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.SetDown(executor.Errorf(executor.Unavailable, "not now"))
+	if err := c.CloseSession(t.Context(), "ctx-1"); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("close: %v", err)
+	}
+	b.SetDown(nil)
+	if n := sessionsOf(t, c); n != 1 {
+		t.Errorf("%v sessions are held", n)
+	}
+	if err := c.CloseSession(t.Context(), "ctx-1"); err != nil || sessionsOf(t, c) != 0 {
+		t.Errorf("close again: %v, %v sessions", err, sessionsOf(t, c))
 	}
 }

@@ -1,12 +1,15 @@
 package worker_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -121,6 +124,36 @@ func TestRenewedCertificatesAreUsed(t *testing.T) {
 	}
 	if err := asks(); err != nil {
 		t.Errorf("with half of a renewal: %v", err)
+	}
+}
+
+func TestCertificatesThatAreWrittenInPlaceAreUsed(t *testing.T) {
+	t.Parallel()
+	a := workertest.NewAuthority(t)
+	worked, served := a.Issue(worker.WorkerName), a.Issue(worker.ServerName)
+	began := time.Now()
+	overwrite(t, worked, worked, began)
+	_, address := start(t, worker.Options{Backend: fake.New(fake.Options{}), TLS: worked})
+	if _, err := dial(t, served, "one", address).Info(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, worked, workertest.NewAuthority(t).Issue(worker.WorkerName), began.Add(time.Hour))
+	if _, err := dial(t, served, "one", address).Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("a certificate of the former authority: %v", err)
+	}
+}
+
+// overwrite gives the files of to the content of from and that time of change. Every file keeps its inode and one size.
+func overwrite(t *testing.T, to, from worker.TLS, at time.Time) {
+	t.Helper()
+	for _, f := range [][2]string{{from.CACert, to.CACert}, {from.Cert, to.Cert}, {from.Key, to.Key}} {
+		raw, err := os.ReadFile(f[0])
+		if err == nil {
+			err = os.WriteFile(f[1], append(raw, bytes.Repeat([]byte("\n"), 4096-len(raw))...), 0o600)
+		}
+		if err = errors.Join(err, os.Chtimes(f[1], at, at)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

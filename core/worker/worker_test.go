@@ -7,8 +7,10 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
 	"github.com/python-executor/python-executor/core/worker"
 	"github.com/python-executor/python-executor/core/worker/workertest"
 )
@@ -19,7 +21,7 @@ func TestARefusalProvesThatNothingHasStarted(t *testing.T) {
 	s, c := pair(t, b, func(o *worker.Options) { o.Slots = 1 })
 	_, wait := running(t, c, job("exe_1", "wait gate"))
 	_, err := c.Run(t.Context(), job("exe_2", "print no"), workertest.NewJournal())
-	if !worker.Unstarted(err) || executor.CodeOf(err) != executor.Exhausted {
+	if !worker.Unstarted(err) || executor.CodeOf(err) != executor.Exhausted || retryAfter(err) <= 0 {
 		t.Errorf("beyond the slots: %v", err)
 	}
 	b.Release("gate")
@@ -62,6 +64,15 @@ func TestARefusalProvesThatNothingHasStarted(t *testing.T) {
 	}
 }
 
+// retryAfter returns when the caller may ask again, as err says.
+func retryAfter(err error) time.Duration {
+	e, _ := errors.AsType[*executor.Error](err)
+	if e == nil {
+		return 0
+	}
+	return e.RetryAfter
+}
+
 func TestAWorkerThatIsNotThereHasStartedNothing(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,7 +87,7 @@ func TestAWorkerThatIsNotThereHasStartedNothing(t *testing.T) {
 		t.Error("the input was opened")
 		return nil, io.EOF
 	}}
-	if _, err := c.Run(t.Context(), j, workertest.NewJournal()); !worker.Unstarted(err) || executor.CodeOf(err) != executor.Unavailable {
+	if _, err := c.Run(t.Context(), j, workertest.NewJournal()); !worker.Unstarted(err) || executor.CodeOf(err) != executor.Unavailable || retryAfter(err) <= 0 {
 		t.Errorf("got %v", err)
 	}
 	if worker.Unstarted(executor.Errorf(executor.Unavailable, "refused by the worker: it is full")) || worker.Unstarted(nil) {
@@ -95,15 +106,27 @@ func TestInfoIsThatOfAnotherMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	can := info.Capabilities
-	if info.Capacity != 3 || can.LocalPath || can.HostDirectories || !can.Attach || info.Details["allocation"] != "a1" ||
+	if info.Capacity != 3 || can.LocalPath || can.HostDirectories || can.Scripts || !can.Attach || info.Details["allocation"] != "a1" ||
 		info.Metrics[worker.MetricSessions] != 1 || info.Metrics[worker.MetricRunning] != 0 {
 		t.Errorf("got %+v", info)
 	}
-	here := job("exe_1", "print no")
-	here.Spec.HostDirectory = t.TempDir()
-	_, err = c.Run(t.Context(), here, workertest.NewJournal())
-	e, ok := errors.AsType[*executor.Error](err)
-	if !ok || e.Code != executor.Unimplemented || len(e.Fields) != 1 || e.Fields[0].Field != "host_directory" {
-		t.Errorf("a folder of the server's machine: %v", err)
+	folder, script := job("exe_1", "print no"), job("exe_2", "")
+	folder.Spec.HostDirectory, script.Spec.Script = t.TempDir(), "/srv/script"
+	for field, here := range map[string]executor.Job{"host_directory": folder, "script": script} {
+		_, err := c.Run(t.Context(), here, workertest.NewJournal())
+		e, ok := errors.AsType[*executor.Error](err)
+		if !ok || e.Code != executor.Unimplemented || len(e.Fields) != 1 || e.Fields[0].Field != field {
+			t.Errorf("%s of the server's machine: %v", field, err)
+		}
+	}
+}
+
+func TestTheCapacityIsThatOfTheNarrowerBound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ backend, slots, want int }{{0, 3, 3}, {2, 3, 2}, {9, 3, 3}} {
+		_, client := pair(t, fake.New(fake.Options{Capacity: c.backend}), func(o *worker.Options) { o.Slots = c.slots })
+		if info, err := client.Info(t.Context()); err != nil || info.Capacity != c.want {
+			t.Errorf("a backend of %d with %d slots has %d, %v; want %d", c.backend, c.slots, info.Capacity, err, c.want)
+		}
 	}
 }

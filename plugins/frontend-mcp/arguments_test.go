@@ -3,10 +3,13 @@ package mcpfrontend
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mark3labs/mcp-go/mcp"
 
 	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
@@ -270,5 +273,53 @@ func TestToolsAreThoseOfTheBackendThatRunsThem(t *testing.T) {
 		if got.Name != test.want || (err != nil) != (test.want == "") {
 			t.Errorf("%s: %q, %v", name, got.Name, err)
 		}
+	}
+}
+
+func TestAScriptsErrorsHaveTheSpecificationsCodes(t *testing.T) {
+	t.Parallel()
+	s := hostScripts{&tools{log: testLog(t)}}
+	for _, test := range []struct {
+		code  executor.Code
+		field string
+		want  string
+	}{
+		{executor.Denied, "script", scriptForbidden}, {executor.NotFound, "script", scriptPolicy}, {executor.Invalid, "args", scriptBadArg},
+		{executor.Internal, "", scriptExec}, {executor.Unavailable, "", scriptExec},
+	} {
+		said := text(s.hostScriptError(test.code, test.field, errors.New("secret")))
+		if !strings.Contains(said, test.want) || strings.Contains(said, "secret") == (test.code == executor.Internal) {
+			t.Errorf("%s about %q: %s", test.code, test.field, said)
+		}
+	}
+}
+
+func TestAScriptsOutputThatIsCutIsSaidToBeCut(t *testing.T) {
+	zero := 0
+	for _, stream := range []executor.Stream{executor.Stdout, executor.Stderr} {
+		for n, want := range map[int]bool{1000: false, 1001: true} {
+			c := serveTest(t, ending{
+				newService(t, fake.Options{}), executor.Output{Stream: stream, Data: []byte(strings.Repeat("x", n))},
+				executor.Result{Status: executor.StatusSucceeded, ExitCode: &zero},
+			}, func(c *Config) { c.MaxResultBytes = 1000 })
+			if a := c.call("run_script", map[string]any{"path": "/srv/x"}); a.isError || a.fields["truncated"] != want {
+				t.Errorf("%d bytes on %s: %v", n, stream, a)
+			}
+		}
+	}
+}
+
+func TestAPlaceInTheQueueIsTold(t *testing.T) {
+	t.Parallel()
+	var said []string
+	ctx := withNotifier(t.Context(), func(m []byte) error { said = append(said, string(m)); return nil })
+	var request mcp.CallToolRequest
+	request.Params.Meta = &mcp.Meta{ProgressToken: "p"}
+	o := &outcome{}
+	for _, position := range []int{0, 2} {
+		o.take(executor.Event{Body: executor.Queued{Position: position}}, newProgress(ctx, request))
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "waiting, 2 before it") {
+		t.Errorf("%q", said)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/auth"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
@@ -111,6 +112,21 @@ func TestTheToolsAreThoseOfThePresentBackend(t *testing.T) {
 	}
 }
 
+func TestTheToolsAreTheSameForACallerWithoutRights(t *testing.T) {
+	svc := &switched{Service: newService(t, fake.Options{})}
+	server := serveTest(t, svc, func(c *Config) {
+		only := tokenOf("ann")
+		only.Scopes = []executor.Scope{executor.ScopeScripts}
+		c.HTTP.Tokens = []auth.Token{only}
+	})
+	server.token = "ann's"
+	server.initialize()
+	svc.to(func(b *executor.Info) { b.Capabilities.PythonVersions = []string{"3.14"} })
+	if _, versions := listed(server); versions != `["3.14"]` {
+		t.Errorf("the versions are %s", versions)
+	}
+}
+
 // A call that waited for the backend's Info would be slower by milliseconds.
 func TestACallDoesNotLookAtTheBackend(t *testing.T) {
 	t.Parallel()
@@ -152,18 +168,25 @@ func TestClientsAreToldThatTheToolsHaveChanged(t *testing.T) {
 
 func TestTheConfiguredPackagesArePreparedAtTheStart(t *testing.T) {
 	svc := &switched{Service: newService(t, fake.Options{})}
-	serveTest(t, svc, func(c *Config) { c.Contexts.Requirements = []string{"probe"} })
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		svc.mu.Lock()
-		opened, closed := len(svc.opened), svc.closed
-		svc.mu.Unlock()
-		if closed == 1 && opened == 1 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("opened %d, closed %d", opened, closed)
+	c := serveTest(t, svc, func(c *Config) { c.Contexts.Requirements = []string{"probe"} })
+	prepared := func(want int) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			svc.mu.Lock()
+			opened, closed := len(svc.opened), svc.closed
+			svc.mu.Unlock()
+			if closed == want && opened == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("opened %d, closed %d, want %d", opened, closed, want)
+			}
 		}
 	}
+	prepared(1)
+	svc.to(func(b *executor.Info) { b.Name = "other" }) // it can do the same
+	listed(c)
+	prepared(2)
 	if s := svc.opened[0]; s.Spec.Requirements != "probe" || s.Language != executor.LanguagePython {
 		t.Errorf("%+v", s)
 	}

@@ -115,7 +115,11 @@ func TestTimeoutInterruptAndRestart(t *testing.T) {
 	if a := call("read_context_file", map[string]any{"path": "f"}); !a.isError {
 		t.Error(a)
 	}
+	call("stop_context", nil)
 	for _, tool := range []string{"interrupt_context", "restart_context"} {
+		if a := call(tool, nil); !a.isError || !strings.Contains(a.text, `"CONTEXT_NOT_FOUND"`) {
+			t.Errorf("%s of a stopped context: %v", tool, a)
+		}
 		if a := c.call(tool, map[string]any{"context_id": "ctx-1"}); !a.isError || !strings.Contains(a.text, `"CONTEXT_NOT_FOUND"`) {
 			t.Errorf("%s: %v", tool, a)
 		}
@@ -130,7 +134,7 @@ func TestSmallFilesGoInAndOut(t *testing.T) {
 	call := newContext(t, c, nil)
 	png := string(fixture(t))
 	for _, f := range []struct{ path, content, encoding string }{
-		{"data/rows.csv", "a,ü\n1,2\n", ""}, {"plot.png", base64.StdEncoding.EncodeToString([]byte(png)), "base64"}, {"raw.bin", "AP8=", "base64"},
+		{"data/rows.csv", "a,ü\n1,2\n", ""}, {"plot.png", base64.StdEncoding.EncodeToString([]byte(png)), "base64"}, {"raw.bin", "AP\n 8=\r\n", "base64"},
 		{"long.txt", strings.Repeat("0123456789ü", 200), "text"},
 	} {
 		if a := call("write_context_file", map[string]any{"path": f.path, "content": f.content, "encoding": f.encoding}); a.isError || a.fields["path"] != f.path {
@@ -143,6 +147,12 @@ func TestSmallFilesGoInAndOut(t *testing.T) {
 	}
 	if a := read("raw.bin"); a.fields["content"] != "AP8=" || a.fields["encoding"] != "base64" {
 		t.Error(a)
+	}
+	if a := call("read_context_file", map[string]any{"path": "raw.bin", "offset": 2}); a.isError || a.fields["content"] != nil || a.fields["next_offset"] != nil {
+		t.Errorf("from the end on: %v", a)
+	}
+	if a := call("read_context_file", map[string]any{"path": "plot.png", "offset": 1}); len(a.content) != 1 || a.fields["content"] == nil || a.fields["encoding"] != "base64" {
+		t.Errorf("a part of an image is no image: %v", a)
 	}
 	a := read("plot.png")
 	if len(a.content) != 2 || a.content[1].(map[string]any)["mimeType"] != "image/png" || a.content[1].(map[string]any)["data"] != base64.StdEncoding.EncodeToString([]byte(png)) || a.fields["content"] != nil {
@@ -210,26 +220,78 @@ func TestInstalledPackagesGetNoLinks(t *testing.T) {
 	}
 }
 
-// losing is a Service whose backend ends while code runs.
-type losing struct{ executor.Service }
+// ending is a Service of which every Execution writes output and ends with result.
+type ending struct {
+	executor.Service
+	output executor.Output
+	result executor.Result
+}
 
-func (losing) Submit(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
+func (ending) Submit(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
 	return executor.Execution{ID: "exe_1"}, nil
 }
 
-func (losing) Events(context.Context, string, uint64) iter.Seq2[executor.Event, error] {
+func (e ending) Events(context.Context, string, uint64) iter.Seq2[executor.Event, error] {
 	return func(yield func(executor.Event, error) bool) {
-		yield(executor.Event{Seq: 1, Body: executor.Finished{Result: executor.Result{
-			Status: executor.StatusLost, SessionState: executor.SessionStateLost,
-			Failure: &executor.Failure{Phase: executor.PhaseRun, Code: executor.Unavailable, Message: "the backend ended"},
-		}}}, nil)
+		_ = yield(executor.Event{Seq: 1, Body: e.output}, nil) && yield(executor.Event{Seq: 2, Body: executor.Finished{Result: e.result}}, nil)
 	}
 }
 
+// lost is the Result of a program whose backend ends while it runs.
+var lost = executor.Result{
+	Status: executor.StatusLost, SessionState: executor.SessionStateLost,
+	Failure: &executor.Failure{Phase: executor.PhaseRun, Code: executor.Unavailable, Message: "the backend ended"},
+}
+
 func TestAContextThatIsLostWhileCodeRunsSaysWhatToDo(t *testing.T) {
-	c := serveTest(t, losing{newService(t, fake.Options{})}, nil)
+	c := serveTest(t, ending{Service: newService(t, fake.Options{}), result: lost}, nil)
 	a := newContext(t, c, nil)("run_code", map[string]any{"code": "print x"})
 	if !a.isError || !strings.Contains(a.text, "the backend ended; the context is lost: create a new one with create_context") {
 		t.Error(a)
+	}
+}
+
+func TestWhatACommandCannotTellIsToldForIt(t *testing.T) {
+	for want, result := range map[string]executor.Result{
+		errWaitFailed:  lost,
+		errSpawnFailed: {Status: executor.StatusFailed, Failure: &executor.Failure{Phase: executor.PhaseStart, Code: executor.NotFound, Message: "the backend ended"}},
+	} {
+		c := serveTest(t, ending{Service: newService(t, fake.Options{}), result: result}, nil)
+		a := c.call("execute", map[string]any{"command": "x"})
+		if !a.isError || a.text != want || len(a.content) != 2 || !strings.Contains(text(a.content[1]), "the backend ended") {
+			t.Errorf("%s: %v", want, a)
+		}
+	}
+}
+
+func TestImagesAreBoundedAndTheRestIsCounted(t *testing.T) {
+	t.Parallel()
+	image := executor.Display{Data: map[string][]byte{"image/png": make([]byte, maxImageBytes/2)}}
+	small := executor.Display{Data: map[string][]byte{"image/png": nil}}
+	list := pictures([]executor.Display{image, image, image, small, image})
+	if len(list) != 4 || !strings.Contains(text(list[3]), "2 images are left out") {
+		t.Errorf("%d parts, the last is %.200s", len(list), text(list[len(list)-1]))
+	}
+}
+
+// listing is a Service with the given Sessions.
+type listing struct {
+	executor.Service
+	sessions []executor.Session
+}
+
+func (l listing) ListSessions(context.Context) ([]executor.Session, error) { return l.sessions, nil }
+
+func TestAContextThatWasNeverUsedWasLastUsedWhenItWasMade(t *testing.T) {
+	made := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	one := executor.Session{ID: "ctx-1", Language: executor.LanguagePython, Status: executor.SessionActive, CreatedAt: made}
+	two := one
+	two.ID, two.LastUsed = "ctx-2", made.Add(time.Hour)
+	c := serveTest(t, listing{newService(t, fake.Options{}), []executor.Session{one, two}}, nil)
+	list, _ := c.call("list_contexts", nil).fields["contexts"].([]any)
+	for i, want := range []string{"2026-01-02T03:04:05Z", "2026-01-02T04:04:05Z"} {
+		if len(list) != 2 || list[i].(map[string]any)["last_used"] != want {
+			t.Errorf("%d was last used at %s: %v", i, want, list)
+		}
 	}
 }

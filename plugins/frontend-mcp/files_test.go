@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -129,6 +130,9 @@ func TestFilesOfAScriptAreLinkedAndReadByTheirOwner(t *testing.T) {
 	}
 	if got := ann.text(root + "data.csv?offset=2"); got != "2" {
 		t.Errorf("from the third byte on: %q", got)
+	}
+	if got := ann.text(root + "data.csv?offset=3"); got != "" {
+		t.Errorf("from the end on: %q", got)
 	}
 	for _, uri := range []string{root + "nothing", root, root + "sub", "execution-file://" + "exe_unknown/data.csv", "job-stream://abc123", "context-file://ctx-unknown/a"} {
 		if _, code := ann.read(uri, nil, nil); code != -32002 {
@@ -320,6 +324,45 @@ func TestManyFilesAreCountedAndLargeOnesAreReadInPieces(t *testing.T) {
 	if raw, err := json.Marshal(listed); err != nil || !strings.Contains(string(raw), "execution-file://{execution_id}/{+path}{?offset}") ||
 		!strings.Contains(string(raw), "context-file://{context_id}/{+path}{?offset}") {
 		t.Errorf("%s, %v", raw, err)
+	}
+}
+
+func TestLinksAreBoundedAndTheRestIsCounted(t *testing.T) {
+	t.Parallel()
+	files := []executor.Artifact{{Path: "sub/.cache/a"}, {Path: ".b"}}
+	for i := range maxFileLinks {
+		files = append(files, executor.Artifact{Path: fmt.Sprintf("f%d", i)})
+	}
+	for name, test := range map[string]struct {
+		files   []executor.Artifact
+		omitted int64
+		more    string
+	}{
+		"all have a link":               {files, 0, ""},
+		"one has none":                  {append(slices.Clone(files), executor.Artifact{Path: "g"}), 0, "1 more files were made, among them g."},
+		"some are not even in the list": {append(slices.Clone(files), executor.Artifact{Path: "g"}), 3, "4 more files were made, among them g."},
+	} {
+		list := fileLinks(executionFiles, "exe_1", test.files, test.omitted)
+		if len(list) < maxFileLinks {
+			t.Fatalf("%s: %v", name, list)
+		}
+		if rest := text(list[maxFileLinks:]); (rest == "[]") != (test.more == "") || !strings.Contains(rest, test.more) {
+			t.Errorf("%s: %s", name, rest)
+		}
+	}
+}
+
+// purging is a Service whose executions have been purged.
+type purging struct{ executor.Service }
+
+func (purging) Artifacts(context.Context, string) (io.ReadCloser, error) {
+	return nil, executor.Errorf(executor.Purged, "it was too long ago")
+}
+
+func TestAFileThatWasPurgedDoesNotExist(t *testing.T) {
+	c := serveTest(t, purging{newService(t, fake.Options{})}, nil)
+	if _, code := c.read("execution-file://exe_1/a.txt", nil, nil); code != -32002 {
+		t.Errorf("code %v", code)
 	}
 }
 

@@ -88,6 +88,8 @@ type client struct {
 	token   string
 	session string
 	id      int
+	// header is the header of the last answer.
+	header http.Header
 	// http is the HTTP client; nil: http.DefaultClient.
 	http *http.Client
 	// buffers is the server's budget for messages.
@@ -176,6 +178,7 @@ func (c *client) post(ctx context.Context, message map[string]any, headers map[s
 	if id := resp.Header.Get("Mcp-Session-Id"); id != "" {
 		c.session = id
 	}
+	c.header = resp.Header
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return 0, nil, err

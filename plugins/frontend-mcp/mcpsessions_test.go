@@ -218,8 +218,8 @@ func TestAFullServerRefusesToInitialize(t *testing.T) {
 	status, messages, err := next.post(t.Context(), map[string]any{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": map[string]any{
 		"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "t", "version": "1"},
 	}}, nil)
-	if err != nil || status != http.StatusTooManyRequests || !strings.Contains(fmt.Sprint(messages), "max_sessions") || next.session != "" {
-		t.Errorf("%d %v %v", status, messages, err)
+	if err != nil || status != http.StatusTooManyRequests || !strings.Contains(fmt.Sprint(messages), "max_sessions") || next.session != "" || next.header.Get("Retry-After") == "" {
+		t.Errorf("%d %v %v %v", status, messages, next.header, err)
 	}
 	if got := c.ping(c.session); got != http.StatusOK {
 		t.Errorf("the busy session: %d", got)

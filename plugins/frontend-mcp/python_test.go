@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
@@ -251,6 +252,9 @@ func testJobs(t *testing.T, svc executor.Service) {
 	if !failed.isError || !strings.Contains(failed.text, "Error: prepare: ") {
 		t.Errorf("a preparation that fails: %v", failed)
 	}
+	if jobs := c.call("list_running_jobs", nil).fields["result"].([]any); len(jobs) != 1 || jobs[0].(map[string]any)["job_id"] != running {
+		t.Errorf("a script that did not start is listed: %v", jobs)
+	}
 }
 
 func TestJobsBelongToTheirOwnerAndOutliveTheirCaller(t *testing.T) {
@@ -402,9 +406,40 @@ func TestConfigurationProblemsAreAllNamed(t *testing.T) {
 			t.Errorf("%s is not named: %v", key, err)
 		}
 	}
-	for _, bad := range []string{`{"nonsense":1}`, `{"toolsets":7}`, `{"test_fixtures":true,"http":{"bind":"0.0.0.0:1"}}`} {
+	for _, bad := range []string{`{"nonsense":1}`, `{"toolsets":7}`, `{"test_fixtures":true,"http":{"bind":"0.0.0.0:1"}}`, `{"http":{"max_buffered_bytes":1000}}`, `{"http":{"max_sessions_per_owner":-1}}`} {
 		if _, err := parseConfig("mcp", []byte(bad)); executor.CodeOf(err) != executor.Invalid {
 			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+func TestOutputThatTheServerHasCutIsSaidToBeCut(t *testing.T) {
+	c := serveTest(t, newService(t, fake.Options{}, func(o *engine.Options) { o.Limits.Default.OutputBytes = 2000 }), nil)
+	f := c.call("run_script_with_dependencies", map[string]any{"script_content": "flood stdout 4KB", "python_version": "3.12"}).fields
+	if f["stdout_truncated"] != true || f["stderr_truncated"] != false {
+		t.Errorf("%v", f)
+	}
+	f = c.call("get_job_output", map[string]any{"job_id": f["job_id"], "stdout_offset": 0}).fields
+	if f["stdout_truncated"] != true || f["stderr_truncated"] != false || len(f["stdout"].(string)) != 2000 || f["stdout_bytes"] != 4096.0 {
+		t.Errorf("%v", f)
+	}
+}
+
+func TestAFolderIsSentUpToItsBounds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("12345"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		files  int
+		bytes  int64
+		refuse bool
+	}{{2, 10, false}, {1, 10, true}, {2, 9, true}} {
+		if err := measure(dir, test.files, test.bytes); (err != nil) != test.refuse {
+			t.Errorf("at most %d files and %d bytes: %v", test.files, test.bytes, err)
 		}
 	}
 }

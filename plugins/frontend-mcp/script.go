@@ -196,7 +196,7 @@ func (p *python) copied(s *script, dir, file string) error {
 		}
 		s.spec.Entrypoint = filepath.ToSlash(rel)
 	}
-	if err := measure(dir); err != nil {
+	if err := measure(dir, maxCopyFiles, maxCopyBytes); err != nil {
 		return err
 	}
 	s.input.Workspace = folderSource(dir, "", nil)
@@ -397,8 +397,8 @@ func walk(dir string, visit func(rel string, e fs.DirEntry) error) error {
 	})
 }
 
-// measure refuses a folder that exceeds maxCopyFiles or maxCopyBytes.
-func measure(dir string) error {
+// measure refuses a folder of which more files or bytes would be sent.
+func measure(dir string, maxFiles int, maxBytes int64) error {
 	var files int
 	var size int64
 	err := walk(dir, func(_ string, e fs.DirEntry) error {
@@ -410,14 +410,14 @@ func measure(dir string) error {
 		if info.Mode().IsRegular() {
 			size += info.Size()
 		}
-		if files > maxCopyFiles || size > maxCopyBytes {
+		if files > maxFiles || size > maxBytes {
 			return errStopWalk
 		}
 		return nil
 	})
 	switch {
 	case errors.Is(err, errStopWalk):
-		return valueError("directory must have at most %d files and %d MB to be sent to the sandbox (got %s)", maxCopyFiles, maxCopyBytes>>20, dir)
+		return valueError("directory must have at most %d files and %d MB to be sent to the sandbox (got %s)", maxFiles, maxBytes>>20, dir)
 	case err != nil:
 		return valueError("directory %s cannot be read: %v", dir, err)
 	}

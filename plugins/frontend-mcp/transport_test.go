@@ -419,24 +419,22 @@ func TestSandboxesOfAProcessThatWasKilledAreClosedByTheNext(t *testing.T) {
 	if a := first.call("execute", map[string]any{"command": "fake", "args": []string{"-c", "print 1"}}); a.isError {
 		t.Fatalf("%v", a)
 	}
-	mine := first.call("create_context", map[string]any{"name": "stays"}).fields["context_id"]
+	mine := first.call("create_context", map[string]any{"name": "stays", "description": serversSandbox}).fields["context_id"]
 	bridge := executor.Session{Name: "shell", Description: "files of the MCP toolset shell", Language: executor.LanguageShell}
 	if _, err := svc.OpenSession(t.Context(), bridge); err != nil { // of another client's own process
 		t.Fatal(err)
 	}
-	second := serveTest(t, svc, nil)
-	for open := 3; open != 2; {
-		list, err := svc.ListSessions(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		open = 0
-		for _, s := range list {
-			if s.Status == executor.SessionActive {
-				open++
-			}
-		}
+	// The former frontend of a successor still answers calls.
+	successor, err := newTools(t.Context(), testConfig(func(c *Config) { c.Successor = true }), svc, testLog(t))
+	if err != nil {
+		t.Fatal(err)
 	}
+	successor.close(t.Context())
+	if n := openSandboxes(t, svc); n != 3 {
+		t.Fatalf("after a successor %d are open", n)
+	}
+	second := serveTest(t, svc, nil)
+	awaitSandboxes(t, svc, 2)
 	if a := second.call("run_code", map[string]any{"context_id": mine, "code": "print 1"}); a.isError {
 		t.Errorf("a context: %v", a)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -405,6 +406,34 @@ func TestAnAddressOfIPv4IsNoAddressOfIPv6(t *testing.T) {
 	for bind, want := range map[string]string{"0.0.0.0:80": "tcp4", "127.0.0.1:0": "tcp4", "[::]:80": "tcp", ":80": "tcp", "localhost:80": "tcp"} {
 		if got := network(bind); got != want {
 			t.Errorf("%s: %s", bind, got)
+		}
+	}
+}
+
+func TestWithoutATokenScriptsRunOnlyForThisMachine(t *testing.T) {
+	t.Parallel()
+	token := []config.Token{{Owner: "ann", SHA256: hash("secret"), Scopes: []string{"exec"}}}
+	for _, test := range []struct {
+		name    string
+		bind    string
+		allowed []string
+		tokens  []config.Token
+		want    bool
+	}{
+		{"scripts on loopback", "127.0.0.1:80", []string{"/srv/x"}, nil, true},
+		{"no scripts", "127.0.0.1:80", nil, nil, false},
+		{"any address", "0.0.0.0:80", []string{"/srv/x"}, nil, false},
+		{"a token that may not", "127.0.0.1:80", []string{"/srv/x"}, token, false},
+	} {
+		c := config.Default()
+		c.HTTP.Bind, c.Scripts.Allowed, c.HTTP.Tokens = test.bind, test.allowed, test.tokens
+		a, err := newAuthenticator(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Authenticate("Bearer secret")
+		if err != nil || slices.Contains(p.Scopes, executor.ScopeScripts) != test.want {
+			t.Errorf("%s: %+v, %v", test.name, p, err)
 		}
 	}
 }

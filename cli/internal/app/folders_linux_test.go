@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -47,15 +48,17 @@ func TestFoldersOfTheDeadAreRemovedAndOthersStay(t *testing.T) {
 
 func TestABrokenInstanceFileIsReplaced(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "instance")
-	if err := os.WriteFile(file, []byte("../x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	name, err := identify(file)
-	if err != nil || len(name) != 32 {
-		t.Fatal(name, err)
-	}
-	if again, err := identify(file); err != nil || again != name {
-		t.Error(again, err)
+	for _, broken := range []string{"", "../x", "abc", strings.Repeat("x", 32), strings.Repeat("a", 33)} {
+		file := filepath.Join(t.TempDir(), "instance")
+		if err := os.WriteFile(file, []byte(broken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		name, err := identify(file)
+		if err != nil || len(name) != 32 || name == broken {
+			t.Fatalf("%q became %q, %v", broken, name, err)
+		}
+		if again, err := identify(file); err != nil || again != name {
+			t.Errorf("%q became %q and then %q, %v", broken, name, again, err)
+		}
 	}
 }

@@ -293,6 +293,19 @@ func TestABrokenConfigurationChangesNothingAndIsReported(t *testing.T) {
 	if all := s.list(); pidOf(all[0]) != pid || all[0]["warnings"] != nil {
 		t.Errorf("backends: %v", all)
 	}
+	// The file that is in effect again: no message says so.
+	s.write(good + "bakend: x\n")
+	s.says(refused, "bakend")
+	s.write(good + "limits: {default: {timeout_seconds: 5}, max: {timeout_seconds: 7}}\n")
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		_, text := s.call(http.MethodGet, "/readyz", "", "")
+		if strings.TrimSpace(text) == `{"ready":true}` {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("readyz: %s", text)
+		}
+	}
 }
 
 func hash(token string) string {

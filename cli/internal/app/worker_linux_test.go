@@ -84,6 +84,7 @@ func TestAWorkerDrainsAndLeavesNothing(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	t.Setenv("XDG_RUNTIME_DIR", temp)
 	t.Setenv("NOMAD_ALLOC_ID", "alloc-1")
+	t.Setenv("NOMAD_ALLOC_NAME", "job.group[0]")
 	a := workertest.NewAuthority(t)
 	dialer, err := worker.NewDialer(a.Issue(worker.ServerName), "tls", "one", nil)
 	if err != nil {
@@ -109,7 +110,7 @@ func TestAWorkerDrainsAndLeavesNothing(t *testing.T) {
 			}
 			defer client.Close()
 			info, err := client.Info(t.Context())
-			if err != nil || info.Capacity != 7 || info.Type != "fake" || info.Details["allocation"] != "alloc-1" || info.Details["pid"] == "" {
+			if err != nil || info.Capacity != 7 || info.Type != "fake" || info.Details["allocation"] != "alloc-1" || info.Details["worker"] != "job.group[0]" || info.Details["pid"] == "" {
 				t.Errorf("%+v, %v", info, err)
 			}
 			log := &eventLog{make(chan struct{})}

@@ -127,7 +127,7 @@ func TestHiddenFilesAreSavedOnlyWhereTheyWereNamed(t *testing.T) {
 
 func TestWhatWasSavedIsSaid(t *testing.T) {
 	t.Parallel()
-	many := strings.Fields(strings.Repeat("f ", maxSaid+2))
+	many := strings.Fields(strings.Repeat("f ", maxSaid+1))
 	for _, c := range []struct {
 		saved []string
 		named bool
@@ -137,7 +137,7 @@ func TestWhatWasSavedIsSaid(t *testing.T) {
 		{nil, false, "no new or changed file: nothing is saved in out"},
 		{[]string{"a", "b/c"}, false, "saved in out: a, b/c"},
 		{many[:maxSaid], true, "saved in out: f, f, f, f, f, f, f, f, f, f"},
-		{many, true, "saved in out: f, f, f, f, f, f, f, f, f, f and 2 more"},
+		{many, true, "saved in out: f, f, f, f, f, f, f, f, f, f and 1 more"},
 	} {
 		if got := saidOf(c.saved, "out", c.named); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)

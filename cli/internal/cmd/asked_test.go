@@ -1,9 +1,11 @@
 package cmd
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -76,6 +78,30 @@ func TestCodeThatIsTooLargeIsRefused(t *testing.T) {
 		_, err := (&sessionRunOptions{g: g, id: "ctx-1", file: "-"}).spec()
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestALineOfAPipeThatIsTooLongIsRefused(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]error{maxLine: io.EOF, maxLine + 1: nil} {
+		line, err := (&pipeReader{r: bufio.NewReader(io.LimitReader(blanks{}, n))}).line(t.Context(), "")
+		if err == nil || want != nil && (!errors.Is(err, want) || int64(len(line)) != n) || want == nil && !strings.HasPrefix(err.Error(), "a line must have at most") {
+			t.Errorf("%d bytes: a line of %d bytes, %v", n, len(line), err)
+		}
+	}
+}
+
+func TestAMessageOfABackendIsShown(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	infos := []executor.Info{{Name: "a", Healthy: true}, {Name: "b", Healthy: true, Message: "slow"}, {Name: "c", Message: "down"}}
+	if err := printBackends(newGlobal(IO{Out: &out}, app.Bundle{}), infos); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"a ( ) healthy\n", "b ( ) healthy: slow\n", "c ( ) unhealthy: down\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in %q", want, out.String())
 		}
 	}
 }

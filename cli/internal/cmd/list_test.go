@@ -20,6 +20,15 @@ func TestATimeThatNobodyKnowsIsNotListed(t *testing.T) {
 	}
 }
 
+func TestTheWorkOfASessionIsListed(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[string]executor.Session{"idle": {}, "runs": {Running: "exe_1"}, "runs, 2 wait": {Running: "exe_1", Waiting: 2}} {
+		if got := work(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // pages is a Service whose pages have one Execution each.
 type pages struct {
 	executor.Executions

@@ -132,6 +132,13 @@ func TestSessionsOnAServer(t *testing.T) {
 		if o := run("", "install", id); o.status != 125 {
 			t.Errorf("%+v", o)
 		}
+		file := filepath.Join(t.TempDir(), "r.txt")
+		if err := os.WriteFile(file, []byte("probe\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if o := run("", "install", id, "late", "--requirements", file); o.status != 0 || !strings.Contains(o.stdout, "\nlate") || !strings.Contains(o.stdout, "\nprobe") {
+			t.Errorf("%+v", o)
+		}
 	})
 	t.Run("ls", func(t *testing.T) {
 		if o := run("", "ls"); o.status != 0 || !strings.HasPrefix(o.stdout, "ID ") || !strings.Contains(o.stdout, id+"  one   python    active  idle  fake") {
@@ -265,6 +272,7 @@ func TestFilesOfASession(t *testing.T) {
 		return o
 	}
 	ok("", "cp", "a b.txt", id+":")
+	ok("", "cp", "tree/one", id+":.")
 	ok("", "cp", "a b.txt", id+":new folder/")
 	ok("", "cp", "a b.txt", id+":renamed.txt")
 	ok("piped", "cp", "-", id+":from/stdin")
@@ -287,7 +295,7 @@ func TestFilesOfASession(t *testing.T) {
 			names = append(names, f.Path)
 		}
 	}
-	if slices.Sort(names); strings.Join(names, "|") != "a b.txt|from/stdin|new folder/a b.txt|renamed.txt|tree/one|tree/sub/two é" {
+	if slices.Sort(names); strings.Join(names, "|") != "a b.txt|from/stdin|new folder/a b.txt|one|renamed.txt|tree/one|tree/sub/two é" {
 		t.Errorf("%v", names)
 	}
 	if o := ok("", "files", id); !strings.Contains(o.stdout, "  a b.txt\n") || !strings.Contains(o.stdout, "  tree/\n") || strings.Contains(o.stdout, "tree/one") {
@@ -362,7 +370,7 @@ func TestADownloadStaysInItsFolder(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("%v %v", entries, err)
 	}
-	for name, mode := range map[string]os.FileMode{"program": 0o755, "text": 0o644} {
+	for name, mode := range map[string]os.FileMode{"program": 0o755, "mine": 0o700, "text": 0o644} {
 		if err := replaceFile(root, name, mode, strings.NewReader("x")); err != nil {
 			t.Error(err)
 		}
@@ -418,6 +426,10 @@ func TestSessionCommandsThatAreRefused(t *testing.T) {
 	}
 	o := execute(t, t.Context(), bundle, "", "session", "run", "ctx-1", "-c", "x", "--memory", "5", "--server", "http://127.0.0.1:1")
 	if o.status != 125 || !strings.Contains(o.stderr, "whole session") {
+		t.Errorf("%+v", o)
+	}
+	o = execute(t, t.Context(), bundle, "print 1", "session", "run", "ctx-1", "-", "--stdin", "-", "--server", "http://127.0.0.1:1")
+	if o.status != 125 || !strings.Contains(o.stderr, "--stdin: must not be - if standard input has the code") {
 		t.Errorf("%+v", o)
 	}
 	for _, args := range [][]string{{"run", "", "-c", "print 1"}, {"exec", "", "--", "ls"}, {"exec", "-i", ""}} {

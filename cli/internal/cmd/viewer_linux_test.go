@@ -288,6 +288,7 @@ func TestWhatWasFoundInTheInputIsSent(t *testing.T) {
 		{"no guess", runOptions{}, input.Input{Found: detect.Found{Entrypoint: "main.py"}}, executor.Spec{}},
 		{"the requirements of the input", runOptions{}, input.Input{Found: detect.Found{Requirements: "idna"}}, executor.Spec{Requirements: "idna"}},
 		{"the user's requirements win", runOptions{program: program{requirements: "file"}}, input.Input{Found: detect.Found{Requirements: "idna"}}, executor.Spec{Requirements: "six"}},
+		{"the user's requirements win where they are none", runOptions{program: program{requirements: "empty file"}}, input.Input{Found: detect.Found{Requirements: "idna"}}, executor.Spec{}},
 	} {
 		var sent executor.Spec
 		refused := errors.New("refused")
@@ -297,7 +298,7 @@ func TestWhatWasFoundInTheInputIsSent(t *testing.T) {
 		}}
 		c.o.g, c.o.submit = &global{IO: IO{Out: io.Discard, Err: io.Discard}}, true
 		spec := executor.Spec{}
-		if c.o.requirements != "" {
+		if c.o.requirements == "file" {
 			spec.Requirements = "six"
 		}
 		if err := c.o.execute(t.Context(), &target{Service: svc, ctx: t.Context()}, spec, &c.in, nil); !errors.Is(err, refused) {
@@ -323,7 +324,7 @@ func TestWhatTheOutputDoesNotSayIsReported(t *testing.T) {
 		{"out of memory", executor.Result{Status: executor.StatusOutOfMemory}, "python-executor: out of memory (raise --memory)\n"},
 		{"cut output", executor.Result{Status: executor.StatusSucceeded, StdoutTruncated: true, StdoutBytes: 1024, StderrBytes: 1}, "python-executor: stdout is cut: the program wrote 1.0 kiB\n"},
 		{"cut errors", executor.Result{Status: executor.StatusSucceeded, StderrTruncated: true, StdoutBytes: 1, StderrBytes: 2048}, "python-executor: stderr is cut: the program wrote 2.0 kiB\n"},
-		{"too many displays", executor.Result{Status: executor.StatusSucceeded, DisplaysDropped: 3}, "python-executor: 3 displays were dropped, because there were too many\n"},
+		{"too many displays", executor.Result{Status: executor.StatusSucceeded, DisplaysDropped: 1}, "python-executor: 1 displays were dropped, because there were too many\n"},
 		{"a failure", executor.Result{Status: executor.StatusFailed, Failure: &executor.Failure{Code: executor.Invalid, Phase: executor.PhasePrepare, Message: "no such package"}},
 			"python-executor: prepare: no such package\n"},
 		{"a session that was restarted", executor.Result{Status: executor.StatusSucceeded, SessionState: executor.SessionStateRestarted},

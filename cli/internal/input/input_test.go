@@ -162,7 +162,7 @@ func TestATarMayBeginLikeACompressedFile(t *testing.T) {
 func TestWhatIsRefused(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"a.py": "", "sub/a.py": "", "x.tar.gz": "\x1f\x8b", "gzipped.tar": "\x1f\x8b\x08\x00", "broken.tar": strings.Repeat("garbage ", 200),
-		"short.tar": string(archiveOf(t, "a.py", strings.Repeat("x", 2000))[:1000]), "none/readme": "", "void/": "", "zipped": "PK\x03\x04",
+		"short.tar": string(archiveOf(t, "a.py", strings.Repeat("x", 2000))[:1000]), "none/readme": "", "void/": "", "text": "print(1)", "zipped": "PK\x03\x04",
 		"pep/main.py": "# /// script\n# dependencies = [1]\n# ///\n", "nothing.tar": string(archiveOf(t, "readme", "")), "project": string(archiveOf(t, "a.py", "")),
 		"lzma.tar": "\x5d\x00\x00\x00\x04" + strings.Repeat("\xff", 8),
 		"pep.py":   "# /// script\n# dependencies = [1]\n# ///\n",
@@ -190,6 +190,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a folder without Python", input.Request{Args: []string{"none"}}, "no .py file in none"},
 		{"an empty folder", input.Request{Args: []string{"void"}}, "void: no files in it"},
 		{"an entrypoint that is not there", input.Request{Args: []string{"sub"}, Entrypoint: "x.py"}, "--entrypoint x.py: no such file in sub"},
+		{"an entrypoint that is not the only file", input.Request{Args: []string{"text"}, Entrypoint: "x.py"}, "--entrypoint x.py: no such file in text"},
 		{"an entrypoint that leads out", input.Request{Args: []string{"sub"}, Entrypoint: "../a.py"}, "no such file"},
 		{"an empty pipe", input.Request{Stdin: strings.NewReader("\n")}, "standard input is empty"},
 		{"a compressed pipe", input.Request{Stdin: strings.NewReader("\x1f\x8b\x08")}, "standard input is compressed"},

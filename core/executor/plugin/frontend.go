@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	goplugin "github.com/hashicorp/go-plugin"
@@ -74,10 +73,12 @@ func (p *frontendPart) serve(ctx context.Context, broker *goplugin.GRPCBroker, s
 	defer end(nil)
 	p.mu.Lock()
 	f := p.frontend
-	busy := p.end != nil
-	p.end = end
+	taken := f != nil && p.end == nil
+	if taken {
+		p.end = end
+	}
 	p.mu.Unlock()
-	if f == nil || busy {
+	if !taken {
 		return executor.Errorf(executor.Conflict, "a frontend must be configured and can serve only once")
 	}
 	conn, err := broker.DialWithOptions(service, wire.DialOptions()...)
@@ -129,18 +130,16 @@ func (f *Frontend) Ended() <-chan struct{} { return f.ended }
 // frontend; unavailable if its process is gone.
 func (f *Frontend) EndErr() error { return f.err }
 
-// Close asks the frontend to drain, which ctx bounds, and ends its process. Idempotent.
+// Close asks the frontend to drain, which ctx bounds, and ends its process. Idempotent. Codes: unavailable (it did not drain in time).
 func (f *Frontend) Close(ctx context.Context) error {
 	err := f.drain(ctx)
 	f.Kill()
 	f.stop(errDraining)
 	<-f.ended
-	if executor.CodeOf(err) == executor.Unavailable {
-		return nil // the process was gone already
-	}
 	return err
 }
 
+// drain returns nil if the process is gone already.
 func (f *Frontend) drain(ctx context.Context) error {
 	select {
 	case <-f.Done():
@@ -148,8 +147,11 @@ func (f *Frontend) drain(ctx context.Context) error {
 	default:
 	}
 	err := f.Drain(ctx)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return executor.Errorf(executor.Unavailable, "the frontend did not drain in time: %w", err)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return executor.Errorf(executor.Unavailable, "the frontend did not drain in time: %w", context.Cause(ctx))
+	case executor.CodeOf(err) == executor.Unavailable:
+		return nil
 	}
 	return err
 }

@@ -56,6 +56,12 @@ func newLines(_ context.Context, c plugin.Configure) (executor.Frontend, map[str
 				if id == "fail" {
 					return executor.Errorf(executor.Conflict, "as asked")
 				}
+				if id == "stay" {
+					if _, err := fmt.Fprintln(conn, "staying"); err != nil {
+						return err
+					}
+					select {}
+				}
 				x, err := svc.Get(executor.WithPrincipal(ctx, executor.Principal{Owner: "somebody"}), id)
 				if _, err := fmt.Fprintln(conn, x.Status, executor.CodeOf(err)); err != nil {
 					return err
@@ -193,6 +199,22 @@ func TestAClosedFrontendDrains(t *testing.T) {
 	if err := l.Close(t.Context()); err != nil {
 		t.Errorf("closed again: %v", err)
 	}
+}
+
+func TestAFrontendThatDoesNotDrainIsReportedAndKilled(t *testing.T) {
+	t.Parallel()
+	l, err := launchLines(t, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.says(t, "stay")
+	noPatience := errors.New("no patience")
+	ctx, end := context.WithCancelCause(t.Context())
+	end(noPatience)
+	if err := l.Close(ctx); executor.CodeOf(err) != executor.Unavailable || !errors.Is(err, noPatience) {
+		t.Errorf("close: %v", err)
+	}
+	awaitEnd(t, l.PID())
 }
 
 func TestAKilledFrontendHasEndedAsUnavailable(t *testing.T) {

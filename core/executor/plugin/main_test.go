@@ -60,6 +60,9 @@ func newOdd(ctx context.Context, c plugin.Configure) (executor.Backend, error) {
 	}
 	switch o.Make {
 	case "invalid":
+		if _, err := syscall.Write(2, []byte("chatter\n")); err != nil {
+			return nil, err
+		}
 		return nil, executor.FieldErrorf(executor.Invalid, "backends."+c.Name+".make", "not like this")
 	case "untyped":
 		return nil, errors.New("no idea")
@@ -147,6 +150,13 @@ func (b *odd) Run(ctx context.Context, job executor.Job, sink executor.Sink) (ex
 			err = os.WriteFile(b.options.Seen, []byte(context.Cause(ctx).Error()), 0o600)
 		}
 		return executor.Result{Status: executor.StatusKilled}, err
+	case "escape":
+		c := exec.Command("sleep", "30") //nolint:noctx // it outlives the plugin
+		c.Stderr = os.NewFile(2, "stderr")
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err = c.Start(); err == nil {
+			err = say(fmt.Sprint(c.Process.Pid))
+		}
 	case "stubborn":
 		_ = say("waiting")
 		select {}

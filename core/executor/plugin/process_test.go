@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -172,6 +173,9 @@ func TestAPluginThatCannotBeConfiguredSaysWhy(t *testing.T) {
 				t.Fatalf("got %s: %v", executor.CodeOf(err), err)
 			}
 			if name == "invalid" {
+				if strings.Contains(err.Error(), "chatter") {
+					t.Errorf("what it wrote is part of the answer: %v", err)
+				}
 				e, _ := errors.AsType[*executor.Error](err)
 				if len(e.Fields) != 1 || e.Fields[0].Field != "backends.odd.make" {
 					t.Errorf("fields %+v", e.Fields)
@@ -239,7 +243,10 @@ func TestAProgramThatIsNoPluginIsAnError(t *testing.T) {
 		"a file without x":      {o: plugin.LaunchOptions{Path: plain}, code: executor.Invalid, field: "backends.x.path"},
 		"another digest":        {o: plugin.LaunchOptions{Path: self, SHA256: wrong}, code: executor.Invalid, field: "backends.x.sha256"},
 		"a digest that is none": {o: plugin.LaunchOptions{Path: self, SHA256: "abc"}, code: executor.Invalid, field: "backends.x.sha256"},
-		"a script":              {o: plugin.LaunchOptions{Path: script}, code: executor.Unavailable, text: "I am a script"},
+		"a digest that is short": {
+			o: plugin.LaunchOptions{Path: self, SHA256: "abcd"}, code: executor.Invalid, field: "backends.x.sha256", text: "must be a SHA-256 in hex",
+		},
+		"a script": {o: plugin.LaunchOptions{Path: script}, code: executor.Unavailable, text: "I am a script"},
 		"a plugin of another version of the protocol": {
 			o: plugin.LaunchOptions{Path: other}, code: executor.Unavailable, text: "Plugin version: 1, Client versions: [2]",
 		},
@@ -328,6 +335,41 @@ func TestAPluginThatExitsByItselfIsSeen(t *testing.T) {
 		t.Errorf("the run: %v", err)
 	}
 	<-p.Process.Done()
+}
+
+func TestAProgramThatHoldsTheOutputOfItsPluginDelaysNobody(t *testing.T) {
+	t.Parallel()
+	p := plugintest.Process(t, "odd", nil)
+	pid, err := strconv.Atoi(run(t, p.Backend, "escape"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+	p.Process.Kill()
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0); n != 0 || err != nil { //nolint:gosec // a descriptor is small
+		t.Errorf("the host has waited for the program: %d, %v", n, err)
+	}
+}
+
+func TestAWorkspaceIsReadByNameOnlyWhereFilesAreShared(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tar")
+	if err := os.WriteFile(file, []byte("1234"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for shared, want := range map[bool]string{true: "4", false: "2"} {
+		p := plugintest.Process(t, "odd", options(t, oddOptions{LocalPath: shared}))
+		j, s := job("read"), newSink()
+		j.Workspace = &executor.Source{SizeBytes: -1, Path: file, Open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("12")), nil }}
+		if _, err := p.Backend.Run(t.Context(), j, s); err != nil || s.text.String() != want {
+			t.Errorf("files are shared: %t; it read %s bytes, want %s: %v", shared, s.text.String(), want, err)
+		}
+	}
 }
 
 func TestAPluginThatDoesNotAnswerIsKilled(t *testing.T) {

@@ -1,9 +1,13 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -247,6 +251,85 @@ func TestADrainInThePluginEndsWithItsCtx(t *testing.T) {
 	s.gate.leave()
 	if err := s.gate.wait(t.Context()); err != nil || b.closed.Load() != 0 {
 		t.Errorf("%v, closed %d times", err, b.closed.Load())
+	}
+}
+
+func TestAFrontendServesOnce(t *testing.T) {
+	t.Parallel()
+	part := &frontendPart{}
+	if err := part.serve(t.Context(), nil, 1); executor.CodeOf(err) != executor.Conflict {
+		t.Errorf("before it is configured: %v", err)
+	}
+	part.configure(func(context.Context, executor.Service) error { return nil }, nil)
+	first, end := context.WithCancelCause(t.Context())
+	part.end = end // it serves
+	if err := part.serve(t.Context(), nil, 1); executor.CodeOf(err) != executor.Conflict {
+		t.Errorf("while it serves: %v", err)
+	}
+	part.stop()
+	if !errors.Is(context.Cause(first), errDraining) {
+		t.Errorf("the first one goes on: %v", context.Cause(first))
+	}
+}
+
+// describing is a backend that returns the same Info each time.
+type describing struct {
+	executor.Backend
+	info executor.Info
+}
+
+func (d describing) Info(context.Context) (executor.Info, error) { return d.info, nil }
+
+func TestTheInfoOfABackendIsCompletedAndNotChanged(t *testing.T) {
+	t.Parallel()
+	b := describing{info: executor.Info{Type: "own", Details: map[string]string{"a": "b"}}}
+	s := newServer("typ", "1.0", func(context.Context, Configure) (executor.Backend, error) { return b, nil }, slog.New(slog.DiscardHandler), func() {})
+	info, err := s.Configure(t.Context(), wire.Configuration{Name: "n"})
+	if err != nil || info.Name != "n" || info.Type != "own" || info.Version != "1.0" || info.Details["a"] != "b" || info.Details["pid"] != strconv.Itoa(os.Getpid()) {
+		t.Errorf("%+v, %v", info, err)
+	}
+	if len(b.info.Details) != 1 {
+		t.Errorf("the backend's own details are %v", b.info.Details)
+	}
+}
+
+func TestWhatAPluginFindsInItsEnvironment(t *testing.T) {
+	// No t.Parallel: it changes the environment.
+	t.Setenv("TZ", "inherited")
+	t.Setenv("LANG", "inherited")
+	env := environment([]string{"TZ=ours", "PLUGIN_DIR=ours"}, []string{"PLUGIN_DIR=handshake", "junk"})
+	last := map[string]string{}
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		last[name] = value
+	}
+	if _, junk := last["junk"]; junk || last["TZ"] != "ours" || last["LANG"] != "inherited" || last["PLUGIN_DIR"] != "handshake" {
+		t.Errorf("%q", env)
+	}
+}
+
+func TestTheEndOfTheOutputIsKept(t *testing.T) {
+	t.Parallel()
+	p := newLogPump(nil)
+	p.keep([]byte("the first line"))
+	for range 2 {
+		p.keep(bytes.Repeat([]byte("x"), maxTail/2))
+	}
+	p.keep([]byte("the last line"))
+	if text := p.text(); len(text) > maxTail || !strings.HasSuffix(text, "x\nthe last line") || strings.Contains(text, "first") {
+		t.Errorf("%d bytes, from %.20q to %q", len(text), text, text[max(0, len(text)-20):])
+	}
+}
+
+func TestTheLevelOfALogLine(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]slog.Level{
+		"trace": slog.LevelDebug, "debug": slog.LevelDebug, "info": slog.LevelInfo, "WARN": slog.LevelWarn, "error": slog.LevelError, "nonsense": slog.LevelDebug,
+	} {
+		level, msg, _, ok := parseLine([]byte(`{"@level":"` + name + `","@message":"m"}`))
+		if level != want || msg != "m" || !ok {
+			t.Errorf("%s is %s, %q, %t", name, level, msg, ok)
+		}
 	}
 }
 

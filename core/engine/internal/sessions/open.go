@@ -114,7 +114,7 @@ func (r *Registry) evictableLocked(owner string) *Session {
 	}
 	var oldest *Session
 	for _, s := range r.open {
-		if s.Owner != owner || s.busyLocked() || s.closed != nil || time.Since(s.rec.LastUsed) < idle {
+		if s.Owner != owner || s.busyLocked() || time.Since(s.rec.LastUsed) < idle {
 			continue
 		}
 		if oldest == nil || s.rec.LastUsed.Before(oldest.rec.LastUsed) {

@@ -32,3 +32,22 @@ func TestWhatAClosedSessionCannotDoAnyMoreIsNotTriedAgain(t *testing.T) {
 		want(missing, executor.Conflict)
 	})
 }
+
+func TestALostSessionSaysHowItsInterpreterEnded(t *testing.T) {
+	t.Parallel()
+	three := 3
+	for _, test := range []struct {
+		result executor.Result
+		want   string
+	}{
+		{executor.Result{Status: executor.StatusLost, Failure: &executor.Failure{Message: "its backend went away"}, Signal: "SIGKILL"}, "its backend went away"},
+		{executor.Result{Status: executor.StatusOutOfMemory, Signal: "SIGKILL"}, "its interpreter ran out of memory"},
+		{executor.Result{Status: executor.StatusFailed, Signal: "SIGSEGV"}, "its interpreter was ended by SIGSEGV"},
+		{executor.Result{Status: executor.StatusFailed, ExitCode: &three}, "its interpreter ended with exit code 3"},
+		{executor.Result{Status: executor.StatusTimedOut}, "its interpreter died"},
+	} {
+		if got := interpreterEnd(test.result); got != test.want {
+			t.Errorf("%+v: %q, want %q", test.result, got, test.want)
+		}
+	}
+}
