@@ -130,14 +130,17 @@ func (m *mcpServer) end(f *host.Frontend, c config.Config) {
 	}
 }
 
-// close ends the present frontend, and waits for the former ones.
+// close ends the present frontend, and waits for the former ones. A frontend that does not drain until ctx ends is not an error.
 func (m *mcpServer) close(ctx context.Context) error {
 	m.mu.Lock()
 	f := m.frontend
 	m.mu.Unlock()
 	var err error
 	if f != nil {
-		err = f.Close(ctx)
+		if err = f.Close(ctx); ctx.Err() != nil && executor.CodeOf(err) == executor.Unavailable {
+			m.o.Log.Warn("the MCP frontend was not drained", "error", err)
+			err = nil // its calls had their time, like those of the HTTP frontend
+		}
 	}
 	ended := make(chan struct{})
 	go func() {
