@@ -54,7 +54,7 @@ func TestWhatADeadFrontendAwaitedIsEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, id := range []string{"awaited", "followed", "half", "cancelled", "over"} {
+	for _, id := range []string{"awaited", "followed", "half", "cancelled", "not cancelled", "over"} {
 		submit(id, false)
 	}
 	submit("job", true)
@@ -65,14 +65,17 @@ func TestWhatADeadFrontendAwaitedIsEnded(t *testing.T) {
 	if _, err := c.Cancel(ctx, "cancelled"); err != nil {
 		t.Fatal(err)
 	}
-	l.cancelled = nil
 	gone, cancel := context.WithCancelCause(ctx)
 	cancel(nil)
-	c.abandon(context.WithoutCancel(gone))
+	if _, err := c.Cancel(gone, "not cancelled"); err == nil {
+		t.Error("the ledger has not refused")
+	}
+	l.cancelled = nil
+	c.abandon(t.Context()) // without a principal
 	submit("late", false)
 	submit("late job", true)
 	slices.Sort(l.cancelled)
-	if want := []string{"ann awaited", "ann half", "ann late"}; !slices.Equal(l.cancelled, want) {
+	if want := []string{"ann awaited", "ann half", "ann late", "ann not cancelled"}; !slices.Equal(l.cancelled, want) {
 		t.Errorf("%q, want %q", l.cancelled, want)
 	}
 	if err := c.Admit(ctx); executor.CodeOf(err) != executor.Exhausted {

@@ -255,6 +255,9 @@ func TestAHostThatCannotStartLeavesNothing(t *testing.T) {
 			if err := h.Start(t.Context()); executor.CodeOf(err) != executor.Conflict {
 				t.Errorf("a second start: %v", err)
 			}
+			if _, err := host.New(host.Options{Entries: entries(map[string]string{"good": "{}"}), Command: plugintest.Command, Registerer: registry}); err != nil {
+				t.Errorf("its metrics are left behind: %v", err)
+			}
 		})
 	}
 }
@@ -331,7 +334,7 @@ func TestCloseDrainsAndIsSafeAtAnyTime(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if _, err := a.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
+	if _, err := a.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "backend a is down: the host is closed") {
 		t.Errorf("after Close: %v", err)
 	}
 }
