@@ -104,27 +104,15 @@ func TestNothingIsPromisedAfterAnFsyncThatFailed(t *testing.T) {
 	t.Parallel()
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
 	create(t, s, "x")
-	broken, err := os.Open(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := broken.Close(); err != nil { // so that its fsync fails
-		t.Fatal(err)
-	}
-	s.wal.mu.Lock()
-	whole := s.wal.file
-	s.wal.file = broken
-	s.wal.mu.Unlock()
-	_, _, err = s.Create(t.Context(), executor.Record{Execution: executor.Execution{ID: "y", Spec: executor.Spec{Durable: true}}})
-	if executor.CodeOf(err) != executor.Unavailable {
-		t.Errorf("a durable record that cannot be synced: %v", err)
-	}
-	if err := s.Append(t.Context(), "x", executor.Event{Body: text(0, "x")}); executor.CodeOf(err) != executor.Unavailable {
-		t.Errorf("after it: %v", err)
-	}
-	s.wal.mu.Lock()
-	s.wal.file, s.wal.broken = whole, nil
-	s.wal.mu.Unlock()
+	withoutDisk(t, s, func() {
+		_, _, err := s.Create(t.Context(), executor.Record{Execution: executor.Execution{ID: "y", Spec: executor.Spec{Durable: true}}})
+		if executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("a durable record that cannot be synced: %v", err)
+		}
+		if err := s.Append(t.Context(), "x", executor.Event{Body: text(0, "x")}); executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("after it: %v", err)
+		}
+	})
 }
 
 func TestLostOutputLeavesTheRestOfAnEndedExecution(t *testing.T) {
