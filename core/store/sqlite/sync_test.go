@@ -1,9 +1,11 @@
 package sqlitestore
 
 import (
-	"os"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -12,21 +14,51 @@ import (
 // withoutDisk calls do while no fsync of the log succeeds.
 func withoutDisk(t *testing.T, s *Store, do func()) {
 	t.Helper()
-	broken, err := os.Open(s.path)
-	if err != nil {
-		t.Fatal(err)
+	set := func(fsync func() error) (before func() error) {
+		s.wal.mu.Lock()
+		defer s.wal.mu.Unlock()
+		before, s.wal.fsync, s.wal.broken = s.wal.fsync, fsync, nil
+		return before
 	}
-	if err := broken.Close(); err != nil { // so that its fsync fails
-		t.Fatal(err)
-	}
-	s.wal.mu.Lock()
-	whole := s.wal.file
-	s.wal.file = broken
-	s.wal.mu.Unlock()
+	before := set(func() error { return syscall.EIO })
 	do()
-	s.wal.mu.Lock()
-	s.wal.file, s.wal.broken = whole, nil
-	s.wal.mu.Unlock()
+	set(before)
+}
+
+// TestAnFsyncIsForAllThatWaitAndForNothingLater: one fsync serves all who wait for it, but not a commit that comes meanwhile.
+func TestAnFsyncIsForAllThatWaitAndForNothingLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		running := make(chan struct{})
+		fsyncs := 0
+		w := &wal{fsync: func() error {
+			fsyncs++
+			<-running
+			return nil
+		}}
+		w.done = sync.NewCond(&w.mu)
+		first := w.wrote()
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				if err := w.sync(first); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		second := w.wrote()
+		close(running)
+		wg.Wait()
+		if fsyncs != 1 {
+			t.Errorf("%d fsyncs for one commit", fsyncs)
+		}
+		for range 2 {
+			if err := w.sync(second); err != nil || fsyncs != 2 {
+				t.Errorf("%d fsyncs for two commits, error %v", fsyncs, err)
+			}
+		}
+	})
 }
 
 func TestWhatIsDurableWaitsForItsFsyncAndNothingElseDoes(t *testing.T) {
