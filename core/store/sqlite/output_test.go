@@ -63,6 +63,21 @@ func TestOutputThatAPowerFailureTookEndsTheLogOfWhatRuns(t *testing.T) {
 	}
 }
 
+func TestTheHeadOfWhatRunsIsTheSameAfterAKill(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	create(t, s, "x")
+	emit(t, s, "x", executor.Started{}, text(0, "x"), text(1, large), text(1+len(large), "y"))
+	before, err := s.Get(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := restored(t, crashed(t, s)).Get(t.Context(), "x")
+	if err != nil || after.LogBytes != before.LogBytes || after.StdoutBytes != before.StdoutBytes || after.LastSeq != before.LastSeq {
+		t.Errorf("%+v became %+v, error %v", before, after, err)
+	}
+}
+
 func TestFilesOfDeletedExecutionsAreRemoved(t *testing.T) {
 	t.Parallel()
 	files := withOutput(t)
@@ -257,7 +272,9 @@ func withoutCommit(t *testing.T, s *Store, do func()) {
 	s.dbLock.Unlock()
 	do()
 	s.dbLock.Lock()
-	s.prepared["COMMIT"] = commit
+	if s.prepared["COMMIT"] = commit; commit == nil {
+		delete(s.prepared, "COMMIT")
+	}
 	s.dbLock.Unlock()
 }
 
