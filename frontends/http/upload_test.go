@@ -216,6 +216,11 @@ func TestTheBoundOfTheMetadataPart(t *testing.T) {
 			t.Errorf("%d bytes: status %d, want %d", size, w.Code, status)
 		}
 	}
+	for size, status := range map[int]int{metadataMax + 1: 422, jsonMax + 1: 413} { // 422: there are no cases
+		if w := postForm(t, handlerOf(t, hello().service()), "/api/v1/exec/batch", part{"metadata", padded(size), nil}); w.Code != status {
+			t.Errorf("%d bytes for a batch: status %d, want %d", size, w.Code, status)
+		}
+	}
 }
 
 func TestWhatFollowsTheLastBoundaryIsBounded(t *testing.T) {
