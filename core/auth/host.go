@@ -34,7 +34,7 @@ func Loopback(hostport string) bool {
 		return true
 	}
 	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
+	return err == nil && addr.IsLoopback()
 }
 
 // ownHost reports whether a Host header cannot be the name of another server: it is an address, a name without a dot, or a

@@ -67,15 +67,15 @@ func TestTheLastWaiterEndsTheWorkAndWaitsForItsCleaningUp(t *testing.T) {
 			if !errors.Is(context.Cause(ctx), errAbandoned) {
 				t.Errorf("ended by %v", context.Cause(ctx))
 			}
+			// A caller that comes during the cleaning up does not join the work that ends.
+			if n, err := g.Do(t.Context(), "a", NoProgress, func(context.Context, func(executor.Progress)) (int, error) { return 1, nil }); n != 1 || err != nil {
+				t.Errorf("the next one got %d, %v", n, err)
+			}
 			cleaned = true
 			return 0, context.Cause(ctx)
 		})
 		if err == nil || !cleaned {
 			t.Errorf("err %v, cleaned %v", err, cleaned)
-		}
-		// The next caller does not join the work that ended.
-		if n, err := g.Do(t.Context(), "a", NoProgress, func(context.Context, func(executor.Progress)) (int, error) { return 1, nil }); n != 1 || err != nil {
-			t.Errorf("the next one got %d, %v", n, err)
 		}
 	})
 }
@@ -94,5 +94,32 @@ func TestProgressReachesAllWaitersAtMostFiveTimesASecond(t *testing.T) {
 		if err != nil || got > 2 {
 			t.Errorf("told %d times, %v", got, err)
 		}
+	})
+}
+
+func TestTheWorkEndsWithItsGroup(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base, end := context.WithCancelCause(t.Context())
+		closed := errors.New("closed")
+		g := NewGroup[int](base)
+		wait := func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		g.Go(func(ctx context.Context) {
+			if err := wait(ctx); !errors.Is(err, closed) {
+				t.Errorf("a task in the background ended by %v", err)
+			}
+		})
+		go func() {
+			synctest.Wait()
+			end(closed)
+		}()
+		_, err := g.Do(t.Context(), "a", NoProgress, func(ctx context.Context, _ func(executor.Progress)) (int, error) { return 0, wait(ctx) })
+		if !errors.Is(err, closed) {
+			t.Errorf("the work ended by %v", err)
+		}
+		g.Wait()
 	})
 }

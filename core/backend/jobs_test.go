@@ -35,6 +35,11 @@ func TestRemoveWaitsForTheEndOrForItsCtx(t *testing.T) {
 	if err := jobs.Remove(t.Context(), "exe_1"); err != nil {
 		t.Errorf("a Remove without a job: %v", err)
 	}
+	_, leave, err = jobs.Enter(t.Context(), "exe_1")
+	if err != nil {
+		t.Fatalf("a job of the same Execution after the first: %v", err)
+	}
+	leave()
 }
 
 func TestCloseEndsAllJobsAndWaitsForThem(t *testing.T) {

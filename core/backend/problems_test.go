@@ -72,6 +72,7 @@ func TestAnInvalidValueOutweighsAMissingCapability(t *testing.T) {
 		{executor.Spec{Language: "cobol"}, executor.Unimplemented, `language: must be python outside of a session (got "cobol"); use command for other programs`},
 		{executor.Spec{Script: "x", PythonVersion: "3.12.1"}, executor.Invalid, "python_version: must be an exact minor version such as 3.12 (got \"3.12.1\")\nscript: no host scripts here"},
 		{executor.Spec{Interpreter: executor.InterpreterSystem, Requirements: "six"}, executor.Invalid, "requirements_txt: cannot be installed into the system interpreter"},
+		{executor.Spec{Interpreter: executor.InterpreterSystem, Requirements: " \n"}, "", ""},
 	} {
 		err := CheckSpec(c.spec, executor.Capabilities{SystemInterpreter: true, Requirements: true}, reasons).Err()
 		if executor.CodeOf(err) != c.code {
@@ -101,5 +102,43 @@ func TestASectionIsReadOverTheDefaultsAndThenValidated(t *testing.T) {
 	}
 	if _, err := ParseSection("b", json.RawMessage(`{"other": "x"}`), defaults, refuse); err == nil || !strings.Contains(err.Error(), "backends.b.other: must be a whole number") {
 		t.Error(err)
+	}
+}
+
+func TestASectionIsFilledWithTheDefaults(t *testing.T) {
+	t.Parallel()
+	type config struct {
+		Number int    `json:"number"`
+		Text   string `json:"text"`
+	}
+	for section, want := range map[string]string{
+		``:                          `{"number":7,"text":"default"}`,
+		`{"text":"x"}`:              `{"number":7,"text":"x"}`,
+		`{"text":"x","number":"y"}`: `{"text":"x","number":"y"}`,
+		`[1]`:                       `[1]`,
+	} {
+		if got := Filled(json.RawMessage(section), &config{7, "default"}); string(got) != want {
+			t.Errorf("%s: %s, want %s", section, got, want)
+		}
+	}
+}
+
+func TestVersionsAndURLs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"3.0": true, "3.8": true, "3.12": true, "3.99": true,
+		"": false, "3": false, "3.": false, "3.08": false, "3.100": false, "3.12.1": false, "2.7": false, "33.1": false, " 3.12": false, "3.12\n": false, "3x12": false,
+	} {
+		if IsMinorVersion(text) != want {
+			t.Errorf("the version %q: %t", text, !want)
+		}
+	}
+	for text, want := range map[string]bool{
+		"https://host": true, "http://host:80/path": true, "https://user:secret@host/": true,
+		"": false, "host": false, "https://": false, "https:///path": false, "ftp://host": false, "file:///path": false, "https://ho st": false,
+	} {
+		if IsURL(text) != want {
+			t.Errorf("the URL %q: %t", text, !want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -76,8 +77,21 @@ func TestAFailureBecomesAnError(t *testing.T) {
 	if err := FailureError(f, broken); !errors.Is(err, broken) {
 		t.Error(err)
 	}
-	e, ok := errors.AsType[*executor.Error](FailureError(f, nil))
-	if !ok || e.Code != executor.Invalid || len(e.Fields) != 1 || e.Fields[0].Field != "requirements_txt" {
-		t.Errorf("got %+v", e)
+	for _, f := range []executor.Failure{
+		{Code: executor.Invalid, Field: "requirements_txt", Message: "no"},
+		{Code: executor.Exhausted, Field: "docker_image", Message: "no"},
+		{Code: executor.Unavailable, Message: "no"},
+	} {
+		e, ok := errors.AsType[*executor.Error](FailureError(&f, nil))
+		if !ok || e.Code != f.Code || e.Message != f.Message {
+			t.Fatalf("%+v became %+v", f, e)
+		}
+		var want []executor.FieldError
+		if f.Field != "" {
+			want = []executor.FieldError{{Field: f.Field, Message: f.Message}}
+		}
+		if !slices.Equal(e.Fields, want) {
+			t.Errorf("%+v became %+v", f, e)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package batch_test
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,4 +43,40 @@ func TestCasesWaitForABackendThatIsRestarted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// patient is a service that asks those without a place to come again in an hour. It counts the inputs that it has to copy.
+type patient struct {
+	executor.Executions
+	copies *atomic.Int32
+}
+
+func (s patient) Submit(ctx context.Context, spec executor.Spec, in executor.Input) (executor.Execution, error) {
+	if !in.Lasting {
+		s.copies.Add(1)
+	}
+	x, err := s.Executions.Submit(ctx, spec, in)
+	if e, ok := errors.AsType[*executor.Error](err); ok && e.Code == executor.Exhausted {
+		again := *e
+		again.RetryAfter = time.Hour
+		err = &again
+	}
+	return x, err
+}
+
+// A case that waits for a place takes the one that another case has left, whatever time the server asked for.
+func TestACaseTakesThePlaceOfAnother(t *testing.T) {
+	t.Parallel()
+	inBubble(t, config.Engine{MaxConcurrent: 1}, func(r *rig) {
+		w := &watched{outcomes: map[int]batch.Outcome{}, output: map[int]string{}}
+		b := batch.Batch{Spec: interpreter(), Stdin: text("in"), Cases: repeat(6, command("sleep 1s", batch.Expect{})), Parallel: 3}
+		svc := patient{r, new(atomic.Int32)}
+		s, err := batch.Run(r.ctx, svc, b, func() {}, w.watch)
+		if err != nil || w.verdicts() != "passed passed passed passed passed passed" || s.Wall > time.Minute {
+			t.Errorf("%s after %s, %v", w.verdicts(), s.Wall, err)
+		}
+		if n := svc.copies.Load(); n > 0 {
+			t.Errorf("%d copies of the input", n)
+		}
+	})
 }

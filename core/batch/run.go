@@ -161,10 +161,12 @@ func (r *run) one(ctx context.Context, i int, x *submitted) {
 	}
 }
 
-// message is the text of an error without its code.
+// message is the text of an error without the operation that failed.
 func message(err error) string {
 	if e, ok := errors.AsType[*executor.Error](err); ok {
-		return e.Message
+		plain := *e
+		plain.Op = ""
+		return plain.Error()
 	}
 	return err.Error()
 }

@@ -403,6 +403,24 @@ func TestABatchIsChecked(t *testing.T) {
 			t.Errorf("%s: %v", field, e)
 		}
 	}
+	for want, b := range map[string]batch.Batch{
+		"":                                      {Cases: []batch.Case{{}, {ID: "a"}, {}, {ID: "b"}}, Parallel: batch.MaxParallel, Spec: executor.Spec{IdempotencyKey: strings.Repeat("k", batch.MaxKey)}},
+		"cases[3].id: duplicate of cases[1].id": {Cases: []batch.Case{{ID: "b"}, {ID: "a"}, {ID: "c"}, {ID: "a"}}},
+		"cases[0].expect.tolerance_rel: must be given with compare float only": {
+			Cases: []batch.Case{{Expect: batch.Expect{Stdout: new(""), Compare: batch.CompareLines, Tolerance: batch.Tolerance{Rel: 1}}}},
+		},
+		"parallel: must be between 1 and 64 (got -1)": {Cases: slices.Repeat([]batch.Case{ok}, batch.MaxCases), Parallel: -1},
+	} {
+		var bad executor.Problems
+		b.Check(&bad)
+		got := ""
+		if err := bad.Err(executor.Invalid, "", "; "); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 	var bad executor.Problems
 	batch.Batch{Cases: slices.Repeat([]batch.Case{ok}, batch.MaxCases+1)}.Check(&bad)
 	if bad.Err(executor.Invalid, "", "; ") == nil {

@@ -81,7 +81,8 @@ func (s *Share) grow(n int64) error {
 // ReadAll reads r to its end into memory that counts against the budget until Release. announced is the length that the
 // sender has announced, or -1. A body that does not fit now is refused without a read. Codes: unavailable; errors of r.
 func (s *Share) ReadAll(r io.Reader, announced int64) ([]byte, error) {
-	if announced > small && !s.budget.fits(announced-small) {
+	// As below, the buffer of the whole body has one byte more.
+	if more := announced + 1 - small; more > 0 && !s.budget.fits(more) {
 		return nil, full()
 	}
 	var body []byte

@@ -59,6 +59,22 @@ func TestBodiesShareABudget(t *testing.T) {
 	wantFull(t, err)
 }
 
+// TestTheLargestBodyThatFits: the budget, the part that is not counted, and without the byte for the Read of the end.
+func TestTheLargestBodyThatFits(t *testing.T) {
+	t.Parallel()
+	const largest = 1<<20 + 16<<10 - 1
+	b := buffered.New(1 << 20)
+	unread := strings.NewReader(strings.Repeat("x", largest+1))
+	_, err := b.Open().ReadAll(unread, largest+1)
+	wantFull(t, err)
+	if unread.Len() != largest+1 {
+		t.Error("a body that is one byte too large was read")
+	}
+	if got, err := b.Open().ReadAll(strings.NewReader(strings.Repeat("x", largest)), largest); err != nil || len(got) != largest {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
 // What was announced and does not come takes nothing from others.
 func TestASilentSenderHoldsWhatItHasSent(t *testing.T) {
 	t.Parallel()

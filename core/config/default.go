@@ -11,7 +11,7 @@ import (
 func Default() Config {
 	return Config{
 		HTTP:     HTTP{Bind: "127.0.0.1:8080", MaxBodyBytes: 8 << 30, MaxBufferedBytes: 256 << 20},
-		DataDir:  defaultDataDir(),
+		DataDir:  dataDir(os.Geteuid(), os.Getenv("XDG_STATE_HOME"), os.UserHomeDir),
 		Backend:  "uv",
 		Backends: map[string]Backend{"uv": {Options: json.RawMessage("{}")}},
 		Engine:   Engine{MaxConcurrent: concurrent(), MaxQueued: 1000, DrainTimeoutSeconds: 30},
@@ -33,17 +33,18 @@ func Default() Config {
 // concurrent is the default of the Executions that run at once.
 func concurrent() int { return max(4, 2*runtime.NumCPU()) }
 
-func defaultDataDir() string {
+// dataDir returns the default of data_dir. uid is that of this process, and state its XDG_STATE_HOME.
+func dataDir(uid int, state string, home func() (string, error)) string {
 	const name = "python-executor"
-	if os.Geteuid() == 0 {
+	if uid == 0 {
 		return "/var/lib/" + name
 	}
-	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, name)
+	if filepath.IsAbs(state) {
+		return filepath.Join(state, name)
 	}
-	home, err := os.UserHomeDir()
+	dir, err := home()
 	if err != nil {
 		return filepath.Join(os.TempDir(), name)
 	}
-	return filepath.Join(home, ".local", "state", name)
+	return filepath.Join(dir, ".local", "state", name)
 }

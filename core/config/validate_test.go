@@ -153,19 +153,19 @@ func TestValidateNamesTheProblem(t *testing.T) {
 
 func TestABackendKeepsItsOwnKeysAsTheyAre(t *testing.T) {
 	t.Parallel()
-	const section = `{"type":"uv","image_map":{"Python:3.12-Slim":"3.12"}}`
+	const section = `{"type":"uv","path":"/p","sha256":"5a","image_map":{"Python:3.12-Slim":"3.12"}}`
 	var b config.Backend
 	if err := json.Unmarshal([]byte(section), &b); err != nil {
 		t.Fatal(err)
 	}
-	if b.Type != "uv" || string(b.Options) != `{"image_map":{"Python:3.12-Slim":"3.12"}}` {
+	if b.Type != "uv" || b.Path != "/p" || b.SHA256 != "5a" || string(b.Options) != `{"image_map":{"Python:3.12-Slim":"3.12"}}` {
 		t.Fatalf("got %+v %s", b, b.Options)
 	}
 	again, err := json.Marshal(b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"image_map":{"Python:3.12-Slim":"3.12"},"type":"uv"}`; string(again) != want {
+	if want := `{"image_map":{"Python:3.12-Slim":"3.12"},"path":"/p","sha256":"5a","type":"uv"}`; string(again) != want {
 		t.Fatalf("got %s, want %s", again, want)
 	}
 }

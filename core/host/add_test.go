@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/config"
@@ -45,7 +46,7 @@ func TestAnEntryIsAddedBesideItsFormerOneAndThatIsRemoved(t *testing.T) {
 	if err := <-removed; err != nil {
 		t.Error(err)
 	}
-	if _, err := old.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
+	if _, err := old.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "backend a is down: the backend was removed") {
 		t.Errorf("after its removal: %v", err)
 	}
 	if again := served(t, next); again != pid {

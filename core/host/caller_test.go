@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -54,7 +56,7 @@ func TestWhatADeadFrontendAwaitedIsEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, id := range []string{"awaited", "followed", "half", "cancelled", "over"} {
+	for _, id := range []string{"awaited", "followed", "half", "cancelled", "not cancelled", "over"} {
 		submit(id, false)
 	}
 	submit("job", true)
@@ -65,14 +67,17 @@ func TestWhatADeadFrontendAwaitedIsEnded(t *testing.T) {
 	if _, err := c.Cancel(ctx, "cancelled"); err != nil {
 		t.Fatal(err)
 	}
-	l.cancelled = nil
 	gone, cancel := context.WithCancelCause(ctx)
 	cancel(nil)
-	c.abandon(context.WithoutCancel(gone))
+	if _, err := c.Cancel(gone, "not cancelled"); err == nil {
+		t.Error("the ledger has not refused")
+	}
+	l.cancelled = nil
+	c.abandon(t.Context()) // without a principal
 	submit("late", false)
 	submit("late job", true)
 	slices.Sort(l.cancelled)
-	if want := []string{"ann awaited", "ann half", "ann late"}; !slices.Equal(l.cancelled, want) {
+	if want := []string{"ann awaited", "ann half", "ann late", "ann not cancelled"}; !slices.Equal(l.cancelled, want) {
 		t.Errorf("%q, want %q", l.cancelled, want)
 	}
 	if err := c.Admit(ctx); executor.CodeOf(err) != executor.Exhausted {
@@ -80,5 +85,38 @@ func TestWhatADeadFrontendAwaitedIsEnded(t *testing.T) {
 	}
 	if err := newCaller(struct{ executor.Service }{}, nil).Admit(ctx); err != nil {
 		t.Errorf("%v", err)
+	}
+}
+
+// silent is a Service whose Cancel ends with its ctx only.
+type silent struct{ ledger }
+
+func (*silent) Cancel(ctx context.Context, id string) (executor.Execution, error) {
+	<-ctx.Done()
+	return executor.Execution{ID: id}, context.Cause(ctx)
+}
+
+func TestTheCancelsForADeadFrontendAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ closing, want time.Duration }{
+		"the host goes on":                  {time.Hour, abandonLimit},
+		"the host is closing":               {5 * time.Second, 5*time.Second + abandonGrace},
+		"the host's time has passed before": {0, abandonGrace},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			caller := newCaller(&silent{}, slog.New(slog.DiscardHandler))
+			for _, id := range []string{"one", "two"} {
+				if _, err := caller.Submit(t.Context(), executor.Spec{Code: id}, executor.Input{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			closing, cancel := context.WithTimeout(t.Context(), c.closing)
+			defer cancel()
+			began := time.Now()
+			caller.abandon(closing)
+			if got := time.Since(began); got != c.want {
+				t.Errorf("%s: it took %s, want %s", name, got, c.want)
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package host_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,8 +24,9 @@ import (
 type diary struct {
 	File string `json:"file"`
 	// Ends: it ends by itself at once.
-	Ends   bool `json:"ends"`
-	Refuse bool `json:"refuse"`
+	Ends   bool   `json:"ends"`
+	Refuse bool   `json:"refuse"`
+	Page   string `json:"page"` // its detail of that name; "": "one"
 }
 
 func newDiary(_ context.Context, c plugin.Configure) (executor.Frontend, map[string]string, error) {
@@ -48,7 +50,7 @@ func newDiary(_ context.Context, c plugin.Configure) (executor.Frontend, map[str
 		<-ctx.Done()
 		fmt.Fprintln(f, "drains", os.Getpid())
 		return nil
-	}, map[string]string{"page": "one"}, nil
+	}, map[string]string{"page": cmp.Or(d.Page, "one")}, nil
 }
 
 type oneExecution struct{ executor.Service }
@@ -139,6 +141,31 @@ func TestAKilledFrontendIsStartedAgain(t *testing.T) {
 	}
 	if err := f.Close(t.Context()); err != nil {
 		t.Errorf("closed again: %v", err)
+	}
+}
+
+func TestTheFirstProcessOfAFrontendMayHaveItsOwnOptions(t *testing.T) {
+	t.Parallel()
+	f, r, err := startDiary(t, diary{}, true, func(o *host.FrontendOptions) {
+		var d diary
+		if err := json.Unmarshal(o.Options, &d); err != nil {
+			t.Fatal(err)
+		}
+		d.Page = "first"
+		var err error
+		if o.FirstOptions, err = json.Marshal(d); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"first", "one", "one"} {
+		pid := entry(t, r, "serves")
+		if got := f.Await(t.Context())["page"]; got != want {
+			t.Errorf("the page is %q, want %q", got, want)
+		}
+		kill(t, pid)
 	}
 }
 

@@ -53,7 +53,7 @@ func restartsOf(t *testing.T, r *prometheus.Registry, backend string) float64 {
 func TestEveryEntryRunsInAProcessOfItsOwn(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	h := started(t, host.Options{Entries: entries(map[string]string{"a": "{}", "b": "{}"}), DataDir: data})
+	h := started(t, host.Options{Entries: entries(map[string]string{"a": "{}", "b": "{}"}), DataDir: data, Instance: "i-1", Embedded: true})
 	pids := map[int]string{os.Getpid(): "us"}
 	for name, b := range h.Backends() {
 		info, err := b.Info(t.Context())
@@ -65,6 +65,9 @@ func TestEveryEntryRunsInAProcessOfItsOwn(t *testing.T) {
 			t.Errorf("%s is %s in process %d, which is %s's", name, info.Name, pid, other)
 		}
 		pids[pid] = name
+		if got, want := info.Details["configure"], "i-1 true "+filepath.Join(data, "backends", name); got != want {
+			t.Errorf("%s was configured with %q, want %q", name, got, want)
+		}
 		if dir, err := os.Stat(filepath.Join(data, "backends", name)); err != nil || !dir.IsDir() {
 			t.Errorf("data folder of %s: %v", name, err)
 		}
@@ -255,6 +258,9 @@ func TestAHostThatCannotStartLeavesNothing(t *testing.T) {
 			if err := h.Start(t.Context()); executor.CodeOf(err) != executor.Conflict {
 				t.Errorf("a second start: %v", err)
 			}
+			if _, err := host.New(host.Options{Entries: entries(map[string]string{"good": "{}"}), Command: plugintest.Command, Registerer: registry}); err != nil {
+				t.Errorf("its metrics are left behind: %v", err)
+			}
 		})
 	}
 }
@@ -331,7 +337,7 @@ func TestCloseDrainsAndIsSafeAtAnyTime(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if _, err := a.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable {
+	if _, err := a.Info(t.Context()); executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "backend a is down: the host is closed") {
 		t.Errorf("after Close: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -38,10 +39,12 @@ type waiter struct {
 	Slow   bool   `json:"slow"`  // making the backend ends with its ctx only
 	Made   string `json:"made"`  // making the backend adds a line to this file
 	name   string
+	// configure has the instance, embedded and the data folder of its Configure.
+	configure string
 }
 
 func newWaiter(ctx context.Context, c plugin.Configure) (executor.Backend, error) {
-	w := &waiter{name: c.Name}
+	w := &waiter{name: c.Name, configure: fmt.Sprintf("%s %t %s", c.Instance, c.Embedded, c.DataDir)}
 	if err := json.Unmarshal(c.Options, w); err != nil {
 		return nil, err
 	}
@@ -73,7 +76,7 @@ func newWaiter(ctx context.Context, c plugin.Configure) (executor.Backend, error
 }
 
 func (w *waiter) Info(context.Context) (executor.Info, error) {
-	return executor.Info{Healthy: true, Details: map[string]string{"dir": mustWd()}}, nil
+	return executor.Info{Healthy: true, Details: map[string]string{"dir": mustWd(), "configure": w.configure}}, nil
 }
 
 func mustWd() string {

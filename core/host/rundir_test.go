@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // shortDir is a temporary folder whose path leaves room for a socket's name.
@@ -51,8 +52,28 @@ func TestARunFolderOfSomebodyElseIsRefused(t *testing.T) {
 	} else if err := d.close(); err != nil {
 		t.Error(err)
 	}
-	if info, err := os.Stat(target); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
+	for _, mode := range []os.FileMode{0o755, 0o750, 0o710, 0o705, 0o700} {
+		if err := os.Chmod(target, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := makePrivate(target); err != nil {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+		if info, err := os.Stat(target); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("mode %v became %v, %v", mode, info.Mode(), err)
+		}
+	}
+}
+
+func TestARunFolderOfAnotherUserIsRefused(t *testing.T) {
+	t.Parallel()
+	needtest.NeedRoot(t) // for a folder of another user
+	dir := shortDir(t)
+	if err := os.Chown(dir, 60601, 60601); err != nil {
+		t.Fatal(err)
+	}
+	if err := makePrivate(dir); err == nil || !strings.Contains(err.Error(), "not a folder of ours") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -156,6 +156,26 @@ func TestBothTablesKnowTheOwner(t *testing.T) {
 	}
 }
 
+// A server may end its answer before it has read the whole request.
+func TestAPeerHasItsOwnerAfterTheEndOfTheAnswer(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	dialAs(t, os.Geteuid(), at("127.0.0.1", l))
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []table{netlinkTable{}, procTable{}} {
+		if got, err := table.owner(c.RemoteAddr().(*net.TCPAddr), c.LocalAddr().(*net.TCPAddr)); err != nil || got != os.Geteuid() {
+			t.Errorf("%T: uid %d, %v", table, got, err)
+		}
+	}
+}
+
 // A socket of IPv6 may speak IPv4, one of MPTCP is a TCP connection to us, and one may be bound to another local address.
 func TestSocketsOfOtherKindsHaveTheirOwner(t *testing.T) {
 	t.Parallel()
@@ -421,6 +441,9 @@ func TestAcceptDoesNotWaitForALookup(t *testing.T) {
 			defer c.Close()
 			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 				t.Errorf("a peer without an owner: %v", err)
+			}
+			if _, err := c.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("a write to a peer that was refused: %v", err)
 			}
 		})
 	}

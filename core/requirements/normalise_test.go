@@ -32,6 +32,11 @@ func TestRequirementLines(t *testing.T) {
 		{"a bare name is kept", "six", false, "six"},
 		{"a marker is kept", `six>=1; python_version < "3.12"`, false, `six>=1 ; python_version < "3.12"`},
 		{"hashes follow their requirement", "six==1.16 --hash=sha256:" + sum, false, "six==1.16 --hash=sha256:" + strings.Repeat("a", 64)},
+		{"hashes are sorted, and each is there once", "six --hash=sha256:bb --hash=sha512:00 --hash sha256:AA --hash=sha256:bb", false, "six --hash=sha256:aa --hash=sha256:bb --hash=sha512:00"},
+		{"a comment after a tab is removed", "six\t# why", false, "six"},
+		{"extras are sorted, and each is there once", "six[B_c, a,b-c]", false, "six[a,b-c]"},
+		{"a wheel with a query and a digest is kept", "six @ https://example.org/six-1-py3-none-any.whl?t=1#sha256=aa", false, "six @ https://example.org/six-1-py3-none-any.whl?t=1#sha256=aa"},
+		{"an archive with the name of a wheel in its query is refused", "six @ https://example.org/six-1.tar.gz?x=.whl", false, ""},
 		{"a wheel over https is kept", "six @ https://example.org/six-1-py3-none-any.whl", false, "six @ https://example.org/six-1-py3-none-any.whl"},
 		{"a wheel over http is refused", "six @ http://example.org/six-1-py3-none-any.whl", false, ""},
 		{"a source archive is refused", "six @ https://example.org/six-1.tar.gz", false, ""},
@@ -82,6 +87,16 @@ func TestARequirementsTextIsBounded(t *testing.T) {
 		if _, err := Normalise(text, Options{}); err == nil {
 			t.Errorf("too many %s were accepted", name)
 		}
+	}
+}
+
+func TestTheLargestRequirementsTextIsAccepted(t *testing.T) {
+	t.Parallel()
+	if lines, err := Normalise(manyRequirements(maxRequirements), Options{}); err != nil || len(lines) != 50 {
+		t.Errorf("%d lines, %v", len(lines), err)
+	}
+	if _, err := Normalise(strings.Repeat("#", maxRequirementsBytes), Options{}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -23,14 +23,15 @@ func (l *Lines) Write(p []byte) (int, error) {
 	l.rest = append(l.rest, p...)
 	for {
 		end := bytes.IndexAny(l.rest, "\r\n")
-		if end < 0 {
-			if len(l.rest) <= MaxLine {
-				return len(p), nil
-			}
-			end = MaxLine
+		next := end + 1
+		switch {
+		case end < 0 && len(l.rest) <= MaxLine:
+			return len(p), nil
+		case end < 0 || end > MaxLine:
+			end, next = MaxLine, MaxLine
 		}
 		l.say(l.rest[:end])
-		l.rest = l.rest[min(end+1, len(l.rest)):]
+		l.rest = l.rest[next:]
 	}
 }
 

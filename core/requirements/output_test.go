@@ -33,12 +33,20 @@ func TestTheOutputOfAToolBecomesProgress(t *testing.T) {
 
 func TestLongLinesAreSplitAndBadBytesReplaced(t *testing.T) {
 	t.Parallel()
-	var got []string
-	lines := Lines{Tell: func(line string) { got = append(got, line) }}
-	_, _ = lines.Write([]byte(strings.Repeat("x", MaxLine+10))) // Write never fails
-	_, _ = lines.Write([]byte("\xff\n"))
-	if len(got) != 2 || len(got[0]) != MaxLine || !strings.HasSuffix(got[1], "x\uFFFD") {
-		t.Errorf("got %d lines, the last %q", len(got), got[len(got)-1])
+	long := strings.Repeat("x", MaxLine)
+	for name, pieces := range map[string][]string{
+		"the end comes later":   {long + "123", "\xff\n"},
+		"the end comes with it": {long + "123\xff\n"},
+	} {
+		var got []string
+		lines := Lines{Tell: func(line string) { got = append(got, line) }}
+		for _, piece := range append(pieces, long, "\n") {
+			_, _ = io.WriteString(&lines, piece) // Write never fails
+		}
+		lines.Flush()
+		if !slices.Equal(got, []string{long, "123\uFFFD", long}) {
+			t.Errorf("%s: got %d lines, the second %.20q", name, len(got), got[min(1, len(got)-1)])
+		}
 	}
 }
 
@@ -47,5 +55,46 @@ func TestWhatUsersSeeOfAToolsOutput(t *testing.T) {
 	said := "Using Python 3.12\nWARNING: Retrying a\nWARNING: Retrying b\nerror: /tmp/x/requirements.txt \r\n\nwarning: slow\nhttps://u:p@h/simple\n"
 	if got, want := Clean(said, "/tmp/x"), "WARNING: Retrying a\nerror: requirements.txt\nhttps://h/simple"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestTheOutputOfAToolTellsWhoseFaultItIs(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]executor.Failure{
+		"error: Failed to fetch: `https://host/`":                    {Code: executor.Unavailable, Message: "the package index could not be reached:\n"},
+		"error: Connection refused":                                  {Code: executor.Unavailable, Message: "the package index could not be reached:\n"},
+		"error: failed to write: No space left on device (os 28)":    {Code: executor.Exhausted, Message: "no space for the environment:\n"},
+		"Failed to fetch: Disk quota exceeded":                       {Code: executor.Exhausted, Message: "no space for the environment:\n"},
+		"error: failed to open: Permission denied (os error 13)":     {Code: executor.Internal},
+		"Failed to fetch: /cache/x: Read-only file system":           {Code: executor.Internal},
+		"No solution found: there is no version of nosuchpackage==9": {Code: executor.Invalid, Field: "requirements_txt"},
+	} {
+		want.Phase, want.Message = executor.PhasePrepare, want.Message+said
+		if got := *Classify(said); got != want {
+			t.Errorf("%s: %+v, want %+v", said, got, want)
+		}
+	}
+}
+
+func TestCredentialsAreRemovedFromEveryURL(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"https://user:secret@host/simple":                   "https://host/simple",
+		"https://user:sec@ret@host/simple":                  "https://host/simple",
+		"a http://u@h, then (git+https://u:p@h) and ssh://": "a http://h, then (git+https://h) and ssh://",
+		"https://host/a@b user@host":                        "https://host/a@b user@host",
+	} {
+		if got := WithoutCredentials(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestATextIsCutAtARune(t *testing.T) {
+	t.Parallel()
+	for n, want := range []string{"…", "a…", "a…", "aä…", "aä…", "aä…", "aä…", "aä😀"} {
+		if got := Shorten("aä😀", n); got != want {
+			t.Errorf("%d bytes: %q, want %q", n, got, want)
+		}
 	}
 }

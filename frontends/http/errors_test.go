@@ -111,6 +111,18 @@ func TestRetryAfterIsAtLeastASecond(t *testing.T) {
 	}
 }
 
+func TestAnErrorWithoutAMessageSaysWhatItsCodeMeans(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]string{
+		context.Canceled:                         "not available now, try again",
+		&executor.Error{Code: executor.Conflict}: "Conflict",
+	} {
+		if p, _ := problemOf(err, ""); p.Detail != want {
+			t.Errorf("%v has the detail %q, want %q", err, p.Detail, want)
+		}
+	}
+}
+
 func TestTheFirstPartOfARequestThatIsNamedIsKept(t *testing.T) {
 	t.Parallel()
 	p, _ := problemOf(in("body", in("query", executor.FieldErrorf(executor.Invalid, "limit", "bad"))), "")

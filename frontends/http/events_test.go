@@ -197,13 +197,27 @@ func TestLogs(t *testing.T) {
 	t.Parallel()
 	r := newRun().add(executor.Started{}, out(executor.Stdout, 0, "a\xff"), out(executor.Stderr, 0, "b"), out(executor.Stdout, 2, "c"), done(0))
 	h := handlerOf(t, r.service())
-	for query, want := range map[string]string{"": "a\xffbc", "?stream=both": "a\xffbc", "?stream=stdout": "a\xffc", "?stream=stderr": "b", "?follow=true": "a\xffbc", "?follow=false&stream=stderr": "b"} {
+	for query, want := range map[string]string{"": "a\xffbc", "?stream=both": "a\xffbc", "?stream=stdout": "a\xffc", "?stream=stderr": "b", "?follow=true": "a\xffbc", "?follow=false&stream=stderr": "b",
+		"?stream=&follow=": "a\xffbc", "?stream=stdout&stream=stderr": "a\xffc"} {
 		w := do(t, h, http.MethodGet, one+"/logs"+query, nil)
 		if w.Code != 200 || w.Body.String() != want || w.Header().Get("Content-Type") != "application/octet-stream" || w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: %d %q %v", query, w.Code, w.Body, w.Header())
 		}
 	}
 	wantProblem(t, do(t, h, http.MethodGet, one+"/logs?stream=all&follow=maybe", nil), 422, executor.Invalid, "stream", "follow")
+}
+
+// TestLogsBeforeTheFirstEventAreEmpty because a log without an event would be followed until the first one.
+func TestLogsBeforeTheFirstEventAreEmpty(t *testing.T) {
+	t.Parallel()
+	svc := newRun().service()
+	svc.events = func(context.Context, string, uint64) iter.Seq2[executor.Event, error] {
+		t.Error("an empty log is followed")
+		return func(func(executor.Event, error) bool) {}
+	}
+	if w := do(t, handlerOf(t, svc), http.MethodGet, one+"/logs", nil); w.Code != 200 || w.Body.Len() != 0 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
 }
 
 func TestLogsOfARunningExecutionEndUnlessFollowed(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"strconv"
@@ -148,12 +149,13 @@ func TestJSONThatIsNoProgramIs422(t *testing.T) {
 	t.Parallel()
 	h := handlerOf(t, hello().service())
 	for name, tt := range map[string]struct{ body, field string }{
-		"nothing to run":             {`{}`, "code"},
-		"only arguments":             {`{"args":["x"]}`, "code"},
-		"code beside main.py":        {`{"code":"x","files":{"main.py":"y"}}`, "files.main.py"},
-		"no file that is Python":     {`{"files":{"a.txt":""}}`, "entrypoint"},
-		"no file at all":             {`{"files":{}}`, "entrypoint"},
-		"an entrypoint that is away": {`{"files":{"a.py":""},"entrypoint":"b.py"}`, "entrypoint"},
+		"nothing to run":               {`{}`, "code"},
+		"only arguments":               {`{"args":["x"]}`, "code"},
+		"code beside main.py":          {`{"code":"x","files":{"main.py":"y"}}`, "files.main.py"},
+		"code beside a folder main.py": {`{"code":"x","files":{"main.py/y":"z"}}`, "files.main.py"},
+		"no file that is Python":       {`{"files":{"a.txt":""}}`, "entrypoint"},
+		"no file at all":               {`{"files":{}}`, "entrypoint"},
+		"an entrypoint that is away":   {`{"files":{"a.py":""},"entrypoint":"b.py"}`, "entrypoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -218,6 +220,7 @@ func TestWhenAFinishedExecutionIsAnError(t *testing.T) {
 		{"an argv that cannot start is a result", withTar, []executor.Body{failed(executor.PhaseStart, executor.Invalid, "command")}, 200, "", ""},
 		{"a preparation that went wrong is a result", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Unavailable, "")}, 200, "", ""},
 		{"a late refusal is 501", codeOnly, []executor.Body{failed(executor.PhasePrepare, executor.Unimplemented, "docker_image")}, 501, executor.Unimplemented, "docker_image"},
+		{"a refusal of no field is not the tar's", withTar, []executor.Body{failed(executor.PhasePrepare, executor.Unimplemented, "")}, 501, executor.Unimplemented, ""},
 		{"a late denial is 403", codeOnly, []executor.Body{failed(executor.PhaseNone, executor.Denied, "host_directory")}, 403, executor.Denied, "host_directory"},
 		{"a late invalid is 422", codeOnly, []executor.Body{failed(executor.PhaseNone, executor.Invalid, "entrypoint")}, 422, executor.Invalid, "entrypoint"},
 		{"what a program that ran was refused is a result", withTar, []executor.Body{executor.Started{}, failed(executor.PhaseRun, executor.Unimplemented, "")}, 200, "", ""},
@@ -233,8 +236,16 @@ func TestWhenAFinishedExecutionIsAnError(t *testing.T) {
 				}
 				return
 			}
-			if p := wantProblem(t, w, tt.status, tt.code, tt.field); p["execution_id"] != testID {
-				t.Fatalf("%v", p)
+			p := wantProblem(t, w, tt.status, tt.code)
+			where, errs := "metadata", "<nil>"
+			if tt.field == "tar" {
+				where = "multipart"
+			}
+			if tt.field != "" {
+				errs = fmt.Sprintf("[map[field:%[1]s location:%[2]s.%[1]s message:it is bad]]", tt.field, where)
+			}
+			if p["execution_id"] != testID || fmt.Sprint(p["errors"]) != errs {
+				t.Fatalf("%v, want the errors %s", p, errs)
 			}
 		})
 	}
@@ -254,14 +265,15 @@ func TestAnErrorBehindTheTarIsTheRequests(t *testing.T) {
 	t.Parallel()
 	large := string(tarOf("data.bin", strings.Repeat("d", 200_000)))
 	for _, tt := range []struct {
-		name   string
-		parts  []part
-		cut    int
-		status int
+		name     string
+		parts    []part
+		cut      int
+		status   int
+		location string
 	}{
-		{"an unknown part", []part{{"metadata", "{}", nil}, {"tar", large, nil}, {"more", "x", nil}}, 0, 422},
-		{"stdin twice", []part{{"metadata", `{"stdin":"x"}`, nil}, {"tar", large, nil}, {"stdin", "x", nil}}, 0, 422},
-		{"a tar that is cut by the connection", []part{{"metadata", "{}", nil}, {"tar", large, nil}}, 90_000, 400},
+		{"an unknown part", []part{{"metadata", "{}", nil}, {"tar", large, nil}, {"more", "x", nil}}, 0, 422, "multipart.more"},
+		{"stdin twice", []part{{"metadata", `{"stdin":"x"}`, nil}, {"tar", large, nil}, {"stdin", "x", nil}}, 0, 422, "multipart.stdin"},
+		{"a tar that is cut by the connection", []part{{"metadata", "{}", nil}, {"tar", large, nil}}, 90_000, 400, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -278,7 +290,8 @@ func TestAnErrorBehindTheTarIsTheRequests(t *testing.T) {
 			}
 			body, contentType := form(tt.parts...)
 			w := do(t, handlerOf(t, svc), http.MethodPost, "/api/v1/exec/sync", bytes.NewReader(body[:len(body)-tt.cut]), "Content-Type", contentType)
-			if p := wantProblem(t, w, tt.status, executor.Invalid); p["execution_id"] != testID {
+			p := wantProblem(t, w, tt.status, executor.Invalid)
+			if p["execution_id"] != testID || (tt.location != "") != strings.Contains(fmt.Sprint(p["errors"]), "location:"+tt.location) {
 				t.Fatalf("%v", p)
 			}
 			if id := within(t, killed, "the Execution is killed"); id != testID {
@@ -290,19 +303,23 @@ func TestAnErrorBehindTheTarIsTheRequests(t *testing.T) {
 
 func TestAnIdempotentReplayIsNotKilledByItsSecondClient(t *testing.T) {
 	t.Parallel()
-	r := newRun().add(executor.Queued{}) // created long before this request
-	svc := r.service()
-	svc.cancel = func(context.Context, string) (executor.Execution, error) {
-		t.Error("killed")
-		return executor.Execution{}, nil
+	for name, broken := range map[string]error{"it leaves while it waits": nil, "it leaves while it sends": executor.Errorf(executor.Unavailable, "the upload broke")} {
+		r := newRun().add(executor.Queued{}) // created long before this request
+		svc := r.service()
+		svc.cancel = func(context.Context, string) (executor.Execution, error) {
+			t.Errorf("%s: killed", name)
+			return executor.Execution{}, nil
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		svc.submit = func(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
+			cancel(nil)
+			return r.state(), broken
+		}
+		req := newPost(t, "/api/v1/exec/sync", strings.NewReader(`{"code":"x","idempotency_key":"k"}`), "application/json")
+		if p := wantProblem(t, record(handlerOf(t, svc), req.WithContext(ctx)), 503, executor.Unavailable); p["execution_id"] != testID {
+			t.Errorf("%s: %v", name, p)
+		}
 	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	svc.submit = func(context.Context, executor.Spec, executor.Input) (executor.Execution, error) {
-		cancel(nil)
-		return r.state(), nil
-	}
-	req := newPost(t, "/api/v1/exec/sync", strings.NewReader(`{"code":"x","idempotency_key":"k"}`), "application/json")
-	wantProblem(t, record(handlerOf(t, svc), req.WithContext(ctx)), 503, executor.Unavailable)
 }
 
 func TestAnExecutionWithAKeyIsKilledByTheClientThatMadeIt(t *testing.T) {

@@ -196,8 +196,11 @@ func TestListPages(t *testing.T) {
 	if pages != 3 || len(ids) != 5 || ids[4] != "exe_5" {
 		t.Fatalf("%d pages, %v", pages, ids)
 	}
-	if f := asked[0]; f.Limit != 2 || f.After != "" || !reflect.DeepEqual(f.Statuses, []executor.Status{executor.StatusRunning, executor.StatusSucceeded, executor.StatusLost}) {
-		t.Fatalf("%+v", f)
+	statuses := []executor.Status{executor.StatusRunning, executor.StatusSucceeded, executor.StatusLost}
+	for i, want := range []executor.Filter{{Limit: 2, Statuses: statuses}, {Limit: 1, After: all[1].ID, Statuses: statuses}} { // a page, and whether another follows
+		if !reflect.DeepEqual(asked[i], want) {
+			t.Fatalf("%+v, want %+v", asked[i], want)
+		}
 	}
 	// A page that is just full is the last one.
 	m := decode(t, do(t, h, http.MethodGet, "/api/v1/executions?limit=5", nil).Body.Bytes())
@@ -242,16 +245,22 @@ func TestArtifacts(t *testing.T) {
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/x-tar" || !bytes.Equal(w.Body.Bytes(), tarOf("out/a.html", "<b>a</b>", "b.txt", "bb")) {
 		t.Fatalf("%d %v", w.Code, w.Header())
 	}
-	for path, want := range map[string]string{"out/a.html": "<b>a</b>", "b.txt": "bb", "out%2Fa.html": "<b>a</b>"} {
+	for path, want := range map[string][2]string{"out/a.html": {"a.html", "<b>a</b>"}, "b.txt": {"b.txt", "bb"}, "out%2Fa.html": {"a.html", "<b>a</b>"}} {
 		w := do(t, h, http.MethodGet, one+"/artifacts/"+path, nil)
 		head := w.Header()
-		if w.Code != 200 || w.Body.String() != want || head.Get("Content-Type") != "application/octet-stream" || head.Get("X-Content-Type-Options") != "nosniff" ||
-			!strings.HasPrefix(head.Get("Content-Disposition"), "attachment") || !strings.Contains(head.Get("Content-Security-Policy"), "sandbox") || head.Get("Content-Length") != fmt.Sprint(len(want)) {
+		if w.Code != 200 || w.Body.String() != want[1] || head.Get("Content-Type") != "application/octet-stream" || head.Get("X-Content-Type-Options") != "nosniff" ||
+			head.Get("Content-Disposition") != "attachment; filename="+want[0] || !strings.Contains(head.Get("Content-Security-Policy"), "sandbox") || head.Get("Content-Length") != fmt.Sprint(len(want[1])) {
 			t.Errorf("%s: %d %q %v", path, w.Code, w.Body, head)
 		}
 	}
 	for _, path := range []string{"none", "out", "", ".", "%2e%2e/b.txt", "..%2fb.txt", "%2Fetc%2Fpasswd", "out/../b.txt", "out//a.html", "b.txt/", "b.txt%00"} {
 		wantProblem(t, do(t, h, http.MethodGet, one+"/artifacts/"+path, nil), 404, executor.NotFound)
+	}
+	svc.artifacts = func(context.Context, string) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(tarOf("./out/a.html", "dot"))), nil
+	}
+	if w := do(t, h, http.MethodGet, one+"/artifacts/out/a.html", nil); w.Code != 200 || w.Body.String() != "dot" {
+		t.Errorf("an artifact whose name begins with a dot: %d %s", w.Code, w.Body)
 	}
 	svc.artifacts = func(context.Context, string) (io.ReadCloser, error) {
 		return nil, executor.Errorf(executor.Conflict, "it runs")

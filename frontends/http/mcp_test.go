@@ -126,13 +126,14 @@ func TestTheMountOfMCP(t *testing.T) {
 			t.Errorf("the connection is kept: %t; the host is %q", !r.Close, r.Host)
 		}
 		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+p.Owner+" "+string(message))
 	})
 	h := handlerOf(t, hello().service(), withTokens(t), plugin)
 	ann := []string{"Authorization", "Bearer ann-token", "Cookie", "a=b", "Origin", "http://127.0.0.1:8080", "X-Principal", `{"Owner":"root"}`}
 	if w := do(t, h, http.MethodPost, "/mcp", strings.NewReader("hello"), ann...); w.Code != http.StatusTeapot || w.Body.String() != "POST /mcp ann hello" ||
-		len(w.Header().Values("Cache-Control")) != 1 {
+		len(w.Header().Values("Cache-Control")) != 1 || len(w.Header().Values("X-Content-Type-Options")) != 1 {
 		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
 	}
 	if w := do(t, h, http.MethodDelete, "/mcp", nil, ann...); w.Body.String() != "DELETE /mcp ann " {

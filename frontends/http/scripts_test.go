@@ -6,8 +6,10 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -160,6 +162,16 @@ func TestScriptErrorsHaveTheSpecificationsCodesAndAStatus(t *testing.T) {
 	if w := runScriptRequest(t, full, http.MethodPost, "/actions/run_script", `{"path":"/x"}`); w.Code != 429 || !strings.Contains(w.Header().Get("Content-Type"), "problem+json") {
 		t.Errorf("an error without a code in the specification: %d %s, want 429 as a problem", w.Code, w.Body)
 	}
+}
+
+func TestABodyOfAScriptThatDoesNotComeMayBeSentAgain(t *testing.T) {
+	t.Parallel()
+	h, err := New(&scriptService{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := do(t, h, http.MethodPost, "/actions/run_script", iotest.ErrReader(os.ErrDeadlineExceeded))
+	wantProblem(t, w, http.StatusRequestTimeout, executor.Unavailable)
 }
 
 func TestAScriptsLinesAreStreamed(t *testing.T) {

@@ -115,6 +115,8 @@ func TestWebPagesOfOthersAreRefused(t *testing.T) {
 		{"our own origin", "", "localhost:8080", []string{"http://localhost:8080"}, true},
 		{"our own origin behind a proxy", "pyexec.example:8080", "pyexec.example", []string{"https://pyexec.example"}, true},
 		{"our own origin with its default port", "pyexec.example:8080", "pyexec.example:443", []string{"https://pyexec.example"}, true},
+		{"our own origin with the default port of http", "pyexec.example:8080", "pyexec.example:80", []string{"http://pyexec.example"}, true},
+		{"the default port of another scheme", "pyexec.example:8080", "pyexec.example:443", []string{"http://pyexec.example"}, false},
 		{"another origin", "", "localhost:8080", []string{"http://evil.example"}, false},
 		{"another port is another origin", "", "localhost:8080", []string{"http://localhost:3000"}, false},
 		{"an opaque origin", "", "localhost:8080", []string{"null"}, false},
@@ -179,6 +181,16 @@ func TestHealth(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	wantProblem(t, do(t, h, http.MethodGet, "/metrics", nil), 404, executor.NotFound)
+	unnamed := handlerOf(t, hello().service(), func(o *Options) {
+		o.Version = ""
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics 1\n") })
+	})
+	if w := do(t, unnamed, http.MethodGet, "/healthz", nil); !strings.Contains(w.Body.String(), `"version":"dev"`) {
+		t.Errorf("a program without a version: %s", w.Body)
+	}
+	if w := do(t, unnamed, http.MethodGet, "/metrics", nil); w.Code != 200 || w.Body.String() != "metrics 1\n" {
+		t.Errorf("metrics of a server without tokens: %d %s", w.Code, w.Body)
+	}
 	for err, says := range map[error]string{
 		errors.New("the inside"):                                    "not ready",
 		executor.Errorf(executor.Internal, "the inside"):            "not ready",

@@ -129,8 +129,7 @@ func (f *frontend) listFiles(w http.ResponseWriter, r *http.Request, id string) 
 
 // tooMuch returns err with status 413 if a size is exhausted. With 429 a client would wait and try again, which does not help.
 func tooMuch(err error) error {
-	e, ok := errors.AsType[*executor.Error](err)
-	if _, decided := errors.AsType[*requestError](err); ok && !decided && e.Code == executor.Exhausted {
+	if e, ok := errors.AsType[*executor.Error](err); ok && e.Code == executor.Exhausted {
 		return &requestError{status: http.StatusRequestEntityTooLarge, err: e}
 	}
 	return err

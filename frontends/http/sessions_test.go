@@ -68,7 +68,11 @@ func TestABadRequestOfASessionNamesEveryField(t *testing.T) {
 	for _, path := range []string{"/api/v1/sessions", oneSession + "/requirements", oneSession + "/restart"} {
 		wantProblem(t, postJSON(t, h, path, `{`), 400, executor.Invalid)
 		wantProblem(t, postJSON(t, h, path, "\xff"), 400, executor.Invalid)
+		if !strings.HasSuffix(path, "/restart") {
+			wantProblem(t, postJSON(t, h, path, ""), 400, executor.Invalid)
+		}
 		wantProblem(t, do(t, h, "POST", path, strings.NewReader("{}"), "Content-Type", "text/plain"), 415, executor.Invalid)
+		wantProblem(t, do(t, h, "POST", path, strings.NewReader("{}"), "Content-Type", "application/json; charset=latin1"), 415, executor.Invalid)
 		wantProblem(t, do(t, h, "POST", path, strings.NewReader("{}"), "Content-Type", "application/json", "Content-Encoding", "gzip"), 415, executor.Invalid)
 		wantProblem(t, postJSON(t, h, path, `{"name":"`+strings.Repeat("x", metadataMax)+`"}`), 413, executor.Exhausted)
 	}

@@ -229,10 +229,12 @@ func TestADrainEndsTheFollowersOfWhatRuns(t *testing.T) {
 		// left: the follower has gone before the drain.
 		left, cancelled bool
 		asked           int
+		err             error
 	}{
-		"of what runs":                   {newRun().add(executor.Queued{}), false, true, 1},
-		"of what has ended":              {hello(), false, false, 1},
-		"of what runs, which left first": {newRun().add(executor.Queued{}), true, false, 0},
+		"of what runs":                   {newRun().add(executor.Queued{}), false, true, 1, nil},
+		"of what has ended":              {hello(), false, false, 1, nil},
+		"of what runs, which left first": {newRun().add(executor.Queued{}), true, false, 0, nil},
+		"of what nobody knows":           {newRun(), false, true, 1, executor.Errorf(executor.Unavailable, "the store is away")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -240,7 +242,7 @@ func TestADrainEndsTheFollowersOfWhatRuns(t *testing.T) {
 				svc, asked := tt.r.service(), 0
 				svc.get = func(context.Context, string) (executor.Execution, error) {
 					asked++
-					return tt.r.state(), nil
+					return tt.r.state(), tt.err
 				}
 				drain, end := context.WithCancelCause(t.Context())
 				ctx, leave := handlerOf(t, svc).following(context.WithValue(t.Context(), drainKey{}, drain), testID)

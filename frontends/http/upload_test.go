@@ -103,10 +103,20 @@ func TestATarMayBeginLikeACompressedFile(t *testing.T) {
 	post(t, svc, got, "]"+strings.Repeat("\x00", 99)+archive[100:257]+strings.Repeat("\x00", 8)+archive[265:])
 }
 
-// post sends archive and expects it to come whole.
-func post(t *testing.T, svc *stub, got *taken, archive string) {
+func TestATarMaySayThatItIsNotEncoded(t *testing.T) {
+	t.Parallel()
+	svc, got := taking(hello())
+	post(t, svc, got, string(tarOf("main.py", "x")), "Content-Encoding", "Identity", "Content-Type", "application/x-tar")
+}
+
+// post sends archive, with headers of its part, and expects it to come whole.
+func post(t *testing.T, svc *stub, got *taken, archive string, header ...string) {
 	t.Helper()
-	if w := postForm(t, handlerOf(t, svc), "/api/v1/exec/sync", part{"metadata", "{}", nil}, part{"tar", archive, nil}); w.Code != 200 || got.workspace != archive {
+	tarPart := part{"tar", archive, map[string][]string{}}
+	for i := 0; i < len(header); i += 2 {
+		tarPart.header.Set(header[i], header[i+1])
+	}
+	if w := postForm(t, handlerOf(t, svc), "/api/v1/exec/sync", part{"metadata", "{}", nil}, tarPart); w.Code != 200 || got.workspace != archive {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 }
@@ -204,6 +214,11 @@ func TestTheBoundOfTheMetadataPart(t *testing.T) {
 	for size, status := range map[int]int{metadataMax: 200, metadataMax + 1: 413} {
 		if w := postForm(t, handlerOf(t, hello().service()), "/api/v1/exec/sync", part{"metadata", padded(size), nil}); w.Code != status {
 			t.Errorf("%d bytes: status %d, want %d", size, w.Code, status)
+		}
+	}
+	for size, status := range map[int]int{metadataMax + 1: 422, jsonMax + 1: 413} { // 422: there are no cases
+		if w := postForm(t, handlerOf(t, hello().service()), "/api/v1/exec/batch", part{"metadata", padded(size), nil}); w.Code != status {
+			t.Errorf("%d bytes for a batch: status %d, want %d", size, w.Code, status)
 		}
 	}
 }

@@ -83,8 +83,6 @@ func (c *Client) RunBatch(ctx context.Context, b Batch, in Input, handle func(Ca
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body := newIdleReader(resp.Body, c.idle, cancel)
-	defer body.stop()
 	broken := func(err error) error {
 		if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
 			err = cause
@@ -93,7 +91,7 @@ func (c *Client) RunBatch(ctx context.Context, b Batch, in Input, handle func(Ca
 		e.Status, e.Message = resp.StatusCode, "the batch was cut off: "+err.Error()
 		return e
 	}
-	lines := bufio.NewReaderSize(body, 64<<10)
+	lines := bufio.NewReaderSize(newIdleReader(resp.Body, c.idle, cancel), 64<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {

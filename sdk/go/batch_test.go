@@ -92,8 +92,12 @@ func TestABatchThatIsCutOffIsAnError(t *testing.T) {
 	for _, answer := range []string{"", passedRecord, passedRecord + `{"index":1`, "no json\n"} {
 		client, bodies := batchServer(t, lines(answer))
 		_, err := client.RunBatch(t.Context(), pyexec.Batch{Cases: []pyexec.Case{{}}}, pyexec.Input{}, func(pyexec.CaseResult) error { return nil })
-		if pyexec.CodeOf(err) != pyexec.CodeUnavailable || !strings.Contains(err.Error(), "cut off") || len(*bodies) != 1 {
+		e, ok := errors.AsType[*pyexec.Error](err)
+		if !ok || e.Code != pyexec.CodeUnavailable || e.Status != http.StatusOK || !strings.Contains(err.Error(), "cut off") || len(*bodies) != 1 {
 			t.Errorf("%q: %v after %d calls", answer, err, len(*bodies))
+		}
+		if early := !strings.HasSuffix(answer, "json\n"); errors.Is(err, io.ErrUnexpectedEOF) != early {
+			t.Errorf("%q: the cause is %v", answer, err)
 		}
 	}
 }

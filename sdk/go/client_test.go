@@ -104,6 +104,9 @@ func TestABaseURLMayHaveAPath(t *testing.T) {
 	if _, err := c.Get(t.Context(), "exe_1"); err != nil || path != "/tools/py%2Fexec/api/v1/executions/exe_1" {
 		t.Errorf("the request went to %s, error %v", path, err)
 	}
+	if text, want := c.String(), "pyexec.Client("+server.URL+"/tools/py%2Fexec)"; text != want {
+		t.Errorf("the client is %s, want %s", text, want)
+	}
 }
 
 func TestBadArgumentsAreErrorsWithoutARequest(t *testing.T) {
@@ -112,7 +115,8 @@ func TestBadArgumentsAreErrorsWithoutARequest(t *testing.T) {
 	for name, err := range map[string]error{
 		"no id": second(c.Get(t.Context(), "")), "dots": second(c.Get(t.Context(), "..")),
 		"artifact above": second(c.Artifact(t.Context(), "exe_1", "a/../../x")), "artifact absolute": second(c.Artifact(t.Context(), "exe_1", "/etc/passwd")),
-		"stdin twice": second(c.Run(t.Context(), pyexec.Spec{Code: "1", Stdin: "x"}, pyexec.Input{Stdin: strings.NewReader("y")})),
+		"artifact with a dot": second(c.Artifact(t.Context(), "exe_1", "a/./b")),
+		"stdin twice":         second(c.Run(t.Context(), pyexec.Spec{Code: "1", Stdin: "x"}, pyexec.Input{Stdin: strings.NewReader("y")})),
 	} {
 		if code := pyexec.CodeOf(err); code != pyexec.CodeInvalid && code != pyexec.CodeNotFound {
 			t.Errorf("%s: %v", name, err)
@@ -134,8 +138,9 @@ func TestATokenIsNeverPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, failure := c.Get(t.Context(), "exe_1")
-	_, badURL := pyexec.NewClient("http://user:s3cret@host:port")
-	for _, v := range []any{c, *c, &c, []any{c}, failure, badURL} {
+	_, badPort := pyexec.NewClient("http://user:s3cret@host:port")
+	_, badScheme := pyexec.NewClient("ftp://user:s3cret@host")
+	for _, v := range []any{c, *c, &c, []any{c}, failure, badPort, badScheme} {
 		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 			if text := fmt.Sprintf(format, v); strings.Contains(text, "s3cret") || strings.Contains(text, fmt.Sprintf("%x", "s3cret")) {
 				t.Errorf("%s of a %T is %s", format, v, text)
@@ -326,6 +331,27 @@ func TestAListGoesThroughAllPagesAndStopsWhenTold(t *testing.T) {
 		if pyexec.CodeOf(err) != pyexec.CodeInvalid {
 			t.Errorf("got %+v, %v", e, err)
 		}
+	}
+}
+
+// A page whose next page is itself would be asked for without an end.
+func TestAListThatDoesNotGoOnEnds(t *testing.T) {
+	t.Parallel()
+	requests := 0
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		if requests++; requests > 2 {
+			problem(t, w, 500, "internal")
+			return
+		}
+		answerJSON(t, w, `{"executions":[{"execution_id":"e1"}],"next":"e1"}`)
+	})
+	for _, err := range c.List(t.Context(), pyexec.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if requests != 2 {
+		t.Errorf("%d requests", requests)
 	}
 }
 

@@ -116,7 +116,7 @@ func (o *Output) UnmarshalJSON(raw []byte) error {
 		return err
 	}
 	*o = Output{Stream: wire.Stream, Offset: wire.Offset, Data: wire.Base64, Earlier: wire.Earlier}
-	if wire.Base64 == nil && wire.Data != nil {
+	if wire.Data != nil {
 		o.Data = []byte(*wire.Data)
 	}
 	return nil

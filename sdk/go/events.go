@@ -103,9 +103,7 @@ func (f *follower) connect(ctx context.Context) error {
 	if mediaType, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || mediaType != "text/event-stream" {
 		return &Error{Code: CodeInternal, Status: resp.StatusCode, Message: fmt.Sprintf("the server sent %q instead of an event stream", resp.Header.Get("Content-Type"))}
 	}
-	reader := newIdleReader(resp.Body, f.client.idle, cancel)
-	defer reader.stop()
-	for message, err := range messages(reader) {
+	for message, err := range messages(newIdleReader(resp.Body, f.client.idle, cancel)) {
 		if err != nil {
 			if cause := context.Cause(ctx); errors.Is(cause, errIdle) {
 				err = cause
@@ -165,5 +163,3 @@ func (r *idleReader) Read(p []byte) (int, error) {
 	defer r.timer.Stop()
 	return r.reader.Read(p)
 }
-
-func (r *idleReader) stop() { r.timer.Stop() }

@@ -89,6 +89,8 @@ func TestEventsResumeWhereTheyBroke(t *testing.T) {
 		{"kinds of the future", 0, []string{queuedAt + "id: 2\nevent: telemetry\ndata: [1]\n\nevent: notice\ndata: x\n\n" + endAt3}, "1:queued 2:telemetry 3:finished", []string{""}},
 		{"a message without a name", 0, []string{queuedAt + "id: 2\ndata: {}\n\n" + out(2, "a") + endAt3}, "1:queued 2:output=a 3:finished", []string{""}},
 		{"many breaks, each with progress", 0, []string{queuedAt, out(2, "a"), out(3, "b"), endAt4}, "1:queued 2:output=a 3:output=b 4:finished", []string{"", "1", "2", "3"}},
+		{"more failures than attempts, with progress between", 0, []string{queuedAt, "status 503", "status 503", "status 503", out(2, "a"), "status 503", "status 503", "status 503", endAt3},
+			"1:queued 2:output=a 3:finished", []string{"", "1", "1", "1", "1", "2", "2", "2", "2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -116,28 +118,38 @@ func TestEventsAfterTheEndAreNone(t *testing.T) {
 	if got, err := collect(t.Context(), c, 1); err != nil || got != "2:output=a 3:finished" {
 		t.Errorf("%q, error %v", got, err)
 	}
+	// Breaks with progress are not the end, even if the execution has ended.
+	c, _ = script(t, done, nil, queuedAt, out(2, "a"), endAt3)
+	if got, err := collect(t.Context(), c, 0); err != nil || got != "1:queued 2:output=a 3:finished" {
+		t.Errorf("%q, error %v", got, err)
+	}
 }
 
 func TestEventsGiveUpWhereNothingHelps(t *testing.T) {
 	t.Parallel()
+	once := []pyexec.Option{pyexec.WithRetry(pyexec.RetryPolicy{Attempts: 1})}
 	for _, c := range []struct {
 		name  string
+		after uint64
+		opts  []pyexec.Option
 		texts []string
 		want  string
 		code  string
 		asked int
 	}{
-		{"gone", []string{"status 404"}, "", pyexec.CodeNotFound, 1},
-		{"purged on the way", []string{queuedAt, "status 410"}, "1:queued", pyexec.CodePurged, 2},
-		{"away for too long", []string{"status 503"}, "", pyexec.CodeUnavailable, 4},
-		{"nothing new, again and again", []string{queuedAt}, "1:queued", pyexec.CodeUnavailable, 6},
-		{"always a jump", []string{queuedAt + endAt3}, "1:queued", pyexec.CodeUnavailable, 6},
-		{"data that is no JSON", []string{"id: 1\nevent: queued\ndata: {\n\n"}, "", pyexec.CodeInternal, 1},
+		{"gone", 0, nil, []string{"status 404"}, "", pyexec.CodeNotFound, 1},
+		{"purged on the way", 0, nil, []string{queuedAt, "status 410"}, "1:queued", pyexec.CodePurged, 2},
+		{"away for too long", 0, nil, []string{"status 503"}, "", pyexec.CodeUnavailable, 4},
+		{"away for too long, asked from the middle", 7, nil, []string{"status 503"}, "", pyexec.CodeUnavailable, 4},
+		{"nothing new, again and again", 0, nil, []string{queuedAt}, "1:queued", pyexec.CodeUnavailable, 6},
+		{"a break without retries", 0, once, []string{queuedAt}, "1:queued", pyexec.CodeUnavailable, 1},
+		{"always a jump", 0, nil, []string{queuedAt + endAt3}, "1:queued", pyexec.CodeUnavailable, 6},
+		{"data that is no JSON", 0, nil, []string{"id: 1\nevent: queued\ndata: {\n\n"}, "", pyexec.CodeInternal, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			client, asked := script(t, running, nil, c.texts...)
-			got, err := collect(t.Context(), client, 0)
+			client, asked := script(t, running, c.opts, c.texts...)
+			got, err := collect(t.Context(), client, c.after)
 			if pyexec.CodeOf(err) != c.code || got != c.want || len(*asked) != c.asked {
 				t.Errorf("%q, error %v, asked %d times", got, err, len(*asked))
 			}

@@ -2,6 +2,7 @@ package pyexec_test
 
 import (
 	"archive/tar"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -132,6 +133,12 @@ func TestReadyIsAnAnswerNotAnError(t *testing.T) {
 			t.Errorf("%d: %t, %v", code, ready, err)
 		}
 	}
+	// The end of ctx says nothing about the server.
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(nil)
+	if _, err := c.Ready(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
 }
 
 func TestArtifactsAreSavedInTheFolderOnly(t *testing.T) {
@@ -186,6 +193,10 @@ func TestAnUploadReportsItsProgressAgainWhenItIsRepeated(t *testing.T) {
 		}
 		answerJSON(t, w, `{"path":"f","size_bytes":8}`)
 	})
+	behind := strings.NewReader("sent before 12345678")
+	if _, err := behind.Seek(12, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name   string
 		reader io.Reader
@@ -194,6 +205,7 @@ func TestAnUploadReportsItsProgressAgainWhenItIsRepeated(t *testing.T) {
 		wholes int
 	}{
 		{"a file that is sent twice", strings.NewReader("12345678"), true, 8, 2},
+		{"the rest of a file", behind, true, 8, 2},
 		{"a stream", io.MultiReader(strings.NewReader("12345678")), false, -1, 1},
 	} {
 		refuse.Store(test.refuse)
@@ -216,6 +228,7 @@ func TestARunWhoseConnectionBrokeIsNotCalledKilled(t *testing.T) {
 	t.Parallel()
 	keys := map[string]bool{}
 	var requests atomic.Int64
+	var refuse atomic.Bool
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		var body map[string]any
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
@@ -224,6 +237,10 @@ func TestARunWhoseConnectionBrokeIsNotCalledKilled(t *testing.T) {
 		keys[body["idempotency_key"].(string)] = true
 		if requests.Add(1) == 1 {
 			panic(http.ErrAbortHandler)
+		}
+		if refuse.Swap(false) {
+			problem(t, w, http.StatusServiceUnavailable, pyexec.CodeUnavailable)
+			return
 		}
 		answerJSON(t, w, `{"execution_id":"exe_1","status":"killed"}`)
 	})
@@ -235,7 +252,8 @@ func TestARunWhoseConnectionBrokeIsNotCalledKilled(t *testing.T) {
 	if len(keys) != 1 {
 		t.Errorf("the keys are %q", slices.Sorted(maps.Keys(keys)))
 	}
-	// An Execution that somebody else killed is a result.
+	// An Execution that somebody else killed is a result, also after an answer that asked for another attempt.
+	refuse.Store(true)
 	if e, err := c.Run(t.Context(), pyexec.Spec{Code: "1"}, pyexec.Input{}); err != nil || e.Status != pyexec.StatusKilled || len(keys) != 2 {
 		t.Errorf("%+v, %v", e, err)
 	}

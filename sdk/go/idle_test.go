@@ -27,8 +27,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	if len(s.pieces) == 0 {
 		<-s.ctx.Done()
 	}
-	if s.ctx.Err() != nil {
-		return 0, context.Cause(s.ctx)
+	if err := s.ctx.Err(); err != nil {
+		return 0, err // some transports do not return the cause
 	}
 	n := copy(p, s.pieces[0])
 	s.pieces = s.pieces[1:]

@@ -39,17 +39,34 @@ func FuzzStreamsOfAnyBytesAreReadTheSameInAnyPieces(f *testing.F) {
 
 func TestAMessageWithoutAnEndIsRefused(t *testing.T) {
 	t.Parallel()
-	endless := io.MultiReader(strings.NewReader("data: "), io.LimitReader(letters{}, maxMessage+1))
-	for m, err := range messages(endless) {
-		if !errors.Is(err, errTooLong) {
-			t.Errorf("got a message of %d bytes, error %v", len(m.data), err)
+	for name, r := range map[string]io.Reader{
+		"one line":   io.MultiReader(strings.NewReader("data: "), io.LimitReader(letters{}, maxMessage+1)),
+		"many lines": strings.NewReader(strings.Repeat("data: "+strings.Repeat("x", 1<<20)+"\n", maxMessage>>20)),
+	} {
+		refused := false
+		for m, err := range messages(r) {
+			if refused = errors.Is(err, errTooLong); !refused {
+				t.Errorf("%s: got a message of %d bytes, error %v", name, len(m.data), err)
+			}
+		}
+		if !refused {
+			t.Errorf("%s: it was not refused", name)
 		}
 	}
-	lines := strings.NewReader(strings.Repeat("data: "+strings.Repeat("x", 1<<20)+"\n", maxMessage>>20))
-	for m, err := range messages(lines) {
-		if !errors.Is(err, errTooLong) {
-			t.Errorf("got a message of %d bytes, error %v", len(m.data), err)
+}
+
+// A message without an id is no event of the log. It must not take over the id of the message before it.
+func TestAMessageHasItsOwnFieldsOnly(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for m, err := range messages(strings.NewReader("id: 1\nevent: a\ndata: x\n\nevent: b\n\ndata: y\n\n")) {
+		if err != nil {
+			t.Fatal(err)
 		}
+		got = append(got, m.id+"|"+m.event+"|"+string(m.data))
+	}
+	if want := "1|a|x |b| ||y"; strings.Join(got, " ") != want {
+		t.Errorf("got %q, want %q", strings.Join(got, " "), want)
 	}
 }
 

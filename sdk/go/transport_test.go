@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,6 +74,22 @@ func TestPausesDoubleUpToTheirBound(t *testing.T) {
 					t.Errorf("%s: it took %s with pauses of %v", name, took, delays)
 				}
 			})
+		}
+	}
+}
+
+func TestTheAttemptsOfARetryPolicyHaveDefaults(t *testing.T) {
+	t.Parallel()
+	for asked, want := range map[RetryPolicy]RetryPolicy{
+		{}:                               {Attempts: 4, FollowAttempts: 12},
+		{Attempts: 1}:                    {Attempts: 1, FollowAttempts: 1},
+		{Attempts: 2}:                    {Attempts: 2, FollowAttempts: 12},
+		{Attempts: 20}:                   {Attempts: 20, FollowAttempts: 20},
+		{Attempts: 5, FollowAttempts: 3}: {Attempts: 5, FollowAttempts: 5},
+		{Attempts: 1, FollowAttempts: 3}: {Attempts: 1, FollowAttempts: 3},
+	} {
+		if got := asked.withDefaults(); got.Attempts != want.Attempts || got.FollowAttempts != want.FollowAttempts {
+			t.Errorf("%+v becomes %+v, want %+v", asked, got, want)
 		}
 	}
 }
@@ -247,6 +265,46 @@ func (o *oneWay) Seek(offset int64, whence int) (int64, error) {
 		return 0, errors.New("it does not go back")
 	}
 	return o.Reader.Seek(offset, whence)
+}
+
+// watchedFolder notes whether the tar of a folder is closed.
+type watchedFolder struct {
+	io.Closer
+	closed bool
+}
+
+func (w *watchedFolder) Close() error {
+	w.closed = true
+	return w.Closer.Close()
+}
+
+func TestTheFilesOfAFolderAreClosedAfterTheCall(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "main.py"), []byte("print(1)"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := clientOver(t, func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusConflict, Body: http.NoBody, Request: r}, nil
+	})
+	in := Input{Folder: dir}
+	for name, what := range map[string]call{
+		"a program": submission(t.Context(), "run", "/api/v1/exec/sync", Spec{}, in),
+		"a batch":   batchSubmission(t.Context(), Batch{Cases: []Case{{}}}, in),
+	} {
+		if what.err != nil || what.upload.folder == nil {
+			t.Fatalf("%s: nothing to close, error %v", name, what.err)
+		}
+		folder := &watchedFolder{Closer: what.upload.folder}
+		what.upload.folder = folder
+		if _, err := c.do(t.Context(), what); CodeOf(err) != CodeConflict || !folder.closed { //nolint:bodyclose // there is none
+			t.Errorf("%s: closed %t, error %v", name, folder.closed, err)
+		}
+	}
+	// The caller's own tar stays open.
+	if what := submission(t.Context(), "run", "/api/v1/exec/sync", Spec{}, Input{Tar: &watchedBody{Reader: strings.NewReader("")}}); what.upload.folder != nil {
+		t.Error("the tar of the caller would be closed")
+	}
 }
 
 func TestAStreamThatDoesNotGoBackIsNotSentAgain(t *testing.T) {

@@ -157,7 +157,6 @@ func (u *upload) rewind() bool {
 			return false
 		}
 	}
-	u.touched.Store(false)
 	return true
 }
 

@@ -142,9 +142,6 @@ func (b *Blobs) List(ctx context.Context, prefix string) iter.Seq2[executor.Blob
 			case err != nil:
 				return err
 			case entry.IsDir():
-				if path == filepath.Join(b.root, tempDir) {
-					return fs.SkipDir
-				}
 				return nil
 			}
 			info, ok, err := b.describe(path, entry)

@@ -140,3 +140,35 @@ func TestPutsAndDeletesInOneFolderDoNotDisturbEachOther(t *testing.T) {
 		}
 	}
 }
+
+// TestABlobIsAFile: a program on this host may read a blob by its path, without a copy.
+func TestABlobIsAFile(t *testing.T) {
+	t.Parallel()
+	b := open(t, t.TempDir())
+	if _, err := b.Put(t.Context(), "a/b", strings.NewReader("text"), 0, false); err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.Open(t.Context(), "a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(s.Path); err != nil || string(data) != "text" || !s.Replayable {
+		t.Errorf("%q holds %q, error %v, replayable %t", s.Path, data, err, s.Replayable)
+	}
+}
+
+func TestTheLongestKey(t *testing.T) {
+	t.Parallel()
+	b := open(t, t.TempDir())
+	segment := strings.Repeat("s", 200)
+	for key, want := range map[string]executor.Code{
+		segment:       "",
+		segment + "s": executor.Invalid,
+		strings.Repeat(segment[:63]+"/", 15) + segment[:64]: "",
+		strings.Repeat(segment[:63]+"/", 15) + segment[:65]: executor.Invalid,
+	} {
+		if _, err := b.Put(t.Context(), key, strings.NewReader("x"), 0, false); executor.CodeOf(err) != want {
+			t.Errorf("a key of %d bytes: %v", len(key), err)
+		}
+	}
+}

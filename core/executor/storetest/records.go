@@ -236,6 +236,7 @@ func listFilters(t *testing.T, s executor.Store) {
 		{"one status", executor.Filter{Statuses: []executor.Status{executor.StatusRunning}}, []int{8, 2, 0}},
 		{"two statuses", executor.Filter{Statuses: []executor.Status{executor.StatusSucceeded, executor.StatusQueued}}, []int{7, 6, 5, 4, 3, 1}},
 		{"owner and status, paged", executor.Filter{Owner: "ann", Statuses: []executor.Status{executor.StatusQueued}, After: newID(7), Limit: 1}, []int{5}},
+		{"one status, paged, behind another status", executor.Filter{Statuses: []executor.Status{executor.StatusRunning}, After: newID(8), Limit: 1}, []int{2}},
 		{"nobody", executor.Filter{Owner: "eve"}, nil},
 	} {
 		page, err := s.List(bounded(t), c.filter)

@@ -138,6 +138,24 @@ func TestAWindowLetsAnEndAndSmallNewsThrough(t *testing.T) {
 	}
 }
 
+// An end lets what is with it through. Without an end, a Display waits as an Output does.
+func TestAWindowBlocksDisplays(t *testing.T) {
+	t.Parallel()
+	s := windowed(t, kib)
+	if err := s.Append(t.Context(), "x", output(kib)); err != nil {
+		t.Fatal(err)
+	}
+	display := executor.Event{Body: executor.Display{Data: map[string][]byte{"text/plain": []byte("x")}}}
+	ended, end := context.WithCancelCause(t.Context())
+	end(nil)
+	if err := s.Append(ended, "x", display); !errors.Is(err, context.Canceled) {
+		t.Errorf("a display in a full window: %v", err)
+	}
+	if err := s.Append(ended, "x", display, finishedEvent); err != nil {
+		t.Errorf("a display and the end: %v", err)
+	}
+}
+
 func TestAWindowThatLetGoOfEventsSaysPurged(t *testing.T) {
 	t.Parallel()
 	s := windowed(t, 64*kib)

@@ -143,6 +143,9 @@ func wantFormer(t *testing.T, s *Store) {
 			t.Errorf("%s has other events", id)
 		}
 	}
+	if r, err := s.Get(t.Context(), "exe_2"); err != nil || r.SpecBytes < 20_000 || r.Spec.Code != "" {
+		t.Errorf("its spec has %d bytes, %d of code in brief, error %v", r.SpecBytes, len(r.Spec.Code), err)
+	}
 	if spec, err := s.Spec(t.Context(), "exe_2"); err != nil || len(spec.Code) != 20_000 {
 		t.Errorf("the large spec has %d bytes of code, error %v", len(spec.Code), err)
 	}

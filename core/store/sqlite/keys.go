@@ -45,9 +45,8 @@ func (s *Store) idOfKey(owner, key string) (string, error) {
 	k := ownerKey{owner, key}
 	s.mu.Lock()
 	id, claimed := s.keys[k]
-	closed := s.closed
 	s.mu.Unlock()
-	if claimed && !closed {
+	if claimed {
 		return id, nil
 	}
 	return s.savedKey(k)

@@ -63,6 +63,21 @@ func TestOutputThatAPowerFailureTookEndsTheLogOfWhatRuns(t *testing.T) {
 	}
 }
 
+func TestTheHeadOfWhatRunsIsTheSameAfterAKill(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	create(t, s, "x")
+	emit(t, s, "x", executor.Started{}, text(0, "x"), text(1, large), text(1+len(large), "y"))
+	before, err := s.Get(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := restored(t, crashed(t, s)).Get(t.Context(), "x")
+	if err != nil || after.LogBytes != before.LogBytes || after.StdoutBytes != before.StdoutBytes || after.LastSeq != before.LastSeq {
+		t.Errorf("%+v became %+v, error %v", before, after, err)
+	}
+}
+
 func TestFilesOfDeletedExecutionsAreRemoved(t *testing.T) {
 	t.Parallel()
 	files := withOutput(t)
@@ -104,27 +119,15 @@ func TestNothingIsPromisedAfterAnFsyncThatFailed(t *testing.T) {
 	t.Parallel()
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
 	create(t, s, "x")
-	broken, err := os.Open(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := broken.Close(); err != nil { // so that its fsync fails
-		t.Fatal(err)
-	}
-	s.wal.mu.Lock()
-	whole := s.wal.file
-	s.wal.file = broken
-	s.wal.mu.Unlock()
-	_, _, err = s.Create(t.Context(), executor.Record{Execution: executor.Execution{ID: "y", Spec: executor.Spec{Durable: true}}})
-	if executor.CodeOf(err) != executor.Unavailable {
-		t.Errorf("a durable record that cannot be synced: %v", err)
-	}
-	if err := s.Append(t.Context(), "x", executor.Event{Body: text(0, "x")}); executor.CodeOf(err) != executor.Unavailable {
-		t.Errorf("after it: %v", err)
-	}
-	s.wal.mu.Lock()
-	s.wal.file, s.wal.broken = whole, nil
-	s.wal.mu.Unlock()
+	withoutDisk(t, s, func() {
+		_, _, err := s.Create(t.Context(), executor.Record{Execution: executor.Execution{ID: "y", Spec: executor.Spec{Durable: true}}})
+		if executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("a durable record that cannot be synced: %v", err)
+		}
+		if err := s.Append(t.Context(), "x", executor.Event{Body: text(0, "x")}); executor.CodeOf(err) != executor.Unavailable {
+			t.Errorf("after it: %v", err)
+		}
+	})
 }
 
 func TestLostOutputLeavesTheRestOfAnEndedExecution(t *testing.T) {
@@ -157,6 +160,35 @@ func TestLostOutputLeavesTheRestOfAnEndedExecution(t *testing.T) {
 	}
 }
 
+// A follower may be behind a batch whose large outputs lie in a file that is gone.
+func TestAFollowerOfADeletedExecutionIsToldSo(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	for _, ends := range []bool{false, true} {
+		create(t, s, "x")
+		emit(t, s, "x", text(0, large), text(len(large), large))
+		if ends {
+			emit(t, s, "x", done)
+		}
+		next, stop := iter.Pull2(s.Events(t.Context(), "x", 0))
+		defer stop()
+		if _, err, ok := next(); err != nil || !ok {
+			t.Fatalf("no event: %v", err)
+		}
+		for i := range 2 * maxRecent { // so that x is not among the last ones
+			id := fmt.Sprintf("%t %d", ends, i)
+			create(t, s, id)
+			emit(t, s, id, done)
+		}
+		if err := s.Delete(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		if e, err, _ := next(); executor.CodeOf(err) != executor.Purged {
+			t.Errorf("ended %t: got %+v, error %v", ends, e.Body, err)
+		}
+	}
+}
+
 func TestTheEndOfADurableRecordWaitsForItsOutput(t *testing.T) {
 	t.Parallel()
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
@@ -172,6 +204,7 @@ func TestTheEndOfADurableRecordWaitsForItsOutput(t *testing.T) {
 	if err := os.Symlink(path, path); err != nil { // so that it cannot be synced
 		t.Fatal(err)
 	}
+	emit(t, s, "x", text(len(large), "!")) // only the end waits
 	if err := s.Append(t.Context(), "x", executor.Event{Body: done}); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("an end without its output: %v", err)
 	}
@@ -186,32 +219,25 @@ func TestATransactionThatFailsChangesNothing(t *testing.T) {
 	create(t, s, "x")
 	emit(t, s, "x", text(0, "x"))
 	session := executor.SessionRecord{Session: executor.Session{ID: "session", Owner: "local", Status: executor.SessionActive}}
-	s.dbLock.Lock()
-	commit := s.prepared["COMMIT"]
-	bad, err := s.db.PrepareContext(t.Context(), "SELECT 1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := bad.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s.prepared["COMMIT"] = bad
-	s.dbLock.Unlock()
 	unavailable := func(what string, err error) {
 		t.Helper()
 		if executor.CodeOf(err) != executor.Unavailable {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	unavailable("Append", s.Append(t.Context(), "x", executor.Event{Body: text(1, large)}, executor.Event{Body: done}))
-	unavailable("Delete", s.Delete(t.Context(), "x"))
-	_, _, err = s.Create(t.Context(), executor.Record{Execution: executor.Execution{ID: "y", Spec: executor.Spec{Code: strings.Repeat("#", 2*executor.BriefBytes)}}})
-	unavailable("Create", err)
-	s.dbLock.Lock()
-	s.prepared["COMMIT"] = commit
-	s.dbLock.Unlock()
+	withKey := executor.Record{Execution: executor.Execution{ID: "y", Spec: executor.Spec{Code: strings.Repeat("#", 2*executor.BriefBytes), IdempotencyKey: "k"}}}
+	withoutCommit(t, s, func() {
+		unavailable("Append", s.Append(t.Context(), "x", executor.Event{Body: text(1, large)}, executor.Event{Body: done}))
+		unavailable("Delete", s.Delete(t.Context(), "x"))
+		_, _, err := s.Create(t.Context(), withKey)
+		unavailable("Create", err)
+	})
 	if _, err := s.Get(t.Context(), "y"); executor.CodeOf(err) != executor.NotFound {
 		t.Errorf("what was not created: %v", err)
+	}
+	withKey.ID = "z"
+	if r, created, err := s.Create(t.Context(), withKey); err != nil || !created {
+		t.Errorf("the key of what was not created: %+v, %t, %v", r.ID, created, err)
 	}
 	if err := s.CreateSession(t.Context(), session); err != nil {
 		t.Error(err)
@@ -228,6 +254,28 @@ func TestATransactionThatFailsChangesNothing(t *testing.T) {
 			t.Errorf("%d ids are remembered as deleted", n)
 		}
 	}
+}
+
+// withoutCommit calls do while no transaction succeeds.
+func withoutCommit(t *testing.T, s *Store, do func()) {
+	t.Helper()
+	s.dbLock.Lock()
+	commit := s.prepared["COMMIT"]
+	bad, err := s.db.PrepareContext(t.Context(), "SELECT 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bad.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.prepared["COMMIT"] = bad
+	s.dbLock.Unlock()
+	do()
+	s.dbLock.Lock()
+	if s.prepared["COMMIT"] = commit; commit == nil {
+		delete(s.prepared, "COMMIT")
+	}
+	s.dbLock.Unlock()
 }
 
 // flood appends 10 MiB of output, in pieces with different bytes, and ends the Execution.

@@ -291,3 +291,46 @@ func TestAKeyOfADeletedExecutionIsFree(t *testing.T) {
 		s.releaseKey(of(id))
 	}
 }
+
+func TestWhatCouldNotBeWrittenIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	s.mu.Lock()
+	s.saving = true // nothing is saved by time
+	s.mu.Unlock()
+	create(t, s, "y") // so that a COMMIT is prepared
+	createRelaxed(t, s, "x")
+	emit(t, s, "x", text(0, large))
+	withoutCommit(t, s, s.saveAll)
+	if n := inDatabase(t, s, "x"); n != -1 {
+		t.Errorf("%d rows are written without a COMMIT", n)
+	}
+	s.saveAll()
+	if n := inDatabase(t, s, "x"); n != 2 {
+		t.Errorf("%d rows are written at the second attempt", n)
+	}
+}
+
+func TestTheLatestEventsInMemoryAreBounded(t *testing.T) {
+	t.Parallel()
+	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
+	for id, size := range map[string]int{"many": 1, "heavy": maxInlineBytes} {
+		createRelaxed(t, s, id)
+		for i := range 2 * maxTailEvents {
+			emit(t, s, id, text(i*size, strings.Repeat("x", size)))
+			s.mu.Lock()
+			e := s.entries[id]
+			s.mu.Unlock()
+			e.mu.Lock()
+			weight := int64(0)
+			for _, k := range e.tail {
+				weight += k.event.Weight()
+			}
+			events, counted := len(e.tail), e.tailBytes
+			e.mu.Unlock()
+			if events == 0 || events > maxTailEvents || weight > maxTailBytes || weight != counted {
+				t.Fatalf("%s: %d events of %d bytes are in memory, %d are counted", id, events, weight, counted)
+			}
+		}
+	}
+}

@@ -17,6 +17,8 @@ const flushDelay = time.Second
 // its log itself before it copies the log into the database. So commits do not wait for the fsync of others.
 type wal struct {
 	file *os.File
+	// fsync is file.Sync, except in tests.
+	fsync func() error
 
 	mu   sync.Mutex
 	done *sync.Cond
@@ -33,7 +35,7 @@ func newWAL(path string) (*wal, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wal{file: f}
+	w := &wal{file: f, fsync: f.Sync}
 	w.done = sync.NewCond(&w.mu)
 	return w, syncPath(filepath.Dir(path))
 }
@@ -59,7 +61,7 @@ func (w *wal) sync(commits uint64) error {
 		w.syncing = true
 		target := w.committed
 		w.mu.Unlock()
-		err := w.file.Sync()
+		err := w.fsync()
 		w.mu.Lock()
 		w.syncing, w.broken = false, err
 		if err == nil {

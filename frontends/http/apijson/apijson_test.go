@@ -225,3 +225,12 @@ func TestEveryWordIsThere(t *testing.T) {
 		}
 	}
 }
+
+func TestADisplayWithoutFormsIsCounted(t *testing.T) {
+	t.Parallel()
+	var c Collector
+	none := c.Add(executor.Display{Truncated: true})
+	if forms := c.Add(executor.Display{Data: map[string][]byte{"text/plain": []byte("x")}}); len(none) != 0 || len(forms) != 1 || forms[0].Display != 1 {
+		t.Errorf("%+v, then %+v", none, forms)
+	}
+}

@@ -181,3 +181,13 @@ func TestAnEmptyListIsAList(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestTheLanguageOfASessionIsAlsoThatOfItsSpec(t *testing.T) {
+	t.Parallel()
+	shell := executor.Spec{Language: executor.LanguageShell}
+	for _, s := range []executor.Session{{Language: executor.LanguageShell}, {Spec: shell}} {
+		if got := SessionSpecOf(s).Language; got != string(executor.LanguageShell) {
+			t.Errorf("%+v asks for the language %q", s, got)
+		}
+	}
+}
