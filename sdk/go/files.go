@@ -62,8 +62,8 @@ func (c *Client) DownloadFile(ctx context.Context, id, path string) (File, io.Re
 }
 
 // UploadFile makes or replaces a regular file of a Session's work folder as a whole or not at all. It makes missing folders. r is
-// streamed and not closed; nil: an empty file. If r is an io.Seeker the upload can be repeated. Codes: not_found, conflict (closed), invalid (the path,
-// or a folder in its place), exhausted (too large).
+// streamed and not closed; nil: an empty file. If r is an io.Seeker the upload can be repeated. Codes: not_found, conflict (closed),
+// invalid (the path, or a folder in its place), exhausted (too large).
 func (c *Client) UploadFile(ctx context.Context, id, path string, r io.Reader) (File, error) {
 	body := &upload{contentType: "application/octet-stream", parts: []part{streamPart(r)}}
 	return ask[File](ctx, c, call{operation: "upload file", method: http.MethodPut, idempotent: true, upload: body}.at(filePath(id, path)))

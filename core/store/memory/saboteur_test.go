@@ -314,7 +314,7 @@ func TestTheSuiteFindsEverySaboteurOut(t *testing.T) {
 	for i, s := range saboteurs() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHoldTheSuiteAgainstASaboteur$", "-test.v=test2json") //nolint:gosec // this very binary
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHoldTheSuiteAgainstASaboteur$", "-test.v=test2json", "-test.timeout=10m") //nolint:gosec // this very binary
 			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", sabotageEnv, i))
 			text, err := cmd.CombinedOutput()
 			if (err != nil) != (len(s.rules) > 0) {
