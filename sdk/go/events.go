@@ -70,7 +70,7 @@ func (f *follower) run(ctx context.Context) error {
 			return err
 		}
 		if f.last != before {
-			failures = 0
+			failures, ended = 0, false
 		}
 		failures++
 		operation, attempts := "events", f.client.retry.Attempts

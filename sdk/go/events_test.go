@@ -119,9 +119,11 @@ func TestEventsAfterTheEndAreNone(t *testing.T) {
 		t.Errorf("%q, error %v", got, err)
 	}
 	// Breaks with progress are not the end, even if the execution has ended.
-	c, _ = script(t, done, nil, queuedAt, out(2, "a"), endAt3)
-	if got, err := collect(t.Context(), c, 0); err != nil || got != "1:queued 2:output=a 3:finished" {
-		t.Errorf("%q, error %v", got, err)
+	for _, texts := range [][]string{{queuedAt, out(2, "a"), endAt3}, {"", queuedAt, "", out(2, "a"), endAt3}} {
+		c, _ = script(t, done, nil, texts...)
+		if got, err := collect(t.Context(), c, 0); err != nil || got != "1:queued 2:output=a 3:finished" {
+			t.Errorf("%q, error %v", got, err)
+		}
 	}
 }
 
