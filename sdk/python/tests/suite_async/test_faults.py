@@ -137,6 +137,13 @@ async def test_a_stream_behind_the_end_is_empty() -> None:
         assert [event async for event in client.follow("exe_1", after=9)] == []
 
 
+async def test_a_stream_of_an_ended_execution_comes_to_its_end() -> None:
+    ended = httpx.Response(200, json=DONE)
+    script = Script(events(), ended, events(message(1, "queued", {})), events(), ended, events(message(2, "finished", DONE)))
+    async with connect(script, RetryPolicy(min_delay=0.001)) as client:
+        assert [event.seq async for event in client.follow("exe_1")] == [1, 2]
+
+
 async def test_a_stream_that_is_purged_or_missing_says_so() -> None:
     async with connect(Script(problem(410, "purged", "gone"), problem(404, "not_found"))) as client:
         with pytest.raises(PurgedError, match="gone"):

@@ -138,6 +138,13 @@ def test_a_stream_behind_the_end_is_empty() -> None:
         assert [event for event in client.follow("exe_1", after=9)] == []
 
 
+def test_a_stream_of_an_ended_execution_comes_to_its_end() -> None:
+    ended = httpx.Response(200, json=DONE)
+    script = Script(events(), ended, events(message(1, "queued", {})), events(), ended, events(message(2, "finished", DONE)))
+    with connect(script, RetryPolicy(min_delay=0.001)) as client:
+        assert [event.seq for event in client.follow("exe_1")] == [1, 2]
+
+
 def test_a_stream_that_is_purged_or_missing_says_so() -> None:
     with connect(Script(problem(410, "purged", "gone"), problem(404, "not_found"))) as client:
         with pytest.raises(PurgedError, match="gone"):

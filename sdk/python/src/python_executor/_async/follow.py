@@ -126,6 +126,7 @@ class AsyncEventStream:
         self._last = seq
         self._came = True
         self._failures = 0
+        self._known_ended = False
         self._done = isinstance(event, Finished)
         self._ready.append(event)
 
