@@ -64,3 +64,70 @@ func TestAFileThatCannotBeReadIsNoEnd(t *testing.T) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 }
+
+// fileOf returns an open file with that content.
+func fileOf(t *testing.T, content string) *os.File {
+	t.Helper()
+	name := t.TempDir() + "/file"
+	must(t, os.WriteFile(name, []byte(content), 0o600))
+	f, err := os.Open(name)
+	must(t, err)
+	return f
+}
+
+func TestAnInboxEndsWithTheFirstReason(t *testing.T) {
+	t.Parallel()
+	box := NewInbox(100, func(int) {})
+	must(t, box.Open(fileOf(t, "data")))
+	box.End(ErrCancelled)
+	box.End(io.EOF)
+	if p, err := io.ReadAll(box); string(p) != "data" || !errors.Is(err, ErrCancelled) {
+		t.Errorf("read %q, %v", p, err)
+	}
+}
+
+func TestAStreamThatHasEndedTakesNoFile(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Inbox){"ended": func(b *Inbox) { b.End(io.EOF) }, "dropped": (*Inbox).Swallow} {
+		box, f := NewInbox(100, func(int) {}), fileOf(t, "data")
+		end(box)
+		if err := box.Open(f); err != nil || !errors.Is(f.Close(), os.ErrClosed) {
+			t.Errorf("%s: the file was not closed: %v", name, err)
+		}
+	}
+}
+
+func TestAStreamIsAFileOrData(t *testing.T) {
+	t.Parallel()
+	put := func(box *Inbox) error {
+		buf := ChunkPool.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+		return box.Put(Piece{Buffer: buf, Data: (*buf)[:1]})
+	}
+	box, f := NewInbox(100, func(int) {}), fileOf(t, "data")
+	must(t, put(box))
+	if err := box.Open(f); !errors.Is(err, ErrFrame) || !errors.Is(f.Close(), os.ErrClosed) {
+		t.Errorf("a file beside data: %v", err)
+	}
+	box = NewInbox(100, func(int) {})
+	must(t, box.Open(fileOf(t, "data")))
+	defer box.Abort(ErrStopped)
+	if err := put(box); !errors.Is(err, ErrFrame) {
+		t.Errorf("data beside a file: %v", err)
+	}
+	if err := box.Open(fileOf(t, "more")); !errors.Is(err, ErrFrame) {
+		t.Errorf("a second file: %v", err)
+	}
+}
+
+// The sender may still wait for credit when the reader has given up, although the stream has ended at this side.
+func TestAnInboxThatWasEndedAndIsNotReadGrantsAllTheSame(t *testing.T) {
+	t.Parallel()
+	granted := 0
+	box := NewInbox(100, func(n int) { granted += n })
+	box.End(ErrCancelled)
+	box.Swallow()
+	buf := ChunkPool.Get().(*[]byte) //nolint:forcetypeassert // the pool's only type
+	if err := box.Put(Piece{Buffer: buf, Data: (*buf)[:60]}); err != nil || granted != 60 {
+		t.Errorf("%d of 60 bytes were granted, %v", granted, err)
+	}
+}

@@ -146,3 +146,81 @@ func TestAnInboxThatNobodyReadsGrantsAllTheSame(t *testing.T) {
 		t.Errorf("%v, granted %d", err, granted)
 	}
 }
+
+func TestAFrameIsAsLongAsItsTypeAllows(t *testing.T) {
+	t.Parallel()
+	for kind, limit := range map[FrameType]int{
+		FrameStart: MaxStart, FrameHello: MaxControl, FrameStdin: ChunkBytes, FrameSessionEnd: CallHeaderBytes + 1, FrameSessionCredit: 8,
+		FrameCredit: 5, FrameAck: 24, FramePing: 0, FrameType(200): -1,
+	} {
+		head := make([]byte, HeaderBytes)
+		if PutHeader(head, kind, limit); limit >= 0 {
+			if got, n, err := NewReader(bytes.NewReader(head)).Header(); got != kind || n != limit || err != nil {
+				t.Errorf("type %d of %d bytes: got type %d of %d bytes, %v", kind, limit, got, n, err)
+			}
+		}
+		PutHeader(head, kind, limit+1)
+		if _, _, err := NewReader(bytes.NewReader(head)).Header(); !errors.Is(err, ErrFrame) {
+			t.Errorf("type %d of %d bytes: %v", kind, limit+1, err)
+		}
+	}
+	var sent bytes.Buffer
+	if err := NewWriter(&sent).SendRaw(FrameStdin, make([]byte, ChunkBytes)); err != nil || sent.Len() != HeaderBytes+ChunkBytes {
+		t.Errorf("a frame of the full length: %d bytes were sent, %v", sent.Len(), err)
+	}
+	if err := NewWriter(&sent).SendRaw(FrameStdin, make([]byte, ChunkBytes+1)); err == nil || sent.Len() != HeaderBytes+ChunkBytes {
+		t.Errorf("a frame that is too long: %d bytes were sent, %v", sent.Len(), err)
+	}
+}
+
+func TestAFrameThatIsCutOffIsNoEnd(t *testing.T) {
+	t.Parallel()
+	r := NewReader(bytes.NewReader(AppendFrame(nil, FrameStdin, []byte("data"))[:HeaderBytes]))
+	_, n, err := r.Header()
+	must(t, err)
+	if _, err := r.Payload(n); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAReaderDoesNotKeepALongPayload(t *testing.T) {
+	t.Parallel()
+	r := NewReader(io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), bytes.NewReader([]byte("short"))))
+	_, err := r.Payload(1 << 20)
+	must(t, err)
+	p, err := r.Payload(5)
+	if string(p) != "short" || err != nil || cap(p) > 64<<10 {
+		t.Errorf("%q in a buffer of %d bytes, %v", p, cap(p), err)
+	}
+}
+
+// relayed keeps the frames that it is sent.
+type relayed [][]byte
+
+func (r *relayed) Send(_ uint64, _ FrameType, frame []byte) error {
+	*r = append(*r, frame)
+	return nil
+}
+
+func TestABufferIsFreeWhenItsFrameWasGivenToARelay(t *testing.T) {
+	t.Parallel()
+	var frames relayed
+	w := NewRelayWriter(&frames, 1)
+	buf := append(make([]byte, HeaderBytes), "one"...)
+	must(t, w.SendBuffer(FrameStdin, buf))
+	copy(buf[HeaderBytes:], "two")
+	if want := AppendFrame(nil, FrameStdin, []byte("one")); len(frames) != 1 || !bytes.Equal(frames[0], want) {
+		t.Errorf("the relay has %q, want %q", frames, want)
+	}
+}
+
+func TestAWriterFailsWithTheFirstReason(t *testing.T) {
+	t.Parallel()
+	var sent bytes.Buffer
+	w := NewWriter(&sent)
+	w.Stop(ErrCancelled)
+	w.Stop(ErrStopped)
+	if err := w.Send(FramePing); !errors.Is(err, ErrCancelled) || sent.Len() > 0 {
+		t.Errorf("%d bytes were sent, %v", sent.Len(), err)
+	}
+}
