@@ -168,7 +168,7 @@ func (x *Extractor) file(t *tar.Reader, h *tar.Header, name string) error {
 	mode := uint32(h.Mode)&0o777 | 0o600 //nolint:gosec // masked
 	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW
 	fd := -1
-	err = x.replace(at, base, name, func() (err error) {
+	err = replace(at, base, func() (err error) {
 		fd, err = OpenAt(at, base, flags, mode)
 		return err
 	})
@@ -263,7 +263,7 @@ func (x *Extractor) folder(h *tar.Header, name string) error {
 	st, err := Lstat(at, base)
 	switch {
 	case err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		if err := x.clear(at, base, name); err != nil {
+		if err := clearEntry(at, base); err != nil {
 			return err
 		}
 	case err != nil && !errors.Is(err, unix.ENOENT):
@@ -287,7 +287,7 @@ func (x *Extractor) symlink(h *tar.Header, name string) error {
 		return err
 	}
 	base := path.Base(name)
-	if err := x.replace(at, base, name, func() error { return unix.Symlinkat(target, at, base) }); err != nil {
+	if err := replace(at, base, func() error { return unix.Symlinkat(target, at, base) }); err != nil {
 		return err
 	}
 	if err := x.chownLink(at, base); err != nil {
@@ -324,7 +324,7 @@ func (x *Extractor) hardlink(h *tar.Header, name string) error {
 		return err
 	}
 	base := path.Base(name)
-	err = x.replace(at, base, name, func() error { return unix.Linkat(targetAt, path.Base(target), at, base, 0) })
+	err = replace(at, base, func() error { return unix.Linkat(targetAt, path.Base(target), at, base, 0) })
 	if err == nil {
 		x.notePy(name)
 	}
@@ -332,19 +332,18 @@ func (x *Extractor) hardlink(h *tar.Header, name string) error {
 }
 
 // replace makes the entry base. If there is one already, it is removed first.
-func (x *Extractor) replace(at int, base, name string, make func() error) error {
+func replace(at int, base string, make func() error) error {
 	err := make()
 	if errors.Is(err, unix.EEXIST) {
-		if err = x.clear(at, base, name); err == nil {
+		if err = clearEntry(at, base); err == nil {
 			err = make()
 		}
 	}
 	return err
 }
 
-// clear removes what a later entry of the same name replaces, except a folder that has files.
-func (x *Extractor) clear(at int, base, name string) error {
-	x.dirs.forget(name)
+// clearEntry removes what a later entry of the same name replaces, except a folder that has files.
+func clearEntry(at int, base string) error {
 	err := unix.Unlinkat(at, base, 0)
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
 		err = unix.Unlinkat(at, base, unix.AT_REMOVEDIR)
@@ -352,10 +351,9 @@ func (x *Extractor) clear(at int, base, name string) error {
 	return err
 }
 
-// finish sets the modes and times of folders, the last entries first, and checks where links lead.
+// finish sets the modes and times of folders, and checks where links lead. Of two entries of the same folder the last counts.
 func (x *Extractor) finish() error {
-	for i := len(x.folders) - 1; i >= 0; i-- {
-		f := x.folders[i]
+	for _, f := range x.folders {
 		fd, err := x.dirs.enter(f.name, false)
 		if err != nil {
 			continue // a later entry replaced it

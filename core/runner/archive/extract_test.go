@@ -17,6 +17,10 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 // target is a root to unpack into, inside a folder whose other content must not change.
@@ -149,6 +153,7 @@ func TestGoodArchives(t *testing.T) {
 		{"a folder after a link to a folder", archive{dir("t/"), link("a", "t"), dir("a/"), file("a/f", "1")}, "a/ a/f=1 t/", ""},
 		{"links that stay inside", archive{file("d/f", "1"), link("l", "d/f"), link("d/up", "../d/f"), link("dangling", "nowhere"), link("loop", "loop")},
 			"d/ d/f=1 d/up -> ../d/f dangling -> nowhere l -> d/f loop -> loop", ""},
+		{"a link to what would be below a file", archive{file("f", "1"), link("l", "f/x")}, "f=1 l -> f/x", ""},
 		{"a link to a name that no file has", archive{link("l", strings.Repeat("n", 300)), file("a", "1")}, "a=1 l -> " + strings.Repeat("n", 300), ""},
 		{"a hard link", archive{file("d/f", "1"), hard("h.py", "d/f")}, "d/ d/f=1 h.py=1", "h.py"},
 		{"a long name", archive{file(long, "1")}, "", ""},
@@ -195,8 +200,13 @@ func TestTooManyEntries(t *testing.T) {
 	t.Parallel()
 	s := newTarget(t)
 	block := rawHeader("same", '5', 0)
-	r := io.MultiReader(bytes.NewReader(bytes.Repeat(block, maxEntries+1)), bytes.NewReader(make([]byte, 1024)))
-	if _, err := s.unpack(t, r); err == nil || !strings.Contains(err.Error(), "more than 100000 entries") {
+	entries := func(n int) io.Reader {
+		return io.MultiReader(bytes.NewReader(bytes.Repeat(block, n)), bytes.NewReader(make([]byte, 1024)))
+	}
+	if _, err := s.unpack(t, entries(maxEntries)); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.unpack(t, entries(maxEntries+1)); err == nil || !strings.Contains(err.Error(), "more than 100000 entries") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -211,10 +221,14 @@ func TestModesAndTimesAreKept(t *testing.T) {
 	closed.h.Mode, closed.h.ModTime = 0, at
 	unreadable := file("closed/f", "x")
 	unreadable.h.Mode = 0
-	if _, err := s.unpack(t, archive{setuid, closed, unreadable}.reader(t)); err != nil {
+	open := dir("open/")
+	open.h.Mode, open.h.ModTime = 0o777, at
+	before := dir("open/") // the later entry of the same folder counts
+	before.h.Mode = 0o700
+	if _, err := s.unpack(t, archive{setuid, closed, unreadable, before, open}.reader(t)); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]fs.FileMode{"tool": 0o755, "closed": fs.ModeDir | 0o700, "closed/f": 0o600} {
+	for name, want := range map[string]fs.FileMode{"tool": 0o755, "closed": fs.ModeDir | 0o700, "open": fs.ModeDir | 0o755, "closed/f": 0o600} {
 		st, err := os.Stat(filepath.Join(s.root, name))
 		if err != nil || st.Mode() != want {
 			t.Errorf("%s: %v %v, want %v", name, st.Mode(), err, want)
@@ -237,12 +251,96 @@ func TestWhatFollowsTheEndIsRead(t *testing.T) {
 func TestAReadersOwnErrorIsNotTheArchives(t *testing.T) {
 	t.Parallel()
 	good := archive{file("a", strings.Repeat("x", 5000))}.bytes(t)
-	for _, n := range []int{0, 3, 100, 512, 2000, len(good) - 100} {
+	for _, n := range []int{0, 3, 100, 512, 2000, len(good) - 100, len(good)} {
 		s := newTarget(t)
 		own := errors.New("mine")
 		_, err := s.unpack(t, io.MultiReader(bytes.NewReader(good[:n]), iotest.ErrReader(own)))
 		if !errors.Is(err, own) {
 			t.Errorf("after %d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestAnArchiveThatStopsIsCutOffInWhateverPiecesItComes(t *testing.T) {
+	t.Parallel()
+	whole := archive{file("a", "x"+strings.Repeat("\x00", 511))}.bytes(t)
+	if _, err := newTarget(t).unpack(t, iotest.OneByteReader(bytes.NewReader(whole))); err != nil {
+		t.Error(err)
+	}
+	_, err := newTarget(t).unpack(t, iotest.OneByteReader(bytes.NewReader(whole[:1024])))
+	if err == nil || !strings.Contains(err.Error(), "without an end mark") {
+		t.Errorf("without its end mark: %v", err)
+	}
+}
+
+func TestTwoPythonFilesOfDifferentNamesAreNoted(t *testing.T) {
+	t.Parallel()
+	x, err := newTarget(t).unpack(t, archive{file("a.py", "1"), file("a.py", "2"), file("b.txt", "3"), file("b.py", "4"), file("c.py", "5")}.reader(t))
+	if want := (PythonFiles{First: "a.py", Other: "b.py"}); err != nil || x.Python != want {
+		t.Errorf("got %+v, %v, want %+v", x.Python, err, want)
+	}
+}
+
+func TestAnExtractorTellsHowMuchItHasRead(t *testing.T) {
+	t.Parallel()
+	root, err := os.Open(newTarget(t).root)
+	must(t, err)
+	defer root.Close() //nolint:errcheck // read only
+	var told []int64
+	x := &Extractor{Root: root, Progress: func(done int64) { told = append(told, done) }}
+	must(t, x.Extract(archive{file("a", "1"), dir("d/"), file("b", "2")}.reader(t)))
+	if want := []int64{513, 2049}; !slices.Equal(told, want) {
+		t.Errorf("got %v, want %v", told, want)
+	}
+}
+
+func TestAllThatAnArchiveHasIsTheUsers(t *testing.T) {
+	needtest.NeedRoot(t)
+	t.Parallel()
+	to := workRoot(t)
+	root, err := os.Open(to)
+	must(t, err)
+	defer root.Close() //nolint:errcheck // read only
+	x := &Extractor{Root: root, Own: true, UID: testUID, GID: testUID + 1}
+	must(t, x.Extract(archive{file("file", "1"), dir("folder/"), file("made/f", "2"), link("link", "file"), link("dangling", "none")}.reader(t)))
+	for _, name := range []string{"file", "folder", "made", "made/f", "link", "dangling"} {
+		var st unix.Stat_t
+		must(t, unix.Lstat(filepath.Join(to, name), &st))
+		if int(st.Uid) != testUID || int(st.Gid) != testUID+1 {
+			t.Errorf("%s is of %d:%d", name, st.Uid, st.Gid)
+		}
+	}
+}
+
+func TestAnErrorOfTheKernelNamesTheEntry(t *testing.T) {
+	t.Parallel()
+	x := &Extractor{MaxBytes: 1 << 20, in: &tarInput{}}
+	for cause, want := range map[error]string{
+		unix.ELOOP: "not a folder", unix.ENOTDIR: "not a folder", unix.ENOSPC: "exceed disk_mb 1", unix.EDQUOT: "exceed disk_mb 1", unix.EFBIG: "exceed disk_mb 1",
+		unix.EISDIR: "must not replace", unix.ENOTEMPTY: "must not replace", unix.EEXIST: "must not replace", unix.ENAMETOOLONG: "refuses the name",
+		unix.EINVAL: "refuses the name", io.ErrUnexpectedEOF: "ends within this entry",
+	} {
+		err := x.explain("a/b", fmt.Errorf("write: %w", cause))
+		if _, bad := errors.AsType[*InputError](err); !bad || !strings.HasPrefix(err.Error(), `"a/b": `) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want %q", cause, err, want)
+		}
+	}
+	err := x.explain("a/b", unix.EIO)
+	if _, bad := errors.AsType[*InputError](err); bad || !errors.Is(err, unix.EIO) {
+		t.Errorf("an error of the machine: %v", err)
+	}
+}
+
+func TestANameIsAsLongAndAsDeepAsItMayBe(t *testing.T) {
+	t.Parallel()
+	part := strings.Repeat("n", maxName)
+	for name, good := range map[string]bool{
+		part: true, part + "n": false,
+		strings.Repeat(part+"/", maxPath/len(part+"/")): true, strings.Repeat(part+"/", maxPath/len(part+"/")) + "n": false,
+		strings.Repeat("./d/", MaxDepth): true, strings.Repeat("./d/", MaxDepth) + "d": false,
+	} {
+		if _, err := CleanName(name); (err == nil) != good {
+			t.Errorf("%d bytes, %d slashes: %v", len(name), strings.Count(name, "/"), err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func hostile(tb testing.TB) map[string]struct {
 		"only dot dot":                      {"..", archive{dir("..")}},
 		"an absolute name":                  {"/evil", archive{file("/evil", "x")}},
 		"a folder outside":                  {"../other", archive{dir("../other")}},
-		"an absolute link":                  {"l", archive{link("l", "/etc/passwd")}},
+		"an absolute link":                  {`it leads to "/etc/passwd"`, archive{link("l", "/etc/passwd")}},
 		"a link out":                        {"l", archive{link("l", "../secret")}},
 		"a link out from below":             {"a/b/l", archive{link("a/b/l", "../../../secret")}},
 		"a link to the folder above":        {"l", archive{link("l", "..")}},
@@ -72,6 +72,7 @@ func hostile(tb testing.TB) map[string]struct {
 		add(name, c.want, c.a.bytes(tb))
 	}
 	add("nothing at all", "empty", nil)
+	add("a few bytes", "archive ends", []byte("abc"))
 	add("cut off in a header", "archive ends", good[:300])
 	add("cut off in a file", "good.txt", good[:1024])
 	add("cut off before the end mark", "good.txt", good[:512+2048])

@@ -11,7 +11,7 @@ func TestALimitIsNamedAsItWasSet(t *testing.T) {
 			t.Errorf("%d: %q, want %q", bytes, got, want)
 		}
 	}
-	for bytes, want := range map[float64]string{1 << 20: "1.0 MB", 2969 << 20: "2.9 GB", 999 << 20: "999.0 MB"} {
+	for bytes, want := range map[float64]string{1 << 20: "1.0 MB", 2969 << 20: "2.9 GB", 999 << 20: "999.0 MB", 1000 << 20: "1.0 GB"} {
 		if got := size(bytes); got != want {
 			t.Errorf("%v: %q, want %q", bytes, got, want)
 		}

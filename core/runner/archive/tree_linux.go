@@ -128,20 +128,6 @@ func (s *dirStack) enter(dir string, create bool) (int, error) {
 	return s.top(), nil
 }
 
-// forget closes the folders at and below p, because p will be replaced.
-func (s *dirStack) forget(p string) {
-	parts := strings.Split(p, "/")
-	if len(s.names) < len(parts) {
-		return
-	}
-	for i, name := range parts {
-		if s.names[i] != name {
-			return
-		}
-	}
-	s.pop(len(parts) - 1)
-}
-
 // OpenDir opens a folder, never through a link.
 func OpenDir(at int, name string) (int, error) {
 	if OnGVisor() {
