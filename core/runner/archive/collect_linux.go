@@ -210,7 +210,7 @@ func (c *Collector) wanted(name string, st unix.Stat_t) bool {
 	if c.Want.match(name) {
 		return true
 	}
-	if c.Before == nil || path.Base(path.Dir(name)) == "__pycache__" || strings.Contains(name, "__pycache__/") {
+	if c.Before == nil || strings.Contains("/"+name, "/__pycache__/") { // as skipForChanges
 		return false
 	}
 	old, ok := c.Before[name]

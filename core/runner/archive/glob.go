@@ -14,7 +14,7 @@ type Globs [][]string
 func ParseGlobs(patterns []string) (Globs, error) {
 	var all Globs
 	for i, pattern := range patterns {
-		p := strings.TrimPrefix(pattern, "./")
+		p := pattern
 		if strings.HasSuffix(p, "/") {
 			p += "**"
 		}
