@@ -208,6 +208,15 @@ func TestTheLongestLineIsRead(t *testing.T) {
 	}
 }
 
+func TestARecordThatCannotBeIsFoundInTheFile(t *testing.T) {
+	t.Parallel()
+	begin, _, _ := strings.Cut(whole(t), "\n")
+	_, _, err := read(NewReader(strings.NewReader(begin+"\n"+"garbage\n"), executor.Resume{}))
+	if want := fmt.Sprintf("record at byte %d:", len(begin)+1); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 // breaking fails after some bytes.
 type breaking struct {
 	io.Reader

@@ -92,6 +92,41 @@ func TestMuchOutputDoesNotWait(t *testing.T) {
 	})
 }
 
+func TestOutputThatWaitsIsNotJoinedToMoreThanARecordHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, folder := newTestWriter(t)
+		emit(t, w, executor.Stdout, 0, "a") // at once, so that the next piece waits
+		emit(t, w, executor.Stdout, 1, "bc")
+		emit(t, w, executor.Stdout, 3, strings.Repeat("d", executor.MaxOutputData))
+		brief, out, err := read(events(t, folder))
+		if strings.Join(brief, " ") != "begin output output output" || len(out[0]) != 3+executor.MaxOutputData || !errors.Is(err, io.EOF) {
+			t.Error(brief, len(out[0]), err)
+		}
+	})
+}
+
+func TestTheArtifactsAreAWholeTar(t *testing.T) {
+	w, folder := newTestWriter(t)
+	must(t, w.Artifact(&tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: 7, Mode: 0o600}, strings.NewReader("content")))
+	must(t, w.Result(executor.Result{Status: executor.StatusSucceeded}))
+	raw, err := os.ReadFile(filepath.Join(folder, ArtifactsFile))
+	must(t, err)
+	if want := 512 + 512 + 1024; len(raw) != want || strings.Trim(string(raw[1024:]), "\x00") != "" {
+		t.Errorf("%d bytes, want %d with an end mark", len(raw), want)
+	}
+}
+
+func TestAnArtifactThatIsTooShortIsNone(t *testing.T) {
+	w, folder := newTestWriter(t)
+	err := w.Artifact(&tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: 7, Mode: 0o600}, strings.NewReader("con"))
+	if executor.CodeOf(err) != executor.Internal {
+		t.Error(err)
+	}
+	if brief, _, _ := read(events(t, folder)); strings.Join(brief, " ") != "begin" {
+		t.Error(brief)
+	}
+}
+
 func TestNothingFollowsTheLastRecord(t *testing.T) {
 	w, folder := newTestWriter(t)
 	must(t, w.Fail(executor.FieldErrorf(executor.Invalid, "python_version", "must be known")))
@@ -130,8 +165,10 @@ func TestARecordThatIsTooLongIsRefused(t *testing.T) {
 	if executor.CodeOf(err) != executor.Internal {
 		t.Error(err)
 	}
+	empty := line(t, Record{Event: &executor.Event{Body: executor.Progress{Message: "x"}}})
+	must(t, w.Emit(executor.Event{Body: executor.Progress{Message: strings.Repeat("x", 1+MaxRecord-len(strings.TrimSuffix(empty, "\n")))}}))
 	must(t, w.Result(executor.Result{Status: executor.StatusKilled}))
-	if brief, _, _ := read(events(t, folder)); strings.Join(brief, " ") != "begin result" {
+	if brief, _, _ := read(events(t, folder)); strings.Join(brief, " ") != "begin progress result" {
 		t.Error(brief)
 	}
 }

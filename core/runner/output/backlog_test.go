@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/protocol"
@@ -160,4 +161,60 @@ func TestAFullWindowWaitsForAnAcknowledgement(t *testing.T) {
 	if err := k.Covers(3, 0); err == nil {
 		t.Error("what was acknowledged is gone, and yet it is promised")
 	}
+	for from, covered := range map[int64]bool{4: true, protocol.OutputWindow + 4: true, protocol.OutputWindow + 5: false} {
+		if err := k.Covers(from, 0); (err == nil) != covered {
+			t.Errorf("output from %d on: %v", from, err)
+		}
+	}
+}
+
+func TestWhatWasNotSentCannotBeAcknowledged(t *testing.T) {
+	t.Parallel()
+	k, h := NewBacklog(func() {}), &keptHost{}
+	k.output(0, []byte("abcd"))
+	k.event(protocol.AppendFrame(nil, protocol.FrameDisplay, []byte("{}")))
+	k.ack(protocol.Acknowledged{Streams: [2]int64{4, 4}, Events: 1})
+	for h.take(t, k) {
+	}
+	if string(h.streams[0]) != "abcd" || len(h.events) != 1 {
+		t.Errorf("%q and %d events came", h.streams[0], len(h.events))
+	}
+}
+
+func TestAFullWindowComesInFramesThatAreAllowed(t *testing.T) {
+	t.Parallel()
+	k, h := NewBacklog(func() {}), &keptHost{}
+	k.output(1, make([]byte, protocol.OutputWindow))
+	for h.take(t, k) { // it refuses a frame that is too long
+	}
+	if len(h.streams[1]) != protocol.OutputWindow {
+		t.Errorf("%d bytes came", len(h.streams[1]))
+	}
+}
+
+func TestStreamsThatAlternateAreKeptInABoundedOrder(t *testing.T) {
+	t.Parallel()
+	k, h := NewBacklog(func() {}), &keptHost{}
+	for range maxSegments {
+		k.output(0, []byte("o"))
+		k.output(1, []byte("e"))
+	}
+	if len(k.order) > maxSegments {
+		t.Errorf("%d segments are kept", len(k.order))
+	}
+	for h.take(t, k) {
+	}
+	if len(h.streams[0]) != maxSegments || len(h.streams[1]) != maxSegments {
+		t.Errorf("%d and %d bytes came", len(h.streams[0]), len(h.streams[1]))
+	}
+}
+
+func TestTheLargestEventFitsIntoItsWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := NewBacklog(func() {})
+		if !k.event(make([]byte, protocol.HeaderBytes+protocol.MaxControl)) {
+			t.Error("it was not taken")
+		}
+	})
 }

@@ -1,9 +1,13 @@
+//go:build linux
+
 package output
 
 import (
 	"bytes"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner/protocol"
@@ -78,8 +82,18 @@ func TestSmallOutputWaitsForMoreAndKeepsItsOrder(t *testing.T) {
 		},
 		"what goes first goes before an event": {[]step{begin, event, answer}, writes{{started}, {display}, {exited}}},
 		"what goes first does not wait longer": {[]step{begin, (*Outbox).Expire, put(executor.Stderr, "a"), answer}, writes{{started}, {"stderr@0 1 a", exited}}},
-		"nothing but first and last":           {[]step{begin, answer}, writes{{started, exited}}},
-		"what has waited long enough is sent":  {[]step{put(executor.Stdout, "a"), (*Outbox).Expire, answer}, writes{{"stdout@0 1 a"}, {exited}}},
+		"a Result that is too long comes behind what is held": {[]step{put(executor.Stdout, "a"), func(b *Outbox) {
+			if b.Last(protocol.FrameExited, make([]byte, protocol.MaxControl+1)) == nil {
+				t.Error("a Result that is too long was taken")
+			}
+		}}, writes{{"stdout@0 1 a"}}},
+		"what goes first is not too long": {[]step{func(b *Outbox) {
+			if b.First(protocol.FrameStarted, make([]byte, protocol.MaxControl+1)) == nil {
+				t.Error("a start that is too long was taken")
+			}
+		}, answer}, writes{{exited}}},
+		"nothing but first and last":          {[]step{begin, answer}, writes{{started, exited}}},
+		"what has waited long enough is sent": {[]step{put(executor.Stdout, "a"), (*Outbox).Expire, answer}, writes{{"stdout@0 1 a"}, {exited}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,4 +112,24 @@ func TestSmallOutputWaitsForMoreAndKeepsItsOrder(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestOutputBehindTheStartWaitsAsLongAsTheStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var got writes
+		b := NewOutbox(protocol.NewWriter(&got), nil)
+		must(t, b.First(protocol.FrameStarted, []byte("{}")))
+		b.Put(executor.Stdout, outputOf(1))
+		<-time.After(startTime - 1)
+		synctest.Wait()
+		if len(got) > 0 {
+			t.Errorf("sent early: %q", got)
+		}
+		<-time.After(1)
+		synctest.Wait()
+		if len(got) != 1 || len(got[0]) != 2 {
+			t.Errorf("sent: %q", got)
+		}
+	})
 }

@@ -100,6 +100,51 @@ func TestAPumpClosesItsPipe(t *testing.T) {
 	}
 }
 
+func TestATallyCountsAllAndKeepsTheLimit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		limit     int64
+		puts      []int
+		kept      int64
+		truncated bool
+	}{
+		"without a limit":     {executor.Unlimited, []int{3, 4}, 7, false},
+		"exactly the limit":   {7, []int{3, 4}, 7, false},
+		"more than the limit": {5, []int{3, 4, 2}, 5, true},
+		"no output at all":    {0, []int{3}, 0, true},
+		"nothing was written": {0, []int{0}, 0, false},
+	} {
+		box, tally, total := NewOutbox(protocol.NewWriter(io.Discard), nil), Tally{Limit: test.limit}, int64(0)
+		for _, n := range test.puts {
+			tally.Put(box, executor.Stdout, outputOf(n), n)
+			total += int64(n)
+		}
+		box.Expire()
+		if kept := box.Backlog.streams[0].end; kept != test.kept || tally.Total != total || tally.Truncated != test.truncated {
+			t.Errorf("%s: %d of %d bytes were kept, truncated: %t", name, kept, tally.Total, tally.Truncated)
+		}
+	}
+}
+
+// Another process may hold the pipe when all processes of the program are dead.
+func TestAPumpThatIsDrainedTakesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer w.Close() //nolint:errcheck // a test's own
+	_, err = w.WriteString("rest")
+	must(t, err)
+	must(t, r.SetReadDeadline(time.Unix(1, 0)))
+	box := NewOutbox(protocol.NewWriter(io.Discard), nil)
+	p := NewPump(executor.Stdout, r, box, executor.Unlimited)
+	p.Ended = func() { t.Error("the program has closed the pipe, it is said") }
+	p.Run()
+	box.Expire()
+	if p.Total != 4 {
+		t.Errorf("%d of 4 bytes were taken", p.Total)
+	}
+}
+
 // A program that closes its standard input while it runs must not hold up who sends it.
 func TestInputThatTheProgramRefusesIsGranted(t *testing.T) {
 	t.Parallel()

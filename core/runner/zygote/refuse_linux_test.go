@@ -50,6 +50,24 @@ func TestWhatOnlyANewInterpreterDoesIsRefused(t *testing.T) {
 	}
 }
 
+func TestVariablesThatCountAtTheStartMustBeTheSame(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"PYTHONPATH", "_PYTHON_SYSCONFIGDATA_NAME", "LC_TIME", "LD_LIBRARY_PATH", "MALLOC_ARENA_MAX", "LANG", "LANGUAGE", "LOCPATH", "GCONV_PATH",
+		"GLIBC_TUNABLES", "HOME", "TZ", "TZDIR", "SETUPTOOLS_USE_DISTUTILS",
+	} {
+		with := []string{"A=1", name + "="}
+		for _, pair := range [][2][]string{{with, {"A=1"}}, {{"A=1"}, with}, {with, {"A=1", name + "=x"}}} {
+			if got := differentAtStart(pair[0], pair[1]); got != name {
+				t.Errorf("%q and %q differ in %q", pair[0], pair[1], got)
+			}
+		}
+		if got := differentAtStart(with, []string{name + "=", "A=2", "PATH=/bin"}); got != "" {
+			t.Errorf("with the same %s there is another %q", name, got)
+		}
+	}
+}
+
 // userPackages makes a folder for modules of the user whose home is dir, and writes a file there.
 func userPackages(t *testing.T, dir, name, text string) {
 	t.Helper()

@@ -188,3 +188,26 @@ func TestTheEndOfAProgramIsParsed(t *testing.T) {
 		}
 	}
 }
+
+func TestAMessageThatCannotBeEndsNoProgram(t *testing.T) {
+	t.Parallel()
+	s := &Slot{n: 1, ended: make(chan struct{})}
+	z := &Zygote{slots: map[int]*Slot{1: s}}
+	s.zygote = z
+	for _, words := range [][]string{
+		{""}, {"empty"}, {"exited", "1"}, {"exited", "1", "x", "0", "0"}, {"exited", "1", "0", "0"}, {"exited", "2", "0", "0", "0"}, {"other", "1", "0"},
+	} {
+		if err := z.take(words); err == nil || !strings.Contains(err.Error(), "unknown message") {
+			t.Errorf("%q: %v", words, err)
+		}
+	}
+	select {
+	case <-s.Ended():
+		t.Error("the program has ended")
+	default:
+	}
+	must(t, z.take([]string{"exited", "1", "256", "0", "0"}))
+	if exit, err := s.Wait(t.Context()); err != nil || exit.Status.ExitStatus() != 1 {
+		t.Errorf("%+v, %v", exit, err)
+	}
+}
