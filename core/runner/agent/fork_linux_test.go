@@ -95,6 +95,54 @@ func TestAForkServerServesOneDomain(t *testing.T) {
 	}
 }
 
+func TestAForkRunsOnlyWhatTheServerHasStarted(t *testing.T) {
+	t.Parallel()
+	p := &sandbox.Program{Path: "/env/bin/python", Argv: []string{"python", "main.py"}}
+	base := protocol.Start{Fork: "alice", Path: "/env/bin", Interpreter: []string{"python"}}
+	a := newAgent(nil)
+	if _, ok := newExecution(a, base).forkable(p); ok {
+		t.Error("a program outside of a box may be a fork")
+	}
+	a.Box = &sandbox.Box{}
+	key, ok := newExecution(a, base).forkable(p)
+	if want := (forkKey{fork: "alice", interpreter: p.Path, entrypoint: "main.py", path: "/env/bin"}); !ok || key != want {
+		t.Fatalf("got %+v, %t, want %+v", key, ok, want)
+	}
+	for name, c := range map[string]struct {
+		change func(*protocol.Start)
+		ok     bool
+	}{
+		"nobody":                     {func(s *protocol.Start) { s.Fork = "" }, false},
+		"a folder of the host":       {func(s *protocol.Start) { s.Directory = "/home" }, false},
+		"a command":                  {func(s *protocol.Start) { s.Command = []string{"ls"} }, false},
+		"an interpreter with option": {func(s *protocol.Start) { s.Interpreter = []string{"python", "-O"} }, false},
+		"another owner":              {func(s *protocol.Start) { s.Fork = "bob" }, true},
+		"another PATH":               {func(s *protocol.Start) { s.Path = "/bin" }, true},
+		"other modules":              {func(s *protocol.Start) { s.Preimport = []string{"json"} }, true},
+		"learned modules":            {func(s *protocol.Start) { s.PreimportLearned = true }, true},
+		"a network":                  {func(s *protocol.Start) { s.Network = true }, true},
+	} {
+		start := base
+		c.change(&start)
+		if got, ok := newExecution(a, start).forkable(p); ok != c.ok || got == key {
+			t.Errorf("%s: %+v, %t", name, got, ok)
+		}
+	}
+}
+
+func TestAServerThatKeepsMuchMemoryEnds(t *testing.T) {
+	t.Parallel()
+	s := &forkServer{agent: newAgent(nil), cancel: func(error) {}}
+	s.keep(maxForkHeld / 2)
+	s.keep(maxForkHeld / 2)
+	if s.err != nil {
+		t.Errorf("it ends at %d bytes: %v", s.held, s.err)
+	}
+	if s.keep(1); s.err == nil {
+		t.Errorf("it goes on with %d bytes", s.held)
+	}
+}
+
 // A copy that is taken makes room for the next one, once, and the server counts as used.
 func TestATakenCopyIsReplacedOnce(t *testing.T) {
 	t.Parallel()
