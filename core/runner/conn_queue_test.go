@@ -107,6 +107,37 @@ func TestWaitingPiecesOfAStreamAreTakenTogether(t *testing.T) {
 	}
 }
 
+func TestTheBytesThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFollower(nil)
+	if err := f.put(received{t: protocol.FrameDisplay, data: make([]byte, maxHeld)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.put(received{t: protocol.FrameDisplay, data: make([]byte, 1)}); !errors.Is(err, protocol.ErrFrame) {
+		t.Errorf("a byte more: %v", err)
+	}
+}
+
+func TestPiecesWithAGapAreNotJoinedHoweverManyWait(t *testing.T) {
+	t.Parallel()
+	f := newFollower(nil)
+	put := func(offset int) {
+		frame := protocol.AppendOutput(nil, 0, int64(offset), []byte{'x'})
+		if err := f.put(received{t: protocol.FrameOutput, data: frame[protocol.HeaderBytes:]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range manyQueued + 1 {
+		put(n)
+	}
+	if len(f.queue) != manyQueued {
+		t.Fatalf("%d frames wait", len(f.queue))
+	}
+	if put(manyQueued + 2); len(f.queue) != manyQueued+1 {
+		t.Errorf("%d frames wait", len(f.queue))
+	}
+}
+
 // keeper is a TrailingSink that keeps the bytes of what trails, and copies those of what is emitted.
 type keeper struct{ emitted, trailed [][]byte }
 
