@@ -2,7 +2,12 @@
 
 package sandbox
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/protocol"
+)
 
 func TestWhatMemoryStatSays(t *testing.T) {
 	t.Parallel()
@@ -18,6 +23,19 @@ func TestWhatMemoryStatSays(t *testing.T) {
 	} {
 		if got := parseStat([]byte(test.text), test.v2); got != test.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+func TestAGroupHasRoomForTheFilesOfATmpfs(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		tmpfs              bool
+		memory, disk, want int64
+	}{{true, 5, 3, 8}, {false, 5, 3, 5}, {true, 0, 3, 0}, {true, 5, 0, 5}} {
+		got := GroupLimits(protocol.Config{Tmpfs: c.tmpfs}, executor.Limits{MemoryBytes: c.memory, DiskBytes: c.disk})
+		if got.MemoryBytes != c.want || got.DiskBytes != c.disk {
+			t.Errorf("%+v: got %+v", c, got)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/python-executor/python-executor/core/runner/archive"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
@@ -83,6 +85,66 @@ func TestAnEntrypointIsAFileAndNoOption(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("the first .py is %q: %s, want %s", firstPy, got, want)
+		}
+	}
+}
+
+func TestAZeroByteInAnArgumentIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, arg := range []string{"a\x00b", "a"} {
+		_, err := Resolve(protocol.Start{Command: []string{"/bin/echo"}, Args: []string{arg}}, &Folder{}, protocol.Config{}, archive.PythonFiles{})
+		if got, want := failureOf(err) == "prepare/invalid", arg != "a"; got != want {
+			t.Errorf("%q: %v", arg, err)
+		}
+	}
+}
+
+func TestAnEntrypointThatWasChosenAmongSeveralIsTold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "a.py"), nil, 0o600))
+	for _, test := range []struct {
+		main   bool
+		python archive.PythonFiles
+		notice bool
+	}{
+		{false, archive.PythonFiles{First: "a.py"}, false},
+		{false, archive.PythonFiles{First: "a.py", Other: "b.py"}, true},
+		{true, archive.PythonFiles{First: "a.py", Other: "b.py"}, false},
+	} {
+		if test.main {
+			must(t, os.WriteFile(filepath.Join(dir, "main.py"), nil, 0o600))
+		}
+		p, err := Resolve(protocol.Start{Interpreter: []string{"/bin/python"}}, &Folder{Path: dir}, protocol.Config{}, test.python)
+		if err != nil || (p.Notice != "") != test.notice {
+			t.Errorf("%+v: %+v, %v", test, p, err)
+		}
+	}
+}
+
+func TestAStartThatFailsSaysWhoseFaultItIs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "script"), nil, 0o600))
+	for _, c := range []struct {
+		path string
+		err  error
+		want string
+	}{
+		{"./none", unix.ENOENT, "start/not_found"},
+		{"./script", unix.ENOENT, "start/invalid"},
+		{filepath.Join(dir, "script"), unix.ENOENT, "start/invalid"},
+		{"./script", unix.EACCES, "start/invalid"},
+		{"./script", unix.EPERM, "start/invalid"},
+		{"./script", unix.ENOEXEC, "start/invalid"},
+		{"./script", unix.E2BIG, "start/invalid"},
+		{"./script", unix.EAGAIN, "start/exhausted"},
+		{"./script", unix.ENOMEM, "start/exhausted"},
+		{"./script", unix.EIO, "start/internal"},
+	} {
+		err := (&Folder{}).StartFailure(&Program{Argv: []string{c.path}, Path: c.path, Dir: dir}, 1000, c.err)
+		if got := failureOf(err); got != c.want {
+			t.Errorf("%s, %v: %s, want %s", c.path, c.err, got, c.want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"errors"
+	"os/exec"
 	"runtime"
 	"testing"
 
@@ -38,6 +39,31 @@ func TestLimitsAreLentToWhatIsForked(t *testing.T) {
 	} {
 		if job.countsByUID() {
 			t.Errorf("%s: it counts by uid", name)
+		}
+	}
+}
+
+// Address space is no memory, so it is bound only where nothing else bounds the memory.
+func TestTheLimitsOfAProgramBecomeHard(t *testing.T) {
+	t.Parallel()
+	limits := executor.Limits{DiskBytes: 1 << 40, MemoryBytes: 1 << 30}
+	for name, c := range map[string]struct {
+		group *Group
+		as    uint64
+	}{"without a control group": {&Group{}, 1<<30 + addressSpaceSlack}, "with one": {&Group{Memory: "/x"}, unix.RLIM_INFINITY}} {
+		cmd := exec.CommandContext(t.Context(), "cat")
+		in, err := cmd.StdinPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		var own, files, memory unix.Rlimit
+		must(t, unix.Getrlimit(unix.RLIMIT_AS, &own))
+		hardenLimits(cmd.Process.Pid, Job{Group: c.group, Limits: limits})
+		must(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_FSIZE, nil, &files))
+		must(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_AS, nil, &memory))
+		must(t, in.Close())
+		must(t, cmd.Wait())
+		if want := min(c.as, own.Max); files != (unix.Rlimit{Cur: 1 << 40, Max: 1 << 40}) || memory.Max != want || memory.Cur != min(want, own.Cur) {
+			t.Errorf("%s: files %+v, memory %+v", name, files, memory)
 		}
 	}
 }
