@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/runner/archive"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 )
@@ -146,5 +147,22 @@ func TestAStartThatFailsSaysWhoseFaultItIs(t *testing.T) {
 		if got := failureOf(err); got != c.want {
 			t.Errorf("%s, %v: %s, want %s", c.path, c.err, got, c.want)
 		}
+	}
+}
+
+func TestCodeIsTheProgramsFile(t *testing.T) {
+	needtest.NeedRoot(t)
+	t.Parallel()
+	dir, err := os.Open(t.TempDir())
+	must(t, err)
+	defer dir.Close() //nolint:errcheck // read only
+	must(t, writeCode(&Folder{Root: dir}, protocol.Config{UID: testUID, GID: testUID + 1}, "print(1)"))
+	var st unix.Stat_t
+	must(t, unix.Fstatat(int(dir.Fd()), "main.py", &st, 0))
+	if int(st.Uid) != testUID || int(st.Gid) != testUID+1 || st.Mode&0o777 != 0o644 || st.Size != 8 {
+		t.Errorf("%d:%d, mode %o, %d bytes", st.Uid, st.Gid, st.Mode, st.Size)
+	}
+	if err := writeCode(&Folder{Root: dir}, protocol.Config{}, "print(2)"); failureOf(err) != "prepare/invalid" {
+		t.Errorf("beside a main.py: %v", err)
 	}
 }
