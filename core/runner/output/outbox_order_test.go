@@ -121,15 +121,18 @@ func TestOutputBehindTheStartWaitsAsLongAsTheStart(t *testing.T) {
 		b := NewOutbox(protocol.NewWriter(&got), nil)
 		must(t, b.First(protocol.FrameStarted, []byte("{}")))
 		b.Put(executor.Stdout, outputOf(1))
-		<-time.After(startTime - 1)
-		synctest.Wait()
-		if len(got) > 0 {
-			t.Errorf("sent early: %q", got)
+		sentAfter := func(d time.Duration) writes {
+			<-time.After(d)
+			synctest.Wait()
+			b.sending.Lock()
+			defer b.sending.Unlock()
+			return got
 		}
-		<-time.After(1)
-		synctest.Wait()
-		if len(got) != 1 || len(got[0]) != 2 {
-			t.Errorf("sent: %q", got)
+		if early := sentAfter(startTime - 1); len(early) > 0 {
+			t.Errorf("sent early: %q", early)
+		}
+		if all := sentAfter(1); len(all) != 1 || len(all[0]) != 2 {
+			t.Errorf("sent: %q", all)
 		}
 	})
 }
