@@ -66,7 +66,7 @@ func TestTheEndOfAPreparationIsKnownFromLaterEvents(t *testing.T) {
 }
 
 // TestTheWaitForALateKillEnds by the event itself, by the container's removal, or by its bound, although the daemon goes on
-// sending events. A success has no wait.
+// sending events. A success has no wait, and neither has a kill by the daemon.
 func TestTheWaitForALateKillEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -75,6 +75,8 @@ func TestTheWaitForALateKillEnds(t *testing.T) {
 		outOfMemory bool
 	}{
 		"a success":           {dieEvent(0) + oomEvent, 0, false},
+		"a kill long before":  {strings.Replace(oomEvent, "3", "-10000000000", 1) + dieEvent(5), 5, false},
+		"the daemon's own":    {killEvent + dieEvent(137), 137, false},
 		"the kill":            {dieEvent(5) + oomEvent, 5, true},
 		"the removal":         {dieEvent(5) + destroyEvent + oomEvent, 5, false},
 		"the bound":           {dieEvent(5), 5, false},
@@ -90,6 +92,34 @@ func TestTheWaitForALateKillEnds(t *testing.T) {
 			got, err := d.end(t.Context(), "c")
 			if err != nil || got.State != "exited" || got.ExitCode != c.exit || got.OutOfMemory != c.outOfMemory {
 				t.Errorf("%+v, %v; want exit code %d, out of memory %t", got, err, c.exit, c.outOfMemory)
+			}
+		})
+	}
+}
+
+// TestTheEndOfAContainerIsUnknownWithoutAnEvent: a container of which the daemon has no events may run, and one that is removed may have
+// had events that the daemon has forgotten.
+func TestTheEndOfAContainerIsUnknownWithoutAnEvent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		events, state string
+		code          executor.Code
+	}{
+		"it was removed":                         {events: destroyEvent, code: executor.NotFound},
+		"it still runs":                          {state: "running", code: executor.Unavailable},
+		"it has ended":                           {state: "exited"},
+		"it has ended, and its events break off": {events: dieEvent(137), state: "running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := toyDaemon(t, func(_ *http.Request, path string) (int, string) {
+				if strings.HasPrefix(path, "/events") {
+					return http.StatusOK, c.events
+				}
+				return http.StatusOK, `{"Id":"c","Config":{},"State":{"Status":"` + c.state + `"}}`
+			})
+			if got, err := d.end(t.Context(), "c"); executor.CodeOf(err) != c.code || err == nil && got.State != "exited" {
+				t.Errorf("%+v, %v", got, err)
 			}
 		})
 	}
