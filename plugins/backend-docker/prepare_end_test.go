@@ -1,7 +1,10 @@
 package dockerbackend
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -122,5 +125,46 @@ func TestTheEndOfAContainerIsUnknownWithoutAnEvent(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
+	}
+}
+
+func TestAPreparationMayWriteWhatItsDiskHas(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[int64]error{100: nil, 101: errDiskFull} {
+		d := toyDaemon(t, func(r *http.Request, _ string) (int, string) {
+			if r.URL.Query().Get("size") != "1" {
+				t.Errorf("the size was not asked for: %s", r.URL)
+			}
+			return http.StatusOK, fmt.Sprintf(`{"Id":"c","SizeRw":%d}`, written)
+		})
+		i := &images{imagesOptions: imagesOptions{daemon: d}, settings: prepareSettings{disk: 100}}
+		if err := i.overfull(t.Context(), "c"); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v, want %v", written, err, want)
+		}
+	}
+}
+
+// TestAPreparedImageHasNoLabelOfItsContainer: an image with one would make each of its containers a leftover of another life.
+func TestAPreparedImageHasNoLabelOfItsContainer(t *testing.T) {
+	t.Parallel()
+	var committed struct{ Labels map[string]string }
+	d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+		if path == "/commit" {
+			if err := json.NewDecoder(r.Body).Decode(&committed); err != nil {
+				t.Error(err)
+			}
+			return http.StatusCreated, `{"Id":"sha256:image"}`
+		}
+		return http.StatusOK, `{"Id":"sha256:image","SizeRw":7}`
+	})
+	i := &images{imagesOptions: imagesOptions{daemon: d}}
+	key := preparedKey("a")
+	facts, err := i.commit(t.Context(), "c", key, map[string]string{labelPrepared: key})
+	if err != nil || facts.ID != "sha256:image" {
+		t.Fatal(facts, err)
+	}
+	want := map[string]string{labelPrepared: key, labelBytes: "7", labelInstance: "", labelBoot: "", labelKind: "", labelCreated: "", labelDeadline: ""}
+	if !maps.Equal(committed.Labels, want) {
+		t.Errorf("%v, want %v", committed.Labels, want)
 	}
 }
