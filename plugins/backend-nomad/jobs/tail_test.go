@@ -65,7 +65,7 @@ func (f *fileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // clusterOf returns a cluster whose only server is f. It tries again at once.
-func clusterOf(t *testing.T, f *fileServer) *cluster {
+func clusterOf(t *testing.T, f http.Handler) *cluster {
 	t.Helper()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
