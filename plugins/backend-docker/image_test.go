@@ -230,6 +230,23 @@ func TestTheUseOfAPreparedImageIsRecordedOnceAMinute(t *testing.T) {
 	}
 }
 
+// TestAPreparedImageThatIsRequestedDuringAnEvictionStays: the list of the eviction is older than the request.
+func TestAPreparedImageThatIsRequestedDuringAnEvictionStays(t *testing.T) {
+	t.Parallel()
+	c, y, now := toyCache(t, 0)
+	key := preparedKey("a")
+	listed := preparedEntry{id: "a", key: key, used: now.Add(-time.Hour)}
+	y.add(t, "a", key, listed.used)
+	c.used[key] = *now
+	if c.remove(t.Context(), listed) || y.said() != "" {
+		t.Error("the image was removed")
+	}
+	*now = now.Add(evictGrace)
+	if !c.remove(t.Context(), listed) || len(c.used) > 0 {
+		t.Errorf("the image is still there; uses %v", c.used)
+	}
+}
+
 func TestTheCacheIsBroughtWithinItsBound(t *testing.T) {
 	t.Parallel()
 	old := -time.Hour
