@@ -103,7 +103,7 @@ func TestAnErrorThatPassesIsTriedAgain(t *testing.T) {
 		body   string
 		passes bool
 	}{
-		{500, "No cluster leader", true}, {500, "1 error occurred: Missing job datacenters", false}, {503, "", true}, {429, "", true},
+		{500, "No cluster leader", true}, {500, "1 error occurred: Missing job datacenters", false}, {503, "", true}, {502, "", true}, {501, "", true}, {429, "", true},
 		{404, "No path to node", true}, {404, "job not found", false}, {403, "Permission denied", false},
 	} {
 		status, body = c.status, c.body

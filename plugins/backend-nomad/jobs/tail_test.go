@@ -137,3 +137,37 @@ func TestTheWordsOfNomadAreNotContent(t *testing.T) {
 		t.Errorf("%d, %v", n, err)
 	}
 }
+
+// TestAFileThatIsNotThereYetIsWaitedFor: the runner makes it when it starts.
+func TestAFileThatIsNotThereYetIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	life, end := context.WithCancelCause(t.Context())
+	for _, words := range []string{"stat: no such file or directory", "Unknown allocation"} {
+		tries := 0
+		c := clusterOf(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if tries++; tries < 3 {
+				http.Error(w, words, http.StatusInternalServerError)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(api.StreamFrame{Data: []byte("abc")})
+		}))
+		buf := make([]byte, 8)
+		in := &tail{ctx: t.Context(), cluster: c, alloc: "a", path: "events", life: life, patience: time.Hour}
+		if n, err := in.Read(buf); string(buf[:n]) != "abc" || err != nil || tries != 3 {
+			t.Errorf("%s: %q after %d tries, %v", words, buf[:n], tries, err)
+		}
+		in.close()
+	}
+	away := &tail{ctx: t.Context(), cluster: clusterOf(t, &fileServer{missing: true}), alloc: "a", path: "events", life: life}
+	if _, err := away.Read(make([]byte, 1)); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("without patience: %v", err)
+	}
+	caller, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("the caller is gone")
+	cancel(gone)
+	end(errOver)
+	left := &tail{ctx: caller, cluster: clusterOf(t, &fileServer{missing: true}), alloc: "a", path: "events", life: life, patience: time.Hour}
+	if _, err := left.Read(make([]byte, 1)); !errors.Is(err, gone) {
+		t.Errorf("after the end of its caller: %v", err)
+	}
+}
