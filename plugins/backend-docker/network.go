@@ -159,12 +159,14 @@ func (n *networks) remove(ctx context.Context) error {
 	return nil
 }
 
-// nameServers returns the IPv4 name servers of this machine, without those on its loopback, which the daemon queries itself.
+// nameServers returns the IPv4 name servers of this machine.
 func nameServers() []string {
-	raw, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil {
-		return nil
-	}
+	raw, _ := os.ReadFile("/etc/resolv.conf") // without the file there are none
+	return parseNameServers(raw)
+}
+
+// parseNameServers returns the IPv4 name servers of a resolv.conf, without those on the loopback, which the daemon queries itself.
+func parseNameServers(raw []byte) []string {
 	var list []string
 	for lines := bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); {
 		fields := strings.Fields(lines.Text())

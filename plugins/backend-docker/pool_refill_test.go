@@ -52,8 +52,96 @@ func TestAPoolRefills(t *testing.T) {
 			for range 3 {
 				claimed(t, p, a, small)
 			}
-			if idle := idleAfter(p, 5*time.Minute); idle != 3 {
+			if idle := idleAfter(p, 2*forgetAfter); idle != 3 {
 				t.Errorf("%d sandboxes wait, want 3", idle)
+			}
+		},
+		"the peak lasts from the last time that it was reached": func(t *testing.T, y *toys) {
+			p := toyPool(y, poolOptions{min: 1, max: 8})
+			defer p.close()
+			claimed(t, p, a, small)
+			claimed(t, p, a, small)
+			p.done(a)
+			time.Sleep(2 * peakLasts / 3)
+			claimed(t, p, a, small)
+			p.done(a)
+			p.done(a)
+			if idle := idleAfter(p, 2*peakLasts/3); idle != 2 {
+				t.Errorf("%d sandboxes wait, want 2", idle)
+			}
+		},
+		"a claimed sandbox starts before its successor is made": func(t *testing.T, y *toys) {
+			p := toyPool(y, poolOptions{min: 2, max: 8})
+			defer p.close()
+			p.warm(a, small)
+			time.Sleep(5 * time.Second)
+			claimed(t, p, a, small)
+			synctest.Wait()
+			if _, making, _ := p.counts(); making != 0 {
+				t.Errorf("%d sandboxes are made at once, want 0", making)
+			}
+			time.Sleep(refillPause)
+			synctest.Wait()
+			if _, making, _ := p.counts(); making != 1 {
+				t.Errorf("%d sandboxes are made after the pause, want 1", making)
+			}
+		},
+		"a sandbox with the wanted limits comes before one that has waited longer": func(t *testing.T, y *toys) {
+			p := toyPool(y, poolOptions{min: 2, max: 8})
+			defer p.close()
+			large := capacity{MemoryBytes: 10}
+			p.warm(a, small)
+			time.Sleep(5 * time.Second)
+			for n := range 2 {
+				claimed(t, p, a, large)
+				time.Sleep(5 * time.Second)
+				if y.updated != 1 {
+					t.Errorf("%d updates after claim %d, want 1", y.updated, n+1)
+				}
+			}
+		},
+		"the limits of a class that was claimed from stay those of the claim": func(t *testing.T, y *toys) {
+			p := toyPool(y, poolOptions{min: 2, max: 8})
+			defer p.close()
+			large := capacity{MemoryBytes: 10}
+			for range 2 { // the second one leaves a sandbox, so its successor is made after the call of warm
+				claimed(t, p, a, large)
+				p.warm(a, small)
+				time.Sleep(5 * time.Second)
+			}
+			claimed(t, p, a, large)
+			claimed(t, p, a, large)
+			if y.updated != 0 {
+				t.Errorf("%d updates, want 0", y.updated)
+			}
+		},
+		"a claim lets a class wait for its next time": func(t *testing.T, y *toys) {
+			p := toyPool(y, poolOptions{min: 1, max: 8})
+			defer p.close()
+			for n := range 3 {
+				if _, warm := claimed(t, p, a, small); warm != (n > 0) {
+					t.Errorf("claim %d: warm %v", n, warm)
+				}
+				p.done(a)
+				time.Sleep(forgetAfter - time.Minute)
+			}
+		},
+		"sandboxes that nobody waits for any more are discarded beyond max": func(t *testing.T, y *toys) {
+			p := toyPool(y, poolOptions{min: 1, max: 1})
+			defer p.close()
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					if _, _, err := p.claim(ctx, a, small); err == nil {
+						t.Error("a claim got a sandbox although its time was over")
+					}
+				})
+			}
+			wg.Wait()
+			if idle := idleAfter(p, sweepInterval+time.Second); idle != 1 {
+				t.Errorf("%d sandboxes wait, want 1", idle)
 			}
 		},
 		"sandboxes that are finished together are not made twice": func(t *testing.T, y *toys) {

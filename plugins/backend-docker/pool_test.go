@@ -166,6 +166,9 @@ func TestAPool(t *testing.T) {
 			if idle, making, _ := p.counts(); idle+making != 4 {
 				t.Errorf("%d sandboxes wait, want 4", idle+making)
 			}
+			if _, discarded := y.counts(); discarded == 0 || p.metrics()["pool_evicted_total"] != float64(discarded) {
+				t.Errorf("%d sandboxes were discarded; metrics %v", discarded, p.metrics())
+			}
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if n := len(p.shelves[b].idle); n != 3 {
@@ -200,8 +203,11 @@ func TestAPool(t *testing.T) {
 			if warm || y.sick[s] {
 				t.Error("the claim got a sandbox whose check fails")
 			}
-			if _, discarded := y.counts(); discarded != 2 {
-				t.Errorf("discarded %d sandboxes, want 2", discarded)
+			if _, discarded := y.counts(); discarded != 2 || p.metrics()["pool_died_total"] != 2 {
+				t.Errorf("discarded %d sandboxes, want 2; metrics %v", discarded, p.metrics())
+			}
+			if p.metrics()["pool_busy"] != 1 {
+				t.Errorf("one sandbox is busy; metrics %v", p.metrics())
 			}
 		},
 		"replaces a sandbox that died while it waited": func(t *testing.T, y *toys) {

@@ -1,7 +1,10 @@
 package dockerbackend
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -66,7 +69,7 @@ func TestTheEndOfAPreparationIsKnownFromLaterEvents(t *testing.T) {
 }
 
 // TestTheWaitForALateKillEnds by the event itself, by the container's removal, or by its bound, although the daemon goes on
-// sending events. A success has no wait.
+// sending events. A success has no wait, and neither has a kill by the daemon.
 func TestTheWaitForALateKillEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -75,6 +78,8 @@ func TestTheWaitForALateKillEnds(t *testing.T) {
 		outOfMemory bool
 	}{
 		"a success":           {dieEvent(0) + oomEvent, 0, false},
+		"a kill long before":  {strings.Replace(oomEvent, "3", "-10000000000", 1) + dieEvent(5), 5, false},
+		"the daemon's own":    {killEvent + dieEvent(137), 137, false},
 		"the kill":            {dieEvent(5) + oomEvent, 5, true},
 		"the removal":         {dieEvent(5) + destroyEvent + oomEvent, 5, false},
 		"the bound":           {dieEvent(5), 5, false},
@@ -92,5 +97,74 @@ func TestTheWaitForALateKillEnds(t *testing.T) {
 				t.Errorf("%+v, %v; want exit code %d, out of memory %t", got, err, c.exit, c.outOfMemory)
 			}
 		})
+	}
+}
+
+// TestTheEndOfAContainerIsUnknownWithoutAnEvent: a container of which the daemon has no events may run, and one that is removed may have
+// had events that the daemon has forgotten.
+func TestTheEndOfAContainerIsUnknownWithoutAnEvent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		events, state string
+		code          executor.Code
+	}{
+		"it was removed":                         {events: destroyEvent, code: executor.NotFound},
+		"it still runs":                          {state: "running", code: executor.Unavailable},
+		"it has ended":                           {state: "exited"},
+		"it has ended, and its events break off": {events: dieEvent(137), state: "running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := toyDaemon(t, func(_ *http.Request, path string) (int, string) {
+				if strings.HasPrefix(path, "/events") {
+					return http.StatusOK, c.events
+				}
+				return http.StatusOK, `{"Id":"c","Config":{},"State":{"Status":"` + c.state + `"}}`
+			})
+			if got, err := d.end(t.Context(), "c"); executor.CodeOf(err) != c.code || err == nil && got.State != "exited" {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestAPreparationMayWriteWhatItsDiskHas(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[int64]error{100: nil, 101: errDiskFull} {
+		d := toyDaemon(t, func(r *http.Request, _ string) (int, string) {
+			if r.URL.Query().Get("size") != "1" {
+				t.Errorf("the size was not asked for: %s", r.URL)
+			}
+			return http.StatusOK, fmt.Sprintf(`{"Id":"c","SizeRw":%d}`, written)
+		})
+		i := &images{imagesOptions: imagesOptions{daemon: d}, settings: prepareSettings{disk: 100}}
+		if err := i.overfull(t.Context(), "c"); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v, want %v", written, err, want)
+		}
+	}
+}
+
+// TestAPreparedImageHasNoLabelOfItsContainer: an image with one would make each of its containers a leftover of another life.
+func TestAPreparedImageHasNoLabelOfItsContainer(t *testing.T) {
+	t.Parallel()
+	var committed struct{ Labels map[string]string }
+	d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+		if path == "/commit" {
+			if err := json.NewDecoder(r.Body).Decode(&committed); err != nil {
+				t.Error(err)
+			}
+			return http.StatusCreated, `{"Id":"sha256:image"}`
+		}
+		return http.StatusOK, `{"Id":"sha256:image","SizeRw":7}`
+	})
+	i := &images{imagesOptions: imagesOptions{daemon: d}}
+	key := preparedKey("a")
+	facts, err := i.commit(t.Context(), "c", key, map[string]string{labelPrepared: key})
+	if err != nil || facts.ID != "sha256:image" {
+		t.Fatal(facts, err)
+	}
+	want := map[string]string{labelPrepared: key, labelBytes: "7", labelInstance: "", labelBoot: "", labelKind: "", labelCreated: "", labelDeadline: ""}
+	if !maps.Equal(committed.Labels, want) {
+		t.Errorf("%v, want %v", committed.Labels, want)
 	}
 }

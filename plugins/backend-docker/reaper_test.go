@@ -28,28 +28,36 @@ func TestTheReaperTouchesOnlyWhatNobodyCanWant(t *testing.T) {
 		held      bool
 		want      verdict
 	}{
-		"mine and running":                         {container("running", "mine", kindSandbox), false, verdictKeep},
-		"mine and ended":                           {container("exited", "mine", kindSandbox), false, verdictRemove},
-		"mine and not started yet":                 {container("created", "mine", kindSandbox), false, verdictKeep},
-		"mine and never started":                   {container("created", "mine", kindSandbox, labelCreated, ago(time.Hour)), false, verdictRemove},
-		"my preparation that still gets its files": {container("created", "mine", kindPrepare, labelCreated, ago(time.Hour), labelDeadline, ago(-time.Hour)), false, verdictKeep},
-		"mine and past its deadline":               {container("running", "mine", kindSandbox, labelDeadline, ago(time.Second)), false, verdictRemove},
-		"mine and before its deadline":             {container("running", "mine", kindSandbox, labelDeadline, ago(-time.Second)), false, verdictKeep},
-		"my preparation that has ended":            {container("exited", "mine", kindPrepare), false, verdictKeep},
-		"another life's that is alive, running":    {container("running", "alive", kindSandbox), false, verdictKeep},
-		"another life's that is alive, created":    {container("created", "alive", kindSandbox), false, verdictKeep},
-		"a dead life's, between create and start":  {container("created", "dead", kindSandbox), false, verdictRemove},
-		"a dead life's, ended":                     {container("exited", "dead", kindSandbox), false, verdictRemove},
-		"a dead life's, broken":                    {container("dead", "dead", kindSandbox), false, verdictRemove},
-		"a dead life's that may be attached to":    {container("running", "dead", kindSandbox), false, verdictOrphan},
-		"a dead life's that another took over":     {container("running", "dead", kindSandbox), true, verdictKeep},
-		"a dead life's preparation":                {container("running", "dead", kindPrepare), false, verdictRemove},
-		"a dead life's that is paused":             {container("paused", "dead", kindSandbox), false, verdictOrphan},
-		"labels that say nothing":                  {container("running", "", kindSandbox, labelCreated, "x", labelDeadline, "y"), false, verdictOrphan},
+		"mine and running":                                 {container("running", "mine", kindSandbox), false, verdictKeep},
+		"mine and ended":                                   {container("exited", "mine", kindSandbox), false, verdictRemove},
+		"mine and not started yet":                         {container("created", "mine", kindSandbox), false, verdictKeep},
+		"mine and never started":                           {container("created", "mine", kindSandbox, labelCreated, ago(time.Hour)), false, verdictRemove},
+		"my preparation that still gets its files":         {container("created", "mine", kindPrepare, labelCreated, ago(time.Hour), labelDeadline, ago(-time.Hour)), false, verdictKeep},
+		"mine and past its deadline":                       {container("running", "mine", kindSandbox, labelDeadline, ago(time.Second)), false, verdictRemove},
+		"mine and before its deadline":                     {container("running", "mine", kindSandbox, labelDeadline, ago(-time.Second)), false, verdictKeep},
+		"my preparation that has ended":                    {container("exited", "mine", kindPrepare), false, verdictKeep},
+		"another life's preparation that has ended, alive": {container("exited", "alive", kindPrepare), false, verdictKeep},
+		"a dead life's preparation that has ended":         {container("exited", "dead", kindPrepare), false, verdictRemove},
+		"another life's that is alive, running":            {container("running", "alive", kindSandbox), false, verdictKeep},
+		"another life's that is alive, created":            {container("created", "alive", kindSandbox), false, verdictKeep},
+		"a dead life's, between create and start":          {container("created", "dead", kindSandbox), false, verdictRemove},
+		"a dead life's, ended":                             {container("exited", "dead", kindSandbox), false, verdictRemove},
+		"a dead life's, broken":                            {container("dead", "dead", kindSandbox), false, verdictRemove},
+		"a dead life's that may be attached to":            {container("running", "dead", kindSandbox), false, verdictOrphan},
+		"a dead life's that another took over":             {container("running", "dead", kindSandbox), true, verdictKeep},
+		"a dead life's preparation":                        {container("running", "dead", kindPrepare), false, verdictRemove},
+		"a dead life's that is paused":                     {container("paused", "dead", kindSandbox), false, verdictOrphan},
+		"labels that say nothing":                          {container("running", "", kindSandbox, labelCreated, "x", labelDeadline, "y"), false, verdictOrphan},
 	} {
 		got := judge(c.container, "mine", now, func(boot string) bool { return boot == "mine" || boot == "alive" }, func(string) bool { return c.held })
 		if got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+	unknown := func(string) bool { return false } // a machine on which no process can be looked at
+	for _, state := range []string{"created", "running", "exited"} {
+		if got := judge(container(state, "mine", kindPrepare), "mine", now, unknown, unknown); got != verdictKeep {
+			t.Errorf("my preparation that is %s, where no process can be found: %d", state, got)
 		}
 	}
 }
@@ -62,10 +70,11 @@ func TestABootTellsWhetherItsProcessIsThere(t *testing.T) {
 		mine + "0": false, // on another machine
 		strings.Replace(mine, startTime(os.Getpid()), "17", 1): false, // another process has the number
 		strings.TrimSuffix(mine, processNumbers()):             false,
-		"x.1":             false,
-		"":                false,
-		"a.4194304999.17": false,
-		"a.-1.":           false,
+		"x.1":                               false,
+		"":                                  false,
+		"a.4194304999.17":                   false,
+		"a.-1.":                             false,
+		"a.4194304999.." + processNumbers(): false, // no process and no start time are not the same
 	} {
 		if got := bootAlive(boot); got != want {
 			t.Errorf("%q: %v, want %v", boot, got, want)

@@ -20,7 +20,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/docker/cli/cli/config/types"
+
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/requirements"
 	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
 
@@ -298,6 +301,69 @@ func TestCredentialsComeFromTheDockerCommandsSettings(t *testing.T) {
 				t.Errorf("%+v, %v", info, err)
 			}
 		})
+	}
+}
+
+func TestTheReasonOfAFailedPullDecidesItsCode(t *testing.T) {
+	t.Parallel()
+	r, err := imagename.ParseRef("registry.example/app:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		said     string
+		loggedIn bool
+		code     executor.Code
+		says     string
+	}{
+		{"denied: requested access to the resource is denied", false, executor.Denied, "docker login registry.example"},
+		{"denied: requested access to the resource is denied", true, executor.Denied, "the credentials may not give access"},
+		{"manifest unknown", false, executor.Invalid, "does not exist"},
+		{"toomanyrequests: unauthorized clients have a rate limit", false, executor.Unavailable, "is busy"},
+		{"write /var/lib/x not found: no space left on device", false, executor.Unavailable, "no space for"},
+		{strings.Repeat("long ", 1000), false, executor.Unavailable, "could not be pulled"},
+	} {
+		err := pullError(r, c.said, c.loggedIn)
+		if executor.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) || !ofField(err, "docker_image") || len(err.Error()) > 1500 {
+			t.Errorf("%q, logged in %v: %v", requirements.Shorten(c.said, 60), c.loggedIn, err)
+		}
+	}
+}
+
+func TestTheProgressOfAPullIsTheSumOfItsLayers(t *testing.T) {
+	t.Parallel()
+	var last executor.Progress
+	p := newPullProgress("pulling app", func(e executor.Progress) { last = e })
+	for _, step := range []struct {
+		line        pullLine
+		done, total int64
+	}{
+		{pullLine{"", "Pulling from app", 0, 0}, 0, 0},
+		{pullLine{"a", "Downloading", 10, 100}, 10, 100},
+		{pullLine{"b", "Downloading", 7, 0}, 17, 107}, // the registry does not say how much there is
+		{pullLine{"a", "Download complete", 0, 0}, 107, 107},
+		{pullLine{"a", "Extracting", 3, 100}, 107, 107},
+		{pullLine{"c", "Pull complete", 0, 0}, 107, 107}, // it was there
+	} {
+		p.line(step.line)
+		if last.Done != step.done || last.Total != step.total || last.Message != "pulling app" {
+			t.Errorf("%+v: %+v, want %d of %d", step.line, last, step.done, step.total)
+		}
+	}
+}
+
+func TestTheCredentialsOfDockerHubHaveTheirOwnKey(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	const settings = `{"auths": {"https://index.docker.io/v1/": {"auth": "c29tZW9uZTpzZWNyZXQ="}, "token.example": {"identitytoken": "t"}}}`
+	if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for registry, want := range map[string]string{"docker.io": "someone secret ", "token.example": "  t", "other.example": "  "} {
+		got, err := credentialsFile(folder).of(registry)
+		if said := got.Username + " " + got.Password + " " + got.IdentityToken; err != nil || said != want || want == "  " && got != (types.AuthConfig{}) {
+			t.Errorf("%s: %+v, %v", registry, got, err)
+		}
 	}
 }
 

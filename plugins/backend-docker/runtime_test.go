@@ -19,6 +19,7 @@ func TestARuntimeIsKnownByWhatItIsCalled(t *testing.T) {
 		"runsc":    {Runtime: system.Runtime{Path: "/usr/bin/runsc", Args: []string{"--platform=ptrace"}}},
 		"safe":     {Runtime: system.Runtime{Path: "/opt/gvisor/runsc", Args: []string{"-network", "none", "--ignore-cgroups"}}},
 		"quiet":    {Runtime: system.Runtime{Path: "/usr/bin/runsc", Args: []string{"--network=none", "--network=host", "--ignore-cgroups=false"}}},
+		"flags":    {Runtime: system.Runtime{Path: "/usr/bin/runsc", Args: []string{"--ignore-cgroups", "--network", "none"}}},
 		"shim":     {Runtime: system.Runtime{Type: "io.containerd.runsc.v1"}},
 		"kata-qmu": {Runtime: system.Runtime{Path: "/usr/bin/containerd-shim-kata-v2"}},
 	}}}
@@ -27,12 +28,16 @@ func TestARuntimeIsKnownByWhatItIsCalled(t *testing.T) {
 		"runsc":    {gvisor: true, vm: true},
 		"safe":     {gvisor: true, vm: true, noNetwork: true, noGroups: true},
 		"quiet":    {gvisor: true, vm: true},
+		"flags":    {gvisor: true, vm: true, noNetwork: true, noGroups: true},
 		"shim":     {gvisor: true, vm: true},
 		"kata-qmu": {vm: true},
 	} {
 		if got := d.under(name); got != want {
 			t.Errorf("%q: %+v, want %+v", name, got, want)
 		}
+	}
+	if got := (under{gvisor: true}).pids(0); got != 0 {
+		t.Errorf("no limit of processes becomes one of %d", got)
 	}
 	d.DefaultRuntime = "runsc"
 	if got := d.under(""); !got.gvisor {
@@ -132,6 +137,7 @@ func TestTheEnvironmentSaysHowToSpeakWithADaemon(t *testing.T) {
 		"TCP without anything":       {host: "tcp://far:2375"},
 		"a folder alone, unverified": {host: "tcp://far:2376", env: map[string]string{"DOCKER_CERT_PATH": folder}, tls: true, unverified: true},
 		"verified":                   {host: "tcp://far:2376", env: map[string]string{"DOCKER_CERT_PATH": folder, "DOCKER_TLS_VERIFY": "1"}, tls: true},
+		"switched on alone":          {host: "tcp://far:2376", env: map[string]string{"DOCKER_TLS": "1"}, tls: true, unverified: true},
 		"not verified":               {host: "tcp://far:2376", env: map[string]string{"DOCKER_CERT_PATH": folder, "DOCKER_TLS": "1"}, tls: true, unverified: true},
 	} {
 		e, err := environmentEndpoint(test.host, func(name string) string { return test.env[name] })
@@ -149,7 +155,12 @@ func TestTheEnvironmentSaysHowToSpeakWithADaemon(t *testing.T) {
 	if _, err := (endpoint{host: "tcp://far:2376", secured: true, files: &dockercontext.TLSData{CA: []byte("no certificate")}}).tls(); executor.CodeOf(err) != executor.Invalid {
 		t.Errorf("a CA file without a certificate: %v", err)
 	}
-	if _, err := (endpoint{host: "tcp://far:2376", files: &dockercontext.TLSData{Cert: []byte("x"), Key: []byte("y")}}).tls(); executor.CodeOf(err) != executor.Invalid {
-		t.Errorf("an invalid certificate: %v", err)
+	for _, files := range []dockercontext.TLSData{{Cert: []byte("x"), Key: []byte("y")}, {Key: []byte("y")}} {
+		if _, err := (endpoint{host: "tcp://far:2376", files: &files}).tls(); executor.CodeOf(err) != executor.Invalid {
+			t.Errorf("an invalid certificate: %v", err)
+		}
+	}
+	if config, err := (endpoint{host: "unix:///run/docker.sock", secured: true, unverified: true}).tls(); config != nil || err != nil {
+		t.Errorf("a socket of a context without verification: %+v, %v", config, err)
 	}
 }

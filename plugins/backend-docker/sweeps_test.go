@@ -3,8 +3,11 @@ package dockerbackend
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,6 +21,7 @@ import (
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/protocol"
 )
 
 // toyBackend returns a backend whose daemon has these containers, and no volumes and networks. removed returns the ids that the
@@ -135,6 +139,71 @@ func TestASweepRemovesWhatNobodyHas(t *testing.T) {
 		if got := b.reaped.Load(); got == 0 {
 			t.Error("no removal was counted")
 		}
+	}
+}
+
+// mute is a runner that says Hello and nothing else.
+func mute(t *testing.T) *runner.Conn {
+	t.Helper()
+	near, far := net.Pipe()
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		_ = far.Close() // no error
+		<-ended
+	})
+	go func() {
+		defer close(ended)
+		in := protocol.NewReader(far)
+		_, n, err := in.Header()
+		var hello protocol.Hello
+		if err = errors.Join(err, protocol.ReadJSON(in, n, &hello)); err == nil {
+			err = protocol.NewWriter(far).SendJSON(protocol.FrameHelloReply, protocol.HelloReply{Version: protocol.Version})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = io.Copy(io.Discard, far) // until an end is closed
+	}()
+	conn, err := runner.NewConn(near, runner.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// TestTheContainerOfAnEndIsKeptWhereItMayBeAskedForAgain, until its time is over.
+func TestTheContainerOfAnEndIsKeptWhereItMayBeAskedForAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		embedded, started bool
+		err               error
+		kept              int
+	}{
+		"it has ended":              {started: true, kept: 1},
+		"its connection broke off":  {started: true, err: executor.Errorf(executor.Unavailable, "lost"), kept: 1},
+		"another error":             {started: true, err: executor.Errorf(executor.Internal, "broken")},
+		"its program never started": {},
+		"no later process can ask":  {embedded: true, started: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, removed := toyBackend(t, t.TempDir())
+			b.embedded = c.embedded
+			b.retire("exe_1", &sandbox{id: "c1", conn: mute(t)}, c.started, c.err)
+			b.wg.Wait()
+			if got := removed(); b.results.count() != c.kept || len(got) != 1-c.kept {
+				t.Errorf("%d are kept, and %q removed", b.results.count(), got)
+			}
+			r := reaper{b: b, since: map[string]time.Time{}}
+			for _, after := range []time.Duration{b.config.silence(), b.config.silence() + time.Minute} {
+				if _, err := r.sweep(t.Context(), time.Now().Add(after-time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				if want := after > b.config.silence(); (len(removed()) == 1) != (want || c.kept == 0) {
+					t.Errorf("after %s: %q removed", after, removed())
+				}
+			}
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -182,5 +183,44 @@ func TestTheEndOfItsTimeEndsTheRemovalOfAVolume(t *testing.T) {
 	v := &runnerVolume{daemon: d, place: func() place { return place{Volume: "v"} }}
 	if err := v.remove(ctx); err == nil {
 		t.Error("remove returned no error, although the volume is in use")
+	}
+}
+
+// TestTheEndOfARequestDoesNotEndTheMakingOfAContainer: the daemon would finish it, and nobody would know the container's id.
+func TestTheEndOfARequestDoesNotEndTheMakingOfAContainer(t *testing.T) {
+	t.Parallel()
+	d := toyDaemon(t, func(*http.Request, string) (int, string) { return http.StatusCreated, `{"Id":"c"}` })
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errSilent)
+	if id, err := d.create(ctx, containerSpec{}); id != "c" || err != nil {
+		t.Errorf("%q, %v", id, err)
+	}
+}
+
+// TestARemovalEndsWhenTheContainerIsGone: the daemon may be removing it already.
+func TestARemovalEndsWhenTheContainerIsGone(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		message string
+		waits   bool
+		fails   bool
+	}{
+		"the daemon removes it":       {message: "removal of container c is already in progress", waits: true},
+		"the daemon cannot remove it": {message: "container c is in use", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var waited atomic.Bool
+			d := toyDaemon(t, func(r *http.Request, path string) (int, string) {
+				if path == "/containers/c/wait" {
+					waited.Store(r.URL.Query().Get("condition") == "removed")
+					return http.StatusOK, `{"StatusCode":137}`
+				}
+				return http.StatusConflict, `{"message":"` + c.message + `"}`
+			})
+			if err := d.remove(t.Context(), "c"); (err != nil) != c.fails || waited.Load() != c.waits {
+				t.Errorf("%v; waited %v", err, waited.Load())
+			}
+		})
 	}
 }

@@ -64,6 +64,8 @@ func TestEveryWrongSettingIsNamed(t *testing.T) {
 func TestTheClientTakesTheSectionThenTheVariables(t *testing.T) {
 	t.Setenv("NOMAD_ADDR", "http://variable:1")
 	t.Setenv("NOMAD_TOKEN", "of the variable")
+	t.Setenv("NOMAD_NAMESPACE", "team")
+	t.Setenv("NOMAD_REGION", "north")
 	if c, err := newClient("n", Default()); err != nil || c.Address() != "http://variable:1" {
 		t.Errorf("%v, %v", c, err)
 	}
@@ -73,14 +75,14 @@ func TestTheClientTakesTheSectionThenTheVariables(t *testing.T) {
 	}
 	got := make(chan string, 1)
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got <- r.Header.Get("X-Nomad-Token") + ", " + r.URL.Query().Get("namespace")
+		got <- r.Header.Get("X-Nomad-Token") + ", " + r.URL.Query().Get("namespace") + ", " + r.URL.Query().Get("region")
 		_, _ = w.Write([]byte("[]"))
 	}))
 	defer agent.Close()
 	for want, set := range map[string]func(*Config){
-		"of the variable, ": func(*Config) {},
-		"of the section, n": func(c *Config) { c.Token, c.Namespace = "of the section", "n" },
-		"of the file, ":     func(c *Config) { c.TokenFile = file },
+		"of the variable, team, north": func(*Config) {},
+		"of the section, n, south":     func(c *Config) { c.Token, c.Namespace, c.Region = "of the section", "n", "south" },
+		"of the file, team, north":     func(c *Config) { c.TokenFile = file },
 	} {
 		c := Default()
 		c.Address = agent.URL
@@ -134,11 +136,56 @@ func TestTheDoctorNamesAnAgentThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+func TestTheDoctorSaysWhatATokenIsWorth(t *testing.T) {
+	accessor := ""
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v1/status/leader":
+			_, _ = w.Write([]byte(`"10.0.0.1:4647"`))
+		case r.URL.Path == "/v1/acl/token/self" && accessor != "":
+			_, _ = w.Write([]byte(`{"AccessorID": "` + accessor + `"}`))
+		default:
+			http.Error(w, "Permission denied", http.StatusForbidden)
+		}
+	}))
+	defer agent.Close()
+	c := Default()
+	c.Address = agent.URL
+	client, err := newClient("n", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, c := range []struct {
+		accessor string
+		level    backend.Level
+		ok       bool
+	}{{"a1", backend.LevelOK, true}, {"acls-disabled", backend.LevelWarn, true}, {"anonymous", backend.LevelError, false}, {"", backend.LevelError, false}} {
+		accessor = c.accessor
+		list, ok := agentFindings(t.Context(), client)
+		if ok != c.ok || len(list) == 0 || list[0].Topic != "token" || list[0].Level != c.level {
+			t.Errorf("the token of %q: %v, %+v", c.accessor, ok, list)
+		}
+		if last := list[len(list)-1]; ok && (last.Topic != "nomad" || last.Level != backend.LevelOK || !strings.Contains(last.Message, "10.0.0.1:4647")) {
+			t.Errorf("the agent: %+v", last)
+		}
+	}
+	for address, want := range map[string]int{"http://10.0.0.1:4646": 1, "https://10.0.0.1:4646": 0, agent.URL: 0} {
+		if list := plainFinding(address); len(list) != want {
+			t.Errorf("%s: %+v", address, list)
+		}
+	}
+}
+
 func TestWorkersInConsulNeedNoNomad(t *testing.T) {
 	section := json.RawMessage(`{"mode":"workers","token_file":"/none","workers":{"provider":"consul","consul":{"address":"http://127.0.0.1:1"},
 		"tls":{"ca_cert":"/none","cert":"/none","key":"/none"}}}`)
 	if list := Doctor(t.Context(), section); len(list) != 1 || list[0].Topic != "consul" || list[0].Level != backend.LevelError {
 		t.Errorf("%+v", list)
+	}
+	jobs := json.RawMessage(`{"mode":"job","address":"http://127.0.0.1:1","workers":{"provider":"consul"}}`)
+	if list := Doctor(t.Context(), jobs); len(list) != 1 || list[0].Topic != "nomad" {
+		t.Errorf("jobs need Nomad: %+v", list)
 	}
 	if _, err := Factory(t.Context(), plugin.Configure{Name: "n", Options: section}); err == nil || !strings.Contains(err.Error(), "backends.n.workers.tls") {
 		t.Errorf("got %v", err)

@@ -42,6 +42,11 @@ func TestAnImageMayBeUsedOnlyIfAListAllowsIt(t *testing.T) {
 		{list: "registry.example.org:5000/team/app:v?", yes: []string{"registry.example.org:5000/team/app:v1"}, never: []string{"registry.example.org/team/app:v1", "registry.example.org:5000/team/app:v10"}},
 		{list: "acme/*", yes: []string{"acme/a", "docker.io/acme/a"}, never: []string{"acme.io/a", "quay.io/acme/a", "a"}},
 		{list: "*", yes: []string{"python", "a.b/c/d/e:1", "localhost:5000/x@" + someDigest}, never: []string{PreparedRepository, PreparedRepository + ":" + someDigest[7:47], "docker.io/" + PreparedRepository + "/x"}},
+		{list: "localhost/team/*", yes: []string{"localhost/team/a"}, never: []string{"docker.io/localhost/team/a"}},
+		{list: "loc?lhost/app", yes: []string{"localhost/app"}, never: []string{"docker.io/localhost/app"}},
+		{list: "index.docker.io/python", yes: []string{"python", "docker.io/library/python:3"}, never: []string{"index/python"}},
+		{list: "docker.io/acme**", yes: []string{"acme/a", "acme-two/a/b"}, never: []string{"ghcr.io/acme/a", "library/acme"}},
+		{list: "ghcr.io/acme?app", yes: []string{"ghcr.io/acme-app"}, never: []string{"ghcr.io/acme/app"}},
 		{list: "docker.io/library/alp*", yes: []string{"alpine"}, never: []string{"busybox"}},
 	} {
 		a, err := NewAllowList([]string{c.list}, "default:1", "backends.docker.images")

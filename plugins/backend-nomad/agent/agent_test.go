@@ -18,7 +18,7 @@ func TestAnAddressHasASchemeAHostAndAPort(t *testing.T) {
 	t.Parallel()
 	for address, good := range map[string]bool{
 		"http://host:1": true, "https://host:1/": true, "unix:///run/a.sock": true,
-		"host:1": false, "http://user:word@host:1": false, "http://host:1/path": false, "http://host:1?x=y": false, "unix://relative": false, "ftp://host": false,
+		"host:1": false, "http://user:word@host:1": false, "http://host:1/path": false, "http://host:1?x=y": false, "unix://relative": false, "unix://run/a.sock": false, "ftp://host": false,
 	} {
 		if isAddress(address) != good {
 			t.Errorf("%s: %v", address, !good)

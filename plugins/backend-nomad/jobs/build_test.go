@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -48,8 +49,16 @@ func TestAJobIsNamedAfterItsExecutionAndRunsOnce(t *testing.T) {
 		*g.Disconnect.Replace || *g.Disconnect.LostAfter != time.Minute || *g.Count != 1 {
 		t.Errorf("restart %+v, reschedule %+v, disconnect %+v", g.RestartPolicy, g.ReschedulePolicy, g.Disconnect)
 	}
-	if build(Default(), anOrder()).NodePool != nil {
-		t.Error("a node pool is set although none is configured")
+	if plain := build(Default(), anOrder()); plain.NodePool != nil || plain.Region != nil {
+		t.Errorf("without a setting the node pool is %v, and the region %v", plain.NodePool, plain.Region)
+	}
+	if a := j.Constraints[1]; a.LTarget != "${attr.cpu.arch}" || a.Operand != "=" || a.RTarget != runtime.GOARCH {
+		t.Errorf("the runner is for this architecture, and the constraint is %+v", a)
+	}
+	bounded, unbounded := anOrder(), anOrder()
+	bounded.limits.OutputBytes, unbounded.limits.OutputBytes = 0, -1<<30
+	if got, want := diskMB(unbounded), diskMB(bounded); got != want {
+		t.Errorf("a job whose output is not bounded takes %d MB, want %d", got, want)
 	}
 }
 
@@ -87,6 +96,13 @@ func TestTheProgramsContainerIsHardened(t *testing.T) {
 	}
 	if p.Driver != "docker" || *p.Resources.CPU != 700 || *p.Resources.MemoryMB != 101 || *p.KillTimeout != 13*time.Second || p.KillSignal != "" {
 		t.Errorf("driver %s, cpu %d, memory %d, kill %s %s", p.Driver, *p.Resources.CPU, *p.Resources.MemoryMB, *p.KillTimeout, p.KillSignal)
+	}
+	if !maps.Equal(p.Env, map[string]string{"GOMAXPROCS": "2"}) || *p.Templates[0].ChangeMode != "noop" {
+		t.Errorf("the environment is %v, and a change of a template means %s", p.Env, *p.Templates[0].ChangeMode)
+	}
+	o.limits.MemoryBytes = 1 << 20
+	if small := program1(build(Default(), o)); *small.Resources.MemoryMB != minMemoryMB {
+		t.Errorf("Nomad refuses %d MB", *small.Resources.MemoryMB)
 	}
 	o = anOrder()
 	o.network = true

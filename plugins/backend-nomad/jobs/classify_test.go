@@ -22,12 +22,12 @@ func TestTheProgramsEndIsAResultAndNomadsIsAnError(t *testing.T) {
 		return e
 	}
 	for name, c := range map[string]struct {
-		client         string
-		events         []*api.TaskEvent
-		started, asked bool
-		status         executor.Status
-		code           executor.Code // of the Failure, or of the error without a status
-		field, words   string
+		client, desired string
+		events          []*api.TaskEvent
+		started, asked  bool
+		status          executor.Status
+		code            executor.Code // of the Failure, or of the error without a status
+		field, words    string
 	}{
 		"killed by the caller":     {asked: true, started: true, status: executor.StatusKilled},
 		"killed before it started": {asked: true, status: executor.StatusKilled},
@@ -58,9 +58,19 @@ func TestTheProgramsEndIsAResultAndNomadsIsAnError(t *testing.T) {
 		"its files were removed": {
 			events: []*api.TaskEvent{event(api.TaskTerminated, "Exit Code: 0", "exit_code", "0")}, code: executor.Unavailable, words: "gc_max_allocs",
 		},
+		"an image's words after the program started": {
+			started: true, events: []*api.TaskEvent{event(api.TaskDriverFailure, "no such image", "driver_error", "no such image")}, code: executor.Unavailable, words: "the program was lost",
+		},
+		"the server has stopped it":    {desired: "alloc not needed", code: executor.Unavailable, words: "alloc not needed"},
+		"nothing is known of its task": {code: executor.Unavailable, words: "words of the client"},
+		"its folders were not made":    {events: []*api.TaskEvent{event(api.TaskSetupFailure, "failed to build task directory")}, code: executor.Unavailable, words: "task directory"},
+		"it ended well, and then did not": {
+			events: []*api.TaskEvent{event(api.TaskTerminated, "Exit Code: 0", "exit_code", "0"), event(api.TaskTerminated, "Exit Code: 1", "exit_code", "1")},
+			code:   executor.Unavailable, words: "not started",
+		},
 		"the node is lost": {client: api.AllocClientStatusLost, started: true, code: executor.Unavailable, words: "node n1"},
 	} {
-		a := &allocation{NodeName: "n1", Client: c.client, Tasks: map[string]*api.TaskState{taskProgram: {Events: c.events}}}
+		a := &allocation{NodeName: "n1", Client: c.client, ClientWords: "words of the client", DesiredWords: c.desired, Tasks: map[string]*api.TaskState{taskProgram: {Events: c.events}}}
 		r, err := classify(a, taskProgram, c.started, c.asked, 1<<20)
 		if c.status == "" {
 			if executor.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.words) {
@@ -70,6 +80,9 @@ func TestTheProgramsEndIsAResultAndNomadsIsAnError(t *testing.T) {
 		}
 		if err != nil || r.Status != c.status || (r.Failure == nil) != (c.code == "") || r.Failure != nil && (r.Failure.Code != c.code || r.Failure.Field != c.field) {
 			t.Errorf("%s: %v, %+v %+v", name, err, r, r.Failure)
+		}
+		if signal := map[bool]string{true: "SIGKILL"}[c.started]; r.Signal != signal {
+			t.Errorf("%s: the signal is %q, want %q", name, r.Signal, signal)
 		}
 	}
 }
@@ -90,7 +103,7 @@ func TestAnErrorThatPassesIsTriedAgain(t *testing.T) {
 		body   string
 		passes bool
 	}{
-		{500, "No cluster leader", true}, {500, "1 error occurred: Missing job datacenters", false}, {503, "", true}, {429, "", true},
+		{500, "No cluster leader", true}, {500, "1 error occurred: Missing job datacenters", false}, {503, "", true}, {502, "", true}, {501, "", true}, {429, "", true},
 		{404, "No path to node", true}, {404, "job not found", false}, {403, "Permission denied", false},
 	} {
 		status, body = c.status, c.body

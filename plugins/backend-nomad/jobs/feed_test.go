@@ -341,6 +341,9 @@ func TestWhereAStandardInputIsPutDependsOnItsSizeAndOnTheAddress(t *testing.T) {
 			if got := string(o.program.inline[job.StdinFile]); c.inline != (got == c.stdin && got != "") || c.url != (o.program.url != "") || c.fed != (f != nil && o.feed != nil) || c.fed != (f != nil) {
 				t.Errorf("in the job %q, at %q, fed %v %v", got, o.program.url, f != nil, o.feed)
 			}
+			if content, has := o.program.inline[job.StdinFile]; has && len(content) == 0 { // a template cannot be empty
+				t.Error("the job has an empty file")
+			}
 			info, err := b.Info(t.Context())
 			if err != nil || slices.Contains(info.Warnings, inputWarning) != c.warnings {
 				t.Errorf("%v %q", err, info.Warnings)

@@ -65,7 +65,7 @@ func (f *fileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // clusterOf returns a cluster whose only server is f. It tries again at once.
-func clusterOf(t *testing.T, f *fileServer) *cluster {
+func clusterOf(t *testing.T, f http.Handler) *cluster {
 	t.Helper()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
@@ -135,5 +135,39 @@ func TestTheWordsOfNomadAreNotContent(t *testing.T) {
 	in := &part{ctx: t.Context(), cluster: clusterOf(t, &fileServer{missing: true}), alloc: "a", path: "artifacts", left: 4}
 	if n, err := in.Read(make([]byte, 4)); n != 0 || executor.CodeOf(err) != executor.Unavailable || errors.Is(err, io.EOF) || !strings.Contains(fmt.Sprint(err), "no such file") {
 		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// TestAFileThatIsNotThereYetIsWaitedFor: the runner makes it when it starts.
+func TestAFileThatIsNotThereYetIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	life, end := context.WithCancelCause(t.Context())
+	for _, words := range []string{"stat: no such file or directory", "Unknown allocation"} {
+		tries := 0
+		c := clusterOf(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if tries++; tries < 3 {
+				http.Error(w, words, http.StatusInternalServerError)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(api.StreamFrame{Data: []byte("abc")})
+		}))
+		buf := make([]byte, 8)
+		in := &tail{ctx: t.Context(), cluster: c, alloc: "a", path: "events", life: life, patience: time.Hour}
+		if n, err := in.Read(buf); string(buf[:n]) != "abc" || err != nil || tries != 3 {
+			t.Errorf("%s: %q after %d tries, %v", words, buf[:n], tries, err)
+		}
+		in.close()
+	}
+	away := &tail{ctx: t.Context(), cluster: clusterOf(t, &fileServer{missing: true}), alloc: "a", path: "events", life: life}
+	if _, err := away.Read(make([]byte, 1)); executor.CodeOf(err) != executor.Unavailable {
+		t.Errorf("without patience: %v", err)
+	}
+	caller, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("the caller is gone")
+	cancel(gone)
+	end(errOver)
+	left := &tail{ctx: caller, cluster: clusterOf(t, &fileServer{missing: true}), alloc: "a", path: "events", life: life, patience: time.Hour}
+	if _, err := left.Read(make([]byte, 1)); !errors.Is(err, gone) {
+		t.Errorf("after the end of its caller: %v", err)
 	}
 }

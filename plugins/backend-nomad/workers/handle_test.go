@@ -2,7 +2,9 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
@@ -94,5 +96,75 @@ func TestAProgramWhoseWorkerIsGoneIsLost(t *testing.T) {
 	}
 	if _, err := p.Variables(t.Context(), "ctx-1"); executor.CodeOf(err) != executor.NotFound {
 		t.Errorf("its session: %v", err)
+	}
+}
+
+func TestOnlyAHandleWithAWorkerIsOfThisBackend(t *testing.T) {
+	t.Parallel()
+	raw, err := handle{"w1", []byte("inner")}.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{string(raw): true, "{}": false, `{"job":"x"}`: false, "inner": false, "": false} {
+		if h, ok := decodeHandle([]byte(text)); ok != want || ok && (h.Worker != "w1" || string(h.Inner) != "inner") {
+			t.Errorf("%q: %+v, %v", text, h, ok)
+		}
+	}
+}
+
+// eventsOf is a Sink that keeps the handles of programs. Each call returns the next of errs.
+type eventsOf struct {
+	executor.Sink
+	errs    []error
+	handles [][]byte
+}
+
+func (s *eventsOf) Emit(e executor.Event) error {
+	if started, ok := e.Body.(executor.Started); ok {
+		s.handles = append(s.handles, started.Handle)
+	}
+	err := s.errs[0]
+	s.errs = s.errs[1:]
+	return err
+}
+
+// TestASinkKnowsWhatHasCome also checks that the first error counts, and that a program without a handle stays without one.
+func TestASinkKnowsWhatHasCome(t *testing.T) {
+	t.Parallel()
+	first, second := errors.New("first"), errors.New("second")
+	inner := &eventsOf{errs: []error{nil, first, second}}
+	s := &placedSink{Sink: inner, worker: "w1"}
+	if err := s.Trail(executor.Event{Body: executor.Started{}}); err != nil || !s.touched || s.err != nil {
+		t.Errorf("after what trails: touched %v, %v, %v", s.touched, s.err, err)
+	}
+	for _, want := range []error{first, second} {
+		if err := s.Emit(executor.Event{Body: executor.Started{}}); !errors.Is(err, want) || !errors.Is(s.err, first) {
+			t.Errorf("%v, and the first error is %v", err, s.err)
+		}
+	}
+	for _, h := range inner.handles {
+		if len(h) > 0 {
+			t.Errorf("a program that cannot be followed has the handle %q", h)
+		}
+	}
+}
+
+func TestThePlacesOfTheOldestExecutionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	var p places
+	p.add("first", "a")
+	p.add("first", "b")
+	for n := range maxPlaces - 1 {
+		p.add(strconv.Itoa(n), "a")
+	}
+	if workers, ok := p.of("first"); !ok || !slices.Equal(workers, []string{"a", "b"}) {
+		t.Errorf("%q, %v", workers, ok)
+	}
+	p.add("last", "a")
+	if _, ok := p.of("first"); ok {
+		t.Error("more than maxPlaces are remembered")
+	}
+	if _, ok := p.of("0"); !ok || len(p.byID) != maxPlaces || len(p.order) != maxPlaces {
+		t.Errorf("%d Executions are remembered, want %d", len(p.byID), maxPlaces)
 	}
 }
