@@ -399,6 +399,7 @@ func TestOnlyANewExecutionWaitsForABackend(t *testing.T) {
 		if _, err := r.Submit(t.Context(), executor.Spec{Code: "sleep 70s", Limits: executor.Limits{Timeout: time.Hour}}, executor.Input{}); err != nil {
 			t.Fatal(err) // Close waits for it
 		}
+		synctest.Wait() // it has begun
 		r.fake.SetDown(executor.Errorf(executor.Unavailable, "away"))
 		time.Sleep(infoStale + time.Second)
 		began := time.Now()
