@@ -33,11 +33,18 @@ func dial(t *testing.T, path string) net.Conn {
 	}
 }
 
-func TestAStandardInputThatIsFedIsLive(t *testing.T) {
-	p := newPlace(t)
-	folder := filepath.Join(p.root, "open") // programs may pass through it, as through the one with what was prepared
+// passable makes a folder that programs may pass through, as through the one with what was prepared.
+func (p *place) passable(t *testing.T) string {
+	t.Helper()
+	folder := filepath.Join(p.root, "open")
 	must(t, os.Mkdir(folder, 0o700))
 	must(t, os.Chmod(folder, 0o711))
+	return folder
+}
+
+func TestAStandardInputThatIsFedIsLive(t *testing.T) {
+	p := newPlace(t)
+	folder := p.passable(t)
 	socket := filepath.Join(folder, job.FeedSocket)
 	start := p.python("import socket, sys\ns = socket.socket(socket.AF_UNIX)\ntry: s.connect(sys.argv[1])\nexcept OSError as e: print(e.errno, flush=True)\nfor line in sys.stdin: print(line, end='', flush=True)\nprint('end')\n")
 	start.Start.Args = []string{socket}
@@ -74,7 +81,10 @@ func TestAJobThatReadsNoneOfWhatItIsFedEnds(t *testing.T) {
 	for name, dials := range map[string]bool{"nobody feeds it": false, "it is fed without end": true} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
-			p.writeJSON(job.StartFile, p.python("print('done')"))
+			fed := filepath.Join(p.passable(t), "fed")
+			start := p.python("import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\nprint('done')")
+			start.Start.Args = []string{fed}
+			p.writeJSON(job.StartFile, start)
 			r := p.launch("job", "--feed", p.alloc)
 			if dials {
 				in := dial(t, filepath.Join(p.alloc, job.FeedSocket))
@@ -87,6 +97,7 @@ func TestAJobThatReadsNoneOfWhatItIsFedEnds(t *testing.T) {
 					}
 				}()
 			}
+			must(t, os.WriteFile(fed, nil, 0o600))
 			if o := p.outcome(r); o.brief() != "succeeded exit 0" || o.out[0] != "done\n" {
 				t.Errorf("%s %q", o.brief(), o.out[0])
 			}
