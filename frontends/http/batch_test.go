@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,13 +15,24 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 )
 
+// flushedRecorder tells other goroutines whether it was flushed.
+type flushedRecorder struct {
+	*httptest.ResponseRecorder
+	flushed atomic.Bool
+}
+
+func (w *flushedRecorder) Flush() {
+	w.ResponseRecorder.Flush()
+	w.flushed.Store(true)
+}
+
 func TestASilentBatchHasSignsOfLife(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r, w := newRun().add(executor.Queued{}, executor.Started{}), httptest.NewRecorder()
+		r, w := newRun().add(executor.Queued{}, executor.Started{}), &flushedRecorder{ResponseRecorder: httptest.NewRecorder()}
 		svc := r.service()
 		svc.events = func(ctx context.Context, _ string, after uint64) iter.Seq2[executor.Event, error] {
-			if !w.Flushed {
+			if !w.flushed.Load() {
 				t.Error("the client does not learn that the batch was accepted")
 			}
 			time.Sleep(time.Minute)
