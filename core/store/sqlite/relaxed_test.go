@@ -34,12 +34,19 @@ func inDatabase(t *testing.T, s *Store, id string) (n int) {
 	return n
 }
 
-func TestARelaxedExecutionIsOneTransaction(t *testing.T) {
-	t.Parallel()
+// unsaved opens a new Store that saves nothing by time.
+func unsaved(t *testing.T) *Store {
+	t.Helper()
 	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
 	s.mu.Lock()
-	s.saving = true // nothing is saved by time
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.saving = true
+	return s
+}
+
+func TestARelaxedExecutionIsOneTransaction(t *testing.T) {
+	t.Parallel()
+	s := unsaved(t)
 	createRelaxed(t, s, "x")
 	emit(t, s, "x", executor.Started{}, text(0, "1"), text(1, large))
 	if _, err := s.Update(t.Context(), "x", func(r *executor.Record) { r.Attempts = 2 }); err != nil {
@@ -72,10 +79,7 @@ func TestARelaxedExecutionIsOneTransaction(t *testing.T) {
 // A List that comes while others are saving waits for them: else it would miss what they have not written yet.
 func TestAListHasWhatIsBeingSaved(t *testing.T) {
 	t.Parallel()
-	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
-	s.mu.Lock()
-	s.saving = true // nothing is saved by time
-	s.mu.Unlock()
+	s := unsaved(t)
 	createRelaxed(t, s, "x")
 	s.mu.Lock()
 	e := s.entries["x"]
@@ -125,10 +129,7 @@ func TestADurableRecordIsNotRelaxed(t *testing.T) {
 // The key of a relaxed Record counts before the Record is in the database, also for a Record that is not relaxed.
 func TestTheKeyOfARelaxedRecordIsTakenBeforeItIsWritten(t *testing.T) {
 	t.Parallel()
-	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
-	s.mu.Lock()
-	s.saving = true // nothing is saved by time
-	s.mu.Unlock()
+	s := unsaved(t)
 	create := func(s *Store, id string, relaxed bool) (string, bool) {
 		t.Helper()
 		spec := executor.Spec{IdempotencyKey: "k"}
@@ -244,10 +245,7 @@ func TestAPanicOfACallerLeavesTheStoreUsable(t *testing.T) {
 // A follower that lags reads from the database, which does not have all Events yet.
 func TestAFollowerThatLagsSeesWhatIsNotWrittenYet(t *testing.T) {
 	t.Parallel()
-	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
-	s.mu.Lock()
-	s.saving = true // nothing is saved by time
-	s.mu.Unlock()
+	s := unsaved(t)
 	createRelaxed(t, s, "x")
 	emit(t, s, "x", executor.Started{})
 	whole := strings.Repeat("x", maxInlineBytes)
@@ -294,10 +292,7 @@ func TestAKeyOfADeletedExecutionIsFree(t *testing.T) {
 
 func TestWhatCouldNotBeWrittenIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	s := mustOpen(t, filepath.Join(t.TempDir(), "store.db"))
-	s.mu.Lock()
-	s.saving = true // nothing is saved by time
-	s.mu.Unlock()
+	s := unsaved(t)
 	create(t, s, "y") // so that a COMMIT is prepared
 	createRelaxed(t, s, "x")
 	emit(t, s, "x", text(0, large))
