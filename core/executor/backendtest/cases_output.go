@@ -102,11 +102,25 @@ func checkFlood(offset int64, data []byte) string {
 }
 
 // slowSink makes the Sink slow at five points and measures the memory there, which includes what the Backend buffers.
+// slowSink counts a growth of memory only if it comes again, because what else runs in this process takes memory, too.
 func slowSink(c *Case) {
 	megabytes := 20
 	if c.suite.lane == LaneProcess {
 		megabytes = 64 // a whole process's memory is measured; the flood must stand out of its noise
 	}
+	var grown int64
+	for range 3 {
+		grown = growsBy(c, megabytes)
+		c.Logf("memory grew by %d KiB during a flood of %d MiB", grown>>10, megabytes)
+		if grown <= int64(megabytes)<<20/2 {
+			return
+		}
+	}
+	c.Errorf("memory grew by %d MiB during a flood of %d MiB", grown>>20, megabytes)
+}
+
+// growsBy returns by how much the memory grows while a flood meets a slow Sink.
+func growsBy(c *Case, megabytes int) int64 {
 	job := c.job(floodProgram(executor.Stdout, megabytes))
 	job.Limits.OutputBytes = 1 << 30
 	total := int64(megabytes) << 20
@@ -139,10 +153,7 @@ func slowSink(c *Case) {
 	if r.stderr() != "done\n" {
 		c.Errorf("stderr is %q", clip(r.stderr()))
 	}
-	c.Logf("memory grew by %d KiB during a flood of %d MiB", grown>>10, megabytes)
-	if allowed := total / 2; grown > allowed {
-		c.Errorf("memory grew by %d MiB during a flood of %d MiB", grown>>20, megabytes)
-	}
+	return grown
 }
 
 // memory returns a function that measures the live memory of the Backend's process.
