@@ -14,7 +14,8 @@
 // Decisions that the specification leaves open:
 //
 //   - An unknown or duplicate part of a multipart body is 422 and named, like an unknown or duplicate field.
-//   - An unknown query parameter of a path below /api/v1/ is 422 and named. Other paths take any, because probes and pages may be asked for past a cache.
+//   - An unknown query parameter of a path below /api/v1/ is 422 and named. Other paths take any, because monitors and browsers add
+//     some to get past a cache.
 //   - A sync call is 422 with the execution_id if its tar or files are at fault (broken, hostile, without an entrypoint), or if a
 //     backend names another field before anything started. A requirement that cannot be resolved is a Result (200, failed, phase
 //     prepare): the request is valid, and its author needs the explanation of uv.

@@ -105,7 +105,7 @@ func checkQuery(r *http.Request, known shape) error {
 	}
 	d := &decoder{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if known[name] == nil && len(d.errs) < maxFieldErrors { // a hint takes time
+		if known[name] == nil && len(d.errs) < maxFieldErrors { // the hint for a name that is not reported would be wasted
 			d.bad(clip(name), "unknown parameter%s", hint("", known.near(name)))
 		}
 	}

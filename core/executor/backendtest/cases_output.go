@@ -101,7 +101,6 @@ func checkFlood(offset int64, data []byte) string {
 	return ""
 }
 
-// slowSink makes the Sink slow at five points and measures the memory there, which includes what the Backend buffers.
 // slowSink counts a growth of memory only if it comes again, because what else runs in this process takes memory, too.
 func slowSink(c *Case) {
 	megabytes := 20
@@ -119,7 +118,8 @@ func slowSink(c *Case) {
 	c.Errorf("memory grew by %d MiB during a flood of %d MiB", grown>>20, megabytes)
 }
 
-// growsBy returns by how much the memory grows while a flood meets a slow Sink.
+// growsBy returns by how much the memory grows while a flood meets a slow Sink. It makes the Sink slow at five points and measures the
+// memory there, which includes what the Backend buffers.
 func growsBy(c *Case, megabytes int) int64 {
 	job := c.job(floodProgram(executor.Stdout, megabytes))
 	job.Limits.OutputBytes = 1 << 30
