@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -38,15 +39,18 @@ func pluginMain() {
 		fmt.Fprintln(os.Stderr, "this is a plugin of a test")
 		os.Exit(1)
 	}
-	if len(os.Args) == 3 && os.Args[2] == "bare" && plugin.Requested() {
-		bare()
+	if len(os.Args) == 3 && plugin.Requested() {
+		switch os.Args[2] {
+		case "bare":
+			serve(fake.New(fake.Options{Name: "bare", Version: "test"}))
+		case "sleepy":
+			b := &sleepy{Backend: fake.New(fake.Options{Name: "sleepy", Version: "test"})}
+			serve(b, grpc.ChainStreamInterceptor(b.intercept))
+		}
 	}
 	plugintest.Main(map[string]plugin.Factory{
 		"fake": fake.Factory,
 		"mute": fake.Factory,
-		"sleepy": func(context.Context, plugin.Configure) (executor.Backend, error) {
-			return &sleepy{fake.New(fake.Options{})}, nil
-		},
 		"lax": func(context.Context, plugin.Configure) (executor.Backend, error) {
 			return fake.New(fake.Options{}), nil
 		},
@@ -67,34 +71,47 @@ func pluginMain() {
 	})
 }
 
-// sleepy stops its process at the first output of a program.
-type sleepy struct{ executor.Backend }
+// sleepy sends nothing on the supervising stream while a program runs.
+type sleepy struct {
+	executor.Backend
+	// programs is held for reading by each program, and for writing by each message of the supervising stream.
+	programs sync.RWMutex
+}
 
 // Run implements executor.Backend.
 func (s *sleepy) Run(ctx context.Context, job executor.Job, sink executor.Sink) (executor.Result, error) {
-	return s.Backend.Run(ctx, job, sleepySink{sink})
+	s.programs.RLock()
+	defer s.programs.RUnlock()
+	return s.Backend.Run(ctx, job, sink)
 }
 
-type sleepySink struct{ executor.Sink }
-
-// Emit implements executor.Sink.
-func (s sleepySink) Emit(e executor.Event) error {
-	err := s.Sink.Emit(e)
-	if _, ok := e.Body.(executor.Output); ok {
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // cannot fail
+func (s *sleepy) intercept(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if strings.HasSuffix(info.FullMethod, "/Supervise") {
+		stream = sleepyStream{stream, &s.programs}
 	}
-	return err
+	return handler(srv, stream)
 }
 
-// bare serves the fake without health and without an end.
-func bare() {
+type sleepyStream struct {
+	grpc.ServerStream
+	programs *sync.RWMutex
+}
+
+// SendMsg implements grpc.ServerStream.
+func (s sleepyStream) SendMsg(m any) error {
+	s.programs.Lock()
+	defer s.programs.Unlock()
+	return s.ServerStream.SendMsg(m)
+}
+
+// serve serves a backend without health and without an end.
+func serve(b executor.Backend, options ...grpc.ServerOption) {
 	address := filepath.Join(os.Getenv("PLUGIN_UNIX_SOCKET_DIR"), "plugin")
 	l, err := net.Listen("unix", address)
 	if err != nil {
 		panic(err)
 	}
-	s := grpc.NewServer(wire.ServerOptions(nil)...)
-	b := fake.New(fake.Options{Name: "bare", Version: "test"})
+	s := grpc.NewServer(append(wire.ServerOptions(nil), options...)...)
 	wire.RegisterSupervised(s, endless{b})
 	wire.RegisterBackend(s, b)
 	fmt.Printf("1|2|unix|%s|grpc\n", address)
@@ -102,7 +119,7 @@ func bare() {
 }
 
 // endless is the supervised side of a plugin that does not end.
-type endless struct{ backend *fake.Backend }
+type endless struct{ backend executor.Backend }
 
 // Configure implements wire.Supervised.
 func (e endless) Configure(ctx context.Context, _ wire.Configuration) (executor.Info, error) {
