@@ -56,7 +56,8 @@ func openBackend(t testing.TB, c *nomadtest.Cluster, change func(*Config)) *Back
 	return b
 }
 
-// running lists the jobs of an installation that are not dead.
+// running lists the jobs of an installation that run or may still be placed. A stopped job without allocations is pending until
+// Nomad has evaluated the stop.
 func running(t testing.TB, c *nomadtest.Cluster, instance string) (found []string) {
 	t.Helper()
 	list, _, err := c.API().Jobs().ListOptions(&api.JobListOptions{Fields: &api.JobListFields{Meta: true}}, &api.QueryOptions{Prefix: jobPrefix})
@@ -64,7 +65,8 @@ func running(t testing.TB, c *nomadtest.Cluster, instance string) (found []strin
 		return []string{err.Error()}
 	}
 	for _, j := range list {
-		if j.Meta[metaInstance] == instance && j.Status != "dead" {
+		stopped := j.Status == "dead" || j.Status == "pending" && j.Stop
+		if j.Meta[metaInstance] == instance && !stopped {
 			found = append(found, j.ID+" "+j.Status)
 		}
 	}
