@@ -61,7 +61,8 @@ type Host struct {
 	options  Options
 	log      *slog.Logger
 	restarts *prometheus.CounterVec
-	steady   time.Duration
+	// steady, sweepLimit and cutGrace are other ones in tests. cutGrace is plugin.LaunchOptions.CutGrace.
+	steady, sweepLimit, cutGrace time.Duration
 
 	wg sync.WaitGroup
 
@@ -80,7 +81,7 @@ type Host struct {
 
 // New checks o and returns a Host that has started no plugin. Codes: invalid.
 func New(o Options) (*Host, error) {
-	h := &Host{options: o, log: o.Log, generations: map[string]int{}, steady: steadyTime}
+	h := &Host{options: o, log: o.Log, generations: map[string]int{}, steady: steadyTime, sweepLimit: usualSweepLimit}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}

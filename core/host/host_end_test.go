@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
@@ -21,10 +22,11 @@ func TestAPluginThatDoesNotStopInOrderIsCleanedUpBehind(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		hangs  bool
+		grace  time.Duration
 		starts int
 	}{
-		{"in order", false, 1},
-		{"hanging", true, 2},
+		{"in order", false, time.Minute, 1},
+		{"hanging", true, time.Second, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -34,6 +36,7 @@ func TestAPluginThatDoesNotStopInOrderIsCleanedUpBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			h.SetGrace(c.grace, time.Minute)
 			if err := h.Start(t.Context()); err != nil {
 				t.Fatal(err)
 			}

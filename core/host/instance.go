@@ -18,8 +18,8 @@ import (
 const (
 	// startLimit bounds one launch with its configuration. A backend may have to fetch a tool.
 	startLimit = 5 * time.Minute
-	// sweepLimit bounds the start that cleans up after a plugin that was killed while the host closes.
-	sweepLimit = 10 * time.Second
+	// usualSweepLimit bounds the start that cleans up after a plugin that was killed while the host closes.
+	usualSweepLimit = 10 * time.Second
 )
 
 // instance is the supervisor of one entry.
@@ -162,7 +162,8 @@ func (i *instance) start(ctx context.Context) (*plugin.Process, error) {
 			DataDir:  i.dataDir,
 			Options:  i.entry.Options,
 		},
-		Log: i.log,
+		Log:      i.log,
+		CutGrace: i.host.cutGrace,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("backend %s: %w", i.name, err)
@@ -173,7 +174,7 @@ func (i *instance) start(ctx context.Context) (*plugin.Process, error) {
 // sweep removes what is left of a plugin that did not stop in order. A plugin removes the leftovers of dead plugins when it
 // starts, so sweep starts one.
 func (i *instance) sweep() {
-	ctx, cancel := context.WithTimeout(context.Background(), sweepLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), i.host.sweepLimit)
 	defer cancel()
 	process, err := i.start(ctx)
 	if err == nil {

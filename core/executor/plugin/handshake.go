@@ -30,7 +30,7 @@ const (
 
 const (
 	// stopGrace bounds how long a plugin whose host is gone waits for its calls to end. Closing the backend then ends the
-	// rest, and must fit into the host's cutGrace.
+	// rest, and must fit into the host's CutGrace.
 	stopGrace = time.Second
 	// closeGrace bounds the closing of the backend.
 	closeGrace = 10 * time.Second

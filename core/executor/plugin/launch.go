@@ -47,6 +47,8 @@ type LaunchOptions struct {
 	// killed; 0 means 60 s.
 	PingInterval time.Duration
 	PingTimeout  time.Duration
+	// CutGrace is how long Kill lets a plugin that was not drained end its calls, before it kills the plugin. 0 means 3 s.
+	CutGrace time.Duration
 }
 
 // Launch starts a plugin, configures it and waits until it is ready. ctx bounds the start only. Codes: invalid (its

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,9 +19,8 @@ import (
 const (
 	defaultPingInterval = 15 * time.Second
 	defaultPingTimeout  = 60 * time.Second
-	// cutGrace is how long a plugin that was not drained gets to end its calls before it is killed. exitGrace is how long
-	// a drained plugin gets to exit.
-	cutGrace  = 3 * time.Second
+	defaultCutGrace     = 3 * time.Second
+	// exitGrace is how long a drained plugin gets to exit.
 	exitGrace = 2 * time.Second
 )
 
@@ -35,6 +35,7 @@ type Process struct {
 	gate        gate
 	dispensed   *dispensed
 	log         *slog.Logger
+	cutGrace    time.Duration
 
 	done     chan struct{}
 	stop     context.CancelCauseFunc // ends the pings
@@ -63,6 +64,7 @@ func newProcessHandle(l *launch, supervision *wire.Supervision, d *dispensed) *P
 		dir: l.dir, process: l.process, logs: l.logs, client: l.client, supervision: supervision,
 		dispensed: d,
 		log:       l.logs.log,
+		cutGrace:  cmp.Or(l.options.CutGrace, defaultCutGrace),
 		done:      make(chan struct{}),
 	}
 	p.backend = NewBackend(func() (*Process, error) { return p, nil })
@@ -180,7 +182,7 @@ func (p *Process) Kill() {
 		p.mu.Unlock()
 		if !drained {
 			p.supervision.Cut()
-			p.awaitExit(cutGrace)
+			p.awaitExit(p.cutGrace)
 			p.process.kill()
 		}
 		// go-plugin asks the plugin to shut down and waits without a bound. A plugin that does not shut down is killed meanwhile.
