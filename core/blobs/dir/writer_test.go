@@ -21,8 +21,8 @@ func TestPutsShareTheirBuffers(t *testing.T) { //nolint:paralleltest // it count
 		}
 	}
 	runtime.ReadMemStats(&after)
-	// The race detector drops a quarter of what is put back into a pool.
-	if each := (after.TotalAlloc - before.TotalAlloc) / puts; each > copyBuffer/2 {
+	// The race detector drops a quarter of what is put back into a pool, by chance.
+	if each := (after.TotalAlloc - before.TotalAlloc) / puts; each > copyBuffer*3/4 {
 		t.Errorf("a Put allocates %d bytes", each)
 	}
 }
