@@ -85,7 +85,7 @@ func TestAnAnswerIsThereWhenItsCapacityCounts(t *testing.T) {
 	r.mu.Lock()
 	plugin.answer <- struct{}{}
 	known := false
-	for deadline := time.Now().Add(10 * time.Second); !known && time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(time.Minute); !known && time.Now().Before(deadline); runtime.Gosched() {
 		b.mu.Lock()
 		known = b.info.Capacity == 3
 		b.mu.Unlock()
@@ -116,7 +116,7 @@ func TestABackendIsNotLockedWhileItWaitsForTheEngine(t *testing.T) {
 		_, _ = r.infoNow(t.Context(), b)
 	}()
 	asks := false
-	for deadline := time.Now().Add(10 * time.Second); !asks && time.Now().Before(deadline); runtime.Gosched() {
+	for deadline := time.Now().Add(time.Minute); !asks && time.Now().Before(deadline); runtime.Gosched() {
 		if b.mu.TryLock() {
 			asks = b.fetching != nil
 			b.mu.Unlock()
