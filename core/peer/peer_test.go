@@ -4,6 +4,7 @@ package peer
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -43,23 +45,37 @@ func as(uid int, f func() error) error {
 // dialAs connects with a socket of uid.
 func dialAs(t *testing.T, uid int, address string) *net.TCPConn {
 	t.Helper()
-	var c net.Conn
-	err := as(uid, func() (err error) {
-		c, err = net.Dial("tcp", address) //nolint:noctx // to this host
-		return err
-	})
+	c, err := tryDialAs(t, uid, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	return c.(*net.TCPConn)
+	return c
 }
 
-// hosts returns addresses of this host that a client may use, with zones. A host may rewrite the sources of what goes to
-// some of them (MASQUERADE): no socket has the address then that the server sees.
-func hosts(t *testing.T) []string {
+func tryDialAs(t *testing.T, uid int, address string) (*net.TCPConn, error) {
 	t.Helper()
-	list := []string{"127.0.0.1", "127.3.2.1", "::1"}
+	var c net.Conn
+	err := as(uid, func() (err error) {
+		c, err = net.DialTimeout("tcp", address, 30*time.Second) //nolint:noctx // to this host, or to one that has gone
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn), c.SetDeadline(time.Now().Add(time.Minute)) // its interface may go away
+}
+
+// place is an address of this host, and the interface that has it. Other processes add interfaces and remove them at any time.
+type place struct {
+	host  string
+	index int
+}
+
+// places returns addresses of this host that a client may use, with zones.
+func places(t *testing.T) []place {
+	t.Helper()
+	list := []place{{host: "127.0.0.1"}, {host: "127.3.2.1"}, {host: "::1"}}
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		t.Fatal(err)
@@ -74,18 +90,37 @@ func hosts(t *testing.T) []string {
 			switch {
 			case !ok || n.IP.IsLoopback():
 			case n.IP.IsLinkLocalUnicast() && n.IP.To4() == nil:
-				list = append(list, n.IP.String()+"%"+i.Name)
+				list = append(list, place{n.IP.String() + "%" + i.Name, i.Index})
 			default:
-				list = append(list, n.IP.String())
+				list = append(list, place{n.IP.String(), i.Index})
 			}
 		}
 	}
+	return list
+}
+
+// onEveryHost calls check with the addresses of this host. What fails at an address that leaves the host meanwhile does not count. A host
+// may rewrite the sources of what goes to some addresses (MASQUERADE): no socket has the address then that the server sees.
+func onEveryHost(t *testing.T, check func(host string, fail func(format string, args ...any))) {
+	t.Helper()
 	l := listen(t)
-	return slices.DeleteFunc(list, func(host string) bool {
-		c := dialAs(t, os.Geteuid(), at(host, l))
-		_, from := accept(t, l)
-		return c.LocalAddr().String() != from.String()
-	})
+	for _, p := range places(t) {
+		c, err := tryDialAs(t, os.Geteuid(), at(p.host, l))
+		if err != nil {
+			if p.index == 0 {
+				t.Error(err)
+			}
+			continue // an interface that comes up or has gone
+		}
+		if _, from := accept(t, l); c.LocalAddr().String() != from.String() {
+			continue
+		}
+		var problems []string
+		check(p.host, func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) })
+		if len(problems) > 0 && slices.Contains(places(t), p) {
+			t.Errorf("%s: %s", p.host, strings.Join(problems, "; "))
+		}
+	}
 }
 
 func listen(t *testing.T) net.Listener {
@@ -117,35 +152,39 @@ func TestBothTablesKnowTheOwner(t *testing.T) {
 	t.Parallel()
 	needtest.NeedRoot(t) // for sockets of another user
 	l := listen(t)
-	for _, host := range hosts(t) {
+	onEveryHost(t, func(host string, fail func(format string, args ...any)) {
 		for _, uid := range []int{0, programUID} {
-			c := dialAs(t, uid, at(host, l))
+			c, err := tryDialAs(t, uid, at(host, l))
+			if err != nil {
+				fail("%v", err)
+				return
+			}
 			to, from := accept(t, l)
 			if !onThisHost(to, from) {
-				t.Errorf("%s: not on this host", host)
+				fail("not on this host")
 			}
 			for _, table := range []table{netlinkTable{}, procTable{}} {
 				if got, err := table.owner(from, to); err != nil || got != uid {
-					t.Errorf("%T, %s: uid %d, %v, want %d", table, host, got, err, uid)
+					fail("%T: uid %d, %v, want %d", table, got, err, uid)
 				}
 			}
 			// Who sends its last byte and waits for the answer still owns the socket.
 			if err := c.CloseWrite(); err != nil {
-				t.Fatal(err)
+				fail("%v", err)
 			}
 			for _, table := range []table{netlinkTable{}, procTable{}} {
 				if got, err := table.owner(from, to); err != nil || got != uid {
-					t.Errorf("%T, %s, half closed: uid %d, %v, want %d", table, host, got, err, uid)
+					fail("%T, half closed: uid %d, %v, want %d", table, got, err, uid)
 				}
 			}
 			c.Close()
 			for _, table := range []table{netlinkTable{}, procTable{}} {
 				if got, err := table.owner(from, to); err == nil {
-					t.Errorf("%T, %s: a closed socket belongs to uid %d", table, host, got)
+					fail("%T: a closed socket belongs to uid %d", table, got)
 				}
 			}
 		}
-	}
+	})
 }
 
 // A server may end its answer before it has read the whole request.
