@@ -235,10 +235,12 @@ func TestARetryEndsWithSuccessAndObeysRetryAfterWithinBounds(t *testing.T) {
 
 func TestAnUnreachableServerIsUnavailable(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	c := clientOf(t, server)
-	_, err := c.Get(t.Context(), "exe_1")
+	// Nobody listens at port 1. A port that was free a moment ago may belong to the server of another test.
+	c, err := pyexec.NewClient("http://127.0.0.1:1", pyexec.WithRetry(fast))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Get(t.Context(), "exe_1")
 	if e, ok := errors.AsType[*pyexec.Error](err); !ok || e.Code != pyexec.CodeUnavailable || e.Status != 0 || e.Err == nil {
 		t.Errorf("the error is %#v", err)
 	}

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	pyexec "github.com/python-executor/python-executor/sdk/go"
 )
@@ -204,31 +202,6 @@ func TestTheEndOfACtxEndsEvents(t *testing.T) {
 		t.Errorf("the last error is %v", last)
 	}
 	<-gone
-}
-
-func TestASilentConnectionIsMadeAgain(t *testing.T) {
-	t.Parallel()
-	var requests, hooks atomic.Int64
-	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) == 1 {
-			answer(t, w, http.StatusOK, "text/event-stream", queuedAt)
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				t.Error(err)
-			}
-			<-r.Context().Done()
-			return
-		}
-		answer(t, w, http.StatusOK, "text/event-stream", out(2, "a")+endAt3)
-	}, pyexec.WithIdleTimeout(20*time.Millisecond), pyexec.WithRetryHook(func(r pyexec.Retry) {
-		hooks.Add(1)
-		if !strings.Contains(r.Err.Error(), "silent") {
-			t.Errorf("the hook got %v", r.Err)
-		}
-	}))
-	got, err := collect(t.Context(), c, 0)
-	if err != nil || got != "1:queued 2:output=a 3:finished" || hooks.Load() != 1 {
-		t.Errorf("%s, error %v, %d retries", got, err, hooks.Load())
-	}
 }
 
 func TestRunStreamSubmitsFollowsAndGets(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,6 +76,38 @@ func TestASilentServerIsLeft(t *testing.T) {
 		}
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("it was left after %s", took)
+		}
+	})
+}
+
+func TestASilentConnectionIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		streams := []*stream{
+			{pieces: []string{"id: 1\nevent: queued\ndata: {\"position\":0}\n\n"}},
+			{pieces: []string{
+				"id: 2\nevent: output\ndata: {\"stream\":\"stdout\",\"offset\":0,\"data\":\"a\"}\n\n",
+				"id: 3\nevent: finished\ndata: {\"execution_id\":\"exe_1\",\"status\":\"succeeded\"}\n\n",
+			}},
+		}
+		requests, hooks, kinds := 0, 0, ""
+		c := clientOver(t, func(r *http.Request) (*http.Response, error) {
+			requests++
+			return streams[requests-1].RoundTrip(r)
+		}, WithIdleTimeout(time.Minute), WithRetry(RetryPolicy{Attempts: 2}), WithRetryHook(func(r Retry) {
+			hooks++
+			if !errors.Is(r.Err, errIdle) || !strings.Contains(r.Err.Error(), "silent") {
+				t.Errorf("the hook got %v", r.Err)
+			}
+		}))
+		for e, err := range c.Events(t.Context(), "exe_1", 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			kinds += e.Body.Kind() + " "
+		}
+		if kinds != "queued output finished " || hooks != 1 || !streams[0].closed || !streams[1].closed {
+			t.Errorf("events %s after %d retries, the streams are closed: %t, %t", kinds, hooks, streams[0].closed, streams[1].closed)
 		}
 	})
 }

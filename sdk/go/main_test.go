@@ -17,7 +17,7 @@ import (
 // module has no dependencies, so goleak is not at hand.
 func TestMain(m *testing.M) {
 	status := m.Run()
-	for deadline := time.Now().Add(10 * time.Second); status == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); status == 0; time.Sleep(10 * time.Millisecond) {
 		left := leaked()
 		if left == "" {
 			break
