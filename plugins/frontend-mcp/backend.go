@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mark3labs/mcp-go/server"
@@ -30,6 +31,9 @@ type offered struct {
 	info executor.Info
 	// tools are the tools of the toolsets. tools.offering guards it.
 	tools []server.ServerTool
+	// begun counts the looks. last is the look that info is of, or one that found the same. tools.offering guards last.
+	begun atomic.Int64
+	last  int64
 }
 
 // backend returns the Info of the backend that the tools use.
@@ -62,6 +66,7 @@ func (t *tools) offer() {
 
 // look asks for the Info of the backend, and offers the tools anew if it has changed. A backend that is down keeps its tools.
 func (t *tools) look(ctx context.Context) {
+	began := t.offered.begun.Add(1)
 	// The tools are the same for all callers, whatever their rights.
 	now, err := chooseBackend(executor.WithPrincipal(ctx, executor.PrincipalFrom(context.Background())), t.svc, t.config.Backend)
 	if err != nil {
@@ -70,6 +75,10 @@ func (t *tools) look(ctx context.Context) {
 	}
 	t.offering.Lock()
 	defer t.offering.Unlock()
+	if began < t.offered.last { // the backend may have changed since it was asked
+		return
+	}
+	t.offered.last = began
 	t.offered.mu.Lock()
 	before := t.offered.info
 	same := now.Name == before.Name && (!now.Healthy || before.Healthy && reflect.DeepEqual(now.Capabilities, before.Capabilities) &&

@@ -112,6 +112,46 @@ func TestTheToolsAreThoseOfThePresentBackend(t *testing.T) {
 	}
 }
 
+// slowInfo delays the answer to a look with the key in its ctx.
+type slowInfo struct {
+	*switched
+	asked, answer chan struct{}
+}
+
+type slowKey struct{}
+
+func (s slowInfo) Backends(ctx context.Context) ([]executor.Info, error) {
+	list, err := s.switched.Backends(ctx)
+	if ctx.Value(slowKey{}) != nil {
+		close(s.asked)
+		<-s.answer
+	}
+	return list, err
+}
+
+func TestASlowLookDoesNotUndoALaterOne(t *testing.T) {
+	t.Parallel()
+	svc := slowInfo{&switched{Service: newService(t, fake.Options{})}, make(chan struct{}), make(chan struct{})}
+	tools, err := newTools(t.Context(), testConfig(nil), svc, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tools.close(t.Context())
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		tools.look(context.WithValue(t.Context(), slowKey{}, true))
+	}()
+	<-svc.asked
+	svc.to(func(b *executor.Info) { b.Name = "other" })
+	tools.look(t.Context())
+	close(svc.answer)
+	<-looked
+	if got := tools.backend().Name; got != "other" {
+		t.Errorf("the backend is %s again", got)
+	}
+}
+
 func TestTheToolsAreTheSameForACallerWithoutRights(t *testing.T) {
 	svc := &switched{Service: newService(t, fake.Options{})}
 	server := serveTest(t, svc, func(c *Config) {

@@ -93,7 +93,7 @@ func TestTimeoutInterruptAndRestart(t *testing.T) {
 	other := *c
 	other.id = 1000
 	go func() { ended <- other.call("run_code", map[string]any{"context_id": id, "code": "hang"}) }()
-	for deadline := time.Now().Add(20 * time.Second); call("interrupt_context", nil).fields["interrupted"] != true; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); call("interrupt_context", nil).fields["interrupted"] != true; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the code never ran")
 		}

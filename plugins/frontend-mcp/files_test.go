@@ -238,9 +238,9 @@ func (r *readers) count(content io.ReadCloser, err error) io.ReadCloser {
 }
 
 // counts returns how many contents were opened since the last call, and how many of them were closed. The core closes a content
-// behind its last byte, which the plugin does not wait for: counts waits for it, at most 10 s.
+// behind its last byte, which the plugin does not wait for: counts waits for it.
 func (r *readers) counts() (opened, closed int32) {
-	for deadline := time.Now().Add(10 * time.Second); r.closed.Load() < r.opened.Load() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); r.closed.Load() < r.opened.Load() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	return r.opened.Swap(0), r.closed.Swap(0)

@@ -252,6 +252,20 @@ func (c *client) call(tool string, args map[string]any) answer {
 	return answerOf(result)
 }
 
+// outrun runs code that writes size bytes to stderr and does not end, up to its time limit. On a busy machine a short limit may be reached
+// before the code has written, so longer ones are tried.
+func (c *client) outrun(code string, size float64) answer {
+	c.t.Helper()
+	var a answer
+	for _, seconds := range []int{1, 10, 60} {
+		a = c.call("run_script_with_dependencies", map[string]any{"script_content": code, "python_version": "3.12", "timeout_seconds": seconds})
+		if a.fields["stderr_bytes"] == size {
+			break
+		}
+	}
+	return a
+}
+
 // stdioClient speaks JSON-RPC over pipes.
 type pipeClient struct {
 	t     *testing.T
