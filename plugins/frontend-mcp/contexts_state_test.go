@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/python-executor/python-executor/core/engine"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
@@ -72,7 +73,10 @@ func TestAContextGetsItsPackages(t *testing.T) {
 }
 
 func TestTimeoutInterruptAndRestart(t *testing.T) {
-	c := serveTest(t, newService(t, fake.Options{}), nil)
+	patient := func(o *engine.Options) { // code that has not stopped after its grace loses its state
+		o.Limits.Default.KillGraceSeconds, o.Limits.Max.KillGraceSeconds = 60, 60
+	}
+	c := serveTest(t, newService(t, fake.Options{}, patient), nil)
 	call := newContext(t, c, nil)
 	call("run_code", map[string]any{"code": "set x 1"})
 	id := call("interrupt_context", nil).fields["context_id"]

@@ -303,7 +303,7 @@ func TestAServer(t *testing.T) {
 // startServer serves with bundle until the test ends, and points the client's variable at it.
 func startServer(t *testing.T, bundle app.Bundle) { startServerWith(t, bundle, fake.Section{}) }
 
-func startServerWith(t *testing.T, bundle app.Bundle, section fake.Section) {
+func startServerWith(t *testing.T, bundle app.Bundle, section fake.Section, change ...func(*config.Config)) {
 	t.Helper()
 	options, err := json.Marshal(section)
 	if err != nil {
@@ -312,6 +312,9 @@ func startServerWith(t *testing.T, bundle app.Bundle, section fake.Section) {
 	c := config.Default()
 	c.Backend, c.Backends = "fake", map[string]config.Backend{"fake": {Options: options}}
 	c.DataDir, c.HTTP.Bind = filepath.Join(t.TempDir(), "data"), "127.0.0.1:0"
+	for _, f := range change {
+		f(&c)
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	url, done := make(chan string, 1), make(chan error, 1)
 	log := slog.New(slog.NewJSONHandler(listener(func(line []byte) {
