@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -46,6 +49,19 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
         time.sleep(0.02)
 
 
+def own_port() -> int:
+    """Return a free port below those that the system gives to connections. A server that is started again must find it free."""
+    try:
+        low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text("ascii").split()[0])
+    except OSError:  # not Linux
+        low = 32768
+    for port in random.sample(range(low // 2, low), 100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
 def binary() -> str:
     """Return the path of the server's program."""
     path = Path(os.environ.get("PYEXEC_TEST_BINARY") or REPOSITORY / "bin" / "python-executor")
@@ -77,8 +93,8 @@ class Server:
         self.process: Optional[subprocess.Popen[bytes]] = None
 
     def start(self) -> None:
-        """Start the server, at the address that it had before, and wait until it is ready."""
-        bind = self.url[len("http://") :] or "127.0.0.1:0"
+        """Start the server, each time at the same address, and wait until it is ready."""
+        bind = self.url[len("http://") :] or f"127.0.0.1:{own_port()}"
         environ = {k: v for k, v in os.environ.items() if not k.startswith("PYEXEC_")}
         with open(self.log, "wb") as log:
             command = [binary(), "serve", "--config", str(self.config), "--bind", bind]
