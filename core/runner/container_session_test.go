@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -32,11 +33,17 @@ func TestASessionLivesInAContainerAndOutlivesItsHost(t *testing.T) {
 	}
 
 	// The host goes away while a cell runs, and what the cell has printed since is there for the next host.
+	const goesOn = `
+import os
+for i in range(20):
+    print(i, flush=True)
+    while i == 9 and not os.path.exists("go"): time.sleep(0.01)
+kept + 1`
 	board := r.Conn.rw.(*client).board
 	rec := newRecord()
 	gone := make(chan error, 1)
 	go func() {
-		_, err := r.Run(t.Context(), Start{ExecutionID: "exe_3", Session: true, Code: "for i in range(20):\n    print(i, flush=True); time.sleep(0.02)\nkept + 1", Limits: limits()}, RunInput{}, rec)
+		_, err := r.Run(t.Context(), Start{ExecutionID: "exe_3", Session: true, Code: goesOn, Limits: limits()}, RunInput{}, rec)
 		gone <- err
 	}()
 	<-rec.started
@@ -52,6 +59,9 @@ func TestASessionLivesInAContainerAndOutlivesItsHost(t *testing.T) {
 	}
 	if held.reply.ExecutionID != "exe_3" {
 		t.Errorf("the session is at %q", held.reply.ExecutionID)
+	}
+	if _, err := held.WriteFile(t.Context(), "go", 0, strings.NewReader("")); err != nil {
+		t.Error(err)
 	}
 	if err := held.Detach(); err != nil {
 		t.Error(err)
