@@ -184,9 +184,14 @@ func TestMemoryWithoutControlGroups(t *testing.T) {
 
 func TestMemorySamplesAndCPUTime(t *testing.T) {
 	r := startRunner(t, testConfig(t))
-	start := python("import time\nx = bytearray(32 << 20)\nt = time.process_time()\nwhile time.process_time() - t < 0.3: pass")
-	start.SampleInterval = 20 * time.Millisecond
-	res, _ := r.run(t, start, RunInput{})
+	var res executor.Result
+	for _, burns := range []string{"0.3", "3"} { // a busy machine may take fewer samples than it should
+		start := python("import time\nx = bytearray(32 << 20)\nt = time.process_time()\nwhile time.process_time() - t < " + burns + ": pass")
+		start.SampleInterval = 20 * time.Millisecond
+		if res, _ = r.run(t, start, RunInput{}); len(res.MemorySamples) >= 5 {
+			break
+		}
+	}
 	if len(res.MemorySamples) < 5 {
 		t.Fatalf("%d samples", len(res.MemorySamples))
 	}
@@ -276,7 +281,7 @@ for i in range(%d):
 const reach = `
 import socket
 s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen()
-c = socket.create_connection(s.getsockname(), 2); print("loopback works")
+c = socket.create_connection(s.getsockname(), 60); print("loopback works")
 print([n for _, n in socket.if_nameindex()])
 `
 
