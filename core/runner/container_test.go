@@ -180,7 +180,7 @@ for pid in [1] + [int(t) for t in os.listdir("/proc/1/task")]:
         "nice for all": lambda: os.setpriority(os.PRIO_USER, 0, 19),
     }.items():
         try: change(); print("changed:", pid, name)
-        except PermissionError: pass
+        except (PermissionError, ProcessLookupError): pass  # a thread may have ended
 for change in (lambda: resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE, (100, 100)), lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
                lambda: os.setpriority(os.PRIO_PROCESS, os.getpid(), 19)): change()
 fd = libc.syscall(434, 1, 0)

@@ -78,7 +78,7 @@ func TestNobodySurvives(t *testing.T) {
 			t.Run(c.name+" "+name, func(t *testing.T) {
 				start := python(family + c.end)
 				if c.end == "time.sleep(100)" {
-					start.Limits.Timeout = 500 * time.Millisecond
+					start.Limits.Timeout, start.Limits.KillGrace = 500*time.Millisecond, 30*time.Second
 				}
 				res, rec := r.timesOut(t, start, "\n")
 				if got := describe(res); got != c.want {

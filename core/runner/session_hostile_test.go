@@ -177,12 +177,12 @@ func processesOf(commandLine string) (pids []string) {
 
 func TestWhatACellUsesIsItsOwn(t *testing.T) {
 	r := openSession(t, pythonSession())
-	res, _ := r.cell(t, "x = b'x' * (100 << 20)\nimport time\nbegin = time.process_time()\nwhile time.process_time() - begin < 0.3: pass\ndel x")
-	if res.CPU < 250*time.Millisecond || res.PeakMemoryBytes < 100<<20 || res.Wall < 250*time.Millisecond {
+	res, _ := r.cell(t, "x = b'x' * (100 << 20)\nimport time\nbegin = time.process_time()\nwhile time.process_time() - begin < 1: pass\ndel x")
+	if res.CPU < 950*time.Millisecond || res.PeakMemoryBytes < 100<<20 || res.Wall < 950*time.Millisecond {
 		t.Errorf("%+v", res)
 	}
 	res, _ = r.cell(t, "None")
-	if res.CPU > 200*time.Millisecond || res.CPU < 0 || res.PeakMemoryBytes == 0 {
+	if res.CPU > 900*time.Millisecond || res.CPU < 0 || res.PeakMemoryBytes == 0 {
 		t.Errorf("the next one: %+v", res)
 	}
 	if isRoot() && res.PeakMemoryBytes > 90<<20 {

@@ -238,7 +238,9 @@ func TestACancelInterrupts(t *testing.T) {
 		}
 		return nil
 	}
-	res, err := r.Run(ctx, cellOf("x = 5\nprint('on')\nwhile True: pass"), RunInput{}, rec)
+	start := cellOf("x = 5\nprint('on')\nwhile True: pass")
+	start.Limits.KillGrace = 30 * time.Second
+	res, err := r.Run(ctx, start, RunInput{}, rec)
 	if err != nil || res.Status != executor.StatusKilled || res.SessionState != executor.SessionStateKept {
 		t.Error(err, describe(res), res.SessionState)
 	}

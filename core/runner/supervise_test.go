@@ -30,7 +30,7 @@ func TestTheWholeGroupIsAskedToEnd(t *testing.T) {
 		t.Errorf("%s, %q, %v", describe(res), cancelled.stdout(), err)
 	}
 	start.Limits.Timeout = 300 * time.Millisecond
-	if res, rec := r.timesOut(t, start, "asked"); res.Status != executor.StatusTimedOut || rec.stdout() != "up\nasked\n" {
+	if res, rec := r.timesOut(t, start, "up\nasked"); res.Status != executor.StatusTimedOut || rec.stdout() != "up\nasked\n" {
 		t.Errorf("%s, %q", describe(res), rec.stdout())
 	}
 }
