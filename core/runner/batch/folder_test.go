@@ -103,6 +103,9 @@ func TestSIGTERMIsACancel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
 			start := p.start(c.trap + "; echo up; while :; do sleep 0.05; done")
+			if start.Start.Limits.KillGrace = time.Minute; c.wants == "killed SIGKILL" {
+				start.Start.Limits.KillGrace = 4 * time.Second
+			}
 			p.writeJSON(job.StartFile, start)
 			r := p.launch("job")
 			until(t, "output", func() bool { return strings.Contains(p.read().out[0], "up") })
@@ -118,7 +121,9 @@ func TestSIGTERMIsACancel(t *testing.T) {
 func TestEachStopSignalOfAnImageIsACancel(t *testing.T) {
 	for _, s := range []unix.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.Signal(37)} {
 		p := newPlace(t)
-		p.writeJSON(job.StartFile, p.start("trap 'exit 4' TERM; echo up; while :; do sleep 0.05; done"))
+		start := p.start("trap 'exit 4' TERM; echo up; while :; do sleep 0.05; done")
+		start.Start.Limits.KillGrace = time.Minute
+		p.writeJSON(job.StartFile, start)
 		r := p.launch("job")
 		until(t, "output", func() bool { return strings.Contains(p.read().out[0], "up") })
 		must(t, r.signal(s))
@@ -235,13 +240,14 @@ func TestAFullMemoryIsTheProgramsEnd(t *testing.T) {
 func TestAFullDiskOfTheEventsIsTold(t *testing.T) {
 	p := newPlace(t)
 	must(t, os.Mkdir(p.output, 0o700))
-	must(t, unix.Mount("small", p.output, "tmpfs", 0, "size=256k"))
+	must(t, unix.Mount("small", p.output, "tmpfs", 0, "size=2m"))
 	t.Cleanup(func() { must(t, unix.Unmount(p.output, unix.MNT_DETACH)) })
 	o := p.run(p.start("while :; do echo 0123456789012345678901234567890123456789012345678901234567890123456789; done"))
 	if o.result == nil && executor.CodeOf(o.err) != executor.Internal || o.code != ExitNotRun || !strings.Contains(o.stderr.String(), "no space left") {
 		t.Errorf("%s, code %d\n%s", o.brief(), o.code, &o.stderr)
 	}
-	if want := strings.Repeat("0123456789012345678901234567890123456789012345678901234567890123456789\n", 1+len(o.out[0])/71); !strings.HasPrefix(want, o.out[0]) || len(o.out[0]) < 32<<10 { // small events take more room
+	// An event that does not fit has up to MaxOutputData, and small ones take more room than their output.
+	if want := strings.Repeat("0123456789012345678901234567890123456789012345678901234567890123456789\n", 1+len(o.out[0])/71); !strings.HasPrefix(want, o.out[0]) || len(o.out[0]) < 256<<10 {
 		t.Errorf("%d bytes are no prefix", len(o.out[0]))
 	}
 }

@@ -45,9 +45,10 @@ func TestHowAProgramEnds(t *testing.T) {
 		"exit code 0":         {"exit 0", nil, "succeeded exit 0", 0},
 		"exit code 255":       {"exit 255", nil, "failed exit 255", 255},
 		"a signal of its own": {"kill -SEGV $$", nil, "failed SIGSEGV", 128 + 11},
-		"its time is over": {"echo up; exec sleep 1000", func(s *job.Start) { s.Start.Limits.Timeout = 300 * time.Millisecond },
-			"timed_out SIGTERM", 128 + 15},
-		"it ignores SIGTERM": {"trap '' TERM; while :; do sleep 0.1; done", func(s *job.Start) {
+		"its time is over": {"echo up; exec sleep 1000", func(s *job.Start) {
+			s.Start.Limits.Timeout, s.Start.Limits.KillGrace = 300*time.Millisecond, time.Minute
+		}, "timed_out SIGTERM", 128 + 15},
+		"it ignores SIGTERM": {"trap '' TERM; echo up; while :; do sleep 0.1; done", func(s *job.Start) {
 			s.Start.Limits.Timeout, s.Start.Limits.KillGrace = 300*time.Millisecond, 100*time.Millisecond
 		}, "timed_out SIGKILL", 128 + 9},
 		"no such command": {"", func(s *job.Start) { s.Start.Command = []string{"no-such-command"} },
@@ -64,7 +65,14 @@ func TestHowAProgramEnds(t *testing.T) {
 			if c.change != nil {
 				c.change(&start)
 			}
-			if o := p.run(start); !strings.HasPrefix(o.brief(), c.wants) || o.code != c.code {
+			o := p.run(start)
+			// A busy machine may need longer until the program is up.
+			for strings.HasPrefix(o.brief(), "timed_out") && o.out[0] == "" && start.Start.Limits.Timeout < 10*time.Second {
+				p, start.Start.Limits.Timeout = newPlace(t), 5*start.Start.Limits.Timeout
+				start.Config, start.Protect = p.config(), p.start("").Protect
+				o = p.run(start)
+			}
+			if !strings.HasPrefix(o.brief(), c.wants) || o.code != c.code {
 				t.Errorf("%s, code %d\n%s", o.brief(), o.code, &o.stderr)
 			}
 		})

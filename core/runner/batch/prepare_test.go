@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -160,8 +161,6 @@ func TestAFailingCommandIsTheUsers(t *testing.T) {
 		"an exit code": {[]string{"true", "echo last words; exit 7"}, nil,
 			`failed prepare invalid pre_commands: pre_commands[1] "echo last words; exit 7" ended with exit code 7:` + "\nlast words"},
 		"a signal": {[]string{"kill -SEGV $$"}, nil, `failed prepare invalid pre_commands: pre_commands[0] "kill -SEGV $$" ended with exit code 139 (SIGSEGV)`},
-		"no end": {[]string{"true", "echo up; sleep 1000"}, func(in *job.Prepare) { in.Limits.Timeout = 2 * time.Second },
-			`failed prepare exhausted pre_commands: pre_commands[1] "echo up; sleep 1000" not prepared within 2s:` + "\nup"},
 		"too much": {[]string{"for n in 1 2 3 4 5 6 7 8 9; do head -c 1000000 /dev/zero >f$n; done; sleep 1000"}, func(in *job.Prepare) { in.Limits.DiskBytes = 4 << 20 },
 			`failed prepare exhausted pre_commands: pre_commands[0] "for n|wrote more than 4 MiB`},
 		"too much at its end": {[]string{"for n in 1 2 3 4 5 6 7 8 9; do head -c 1000000 /dev/zero >f$n; done"}, func(in *job.Prepare) { in.Limits.DiskBytes = 4 << 20 },
@@ -183,6 +182,26 @@ func TestAFailingCommandIsTheUsers(t *testing.T) {
 				t.Error("a process is left")
 			}
 		})
+	}
+}
+
+func TestACommandWithoutAnEndIsTheUsers(t *testing.T) {
+	for _, timeout := range []time.Duration{2 * time.Second, 20 * time.Second} { // a busy machine may need the longer one until the command has begun
+		p := newPlace(t)
+		in := p.prepare()
+		in.Commands, in.Limits.Timeout = []string{"true", "echo up; sleep 1000"}, timeout
+		o := p.runPrepare(in)
+		if !strings.HasSuffix(o.brief(), "\nup") && timeout == 2*time.Second {
+			continue
+		}
+		want := fmt.Sprintf("failed prepare exhausted pre_commands: pre_commands[1] %q not prepared within %s:\nup", in.Commands[1], timeout)
+		if o.brief() != want || o.code != ExitNotRun || o.prepared != nil {
+			t.Errorf("%s, code %d\n%s", o.brief(), o.code, &o.stderr)
+		}
+		if runsAs(t, testUID) {
+			t.Error("a process is left")
+		}
+		return
 	}
 }
 
