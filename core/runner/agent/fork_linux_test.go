@@ -256,7 +256,7 @@ func TestACopyThatIsNotTakenIsClosed(t *testing.T) {
 				}
 				fds := []unix.PollFd{{Fd: int32(ends[0])}} //nolint:gosec // a descriptor
 				// A process that another test starts has the descriptor, too, until it executes its program.
-				n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Poll(fds, 5000) })
+				n, err := archive.IgnoringEINTR(func() (int, error) { return unix.Poll(fds, 60_000) })
 				if n != 1 || err != nil {
 					t.Errorf("the copy is not closed: %v", err)
 				}

@@ -140,7 +140,7 @@ func TestLeftoversOfAUIDAreKilledByTheirMarksAlone(t *testing.T) {
 		c.Path, c.Args = "/bin/sh", []string{"sh", "-c", "cd /; sleep 100 & cd " + root + "; exec sleep 100"}
 	})
 	// The shell has started its child, and is back.
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		proc := fmt.Sprintf("/proc/%d/", parent.Process.Pid)
 		children, _ := os.ReadFile(proc + "task/" + strconv.Itoa(parent.Process.Pid) + "/children")
 		if at, _ := os.Readlink(proc + "cwd"); len(children) > 0 && at == root {
