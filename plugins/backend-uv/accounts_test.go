@@ -29,9 +29,7 @@ func fakeHost(t *testing.T, passwd, nsswitch, getent string) hostUsers {
 	}
 	if getent != "" {
 		h.getent = filepath.Join(dir, "getent")
-		if err := os.WriteFile(h.getent, []byte("#!/bin/sh\n"+getent), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		script(t, h.getent, "#!/bin/sh\n"+getent)
 	}
 	return h
 }

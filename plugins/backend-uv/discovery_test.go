@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor/needtest"
@@ -45,6 +46,9 @@ func script(t *testing.T, name, text string) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// A process that another test starts meanwhile would hold the file open for writing until its exec, and such a file cannot be executed.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
