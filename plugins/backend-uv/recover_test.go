@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -46,17 +47,18 @@ func processes(text string) []int {
 	return found
 }
 
-// lasting runs a program that tries to outlive its Execution: it ignores SIGTERM and has a child in a session of its own. ran is
-// closed when both processes run, ended when Run has returned.
+// lasting runs a program that tries to outlive its Execution: it ignores SIGTERM and has an orphan in a session of its own. ran is
+// closed when both processes, and no others, run. ended is closed when Run has returned.
 func lasting(t *testing.T, b executor.Backend, mark string) (ran, ended chan struct{}) {
 	t.Helper()
 	ran, ended = make(chan struct{}), make(chan struct{})
-	j := &journal{on: func(e executor.Event) error {
-		if o, ok := e.Body.(executor.Output); ok && strings.Contains(string(o.Data), "ready") {
-			close(ran)
+	j, ready := &journal{}, sync.OnceFunc(func() { close(ran) })
+	j.on = func(executor.Event) error {
+		if said := j.text(executor.Stdout); strings.Contains(said, "alone") && strings.Contains(said, "orphan") {
+			ready()
 		}
 		return nil
-	}}
+	}
 	go func() {
 		defer close(ended)
 		work := job(executor.Spec{Args: []string{mark}, Code: `
@@ -68,8 +70,9 @@ if os.fork() == 0:
         os._exit(0)
     os.chdir("/")
     os.environ.clear()
-    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(1000)", sys.argv[1]])
-print("ready", flush=True)
+    os.execv(sys.executable, [sys.executable, "-c", "import time; print('orphan', flush=True); time.sleep(1000)", sys.argv[1]])
+os.wait()
+print("alone", flush=True)
 time.sleep(1000)
 `})
 		work.ID = mark

@@ -29,7 +29,7 @@ func (l *logLines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// await waits for a line with that message and returns its attributes, for at most 30 s.
+// await waits for a line with that message and returns its attributes, for at most two minutes.
 func (l *logLines) await(t *testing.T, message string) map[string]any {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -141,8 +141,8 @@ func TestARunnerThatDiesIsLoggedWithItsReason(t *testing.T) {
 	}
 	b.slots.put(ended)
 	b.slots.close() // waits until put has given the slot back
-	if got := strings.Count(lines.buf.String(), "runner died"); got != 2 {
-		t.Errorf("%d runners died according to the log, want 2; %d more were counted\n%s", got, b.slots.died.Load()-died, &lines.buf)
+	if got := strings.Count(lines.text(), "runner died"); got != 2 {
+		t.Errorf("%d runners died according to the log, want 2; %d more were counted\n%s", got, b.slots.died.Load()-died, lines.text())
 	}
 }
 
@@ -203,19 +203,23 @@ func TestASingleCallStartsOneRunner(t *testing.T) {
 	}
 }
 
+// settle waits until no slot is being started or has a job, and returns the number of idle slots.
+func (p *slots) settle(t *testing.T) (idle int) {
+	t.Helper()
+	eventually(t, "the end of all starts", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		idle = len(p.idle)
+		return !p.adding && len(p.all) == idle && idle > 0
+	})
+	return idle
+}
+
 // TestProgramsThatComeInTurnsKeepTheirForkServers takes slots for programs of as many kinds as may have one each.
 func TestProgramsThatComeInTurnsKeepTheirForkServers(t *testing.T) {
 	b := openBackend(t, map[string]any{"warm_sessions": -1})
 	p := b.slots
-	settle := func() (idle int) {
-		eventually(t, "the end of all starts", func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			idle = len(p.idle)
-			return !p.adding && len(p.all) == idle && idle > 0
-		})
-		return idle
-	}
+	settle := func() int { return p.settle(t) }
 	settle()
 	// run reports whether there was a slot for programs of a kind.
 	run := func(fork string) bool {

@@ -16,6 +16,7 @@ func TestAProgramWhoseRunnerDiesAtItsStartIsNotStartedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.slots.put(s)
+	b.slots.settle(t) // so that the program gets one of these
 	b.slots.mu.Lock()
 	slots := slices.Collect(maps.Keys(b.slots.all))
 	b.slots.mu.Unlock()
@@ -25,10 +26,10 @@ func TestAProgramWhoseRunnerDiesAtItsStartIsNotStartedAgain(t *testing.T) {
 	}
 	j, ended := &journal{}, make(chan error, 1)
 	go func() {
-		_, err := b.Run(t.Context(), job(executor.Spec{Command: []string{"sleep", "2"}}), j)
+		_, err := b.Run(t.Context(), job(executor.Spec{Command: []string{"sleep", "60"}}), j)
 		ended <- err
 	}()
-	for killed := false; !killed; {
+	for killed := false; !killed && len(ended) == 0; {
 		for _, s := range slots {
 			if len(sandbox.ChildrenOf(s.cmd.Process.Pid)) > idle[s] { // before the runner says that the program has begun
 				killed = s.cmd.Process.Kill() == nil
