@@ -78,16 +78,8 @@ func (u *uvTool) find(ctx context.Context, notify func(string)) (uvProgram, erro
 
 // look searches for uv without fetching one. It returns an empty program if there is none.
 func (u *uvTool) look(ctx context.Context) (uvProgram, error) {
-	var files []string
-	for _, dir := range filepath.SplitList(u.places.path) {
-		files = append(files, filepath.Join(dir, "uv"))
-	}
-	files = append(files, below(u.places.home, ".local/bin/uv"), below(u.places.home, ".cargo/bin/uv"), u.fetched())
 	pythons := u.pythons(ctx)
-	for _, python := range pythons {
-		files = append(files, filepath.Join(filepath.Dir(python), "uv"))
-	}
-	for _, file := range files {
+	for _, file := range u.files(pythons) {
 		if program, ok := u.try(ctx, file); ok {
 			return program, nil
 		}
@@ -103,6 +95,19 @@ func (u *uvTool) look(ctx context.Context) (uvProgram, error) {
 	return uvProgram{}, context.Cause(ctx)
 }
 
+// files lists where a uv may be, in order of preference.
+func (u *uvTool) files(pythons []string) []string {
+	var list []string
+	for _, dir := range filepath.SplitList(u.places.path) {
+		list = append(list, filepath.Join(dir, "uv"))
+	}
+	list = append(list, below(u.places.home, ".local/bin/uv"), below(u.places.home, ".cargo/bin/uv"), u.fetched())
+	for _, python := range pythons {
+		list = append(list, filepath.Join(filepath.Dir(python), "uv"))
+	}
+	return list
+}
+
 func (u *uvTool) fetched() string { return filepath.Join(u.dir, "uv-"+u.pin.version, "bin", "uv") }
 
 var uvVersionForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^uv (0\.([0-9]+)\.[0-9]+|[1-9][0-9]*\.[0-9.]+)`) })
@@ -115,16 +120,26 @@ func (u *uvTool) try(ctx context.Context, file string) (uvProgram, bool) {
 		return uvProgram{}, false
 	}
 	out, err := u.run(ctx, nil, real, "--version")
-	m := uvVersionForm().FindStringSubmatch(out)
-	if err != nil || m == nil {
+	version, old := parseUVVersion(out)
+	switch {
+	case err != nil || version == "":
 		u.log.Info("uv skipped: it does not print its version", "path", real)
 		return uvProgram{}, false
-	}
-	if minor, err := strconv.Atoi(m[2]); err == nil && minor < oldestUVMinor {
-		u.log.Info("uv skipped: too old", "path", real, "version", m[1])
+	case old:
+		u.log.Info("uv skipped: too old", "path", real, "version", version)
 		return uvProgram{}, false
 	}
-	return uvProgram{path: real, version: m[1]}, true
+	return uvProgram{path: real, version: version}, true
+}
+
+// parseUVVersion returns the version that a uv has printed, or "". old reports whether the version is older than oldestUVMinor.
+func parseUVVersion(out string) (version string, old bool) {
+	m := uvVersionForm().FindStringSubmatch(out)
+	if m == nil {
+		return "", false
+	}
+	minor, err := strconv.Atoi(m[2])
+	return m[1], err == nil && minor < oldestUVMinor
 }
 
 // reachable returns the path of a uv that uid may execute with the mechanisms m: program itself, or a copy in u.dir.

@@ -3,14 +3,17 @@ package uvbackend
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
@@ -175,7 +178,7 @@ func TestAFetchOfUvIsBounded(t *testing.T) {
 			*b.tool = *boxed(t, b, w, content)
 			result, _ := run(t, b, executor.Spec{Code: "print(1)", Requirements: "pyexec-probe"})
 			f := result.Failure
-			if result.Status != executor.StatusFailed || f == nil || f.Phase != executor.PhasePrepare || !strings.Contains(f.Message, c.says) {
+			if result.Status != executor.StatusFailed || f == nil || f.Phase != executor.PhasePrepare || !strings.Contains(f.Message, c.says) || strings.Contains(f.Message, "requirements_txt") {
 				t.Errorf("got %+v with %+v, want %s", result, f, c.says)
 			}
 			if isFile(b.tool.fetched()) {
@@ -196,6 +199,146 @@ func TestAShimNamedUvIsPassedOver(t *testing.T) {
 		func(context.Context) []string { return nil }, slog.New(slog.DiscardHandler))
 	if program, err := tool.look(t.Context()); err != nil || program.path != "" {
 		t.Errorf("got %+v, %v", program, err)
+	}
+}
+
+func TestVersionsOfUv(t *testing.T) {
+	t.Parallel()
+	oldest := fmt.Sprintf("0.%d.0", oldestUVMinor)
+	for out, want := range map[string]struct {
+		version string
+		old     bool
+	}{
+		"uv " + oldest + " (1234 2025-01-01)\n":            {oldest, false},
+		fmt.Sprintf("uv 0.%d.99\n", oldestUVMinor-1):       {fmt.Sprintf("0.%d.99", oldestUVMinor-1), true},
+		"uv 0.13.9 (x86_64-unknown-linux-gnu)\n":           {"0.13.9", false},
+		"uv 1.0.0\n":                                       {"1.0.0", false},
+		"uvx 1.0.0\n":                                      {"", false},
+		"uv: error while loading shared libraries: libc\n": {"", false},
+	} {
+		if version, old := parseUVVersion(out); version != want.version || old != want.old {
+			t.Errorf("%q: version %q, old: %v, want %+v", out, version, old, want)
+		}
+	}
+}
+
+// TestUvIsLookedForAgainWhenItIsGone has a machine without uv, on which no uv can be fetched.
+func TestUvIsLookedForAgainWhenItIsGone(t *testing.T) {
+	t.Parallel()
+	tool := newUVTool(t.TempDir(), places{path: t.TempDir()}, index{}, func(context.Context) []string { return nil }, slog.New(slog.DiscardHandler))
+	tool.enclose = func(context.Context, string) (enclosure, error) { return enclosure{}, errors.New("no box") }
+	tool.found = uvProgram{path: put(t, t.TempDir(), "uv"), version: "9.9.9"}
+	if program, err := tool.find(t.Context(), func(string) {}); err != nil || program != tool.found {
+		t.Errorf("got %+v, %v", program, err)
+	}
+	if err := os.Remove(tool.found.path); err != nil {
+		t.Fatal(err)
+	}
+	killed := filepath.Join(tool.dir, ".tmp-killed")
+	put(t, killed, "target", "uv")
+	var said []string
+	program, err := tool.find(t.Context(), func(message string) { said = append(said, message) })
+	if executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), "no box") || len(said) != 1 || !strings.Contains(said[0], tool.pin.version) {
+		t.Errorf("got %+v, %v, progress %q", program, err, said)
+	}
+	if isFolder(killed) {
+		t.Error("the leftover of a killed fetch was not removed")
+	}
+}
+
+func TestUvIsLookedForOnPathAndElsewhere(t *testing.T) {
+	t.Parallel()
+	tool := &uvTool{dir: "/tools", pin: pin{version: "9.9.9"}, places: places{path: "/a:/b", home: "/home/me"}}
+	want := []string{"/a/uv", "/b/uv", "/home/me/.local/bin/uv", "/home/me/.cargo/bin/uv", "/tools/uv-9.9.9/bin/uv", "/py/bin/uv"}
+	if got := tool.files([]string{"/py/bin/python3"}); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestABuildGetsACopyOfAUvThatItMayNotExecute(t *testing.T) {
+	t.Parallel()
+	tool := &uvTool{dir: filepath.Join(folder(t), "tools")}
+	program := uvProgram{path: filepath.Join(folder(t), "uv"), version: "9.9.9"}
+	script(t, program.path, "one")
+	if err := os.Mkdir(tool.dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	reach := func(uid int, mode os.FileMode) string {
+		t.Helper()
+		if err := os.Chmod(program.path, mode); err != nil {
+			t.Fatal(err)
+		}
+		path, err := tool.reachable(t.Context(), program, mechanisms{}, uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const build = 61299
+	if open, own := reach(build, 0o755), reach(0, 0o700); open != program.path || own != program.path {
+		t.Errorf("got %s and %s, want uv itself", open, own)
+	}
+	copied := reach(build, 0o700)
+	if executable := reach(build, 0o744); copied == program.path || executable != copied || reach(build, 0o700) != copied {
+		t.Errorf("got %s, and for a file that can only be read %s, want one copy", copied, executable)
+	}
+	raw, err := os.ReadFile(copied)
+	if err != nil || string(raw) != "one" || !(mechanisms{}).readable(copied, build) {
+		t.Errorf("the copy has %q, %v", raw, err)
+	}
+	script(t, program.path, "two")
+	if err := os.Chtimes(program.path, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if renewed := reach(build, 0o700); renewed == copied {
+		t.Error("the copy is that of an older uv")
+	}
+}
+
+// TestPipOfAPythonFetchesUv has Pythons that have pip, venv, or neither.
+func TestPipOfAPythonFetchesUv(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, pip, venv, want string
+	}{
+		{"the second one has pip", "/py/2", "", "/py/2"},
+		{"one has venv", "", "/py/2", "venv/bin/python"},
+		{"both have venv", "", "/py/1 /py/2", "venv/bin/python"},
+		{"none has either", "", "", ""},
+	} {
+		temp := t.TempDir()
+		tool := &uvTool{index: index{pip: []string{"PIP_INDEX_URL=https://me:pw@index.example"}}, pythons: func(context.Context) []string { return []string{"/py/1", "/py/2"} }}
+		installed := ""
+		err := tool.pip(t.Context(), temp, func(_ context.Context, env, _ []string, program string, args ...string) error {
+			line := strings.Join(args, " ")
+			has := func(list string) error {
+				if strings.Contains(list, program) {
+					return nil
+				}
+				return errors.New("no module")
+			}
+			switch {
+			case strings.Contains(line, "--require-hashes"):
+				if !strings.Contains(strings.Join(env, " "), tool.index.pip[0]) {
+					t.Errorf("%s: pip gets the variables %q", c.name, env)
+				}
+				installed = strings.TrimPrefix(program, temp+"/")
+				return nil
+			case len(env) > 0:
+				t.Errorf("%s: %s gets the variables %q", c.name, line, env)
+			case strings.Contains(line, "import pip"):
+				return has(c.pip)
+			}
+			venv := args[len(args)-1]
+			if isFolder(venv) {
+				t.Errorf("%s: the folder of a failed venv is still there", c.name)
+			}
+			put(t, venv, "pyvenv.cfg")
+			return has(c.venv)
+		})
+		if installed != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: installed by %q, %v, want %q", c.name, installed, err, c.want)
+		}
 	}
 }
 
