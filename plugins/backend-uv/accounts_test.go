@@ -36,21 +36,28 @@ func fakeHost(t *testing.T, passwd, nsswitch, getent string) hostUsers {
 
 func TestARangeOverRealAccountsIsRefused(t *testing.T) {
 	t.Parallel()
-	const passwd = "root:x:0:0:root:/root:/bin/sh\nalice:x:70005:70005::/home/alice:/bin/sh\nsystem:x:500:500::/:/bin/false\n"
+	const passwd = "root:x:0:0:root:/root:/bin/sh\nbob:x:70040:70040::/home/bob:/bin/sh\nalice:x:70005:70005::/home/alice:/bin/sh\nsystem:x:500:500::/:/bin/false\n"
 	lists := `[ $# = 1 ] && echo 'listed:*:70020:70020::/:/bin/sh'; exit 0`
-	asked := `shift; for uid; do [ "$uid" = 70030 ] && echo 'asked:*:70030:70030::/:/bin/sh'; done; exit 2`
+	asks := func(uid string) string {
+		return `shift; for uid; do [ "$uid" = ` + uid + ` ] && echo "asked:*:$uid:$uid::/:/bin/sh"; done; exit 2`
+	}
+	asked := asks("70030")
+	after := strconv.Itoa(71000 + nssBatch)
 	for _, c := range []struct {
 		name, nsswitch, getent, runAs, want string
 	}{
 		{"an account in the range", "passwd: files\n", "", "70000-70010", "uid 70005 is alice"},
 		{"at its first uid", "passwd: files\n", "", "70005-70010", "uid 70005 is alice"},
 		{"at its last uid", "passwd: files\n", "", "70001-70005", "uid 70005 is alice"},
+		{"two accounts in the range", "passwd: files\n", "", "70005-70050", "uid 70005 is alice"},
 		{"none in it", "passwd: files\n", "", "70006-70010", ""},
 		{"none before it", "passwd: files\n", "", "70000-70004", ""},
 		{"no NSS configuration", "", "", "70000-70010", "uid 70005 is alice"},
 		{"an account that a service lists", "passwd: files systemd\n", lists, "70011-70020", "uid 70020 is listed"},
 		{"an account that a service only knows when asked", "passwd: files sss\n", asked, "70021-70030", "uid 70030 is asked"},
 		{"a large range that a service is asked for", "passwd:\tfiles [NOTFOUND=continue] ldap # far away\n", asked, "70021-79000", "uid 70030 is asked"},
+		{"the first uid after those that are asked for together", "passwd: files sss\n", asks(after), "71000-79000", "uid " + after + " is asked"},
+		{"an account of another database of files", "passwd: files compat\n", lists, "70011-70020", "uid 70020 is listed"},
 		{"an account of a service that is not used", "passwd: files\n# passwd: sss\ngroup: sss\n", asked, "70021-70030", ""},
 		{"a uid of the system", "passwd: files\n", "", "500-600", "uid 500 is the account system"},
 		{"a uid of the system without an account", "passwd: files\n", "", "999-1100", "must not have a uid below 1000"},
@@ -171,6 +178,17 @@ func TestProcessesOfAnotherInstallationAreNoStrangers(t *testing.T) {
 	if h.runs = nil; asked != 3+4 {
 		t.Errorf("the kernel was asked %d times", asked)
 	}
+	p, _ := h.stranger(r, locks)
+	named := func(want string) {
+		t.Helper()
+		if got := command(filepath.Join(proc, strconv.Itoa(p.pid))); got != want {
+			t.Errorf("the process is named %s, want %s", got, want)
+		}
+	}
+	script(t, filepath.Join(proc, "3", "comm"), "worker\n")
+	named(`"worker"`)
+	script(t, filepath.Join(proc, "3", "cmdline"), "/bin/program\x00--all\x00")
+	named(`"/bin/program --all"`)
 	c, err := claimUID(locks, r)
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +211,7 @@ func TestProcessesOfAnotherInstallationAreNoStrangers(t *testing.T) {
 func TestSubordinateUIDsOfOthersAreNamed(t *testing.T) {
 	t.Parallel()
 	h := fakeHost(t, "", "", "")
-	if err := os.WriteFile(h.subuid, []byte("alice:100000:65536\n# no line\nbob:70000:10\ncarol:70011:1\n"), 0o600); err != nil {
+	if err := os.WriteFile(h.subuid, []byte("alice:100000:65536\n# no line\nbob:70000:10\ncarol:70011:1\ndave:70000:10:more\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{

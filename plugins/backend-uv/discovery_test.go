@@ -1,13 +1,18 @@
 package uvbackend
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
@@ -41,12 +46,13 @@ func link(t *testing.T, target, name string) {
 	}
 }
 
+// script makes a file that can be executed at once. A process that another test is starting must not inherit the file while it is open
+// for writing.
 func script(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A process that another test starts meanwhile would hold the file open for writing until its exec, and such a file cannot be executed.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
@@ -100,6 +106,270 @@ func TestWhatDoesNotRunIsAFindingAndNotAChoice(t *testing.T) {
 	}
 	if len(inv.unreachable) != 2 || !strings.Contains(inv.unreachable[0].Why, "no such version") || inv.unreachable[1].Why == "" {
 		t.Errorf("findings are %+v", inv.unreachable)
+	}
+}
+
+// told fills the cache of p with the answers of the files in dir. The Pythons of this machine have no answer, so that none is started.
+func told(t *testing.T, p prober, dir string, answers map[string]answer) {
+	t.Helper()
+	known := map[string]answer{}
+	for _, c := range p.places.candidates() {
+		a := answer{Error: "not asked"}
+		if name, ok := strings.CutPrefix(c.real, dir+"/"); ok {
+			a, ok = answers[name]
+			if !ok {
+				t.Fatalf("no answer of %s", name)
+			}
+		}
+		known[c.stamp(p.owner)] = a
+	}
+	if err := writeJSON(p.cache, known); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheBestPythonOfEachVersionIsChosen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	answers := map[string]answer{
+		"pypy/python3":           {Version: "3.11.9", Implementation: "pypy"},
+		"many/python3.9":         {Version: "3.9.18", Implementation: "cpython"},
+		"many/python3.11":        {Version: "3.11.2", Implementation: "cpython"},
+		"many/python3.12":        {Version: "3.12.4", Implementation: "cpython"},
+		"many/python3.13":        {Version: "3.13.0", Implementation: "cpython", Free: true},
+		"more/python3.12":        {Version: "3.12.9", Implementation: "cpython"},
+		"oldest/python3.8":       {Version: "3.8.0", Implementation: "cpython"},
+		"old/python3":            {Version: "3.7.9", Implementation: "cpython"},
+		"next/python3":           {Version: "4.9.0", Implementation: "cpython"},
+		"lib-3.7.1/bin/python3":  {Error: "broken"},
+		"lib-3.12.7/bin/python3": {Error: "broken"},
+	}
+	for name := range answers {
+		script(t, filepath.Join(dir, name), "\x7fELF "+name)
+	}
+	discover := func(folders ...string) inventory {
+		t.Helper()
+		for i, name := range folders {
+			folders[i] = filepath.Join(dir, name)
+		}
+		p := testProber(t, strings.Join(folders, ":"))
+		told(t, p, dir, answers)
+		return p.discover(t.Context())
+	}
+	inv := discover("old", "next", "pypy", "many", "more", "oldest", "lib-3.7.1/bin", "lib-3.12.7/bin")
+	if got := strings.Join(inv.minors(), " "); got != "3.12 3.11 3.9 3.8" {
+		t.Errorf("the versions are %s", got)
+	}
+	for minor, want := range map[string]string{"": "pypy/python3", "3.8": "oldest/python3.8", "3.9": "many/python3.9", "3.11": "many/python3.11", "3.12": "many/python3.12"} {
+		if got, ok := inv.find(minor); !ok || got.Path != filepath.Join(dir, want) {
+			t.Errorf("version %q is %s, want %s", minor, got.Path, want)
+		}
+	}
+	var mine []string
+	for _, u := range inv.unreachable {
+		if name, ok := strings.CutPrefix(u.Path, dir+"/"); ok {
+			mine = append(mine, name+" "+u.Version)
+		}
+	}
+	if got := strings.Join(mine, ", "); got != "lib-3.12.7/bin/python3 3.12.7" {
+		t.Errorf("unreachable are %s", got)
+	}
+	if got := discover("many").fallback; got.Version != "3.12.4" {
+		t.Errorf("without a python3 on PATH the default is %+v, want the newest", got)
+	}
+	b := &Backend{}
+	b.inventory.Store(&inv)
+	inv.unreachable = []unreachable{{Path: "/closed/python3"}}
+	if got := b.ownPythons(t.Context()); len(got) != 6 || got[0] != filepath.Join(dir, "pypy/python3") || got[5] != "/closed/python3" {
+		t.Errorf("the plugin's own tools use %q", got)
+	}
+}
+
+// TestAVirtualEnvironmentBehindAShimStandsForItsBase has a virtual environment whose python3 is a copy.
+func TestAVirtualEnvironmentBehindAShimStandsForItsBase(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	base, venv, shim := filepath.Join(dir, "base", "python3"), filepath.Join(dir, "venv", "python3"), filepath.Join(dir, "shims", "python3")
+	script(t, base, "\x7fELF base")
+	script(t, venv, "\x7fELF venv")
+	script(t, shim, "#!/bin/sh\n")
+	c := candidate{path: shim, real: shim, shim: true}
+	for name, a := range map[string]struct {
+		answer
+		want string
+	}{
+		"a virtual environment": {answer{Version: "3.12.1", Executable: venv, Base: base}, base},
+		"no base":               {answer{Version: "3.12.1", Executable: venv}, venv},
+		"another shim":          {answer{Version: "3.12.1", Executable: shim}, ""},
+		"a removed file":        {answer{Version: "3.12.1", Executable: filepath.Join(dir, "none")}, ""},
+	} {
+		if got, ok := resolve(c, a.answer); ok != (a.want != "") || got.Path != a.want {
+			t.Errorf("%s: %+v, %v, want %s", name, got, ok, a.want)
+		}
+	}
+	p := testProber(t, dir)
+	p.claim = func() (*uidClaim, error) { return nil, errors.New("not called") }
+	open := filepath.Join(folder(t), "python3")
+	script(t, open, "#!/bin/sh\n")
+	if u := p.explain(candidate{path: open, real: open, shim: true}, answer{Error: "no such version"}); !strings.Contains(u.Remedy, "no shim first on PATH") || u.Why != "no such version" {
+		t.Errorf("a shim that does not work: %+v", u)
+	}
+}
+
+// TestAPythonIsAskedAgainIfItCouldNotBeAsked also shows that the uid is given back.
+func TestAPythonIsAskedAgainIfItCouldNotBeAsked(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	elf := filepath.Join(dir, "elf")
+	script(t, elf, "\x7fELF")
+	p := testProber(t, filepath.Join(dir, "shims"))
+	told(t, p, dir, nil)
+	script(t, filepath.Join(dir, "shims", "python3"), `#!/bin/sh
+echo '{"executable":"`+elf+`","version":"3.12.1"}'
+`)
+	locks, uid := t.TempDir(), 61510
+	p.claim = func() (*uidClaim, error) { return nil, errors.New("no uid is free") }
+	if inv := p.discover(t.Context()); inv.fallback.Path == elf || len(inv.unreachable) == 0 || inv.unreachable[0].Why != "no uid is free" {
+		t.Errorf("without a uid: %+v", inv)
+	}
+	p.claim = nil
+	if os.Geteuid() == 0 {
+		p.claim = func() (*uidClaim, error) { return claimUID(locks, uids{uid, uid}) }
+	}
+	if inv := p.discover(t.Context()); inv.fallback.Path != elf {
+		t.Errorf("with a uid the default is %+v, unreachable are %+v", inv.fallback, inv.unreachable)
+	}
+	c, err := claimUID(locks, uids{uid, uid})
+	if err != nil || c.dirty {
+		t.Errorf("the uid was not given back: %+v, %v", c, err)
+	}
+	if err == nil {
+		c.release()
+	}
+}
+
+func TestAMissingPythonIsSearchedForAgainAfterAWhile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "bin", "python3.39")
+	script(t, file, "\x7fELF")
+	b := &Backend{prober: testProber(t, filepath.Dir(file))}
+	told(t, b.prober, dir, map[string]answer{"bin/python3.39": {Version: "3.39.1", Implementation: "cpython"}})
+	b.inventory.Store(&inventory{})
+	choose := func(minor string) string {
+		t.Helper()
+		i, _ := b.choose(t.Context(), executor.Spec{PythonVersion: minor})
+		return i.Path
+	}
+	if got := choose("3.39"); got != file {
+		t.Errorf("the interpreter that was installed meanwhile is not found, but %q", got)
+	}
+	// A client that asks for a missing version all the time must not cause a search each time.
+	b.searched = time.Now().Add(time.Hour)
+	b.inventory.Store(&inventory{})
+	if got := choose("3.39"); got != "" || len(b.inventory.Load().byMinor) > 0 {
+		t.Errorf("a second search followed at once: %q", got)
+	}
+}
+
+func TestWhoAsksIsPartOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	r := uids{70000, 70007}
+	owners := map[string]bool{}
+	for _, how := range []mechanisms{{}, {Box: true}, {Setuid: true, uids: r}, {Setuid: true, Box: true, uids: r}} {
+		b := &Backend{how: how, config: Config{CacheDir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+		var ids *uidPool
+		if how.Setuid {
+			ids = poolWithoutProcesses(t, r)
+		}
+		b.equip(ids)
+		if owners[b.prober.owner] || (b.prober.inside != nil) != how.Box || (b.prober.claim != nil) != how.Setuid {
+			t.Errorf("%+v: the owner is %q, asked in a box: %v, under a uid: %v", how, b.prober.owner, b.prober.inside != nil, b.prober.claim != nil)
+		}
+		owners[b.prober.owner] = true
+	}
+}
+
+func TestWhatAToolPrintsIsBounded(t *testing.T) {
+	t.Parallel()
+	var b boundedBuffer
+	for range 3 {
+		if n, err := b.Write(make([]byte, maxKept/2+1)); n != maxKept/2+1 || err != nil {
+			t.Error(n, err)
+		}
+	}
+	if b.Len() != maxKept {
+		t.Errorf("%d bytes are kept", b.Len())
+	}
+	for out, ok := range map[string]bool{` {"version":"3.12.1"} `: true, "{}": false, "Python 3.12.1": false, "": false} {
+		if a := parseAnswer([]byte(out)); (a.Error == "") != ok {
+			t.Errorf("%q: %+v", out, a)
+		}
+	}
+}
+
+func TestAFileIsReplacedAsAWhole(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, taken := filepath.Join(dir, "file.json"), filepath.Join(dir, "folder")
+	if err := os.MkdirAll(filepath.Join(taken, "in"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []int{1, 2} {
+		if err := writeJSON(file, value); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(file)
+		if info, _ := os.Stat(file); err != nil || string(raw) != strconv.Itoa(value) || info.Mode().Perm() != 0o644 {
+			t.Errorf("%s, %v, %v", raw, info.Mode(), err)
+		}
+	}
+	if err := writeJSON(taken, 1); err == nil {
+		t.Error("a folder was replaced")
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".tmp-*")); len(left) > 0 {
+		t.Errorf("leftovers: %q", left)
+	}
+}
+
+func TestOtherLanguagesAreTheFirstThatProgramsCanExecute(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	for name, mode := range map[string]os.FileMode{"a/node": 0o644, "a/bash": 0o750, "a/sh": 0o755, "b/node": 0o755, "b/bash": 0o755} {
+		file := filepath.Join(dir, name)
+		script(t, file, "\x7fELF")
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := places{path: filepath.Join(dir, "a") + ":" + filepath.Join(dir, "b"), env: func(string) string { return "" }}
+	for name, c := range map[string]struct {
+		how         mechanisms
+		node, shell string
+	}{
+		"as this user":      {mechanisms{}, "b/node", "a/bash"},
+		"under another uid": {mechanisms{Setuid: true, uids: uids{61500, 61509}}, "b/node", "b/bash"},
+		"in a box":          {mechanisms{Setuid: true, Box: true, uids: uids{61500, 61509}}, "b/node", "b/bash"},
+	} {
+		got := findLanguages(p, c.how)
+		if got[executor.LanguageJavaScript] != filepath.Join(dir, c.node) || got[executor.LanguageShell] != filepath.Join(dir, c.shell) {
+			t.Errorf("%s: %q, want %s and %s", name, got, c.node, c.shell)
+		}
+	}
+}
+
+func TestPythonsAreLookedForWhereTheVariablesSay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	set := map[string]string{"PYENV_ROOT": filepath.Join(dir, "pyenv"), "UV_PYTHON_INSTALL_DIR": filepath.Join(dir, "uv"), "XDG_DATA_HOME": filepath.Join(dir, "data")}
+	var want []string
+	for _, name := range []string{"pyenv/versions/3.12.1/bin", "uv/cpython-3.12/bin", "data/uv/python/cpython-3.11/bin"} {
+		want = append(want, filepath.Join(dir, name))
+		put(t, dir, name, "python3")
+	}
+	got, n := places{home: filepath.Join(dir, "home"), env: func(name string) string { return set[name] }}.folders()
+	if n != 0 || len(got) < 3 || !slices.Equal(got[:3], want) {
+		t.Errorf("got %q, %d of them of PATH, want %q first", got, n, want)
 	}
 }
 
