@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,7 +84,7 @@ func TestSourceThatNoCompilerTakesIsPassedOver(t *testing.T) {
 // TestABuildHasAUIDThatNoProgramHas also shows that the environment belongs to the plugin's user in the end, and that programs
 // cannot open the package cache.
 func TestABuildHasAUIDThatNoProgramHas(t *testing.T) {
-	b, w := indexed(t, nil)
+	b, w := indexed(t, map[string]any{"run_as": "61340-61371"}) // of the default range another server may have the last uid
 	needBounds(t, b)
 	if info, err := os.Stat(b.cache.wheel); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the package cache at the start: %v, %v", info, err)
@@ -128,6 +129,9 @@ for path in ("` + b.cache.wheel + `", "` + b.cache.wheel + `/.lock"):
 		info, err := e.Info()
 		if err == nil && ownerOf(info) != 0 {
 			t.Errorf("%s belongs to %d", path, ownerOf(info))
+		}
+		if err == nil && info.Mode().IsRegular() && info.Sys().(*syscall.Stat_t).Nlink != 1 {
+			t.Errorf("%s is also a file of the package cache", path)
 		}
 		return err
 	})
@@ -177,6 +181,60 @@ func foreign(dir string) error {
 		return err
 	}
 	return os.Lchown(path, 61299, 61299)
+}
+
+// TestAnEnvironmentIsMeasuredWhenNobodyWritesToItAnyMore matters because a build may leave processes that write after the last look.
+func TestAnEnvironmentIsMeasuredWhenNobodyWritesToItAnyMore(t *testing.T) {
+	t.Parallel()
+	for limit, fits := range map[int64]bool{5: true, 4: false} {
+		c := testCache(t, 1<<20)
+		dir := filepath.Join(t.TempDir(), "env")
+		script(t, filepath.Join(dir, "lib", "python3.11", "site-packages", "a.py"), "x = 1")
+		put(t, dir, "bin", "python")
+		put(t, dir, ".lock")
+		fresh, err := lookAtNew(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &builder{name: "mine", config: Config{EnvironmentBytes: limit, EnvironmentFiles: 2}, cache: c}
+		failure, err := b.finish("key", dir, want{interpreter: interpreter{Version: "3.11.2"}}, fresh)
+		if err != nil || (failure == nil) != fits || failure != nil && !strings.Contains(failure.Message, "backends.mine.environment_bytes (4)") {
+			t.Errorf("at most %d bytes: %+v, %v", limit, failure, err)
+		}
+		if (c.keys() == "key") != fits || fits && isFile(filepath.Join(c.path("key"), ".lock")) {
+			t.Errorf("at most %d bytes: the environments are %q", limit, c.keys())
+		}
+	}
+}
+
+func TestThePackagesOfAnEnvironmentAreThoseOfTheirMetadata(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "env")
+	packages := filepath.Join(dir, "lib", "python3.11", "site-packages")
+	for folder, text := range map[string]string{
+		"Py_Exec.Probe-1.dist-info": "Metadata-Version: 2.1\r\nName: Py_Exec.Probe\r\nVersion: 1.2.3\r\n\r\nVersion: 9\r\n",
+		"late-2.0.dist-info":        "Name: late\n\nVersion: 9\n",
+		"nameless-3.0.dist-info":    "Version: 9\n\nName: other\n",
+	} {
+		script(t, filepath.Join(packages, folder, "METADATA"), text)
+	}
+	put(t, packages, "bare-1.0.dist-info", "RECORD")
+	put(t, packages, "no_package", "METADATA")
+	got, err := resolved(dir)
+	if want := []string{"bare==1.0", "late==2.0", "nameless==3.0", "py-exec-probe==1.2.3"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+func TestSourceIsWhatTheCompilerCompiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.py": "x = 1\n", "in/b.py": "yy = 1\n", "c.pyc": "bytecode", "in/d.txt": "text"} {
+		script(t, filepath.Join(dir, name), text)
+	}
+	if got := sourceSize(dir); got != 13 {
+		t.Errorf("%d bytes, want 13", got)
+	}
 }
 
 func TestAddressesInAnEnvironmentHaveNoSecrets(t *testing.T) {

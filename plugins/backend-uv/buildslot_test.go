@@ -1,9 +1,12 @@
 package uvbackend
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,19 +84,26 @@ func TestWhatWasInThePackageCacheBeforeIsNotCounted(t *testing.T) {
 	}
 	sees("only files from before the build", "")
 	eventuallyLater(t, x.begun, t.TempDir())
-	put(filepath.Join(archive, "new", "package", "file"), cacheSlack+999)
+	put(filepath.Join(archive, "new", "package", "file"), cacheSlack+1000)
 	sees("a package of the right size", "")
 	put(filepath.Join(archive, "new", "package", "file"), cacheSlack+1001)
 	sees("a package that is too large", "environment_bytes (1000)")
 	x.private = true
 	sees("the same package outside of the build's folder, with a private cache", "")
 	x.private = false
-	put(filepath.Join(archive, "new", "package", "file"), 0)
-	for i := range cacheSlackFiles + 10 {
-		if err := os.Link(filepath.Join(archive, "new", "package", "file"), filepath.Join(archive, "new", "package", fmt.Sprint(i))); err != nil {
+	file := filepath.Join(archive, "new", "package", "file")
+	put(file, 0)
+	add := func(name string) {
+		t.Helper()
+		if err := os.Link(file, file+name); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for i := range cacheSlackFiles + 9 {
+		add(fmt.Sprint(i))
+	}
+	sees("a package with as many files as it may have", "")
+	add("one too many")
 	sees("a package with too many files", "environment_files (10)")
 }
 
@@ -107,4 +117,121 @@ func eventuallyLater(t *testing.T, since time.Time, path string) {
 		}
 		return err == nil && !changed(info).Before(since)
 	})
+}
+
+func TestABuildReachesWhatItsArgumentsAndItsEnvironmentName(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	x := &buildSlot{temp: filepath.Join(dir, "temp"), packages: filepath.Join(dir, "packages")}
+	x.reach = []string{x.temp, x.packages}
+	real := put(t, dir, "real", "links")
+	named := filepath.Join(dir, "named")
+	link(t, real, named)
+	argv := []string{"/opt/uv", "--relative", filepath.Join(x.temp, "env")}
+	env := map[string]string{"UV_FIND_LINKS": "https://index.example file://" + named + " relative", "HOME": filepath.Join(x.temp, "home")}
+	for box, want := range map[bool][]string{
+		true:  {real, "/opt/uv", named},
+		false: {real, x.temp, x.packages, "/opt/uv", filepath.Join(x.temp, "env"), filepath.Join(x.temp, "home"), named},
+	} {
+		x.how.Box = box
+		got := x.reaches(argv, env)
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("in a box: %v, got %q, want %q", box, got, want)
+		}
+	}
+}
+
+// TestAFileOfTheIndexIsLentToABuildThatMayNotReadIt has a file for each variable. Only root can give a copy to another uid.
+func TestAFileOfTheIndexIsLentToABuildThatMayNotReadIt(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	file := filepath.Join(dir, "secret")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"NETRC", "SSL_CERT_FILE", "SSL_CLIENT_CERT", "PIP_CONFIG_FILE", "PIP_CERT", "PIP_CLIENT_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"}
+	for _, uid := range []int{0, 61299} {
+		if uid != 0 && os.Geteuid() != 0 {
+			continue
+		}
+		x := &buildSlot{temp: filepath.Join(dir, fmt.Sprint(uid)), slot: &slot{}}
+		if uid != 0 {
+			x.slot.uid = &uidClaim{uid: uid}
+		}
+		if err := os.MkdirAll(filepath.Join(x.temp, "home"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			x.reach = nil
+			env, err := x.lend([]string{name + "=" + file, "UV_INDEX_URL=https://index.example/a=b"})
+			if err != nil || len(env) != 2 || env["UV_INDEX_URL"] != "https://index.example/a=b" {
+				t.Errorf("%s: %q, %v", name, env, err)
+			}
+			if uid == 0 {
+				if env[name] != file || !slices.Equal(x.reach, []string{file}) {
+					t.Errorf("%s is %s for a build that may read the file, which reaches %q", name, env[name], x.reach)
+				}
+				continue
+			}
+			raw, err := os.ReadFile(env[name])
+			info, _ := os.Stat(env[name])
+			if err != nil || string(raw) != "secret" || !inFolder(env[name], x.temp) || ownerOf(info) != uid || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: the build got %s with %q, %v", name, env[name], raw, err)
+			}
+		}
+	}
+}
+
+func TestWhatAUIDMayRead(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	put := func(folder string, closed, mode os.FileMode) string {
+		t.Helper()
+		path := filepath.Join(dir, folder, fmt.Sprintf("file-%o", mode))
+		script(t, path, "")
+		if err := errors.Join(os.Chmod(path, mode), os.Chmod(filepath.Dir(path), closed)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	open, secret, inside := put("open", 0o755, 0o644), put("open", 0o755, 0o640), put("closed", 0o700, 0o644)
+	linked := filepath.Join(dir, "open", "link")
+	link(t, inside, linked)
+	for _, c := range []struct {
+		path           string
+		onHost, inABox bool
+	}{{open, true, true}, {secret, false, false}, {inside, false, true}, {linked, false, true}, {filepath.Join(dir, "none"), false, false}} {
+		if host, box := (mechanisms{}).readable(c.path, 61299), (mechanisms{Box: true}).readable(c.path, 61299); host != c.onHost || box != c.inABox {
+			t.Errorf("%s can be read: %v, and in a box %v, want %v and %v", c.path, host, box, c.onHost, c.inABox)
+		}
+	}
+}
+
+func TestEachBuildHasAPackageCacheOfItsOwn(t *testing.T) {
+	t.Parallel()
+	c := testCache(t, 1<<20)
+	ended, end := context.WithCancelCause(t.Context())
+	end(errors.New("enough"))
+	seen := map[string]*lockFile{}
+	for range parallelBuilds {
+		dir, held, err := c.takePackages(ended) // no build waits
+		if err != nil || seen[dir] != nil || !isFolder(dir) {
+			t.Fatalf("got %s, %v, and had %d", dir, err, len(seen))
+		}
+		seen[dir] = held
+	}
+	if dir, _, err := c.takePackages(ended); err == nil {
+		t.Errorf("one build more got %s", dir)
+	}
+	seen[c.packages(2)].Close()
+	dir, held, err := c.takePackages(ended)
+	if err != nil || dir != c.packages(2) {
+		t.Errorf("got %s, %v, want the package cache that was given back", dir, err)
+	}
+	seen[dir] = held
+	for _, held := range seen {
+		held.Close()
+	}
 }

@@ -1,6 +1,8 @@
 package uvbackend
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -123,13 +125,38 @@ func TestUvsOwnCacheGoesBeforeAnyEnvironment(t *testing.T) {
 	}
 }
 
+func TestNoMoreIsEvictedThanMustBe(t *testing.T) {
+	t.Parallel()
+	c := testCache(t, 2000)
+	fill(t, c, "env", 1000, time.Hour)
+	for n := range 2 {
+		if err := errors.Join(os.MkdirAll(c.packages(n), 0o700), os.WriteFile(filepath.Join(c.packages(n), "wheel"), make([]byte, 1000), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.evict(t.Context(), "")
+	if _, first, _ := measure(c.packages(0)); first != 0 || !isFile(filepath.Join(c.packages(1), "wheel")) || c.keys() != "env" {
+		t.Errorf("environments %q and %d bytes of the first package cache are left, want env, 0 bytes and the second package cache", c.keys(), first)
+	}
+	c.bytes = 10
+	ended, end := context.WithCancelCause(t.Context())
+	end(nil)
+	if c.evict(ended, ""); c.keys() != "env" {
+		t.Error("an eviction went on after the end of its context")
+	}
+}
+
 func TestAKilledBuildIsRemovedAndARunningOneIsNot(t *testing.T) {
 	t.Parallel()
 	c := testCache(t, 1<<20)
-	for _, key := range []string{"dead", "alive"} {
+	fill(t, c, "there", 1000, time.Hour)
+	for _, key := range []string{"dead", "alive", "there"} {
 		if err := os.MkdirAll(filepath.Join(c.dir, ".tmp-"+key+"-123", "env"), 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if got := c.keys(); got != "there" {
+		t.Errorf("the environments are %q, want no temporary folder", got)
 	}
 	held, err := tryLock(c.lockPath("alive"), unix.LOCK_EX)
 	if err != nil {
@@ -141,7 +168,16 @@ func TestAKilledBuildIsRemovedAndARunningOneIsNot(t *testing.T) {
 	for i := range left {
 		left[i] = filepath.Base(left[i])
 	}
-	if got := strings.Join(left, " "); got != ".tmp-alive-123 alive.lock" {
+	// The time of an environment's lock file is that of its last use.
+	if got := strings.Join(left, " "); got != ".tmp-alive-123 alive.lock there there.lock" {
 		t.Errorf("left are %q", got)
+	}
+	c.cleanKey("dead")
+	if !isFolder(filepath.Join(c.dir, ".tmp-alive-123")) {
+		t.Error("the folder of another build was removed")
+	}
+	c.cleanKey("alive")
+	if isFolder(filepath.Join(c.dir, ".tmp-alive-123")) {
+		t.Error("the leftover of a killed build of the same key was not removed")
 	}
 }

@@ -3,13 +3,16 @@ package uvbackend
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/needtest"
 )
@@ -316,6 +319,23 @@ func TestWhateverMayChangeAnEnvironmentIsInItsKey(t *testing.T) {
 		i := a
 		change(&i)
 		add(name, builder{}, want{i, lines})
+	}
+}
+
+// TestAnEnvironmentThatAnotherProcessHasBuiltIsNotBuiltAgain has a process that waited for the other's build.
+func TestAnEnvironmentThatAnotherProcessHasBuiltIsNotBuiltAgain(t *testing.T) {
+	t.Parallel()
+	c := testCache(t, 1<<20)
+	tool := newUVTool(t.TempDir(), places{path: t.TempDir()}, index{}, func(context.Context) []string { return nil }, slog.New(slog.DiscardHandler))
+	tool.enclose = func(context.Context, string) (enclosure, error) { return enclosure{}, errors.New("no box") }
+	b := &builder{name: "uv", config: Default(), cache: c, tool: tool}
+	fill(t, c, "there", 1000, time.Hour)
+	if failure, err := b.build(t.Context(), "there", want{}, backend.NoProgress); failure != nil || err != nil || c.misses.Load() != 0 {
+		t.Errorf("%+v, %v, %d builds", failure, err, c.misses.Load())
+	}
+	failure, err := b.build(t.Context(), "missing", want{}, backend.NoProgress)
+	if err != nil || failure == nil || failure.Code != executor.Unavailable || failure.Phase != executor.PhasePrepare || !strings.Contains(failure.Message, "no box") || c.misses.Load() != 1 {
+		t.Errorf("without uv: %+v, %v, %d builds", failure, err, c.misses.Load())
 	}
 }
 
