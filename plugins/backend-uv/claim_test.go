@@ -66,6 +66,9 @@ func TestOnlyWhatNobodyHoldsIsSwept(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(work, "without-lock"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if info, err := os.Stat(mine.dir); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("the claimed folder: %v, %v, want one that the uids of slots may enter", info.Mode(), err)
+	}
 	var swept []string
 	end := func(name, dir string) { swept = append(swept, name) }
 	if err := sweepWork(t.Context(), work, end, slog.New(slog.DiscardHandler)); err != nil {
@@ -100,6 +103,9 @@ func TestUIDsAreHandedOutOnceAndADeadUsersAreSwept(t *testing.T) {
 	if _, err := claimUID(locks, r); executor.CodeOf(err) != executor.Exhausted {
 		t.Errorf("a third got %v", err)
 	}
+	if _, err := claimUID(filepath.Join(locks, "none"), r); executor.CodeOf(err) == executor.Exhausted || err == nil {
+		t.Errorf("without a folder of locks: %v", err)
+	}
 	a.release()
 	b.lock.Close() // as if the holder had died
 	for range 2 {
@@ -121,7 +127,12 @@ func TestUIDsAreHandedOutOnceAndADeadUsersAreSwept(t *testing.T) {
 		}
 		return nil
 	}
-	for range 2 { // a uid stays marked if end fails
+	other, err := claimUID(locks, uids{70002, 70002})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.lock.Close() // the uid is not in r, so another installation sweeps it
+	for range 2 {      // a uid stays marked if end fails
 		if err := sweepUIDs(locks, r, end); (err != nil) != fails {
 			t.Errorf("the sweep: %v", err)
 		}
@@ -149,7 +160,20 @@ func TestAFolderThatOthersCouldChangeIsRefused(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{open, file, link} {
+	group, foreign := filepath.Join(dir, "group"), filepath.Join(dir, "foreign")
+	for path, mode := range map[string]os.FileMode{group: 0o775, foreign: 0o755} {
+		if err := errors.Join(os.Mkdir(path, 0o700), os.Chmod(path, mode)); err != nil { //nolint:gosec // what the test is about
+			t.Fatal(err)
+		}
+	}
+	paths := []string{open, group, file, link}
+	if os.Geteuid() == 0 {
+		if err := os.Lchown(foreign, 61299, 61299); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, foreign)
+	}
+	for _, path := range paths {
 		if err := ensureDir(path, 0o755); err == nil {
 			t.Errorf("%s was accepted", path)
 		}

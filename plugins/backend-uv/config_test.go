@@ -3,12 +3,15 @@ package uvbackend
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 )
 
 func TestTheDefaultConfigurationIsValid(t *testing.T) {
@@ -34,6 +37,10 @@ func TestAWrongSettingIsNamedByItsPath(t *testing.T) {
 		{"an open address without a length", `{"network_open": ["10.0.0.0/8", "10.1.2.3"]}`, "backends.mine.network_open[1]", "like 10.1.0.0/16"},
 		{"an open range of the host's network", `{"network": "host", "network_open": ["10.0.0.0/8"]}`, "backends.mine.network_open", "empty"},
 		{"a relative writable folder", `{"writable_directories": ["/srv", "data"]}`, "backends.mine.writable_directories[1]", "absolute"},
+		{"a writable folder with a detour", `{"writable_directories": ["/srv/../etc"]}`, "backends.mine.writable_directories[0]", "clean"},
+		{"a preimport without a last name", `{"preimport": ["numpy."]}`, "backends.mine.preimport[0]", "name of a module"},
+		{"too many warm sessions", `{"warm_sessions": 17}`, "backends.mine.warm_sessions", "-1 (none) to 16"},
+		{"less than no warm sessions", `{"warm_sessions": -2}`, "backends.mine.warm_sessions", "-1 (none) to 16"},
 		{"a range with root in it", `{"run_as": "0-10"}`, "backends.mine.run_as", "0 < FIRST"},
 		{"a range without numbers", `{"run_as": "many"}`, "backends.mine.run_as", "FIRST-LAST"},
 		{"a reversed range", `{"run_as": "10-5"}`, "backends.mine.run_as", "FIRST <= LAST"},
@@ -87,6 +94,46 @@ func TestTheNetworkIsPrivateWhereProgramsAreIsolated(t *testing.T) {
 		if err != nil || again.Network != want {
 			t.Errorf("%s, filled: %q, %v", section, again.Network, err)
 		}
+	}
+}
+
+func TestEveryNumberHasADefaultAndMustNotBeNegative(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"cache_bytes", "prepare_memory_bytes", "prepare_pids", "prepare_seconds", "environment_bytes", "environment_files", "compile_bytes"} {
+		if _, err := parseConfig("uv", fmt.Appendf(nil, `{%q: -1}`, key)); executor.CodeOf(err) != executor.Invalid || !strings.Contains(err.Error(), "backends.uv."+key) {
+			t.Errorf("%s of -1: %v", key, err)
+		}
+		c := Config{}.withDefaults()
+		if value := c.positive()[key]; value == nil || *value <= 0 {
+			t.Errorf("%s has no default", key)
+		}
+	}
+}
+
+func TestAFilledSectionHasItsWorkFolderInItsCacheFolder(t *testing.T) {
+	t.Parallel()
+	for section, want := range map[string]string{
+		`{"cache_dir": "/srv/cache"}`:                       "/srv/cache/work",
+		`{"cache_dir": "/srv/cache", "network": "host"}`:    "/srv/cache/work",
+		`{"cache_dir": "/srv/cache", "work_dir": "/srv/w"}`: "/srv/w",
+	} {
+		var c Config
+		if err := json.Unmarshal(Filled(json.RawMessage(section)), &c); err != nil || c.WorkDir != want || c.Network == "" {
+			t.Errorf("%s: the work folder is %s, the network %q, %v", section, c.WorkDir, c.Network, err)
+		}
+	}
+}
+
+// TestTheUIDsOfASectionAreChecked has a range that only this machine's rules forbid.
+func TestTheUIDsOfASectionAreChecked(t *testing.T) {
+	t.Parallel()
+	needtest.NeedRoot(t)
+	section := fmt.Appendf(nil, `{"run_as": "1-100", "cache_dir": %q}`, filepath.Join(t.TempDir(), "cache"))
+	if err := Check("mine", section); executor.CodeOf(err) != executor.Invalid || !strings.Contains(err.Error(), "backends.mine.run_as") {
+		t.Errorf("Check: %v", err)
+	}
+	if f := Doctor(t.Context(), section); len(f) != 1 || f[0].Level != backend.LevelError || !strings.Contains(f[0].Message, "backends.uv.run_as") {
+		t.Errorf("the doctor finds %+v", f)
 	}
 }
 

@@ -1,6 +1,8 @@
 package uvbackend
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/runner"
+	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
 // forkNameOf returns whose programs may be forks of one interpreter with a program of alice.
@@ -98,8 +101,17 @@ func TestModulesAreLearnedOnlyIfTheConfigurationAllowsIt(t *testing.T) {
 		if allowed {
 			section["preimport_learned"] = true
 		}
-		if got := startOf(t, openBackend(t, section), "").PreimportLearned; got != allowed {
-			t.Errorf("the runner may learn: %v, must be %v", got, allowed)
+		level := slog.LevelDebug
+		if allowed {
+			section["preimport"] = []string{"json"}
+			level = slog.LevelWarn // notes tell which module keeps programs from being forks
+		}
+		b := openBackend(t, section)
+		if got := startOf(t, b, ""); got.PreimportLearned != allowed || len(got.Preimport) > 0 != allowed {
+			t.Errorf("the runner may learn: %v, must be %v; it imports %q", got.PreimportLearned, allowed, got.Preimport)
+		}
+		if b.slots.notes != level {
+			t.Errorf("notes of runners are logged at the level %s, want %s", b.slots.notes, level)
 		}
 	}
 }
@@ -174,6 +186,8 @@ func TestStartupCodeIsFound(t *testing.T) {
 		{"a configuration beside the interpreter", map[string]string{"bin/pyvenv.cfg": "home = /tmp\n"}, "bin/pyvenv.cfg"},
 		{"the configuration, changed", map[string]string{"pyvenv.cfg": "home = /tmp\n"}, "pyvenv.cfg"},
 		{"an interpreter", map[string]string{"bin/python3": "#!/bin/sh\n"}, "bin/python3"},
+		{"a note of a build of the interpreter", map[string]string{"bin/pybuilddir.txt": "build\n"}, "bin/pybuilddir.txt"},
+		{"a list of folders beside the interpreter", map[string]string{"bin/python311._pth": "/tmp\n"}, "bin/python311._pth"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -190,6 +204,75 @@ func TestStartupCodeIsFound(t *testing.T) {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)
 			}
 		})
+	}
+}
+
+func TestAChangeOfWhatUVHasMadeIsStartupCode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	packages := filepath.Join("lib", "python3.11", "site-packages")
+	for _, name := range []string{filepath.Join(packages, "_virtualenv.py"), "pyvenv.cfg", "target", "other"} {
+		put(t, dir, name)
+	}
+	python := filepath.Join("bin", "python")
+	link(t, filepath.Join(dir, "target"), filepath.Join(dir, python))
+	lock := put(t, dir, ".lock")
+	fresh, err := lookAtNew(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := func(what, want string) {
+		t.Helper()
+		if got, err := fresh.startupCode(dir); got != want || err != nil {
+			t.Errorf("%s: got %q, %v, want %q", what, got, err, want)
+		}
+	}
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	is("uv's lock file was removed", "")
+	if err := errors.Join(os.Remove(filepath.Join(dir, python)), os.Symlink(filepath.Join(dir, "other"), filepath.Join(dir, python))); err != nil {
+		t.Fatal(err)
+	}
+	is("the interpreter is another one", python)
+	if err := errors.Join(os.Remove(filepath.Join(dir, python)), os.Symlink(filepath.Join(dir, "target"), filepath.Join(dir, python))); err != nil {
+		t.Fatal(err)
+	}
+	is("the interpreter is that of uv again", "")
+	if err := os.Remove(filepath.Join(dir, packages, "_virtualenv.py")); err != nil {
+		t.Fatal(err)
+	}
+	is("uv's module was removed", filepath.Join(packages, "_virtualenv.py"))
+}
+
+func TestProgramsOfOneForkServerAreAlike(t *testing.T) {
+	t.Parallel()
+	like := runner.Start{Fork: "alice", Interpreter: []string{"/usr/bin/python3"}, Entrypoint: "main.py"}
+	seen := map[string]string{forkOf(like): "the first"}
+	for name, change := range map[string]func(*runner.Start){
+		"another owner":       func(s *runner.Start) { s.Fork = "bob" },
+		"another interpreter": func(s *runner.Start) { s.Interpreter = []string{"/usr/bin/python3.9"} },
+		"another entrypoint":  func(s *runner.Start) { s.Entrypoint = "other.py" },
+		"a network":           func(s *runner.Start) { s.Network = true },
+	} {
+		s := like
+		change(&s)
+		if other, had := seen[forkOf(s)]; had {
+			t.Errorf("a program with %s is a fork like %s", name, other)
+		}
+		seen[forkOf(s)] = name
+	}
+	for want, groups := range map[bool][]sandbox.Cgroups{true: {{"memory": "/m", "pids": "/p"}}, false: {nil, {"memory": "/m"}, {"pids": "/p"}, {"cpu": "/c"}}} {
+		for _, g := range groups {
+			if boundsForks(g) != want {
+				t.Errorf("%v bound a fork server: %v", g, !want)
+			}
+		}
+	}
+	for name, s := range map[string]runner.Start{"no name": {Interpreter: like.Interpreter}, "a command": {Fork: "alice"}} {
+		if got := forkOf(s); got != "" {
+			t.Errorf("a program with %s is a fork of %s", name, got)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package uvbackend
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -172,9 +173,12 @@ func TestSlotsBeyondTheKeptOnesGoWhenTheyAreIdle(t *testing.T) {
 	p := b.slots
 	var taken []*slot
 	for range keptSlots + 2 {
-		s, _, err := p.take(t.Context(), false, "")
+		s, _, err := p.take(t.Context(), false, "me")
 		if err != nil {
 			t.Fatal(err)
+		}
+		if info, err := os.Stat(s.dir); err != nil || info.Mode().Perm() != 0o711 || s.fork != "me" {
+			t.Errorf("a slot for forks of %q with the folder %v, %v", s.fork, info, err)
 		}
 		taken = append(taken, s)
 	}

@@ -60,12 +60,38 @@ func TestIndexSettingsOfTheHostReachPip(t *testing.T) {
 		{"pip's own variables come before uv's", "", map[string]string{"PIP_INDEX_URL": "https://p.example", "UV_INDEX_URL": "https://u.example"}, "PIP_INDEX_URL=https://p.example"},
 		{"without an index of its own pip uses uv's", "", map[string]string{"UV_DEFAULT_INDEX": "https://u.example"}, "PIP_INDEX_URL=https://u.example"},
 		{"nothing of uv's own reaches it", "", map[string]string{"UV_INSECURE_HOST": "x", "PIP_PROXY": "p", "HTTPS_PROXY": "h"}, "HTTPS_PROXY=h PIP_PROXY=p"},
+		{"and uv's older variable", "", map[string]string{"UV_INDEX_URL": "https://u.example"}, "PIP_INDEX_URL=https://u.example"},
 		{"no index stays none", "", map[string]string{"PIP_NO_INDEX": "1"}, "PIP_NO_INDEX=1"},
 	} {
 		x := hostIndex(c.config, "", func(name string) string { return c.env[name] })
 		if got := strings.Join(x.pip, " "); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
+	}
+	if x := hostIndex("", "", func(name string) string { return map[string]string{"UV_INDEX_URL": "https://me:pw@u.example"}[name] }); x.shown != "https://u.example" {
+		t.Errorf("users see the index %s", x.shown)
+	}
+}
+
+// TestFilesOfTheHomeReachPip matters because pip runs with another home.
+func TestFilesOfTheHomeReachPip(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	netrc, first, second := put(t, home, ".netrc"), put(t, home, ".config", "pip", "pip.conf"), put(t, home, ".pip", "pip.conf")
+	pip := func(env map[string]string) string {
+		return strings.Join(hostIndex("", home, func(name string) string { return env[name] }).pip, " ")
+	}
+	if got, want := pip(nil), "NETRC="+netrc+" PIP_CONFIG_FILE="+first; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := pip(map[string]string{"PIP_CONFIG_FILE": "/own.conf", "NETRC": "/own.netrc"}), "NETRC=/own.netrc PIP_CONFIG_FILE=/own.conf"; got != want {
+		t.Errorf("with variables of its own: got %s, want %s", got, want)
+	}
+	if err := os.Remove(first); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := pip(nil), "NETRC="+netrc+" PIP_CONFIG_FILE="+second; got != want {
+		t.Errorf("with the older file: got %s, want %s", got, want)
 	}
 }
 
@@ -207,6 +233,9 @@ func TestAnEnvironmentIsOnlyWhatItsMarkerSays(t *testing.T) {
 		}
 		e.release()
 	}
+	if n := c.rebuilt.Load(); n != 1 {
+		t.Errorf("%d environments count as rebuilt, want 1", n)
+	}
 
 	// After a reboot an environment is measured once, because a power cut may have emptied files.
 	fill(t, c, "old", 10, time.Hour)
@@ -222,6 +251,11 @@ func TestAnEnvironmentIsOnlyWhatItsMarkerSays(t *testing.T) {
 	c.boot = "a third"
 	c.known = map[string]knownMarker{}
 	opens("old", false)
+	fill(t, c, "more", 10, time.Hour)
+	put(t, c.path("more"), "lib", "python3.11", "site-packages", "empty.py")
+	c.boot = "a fourth"
+	c.known = map[string]knownMarker{}
+	opens("more", false)
 }
 
 func TestWhatIsCommittedCanBeReadByAllAndWrittenByNone(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
@@ -52,6 +53,14 @@ func TestAProgramReachesItsInstallationAndNeverAHome(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
+	if got := installation(linked); len(got) == 0 || len(got[0]) > len(got[len(got)-1]) {
+		t.Errorf("the folders of %q must come first", got)
+	}
+	library := put(t, filepath.Join(t.TempDir(), "lib"))
+	link(t, library, filepath.Join(home, "lib", "libpython3.11.so"))
+	if got := installation(shared); !slices.Contains(got, library) {
+		t.Errorf("got %q, want %s, to which a link leads", got, library)
+	}
 	if got := installation("/usr/bin/env"); len(got) != 0 {
 		t.Errorf("a program of the system needs %q", got)
 	}
@@ -70,6 +79,7 @@ func TestAPyenvShimIsNotStarted(t *testing.T) {
 	for _, version := range []string{"3.11.7", "3.12.1"} {
 		script(t, filepath.Join(dir, "versions", version, "bin", "python3"), "\x7fELF "+version)
 	}
+	script(t, filepath.Join(dir, "versions", "script", "bin", "python3"), "#!/bin/sh\n")
 	later := filepath.Join(dir, "later", "python3")
 	script(t, later, "\x7fELF later")
 	set := map[string]string{}
@@ -89,6 +99,8 @@ func TestAPyenvShimIsNotStarted(t *testing.T) {
 		{"3.11.7\n3.12.1\n", "", python("3.11.7")},
 		{"3.99.0\n3.12.1\n", "", python("3.12.1")},
 		{"3.12.1\n", "3.11.7", python("3.11.7")},
+		{"3.12.1\n", "3.99.0:3.11.7", python("3.11.7")},
+		{"script\n3.12.1\n", "", python("3.12.1")},
 		{"system\n3.12.1\n", "", later},
 		{"", "", later},
 	} {
@@ -116,6 +128,50 @@ func TestAHostFolderIsWritableOnlyWhereTheConfigurationSaysSo(t *testing.T) {
 	for name, want := range map[string]bool{"open": true, "open/in": true, "openly": false, "other": false, "open/out": false, "open/none": false} {
 		if got := c.writable(filepath.Join(dir, name)); got != want {
 			t.Errorf("%s is writable: %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestAVersionIsGuessedFromAPath(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"/opt/3.12.7/bin/python3.12": "3.12.7", "/root/.pyenv/versions/3.9.1/bin/python3": "3.9.1", "/usr/bin/python3.9": "3.9", "/usr/bin/python3": "",
+	} {
+		if got := guess(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestAHostFolderIsNamedByItsRealPath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"open", "other"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		link(t, filepath.Join(dir, name), filepath.Join(dir, "links", name))
+	}
+	b := &Backend{config: Config{WritableDirectories: []string{filepath.Join(dir, "open")}}}
+	for name, writable := range map[string]bool{"open": true, "other": false} {
+		start := runner.Start{Directory: filepath.Join(dir, "links", name)}
+		if err := b.planDirectory(&start); err != nil || start.Directory != filepath.Join(dir, name) || start.DirectoryWritable != writable {
+			t.Errorf("%s: %s, writable: %v, %v", name, start.Directory, start.DirectoryWritable, err)
+		}
+	}
+	if err := b.planDirectory(&runner.Start{Directory: filepath.Join(dir, "none")}); executor.CodeOf(err) != executor.Invalid {
+		t.Errorf("a folder that was removed: %v", err)
+	}
+}
+
+func TestEveryFolderLiesInTheRoot(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		path, dir string
+		want      bool
+	}{{"/a/b", "/", true}, {"/", "/", true}, {"/a/b", "/a", true}, {"/a", "/a", true}, {"/ab", "/a", false}, {"/a", "/a/b", false}} {
+		if got := inFolder(c.path, c.dir); got != c.want {
+			t.Errorf("%s lies in %s: %v, want %v", c.path, c.dir, got, c.want)
 		}
 	}
 }

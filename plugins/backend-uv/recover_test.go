@@ -96,7 +96,8 @@ func TestAfterAKillOfThePluginNothingIsLeftAndTheNextStartCleansUp(t *testing.T)
 	eventually(t, "the end of every program and runner", func() bool {
 		return len(processes(mark)) == 0 && len(processes(filepath.Join(cache, "work"))) == 0
 	})
-	if left, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*")); len(left) == 0 {
+	dead, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*"))
+	if len(dead) == 0 {
 		t.Error("the killed plugin removed its folders, so the test shows nothing")
 	}
 	next, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: "next", Options: options})
@@ -105,6 +106,11 @@ func TestAfterAKillOfThePluginNothingIsLeftAndTheNextStartCleansUp(t *testing.T)
 	}
 	if left, _ := filepath.Glob(filepath.Join(cache, "work", "[0-9a-f]*.lock")); len(left) != 1 { // the lock of the new backend
 		t.Errorf("work folders after the next start: %q", left)
+	}
+	for _, dir := range dead {
+		if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + groupName(filepath.Base(dir))); len(left) != 0 {
+			t.Errorf("control groups of the killed plugin are left: %q", left)
+		}
 	}
 	if out, _ := succeeds(t, next, executor.Spec{Code: "print(1)"}); out != "1\n" {
 		t.Errorf("got %q", out)

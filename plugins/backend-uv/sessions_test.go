@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/leftovertest"
@@ -155,6 +157,14 @@ func TestRequirementsCanBeAddedToASession(t *testing.T) {
 			t.Fatal(packages, err)
 		}
 	}
+	if s, err := b.session(t.Context(), "ctx-1"); err != nil || len(s.environments) != 1 {
+		t.Errorf("the same requirements came twice: %d environments, %v", len(s.environments), err)
+	}
+	// A warm interpreter would keep its environment in use.
+	open(t, b, "ctx-2", executor.Spec{Requirements: "pyexec-probe<2"})
+	if ready := warmOnes(b); len(ready) != 1 {
+		t.Errorf("interpreters are ready for %d kinds of sessions, want only the one without requirements", len(ready))
+	}
 	if _, got, _ := cell(t, b, "ctx-1", "import pyexec_probe; kept"); got != "1" {
 		t.Error(got)
 	}
@@ -221,6 +231,14 @@ func TestOtherLanguagesAreWhatTheMachineHas(t *testing.T) {
 		if has != (err == nil) || !has && executor.CodeOf(err) != executor.Unimplemented {
 			t.Errorf("%s: %v, %v", language, has, err)
 		}
+		if has {
+			if list, err := b.AddRequirements(t.Context(), "ctx-1", "no-such-package-anywhere"); executor.CodeOf(err) != executor.Unimplemented {
+				t.Errorf("%s: requirements were added: %q, %v", language, list, err)
+			}
+			if _, j := run(t, b, executor.Spec{Session: "ctx-1", Code: "1"}); j.started() == nil || j.started().PythonVersion != "" {
+				t.Errorf("%s: started %+v", language, j.started())
+			}
+		}
 		if err := b.CloseSession(t.Context(), "ctx-1"); err != nil {
 			t.Error(err)
 		}
@@ -268,6 +286,11 @@ func TestAnInterpreterIsReadyForASessionLikeTheLast(t *testing.T) {
 	open(t, b, "ctx-2", executor.Spec{})
 	if s, err := b.session(t.Context(), "ctx-2"); err != nil || s.slot != ready {
 		t.Error("the warm interpreter was not taken", err)
+	}
+	for _, id := range []string{"ctx-1", "ctx-2"} { // one was opened in a slot, the other found an interpreter
+		if s, err := b.session(t.Context(), id); err != nil || s.slot.shares != 1024 {
+			t.Errorf("the slot of %s has a CPU weight of %d shares, want the 1024 of the session, %v", id, s.slot.shares, err)
+		}
 	}
 	if _, value, _ := cell(t, b, "ctx-2", "1 + 1"); value != "2" {
 		t.Error(value)
@@ -332,11 +355,49 @@ func TestKindsOfSessionsShareWhatIsReady(t *testing.T) {
 	ask("c", false, 1, 1, 1)
 }
 
-// TestWhatIsReadyGivesWay shows that warm interpreters give up their uids for sessions.
+func TestAKindOfSessionsThatNobodyAsksForIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &warmSessions{keep: 1}
+		asked := func(key string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.askedLocked(nil, key) // a kind without slots gives nothing back
+		}
+		known := func(key string) bool {
+			synctest.Wait()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.find(key) >= 0
+		}
+		asked("often")
+		asked("once")
+		time.Sleep(warmTime - time.Second)
+		asked("often")
+		time.Sleep(2 * time.Second)
+		if !known("often") || known("once") {
+			t.Errorf("known are often: %v, and once: %v", known("often"), known("once"))
+		}
+		time.Sleep(warmTime)
+		if known("often") {
+			t.Error("a kind is known that nobody has asked for lately")
+		}
+	})
+}
+
+// TestWhatIsReadyGivesWay shows that warm interpreters give up their uids for sessions, and for builds.
 func TestWhatIsReadyGivesWay(t *testing.T) {
 	needtest.NeedRoot(t)
 	b := openBackend(t, map[string]any{"run_as": "61200-61203"})
 	open(t, b, "ctx-1", executor.Spec{})
+	warmOnes(b)
+	builder, err := b.takeBuilder(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !b.slots.dropBuilder(builder) {
+		t.Error("a build slot was not given back")
+	}
 	for n := 2; n <= 4; n++ {
 		warmOnes(b)
 		open(t, b, fmt.Sprintf("ctx-%d", n), executor.Spec{Env: map[string]string{"KIND": strconv.Itoa(n)}})

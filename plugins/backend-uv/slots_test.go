@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,6 +175,128 @@ func TestASlotWithTheForkServerOfAProgramIsPreferred(t *testing.T) {
 	}
 }
 
+// TestASlotIsInTheNetworkOfItsProgram holds for runners in a user namespace without a box. Elsewhere each program has a network of its own.
+func TestASlotIsInTheNetworkOfItsProgram(t *testing.T) {
+	t.Parallel()
+	p := &slots{how: mechanisms{User: true}, idle: []*slot{{network: true}, {network: false}}}
+	if with, without := p.next(true, ""), p.next(false, ""); with != 0 || without != 1 {
+		t.Errorf("programs get the slots %d with a network and %d without, want 0 and 1", with, without)
+	}
+	if p.idle = p.idle[1:]; p.next(true, "") != -1 {
+		t.Error("a program with a network gets a slot without")
+	}
+	p.how.Box = true
+	if p.next(true, "") != 0 {
+		t.Error("in a box a program does not get the slot that there is")
+	}
+}
+
+func TestNoFurtherRunnerIsStartedWhereUIDsAreScarceOrForASingleCall(t *testing.T) {
+	t.Parallel()
+	closed := make(chan struct{})
+	close(closed) // a slot that is started is given back at once
+	for _, c := range []struct {
+		name       string
+		keep, uids int
+		want       bool
+	}{
+		{"a server", keptSlots, forkSlots + 1, true},
+		{"a server with a uid too few", keptSlots, forkSlots, false},
+		{"a single call", 1, forkSlots + 1, false},
+	} {
+		r := uids{70000, 70000 + c.uids - 1}
+		ids := poolWithoutProcesses(t, r)
+		busy := &slot{}
+		p := &slots{claim: &workClaim{dir: t.TempDir()}, how: mechanisms{uids: r}, ids: ids, keep: c.keep, log: ids.log, closed: closed, all: map[*slot]struct{}{busy: {}}}
+		p.mu.Lock()
+		p.addLocked()
+		added := p.adding
+		p.mu.Unlock()
+		p.wg.Wait()
+		if added != c.want || p.adding {
+			t.Errorf("%s: a runner was started: %v, want %v; one is being started: %v", c.name, added, c.want, p.adding)
+		}
+	}
+}
+
+func TestASlotWeighsWhatItsProgramWeighs(t *testing.T) {
+	t.Parallel()
+	one, two := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(two, "cgroup.controllers"), []byte("cpu memory\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v1, v2 := &slot{groups: sandbox.Cgroups{"cpu": one}}, &slot{groups: sandbox.Cgroups{"unified": two}}
+	read := func(path string) string {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(raw)
+	}
+	for shares, want := range map[int64][2]string{1: {"2", "1"}, 2: {"2", "1"}, 1024: {"1024", "39"}, 262144: {"262144", "10000"}, 300000: {"262144", "10000"}} {
+		v1.weigh(shares)
+		v2.weigh(shares)
+		if got := [2]string{read(filepath.Join(one, "cpu.shares")), read(filepath.Join(two, "cpu.weight"))}; got != want {
+			t.Errorf("%d shares: the weights are %q, want %q", shares, got, want)
+		}
+	}
+	// Most programs have the weight of the one before. Each write costs a system call in the way of the program.
+	v1.weigh(500)
+	if err := os.Remove(filepath.Join(one, "cpu.shares")); err != nil {
+		t.Fatal(err)
+	}
+	if v1.weigh(500); isFile(filepath.Join(one, "cpu.shares")) {
+		t.Error("a weight that the slot has was set again")
+	}
+	if err := weigh(sandbox.Cgroups{"memory": filepath.Join(one, "none")}, 1024, 100); err != nil {
+		t.Errorf("without a CPU group: %v", err)
+	}
+}
+
+func TestARunnersConfigurationFollowsFromTheMechanisms(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name        string
+		how         mechanisms
+		network     bool
+		own, inside bool
+	}{
+		{"root with a box", mechanisms{Setuid: true, Network: true, Tmpfs: true, Box: true}, true, true, false},
+		{"root without a box", mechanisms{Setuid: true, Network: true}, false, true, false},
+		{"a user with a box", mechanisms{User: true, Tmpfs: true, Box: true}, false, true, false},
+		{"a user without a box", mechanisms{User: true, Tmpfs: true}, false, false, true},
+		{"a user without a box whose programs have a network", mechanisms{User: true, Tmpfs: true}, true, false, false},
+		{"nothing", mechanisms{}, true, false, false},
+	} {
+		got := (&slot{dir: "/work/1", network: c.network, open: []string{"10.0.0.0/8"}}).config(c.how, nil)
+		if got.NetworkNamespace != c.own || got.InNetworkNamespace != c.inside || got.Tmpfs != c.how.Tmpfs || got.Box != c.how.Box || got.PrivateNetwork || len(got.NetworkOpen) > 0 || got.OwnUID {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+	temp := []string(nil)
+	if public(os.TempDir()) {
+		temp = []string{os.TempDir()}
+	}
+	got := (&slot{private: true, open: []string{"10.0.0.0/8"}, uid: &uidClaim{uid: 61299}}).config(mechanisms{}, nil)
+	if !got.PrivateNetwork || !slices.Equal(got.NetworkOpen, []string{"10.0.0.0/8"}) || got.UID != 61299 || got.GID != 61299 || !got.OwnUID || !slices.Equal(got.Private, temp) {
+		t.Errorf("a slot with a uid and a network of its own: %+v", got)
+	}
+}
+
+func TestOnlyTheFirstWritesOfARunnerAreLogged(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	n := newRunnerStderr(slog.New(slog.NewTextHandler(&said, nil)), slog.LevelDebug)
+	for range 60 {
+		if _, err := n.Write([]byte("again\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Count(said.String(), "again"); got != 50 {
+		t.Errorf("%d writes were logged", got)
+	}
+}
+
 func TestNotesOfARunnerAreNoWarnings(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
@@ -187,7 +311,7 @@ func TestNotesOfARunnerAreNoWarnings(t *testing.T) {
 
 // TestASingleCallStartsOneRunner holds although the program comes before the runner is ready.
 func TestASingleCallStartsOneRunner(t *testing.T) {
-	options := section(t, nil)
+	options := section(t, map[string]any{"cache_bytes": 1})
 	for _, cached := range []bool{false, true} { // a search may ask interpreters in two slots at once
 		b, err := newBackend(t.Context(), plugin.Configure{Name: "uv", Instance: t.Name(), Options: options, Embedded: true})
 		if err != nil {
@@ -196,6 +320,15 @@ func TestASingleCallStartsOneRunner(t *testing.T) {
 		succeeds(t, b, executor.Spec{Code: "print(1)"})
 		if n := b.slots.started.Load(); cached && n != 1 {
 			t.Errorf("%d runners were started", n)
+		}
+		entries, _ := b.cache.entries()
+		if !cached {
+			fill(t, b.cache, "old", 1000, time.Hour)
+		} else if len(entries) != 1 {
+			t.Errorf("%d environments, want the old one, which a single call does not evict", len(entries))
+		}
+		if b.slots.keep != 1 || b.warm.keep != 0 {
+			t.Errorf("%d runners and %d interpreters are kept", b.slots.keep, b.warm.keep)
 		}
 		if err := b.Close(); err != nil {
 			t.Error(err)

@@ -40,6 +40,16 @@ func TestAWorkspaceIsKeptWhenItComesAgain(t *testing.T) {
 			t.Errorf("%s: %q", what, got)
 		}
 	}
+	for i := range recentTrees - 4 { // two others came after the last one
+		known.again(job("me", fmt.Sprint("some", i), nil))
+	}
+	known.again(job("me", "d", nil))
+	for i := range recentTrees - 1 {
+		known.again(job("me", fmt.Sprint("more", i), nil))
+	}
+	if known.again(job("me", "d", nil)) != name {
+		t.Error("a workspace that came again lately was forgotten")
+	}
 	for i := range 2 * recentTrees {
 		known.again(job("me", fmt.Sprint(i), nil))
 	}
