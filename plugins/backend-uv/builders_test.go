@@ -71,7 +71,8 @@ func TestABuildTakesTheUIDOfAnIdleSlot(t *testing.T) {
 	work := t.TempDir()
 	idle := &slot{dir: filepath.Join(work, "idle"), uid: last, ids: ids, log: ids.log}
 	p := &slots{
-		claim: &workClaim{dir: work}, how: mechanisms{uids: r}, ids: ids, log: ids.log, idle: []*slot{idle}, all: map[*slot]struct{}{idle: {}}, closed: make(chan struct{}),
+		claim: &workClaim{dir: work}, how: mechanisms{uids: r}, ids: ids, log: ids.log,
+		idle: []*slot{idle}, all: map[*slot]struct{}{idle: {}}, closed: make(chan struct{}),
 	}
 	close(p.closed) // a slot that has its uid then starts no runner
 	b := &Backend{slots: p}

@@ -211,7 +211,8 @@ func TestAVirtualEnvironmentBehindAShimStandsForItsBase(t *testing.T) {
 	p.claim = func() (*uidClaim, error) { return nil, errors.New("not called") }
 	open := filepath.Join(folder(t), "python3")
 	script(t, open, "#!/bin/sh\n")
-	if u := p.explain(candidate{path: open, real: open, shim: true}, answer{Error: "no such version"}); !strings.Contains(u.Remedy, "no shim first on PATH") || u.Why != "no such version" {
+	u := p.explain(candidate{path: open, real: open, shim: true}, answer{Error: "no such version"})
+	if !strings.Contains(u.Remedy, "no shim first on PATH") || u.Why != "no such version" {
 		t.Errorf("a shim that does not work: %+v", u)
 	}
 }

@@ -334,7 +334,10 @@ func TestAnEnvironmentThatAnotherProcessHasBuiltIsNotBuiltAgain(t *testing.T) {
 		t.Errorf("%+v, %v, %d builds", failure, err, c.misses.Load())
 	}
 	failure, err := b.build(t.Context(), "missing", want{}, backend.NoProgress)
-	if err != nil || failure == nil || failure.Code != executor.Unavailable || failure.Phase != executor.PhasePrepare || !strings.Contains(failure.Message, "no box") || c.misses.Load() != 1 {
+	if err != nil || failure == nil {
+		t.Fatalf("without uv: %+v, %v", failure, err)
+	}
+	if failure.Code != executor.Unavailable || failure.Phase != executor.PhasePrepare || !strings.Contains(failure.Message, "no box") || c.misses.Load() != 1 {
 		t.Errorf("without uv: %+v, %v, %d builds", failure, err, c.misses.Load())
 	}
 }

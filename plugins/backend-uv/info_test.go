@@ -23,7 +23,10 @@ func wholeBackend(change func(b *Backend)) *Backend {
 	b := &Backend{
 		name: "mine", config: Config{Isolation: IsolationAuto, Network: NetworkPrivate, Start: StartFork},
 		how: mechanisms{User: true, Tmpfs: true, WayOut: true, Box: true, Why: map[string]string{}},
-		can: executor.Capabilities{NetworkOff: true, NetworkOn: true, Memory: true, CPU: true, PIDs: true, Disk: true, HostDirectories: true, Languages: []executor.Language{executor.LanguagePython}},
+		can: executor.Capabilities{
+			NetworkOff: true, NetworkOn: true, Memory: true, CPU: true, PIDs: true, Disk: true, HostDirectories: true,
+			Languages: []executor.Language{executor.LanguagePython},
+		},
 	}
 	if change != nil {
 		change(b)
@@ -33,20 +36,23 @@ func wholeBackend(change func(b *Backend)) *Backend {
 
 func TestWarningsNameWhatIsNotEnforced(t *testing.T) {
 	t.Parallel()
-	const memory = "files that a program writes are in memory"
+	const (
+		memory = "files that a program writes are in memory"
+		open   = "programs see the host's world-readable files"
+	)
 	for _, c := range []struct {
 		name   string
 		change func(b *Backend)
 		want   []string
 	}{
 		{"everything is enforced", nil, []string{memory}},
-		{"no box", func(b *Backend) { b.how.Box = false }, []string{"programs see the host's world-readable files", "programs run as the user of this process and may change its files", memory}},
-		{"no box, with uids", func(b *Backend) { b.how.Box, b.how.Setuid = false, true }, []string{"programs see the host's world-readable files", memory}},
-		{"no filter", func(b *Backend) { b.how.Layers = []sandbox.Layer{{Name: "seccomp", Missing: "no"}} }, []string{"the sandbox of programs is incomplete: seccomp: no", memory}},
+		{"no box", func(b *Backend) { b.how.Box = false }, []string{open, "may change its files: ", memory}},
+		{"no box, with uids", func(b *Backend) { b.how.Box, b.how.Setuid = false, true }, []string{open, memory}},
+		{"no filter", func(b *Backend) { b.how.Layers = []sandbox.Layer{{Name: "seccomp", Missing: "no"}} }, []string{"incomplete: seccomp: no", memory}},
 		{"the host's network", func(b *Backend) { b.config.Network = NetworkHost }, []string{"this server included", memory}},
 		{"the host's network, with uids", func(b *Backend) { b.config.Network, b.how.Setuid = NetworkHost, true }, []string{"except for this server", memory}},
 		{"no network namespace", func(b *Backend) { b.can.NetworkOff = false }, []string{"although it is off by default", "this server included", memory}},
-		{"no isolation", func(b *Backend) { b.config.Isolation, b.how.Box = IsolationNone, false }, []string{"world-readable files", "with all its rights: backends.uv.isolation is none", memory}},
+		{"no isolation", func(b *Backend) { b.config.Isolation, b.how.Box = IsolationNone, false }, []string{open, "with all its rights: backends.uv.isolation is none", memory}},
 		{"no memory group", func(b *Backend) { b.can.Memory = false }, []string{"memory_mb is not enforced"}},
 		{"no CPU group", func(b *Backend) { b.can.CPU = false }, []string{"cpu_shares is not enforced", memory}},
 		{"no process group", func(b *Backend) { b.can.PIDs = false }, []string{"pids is not enforced", memory}},
@@ -89,7 +95,9 @@ func TestTheReasonOfAMissingControlGroupIsItsOwn(t *testing.T) {
 		}
 	}
 	off := strings.Join(b.notInForce(), "\n")
-	for _, want := range []string{"seccomp: no filter", "cgroup memory: control group memory: read only", "cgroup pids: in all no groups", "cgroup cpu: control group cpu: not there"} {
+	for _, want := range []string{
+		"seccomp: no filter", "cgroup memory: control group memory: read only", "cgroup pids: in all no groups", "cgroup cpu: control group cpu: not there",
+	} {
 		if !strings.Contains(off, want) {
 			t.Errorf("not in force are %s, want %s", off, want)
 		}
@@ -132,7 +140,10 @@ func TestWhatAMachinePromisesFollowsFromItsMechanisms(t *testing.T) {
 		for _, p := range []struct {
 			name string
 			can  bool
-		}{{"off", can.NetworkOff}, {"on", can.NetworkOn}, {"memory", can.Memory}, {"disk", can.Disk}, {"cpu", can.CPU}, {"pids", can.PIDs}, {"directories", can.HostDirectories}} {
+		}{
+			{"off", can.NetworkOff}, {"on", can.NetworkOn}, {"memory", can.Memory}, {"disk", can.Disk}, {"cpu", can.CPU}, {"pids", can.PIDs},
+			{"directories", can.HostDirectories},
+		} {
 			if p.can {
 				got += " " + p.name
 			}
@@ -176,7 +187,8 @@ func TestInfoCountsWhatTheBackendHas(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"host_directories": "read-only, except below /srv/a, /srv/b", "builds": "allowed", "index": "https://index.example", "run_as": "70000-70039", "uv": "not needed so far",
+		"host_directories": "read-only, except below /srv/a, /srv/b", "builds": "allowed", "index": "https://index.example",
+		"run_as": "70000-70039", "uv": "not needed so far",
 		"unreachable_1": "/closed/python3: it is closed", "unreachable_2": "/other/python3: it is broken", "network": "private, to public addresses",
 	} {
 		if got := info.Details[name]; got != want {
@@ -194,12 +206,14 @@ func TestInfoCountsWhatTheBackendHas(t *testing.T) {
 
 func TestTheDoctorNamesWhatMustBeMended(t *testing.T) {
 	t.Parallel()
-	if f := pythonFindings(inventory{unreachable: []unreachable{{Path: "/x", Why: "closed", Remedy: "open it"}}}); len(f) != 2 || f[0].Level != backend.LevelError || f[1].Level != backend.LevelWarn || f[1].Remedy != "open it" {
-		t.Errorf("without a Python: %+v", f)
+	pythons := pythonFindings(inventory{unreachable: []unreachable{{Path: "/x", Why: "closed", Remedy: "open it"}}})
+	if len(pythons) != 2 || pythons[0].Level != backend.LevelError || pythons[1].Level != backend.LevelWarn || pythons[1].Remedy != "open it" {
+		t.Errorf("without a Python: %+v", pythons)
 	}
 	for network, want := range map[string]string{NetworkHost: "loopback included", NetworkPrivate: "reach public addresses, 10.0.0.0/8"} {
 		b := wholeBackend(func(b *Backend) { b.config.Network, b.config.NetworkOpen = network, []string{"10.0.0.0/8"} })
-		if f := b.networkFinding("be root"); !strings.Contains(f.Message, want) || (f.Level == backend.LevelWarn) != (network == NetworkHost) || (f.Remedy != "") != (network == NetworkHost) {
+		shared := network == NetworkHost
+		if f := b.networkFinding("be root"); !strings.Contains(f.Message, want) || (f.Level == backend.LevelWarn) != shared || (f.Remedy != "") != shared {
 			t.Errorf("%s: %+v", network, f)
 		}
 	}
@@ -233,7 +247,7 @@ func TestAnyAnswerOfTheIndexIsOne(t *testing.T) {
 	if got := <-asked; f.Level != backend.LevelOK || got != "HEAD /simple/pip/" {
 		t.Errorf("asked %s: %+v", got, f)
 	}
-	if f := indexFinding(t.Context(), index{shown: server.URL + "/simple"}); f.Level != backend.LevelWarn || f.Remedy == "" || !strings.Contains(f.Message, server.URL) {
+	if f = indexFinding(t.Context(), index{shown: server.URL + "/simple"}); f.Level != backend.LevelWarn || f.Remedy == "" || !strings.Contains(f.Message, server.URL) {
 		t.Errorf("without a server: %+v", f)
 	}
 }

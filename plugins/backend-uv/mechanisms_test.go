@@ -15,7 +15,8 @@ func TestMechanismsAreFoundOncePerBootAndRange(t *testing.T) {
 	t.Parallel()
 	const runAs = "61380-61383"
 	r := uids{61380, 61383}
-	if machineStamp(r) != machineStamp(r) || machineStamp(r) == machineStamp(uids{61380, 61384}) {
+	stamp := machineStamp(r)
+	if again, other := machineStamp(r), machineStamp(uids{61380, 61384}); again != stamp || other == stamp {
 		t.Error("the stamp does not tell ranges of uids apart, or differs between two calls")
 	}
 	mine := mechanisms{Box: true, Why: map[string]string{"setuid": "because the test says so"}}
@@ -27,7 +28,7 @@ func TestMechanismsAreFoundOncePerBootAndRange(t *testing.T) {
 		}
 		return findMechanisms(Config{Isolation: IsolationAuto, RunAs: runAs, CacheDir: t.TempDir()}, file)
 	}
-	if got := find(machineStamp(r)); got.Why["setuid"] != mine.Why["setuid"] || got.uids != r {
+	if got := find(stamp); got.Why["setuid"] != mine.Why["setuid"] || got.uids != r {
 		t.Errorf("got %+v, want what the file has", got)
 	}
 	if got := find("of another boot"); got.Why["setuid"] == mine.Why["setuid"] {
