@@ -86,6 +86,14 @@ func TestAPythonInAClosedFolderIsUsable(t *testing.T) {
 	if want := python + " ['versions'] False\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
+	if err := os.Remove(python); err != nil {
+		t.Fatal(err)
+	}
+	j := job(executor.Spec{Code: "print(1)"})
+	j.Owner = "" // a fork server may still have the interpreter
+	if result, err := b.Run(t.Context(), j, &journal{}); executor.CodeOf(err) != executor.Unavailable || !strings.Contains(err.Error(), python+" no longer exists") {
+		t.Errorf("after the removal of the interpreter: %+v, %v", result, err)
+	}
 }
 
 // copyPython makes an installation at file that uses the standard library of a Python of the system.

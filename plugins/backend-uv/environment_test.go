@@ -38,6 +38,12 @@ func TestRequirementsAreInstalledOnceAndSharedByTheSameSet(t *testing.T) {
 	if out != "1.2.3 1.0\n" {
 		t.Errorf("got %q", out)
 	}
+	w.mu.Lock()
+	least := w.last.Sub(w.first)
+	w.mu.Unlock()
+	if result.Phases.Prepare < least {
+		t.Errorf("the preparation took %s according to the result, and it asked the index for %s", result.Phases.Prepare, least)
+	}
 	if want := []string{"pyexec-base==1.0", "pyexec-probe==1.2.3"}; !slices.Equal(result.Requirements, want) {
 		t.Errorf("resolved %q, want %q", result.Requirements, want)
 	}

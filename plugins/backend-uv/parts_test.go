@@ -245,14 +245,19 @@ func TestAnEnvironmentIsOnlyWhatItsMarkerSays(t *testing.T) {
 	if got := read("old").Boot; got != c.boot {
 		t.Errorf("the marker has the boot %q, so the environment would be measured again", got)
 	}
-	if err := os.WriteFile(filepath.Join(c.path("old"), "bin", "python"), []byte("short"), 0o700); err != nil {
+	python := filepath.Join(c.path("old"), "bin", "python")
+	if err := errors.Join(os.Chmod(python, 0o700), os.WriteFile(python, []byte("short"), 0o700)); err != nil { //nolint:gosec // an executable
 		t.Fatal(err)
 	}
 	c.boot = "a third"
 	c.known = map[string]knownMarker{}
 	opens("old", false)
 	fill(t, c, "more", 10, time.Hour)
-	put(t, c.path("more"), "lib", "python3.11", "site-packages", "empty.py")
+	packages := filepath.Join(c.path("more"), "lib", "python3.11", "site-packages")
+	if err := os.Chmod(packages, 0o700); err != nil { //nolint:gosec // a folder
+		t.Fatal(err)
+	}
+	put(t, packages, "empty.py")
 	c.boot = "a fourth"
 	c.known = map[string]knownMarker{}
 	opens("more", false)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
@@ -26,8 +27,10 @@ type wheelhouse struct {
 	// password, if not empty, is required of every request.
 	password string
 
-	mu    sync.Mutex
-	files map[string]map[string][]byte // project → file name → content
+	mu sync.Mutex
+	// first and last are the times of the first and the last request.
+	first, last time.Time
+	files       map[string]map[string][]byte // project → file name → content
 	// hold, if not nil, delays every wheel until it is closed.
 	hold chan struct{}
 	// asked is closed when the first wheel is requested.
@@ -54,6 +57,10 @@ func (w *wheelhouse) serve(out http.ResponseWriter, in *http.Request) {
 	}
 	parts := strings.Split(strings.Trim(in.URL.Path, "/"), "/")
 	w.mu.Lock()
+	w.last = time.Now()
+	if w.first.IsZero() {
+		w.first = w.last
+	}
 	hold := w.hold
 	var project map[string][]byte
 	if len(parts) >= 2 && parts[0] == "simple" {
