@@ -99,7 +99,6 @@ except OSError:
 		job := c.job(bomb)
 		job.Limits.MemoryBytes, job.Spec.Limits.MemoryBytes = 96<<20, 96<<20
 		job.Limits.DiskBytes = 16 << 20
-		job.Limits.Timeout = time.Minute
 		r := c.start(job)
 		n.answers()
 		r.wait().status(executor.StatusOutOfMemory, executor.StatusFailed)

@@ -103,7 +103,9 @@ func sessionsApart(c *Case) {
 		c.Errorf("the other Session's folder holds %q", left)
 	}
 	// Both Sessions at once, and an Execution without a Session.
-	hang := a.start(a.job(upAndHang))
+	job := a.job(upAndHang)
+	job.Limits.KillGrace = 30 * time.Second
+	hang := a.start(job)
 	hang.says("up\n")
 	b.run(Program{Python: "x = 7\n", Fake: "set x 7"}).succeeded()
 	c.run(c.job(seesKept)).succeeded().prints("false\n")
@@ -209,7 +211,10 @@ func sessionAdopt(c *Case) {
 	}
 	o.run(setHundred).succeeded()
 	o.run(writeKept).succeeded()
-	job := o.job(Program{Python: "import time\nprint('one', flush=True)\ntime.sleep(2)\nx = x + 1\nprint('two')\n", Fake: "print one\nsleep 2s\nadd x 1\nprint two"})
+	job := o.job(Program{
+		Python: "import os, time\nprint('one', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\nx = x + 1\nprint('two')\n",
+		Fake:   "print one\nawait go\nadd x 1\nprint two",
+	})
 	first := o.start(job)
 	first.says("one\n")
 	c.suite.backend = c.suite.successor()
@@ -232,7 +237,11 @@ func sessionAdopt(c *Case) {
 	second := c.begin(job, runAttached(c, from), func(r *running) {
 		r.started = first.started
 		r.next[executor.Stdout], r.next[executor.Stderr] = from.Stdout, from.Stderr
-	}).wait().succeeded()
+	})
+	if _, err := o.write("go", 0, strings.NewReader("")); err != nil {
+		c.Errorf("WriteFile: %v", err)
+	}
+	second.wait().succeeded()
 	if got := first.stdout() + second.stdout(); got != "one\ntwo\n" {
 		c.Errorf("both logs together say %q", got)
 	}

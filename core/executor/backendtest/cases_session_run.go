@@ -89,7 +89,7 @@ func sessionEarlier(c *Case) {
 	o := c.open()
 	o.run(Program{
 		Python: "import os, threading, time\ndef late():\n    while not os.path.exists('later'): time.sleep(0.02)\n    print('late', flush=True)\n    open('flag', 'w').close()\nthreading.Thread(target=late).start()\nprint('now')\n",
-		Fake:   "later 200ms late\nlater-file 300ms flag\nprint now",
+		Fake:   "later-when later flag late\nprint now",
 	}).succeeded().prints("now\n")
 	if _, err := o.write("later", 0, strings.NewReader("")); err != nil {
 		c.Fatalf("WriteFile: %v", err)
@@ -110,9 +110,9 @@ func sessionEarlier(c *Case) {
 	}
 	o.run(Program{
 		Python: "def wait():\n    while not os.path.exists('go'): time.sleep(0.02)\n    print('live', flush=True)\nt = threading.Thread(target=wait)\nt.start()\n",
-		Fake:   "later 1s live",
+		Fake:   "later-when go said live",
 	}).succeeded().prints("")
-	o.says(Program{Python: "open('go', 'w').close()\nt.join()\nprint('end')\n", Fake: "sleep 2s\nprint end"}, "live\nend\n")
+	o.says(Program{Python: "open('go', 'w').close()\nt.join()\nprint('end')\n", Fake: "write-file go now\nawait said\nprint end"}, "live\nend\n")
 }
 
 // eventually polls for an effect of other processes, for which there is no event.

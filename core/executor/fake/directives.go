@@ -71,7 +71,8 @@ var directives = map[string]directive{
 	"display":      func(p *process, rest string) error { w := words(rest, 2); return p.display(w[0], []byte(w[1]), false) },
 	"display-size": displaySize,
 	"later":        later,
-	"later-file":   laterFile,
+	"later-when":   laterWhen,
+	"await":        await,
 	"symlink":      symlink,
 	"mkfifo":       mkfifo,
 

@@ -26,7 +26,8 @@
 //	set NAME VALUE          a name of the interpreter's; get NAME prints it; add NAME N; value NAME displays it as the last expression
 //	display MIME TEXT       a Display; display-size MIME SIZE
 //	later DURATION TEXT     prints TEXT after that time; in a Session also when the Execution has ended;
-//	                        later-file DURATION PATH makes an empty file
+//	                        later-when PATH MADE TEXT does so when the file PATH is there, and then makes the empty file MADE
+//	await PATH              blocks until the file PATH is there
 //	ignore-int              SIGINT does nothing (the same as ignore-term)
 //	symlink TARGET PATH     a link, wherever it leads; mkfifo PATH
 //	backend-error CODE TEXT Run returns that error; backend-panic TEXT; backend-die returns unavailable

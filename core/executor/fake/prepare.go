@@ -80,12 +80,17 @@ func (r *run) connect(p *process) *executor.Failure {
 
 // pause waits for a duration. It reports false if the job was stopped before.
 func (r *run) pause(d time.Duration) bool {
+	return pause(r.killed.Done(), d)
+}
+
+// pause waits for d. It reports false when stop is closed before.
+func pause(stop <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
-	case <-r.killed.Done():
+	case <-stop:
 		return false
 	}
 }

@@ -83,48 +83,60 @@ func later(p *process, rest string) error {
 		return &usageError{err.Error()}
 	}
 	data := []byte(text(w[1]) + "\n")
-	r := p.run
-	p.afterwards(wait, func() { r.write(r.killed.Done(), executor.Stdout, data) }, func(s *session) { s.say(executor.Stdout, data) })
+	p.afterwards(func(stop <-chan struct{}) bool { return pause(stop, wait) }, func(say func([]byte)) { say(data) })
 	return nil
 }
 
-// laterFile creates an empty file after a while.
-func laterFile(p *process, rest string) error {
-	w := words(rest, 2)
-	wait, err := time.ParseDuration(w[0])
-	if err != nil {
-		return &usageError{err.Error()}
-	}
+// laterWhen prints a text as later does, but when a file is there. It then creates an empty file.
+func laterWhen(p *process, rest string) error {
+	w := words(rest, 3)
 	clean, err := inside(w[1], ".")
 	if err != nil {
 		return p.crash(1, "PermissionError", strconv.Quote(w[1]))
 	}
-	made := p.run.tree
-	touch := func() { _ = made.put(clean, &file{mode: 0o644, changed: true}, -1) } // without a limit it cannot fail
-	p.afterwards(wait, touch, func(*session) { touch() })
+	data := []byte(text(w[2]) + "\n")
+	files := p.run.tree
+	p.afterwards(func(stop <-chan struct{}) bool { return appears(stop, files, w[0]) }, func(say func([]byte)) {
+		say(data)
+		_ = files.put(clean, &file{mode: 0o644, changed: true}, -1) // without a limit it cannot fail
+	})
 	return nil
 }
 
-// afterwards calls resident after a while if the program is code in a Session's interpreter, and child otherwise. child is the
-// work of a descendant of the program.
-func (p *process) afterwards(wait time.Duration, child func(), resident func(*session)) {
+// await waits until a file is there.
+func await(p *process, rest string) error {
+	if !appears(p.stopped(), p.run.tree, text(rest)) {
+		return p.death()
+	}
+	return nil
+}
+
+// appears waits until files has one of that name. It reports false when stop is closed before.
+func appears(stop <-chan struct{}, files *tree, name string) bool {
+	for files.get(name) == nil {
+		if !pause(stop, time.Millisecond) { // a tree tells nobody of its changes
+			return false
+		}
+	}
+	return true
+}
+
+// afterwards calls act when ready has returned true. If the program is code in a Session's interpreter, both happen in the background
+// of the Session, and otherwise in a descendant of the program. say writes to stdout.
+func (p *process) afterwards(ready func(stop <-chan struct{}) bool, act func(say func([]byte))) {
 	r := p.run
 	if !p.resident() {
 		r.children.Go(func() {
-			if r.pause(wait) {
-				child()
+			if ready(r.killed.Done()) {
+				act(func(data []byte) { r.write(r.killed.Done(), executor.Stdout, data) })
 			}
 		})
 		return
 	}
 	s := r.session
 	s.later(func(life <-chan struct{}) {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			resident(s)
-		case <-life:
+		if ready(life) {
+			act(func(data []byte) { s.say(executor.Stdout, data) })
 		}
 	})
 }
