@@ -330,7 +330,7 @@ func TestASourceThatIsClosedEarlyIsClosedWhereItIs(t *testing.T) {
 		if err := r.Close(); err != nil {
 			return err
 		}
-		for deadline := time.Now().Add(10 * time.Second); s.closed.Load() == 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); s.closed.Load() == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				return errors.New("the source is still open while the call goes on")
 			}
