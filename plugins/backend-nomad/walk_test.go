@@ -51,7 +51,7 @@ func TestTheWalkThroughWorksWordForWord(t *testing.T) {
 	}
 	if dockertest.Private() { // else others may have containers there
 		left := dockertest.Containers(t, "python-executor.boot")
-		for end := time.Now().Add(30 * time.Second); len(left) > 0 && time.Now().Before(end); { // Nomad waits as long for a worker that ends
+		for end := time.Now().Add(2 * time.Minute); len(left) > 0 && time.Now().Before(end); { // Nomad waits half a minute for a worker that ends
 			time.Sleep(100 * time.Millisecond)
 			left = dockertest.Containers(t, "python-executor.boot")
 		}

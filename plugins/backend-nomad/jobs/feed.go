@@ -24,7 +24,7 @@ import (
 const (
 	// feedFolder is the folder that the program's task and the one that brings its standard input share.
 	feedFolder = "/alloc/data"
-	// feedPatience is how long a standard input may take to end, so that it is in the job and needs no task of its own.
+	// feedPatience is the default of Backend.feedPatience.
 	feedPatience = 100 * time.Millisecond
 )
 
@@ -47,8 +47,8 @@ type feed struct {
 	broken context.CancelCauseFunc
 }
 
-// openFeed reads source for feedPatience. It returns the content if that is all and not larger than room, or a feed.
-func openFeed(source *runner.SourceReader, room int) (whole []byte, f *feed, err error) {
+// openFeed reads source for patience. It returns the content if that is all and not larger than room, or a feed.
+func openFeed(source *runner.SourceReader, room int, patience time.Duration) (whole []byte, f *feed, err error) {
 	ours, theirs := net.Pipe()
 	f = &feed{source: source, in: ours, turn: make(chan struct{}, 1)}
 	go func() {
@@ -57,7 +57,7 @@ func openFeed(source *runner.SourceReader, room int) (whole []byte, f *feed, err
 		}
 		_ = theirs.Close() // no error
 	}()
-	_ = ours.SetReadDeadline(time.Now().Add(feedPatience)) // no error
+	_ = ours.SetReadDeadline(time.Now().Add(patience)) // no error
 	f.head, err = io.ReadAll(io.LimitReader(ours, int64(room)+1))
 	if err != nil || len(f.head) > room { // the deadline, or there is more
 		return nil, f, nil

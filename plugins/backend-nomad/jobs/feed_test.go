@@ -36,7 +36,7 @@ func reading(r io.Reader) *runner.SourceReader {
 func aFeed(t *testing.T) (*feed, *io.PipeWriter) {
 	t.Helper()
 	r, w := io.Pipe()
-	whole, f, err := openFeed(reading(r), maxInline)
+	whole, f, err := openFeed(reading(r), maxInline, 0)
 	if err != nil || f == nil {
 		t.Fatalf("%q %v", whole, err)
 	}
@@ -45,18 +45,18 @@ func aFeed(t *testing.T) (*feed, *io.PipeWriter) {
 
 func TestASmallStandardInputThatIsThereNeedsNoFeed(t *testing.T) {
 	t.Parallel()
-	whole, f, err := openFeed(reading(strings.NewReader("all")), 3)
+	whole, f, err := openFeed(reading(strings.NewReader("all")), 3, time.Hour)
 	if err != nil || f != nil || string(whole) != "all" {
 		t.Errorf("%q %v %v", whole, f, err)
 	}
-	if _, f, err = openFeed(reading(strings.NewReader("more")), 3); err != nil || f == nil || string(f.head) != "more" {
+	if _, f, err = openFeed(reading(strings.NewReader("more")), 3, time.Hour); err != nil || f == nil || string(f.head) != "more" {
 		t.Errorf("of 4 bytes for 3: %+v %v", f, err)
 	}
 	if err := f.close(); err != nil {
 		t.Error(err)
 	}
 	broken := executor.Errorf(executor.Exhausted, "too long")
-	if whole, f, err := openFeed(reading(io.MultiReader(strings.NewReader("a"), failing{broken})), 3); executor.CodeOf(err) != executor.Exhausted || f != nil {
+	if whole, f, err := openFeed(reading(io.MultiReader(strings.NewReader("a"), failing{broken})), 3, time.Hour); executor.CodeOf(err) != executor.Exhausted || f != nil {
 		t.Errorf("a source that fails: %q %v %v", whole, f, err)
 	}
 }
@@ -178,7 +178,7 @@ func TestARequestForAFeedTakesThePlaceOfTheFormer(t *testing.T) {
 func TestAFeedThatBlocksGivesWayToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	x := serve(t, t.TempDir())
-	_, f, err := openFeed(reading(endless{}), maxInline)
+	_, f, err := openFeed(reading(endless{}), maxInline, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestAFeedMustBeAskedForProperly(t *testing.T) {
 	t.Parallel()
 	x := serve(t, t.TempDir())
 	large := strings.Repeat("x", maxInline+1)
-	_, f, err := openFeed(reading(strings.NewReader(large)), maxInline)
+	_, f, err := openFeed(reading(strings.NewReader(large)), maxInline, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,6 +301,7 @@ func afar(t *testing.T, change func(*Config)) *Backend {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.feedPatience = time.Hour // the inputs of these tests end at once
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)

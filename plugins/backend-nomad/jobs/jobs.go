@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -47,6 +48,8 @@ type Backend struct {
 	ended          sync.Map // the ids of Executions, not removed yet, whose runner has written its last record
 	purged         atomic.Int64
 	temporary      string // a data folder that ends with this backend; empty: there is a lasting one
+	// feedPatience is how long a standard input may take to end, so that it is in the job and needs no task of its own.
+	feedPatience time.Duration
 
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup
@@ -75,7 +78,7 @@ func newBackend(o Options, p program) (_ *Backend, err error) {
 	}
 	b := &Backend{
 		name: o.Configure.Name, instance: o.Configure.Instance, config: o.Config, embedded: o.Configure.Embedded, log: log,
-		cluster: newCluster(o.Client), program: p,
+		cluster: newCluster(o.Client), program: p, feedPatience: feedPatience,
 	}
 	section := "backends." + b.name + ".job"
 	if b.images, err = imagename.NewAllowList(b.config.Images, b.config.DefaultImage, section+".images"); err != nil {

@@ -71,7 +71,7 @@ func (b *Backend) order(ctx context.Context, j executor.Job, image string, p pre
 	if o.program, err = b.bring(j.ID, taskProgram, list); err != nil || !feeds {
 		return o, nil, err
 	}
-	whole, f, err := openFeed(stdin, maxInline-o.program.size())
+	whole, f, err := openFeed(stdin, maxInline-o.program.size(), b.feedPatience)
 	if err == nil && f != nil {
 		o.feed, err = b.feed(j.ID, f)
 	}
