@@ -33,6 +33,8 @@ const pingTime = 10 * time.Second
 type daemon struct {
 	api  *client.Client
 	host string
+	// late bounds the wait of end for a late out-of-memory event.
+	late time.Duration
 }
 
 // dial connects to the daemon and negotiates the version of the API. host is Config.Host. If it is empty, dial uses
@@ -47,7 +49,7 @@ func dial(ctx context.Context, host string) (*daemon, error) {
 	if err != nil {
 		return nil, executor.Errorf(executor.Invalid, "docker client: %w", err)
 	}
-	d := &daemon{api: api, host: api.DaemonHost()}
+	d := &daemon{api: api, host: api.DaemonHost(), late: lateTime}
 	ctx, cancel := context.WithTimeoutCause(ctx, pingTime, fmt.Errorf("no answer within %s", pingTime))
 	defer cancel()
 	// NegotiateAPIVersion would drop the error.

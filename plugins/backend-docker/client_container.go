@@ -194,7 +194,7 @@ func (d *daemon) end(ctx context.Context, id string) (containerInfo, error) {
 				return c, nil
 			}
 			if !died.IsZero() && late == nil && c.ExitCode != killedCode {
-				late = time.After(lateTime)
+				late = time.After(d.late)
 			}
 		case <-late:
 			return c, nil

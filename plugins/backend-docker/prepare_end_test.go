@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 )
@@ -59,6 +60,7 @@ func TestTheEndOfAPreparationIsKnownFromLaterEvents(t *testing.T) {
 				}
 				return http.StatusOK, `{"Id":"c","Config":{},"State":{"Status":"exited","ExitCode":` + strconv.Itoa(c.exit) + `,"OOMKilled":` + strconv.FormatBool(c.inspected) + `}}`
 			})
+			d.late = time.Hour // the events end before
 			i := &images{imagesOptions: imagesOptions{daemon: d}}
 			got, err := i.howEnded(t.Context(), "c")
 			if executor.CodeOf(err) != c.code || got.OutOfMemory != c.outOfMemory || got.Told != c.told {
@@ -76,14 +78,15 @@ func TestTheWaitForALateKillEnds(t *testing.T) {
 		events      string
 		exit        int
 		outOfMemory bool
+		bound       bool // it ends the wait
 	}{
-		"a success":           {dieEvent(0) + oomEvent, 0, false},
-		"a kill long before":  {strings.Replace(oomEvent, "3", "-10000000000", 1) + dieEvent(5), 5, false},
-		"the daemon's own":    {killEvent + dieEvent(137), 137, false},
-		"the kill":            {dieEvent(5) + oomEvent, 5, true},
-		"the removal":         {dieEvent(5) + destroyEvent + oomEvent, 5, false},
-		"the bound":           {dieEvent(5), 5, false},
-		"a signal, the bound": {dieEvent(139), 139, false},
+		"a success":           {dieEvent(0) + oomEvent, 0, false, false},
+		"a kill long before":  {strings.Replace(oomEvent, "3", "-10000000000", 1) + dieEvent(5), 5, false, true},
+		"the daemon's own":    {killEvent + dieEvent(137), 137, false, false},
+		"the kill":            {dieEvent(5) + oomEvent, 5, true, false},
+		"the removal":         {dieEvent(5) + destroyEvent + oomEvent, 5, false, false},
+		"the bound":           {dieEvent(5), 5, false, true},
+		"a signal, the bound": {dieEvent(139), 139, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,6 +95,9 @@ func TestTheWaitForALateKillEnds(t *testing.T) {
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 			})
+			if !c.bound {
+				d.late = time.Hour
+			}
 			got, err := d.end(t.Context(), "c")
 			if err != nil || got.State != "exited" || got.ExitCode != c.exit || got.OutOfMemory != c.outOfMemory {
 				t.Errorf("%+v, %v; want exit code %d, out of memory %t", got, err, c.exit, c.outOfMemory)

@@ -267,8 +267,6 @@ func TestALaterLifeMakesTheVolumeItsOwn(t *testing.T) {
 	}
 	owner("taken over")
 	eventually(t, "the end of its container", func() bool { return len(containersOf(t, b.place.Instance)) == 0 })
-	if err := b.daemon.removeVolume(t.Context(), b.place.Volume); err != nil {
-		t.Fatal(err)
-	}
+	removeRunner(t, b)
 	owner("removed and made again")
 }

@@ -48,6 +48,9 @@ const (
 	layerPause = 25 * time.Millisecond
 )
 
+// noRegistry is an address of this machine's loopback at which nobody listens.
+const noRegistry = "127.0.0.1:1"
+
 func newRegistry(t testing.TB) *imageRegistry {
 	t.Helper()
 	if host := os.Getenv("DOCKER_HOST"); host != "" && !strings.HasPrefix(host, "unix://") {
@@ -171,16 +174,20 @@ func TestAnImageIsPulledOnceForAllWhoWantIt(t *testing.T) {
 	i := testImages(t, "*")
 	name := r.host() + "/app:1"
 	discardImage(t, i, name)
-	var wg sync.WaitGroup
+	var wg, waiting sync.WaitGroup
 	leaving, leave := context.WithCancelCause(t.Context())
 	var told atomic.Int64
 	for n := range 4 {
+		waiting.Add(1)
+		waits := sync.OnceFunc(waiting.Done)
 		wg.Go(func() {
+			defer waits()
 			ctx := t.Context()
 			if n == 0 {
 				ctx = leaving
 			}
 			info, err := i.ensure(ctx, name, func(p executor.Progress) {
+				waits()
 				if p.Phase == executor.PhasePrepare && p.Unit == "bytes" && p.Total >= 2<<20 {
 					told.Add(1)
 				}
@@ -196,6 +203,7 @@ func TestAnImageIsPulledOnceForAllWhoWantIt(t *testing.T) {
 		})
 	}
 	<-r.asked
+	waiting.Wait() // each caller has joined the pull
 	leave(executor.Errorf(executor.Unavailable, "changed my mind"))
 	close(r.hold)
 	wg.Wait()
@@ -234,16 +242,14 @@ func TestWhyAnImageCannotBePulled(t *testing.T) {
 	open, closed := newRegistry(t), newRegistry(t)
 	closed.user, closed.password = "someone", "secret"
 	i := testImages(t, "*")
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
 	for name, c := range map[string]struct {
 		code executor.Code
 		says string
 	}{
-		open.host() + "/app:2":                             {executor.Invalid, "does not exist"},
-		open.host() + "/other:1":                           {executor.Invalid, "does not exist"},
-		closed.host() + "/app:1":                           {executor.Denied, "docker login " + closed.host()},
-		strings.TrimPrefix(gone.URL, "http://") + "/app:1": {executor.Unavailable, "connection refused"},
+		open.host() + "/app:2":   {executor.Invalid, "does not exist"},
+		open.host() + "/other:1": {executor.Invalid, "does not exist"},
+		closed.host() + "/app:1": {executor.Denied, "docker login " + closed.host()},
+		noRegistry + "/app:1":    {executor.Unavailable, "connection refused"},
 	} {
 		_, err := i.ensure(t.Context(), name, func(executor.Progress) {})
 		if executor.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
@@ -257,10 +263,8 @@ func TestWhyAnImageCannotBePulled(t *testing.T) {
 
 func TestARegistryOutOfReachFailsTheExecutionAndNotTheBackend(t *testing.T) {
 	t.Parallel()
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
 	b := openBackend(t, nil)
-	f := fails(t, b, executor.Spec{Code: "1", Image: strings.TrimPrefix(gone.URL, "http://") + "/app:1"})
+	f := fails(t, b, executor.Spec{Code: "1", Image: noRegistry + "/app:1"})
 	if f.Code != executor.Unavailable || f.Field != "docker_image" || f.Phase != executor.PhasePrepare {
 		t.Errorf("%+v", f)
 	}

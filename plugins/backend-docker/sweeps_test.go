@@ -189,6 +189,7 @@ func TestTheContainerOfAnEndIsKeptWhereItMayBeAskedForAgain(t *testing.T) {
 			t.Parallel()
 			b, removed := toyBackend(t, t.TempDir())
 			b.embedded = c.embedded
+			began := time.Now()
 			b.retire("exe_1", &sandbox{id: "c1", conn: mute(t)}, c.started, c.err)
 			b.wg.Wait()
 			if got := removed(); b.results.count() != c.kept || len(got) != 1-c.kept {
@@ -196,7 +197,7 @@ func TestTheContainerOfAnEndIsKeptWhereItMayBeAskedForAgain(t *testing.T) {
 			}
 			r := reaper{b: b, since: map[string]time.Time{}}
 			for _, after := range []time.Duration{b.config.silence(), b.config.silence() + time.Minute} {
-				if _, err := r.sweep(t.Context(), time.Now().Add(after-time.Second)); err != nil {
+				if _, err := r.sweep(t.Context(), began.Add(after-time.Second)); err != nil {
 					t.Fatal(err)
 				}
 				if want := after > b.config.silence(); (len(removed()) == 1) != (want || c.kept == 0) {
