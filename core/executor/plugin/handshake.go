@@ -28,13 +28,12 @@ const (
 	unkilled = 2 * time.Second
 )
 
-const (
-	// stopGrace bounds how long a plugin whose host is gone waits for its calls to end. Closing the backend then ends the
-	// rest, and must fit into the host's CutGrace.
-	stopGrace = time.Second
-	// closeGrace bounds the closing of the backend.
-	closeGrace = 10 * time.Second
-)
+// stopGrace bounds how long a plugin whose host is gone waits for its calls to end. Closing the backend then ends the rest, and must
+// fit into the host's CutGrace. Only tests change it.
+var stopGrace = time.Second
+
+// closeGrace bounds the closing of the backend.
+const closeGrace = 10 * time.Second
 
 func handshake() goplugin.HandshakeConfig {
 	return goplugin.HandshakeConfig{ProtocolVersion: protocolVersion, MagicCookieKey: cookieKey, MagicCookieValue: cookieValue}

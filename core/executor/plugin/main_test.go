@@ -24,6 +24,7 @@ import (
 const hostEnv = "PLUGIN_TEST_HOST"
 
 func TestMain(m *testing.M) {
+	plugin.BePatient()
 	if plugin.Requested() && len(os.Args) == 3 && os.Args[2] == "lines" {
 		plugin.ServeFrontend("lines", "test", newLines)
 		os.Exit(0)

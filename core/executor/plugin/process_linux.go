@@ -22,6 +22,33 @@ import (
 // descendant that holds the other end of a pipe must not delay the host.
 const pipeGrace = 200 * time.Millisecond
 
+// maxPipe is the size of the largest pipe of an unprivileged process.
+const maxPipe = 1 << 20
+
+// lastWords reads a pipe. After the deadline of the pipe it reads what the pipe holds, at most maxPipe, and then returns io.EOF. A
+// reader on a busy machine may come to a process's last words after the deadline.
+type lastWords struct {
+	*os.File
+	read int // after the deadline
+}
+
+// Read implements io.Reader.
+func (l *lastWords) Read(b []byte) (n int, err error) {
+	if n, err = l.File.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	pipe, err := l.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	b = b[:min(len(b), maxPipe-l.read)]
+	if failed := pipe.Control(func(fd uintptr) { n, err = unix.Read(int(fd), b) }); failed != nil || err != nil || n <= 0 {
+		return 0, io.EOF // the pipe is empty, and does not block
+	}
+	l.read += n
+	return n, nil
+}
+
 // process is the child process, as a runner of go-plugin. go-plugin's own runner passes on the host's standard input, reads the
 // child's log with a parser that panics on some lines, and does not report the end of the child.
 type process struct {
@@ -79,7 +106,7 @@ func (p *process) Start(context.Context) error {
 		return err
 	}
 	p.stdout = outR
-	go p.logs.pump(errR) //nolint:gosec // it ends with the pipe
+	go p.logs.pump(&lastWords{File: errR}) //nolint:gosec // it ends with the pipe
 	go p.reap(outR, errR)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -318,6 +319,34 @@ func TestTheEndOfTheOutputIsKept(t *testing.T) {
 	p.keep([]byte("the last line"))
 	if text := p.text(); len(text) > maxTail || !strings.HasSuffix(text, "x\nthe last line") || strings.Contains(text, "first") {
 		t.Errorf("%d bytes, from %.20q to %q", len(text), text, text[max(0, len(text)-20):])
+	}
+}
+
+// TestTheLastWordsOfAProcessAreReadAfterItsPipesTime also checks that they end, although a descendant holds the pipe.
+func TestTheLastWordsOfAProcessAreReadAfterItsPipesTime(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	text := strings.Repeat("x", 40_000) + "\nthe last line\n"
+	if _, err := w.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(&lastWords{File: r}); string(got) != text || err != nil {
+		t.Errorf("%d bytes, %v; want %d", len(got), err, len(text))
+	}
+	flood := &lastWords{File: r, read: maxPipe - 10}
+	if _, err := w.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(flood); len(got) != 10 || err != nil {
+		t.Errorf("of a flood %d bytes, %v; want 10", len(got), err)
 	}
 }
 

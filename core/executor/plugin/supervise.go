@@ -19,10 +19,12 @@ import (
 const (
 	defaultPingInterval = 15 * time.Second
 	defaultPingTimeout  = 60 * time.Second
-	defaultCutGrace     = 3 * time.Second
 	// exitGrace is how long a drained plugin gets to exit.
 	exitGrace = 2 * time.Second
 )
+
+// defaultCutGrace is the CutGrace of LaunchOptions without one. Only tests change it.
+var defaultCutGrace = 3 * time.Second
 
 // Process is one running plugin process.
 type Process struct {
