@@ -164,10 +164,14 @@ func TestHTTPRunsPythonThroughAPluginProcess(t *testing.T) {
 		}
 	})
 	t.Run("a time limit", func(t *testing.T) {
-		r := s.post("/api/v1/exec/sync", `{"code":"import time; print('x'); time.sleep(60)","config":{"timeout_seconds":1}}`).json(t)
-		if r["status"] != "timed_out" || r["stdout"] != "x\n" {
-			t.Fatal(r)
+		var r map[string]any
+		for _, seconds := range []int{1, 30} { // on a busy machine an interpreter may need more than a second to start
+			r = s.post("/api/v1/exec/sync", fmt.Sprintf(`{"code":"import time; print('x'); time.sleep(600)","config":{"timeout_seconds":%d}}`, seconds)).json(t)
+			if r["status"] == "timed_out" && r["stdout"] == "x\n" {
+				return
+			}
 		}
+		t.Error(r)
 	})
 	t.Run("artifacts", func(t *testing.T) {
 		r := s.post("/api/v1/exec/sync", `{"code":"import os; os.makedirs('o/p'); open('o/p/f.txt','w').write('hi'); os.symlink('/etc/passwd','o/l.txt')","outputs":["o/**/*.txt"]}`).json(t)

