@@ -32,7 +32,7 @@ func TestALargeTarPassesThroughAndIsKeptNowhere(t *testing.T) {
 		}
 	})
 	s := startServer(t, []string{"PYEXEC_DATA_DIR=" + data})
-	plugin := s.pluginPID()
+	plugin := s.plugin()
 
 	r, w := io.Pipe()
 	form := multipart.NewWriter(w)

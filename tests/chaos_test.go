@@ -27,6 +27,13 @@ func (s *server) pluginPID() int {
 	return pid
 }
 
+// plugin waits until a process runs the server's backend, and returns it. On a busy machine a backend may be away for a moment.
+func (s *server) plugin() (pid int) {
+	s.t.Helper()
+	eventually(s.t, "a plugin process serves", func() bool { pid = s.pluginPID(); return pid != 0 })
+	return pid
+}
+
 // stubborn ignores SIGTERM, forks a double-forked child in a session of its own that holds the pipe, and prints "up".
 const stubborn = `{"code":"import os,signal,time\nsignal.signal(15,signal.SIG_IGN)\nif os.fork()==0:\n  os.setsid()\n  if os.fork()==0:\n    signal.signal(15,signal.SIG_IGN)\n    time.sleep(600)\n  os._exit(0)\nprint('up')\ntime.sleep(600)"}`
 
@@ -62,10 +69,8 @@ func TestKillingThePluginLosesItsExecutionsAndNothingElse(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.async(stubborn)
 	s.up(id)
-	if len(s.programs()) < 2 {
-		t.Fatal("the program and its survivor are not there")
-	}
-	pid := s.pluginPID()
+	eventually(t, "the program and its survivor are there", func() bool { return len(s.programs()) >= 2 })
+	pid := s.plugin()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +94,7 @@ func TestKillingTheCoreEndsEveryProgramAndTheNextStartRecovers(t *testing.T) {
 	running := s.async(stubborn)
 	s.up(running)
 	queued := s.async(`{"code":"print('after')"}`)
-	plugin := s.pluginPID()
+	plugin := s.plugin()
 	s.kill()
 	s.noProgramsLeft()
 	eventually(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
@@ -109,7 +114,7 @@ func TestKillingCoreAndPluginTogetherIsCleanedUpByTheNextStart(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.async(stubborn)
 	s.up(id)
-	plugin := s.pluginPID()
+	plugin := s.plugin()
 	plugintest.Freeze(t, plugin) // so that it cannot react to the death of the core
 	s.kill()
 	_ = syscall.Kill(plugin, syscall.SIGKILL)

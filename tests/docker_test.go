@@ -117,6 +117,10 @@ func TestTheExamplesBehaveTheSameOnBothBackends(t *testing.T) {
 						args[i] = strings.NewReplacer("VERSION", minor, "OUT", out).Replace(args[i])
 					}
 					o := cli(t, env, strings.NewReader(e.stdin), args...)
+					if e.want.code == 124 && o.stdout == "" { // on a busy machine an interpreter may need more than a second to start
+						args[len(args)-1] = "30"
+						o = cli(t, env, strings.NewReader(e.stdin), args...)
+					}
 					if o.code != e.want.code || o.stdout != e.want.stdout || !strings.Contains(o.stderr, e.want.stderr) {
 						t.Errorf("%s: %+v, want %+v", e.name, o, e.want)
 					}
@@ -255,7 +259,7 @@ func TestKillingThePluginHurtsNoProgramInAContainer(t *testing.T) {
 	s := startDocker(t)
 	id := s.async(counting)
 	s.prints(id)
-	pid := s.pluginPID()
+	pid := s.plugin()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +276,7 @@ func TestKillingTheCoreHurtsNoProgramInAContainer(t *testing.T) {
 	s := startDocker(t)
 	id := s.async(counting)
 	s.prints(id)
-	plugin := s.pluginPID()
+	plugin := s.plugin()
 	s.kill()
 	eventually(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
 	s.start()
@@ -288,7 +292,7 @@ func TestAProgramThatEndsWhileNobodyIsThereHasItsResult(t *testing.T) {
 		out, _ := s.get("/api/v1/executions/" + id).json(t)["stdout"].(string)
 		return out != ""
 	})
-	plugin := s.pluginPID()
+	plugin := s.plugin()
 	_ = syscall.Kill(plugin, syscall.SIGKILL) // with the core: nobody supervises
 	s.kill()
 	ended := time.NewTimer(2 * time.Second) // the program's own second, which nobody can see
@@ -305,7 +309,7 @@ func TestAPreparationDoesNotOutliveItsPlugin(t *testing.T) {
 	preparing := func() []string { return dockertest.Containers(t, s.label(), "python-executor.kind=prepare") }
 	eventually(t, "it is prepared", func() bool { return len(preparing()) == 1 })
 	left := preparing()[0]
-	pid := s.pluginPID()
+	pid := s.plugin()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

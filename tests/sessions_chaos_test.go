@@ -13,7 +13,7 @@ func TestKillingThePluginLosesItsSessionsAndSaysWhy(t *testing.T) {
 	id := s.session(`{}`)
 	s.cell(id, "import subprocess; p = subprocess.Popen(['sleep', '600'])")
 	running := s.startCell(id, "print('up', flush=True)\nimport time; time.sleep(600)")
-	pid := s.pluginPID()
+	pid := s.plugin()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestKillingTheCoreLosesTheSessionsOfUVAndTheNextStartSaysSo(t *testing.T) {
 	s := startServer(t, nil)
 	id := s.session(`{"name":"mine"}`)
 	s.cell(id, "import subprocess; p = subprocess.Popen(['sleep', '600'])")
-	plugin := s.pluginPID()
+	plugin := s.plugin()
 	s.kill()
 	s.noProgramsLeft()
 	eventually(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
@@ -79,7 +79,7 @@ func TestSessionsInContainersOutliveThePluginAndTheCore(t *testing.T) {
 
 	running := s.async(counting)
 	s.prints(running)
-	pid := s.pluginPID()
+	pid := s.plugin()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestSessionsInContainersOutliveThePluginAndTheCore(t *testing.T) {
 
 	running = s.async(counting)
 	s.prints(running)
-	plugin := s.pluginPID()
+	plugin := s.plugin()
 	s.kill()
 	eventually(t, "the plugin ends", func() bool { return syscall.Kill(plugin, 0) != nil })
 	s.start()

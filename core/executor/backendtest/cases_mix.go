@@ -129,7 +129,7 @@ func goroutines(c *Case) {
 	for range rounds {
 		round()
 	}
-	deadline := time.Now().Add(c.suite.options.Patience / 6)
+	deadline := time.Now().Add(c.suite.options.Patience) // a connection that nobody uses may be kept for a while
 	for runtime.NumGoroutine() > before+rounds && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond) // there is no event for the end of goroutines
 	}

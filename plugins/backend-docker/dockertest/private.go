@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -182,10 +183,11 @@ func (p *private) said() string {
 	return last(string(raw))
 }
 
-// bridge creates a bridge with a network of its own. Daemons on one bridge would assign the same addresses.
+// bridge creates a bridge with a network of its own. Daemons on one bridge would assign the same addresses. The names are tried in a
+// random order, so that the next daemon does not take the name that another process has just given back and looks for.
 func (p *private) bridge() (string, error) {
 	var failed error
-	for n := range 64 {
+	for _, n := range rand.Perm(64) { //nolint:gosec // no secret
 		name := fmt.Sprintf("pyexec%d", n)
 		if err := run("ip", "link", "add", name, "type", "bridge"); err != nil {
 			failed = err // another process probably has the name
