@@ -232,11 +232,26 @@ for p in /proc/[0-9]*; do [ "$(cat $p/comm)" != python3 ] || grep Uid: $p/status
 func killOnNomad(t *testing.T, n onNomad) {
 	id := n.async(`{"code":"import sys, time\nprint('err', file=sys.stderr)\nprint('up', flush=True)\ntime.sleep(600)"}`)
 	n.up(id)
-	if status := n.cluster.Nomad(t, "job", "status", jobOf(id)); !strings.Contains(status, "Status        = running") {
-		t.Errorf("nomad job status says\n%s", status)
+	hasStatus := func(want string) {
+		t.Helper()
+		status := ""
+		defer func() {
+			if t.Failed() {
+				t.Logf("nomad job status says\n%s", status)
+			}
+		}()
+		eventually(t, "nomad job status says "+want, func() bool {
+			status = n.cluster.Nomad(t, "job", "status", jobOf(id))
+			return strings.Contains(status, "Status        = "+want)
+		})
 	}
-	a := n.allocation(id)
-	if a.JobID != jobOf(id) || a.ClientStatus != "running" || a.Job.Meta["python-executor.execution"] != id || a.Job.Meta["python-executor.owner"] != "ann" {
+	hasStatus("running")
+	var a allocation
+	eventually(t, "nomad alloc status shows the start", func() bool { // the output may be there before Nomad knows the start
+		a = n.allocation(id)
+		return a.ClientStatus == "running"
+	})
+	if a.JobID != jobOf(id) || a.Job.Meta["python-executor.execution"] != id || a.Job.Meta["python-executor.owner"] != "ann" {
 		t.Errorf("nomad alloc status says %+v", a)
 	}
 	task := a.Job.TaskGroups[0].Tasks[0]
@@ -260,9 +275,7 @@ func killOnNomad(t *testing.T, n onNomad) {
 	eventually(t, "the container is gone", func() bool {
 		return len(dockertest.Containers(t, "com.hashicorp.nomad.alloc_id="+a.ID)) == 0
 	})
-	if status := n.cluster.Nomad(t, "job", "status", jobOf(id)); !strings.Contains(status, "Status        = dead (stopped)") {
-		t.Errorf("nomad job status says\n%s", status)
-	}
+	hasStatus("dead (stopped)")
 }
 
 func asyncOnNomad(t *testing.T, n onNomad) {
