@@ -141,7 +141,7 @@ func checkProgram(t *testing.T, name string, rules ...string) map[string][]strin
 	}
 	t.Cleanup(func() { os.RemoveAll(run) })
 	options := fakeOptions()
-	options.Only, options.Patience = rules, 30*time.Second
+	options.Only, options.Patience = rules, 2*time.Minute
 	if name != "fake" {
 		options.Patience = 2500 * time.Millisecond // it waits in vain
 	}

@@ -152,7 +152,7 @@ func (b *odd) Run(ctx context.Context, job executor.Job, sink executor.Sink) (ex
 		}
 		return executor.Result{Status: executor.StatusKilled}, err
 	case "escape":
-		c := exec.Command("sleep", "30") //nolint:noctx // it outlives the plugin
+		c := exec.Command("sleep", "300") //nolint:noctx // it outlives the plugin
 		c.Stderr = os.NewFile(2, "stderr")
 		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err = c.Start(); err == nil {

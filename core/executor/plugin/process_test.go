@@ -376,7 +376,7 @@ func TestAPluginThatDoesNotAnswerIsKilled(t *testing.T) {
 	t.Parallel()
 	path, args, _ := plugintest.Command("odd")
 	p, err := plugin.Launch(t.Context(), plugin.LaunchOptions{
-		Path: path, Args: args, RunDir: runDir(t), PingInterval: 50 * time.Millisecond, PingTimeout: 2 * time.Second,
+		Path: path, Args: args, RunDir: runDir(t), PingInterval: 50 * time.Millisecond, PingTimeout: 10 * time.Second,
 		Configure: plugin.Configure{Name: "odd", Options: []byte("{}")},
 	})
 	if err != nil {
