@@ -25,7 +25,12 @@ import (
 // because the uids that run programs must reach it.
 var cache string
 
-func TestMain(m *testing.M) { testscript.Main(suite{m}, map[string]func(){"python-executor": main}) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
+		main() // a runner or a plugin that a test's own process has started by executing itself
+	}
+	testscript.Main(suite{m}, map[string]func(){"python-executor": main})
+}
 
 // suite is the top-level run; a process that a script or a host started never gets here.
 type suite struct{ m *testing.M }
