@@ -211,9 +211,10 @@ func sessionAdopt(c *Case) {
 	}
 	o.run(setHundred).succeeded()
 	o.run(writeKept).succeeded()
+	// It runs for a second after its file is there, so that the next Attach usually meets it while it runs.
 	job := o.job(Program{
-		Python: "import os, time\nprint('one', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\nx = x + 1\nprint('two')\n",
-		Fake:   "print one\nawait go\nadd x 1\nprint two",
+		Python: "import os, time\nprint('one', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\ntime.sleep(1)\nx = x + 1\nprint('two')\n",
+		Fake:   "print one\nawait go\nsleep 1s\nadd x 1\nprint two",
 	})
 	first := o.start(job)
 	first.says("one\n")
@@ -234,14 +235,13 @@ func sessionAdopt(c *Case) {
 	first.mu.Lock()
 	from := executor.Resume{Handle: first.journal.started[0].Handle, Stdout: first.next[executor.Stdout], Stderr: first.next[executor.Stderr]}
 	first.mu.Unlock()
-	second := c.begin(job, runAttached(c, from), func(r *running) {
-		r.started = first.started
-		r.next[executor.Stdout], r.next[executor.Stderr] = from.Stdout, from.Stderr
-	})
 	if _, err := o.write("go", 0, strings.NewReader("")); err != nil {
 		c.Errorf("WriteFile: %v", err)
 	}
-	second.wait().succeeded()
+	second := c.begin(job, runAttached(c, from), func(r *running) {
+		r.started = first.started
+		r.next[executor.Stdout], r.next[executor.Stderr] = from.Stdout, from.Stderr
+	}).wait().succeeded()
 	if got := first.stdout() + second.stdout(); got != "one\ntwo\n" {
 		c.Errorf("both logs together say %q", got)
 	}
