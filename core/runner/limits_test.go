@@ -154,23 +154,28 @@ except OSError: print(n)
 	}
 }
 
+// sampled runs code whose memory is sampled at least so often. SECONDS in it is how long it runs: 0.3, and 3 if a busy machine takes
+// fewer samples.
+func sampled(t *testing.T, r *testRunner, code string, interval time.Duration, least int) (res executor.Result) {
+	t.Helper()
+	for _, seconds := range []string{"0.3", "3"} {
+		start := python(strings.ReplaceAll(code, "SECONDS", seconds))
+		start.SampleInterval = interval
+		if res, _ = r.run(t, start, RunInput{}); len(res.MemorySamples) >= least {
+			return res
+		}
+	}
+	t.Fatalf("%d samples, want %d", len(res.MemorySamples), least)
+	return res
+}
+
 func TestMemoryWithoutControlGroups(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.Cgroups = nil
 	r := startRunner(t, cfg)
-	var res executor.Result
-	for _, sleep := range []string{"0.3", "3"} { // a busy machine may take fewer samples than it should
-		start := python("import time\nx = bytearray(64 << 20)\ntime.sleep(" + sleep + ")")
-		start.SampleInterval = 10 * time.Millisecond
-		if res, _ = r.run(t, start, RunInput{}); len(res.MemorySamples) >= 3 {
-			break
-		}
-	}
+	res := sampled(t, r, "import time\nx = bytearray(64 << 20)\ntime.sleep(SECONDS)", 10*time.Millisecond, 3)
 	if res.PeakMemoryBytes < 64<<20 || res.PeakMemoryBytes > 128<<20 {
 		t.Errorf("peak %d", res.PeakMemoryBytes)
-	}
-	if len(res.MemorySamples) < 3 {
-		t.Errorf("%d samples", len(res.MemorySamples))
 	}
 	if res.CPU <= 0 || res.CPU > 10*time.Second {
 		t.Errorf("cpu %s", res.CPU)
@@ -184,17 +189,8 @@ func TestMemoryWithoutControlGroups(t *testing.T) {
 
 func TestMemorySamplesAndCPUTime(t *testing.T) {
 	r := startRunner(t, testConfig(t))
-	var res executor.Result
-	for _, burns := range []string{"0.3", "3"} { // a busy machine may take fewer samples than it should
-		start := python("import time\nx = bytearray(32 << 20)\nt = time.process_time()\nwhile time.process_time() - t < " + burns + ": pass")
-		start.SampleInterval = 20 * time.Millisecond
-		if res, _ = r.run(t, start, RunInput{}); len(res.MemorySamples) >= 5 {
-			break
-		}
-	}
-	if len(res.MemorySamples) < 5 {
-		t.Fatalf("%d samples", len(res.MemorySamples))
-	}
+	burns := "import time\nx = bytearray(32 << 20)\nt = time.process_time()\nwhile time.process_time() - t < SECONDS: pass"
+	res := sampled(t, r, burns, 20*time.Millisecond, 5)
 	var highest int64
 	for _, s := range res.MemorySamples {
 		highest = max(highest, s.Bytes)

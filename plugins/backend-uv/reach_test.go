@@ -135,7 +135,7 @@ func TestAHostFolderIsWritableOnlyWhereTheConfigurationSaysSo(t *testing.T) {
 func TestAVersionIsGuessedFromAPath(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{
-		"/opt/3.12.7/bin/python3.12": "3.12.7", "/root/.pyenv/versions/3.9.1/bin/python3": "3.9.1", "/usr/bin/python3.9": "3.9", "/usr/bin/python3": "",
+		"/opt/3.12.7/bin/python3.12": "3.12.7", "/home/ann/.pyenv/versions/3.9.1/bin/python3": "3.9.1", "/usr/bin/python3.9": "3.9", "/usr/bin/python3": "",
 	} {
 		if got := guess(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
