@@ -28,6 +28,18 @@ func Required(word string) bool {
 	return slices.Contains(strings.FieldsFunc(os.Getenv("PYEXEC_TEST_REQUIRE"), func(r rune) bool { return r == ',' || r == ' ' }), word)
 }
 
+// Long skips a test that belongs to a long part of the suite (docs/testing.md), unless this run is one: PYEXEC_TEST_LONG=1. why says
+// what the gate has in its place. A test that runs by the gate and is larger in a long part asks IsLong.
+func Long(t testing.TB, why string) {
+	t.Helper()
+	if !IsLong() {
+		t.Skipf("LONG (make test-long): %s", why)
+	}
+}
+
+// IsLong reports whether this run is a long part of the suite.
+func IsLong() bool { return os.Getenv("PYEXEC_TEST_LONG") == "1" }
+
 // Need does nothing if have is true. Otherwise Need skips t, or fails t if PYEXEC_TEST_REQUIRE names word; why says what is
 // missing, and may be empty.
 func Need(t testing.TB, have bool, word, why string) {

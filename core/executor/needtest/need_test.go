@@ -52,3 +52,20 @@ func TestAMissingThingFailsATestOnlyWhereItIsRequired(t *testing.T) {
 		}
 	}
 }
+
+func TestALongTestRunsOnlyInALongPart(t *testing.T) {
+	for value, want := range map[string]string{"": "skipped: LONG (make test-long): the other one", "0": "skipped: LONG (make test-long): the other one", "1": "went on"} {
+		t.Setenv("PYEXEC_TEST_LONG", value)
+		s := &spy{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			Long(s, "the other one")
+			s.end = "went on"
+		}()
+		<-done
+		if s.end != want {
+			t.Errorf("%q: %s, want %s", value, s.end, want)
+		}
+	}
+}
