@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
 // family starts every kind of child that has ever survived its parent somewhere, and prints their process numbers.
@@ -76,11 +76,11 @@ func TestNobodySurvives(t *testing.T) {
 			{"when its time is over", "time.sleep(100)", "timed_out SIGTERM"},
 		} {
 			t.Run(c.name+" "+name, func(t *testing.T) {
-				start := python(family + c.end)
+				var limits []said
 				if c.end == "time.sleep(100)" {
-					start.Limits.Timeout, start.Limits.KillGrace = 500*time.Millisecond, 30*time.Second
+					limits = []said{{"\n", agent.LimitTimeout}}
 				}
-				res, rec := r.timesOut(t, start, "\n")
+				res, rec := r.told(t, python(family+c.end), limits...)
 				if got := describe(res); got != c.want {
 					t.Fatalf("got %q, want %q\n%s", got, c.want, rec.stderr())
 				}

@@ -23,15 +23,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
+	"github.com/python-executor/python-executor/core/runner/toldtest"
 )
 
 // TestMain is also the runner that the tests start: the test binary plays both parts, as python-executor does.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
-		os.Exit(agent.Main(os.Args[2:]))
+		os.Exit(toldtest.Main(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "inside" {
 		_, _ = os.Stderr.WriteString(enterInside(os.Args[2:]).Error() + "\n")
@@ -333,16 +335,36 @@ func (r *testRunner) run(tb testing.TB, start Start, in RunInput) (executor.Resu
 	return res, rec
 }
 
-// timesOut runs start until its timeout. A busy machine may need longer than a short timeout until the program has printed ready,
-// so a run without it is repeated with a longer timeout.
-func (r *testRunner) timesOut(tb testing.TB, start Start, ready string) (executor.Result, *record) {
+// said is a limit that comes when a program has printed text. A limit with the text "" comes when the program has started.
+type said struct{ text, limit string }
+
+// told runs start and lets limits come when its program says so. No other limit comes.
+func (r *testRunner) told(tb testing.TB, start Start, limits ...said) (executor.Result, *record) {
 	tb.Helper()
-	for {
-		res, rec := r.run(tb, start, RunInput{})
-		if strings.Contains(rec.stdout(), ready) || res.Status != executor.StatusTimedOut || start.Limits.Timeout > 10*time.Second {
-			return res, rec
+	rec := newRecord()
+	rec.tells(tb, &start, limits...)
+	res, err := r.Run(context.Background(), start, RunInput{}, rec)
+	if err != nil {
+		tb.Fatalf("run: %v\n%s", err, r.condition())
+	}
+	for _, s := range limits {
+		if !strings.Contains(rec.stdout()+rec.stderr(), s.text) {
+			tb.Errorf("%s %s: the program never said %q: %q %s", start.Command, start.Code, s.text, rec.stdout(), rec.stderr())
 		}
-		start.Limits.Timeout *= 5
+	}
+	return res, rec
+}
+
+// tells makes the limits of start come when r has the text of their program.
+func (r *record) tells(tb testing.TB, start *Start, limits ...said) {
+	id := "exe_" + rand.Text()
+	start.ExecutionID, start.Limits.Timeout, start.Limits.KillGrace = id, awaittest.Forever, awaittest.Forever
+	r.emit = func(e executor.Event) error {
+		for len(limits) > 0 && strings.Contains(r.out[0].String()+r.out[1].String(), limits[0].text) {
+			toldtest.Tell(tb, id, limits[0].limit)
+			limits = limits[1:]
+		}
+		return nil
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/sandbox"
 )
 
@@ -259,17 +260,14 @@ func TestTheTimeoutStaysWhateverTheProgramSays(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	for _, c := range []struct {
 		script string
-		grace  time.Duration
+		limits []said
 		want   string
 	}{
-		{"echo ready; sleep 100", 10 * time.Second, "timed_out SIGTERM"},
-		{"trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done", 10 * time.Second, "timed_out exit 0"},
-		{"trap '' TERM; echo ready; while :; do sleep 0.01; done", 200 * time.Millisecond, "timed_out SIGKILL"},
+		{"echo ready; sleep 100", []said{{"ready", agent.LimitTimeout}}, "timed_out SIGTERM"},
+		{"trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done", []said{{"ready", agent.LimitTimeout}}, "timed_out exit 0"},
+		{"trap '' TERM; echo ready; while :; do sleep 0.01; done", []said{{"ready", agent.LimitTimeout}, {"ready", agent.LimitGrace}}, "timed_out SIGKILL"},
 	} {
-		start := shell(c.script)
-		start.Limits.Timeout = 300 * time.Millisecond
-		start.Limits.KillGrace = c.grace
-		res, _ := r.timesOut(t, start, "ready")
+		res, _ := r.told(t, shell(c.script), c.limits...)
 		if got := describe(res); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.script, got, c.want)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
 // interrupts is how often each test here interrupts a session; -count does it more often.
@@ -106,8 +107,7 @@ func TestACellThatHasDroppedAnInterruptIsInterruptedOnceMore(t *testing.T) {
 	r := openSession(t, pythonSession())
 	r.wants(t, "import time\nx = 1\nclass Drops:\n    def __del__(self):\n        print('up', flush=True)\n        time.sleep(100)", "", "")
 	start := cellOf("Drops()\ntime.sleep(100)")
-	start.Limits.Timeout, start.Limits.KillGrace = 50*time.Millisecond, 8*time.Second
-	if res, rec := r.timesOut(t, start, "up"); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "Exception ignored in") {
+	if res, rec := r.told(t, start, said{"up", agent.LimitTimeout}, said{"Exception ignored in", agent.LimitAgain}); res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept {
 		t.Errorf("%s %q, stderr %q", describe(res), res.SessionState, rec.stderr())
 	}
 	r.wants(t, "x", "", "1")

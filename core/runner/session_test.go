@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/agent"
 )
 
 // sessionRunner is a runner with a session open.
@@ -171,17 +172,12 @@ func TestAValueIsShownWithoutStreams(t *testing.T) {
 
 func TestATimeoutInterruptsAndKeepsTheState(t *testing.T) {
 	r := openSession(t, pythonSession())
-	// The modules are loaded first: on a busy machine the timeout would interrupt an import.
 	r.wants(t, "import asyncio, os, subprocess, threading, time; x = 1", "", "")
 	for _, code := range []string{
-		"while True: pass", "import time; time.sleep(100)", "import subprocess; subprocess.run(['sleep', '100'])",
-		"import os; os.system('sleep 100')", "import asyncio; await asyncio.sleep(100)", "async def f():\n  while True: pass\nawait f()",
-		"import threading; threading.Event().wait()",
+		"while True: pass", "time.sleep(1e6)", "subprocess.run(['sleep', '1000000'])", "os.system('sleep 1000000')", "await asyncio.sleep(1e6)",
+		"async def f():\n  while True: pass\nawait f()", "threading.Event().wait()",
 	} {
-		start := cellOf(code)
-		start.Limits.Timeout = 300 * time.Millisecond
-		start.Limits.KillGrace = 30 * time.Second
-		res, rec := r.run(t, start, RunInput{})
+		res, rec := r.told(t, cellOf("print('up', flush=True)\n"+code), said{"up", agent.LimitTimeout})
 		if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || !strings.Contains(rec.stderr(), "KeyboardInterrupt") && !strings.Contains(code, "os.system") {
 			t.Errorf("%s: %s %q %s", code, describe(res), res.SessionState, rec.stderr())
 		}
@@ -195,8 +191,7 @@ func TestAnInterpreterThatDoesNotStopIsRestarted(t *testing.T) {
 			r := openSession(t, pythonSession())
 			r.wants(t, "open('kept', 'w').close(); x = 1", "", "")
 			start := cellOf("import os, signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\nprint('on')\nwhile True: " + loop)
-			start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 300*time.Millisecond
-			res, rec := r.timesOut(t, start, "on")
+			res, rec := r.told(t, start, said{"on", agent.LimitTimeout}, said{"on", agent.LimitGrace}, said{"on", agent.LimitLast})
 			if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateRestarted || rec.stdout() != "on\n" {
 				t.Errorf("%s %q %q", describe(res), res.SessionState, rec.stdout())
 			}
@@ -217,9 +212,7 @@ func TestAProgramThatIgnoresInterruptsDoesNotCostTheState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := openSession(t, c.start)
 			r.wants(t, c.set, "", "")
-			start := cellOf(c.cell)
-			start.Limits.Timeout, start.Limits.KillGrace = 300*time.Millisecond, 1200*time.Millisecond
-			res, rec := r.timesOut(t, start, "1")
+			res, rec := r.told(t, cellOf(c.cell), said{"1", agent.LimitTimeout}, said{"1", agent.LimitGrace})
 			if res.Status != executor.StatusTimedOut || res.SessionState != executor.SessionStateKept || rec.stdout() != "1\n" {
 				t.Errorf("%s %q %q %q", describe(res), res.SessionState, rec.stdout(), rec.stderr())
 			}

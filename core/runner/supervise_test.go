@@ -6,16 +6,18 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
+	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/toldtest"
 )
 
 // A program's children in its process group are asked to end, too, by a timeout as by a cancel.
 func TestTheWholeGroupIsAskedToEnd(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	start := shell(`trap 'wait; exit 3' TERM; sh -c 'trap "echo asked; exit" TERM; echo up; while :; do sleep 0.01; done' & wait`)
-	start.Limits.KillGrace = 10 * time.Second
+	start.Limits.KillGrace = awaittest.Forever
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	cancelled := newRecord()
@@ -29,8 +31,7 @@ func TestTheWholeGroupIsAskedToEnd(t *testing.T) {
 	if err != nil || res.Status != executor.StatusKilled || cancelled.stdout() != "up\nasked\n" {
 		t.Errorf("%s, %q, %v", describe(res), cancelled.stdout(), err)
 	}
-	start.Limits.Timeout = 300 * time.Millisecond
-	if res, rec := r.timesOut(t, start, "up\nasked"); res.Status != executor.StatusTimedOut || rec.stdout() != "up\nasked\n" {
+	if res, rec := r.told(t, start, said{"up", agent.LimitTimeout}); res.Status != executor.StatusTimedOut || rec.stdout() != "up\nasked\n" {
 		t.Errorf("%s, %q", describe(res), rec.stdout())
 	}
 }
@@ -38,22 +39,22 @@ func TestTheWholeGroupIsAskedToEnd(t *testing.T) {
 // The first limit that fires is the status, whatever comes within its grace.
 func TestACancelWithinTheGraceOfATimeoutLeavesItATimeout(t *testing.T) {
 	r := startRunner(t, testConfig(t))
-	start := shell(`trap 'echo asked' TERM; while :; do sleep 0.01; done`)
-	// A busy machine may need longer until the shell has set its trap, and until it heeds the signal.
-	for limit := 300 * time.Millisecond; ; limit *= 5 {
-		start.Limits.Timeout, start.Limits.KillGrace = limit, 2*limit
-		ctx, cancel := context.WithCancelCause(t.Context())
-		rec := newRecord()
-		rec.cancelsAtOutput(cancel)
-		res, err := r.Run(ctx, start, RunInput{}, rec)
-		cancel(nil)
-		if err == nil && rec.stdout() == "" && limit < 5*time.Second {
-			continue
+	start := shell(`trap 'echo asked' TERM; echo up; while :; do sleep 0.01; done`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	rec := newRecord()
+	rec.tells(t, &start, said{"up", agent.LimitTimeout})
+	tell := rec.emit
+	rec.emit = func(e executor.Event) error {
+		if strings.Contains(rec.out[0].String(), "asked") {
+			cancel(executor.Errorf(executor.Unavailable, "enough"))
+			toldtest.Tell(t, start.ExecutionID, agent.LimitGrace)
 		}
-		if err != nil || describe(res) != "timed_out SIGKILL" || rec.stdout() != "asked\n" {
-			t.Errorf("%s, %q, %v", describe(res), rec.stdout(), err)
-		}
-		return
+		return tell(e)
+	}
+	res, err := r.Run(ctx, start, RunInput{}, rec)
+	if err != nil || describe(res) != "timed_out SIGKILL" || rec.stdout() != "up\nasked\n" {
+		t.Errorf("%s, %q, %v", describe(res), rec.stdout(), err)
 	}
 }
 
@@ -61,7 +62,7 @@ func TestACancelWithinTheGraceOfATimeoutLeavesItATimeout(t *testing.T) {
 func TestNothingIsCollectedAfterACancel(t *testing.T) {
 	r := startRunner(t, testConfig(t))
 	start := shell("echo x > file; trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done")
-	start.Outputs, start.Limits.KillGrace = []string{"file"}, 10*time.Second
+	start.Outputs, start.Limits.KillGrace = []string{"file"}, awaittest.Forever
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	rec := newRecord()

@@ -22,12 +22,12 @@ import (
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
-	"github.com/python-executor/python-executor/core/runner/agent"
+	"github.com/python-executor/python-executor/core/runner/toldtest"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
-		os.Exit(agent.Main(os.Args[2:]))
+		os.Exit(toldtest.Main(os.Args[2:]))
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
-	"github.com/python-executor/python-executor/core/runner/agent"
 	"github.com/python-executor/python-executor/core/runner/network/networktest"
+	"github.com/python-executor/python-executor/core/runner/toldtest"
 )
 
 // TestMain lets this binary also be a plugin, a runner, and, for one test, a uv.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
-		os.Exit(agent.Main(os.Args[2:]))
+		os.Exit(toldtest.Main(os.Args[2:]))
 	}
 	if filepath.Base(os.Args[0]) == "uv" {
 		fmt.Println("uv 9.9.9 (a test)")

@@ -65,10 +65,11 @@ type agent struct {
 	tree *sandbox.Tree
 	// dying, if not nil, is called with the error that ends the process, when no program is left.
 	dying func(error)
+	alarm Alarm
 }
 
 func newAgent(inside *sandbox.Container) *agent {
-	a := &agent{Sandbox: &sandbox.Sandbox{Inside: inside}, resumed: make(chan struct{})}
+	a := &agent{alarm: Clock, Sandbox: &sandbox.Sandbox{Inside: inside}, resumed: make(chan struct{})}
 	a.Sandbox.Die = a.die
 	return a
 }

@@ -177,9 +177,7 @@ func (x *execution) runCell(s *session.Session) error {
 func (c *cell) watch(answers <-chan drivers.Answer) {
 	var timeout, grace, again, interrupt, look <-chan time.Time
 	if c.start.Limits.Timeout > 0 {
-		t := time.NewTimer(c.start.Limits.Timeout)
-		defer t.Stop()
-		timeout = t.C
+		timeout = c.arm(LimitTimeout, c.start.Limits.Timeout)
 	}
 	if c.sampler.Interval > 0 {
 		look = time.After(c.sampler.Next())
@@ -194,7 +192,7 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 		}
 		c.reason = why
 		patience := max(c.start.Limits.KillGrace, 0)
-		grace, again = time.After(patience), time.After(patience*3/4)
+		grace, again = c.arm(LimitGrace, patience), c.arm(LimitAgain, patience*3/4)
 		if begun {
 			interrupt = i.Send()
 		}
@@ -254,7 +252,7 @@ func (c *cell) watch(answers <-chan drivers.Answer) {
 			if interrupt = i.Kill(); interrupt == nil {
 				return
 			}
-			killed, grace = true, time.After(afterKill)
+			killed, grace = true, c.arm(LimitLast, afterKill)
 		case <-look:
 			c.sampler.Take()
 			look = time.After(c.sampler.Next())

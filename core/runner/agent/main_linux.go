@@ -37,7 +37,10 @@ const initCommand = "init"
 //
 // Where it may, the runner first takes a mount namespace of its own and executes itself once more: mounts are per thread, and a
 // Go program has one thread only at exec. A host that has given it one passes --own-mounts.
-func Main(args []string) int {
+func Main(args []string) int { return MainWith(args, Clock) }
+
+// MainWith is Main with another Alarm.
+func MainWith(args []string, alarm Alarm) int {
 	init := append(slices.Clone(os.Args[:len(os.Args)-len(args)]), initCommand)
 	switch {
 	case len(args) > 0 && args[0] == initCommand:
@@ -66,7 +69,7 @@ func Main(args []string) int {
 		return ExitBroken
 	}
 	a := newAgent(inside)
-	a.Command = init
+	a.Command, a.alarm = init, alarm
 	defer a.Guard()
 	switch {
 	case inside != nil && inside.GVisor:

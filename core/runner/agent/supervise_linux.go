@@ -16,9 +16,7 @@ func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.S
 	var reason executor.Status
 	var timeout, grace, look <-chan time.Time
 	if x.start.Limits.Timeout > 0 {
-		t := time.NewTimer(time.Until(started.Add(x.start.Limits.Timeout)))
-		defer t.Stop()
-		timeout = t.C
+		timeout = x.arm(LimitTimeout, time.Until(started.Add(x.start.Limits.Timeout)))
 	}
 	if wait := s.Next(); wait > 0 {
 		look = time.After(wait)
@@ -30,7 +28,7 @@ func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.S
 		}
 		reason = why
 		x.signal(unix.SIGTERM)
-		grace = time.After(max(x.start.Limits.KillGrace, 0))
+		grace = x.arm(LimitGrace, max(x.start.Limits.KillGrace, 0))
 	}
 	kill := func() {
 		if reason == executor.StatusUnknown {
@@ -62,6 +60,11 @@ func (x *execution) supervise(started time.Time, r *sandbox.Reaper, s *sandbox.S
 			look = time.After(s.Next())
 		}
 	}
+}
+
+// arm arms a limit of x.
+func (x *execution) arm(limit string, d time.Duration) <-chan time.Time {
+	return x.agent.alarm(limit, x.start.ExecutionID, d, x.cleaned)
 }
 
 // finish makes sure that no process of the program is alive.
