@@ -6,6 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/python-executor/tools"
 case "$1" in
   golangci-lint) module="$here/golangci" package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint ;;
+  gremlins) module="$here/gremlins" package=github.com/go-gremlins/gremlins/cmd/gremlins ;;
   buf) module="$here" package=github.com/bufbuild/buf/cmd/buf ;;
   protoc-gen-go) module="$here" package=google.golang.org/protobuf/cmd/protoc-gen-go ;;
   protoc-gen-go-grpc) module="$here" package=google.golang.org/grpc/cmd/protoc-gen-go-grpc ;;

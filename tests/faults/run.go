@@ -1,0 +1,254 @@
+package faults
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Verdict says what the tests made of one fault.
+type Verdict struct {
+	Status  Status
+	By      string  // the test that noticed it or hung, or the reason of Void and Broken
+	Seconds float64 // of all its runs
+}
+
+// Status is the kind of a Verdict.
+type Status string
+
+// The statuses of a fault. Only Noticed and Hung count as noticed; Void and Broken say nothing about the tests.
+const (
+	Noticed  Status = "noticed"  // a test failed
+	Hung     Status = "hung"     // a test did not end within its bound
+	Survived Status = "survived" // all tests passed
+	Void     Status = "void"     // the tests fail, or do not run, without the fault
+	Broken   Status = "broken"   // the fault cannot be put in, or does not compile
+)
+
+// Runner runs tests in a Workspace. It is for one caller at a time.
+type Runner struct {
+	Workspace *Workspace
+	// Output gets what go test prints for a clean run that fails and for a fault that is Hung or Broken. Nil: nobody.
+	Output func(title string, output []byte)
+	// Trust leaves out the runs without a fault: quicker, and a test that fails anyway counts as one that notices.
+	Trust bool
+	clean map[string]outcome
+}
+
+// outcome is one run of go test.
+type outcome struct {
+	status  Status
+	by      string
+	ran     int           // tests that ran and were not skipped
+	took    time.Duration // of the tests, without the build
+	wall    time.Duration
+	output  []byte
+	skipped string // a skipped test, if none ran
+}
+
+// firstBound bounds a run of which nothing is known. A fault may take three times as long as the clean run, and spare more.
+const (
+	firstBound = 40 * time.Minute
+	trustBound = 10 * time.Minute
+	spare      = time.Minute
+)
+
+// Clean runs a test without a fault, once per Runner, and reports why it says nothing about faults: it fails, or nothing runs.
+func (r *Runner) Clean(ctx context.Context, test Test) (reason string) {
+	if r.Trust {
+		return ""
+	}
+	key := test.String()
+	run, known := r.clean[key]
+	if !known {
+		run = r.run(ctx, test, firstBound)
+		if r.clean == nil {
+			r.clean = map[string]outcome{}
+		}
+		r.clean[key] = run
+		if run.status != Survived {
+			r.print("without a fault: "+key, run.output)
+		}
+	}
+	switch {
+	case run.status != Survived:
+		return fmt.Sprintf("%s without a fault: %s", run.status, run.by)
+	case run.ran == 0 && run.skipped != "":
+		return run.skipped + " is skipped"
+	case run.ran == 0:
+		return "no test runs"
+	}
+	return ""
+}
+
+// Try puts a fault in by put, runs the tests in their order up to the first that notices it, and takes the fault out again.
+func (r *Runner) Try(ctx context.Context, put func() (undo func() error, err error), tests []Test) Verdict {
+	verdict := Verdict{Status: Void}
+	var use []Test
+	for _, test := range tests {
+		if reason := r.Clean(ctx, test); reason != "" {
+			verdict.By = reason + " (" + test.String() + ")"
+			continue
+		}
+		use = append(use, test)
+	}
+	if len(use) == 0 {
+		return verdict
+	}
+	undo, err := put()
+	if err != nil {
+		return Verdict{Status: Broken, By: err.Error()}
+	}
+	verdict = Verdict{Status: Survived}
+	ran := 0
+	for _, test := range use {
+		bound := 3*r.clean[test.String()].took + spare
+		if r.Trust {
+			bound = trustBound
+		}
+		run := r.run(ctx, test, bound)
+		verdict.Seconds += run.wall.Seconds()
+		if ran += run.ran; run.status == Survived {
+			continue
+		}
+		verdict.Status, verdict.By = run.status, run.by
+		if run.status != Noticed {
+			r.print(string(run.status)+": "+test.String(), run.output)
+		}
+		break
+	}
+	if verdict.Status == Survived && ran == 0 {
+		verdict.Status, verdict.By = Void, "no test runs"
+	}
+	if err := undo(); err != nil {
+		panic(fmt.Sprintf("the fault was not taken out: %v", err)) // every verdict after it would be wrong
+	}
+	return verdict
+}
+
+func (r *Runner) print(title string, output []byte) {
+	if r.Output != nil {
+		r.Output(title, output)
+	}
+}
+
+// run builds what the test needs beside its packages, and runs it. -vet=off: lint vets.
+func (r *Runner) run(ctx context.Context, test Test, bound time.Duration) outcome {
+	begin := time.Now()
+	result := outcome{status: Survived}
+	if target := makes(test); target != "" {
+		if out, ok := r.command(ctx, firstBound, ".", "make", "--no-print-directory", target); !ok {
+			return outcome{status: Broken, by: "make " + target, output: out, wall: time.Now().Sub(begin)}
+		}
+	}
+	args := append([]string{"test", "-json", "-count=1", "-failfast", "-vet=off", "-timeout", bound.String()}, test.Args...)
+	out, ok := r.command(ctx, bound+firstBound, test.Module, "go", args...)
+	result.read(out, ok)
+	result.wall = time.Now().Sub(begin)
+	return result
+}
+
+// makes is the target of make without whose result the test would use a product that has no fault.
+func makes(test Test) string {
+	switch {
+	case test.Module == "tests" && !slices.ContainsFunc(test.Packages(), func(p string) bool { return strings.HasPrefix(p, "./faults") }):
+		return "build"
+	case slices.Contains(test.Args, "embedrunner"):
+		return "core/runner/binary/runner.bin"
+	}
+	return ""
+}
+
+// event is one line of go test -json.
+type event struct {
+	Action, Package, Test, Output, FailedBuild string
+	Elapsed                                    float64
+}
+
+var stillRunning = regexp.MustCompile(`(?m)^\s+(Test\S+) \([0-9hms.]+\)$`)
+
+// read fills the outcome from what go test -json printed.
+func (o *outcome) read(out []byte, ok bool) {
+	var failed, failedPackage string
+	ran := map[string]bool{}
+	var text bytes.Buffer
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			text.Write(lines.Bytes())
+			text.WriteByte('\n')
+			continue
+		}
+		text.WriteString(e.Output)
+		name := e.Package + " " + e.Test
+		switch {
+		case e.FailedBuild != "" || e.Action == "build-fail":
+			o.status, o.by = Broken, "does not compile"
+		case e.Action == "run":
+			ran[name] = true
+		case e.Action == "skip" && e.Test != "":
+			delete(ran, name)
+			o.skipped = e.Test
+		case e.Action == "fail" && e.Test == "":
+			failedPackage = e.Package
+			o.took += time.Duration(e.Elapsed * float64(time.Second))
+		case e.Action == "fail" && failed == "":
+			failed = e.Test // the first is the deepest: a subtest ends before the test around it
+		case e.Action == "pass" && e.Test == "":
+			o.took += time.Duration(e.Elapsed * float64(time.Second))
+		}
+	}
+	o.output, o.ran = text.Bytes(), len(ran)
+	if o.status == Broken || ok {
+		return
+	}
+	o.status, o.by = Noticed, failed
+	if bytes.Contains(o.output, []byte("panic: test timed out after")) {
+		o.status = Hung
+		if found := stillRunning.FindSubmatch(o.output); found != nil {
+			o.by = string(found[1])
+		}
+	}
+	switch {
+	case o.by != "":
+	case failedPackage == "": // go test itself was ended by the bound
+		o.status, o.by = Hung, "go test did not end"
+	default:
+		o.by = "the package " + failedPackage
+	}
+}
+
+// command runs a command in a folder of the copy, in a process group of its own, and ends after it whatever it has started.
+func (r *Runner) command(ctx context.Context, bound time.Duration, folder, name string, args ...string) (output []byte, ok bool) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = filepath.Join(r.Workspace.Root, folder)
+	cmd.Env = append(os.Environ(), "GOFLAGS="+trimpath(os.Getenv("GOFLAGS")), "PWD="+cmd.Dir)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	own(cmd)
+	stop := time.AfterFunc(bound, func() { _ = cmd.Cancel() })
+	defer stop.Stop()
+	cmd.WaitDelay = 10 * time.Second // a process that was left may hold the pipe
+	err := cmd.Run()
+	endChildren()
+	return out.Bytes(), err == nil
+}
+
+// trimpath makes all copies of the workspace share the build cache.
+func trimpath(flags string) string {
+	if slices.Contains(strings.Fields(flags), "-trimpath") {
+		return flags
+	}
+	return strings.TrimSpace(flags + " -trimpath")
+}
