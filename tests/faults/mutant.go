@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/build"
 	"io/fs"
@@ -74,30 +75,28 @@ func (w *Workspace) List(ctx context.Context, gremlins string) ([]Mutant, error)
 		return nil, err
 	}
 	defer os.RemoveAll(scratch)
-	write := func(name string, content []byte) {
+	write := func(name string, content []byte) error {
+		to := filepath.Join(scratch, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
+			return err
+		}
+		return os.WriteFile(to, content, 0o600) //nolint:gosec // below a folder of our own
+	}
+	files, err := w.mutable()
+	if err == nil {
+		err = errors.Join(write("go.mod", []byte("module scratch\n\ngo 1.26\n")), write("scratch.go", []byte("package scratch\n")))
+	}
+	for _, name := range files {
+		var data []byte
 		if err == nil {
-			err = os.MkdirAll(filepath.Dir(filepath.Join(scratch, name)), 0o750)
+			data, err = os.ReadFile(filepath.Join(w.Root, name))
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(scratch, name), content, 0o600)
+			err = write(filepath.Join("_code", name), data)
 		}
 	}
-	write("go.mod", []byte("module scratch\n\ngo 1.26\n"))
-	write("scratch.go", []byte("package scratch\n"))
-	walkErr := filepath.WalkDir(w.Root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		name, err := filepath.Rel(w.Root, path)
-		if err != nil || !isMutable(w.Root, filepath.ToSlash(name)) {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		write(filepath.Join("_code", name), data)
-		return err
-	})
-	if err != nil || walkErr != nil {
-		return nil, fmt.Errorf("copy the code for gremlins: %w", firstOf(err, walkErr))
+	if err != nil {
+		return nil, fmt.Errorf("copy the code for gremlins: %w", err)
 	}
 	args := []string{"unleash", "--dry-run", "--silent", "--output", "found.json"}
 	for _, kind := range kinds {
@@ -118,13 +117,19 @@ func (w *Workspace) List(ctx context.Context, gremlins string) ([]Mutant, error)
 	return w.parse(found)
 }
 
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
+// mutable lists the files that are mutated.
+func (w *Workspace) mutable() (files []string, err error) {
+	err = filepath.WalkDir(w.Root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
 			return err
 		}
-	}
-	return nil
+		name, err := filepath.Rel(w.Root, path)
+		if err == nil && isMutable(w.Root, filepath.ToSlash(name)) {
+			files = append(files, filepath.ToSlash(name))
+		}
+		return err
+	})
+	return files, err
 }
 
 // parse reads gremlins' report.
@@ -215,7 +220,7 @@ func (w *Workspace) Put(m Mutant) (undo func() error, err error) {
 }
 
 // Shuffle puts mutants into an order that only the seed and their code decide, and not their places: after a change of the tree a sample
-// with the same seed has the same mutants, but for those of the changed lines. lines returns the lines of a file.
+// with the same seed has the same mutants, but for those of the changed lines.
 func (w *Workspace) Shuffle(list []Mutant, seed uint64) error {
 	lines := map[string][]string{}
 	times := map[string]int{}

@@ -142,18 +142,21 @@ func (r *Runner) print(title string, output []byte) {
 }
 
 // run builds what the test needs beside its packages, and runs it. -vet=off: lint vets.
-func (r *Runner) run(ctx context.Context, test Test, bound time.Duration) outcome {
+func (r *Runner) run(ctx context.Context, test Test, bound time.Duration) (result outcome) {
 	begin := time.Now()
-	result := outcome{status: Survived}
+	result.status = Survived
+	defer func() {
+		end := time.Now()
+		result.wall = end.Sub(begin)
+	}()
 	if target := makes(test); target != "" {
 		if out, ok := r.command(ctx, firstBound, ".", "make", "--no-print-directory", target); !ok {
-			return outcome{status: Broken, by: "make " + target, output: out, wall: time.Now().Sub(begin)}
+			return outcome{status: Broken, by: "make " + target, output: out}
 		}
 	}
 	args := append([]string{"test", "-json", "-count=1", "-failfast", "-vet=off", "-timeout", bound.String()}, test.Args...)
 	out, ok := r.command(ctx, bound+firstBound, test.Module, "go", args...)
 	result.read(out, ok)
-	result.wall = time.Now().Sub(begin)
 	return result
 }
 

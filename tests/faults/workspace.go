@@ -65,7 +65,7 @@ func (w *Workspace) fill(ctx context.Context, root string) error {
 		}
 		data, err := os.ReadFile(from)
 		if err == nil {
-			err = os.WriteFile(to, data, info.Mode().Perm())
+			err = os.WriteFile(to, data, info.Mode().Perm()) //nolint:gosec // names that git gave
 		}
 		if err != nil {
 			return err

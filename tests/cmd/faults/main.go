@@ -47,7 +47,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // the copy is in a temporary folder
 	s.Runner.Trust = *trust
 	var missed int
 	for _, fault := range table {

@@ -48,7 +48,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() { _ = s.Close() }() // the copy is in a temporary folder
 	all, err := s.Runner.Workspace.List(ctx, *gremlins)
 	if err != nil {
 		return err
