@@ -279,11 +279,29 @@ func TestATricklingUploadLosesItsPlace(t *testing.T) {
 func TestTooLargeAnInputIsExhausted(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
-		r := newRig(t, setup{options: Options{SpoolBytes: 1000}})
-		_, err := r.Submit(t.Context(), executor.Spec{Durable: true}, executor.Input{Workspace: once(make([]byte, 1001))})
-		wantCode(t, err, executor.Exhausted, "tar")
-		r.wantIdle()
-		r.wantBlobs(0)
+		r := newRig(t, setup{options: Options{SpoolBytes: 1536}})
+		fits, tooLarge := tarOf(t), make([]byte, 1537) // an empty archive has 1024 bytes
+		for _, c := range []struct {
+			field string
+			in    executor.Input
+		}{
+			{"tar", executor.Input{Workspace: once(tooLarge)}},
+			{"tar", executor.Input{Workspace: once(tooLarge), Stdin: once(fits)}},
+			{"stdin", executor.Input{Stdin: once(tooLarge)}},
+			{"stdin", executor.Input{Workspace: once(fits), Stdin: once(tooLarge)}},
+		} {
+			_, err := r.Submit(t.Context(), executor.Spec{Code: "exit 0", Durable: true}, c.in)
+			wantCode(t, err, executor.Exhausted, c.field)
+			r.wantIdle()
+			r.wantBlobs(0)
+		}
+		x, err := r.Submit(t.Context(), executor.Spec{Code: "exit 0", Durable: true}, executor.Input{Workspace: once(fits), Stdin: once(tooLarge[1:])})
+		if err != nil {
+			t.Fatalf("an input of exactly that size: %v", err)
+		}
+		if res := r.result(x.ID); res.Status != executor.StatusSucceeded {
+			t.Errorf("an input of exactly that size: %+v", res)
+		}
 	})
 }
 

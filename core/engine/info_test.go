@@ -62,6 +62,50 @@ func TestWhatWaitsStartsWhenItsBackendGrows(t *testing.T) {
 	})
 }
 
+// troubled is a backend whose Info may fail.
+type troubled struct {
+	*fake.Backend
+	fails atomic.Bool
+}
+
+func (b *troubled) Info(ctx context.Context) (executor.Info, error) {
+	if b.fails.Load() {
+		return executor.Info{}, executor.Errorf(executor.Unavailable, "no answer")
+	}
+	return b.Backend.Info(ctx)
+}
+
+// A healthy answer is used for a while, and any other only for moments: the first request after a recovery succeeds.
+func TestHowLongAnAnswerOfABackendCounts(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before, after func(b *troubled)
+		quiet         time.Duration
+		want          executor.Code
+	}{
+		"ill, and well again":   {func(b *troubled) { b.SetHealth("no disk") }, func(b *troubled) { b.SetHealth("") }, infoFresh, ""},
+		"ill, well for long":    {func(b *troubled) { b.SetHealth("no disk") }, func(b *troubled) { b.SetHealth("") }, infoStale, ""},
+		"down, and back again":  {func(b *troubled) { b.fails.Store(true) }, func(b *troubled) { b.fails.Store(false) }, infoFailed, ""},
+		"well, and ill for now": {func(*troubled) {}, func(b *troubled) { b.SetHealth("no disk") }, infoFresh, ""},
+		"well, and ill":         {func(*troubled) {}, func(b *troubled) { b.SetHealth("no disk") }, infoStale, executor.Unavailable},
+	} {
+		inBubble(t, func(t *testing.T) {
+			b := &troubled{Backend: fake.New(fake.Options{})}
+			r := newRig(t, setup{backend: b})
+			time.Sleep(infoFresh)
+			c.before(b)
+			_, _ = r.infoNow(t.Context(), r.now().backends["fake"])
+			c.after(b)
+			time.Sleep(c.quiet)
+			began := time.Now()
+			_, err := r.Submit(t.Context(), executor.Spec{Code: "exit 0"}, executor.Input{})
+			if executor.CodeOf(err) != c.want || time.Since(began) > 0 { // on the bubble's clock
+				t.Errorf("%s: the first request got %v after %s", name, err, time.Since(began))
+			}
+		})
+	}
+}
+
 // held is a growing backend that answers when it is let.
 type held struct {
 	growing

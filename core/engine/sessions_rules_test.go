@@ -106,6 +106,31 @@ func TestTheLeastRecentlyUsedIdleSessionMakesRoom(t *testing.T) {
 	})
 }
 
+// Where several sessions have been idle for long enough, the order of their last use decides, and not that of their opening.
+func TestSessionsMakeRoomInTheOrderOfTheirLastUse(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t, withSessions(rules(func(c *config.Sessions) { c.Max, c.EvictIdleSeconds = 4, 60 })))
+		alice := as("alice")
+		all := []executor.Session{r.open(alice), r.open(alice), r.open(alice), r.open(alice)}
+		order := []int{2, 0, 3, 1}
+		for _, i := range order {
+			time.Sleep(time.Second)
+			r.say(alice, all[i], "exit 0")
+		}
+		time.Sleep(2 * time.Minute)
+		for _, i := range order {
+			if status := r.session(all[i]).Status; status != executor.SessionActive {
+				t.Errorf("session %d made room too early, in the order %v: it is %s", i, order, status)
+			}
+			_ = r.open(alice)
+			if status := r.session(all[i]).Status; status != executor.SessionClosed {
+				t.Errorf("session %d did not make room, in the order %v: it is %s", i, order, status)
+			}
+		}
+	})
+}
+
 // When a place becomes free, is guessed from the owner's own sessions: of others' it knows nothing.
 func TestHowSoonASessionMayBeOpened(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/python-executor/python-executor/cli/internal/settings"
 	"github.com/python-executor/python-executor/core/config"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // messages is a log that passes on the messages about changes of the configuration.
@@ -197,6 +198,20 @@ func (s *liveServer) list() (all []map[string]any) {
 	return answer.Backends
 }
 
+// plugins returns the processes that this one has started and that have not ended. No other test runs at the same time.
+func plugins(t *testing.T) (pids []string) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		raw, _ := os.ReadFile(list) // a thread may have ended
+		pids = append(pids, strings.Fields(string(raw))...)
+	}
+	return pids
+}
+
 func pidOf(b map[string]any) any { return b["details"].(map[string]any)["pid"] }
 
 const quiet = "backend: fake\nmcp: {toolsets: []}\n"
@@ -243,6 +258,7 @@ func TestAChangedBackendTakesOverWhileTheFormerOneEndsItsExecutions(t *testing.T
 	if all := s.list(); len(all) != 1 || all[0]["warnings"] != nil {
 		t.Errorf("backends: %v", all)
 	}
+	awaittest.Until(t, "the end of the former processes", func() bool { return len(plugins(t)) == 1 })
 }
 
 // accepted returns the number of executions, each of which has its backend.
@@ -263,6 +279,7 @@ func TestABrokenConfigurationChangesNothingAndIsReported(t *testing.T) {
 		"a refused section":         {quiet + "backends: {fake: {nonsense: 1}}\n", "nonsense"},
 		"an unknown type":           {"backend: x\nbackends: {x: {type: none}}\nmcp: {toolsets: []}\n", "unknown backend type"},
 		"one of two does not start": {quiet + "backends: {fake: {capacity: 1}, b: {type: fake, path: /no/such, sha256: " + strings.Repeat("a", 64) + "}}\n", "backends.b.path"},
+		"the second of two":         {quiet + "backends: {fake: {capacity: 1}, second: {type: fake, path: /no/such, sha256: " + strings.Repeat("a", 64) + "}}\n", "backends.second.path"},
 		"a default that is not":     {"backend: b\nbackends: {fake: {}}\nmcp: {toolsets: []}\n", "backend"},
 		"the same token twice":      {good + "http: {tokens: [{owner: a, sha256: " + hash("x") + "}, {owner: b, sha256: " + hash("x") + "}]}\n", "http.tokens[1].sha256"},
 		"MCP on a port in use":      {"backend: fake\nbackends: {fake: {capacity: 9}}\nmcp: {http: {enabled: true, bind: " + strings.TrimPrefix(s.url, "http://") + "}}\n", "mcp"},
@@ -274,6 +291,9 @@ func TestABrokenConfigurationChangesNothingAndIsReported(t *testing.T) {
 			all := s.list()
 			if len(all) != 1 || pidOf(all[0]) != pid || all[0]["warnings"] == nil || !strings.Contains(fmt.Sprint(all[0]["warnings"]), refused) || !strings.Contains(fmt.Sprint(all[0]["warnings"]), c.field) {
 				t.Errorf("backends: %v", all)
+			}
+			if pids := plugins(t); len(pids) != 1 || pids[0] != pid {
+				t.Errorf("processes %v are left, want %v", pids, pid)
 			}
 			if status, text := s.call(http.MethodGet, "/readyz", "", ""); status != 200 || !strings.Contains(text, `"ready":true,"configuration":"`+refused) {
 				t.Errorf("readyz: %d %s", status, text)

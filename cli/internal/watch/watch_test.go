@@ -1,12 +1,15 @@
 package watch
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -121,6 +124,24 @@ func TestEveryWayToChangeTheFileIsSeen(t *testing.T) {
 			},
 		},
 		{
+			"edited in place below a linked folder, and then below a link of its own folder",
+			func(t *testing.T, dir string) string {
+				mkdir(t, dir+"/srv/conf/deep")
+				write(t, dir+"/srv/conf/deep/c", "1")
+				link(t, dir+"/srv/conf", dir+"/etc")
+				return dir + "/etc/deep/c"
+			},
+			[]func(t *testing.T, dir string){
+				func(t *testing.T, dir string) { write(t, dir+"/srv/conf/deep/c", "2") },
+				func(t *testing.T, dir string) { write(t, dir+"/etc/deep/c", "3") },
+				func(t *testing.T, dir string) {
+					rename(t, dir+"/srv/conf/deep", dir+"/srv/old")
+					link(t, "../old", dir+"/srv/conf/deep")
+				},
+				func(t *testing.T, dir string) { write(t, dir+"/srv/old/c", "4") },
+			},
+		},
+		{
 			"a folder on the way that is replaced",
 			func(t *testing.T, dir string) string {
 				mkdir(t, dir+"/a/b")
@@ -153,14 +174,18 @@ func TestEveryWayToChangeTheFileIsSeen(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			f, err := New(test.begin(t, dir), slog.New(slog.DiscardHandler))
+			path := test.begin(t, dir)
+			f, err := New(path, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			for _, step := range test.steps {
+			for i, step := range test.steps {
+				if file, err := filepath.EvalSymlinks(path); err == nil && !way(path)[file] {
+					t.Fatalf("before step %d the watch knows %v and not %s", i+1, way(path), file)
+				}
 				step(t, dir)
-				<-f.Changes() // a change that is not seen hangs here
+				awaittest.Recv(t, fmt.Sprintf("a change by step %d", i+1), f.Changes())
 			}
 		})
 	}

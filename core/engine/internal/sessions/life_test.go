@@ -1,12 +1,14 @@
 package sessions
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
 func TestACloseEndsWhatRunsAndWhatWaits(t *testing.T) {
@@ -61,6 +63,51 @@ func TestACloseEndsWhatRunsAndWhatWaits(t *testing.T) {
 			t.Errorf("closed again: %+v, %v", v, err)
 		}
 	})
+}
+
+// hanging is a backend whose restarts do not end by themselves.
+type hanging struct{ *fake.Backend }
+
+func (hanging) RestartSession(ctx context.Context, _ string, _ bool) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// The restart that is under way ends with the session, and those that wait behind it are refused: no caller waits for nothing.
+func TestTheEndOfASessionEndsItsRestarts(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, s *Session){
+		"closed: by request": func(t *testing.T, s *Session) { _, _ = s.Close(t.Context()) },
+		"lost: it is gone":   func(_ *testing.T, s *Session) { s.registry.Abandon(s.home, "it is gone") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDesk(t)
+			d.backend = hanging{d.fake}
+			s := d.open()
+			began := time.Now()
+			restarts := make(chan error, 3)
+			for range cap(restarts) {
+				go func() {
+					_, err := s.Restart(t.Context(), false)
+					restarts <- err
+				}()
+			}
+			synctest.Wait()
+			end(t, s)
+			refused := 0
+			for range cap(restarts) {
+				err := <-restarts
+				if err == nil {
+					t.Error("a restart succeeded")
+				} else if executor.CodeOf(err) == executor.Conflict && strings.Contains(err.Error(), name) {
+					refused++
+				}
+			}
+			if took := time.Since(began); refused != cap(restarts)-1 || took > 0 { // on the bubble's clock
+				t.Errorf("%s: %d were refused, and all had ended after %s", name, refused, took)
+			}
+		})
+	}
 }
 
 func TestALostInterpreterEndsWhatWaitsUntilARestart(t *testing.T) {

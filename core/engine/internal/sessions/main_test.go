@@ -24,7 +24,9 @@ type desk struct {
 	*Registry
 	t     *testing.T
 	fake  *fake.Backend
-	store executor.Store
+	// backend is fake, or something around it.
+	backend executor.Backend
+	store   executor.Store
 	halt  context.CancelCauseFunc
 	// spawns: Spawn runs what it is given.
 	spawns  bool
@@ -38,6 +40,7 @@ func newDesk(t *testing.T, change ...func(*Options)) *desk {
 	caps := fake.DefaultCapabilities()
 	caps.Sessions = true
 	d := &desk{t: t, fake: fake.New(fake.Options{Capabilities: &caps, Generation: 1}), store: memorystore.New(memorystore.Options{}), spawns: true}
+	d.backend = d.fake
 	o := Options{
 		Store: d.store, Log: slog.New(slog.DiscardHandler), Rules: config.Default().Sessions, Abandoned: &calls.Abandoned{},
 		Prepare: time.Minute, Upload: time.Minute, Stop: time.Second, Stopping: make(chan struct{}),
@@ -86,7 +89,7 @@ func newDesk(t *testing.T, change ...func(*Options)) *desk {
 // Sandboxes implements Home.
 func (d *desk) Sandboxes() executor.Backend {
 	d.free()
-	return d.fake
+	return d.backend
 }
 
 // Describe implements Home.
