@@ -16,14 +16,8 @@ import (
 	"sync"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/runner/network"
 )
-
-// blocked are the networks that programs with a network may not reach: private, carrier-grade NAT, link-local (cloud metadata),
-// loopback, benchmarking, multicast and reserved addresses.
-var blocked = []string{
-	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16",
-	"198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
-}
 
 // networks provides the network of programs that may use one: the configured network, else a bridge of this installation.
 type networks struct {
@@ -110,8 +104,10 @@ func (n *networks) guard(ctx context.Context) error {
 			rules = append(rules, []string{"-A", forward, "-d", server, "-p", protocol, "--dport", "53", "-j", "RETURN"})
 		}
 	}
-	for _, network := range blocked {
-		rules = append(rules, []string{"-A", forward, "-d", network, "-j", "REJECT"})
+	for _, closed := range network.Closed() {
+		if closed.Addr().Is4() { // the bridge has no IPv6
+			rules = append(rules, []string{"-A", forward, "-d", closed.String(), "-j", "REJECT"})
+		}
 	}
 	// The jumps come last. Until then the rules above have no effect, and a later call starts again if one fails.
 	rules = append(rules, []string{"-I", "INPUT", "-i", n.device, "-j", input}, []string{"-I", "DOCKER-USER", "-i", n.device, "-j", forward})

@@ -36,6 +36,10 @@ var closed = prefixes(
 	"fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8",
 )
 
+// Closed returns the prefixes that programs must not reach unless a prefix opens them: those that are not public, and addresses of clouds
+// that their machines trust.
+func Closed() []netip.Prefix { return slices.Clone(closed) }
+
 // nat64 and sixToFour contain an address of IPv4, in the last bytes and after 2 bytes.
 var nat64, sixToFour = netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16")
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -178,15 +179,22 @@ func (t *Tally) Put(box *Outbox, s executor.Stream, buf []byte, n int) {
 	}
 }
 
+// source is the reading end of a pipe.
+type source interface {
+	io.ReadCloser
+	syscall.Conn
+	SetReadDeadline(at time.Time) error
+}
+
 // Pump reads one of the program's pipes to its end.
 type Pump struct {
 	stream executor.Stream
-	pipe   *os.File
+	pipe   source
 	box    *Outbox
 	done   chan struct{}
 	// Before is sent ahead of what the pipe holds.
 	Before string
-	// Ended, if not nil, is called when the program has closed the pipe.
+	// Ended, if not nil, is called when the program has closed the pipe before Drain.
 	Ended func()
 	// Tally is valid once Drain has returned.
 	Tally
@@ -233,7 +241,7 @@ func bufferPool(n int) *sync.Pool {
 
 var pumpBuffers, floodBuffers = bufferPool(PumpBytes), bufferPool(floodBytes)
 
-func NewPump(s executor.Stream, pipe *os.File, box *Outbox, limit int64) *Pump {
+func NewPump(s executor.Stream, pipe source, box *Outbox, limit int64) *Pump {
 	return &Pump{stream: s, pipe: pipe, box: box, Tally: Tally{Limit: limit}, done: make(chan struct{})}
 }
 
@@ -288,36 +296,31 @@ func (p *Pump) enlarge() bool {
 	return controlErr == nil && err == nil
 }
 
-// rest reads what is in the pipe without waiting for more. All processes of the program are dead, but another process holds the
-// other end. The size of a pipe bounds what rest reads.
+// rest reads what is in the pipe now. All processes of the program are dead, but another process may hold the other end, and write for
+// ever.
 func (p *Pump) rest(buf []byte) {
 	raw, err := p.pipe.SyscallConn()
 	if err != nil {
 		return
 	}
 	data := buf[protocol.HeaderBytes+protocol.OutputHeaderBytes:]
-	for got := 0; got < floodPipe; {
+	left := 0
+	err = raw.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // 0 after an error
+	for err == nil && left > 0 {
 		n := 0
-		err := raw.Control(func(fd uintptr) {
-			n, _ = unix.Read(int(fd), data) //nolint:errcheck,gosec // 0 and -1 both mean: that was all
-		})
-		if err != nil || n <= 0 {
+		controlErr := raw.Control(func(fd uintptr) { n, err = unix.Read(int(fd), data[:min(left, len(data))]) })
+		if controlErr != nil || n <= 0 {
 			return
 		}
 		p.Put(p.box, p.stream, buf, n)
-		got += n
+		left -= n
 	}
 }
 
-// Drain waits for the end of the stream. No process of the program is alive. If another process holds the pipe, Drain takes
-// what is in it now.
+// Drain takes what is left in the pipe, and ends Run. No process of the program is alive, so nothing of the program is still to come. Drain
+// does not wait for the end of the stream, because another process may hold the pipe.
 func (p *Pump) Drain() {
-	select {
-	case <-p.done:
-		return
-	default:
-	}
-	_ = p.pipe.SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // a pipe always has deadlines
+	_ = p.pipe.SetReadDeadline(time.Unix(1, 0)) // closed after the end
 	<-p.done
 }
 

@@ -126,25 +126,6 @@ func TestATallyCountsAllAndKeepsTheLimit(t *testing.T) {
 	}
 }
 
-// Another process may hold the pipe when all processes of the program are dead.
-func TestAPumpThatIsDrainedTakesWhatIsThere(t *testing.T) {
-	t.Parallel()
-	r, w, err := os.Pipe()
-	must(t, err)
-	defer w.Close() //nolint:errcheck // a test's own
-	_, err = w.WriteString("rest")
-	must(t, err)
-	must(t, r.SetReadDeadline(time.Unix(1, 0)))
-	box := NewOutbox(protocol.NewWriter(io.Discard), nil)
-	p := NewPump(executor.Stdout, r, box, executor.Unlimited)
-	p.Ended = func() { t.Error("the program has closed the pipe, it is said") }
-	p.Run()
-	box.Expire()
-	if p.Total != 4 {
-		t.Errorf("%d of 4 bytes were taken", p.Total)
-	}
-}
-
 // A program that closes its standard input while it runs must not hold up who sends it.
 func TestInputThatTheProgramRefusesIsGranted(t *testing.T) {
 	t.Parallel()

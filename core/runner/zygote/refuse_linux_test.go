@@ -73,9 +73,9 @@ func userPackages(t *testing.T, dir, name, text string) {
 	t.Helper()
 	out, err := exec.Command(python, "-c", "import sys; print('lib/python%d.%d/site-packages' % sys.version_info[:2])").Output()
 	must(t, err)
-	folder := filepath.Join(dir, ".local", strings.TrimSpace(string(out)))
-	must(t, os.MkdirAll(folder, 0o755)) //nolint:gosec // as installers do
-	must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+	file := filepath.Join(dir, ".local", strings.TrimSpace(string(out)), name)
+	must(t, os.MkdirAll(filepath.Dir(file), 0o755)) //nolint:gosec // as installers do
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 // userBase is the variable by which an interpreter finds the packages of userPackages, although its HOME is another one.
