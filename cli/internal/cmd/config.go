@@ -2,9 +2,11 @@ package cmd
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -22,25 +24,39 @@ func newConfig(g *global) *cobra.Command {
 		Args:  none,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(&cobra.Command{
+	check := &cobra.Command{
 		Use:   "check",
 		Short: "Report every problem of the configuration; exit status 1 if there is one",
-		Long: `Report every problem of the file and of the variables; exit status 1 if there is one. A variable that begins with
-PYEXEC_ and sets nothing is a warning on standard error.`,
+		Long: `Report every problem of the file, of the variables and of the flags, which are those of serve; exit status 1 if there is one. A
+variable that begins with PYEXEC_ and sets nothing is a warning on standard error.`,
 		Args: none,
-		RunE: func(*cobra.Command, []string) error { return checkConfig(g) },
-	}, &cobra.Command{
+	}
+	checked := settingFlags(check.Flags())
+	check.RunE = func(*cobra.Command, []string) error { return checkConfig(g, g.layersWith(checked)) }
+	var origins bool
+	show := &cobra.Command{
 		Use:   "show",
-		Short: "Print the effective configuration: defaults, file, environment",
-		Args:  none,
-		RunE:  func(*cobra.Command, []string) error { return showConfig(g) },
-	})
+		Short: "Print the effective configuration: defaults, file, environment, flags",
+		Long: `Print the effective configuration, as a file that --config takes: defaults, then the file (YAML, JSON or TOML), then the environment,
+then flags, which are those of serve. With --origin print a line for each key: its value, and whether it is a default or which line,
+variable or flag sets it.`,
+		Args: none,
+	}
+	shown := settingFlags(show.Flags())
+	show.Flags().BoolVar(&origins, "origin", false, "print for each key where its value comes from")
+	show.RunE = func(*cobra.Command, []string) error {
+		if origins {
+			return showOrigins(g, g.layersWith(shown))
+		}
+		return showConfig(g, g.layersWith(shown))
+	}
+	cmd.AddCommand(check, show)
 	return cmd
 }
 
-// loadChecked is loadConfig, but also checks the sections of the bundled plugins.
-func (g *global) loadChecked() (config.Config, error) {
-	c, err := g.loadConfig()
+// loadChecked is settings.Load, but also checks the sections of the bundled plugins.
+func (g *global) loadChecked(from settings.Options) (config.Config, error) {
+	c, err := settings.Load(from)
 	if err != nil && !settings.IsInvalid(err) {
 		return c, err
 	}
@@ -95,12 +111,12 @@ func bundledTypes(bundle app.Bundle) string {
 	return strings.Join(types, ", ")
 }
 
-func checkConfig(g *global) error {
-	c, err := g.loadChecked()
+func checkConfig(g *global, from settings.Options) error {
+	c, err := g.loadChecked(from)
 	if err != nil && !settings.IsInvalid(err) {
 		return err
 	}
-	for _, s := range settings.UnusedVariables(g.layers(), c) {
+	for _, s := range settings.UnusedVariables(from, c) {
 		g.note("warning: %s", s)
 	}
 	if g.json {
@@ -123,17 +139,26 @@ func checkConfig(g *global) error {
 	return err
 }
 
-// showConfig prints the configuration even if a plugin's section has problems. It prints nothing if the file cannot be parsed.
-func showConfig(g *global) error {
-	c, err := g.loadConfig()
+// loadFilled is settings.Load with the defaults of the bundled plugins in their sections.
+func (g *global) loadFilled(from settings.Options) (config.Config, error) {
+	c, err := settings.Load(from)
 	if err != nil {
-		return err
+		return c, err
 	}
 	for name, b := range c.Backends {
 		if _, p, ok := g.bundle.ByType(b.TypeOr(name)); ok && b.Path == "" && p.Filled != nil {
 			b.Options = p.Filled(b.Options)
 			c.Backends[name] = b
 		}
+	}
+	return c, nil
+}
+
+// showConfig prints the configuration even if a plugin's section has problems. It prints nothing if the file cannot be parsed.
+func showConfig(g *global, from settings.Options) error {
+	c, err := g.loadFilled(from)
+	if err != nil {
+		return err
 	}
 	write := settings.YAML
 	if g.json {
@@ -148,4 +173,25 @@ func showConfig(g *global) error {
 	}
 	_, err = g.Out.Write(raw)
 	return err
+}
+
+// showOrigins prints where the value of each key comes from.
+func showOrigins(g *global, from settings.Options) error {
+	c, err := g.loadFilled(from)
+	if err != nil {
+		return err
+	}
+	origins, err := settings.Origins(from, c)
+	if err != nil {
+		return err
+	}
+	if g.json {
+		return printJSON(g.Out, origins)
+	}
+	t := tabwriter.NewWriter(g.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "KEY\tVALUE\tORIGIN")
+	for _, o := range origins {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", o.Key, o.Value, o.Origin)
+	}
+	return t.Flush()
 }

@@ -99,7 +99,7 @@ func localFindings(ctx context.Context, g *global) []backend.Finding {
 	if runtime.GOOS != "linux" {
 		return []backend.Finding{{Level: backend.LevelError, Topic: "system", Message: runtime.GOOS + " runs no programs here", Remedy: "use a server: --server or PYEXEC_SERVER"}}
 	}
-	c, err := g.loadChecked()
+	c, err := g.loadChecked(g.layers())
 	if err != nil {
 		var findings []backend.Finding
 		for line := range strings.SplitSeq(err.Error(), "\n") {

@@ -42,7 +42,7 @@ and answers them, a second one ends everything at once (exit status 143). Stream
 }
 
 func (o *mcpOptions) run(ctx context.Context) error {
-	c, err := settings.Load(settings.Options{File: o.g.config, Flags: o.flags, Sections: o.g.bundle.Sections()})
+	c, err := settings.Load(o.g.layersWith(o.flags))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/spf13/pflag"
+
 	"github.com/python-executor/python-executor/cli/internal/app"
 	"github.com/python-executor/python-executor/cli/internal/remote"
 	"github.com/python-executor/python-executor/cli/internal/settings"
@@ -83,6 +85,13 @@ func only(c config.Config, name string) (config.Config, error) {
 // layers returns the sources of the configuration.
 func (g *global) layers() settings.Options {
 	return settings.Options{File: g.config, Sections: g.bundle.Sections()}
+}
+
+// layersWith returns the sources of the configuration with flags, which are by key.
+func (g *global) layersWith(flags map[string]*pflag.Flag) settings.Options {
+	o := g.layers()
+	o.Flags = flags
+	return o
 }
 
 func (g *global) loadConfig() (config.Config, error) { return settings.Load(g.layers()) }

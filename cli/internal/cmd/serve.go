@@ -47,28 +47,31 @@ An address that is not loopback needs tokens in the configuration, or --allow-un
 		},
 	}
 	f := cmd.Flags()
-	f.String("bind", "", "listening `ADDRESS` (http.bind)")
-	f.String("pprof-bind", "", "loopback `ADDRESS` of Go's profiles of the server's process (http.pprof_bind)")
-	f.Bool("allow-unauthenticated", false, "let everybody in on any address (http.allow_unauthenticated)")
-	f.String("data-dir", "", "`DIR` of the store (data_dir)")
-	f.String("backend", "", "`NAME` of the default backend (backend)")
+	o.flags = settingFlags(f)
 	f.BoolVar(&o.untilEOF, "until-eof", false, "stop at the end of standard input, like after SIGTERM")
 	f.BoolVar(&o.fixtures, "test-fixtures", false, "add the tools of MCP's conformance suite (loopback only)")
 	if err := f.MarkHidden("test-fixtures"); err != nil {
 		panic(err) // the flag was added above
 	}
-	o.flags = map[string]*pflag.Flag{
+	return cmd
+}
+
+// settingFlags adds the flags of serve that set a key of the configuration, and returns them by key.
+func settingFlags(f *pflag.FlagSet) map[string]*pflag.Flag {
+	f.String("bind", "", "listening `ADDRESS` (http.bind)")
+	f.String("pprof-bind", "", "loopback `ADDRESS` of Go's profiles of the server's process (http.pprof_bind)")
+	f.Bool("allow-unauthenticated", false, "let everybody in on any address (http.allow_unauthenticated)")
+	f.String("data-dir", "", "`DIR` of the store (data_dir)")
+	f.String("backend", "", "`NAME` of the default backend (backend)")
+	return map[string]*pflag.Flag{
 		"http.bind": f.Lookup("bind"), "http.pprof_bind": f.Lookup("pprof-bind"), "http.allow_unauthenticated": f.Lookup("allow-unauthenticated"),
 		"data_dir": f.Lookup("data-dir"), "backend": f.Lookup("backend"),
 	}
-	return cmd
 }
 
 // config returns the configuration of the server.
 func (o *serveOptions) config() (config.Config, error) {
-	from := o.g.layers()
-	from.Flags = o.flags
-	return settings.Load(from)
+	return settings.Load(o.g.layersWith(o.flags))
 }
 
 func (o *serveOptions) run(ctx context.Context) error {

@@ -1,8 +1,11 @@
-// Package settings reads the configuration: defaults, then a YAML file, then the environment, then flags.
+// Package settings reads the configuration: defaults, then a file, then the environment, then flags.
 //
 // core/config says what the configuration means, and validates it. Each plugin does so for its own section.
 //
-// One flow: Load walks the YAML nodes against the keys of config.Config, decodes every key strictly from the layer that wins,
-// and validates the whole. Unknown and duplicate keys are errors that name the key and the line. A library for settings would
-// choose the layer, but it does not say which one it chose, and every error here names it (docs/decisions/0013).
+// One flow: Load gives every source to one viper. viper reads the file (YAML, JSON or TOML) and chooses the value of each key.
+// Each value is decoded strictly into config.Config, by one hook that also reads the text of variables and flags. Unknown and
+// duplicate keys are errors.
+//
+// viper does not tell which source it chose. So origin repeats the precedence, but only for an error and for Origins. The sections of backends
+// are opaque to viper, because it would change the case of their keys (docs/decisions/0043).
 package settings

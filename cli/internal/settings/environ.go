@@ -8,10 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/python-executor/python-executor/core/config"
-	"github.com/python-executor/python-executor/core/executor"
 )
 
 const backendsPrefix = EnvPrefix + "BACKENDS_"
@@ -40,125 +37,33 @@ const scriptsToken = "TSM_TOKEN" //nolint:gosec // a name
 // separators holds the characters that separate the items of a list, by variable of the specifications.
 var separators = map[string]string{"TSM_ALLOWED_SCRIPTS": ":;", "TSM_ALLOWED_ARGS": ",", "TSM_ENV_ALLOWLIST": ","}
 
-// aliasText converts the text of an alias to that of a PYEXEC_ variable: 1 and 0 become true and false, a list gets brackets.
-func aliasText(to reflect.Value, alias, text string) string {
-	if between := separators[alias]; between != "" {
-		items := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(between, r) })
+// aliasText converts the text of an alias to that of a PYEXEC_ variable: 1 and 0 become true and false, a list gets brackets. The text of
+// any other origin stays as it is.
+func aliasText(origin, written string, to reflect.Type) string {
+	if between := separators[origin]; between != "" {
+		items := strings.FieldsFunc(written, func(r rune) bool { return strings.ContainsRune(between, r) })
 		for i := range items {
 			items[i] = strings.TrimSpace(items[i])
 		}
 		raw, err := json.Marshal(items)
 		if err != nil {
-			return text
+			return written
 		}
 		return string(raw)
 	}
-	if to.Kind() == reflect.Bool {
-		switch text {
+	if to.Kind() == reflect.Bool && !strings.HasPrefix(origin, EnvPrefix) && !strings.HasPrefix(origin, "--") {
+		switch written {
 		case "1":
 			return "true"
 		case "0":
 			return "false"
 		}
 	}
-	return text
+	return written
 }
 
 func sectionPrefix(name string) string {
 	return backendsPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "_"
-}
-
-// overlay applies the variables PYEXEC_BACKENDS_<NAME>_<KEY> to a section. Their lists and maps are in YAML's flow form.
-func (l *loader) overlay(name string, b config.Backend) config.Backend {
-	prefix, at := sectionPrefix(name), join("backends", name)
-	var section map[string]any
-	for _, entry := range os.Environ() {
-		variable, text, _ := strings.Cut(entry, "=")
-		own, ok := strings.CutPrefix(variable, prefix)
-		if !ok || own == "" || text == "" {
-			continue
-		}
-		if section == nil {
-			section = map[string]any{}
-			raw, err := json.Marshal(b)
-			if err == nil {
-				err = json.Unmarshal(raw, &section)
-			}
-			if err != nil {
-				l.problems.Add(at, "%v", err)
-				return b
-			}
-		}
-		path, defaultValue := l.option(b.TypeOr(name), strings.ToLower(own))
-		put(section, path, l.variableValue(join(at, strings.Join(path, ".")), defaultValue, text))
-	}
-	if section == nil {
-		return b
-	}
-	if changed, ok := l.toBackend(at, section); ok {
-		return changed
-	}
-	return b
-}
-
-// put sets the value at path in a tree of sections.
-func put(tree map[string]any, path []string, value any) {
-	for _, name := range path[:len(path)-1] {
-		next, ok := tree[name].(map[string]any)
-		if !ok {
-			next = map[string]any{}
-			tree[name] = next
-		}
-		tree = next
-	}
-	tree[path[len(path)-1]] = value
-}
-
-// option returns the key that a variable sets, and the key's default: POOL_MIN_IDLE sets pool.min_idle if the type has it. A name
-// that the type does not have is returned as a key, which the plugin refuses.
-func (l *loader) option(typ, name string) (path []string, defaultValue any) {
-	var defaults map[string]any
-	if raw := l.options.Sections[typ]; raw != nil {
-		_ = json.Unmarshal(raw, &defaults) // a plugin wrote it, so it is valid
-	}
-	for rest := name; ; {
-		if defaultValue, ok := defaults[rest]; ok {
-			return append(path, rest), defaultValue
-		}
-		section := ""
-		for key, value := range defaults {
-			if _, nested := value.(map[string]any); nested && strings.HasPrefix(rest, key+"_") && len(key) > len(section) {
-				section = key
-			}
-		}
-		if section == "" {
-			if slices.Contains([]string{"type", "path", "sha256"}, name) {
-				return []string{name}, ""
-			}
-			return []string{name}, nil
-		}
-		defaults, _ = defaults[section].(map[string]any)
-		path, rest = append(path, section), rest[len(section)+1:]
-	}
-}
-
-// variableValue reads the text of a variable as the kind of its default: text, a list (A,B or YAML), else YAML.
-func (l *loader) variableValue(at string, defaultValue any, text string) any {
-	if _, isText := defaultValue.(string); isText {
-		return text
-	}
-	if _, isList := defaultValue.([]any); isList && !strings.HasPrefix(strings.TrimSpace(text), "[") {
-		list := []any{}
-		for part := range strings.SplitSeq(text, ",") {
-			list = append(list, strings.TrimSpace(part))
-		}
-		return list
-	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
-		return text
-	}
-	return l.value(at, resolve(doc.Content[0]), 0)
 }
 
 // unknownVariables records the variables below a fixed section that are no key. UnusedVariables reports other unknown variables,
@@ -181,13 +86,6 @@ type UnusedVariable struct {
 
 func (v UnusedVariable) String() string {
 	return v.Variable + " sets nothing and is ignored" + question(v.Nearest)
-}
-
-func question(nearest string) string {
-	if nearest == "" {
-		return ""
-	}
-	return ": did you mean " + nearest + "?"
 }
 
 // UnusedVariables returns the variables that may be misspelled, sorted: those with EnvPrefix that neither the client nor c uses.
@@ -253,15 +151,4 @@ func below(prefix string, defaults map[string]any) (names []string) {
 		names = append(names, name)
 	}
 	return names
-}
-
-// nearest returns the known variable that is most similar to variable; empty if none is similar.
-func nearest(variable string, known []string) string {
-	best, limit := "", 2+(len(variable)-len(EnvPrefix))/4
-	for _, name := range slices.Sorted(slices.Values(known)) {
-		if d := executor.EditDistance(variable, name); d < limit {
-			best, limit = name, d
-		}
-	}
-	return best
 }

@@ -5,14 +5,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
-	"go.yaml.in/yaml/v3"
+	"github.com/spf13/viper"
 
 	"github.com/python-executor/python-executor/core/config"
 	"github.com/python-executor/python-executor/core/executor"
@@ -23,7 +23,7 @@ const EnvPrefix = "PYEXEC_"
 
 // Options name the sources of the configuration. With the zero Options these are the defaults and the environment.
 type Options struct {
-	// File is a YAML or JSON file; empty means none.
+	// File is the path of a file; empty means none. A name that ends in .toml means TOML, any other YAML, of which JSON is a part.
 	File string
 	// Flags holds the flags by key ("http.bind"). Only flags that were given count.
 	Flags map[string]*pflag.Flag
@@ -35,12 +35,20 @@ type Options struct {
 // Load returns the effective configuration. An *executor.Error of code invalid lists every problem. Load then also returns the
 // part of the configuration that it could read.
 func Load(o Options) (config.Config, error) {
+	c, _, err := load(o)
+	return c, err
+}
+
+func load(o Options) (config.Config, *loader, error) {
 	c := config.Default()
-	l := loader{options: o, keys: keysOf(reflect.ValueOf(&c).Elem()), file: map[string]*yaml.Node{}}
-	if err := l.readFile(); err != nil {
-		return config.Config{}, err
+	f := &file{path: o.File}
+	l := &loader{options: o, keys: keysOf(reflect.ValueOf(&c).Elem()), viper: viper.NewWithOptions(viper.WithDecoderRegistry(f)), file: f}
+	if err := l.bind(); err != nil {
+		return config.Config{}, l, err
 	}
-	l.layers()
+	for _, k := range l.keys {
+		l.decode(k)
+	}
 	l.backends(&c)
 	if token := os.Getenv(scriptsToken); token != "" {
 		sum := sha256.Sum256([]byte(token))
@@ -48,17 +56,34 @@ func Load(o Options) (config.Config, error) {
 			Owner: "tsm", SHA256: hex.EncodeToString(sum[:]), Scopes: []string{string(executor.ScopeScripts), string(executor.ScopeRead)},
 		})
 	}
-	if !l.given("engine.max_per_owner") {
+	if l.origin("engine.max_per_owner") == byDefault {
 		c.ShareExecutions()
 	}
-	if !l.given("sessions.max_per_owner") {
+	if l.origin("sessions.max_per_owner") == byDefault {
 		c.ShareSessions()
 	}
 	l.unknownVariables()
+	l.unknownBackend(c)
 	if err := l.validate(c); err != nil {
-		return c, err
+		return c, l, err
 	}
-	return c, l.problems.Err(executor.Invalid, "", "\n")
+	return c, l, l.problems.Err(executor.Invalid, "", "\n")
+}
+
+// bind gives all sources to viper. It returns an error only if the file cannot be read or parsed.
+func (l *loader) bind() error {
+	for _, k := range l.keys {
+		l.viper.SetDefault(k.path, k.value.Interface())
+		if err := l.viper.BindEnv(append([]string{k.path}, k.variables()...)...); err != nil {
+			return err
+		}
+		if flag := l.options.Flags[k.path]; flag != nil {
+			if err := l.viper.BindPFlag(k.path, flag); err != nil {
+				return err
+			}
+		}
+	}
+	return l.readFile()
 }
 
 // validate adds the problems of c, except those that only follow from a value that could not be read.
@@ -95,12 +120,26 @@ func follows(field, cause string) bool {
 	}
 }
 
+// unknownBackend names the backends that exist if c.Backend is none of them. config.Validate knows no types.
+func (l *loader) unknownBackend(c config.Config) {
+	if _, ok := c.Backends[c.Backend]; ok || len(l.options.Sections) == 0 || len(c.Backends) == 0 {
+		return
+	}
+	names := slices.Sorted(maps.Keys(c.Backends))
+	for typ := range l.options.Sections {
+		if !slices.Contains(names, typ) {
+			names = append(names, typ)
+		}
+	}
+	slices.Sort(names)
+	l.problems.Add("backend", "must name an entry of backends or a type: %s (got %q, in %s)%s", strings.Join(names, ", "), c.Backend, l.origin("backend"), question(nearest(c.Backend, names)))
+}
+
 type loader struct {
 	options  Options
 	keys     []key
-	file     map[string]*yaml.Node
-	sections *yaml.Node
-	nodes    int
+	viper    *viper.Viper
+	file     *file
 	problems executor.Problems
 }
 
@@ -112,6 +151,14 @@ type key struct {
 
 func (k key) variable() string {
 	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
+}
+
+// variables returns the variables that set k. The first one that is not empty wins.
+func (k key) variables() []string {
+	if alias := aliases[k.path]; alias != "" {
+		return []string{k.variable(), alias}
+	}
+	return []string{k.variable()}
 }
 
 // keysOf returns the leaves of a settable struct, without maps.
@@ -133,12 +180,6 @@ func keysOf(v reflect.Value) []key {
 	return keys
 }
 
-// given reports whether a file, a variable or a flag sets the key path.
-func (l *loader) given(path string) bool {
-	flag := l.options.Flags[path]
-	return l.file[path] != nil || os.Getenv(key{path: path}.variable()) != "" || flag != nil && flag.Changed
-}
-
 // Keys returns every key that has a variable and a flag form, in the order of the file.
 func Keys() []string {
 	var c config.Config
@@ -147,121 +188,6 @@ func Keys() []string {
 		paths = append(paths, k.path)
 	}
 	return paths
-}
-
-// layers decodes every key from the layer that wins: a flag, else a variable, else the file. The defaults are set before.
-func (l *loader) layers() {
-	for _, k := range l.keys {
-		flag, alias := l.options.Flags[k.path], aliases[k.path]
-		if flag != nil && flag.Changed {
-			if list, ok := flag.Value.(pflag.SliceValue); ok {
-				k.value.Set(reflect.ValueOf(list.GetSlice()))
-			} else {
-				l.decodeText(k, flag.Value.String(), "--"+flag.Name)
-			}
-		} else if text := os.Getenv(k.variable()); text != "" {
-			l.decodeText(k, text, k.variable())
-		} else if text := os.Getenv(alias); text != "" {
-			l.decodeText(k, aliasText(k.value, alias, text), alias)
-		} else if node := l.file[k.path]; node != nil {
-			l.decodeNode(k, node, fmt.Sprintf("%s:%d", l.options.File, node.Line))
-		}
-	}
-}
-
-// decodeText puts the text of a variable or a flag into k. where names it.
-func (l *loader) decodeText(k key, text, where string) {
-	if k.value.Kind() == reflect.String {
-		k.value.SetString(text)
-		return
-	}
-	if k.value.Type() == reflect.TypeFor[[]string]() && !strings.HasPrefix(strings.TrimSpace(text), "[") {
-		k.value.Set(reflect.ValueOf(commaList(text)))
-		return
-	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil || len(doc.Content) != 1 {
-		l.problems.Add(k.path, "must be %s (got %q, in %s)", describe(k.value.Type()), text, where)
-		return
-	}
-	l.decodeNode(k, doc.Content[0], where)
-}
-
-// commaList splits a list in a variable: A,B.
-func commaList(text string) []string {
-	list := strings.Split(text, ",")
-	for i := range list {
-		list[i] = strings.TrimSpace(list[i])
-	}
-	return list
-}
-
-func (l *loader) decodeNode(k key, node *yaml.Node, where string) {
-	if k.value.Type() == reflect.TypeFor[[]config.Token]() {
-		k.value.Set(reflect.ValueOf(l.tokens(k.path, node, where)))
-		return
-	}
-	if k.value.Type() == reflect.TypeFor[[]string]() {
-		k.value.Set(reflect.ValueOf(l.texts(k.path, node, where)))
-		return
-	}
-	if !decodeScalar(k.value, node) {
-		l.problems.Add(k.path, "must be %s (got %s, in %s)", describe(k.value.Type()), shown(node), where)
-	}
-}
-
-// decodeScalar is strict: a text is not a number, a fraction is not an integer, a number is not a text.
-func decodeScalar(to reflect.Value, node *yaml.Node) bool {
-	if node.Kind != yaml.ScalarNode {
-		return false
-	}
-	switch to.Kind() {
-	case reflect.String:
-		if node.ShortTag() != "!!str" {
-			return false
-		}
-		to.SetString(node.Value)
-		return true
-	case reflect.Float64:
-		if tag := node.ShortTag(); tag != "!!float" && tag != "!!int" {
-			return false
-		}
-	case reflect.Bool:
-		if node.ShortTag() != "!!bool" {
-			return false
-		}
-	default:
-		if node.ShortTag() != "!!int" {
-			return false
-		}
-	}
-	return node.Decode(to.Addr().Interface()) == nil
-}
-
-func describe(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.String:
-		return "text"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Float64:
-		return "a number"
-	case reflect.Slice:
-		return "a list"
-	default:
-		return "a whole number"
-	}
-}
-
-func shown(node *yaml.Node) string {
-	switch node.Kind {
-	case yaml.ScalarNode:
-		return fmt.Sprintf("%q", node.Value)
-	case yaml.SequenceNode:
-		return "a list"
-	default:
-		return "a section"
-	}
 }
 
 // IsInvalid reports whether err means that the configuration is wrong, and not that its file cannot be read.

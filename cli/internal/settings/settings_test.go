@@ -409,6 +409,12 @@ func TestAVariableThatIsNoKeyIsNamed(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a key of a token", func(t *testing.T) {
+		t.Setenv("PYEXEC_HTTP_TOKENS", "[{owner: a, hash: b}]")
+		if _, err := settings.Load(settings.Options{}); err == nil || !strings.Contains(err.Error(), "http.tokens[0].hash: unknown key (PYEXEC_HTTP_TOKENS)") {
+			t.Errorf("got %v", err)
+		}
+	})
 	t.Setenv("PYEXEC_TEST_REQUIRE", "root")
 	t.Setenv("PYEXEC_SERVER", "http://x")
 	t.Setenv("PYEXEC_BACKENDS_DOCKER_IMAGE", "x")
