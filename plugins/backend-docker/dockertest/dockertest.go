@@ -27,11 +27,42 @@ var daemon struct {
 	own  *private // nil: not started by this process
 }
 
+// Variable is the environment variable with the folder of a private daemon that several test processes share (Serve). Its daemon is the one
+// that they use.
+const Variable = "PYEXEC_TEST_DOCKER"
+
+// Serve starts a private daemon for the test processes that have Variable with the value folder, and imports the test images. Signals do not
+// end the daemon: the caller calls stop. If there is a daemon at DOCKER_HOST or at the default socket, folder is empty, because test
+// processes find that one by themselves.
+func Serve() (folder string, stop func() error, err error) {
+	host, own, err := find()
+	if err != nil {
+		return "", nil, err
+	}
+	stop = func() error { return nil }
+	if own != nil {
+		own.ignore()
+		folder, stop = own.dir, own.stop
+	}
+	for _, tag := range tags {
+		if _, err := Import(context.Background(), host, tag); err != nil {
+			return "", nil, errors.Join(err, stop())
+		}
+	}
+	return folder, stop, nil
+}
+
+// Sweep removes the daemons of processes that were killed.
+func Sweep() { sweep() }
+
 // Host returns the DOCKER_HOST of a usable daemon. Without one it skips the test, or fails it if PYEXEC_TEST_REQUIRE contains
-// "docker". The TestMain of a package that calls Host must call Main.
+// "docker". It also fails the test if a shared daemon is gone. The TestMain of a package that calls Host must call Main.
 func Host(t testing.TB) string {
 	t.Helper()
 	host, err := Find()
+	if err != nil && os.Getenv(Variable) != "" {
+		t.Fatalf("the daemon of %s: %v", Variable, err)
+	}
 	needtest.Need(t, err == nil, "docker", fmt.Sprint(err))
 	return host
 }
@@ -92,6 +123,10 @@ func (s stopping) Run() int {
 
 // find looks for a daemon, and starts one if there is none.
 func find() (string, *private, error) {
+	if dir := os.Getenv(Variable); dir != "" {
+		host := hostOf(dir)
+		return host, nil, answers(host)
+	}
 	var tried []error
 	for _, host := range []string{os.Getenv(client.EnvOverrideHost), defaultSocket} {
 		if host == "" {

@@ -23,6 +23,12 @@ import (
 // label is the label of an imported image. Its value is the version of the script that made the image.
 const label = "python-executor.test-images"
 
+// tags are those of the test images.
+var tags = []string{"python", "bare"}
+
+// nameOf returns the name of a test image.
+func nameOf(tag string) string { return "pyexec-test:" + tag }
+
 // Python returns the name of an image with Debian, Python 3.11, pip, Node and CA certificates.
 func Python(t testing.TB) string { return imported(t, "python") }
 
@@ -66,7 +72,7 @@ func above(path string) (string, error) {
 
 // Import makes sure that host's daemon has a test image ("python" or "bare") and returns its name.
 func Import(ctx context.Context, host, tag string) (string, error) {
-	name := "pyexec-test:" + tag
+	name := nameOf(tag)
 	if err := importOnce(ctx, host, name, tag); err != nil {
 		return "", fmt.Errorf("no image %s: %w", name, err)
 	}

@@ -31,14 +31,13 @@ const (
 	stopTime      = 30 * time.Second
 )
 
-// private is a daemon that this process started. Its folder holds data/, exec/, docker.sock, pid, log, bridge (the name of its
-// bridge) and lock, a file that this process keeps locked.
+// private is a daemon that this process started. Its folder holds exec/, docker.sock, pid, log, bridge (the name of its
+// bridge), lock (a file that this process keeps locked), and data/ unless its data is in the cache.
 type private struct {
-	dir string
-	// address is the IP address of its bridge.
-	address string
-	lock    *os.File
-	cmd     *exec.Cmd
+	dir   string
+	cache *cache // nil: another daemon has it
+	lock  *os.File
+	cmd   *exec.Cmd
 	// done is closed when dockerd has ended.
 	done chan struct{}
 	// ignore stops the signal handling of heed. removed calls remove once and returns its error.
@@ -46,7 +45,10 @@ type private struct {
 	removed func() error
 }
 
-func (p *private) host() string { return "unix://" + p.path("docker.sock") }
+func (p *private) host() string { return hostOf(p.dir) }
+
+// hostOf returns the DOCKER_HOST of the private daemon in dir.
+func hostOf(dir string) string { return "unix://" + filepath.Join(dir, "docker.sock") }
 
 func (p *private) path(name string) string { return filepath.Join(p.dir, name) }
 
@@ -104,12 +106,19 @@ func (p *private) launch() error {
 	if err != nil {
 		return err
 	}
+	if p.cache, err = openCache(); err != nil {
+		return err
+	}
 	log, err := os.Create(p.path("log"))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	p.cmd = exec.Command("dockerd", "--data-root", p.path("data"), "--exec-root", p.path("exec"), "--pidfile", p.path("pid"),
+	data := p.path("data")
+	if p.cache != nil {
+		data = p.cache.data()
+	}
+	p.cmd = exec.Command("dockerd", "--data-root", data, "--exec-root", p.path("exec"), "--pidfile", p.path("pid"),
 		"--host", p.host(), "--bridge", bridge, "--config-file", p.path("daemon.json"), "--group", strconv.Itoa(os.Getegid()))
 	settings, err := privateSettings()
 	if err == nil {
@@ -118,12 +127,15 @@ func (p *private) launch() error {
 	if err != nil {
 		return err
 	}
-	secured, err := p.secure()
+	secured, err := p.secure(addressOf(bridge))
 	if err != nil {
 		return err
 	}
 	p.cmd.Args = append(p.cmd.Args, secured...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if p.cache != nil {
+		p.cmd.ExtraFiles = []*os.File{p.cache.lock} // a daemon outlives a test process that is killed
+	}
 	// If a test process is killed (-9), its daemon gets SIGTERM. Pdeathsig refers to the death of the thread that forked, so
 	// the goroutine that waits keeps that thread.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -196,11 +208,13 @@ func (p *private) bridge() (string, error) {
 		if err := os.WriteFile(p.path("bridge"), []byte(name), 0o600); err != nil {
 			return "", errors.Join(err, run("ip", "link", "delete", name))
 		}
-		p.address = fmt.Sprintf("10.213.%d.1", n)
-		return name, errors.Join(run("ip", "address", "add", p.address+"/24", "dev", name), run("ip", "link", "set", name, "up"))
+		return name, errors.Join(run("ip", "address", "add", addressOf(name)+"/24", "dev", name), run("ip", "link", "set", name, "up"))
 	}
 	return "", failed
 }
+
+// addressOf returns the IP address of a bridge.
+func addressOf(bridge string) string { return "10.213." + strings.TrimPrefix(bridge, "pyexec") + ".1" }
 
 // stop ends the daemon and removes all its files, processes and network objects.
 func (p *private) stop() error {
@@ -209,13 +223,23 @@ func (p *private) stop() error {
 }
 
 func (p *private) remove() error {
+	var err error
 	if p.cmd != nil && p.cmd.Process != nil {
+		if p.cache != nil {
+			err = empty(p.host())
+		}
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		late := time.AfterFunc(stopTime, func() { _ = p.cmd.Process.Kill() })
 		<-p.done
 		late.Stop()
 	}
-	err := remove(p.dir)
+	if p.cache != nil {
+		if err == nil && p.cmd != nil && p.cmd.ProcessState.Success() {
+			err = p.cache.well()
+		}
+		defer p.cache.close()
+	}
+	err = errors.Join(err, remove(p.dir))
 	if p.lock != nil {
 		p.lock.Close()
 	}

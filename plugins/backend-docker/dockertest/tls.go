@@ -21,28 +21,36 @@ import (
 const tlsPort = "2376"
 
 // Remote returns how to reach the daemon by TCP and TLS, like a daemon on another machine: its host, and a folder with ca.pem,
-// cert.pem and key.pem of a permitted client. It skips the test if this process did not start the daemon.
+// cert.pem and key.pem of a permitted client. It skips the test if neither this process nor Serve has started the daemon.
 func Remote(t testing.TB) (host, certificates string) {
 	t.Helper()
 	Host(t)
-	if daemon.own == nil {
+	dir := os.Getenv(Variable)
+	if daemon.own != nil {
+		dir = daemon.own.dir
+	}
+	if dir == "" {
 		t.Skip("SKIPPED, the daemon is not private, so it may not speak TLS")
 	}
-	return "tcp://" + net.JoinHostPort(daemon.own.address, tlsPort), daemon.own.path("client")
+	bridge, err := os.ReadFile(filepath.Join(dir, "bridge"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "tcp://" + net.JoinHostPort(addressOf(string(bridge)), tlsPort), filepath.Join(dir, "client")
 }
 
 // secure creates a certificate authority, the daemon's certificate in the folder server and a client's in the folder client. It
 // returns the arguments of dockerd.
-func (p *private) secure() ([]string, error) {
+func (p *private) secure(address string) ([]string, error) {
 	ca, err := newAuthority()
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(ca.issue(p.path("server"), net.ParseIP(p.address)), ca.issue(p.path("client"), nil)); err != nil {
+	if err := errors.Join(ca.issue(p.path("server"), net.ParseIP(address)), ca.issue(p.path("client"), nil)); err != nil {
 		return nil, err
 	}
 	return []string{
-		"--host", "tcp://" + net.JoinHostPort(p.address, tlsPort), "--tlsverify", "--tlscacert", p.path("server/ca.pem"),
+		"--host", "tcp://" + net.JoinHostPort(address, tlsPort), "--tlsverify", "--tlscacert", p.path("server/ca.pem"),
 		"--tlscert", p.path("server/cert.pem"), "--tlskey", p.path("server/key.pem"),
 	}, nil
 }
