@@ -17,7 +17,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 )
 
-// Agent is one process of a Cluster. Its folder holds agent.hcl, log and data. Its methods are safe for concurrent use.
+// Agent is one process of a Cluster. Its folder holds agent.hcl, address (its IP address), log and data. Its methods are safe for concurrent use.
 type Agent struct {
 	// Name is the name of the agent, and of its node.
 	Name string
@@ -42,7 +42,9 @@ func (c *Cluster) agent(name string, o Options, settings func(Options) string) (
 	if err := os.Mkdir(a.dir, 0o700); err != nil {
 		return nil, err
 	}
-	return a, os.WriteFile(filepath.Join(a.dir, "agent.hcl"), []byte(a.common(o)+settings(o)), 0o600)
+	return a, errors.Join(
+		os.WriteFile(filepath.Join(a.dir, "address"), []byte(address), 0o600),
+		os.WriteFile(filepath.Join(a.dir, "agent.hcl"), []byte(a.common(o)+settings(o)), 0o600))
 }
 
 // nodeName returns the name of an agent of the cluster in dir.
@@ -179,8 +181,16 @@ plugin "raw_exec" {
 // errEnded is the error of a wait for a process that has ended.
 var errEnded = errors.New("the process has ended")
 
+// mine panics if the agent is another process's. Tests of other processes use it, so none may kill it.
+func (a *Agent) mine() {
+	if a.cluster.joined {
+		panic("nomadtest: " + a.Name + " is shared: a test that kills agents takes Start")
+	}
+}
+
 // PID returns the process id; 0 if no process runs.
 func (a *Agent) PID() int {
+	a.mine()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.runsLocked() {
@@ -203,6 +213,7 @@ func (a *Agent) runsLocked() bool {
 
 // Kill kills the process (-9) and waits for its end. Tasks go on, as they do in a real cluster. Idempotent.
 func (a *Agent) Kill() {
+	a.mine()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.runsLocked() {
@@ -222,6 +233,7 @@ func (a *Agent) Start() error {
 
 // launch starts the process.
 func (a *Agent) launch() error {
+	a.mine()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.runsLocked() {

@@ -25,7 +25,7 @@ const (
 	startTime = 3 * time.Minute
 )
 
-// Cluster is a Nomad of this process. Its folder holds lock (a file that this process keeps locked), docker (the address of the
+// Cluster is a Nomad of this process, or one that several processes share. Its folder holds lock (a file that the process which started it keeps locked), docker (the address of the
 // daemon), tmp, and a folder for each agent.
 type Cluster struct {
 	// Server is the only server.
@@ -34,6 +34,7 @@ type Cluster struct {
 	Clients []*Agent
 
 	dir, binary, docker, token string
+	joined                     bool // another process has started it
 
 	tls api.TLSConfig
 

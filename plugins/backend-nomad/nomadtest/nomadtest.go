@@ -62,11 +62,18 @@ var shared struct {
 	err     error
 }
 
-// Shared returns the cluster that all tests of this process use: a server and a client, with raw_exec. The first call starts it, and Main removes
-// it. A test that stops agents or changes nodes takes Start.
+// Shared returns the cluster that all tests of this process use: a server and two clients, with raw_exec. If the environment has Variable, it
+// is the one that other test processes use, too. Otherwise the first call starts it, and Main removes it. Names of jobs, services and
+// variables must be of the test process alone. A test that stops agents or changes nodes takes Start.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
-	shared.once.Do(func() { shared.cluster, shared.err = Launch(Options{RawExec: true}) })
+	shared.once.Do(func() {
+		if dir := os.Getenv(Variable); dir != "" {
+			shared.cluster, shared.err = join(dir)
+		} else {
+			shared.cluster, shared.err = Launch(forAll)
+		}
+	})
 	needed(t, shared.err)
 	return shared.cluster
 }
