@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner"
 	"github.com/python-executor/python-executor/plugins/backend-docker/imagename"
 )
@@ -24,7 +25,7 @@ func TestAnInterpreterWaitsInAWarmContainer(t *testing.T) {
 		return j.started.Start
 	}
 	const program = "import os, sys; print(sys.argv, os.getppid())"
-	eventually(t, "an interpreter that waits", func() bool { return run(program) == executor.StartFork })
+	awaittest.Until(t, "an interpreter that waits", func() bool { return run(program) == executor.StartFork })
 	if how := run(program + "; import gc"); how != executor.StartExec {
 		t.Errorf("a program that looks into its interpreter is started by %s", how)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestAProgramRunsInAContainerOfItsOwn(t *testing.T) {
@@ -52,7 +53,7 @@ func TestInfoDoesNotSayForEverThatTheDefaultImageCannotBeUsed(t *testing.T) {
 		}
 		return slices.ContainsFunc(info.Warnings, func(w string) bool { return strings.Contains(w, name+" cannot be used") })
 	}
-	eventually(t, "the warning", unusable)
+	awaittest.Until(t, "the warning", unusable)
 	if err := b.daemon.tag(t.Context(), python.imageOf(t), name); err != nil {
 		t.Fatal(err)
 	}

@@ -130,20 +130,6 @@ func nothingLeft(t *testing.T, instance string, options json.RawMessage) {
 	}
 }
 
-// eventually waits until cond holds.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	patience, again := time.After(2*time.Minute), time.NewTicker(20*time.Millisecond) // a runner waits a minute for its first host
-	defer again.Stop()
-	for !cond() {
-		select {
-		case <-again.C:
-		case <-patience:
-			t.Fatalf("%s did not happen", what)
-		}
-	}
-}
-
 // leftoverPatience is longer than a backend needs to clean up in the background.
 const leftoverPatience = time.Minute
 

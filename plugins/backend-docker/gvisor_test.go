@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
@@ -152,7 +153,7 @@ func TestOnGVisorAWarmContainerHasTheLimitsThatItWillBeAskedFor(t *testing.T) {
 		if err := b.Remove(t.Context(), small.ID); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "a container that waits", func() bool {
+		awaittest.Until(t, "a container that waits", func() bool {
 			b.pool.mu.Lock()
 			defer b.pool.mu.Unlock()
 			f := b.pool.shelves[b.class(b.imageOf(t), executor.NetworkDefault, small.Limits, false)]

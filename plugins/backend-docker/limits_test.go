@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/runner/protocol"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
@@ -50,7 +51,7 @@ func TestAWarmContainerGetsEveryLimitOfItsExecution(t *testing.T) {
 	if err := b.Remove(t.Context(), x.ID); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "a container that waits", waiting)
+	awaittest.Until(t, "a container that waits", waiting)
 	hits := b.pool.metrics()["pool_hits_total"]
 	x.Limits.PIDs, x.Limits.MemoryBytes, x.Limits.CPUShares = 20, 300<<20, 77
 	j := run(forks)

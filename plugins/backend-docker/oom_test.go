@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
@@ -69,7 +70,7 @@ func TestARunnerThatIsEndedForItsContainersMemoryIsOutOfMemory(t *testing.T) {
 		if _, err := conn.Write([]byte("\n")); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the container's removal by the daemon", func() bool {
+		awaittest.Until(t, "the container's removal by the daemon", func() bool {
 			_, err := b.daemon.inspect(context.Background(), id)
 			return executor.CodeOf(err) == executor.NotFound
 		})
@@ -127,7 +128,7 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 				t.Fatal(err)
 			}
 			return nil, func() {
-				eventually(t, "the end of the session", func() bool { return b.full.has(s.ID) })
+				awaittest.Until(t, "the end of the session", func() bool { return b.full.has(s.ID) })
 				if err := out.Close(); err != nil {
 					t.Error(err)
 				}
@@ -138,7 +139,7 @@ func TestASessionWhoseContainerRanOutOfMemorySaysSo(t *testing.T) {
 		},
 		"while no call uses it": func(s executor.Session) (func(), func()) {
 			return nil, func() {
-				eventually(t, "the end of the session", func() bool { return b.full.has(s.ID) && b.sessions.Len() == 0 })
+				awaittest.Until(t, "the end of the session", func() bool { return b.full.has(s.ID) && b.sessions.Len() == 0 })
 			}
 		},
 		"while its plugin is away": func(executor.Session) (func(), func()) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func TestTheReaperTouchesOnlyWhatNobodyCanWant(t *testing.T) {
@@ -266,7 +267,7 @@ func TestALaterLifeMakesTheVolumeItsOwn(t *testing.T) {
 		}
 	}
 	owner("taken over")
-	eventually(t, "the end of its container", func() bool { return len(containersOf(t, b.place.Instance)) == 0 })
+	awaittest.Until(t, "the end of its container", func() bool { return len(containersOf(t, b.place.Instance)) == 0 })
 	removeRunner(t, b)
 	owner("removed and made again")
 }

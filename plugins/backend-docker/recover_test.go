@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
@@ -271,7 +272,7 @@ func TestAnotherAttemptTakesThePlaceOfTheOneBefore(t *testing.T) {
 // noneOfTheDead waits until an installation has no containers of lives that have ended.
 func noneOfTheDead(t *testing.T, instance string) {
 	t.Helper()
-	eventually(t, "the end of what the killed plugin has left", func() bool {
+	awaittest.Until(t, "the end of what the killed plugin has left", func() bool {
 		for _, c := range containersOf(t, instance) {
 			if !bootAlive(c.Labels[labelBoot]) {
 				return false
@@ -299,7 +300,7 @@ func TestWhatNobodyAttachesToEndsByItself(t *testing.T) {
 	if _, err := next.Backend.Info(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of its container", func() bool { return len(containersOf(t, id)) == 0 })
+	awaittest.Until(t, "the end of its container", func() bool { return len(containersOf(t, id)) == 0 })
 	if _, err := next.Backend.Attach(t.Context(), r.job, r.resume(), &journal{}); executor.CodeOf(err) != executor.NotFound {
 		t.Errorf("Attach to a container that has ended: %v", err)
 	}
@@ -379,7 +380,7 @@ func TestContainersThatDieWhileTheyWaitAreReplaced(t *testing.T) {
 // removeRunner removes the runner's volume, which no container uses. The daemon may release it later than it forgets the last of them.
 func removeRunner(t *testing.T, b *Backend) {
 	t.Helper()
-	eventually(t, "the removal of the runner's volume", func() bool { return b.daemon.removeVolume(t.Context(), b.place.Volume) == nil })
+	awaittest.Until(t, "the removal of the runner's volume", func() bool { return b.daemon.removeVolume(t.Context(), b.place.Volume) == nil })
 }
 
 func TestTheRunnersVolumeIsFilledAgainWhenSomebodyHasRemovedIt(t *testing.T) {
@@ -483,12 +484,12 @@ func TestWhatWaitsEndsByItselfWhenThePluginIsKilled(t *testing.T) {
 	p := process(t, id, t.TempDir(), options)
 	succeeds(t, p.Backend, executor.Spec{Code: "print(1)"})
 	// Each runner has had a client. A runner without one waits longer.
-	eventually(t, "a full pool", func() bool {
+	awaittest.Until(t, "a full pool", func() bool {
 		info, err := p.Backend.Info(t.Context())
 		return err == nil && info.Metrics["pool_idle"] >= 5 && info.Metrics["pool_making"] == 0
 	})
 	p.Kill()
-	eventually(t, "the end of every container, without a plugin that removes it", func() bool {
+	awaittest.Until(t, "the end of every container, without a plugin that removes it", func() bool {
 		for _, c := range containersOf(t, id) {
 			if c.State != "created" { // the next life removes a container that was never started
 				return false

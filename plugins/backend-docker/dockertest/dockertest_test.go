@@ -83,6 +83,15 @@ func TestAProcessThatIsToldToEndRemovesItsDocker(t *testing.T) {
 	gone(t, dir, bridge)
 }
 
+// A test must not go on with another daemon, or be skipped: the gate would be green without its tests.
+func TestASharedDaemonThatIsGoneFailsItsTests(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestImagesAreImportedAndKnowPython$", "-test.v") //nolint:gosec // this test binary
+	cmd.Env = append(os.Environ(), Variable+"="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "the daemon of "+Variable+": ") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // startHelper starts a process with a private daemon, and returns the daemon's folder and bridge.
 func startHelper(t *testing.T) (helper *exec.Cmd, dir, bridge string) {
 	t.Helper()

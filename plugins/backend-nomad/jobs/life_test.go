@@ -6,28 +6,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
 	"github.com/python-executor/python-executor/core/runner/job"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
 )
-
-// eventually waits until cond holds.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	patience, again := time.After(3*time.Minute), time.NewTicker(50*time.Millisecond)
-	defer again.Stop()
-	for !cond() {
-		select {
-		case <-again.C:
-		case <-patience:
-			t.Fatalf("%s did not happen", what)
-		}
-	}
-}
 
 func TestAJobWithoutAPlaceIsUnavailableInNomadsWords(t *testing.T) {
 	t.Parallel()
@@ -59,12 +45,12 @@ func TestAnEndedJobIsPurgedAfterAWhile(t *testing.T) {
 	j := aJob(t, executor.Spec{Code: "print('hello')"})
 	var said journal
 	ends(t, b, j, &said)
-	eventually(t, "the purge", func() bool {
+	awaittest.Until(t, "the purge", func() bool {
 		found, err := b.cluster.info(t.Context(), jobID(j.ID))
 		return err == nil && found == nil
 	})
 	alloc := said.allocation(t)
-	eventually(t, "the removal of the files of allocation "+alloc, func() bool {
+	awaittest.Until(t, "the removal of the files of allocation "+alloc, func() bool {
 		_, err := b.cluster.size(t.Context(), alloc, taskProgram+"/"+outputPath+"/"+job.EventsFile)
 		return missing(err)
 	})
@@ -91,7 +77,7 @@ func TestABackendPurgesNoJobOfAnotherOne(t *testing.T) {
 	// Backend hasty sweeps later than the job ended, and purges its own job in the same sweep or after it.
 	own := aJob(t, executor.Spec{Code: "print('hello')"})
 	ends(t, hasty, own, &said)
-	eventually(t, "the purge of its own job", func() bool {
+	awaittest.Until(t, "the purge of its own job", func() bool {
 		found, err := hasty.cluster.info(t.Context(), jobID(own.ID))
 		return err == nil && found == nil
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/nomadtest"
@@ -173,7 +174,7 @@ func TestAnExecutionIsAJobThatNomadShows(t *testing.T) {
 			return
 		}
 		// Nomad stops reading the output of a container when it ends, also if it has not read all. So the program waits here.
-		eventually(t, "the program's output in nomad alloc logs", func() bool {
+		awaittest.Until(t, "the program's output in nomad alloc logs", func() bool {
 			return c.Nomad(t, "alloc", "logs", "-task", taskProgram, said.allocation(t)) == "hello from 1000\n"
 		})
 	}()

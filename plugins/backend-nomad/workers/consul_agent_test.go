@@ -20,6 +20,7 @@ import (
 
 	"github.com/python-executor/python-executor/core/backend"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/worker"
 	"github.com/python-executor/python-executor/core/worker/workertest"
 	"github.com/python-executor/python-executor/plugins/backend-nomad/consultest"
@@ -43,7 +44,7 @@ func newProcessSite(t *testing.T) *processSite {
 	binary := nomadtest.Executor(t)
 	s := &processSite{t: t, binary: binary, ca: workertest.NewAuthority(t), consul: consultest.Start(t), dir: openDir(t)}
 	t.Cleanup(func() { // the plugin of a worker that was killed ends soon
-		eventually(t, "the end of the workers' files", func() bool { return os.RemoveAll(s.dir) == nil })
+		awaittest.Until(t, "the end of the workers' files", func() bool { return os.RemoveAll(s.dir) == nil })
 	})
 	return s
 }
@@ -149,7 +150,7 @@ func TestNomadRegistersItsWorkersInConsul(t *testing.T) {
 		usable(t, p, count)
 		c := start(t, p, job("print(6 * 7)"))
 		c.succeeds(t)
-		eventually(t, "the end of the worker that is too many", func() bool { return info(t, p).Metrics["workers"] == float64(count) })
+		awaittest.Until(t, "the end of the worker that is too many", func() bool { return info(t, p).Metrics["workers"] == float64(count) })
 		ids := s.running(t, count)
 		details := fmt.Sprint(info(t, p).Details)
 		for _, id := range ids {
@@ -209,7 +210,7 @@ func TestWorkersThatConsulKnows(t *testing.T) {
 		if err := first.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 1 })
+		awaittest.Until(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 1 })
 		usable(t, p, 1)
 		prints()
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 	"github.com/python-executor/python-executor/core/worker/workertest"
 )
@@ -84,7 +85,7 @@ func TestAProgramWhoseWorkerIsGoneIsLost(t *testing.T) {
 		t.Error("the promise does not outlast a moment without workers")
 	}
 	s.board.unlist(a.ID)
-	eventually(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 0 })
+	awaittest.Until(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 0 })
 	if err := attach(c.Handle()); executor.CodeOf(err) != executor.NotFound {
 		t.Errorf("afterwards: %v", err)
 	}

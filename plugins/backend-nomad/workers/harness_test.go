@@ -18,23 +18,6 @@ import (
 	"github.com/python-executor/python-executor/core/worker/workertest"
 )
 
-// patience bounds the wait for something that another goroutine does.
-const patience = 2 * time.Minute
-
-// eventually waits until cond holds.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.After(patience); !cond(); {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s did not happen within %s", what, patience)
-		}
-	}
-}
-
 // board is a registry that the test writes.
 type board struct {
 	mu      sync.Mutex

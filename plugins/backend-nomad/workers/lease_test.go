@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -54,7 +55,7 @@ func TestAnExecutionIsTriedElsewhereOnlyIfNothingOfItHasStarted(t *testing.T) {
 	other := running(t, s.poolOf("two"), job("wait gate"))
 	s.n++
 	good := s.worker(1, fake.Options{})
-	eventually(t, "the answer of the new worker", func() bool { return info(t, p).Capacity == 2 })
+	awaittest.Until(t, "the answer of the new worker", func() bool { return info(t, p).Capacity == 2 })
 	p.mu.Lock() // as before the last question
 	for _, m := range p.members {
 		m.others, m.err = 0, nil
@@ -94,7 +95,7 @@ func TestTheGroupCountIsFollowedUpAndDown(t *testing.T) {
 	var nodes []*node
 	for n := 1; n <= 3; n++ {
 		nodes = append(nodes, s.worker(2, fake.Options{}))
-		eventually(t, "growth", func() bool { i := info(t, p); return i.Healthy && i.Capacity == 2*n })
+		awaittest.Until(t, "growth", func() bool { i := info(t, p); return i.Healthy && i.Capacity == 2*n })
 	}
 	var all []*call
 	for range 6 {
@@ -108,12 +109,12 @@ func TestTheGroupCountIsFollowedUpAndDown(t *testing.T) {
 	for _, n := range nodes[1:] {
 		s.board.unlist(n.ID)
 	}
-	eventually(t, "shrinking", func() bool { return info(t, p).Capacity == 2 })
+	awaittest.Until(t, "shrinking", func() bool { return info(t, p).Capacity == 2 })
 	for _, n := range nodes {
 		n.fake.Release("gate")
 	}
 	for _, c := range all {
 		c.succeeds(t)
 	}
-	eventually(t, "the end of the members", func() bool { return info(t, p).Metrics["workers"] == 1 })
+	awaittest.Until(t, "the end of the members", func() bool { return info(t, p).Metrics["workers"] == 1 })
 }

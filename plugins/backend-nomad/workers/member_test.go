@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -29,7 +30,7 @@ func TestAWorkerThatDiesLosesWhatItHasAndGetsNothingNew(t *testing.T) {
 	silent := start(t, p, job("silent"))
 	<-sent
 	b := s.worker(2, fake.Options{})
-	eventually(t, "the second worker's answer", func() bool { return info(t, p).Capacity == 4 })
+	awaittest.Until(t, "the second worker's answer", func() bool { return info(t, p).Capacity == 4 })
 	a.kill()
 	for _, c := range []*call{begun, silent} {
 		<-c.done
@@ -43,12 +44,12 @@ func TestAWorkerThatDiesLosesWhatItHasAndGetsNothingNew(t *testing.T) {
 	for range 5 {
 		runs(t, p, "print on")
 	}
-	eventually(t, "the end of its slots", func() bool { return info(t, p).Capacity == 2 })
+	awaittest.Until(t, "the end of its slots", func() bool { return info(t, p).Capacity == 2 })
 	if i := info(t, p); !i.Healthy || !slices.ContainsFunc(i.Warnings, func(w string) bool { return strings.Contains(w, "w1") }) {
 		t.Errorf("%+v", i)
 	}
 	s.board.unlist(a.ID)
-	eventually(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 1 })
+	awaittest.Until(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 1 })
 }
 
 func TestAWorkerThatDrainsKeepsItsSessionsAndGetsNothingNew(t *testing.T) {
@@ -61,14 +62,14 @@ func TestAWorkerThatDrainsKeepsItsSessionsAndGetsNothingNew(t *testing.T) {
 	}
 	begun := running(t, p, job("wait gate"))
 	b := s.worker(2, fake.Options{})
-	eventually(t, "the second worker's answer", func() bool { return info(t, p).Capacity == 4 })
+	awaittest.Until(t, "the second worker's answer", func() bool { return info(t, p).Capacity == 4 })
 	drained := make(chan error, 1)
 	go func() { drained <- a.server.Drain(t.Context()) }()
 	for range 4 {
 		runs(t, p, "print on") // also before p has heard of it
 	}
 	s.board.unlist(a.ID) // Nomad does so at once
-	eventually(t, "the end of the registration", func() bool { return info(t, p).Capacity == 2 })
+	awaittest.Until(t, "the end of the registration", func() bool { return info(t, p).Capacity == 2 })
 	inside := start(t, p, inSession("ctx-1", "set x 1\nget x"))
 	inside.succeeds(t)
 	if len(b.fake.Runs()) < 4 || !slices.Contains(a.fake.Runs(), inside.job.ID) {
@@ -82,7 +83,7 @@ func TestAWorkerThatDrainsKeepsItsSessionsAndGetsNothingNew(t *testing.T) {
 	if err := <-drained; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 1 })
+	awaittest.Until(t, "the end of the member", func() bool { return info(t, p).Metrics["workers"] == 1 })
 }
 
 func TestARegistryThatIsAwayChangesNothing(t *testing.T) {
@@ -93,12 +94,12 @@ func TestARegistryThatIsAwayChangesNothing(t *testing.T) {
 	s.board.fail(errors.New("no leader"))
 	asked := func() int { s.board.mu.Lock(); defer s.board.mu.Unlock(); return s.board.asked }
 	before := asked()
-	eventually(t, "another question", func() bool { return asked() > before+1 })
+	awaittest.Until(t, "another question", func() bool { return asked() > before+1 })
 	runs(t, p, "print on")
 	if _, err := newPool(t.Context(), p.config, pluginConfigure(), s.board); executor.CodeOf(err) != executor.Unavailable {
 		t.Errorf("a start without a registry: %v", err)
 	}
 	s.worker(2, fake.Options{})
 	s.board.fail(nil)
-	eventually(t, "the second worker", func() bool { return info(t, p).Capacity == 4 })
+	awaittest.Until(t, "the second worker", func() bool { return info(t, p).Capacity == 4 })
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 	"github.com/python-executor/python-executor/core/worker"
@@ -122,7 +123,7 @@ func (s *realSite) remove(t *testing.T) {
 	if _, _, err := s.client.Jobs().Deregister(workersJob, false, nil); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the end of the workers", func() bool { // a worker that Nomad is about to start again has no process
+	awaittest.Until(t, "the end of the workers", func() bool { // a worker that Nomad is about to start again has no process
 		list, _, err := s.client.Jobs().Allocations(workersJob, true, nil)
 		return err == nil && len(s.processes()) == 0 && !slices.ContainsFunc(list, func(a *api.AllocationListStub) bool {
 			return a.ClientStatus == api.AllocClientStatusRunning || a.ClientStatus == api.AllocClientStatusPending
@@ -191,7 +192,7 @@ func (s *realSite) allocations(t *testing.T) []string {
 // later than it registers.
 func (s *realSite) running(t *testing.T, count int) (ids []string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d running allocations", count), func() bool {
+	awaittest.Until(t, fmt.Sprintf("%d running allocations", count), func() bool {
 		ids = s.allocations(t)
 		return len(ids) == count
 	})
@@ -201,7 +202,7 @@ func (s *realSite) running(t *testing.T, count int) (ids []string) {
 // usable waits until p can use exactly that many workers.
 func usable(t *testing.T, p *Pool, count int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d usable workers", count), func() bool {
+	awaittest.Until(t, fmt.Sprintf("%d usable workers", count), func() bool {
 		i := info(t, p)
 		return i.Healthy == (count > 0) && i.Metrics["workers_usable"] == float64(count)
 	})
@@ -232,7 +233,7 @@ func TestWorkersOfARealCluster(t *testing.T) {
 			}
 		}
 		// Another process of Nomad's carries the logs, and may do so after the program's end.
-		eventually(t, "the logs of an allocation name "+j.ID, func() bool {
+		awaittest.Until(t, "the logs of an allocation name "+j.ID, func() bool {
 			var logs string
 			for _, id := range ids {
 				logs += s.cluster.Nomad(t, "alloc", "logs", "-stderr", id)
@@ -341,7 +342,7 @@ func TestAWorkerWithDockerInside(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	eventually(t, "the end of the containers", func() bool {
+	awaittest.Until(t, "the end of the containers", func() bool {
 		return !slices.ContainsFunc(boxes(), func(id string) bool { return !slices.Contains(others, id) })
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/fake"
 )
 
@@ -89,7 +90,7 @@ func TestASessionIsOpenedWhereThereIsAPlace(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	good := s.worker(1, fake.Options{})
-	eventually(t, "the second worker's answer", func() bool { return info(t, p).Capacity == 9 })
+	awaittest.Until(t, "the second worker's answer", func() bool { return info(t, p).Capacity == 9 })
 	for _, id := range []string{"ctx-2", "ctx-3"} {
 		if _, err := p.OpenSession(t.Context(), executor.Session{ID: id}); err != nil {
 			t.Error(err)
