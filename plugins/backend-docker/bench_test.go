@@ -9,17 +9,15 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // settled waits until the pool has its target, and nothing is being made or removed.
-func settled(b *Backend) {
-	for again := time.NewTicker(time.Millisecond); ; {
+func settled(t testing.TB, b *Backend) {
+	awaittest.Until(t, "a pool that waits", func() bool {
 		idle, making, busy := b.pool.counts()
-		if idle > 0 && making == 0 && busy == 0 && b.results.count() == 0 && len(b.cleaner.turns) == 0 && len(b.cleaner.queue) == 0 {
-			return
-		}
-		<-again.C
-	}
+		return idle > 0 && making == 0 && busy == 0 && b.results.count() == 0 && len(b.cleaner.turns) == 0 && len(b.cleaner.queue) == 0
+	})
 }
 
 // BenchmarkWarm runs a program in a container that was waiting. Its median counts.
@@ -29,7 +27,7 @@ func BenchmarkWarm(b *testing.B) {
 	var took []time.Duration
 	for b.Loop() {
 		b.StopTimer()
-		settled(d)
+		settled(b, d)
 		b.StartTimer()
 		begun := time.Now()
 		succeeds(b, d, executor.Spec{Code: "pass"})
@@ -59,7 +57,7 @@ func BenchmarkWorkspace(b *testing.B) {
 	b.SetBytes(size)
 	for b.Loop() {
 		b.StopTimer()
-		settled(d)
+		settled(b, d)
 		b.StartTimer()
 		j := job(executor.Spec{Command: []string{"true"}})
 		j.Workspace = &executor.Source{SizeBytes: -1, Open: func() (io.ReadCloser, error) {

@@ -1,7 +1,6 @@
 package dockerbackend
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,13 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
+	"github.com/python-executor/python-executor/core/executor/needtest"
 	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
@@ -50,6 +49,7 @@ var otherwiseOnGVisor = map[string]string{
 // TestConformanceOnGVisor checks the law with gVisor's kernel, in the direct lane: the other lanes test what lies between the
 // plugin and the core.
 func TestConformanceOnGVisor(t *testing.T) {
+	needtest.Long(t, "one program on gVisor, and the whole law without it")
 	if dockertest.GVisor(t); second != nil {
 		return // the second process runs it
 	}
@@ -110,6 +110,7 @@ print(refused(os.kill, 1, signal.SIGKILL), refused(os.open, "/proc/1/fd/0", os.O
 // TestOnGVisorWhatTheKernelKillsIsOutOfMemory: the out-of-memory event may be missing, so a kill of gVisor's process counts as
 // out of memory.
 func TestOnGVisorWhatTheKernelKillsIsOutOfMemory(t *testing.T) {
+	needtest.Long(t, "out of memory without gVisor, and one program on gVisor")
 	t.Parallel()
 	b := openBackend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 0, "sessions": 0}})
 	for name, c := range map[string]struct {
@@ -140,6 +141,7 @@ func TestOnGVisorWhatTheKernelKillsIsOutOfMemory(t *testing.T) {
 
 // TestOnGVisorAWarmContainerHasTheLimitsThatItWillBeAskedFor: gVisor cannot change the limits of a running container.
 func TestOnGVisorAWarmContainerHasTheLimitsThatItWillBeAskedFor(t *testing.T) {
+	needtest.Long(t, "the classes of the pool with toys, and one program on gVisor")
 	t.Parallel()
 	b := openBackend(t, map[string]any{"runtime": dockertest.GVisor(t), "pool": map[string]any{"min_idle": 1, "sessions": 0}})
 	small := job(executor.Spec{Code: "print(1)"})
@@ -192,9 +194,7 @@ func TestWhatCannotStartSaysSoAtOnce(t *testing.T) {
 	for name, program := range map[string]string{"a runner that ends": "#!/usr/bin/python3\nimport sys\nsys.exit('this runner cannot be')\n", "a runner that is none": "nothing to execute"} {
 		t.Run(name, func(t *testing.T) {
 			ill := openBackend(t, map[string]any{"pool": map[string]any{"min_idle": 0, "sessions": 0}, runnerKey: fileOf(t, program)})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			_, err := ill.Run(ctx, job(executor.Spec{Code: "print(1)"}), &journal{})
+			_, err := ill.Run(awaittest.Context(t), job(executor.Spec{Code: "print(1)"}), &journal{})
 			if executor.CodeOf(err) != executor.Unimplemented || !strings.Contains(fmt.Sprint(err), "no container can run programs on this daemon") {
 				t.Errorf("%v", err)
 			}

@@ -8,6 +8,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/plugins/backend-docker/dockertest"
 )
 
 // isStatic reports whether a program is linked statically.
@@ -96,8 +98,8 @@ var preparedBefore struct {
 // forgetPrepared makes forgetAllPrepared remove the images that are prepared from now on.
 func forgetPrepared(t testing.TB, b *Backend) {
 	t.Helper()
-	if isSecond() {
-		return // the first process removes the images of both
+	if isSecond() || os.Getenv(dockertest.Variable) != "" {
+		return // the first process removes the images of both, and a shared daemon's end those of all
 	}
 	preparedBefore.once.Do(func() {
 		preparedBefore.host, preparedBefore.images = b.daemon.host, preparedImages(t, b)

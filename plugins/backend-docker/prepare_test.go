@@ -237,7 +237,11 @@ func TestAPreparationThatIsKilledIsNotTheCommandsFault(t *testing.T) {
 
 func TestAnIndexOutOfReachIsNotTheRequirementsFault(t *testing.T) {
 	t.Parallel() // the installer retries with pauses
-	for _, tool := range []string{"uv", "pip"} {
+	tools := []string{"uv"}
+	if needtest.IsLong() {
+		tools = append(tools, "pip") // it retries for half a minute
+	}
+	for _, tool := range tools {
 		b := openBackend(t, map[string]any{"prepare": map[string]any{"index_url": "http://" + gateway(t) + ":9/simple"}})
 		if tool == "pip" {
 			b.images.settings.uv = ""
@@ -344,6 +348,7 @@ func TestACancelledPreparationLeavesNothing(t *testing.T) {
 }
 
 func TestRealPackagesFromTheRealIndex(t *testing.T) {
+	needtest.Long(t, "packages of an index that the test serves")
 	t.Parallel()
 	b := openBackend(t, nil)
 	forgetPrepared(t, b)

@@ -3,7 +3,6 @@ package dockerbackend
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -70,42 +69,50 @@ func (r *begun) resume() executor.Resume {
 	return executor.Resume{Handle: r.started.Handle, Stdout: int64(r.stdout.Len()), Stderr: int64(r.stderr.Len())}
 }
 
-// counter returns a program that prints numbers also without a client: more output than fits into a window. Then it lives for some
-// seconds more.
-func counter(seconds int) string {
-	return fmt.Sprintf(`
-import sys, time
+// gate is a file in the container for which programs wait.
+const gate = "/tmp/gate"
+
+// waits is the part of a program that waits for gate.
+const waits = `
+import os, time
+while not os.path.exists("` + gate + `"):
+    time.sleep(0.01)
+`
+
+// open lets the program of r go on after waits.
+func (r *begun) open(t *testing.T) {
+	t.Helper()
+	var h handle
+	if err := json.Unmarshal(r.started.Handle, &h); err != nil {
+		t.Fatal(err)
+	}
+	dockertest.Touch(t, h.Container, gate)
+}
+
+// counter is a program that prints numbers also without a client, more output than fits into a window, and ends after gate is there.
+const counter = `
+import sys
 print("one", flush=True)
 sys.stdin.readline()
 for i in range(300_000):
     print(i)
-time.sleep(%d)
+` + waits + `
 print("two", file=sys.stderr)
 sys.exit(7)
-`, seconds)
-}
+`
 
 func TestAProgramOutlivesAKillOfItsPlugin(t *testing.T) {
 	t.Parallel()
 	id, dir, options := instance(t), t.TempDir(), section(t, map[string]any{"silence_seconds": 60})
-	var r *begun
-	for _, seconds := range []int{1, 30} { // on a busy machine a short program may end before its plugin does
-		first := process(t, id, dir, options)
-		if r != nil {
-			if err := first.Backend.Remove(t.Context(), r.job.ID); err != nil {
-				t.Error(err)
-			}
-		}
-		r = begin(t, first.Backend, executor.Spec{Code: counter(seconds)}, "one")
-		first.Kill()
-		if <-r.ended; r.err != nil {
-			break
-		}
-	}
+	first := process(t, id, dir, options)
+	r := begin(t, first.Backend, executor.Spec{Code: counter}, "one")
+	first.Kill()
+	<-r.ended
 	if executor.CodeOf(r.err) != executor.Unavailable {
 		t.Errorf("Run returned %+v, %v", r.result, r.err)
 	}
 	next := process(t, id, dir, options)
+	r.open(t)
 	var rest journal
 	result, err := next.Backend.Attach(t.Context(), r.job, r.resume(), &rest)
 	if err != nil || result.Status != executor.StatusFailed || result.ExitCode == nil || *result.ExitCode != 7 || result.PythonVersion == "" || result.ImageDigest == "" {
@@ -429,7 +436,7 @@ func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
 	t.Parallel()
 	b := openBackend(t, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	r := &begun{job: job(executor.Spec{Code: "import time\nprint('up', flush=True)\ntime.sleep(3)\nprint('down')"}), ended: make(chan struct{})}
+	r := &begun{job: job(executor.Spec{Code: "print('up', flush=True)" + waits + "print('down')"}), ended: make(chan struct{})}
 	r.on = func(e executor.Event) error {
 		if _, ok := e.Body.(executor.Output); ok {
 			cancel(executor.ErrCallerGone)
@@ -440,6 +447,7 @@ func TestARunnerIsLetGoWhenTheCallerGoesAway(t *testing.T) {
 		t.Fatalf("Run returned %v", err)
 	}
 	r.on = nil
+	r.open(t)
 	result, err := b.Attach(t.Context(), r.job, r.resume(), r)
 	if err != nil || result.Status != executor.StatusSucceeded || r.stdout.String() != "up\ndown\n" {
 		t.Errorf("%+v, %v, %q", result, err, r.stdout.String())

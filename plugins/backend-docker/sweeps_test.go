@@ -240,7 +240,7 @@ func TestAClaimIsForgottenOnlyWithItsContainer(t *testing.T) {
 	})
 	b, _ := toyBackend(t, t.TempDir())
 	b.daemon, b.cleaner = d, newCleaner(d, b.log)
-	if err := b.claims.add("exe_1", "c1", time.Now().Add(time.Hour)); err != nil {
+	if err := b.claims.add("exe_1", "c1", time.Unix(1<<33, 0)); err != nil {
 		t.Fatal(err)
 	}
 	b.results.put("exe_1", endedBox("c1"))
@@ -332,7 +332,7 @@ func TestOnlyOurOwnPreparedImagesAreEvicted(t *testing.T) {
 	if len(removed) > 0 {
 		t.Errorf("removed %q, which was just requested", removed)
 	}
-	c.used[key] = time.Now().Add(-2 * evictGrace)
+	c.used[key] = time.Unix(1, 0)
 	c.evict(t.Context())
 	if !slices.Equal(removed, []string{"ours"}) {
 		t.Errorf("removed %q", removed)

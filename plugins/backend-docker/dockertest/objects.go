@@ -12,12 +12,14 @@ import (
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
-// ask makes requests to the daemon within a minute. They do not end with the test, because they also check what is left after it.
+// ask makes requests to the daemon. They do not end with the test, because they also check what is left after it.
 func ask(t testing.TB, requests func(context.Context, *client.Client) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("the daemon does not answer"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), awaittest.Bound, errors.New("the daemon does not answer"))
 	defer cancel()
 	cli, done, err := dial(Host(t))
 	if err == nil {
@@ -84,6 +86,31 @@ func Kill(t testing.TB, id string) {
 		if err := cli.ContainerKill(ctx, id, "KILL"); err != nil {
 			t.Log(err)
 		}
+		return nil
+	})
+}
+
+// Touch makes an empty file in a running container, for a program that waits for it. The image has a touch.
+func Touch(t testing.TB, id, path string) {
+	t.Helper()
+	ask(t, func(ctx context.Context, cli *client.Client) error {
+		made, err := cli.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: []string{"touch", path}})
+		if err != nil {
+			return err
+		}
+		if err := cli.ContainerExecStart(ctx, made.ID, container.ExecStartOptions{}); err != nil {
+			return err
+		}
+		awaittest.UntilNil(t, "the end of touch in a container", func() error {
+			now, err := cli.ContainerExecInspect(ctx, made.ID)
+			if err == nil && now.Running {
+				err = errors.New("it runs")
+			}
+			if err == nil && now.ExitCode != 0 {
+				t.Fatalf("touch %s: exit code %d", path, now.ExitCode)
+			}
+			return err
+		})
 		return nil
 	})
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -123,7 +125,7 @@ func offered(t *testing.T, x *transfer, id string, f *feed) (string, context.Con
 	t.Helper()
 	ctx, broken := context.WithCancelCause(t.Context())
 	f.whenBroken(broken)
-	address, err := x.offer(id, f, time.Now().Add(time.Hour))
+	address, err := x.offer(id, f, future)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,20 +180,60 @@ func TestARequestForAFeedTakesThePlaceOfTheFormer(t *testing.T) {
 func TestAFeedThatBlocksGivesWayToTheNextRequest(t *testing.T) {
 	t.Parallel()
 	x := serve(t, t.TempDir())
-	_, f, err := openFeed(reading(endless{}), maxInline, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	address, broken := offered(t, x, "exe_1", f)
-	ask(t, address, 0) // nobody reads the answer
-	time.Sleep(100 * time.Millisecond)
-	if a := ask(t, address, 0); a.StatusCode != http.StatusConflict || !errors.Is(context.Cause(broken), errInputCut) {
-		t.Errorf("%s, %v", a.Status, context.Cause(broken))
-	}
-	if err := x.withdraw("exe_1"); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		_, f, err := openFeed(reading(endless{}), maxInline, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address, broken := offered(t, x, "exe_1", f)
+		pipes := make(pipes)
+		server := &http.Server{Handler: x.server.Handler, ReadHeaderTimeout: time.Hour}
+		go func() { _ = server.Serve(pipes) }() // Close ends it
+		defer server.Close()
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: pipes.dial}}
+		get := func() *http.Response {
+			t.Helper()
+			answer, err := client.Get(address + "?from=0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer
+		}
+		unread := get()
+		synctest.Wait() // for the server, which waits for a reader
+		next := get()
+		if next.StatusCode != http.StatusConflict || !errors.Is(context.Cause(broken), errInputCut) {
+			t.Errorf("%s, %v", next.Status, context.Cause(broken))
+		}
+		if err := errors.Join(x.withdraw("exe_1"), unread.Body.Close(), next.Body.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
+
+// pipes is a listener in memory. A pipe has no buffer: what one side writes waits for the other one.
+type pipes chan net.Conn
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	ours, theirs := net.Pipe()
+	p <- theirs
+	return ours, nil
+}
+
+// Accept implements net.Listener.
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// Close implements net.Listener.
+func (p pipes) Close() error { close(p); return nil }
+
+// Addr implements net.Listener.
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
 
 type endless struct{}
 
@@ -269,9 +311,9 @@ func TestAFeedMustBeAskedForProperly(t *testing.T) {
 	for path, want := range map[string]int{
 		address + "?from=0": http.StatusOK, // without its content
 		address + "?from=x": http.StatusBadRequest, address + "?from=-1": http.StatusBadRequest, address: http.StatusBadRequest,
-		x.base + "/feed/exe_1/" + x.token("exe_2", taskFeed, time.Now().Add(time.Hour)) + "?from=0":    http.StatusNotFound,
-		x.base + "/feed/exe_1/" + x.token("exe_1", taskProgram, time.Now().Add(time.Hour)) + "?from=0": http.StatusNotFound,
-		x.base + "/feed/exe_1/" + x.token("exe_1", taskFeed, time.Now().Add(-time.Second)) + "?from=0": http.StatusGone,
+		x.base + "/feed/exe_1/" + x.token("exe_2", taskFeed, future) + "?from=0":    http.StatusNotFound,
+		x.base + "/feed/exe_1/" + x.token("exe_1", taskProgram, future) + "?from=0": http.StatusNotFound,
+		x.base + "/feed/exe_1/" + x.token("exe_1", taskFeed, past) + "?from=0": http.StatusGone,
 	} {
 		if code, _ := get(t, http.MethodHead, path); code != want {
 			t.Errorf("%s: %d, want %d", path, code, want)

@@ -176,6 +176,7 @@ func TestAJobGoesOnWhenItsPluginIsKilled(t *testing.T) {
 func TestAStandardInputEndsWithItsPlugin(t *testing.T) {
 	t.Parallel()
 	in, writer := io.Pipe()
+	t.Cleanup(func() { _ = in.Close() }) // no error
 	j := aJob(t, executor.Spec{Code: "import sys\nfor line in sys.stdin: print(line, end='', flush=True)\nprint('end')\n"})
 	j.Stdin = &executor.Source{Open: func() (io.ReadCloser, error) { return in, nil }}
 	go func() { _, _ = io.WriteString(writer, "one\n") }() // the rest never comes

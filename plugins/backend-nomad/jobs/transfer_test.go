@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // serve starts a transfer on a data folder, and closes it with t.
@@ -63,6 +65,9 @@ func texts(list ...string) (all []inputFile) {
 	return all
 }
 
+// past and future are times at which what is put expires.
+var past, future = time.Unix(1, 0), time.Unix(1<<33, 0)
+
 func put(t *testing.T, x *transfer, id string, expires time.Time, list []inputFile) string {
 	t.Helper()
 	url, err := x.put(id, taskProgram, expires, list)
@@ -75,7 +80,7 @@ func put(t *testing.T, x *transfer, id string, expires time.Time, list []inputFi
 func TestAnInputIsSentOnceAndWhole(t *testing.T) {
 	t.Parallel()
 	x := serve(t, t.TempDir())
-	url := put(t, x, "exe_1", time.Now().Add(time.Hour), texts("start.json", "{}", "stdin", ""))
+	url := put(t, x, "exe_1", future, texts("start.json", "{}", "stdin", ""))
 	if code, _ := get(t, http.MethodHead, url); code != http.StatusOK {
 		t.Errorf("HEAD: %d", code)
 	}
@@ -96,7 +101,7 @@ func TestATransferThatBrokeOffCanBeTriedAgain(t *testing.T) {
 	t.Parallel()
 	x := serve(t, t.TempDir())
 	large := strings.Repeat("x", 64<<20)
-	url := put(t, x, "exe_1", time.Now().Add(time.Hour), texts("workspace.tar", large))
+	url := put(t, x, "exe_1", future, texts("workspace.tar", large))
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Get(url)
 	if err != nil {
@@ -106,14 +111,14 @@ func TestATransferThatBrokeOffCanBeTriedAgain(t *testing.T) {
 	if err = errors.Join(err, answer.Body.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; {
-		code, files := get(t, http.MethodGet, url)
-		if code == http.StatusOK && files["workspace.tar"] == large {
-			return
-		}
-		if code != http.StatusConflict || time.Now().After(deadline) { // the server may not have seen the end of the first
-			t.Fatalf("the second request gets %d", code)
-		}
+	var code int
+	var files map[string]string
+	awaittest.Until(t, "the end of the first request in the server", func() bool {
+		code, files = get(t, http.MethodGet, url)
+		return code != http.StatusConflict
+	})
+	if code != http.StatusOK || files["workspace.tar"] != large {
+		t.Errorf("the second request gets %d and %d bytes", code, len(files["workspace.tar"]))
 	}
 }
 
@@ -121,7 +126,7 @@ func TestAnInputOutlivesItsProcess(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	x := serve(t, folder)
-	url := put(t, x, "exe_1", time.Now().Add(time.Hour), texts("start.json", "{}"))
+	url := put(t, x, "exe_1", future, texts("start.json", "{}"))
 	next := serve(t, folder) // a new generation starts before the former has ended
 	if next.base != x.base {
 		t.Errorf("the address was %s and is %s", x.base, next.base)
@@ -137,21 +142,20 @@ func TestAnInputOutlivesItsProcess(t *testing.T) {
 func TestAURLMustBeSignedAndInTime(t *testing.T) {
 	t.Parallel()
 	x := serve(t, t.TempDir())
-	soon := time.Now().Add(time.Hour)
-	late := put(t, x, "exe_1", time.Now().Add(-time.Second), texts("start.json", "{}"))
+	late := put(t, x, "exe_1", past, texts("start.json", "{}"))
 	if code, _ := get(t, http.MethodGet, late); code != http.StatusGone {
 		t.Errorf("an expired URL gets %d", code)
 	}
 	other := x.base + "/input/exe_1/program/"
 	for name, token := range map[string]string{
-		"another execution": x.token("exe_2", taskProgram, soon), "another task": x.token("exe_1", taskPrepare, soon),
-		"no signature": "AAAA", "no base64": "!", "another key": serve(t, t.TempDir()).token("exe_1", taskProgram, soon),
+		"another execution": x.token("exe_2", taskProgram, future), "another task": x.token("exe_1", taskPrepare, future),
+		"no signature": "AAAA", "no base64": "!", "another key": serve(t, t.TempDir()).token("exe_1", taskProgram, future),
 	} {
 		if code, _ := get(t, http.MethodGet, other+token); code != http.StatusNotFound {
 			t.Errorf("%s: %d", name, code)
 		}
 	}
-	if code, _ := get(t, http.MethodGet, other+x.token("exe_1", taskProgram, soon)); code != http.StatusOK {
+	if code, _ := get(t, http.MethodGet, other+x.token("exe_1", taskProgram, future)); code != http.StatusOK {
 		t.Errorf("the right token gets %d", code)
 	}
 }
@@ -175,12 +179,16 @@ func TestTheRunnerKeepsItsModeAndItsSum(t *testing.T) {
 func TestOldInputsAreSwept(t *testing.T) {
 	t.Parallel()
 	x := serve(t, t.TempDir())
-	put(t, x, "exe_1", time.Now().Add(time.Hour), texts("start.json", "{}"))
-	x.sweep(time.Now().Add(time.Hour), 2*time.Hour)
+	put(t, x, "exe_1", future, texts("start.json", "{}"))
+	written, err := os.Stat(x.input("exe_1", taskProgram))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.sweep(written.ModTime().Add(time.Hour), 2*time.Hour)
 	if _, err := os.Stat(x.input("exe_1", taskProgram)); err != nil {
 		t.Error(err)
 	}
-	x.sweep(time.Now().Add(3*time.Hour), 2*time.Hour)
+	x.sweep(written.ModTime().Add(3*time.Hour), 2*time.Hour)
 	if _, err := os.Stat(x.input("exe_1", taskProgram)); err == nil {
 		t.Error("an old input is still there")
 	}
