@@ -313,7 +313,7 @@ func TestAFeedMustBeAskedForProperly(t *testing.T) {
 		address + "?from=x": http.StatusBadRequest, address + "?from=-1": http.StatusBadRequest, address: http.StatusBadRequest,
 		x.base + "/feed/exe_1/" + x.token("exe_2", taskFeed, future) + "?from=0":    http.StatusNotFound,
 		x.base + "/feed/exe_1/" + x.token("exe_1", taskProgram, future) + "?from=0": http.StatusNotFound,
-		x.base + "/feed/exe_1/" + x.token("exe_1", taskFeed, past) + "?from=0": http.StatusGone,
+		x.base + "/feed/exe_1/" + x.token("exe_1", taskFeed, past) + "?from=0":      http.StatusGone,
 	} {
 		if code, _ := get(t, http.MethodHead, path); code != want {
 			t.Errorf("%s: %d, want %d", path, code, want)
