@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The test binary is gate itself, with a table of a test, where this variable names one.
+const testTable = "PYEXEC_GATE_TEST_TABLE"
+
+// leaves is a shell script that leaves a process in a session of its own, whose number it prints.
+const leaver = `setsid sleep 1000 >/dev/null 2>&1 & echo left $!; `
+
+var tables = map[string][]Part{
+	"leaves":  {{Name: "leaver", Tier: Gate, Command: []string{"sh", "-c", leaver + "exit 0"}, Seconds: 1}},
+	"hangs":   {{Name: "hanger", Tier: Gate, Command: []string{"sh", "-c", leaver + `echo $! >"$GATE_TEST_FILE"; setsid sleep 1000`}, Seconds: 2}, {Name: "next", Tier: Gate, Command: []string{"true"}, After: []string{"hanger"}, Seconds: 1}},
+	"fails":   {{Name: "red", Tier: Gate, Command: []string{"sh", "-c", "echo why; exit 3"}, Seconds: 1}, {Name: "next", Tier: Gate, Command: []string{"true"}, After: []string{"red"}, Seconds: 1}},
+	"passes":  {{Name: "green", Tier: Gate, Command: []string{"echo", "fine"}, Seconds: 1}},
+	"missing": {{Name: "missing", Tier: Gate, Command: []string{"/no/such/program"}, Seconds: 1}},
+}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(testTable); name != "" {
+		parts = tables[name]
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// gateWith prepares gate with a table, in a folder that looks like the repository.
+func gateWith(t *testing.T, table string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "tools/gate"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "tools/gate/go.mod"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "test")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), testTable+"="+table)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	return cmd, &out
+}
+
+func TestGateIsRedIfAPartIs(t *testing.T) {
+	for table, want := range map[string]struct {
+		code int
+		says []string
+	}{
+		"passes":  {0, []string{"=== green\n", "s, ok\nfine\n"}},
+		"fails":   {1, []string{"s, FAILED\nwhy\nexit status 3\n", "not run\n", "FAILED: red\n"}},
+		"missing": {1, []string{"no such file", "FAILED: missing\n"}},
+	} {
+		cmd, out := gateWith(t, table)
+		_ = cmd.Run()
+		if cmd.ProcessState.ExitCode() != want.code {
+			t.Errorf("%s: exit code %d, want %d:\n%s", table, cmd.ProcessState.ExitCode(), want.code, out)
+		}
+		for _, text := range want.says {
+			if !strings.Contains(out.String(), text) {
+				t.Errorf("%s: %q is missing:\n%s", table, text, out)
+			}
+		}
+	}
+}
+
+func TestWhatAPartLeavesRunningEnds(t *testing.T) {
+	cmd, out := gateWith(t, "leaves")
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var pid int
+	_, after, _ := strings.Cut(out.String(), "left ")
+	if _, err := fmt.Sscan(after, &pid); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	mustBeGone(t, pid)
+	if !strings.Contains(out.String(), "which a part left running: sleep 1000") {
+		t.Errorf("it does not say so:\n%s", out)
+	}
+}
+
+func TestAnInterruptEndsEverything(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := gateWith(t, "hangs")
+	cmd.Env = append(cmd.Env, "GATE_TEST_FILE="+fifo)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(fifo) // until the part writes to it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	line, err := bufio.NewReader(file).ReadString('\n')
+	if err != nil && err != io.EOF {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	mustBeGone(t, pid)
+	if cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("exit code %d, want 1", cmd.ProcessState.ExitCode())
+	}
+	if strings.Contains(out.String(), "=== next") || !strings.Contains(out.String(), "FAILED: hanger") {
+		t.Error(out)
+	}
+}
+
+func mustBeGone(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, 0); err != syscall.ESRCH {
+		t.Errorf("process %d: %v, want %v", pid, err, syscall.ESRCH)
+	}
+}
