@@ -44,6 +44,11 @@ type Part struct {
 	Inputs []string
 	// Builds are packages, from the root, that the part runs as programs. Their files are inputs.
 	Builds []string
+	// Floors compares the coverage that the part prints with tools/coverage.txt.
+	Floors bool
+	// Serves is true for a command that serves the parts after it. It prints variables for their environment, one NAME=VALUE in a
+	// line, and an empty line when it is ready. It ends when its standard input is closed, after all parts.
+	Serves bool
 	// Real parts start real programs. They run under load in `make test-load`, and not in `make check`.
 	Real bool
 }

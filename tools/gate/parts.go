@@ -1,36 +1,76 @@
 package main
 
-// Patterns of inputs that several parts share.
+import "slices"
+
+// product is what bin/python-executor is built of, beside the files of these packages: built.
 var (
-	tools    = []string{"Makefile", "go.work", "go.work.sum", "tools/lazy.sh"}
-	goModule = func(dir string) []string { return []string{dir + "/go.mod", dir + "/go.sum"} }
+	product = []string{"cli", "core/runner/cmd/python-executor-runner"}
+	built   = []string{"Makefile", "go.work", "go.work.sum", "tools/lazy.sh"}
 )
 
-// product is what bin/python-executor is built of.
-var product = []string{"cli", "core/runner/cmd/python-executor-runner"}
+// noInput are files that no part reads.
+var noInput = []string{"LICENSE", "README.md", "CONTRIBUTING.md", ".gitignore", ".ci/", "docs/", "bench/"}
+
+var (
+	afterBuild  = []string{"build"}
+	afterAgents = []string{"build", "nomad", "consul"}
+	agentTools  = []string{"tools/nomad.sh", "tools/nomad/", "tools/consul.sh", "tools/consul/", "tools/test-images.sh"}
+)
 
 // parts is the suite. The seconds were measured on two quiet processors (docs/testing.md).
 var parts = []Part{
 	// What other parts need. It is made once per machine, or when its pins change.
 	{Name: "build", Tier: Gate, Command: []string{"make", "--no-print-directory", "build"}, Uses: "cpu:200", Seconds: 15, Builds: product},
-	{Name: "build nomad", Tier: Gate, Command: []string{"tools/nomad.sh"}, Uses: "cpu:200", Seconds: 1},
-	{Name: "build consul", Tier: Gate, Command: []string{"tools/consul.sh"}, Uses: "cpu:200", Seconds: 1},
+	{Name: "nomad", Tier: Gate, Command: []string{"sh", "-c", "[ $(id -u) != 0 ] || tools/nomad.sh"}, Uses: "cpu:200", Seconds: 1, Inputs: []string{"tools/nomad.sh", "tools/nomad/"}},
+	{Name: "consul", Tier: Gate, Command: []string{"tools/consul.sh"}, Uses: "cpu:200", Seconds: 1, Inputs: []string{"tools/consul.sh", "tools/consul/"}},
 
 	// The parts that run programs under other uids, or look at the whole machine, run one after another.
-	{Name: "core/runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:80", After: []string{"build"}, Seconds: 250, Real: true},
-	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", After: []string{"build"}, Seconds: 500, Real: true},
-	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "uids:1 docker:1 cpu:50", After: []string{"build"}, Seconds: 500, Real: true},
-	{Name: "end to end", Tier: Gate, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: []string{"build", "build nomad", "build consul"}, Seconds: 600, Real: true},
+	{Name: "runner", Tier: Gate, Dir: "core", Test: []string{"-race", "./runner"}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 250, Real: true},
+	{Name: "backend-uv", Tier: Gate, Dir: "plugins/backend-uv", Test: []string{"-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 500, Real: true, Builds: product},
+	{Name: "backend-docker", Tier: Gate, Dir: "plugins/backend-docker", Test: []string{"./..."}, Uses: "uids:1 docker:1 cpu:50", After: afterBuild, Seconds: 500, Real: true, Builds: product, Inputs: agentTools},
+	{Name: "end-to-end", Tier: Gate, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: afterAgents, Seconds: 600, Real: true, Builds: product, Inputs: endToEnd},
+	{Name: "backend-nomad", Tier: Gate, Dir: "plugins/backend-nomad", Test: []string{"./..."}, Uses: "nomad:1 cpu:60", After: afterAgents, Seconds: 360, Real: true, Builds: product, Inputs: agentTools},
+	{Name: "sdk-python", Tier: Gate, Command: []string{"tools/sdk-python.sh", "test"}, Uses: "cpu:100", After: afterBuild, Seconds: 60, Real: true, Builds: product, Inputs: sdkPython},
 
-	{Name: "backend-nomad", Tier: Gate, Dir: "plugins/backend-nomad", Test: []string{"./..."}, Uses: "nomad:1 cpu:60", After: []string{"build", "build nomad", "build consul"}, Seconds: 360, Real: true},
-	{Name: "core", Tier: Gate, Dir: "core", Test: []string{"./..."}, Except: []string{"/core/runner", "/backendtest"}, Uses: "cpu:120", After: []string{"build"}, Seconds: 120},
-	{Name: "saboteurs", Tier: Gate, Dir: "core", Test: []string{"./executor/backendtest"}, Uses: "cpu:100", After: []string{"build"}, Seconds: 80},
-	{Name: "frontend-mcp", Tier: Gate, Dir: "plugins/frontend-mcp", Test: []string{"./..."}, Uses: "cpu:100", After: []string{"build"}, Seconds: 40},
-	{Name: "frontends/http", Tier: Gate, Dir: "frontends/http", Test: []string{"./..."}, Uses: "cpu:100", After: []string{"build"}, Seconds: 60},
-	{Name: "sdk/go", Tier: Gate, Dir: "sdk/go", Test: []string{"./..."}, Uses: "cpu:100", After: []string{"build"}, Seconds: 20},
-	{Name: "cli", Tier: Gate, Dir: "cli", Test: []string{"./..."}, Uses: "cpu:100", After: []string{"build"}, Seconds: 60},
-	{Name: "sdk/python", Tier: Gate, Command: []string{"tools/sdk-python.sh", "test"}, Uses: "cpu:100", After: []string{"build"}, Seconds: 60, Real: true},
-	{Name: "lint", Tier: Gate, Command: []string{"tools/lint.sh"}, Uses: "cpu:150", Seconds: 60},
-	{Name: "generated code", Tier: Gate, Command: []string{"tools/generate.sh", "--check"}, Uses: "cpu:100", Seconds: 2},
-	{Name: "gate", Tier: Gate, Dir: "tools/gate", Test: []string{"./..."}, Env: []string{"GOWORK=off"}, Uses: "cpu:100", Seconds: 2},
+	{Name: "core", Tier: Gate, Dir: "core", Test: []string{"./..."}, Except: pure, Uses: "cpu:120", After: afterBuild, Seconds: 120, Inputs: coreFiles},
+	{Name: "saboteurs", Tier: Gate, Dir: "core", Test: []string{"./executor/backendtest"}, Uses: "cpu:100", After: afterBuild, Seconds: 80, Inputs: coreFiles},
+	{Name: "frontend-mcp", Tier: Gate, Dir: "plugins/frontend-mcp", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 40},
+	{Name: "frontends-http", Tier: Gate, Dir: "frontends/http", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 60, Inputs: wireData},
+	{Name: "sdk-go", Tier: Gate, Dir: "sdk/go", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 20, Inputs: wireData},
+	{Name: "cli", Tier: Gate, Dir: "cli", Test: []string{"./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 60, Inputs: cliFiles},
+	{Name: "lint", Tier: Gate, Command: []string{"tools/lint.sh"}, Uses: "cpu:150", Seconds: 60, Inputs: everyGoFile},
+	{Name: "generated", Tier: Gate, Command: []string{"tools/generate.sh", "--check"}, Uses: "cpu:100", Seconds: 2, Inputs: []string{"core/executor/wire/", "tools/"}},
+	{Name: "gate", Tier: Gate, Dir: "tools/gate", Test: []string{"./..."}, Env: []string{"GOWORK=off"}, Uses: "cpu:100", Seconds: 6},
+
+	// The long parts. Each is the part of the gate of the same name, whole: with what needtest.Long leaves out of the gate, with the
+	// race detector, and with the floors of coverage.
+	{Name: "long-runner", Tier: Long, Dir: "core", Test: []string{"-race", "-cover", "-coverpkg=./runner/...", "./runner"}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 300, Floors: true, Inputs: floors},
+	{Name: "long-uv", Tier: Long, Dir: "plugins/backend-uv", Test: []string{"-race", "-cover", "-tags=embedrunner", "./..."}, Uses: "uids:1 cpu:80", After: afterBuild, Seconds: 600, Floors: true, Builds: product, Inputs: floors},
+	{Name: "long-docker", Tier: Long, Dir: "plugins/backend-docker", Test: []string{"-race", "-cover", "./..."}, Uses: "uids:1 docker:1 cpu:50", After: afterBuild, Seconds: 600, Floors: true, Builds: product, Inputs: concat(floors, agentTools)},
+	{Name: "long-nomad", Tier: Long, Dir: "plugins/backend-nomad", Test: []string{"-race", "-cover", "./..."}, Uses: "nomad:1 cpu:60", After: afterAgents, Seconds: 400, Floors: true, Builds: product, Inputs: concat(floors, agentTools)},
+	{Name: "long-end-to-end", Tier: Long, Dir: "tests", Test: []string{"./..."}, Uses: "uids:1 docker:1 nomad:1 cpu:50", After: afterAgents, Seconds: 800, Builds: product, Inputs: endToEnd},
+	{Name: "long-core", Tier: Long, Dir: "core", Test: []string{"-race", "-cover", "./..."}, Except: pure, Uses: "cpu:120", After: afterBuild, Seconds: 300, Floors: true, Inputs: concat(floors, coreFiles)},
+	{Name: "long-saboteurs", Tier: Long, Dir: "core", Test: []string{"-cover", "./executor/backendtest"}, Uses: "cpu:100", After: afterBuild, Seconds: 80, Floors: true, Inputs: concat(floors, coreFiles)},
+	{Name: "long-mcp", Tier: Long, Dir: "plugins/frontend-mcp", Test: []string{"-race", "-cover", "./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 60, Floors: true, Inputs: floors},
+	{Name: "long-http", Tier: Long, Dir: "frontends/http", Test: []string{"-race", "-cover", "./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 160, Floors: true, Inputs: concat(floors, wireData)},
+	{Name: "long-sdk-go", Tier: Long, Dir: "sdk/go", Test: []string{"-race", "-cover", "./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 40, Floors: true, Inputs: concat(floors, wireData)},
+	{Name: "long-cli", Tier: Long, Dir: "cli", Test: []string{"-race", "-cover", "./..."}, Uses: "cpu:100", After: afterBuild, Seconds: 100, Floors: true, Inputs: concat(floors, cliFiles)},
+	{Name: "pythons", Tier: Long, Command: []string{"tools/sdk-python.sh", "all"}, Uses: "cpu:100", After: afterBuild, Seconds: 600, Builds: product, Inputs: sdkPython},
+	{Name: "fidelity", Tier: Long, Dir: "core", Test: []string{"-run=^TestProgramsRunAsUnderPlainPython$", "./runner"}, Env: []string{"PYEXEC_FIDELITY=all"}, Uses: "uids:1 cpu:150", After: afterBuild, Seconds: 300},
+	{Name: "platforms", Tier: Long, Command: []string{"tools/lint.sh", "--platforms"}, Uses: "cpu:200", Seconds: 120, Inputs: everyGoFile},
 }
+
+// Inputs that `go list` does not find.
+var (
+	// pure is what the parts core and long-core leave to others.
+	pure        = []string{"/core/runner", "/backendtest"}
+	coreFiles   = []string{"docs/contract.md", "configs/", "testdata/"}
+	wireData    = []string{"testdata/", "frontends/http/openapi.json"}
+	cliFiles    = []string{"configs/", "deploy/", "testdata/", "examples/", "docs/docker.md", "docs/nomad.md"}
+	floors      = []string{"tools/coverage.sh", "tools/coverage.txt"}
+	everyGoFile = []string{"core/", "plugins/", "frontends/", "sdk/go/", "cli/", "tests/", "examples/", "tools/", ".golangci.yml", "go.work", "go.work.sum"}
+	sdkPython   = []string{"sdk/python/", "testdata/", "tools/sdk-python.sh", "frontends/http/openapi.json"}
+	endToEnd    = concat(agentTools, []string{"tests/", "examples/", "testdata/", "configs/", "deploy/", "docs/", "README.md", "tools/"})
+)
+
+func concat(lists ...[]string) []string { return slices.Concat(lists...) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,22 +29,43 @@ type Result struct {
 // runner runs parts and prints what they say.
 type runner struct {
 	root string
-	logs string // folder: one file per part, with all that it said
-	env  []string
+	logs string // folder: the files of each part, see log
 
-	mu      sync.Mutex // held while something is printed
-	out     io.Writer
-	results []Result
+	goOn  bool                            // also after a failure
+	first func() (last func(), err error) // nil, or what happens before the first part and after the last one
+	wrap  func(command []string) []string // nil, or what makes real parts run under something else
+
+	mu       sync.Mutex // held while something is printed
+	out      io.Writer
+	results  []Result
+	served   []string // variables of parts that serve
+	services []*service
+}
+
+// environ is the environment of a part.
+func (r *runner) environ(p Part) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	env := append(os.Environ(),
+		"GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath"), // all copies of the repository share the cache of builds
+		// A raced process waits a second at its end for other reports; our tests start hundreds of them.
+		"GORACE=atexit_sleep_ms=50")
+	if p.Tier == Long {
+		env = append(env, "PYEXEC_TEST_LONG=1")
+	}
+	return slices.Concat(env, r.served, p.Env)
 }
 
 // run runs one part. Its output stays together, below the line that the part has ended with.
 func (r *runner) run(ctx context.Context, p Part) Status {
 	r.print("=== %s\n", p.Name)
 	result := Result{Part: p, Status: Passed, Pressure: -1}
-	var said bytes.Buffer
 	command, err := p.command(r.root)
 	if err != nil {
 		return r.end(result, nil, err)
+	}
+	if r.wrap != nil && p.Real {
+		command = r.wrap(command)
 	}
 	file, err := os.Create(r.log(p) + ".json")
 	if err != nil {
@@ -53,12 +75,19 @@ func (r *runner) run(ctx context.Context, p Part) Status {
 
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = filepath.Join(r.root, p.Dir)
-	cmd.Env = append(append(os.Environ(), r.env...), p.Env...)
+	cmd.Env = r.environ(p)
+	var said bytes.Buffer
 	begin, waited := time.Now(), pressure()
-	if p.Test != nil {
+	switch {
+	case p.Serves:
+		err = r.serve(ctx, cmd, &said)
+	case p.Test != nil:
 		result.Report, err = r.test(ctx, cmd, file)
 		said.Write(result.Report.printed.Bytes())
-	} else {
+		if p.Floors && err == nil {
+			err = r.floors(ctx, &said)
+		}
+	default:
 		cmd.Stdout = io.MultiWriter(&said, file)
 		cmd.Stderr = cmd.Stdout
 		err = runGroup(ctx, cmd)
@@ -69,6 +98,14 @@ func (r *runner) run(ctx context.Context, p Part) Status {
 	}
 	result.Pressure = share(waited, pressure(), result.Time)
 	return r.end(result, said.Bytes(), err)
+}
+
+// floors compares the coverage in what a part has said.
+func (r *runner) floors(ctx context.Context, said *bytes.Buffer) error {
+	cmd := exec.Command("tools/coverage.sh", "/dev/stdin")
+	cmd.Dir, cmd.Stdin = r.root, bytes.NewReader(said.Bytes())
+	cmd.Stdout, cmd.Stderr = said, said
+	return runGroup(ctx, cmd)
 }
 
 // end prints what a part said, and keeps its result.

@@ -53,6 +53,7 @@ func TestPartsStartLongestFirstAsTheirResourcesAreFree(t *testing.T) {
 	for name, c := range map[string]struct {
 		parts []Part
 		fails string
+		goOn  bool
 		want  string
 	}{
 		"longest first, two at once": {
@@ -76,6 +77,11 @@ func TestPartsStartLongestFirstAsTheirResourcesAreFree(t *testing.T) {
 			fails: "b",
 			want:  "0+a 0+b 4-b 5-a",
 		},
+		"where a run goes on after a failure, only what comes after it does not begin": {
+			parts: []Part{{Name: "a", Uses: "cpu:200", Seconds: 5}, {Name: "b", Uses: "cpu:200", Seconds: 4}, {Name: "c", Seconds: 3, After: []string{"a"}}},
+			fails: "a", goOn: true,
+			want: "0+a 5+b 5-a 9-b",
+		},
 		"what comes after a part does not begin without it": {
 			parts: []Part{{Name: "a", Uses: "cpu:100", Seconds: 5}, {Name: "b", Uses: "cpu:100", Seconds: 9, After: []string{"a"}}},
 			want:  "0+a 5+b 5-a 14-b",
@@ -87,7 +93,7 @@ func TestPartsStartLongestFirstAsTheirResourcesAreFree(t *testing.T) {
 					t.Fatal(err)
 				}
 				d := &diary{begin: time.Now(), fails: c.fails}
-				status := schedule(t.Context(), c.parts, map[string]int{"cpu": 200, "uids": 1}, d.run)
+				status := schedule(t.Context(), c.parts, map[string]int{"cpu": 200, "uids": 1}, c.goOn, d.run)
 				if got := d.String(); got != c.want {
 					t.Errorf("\n got %s\nwant %s", got, c.want)
 				}
@@ -122,7 +128,7 @@ func TestAfterAnInterruptNoPartBegins(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		d := &diary{begin: time.Now()}
 		time.AfterFunc(2*time.Second, func() { cancel(errors.New("interrupted")) })
-		status := schedule(ctx, []Part{{Name: "a", Uses: "uids:1", Seconds: 3}, {Name: "b", Uses: "uids:1", Seconds: 1}}, map[string]int{"uids": 1}, d.run)
+		status := schedule(ctx, []Part{{Name: "a", Uses: "uids:1", Seconds: 3}, {Name: "b", Uses: "uids:1", Seconds: 1}}, map[string]int{"uids": 1}, false, d.run)
 		if d.String() != "0+a 3-a" || status["b"] != NotStarted {
 			t.Errorf("%s, b %s", d, status["b"])
 		}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+)
+
+// busyCommand is this program as a loop that keeps one processor busy.
+const busyCommand = "busy"
+
+func busy() {
+	runtime.GOMAXPROCS(1)
+	for i := 0; ; i++ { //nolint:staticcheck // an endless loop is what it is for
+		_ = i
+	}
+}
+
+// startLoad starts n busy loops at nice 0 and returns what ends them.
+func startLoad(n int) (func(), error) {
+	var loops []*exec.Cmd
+	stop := func() {
+		for _, loop := range loops {
+			_ = loop.Process.Kill()
+			_ = loop.Wait()
+		}
+	}
+	for range n {
+		loop := exec.Command("/proc/self/exe", busyCommand)
+		loop.Env = append(os.Environ(), supervised+"=1")
+		loop.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := loop.Start(); err != nil {
+			stop()
+			return nil, err
+		}
+		loops = append(loops, loop)
+	}
+	return stop, nil
+}
+
+// loops is the number of busy loops in `make test-load` and in the evidence: LOOPS, or four per processor.
+func loops() int {
+	if n, err := strconv.Atoi(os.Getenv("LOOPS")); err == nil && n > 0 {
+		return n
+	}
+	return 4 * runtime.NumCPU()
+}
+
+// delayed wraps a command so that strace delays system calls of all its processes, in microseconds: what starts, ends and waits for
+// processes each time, the frequent calls every now and then.
+func delayed(command []string) []string {
+	return append([]string{
+		"strace", "-f", "-qq", "-o", "/dev/null", "--seccomp-bpf",
+		"-e", "trace=write,futex,fork,vfork,clone,clone3,execve,wait4,waitid",
+		"-e", "inject=fork,vfork,clone,clone3,execve,wait4,waitid:delay_exit=20000",
+		"-e", "inject=write:delay_enter=5000:when=1+20",
+		"-e", "inject=futex:delay_exit=2000:when=1+50",
+	}, command...)
+}
