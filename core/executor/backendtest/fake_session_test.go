@@ -70,6 +70,7 @@ func TestTheFakeKeepsTheLawOfSessions(t *testing.T) {
 					last = nil
 					return plugintest.Process(t, "fake", section)
 				},
+				Virtual: true,
 				Options: options,
 			})
 		})

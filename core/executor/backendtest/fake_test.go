@@ -30,6 +30,7 @@ func TestTheFakeKeepsTheLaw(t *testing.T) {
 	backendtest.Run(t, backendtest.Harness{
 		New:     func(*testing.T) executor.Backend { return fake.New(fake.Options{}) },
 		Process: func(t *testing.T) *plugintest.Plugin { return plugintest.Process(t, "fake", nil) },
+		Virtual: true,
 		Options: fakeOptions(),
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugintest"
@@ -25,29 +26,26 @@ type Harness struct {
 	// Lanes are the lanes to run. A Backend that passes in all lanes may be tested in one lane in a further environment.
 	// Default: all.
 	Lanes []Lane
+	// Virtual runs the direct lane and the wire lane in bubbles of testing/synctest, where waiting takes no time and load changes
+	// nothing. It is for a Backend whose goroutines wait for nothing outside of this process. New and Abandon are called in the
+	// bubble. Each rule's result becomes a subtest after the whole lane has run.
+	Virtual bool
 	Options
 }
 
 // Run runs the suite on h in its lanes, one subtest per lane and rule.
 func Run(t *testing.T, h Harness) {
 	t.Setenv(canary, "leaked") // for BE-15; must be set before any backend or plugin starts
-	lane := func(l Lane, run func(t *testing.T)) {
-		if len(h.Lanes) == 0 || slices.Contains(h.Lanes, l) {
-			t.Run(string(l), run)
-		}
-	}
-	lane(LaneDirect, func(t *testing.T) {
+	h.lane(t, LaneDirect, func(t *testing.T) (*suite, func()) {
 		b := h.New(t)
-		runLane(t, newSuite(b, LaneDirect, h.Options, h.successor(t, nil)))
-		closeBackend(t, b)
+		return newSuite(b, LaneDirect, h.Options, h.successor(t, nil)), func() { closeBackend(t, b) }
 	})
-	lane(LaneWire, func(t *testing.T) {
+	h.lane(t, LaneWire, func(t *testing.T) (*suite, func()) {
 		inner := h.New(t)
 		wired := func(b executor.Backend) executor.Backend { return plugintest.Wire(t, b) }
-		runLane(t, newSuite(wired(inner), LaneWire, h.Options, h.successor(t, wired)))
-		closeBackend(t, inner)
+		return newSuite(wired(inner), LaneWire, h.Options, h.successor(t, wired)), func() { closeBackend(t, inner) }
 	})
-	lane(LaneProcess, func(t *testing.T) {
+	h.lane(t, LaneProcess, func(t *testing.T) (*suite, func()) {
 		if h.Process == nil {
 			t.Skip("the Harness has no Process function")
 		}
@@ -56,7 +54,33 @@ func Run(t *testing.T, h Harness) {
 			p := h.Process(t)
 			return p.Backend, p.Kill
 		}
-		runLane(t, s)
+		return s, func() {}
+	})
+}
+
+// lane runs a lane, unless h leaves it out. open makes the lane's suite, and returns what closes it.
+func (h Harness) lane(t *testing.T, l Lane, open func(t *testing.T) (s *suite, close func())) {
+	if len(h.Lanes) > 0 && !slices.Contains(h.Lanes, l) {
+		return
+	}
+	t.Run(string(l), func(t *testing.T) {
+		if !h.Virtual || l == LaneProcess {
+			s, end := open(t)
+			defer end()
+			for _, r := range s.rules() {
+				t.Run(r.String(), func(t *testing.T) { s.check(t.Context(), r).report(t) })
+			}
+			return
+		}
+		var results []RuleResult
+		synctest.Test(t, func(t *testing.T) {
+			s, end := open(t)
+			defer end()
+			results = s.checkAll(t.Context())
+		})
+		for _, r := range results {
+			t.Run(r.ID+" "+r.Name, r.report)
+		}
 	})
 }
 
@@ -81,19 +105,15 @@ func closeBackend(t *testing.T, b executor.Backend) {
 	}
 }
 
-func runLane(t *testing.T, s *suite) {
-	for _, r := range s.rules() {
-		t.Run(r.String(), func(t *testing.T) {
-			result := s.check(t.Context(), r)
-			for _, line := range result.Log {
-				t.Log(line)
-			}
-			for _, e := range result.Errors {
-				t.Error(e)
-			}
-			if result.Skipped != "" && len(result.Errors) == 0 {
-				t.Skip(result.Skipped)
-			}
-		})
+// report makes a result the result of a test.
+func (r RuleResult) report(t *testing.T) {
+	for _, line := range r.Log {
+		t.Log(line)
+	}
+	for _, e := range r.Errors {
+		t.Error(e)
+	}
+	if r.Skipped != "" && len(r.Errors) == 0 {
+		t.Skip(r.Skipped)
 	}
 }

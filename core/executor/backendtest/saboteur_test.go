@@ -160,6 +160,7 @@ func TestALaterBackendFollowsWhatItsPredecessorLeft(t *testing.T) {
 			last = last.Abandon()
 			return last
 		},
+		Virtual: true,
 		Options: options,
 	})
 }

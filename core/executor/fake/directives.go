@@ -136,25 +136,29 @@ func flood(p *process, rest string) error {
 	if err != nil {
 		return err
 	}
-	buf, line := make([]byte, 0, 256<<10), []byte("000000000000000\n")
-	for total > 0 {
-		buf = buf[:0]
-		for len(buf) < cap(buf) {
-			buf = append(buf, line...)
-			for at := len(line) - 2; ; at-- {
-				if line[at]++; line[at] <= '9' {
-					break
-				}
-				line[at] = '0'
-			}
+	// A piece has ten thousand lines, so that only the first digits of its numbers differ from those of the piece before.
+	const lines = 10_000
+	var buf []byte
+	for n := range lines {
+		buf = fmt.Appendf(buf, "%015d\n", n)
+	}
+	// Without a pause a flood to a fast reader would stop the clock of a synctest bubble for ever. What floods for minutes of that
+	// clock is slower after its beginning, because the bytes take real time.
+	pause := time.Millisecond
+	for n := int64(0); total > 0; n++ {
+		first := fmt.Appendf(nil, "%011d", n)
+		for at := 0; at < len(buf); at += len("000000000000000\n") {
+			copy(buf[at:], first)
 		}
 		piece := buf[:min(int64(len(buf)), total)]
 		total -= int64(len(piece))
 		if err := p.write(to, piece); err != nil {
 			return err
 		}
-		// Without this wait a flood to a fast reader would stop the clock of a synctest bubble for ever.
-		if err := p.sleep(time.Millisecond); err != nil {
+		if n*int64(len(buf)) > 64<<20 {
+			pause = time.Second
+		}
+		if err := p.sleep(pause); err != nil {
 			return err
 		}
 	}

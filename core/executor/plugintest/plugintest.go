@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -27,6 +26,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/plugin"
@@ -77,20 +77,19 @@ func WireService(t testing.TB, svc executor.Service) executor.Service {
 	return wire.NewService(Connect(t, func(s grpc.ServiceRegistrar) { wire.RegisterService(s, svc) }))
 }
 
-// Connect serves what register registers on a unix socket and returns a connection to it; both end with t.
+// Connect serves what register registers on a connection in memory, and returns the connection. Both end with t. It works in a
+// bubble of testing/synctest, too.
 func Connect(t testing.TB, register func(grpc.ServiceRegistrar)) *grpc.ClientConn {
 	t.Helper()
-	socket := filepath.Join(shortDir(t), "s")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const buffer = 256 << 10 // about as much as a unix socket holds
+	listener := bufconn.Listen(buffer)
 	server := grpc.NewServer(append(wire.ServerOptions(nil), grpc.WaitForHandlers(true))...)
 	register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	options := append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	conn, err := grpc.NewClient("unix:"+socket, options...)
+	options := append(wire.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	conn, err := grpc.NewClient("passthrough:memory", options...)
 	if err != nil {
 		server.Stop()
 		t.Fatal(err)
