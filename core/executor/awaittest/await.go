@@ -12,10 +12,18 @@ const Bound = 10 * time.Minute
 // Forever is for limits of the product that must not come in a test.
 const Forever = 24 * time.Hour
 
-// T is the part of testing.TB that this package needs. A case of a shared suite has it, too.
+// T is the part of testing.TB that this package needs. A case of a shared suite has it, too. A T may have the method
+// Bound() time.Duration, which takes the place of Bound: a test of a suite makes the suite wait in vain.
 type T interface {
 	Helper()
 	Fatalf(format string, args ...any)
+}
+
+func boundOf(t any) time.Duration {
+	if b, ok := t.(interface{ Bound() time.Duration }); ok {
+		return b.Bound()
+	}
+	return Bound
 }
 
 // Until waits until cond returns true. It calls cond in this goroutine, at once and then every 1 to 50 ms. It is for
@@ -33,14 +41,15 @@ func Until(t T, what string, cond func() bool) {
 // UntilNil waits until try returns nil, like Until. The failure shows the last error of try.
 func UntilNil(t T, what string, try func() error) {
 	t.Helper()
-	end := time.Now().Add(Bound)
+	bound := boundOf(t)
+	end := time.Now().Add(bound)
 	for pause := time.Millisecond; ; pause = min(pause*3/2, 50*time.Millisecond) {
 		err := try()
 		if err == nil {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%s did not happen within %s: %v\n%s", what, Bound, err, evidence())
+			t.Fatalf("%s did not happen within %s: %v\n%s", what, bound, err, evidence())
 		}
 		time.Sleep(pause)
 	}
@@ -70,13 +79,14 @@ func Closed[V any](t T, what string, c <-chan V) {
 
 func recv[V any](t T, what string, c <-chan V) (V, bool) {
 	t.Helper()
-	timer := time.NewTimer(Bound)
+	bound := boundOf(t)
+	timer := time.NewTimer(bound)
 	defer timer.Stop()
 	select {
 	case v, ok := <-c:
 		return v, ok
 	case <-timer.C:
-		t.Fatalf("%s did not happen within %s\n%s", what, Bound, evidence())
+		t.Fatalf("%s did not happen within %s\n%s", what, bound, evidence())
 		panic("unreachable")
 	}
 }
@@ -111,6 +121,24 @@ func Never(t T, what string, cond func() bool, until func()) {
 	}
 }
 
+// Settled waits until value has not grown for a while, and returns its highest value. It is for what grows or, negated, falls for a
+// short time without an event at the end, such as the memory or the number of goroutines. value is called in this goroutine.
+func Settled(t T, what string, value func() int64) int64 {
+	t.Helper()
+	const looks, pause = 5, 20 * time.Millisecond
+	highest, still := value(), 0
+	Until(t, "the end of the growth of "+what, func() bool {
+		time.Sleep(pause)
+		if v := value(); v > highest {
+			highest, still = v, 0
+			return false
+		}
+		still++
+		return still == looks
+	})
+	return highest
+}
+
 // Ladder runs a program with a limit that nobody can tell to come, and returns the first run that has shown something. first is the
 // first limit; each further run has a limit five times as long. run reports whether its limit came where it was to come, for
 // instance after the program was up. A Ladder that does not get there within Bound fails the test: a limit that never came where
@@ -118,7 +146,7 @@ func Never(t T, what string, cond func() bool, until func()) {
 func Ladder[R any](t T, first time.Duration, run func(limit time.Duration) (R, bool)) R {
 	t.Helper()
 	var tried []time.Duration
-	for limit := first; limit <= Bound; limit *= 5 {
+	for limit := first; limit <= boundOf(t); limit *= 5 {
 		tried = append(tried, limit)
 		if r, reached := run(limit); reached {
 			return r
@@ -135,7 +163,8 @@ func Context(t interface {
 	Cleanup(func())
 }) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), Bound, fmt.Errorf("the test's call hung for %s", Bound)) //nolint:gosec // cancel is called at the test's end
+	bound := boundOf(t)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), bound, fmt.Errorf("the test's call hung for %s", bound)) //nolint:gosec // cancel is called at the test's end
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -126,3 +126,39 @@ func TestALadderGoesOnUntilTheLimitComesWhereItIsToCome(t *testing.T) {
 		t.Errorf("a limit that is never reached: %.200q", end)
 	}
 }
+
+func TestSettledReturnsTheHighestValueAfterTheGrowth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		got := Settled(t, "it", func() int64 {
+			seconds := int64(time.Since(begin) / (80 * time.Millisecond)) // less than the time that counts as the end
+			if seconds > 10 {
+				return 3
+			}
+			return seconds
+		})
+		if got != 10 {
+			t.Errorf("got %d", got)
+		}
+	})
+}
+
+// impatient is a T with a bound of its own.
+type impatient struct{ *spy }
+
+func (impatient) Bound() time.Duration { return time.Second }
+
+func TestASuiteThatWaitsInVainHasItsOwnBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, wait := range map[string]func(T){
+			"a condition": func(t T) { Until(t, "it", func() bool { return false }) },
+			"a value":     func(t T) { Recv(t, "it", make(chan int)) },
+		} {
+			begin := time.Now()
+			end := failure(func(spied T) { wait(impatient{spied.(*spy)}) })
+			if took := time.Since(begin); took > 2*time.Second || !strings.Contains(end, "within 1s") {
+				t.Errorf("%s: after %s: %.100s", name, took, end)
+			}
+		}
+	})
+}

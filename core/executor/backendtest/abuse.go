@@ -206,7 +206,7 @@ func (c *Case) neighbour() *neighbour {
 	n := &neighbour{}
 	read, write := io.Pipe()
 	n.in = write
-	c.Defer(func() { _ = write.Close() }) // a pipe's Close returns no error
+	c.Cleanup(func() { _ = write.Close() }) // a pipe's Close returns no error
 	job := c.job(Program{
 		Python: neighbourPython,
 		Fake:   "write-file mine \"mine\\n\"\nprint up\nread-stdin\ncat mine\nprint True True own",
@@ -262,7 +262,7 @@ func (c *Case) hostProcess(mark, secret string) {
 	if err := cmd.Start(); err != nil {
 		c.Fatalf("a process of the host: %v", err)
 	}
-	c.Defer(func() {
+	c.Cleanup(func() {
 		_ = in.Close()
 		_ = cmd.Process.Kill() // it may have ended
 		var ended *exec.ExitError
@@ -281,7 +281,7 @@ func (c *Case) hostFile(name, text string, mode os.FileMode) string {
 	if err != nil {
 		c.Fatalf("temporary folder: %v", err)
 	}
-	c.Defer(func() { _ = os.RemoveAll(dir) }) // best effort
+	c.Cleanup(func() { _ = os.RemoveAll(dir) }) // best effort
 	path := dir + "/" + name
 	err = errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, mode), os.Chmod(dir, 0o755)) //nolint:gosec // others must be able to see it: that is the test
 	if err != nil {

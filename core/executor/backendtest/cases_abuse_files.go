@@ -202,7 +202,7 @@ print("up", flush=True)
 	r.wait().succeeded().prints("up\n")
 	c.noneLeft()
 	n.leaves()
-	if r.result.Wall > c.suite.options.Patience {
+	if r.result.Wall > late {
 		c.Errorf("it took %s to end", r.result.Wall)
 	}
 }

@@ -15,7 +15,7 @@ func abuseKeyring(c *Case) {
 	planted := c.plantKeys("pyexec-law-planted-" + c.mark())
 	earlier := "pyexec-law-earlier-" + c.mark()
 	c.program(Program{Python: prelude + fmt.Sprintf(earlierPython, earlier), Fake: "print up"}).succeeded()
-	c.Defer(func() { forgetKeys(earlier) })
+	c.Cleanup(func() { forgetKeys(earlier) })
 	attempts := []attempt{
 		{"add a key", always, `return call("add_key", b"user", b"pyexec-law", b"secret", 6, -3)`},
 		{"add a key for all of its user", always, `return call("add_key", b"user", b"pyexec-law", b"secret", 6, -4)`},

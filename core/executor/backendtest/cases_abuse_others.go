@@ -51,7 +51,7 @@ print(open("secret").read(), os.environ["PYEXEC_LAW_OWN"], flush=True)
 func abuseOthers(c *Case) {
 	number := strings.TrimPrefix(c.bare().ID, "exe_")
 	read, write := io.Pipe()
-	c.Defer(func() { _ = write.Close() }) // a pipe's Close returns no error
+	c.Cleanup(func() { _ = write.Close() }) // a pipe's Close returns no error
 	victim := c.job(Program{
 		Python: victimPython,
 		Fake:   "write-file secret not-for-you\nprint at 1 1 /dev/shm/x /work\nread-stdin\nprint not-for-you not-for-you",
@@ -230,6 +230,6 @@ func (c *Case) abstractSocket() string {
 	if err != nil {
 		c.Fatalf("listen: %v", err)
 	}
-	c.Defer(func() { _ = l.Close() }) // best effort
+	c.Cleanup(func() { _ = l.Close() }) // best effort
 	return name
 }

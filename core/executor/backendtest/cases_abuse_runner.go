@@ -129,7 +129,7 @@ return first(["/proc/%d/fd/%d" % (p, n) for p in ancestors() + [1] for n in rang
 	if r.stdout() != said || r.stderr() != said {
 		c.Errorf("its words did not arrive as they were: %d and %d bytes of %d", len(r.stdout()), len(r.stderr()), len(said))
 	}
-	if r.result.Wall > c.suite.options.Patience || r.result.Status != executor.StatusFailed {
+	if r.result.Wall > late || r.result.Status != executor.StatusFailed {
 		c.Errorf("it ended as %s after %s", r.verdict(), r.result.Wall.Round(time.Millisecond))
 	}
 }

@@ -51,11 +51,11 @@ func abuseTemporary(c *Case) {
 		return
 	}
 	number := strings.TrimPrefix(c.bare().ID, "exe_")
-	c.Defer(func() { removeTemporary("pyexec-law-" + number) })
+	c.Cleanup(func() { removeTemporary("pyexec-law-" + number) })
 	leave := func(b executor.Backend) (r *running, end func()) {
 		read, write := io.Pipe()
 		end = func() { _ = write.Close() } // a pipe's Close returns no error
-		c.Defer(end)
+		c.Cleanup(end)
 		job := c.job(Program{Python: fmt.Sprintf(leavePython, pythonList(temporaryFolders)), Fake: "print up\nread-stdin"})
 		job.Spec.Env = map[string]string{"PYEXEC_LAW_NUMBER": number}
 		job.Stdin = c.source("stdin", nil, func() io.ReadCloser { return read })

@@ -48,7 +48,7 @@ func stdinGiven(c *Case) {
 	workspace := &source{c: c, what: "workspace", open: func() io.ReadCloser {
 		return io.NopCloser(bytes.NewReader(archive(entry{name: "a.txt", text: "a"})))
 	}}
-	c.Defer(workspace.verdict)
+	c.Cleanup(workspace.verdict)
 	both.Workspace = workspace.source()
 	both.Stdin = c.source("stdin", workspace, func() io.ReadCloser { return io.NopCloser(strings.NewReader("behind")) })
 	c.run(both).succeeded().prints("behind")
@@ -149,7 +149,7 @@ func environment(c *Case) {
 		if err := os.Setenv(canary, "leaked"); err != nil {
 			c.Fatalf("setenv: %v", err)
 		}
-		c.Defer(func() { _ = os.Unsetenv(canary) }) // cannot fail for a valid name
+		c.Cleanup(func() { _ = os.Unsetenv(canary) }) // cannot fail for a valid name
 	}
 	show := Program{
 		Python: `

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func lifeRules() []rule {
@@ -72,21 +73,17 @@ func attach(c *Case) {
 	if c.suite.successor == nil {
 		c.Skipf("the harness cannot let a backend die and start its successor")
 	}
-	var job executor.Job
-	var first *running
-	// On a busy machine a short program may end before its backend does.
-	for _, seconds := range []int{2, 30} {
-		job = c.job(Program{
-			Python: fmt.Sprintf("import time\nprint('one')\ntime.sleep(%d)\nprint('two')\n", seconds),
-			Fake:   fmt.Sprintf("print one\nsleep %ds\nprint two", seconds),
-		})
-		first = c.start(job)
+	first := awaittest.Ladder(c, 2*time.Second, func(d time.Duration) (*running, bool) {
+		first := c.start(c.job(Program{
+			Python: fmt.Sprintf("import time\nprint('one')\ntime.sleep(%f)\nprint('two')\n", d.Seconds()),
+			Fake:   fmt.Sprintf("print one\nsleep %s\nprint two", d),
+		}))
 		first.says("one\n")
 		c.suite.backend = c.suite.successor()
-		if first.wait(); first.err != nil {
-			break
-		}
-	}
+		first.wait()
+		return first, first.err != nil // on a busy machine a program may end before its backend does
+	})
+	job := first.job
 	if executor.CodeOf(first.err) != executor.Unavailable {
 		c.Fatalf("the backend died and Run returned %v, %s", first.err, first.verdict())
 	}
@@ -198,11 +195,17 @@ func pluginKilled(c *Case) {
 	// The programs end by themselves. The next start of the plugin removes their files.
 	next, _ := c.suite.victim()
 	c.programOn(next)
-	deadline := time.Now().Add(c.suite.options.Patience)
-	for len(marked(c.mark()))+len(c.suite.leftovers()) > 0 && time.Now().Before(deadline) {
-		time.Sleep(20 * time.Millisecond) // there is no event for the end of other processes
-	}
-	c.noneLeft()
+	c.clearsUp()
+}
+
+// clearsUp waits until nothing is left of an end that nobody waits for.
+func (c *Case) clearsUp() {
+	awaittest.UntilNil(c, "the end of what a dead process has left", func() error {
+		if left := append(c.marked(), c.suite.leftovers()...); len(left) > 0 {
+			return fmt.Errorf("there is still %q", left)
+		}
+		return nil
+	})
 }
 
 // programOn runs hello on a Backend other than that of the suite.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func limitRules() []rule {
@@ -32,22 +33,21 @@ var hang = Program{
 }
 
 func timeout(c *Case) {
-	const limit = 500 * time.Millisecond
-	for name, p := range map[string]Program{
-		"silent":   hang,
-		"flooding": {Python: "while True:\n    print('x' * 10000)\n", Fake: "flood stdout 1000GB"},
-		"busy":     {Python: "while True:\n    pass\n", Fake: "busy 1h"},
+	for _, p := range []Program{
+		hang,
+		{Python: "print('up')\nwhile True:\n    print('x' * 10000)\n", Fake: "print up\nflood stdout 1000GB"},
+		{Python: "print('up', flush=True)\nwhile True:\n    pass\n", Fake: "print up\nbusy 1h"},
 	} {
-		job := c.job(p)
-		job.Limits.Timeout = limit
-		job.Limits.OutputBytes = executor.Unlimited
-		r := c.start(job, slowly).wait().status(executor.StatusTimedOut)
-		if r.result.Wall < limit {
-			c.Errorf("%s: timed out after %s, before its time of %s", name, r.result.Wall, limit)
-		}
-		if bound := limit + job.Limits.KillGrace + 20*time.Second; r.result.Wall > bound {
-			c.Errorf("%s: timed out after %s, its time was %s", name, r.result.Wall, limit)
-		}
+		r := c.byTheClock(false, func(timeout, grace time.Duration) *running {
+			job := c.job(p)
+			job.Limits.Timeout, job.Limits.KillGrace, job.Limits.OutputBytes = timeout, grace, executor.Unlimited
+			return c.start(job, func(r *running) {
+				over := make(chan struct{})
+				time.AfterFunc(timeout, func() { close(over) })
+				r.holds(over)
+			})
+		})
+		r.inTime(r.job.Limits.Timeout)
 	}
 }
 
@@ -64,19 +64,14 @@ func (c *Case) slowTar(job *executor.Job, tar []byte, delay time.Duration) {
 }
 
 func timeoutFromStarted(c *Case) {
-	limit := 4 * time.Second
-	var r *running
-	// A busy machine may need longer to start the program.
-	for ; ; limit *= 5 {
+	r := awaittest.Ladder(c, time.Second, func(limit time.Duration) (*running, bool) {
 		job := c.job(Program{Python: "print('in time')\n", Fake: "print in time"})
 		job.Limits.Timeout = limit
 		c.slowTar(&job, archive(entry{name: "a.txt", text: "a"}), limit+limit/8)
-		if r = c.run(job); r.result.Status != executor.StatusTimedOut || limit > c.suite.options.Patience/10 {
-			break
-		}
-	}
-	r.succeeded().prints("in time\n")
-	if r.result.Phases.Prepare < limit {
+		r := c.run(job)
+		return r, r.result.Status != executor.StatusTimedOut // a busy machine may need longer for the program itself
+	}).succeeded().prints("in time\n")
+	if limit := r.job.Limits.Timeout; r.result.Phases.Prepare < limit {
 		c.Errorf("phase prepare took %s, it must have been at least %s", r.result.Phases.Prepare, limit)
 	}
 }
@@ -95,14 +90,7 @@ while True:
 }
 
 func graceOnTimeout(c *Case) {
-	r := c.timesOut(time.Second, func(timeout time.Duration) *running {
-		job := c.job(leavesOnTerm)
-		job.Limits.Timeout, job.Limits.KillGrace = timeout, 30*time.Second
-		return c.run(job)
-	}).exit(0)
-	if r.result.Wall >= r.job.Limits.Timeout+r.job.Limits.KillGrace {
-		c.Errorf("it ended after %s, although it left at SIGTERM", r.result.Wall)
-	}
+	c.timesOut(false, c.limited(leavesOnTerm)).exit(0)
 }
 
 func memoryLimit(c *Case) {
@@ -137,8 +125,8 @@ func (c *Case) memoryBesideDisk() {
 		return // the limit is for all memory of its kernel, including files
 	}
 	for what, p := range map[string]Program{
-		"memory":        {Python: "import time\nkeep = b'x' * (320 << 20)\nprint('kept')\ntime.sleep(2)\n", Fake: "alloc 320MB\nprint kept"},
-		"shared memory": {Python: "import mmap, time\nkeep = mmap.mmap(-1, 320 << 20)\nfor _ in range(320):\n    keep.write(b'x' * (1 << 20))\nprint('kept')\ntime.sleep(2)\n", Fake: "alloc 320MB\nprint kept"},
+		"memory":        {Python: "import time\nkeep = b'x' * (320 << 20)\nprint('kept')\ntime.sleep(3600)\n", Fake: "alloc 320MB\nprint kept"},
+		"shared memory": {Python: "import mmap, time\nkeep = mmap.mmap(-1, 320 << 20)\nfor _ in range(320):\n    keep.write(b'x' * (1 << 20))\nprint('kept')\ntime.sleep(3600)\n", Fake: "alloc 320MB\nprint kept"},
 	} {
 		job := c.job(p)
 		job.Limits.MemoryBytes, job.Spec.Limits.MemoryBytes = 64<<20, 64<<20
@@ -292,7 +280,7 @@ func (c *Case) listenAt(address string) string {
 			_ = conn.Close() // the connection is all that knock needs
 		}
 	}()
-	c.Defer(func() {
+	c.Cleanup(func() {
 		_ = l.Close() // ends the loop
 		<-done
 	})

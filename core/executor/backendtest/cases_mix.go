@@ -1,14 +1,13 @@
 package backendtest
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func mixRules() []rule {
@@ -34,7 +33,7 @@ func parallel(c *Case) {
 		var pipes []*io.PipeWriter
 		for i := first; i < min(first+together, runs); i++ {
 			in, out := io.Pipe()
-			c.Defer(func() { _ = out.Close() }) // a pipe's Close returns no error
+			c.Cleanup(func() { _ = out.Close() }) // a pipe's Close returns no error
 			job := c.job(p)
 			job.Spec.Args = []string{fmt.Sprintf("number-%d-", i)}
 			job.Stdin = c.source("stdin", nil, func() io.ReadCloser { return in })
@@ -109,14 +108,12 @@ func goroutines(c *Case) {
 		// A Backend may keep resources of an Execution that has ended until Remove.
 		defer func() {
 			for n := before + 1; n <= c.suite.jobs.Load(); n++ {
-				c.remove(executionID(n))
+				c.remove(c.suite.executionID(n))
 			}
 		}()
 		c.program(helloProgram).succeeded()
 		cancelSilent(c)
-		job := c.job(hang)
-		job.Limits.Timeout = 100 * time.Millisecond
-		c.run(job).status(executor.StatusTimedOut)
+		c.timesOut(false, c.limited(hang))
 		bad := c.bare()
 		c.workspace(&bad, []byte("garbage"))
 		c.run(bad).status(executor.StatusFailed)
@@ -124,37 +121,16 @@ func goroutines(c *Case) {
 		c.start(broken, func(r *running) { r.onEmit = func(executor.Event) error { return errCancelled } }).wait()
 	}
 	round()
-	before := settled(runtime.NumGoroutine())
+	before := -int(awaittest.Settled(c, "the number of goroutines", func() int64 { return -int64(runtime.NumGoroutine()) }))
 	const rounds = 4
 	for range rounds {
 		round()
 	}
-	deadline := time.Now().Add(c.suite.options.Patience) // a connection that nobody uses may be kept for a while
-	for runtime.NumGoroutine() > before+rounds && time.Now().Before(deadline) {
-		time.Sleep(10 * time.Millisecond) // there is no event for the end of goroutines
-	}
-	if after := runtime.NumGoroutine(); after > before+rounds {
-		c.Errorf("%d goroutines after one round, %d after %d more:\n%s", before, after, rounds, stacks())
-	}
-}
-
-// settled waits until the number of goroutines no longer falls.
-func settled(count int) int {
-	for still := 0; still < 20; still++ {
-		time.Sleep(5 * time.Millisecond) // there is no event for the end of goroutines
-		if n := runtime.NumGoroutine(); n < count {
-			count, still = n, 0
+	// A connection that nobody uses may be kept for a while.
+	awaittest.UntilNil(c, "the end of the goroutines of each round", func() error {
+		if after := runtime.NumGoroutine(); after > before+rounds {
+			return fmt.Errorf("%d goroutines after one round, %d after %d more", before, after, rounds)
 		}
-	}
-	return count
-}
-
-func stacks() []byte {
-	buf := make([]byte, 1<<20)
-	buf = buf[:runtime.Stack(buf, true)]
-	blocks := bytes.SplitN(buf, []byte("\n\n"), 12)
-	if len(blocks) > 11 {
-		blocks = blocks[:11]
-	}
-	return bytes.Join(blocks, []byte("\n\n"))
+		return nil
+	})
 }

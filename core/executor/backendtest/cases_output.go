@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func outputRules() []rule {
@@ -54,7 +55,7 @@ func live(c *Case) {
 		Fake:   "print first\nread-line",
 	})
 	in, out := io.Pipe()
-	c.Defer(func() { _ = out.Close() }) // a pipe's Close returns no error
+	c.Cleanup(func() { _ = out.Close() }) // a pipe's Close returns no error
 	job.Stdin = c.source("stdin", nil, func() io.ReadCloser { return in })
 	r := c.start(job)
 	r.says("first\n")
@@ -118,8 +119,8 @@ func slowSink(c *Case) {
 	c.Errorf("memory grew by %d MiB during a flood of %d MiB", grown>>20, megabytes)
 }
 
-// growsBy returns by how much the memory grows while a flood meets a slow Sink. It makes the Sink slow at five points and measures the
-// memory there, which includes what the Backend buffers.
+// growsBy returns by how much the memory grows while a flood meets a slow Sink. It stops the Sink at five points until the memory grows no
+// more, which includes what the Backend buffers.
 func growsBy(c *Case, megabytes int) int64 {
 	job := c.job(floodProgram(executor.Stdout, megabytes))
 	job.Limits.OutputBytes = 1 << 30
@@ -140,8 +141,7 @@ func growsBy(c *Case, megabytes int) int64 {
 			}
 			end := out.Offset + int64(len(out.Data))
 			if step := total / 5; out.Offset/step != end/step {
-				time.Sleep(50 * time.Millisecond) // makes the Sink slow
-				grown = max(grown, memory()-before)
+				grown = max(grown, awaittest.Settled(c, "the memory", memory)-before)
 			}
 			return nil
 		}

@@ -11,7 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"fmt"
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
 
@@ -117,25 +119,18 @@ func (c *Case) another() *plugin.Process {
 	if err != nil {
 		c.Fatalf("start another process: %v", err)
 	}
-	c.Defer(p.Kill)
+	c.Cleanup(p.Kill)
 	return p
 }
 
 // exits waits until a process has exited by itself.
 func (c *Case) exits(p *plugin.Process) {
-	deadline := time.Now().Add(c.suite.options.Patience)
-	for syscall.Kill(p.PID(), 0) == nil {
-		if time.Now().After(deadline) {
-			c.Fatalf("process %d does not exit by itself within %s", p.PID(), c.suite.options.Patience)
-		}
-		time.Sleep(20 * time.Millisecond) // polls another process
-	}
+	awaittest.Until(c, fmt.Sprintf("the exit of process %d by itself", p.PID()), func() bool { return syscall.Kill(p.PID(), 0) != nil })
 }
 
 func startedByHand(c *Case) {
 	o := c.suite.program.options
-	ctx, cancel := context.WithTimeoutCause(c.ctx, c.suite.options.Patience, errors.New("it did not exit"))
-	defer cancel()
+	ctx := awaittest.Context(c)
 	args := o.Args
 	if len(args) == 0 {
 		args = []string{o.Path}
@@ -155,9 +150,7 @@ func startedByHand(c *Case) {
 }
 
 func healthy(c *Case) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.suite.options.Patience)
-	defer cancel()
-	if err := c.suite.program.serving.Health(ctx); err != nil {
+	if err := c.suite.program.serving.Health(awaittest.Context(c)); err != nil {
 		c.Errorf("health: %v", err)
 	}
 }
@@ -166,10 +159,7 @@ func pingsMeanwhile(c *Case) {
 	r := c.start(c.job(hang))
 	r.says("up\n")
 	for range 3 {
-		ctx, cancel := context.WithTimeout(c.ctx, c.suite.options.Patience)
-		err := c.suite.program.serving.Ping(ctx)
-		cancel()
-		if err != nil {
+		if err := c.suite.program.serving.Ping(awaittest.Context(c)); err != nil {
 			c.Fatalf("ping: %v", err)
 		}
 	}
@@ -205,9 +195,7 @@ func unknownKey(c *Case) {
 func drains(c *Case) {
 	p := c.another()
 	c.programOn(p.Backend())
-	ctx, cancel := context.WithTimeout(c.ctx, c.suite.options.Patience)
-	defer cancel()
-	if err := p.Drain(ctx); err != nil {
+	if err := p.Drain(awaittest.Context(c)); err != nil {
 		c.Fatalf("drain: %v", err)
 	}
 	c.exits(p)
@@ -225,18 +213,14 @@ func hostGone(c *Case) {
 	if c.caps().Attach {
 		return // its programs live on for the next process
 	}
-	deadline := time.Now().Add(c.suite.options.Patience)
-	for len(marked(c.mark())) > 0 && time.Now().Before(deadline) {
-		time.Sleep(20 * time.Millisecond) // there is no event for the end of other processes
-	}
-	c.noneLeft()
+	awaittest.Until(c, "the end of the programs of a plugin without a host", func() bool { return len(c.marked()) == 0 })
 }
 
 // twoProcesses lets a program run on while another process of the plugin starts, serves and is drained. A host does the same
 // when its configuration changes.
 func twoProcesses(c *Case) {
 	read, write := io.Pipe()
-	c.Defer(func() { _ = write.Close() }) // a pipe's Close returns no error
+	c.Cleanup(func() { _ = write.Close() }) // a pipe's Close returns no error
 	job := c.job(Program{
 		Python: "import sys\nopen('mine', 'w').write('mine')\nprint('up')\nsys.stdin.read()\nprint(open('mine').read())\n",
 		Fake:   "write-file mine mine\nprint up\nread-stdin\ncat mine\nprint \"\"",
@@ -246,9 +230,7 @@ func twoProcesses(c *Case) {
 	r.says("up\n")
 	other := c.another()
 	c.programOn(other.Backend())
-	ctx, cancel := context.WithTimeout(c.ctx, c.suite.options.Patience)
-	defer cancel()
-	if err := other.Drain(ctx); err != nil {
+	if err := other.Drain(awaittest.Context(c)); err != nil {
 		c.Errorf("drain of the other process: %v", err)
 	}
 	other.Kill()

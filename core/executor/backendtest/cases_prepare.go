@@ -229,7 +229,7 @@ func localFile(c *Case) {
 	if err != nil {
 		c.Fatalf("temporary folder: %v", err)
 	}
-	c.Defer(func() { _ = os.RemoveAll(dir) }) // best effort
+	c.Cleanup(func() { _ = os.RemoveAll(dir) }) // best effort
 	file := func(name string, data []byte) *executor.Source {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, data, 0o600); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // sessionRules returns the rules of Backends with Capabilities.Sessions. For other Backends the cases are skipped. BE-71 checks
@@ -191,11 +192,9 @@ func sessionStdin(c *Case) {
 func sessionTimeout(c *Case) {
 	o := c.open()
 	o.run(setHundred).succeeded()
-	r := o.timesOut(upAndHang, 30*time.Second).kept().prints("up\n")
-	if r.result.Wall < r.job.Limits.Timeout {
-		c.Errorf("it was stopped after %s, the timeout is %s", r.result.Wall, r.job.Limits.Timeout)
-	}
-	o.timesOut(Program{Python: "print('up', flush=True)\nwhile True: pass\n", Fake: "print up\nbusy 1h"}, 30*time.Second).kept()
+	r := c.byTheClock(false, o.limited(upAndHang)).kept().prints("up\n")
+	r.inTime(r.job.Limits.Timeout)
+	c.timesOut(false, o.limited(Program{Python: "print('up', flush=True)\nwhile True: pass\n", Fake: "print up\nbusy 1h"})).kept()
 	o.says(plusOne, "101\n")
 }
 
@@ -203,7 +202,7 @@ func sessionCancel(c *Case) {
 	o := c.open()
 	o.run(setHundred).succeeded()
 	job := o.job(upAndHang)
-	job.Limits.KillGrace = 30 * time.Second
+	job.Limits.KillGrace = awaittest.Forever
 	r := o.start(job)
 	r.says("up\n")
 	r.cancel(errCancelled)
@@ -221,7 +220,7 @@ func sessionDeaf(c *Case) {
 	o := c.open()
 	o.run(setHundred).succeeded()
 	o.run(writeKept).succeeded()
-	o.timesOut(deafCell, 300*time.Millisecond).state(executor.SessionStateRestarted)
+	c.timesOut(true, o.limited(deafCell)).state(executor.SessionStateRestarted)
 	o.run(Program{Python: "print(x)\n", Fake: "get x"}).status(executor.StatusFailed).exit(1).kept()
 	o.says(readKept, "here\n")
 	job := o.job(deafCell)

@@ -3,13 +3,12 @@ package backendtest
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // sessionChangingOutputs makes a background process of a Session change a file between the file's header and its data.
@@ -47,17 +46,25 @@ threading.Thread(target=change, daemon=True).start()
 				changingBytes, at.name, at.size),
 		})
 		job.Spec.Outputs = []string{"out/**"}
+		changed := make(chan struct{})
 		r := o.start(job, func(r *running) {
 			r.onArtifact = func(h *tar.Header) error {
 				if h.Name == "out/"+at.name {
-					if _, err := o.tools().WriteFile(c.ctx, o.session.ID, "change", 0, strings.NewReader("")); err != nil {
-						return err
+					select {
+					case <-changed:
+					case <-r.ctx.Done():
 					}
-					o.awaitFile("changed")
 				}
 				return nil
 			}
-		}).wait()
+		})
+		r.until("the collection of out/"+at.name, func(j *journal) bool { return j.collecting == "out/"+at.name })
+		if _, err := o.write("change", 0, strings.NewReader("")); err != nil {
+			c.Errorf("WriteFile: %v", err)
+		}
+		o.awaitFile("changed")
+		close(changed)
+		r.wait()
 		r.noError()
 		r.status(executor.StatusFailed).exit(0)
 		if f := r.result.Failure; f == nil || f.Phase != executor.PhaseCollect || f.Code == executor.Internal || !strings.Contains(f.Message, "out/"+at.name) || strings.Contains(f.Message, "out/stays") {
@@ -81,22 +88,7 @@ threading.Thread(target=change, daemon=True).start()
 
 // awaitFile waits until o has a file of that name.
 func (o *opened) awaitFile(name string) {
-	ctx, cancel := context.WithTimeout(o.c.ctx, o.c.suite.options.Patience)
-	defer cancel()
-	for {
-		list, err := o.tools().ListFiles(ctx, o.session.ID, "", false)
-		if err != nil {
-			o.c.Errorf("%s did not come: %v", name, err)
-			return
-		}
-		if slices.ContainsFunc(list, func(f executor.File) bool { return f.Path == name }) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			o.c.Errorf("%s did not come", name)
-			return
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	awaittest.Until(o.c, "the file "+name, func() bool {
+		return slices.ContainsFunc(o.list("", false), func(f executor.File) bool { return f.Path == name })
+	})
 }

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func sessionLifeRules() []rule {
@@ -104,7 +104,7 @@ func sessionsApart(c *Case) {
 	}
 	// Both Sessions at once, and an Execution without a Session.
 	job := a.job(upAndHang)
-	job.Limits.KillGrace = 30 * time.Second
+	job.Limits.KillGrace = awaittest.Forever
 	hang := a.start(job)
 	hang.says("up\n")
 	b.run(Program{Python: "x = 7\n", Fake: "set x 7"}).succeeded()
@@ -126,8 +126,9 @@ func (c *Case) leaveProcess() Program {
 func sessionClose(c *Case) {
 	o := c.open()
 	o.run(c.leaveProcess()).succeeded().prints("up\n")
-	if c.suite.options.Dialect == DialectPython && c.suite.lane != LaneCheck && c.caps().LocalPath && !c.appears() {
-		c.Errorf("what the interpreter has started is gone before the Session is closed")
+	if c.suite.options.Dialect == DialectPython && c.suite.lane != LaneCheck && c.caps().LocalPath {
+		// A process that was just started still has its parent's command line.
+		awaittest.Until(c, "what the interpreter has started", func() bool { return len(c.marked()) > 0 })
 	}
 	r := o.start(o.job(deafCell))
 	r.says("up\n")
@@ -153,17 +154,6 @@ func sessionClose(c *Case) {
 	if left := o.paths("", true); len(left) > 0 {
 		c.Errorf("files are left: %q", left)
 	}
-}
-
-// appears waits until a process of the Case is visible. A process that was just started still has its parent's command line.
-// The wait is bounded.
-func (c *Case) appears() bool {
-	for deadline := time.Now().Add(c.suite.options.Patience); len(marked(c.mark())) == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
 }
 
 func sessionUnknown(c *Case) {
@@ -211,10 +201,9 @@ func sessionAdopt(c *Case) {
 	}
 	o.run(setHundred).succeeded()
 	o.run(writeKept).succeeded()
-	// It runs for a second after its file is there, so that the next Attach usually meets it while it runs.
 	job := o.job(Program{
-		Python: "import os, time\nprint('one', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)\ntime.sleep(1)\nx = x + 1\nprint('two')\n",
-		Fake:   "print one\nawait go\nsleep 1s\nadd x 1\nprint two",
+		Python: "import os, time\nprint('one', flush=True)\nwhile not os.path.exists('go'):\n    time.sleep(0.02)\n    print('.', flush=True)\nx = x + 1\nprint('two')\n",
+		Fake:   "print one\ntick go\nadd x 1\nprint two",
 	})
 	first := o.start(job)
 	first.says("one\n")
@@ -235,15 +224,18 @@ func sessionAdopt(c *Case) {
 	first.mu.Lock()
 	from := executor.Resume{Handle: first.journal.started[0].Handle, Stdout: first.next[executor.Stdout], Stderr: first.next[executor.Stderr]}
 	first.mu.Unlock()
-	if _, err := o.write("go", 0, strings.NewReader("")); err != nil {
-		c.Errorf("WriteFile: %v", err)
-	}
 	second := c.begin(job, runAttached(c, from), func(r *running) {
 		r.started = first.started
 		r.next[executor.Stdout], r.next[executor.Stderr] = from.Stdout, from.Stderr
-	}).wait().succeeded()
-	if got := first.stdout() + second.stdout(); got != "one\ntwo\n" {
-		c.Errorf("both logs together say %q", got)
+	})
+	second.says(".\n.\n") // some of it was said while the execution was attached to
+	if _, err := o.write("go", 0, strings.NewReader("")); err != nil {
+		c.Errorf("WriteFile: %v", err)
+	}
+	second.wait().succeeded()
+	got := first.stdout() + second.stdout()
+	if ticks := strings.Count(got, ".\n"); got != "one\n"+strings.Repeat(".\n", ticks)+"two\n" {
+		c.Errorf("both logs together say %q", clip(got))
 	}
 	o.says(showX, "101\n")
 	o.says(readKept, "here\n")
@@ -301,11 +293,7 @@ func sessionPluginKilled(c *Case) {
 	case !c.caps().Attach && code != executor.Unimplemented, c.caps().Attach && code != executor.NotFound:
 		c.Errorf("AdoptSession in the next process: %v", err)
 	}
-	deadline := time.Now().Add(c.suite.options.Patience)
-	for len(marked(c.mark()))+len(c.suite.leftovers()) > 0 && time.Now().Before(deadline) {
-		time.Sleep(20 * time.Millisecond) // there is no event for the end of other processes
-	}
-	c.noneLeft()
+	c.clearsUp()
 }
 
 // minForm matches the number in a refusal.

@@ -62,11 +62,11 @@ func sessionCommandTree(c *Case) {
 	c.need(c.caps().Commands, "commands")
 	o.run(setHundred).succeeded()
 	p := Program{Python: family + "time.sleep(3600)\n", Fake: fakeFamily + "hang"}
-	c.timesOut(time.Second, func(timeout time.Duration) *running {
+	c.timesOut(false, func(timeout, grace time.Duration) *running {
 		job := o.command(p)
 		job.Spec.Args = []string{c.mark()}
-		job.Limits.Timeout, job.Limits.KillGrace = timeout, 200*time.Millisecond
-		return o.finish(job)
+		job.Limits.Timeout, job.Limits.KillGrace = timeout, grace
+		return o.start(job)
 	}).kept().prints("up\n")
 	c.noneLeft()
 	job := o.command(p)
@@ -94,9 +94,7 @@ func sessionEarlier(c *Case) {
 	if _, err := o.write("later", 0, strings.NewReader("")); err != nil {
 		c.Fatalf("WriteFile: %v", err)
 	}
-	c.eventually("what was left running said something", func() bool {
-		return slices.ContainsFunc(o.list("", false), func(f executor.File) bool { return f.Path == "flag" })
-	})
+	o.awaitFile("flag") // what was left running has said something
 	r := o.start(o.job(Program{Python: "print('next')\n", Fake: "print next"}), func(r *running) {
 		r.onEmit = func(e executor.Event) error {
 			if out, ok := e.Body.(executor.Output); ok && strings.Contains(string(out.Data), "late") != out.Earlier {
@@ -113,17 +111,6 @@ func sessionEarlier(c *Case) {
 		Fake:   "later-when go said live",
 	}).succeeded().prints("")
 	o.says(Program{Python: "open('go', 'w').close()\nt.join()\nprint('end')\n", Fake: "write-file go now\nawait said\nprint end"}, "live\nend\n")
-}
-
-// eventually polls for an effect of other processes, for which there is no event.
-func (c *Case) eventually(what string, cond func() bool) {
-	deadline := time.Now().Add(c.suite.options.Patience)
-	for !cond() {
-		if time.Now().After(deadline) {
-			c.Fatalf("within %s it did not happen that %s", c.suite.options.Patience, what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }
 
 func sessionVariables(c *Case) {
@@ -268,7 +255,7 @@ func sessionJavaScript(c *Case) {
 	if !strings.Contains(r.stderr(), "law-7") {
 		c.Errorf("stderr is %q", r.stderr())
 	}
-	o.timesOut(native("console.log('up'); while (true) {}\n", "print up\nhang"), 30*time.Second).kept().prints("up\n")
+	c.timesOut(false, o.limited(native("console.log('up'); while (true) {}\n", "print up\nhang"))).kept().prints("up\n")
 	o.says(native("console.log(x)\n", "get x"), map[bool]string{true: "101\n", false: "100\n"}[c.suite.options.Dialect == DialectFake])
 }
 
@@ -280,7 +267,7 @@ func sessionShell(c *Case) {
 	if r.stderr() != "err\n" {
 		c.Errorf("stderr is %q", r.stderr())
 	}
-	o.timesOut(native("echo up; sleep 3600\n", "print up\nhang"), 30*time.Second).kept().prints("up\n")
+	c.timesOut(false, o.limited(native("echo up; sleep 3600\n", "print up\nhang"))).kept().prints("up\n")
 	stdin := o.job(native("read -r line; echo \"got $line\"\n", "write \"got \"\nread-line"))
 	c.stdin(&stdin, []byte("a line\n"))
 	o.finish(stdin).succeeded().prints("got a line\n")

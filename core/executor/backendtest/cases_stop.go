@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 func stopRules() []rule {
@@ -46,7 +47,7 @@ func cancelInPreparation(c *Case) {
 	job := c.job(helloProgram)
 	half := archive(entry{name: "a.txt", text: "a"})[:700]
 	in, out := io.Pipe()
-	c.Defer(func() { _ = out.Close() }) // a pipe's Close returns no error
+	c.Cleanup(func() { _ = out.Close() }) // a pipe's Close returns no error
 	job.Workspace = c.source("workspace", nil, func() io.ReadCloser { return in })
 	r := c.start(job)
 	// The write returns when the Backend has read the first bytes, so the Backend is then in preparation.
@@ -59,7 +60,7 @@ func cancelInPreparation(c *Case) {
 
 func cancelSilent(c *Case) {
 	job := c.job(hang)
-	job.Limits.KillGrace = 30 * time.Second
+	job.Limits.KillGrace = awaittest.Forever
 	r := c.start(job)
 	r.says("up\n")
 	r.cancel(errCancelled)
@@ -76,19 +77,27 @@ func cancelFlooding(c *Case) {
 		job.Limits.OutputBytes = executor.Unlimited
 		r := c.start(job, func(r *running) {
 			if slow {
-				slowly(r)
+				r.holds(nil)
 			}
 		})
-		r.until("a megabyte of the flood", func(j *journal) bool { return j.next[executor.Stdout] > 1<<20 })
+		r.until("a megabyte of the flood", func(j *journal) bool { return j.next[executor.Stdout] > held })
 		r.cancel(errCancelled)
 		r.wait().status(executor.StatusKilled)
 	}
 }
 
-// slowly makes the Sink of r slow.
-func slowly(r *running) {
+// held is how much of a flood a Sink takes before it holds the flood.
+const held = 1 << 20
+
+// holds makes the Sink of r stop in the middle of a flood, until over is closed or the ctx of Run ends.
+func (r *running) holds(over <-chan struct{}) {
 	r.onEmit = func(executor.Event) error {
-		time.Sleep(2 * time.Millisecond)
+		if r.next[executor.Stdout] > held {
+			select {
+			case <-over:
+			case <-r.ctx.Done():
+			}
+		}
 		return nil
 	}
 }
@@ -107,19 +116,13 @@ func ignoresTerm(c *Case) {
 	r.cancel(errCancelled)
 	r.wait().status(executor.StatusKilled).signal("SIGKILL")
 
-	r = c.timesOut(time.Second, func(timeout time.Duration) *running {
-		job := c.job(deaf)
-		job.Limits.Timeout, job.Limits.KillGrace = timeout, 300*time.Millisecond
-		return c.run(job)
-	}).signal("SIGKILL")
-	if r.result.Wall < r.job.Limits.Timeout+r.job.Limits.KillGrace {
-		c.Errorf("it ended after %s, before timeout and grace were over", r.result.Wall)
-	}
+	r = c.byTheClock(true, c.limited(deaf)).signal("SIGKILL")
+	r.inTime(r.job.Limits.Timeout, r.job.Limits.KillGrace)
 }
 
 func graceOnCancel(c *Case) {
 	job := c.job(leavesOnTerm)
-	job.Limits.KillGrace = 30 * time.Second
+	job.Limits.KillGrace = awaittest.Forever
 	r := c.start(job)
 	r.says("up\n")
 	r.cancel(errCancelled)
@@ -187,7 +190,7 @@ func descendantsDieWithIt(c *Case) {
 		job := c.job(end.p)
 		job.Spec.Args = []string{c.mark()}
 		r := c.run(job).status(end.status).prints("up\n")
-		if r.result.Wall > c.suite.options.Patience {
+		if r.result.Wall > late {
 			c.Errorf("its end took %s", r.result.Wall)
 		}
 		c.noneLeft()
@@ -196,12 +199,7 @@ func descendantsDieWithIt(c *Case) {
 
 func descendantsDieOnStop(c *Case) {
 	p := Program{Python: family + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(3600)\n", Fake: fakeFamily + "ignore-term\nhang"}
-	c.timesOut(time.Second, func(timeout time.Duration) *running {
-		job := c.job(p)
-		job.Spec.Args = []string{c.mark()}
-		job.Limits.Timeout, job.Limits.KillGrace = timeout, 100*time.Millisecond
-		return c.run(job)
-	}).prints("up\n")
+	c.timesOut(true, c.limited(p)).prints("up\n")
 	c.noneLeft()
 
 	job := c.job(p)
@@ -217,12 +215,17 @@ func descendantsDieOnStop(c *Case) {
 // noneLeft checks that no process of this machine has the case's mark after Run has returned. The programs of the fake are not
 // processes.
 func (c *Case) noneLeft() {
-	if c.suite.options.Dialect == DialectFake {
-		return
-	}
-	if left := marked(c.mark()); len(left) > 0 {
+	if left := c.marked(); len(left) > 0 {
 		c.Errorf("processes are left: %q", left)
 	}
+}
+
+// marked lists the processes of this machine that have the case's mark.
+func (c *Case) marked() []string {
+	if c.suite.options.Dialect == DialectFake {
+		return nil
+	}
+	return marked(c.mark())
 }
 
 // names reports whether err is an Error whose Fields name field.

@@ -44,11 +44,25 @@ type Options struct {
 	// NetworkAddress is an address of this host that programs with a network reach. Without it the suite takes loopback, and for a
 	// Backend whose programs have a network of their own skips the rule that needs it.
 	NetworkAddress string
-	// Patience bounds how long the suite waits for an event. Default 3 minutes. It is not a measure of speed.
-	Patience time.Duration
+	// Expire lets a limit of a running Execution come at once. It is for a Backend that can be told in a test. nil: the suite waits
+	// for limits, with longer ones where a busy machine was late.
+	Expire func(executionID string, limit Limit)
 	// Only selects the rules with these ids. Default: all.
 	Only []string
+	// bound is the bound of each wait. Default awaittest.Bound, which is for all suites but those that wait in vain.
+	bound time.Duration
 }
+
+// Limit is a limit of an Execution that Options.Expire is called with.
+type Limit string
+
+// The limits.
+const (
+	// LimitTimeout is Limits.Timeout.
+	LimitTimeout Limit = "timeout"
+	// LimitGrace is Limits.KillGrace, and all that the Backend waits after it.
+	LimitGrace Limit = "grace"
+)
 
 // Requirement is an installable package.
 type Requirement struct {

@@ -40,6 +40,7 @@ type journal struct {
 	next           map[executor.Stream]int64
 	kept           map[executor.Stream]*bytes.Buffer
 	artifacts      []artifact
+	collecting     string // the Artifact that onArtifact has
 	lateOnes       []string
 }
 
@@ -74,8 +75,21 @@ func (j *journal) leave() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.busy = false
+	j.notify()
+}
+
+// notify wakes who waits for a change. The caller holds mu.
+func (j *journal) notify() {
 	close(j.changed)
 	j.changed = make(chan struct{})
+}
+
+// ended records that Run has returned.
+func (j *journal) ended() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.returned = true
+	j.notify()
 }
 
 // Emit implements executor.Sink.
@@ -84,6 +98,7 @@ func (j *journal) Emit(e executor.Event) error {
 	defer j.leave()
 	j.mu.Lock()
 	j.note(e)
+	j.notify()
 	j.mu.Unlock()
 	if j.onEmit != nil {
 		return j.onEmit(e)
@@ -99,6 +114,10 @@ func (j *journal) Artifact(h *tar.Header, r io.Reader) error {
 	j.enter("Artifact " + h.Name)
 	defer j.leave()
 	if j.onArtifact != nil {
+		j.mu.Lock()
+		j.collecting = h.Name
+		j.notify()
+		j.mu.Unlock()
 		if err := j.onArtifact(h); err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ func (c *Case) plantKeys(name string) string {
 			c.Logf("no key can be left in the keyring %d: %v", ring, err)
 		}
 	}
-	c.Defer(func() { forgetKeys(name) })
+	c.Cleanup(func() { forgetKeys(name) })
 	return name
 }
 

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -141,9 +140,9 @@ func checkProgram(t *testing.T, name string, rules ...string) map[string][]strin
 	}
 	t.Cleanup(func() { os.RemoveAll(run) })
 	options := fakeOptions()
-	options.Only, options.Patience = rules, 2*time.Minute
+	options.Only = rules
 	if name != "fake" {
-		options.Patience = 2500 * time.Millisecond // it waits in vain
+		options = backendtest.InVain(options)
 	}
 	results, err := backendtest.CheckPlugin(t.Context(), plugin.LaunchOptions{
 		Path: "/proc/self/exe", Args: []string{os.Args[0], "plugin", name}, RunDir: run,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // Program is a program in each dialect, side by side.
@@ -36,13 +37,13 @@ func (c *Case) job(p Program) executor.Job {
 
 // bare returns a Job without a program. Its limits are resolved, as an Engine does it.
 func (c *Case) bare() executor.Job {
-	id := executionID(c.suite.jobs.Add(1))
-	c.Defer(func() { c.remove(id) })
+	id := c.suite.executionID(c.suite.jobs.Add(1))
+	c.Cleanup(func() { c.remove(id) })
 	return executor.Job{
 		ID: id, Owner: "law", Attempt: 1,
 		Spec: executor.Spec{Image: c.suite.options.Image},
 		Limits: executor.Limits{
-			Timeout:     5 * time.Minute,
+			Timeout:     awaittest.Forever,
 			MemoryBytes: 512 << 20,
 			DiskBytes:   512 << 20,
 			CPUShares:   1024,
@@ -53,24 +54,14 @@ func (c *Case) bare() executor.Job {
 	}
 }
 
-// executionID returns the id of the n-th job of a suite.
-func executionID(n int64) string { return fmt.Sprintf("exe_%026d", n) }
+// executionID returns the id of the n-th job of s.
+func (s *suite) executionID(n int64) string { return fmt.Sprintf("exe_%s%010d", s.tag, n) }
 
-// remove calls Remove, as an Engine does after an Execution. A Remove that blocks does not block the suite.
+// remove calls Remove, as an Engine does after an Execution. It may be called after the case's ctx has ended.
 func (c *Case) remove(id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), c.suite.options.Patience)
-	defer cancel()
-	removed := make(chan error, 1)
-	go func() { removed <- c.suite.backend.Remove(ctx, id) }()
-	timer := time.NewTimer(c.suite.options.Patience)
-	defer timer.Stop()
-	select {
-	case err := <-removed:
-		if err != nil {
-			c.Errorf("Remove %s: %v", id, err)
-		}
-	case <-timer.C:
-		c.Errorf("Remove %s did not return within %s", id, c.suite.options.Patience)
+	err := c.returns(context.WithoutCancel(c.ctx), "Remove "+id, func(ctx context.Context) error { return c.suite.backend.Remove(ctx, id) })
+	if err != nil {
+		c.Errorf("Remove %s: %v", id, err)
 	}
 }
 
@@ -79,6 +70,7 @@ type running struct {
 	*journal
 	c      *Case
 	job    executor.Job
+	ctx    context.Context //nolint:containedctx // the ctx of Run
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	result executor.Result
@@ -101,38 +93,30 @@ type runFunc func(context.Context, executor.Job, executor.Sink) (executor.Result
 func (c *Case) begin(job executor.Job, run runFunc, tweak ...func(*running)) *running {
 	r := &running{journal: newJournal(c.suite, c.rule.ID+" "+job.ID), c: c, job: job, done: make(chan struct{})}
 	r.session = job.Spec.Session != ""
-	var ctx context.Context
-	ctx, r.cancel = context.WithCancelCause(c.ctx)
+	r.ctx, r.cancel = context.WithCancelCause(c.ctx)
 	for _, f := range tweak {
 		f(r)
 	}
 	go func() {
 		defer close(r.done)
+		defer r.ended()
 		defer func() {
 			if v := recover(); v != nil {
 				r.err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 			}
 		}()
-		r.result, r.err = run(ctx, job, r.journal)
-		r.mu.Lock()
-		r.returned = true
-		r.mu.Unlock()
+		r.result, r.err = run(r.ctx, job, r.journal)
 	}()
-	c.Defer(func() {
+	c.Cleanup(func() {
 		r.cancel(errCancelled)
-		timer := time.NewTimer(c.suite.options.Patience)
-		defer timer.Stop()
-		select {
-		case <-r.done:
-		case <-timer.C:
-		}
+		awaittest.Closed(c, "the end of Run", r.done)
 	})
 	return r
 }
 
 // wait waits until Run has returned, and checks the rules of every Result.
 func (r *running) wait() *running {
-	r.c.soon(r.done, "the end of Run")
+	awaittest.Closed(r.c, "the end of Run", r.done)
 	if r.err == nil {
 		r.agree()
 	}
@@ -155,30 +139,20 @@ func (r *running) noError() {
 	}
 }
 
-// until waits until the journal satisfies cond. It ends the case if Run has returned, or Options.Patience is over, before.
+// until waits until the journal satisfies cond. It ends the case if Run has returned before.
 func (r *running) until(what string, cond func(j *journal) bool) {
-	timer := time.NewTimer(r.c.suite.options.Patience)
-	defer timer.Stop()
 	for {
 		r.mu.Lock()
-		ok, changed := cond(r.journal), r.changed
+		ok, over, changed := cond(r.journal), r.returned, r.changed
 		r.mu.Unlock()
-		if ok {
+		switch {
+		case ok:
 			return
+		case over:
+			awaittest.Closed(r.c, "the end of Run", r.done)
+			r.c.Fatalf("Run returned before %s: %s, error %v, stderr %q", what, r.verdict(), r.err, r.stderr())
 		}
-		select {
-		case <-changed:
-		case <-r.done:
-			r.mu.Lock()
-			ok = cond(r.journal)
-			r.mu.Unlock()
-			if !ok {
-				r.c.Fatalf("Run returned before %s: %s, error %v, stderr %q", what, r.verdict(), r.err, r.stderr())
-			}
-			return
-		case <-timer.C:
-			r.c.Fatalf("%s did not happen within %s", what, r.c.suite.options.Patience)
-		}
+		awaittest.Closed(r.c, what, changed)
 	}
 }
 
@@ -189,17 +163,61 @@ func (r *running) says(text string) {
 	})
 }
 
-// timesOut runs a program that prints "up" and does not end by itself, until its timeout. run gets the timeout. A busy machine may
-// need longer than a short timeout to start the program, so a run that was not up is repeated with a longer timeout.
-func (c *Case) timesOut(timeout time.Duration, run func(timeout time.Duration) *running) *running {
-	const longer = 5
-	for {
-		r := run(timeout).status(executor.StatusTimedOut)
-		if timeout *= longer; strings.Contains(r.stdout(), "up\n") || timeout > c.suite.options.Patience/2 {
-			return r
-		}
+// starter starts a program with these limits.
+type starter func(timeout, grace time.Duration) *running
+
+// limited returns what starts p with given limits and with the case's mark.
+func (c *Case) limited(p Program) starter {
+	return func(timeout, grace time.Duration) *running {
+		job := c.job(p)
+		job.Spec.Args = []string{c.mark()}
+		job.Limits.Timeout, job.Limits.KillGrace = timeout, grace
+		return c.start(job)
 	}
 }
+
+// timesOut runs a program that prints "up" and does not end by itself until its timeout. The timeout comes after the "up". deaf says
+// that the program goes on then, so that its grace must come, too. The other programs have a grace that does not come.
+func (c *Case) timesOut(deaf bool, start starter) *running {
+	expire := c.suite.options.Expire
+	if expire == nil {
+		return c.byTheClock(deaf, start)
+	}
+	r := start(awaittest.Forever, awaittest.Forever)
+	r.says("up\n")
+	expire(r.job.ID, LimitTimeout)
+	if deaf {
+		expire(r.job.ID, LimitGrace)
+	}
+	return r.wait().status(executor.StatusTimedOut)
+}
+
+// byTheClock is timesOut with limits that the Backend measures itself.
+func (c *Case) byTheClock(deaf bool, start starter) *running {
+	return awaittest.Ladder(c, 500*time.Millisecond, func(timeout time.Duration) (*running, bool) {
+		grace := awaittest.Forever
+		if deaf {
+			grace = timeout / 2
+		}
+		r := start(timeout, grace).wait().status(executor.StatusTimedOut)
+		return r, strings.Contains(r.stdout(), "up\n")
+	})
+}
+
+// inTime records an error if limits of r, which have come one after the other, did not take their time.
+func (r *running) inTime(limits ...time.Duration) *running {
+	var least time.Duration
+	for _, limit := range limits {
+		least += limit
+	}
+	if wall := r.result.Wall; wall < least || wall > least+late {
+		r.c.Errorf("it ended after %s, want %s", wall, least)
+	}
+	return r
+}
+
+// late is longer than a busy machine delays anything. What is later has another reason.
+const late = 2 * time.Minute
 
 // status ends the case unless the Result has one of these statuses.
 func (r *running) status(want ...executor.Status) *running {

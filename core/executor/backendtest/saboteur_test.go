@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
@@ -66,7 +65,6 @@ func judge(t *testing.T, s saboteur) {
 	}
 	options := fakeOptions()
 	options.Leftovers = s.leftovers
-	options.Patience = 10 * time.Second // of the fake clock
 	if s.sessions {
 		options.Only = sessionRuleIDs()
 	}

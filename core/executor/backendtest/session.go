@@ -2,10 +2,12 @@ package backendtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // opened is an open Session of a case.
@@ -30,7 +32,7 @@ func (c *Case) newSession() executor.Session {
 	id := fmt.Sprintf("ctx-00000000-0000-4000-8000-%012d", c.suite.jobs.Add(1))
 	return executor.Session{
 		ID: id, Owner: "law", Name: c.rule.ID, Language: executor.LanguagePython, Backend: c.suite.info.Name, Status: executor.SessionActive,
-		IdleTimeout: time.Hour, MaxLife: time.Hour, Limits: c.bare().Limits,
+		IdleTimeout: awaittest.Forever, MaxLife: awaittest.Forever, Limits: c.bare().Limits,
 		Spec: executor.Spec{Language: executor.LanguagePython, Image: c.suite.options.Image},
 	}
 }
@@ -48,7 +50,7 @@ func (c *Case) openOn(b executor.Backend, change ...func(*executor.Session)) *op
 	}
 	o := &opened{c: c, backend: b, session: s}
 	sessions := c.sessionsOf(b)
-	c.Defer(func() { o.close() })
+	c.Cleanup(func() { o.close() })
 	within(c, "OpenSession", func(ctx context.Context) (err error) {
 		o.OpenedSession, err = sessions.OpenSession(ctx, s)
 		return err
@@ -65,26 +67,25 @@ func within(c *Case, what string, f func(context.Context) error) {
 
 // tried calls f and returns its error. It ends the case if f does not return.
 func tried(c *Case, what string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(c.ctx, c.suite.options.Patience)
-	defer cancel()
+	return c.returns(c.ctx, what, f)
+}
+
+// returns calls f and returns its error. It ends the case if f does not return. The ctx of f ends then.
+func (c *Case) returns(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(errors.New("the suite no longer waits for " + what))
 	returned := make(chan error, 1)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		returned <- f(ctx)
-	}()
-	c.soon(done, "the return of "+what)
-	return <-returned
+	go func() { returned <- f(ctx) }()
+	return awaittest.Recv(c, "the return of "+what, returned)
 }
 
 // tools returns the methods of o's Backend besides Run.
 func (o *opened) tools() executor.SessionBackend { return o.c.sessionsOf(o.backend) }
 
-// close closes o. It runs after the end of the case, so it must not end the case.
+// close closes o. It may be called after the case's ctx has ended.
 func (o *opened) close() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(o.c.ctx), o.c.suite.options.Patience)
-	defer cancel()
-	if err := o.tools().CloseSession(ctx, o.session.ID); err != nil && executor.CodeOf(err) != executor.Unavailable {
+	err := o.c.returns(context.WithoutCancel(o.c.ctx), "CloseSession", func(ctx context.Context) error { return o.tools().CloseSession(ctx, o.session.ID) })
+	if err != nil && executor.CodeOf(err) != executor.Unavailable {
 		o.c.Errorf("CloseSession: %v", err)
 	}
 }
@@ -119,13 +120,13 @@ func (o *opened) finish(job executor.Job) *running {
 	return r
 }
 
-// timesOut runs p in o until its timeout, which begins with half a second. See Case.timesOut.
-func (o *opened) timesOut(p Program, grace time.Duration) *running {
-	return o.c.timesOut(500*time.Millisecond, func(timeout time.Duration) *running {
+// limited returns what starts p in o with given limits.
+func (o *opened) limited(p Program) starter {
+	return func(timeout, grace time.Duration) *running {
 		job := o.job(p)
 		job.Limits.Timeout, job.Limits.KillGrace = timeout, grace
-		return o.finish(job)
-	})
+		return o.start(job)
+	}
 }
 
 // says runs p in o, and ends the case unless p succeeds and prints text.

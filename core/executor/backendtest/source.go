@@ -76,7 +76,7 @@ func (c *Case) stdin(job *executor.Job, data []byte) {
 // source returns a Source that can be opened once.
 func (c *Case) source(what string, after *source, open func() io.ReadCloser) *executor.Source {
 	s := &source{c: c, what: what, open: open, after: after}
-	c.Defer(s.verdict)
+	c.Cleanup(s.verdict)
 	return s.source()
 }
 

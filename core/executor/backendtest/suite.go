@@ -1,7 +1,9 @@
 package backendtest
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"runtime"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
+	"github.com/python-executor/python-executor/core/executor/awaittest"
 )
 
 // rule is a rule of docs/contract.md with its check.
@@ -52,6 +55,8 @@ type suite struct {
 	info    executor.Info
 	infoErr error
 	jobs    atomic.Int64
+	// tag is in the ids of the suite's Executions. It makes them differ from those of every other suite, which may use the same machine.
+	tag string
 
 	mu         sync.Mutex
 	violations map[string][]string // of watched rules, by id
@@ -63,20 +68,24 @@ func newSuite(b executor.Backend, lane Lane, o Options, successor func() executo
 	if o.Dialect == "" {
 		o.Dialect = DialectPython
 	}
-	if o.Patience == 0 {
-		o.Patience = 3 * time.Minute
-	}
 	s := &suite{
 		backend:    b,
 		lane:       lane,
 		options:    o,
 		successor:  successor,
+		tag:        rand.Text()[:16],
 		violations: map[string][]string{},
 		seen:       map[string]bool{},
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), o.Patience)
-	defer cancel()
-	s.info, s.infoErr = b.Info(ctx)
+	c := s.run(context.Background(), rule{Check: func(c *Case) {
+		within(c, "Info", func(ctx context.Context) (err error) {
+			s.info, err = b.Info(ctx)
+			return err
+		})
+	}})
+	if len(c.errors) > 0 {
+		s.infoErr = errors.New(c.errors[0])
+	}
 	return s
 }
 
@@ -100,7 +109,7 @@ func (s *suite) violate(id, format string, args ...any) {
 	}
 }
 
-// check runs the Check of one rule in a goroutine, which Fatalf can end.
+// check checks one rule.
 func (s *suite) check(ctx context.Context, r rule) RuleResult {
 	if r.Check == nil {
 		for _, j := range s.journals {
@@ -110,12 +119,22 @@ func (s *suite) check(ctx context.Context, r rule) RuleResult {
 		defer s.mu.Unlock()
 		return RuleResult{ID: r.ID, Name: r.Name, Errors: s.violations[r.ID]}
 	}
-	c := &Case{suite: s, rule: r}
 	if s.infoErr != nil {
-		return RuleResult{ID: r.ID, Name: r.Name, Errors: []string{"Info: " + s.infoErr.Error()}}
+		return RuleResult{ID: r.ID, Name: r.Name, Errors: []string{s.infoErr.Error()}}
 	}
+	c := s.run(ctx, r)
+	for _, left := range s.leftovers() {
+		s.violate("BE-93", "%s: %s", r.ID, left)
+	}
+	return RuleResult{ID: r.ID, Name: r.Name, Errors: c.errors, Skipped: c.skipped, Log: c.logged}
+}
+
+// run runs the Check of one rule in a goroutine, which Fatalf can end, and returns the case.
+func (s *suite) run(ctx context.Context, r rule) *Case {
+	c := &Case{suite: s, rule: r}
 	var cancel context.CancelCauseFunc
 	c.ctx, cancel = context.WithCancelCause(ctx)
+	defer cancel(errors.New("the case is over"))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -128,14 +147,10 @@ func (s *suite) check(ctx context.Context, r rule) RuleResult {
 		r.Check(c)
 	}()
 	<-done
-	cancel(errors.New("the case is over"))
-	for _, left := range s.leftovers() {
-		s.violate("BE-93", "%s: %s", r.ID, left)
-	}
-	return RuleResult{ID: r.ID, Name: r.Name, Errors: c.errors, Skipped: c.skipped, Log: c.logged}
+	return c
 }
 
-// Case is the parameter of a rule's Check. It takes the place of a testing.T.
+// Case is the parameter of a rule's Check. It takes the place of a testing.T, for package awaittest, too.
 type Case struct {
 	suite    *suite
 	rule     rule
@@ -173,11 +188,23 @@ func (c *Case) Logf(format string, args ...any) {
 	c.logged = append(c.logged, fmt.Sprintf(format, args...))
 }
 
-// Defer registers f to run at the end of the case. The last registered function runs first.
-func (c *Case) Defer(f func()) { c.deferred = append(c.deferred, f) }
+// Helper does nothing: the errors of a case have no lines.
+func (c *Case) Helper() {}
+
+// Context returns the context of the case.
+func (c *Case) Context() context.Context { return c.ctx }
+
+// Bound returns how long a wait of package awaittest lasts before it fails.
+func (c *Case) Bound() time.Duration { return cmp.Or(c.suite.options.bound, awaittest.Bound) }
+
+// Cleanup registers f to run at the end of the case. The last registered function runs first. f may end with Fatalf.
+func (c *Case) Cleanup(f func()) { c.deferred = append(c.deferred, f) }
 
 func (c *Case) cleanup() {
-	for _, f := range slices.Backward(c.deferred) {
+	if last := len(c.deferred) - 1; last >= 0 {
+		f := c.deferred[last]
+		c.deferred = c.deferred[:last]
+		defer c.cleanup()
 		f()
 	}
 }
@@ -189,16 +216,5 @@ func (c *Case) caps() executor.Capabilities { return c.suite.info.Capabilities }
 func (c *Case) need(promised bool, what string) {
 	if !promised {
 		c.Skipf("the backend does not promise %s", what)
-	}
-}
-
-// soon waits for done. It ends the case if done does not close within Options.Patience.
-func (c *Case) soon(done <-chan struct{}, what string) {
-	timer := time.NewTimer(c.suite.options.Patience)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		c.Fatalf("%s did not happen within %s", what, c.suite.options.Patience)
 	}
 }

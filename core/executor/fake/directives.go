@@ -73,6 +73,7 @@ var directives = map[string]directive{
 	"later":        later,
 	"later-when":   laterWhen,
 	"await":        await,
+	"tick":         tick,
 	"symlink":      symlink,
 	"mkfifo":       mkfifo,
 

@@ -28,6 +28,7 @@
 //	later DURATION TEXT     prints TEXT after that time; in a Session also when the Execution has ended;
 //	                        later-when PATH MADE TEXT does so when the file PATH is there, and then makes the empty file MADE
 //	await PATH              blocks until the file PATH is there
+//	tick PATH               prints "." every 20 ms until the file PATH is there
 //	ignore-int              SIGINT does nothing (the same as ignore-term)
 //	symlink TARGET PATH     a link, wherever it leads; mkfifo PATH
 //	backend-error CODE TEXT Run returns that error; backend-panic TEXT; backend-die returns unavailable

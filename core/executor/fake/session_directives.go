@@ -111,6 +111,19 @@ func await(p *process, rest string) error {
 	return nil
 }
 
+// tick prints until a file is there.
+func tick(p *process, rest string) error {
+	for p.run.tree.get(text(rest)) == nil {
+		if err := p.sleep(20 * time.Millisecond); err != nil {
+			return err
+		}
+		if err := p.println(executor.Stdout, "."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // appears waits until files has one of that name. It reports false when stop is closed before.
 func appears(stop <-chan struct{}, files *tree, name string) bool {
 	for files.get(name) == nil {

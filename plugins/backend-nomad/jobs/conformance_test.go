@@ -112,7 +112,7 @@ func lane(t *testing.T, c *nomadtest.Cluster, options json.RawMessage, tag strin
 		},
 		Lanes: []backendtest.Lane{l},
 		Options: backendtest.Options{
-			Only: only, Image: dockertest.Python(t), Patience: 2 * time.Minute,
+			Only: only, Image: dockertest.Python(t),
 			Requirement: backendtest.Requirement{Text: "pyexec-probe<2", Import: "pyexec_probe", Version: "1.2.3", Resolved: "pyexec-probe==1.2.3"},
 			Leftovers:   func() []string { return leftovers(t, c, instance) },
 		},
