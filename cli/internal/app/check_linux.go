@@ -6,15 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/python-executor/python-executor/core/executor"
 	"github.com/python-executor/python-executor/core/executor/backendtest"
 	"github.com/python-executor/python-executor/core/executor/plugin"
 )
-
-// checkPatience is more than the longest program of a rule may take, on a busy machine.
-const checkPatience = 3 * time.Minute
 
 // CheckPlugin starts the plugin at a path and checks the rules of the contract. An error means that no rule could be checked.
 func CheckPlugin(ctx context.Context, o CheckOptions) (_ []Rule, err error) {
@@ -40,7 +36,7 @@ func CheckPlugin(ctx context.Context, o CheckOptions) (_ []Rule, err error) {
 	results, err := backendtest.CheckPlugin(ctx, plugin.LaunchOptions{
 		Path: path, SHA256: o.SHA256, RunDir: run.path, Log: o.Log,
 		Configure: plugin.Configure{Name: "check", Instance: newInstance(), Embedded: true, DataDir: data.path, Options: o.Section},
-	}, backendtest.Options{Image: o.Image, Only: o.Rules, Patience: checkPatience})
+	}, backendtest.Options{Image: o.Image, Only: o.Rules})
 	if err != nil {
 		return nil, err
 	}

@@ -77,6 +77,9 @@ func TestAHangFailsWithEvidence(t *testing.T) {
 					t.Errorf("%s: the failure lacks %q:\n%.300s", name, want, end)
 				}
 			}
+			if words := WithoutEvidence(end); !strings.HasPrefix(end, words) || strings.Contains(words, "\n") {
+				t.Errorf("%s: without the evidence it is %q", name, words)
+			}
 			if name == "an error" && !strings.Contains(end, "refused") {
 				t.Errorf("the failure lacks the last error: %.300s", end)
 			}

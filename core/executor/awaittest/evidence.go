@@ -9,10 +9,20 @@ import (
 	"strings"
 )
 
+// evidenceBegins is between the words of a failure and its evidence.
+const evidenceBegins = "what the machine did:\n"
+
+// WithoutEvidence returns the words of a failure only. It is for failures that are shown to users of the product.
+func WithoutEvidence(failure string) string {
+	words, _, _ := strings.Cut(failure, "\n"+evidenceBegins)
+	return words
+}
+
 // evidence describes the machine and this process: load, pressure, the processes below this one, and all stacks. Files that a system does not
 // have are left out.
 func evidence() string {
 	var b strings.Builder
+	b.WriteString(evidenceBegins)
 	for _, name := range []string{"/proc/loadavg", "/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io"} {
 		if text, err := os.ReadFile(name); err == nil {
 			fmt.Fprintf(&b, "%s: %s\n", name, strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "; "))
